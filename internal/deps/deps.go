@@ -1,0 +1,4 @@
+//go:build deps
+
+// Package deps pins what the first packages will import, until they do.
+package deps
