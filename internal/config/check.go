@@ -1,0 +1,117 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// check adds to p what is wrong with values that are each of the right kind.
+func (c *Config) check(p *tomlfile.Problems) {
+	if !label.MatchString(c.Name) {
+		p.At("name", `%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate`, c.Name)
+	}
+	if len(c.Roles) == 0 {
+		p.At("roles", `must name at least one of "client", "waypoint"`)
+	}
+	for i, r := range c.Roles {
+		if r != RoleClient && r != RoleWaypoint {
+			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint"}))
+		}
+		if slices.Contains(c.Roles[:i], r) {
+			p.At("roles", "%q is there twice", r)
+		}
+	}
+	levels := []string{"debug", "info", "warn", "error"}
+	if !slices.Contains(levels, c.LogLevel) {
+		p.At("log_level", "%q is not a level%s", c.LogLevel, tomlfile.Nearest(c.LogLevel, levels))
+	}
+	for key, v := range map[string]string{"certificate": c.Identity.Certificate, "key": c.Identity.Key, "ca": c.Identity.CA} {
+		if v == "" {
+			p.At("identity."+key, "is missing: the path of a file that `dcol ca issue` wrote")
+		}
+	}
+	if err := checkListen(c.Session.Listen); err != nil {
+		p.At("session.listen", "%v", err)
+	}
+	if c.Has(RoleClient) {
+		c.Client.check(p)
+	}
+	if c.Has(RoleWaypoint) {
+		c.Waypoint.check(p)
+	}
+}
+
+func checkListen(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf(`%q is not an address to listen on, such as ":45672" or "192.0.2.7:45672"`, addr)
+	}
+	if host != "" && net.ParseIP(host) == nil {
+		return fmt.Errorf("%q is not an IP address", host)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q is not a port (1 to 65535)", port)
+	}
+	return nil
+}
+
+func (c *Client) check(p *tomlfile.Problems) {
+	// The kernel has room for 8 subflows a connection.
+	if c.Subflows < 1 || c.Subflows > 8 {
+		p.At("client.subflows", "%d is not from 1 to 8 (1: no detours)", c.Subflows)
+	}
+	checkPorts(p, "client.tls_ports", c.TLSPorts)
+	names := map[string]bool{}
+	for i, w := range c.Waypoints {
+		at := fmt.Sprintf("client.waypoint[%d]", i)
+		switch {
+		case !label.MatchString(w.Name):
+			p.At(at+".name", "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", w.Name)
+		case names[w.Name]:
+			p.At(at+".name", "%q is there twice: give one entry all its addresses", w.Name)
+		}
+		names[w.Name] = true
+		if len(w.Addresses) == 0 {
+			p.At(at+".addresses", "is missing: at least one IP address of the waypoint")
+		}
+		for _, a := range w.Addresses {
+			if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() {
+				p.At(at+".addresses", "%v is not an address a waypoint can be reached at", a)
+			}
+		}
+		if w.Port < 1 || w.Port > 65535 {
+			p.At(at+".port", "%d is not a port (1 to 65535)", w.Port)
+		}
+	}
+}
+
+func (w *Waypoint) check(p *tomlfile.Problems) {
+	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
+	for key, n := range map[string]int{
+		"mappings_per_member": w.MappingsPerMember, "connections_per_member": w.ConnectionsPerMember,
+		"requests_per_second": w.RequestsPerSecond,
+	} {
+		if n < 1 {
+			p.At("waypoint."+key, "%d is not a number from 1 up; to give nothing, leave out the role", n)
+		}
+	}
+	if d := w.MappingLifetime.Std(); d < 10*time.Second || d > 24*time.Hour {
+		p.At("waypoint.mapping_lifetime", "%v is not from 10s to 24h", w.MappingLifetime)
+	}
+	if w.Log == "" {
+		p.At("waypoint.log", "is empty: a waypoint must be able to say who caused what; name a file")
+	}
+}
+
+func checkPorts(p *tomlfile.Problems, key string, ports []int) {
+	for _, n := range ports {
+		if n < 1 || n > 65535 {
+			p.At(key, "%d is not a port (1 to 65535)", n)
+		}
+	}
+}

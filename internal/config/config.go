@@ -1,0 +1,168 @@
+// Package config is the agent's one configuration file: a typed struct, read
+// strictly, checked as a whole, with every default in one place. It touches
+// nothing but the file; internal/agent does what it says.
+package config
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// DefaultPath is where the agent looks for its configuration.
+const DefaultPath = "/etc/dcol/dcol.toml"
+
+// Sample is a commented configuration file with every key; it parses.
+//
+//go:embed sample.toml
+var Sample string
+
+// Role is something a member does.
+type Role string
+
+const (
+	RoleClient   Role = "client"
+	RoleWaypoint Role = "waypoint"
+)
+
+// Config is the whole file, with defaults filled in.
+type Config struct {
+	Name     string   `toml:"name"`
+	Roles    []Role   `toml:"roles"`
+	LogLevel string   `toml:"log_level"`
+	RunDir   string   `toml:"run_dir"`
+	StateDir string   `toml:"state_dir"`
+	Identity Identity `toml:"identity"`
+	Session  Session  `toml:"session"`
+	Client   Client   `toml:"client"`
+	Waypoint Waypoint `toml:"waypoint"`
+}
+
+// Identity says where this member's key and the collective's certificates are.
+type Identity struct {
+	Certificate string `toml:"certificate"`
+	Key         string `toml:"key"`
+	CA          string `toml:"ca"`
+	CRL         string `toml:"crl"`
+}
+
+// Session is how members talk to each other.
+type Session struct {
+	Listen string `toml:"listen"`
+}
+
+// Client is the client role.
+type Client struct {
+	Subflows  int            `toml:"subflows"`
+	TLSPorts  []int          `toml:"tls_ports"`
+	Exclude   []netip.Prefix `toml:"exclude"`
+	Waypoints []Peer         `toml:"waypoint"`
+}
+
+// Peer is a waypoint that a client may use.
+type Peer struct {
+	Name      string       `toml:"name"`
+	Addresses []netip.Addr `toml:"addresses"`
+	Port      int          `toml:"port"`
+}
+
+// Waypoint is the waypoint role.
+type Waypoint struct {
+	Allow                []netip.Prefix `toml:"allow"`
+	Deny                 []netip.Prefix `toml:"deny"`
+	DenyPorts            []int          `toml:"deny_ports"`
+	MappingsPerMember    int            `toml:"mappings_per_member"`
+	ConnectionsPerMember int            `toml:"connections_per_member"`
+	RequestsPerSecond    int            `toml:"requests_per_second"`
+	BandwidthPerMember   units.Rate     `toml:"bandwidth_per_member"`
+	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
+	Log                  string         `toml:"log"`
+}
+
+// Has reports whether the member has the role.
+func (c *Config) Has(r Role) bool { return slices.Contains(c.Roles, r) }
+
+// Socket is the agent's local socket.
+func (c *Config) Socket() string { return filepath.Join(c.RunDir, "agent.sock") }
+
+// Load reads the file at path. The error names every problem with its line.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a configuration; name stands for the file in errors.
+func Parse(name string, data []byte) (*Config, error) {
+	c := defaults()
+	p := tomlfile.Decode(name, data, c)
+	if p.Err() == nil {
+		c.fill()
+		c.check(p)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// defaults are the values of keys that are absent. A key that is there, even as
+// an empty list, replaces its default.
+func defaults() *Config {
+	return &Config{
+		LogLevel: "info",
+		RunDir:   "/run/dcol",
+		StateDir: "/var/lib/dcol",
+		Session:  Session{Listen: ":45672"},
+		Client: Client{
+			Subflows: 2,
+			// HTTPS, and the other registered ports of protocols that begin with
+			// a TLS handshake.
+			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
+			// A waypoint could not reach these for us, and would learn of them.
+			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+		},
+		Waypoint: Waypoint{
+			DenyPorts:            []int{25},
+			MappingsPerMember:    4096,
+			ConnectionsPerMember: 4096,
+			RequestsPerSecond:    500,
+			MappingLifetime:      units.Duration(10 * time.Minute),
+			Log:                  "/var/log/dcol/attribution.jsonl",
+		},
+	}
+}
+
+func (c *Config) fill() {
+	for i := range c.Client.Waypoints {
+		if c.Client.Waypoints[i].Port == 0 {
+			c.Client.Waypoints[i].Port = 45672
+		}
+	}
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
+// label is a name as certificates carry it: one DNS label.
+var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

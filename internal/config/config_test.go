@@ -1,0 +1,93 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"net/netip"
+)
+
+// minimal is the least that a file must say.
+const minimal = `
+name  = "alice"
+roles = ["client", "waypoint"]
+[identity]
+certificate = "a.crt"
+key = "a.key"
+ca = "ca.crt"
+`
+
+func TestSampleSaysTheDefaults(t *testing.T) {
+	sample, err := Parse("sample", []byte(Sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := Parse("bare", []byte(minimal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(bare, sample, cmpopts.IgnoreFields(Config{}, "Identity"),
+		cmpopts.IgnoreFields(Client{}, "Waypoints"), cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("the sample differs from the defaults (-default +sample):\n%s", d)
+	}
+}
+
+func TestBadValues(t *testing.T) {
+	for _, test := range []struct{ file, want string }{
+		{strings.Replace(minimal, "roles", "role", 1), `conf:3: role: unknown key; did you mean "roles"?`},
+		{minimal + "[client]\nsubflow = 3", `conf:9: client.subflow: unknown key; did you mean "subflows"?`},
+		{minimal + "[client]\nsubflows = \"2\"", `conf:9: client.subflows: must be a whole number, not a string`},
+		{minimal + "[client]\nsubflows = 9", `conf:9: client.subflows: 9 is not from 1 to 8`},
+		{minimal + "[client]\ntls_ports = [70000]", `conf:9: client.tls_ports: 70000 is not a port`},
+		{minimal + "[client]\nexclude = [\"10.0.0.0\"]", `client.exclude[0]`},
+		{minimal + "[[client.waypoint]]\nname = \"bob\"", `client.waypoint[0].addresses: is missing`},
+		{minimal + "[[client.waypoint]]\nname = \"bob\"\naddresses = [\"127.0.0.1\"]", `127.0.0.1 is not an address a waypoint can be reached at`},
+		{minimal + "[client.waypoint]\nname = \"bob\"", `write [[client.waypoint]]`},
+		{minimal + "[session]\nlisten = \"45672\"", `is not an address to listen on`},
+		{minimal + "[session]\nlisten = \":0\"", `"0" is not a port`},
+		{minimal + "[waypoint]\nbandwidth_per_member = \"fast\"", `"fast" is not a rate such as "10mbit"`},
+		{minimal + "[waypoint]\nmapping_lifetime = \"1s\"", `1s is not from 10s to 24h`},
+		{minimal + "[waypoint]\nlog = \"\"", `waypoint.log: is empty`},
+		{minimal + "[waypoint]\nmappings_per_member = 0", `0 is not a number from 1 up`},
+		{strings.Replace(minimal, `"client", "waypoint"`, `"clent"`, 1), `"clent" is not a role; did you mean "client"?`},
+		{strings.Replace(minimal, `"alice"`, `"Alice!"`, 1), `is not a member's name`},
+		{strings.Replace(minimal, `key = "a.key"`, "", 1), "identity.key: is missing: the path of a file that `dcol ca issue` wrote"},
+		{"name = ", `conf:1`},
+	} {
+		_, err := Parse("conf", []byte(test.file))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s\ngave %v\nwant an error with %q", test.file, err, test.want)
+		}
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Parse("conf", []byte("nam = \"a\"\nroles = [\"client\"]\n[clint]\n"))
+	if err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("want both problems, got: %v", err)
+	}
+}
+
+func TestMissingFileNamesTheMend(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
+	if err == nil || !strings.Contains(err.Error(), "dcol agent --sample") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(DefaultPath); err == nil {
+		t.Skip("this host has a configuration")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(Sample))
+	f.Add([]byte(minimal))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := Parse("fuzz", data); err == nil && c.Name == "" {
+			t.Error("accepted a configuration without a name")
+		}
+	})
+}

@@ -1,0 +1,210 @@
+// Package tomlfile reads a TOML file into a struct strictly: an unknown key, a
+// key of the wrong kind and a bad value are all reported at once, each with its
+// line, what was meant or what is allowed. Anything may import it.
+package tomlfile
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// Decode fills into, a pointer to a struct with toml tags, from data; name stands
+// for the file in errors. What is wrong is in the Problems, to which the caller
+// adds what only it can know.
+func Decode(name string, data []byte, into any) *Problems {
+	p := &Problems{file: name, lines: map[string]int{}, root: reflect.TypeOf(into).Elem()}
+	p.decode(data, into)
+	return p
+}
+
+// Problems collects what is wrong with a file.
+type Problems struct {
+	root  reflect.Type
+	file  string
+	lines map[string]int // where each key stands, by its path such as "link[1].rate"
+	found []string
+}
+
+// Err is nil, or an error that holds every problem, one a line.
+func (p *Problems) Err() error {
+	if len(p.found) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(p.found, "\n"))
+}
+
+// At reports a problem with the key at path. A key that is absent has no line
+// of its own: its table's is the nearest thing to look at.
+func (p *Problems) At(path, format string, args ...any) {
+	where, ok := path, false
+	line := 0
+	for where != "" {
+		if line, ok = p.lines[where]; ok {
+			break
+		}
+		where = where[:max(strings.LastIndexByte(where, '.'), 0)]
+	}
+	place := p.file
+	if ok {
+		place = fmt.Sprintf("%s:%d", p.file, line)
+	}
+	p.found = append(p.found, fmt.Sprintf("%s: %s: %s", place, path, fmt.Sprintf(format, args...)))
+}
+
+// decode fills into from data. It walks the document itself first, because the
+// library's messages name Go types, its strict mode knows no nearest key, and
+// it would take the number 1 for a loss of 100 %.
+func (p *Problems) decode(data []byte, into any) {
+	var syntax map[string]any
+	if err := toml.Unmarshal(data, &syntax); err != nil {
+		p.library(err)
+		return
+	}
+	p.walk(data)
+	if len(p.found) > 0 {
+		return
+	}
+	dec := toml.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		p.library(err)
+	}
+}
+
+// library reports an error of the TOML library.
+func (p *Problems) library(err error) {
+	var de *toml.DecodeError
+	if !errors.As(err, &de) {
+		p.found = append(p.found, fmt.Sprintf("%s: %v", p.file, err))
+		return
+	}
+	line, column := de.Position()
+	message := strings.TrimPrefix(de.Error(), "toml: ")
+	if key := strings.Join(de.Key(), "."); key != "" {
+		message = key + ": " + message
+	}
+	p.found = append(p.found, fmt.Sprintf("%s:%d:%d: %s", p.file, line, column, message))
+}
+
+// walk visits every key of a document that is known to be well-formed, notes
+// its line and checks it against the root type.
+func (p *Problems) walk(data []byte) {
+	var parser unstable.Parser
+	parser.Reset(data)
+	table, tableType := "", p.root
+	counts := map[string]int{}
+	for parser.NextExpression() {
+		switch e := parser.Expression(); e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table, tableType = p.header(&parser, e, counts)
+		case unstable.KeyValue:
+			p.keyValue(&parser, e, table, tableType)
+		}
+	}
+}
+
+// header enters [a.b] or [[a.b]] and returns its path and type; the type is
+// nil when it is unknown, so that its keys are not reported one by one.
+func (p *Problems) header(parser *unstable.Parser, e *unstable.Node, counts map[string]int) (string, reflect.Type) {
+	path, t := "", p.root
+	keys := e.Key()
+	for keys.Next() {
+		node := keys.Node()
+		t = p.descend(parser, node, &path, t)
+		if t == nil {
+			return path, nil
+		}
+		if keys.IsLast() {
+			p.headerKind(path, e.Kind, t)
+		}
+		if t.Kind() == reflect.Slice {
+			if keys.IsLast() && e.Kind == unstable.ArrayTable {
+				counts[path]++
+			}
+			path = fmt.Sprintf("%s[%d]", path, max(counts[path]-1, 0))
+			p.lines[path] = parser.Shape(node.Raw).Start.Line
+			t = t.Elem()
+		}
+	}
+	return path, t
+}
+
+func (p *Problems) headerKind(path string, kind unstable.Kind, t reflect.Type) {
+	switch {
+	case kind == unstable.Table && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		p.At(path, "there may be several of these: write [[%s]]", path)
+	case kind == unstable.ArrayTable && t.Kind() != reflect.Slice:
+		p.At(path, "there is only one of these: write [%s]", path)
+	}
+}
+
+// descend goes from a table of type t to its key, extending path.
+func (p *Problems) descend(parser *unstable.Parser, key *unstable.Node, path *string, t reflect.Type) reflect.Type {
+	name := string(key.Data)
+	full := name
+	if *path != "" {
+		full = *path + "." + name
+	}
+	p.lines[full] = parser.Shape(key.Raw).Start.Line
+	*path = full
+	switch t.Kind() {
+	case reflect.Map, reflect.Interface:
+		return reflect.TypeFor[any]()
+	case reflect.Struct:
+		fields := fieldTypes(t)
+		if ft, ok := fields[name]; ok {
+			return ft
+		}
+		p.At(full, "unknown key%s", Nearest(name, keysOf(fields)))
+	default:
+		p.At(full, "is not a table")
+	}
+	return nil
+}
+
+func (p *Problems) keyValue(parser *unstable.Parser, e *unstable.Node, path string, t reflect.Type) {
+	keys := e.Key()
+	for keys.Next() && t != nil {
+		t = p.descend(parser, keys.Node(), &path, t)
+	}
+	if t != nil {
+		p.value(parser, e.Value(), path, t)
+	}
+}
+
+// value checks that a TOML value is of the kind the Go type wants.
+func (p *Problems) value(parser *unstable.Parser, v *unstable.Node, path string, t reflect.Type) {
+	want := wants(t)
+	switch {
+	case t.Kind() == reflect.Interface:
+	case v.Kind == unstable.InlineTable && (t.Kind() == reflect.Struct && want == "" || t.Kind() == reflect.Map):
+		members := v.Children()
+		for members.Next() {
+			p.keyValue(parser, members.Node(), path, t)
+		}
+	case v.Kind == unstable.Array && t.Kind() == reflect.Slice:
+		elements := v.Children()
+		for i := 0; elements.Next(); i++ {
+			element := fmt.Sprintf("%s[%d]", path, i)
+			p.lines[element] = p.lines[path]
+			p.value(parser, elements.Node(), element, t.Elem())
+		}
+	case v.Kind == unstable.String && want == aString,
+		v.Kind == unstable.Integer && want == aNumber,
+		v.Kind == unstable.Bool && want == aBool:
+	case v.Kind == unstable.String && isText(t):
+		text := reflect.New(t).Interface().(interface{ UnmarshalText([]byte) error })
+		if err := text.UnmarshalText(v.Data); err != nil {
+			p.At(path, "%v", err)
+		}
+	default:
+		p.At(path, "must be %s, not %s", cmp.Or(want, "a table"), describe(v.Kind))
+	}
+}

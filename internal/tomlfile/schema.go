@@ -1,0 +1,158 @@
+package tomlfile
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// What a key of each plain kind wants.
+const (
+	aString = "a string in quotes"
+	aNumber = "a whole number"
+	aBool   = "true or false"
+)
+
+// fieldTypes are the keys of a table, with pointers taken away and embedded
+// structs flattened, as TOML sees them.
+func fieldTypes(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			for k, v := range fieldTypes(f.Type) {
+				fields[k] = v
+			}
+			continue
+		}
+		if key := f.Tag.Get("toml"); key != "" {
+			ft := f.Type
+			if ft.Kind() == reflect.Pointer {
+				ft = ft.Elem()
+			}
+			fields[key] = ft
+		}
+	}
+	return fields
+}
+
+func keysOf(fields map[string]reflect.Type) []string {
+	keys := make([]string, 0, len(fields))
+	for k := range fields {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// Keys lists every key of a struct's format, as "link.rate", for checking
+// documentation against.
+func Keys(root reflect.Type) []string {
+	var keys []string
+	var visit func(prefix string, t reflect.Type)
+	visit = func(prefix string, t reflect.Type) {
+		for name, ft := range fieldTypes(t) {
+			keys = append(keys, prefix+name)
+			if ft.Kind() == reflect.Slice {
+				ft = ft.Elem()
+			}
+			if ft.Kind() == reflect.Struct && !isText(ft) {
+				visit(prefix+name+".", ft)
+			}
+		}
+	}
+	visit("", root)
+	sort.Strings(keys)
+	return keys
+}
+
+func isText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// wants says what a value of the type looks like, by its Form method where it has
+// a notation of its own; nothing for a table.
+func wants(t reflect.Type) string {
+	if v, ok := reflect.Zero(t).Interface().(interface{ Form() string }); ok {
+		return v.Form()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return aString
+	case reflect.Int, reflect.Int64:
+		return aNumber
+	case reflect.Bool:
+		return aBool
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Struct {
+			return "a list of tables"
+		}
+		return "a list of strings"
+	default:
+		return ""
+	}
+}
+
+func describe(k unstable.Kind) string {
+	switch k {
+	case unstable.String:
+		return "a string"
+	case unstable.Integer:
+		return "a whole number"
+	case unstable.Float:
+		return "a number with a fraction"
+	case unstable.Bool:
+		return "true or false"
+	case unstable.Array:
+		return "a list"
+	case unstable.InlineTable:
+		return "a table"
+	default:
+		return "a date"
+	}
+}
+
+// Nearest is the end of a sentence that names the known word closest to what
+// was written, or all of them when none is close.
+func Nearest(word string, known []string) string {
+	best, distance := "", 1+max(len(word), 3)/3
+	for _, k := range known {
+		if d := editDistance(word, k); d < distance {
+			best, distance = k, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return "; known here: " + strings.Join(known, ", ")
+}
+
+// editDistance counts insertions, deletions, substitutions and swaps of
+// neighbours between a and b (optimal string alignment).
+func editDistance(a, b string) int {
+	before, last := []int{}, make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(row[j]+1, last[j+1]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = slices.Clone(last), row
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,187 @@
+// Package units holds the quantities people write in dcol's files, "10mbit" or
+// "5ms", parsed in one place and printed back as they would be written. Anything
+// may import it; it imports nothing of dcol's.
+package units
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is a number of bits per second, counted as the wire counts them: whole
+// IP packets, no link-layer framing. Zero means unlimited.
+type Rate int64
+
+// Share is a part of a whole, 0..1, written in per cent.
+type Share float64
+
+// Duration is a span of time, never negative.
+type Duration time.Duration
+
+// Size is a number of bytes.
+type Size int64
+
+// What a value of each kind looks like; errors and documentation share it through Form.
+const (
+	rateForm     = `a rate such as "10mbit" (bit, kbit, mbit, gbit per second), or "unlimited"`
+	durationForm = `a time such as "5ms" (us, ms, s, m, h), not negative`
+	shareForm    = `a share such as "1%", from "0%" to "100%"`
+	sizeForm     = `a size such as "20MB" or "64KiB" (B, KB, MB, GB, KiB, MiB, GiB)`
+)
+
+var (
+	rateUnits = []unit{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
+	sizeUnits = []unit{
+		{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6},
+		{"KiB", 1 << 10}, {"KB", 1e3}, {"B", 1},
+	}
+)
+
+type unit struct {
+	name  string
+	scale float64
+}
+
+var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z%]+)$`)
+
+// parseQuantity reads "10mbit" as a whole number of the base unit. Units are
+// compared without regard to case, as people write them.
+func parseQuantity(text string, units []unit) (int64, bool) {
+	m := quantity.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return 0, false
+	}
+	number, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		return 0, false
+	}
+	for _, u := range units {
+		if !strings.EqualFold(u.name, m[2]) {
+			continue
+		}
+		v := math.Round(number * u.scale)
+		if v >= 1<<53 {
+			return 0, false
+		}
+		return int64(v), true
+	}
+	return 0, false
+}
+
+// formatQuantity prints v in the largest unit that divides it, so that what
+// is printed is read back as the same number.
+func formatQuantity(v int64, units []unit) string {
+	for _, u := range units {
+		scale := int64(u.scale)
+		if v != 0 && v%scale == 0 || scale == 1 {
+			return strconv.FormatInt(v/scale, 10) + u.name
+		}
+	}
+	return ""
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Rate) UnmarshalText(text []byte) error {
+	if strings.EqualFold(strings.TrimSpace(string(text)), "unlimited") {
+		*r = 0
+		return nil
+	}
+	v, ok := parseQuantity(string(text), rateUnits)
+	if !ok || v == 0 {
+		return fmt.Errorf("%q is not %s", text, rateForm)
+	}
+	*r = Rate(v)
+	return nil
+}
+
+func (r Rate) String() string {
+	if r == 0 {
+		return "unlimited"
+	}
+	return formatQuantity(int64(r), rateUnits)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Mbps is the rate in 10^6 bits per second.
+func (r Rate) Mbps() float64 { return float64(r) / 1e6 }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", ""))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is not %s", text, durationForm)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Std is the duration as package time knows it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+// Seconds is the duration in seconds.
+func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Share) UnmarshalText(text []byte) error {
+	number, percent := strings.CutSuffix(strings.TrimSpace(string(text)), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || !percent || !(v >= 0 && v <= 100) {
+		return fmt.Errorf("%q is not %s", text, shareForm)
+	}
+	*s = Share(v / 100)
+	return nil
+}
+
+func (s Share) String() string {
+	return strconv.FormatFloat(math.Round(float64(s)*1e8)/1e6, 'f', -1, 64) + "%"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Size) UnmarshalText(text []byte) error {
+	v, ok := parseQuantity(string(text), sizeUnits)
+	if !ok || v == 0 {
+		return fmt.Errorf("%q is not %s", text, sizeForm)
+	}
+	*s = Size(v)
+	return nil
+}
+
+func (s Size) String() string { return formatQuantity(int64(s), sizeUnits) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Form says what a Rate looks like.
+func (Rate) Form() string { return rateForm }
+
+// Form says what a Duration looks like.
+func (Duration) Form() string { return durationForm }
+
+// Form says what a Share looks like.
+func (Share) Form() string { return shareForm }
+
+// Form says what a Size looks like.
+func (Size) Form() string { return sizeForm }
