@@ -1,0 +1,81 @@
+package mptcp
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Connection is one live MPTCP connection as sock_diag shows it.
+type Connection struct {
+	Token      uint32
+	Local      netip.AddrPort // of the initial subflow, also when that is gone
+	Remote     netip.AddrPort // the address the program connected to
+	ServerSide bool           // this host accepted it
+	State      TCPState       // of the MPTCP socket
+	Fallback   bool           // it has become plain TCP and takes no subflows
+	Traffic    Traffic
+	Subflows   []Subflow // by local address
+}
+
+// Traffic counts the bytes of the program, each once however many subflows
+// carried it. Zero on kernels before 6.5.
+type Traffic struct {
+	BytesSent     uint64
+	BytesReceived uint64
+	BytesAcked    uint64
+	BytesRetrans  uint64 // moved to another subflow
+}
+
+// Connections implements Kernel. A connection that began or ended while the
+// kernel was being asked may be missing or without subflows.
+func (n *Namespace) Connections() ([]Connection, error) {
+	n.diagMu.Lock()
+	defer n.diagMu.Unlock()
+
+	byToken := make(map[uint32]*Connection)
+	err := n.diag.dumpConnections(func(c *Connection) bool {
+		found := *c
+		byToken[c.Token] = &found
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = n.diag.dumpSubflows(func(s *Subflow) bool {
+		if c := byToken[s.Token]; c != nil {
+			c.Subflows = append(c.Subflows, *s)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Connection, 0, len(byToken))
+	for _, c := range byToken {
+		slices.SortFunc(c.Subflows, func(a, b Subflow) int {
+			return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
+		})
+		c.ServerSide = acceptedHere(c.Subflows)
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b Connection) int { return cmp.Compare(a.Token, b.Token) })
+	return all, nil
+}
+
+// acceptedHere tells the side from the subflows: from the initial one, and when
+// that is gone from who opened the others. (A server whose path manager opens
+// subflows itself is then mistaken; servers hardly ever do.)
+func acceptedHere(subflows []Subflow) bool {
+	for _, s := range subflows {
+		if s.Initial {
+			return s.ServerSide
+		}
+	}
+	for _, s := range subflows {
+		if !s.ServerSide {
+			return false
+		}
+	}
+	return len(subflows) > 0
+}

@@ -1,0 +1,163 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// diagBuffer holds one datagram of a dump: the kernel fills up to 32 KiB.
+const diagBuffer = 64 << 10
+
+// diagTimeout bounds the wait for an answer that never comes.
+const diagTimeout = 5 * time.Second
+
+// diagStates are the states worth listing: all but LISTEN and those of
+// sockets that are not full ones (TIME_WAIT, NEW_SYN_RECV).
+const diagStates = 1<<StateEstablished | 1<<StateSynSent | 1<<StateSynRecv | 1<<StateFinWait1 |
+	1<<StateFinWait2 | 1<<StateClose | 1<<StateCloseWait | 1<<StateLastAck | 1<<StateClosing
+
+// diagSocket asks the kernel's sock_diag. It is not safe for concurrent use.
+type diagSocket struct {
+	conn *netlink.Conn
+	raw  syscall.RawConn
+	buf  []byte
+}
+
+func openDiag() (*diagSocket, error) {
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	return &diagSocket{conn: conn, raw: raw, buf: make([]byte, diagBuffer)}, nil
+}
+
+func (d *diagSocket) close() error { return d.conn.Close() }
+
+// Subflows implements Kernel.
+func (n *Namespace) Subflows(yield func(*Subflow) bool) error {
+	n.diagMu.Lock()
+	defer n.diagMu.Unlock()
+	return n.diag.dumpSubflows(yield)
+}
+
+// Subflow implements Kernel.
+func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
+	n.diagMu.Lock()
+	defer n.diagMu.Unlock()
+
+	local, remote = unmap(local), unmap(remote)
+	req := diagRequest{family: familyOf(local.Addr()), protocol: unix.IPPROTO_TCP, local: local, remote: remote}
+	var found Subflow
+	ok := false
+	err := n.diag.ask(req, 0, func(msg []byte) (bool, error) {
+		// Where no connection fits the kernel answers with a listener.
+		isSubflow, err := decodeSubflow(msg, &found)
+		ok = isSubflow && found.Local == local && found.Remote == remote
+		return true, err
+	})
+	if err != nil && !errors.Is(err, syscall.ENOENT) {
+		return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, err)
+	}
+	if !ok {
+		return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
+	}
+	return found, nil
+}
+
+func (d *diagSocket) dumpSubflows(yield func(*Subflow) bool) error {
+	more := true
+	var s Subflow
+	for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
+		err := d.ask(diagRequest{family: family, protocol: unix.IPPROTO_TCP}, netlink.Dump, func(msg []byte) (bool, error) {
+			ok, err := decodeSubflow(msg, &s)
+			if ok && more {
+				more = yield(&s)
+			}
+			return more, err
+		})
+		if err != nil {
+			return fmt.Errorf("list subflows: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (d *diagSocket) dumpConnections(yield func(*Connection) bool) error {
+	var c Connection
+	for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
+		err := d.ask(diagRequest{family: family, protocol: protocolMPTCP}, netlink.Dump, func(msg []byte) (bool, error) {
+			ok, err := decodeConnection(msg, &c)
+			return !ok || yield(&c), err
+		})
+		if errors.Is(err, syscall.ENOENT) {
+			return unsupported(ConnectionDiag)
+		}
+		if err != nil {
+			return fmt.Errorf("list MPTCP connections: %w", err)
+		}
+	}
+	return nil
+}
+
+// ask sends one request and calls yield for every answer until it returns
+// false or an error; the answers that are left are read and dropped, so that
+// the socket is ready for the next request.
+func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(msg []byte) (bool, error)) error {
+	if err := d.conn.SetReadDeadline(time.Now().Add(diagTimeout)); err != nil {
+		return err
+	}
+	sent, err := d.conn.Send(netlink.Message{
+		Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | flags},
+		Data:   req.encode(),
+	})
+	if err != nil {
+		return err
+	}
+	dump := flags&netlink.Dump != 0
+	more := true
+	var failed error
+	for {
+		size, err := recv(d.raw, d.buf)
+		if err != nil {
+			return err
+		}
+		for b := d.buf[:size]; len(b) > 0; {
+			m, rest, err := nextMessage(b)
+			if err != nil {
+				return err
+			}
+			b = rest
+			if m.seq != sent.Header.Sequence {
+				continue // left over from a request that was given up
+			}
+			switch m.typ {
+			case unix.NLMSG_DONE:
+				return failed
+			case unix.NLMSG_ERROR:
+				return syscall.Errno(-int32(u32(m.payload)))
+			case unix.SOCK_DIAG_BY_FAMILY:
+				if more {
+					more, failed = yield(m.payload)
+					more = more && failed == nil
+				}
+				if !dump {
+					return failed
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package mptcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// diagRequest is struct inet_diag_req_v2, for one socket or a dump.
+type diagRequest struct {
+	family        uint8
+	protocol      uint16
+	local, remote netip.AddrPort // of the one socket
+}
+
+const (
+	diagRequestLen = 56
+	diagSockIDLen  = 48
+	diagMessageLen = 4 + diagSockIDLen + 20
+)
+
+func (r diagRequest) encode() []byte {
+	b := make([]byte, diagRequestLen, diagRequestLen+8)
+	b[0] = r.family
+	b[1] = uint8(r.protocol)
+	b[2] = diagExtInfo
+	binary.NativeEndian.PutUint32(b[4:], diagStates)
+	id := b[8:]
+	binary.BigEndian.PutUint16(id, r.local.Port())
+	binary.BigEndian.PutUint16(id[2:], r.remote.Port())
+	copy(id[4:20], r.local.Addr().AsSlice())
+	copy(id[20:36], r.remote.Addr().AsSlice())
+	for i := 40; i < diagSockIDLen; i++ {
+		id[i] = 0xff // INET_DIAG_NOCOOKIE
+	}
+	if r.protocol > 0xff {
+		b[1] = unix.IPPROTO_RAW // what ss sends with an attribute for the real one
+		b = binary.NativeEndian.AppendUint16(b, 8)
+		b = binary.NativeEndian.AppendUint16(b, diagReqProtocol)
+		b = binary.NativeEndian.AppendUint32(b, uint32(r.protocol))
+	}
+	return b
+}
+
+// socket is the fixed part of an answer (struct inet_diag_msg).
+type socket struct {
+	state         TCPState
+	local, remote netip.AddrPort
+	ifIndex       int
+}
+
+func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
+	if len(b) < diagMessageLen {
+		return socket{}, nil, fmt.Errorf("sock_diag answer of %d bytes is cut short", len(b))
+	}
+	id := b[4:]
+	read := ip4
+	if b[0] == unix.AF_INET6 {
+		read = ip6
+	}
+	return socket{
+		state:   TCPState(b[1]),
+		local:   netip.AddrPortFrom(read(id[4:20]), be16(id)),
+		remote:  netip.AddrPortFrom(read(id[20:36]), be16(id[2:])),
+		ifIndex: int(u32(id[36:])),
+	}, b[diagMessageLen:], nil
+}
+
+// decodeSubflow fills s from one answer; false if the socket is no subflow.
+func decodeSubflow(b []byte, s *Subflow) (bool, error) {
+	sock, attrs, err := decodeSocket(b)
+	if err != nil {
+		return false, err
+	}
+	var info, ulp []byte
+	for len(attrs) > 0 {
+		typ, v, rest, err := nextAttr(attrs)
+		if err != nil {
+			return false, fmt.Errorf("decode socket %v: %w", sock.local, err)
+		}
+		attrs = rest
+		switch typ {
+		case diagAttrInfo:
+			info = v
+		case diagAttrULPInfo:
+			ulp = v
+		}
+	}
+	for len(ulp) > 0 {
+		typ, v, rest, err := nextAttr(ulp)
+		if err != nil {
+			return false, fmt.Errorf("decode protocol of socket %v: %w", sock.local, err)
+		}
+		ulp = rest
+		if typ != ulpAttrMPTCP || len(v) == 0 {
+			continue
+		}
+		*s = Subflow{State: sock.state, Local: sock.local, Remote: sock.remote, IfIndex: sock.ifIndex}
+		if err := decodeULP(v, s); err != nil {
+			return false, fmt.Errorf("decode MPTCP state of socket %v: %w", sock.local, err)
+		}
+		decodeMetrics(info, &s.Metrics)
+		return true, nil
+	}
+	return false, nil
+}
+
+// MPTCP_SUBFLOW_FLAG_*: "remote" are what the peer's options said, "local" what
+// this side asked for when it opened the subflow.
+const (
+	flagMPCapableRemote = 1 << iota
+	flagMPCapableLocal
+	flagJoinRemote
+	flagJoinLocal
+	flagBackupRemote
+	flagBackupLocal
+	flagFullyEstablished
+)
+
+func decodeULP(b []byte, s *Subflow) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		switch typ {
+		case subflowAttrTokenRemote:
+			s.RemoteToken = u32(v)
+		case subflowAttrTokenLocal:
+			s.Token = u32(v)
+		case subflowAttrIDRemote:
+			s.RemoteID = u8(v)
+		case subflowAttrIDLocal:
+			s.LocalID = u8(v)
+		case subflowAttrFlags:
+			f := u32(v)
+			s.Initial = f&(flagMPCapableRemote|flagMPCapableLocal) != 0
+			s.ServerSide = f&(flagMPCapableLocal|flagJoinLocal) == 0
+			s.BackupLocal = f&flagBackupLocal != 0
+			s.BackupRemote = f&flagBackupRemote != 0
+			s.FullyEstablished = f&flagFullyEstablished != 0
+		}
+	}
+	return nil
+}
+
+// decodeMetrics reads struct tcp_info, which only ever grows at its end: an
+// older kernel's is shorter, and what it lacks stays zero.
+func decodeMetrics(b []byte, m *Metrics) {
+	var t unix.TCPInfo
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t)), b)
+	const appLimited = 1 // bit of the byte after tcpi_snd_wscale, which TCPInfo leaves out
+	*m = Metrics{
+		RTT:    micros(t.Rtt),
+		RTTVar: micros(t.Rttvar),
+		MinRTT: minRTT(t.Min_rtt),
+		RTO:    micros(t.Rto),
+
+		SndCwnd:     t.Snd_cwnd,
+		SndSSThresh: t.Snd_ssthresh,
+		SndMSS:      t.Snd_mss,
+		PathMTU:     t.Pmtu,
+		SndWnd:      t.Snd_wnd,
+		Unacked:     t.Unacked,
+		Lost:        t.Lost,
+		NotSent:     t.Notsent_bytes,
+		Backoff:     t.Backoff,
+		Retransmits: t.Retransmits,
+
+		TotalRetrans:  t.Total_retrans,
+		BytesSent:     t.Bytes_sent,
+		BytesRetrans:  t.Bytes_retrans,
+		BytesAcked:    t.Bytes_acked,
+		BytesReceived: t.Bytes_received,
+		SegsOut:       t.Segs_out,
+		SegsIn:        t.Segs_in,
+		DataSegsOut:   t.Data_segs_out,
+		DataSegsIn:    t.Data_segs_in,
+
+		DeliveryRate: t.Delivery_rate,
+		AppLimited:   len(b) > 7 && b[7]&appLimited != 0,
+		PacingRate:   t.Pacing_rate,
+		BusyTime:     time.Duration(t.Busy_time) * time.Microsecond,
+		RwndLimited:  time.Duration(t.Rwnd_limited) * time.Microsecond,
+
+		LastDataSent: millis(t.Last_data_sent),
+		LastDataRecv: millis(t.Last_data_recv),
+		LastAckRecv:  millis(t.Last_ack_recv),
+	}
+}
+
+func micros(v uint32) time.Duration { return time.Duration(v) * time.Microsecond }
+func millis(v uint32) time.Duration { return time.Duration(v) * time.Millisecond }
+
+// minRTT hides the kernel's mark for "none yet".
+func minRTT(v uint32) time.Duration {
+	if v == ^uint32(0) {
+		return 0
+	}
+	return micros(v)
+}
+
+// decodeConnection fills c from one answer about an MPTCP socket; false if it
+// is not a connection with a token.
+func decodeConnection(b []byte, c *Connection) (bool, error) {
+	sock, attrs, err := decodeSocket(b)
+	if err != nil {
+		return false, err
+	}
+	for len(attrs) > 0 {
+		typ, v, rest, err := nextAttr(attrs)
+		if err != nil {
+			return false, fmt.Errorf("decode MPTCP socket %v: %w", sock.local, err)
+		}
+		attrs = rest
+		if typ != diagAttrInfo || len(v) < mptcpInfoLen {
+			continue
+		}
+		*c = Connection{
+			Token:    u32(v[12:]),
+			Local:    sock.local,
+			Remote:   sock.remote,
+			State:    sock.state,
+			Fallback: u32(v[8:])&infoFlagFallback != 0,
+		}
+		if len(v) >= mptcpInfoTrafficLen {
+			c.Traffic = Traffic{
+				BytesRetrans:  u64(v[48:]),
+				BytesSent:     u64(v[56:]),
+				BytesReceived: u64(v[64:]),
+				BytesAcked:    u64(v[72:]),
+			}
+		}
+		return c.Token != 0, nil
+	}
+	return false, nil
+}
+
+// Lengths in bytes of struct mptcp_info up to the token and up to the byte
+// counters (6.5).
+const (
+	mptcpInfoLen        = 16
+	mptcpInfoTrafficLen = 80
+)
+
+func familyOf(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}

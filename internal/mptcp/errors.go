@@ -1,0 +1,102 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+)
+
+// Reasons for which a command fails and which a caller acts on; test with
+// errors.Is. The kernel answers most of them with EINVAL and tells them apart
+// only by its extended acknowledgement.
+var (
+	ErrNoConnection = errors.New("no MPTCP connection has this token")
+	ErrNoSubflow    = errors.New("no subflow has these addresses")
+	ErrKernelPM     = errors.New("the connection belongs to the kernel's path manager")
+	ErrFamily       = errors.New("the address family does not fit the connection")
+	ErrAddressID    = errors.New("the local address and its id contradict those in use")
+	ErrUnsupported  = errors.New("not supported by this kernel")
+)
+
+// CommandError is a command that the kernel refused.
+type CommandError struct {
+	Op            string // "create subflow"
+	Token         uint32
+	Local, Remote netip.AddrPort
+	Errno         syscall.Errno
+	Message       string // the kernel's own words, where it has any
+}
+
+func (e *CommandError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of connection %08x", e.Op, e.Token)
+	if e.Local.IsValid() {
+		fmt.Fprintf(&b, " from %v", e.Local)
+	}
+	if e.Remote.IsValid() {
+		fmt.Fprintf(&b, " to %v", e.Remote)
+	}
+	fmt.Fprintf(&b, ": %v", e.Errno)
+	if e.Message != "" {
+		fmt.Fprintf(&b, " (%s)", e.Message)
+	}
+	return b.String()
+}
+
+// Unwrap is the errno, for errors.Is.
+func (e *CommandError) Unwrap() error { return e.Errno }
+
+// Is reports whether the kernel's answer means target.
+func (e *CommandError) Is(target error) bool { return e.reason() == target }
+
+func (e *CommandError) reason() error {
+	switch {
+	case e.Errno == syscall.ESRCH:
+		return ErrNoSubflow
+	case e.Message == "invalid token":
+		return ErrNoConnection
+	case strings.Contains(e.Message, "userspace PM not selected"):
+		return ErrKernelPM
+	case strings.Contains(e.Message, "families"):
+		return ErrFamily
+	case strings.Contains(e.Message, "did not match address and id"):
+		return ErrAddressID
+	}
+	return nil
+}
+
+// UnsupportedError is a feature the running kernel lacks.
+type UnsupportedError struct {
+	Feature   string
+	MinKernel string // first version that has it
+	Mend      string // what else may be wrong, and how to put it right
+}
+
+func (e *UnsupportedError) Error() string {
+	s := fmt.Sprintf("%s is not there: it needs Linux %s or newer", e.Feature, e.MinKernel)
+	if e.Mend != "" {
+		s += "; " + e.Mend
+	}
+	return s
+}
+
+// Is makes every UnsupportedError match ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
+// refusal takes the kernel's errno and words out of what the netlink library
+// returned; nil if err is of another kind.
+func refusal(err error) (syscall.Errno, string) {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return 0, ""
+	}
+	var op *netlink.OpError
+	if errors.As(err, &op) {
+		return errno, op.Message
+	}
+	return errno, ""
+}

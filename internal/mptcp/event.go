@@ -1,0 +1,108 @@
+package mptcp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// EventKind says what happened. The values below 256 are the kernel's
+// (enum mptcp_event_type).
+type EventKind uint16
+
+const (
+	Created            EventKind = 1  // a connection: first handshake done on this side
+	Established        EventKind = 2  // a connection: subflows can be created now
+	Closed             EventKind = 3  // a connection is gone
+	Announced          EventKind = 6  // the peer announced an address
+	Removed            EventKind = 7  // the peer withdrew an address
+	SubflowEstablished EventKind = 10 // an additional subflow is up
+	SubflowClosed      EventKind = 11 // a subflow is gone
+	SubflowPriority    EventKind = 13 // the peer changed a subflow's priority
+	ListenerCreated    EventKind = 15 // the kernel's path manager listens for joins
+	ListenerClosed     EventKind = 16
+
+	// EventsLost is ours: the kernel dropped events because they were not read
+	// in time. What is missing must be found by Connections.
+	EventsLost EventKind = 256
+)
+
+var kindNames = map[EventKind]string{
+	Created: "CREATED", Established: "ESTABLISHED", Closed: "CLOSED",
+	Announced: "ANNOUNCED", Removed: "REMOVED",
+	SubflowEstablished: "SUB_ESTABLISHED", SubflowClosed: "SUB_CLOSED", SubflowPriority: "SUB_PRIORITY",
+	ListenerCreated: "LISTENER_CREATED", ListenerClosed: "LISTENER_CLOSED",
+	EventsLost: "EVENTS_LOST",
+}
+
+// String is the kernel's name of the kind.
+func (k EventKind) String() string {
+	if name, ok := kindNames[k]; ok {
+		return name
+	}
+	return fmt.Sprintf("EVENT_%d", uint16(k))
+}
+
+// Event is one event of the kernel's path-manager interface. Which fields are
+// set depends on Kind; those the kernel left out are zero.
+type Event struct {
+	Kind  EventKind
+	Token uint32 // of the connection, this host's
+
+	Local    netip.AddrPort
+	Remote   netip.AddrPort // of Announced: the address; its port may be 0
+	LocalID  uint8
+	RemoteID uint8
+
+	ServerSide      bool // Created, Established: this host accepted the connection
+	DenyJoinInitial bool // the peer wants no joins to its initial address (flag C of MP_CAPABLE)
+	Backup          bool
+
+	Err         syscall.Errno // SubflowClosed: why, where the kernel knows
+	ResetReason uint32        // reason code of MP_TCPRST (RFC 8684, 3.6)
+	ResetFlags  uint32
+	IfIndex     int // interface the subflow is bound to
+	Timeout     time.Duration
+}
+
+// String is one line for logs and golden files.
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Kind.String())
+	if e.Kind == EventsLost {
+		return b.String()
+	}
+	fmt.Fprintf(&b, " token=%08x", e.Token)
+	if e.Local.IsValid() {
+		fmt.Fprintf(&b, " local=%v", e.Local)
+	}
+	if e.Remote.IsValid() {
+		fmt.Fprintf(&b, " remote=%v", e.Remote)
+	}
+	switch e.Kind {
+	case SubflowEstablished, SubflowClosed, SubflowPriority:
+		fmt.Fprintf(&b, " ids=%d/%d", e.LocalID, e.RemoteID)
+	case Announced, Removed:
+		fmt.Fprintf(&b, " id=%d", e.RemoteID)
+	}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{e.ServerSide, "server-side"}, {e.DenyJoinInitial, "deny-join-initial"}, {e.Backup, "backup"}} {
+		if f.on {
+			b.WriteString(" " + f.name)
+		}
+	}
+	if e.Err != 0 {
+		fmt.Fprintf(&b, " err=%q", e.Err.Error())
+	}
+	if e.ResetReason != 0 || e.ResetFlags != 0 {
+		fmt.Fprintf(&b, " reset=%d/%#x", e.ResetReason, e.ResetFlags)
+	}
+	if e.IfIndex != 0 {
+		fmt.Fprintf(&b, " ifindex=%d", e.IfIndex)
+	}
+	return b.String()
+}

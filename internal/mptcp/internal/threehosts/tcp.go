@@ -1,0 +1,82 @@
+package threehosts
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+)
+
+// Listen starts an MPTCP server on the host that sends back what it receives.
+// It ends with the test.
+func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
+	t.Helper()
+	var l net.Listener
+	h.Do(t, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(context.Background(), "tcp", at.String())
+		return err
+	})
+	var conns sync.WaitGroup
+	var mu sync.Mutex
+	open := map[net.Conn]struct{}{}
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = struct{}{}
+			mu.Unlock()
+			conns.Go(func() {
+				io.Copy(c, c)
+				c.Close()
+				mu.Lock()
+				delete(open, c)
+				mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		conns.Wait()
+	})
+}
+
+// Dial opens an MPTCP connection from the host. It is closed with the test.
+func (h *Host) Dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	var c net.Conn
+	h.Do(t, func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		c, err = d.DialContext(context.Background(), "tcp", to.String())
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// Echo sends text over the connection and waits until it has come back.
+func Echo(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatalf("receive: %v", err)
+	}
+	if string(got) != text {
+		t.Fatalf("sent %q, received %q", text, got)
+	}
+}

@@ -1,0 +1,64 @@
+package mptcp
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Kernel is the MPTCP of one network namespace, as the agent uses it.
+//
+// The commands may be called by one goroutine while another is in Listen and
+// others look at connections; every call returns in the time of a system call.
+type Kernel interface {
+	// Listen delivers every event since the Kernel was opened, in the order of
+	// the kernel, until ctx ends; it then returns nil. It blocks while events is
+	// full. When the kernel had to drop events it sends one of kind EventsLost:
+	// the caller then asks for Connections. It is called once.
+	Listen(ctx context.Context, events chan<- Event) error
+
+	// CreateSubflow starts a join and does not wait for its handshake: the
+	// outcome is an event, SubflowEstablished or SubflowClosed.
+	CreateSubflow(NewSubflow) error
+
+	// DestroySubflow resets one subflow, also one that is still connecting.
+	DestroySubflow(token uint32, local, remote netip.AddrPort) error
+
+	// SetBackup makes the subflow a backup, or no longer one, for both ends.
+	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
+
+	// RemoveAddress tells the peer that a local address is gone (REMOVE_ADDR)
+	// and closes its subflows.
+	RemoveAddress(token uint32, localID uint8) error
+
+	// Announce tells the peer of a local address it may connect to (ADD_ADDR).
+	// Port 0 stands for the port of the connection.
+	Announce(token uint32, local netip.AddrPort, localID uint8) error
+
+	// Connections is all live MPTCP connections with their subflows.
+	Connections() ([]Connection, error)
+
+	// Subflows calls yield for each live subflow until it returns false. The
+	// Subflow is valid only during the call.
+	Subflows(yield func(*Subflow) bool) error
+
+	// Subflow looks up one subflow by its addresses. An error that wraps
+	// ErrNoSubflow means that there is none.
+	Subflow(local, remote netip.AddrPort) (Subflow, error)
+
+	// AcquireUserspacePM makes new sockets of the namespace take their path
+	// manager from userspace and returns what they took before, for SetPM.
+	AcquireUserspacePM() (previous PathManager, err error)
+
+	// SetPM sets the path manager of new sockets; live ones keep theirs.
+	SetPM(PathManager) error
+}
+
+// NewSubflow is a subflow to create.
+type NewSubflow struct {
+	Token   uint32         // of the connection
+	Local   netip.AddrPort // port 0: the kernel chooses
+	LocalID uint8          // the address id of Local in this connection
+	Remote  netip.AddrPort
+	Backup  bool // carry data only when no other subflow can
+	IfIndex int  // interface to bind to; 0: as routed
+}

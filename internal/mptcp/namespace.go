@@ -1,0 +1,166 @@
+package mptcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// eventBuffer is the size in bytes of the kernel's queue of events for us: room
+// for some ten thousand events, a few seconds of a busy host.
+const eventBuffer = 8 << 20
+
+// Namespace is the MPTCP of one network namespace, through netlink.
+type Namespace struct {
+	log      *slog.Logger
+	family   uint16 // generic netlink id of mptcp_pm
+	commands *genetlink.Conn
+	events   *genetlink.Conn
+	sysctls  sysctls
+
+	diagMu sync.Mutex
+	diag   *diagSocket
+}
+
+var _ Kernel = (*Namespace)(nil)
+
+// Open subscribes to the path-manager events of the calling thread's network
+// namespace and prepares for commands. It changes nothing yet. On a kernel
+// that cannot serve it the error is an *UnsupportedError.
+func Open(log *slog.Logger) (_ *Namespace, err error) {
+	n := &Namespace{log: log}
+	defer func() {
+		if err != nil {
+			n.Close()
+		}
+	}()
+	if n.sysctls, err = openSysctls(); err != nil {
+		return nil, err
+	}
+	if n.commands, err = genetlink.Dial(&netlink.Config{Strict: true}); err != nil {
+		return nil, fmt.Errorf("open generic netlink: %w", err)
+	}
+	family, err := n.commands.GetFamily(familyName)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, unsupported(MPTCP)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up generic netlink family %s: %w", familyName, err)
+	}
+	n.family = family.ID
+	if n.events, err = subscribe(family); err != nil {
+		return nil, err
+	}
+	if n.diag, err = openDiag(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func subscribe(family genetlink.Family) (*genetlink.Conn, error) {
+	group := uint32(0)
+	for _, g := range family.Groups {
+		if g.Name == eventGroupName {
+			group = g.ID
+		}
+	}
+	if group == 0 {
+		return nil, unsupported(Events)
+	}
+	c, err := genetlink.Dial(nil)
+	if err != nil {
+		return nil, fmt.Errorf("open generic netlink for events: %w", err)
+	}
+	if err := c.SetReadBuffer(eventBuffer); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("enlarge the event queue: %w", err)
+	}
+	if err := c.JoinGroup(group); err != nil {
+		c.Close()
+		if errors.Is(err, syscall.EPERM) {
+			return nil, fmt.Errorf("subscribe to MPTCP events: %w; run as root or with CAP_NET_ADMIN", err)
+		}
+		return nil, fmt.Errorf("subscribe to MPTCP events: %w", err)
+	}
+	return c, nil
+}
+
+// Close ends all access; a Listen that is under way returns an error.
+func (n *Namespace) Close() error {
+	var errs []error
+	if n.commands != nil {
+		errs = append(errs, n.commands.Close())
+	}
+	if n.events != nil {
+		errs = append(errs, n.events.Close())
+	}
+	if n.diag != nil {
+		errs = append(errs, n.diag.close())
+	}
+	return errors.Join(append(errs, n.sysctls.close())...)
+}
+
+// Listen implements Kernel.
+func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
+	raw, err := n.events.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("read MPTCP events: %w", err)
+	}
+	// A deadline in the past wakes the read when ctx ends.
+	stop := context.AfterFunc(ctx, func() { n.events.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+
+	send := func(ev Event) {
+		select {
+		case events <- ev:
+		case <-ctx.Done():
+		}
+	}
+	// The kernel sends each event in a datagram of its own, of some 150 bytes.
+	buf := make([]byte, 16<<10)
+	for ctx.Err() == nil {
+		size, err := recv(raw, buf)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			n.log.Warn("MPTCP events were lost", "cause", "the kernel's queue ran full")
+			send(Event{Kind: EventsLost})
+			continue
+		case err != nil:
+			return fmt.Errorf("read MPTCP events: %w", err)
+		}
+		if err := decodeEvents(buf[:size], n.family, send); err != nil {
+			n.log.Error("MPTCP event cannot be read", "error", err)
+			send(Event{Kind: EventsLost})
+		}
+	}
+	return nil
+}
+
+// recv reads one datagram from a non-blocking socket without allocating.
+func recv(raw syscall.RawConn, buf []byte) (int, error) {
+	var n int
+	var rerr error
+	err := raw.Read(func(fd uintptr) bool {
+		for {
+			n, rerr = unix.Read(int(fd), buf)
+			if rerr != unix.EINTR {
+				return rerr != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, rerr
+}

@@ -1,0 +1,101 @@
+package mptcp
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Subflow is one TCP connection of an MPTCP connection.
+type Subflow struct {
+	Token       uint32 // of the connection, this host's
+	RemoteToken uint32 // of the connection, the peer's
+	Local       netip.AddrPort
+	Remote      netip.AddrPort
+	LocalID     uint8
+	RemoteID    uint8
+	IfIndex     int // interface it is bound to; 0: none
+	State       TCPState
+
+	Initial          bool // the connection began with it (MP_CAPABLE), else it joined
+	ServerSide       bool // the peer opened it
+	BackupLocal      bool // this host asked for it to be a backup
+	BackupRemote     bool // the peer did
+	FullyEstablished bool // MPTCP options need no more confirmation
+
+	Metrics Metrics
+}
+
+// Metrics is what TCP knows of a subflow (struct tcp_info). What the running
+// kernel is too old to tell is zero.
+type Metrics struct {
+	RTT    time.Duration // smoothed
+	RTTVar time.Duration // mean deviation
+	MinRTT time.Duration // least of late
+	RTO    time.Duration // retransmission timeout
+
+	SndCwnd     uint32 // congestion window, segments
+	SndSSThresh uint32 // slow-start threshold, segments
+	SndMSS      uint32 // bytes
+	PathMTU     uint32 // bytes
+	SndWnd      uint32 // window the peer offers, bytes
+	Unacked     uint32 // segments in flight
+	Lost        uint32 // segments thought lost, now
+	NotSent     uint32 // bytes queued and not yet sent
+	Backoff     uint8  // doublings of RTO, now
+	Retransmits uint8  // timeouts in a row without an answer, now
+
+	TotalRetrans  uint32 // segments, ever
+	BytesSent     uint64 // with retransmissions
+	BytesRetrans  uint64
+	BytesAcked    uint64
+	BytesReceived uint64 // in order, delivered to MPTCP
+	SegsOut       uint32 // with pure acknowledgements
+	SegsIn        uint32
+	DataSegsOut   uint32
+	DataSegsIn    uint32
+
+	DeliveryRate uint64        // bytes per second, of the last sample
+	AppLimited   bool          // DeliveryRate was held down by lack of data
+	PacingRate   uint64        // bytes per second; all ones: no limit
+	BusyTime     time.Duration // with data in flight or to send
+	RwndLimited  time.Duration // of it, held up by the peer's window
+
+	// Time since something happened, to the millisecond; since the socket was
+	// made if it never did.
+	LastDataSent time.Duration
+	LastDataRecv time.Duration
+	LastAckRecv  time.Duration
+}
+
+// TCPState is a state of RFC 9293, numbered as the kernel does.
+type TCPState uint8
+
+const (
+	StateEstablished TCPState = iota + 1
+	StateSynSent
+	StateSynRecv
+	StateFinWait1
+	StateFinWait2
+	StateTimeWait
+	StateClose
+	StateCloseWait
+	StateLastAck
+	StateListen
+	StateClosing
+	StateNewSynRecv
+)
+
+var stateNames = [...]string{
+	StateEstablished: "ESTABLISHED", StateSynSent: "SYN_SENT", StateSynRecv: "SYN_RECV",
+	StateFinWait1: "FIN_WAIT1", StateFinWait2: "FIN_WAIT2", StateTimeWait: "TIME_WAIT",
+	StateClose: "CLOSE", StateCloseWait: "CLOSE_WAIT", StateLastAck: "LAST_ACK",
+	StateListen: "LISTEN", StateClosing: "CLOSING", StateNewSynRecv: "NEW_SYN_RECV",
+}
+
+func (s TCPState) String() string {
+	if int(s) < len(stateNames) && stateNames[s] != "" {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("STATE_%d", uint8(s))
+}
