@@ -1,0 +1,86 @@
+// Package stats has the few statistics the lab reports. It is pure; the
+// scenario language, the tables and the plots share it so that the median in
+// an expectation is the median in the table and the line in the box.
+package stats
+
+import (
+	"math"
+	"slices"
+)
+
+// Summary describes a sample. Of an empty one all but N are NaN.
+type Summary struct {
+	N                        int
+	Mean, SD                 float64
+	Min, Q1, Median, Q3, Max float64
+	WhiskerLow, WhiskerHigh  float64
+	Outliers                 []float64 // beyond the whiskers, ascending
+}
+
+// Summarize computes a Summary. Whiskers reach to the furthest values within
+// 1.5 interquartile ranges of the box (Tukey).
+func Summarize(sample []float64) Summary {
+	nan := math.NaN()
+	if len(sample) == 0 {
+		return Summary{Mean: nan, SD: nan, Min: nan, Q1: nan, Median: nan, Q3: nan, Max: nan, WhiskerLow: nan, WhiskerHigh: nan}
+	}
+	v := slices.Sorted(slices.Values(sample))
+	s := Summary{
+		N: len(v), Mean: Mean(v), SD: SD(v),
+		Min: v[0], Q1: quantile(v, 0.25), Median: quantile(v, 0.5), Q3: quantile(v, 0.75), Max: v[len(v)-1],
+	}
+	reach := 1.5 * (s.Q3 - s.Q1)
+	s.WhiskerLow, s.WhiskerHigh = s.Q1, s.Q3
+	for _, x := range v {
+		switch {
+		case x < s.Q1-reach || x > s.Q3+reach:
+			s.Outliers = append(s.Outliers, x)
+		default:
+			s.WhiskerLow, s.WhiskerHigh = min(s.WhiskerLow, x), max(s.WhiskerHigh, x)
+		}
+	}
+	return s
+}
+
+// Mean is the arithmetic mean.
+func Mean(sample []float64) float64 {
+	sum := 0.0
+	for _, x := range sample {
+		sum += x
+	}
+	return sum / float64(len(sample))
+}
+
+// SD is the standard deviation of the population the sample is from (n-1); a
+// single value has none, which is reported as 0.
+func SD(sample []float64) float64 {
+	if len(sample) == 1 {
+		return 0
+	}
+	mean, sum := Mean(sample), 0.0
+	for _, x := range sample {
+		sum += (x - mean) * (x - mean)
+	}
+	return math.Sqrt(sum / float64(len(sample)-1))
+}
+
+// Quantile is the q-th quantile, 0..1, interpolated linearly between order
+// statistics (Hyndman and Fan's type 7, the default of R and NumPy).
+func Quantile(sample []float64, q float64) float64 {
+	if len(sample) == 0 {
+		return math.NaN()
+	}
+	return quantile(slices.Sorted(slices.Values(sample)), q)
+}
+
+// Median is the middle of the sample.
+func Median(sample []float64) float64 { return Quantile(sample, 0.5) }
+
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	below := int(math.Floor(at))
+	if below+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
+}

@@ -1,0 +1,228 @@
+package scenario
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+var (
+	hostName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+)
+
+const (
+	hostNameForm  = `use letters, digits and dashes, and not "localhost"`
+	plainNameForm = "use letters, digits, dots, dashes and underscores"
+
+	minMTU      = 1280 // IPv6 needs it (RFC 8200, section 5)
+	maxMTU      = 65521
+	maxRate     = units.Rate(1e12)
+	maxDelay    = units.Duration(time.Minute)
+	maxSubflows = 8 // what the kernel takes for one connection
+)
+
+// checker finds what is wrong with a scenario that decoded: names that lead
+// nowhere, values out of range, keys that have no effect.
+type checker struct {
+	*Scenario
+	report func(path, format string, args ...any)
+}
+
+func (c *checker) check() {
+	if c.Schema != Schema {
+		c.report("schema", "%q is not understood; this program reads %q", c.Schema, Schema)
+	}
+	c.name("name", c.Name, plainName, plainNameForm)
+	if c.Repetitions < 1 || c.Repetitions > 10000 {
+		c.report("repetitions", "%d is not a number from 1 to 10000", c.Repetitions)
+	}
+	if c.Seed < 0 {
+		c.report("seed", "%d is negative; use a number from 1 up", c.Seed)
+	}
+	c.name("congestion_control", c.Congestion, plainName, "use a name the kernel knows, such as cubic, reno or bbr")
+	c.hosts()
+	c.links()
+	c.variants()
+	c.workload()
+	c.procedures()
+	c.events()
+	c.expectations()
+}
+
+func (c *checker) name(path, name string, form *regexp.Regexp, says string) {
+	switch {
+	case name == "":
+		c.report(path, "is missing; %s", says)
+	case !form.MatchString(name):
+		c.report(path, "%q is not a name; %s", name, says)
+	}
+}
+
+// unique reports names that were seen before.
+func (c *checker) unique(path, name string, seen map[string]bool) {
+	if name != "" && seen[name] {
+		c.report(path, "%q is taken; every name must be different", name)
+	}
+	seen[name] = true
+}
+
+// known reports a name that is not one of those declared.
+func (c *checker) known(path, name, what string, declared []string) bool {
+	switch {
+	case slices.Contains(declared, name):
+		return true
+	case name == "":
+		c.report(path, "is missing; it names a %s: %s", what, list(declared))
+	default:
+		c.report(path, "there is no %s %q%s", what, name, tomlfile.Nearest(name, declared))
+	}
+	return false
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none is declared"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c *checker) oneOf(path, value string, allowed ...string) bool {
+	if slices.Contains(allowed, value) {
+		return true
+	}
+	if value == "" {
+		c.report(path, "is missing; use %s", strings.Join(allowed, ", "))
+	} else {
+		c.report(path, "%q is not one of %s%s", value, strings.Join(allowed, ", "), suggestion(value, allowed))
+	}
+	return false
+}
+
+func suggestion(value string, allowed []string) string {
+	if s := tomlfile.Nearest(value, allowed); strings.Contains(s, "did you mean") {
+		return s
+	}
+	return ""
+}
+
+func (c *checker) hosts() {
+	seen := map[string]bool{}
+	for i, h := range c.Hosts {
+		path := fmt.Sprintf("host[%d]", i)
+		c.name(path+".name", h.Name, hostName, hostNameForm)
+		if h.Name == "localhost" {
+			c.report(path+".name", "%q is not a name; %s", h.Name, hostNameForm)
+		}
+		c.unique(path+".name", h.Name, seen)
+		for _, r := range h.Roles {
+			c.oneOf(path+".roles", string(r), string(RoleClient), string(RoleWaypoint), string(RoleServer), string(RoleRouter))
+		}
+		if h.DCol != nil && !h.Has(RoleClient) && !h.Has(RoleWaypoint) {
+			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client or waypoint", h.Name)
+		}
+	}
+	if len(c.Hosts) < 2 {
+		c.report("host", "a network needs at least two hosts; declare each with [[host]]")
+	}
+}
+
+func (c *checker) links() {
+	hosts, seen := c.hostNames(), map[string]bool{}
+	for i, l := range c.Links {
+		path := fmt.Sprintf("link[%d]", i)
+		c.name(path+".name", l.Name, plainName, plainNameForm)
+		c.unique(path+".name", l.Name, seen)
+		okA := c.known(path+".a", l.A, "host", hosts)
+		okB := c.known(path+".b", l.B, "host", hosts)
+		if okA && okB && l.A == l.B {
+			c.report(path+".b", "both ends are %q; a link joins two hosts", l.A)
+		}
+		if l.Cost < 1 || l.Cost > 1e6 {
+			c.report(path+".cost", "%d is not a number from 1 to 1000000", l.Cost)
+		}
+		if l.MTU < minMTU || l.MTU > maxMTU {
+			c.report(path+".mtu", "%d is not a number from %d to %d", l.MTU, minMTU, maxMTU)
+		}
+		c.shape(path, l.Shape)
+	}
+	if len(c.Links) == 0 {
+		c.report("link", "a network needs at least one link; declare each with [[link]]")
+	}
+}
+
+// shape checks a link's shape as it results for each direction.
+func (c *checker) shape(path string, s Shape) {
+	ab, ba := s.Directions()
+	for _, p := range []Params{ab, ba} {
+		before := 0
+		problem := func(key, format string, args ...any) {
+			before++
+			c.report(path+"."+key, format, args...)
+		}
+		if p.Rate != nil && *p.Rate > maxRate {
+			problem("rate", "%v is too much; use at most %v", *p.Rate, maxRate)
+		}
+		if p.Delay != nil && *p.Delay > maxDelay {
+			problem("delay", "%v is too long; use at most %v", *p.Delay, maxDelay)
+		}
+		if p.Jitter != nil && (p.Delay == nil && *p.Jitter > 0 || p.Delay != nil && *p.Jitter > *p.Delay) {
+			problem("jitter", "%v is more than the delay it varies; use at most that", *p.Jitter)
+		}
+		if before > 0 {
+			return // the same again for the other direction helps nobody
+		}
+	}
+}
+
+func (c *checker) hostNames() []string {
+	names := make([]string, len(c.Hosts))
+	for i, h := range c.Hosts {
+		names[i] = h.Name
+	}
+	return names
+}
+
+func (c *checker) linkNames() []string {
+	names := make([]string, len(c.Links))
+	for i, l := range c.Links {
+		names[i] = l.Name
+	}
+	return names
+}
+
+func (c *checker) variants() {
+	seen := map[string]bool{Base: true}
+	for i, v := range c.Variants {
+		path := fmt.Sprintf("variant[%d]", i)
+		c.name(path+".name", v.Name, plainName, plainNameForm)
+		if v.Name == Base {
+			c.report(path+".name", "%q is the network as declared; call this one something else", Base)
+		} else {
+			c.unique(path+".name", v.Name, seen)
+		}
+		for j, change := range v.Changes {
+			c.change(fmt.Sprintf("%s.change[%d]", path, j), change)
+		}
+		if len(v.Changes) == 0 {
+			c.report(path, "changes nothing; say what with [[variant.change]]")
+		}
+	}
+}
+
+// change checks a change against the link it is laid over.
+func (c *checker) change(path string, change Change) {
+	if !c.known(path+".link", change.Link, "link", c.linkNames()) {
+		return
+	}
+	if change.Shape == (Shape{}) {
+		c.report(path, "changes nothing of link %q; set rate, delay, jitter, loss or queue", change.Link)
+	}
+	link, _ := c.Link(change.Link)
+	c.shape(path, change.Shape.Over(link.Shape))
+}

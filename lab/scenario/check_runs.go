@@ -1,0 +1,179 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// workload checks what makes the traffic. A scenario without procedures is a
+// network for `dcol lab shell`; it needs no workload.
+func (c *checker) workload() {
+	w := c.Workload
+	kinds := []string{string(Upload), string(Download), string(HTTP), string(Command)}
+	if !c.oneOf("workload.kind", string(w.Kind), kinds...) || len(c.Procedures) == 0 {
+		return
+	}
+	okClient := c.known("workload.client", w.Client, "host", c.hostNames())
+	okServer := c.known("workload.server", w.Server, "host", c.hostNames())
+	if okClient && okServer {
+		if w.Client == w.Server {
+			c.report("workload.server", "client and server are both %q; use two hosts", w.Client)
+		}
+		reached := c.reachable(w.Client)
+		for _, name := range append([]string{w.Server}, c.WithRole(RoleWaypoint)...) {
+			if !reached[name] {
+				c.report("link", "no chain of links leads from %q to %q; add one, and give the hosts between the role router",
+					w.Client, name)
+			}
+		}
+	}
+	if w.Port < 0 || w.Port > 65535 || w.Port == 0 && w.Kind == Command {
+		c.report("workload.port", "%d is not a port; use 1 to 65535", w.Port)
+	}
+	if w.Duration > 0 && w.Skip >= w.Duration {
+		c.report("workload.skip", "%v leaves nothing of the duration, %v, to measure", w.Skip, w.Duration)
+	}
+	c.applies(w)
+}
+
+// applies reports keys that the kind of workload does not use.
+func (c *checker) applies(w Workload) {
+	unused := func(key string, set bool) {
+		if set {
+			c.report("workload."+key, "has no effect on the workload %q; remove it", w.Kind)
+		}
+	}
+	unused("duration", w.Duration != 0 && w.Kind == HTTP)
+	unused("size", w.Size != 0 && w.Kind != HTTP)
+	unused("client_command", w.ClientCommand != nil && w.Kind != Command)
+	unused("server_command", w.ServerCommand != nil && w.Kind != Command)
+	if w.Kind == Command && len(w.ClientCommand) == 0 {
+		c.report("workload.client_command", `is missing; give the program and its arguments, such as ["curl", "http://{address}:{port}/"]`)
+	}
+	if w.Kind == Command && len(w.ServerCommand) == 0 {
+		c.report("workload.server_command", "is missing; give the program and its arguments")
+	}
+}
+
+// reachable follows the links from a host, through hosts that forward.
+func (c *checker) reachable(from string) map[string]bool {
+	reached, queue := map[string]bool{from: true}, []string{from}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		if h, _ := c.Host(at); at != from && !h.Has(RoleRouter) {
+			continue
+		}
+		for _, l := range c.Links {
+			next := ""
+			switch at {
+			case l.A:
+				next = l.B
+			case l.B:
+				next = l.A
+			}
+			if next != "" && !reached[next] {
+				reached[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return reached
+}
+
+func (c *checker) procedures() {
+	seen := map[string]bool{}
+	for i, p := range c.Procedures {
+		path := fmt.Sprintf("procedure[%d]", i)
+		c.name(path+".name", p.Name, plainName, plainNameForm)
+		c.unique(path+".name", p.Name, seen)
+		transport := c.oneOf(path+".transport", string(p.Transport), string(TCP), string(MPTCP))
+		detour := c.oneOf(path+".detour", string(p.Detour), string(NoDetour), string(Mapped))
+		if transport && detour {
+			c.procedure(path, p)
+		}
+	}
+}
+
+func (c *checker) procedure(path string, p Procedure) {
+	waypoints := c.WithRole(RoleWaypoint)
+	for _, v := range p.Via {
+		c.known(path+".via", v, "waypoint", waypoints)
+	}
+	switch {
+	case p.Detour == NoDetour && len(p.Via) > 0:
+		c.report(path+".via", `has no effect without a detour; set detour = "mapped"`)
+	case p.Detour == Mapped && len(waypoints) == 0:
+		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
+	case p.Detour == Mapped && p.Transport == TCP && len(p.Via) != 1:
+		c.report(path+".via", "a TCP connection goes through one waypoint; name it: %s", list(waypoints))
+	}
+	switch {
+	case p.Transport == TCP && p.Subflows != 0:
+		c.report(path+".subflows", `a TCP connection has none; remove it or set transport = "mptcp"`)
+	case p.Transport == MPTCP && (p.Subflows < 1 || p.Subflows > maxSubflows):
+		c.report(path+".subflows", "%d is not a number from 1 to %d", p.Subflows, maxSubflows)
+	case p.Transport == MPTCP && p.Detour == NoDetour && p.Subflows > 1:
+		c.report(path+".subflows", `more than one needs a detour; set detour = "mapped"`)
+	}
+	if client, ok := c.Host(c.Workload.Client); ok && (p.Transport == MPTCP || p.Detour == Mapped) && !client.Has(RoleClient) {
+		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
+	}
+}
+
+func (c *checker) events() {
+	for i, e := range c.Events {
+		path := fmt.Sprintf("event[%d]", i)
+		if d := c.Workload.Duration; d > 0 && e.At >= d {
+			c.report(path+".at", "%v is not within the workload's duration, %v", e.At, d)
+		}
+		switch {
+		case e.Kill != "" && (e.Link != "" || e.Down != nil || e.Shape != Shape{}):
+			c.report(path, "says two things; use one event for kill and another for the link")
+		case e.Kill != "":
+			if c.known(path+".kill", e.Kill, "host", c.hostNames()) && (e.Kill == c.Workload.Client || e.Kill == c.Workload.Server) {
+				c.report(path+".kill", "%q runs the workload; kill another host", e.Kill)
+			}
+		case e.Down != nil && e.Shape == Shape{}:
+			c.known(path+".link", e.Link, "link", c.linkNames())
+		default:
+			c.change(path, e.Change)
+		}
+	}
+}
+
+func (c *checker) expectations() {
+	procedures := make([]string, len(c.Procedures))
+	for i, p := range c.Procedures {
+		procedures[i] = p.Name
+	}
+	for i, e := range c.Expects {
+		path := fmt.Sprintf("expect[%d]", i)
+		if e.Description == "" {
+			c.report(path+".description", "is missing; say in words what must hold")
+		}
+		for _, v := range e.Variants {
+			c.known(path+".variants", v, "variant", c.VariantNames())
+		}
+		found, err := calls(e.That)
+		if err != nil {
+			c.report(path+".that", "%s\nfunctions: %s", strings.TrimSpace(err.Error()), strings.Join(Functions(), ", "))
+			continue
+		}
+		for _, call := range found {
+			c.call(path+".that", call, procedures)
+		}
+	}
+}
+
+func (c *checker) call(path string, call call, procedures []string) {
+	paths := append([]string{DirectPath}, c.WithRole(RoleWaypoint)...)
+	for i, name := range call.names {
+		if i == 0 {
+			c.known(path, name, "procedure", procedures)
+		} else if !slices.Contains(paths, name) {
+			c.report(path, "%s: there is no path %q; paths here: %s", call.function, name, strings.Join(paths, ", "))
+		}
+	}
+}

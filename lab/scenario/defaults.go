@@ -1,0 +1,76 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// The defaults, as docs/lab.md has them.
+const (
+	DefaultCongestion  = "cubic"
+	DefaultRepetitions = 10
+	DefaultMTU         = 1500
+	DefaultSize        = units.Size(20e6)
+	DefaultIperfPort   = 5201
+	DefaultHTTPPort    = 80
+	defaultDuration    = units.Duration(10 * time.Second)
+)
+
+func (s *Scenario) setDefaults() {
+	s.Congestion = or(s.Congestion, DefaultCongestion)
+	s.Repetitions = or(s.Repetitions, DefaultRepetitions)
+	s.Seed = or(s.Seed, 1)
+	for i := range s.Links {
+		s.Links[i].Cost = or(s.Links[i].Cost, 1)
+		s.Links[i].MTU = or(s.Links[i].MTU, DefaultMTU)
+	}
+	s.Workload.setDefaults(s)
+	for i := range s.Procedures {
+		s.Procedures[i].setDefaults(s)
+	}
+}
+
+func (w *Workload) setDefaults(s *Scenario) {
+	w.Kind = or(w.Kind, Upload)
+	w.Client = or(w.Client, only(s.WithRole(RoleClient)))
+	w.Server = or(w.Server, only(s.WithRole(RoleServer)))
+	switch w.Kind {
+	case Upload, Download:
+		w.Port = or(w.Port, DefaultIperfPort)
+		w.Duration = or(w.Duration, defaultDuration)
+	case HTTP:
+		w.Port = or(w.Port, DefaultHTTPPort)
+		w.Size = or(w.Size, DefaultSize)
+	}
+}
+
+func (p *Procedure) setDefaults(s *Scenario) {
+	p.Detour = or(p.Detour, NoDetour)
+	if p.Detour == Mapped && len(p.Via) == 0 {
+		p.Via = s.WithRole(RoleWaypoint)
+	}
+	switch {
+	case p.Transport != MPTCP:
+	case p.Detour == NoDetour:
+		p.Subflows = or(p.Subflows, 1)
+	default:
+		p.Subflows = or(p.Subflows, 2)
+	}
+}
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// only is the sole element, or nothing when there is a choice to make.
+func only(names []string) string {
+	if len(names) != 1 {
+		return ""
+	}
+	return names[0]
+}

@@ -1,0 +1,197 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/parser"
+	"github.com/expr-lang/expr/vm"
+
+	"github.com/detour-collective/dcol/lab/report/stats"
+)
+
+// Expectation is a sentence about the results that must hold, and the
+// expression that decides it.
+type Expectation struct {
+	Description string `toml:"description"`
+	That        string `toml:"that"`
+	// Variants are those it is about; all that were run when empty.
+	Variants []string `toml:"variants"`
+}
+
+// Measurements are the results an expectation is about: one value a valid run.
+type Measurements interface {
+	Goodput(variant, procedure string) []float64       // Mbit/s
+	Share(variant, procedure, path string) []float64   // of the bytes, 0..1
+	Stall(variant, procedure string) []float64         // longest in the run, ms
+	Retransmitted(variant, procedure string) []float64 // segments
+	Completion(variant, procedure string) []float64    // seconds
+}
+
+// Verdict is what became of an expectation. Left and Right are the sides of
+// the comparison it ends in, where it is one.
+type Verdict struct {
+	Met         bool
+	Left, Right *float64
+	// Err is why it could not be decided; it is then not met.
+	Err error
+}
+
+// statistic is a function of the expression language. Its first argument
+// names a procedure; pathed ones take a path as second.
+type statistic struct {
+	name   string
+	pathed bool
+	sample func(m Measurements, variant, procedure, path string) []float64
+	of     func([]float64) float64
+}
+
+func goodput(m Measurements, variant, procedure, _ string) []float64 {
+	return m.Goodput(variant, procedure)
+}
+
+func summary(pick func(stats.Summary) float64) func([]float64) float64 {
+	return func(v []float64) float64 { return pick(stats.Summarize(v)) }
+}
+
+// statistics are the functions an expectation may call, in the order in which
+// the documentation has them.
+var statistics = []statistic{
+	{"median", false, goodput, stats.Median},
+	{"mean", false, goodput, stats.Mean},
+	{"sd", false, goodput, stats.SD},
+	{"min", false, goodput, summary(func(s stats.Summary) float64 { return s.Min })},
+	{"max", false, goodput, summary(func(s stats.Summary) float64 { return s.Max })},
+	{"q1", false, goodput, summary(func(s stats.Summary) float64 { return s.Q1 })},
+	{"q3", false, goodput, summary(func(s stats.Summary) float64 { return s.Q3 })},
+	{"share", true, func(m Measurements, v, p, path string) []float64 { return m.Share(v, p, path) }, stats.Median},
+	{"stall", false, func(m Measurements, v, p, _ string) []float64 { return m.Stall(v, p) },
+		summary(func(s stats.Summary) float64 { return s.Max })},
+	{"retransmitted", false, func(m Measurements, v, p, _ string) []float64 { return m.Retransmitted(v, p) }, stats.Median},
+	{"completion", false, func(m Measurements, v, p, _ string) []float64 { return m.Completion(v, p) }, stats.Median},
+}
+
+// Functions lists the names of the functions an expectation may call.
+func Functions() []string {
+	names := make([]string, len(statistics))
+	for i, s := range statistics {
+		names[i] = s.name
+	}
+	return names
+}
+
+// Evaluate decides the expectation on the measurements of a variant.
+func (e Expectation) Evaluate(m Measurements, variant string) Verdict {
+	v := Verdict{}
+	result, err := evaluate(e.That, m, variant)
+	if err != nil {
+		v.Err = err
+		return v
+	}
+	v.Met, _ = result.(bool)
+	if left, right, ok := comparison(e.That); ok {
+		v.Left, v.Right = side(left, m, variant), side(right, m, variant)
+	}
+	return v
+}
+
+// side is the value of one side of a comparison, if it is a number.
+func side(expression string, m Measurements, variant string) *float64 {
+	value, err := evaluate(expression, m, variant)
+	if err != nil {
+		return nil
+	}
+	switch x := value.(type) {
+	case float64:
+		return &x
+	case int:
+		f := float64(x)
+		return &f
+	}
+	return nil
+}
+
+func evaluate(expression string, m Measurements, variant string) (any, error) {
+	program, err := compile(expression, m, variant)
+	if err != nil {
+		return nil, err
+	}
+	return expr.Run(program, nil)
+}
+
+// compile builds the expression with its functions bound to measurements. The
+// language's own median, mean and so on give way to ours.
+func compile(expression string, m Measurements, variant string, more ...expr.Option) (*vm.Program, error) {
+	options := append([]expr.Option{expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
+	for _, s := range statistics {
+		signature := any(new(func(string) float64))
+		if s.pathed {
+			signature = new(func(string, string) float64)
+		}
+		options = append(options, expr.Function(s.name, func(args ...any) (any, error) {
+			procedure, path := args[0].(string), ""
+			if s.pathed {
+				path = args[1].(string)
+			}
+			sample := s.sample(m, variant, procedure, path)
+			if len(sample) == 0 {
+				return nil, fmt.Errorf("%s: there is no valid run of %q in variant %q", s.name, procedure, variant)
+			}
+			return s.of(sample), nil
+		}, signature))
+	}
+	return expr.Compile(expression, options...)
+}
+
+// comparison splits an expression whose outermost operator compares.
+func comparison(expression string) (left, right string, ok bool) {
+	tree, err := parser.Parse(expression)
+	if err != nil {
+		return "", "", false
+	}
+	root, ok := tree.Node.(*ast.BinaryNode)
+	if !ok || !strings.Contains(" < <= > >= == != ", " "+root.Operator+" ") {
+		return "", "", false
+	}
+	return root.Left.String(), root.Right.String(), true
+}
+
+// calls finds the functions an expression calls with the names in quotes they
+// are given, so that a procedure that does not exist is an error on reading.
+func calls(expression string) ([]call, error) {
+	program, err := compile(expression, nil, "", expr.AsBool())
+	if err != nil {
+		return nil, err
+	}
+	found := &callFinder{}
+	node := program.Node()
+	ast.Walk(&node, found)
+	return found.calls, nil
+}
+
+type call struct {
+	function string
+	names    []string // "" where the argument is not a literal
+}
+
+type callFinder struct{ calls []call }
+
+// Visit implements ast.Visitor.
+func (f *callFinder) Visit(node *ast.Node) {
+	n, ok := (*node).(*ast.CallNode)
+	if !ok {
+		return
+	}
+	c := call{function: n.Callee.String()}
+	for _, a := range n.Arguments {
+		literal, _ := a.(*ast.StringNode)
+		if literal == nil {
+			c.names = append(c.names, "")
+			continue
+		}
+		c.names = append(c.names, literal.Value)
+	}
+	f.calls = append(f.calls, c)
+}

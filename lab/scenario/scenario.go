@@ -1,0 +1,321 @@
+// Package scenario is the lab's input: a TOML file that declares a network,
+// what runs on it, how often, and what must hold. It parses strictly, checks
+// everything that can be known without building anything, and touches nothing:
+// lab/experiment builds what a Scenario says, lab/report shows what came out.
+//
+// docs/lab.md documents every key; a test holds it to that.
+package scenario
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// Schema is the version of the file format this package reads.
+const Schema = "dcol.scenario/1"
+
+// Base is the name of the variant that is the network as declared.
+const Base = "base"
+
+// DirectPath names the path without a waypoint; the others bear the waypoint's name.
+const DirectPath = "direct"
+
+// Scenario is a whole file, with the defaults filled in.
+type Scenario struct {
+	Schema      string        `toml:"schema"`
+	Name        string        `toml:"name"`
+	Description string        `toml:"description"`
+	Congestion  string        `toml:"congestion_control"`
+	Repetitions int           `toml:"repetitions"`
+	Seed        int64         `toml:"seed"`
+	Hosts       []Host        `toml:"host"`
+	Links       []Link        `toml:"link"`
+	Variants    []Variant     `toml:"variant"`
+	Workload    Workload      `toml:"workload"`
+	Procedures  []Procedure   `toml:"procedure"`
+	Events      []Event       `toml:"event"`
+	Expects     []Expectation `toml:"expect"`
+}
+
+// Role says what a host does.
+type Role string
+
+// The roles a host can have; a host may be both client and waypoint.
+const (
+	RoleClient   Role = "client"
+	RoleWaypoint Role = "waypoint"
+	RoleServer   Role = "server"
+	RoleRouter   Role = "router"
+)
+
+// Host is one host of the network.
+type Host struct {
+	Name  string `toml:"name"`
+	Roles []Role `toml:"roles"`
+	// DCol is laid over the configuration the lab writes for this host's agent.
+	DCol map[string]any `toml:"dcol"`
+}
+
+// Has reports whether the host has the role.
+func (h Host) Has(r Role) bool {
+	for _, have := range h.Roles {
+		if have == r {
+			return true
+		}
+	}
+	return false
+}
+
+// Params are the properties of a link in one or both directions. What is not
+// set is taken from what they are laid over.
+type Params struct {
+	Rate   *units.Rate     `toml:"rate"`
+	Delay  *units.Duration `toml:"delay"`
+	Jitter *units.Duration `toml:"jitter"`
+	Loss   *units.Share    `toml:"loss"`
+	Queue  *Queue          `toml:"queue"`
+}
+
+// Over lays p over base.
+func (p Params) Over(base Params) Params {
+	if p.Rate != nil {
+		base.Rate = p.Rate
+	}
+	if p.Delay != nil {
+		base.Delay = p.Delay
+	}
+	if p.Jitter != nil {
+		base.Jitter = p.Jitter
+	}
+	if p.Loss != nil {
+		base.Loss = p.Loss
+	}
+	if p.Queue != nil {
+		base.Queue = p.Queue
+	}
+	return base
+}
+
+// IsZero reports whether nothing is set.
+func (p Params) IsZero() bool { return p == Params{} }
+
+// Shape is what a link does in each direction: what holds for both, and what
+// differs from A to B and from B to A.
+type Shape struct {
+	Params
+	AtoB Params `toml:"a_to_b"`
+	BtoA Params `toml:"b_to_a"`
+}
+
+// Over lays s over base. What s says of both directions wins over what base
+// says of one: "the link loses 1 %" means both ways.
+func (s Shape) Over(base Shape) Shape {
+	return Shape{
+		Params: s.Params.Over(base.Params),
+		AtoB:   s.AtoB.Over(s.Params.Over(base.AtoB)),
+		BtoA:   s.BtoA.Over(s.Params.Over(base.BtoA)),
+	}
+}
+
+// Directions resolves the shape into its two directions.
+func (s Shape) Directions() (ab, ba Params) {
+	return s.AtoB.Over(s.Params), s.BtoA.Over(s.Params)
+}
+
+// Link joins two hosts.
+type Link struct {
+	Name string `toml:"name"`
+	A    string `toml:"a"`
+	B    string `toml:"b"`
+	Cost int    `toml:"cost"`
+	MTU  int    `toml:"mtu"`
+	Shape
+}
+
+// Change is a link's new shape, in a variant or an event.
+type Change struct {
+	Link string `toml:"link"`
+	Shape
+}
+
+// Variant is a named set of changes to the network as declared.
+type Variant struct {
+	Name        string   `toml:"name"`
+	Description string   `toml:"description"`
+	Changes     []Change `toml:"change"`
+}
+
+// WorkloadKind says which programs make the traffic.
+type WorkloadKind string
+
+// The workloads.
+const (
+	// Upload is iperf3 from client to server.
+	Upload WorkloadKind = "upload"
+	// Download is iperf3 from server to client.
+	Download WorkloadKind = "download"
+	// HTTP is one file fetched by curl from nginx.
+	HTTP WorkloadKind = "http"
+	// Command is a pair of programs of the author's.
+	Command WorkloadKind = "command"
+)
+
+// Workload is the traffic of one run.
+type Workload struct {
+	Kind     WorkloadKind   `toml:"kind"`
+	Client   string         `toml:"client"`
+	Server   string         `toml:"server"`
+	Duration units.Duration `toml:"duration"`
+	Skip     units.Duration `toml:"skip"`
+	Size     units.Size     `toml:"size"`
+	Port     int            `toml:"port"`
+	// ClientCommand and ServerCommand may contain {address} and {port}.
+	ClientCommand []string `toml:"client_command"`
+	ServerCommand []string `toml:"server_command"`
+}
+
+// Transport says what the workload's sockets are.
+type Transport string
+
+// The transports.
+const (
+	TCP   Transport = "tcp"
+	MPTCP Transport = "mptcp"
+)
+
+// Detour says how waypoints are used.
+type Detour string
+
+// The uses of waypoints. With TCP, Mapped sends the whole plain connection
+// through the waypoint; with MPTCP it adds subflows.
+const (
+	NoDetour Detour = "none"
+	Mapped   Detour = "mapped"
+)
+
+// Procedure is one way of carrying the workload.
+type Procedure struct {
+	Name        string    `toml:"name"`
+	Description string    `toml:"description"`
+	Transport   Transport `toml:"transport"`
+	Detour      Detour    `toml:"detour"`
+	// Via are the waypoints in use; all when empty.
+	Via      []string `toml:"via"`
+	Subflows int      `toml:"subflows"`
+}
+
+// Event happens inside every run, At after the workload's start.
+type Event struct {
+	At units.Duration `toml:"at"`
+	Change
+	// Down takes the link down (true) or up again (false).
+	Down *bool `toml:"down"`
+	// Kill is a host that dies: its programs are killed, its links go down.
+	Kill string `toml:"kill"`
+}
+
+// Host returns the host of that name.
+func (s *Scenario) Host(name string) (Host, bool) {
+	for _, h := range s.Hosts {
+		if h.Name == name {
+			return h, true
+		}
+	}
+	return Host{}, false
+}
+
+// Link returns the link of that name.
+func (s *Scenario) Link(name string) (Link, bool) {
+	for _, l := range s.Links {
+		if l.Name == name {
+			return l, true
+		}
+	}
+	return Link{}, false
+}
+
+// Procedure returns the procedure of that name.
+func (s *Scenario) Procedure(name string) (Procedure, bool) {
+	for _, p := range s.Procedures {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Procedure{}, false
+}
+
+// Variant returns the variant of that name; Base is always there.
+func (s *Scenario) Variant(name string) (Variant, bool) {
+	for _, v := range s.Variants {
+		if v.Name == name {
+			return v, true
+		}
+	}
+	if name == Base {
+		return Variant{Name: Base, Description: "the network as declared"}, true
+	}
+	return Variant{}, false
+}
+
+// VariantNames lists all variants, Base first.
+func (s *Scenario) VariantNames() []string {
+	names := []string{Base}
+	for _, v := range s.Variants {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// WithRole lists the names of the hosts that have the role.
+func (s *Scenario) WithRole(r Role) []string {
+	var names []string
+	for _, h := range s.Hosts {
+		if h.Has(r) {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}
+
+// Shapes are the shapes of all links under a variant, in the links' order.
+func (s *Scenario) Shapes(v Variant) []Shape {
+	shapes := make([]Shape, len(s.Links))
+	for i, l := range s.Links {
+		shapes[i] = l.Shape
+		for _, c := range v.Changes {
+			if c.Link == l.Name {
+				shapes[i] = c.Shape.Over(shapes[i])
+			}
+		}
+	}
+	return shapes
+}
+
+// UsesDCol reports whether any procedure needs agents or MPTCP sockets.
+func (s *Scenario) UsesDCol() bool {
+	for _, p := range s.Procedures {
+		if p.Transport == MPTCP || p.Detour == Mapped {
+			return true
+		}
+	}
+	return false
+}
+
+// RunTime estimates one run: a workload by duration takes that long, one by
+// size what the fastest rate of the server's links would need.
+func (s *Scenario) RunTime() time.Duration {
+	if d := s.Workload.Duration.Std(); d > 0 {
+		return d
+	}
+	var best units.Rate
+	for _, l := range s.Links {
+		if (l.A == s.Workload.Server || l.B == s.Workload.Server) && l.Rate != nil && *l.Rate > best {
+			best = *l.Rate
+		}
+	}
+	if best == 0 {
+		return 0
+	}
+	return time.Duration(float64(s.Workload.Size) * 8 / float64(best) * float64(time.Second))
+}
