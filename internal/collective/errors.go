@@ -1,0 +1,52 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// Error is a fault in the identity's or the authority's files: which one, what is wrong, how to mend it.
+type Error struct {
+	File    string
+	Problem string
+	Mend    string
+	Err     error // the cause; may be nil
+}
+
+func (e *Error) Error() string {
+	s := e.File + ": " + e.Problem
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Mend != "" {
+		s += "; " + e.Mend
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Kinds of fault, for errors.Is.
+var (
+	ErrExpired     = errors.New("certificate has expired")
+	ErrNotYetValid = errors.New("certificate is not valid yet")
+	ErrOtherCA     = errors.New("certificate is not of this collective")
+	ErrKeyMismatch = errors.New("key does not belong to the certificate")
+	ErrExists      = errors.New("exists already")
+)
+
+// RevokedError says that a certificate is on the collective's revocation list.
+type RevokedError struct {
+	Name   string
+	Serial string
+	At     time.Time
+}
+
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("the certificate of %s (serial %s) was revoked on %s", e.Name, e.Serial, e.At.UTC().Format(time.DateOnly))
+}
+
+// serialText is how serial numbers are written everywhere: in file names, logs and commands.
+func serialText(n *big.Int) string { return fmt.Sprintf("%032x", n) }
