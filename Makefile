@@ -1,0 +1,84 @@
+# `make help` lists the targets. Targets that need more than Go, git and make
+# install it by name from Debian, as root, and say so first: scripts/deps.sh.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+# A root shell that came by plain su has no sbin in its path; Go's own
+# installation is often in nobody's.
+export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+.DEFAULT_GOAL := help
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/dcol.
+	@scripts/deps.sh build
+	$(BUILD) -o bin/dcol ./cmd/dcol
+
+demo: ## Show the main job in a network of namespaces (root, under 90 s).
+	@scripts/deps.sh demo
+	@$(MAKE) --no-print-directory build
+	bin/dcol lab demo
+
+test: ## Check the format, vet, and run every test with the race detector (root).
+	@scripts/deps.sh test
+	@scripts/format.sh
+	$(GO) vet ./...
+	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=10m ./...
+
+bench: ## Run every benchmark (root); writes out/bench/result.json.
+	@scripts/deps.sh bench
+	@$(MAKE) --no-print-directory build
+	bin/dcol lab bench
+
+bench-%: ## Run one benchmark, as in: make bench-wire.
+	@scripts/deps.sh bench
+	@$(MAKE) --no-print-directory build
+	bin/dcol lab bench $*
+
+lint: ## Run golangci-lint, with the import law, and shellcheck.
+	@scripts/deps.sh lint
+	.cache/bin/golangci-lint run ./...
+	shellcheck scripts/*.sh .ci/run
+
+fuzz: ## Run every fuzz target for FUZZTIME (10s).
+	@scripts/deps.sh build
+	scripts/fuzz.sh $(or $(FUZZTIME),10s)
+
+cover: ## Measure what the tests reach (root); writes out/cover.html.
+	@scripts/deps.sh test
+	@mkdir -p out
+	$(GO) test -count=1 -timeout=10m -coverpkg=./... -coverprofile=out/cover.out ./...
+	$(GO) tool cover -html=out/cover.out -o out/cover.html
+	@$(GO) tool cover -func=out/cover.out | tail -n 1
+
+arm64: ## Check that everything also builds for arm64.
+	@scripts/deps.sh build
+	GOARCH=arm64 $(BUILD) -o bin/dcol-arm64 ./cmd/dcol
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+
+generate: ## Compile the eBPF programs again, with Debian 12's clang-14.
+	@scripts/deps.sh generate
+	$(GO) generate ./internal/bpf/...
+
+check-generate: ## Fail if the committed eBPF objects are not what their source gives.
+	@scripts/deps.sh generate
+	scripts/check-generate.sh
+
+install: build ## Install bin/dcol, the systemd unit and shell completions below PREFIX.
+	scripts/install.sh '$(DESTDIR)' '$(PREFIX)'
+
+uninstall: ## Take back what install did, and what dcol did to the host; keeps /etc/dcol.
+	scripts/uninstall.sh '$(DESTDIR)' '$(PREFIX)'
+
+clean: ## Remove bin, out and the tools in .cache.
+	rm -rf bin out .cache
+
+.PHONY: help build demo test bench lint fuzz cover arm64 generate check-generate install uninstall clean

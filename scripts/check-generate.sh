@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Compiles the eBPF programs again, in a copy, and fails if a generated file
+# differs from the one that is here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cp -a --parents go.mod go.sum internal/bpf "$copy/"
+(cd "$copy" && go generate ./internal/bpf/...)
+diff -rq internal/bpf "$copy/internal/bpf" || {
+	printf 'error: generated eBPF files are stale\nhint: make generate, and commit the result\n' >&2
+	exit 1
+}

@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Installs by name what a make target needs and this machine lacks, and says so
+# first. It is silent when nothing is lacking.
+#
+#   scripts/deps.sh build|demo|bench|test|lint|generate
+#
+# Programs come from Debian's packages. Go tools are built with `go install`,
+# at the versions below, into .cache/bin of this repository.
+set -euo pipefail
+
+golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+# A root shell that came by plain su has no sbin in its path.
+PATH=$PATH:/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+tools=$root/.cache/bin
+policy=/usr/sbin/policy-rc.d
+marker='# written by dcol scripts/deps.sh for the time of one installation'
+
+say() { printf 'deps: %s\n' "$*" >&2; }
+die() {
+	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
+	exit 1
+}
+
+packages=() # Debian packages that are lacking
+reasons=()  # for each, what it is for
+
+# lack PACKAGE PURPOSE notes a package once.
+lack() {
+	local have
+	for have in "${packages[@]}"; do
+		[[ $have != "$1" ]] || return 0
+	done
+	packages+=("$1")
+	reasons+=("$2")
+}
+
+need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
+need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
+
+# need_go fails early, and in words, where the go command would fail late.
+need_go() {
+	command -v go >/dev/null ||
+		die 'Go is not installed' 'unpack https://go.dev/dl/ to /usr/local/go, or put go into PATH'
+	local wanted have
+	wanted=$(awk '$1 == "go" {print $2}' "$root/go.mod")
+	# Outside the module: inside, an old go stops at the go line it cannot meet.
+	have=$(cd / && go env GOVERSION)
+	have=${have#go}
+	[[ $(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1) == "$wanted" ]] && return
+	# Go 1.21 and later fetch the version that go.mod asks for by themselves.
+	[[ $(printf '%s\n' 1.21 "$have" | sort -V | head -n 1) == 1.21 &&
+		$(cd / && go env GOTOOLCHAIN) != local ]] ||
+		die "this is Go $have, dcol needs $wanted" \
+			"unpack https://go.dev/dl/ to /usr/local/go, or, with Go 1.21 or later, set GOTOOLCHAIN=auto"
+}
+
+set_build() {
+	need_go
+	need_file /etc/ssl/certs/ca-certificates.crt ca-certificates 'to fetch Go modules over HTTPS'
+}
+set_demo() {
+	set_build
+	need_program curl curl 'the client program of the demo'
+	need_program nginx nginx 'the server program of the demo'
+}
+set_bench() {
+	set_demo
+	need_program iperf3 iperf3 'the traffic of the benchmarks'
+	need_program iptables iptables 'the rules dcol is compared with'
+}
+set_test() {
+	set_demo
+	need_program iperf3 iperf3 'traffic in the lab'
+	need_program ip iproute2 'to look at namespaces from outside'
+	need_program nft nftables 'to read the nftables rules back'
+	need_program conntrack conntrack 'to read tracked connections back'
+	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
+	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
+	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
+}
+set_lint() {
+	set_build
+	need_program shellcheck shellcheck 'to check the scripts'
+}
+set_generate() {
+	set_build
+	# The committed objects are made with this very clang; another one makes others.
+	need_program clang-14 clang-14 'to compile eBPF'
+	need_program llvm-strip-14 llvm-14 'to strip eBPF objects'
+	need_file /usr/include/bpf/bpf_helpers.h libbpf-dev 'headers of eBPF programs'
+	need_file '/usr/include/*/asm/types.h' linux-libc-dev 'headers of eBPF programs'
+}
+
+# restore_services undoes hold_services; also after a run that was killed.
+restore_services() {
+	if [[ -e $policy.dcol-saved ]]; then
+		mv -f "$policy.dcol-saved" "$policy"
+	elif grep -qsF "$marker" "$policy"; then
+		rm -f "$policy"
+	fi
+}
+
+# hold_services keeps Debian from starting what it installs: the demo starts
+# its own nginx inside the lab, and the host is to stay as it was.
+hold_services() {
+	restore_services
+	trap restore_services EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	[[ ! -e $policy ]] || mv "$policy" "$policy.dcol-saved"
+	printf '#!/bin/sh\n%s\nexit 101\n' "$marker" >"$policy"
+	chmod 755 "$policy"
+}
+
+apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" \
+		</dev/null >&2
+}
+apt_install() { apt install -y --no-install-recommends -o Dpkg::Use-Pty=0 "${packages[@]}"; }
+
+install_packages() {
+	[[ ${#packages[@]} -gt 0 ]] || return 0
+	local i
+	say "this machine lacks, for 'make $1', these packages of Debian:"
+	for i in "${!packages[@]}"; do
+		printf '  %-16s %s\n' "${packages[i]}" "${reasons[i]}" >&2
+	done
+	command -v apt-get >/dev/null ||
+		die 'this machine has no apt-get' 'install the programs above in the way of your distribution'
+	[[ $(id -u) == 0 ]] ||
+		die 'only root can install packages' "run this as root: apt-get install ${packages[*]}"
+	say 'installing them now; no service is started'
+	hold_services
+	# The lists of a fresh machine are empty, those of an old one name versions that are gone.
+	apt_get_knows || apt update
+	apt_install || { apt update && apt_install; } ||
+		die 'apt-get could not install the packages' \
+			'see its messages above; the lists it uses are in /etc/apt/sources.list*'
+	local p
+	for p in "${packages[@]}"; do
+		# Debian's nginx would start at the next boot.
+		[[ $p != nginx ]] || update-rc.d nginx disable >&2
+	done
+	restore_services
+	trap - EXIT INT TERM HUP
+}
+apt_get_knows() { apt-get install -s -qq --no-install-recommends "${packages[@]}" >/dev/null 2>&1; }
+
+# go_tool PACKAGE@VERSION builds a Go tool unless it is there, of that version
+# and built by this Go (a linter cannot read code newer than its compiler).
+go_tool() {
+	local package=${1%@*} version=${1#*@} name have
+	name=${package##*/}
+	have=$(go version -m "$tools/$name" 2>/dev/null || true)
+	if [[ $have == *"$(go env GOVERSION)"* && $have =~ mod[[:space:]][^[:space:]]+[[:space:]]"$version"[[:space:]] ]]; then
+		return
+	fi
+	say "building $name $version into .cache/bin, some minutes the first time"
+	mkdir -p "$tools"
+	# Not -mod or flags of the caller: the tool is no part of this module.
+	(cd / && GOFLAGS='' CGO_ENABLED=0 GOBIN=$tools go install -trimpath "$package@$version") ||
+		die "could not build $name $version" 'is the Go module proxy reachable? see go env GOPROXY'
+}
+
+case ${1-} in
+build | demo | bench | test | generate)
+	"set_$1"
+	install_packages "$1"
+	;;
+lint)
+	set_lint
+	install_packages lint
+	go_tool "$golangci_lint"
+	;;
+*)
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|test|lint|generate'
+	;;
+esac
