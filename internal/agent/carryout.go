@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// carryOut does what the path manager decided. A command that fails because its
+// connection or subflow is gone needs no care: the event that says so is on its
+// way.
+func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
+	var err error
+	switch a := a.(type) {
+	case path.CreateSubflow:
+		c.createSubflow(a)
+	case path.DestroySubflow:
+		err = c.kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
+	case path.RemoveAddr:
+		err = c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
+	case path.SetBackup:
+		err = c.kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
+	case path.RequestDetours:
+		c.ask(ctx, c.book.Request(a.Server, now))
+	case path.Measure:
+		c.measure(a)
+	}
+	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
+		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)
+	}
+}
+
+// createSubflow asks for a join from a port of our choice: only with ports of
+// their own may two subflows from one address have different address ids.
+func (c *client) createSubflow(a path.CreateSubflow) {
+	c.counters.SubflowsAsked++
+	local, ifIndex, err := a.Local, 0, error(nil)
+	if !local.IsValid() {
+		source, serr := c.routes.SourceFor(a.Remote.Addr())
+		local, err = source.Addr, serr
+	}
+	for range portTries {
+		if err != nil {
+			break
+		}
+		from := netip.AddrPortFrom(local, c.ports.pick())
+		err = c.kernel.CreateSubflow(mptcp.NewSubflow{
+			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup, IfIndex: ifIndex,
+		})
+		if err == nil {
+			c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: from})
+			return
+		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = syscall.EADDRINUSE
+	}
+	c.counters.SubflowsRefused++
+	c.log.Debug("subflow refused", "remote", a.Remote, "err", err)
+	gone := errors.Is(err, mptcp.ErrNoConnection) || errors.Is(err, mptcp.ErrKernelPM)
+	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone})
+}
+
+// measure answers at once, through the backlog.
+func (c *client) measure(a path.Measure) {
+	s, err := c.kernel.Subflow(a.Local, a.Remote)
+	if err != nil {
+		return // it is gone, and its event on the way
+	}
+	c.backlog = append(c.backlog, path.Measured{Samples: []path.Sample{sampleOf(&s)}})
+}
+
+func sampleOf(s *mptcp.Subflow) path.Sample {
+	return path.Sample{
+		Token: path.Token(s.Token), Local: s.Local, Remote: s.Remote,
+		BytesReceived: s.Metrics.BytesReceived, BytesAcked: s.Metrics.BytesAcked, Backoff: int(s.Metrics.Backoff),
+	}
+}
+
+// portTries is how many ports in use are passed over: with half of all ports
+// taken, one subflow in a million is refused.
+const portTries = 20
+
+// portPicker draws local ports from the range the kernel itself uses.
+type portPicker struct{ first, last uint16 }
+
+func newPortPicker() (portPicker, error) {
+	const file = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return portPicker{}, fmt.Errorf("read the range of local ports: %w", err)
+	}
+	var p portPicker
+	if _, err := fmt.Sscan(string(text), &p.first, &p.last); err != nil || p.first > p.last {
+		return portPicker{}, fmt.Errorf("read the range of local ports: %s says %q", file, text)
+	}
+	return p, nil
+}
+
+func (p portPicker) pick() uint16 {
+	return p.first + uint16(rand.N(int(p.last)-int(p.first)+1))
+}

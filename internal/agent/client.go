@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// mapTimeout is how long a waypoint may take to answer a request for a mapping.
+const mapTimeout = 5 * time.Second
+
+// waypoint is what the client role needs of a session with a waypoint.
+type waypoint interface {
+	// Map asks for a port that leads to server.
+	Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error)
+	// Refusal says what an error of Map means.
+	Refusal(error) detour.Refusal
+	// Describe is the session's state.
+	Describe() api.Waypoint
+	// NetworkChanged: this host's addresses are others now.
+	NetworkChanged()
+}
+
+// router says from which address packets to dst leave.
+type router interface {
+	SourceFor(dst netip.Addr) (netstate.Address, error)
+}
+
+// client is the client role. One goroutine, run, owns all its state: what
+// happens comes to it through channels, and what the path manager and the book
+// of detours decide is carried out before the next event is looked at.
+type client struct {
+	log       *slog.Logger
+	kernel    mptcp.Kernel
+	routes    router
+	waypoints map[detour.Via]waypoint
+	ports     portPicker
+
+	events    <-chan mptcp.Event
+	addresses <-chan []netstate.Address
+	inbox     chan func(now time.Time) // answers of waypoints, questions of people
+
+	manager  *path.Manager
+	book     *detour.Book
+	meter    meter
+	backlog  []path.Event // came up while actions were carried out
+	counters api.Counters
+	requests sync.WaitGroup
+}
+
+// run works until ctx ends. It leaves connections as they are.
+func (c *client) run(ctx context.Context) error {
+	start := time.Now()
+	c.resync(start)
+	c.decide(ctx, start)
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
+	sample := time.NewTimer(sampleEvery)
+	defer sample.Stop()
+	defer c.requests.Wait()
+	for {
+		now := time.Now()
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev, ok := <-c.events:
+			if !ok {
+				return fmt.Errorf("the kernel's MPTCP events ended")
+			}
+			c.kernelEvent(ctx, ev, now)
+		case addrs := <-c.addresses:
+			c.addressesChanged(ctx, addrs, now)
+		case f := <-c.inbox:
+			f(now)
+		case <-due.C:
+			c.due(ctx, now)
+		case <-sample.C:
+			sample.Reset(c.sample(ctx, now))
+		}
+		if at, ok := c.next(); ok {
+			due.Reset(time.Until(at))
+		}
+	}
+}
+
+// next is when due has something to do.
+func (c *client) next() (time.Time, bool) {
+	at, ok := c.manager.Next()
+	if b, has := c.book.Next(); has && (!ok || b.Before(at)) {
+		return b, true
+	}
+	return at, ok
+}
+
+func (c *client) due(ctx context.Context, now time.Time) {
+	asks, events := c.book.Due(now)
+	c.ask(ctx, asks)
+	c.backlog = append(append(c.backlog, events...), path.Tick{})
+	c.decide(ctx, now)
+}
+
+// kernelEvent translates one event of the kernel's path-manager interface.
+func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time) {
+	token := path.Token(ev.Token)
+	switch ev.Kind {
+	case mptcp.Established:
+		if !ev.ServerSide {
+			c.counters.Connections++
+		}
+		c.tell(ctx, now, path.ConnEstablished{
+			Token: token, Local: ev.Local, Remote: ev.Remote,
+			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial,
+		})
+	case mptcp.Closed:
+		c.tell(ctx, now, path.ConnClosed{Token: token})
+	case mptcp.SubflowEstablished:
+		c.counters.SubflowsUp++
+		c.tell(ctx, now, path.SubflowEstablished{
+			Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote, Backup: ev.Backup,
+		})
+	case mptcp.SubflowClosed:
+		closed := path.SubflowClosed{Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
+		if ev.Err != 0 {
+			closed.Err = ev.Err
+		}
+		c.tell(ctx, now, closed)
+	case mptcp.Announced:
+		c.tell(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
+	case mptcp.EventsLost:
+		c.counters.EventsLost++
+		c.resync(now)
+		c.decide(ctx, now)
+	case mptcp.Created, mptcp.Removed, mptcp.SubflowPriority, mptcp.ListenerCreated, mptcp.ListenerClosed:
+		// Nothing to decide: the kernel itself closes what a removal concerns.
+	}
+}
+
+// resync asks the kernel what there is. It happens between two events, so that
+// those already taken in are older than the answer and those waiting are not.
+func (c *client) resync(now time.Time) {
+	c.counters.Resyncs++
+	conns, err := c.kernel.Connections()
+	if err != nil {
+		c.log.Error("living connections cannot be listed", "err", err)
+		return
+	}
+	var live path.Resync
+	for i := range conns {
+		if conn := &conns[i]; !conn.ServerSide && !conn.Fallback && len(conn.Subflows) > 0 {
+			live.Conns = append(live.Conns, liveConn(conn))
+		}
+	}
+	c.log.Debug("resynced", "connections", len(live.Conns))
+	c.backlog = append(c.backlog, live)
+}
+
+func liveConn(conn *mptcp.Connection) path.LiveConn {
+	l := path.LiveConn{Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote}
+	for i := range conn.Subflows {
+		if s := &conn.Subflows[i]; s.State == mptcp.StateEstablished {
+			l.Subflows = append(l.Subflows, path.LiveSubflow{
+				LocalID: s.LocalID, Local: s.Local, Remote: s.Remote, Backup: s.BackupLocal,
+			})
+		}
+	}
+	return l
+}
+
+func (c *client) addressesChanged(ctx context.Context, set []netstate.Address, now time.Time) {
+	addrs := make([]netip.Addr, len(set))
+	for i, a := range set {
+		addrs[i] = a.Addr
+	}
+	for _, w := range c.waypoints {
+		w.NetworkChanged()
+	}
+	c.tell(ctx, now, path.LocalAddrs{Addrs: addrs})
+}
+
+// sessionChanged is told by a session that its waypoint answers, or no longer.
+func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool) {
+	c.post(ctx, func(now time.Time) {
+		events := c.book.Down(v)
+		if up {
+			events = append(events, c.book.Up(v)...)
+		}
+		c.backlog = append(c.backlog, events...)
+		c.decide(ctx, now)
+	})
+}
+
+// post hands f to run.
+func (c *client) post(ctx context.Context, f func(now time.Time)) {
+	select {
+	case c.inbox <- f:
+	case <-ctx.Done():
+	}
+}
+
+// tell hands the path manager one event.
+func (c *client) tell(ctx context.Context, now time.Time, ev path.Event) {
+	c.backlog = append(c.backlog, ev)
+	c.decide(ctx, now)
+}
+
+// decide lets the path manager decide about each event in the backlog and
+// carries out its actions, which may add to it.
+func (c *client) decide(ctx context.Context, now time.Time) {
+	for i := 0; i < len(c.backlog); i++ {
+		for _, a := range c.manager.Handle(c.backlog[i], now) {
+			c.carryOut(ctx, a, now)
+		}
+	}
+	clear(c.backlog)
+	c.backlog = c.backlog[:0]
+}
+
+// ask sends requests to waypoints; their answers come back through the inbox.
+func (c *client) ask(ctx context.Context, asks []detour.Ask) {
+	for _, a := range asks {
+		w := c.waypoints[a.Via]
+		c.requests.Go(func() {
+			asked, cancel := context.WithTimeout(ctx, mapTimeout)
+			defer cancel()
+			grant, err := w.Map(asked, a.Server)
+			c.post(ctx, func(now time.Time) {
+				if err != nil {
+					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)
+					c.book.Refused(a, w.Refusal(err), now)
+					return
+				}
+				c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
+				c.decide(ctx, now)
+			})
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// describe is the client role's part of the status.
+func (c *client) describe(ctx context.Context) (*api.Using, error) {
+	return call(ctx, c, func(now time.Time) (*api.Using, error) {
+		kernel := make(map[subflowKey]api.Subflow)
+		err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
+			kernel[subflowKey{s.Local, s.Remote}] = c.measured(s, now)
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+		snap := c.manager.Snapshot(now)
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Waypoints: []api.Waypoint{}}
+		subflows := make(map[detour.Via]int)
+		for _, conn := range snap.Conns {
+			u.Connections = append(u.Connections, describeConn(conn, kernel))
+			for _, s := range conn.Subflows {
+				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.Remote.Addr()}]++
+			}
+		}
+		for v, w := range c.waypoints {
+			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v]))
+		}
+		slices.SortFunc(u.Connections, func(a, b api.Connection) int {
+			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Token, b.Token))
+		})
+		slices.SortFunc(u.Waypoints, func(a, b api.Waypoint) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
+		})
+		return u, nil
+	})
+}
+
+func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Connection {
+	out := api.Connection{
+		Token: fmt.Sprintf("%08x", uint32(conn.Token)), Local: conn.Local, Remote: conn.Remote,
+		Since: conn.Since, Note: conn.Note, Subflows: []api.Subflow{},
+	}
+	for _, s := range conn.Subflows {
+		sub := kernel[subflowKey{s.Local, s.Remote}]
+		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, s.State, s.Since
+		sub.Local, sub.Remote = s.Local, s.Remote
+		out.Subflows = append(out.Subflows, sub)
+	}
+	return out
+}
+
+func (c *client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
+	send, receive := c.meter.rates(s, now)
+	return api.Subflow{
+		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
+		SendRate: send, ReceiveRate: receive,
+		BytesSent: s.Metrics.BytesAcked, BytesReceived: s.Metrics.BytesReceived,
+		Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
+	}
+}
+
+func (c *client) describeWaypoint(v detour.Via, w waypoint, subflows int) api.Waypoint {
+	d := w.Describe()
+	state := c.book.State(v)
+	d.Mappings, d.Subflows = state.Mappings, subflows
+	if d.Why == "" {
+		d.Why = state.Refused
+	}
+	return d
+}
+
+// mapping asks for a mapping for a person (`dcol map`).
+func (c *client) mapping(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
+	var lastErr error
+	for v, w := range c.waypoints {
+		if v.Waypoint != r.Waypoint || v.Addr.Is4() != r.Server.Addr().Is4() {
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, mapTimeout)
+		grant, err := w.Map(asked, r.Server)
+		cancel()
+		if err == nil {
+			return api.MapAnswer{Address: netip.AddrPortFrom(v.Addr, grant.Port), LeaseSeconds: grant.Lease.Seconds()}, nil
+		}
+		lastErr = err
+	}
+	if lastErr == nil {
+		lastErr = fmt.Errorf("no waypoint %q with an address of %v's family is configured; `dcol status` lists them", r.Waypoint, r.Server.Addr())
+	}
+	return api.MapAnswer{}, lastErr
+}
+
+// call runs f in the loop of c and waits for its answer.
+func call[T any](ctx context.Context, c *client, f func(now time.Time) (T, error)) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	done := make(chan answer, 1)
+	select {
+	case c.inbox <- func(now time.Time) { v, err := f(now); done <- answer{v, err} }:
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+	select {
+	case a := <-done:
+		return a.v, a.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,127 @@
+// Package api is how commands talk to the agent on the same host: a Unix socket
+// that speaks HTTP, and JSON that carries its schema's version. The types here
+// are the schema; docs/cli.md documents it. It imports nothing of dcol's, so
+// that every view (terminal, web, tests) can use it.
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// StatusSchema is the version of Status.
+const StatusSchema = "dcol.status/1"
+
+// Status is what the agent is doing.
+type Status struct {
+	Schema  string    `json:"schema"`
+	Member  string    `json:"member"`
+	Version string    `json:"version"`
+	Roles   []string  `json:"roles"`
+	Since   time.Time `json:"since"`
+	// Problems are what keeps the agent from doing all it should, in words.
+	Problems []string `json:"problems"`
+	// Client is there when the member has the client role.
+	Client *Using `json:"client,omitempty"`
+	// Serving is there when the member has the waypoint role.
+	Serving *Serving `json:"serving,omitempty"`
+}
+
+// Using is the client role: connections, and the waypoints they can use.
+type Using struct {
+	Connections []Connection `json:"connections"`
+	Waypoints   []Waypoint   `json:"waypoints"`
+	// Counters since the agent started.
+	Counters Counters `json:"counters"`
+}
+
+// Counters count since the agent started.
+type Counters struct {
+	Connections     uint64 `json:"connections"`
+	SubflowsAsked   uint64 `json:"subflows_asked"`
+	SubflowsUp      uint64 `json:"subflows_up"`
+	SubflowsRefused uint64 `json:"subflows_refused"`
+	EventsLost      uint64 `json:"events_lost"`
+	Resyncs         uint64 `json:"resyncs"`
+}
+
+// Connection is one MPTCP connection.
+type Connection struct {
+	Token  string         `json:"token"` // hexadecimal
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	Since  time.Time      `json:"since"`
+	// Note says what it waits for or why it has no detour.
+	Note     string    `json:"note,omitempty"`
+	Subflows []Subflow `json:"subflows"`
+}
+
+// Subflow is one of its subflows.
+type Subflow struct {
+	Kind     string         `json:"kind"` // direct, mapped, vpn, in-band, unknown
+	Waypoint string         `json:"waypoint,omitempty"`
+	State    string         `json:"state"` // up, backup, joining
+	Local    netip.AddrPort `json:"local"`
+	Remote   netip.AddrPort `json:"remote"`
+	Since    time.Time      `json:"since"`
+	// RTT and MinRTT are in milliseconds; rates in bits per second over the last
+	// second or so; bytes are payload.
+	RTT           float64 `json:"rtt_ms"`
+	MinRTT        float64 `json:"min_rtt_ms"`
+	SendRate      float64 `json:"send_bps"`
+	ReceiveRate   float64 `json:"receive_bps"`
+	BytesSent     uint64  `json:"bytes_sent"` // acknowledged by the peer
+	BytesReceived uint64  `json:"bytes_received"`
+	Retransmitted uint64  `json:"segments_retransmitted"`
+	CongWindow    uint32  `json:"cwnd_segments"`
+}
+
+// Waypoint is one address of one waypoint.
+type Waypoint struct {
+	Name  string         `json:"name"`
+	Addr  netip.AddrPort `json:"address"`
+	State string         `json:"state"` // up, down, connecting
+	Since time.Time      `json:"since"`
+	// Why says why it is not used; empty when it is.
+	Why      string  `json:"why,omitempty"`
+	RTT      float64 `json:"rtt_ms"`
+	Loss     float64 `json:"loss"` // of the session's own packets, 0..1
+	Mappings int     `json:"mappings"`
+	Subflows int     `json:"subflows"`
+}
+
+// Serving is the waypoint role: what this member does for others.
+type Serving struct {
+	Listen   string         `json:"listen"`
+	Sessions int            `json:"sessions"`
+	Mappings int            `json:"mappings"`
+	Granted  uint64         `json:"granted"`
+	Refused  map[string]int `json:"refused"` // by code
+	Members  []Served       `json:"members"`
+}
+
+// Served is what one member uses of this waypoint.
+type Served struct {
+	Member   string `json:"member"`
+	Mappings int    `json:"mappings"`
+	Flows    int    `json:"flows"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// MapRequest asks the agent for a mapping: a port of the waypoint that leads to
+// the server.
+type MapRequest struct {
+	Server   netip.AddrPort `json:"server"`
+	Waypoint string         `json:"waypoint"`
+}
+
+// MapAnswer is where to connect.
+type MapAnswer struct {
+	Address      netip.AddrPort `json:"address"`
+	LeaseSeconds float64        `json:"lease_seconds"`
+}
+
+// Failure is the body of an answer that is not 200.
+type Failure struct {
+	Message string `json:"error"`
+}

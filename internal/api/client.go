@@ -1,0 +1,82 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// Client asks the agent at a socket.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// Dial returns a Client; it connects when asked something.
+func Dial(socket string) *Client {
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}}
+}
+
+// Status asks what the agent is doing.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.ask(ctx, http.MethodGet, "/v1/status", nil, &s)
+	if err == nil && s.Schema != StatusSchema {
+		err = fmt.Errorf("the agent speaks %s and this program %s: restart the agent after an upgrade", s.Schema, StatusSchema)
+	}
+	return s, err
+}
+
+// Map asks for a mapping.
+func (c *Client) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
+	var a MapAnswer
+	return a, c.ask(ctx, http.MethodPost, "/v1/map", r, &a)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, reader)
+	if err != nil {
+		return fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers at %s: start it with `systemctl start dcol` or `dcol agent`", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the agent's socket %s is root's: run this as root", c.socket)
+	case err != nil:
+		return fmt.Errorf("ask the agent: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		var f Failure
+		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Message == "" {
+			return fmt.Errorf("the agent answered %s", resp.Status)
+		}
+		return errors.New(f.Message)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Agent is what the socket serves.
+type Agent interface {
+	Status(context.Context) (Status, error)
+	Map(context.Context, MapRequest) (MapAnswer, error)
+}
+
+// Listen opens the socket, readable by root only: who can ask here can have
+// traffic sent through other people's hosts. A socket left by a crash is
+// replaced; that no other agent lives is the caller's to know.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make the agent's run directory: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers on l until ctx ends.
+func Serve(ctx context.Context, l net.Listener, agent Agent) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		status, err := agent.Status(r.Context())
+		answer(w, status, err)
+	})
+	mux.HandleFunc("POST /v1/map", func(w http.ResponseWriter, r *http.Request) {
+		var req MapRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&req); err != nil {
+			answer(w, nil, fmt.Errorf("read the request: %w", err))
+			return
+		}
+		mapped, err := agent.Map(r.Context(), req)
+		answer(w, mapped, err)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the agent's socket: %w", err)
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		v = Failure{err.Error()}
+	}
+	// The reader may have gone; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,288 @@
+// Package detour keeps the book of detours: which waypoints can be asked, what
+// was asked of them, what they granted or refused and for how long. Like the
+// path manager it only decides: it is told what happened and answers with path
+// events to pass on and requests to send, so that one goroutine can own it and
+// tests can run it in virtual time.
+//
+// It imports path, whose events it makes, and nothing that touches the system;
+// agent drives it.
+package detour
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+const (
+	// maxAsking bounds the requests under way to one waypoint address, so that a
+	// slow one costs neither memory nor its own peace.
+	maxAsking = 512
+	// refusedFor is how long a refusal stands that names no time of its own.
+	refusedFor = 30 * time.Second
+	// unansweredFor is how long a request that got no answer is not repeated.
+	unansweredFor = 3 * time.Second
+)
+
+// Via is one address of one waypoint: what a session leads to.
+type Via struct {
+	Waypoint string
+	Addr     netip.Addr
+}
+
+// Ask is a request to send: a mapping at Via that leads to Server.
+type Ask struct {
+	Via    Via
+	Server netip.AddrPort
+}
+
+// Grant is a waypoint's yes: connections to Port at the waypoint lead to the
+// server for Lease, and longer if asked again.
+type Grant struct {
+	Port  uint16
+	Lease time.Duration
+}
+
+// Refusal is a waypoint's no, or no answer.
+type Refusal struct {
+	// Why is for people.
+	Why string
+	// For is how long not to ask for this again; zero: the usual time.
+	For time.Duration
+	// All: nothing else need be asked of this waypoint for that time either.
+	All bool
+	// Unanswered: the request or its answer was lost.
+	Unanswered bool
+}
+
+// Book is the state. It is not safe for concurrent use.
+type Book struct {
+	vias map[Via]*via
+	due  map[Ask]time.Time // mappings to look at again: to renew, or to take off offer
+	next time.Time         // not later than the earliest of due; zero: there is none
+}
+
+type via struct {
+	up     bool
+	asking int
+	pause  time.Time // nothing is asked before
+	maps   map[netip.AddrPort]*mapping
+	why    string // the last refusal
+}
+
+// mapping is what is known about one server at one via.
+type mapping struct {
+	asking  bool
+	refused time.Time // until when; zero: not
+	port    uint16    // zero: no grant
+	renew   time.Time
+	expires time.Time
+	wanted  bool // a connection asked since the grant
+}
+
+// New returns an empty book.
+func New() *Book {
+	return &Book{vias: make(map[Via]*via), due: make(map[Ask]time.Time)}
+}
+
+// Up: the waypoint can be asked at this address.
+func (b *Book) Up(v Via) []path.Event {
+	w := b.vias[v]
+	if w == nil {
+		w = &via{maps: make(map[netip.AddrPort]*mapping)}
+		b.vias[v] = w
+	}
+	w.up, w.pause, w.why = true, time.Time{}, ""
+	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint}}
+}
+
+// Down: it no longer answers there. Its mappings may well live on, as may
+// subflows through them, but nothing new is built on them.
+func (b *Book) Down(v Via) []path.Event {
+	w := b.vias[v]
+	if w == nil || !w.up {
+		return nil
+	}
+	w.up = false
+	var out []path.Event
+	for server, m := range w.maps {
+		if m.port != 0 {
+			out = append(out, path.DetourWithdrawn{ID: id(v, server, m.port), Dead: true})
+		}
+		delete(b.due, Ask{v, server})
+	}
+	w.maps, w.asking = make(map[netip.AddrPort]*mapping), 0
+	return out
+}
+
+// Request: a connection to server would take a detour. It returns what to ask:
+// every waypoint that was not yet, so that a spare is at hand when one fails.
+func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
+	var asks []Ask
+	for v, w := range b.vias {
+		if m := w.maps[server]; m != nil && m.port != 0 {
+			m.wanted = true
+		}
+		if b.ask(v, w, server, now) {
+			asks = append(asks, Ask{v, server})
+		}
+	}
+	slices.SortFunc(asks, func(x, y Ask) int {
+		return cmp.Or(cmp.Compare(x.Via.Waypoint, y.Via.Waypoint), x.Via.Addr.Compare(y.Via.Addr))
+	})
+	return asks
+}
+
+// ask decides whether to ask, and notes that it was.
+func (b *Book) ask(v Via, w *via, server netip.AddrPort, now time.Time) bool {
+	if !w.up || w.asking >= maxAsking || now.Before(w.pause) || v.Addr.Is4() != server.Addr().Is4() {
+		return false
+	}
+	m := w.maps[server]
+	switch {
+	case m == nil:
+		m = &mapping{}
+		w.maps[server] = m
+	case m.asking, now.Before(m.refused), m.port != 0 && now.Before(m.renew):
+		return false
+	}
+	m.asking, m.refused = true, time.Time{}
+	w.asking++
+	return true
+}
+
+// Granted: the answer to an Ask was yes.
+func (b *Book) Granted(a Ask, g Grant, now time.Time) []path.Event {
+	w, m := b.answered(a)
+	if m == nil {
+		return nil
+	}
+	var out []path.Event
+	if m.port != 0 && m.port != g.Port {
+		out = append(out, path.DetourWithdrawn{ID: id(a.Via, a.Server, m.port)})
+	}
+	m.port, m.wanted = g.Port, false
+	m.renew, m.expires = now.Add(g.Lease*2/3), now.Add(g.Lease)
+	w.why = ""
+	b.lookAt(a, m.renew)
+	return append(out, path.DetourOffered{Detour: path.Detour{
+		ID: id(a.Via, a.Server, g.Port), Kind: path.Mapped, Waypoint: a.Via.Waypoint,
+		Remote: netip.AddrPortFrom(a.Via.Addr, g.Port), Server: a.Server,
+	}})
+}
+
+// Refused: the answer was no, or there was none. A grant that was held stands
+// until its lease is over.
+func (b *Book) Refused(a Ask, r Refusal, now time.Time) {
+	w, m := b.answered(a)
+	if m == nil {
+		return
+	}
+	wait := r.For
+	if wait <= 0 {
+		wait = refusedFor
+		if r.Unanswered {
+			wait = unansweredFor
+		}
+	}
+	w.why, m.refused = r.Why, now.Add(wait)
+	if r.All {
+		w.pause = now.Add(wait)
+	}
+	at := m.refused
+	if m.port != 0 && m.expires.Before(at) {
+		at = m.expires
+	}
+	b.lookAt(a, at)
+}
+
+func (b *Book) answered(a Ask) (*via, *mapping) {
+	w := b.vias[a.Via]
+	if w == nil {
+		return nil, nil
+	}
+	m := w.maps[a.Server]
+	if m == nil || !m.asking { // the session went down meanwhile
+		return nil, nil
+	}
+	m.asking = false
+	w.asking--
+	return w, m
+}
+
+// Due looks at what is due: grants in use are renewed, others taken off offer
+// when their lease is over, refusals forgotten.
+func (b *Book) Due(now time.Time) (asks []Ask, events []path.Event) {
+	var due []Ask
+	b.next = time.Time{}
+	for a, at := range b.due {
+		if !now.Before(at) {
+			due = append(due, a)
+		} else if b.next.IsZero() || at.Before(b.next) {
+			b.next = at
+		}
+	}
+	for _, a := range due {
+		w := b.vias[a.Via]
+		m := w.maps[a.Server]
+		delete(b.due, a)
+		switch {
+		case m.port == 0:
+			if !m.asking {
+				delete(w.maps, a.Server)
+			}
+		case !now.Before(m.expires):
+			events = append(events, path.DetourWithdrawn{ID: id(a.Via, a.Server, m.port)})
+			m.port = 0
+			if !m.asking {
+				delete(w.maps, a.Server)
+			}
+		default:
+			b.lookAt(a, m.expires)
+			if m.wanted && b.ask(a.Via, w, a.Server, now) {
+				asks = append(asks, a)
+			}
+		}
+	}
+	return asks, events
+}
+
+// Next is when to call Due; false: never as things are.
+func (b *Book) Next() (time.Time, bool) { return b.next, !b.next.IsZero() }
+
+func (b *Book) lookAt(a Ask, at time.Time) {
+	b.due[a] = at
+	if b.next.IsZero() || at.Before(b.next) {
+		b.next = at
+	}
+}
+
+// State says what one waypoint address gives.
+type State struct {
+	Up       bool
+	Mappings int
+	// Refused is why the last request was refused; empty: it was not.
+	Refused string
+}
+
+// State returns the state of one via; its zero value when it was never up.
+func (b *Book) State(v Via) State {
+	w := b.vias[v]
+	if w == nil {
+		return State{}
+	}
+	s := State{Up: w.up, Refused: w.why}
+	for _, m := range w.maps {
+		if m.port != 0 {
+			s.Mappings++
+		}
+	}
+	return s
+}
+
+func id(v Via, server netip.AddrPort, port uint16) path.DetourID {
+	return path.DetourID("mapped " + netip.AddrPortFrom(v.Addr, port).String() + " to " + server.String())
+}

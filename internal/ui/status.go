@@ -1,0 +1,170 @@
+// Package ui is how answers look on a terminal. It sees only the agent's
+// versioned answers (internal/api).
+package ui
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Status writes s for a person to read.
+func Status(w io.Writer, s api.Status, now time.Time) error {
+	p := &printer{w: w}
+	p.linef("%s (%s), agent running for %s, dcol %s", s.Member, strings.Join(s.Roles, ", "), age(now, s.Since), s.Version)
+	for _, problem := range s.Problems {
+		p.linef("PROBLEM: %s", problem)
+	}
+	if s.Client != nil {
+		p.waypoints(s.Client, now)
+		p.connections(s.Client, now)
+	}
+	if s.Serving != nil {
+		p.serving(s.Serving)
+	}
+	return p.err
+}
+
+// printer remembers the first error of its writer.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) linef(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *printer) table(header string, rows [][]string) {
+	if p.err != nil {
+		return
+	}
+	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  "+strings.ReplaceAll(header, "|", "\t"))
+	for _, r := range rows {
+		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
+	}
+	p.err = t.Flush()
+}
+
+func (p *printer) waypoints(u *api.Using, now time.Time) {
+	p.linef("")
+	if len(u.Waypoints) == 0 {
+		p.linef("No waypoints are configured: connections have only their direct path.")
+		return
+	}
+	p.linef("Waypoints")
+	var rows [][]string
+	for _, w := range u.Waypoints {
+		rtt, loss := "-", "-"
+		if w.State == "up" {
+			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
+		}
+		rows = append(rows, []string{
+			w.Name, w.Addr.String(), w.State + " " + age(now, w.Since), rtt, loss,
+			fmt.Sprint(w.Mappings), fmt.Sprint(w.Subflows), w.Why,
+		})
+	}
+	p.table("NAME|ADDRESS|STATE|RTT|LOSS|MAPPINGS|SUBFLOWS|WHY NOT USED", rows)
+}
+
+func (p *printer) connections(u *api.Using, now time.Time) {
+	p.linef("")
+	if len(u.Connections) == 0 {
+		p.linef("No MPTCP connections. `dcol run -- PROGRAM` makes a program's connections MPTCP.")
+		return
+	}
+	p.linef("Connections")
+	for _, c := range u.Connections {
+		note := ""
+		if c.Note != "" {
+			note = "  (" + c.Note + ")"
+		}
+		p.linef("  to %v, for %s%s", c.Remote, age(now, c.Since), note)
+		var rows [][]string
+		for _, s := range c.Subflows {
+			rows = append(rows, []string{
+				"  " + pathName(s), s.State, endpoint(s.Remote), fmt.Sprintf("%.1f ms", s.RTT),
+				rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted),
+			})
+		}
+		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS", rows)
+	}
+}
+
+func (p *printer) serving(s *api.Serving) {
+	p.linef("")
+	p.linef("Waypoint for others: listening on UDP %s, %d sessions, %d mappings, %d requests granted", s.Listen, s.Sessions, s.Mappings, s.Granted)
+	for code, n := range s.Refused {
+		p.linef("  refused %d: %s", n, code)
+	}
+	var rows [][]string
+	for _, m := range s.Members {
+		rows = append(rows, []string{m.Member, fmt.Sprint(m.Mappings), fmt.Sprint(m.Flows), bytes(m.Bytes)})
+	}
+	if len(rows) > 0 {
+		p.table("MEMBER|MAPPINGS|FLOWS|CARRIED", rows)
+	}
+}
+
+func pathName(s api.Subflow) string {
+	if s.Waypoint == "" {
+		return s.Kind
+	}
+	return fmt.Sprintf("via %s (%s)", s.Waypoint, s.Kind)
+}
+
+func endpoint(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return "-"
+	}
+	return a.String()
+}
+
+// age is a span as people say it.
+func age(now, since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	d := max(now.Sub(since), 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+func rate(bps float64) string {
+	switch {
+	case bps < 1e3:
+		return fmt.Sprintf("%.0f bit/s", bps)
+	case bps < 1e6:
+		return fmt.Sprintf("%.1f kbit/s", bps/1e3)
+	case bps < 1e9:
+		return fmt.Sprintf("%.1f Mbit/s", bps/1e6)
+	}
+	return fmt.Sprintf("%.2f Gbit/s", bps/1e9)
+}
+
+func bytes(n uint64) string {
+	switch {
+	case n < 1e3:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+}
