@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxFrame is the most bytes a frame may hold after its length. No message comes near it; what may come
+// later (keys, records) shall fit.
+const MaxFrame = 4096
+
+// ErrFraming says that the stream is not made of frames: nothing after it can be understood.
+var ErrFraming = errors.New("broken frame")
+
+// MalformedError says that one message was not understood. The next one can be read.
+type MalformedError struct {
+	Type Type
+	ID   uint64 // 0 if it had none that could be read
+	Err  error
+}
+
+func (e *MalformedError) Error() string { return fmt.Sprintf("malformed %v: %v", e.Type, e.Err) }
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// Append adds the frame of a message to dst. On an error dst is as it was.
+func Append(dst []byte, m Message) ([]byte, error) {
+	b, err := m.body()
+	if err != nil {
+		return dst, fmt.Errorf("encode %v: %w", m.messageType(), err)
+	}
+	encoded, err := encMode.Marshal(b)
+	if err != nil {
+		return dst, fmt.Errorf("encode %v: %w", m.messageType(), err)
+	}
+	n := len(encoded) + 1
+	if n > MaxFrame {
+		return dst, fmt.Errorf("encode %v: %d bytes, the most is %d", m.messageType(), n, MaxFrame)
+	}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(n))
+	dst = append(dst, byte(m.messageType()))
+	return append(dst, encoded...), nil
+}
+
+// Decoder reads messages from a stream.
+type Decoder struct {
+	r   *bufio.Reader
+	buf [MaxFrame]byte
+}
+
+// NewDecoder reads from r, ahead of what it returns.
+func NewDecoder(r io.Reader) *Decoder {
+	return &Decoder{r: bufio.NewReaderSize(r, 2+MaxFrame)}
+}
+
+// Next returns the next message. After a *MalformedError it may be called again; any other error is
+// final: ErrFraming, or the reader's (io.EOF only between frames).
+func (d *Decoder) Next() (Message, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(d.r, head[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: the stream ends within a length", ErrFraming)
+		}
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(head[:]))
+	if n == 0 || n > MaxFrame {
+		return nil, fmt.Errorf("%w: a length of %d, allowed are 1 to %d", ErrFraming, n, MaxFrame)
+	}
+	frame := d.buf[:n]
+	if _, err := io.ReadFull(d.r, frame); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w: the stream ends within a message", ErrFraming)
+		}
+		return nil, err
+	}
+	t, body := Type(frame[0]), frame[1:]
+	m, err := decodeBody(t, body)
+	if err != nil {
+		return nil, &MalformedError{Type: t, ID: idOf(body), Err: err}
+	}
+	return m, nil
+}

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Version is the version of this language. Sides that differ cannot talk.
+const Version = 1
+
+// Type tells messages apart on the wire.
+type Type uint8
+
+// The message types. Numbers are never used again for something else.
+const (
+	TypeHello      Type = 1
+	TypeMapRequest Type = 2
+	TypeMapGrant   Type = 3
+	TypeRefusal    Type = 4
+	TypePing       Type = 5
+	TypePong       Type = 6
+)
+
+// Message is one of the types below.
+type Message interface {
+	messageType() Type
+	body() (any, error)
+}
+
+// Kind is a kind of detour that a waypoint offers.
+type Kind uint16
+
+// Mapped is a port of the waypoint that leads to one server.
+const Mapped Kind = 1
+
+func (k Kind) String() string {
+	if k == Mapped {
+		return "mapped"
+	}
+	return fmt.Sprintf("kind %d", uint16(k))
+}
+
+// Hello is the first message of each side, the client's first. A client leaves Lease and Observed empty.
+type Hello struct {
+	Version  uint
+	Offers   []Kind         // what the waypoint offers
+	Lease    time.Duration  // how long a mapping lives when it is not asked for again
+	Observed netip.AddrPort // where the client's packets come from, as the waypoint sees it
+}
+
+// MapRequest asks for a port of the waypoint that leads to Server. The mapping is for the session's
+// source address, which is why none stands here. Asking again renews.
+type MapRequest struct {
+	ID       uint64
+	Server   netip.AddrPort
+	Proposed uint16 // the port the client would like; 0: any
+}
+
+// MapGrant answers a MapRequest: TCP from Client to Port of the waypoint reaches the server.
+type MapGrant struct {
+	ID     uint64
+	Port   uint16
+	Lease  time.Duration
+	Client netip.Addr
+}
+
+// Ping asks for a Pong. It shows that the waypoint lives and what address it sees.
+type Ping struct {
+	ID uint64
+}
+
+// Pong answers a Ping.
+type Pong struct {
+	ID       uint64
+	Observed netip.AddrPort
+}
+
+func (Hello) messageType() Type      { return TypeHello }
+func (MapRequest) messageType() Type { return TypeMapRequest }
+func (MapGrant) messageType() Type   { return TypeMapGrant }
+func (Refusal) messageType() Type    { return TypeRefusal }
+func (Ping) messageType() Type       { return TypePing }
+func (Pong) messageType() Type       { return TypePong }
+
+func (t Type) String() string {
+	switch t {
+	case TypeHello:
+		return "hello"
+	case TypeMapRequest:
+		return "map request"
+	case TypeMapGrant:
+		return "map grant"
+	case TypeRefusal:
+		return "refusal"
+	case TypePing:
+		return "ping"
+	case TypePong:
+		return "pong"
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}

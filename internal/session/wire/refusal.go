@@ -1,0 +1,92 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Code is why a request was refused.
+type Code uint8
+
+// The codes. Numbers are never used again for something else.
+const (
+	DestinationForbidden Code = 1
+	QuotaMappings        Code = 2
+	QuotaConnections     Code = 3
+	RateLimited          Code = 4
+	NotOffered           Code = 5
+	FamilyMismatch       Code = 6
+	Malformed            Code = 7
+	ShuttingDown         Code = 8
+	Busy                 Code = 9
+	Internal             Code = 10
+)
+
+var codes = map[Code]struct{ name, text string }{
+	DestinationForbidden: {"destination-forbidden", "the waypoint does not forward to this destination; if it should, its operator can allow it ([waypoint] allow)"},
+	QuotaMappings:        {"quota-mappings", "you hold as many mappings as the waypoint gives a member; wait until idle ones expire, or ask its operator for more ([waypoint] mappings_per_member)"},
+	QuotaConnections:     {"quota-connections", "you have as many connections through the waypoint as it gives a member; close some, or ask its operator for more ([waypoint] connections_per_member)"},
+	RateLimited:          {"rate-limited", "you ask faster than the waypoint lets a member; ask again later"},
+	NotOffered:           {"not-offered", "the waypoint does not offer this; use another waypoint"},
+	FamilyMismatch:       {"family-mismatch", "a session over IPv4 gets detours to IPv4 servers, one over IPv6 to IPv6 servers; list an address of the server's family for this waypoint"},
+	Malformed:            {"malformed", "the waypoint does not understand the request; one of the two dcol versions is older: update it"},
+	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; ask again later or use another waypoint"},
+	Busy:                 {"busy", "too many of your requests wait at the waypoint; ask again later"},
+	Internal:             {"internal", "the waypoint failed; its operator finds the cause in its log"},
+}
+
+func (c Code) String() string {
+	if known, ok := codes[c]; ok {
+		return known.name
+	}
+	return fmt.Sprintf("code %d", uint8(c))
+}
+
+// Refusal answers a request that is not granted. It is an error whose text tells a person what to do.
+type Refusal struct {
+	ID         uint64
+	Code       Code
+	Message    string        // what this waypoint adds, for a person; may be empty
+	RetryAfter time.Duration // 0: asking the same again makes no sense before something changes
+}
+
+func (r *Refusal) Error() string {
+	var b strings.Builder
+	b.WriteString("refused (" + r.Code.String() + ")")
+	if r.Message != "" {
+		b.WriteString(": " + r.Message)
+	}
+	if known, ok := codes[r.Code]; ok {
+		b.WriteString(": " + known.text)
+	}
+	if r.RetryAfter > 0 {
+		fmt.Fprintf(&b, " (in %v)", r.RetryAfter)
+	}
+	return b.String()
+}
+
+// Is compares codes, so that errors.Is(err, &Refusal{Code: Busy}) asks for the reason alone.
+func (r *Refusal) Is(target error) bool {
+	t, ok := target.(*Refusal)
+	return ok && t.Code == r.Code
+}
+
+// maxText bounds a Message, in bytes.
+const maxText = 400
+
+// cleanText makes foreign text safe to print on a terminal and short enough.
+func cleanText(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+	}
+	return s
+}

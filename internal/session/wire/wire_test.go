@@ -1,0 +1,327 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+var compare = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+var compareAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+// The bytes of each message, so that a change of the language cannot happen unnoticed.
+func TestBytes(t *testing.T) {
+	v4, v6 := netip.MustParseAddrPort("192.0.2.7:443"), netip.MustParseAddrPort("[2001:db8::7]:80")
+	tests := []struct {
+		message Message
+		want    string
+	}{
+		{Hello{Version: 1}, "0004" + "01" + "a10101"},
+		{Hello{Version: 1, Offers: []Kind{Mapped}, Lease: 10 * time.Minute, Observed: v4},
+			"0015" + "01" + "a4" + "0101" + "028101" + "031a000927c0" + "0446c000020701bb"},
+		{MapRequest{ID: 7, Server: v4, Proposed: 443}, "0010" + "02" + "a3" + "0107" + "0246c000020701bb" + "031901bb"},
+		{MapRequest{ID: 7, Server: v6}, "0018" + "02" + "a2" + "0107" + "025220010db80000000000000000000000070050"},
+		{MapGrant{ID: 7, Port: 443, Lease: time.Second, Client: v4.Addr()}, "0012" + "03" + "a4" + "0107" + "021901bb" + "031903e8" + "0444c0000207"},
+		{Refusal{ID: 7, Code: Busy, Message: "later", RetryAfter: time.Second}, "0011" + "04" + "a4" + "0107" + "0209" + "03656c61746572" + "041903e8"},
+		{Ping{ID: 7}, "001f" + "05" + "a2" + "0107" + "025818" + strings.Repeat("00", 24)},
+		{Pong{ID: 7, Observed: v4}, "000c" + "06" + "a2" + "0107" + "0246c000020701bb"},
+	}
+	for _, test := range tests {
+		got, err := Append(nil, test.message)
+		if err != nil {
+			t.Errorf("%+v: %v", test.message, err)
+			continue
+		}
+		if hex.EncodeToString(got) != test.want {
+			t.Errorf("%+v:\n got %x\nwant %s", test.message, got, test.want)
+		}
+	}
+}
+
+func drawMessage(t *rapid.T) Message {
+	addr := rapid.Custom(func(t *rapid.T) netip.Addr {
+		if rapid.Bool().Draw(t, "v4") {
+			return netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "a4")))
+		}
+		return netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "a16"))).Unmap()
+	})
+	endpoint := rapid.Custom(func(t *rapid.T) netip.AddrPort {
+		return netip.AddrPortFrom(addr.Draw(t, "addr"), rapid.Uint16Min(1).Draw(t, "port"))
+	})
+	duration := rapid.Custom(func(t *rapid.T) time.Duration {
+		return time.Duration(rapid.Int64Range(0, int64(maxDuration/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
+	})
+	id := rapid.Uint64().Draw(t, "id")
+	switch rapid.IntRange(0, 5).Draw(t, "type") {
+	case 0:
+		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease")}
+		if n := rapid.SliceOfN(rapid.Uint16(), 0, maxOffers).Draw(t, "offers"); len(n) > 0 {
+			for _, k := range n {
+				h.Offers = append(h.Offers, Kind(k))
+			}
+		}
+		if rapid.Bool().Draw(t, "observed") {
+			h.Observed = endpoint.Draw(t, "endpoint")
+		}
+		return h
+	case 1:
+		return MapRequest{ID: id, Server: endpoint.Draw(t, "server"), Proposed: rapid.Uint16().Draw(t, "proposed")}
+	case 2:
+		return MapGrant{ID: id, Port: rapid.Uint16Min(1).Draw(t, "port"), Lease: duration.Draw(t, "lease"), Client: addr.Draw(t, "client")}
+	case 3:
+		return Refusal{ID: id, Code: Code(rapid.Uint8().Draw(t, "code")), Message: cleanText(rapid.String().Draw(t, "message")), RetryAfter: duration.Draw(t, "retry")}
+	case 4:
+		return Ping{ID: id}
+	default:
+		return Pong{ID: id, Observed: endpoint.Draw(t, "observed")}
+	}
+}
+
+// What one side says is what the other hears, however the stream is cut.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.SliceOfN(rapid.Custom(drawMessage), 1, 20).Draw(t, "messages")
+		var stream []byte
+		for _, m := range want {
+			var err error
+			if stream, err = Append(stream, m); err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+		}
+		var r io.Reader = bytes.NewReader(stream)
+		if rapid.Bool().Draw(t, "bytewise") {
+			r = iotest.OneByteReader(r)
+		}
+		d := NewDecoder(r)
+		for _, m := range want {
+			got, err := d.Next()
+			if err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+			if diff := cmp.Diff(m, got, compare, compareAddr); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+		if _, err := d.Next(); err != io.EOF {
+			t.Fatalf("at the end: %v", err)
+		}
+	})
+}
+
+func frame(t Type, body string) []byte {
+	b, err := hex.DecodeString(body)
+	if err != nil {
+		panic(err)
+	}
+	n := len(b) + 1
+	return append([]byte{byte(n >> 8), byte(n), byte(t)}, b...)
+}
+
+// A message that is not understood says which it was, and the next one is.
+func TestMalformedIsSurvived(t *testing.T) {
+	tests := map[string]struct {
+		frame []byte
+		id    uint64
+	}{
+		"unknown type":          {frame(200, "a10107"), 7},
+		"unknown type, no id":   {frame(200, ""), 0},
+		"no body":               {frame(TypeMapRequest, ""), 0},
+		"not a map":             {frame(TypeMapRequest, "83010203"), 0},
+		"key twice":             {frame(TypeMapRequest, "a3010701080246c000020701bb"), 0},
+		"no server":             {frame(TypeMapRequest, "a10107"), 7},
+		"server of 3 bytes":     {frame(TypeMapRequest, "a201070243c00002"), 7},
+		"server port 0":         {frame(TypeMapRequest, "a201070246c00002070000"), 7},
+		"IPv4 in 16 bytes":      {frame(TypeMapRequest, "a20107025200000000000000000000ffffc000020701bb"), 7},
+		"proposed port 65536":   {frame(TypeMapRequest, "a301070246c000020701bb031a00010000"), 7},
+		"indefinite length":     {frame(TypeMapRequest, "bf0107ff"), 0},
+		"tag":                   {frame(TypeMapRequest, "c1a10107"), 0},
+		"trailing bytes":        {frame(TypePing, "a1010700"), 0},
+		"nested too deep":       {frame(TypePing, "a201070381818181818181810a"), 0},
+		"grant of port 0":       {frame(TypeMapGrant, "a401070200031903e80444c0000207"), 7},
+		"lease without end":     {frame(TypeMapGrant, "a4010702190050031bffffffffffffffff0444c0000207"), 7},
+		"message not UTF-8":     {frame(TypeRefusal, "a30107020903"+"62ff80"), 7},
+		"more offers than fit":  {frame(TypeHello, "a2010102"+"91"+strings.Repeat("01", 17)), 0},
+		"negative id":           {frame(TypePing, "a10120"), 0},
+		"a million array items": {frame(TypeHello, "a2010102"+"9a000f4240"), 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			next, err := Append(nil, Pong{ID: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := NewDecoder(bytes.NewReader(append(test.frame, next...)))
+			m, err := d.Next()
+			var malformed *MalformedError
+			if !errors.As(err, &malformed) {
+				t.Fatalf("got %+v, %v", m, err)
+			}
+			if malformed.ID != test.id {
+				t.Errorf("id %d, want %d", malformed.ID, test.id)
+			}
+			if m, err := d.Next(); err != nil || m.(Pong).ID != 1 {
+				t.Errorf("the next message: %+v, %v", m, err)
+			}
+		})
+	}
+}
+
+func TestUnknownFieldsAreSkipped(t *testing.T) {
+	d := NewDecoder(bytes.NewReader(frame(TypeMapRequest, "a501070246c000020701bb031901bb"+"186363666f6f"+"186482f501")))
+	got, err := d.Next()
+	want := MapRequest{ID: 7, Server: netip.MustParseAddrPort("192.0.2.7:443"), Proposed: 443}
+	if err != nil || got != want {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+func TestBrokenFramesAreFinal(t *testing.T) {
+	for name, stream := range map[string][]byte{
+		"half a length":    {0},
+		"length 0":         {0, 0},
+		"too long":         {0x10, 0x01, 1},
+		"longest there is": {0xff, 0xff},
+		"cut off":          {0, 4, 1, 0xa1},
+		"only a length":    {0, 4},
+	} {
+		if m, err := NewDecoder(bytes.NewReader(stream)).Next(); !errors.Is(err, ErrFraming) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	broken := errors.New("the stream broke")
+	for _, head := range [][]byte{nil, {0}, {0, 4, 1}} {
+		r := io.MultiReader(bytes.NewReader(head), iotest.ErrReader(broken))
+		if _, err := NewDecoder(r).Next(); !errors.Is(err, broken) {
+			t.Errorf("after %x: %v", head, err)
+		}
+	}
+}
+
+func TestWhatCannotBeSaid(t *testing.T) {
+	good := netip.MustParseAddrPort("192.0.2.7:443")
+	for name, m := range map[string]Message{
+		"no server":           MapRequest{ID: 1},
+		"server without port": MapRequest{ID: 1, Server: netip.AddrPortFrom(good.Addr(), 0)},
+		"server with zone":    MapRequest{ID: 1, Server: netip.MustParseAddrPort("[fe80::1%eth0]:443")},
+		"grant of port 0":     MapGrant{ID: 1, Client: good.Addr()},
+		"grant for nobody":    MapGrant{ID: 1, Port: 1},
+		"negative lease":      MapGrant{ID: 1, Port: 1, Client: good.Addr(), Lease: -1},
+		"endless retry":       Refusal{ID: 1, Code: Busy, RetryAfter: 1 << 62},
+		"too many offers":     Hello{Version: 1, Offers: make([]Kind, maxOffers+1)},
+	} {
+		if got, err := Append([]byte("before"), m); err == nil || string(got) != "before" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	// IPv4 has one form, whatever the caller holds.
+	mapped, err := Append(nil, MapRequest{ID: 1, Server: netip.MustParseAddrPort("[::ffff:192.0.2.7]:443")})
+	plain, _ := Append(nil, MapRequest{ID: 1, Server: good})
+	if err != nil || !bytes.Equal(mapped, plain) {
+		t.Errorf("%x, %v; want %x", mapped, err, plain)
+	}
+}
+
+func TestRefusalIsAnError(t *testing.T) {
+	var err error = &Refusal{ID: 3, Code: RateLimited, Message: "2000 a second", RetryAfter: time.Second}
+	for _, word := range []string{"rate-limited", "2000 a second", "again later", "1s"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q lacks %q", err, word)
+		}
+	}
+	if !errors.Is(err, &Refusal{Code: RateLimited}) || errors.Is(err, &Refusal{Code: Busy}) {
+		t.Error("errors.Is does not go by the code")
+	}
+	for c := DestinationForbidden; c <= Internal; c++ {
+		if strings.HasPrefix(c.String(), "code ") || (&Refusal{Code: c}).Error() == "" {
+			t.Errorf("code %d has no name", c)
+		}
+	}
+	if got := (&Refusal{Code: 99, Message: "no"}).Error(); got != "refused (code 99): no" {
+		t.Errorf("a code of the future: %q", got)
+	}
+}
+
+func TestForeignTextIsHarmless(t *testing.T) {
+	stream, err := Append(nil, Refusal{Code: Busy, Message: "\x1b[2Jgone\n\u202e" + strings.Repeat("é", 1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewDecoder(bytes.NewReader(stream)).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := m.(Refusal).Message
+	if strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > maxText || !strings.Contains(text, "gone") {
+		t.Errorf("%q", text)
+	}
+}
+
+// Whatever arrives, the decoder neither panics nor loops, and what it understood it can say again.
+func FuzzDecoder(f *testing.F) {
+	f.Add([]byte{})
+	for _, m := range []Message{
+		Hello{Version: 1, Offers: []Kind{Mapped, 9}, Lease: time.Minute, Observed: netip.MustParseAddrPort("[2001:db8::1]:1")},
+		MapRequest{ID: 1, Server: netip.MustParseAddrPort("192.0.2.7:443"), Proposed: 443},
+		MapGrant{ID: 1, Port: 443, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1")},
+		Refusal{ID: 1, Code: Busy, Message: "later", RetryAfter: time.Second},
+		Ping{ID: 1},
+		Pong{ID: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1")},
+	} {
+		frame, err := Append(nil, m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame)
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		d := NewDecoder(bytes.NewReader(stream))
+		for range len(stream) + 1 {
+			m, err := d.Next()
+			var malformed *MalformedError
+			if errors.As(err, &malformed) {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			again, err := Append(nil, m)
+			if err != nil {
+				t.Fatalf("understood %+v but cannot say it: %v", m, err)
+			}
+			back, err := NewDecoder(bytes.NewReader(again)).Next()
+			if err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+			if diff := cmp.Diff(m, back, compare, compareAddr); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+		t.Fatal("the decoder does not end")
+	})
+}
+
+func BenchmarkRequestRoundTrip(b *testing.B) {
+	b.ReportAllocs()
+	var buf []byte
+	r := bytes.NewReader(nil)
+	d := NewDecoder(r)
+	for b.Loop() {
+		var err error
+		if buf, err = Append(buf[:0], MapRequest{ID: 1 << 20, Server: netip.MustParseAddrPort("192.0.2.7:443"), Proposed: 443}); err != nil {
+			b.Fatal(err)
+		}
+		r.Reset(buf)
+		if _, err := d.Next(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
