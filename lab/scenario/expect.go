@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -194,4 +195,9 @@ func (f *callFinder) Visit(node *ast.Node) {
 		c.names = append(c.names, literal.Value)
 	}
 	f.calls = append(f.calls, c)
+}
+
+// About reports whether the expectation is about the variant.
+func (e Expectation) About(variant string) bool {
+	return len(e.Variants) == 0 || slices.Contains(e.Variants, variant)
 }

@@ -1,0 +1,164 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+	"os"
+
+	"golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	plotfont "gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/font/liberation"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// The palette of Okabe and Ito (2008): told apart with every kind of colour
+// vision. The first is the direct path's.
+var palette = []color.NRGBA{
+	{0x00, 0x72, 0xB2, 0xFF}, // blue
+	{0xE6, 0x9F, 0x00, 0xFF}, // orange
+	{0x00, 0x9E, 0x73, 0xFF}, // green
+	{0xCC, 0x79, 0xA7, 0xFF}, // purple
+	{0x56, 0xB4, 0xE9, 0xFF}, // sky
+	{0xD5, 0x5E, 0x00, 0xFF}, // vermilion
+}
+
+var (
+	ink   = color.NRGBA{0x22, 0x22, 0x22, 0xFF}
+	faint = color.NRGBA{0x66, 0x66, 0x66, 0xFF}
+	rule  = color.NRGBA{0xE4, 0xE4, 0xE4, 0xFF}
+)
+
+// Sizes of a chart, in points.
+const (
+	chartWidth  = 620 * vg.Length(1)
+	chartHeight = 340 * vg.Length(1)
+	margin      = 14 * vg.Length(1)
+	pngDPI      = 144
+)
+
+func colour(i int) color.NRGBA { return palette[i%len(palette)] }
+
+func alpha(c color.NRGBA, a uint8) color.NRGBA { c.A = a; return c }
+
+// fonts are embedded, so that a plot looks the same on every machine.
+var fonts = plotfont.NewCache(liberation.Collection())
+
+func label(size vg.Length, c color.Color, bold bool) text.Style {
+	f := plotfont.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+	if bold {
+		f.Weight = font.WeightBold
+	}
+	return text.Style{Color: c, Font: f, XAlign: text.XLeft, YAlign: text.YBottom, Handler: text.Plain{Fonts: fonts}}
+}
+
+func thin(c color.Color, dashes ...vg.Length) draw.LineStyle {
+	return draw.LineStyle{Color: c, Width: vg.Points(0.8), Dashes: dashes}
+}
+
+// newPlot is an empty plot in the lab's style.
+func newPlot(x, y string) *plot.Plot {
+	p := plot.New()
+	p.TextHandler = text.Plain{Fonts: fonts}
+	p.BackgroundColor = color.Transparent
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Color = faint
+		axis.LineStyle.Width = vg.Points(0.6)
+		axis.Tick.Color = faint
+		axis.Tick.LineStyle.Width = vg.Points(0.6)
+		axis.Tick.Length = vg.Points(4)
+		axis.Padding = 0
+		align := axis.Tick.Label
+		axis.Tick.Label = label(10, ink, false)
+		axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = align.XAlign, align.YAlign
+		axis.Label.TextStyle = label(10, faint, false)
+		axis.Label.Padding = vg.Points(4)
+	}
+	p.X.Label.TextStyle.XAlign, p.X.Label.TextStyle.YAlign = text.XCenter, text.YBottom
+	p.Y.Label.TextStyle.XAlign, p.Y.Label.TextStyle.YAlign = text.XCenter, text.YBottom
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.Y.Tick.Length = 0
+	p.Y.LineStyle.Width = 0
+	return p
+}
+
+// chart is a plot with its headings and the room beside it for labels.
+type chart struct {
+	title, subtitle string
+	plot            *plot.Plot
+	height          vg.Length
+	right           vg.Length // room right of the data
+	// over draws on top of the plot; data is the plot's data area.
+	over func(c, data draw.Canvas)
+}
+
+// save writes the chart to base.svg and base.png.
+func (ch chart) save(base string) error {
+	svg := vgsvg.New(chartWidth, ch.height)
+	ch.draw(draw.New(svg))
+	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(chartWidth, ch.height), vgimg.UseDPI(pngDPI))}
+	ch.draw(draw.New(png))
+	for _, out := range []struct {
+		path  string
+		write func(*os.File) error
+	}{
+		{base + ".svg", func(f *os.File) error { _, err := svg.WriteTo(f); return err }},
+		{base + ".png", func(f *os.File) error { _, err := png.WriteTo(f); return err }},
+	} {
+		if err := writeFile(out.path, out.write); err != nil {
+			return fmt.Errorf("write the plot: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeFile(path string, write func(*os.File) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return f.Close()
+}
+
+func (ch chart) draw(c draw.Canvas) {
+	c.SetColor(color.White)
+	c.Fill(c.Rectangle.Path())
+	c = draw.Crop(c, margin, -margin, margin, -margin)
+	top := c.Max.Y
+	heading := label(14, ink, true)
+	top -= heading.Font.Size
+	c.FillText(heading, vg.Point{X: c.Min.X, Y: top}, ch.title)
+	if ch.subtitle != "" {
+		sub := label(10, faint, false)
+		top -= sub.Font.Size + 6
+		c.FillText(sub, vg.Point{X: c.Min.X, Y: top}, ch.subtitle)
+	}
+	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-16)
+	ch.plot.Draw(area)
+	if ch.over != nil {
+		ch.over(c, ch.plot.DataCanvas(area))
+	}
+}
+
+// horizontalRules are the lines behind the data at each labelled tick.
+type horizontalRules struct{}
+
+// Plot implements plot.Plotter.
+func (horizontalRules) Plot(c draw.Canvas, p *plot.Plot) {
+	_, y := p.Transforms(&c)
+	for _, tick := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
+		if tick.IsMinor() || tick.Value < p.Y.Min || tick.Value > p.Y.Max {
+			continue
+		}
+		at := y(tick.Value)
+		c.StrokeLine2(thin(rule), c.Min.X, at, c.Max.X, at)
+	}
+}

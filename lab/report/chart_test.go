@@ -1,0 +1,145 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// chartFolder is where the tests draw; DCOL_CHARTS keeps them for the eye.
+func chartFolder(t *testing.T) string {
+	if dir := os.Getenv("DCOL_CHARTS"); dir != "" {
+		return dir
+	}
+	return t.TempDir()
+}
+
+func exampleSeries() Series {
+	s := Series{StepSeconds: 0.25, Paths: []PathSeries{{Path: "direct"}, {Path: "waypoint"}}}
+	for i := range 48 {
+		at := float64(i) * 0.25
+		direct, detour := 9.3+0.2*math.Sin(3*at), 9.2+0.3*math.Cos(4*at)
+		if i < 2 {
+			direct, detour = 4+2*float64(i), float64(i)
+		}
+		if at >= 7 {
+			detour = 0
+		}
+		s.Paths[0].Mbps = append(s.Paths[0].Mbps, direct)
+		s.Paths[1].Mbps = append(s.Paths[1].Mbps, detour)
+	}
+	return s
+}
+
+func TestGoodputChart(t *testing.T) {
+	base := filepath.Join(chartFolder(t), "goodput")
+	err := Goodput(GoodputChart{
+		Title: "One download, two paths", Subtitle: "core-limited, cubic, Linux 6.18; averages over 250 ms",
+		Series: exampleSeries(),
+		Marks:  []Mark{{Seconds: 7, Label: "waypoint killed"}},
+		Levels: []Level{{Mbps: 19.1, Label: "sum of the two TCPs"}},
+	}, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkChart(t, base, "One download, two paths", "direct", "waypoint", "goodput, Mbit/s", "time, s", "waypoint killed")
+}
+
+func TestBoxChart(t *testing.T) {
+	base := filepath.Join(chartFolder(t), "boxes")
+	err := Boxes(BoxChart{
+		Title: "Goodput by procedure", Subtitle: "core-limited, 8 runs each", Unit: "goodput, Mbit/s",
+		Boxes: []Box{
+			{"tcp", []float64{9.41, 9.42, 9.40, 9.43, 9.41, 9.42, 8.0, 9.7}},
+			{"tcp-detour", []float64{9.31, 9.12, 9.40, 9.23, 9.41, 9.42, 9.0, 9.2}},
+			{"mptcp-1", []float64{6.1, 5.2, 7.4, 6.8, 6.6, 5.9, 6.3, 6.4}},
+			{"dcol", []float64{18.6, 18.2, 18.9, 18.8, 18.7, 18.75, 17.2, 18.1}},
+		},
+		Levels: []Level{{Mbps: 18.83, Label: "sum of the two TCPs"}},
+	}, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkChart(t, base, "Goodput by procedure", "tcp-detour", "dcol", "goodput, Mbit/s")
+}
+
+// checkChart checks that both files are well-formed, and that the SVG says
+// the words.
+func checkChart(t *testing.T, base string, words ...string) {
+	t.Helper()
+	svg, err := os.ReadFile(base + ".svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := xml.NewDecoder(bytes.NewReader(svg))
+	var said strings.Builder
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%s.svg is not well-formed: %v", base, err)
+		}
+		if text, ok := token.(xml.CharData); ok {
+			said.Write(text)
+		}
+	}
+	for _, w := range words {
+		if !strings.Contains(said.String(), w) {
+			t.Errorf("%s.svg does not say %q", base, w)
+		}
+	}
+	f, err := os.Open(base + ".png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	config, err := png.DecodeConfig(f)
+	if err != nil {
+		t.Fatalf("%s.png: %v", base, err)
+	}
+	if config.Width != int(chartWidth)*pngDPI/72 {
+		t.Errorf("%s.png is %d wide", base, config.Width)
+	}
+}
+
+func TestNothingToDraw(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "none")
+	if err := Goodput(GoodputChart{}, base); err == nil {
+		t.Error("a chart of no series was drawn")
+	}
+	if err := Boxes(BoxChart{Boxes: []Box{{Label: "empty"}}}, base); err == nil {
+		t.Error("a chart of no values was drawn")
+	}
+}
+
+func TestEvenTicks(t *testing.T) {
+	tests := []struct {
+		low, high float64
+		n         int
+		want      string
+	}{
+		{0, 20, 5, "0 5 10 15 20"},
+		{0, 12, 8, "0 2 4 6 8 10 12"},
+		{0, 0.95, 5, "0.0 0.2 0.4 0.6 0.8"},
+		{0, 1000, 5, "0 200 400 600 800 1000"},
+		{3, 3, 5, ""},
+	}
+	for _, test := range tests {
+		var got []string
+		for _, tick := range (evenTicks{test.n}).Ticks(test.low, test.high) {
+			got = append(got, tick.Label)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%v to %v: %q, want %q", test.low, test.high, strings.Join(got, " "), test.want)
+		}
+	}
+}

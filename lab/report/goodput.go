@@ -1,0 +1,227 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Series is goodput over time, path by path: Mbit/s, averaged over each step.
+type Series struct {
+	StepSeconds float64      `json:"step_seconds"`
+	Paths       []PathSeries `json:"paths"`
+}
+
+// PathSeries is one path's goodput over time.
+type PathSeries struct {
+	Path string    `json:"path"`
+	Mbps []float64 `json:"mbps"`
+}
+
+// Mark is a moment to point out, such as the death of a waypoint.
+type Mark struct {
+	Seconds float64
+	Label   string
+}
+
+// Level is a goodput to compare with.
+type Level struct {
+	Mbps  float64
+	Label string
+}
+
+// GoodputChart is a plot of goodput over time, the paths stacked.
+type GoodputChart struct {
+	Title, Subtitle string
+	Series          Series
+	Marks           []Mark
+	Levels          []Level
+}
+
+// Goodput draws the chart to base.svg and base.png.
+func Goodput(g GoodputChart, base string) error {
+	if g.Series.StepSeconds <= 0 || len(g.Series.Paths) == 0 {
+		return fmt.Errorf("draw %s: there is no series to draw", base)
+	}
+	bands := stack(g.Series)
+	p := newPlot("time, s", "goodput, Mbit/s")
+	p.Add(horizontalRules{})
+	for _, b := range bands {
+		p.Add(b)
+	}
+	top := bands[len(bands)-1].highest()
+	for _, l := range g.Levels {
+		top = max(top, l.Mbps)
+	}
+	p.X.Min, p.X.Max = 0, bands[0].end()
+	p.Y.Min, p.Y.Max = 0, top*1.12
+	if p.Y.Max == 0 {
+		p.Y.Max = 1
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = evenTicks{8}, evenTicks{5}
+	ch := chart{title: g.Title, subtitle: g.Subtitle, plot: p, height: chartHeight, right: sideRoom(bands)}
+	ch.over = func(_, data draw.Canvas) {
+		x, y := p.Transforms(&data)
+		drawLevels(data, y, g.Levels)
+		drawMarks(data, x, g.Marks)
+		drawBandLabels(data, x, y, bands)
+	}
+	return ch.save(base)
+}
+
+// band is one path's part of a stack: it lies between low and high.
+type band struct {
+	path      string
+	index     int
+	step      float64
+	low, high []float64
+}
+
+func stack(s Series) []band {
+	n := 0
+	for _, p := range s.Paths {
+		n = max(n, len(p.Mbps))
+	}
+	base := make([]float64, n)
+	bands := make([]band, len(s.Paths))
+	for i, p := range s.Paths {
+		b := band{path: p.Path, index: i, step: s.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
+		for j, v := range p.Mbps {
+			b.high[j] += v
+		}
+		copy(base, b.high)
+		bands[i] = b
+	}
+	return bands
+}
+
+func (b band) highest() float64 {
+	if len(b.high) == 0 {
+		return 0
+	}
+	return slices.Max(b.high)
+}
+
+func (b band) end() float64 { return max(float64(len(b.high)), 1) * b.step }
+
+// Plot implements plot.Plotter. Every step is a level stretch, because it is
+// an average over that time; where the path carried nothing there is no band.
+func (b band) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	var upper, lower []vg.Point
+	flush := func() {
+		if len(upper) == 0 {
+			return
+		}
+		slices.Reverse(lower)
+		fill := colour(b.index)
+		c.FillPolygon(alpha(fill, 0xA8), append(slices.Clone(upper), lower...))
+		c.StrokeLines(draw.LineStyle{Color: fill, Width: vg.Points(1.1)}, upper)
+		upper, lower = nil, nil
+	}
+	for i := range b.high {
+		if b.high[i] == b.low[i] {
+			flush()
+			continue
+		}
+		from, to := x(float64(i)*b.step), x(float64(i+1)*b.step)
+		upper = append(upper, vg.Point{X: from, Y: y(b.high[i])}, vg.Point{X: to, Y: y(b.high[i])})
+		lower = append(lower, vg.Point{X: from, Y: y(b.low[i])}, vg.Point{X: to, Y: y(b.low[i])})
+	}
+	flush()
+}
+
+const labelSize = vg.Length(11)
+
+// sideRoom is the room right of the data for the names of bands, should one be
+// too thin to hold its own.
+func sideRoom(bands []band) vg.Length {
+	w := vg.Length(0)
+	for _, b := range bands {
+		w = max(w, label(labelSize, ink, true).Width(b.path))
+	}
+	return w + 12
+}
+
+// drawBandLabels names each band inside it where there is room for the name,
+// and beside it otherwise.
+func drawBandLabels(data draw.Canvas, x, y func(float64) vg.Length, bands []band) {
+	beside := data.Min.Y - labelSize
+	for _, b := range bands {
+		style := label(labelSize, ink, true)
+		width := style.Width(b.path)
+		if at, ok := b.roomFor(width+8, labelSize+6, x, y); ok {
+			data.FillText(style, vg.Point{X: at.X - width/2, Y: at.Y - labelSize*0.4}, b.path)
+			continue
+		}
+		last := len(b.high) - 1
+		at := vg.Point{X: data.Max.X + 8, Y: beside + labelSize + 4}
+		if last >= 0 {
+			at.Y = max(at.Y, (y(b.low[last])+y(b.high[last]))/2-labelSize*0.4)
+		}
+		beside = at.Y
+		data.FillText(label(labelSize, colour(b.index), true), at, b.path)
+	}
+}
+
+// roomFor finds the middle of the first place in the band that holds a
+// rectangle, away from the start where slow start makes it ragged.
+func (b band) roomFor(width, height vg.Length, x, y func(float64) vg.Length) (vg.Point, bool) {
+	steps := int(math.Ceil(float64(width/(x(b.step)-x(0))))) + 1
+	for from := len(b.high) / 8; from+steps <= len(b.high); from++ {
+		low, high := slices.Max(b.low[from:from+steps]), slices.Min(b.high[from:from+steps])
+		if y(high)-y(low) >= height {
+			middle := (float64(from) + float64(steps)/2) * b.step
+			return vg.Point{X: x(middle), Y: (y(low) + y(high)) / 2}, true
+		}
+	}
+	return vg.Point{}, false
+}
+
+func drawLevels(data draw.Canvas, y func(float64) vg.Length, levels []Level) {
+	style := label(9.5, ink, false)
+	for _, l := range levels {
+		at := y(l.Mbps)
+		data.StrokeLine2(thin(ink, vg.Points(4), vg.Points(3)), data.Min.X, at, data.Max.X, at)
+		data.FillText(style, vg.Point{X: data.Max.X - style.Width(l.Label) - 4, Y: at + 3}, l.Label)
+	}
+}
+
+func drawMarks(data draw.Canvas, x func(float64) vg.Length, marks []Mark) {
+	style := label(9.5, ink, false)
+	for _, m := range marks {
+		at := x(m.Seconds)
+		data.StrokeLine2(thin(ink, vg.Points(1.5), vg.Points(2)), at, data.Min.Y, at, data.Max.Y)
+		left := min(at+4, data.Max.X-style.Width(m.Label))
+		data.FillText(style, vg.Point{X: left, Y: data.Max.Y - style.Font.Size}, m.Label)
+	}
+}
+
+// evenTicks puts about n labelled ticks at round numbers.
+type evenTicks struct{ n int }
+
+// Ticks implements plot.Ticker.
+func (e evenTicks) Ticks(low, high float64) []plot.Tick {
+	raw := (high - low) / float64(e.n)
+	if raw <= 0 || math.IsInf(raw, 0) || math.IsNaN(raw) {
+		return nil
+	}
+	scale := math.Pow(10, math.Floor(math.Log10(raw)))
+	step := scale * 10
+	for _, m := range []float64{1, 2, 5} {
+		if m*scale >= raw {
+			step = m * scale
+			break
+		}
+	}
+	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
+	var ticks []plot.Tick
+	for i := math.Ceil(low/step-1e-9) + 0; /* not -0 */ i*step <= high+step*1e-9; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: fmt.Sprintf("%.*f", decimals, i*step)})
+	}
+	return ticks
+}
