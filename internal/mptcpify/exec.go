@@ -1,0 +1,167 @@
+package mptcpify
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exec replaces the calling process by the program argv[0] (looked up in
+// PATH), whose TCP sockets are MPTCP from then on. It returns only if that
+// failed; [ExitCode] says with which code to end then. On a kernel without
+// MPTCP it warns once and executes the program with its sockets unchanged.
+//
+// The calling binary must pass its arguments to [Stage] before anything else.
+func Exec(log *slog.Logger, argv []string) error {
+	path, err := lookPath(argv[0])
+	if err != nil {
+		return &ProgramError{Program: argv[0], Err: err}
+	}
+
+	switch protocol, err := defaultProtocol(); {
+	case err != nil:
+		return fmt.Errorf("look at the protocol of a new TCP socket: %w", err)
+	case protocol == unix.IPPROTO_MPTCP:
+		// An outer `dcol run` or the kernel's hook is at work already.
+		return execProgram(path, argv)
+	}
+	if err := kernelHasMPTCP(); err != nil {
+		log.Warn("this kernel gives no MPTCP sockets here, the program runs with plain TCP",
+			"error", err, "mend", "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP")
+		return execProgram(path, argv)
+	}
+
+	// The filter is a property of the thread, and execve keeps that of the
+	// thread which calls it. It is never unlocked: a filter cannot be removed.
+	runtime.LockOSThread()
+	if err := supervise(path); err != nil {
+		return err
+	}
+	return execProgram(path, argv)
+}
+
+// supervise puts the calling thread under the filter and returns when a
+// supervisor answers for it.
+func supervise(path string) error {
+	if err := checkProc(); err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket pair for the supervisor: %w", err)
+	}
+	ours := pair[0]
+	defer func() { _ = unix.Close(ours) }()
+
+	if err := startSupervisor(pair[1], path); err != nil {
+		return err
+	}
+	listener, err := installFilter(filterProgram())
+	if err != nil {
+		return err
+	}
+	// The supervisor's copy must become the only one: the kernel keeps callers
+	// waiting for an answer as long as any copy is open.
+	defer func() { _ = unix.Close(listener) }()
+	if err := unix.Sendmsg(ours, []byte{0}, unix.UnixRights(listener), nil, unix.MSG_NOSIGNAL); err != nil {
+		return fmt.Errorf("hand the seccomp listener to the supervisor: %w", err)
+	}
+	n := 0
+	err = retry(func() (err error) {
+		n, err = unix.Read(ours, make([]byte, 1))
+		return err
+	})
+	if err == nil && n == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the supervisor to be ready: %w", err)
+	}
+	return nil
+}
+
+// startSupervisor runs the first half of Stage, which forks the supervisor and
+// ends. peer is closed here whatever happens.
+func startSupervisor(peer int, path string) error {
+	end := os.NewFile(uintptr(peer), "supervisor")
+	defer end.Close()
+	first := exec.Cmd{
+		Path:       "/proc/self/exe",
+		Args:       []string{os.Args[0], stageMark, stageDetach, path},
+		ExtraFiles: []*os.File{end},
+		Stderr:     os.Stderr,
+	}
+	if err := first.Run(); err != nil {
+		return fmt.Errorf("start the supervisor of the program's sockets: %w", err)
+	}
+	return nil
+}
+
+func execProgram(path string, argv []string) error {
+	err := syscall.Exec(path, argv, os.Environ())
+	if errors.Is(err, syscall.ENOEXEC) {
+		// A script without a #! line is the shell's, as with execvp(3).
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
+	}
+	return &ProgramError{Program: argv[0], Err: err}
+}
+
+// lookPath finds a program as the shells do: a PATH that names the working
+// directory is the user's own decision.
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) {
+		return path, nil
+	}
+	return path, err
+}
+
+// checkProc makes sure that /proc numbers processes as this process does: the
+// supervisor reads there in which network namespace a caller is, and another
+// numbering would lead it to a stranger's.
+func checkProc() error {
+	self, err := os.Readlink("/proc/self")
+	if err == nil && self != strconv.Itoa(os.Getpid()) {
+		err = fmt.Errorf("/proc/self is process %s, this is process %d", self, os.Getpid())
+	}
+	if err != nil {
+		return &UnavailableError{
+			Method: "seccomp",
+			Mend:   "mount the proc file system of this pid namespace: mount -t proc proc /proc",
+			Err:    err,
+		}
+	}
+	return nil
+}
+
+// defaultProtocol is what a program gets that asks for a TCP socket.
+func defaultProtocol() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+}
+
+func kernelHasMPTCP() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	}
+	if err != nil {
+		return os.NewSyscallError("socket(IPPROTO_MPTCP)", err)
+	}
+	return unix.Close(fd)
+}

@@ -1,0 +1,124 @@
+package mptcpify
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// notification is the kernel's struct seccomp_notif with its seccomp_data:
+// one system call that waits for an answer (seccomp_unotify(2)).
+type notification struct {
+	id   uint64
+	tid  uint32 // in our pid namespace; 0 if the thread is not in it
+	_    uint32
+	_    int32  // system call number
+	_    uint32 // architecture
+	_    uint64 // instruction pointer
+	args [6]uint64
+}
+
+// answer is struct seccomp_notif_resp.
+type answer struct {
+	id    uint64
+	_     int64
+	_     int32
+	flags uint32
+}
+
+// fdAnswer is struct seccomp_notif_addfd.
+type fdAnswer struct {
+	id         uint64
+	flags      uint32
+	srcFD      uint32
+	_          uint32
+	newFDFlags uint32
+}
+
+// installFilter puts the calling thread, which must be locked, under the
+// filter for good and returns the listener, closed on exec.
+func installFilter(program []bpf.Instruction) (int, error) {
+	filter, err := assemble(program)
+	if err != nil {
+		return 0, err
+	}
+	fd, err := setFilter(filter)
+	if errors.Is(err, unix.EACCES) {
+		// Without CAP_SYS_ADMIN a filter is for those only who can gain no
+		// privileges any more.
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return 0, unavailable(os.NewSyscallError("prctl(PR_SET_NO_NEW_PRIVS)", err))
+		}
+		fd, err = setFilter(filter)
+	}
+	if err != nil {
+		return 0, unavailable(os.NewSyscallError("seccomp", err))
+	}
+	return fd, nil
+}
+
+func setFilter(filter []unix.SockFilter) (int, error) {
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
+		// A signal must not interrupt the call once the supervisor works on
+		// it: Go's runtime sends itself many. Since 5.19, as is the userspace
+		// path manager.
+		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV |
+		// The filter is no sandbox. Without this, kernels before 5.16 slow
+		// the program down as if it were in one.
+		unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}
+
+func unavailable(err error) error {
+	mend := "use programs that ask for MPTCP themselves, see `dcol doctor`"
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		mend = "something outside supervises this process's system calls already (a container engine?): run dcol outside it"
+	case errors.Is(err, unix.EINVAL):
+		mend = "needs Linux 5.19 or newer"
+	case errors.Is(err, unix.ENOSYS):
+		mend = "needs a kernel with CONFIG_SECCOMP_FILTER"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		mend = "allow the seccomp system call in the policy of this container or service"
+	}
+	return &UnavailableError{Method: "seccomp", Mend: mend, Err: err}
+}
+
+// receive waits for the next system call. The kernel wants n zeroed.
+func receive(listener int, n *notification) error {
+	*n = notification{}
+	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n))
+}
+
+// answerContinue lets the call run as if there were no filter.
+func answerContinue(listener int, id uint64) error {
+	a := answer{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
+}
+
+// answerFD installs fd in the caller and returns its number there from the
+// call, in one step (since 5.14): a caller that dies in between gets neither.
+func answerFD(listener int, id uint64, fd int, closeOnExec bool) error {
+	a := fdAnswer{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, srcFD: uint32(fd)}
+	if closeOnExec {
+		a.newFDFlags = unix.O_CLOEXEC
+	}
+	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}

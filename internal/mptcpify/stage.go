@@ -1,0 +1,121 @@
+package mptcpify
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	stageMark      = "__mptcpify"
+	stageDetach    = "detach"
+	stageSupervise = "supervise"
+
+	// peerFD is where both halves find their end of Exec's socket pair: the
+	// first of exec.Cmd's ExtraFiles.
+	peerFD = 3
+)
+
+// Stage recognises the command lines with which [Exec] starts its supervisor
+// from this binary, and runs them. main calls it first of all; if ok, it must
+// end with the code.
+func Stage(args []string) (code int, ok bool) {
+	if len(args) != 4 || args[1] != stageMark {
+		return 0, false
+	}
+	err := fmt.Errorf("unknown stage %q: this command is for dcol itself", args[2])
+	switch args[2] {
+	case stageDetach:
+		err = detach(args[0], args[3])
+	case stageSupervise:
+		err = superviseStage()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return exitFailed, true
+	}
+	return 0, true
+}
+
+// detach starts the second half and ends at once, so that init and not the
+// program becomes the supervisor's parent.
+func detach(name, path string) error {
+	// What the program inherits from its caller (a lock, the write end of a
+	// pipe) must not live on in the supervisor.
+	if err := unix.CloseRange(peerFD+1, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep the program's files from the supervisor: %w", os.NewSyscallError("close_range", err))
+	}
+	second := exec.Cmd{
+		Path:        "/proc/self/exe",
+		Args:        []string{name, stageMark, stageSupervise, path},
+		Dir:         "/",
+		ExtraFiles:  []*os.File{os.NewFile(peerFD, "peer")},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	return second.Start()
+}
+
+func superviseStage() error {
+	// A service manager that stops the program signals every process of the
+	// service. The program may still need sockets while it shuts down; the
+	// supervisor's own end is that of the last user of the filter.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
+	// Refused to whoever lacks CAP_SYS_RESOURCE, and then nothing is lost.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
+
+	listener, err := receiveListener(peerFD)
+	if err != nil {
+		return err
+	}
+	s, err := newSupervisor(listener)
+	if err != nil {
+		return err
+	}
+	s.start()
+	if _, err := unix.Write(peerFD, []byte{0}); err != nil {
+		return fmt.Errorf("tell the program's process that the supervisor is ready: %w", err)
+	}
+	if err := unix.Close(peerFD); err != nil {
+		return err
+	}
+	return s.wait()
+}
+
+func receiveListener(peer int) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	n := 0
+	err := retry(func() (err error) {
+		_, n, _, _, err = unix.Recvmsg(peer, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("receive the seccomp listener: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return 0, fmt.Errorf("receive the seccomp listener: %w", err)
+	}
+	if len(messages) != 1 {
+		return 0, errors.New("receive the seccomp listener: the program's process ended before it sent one")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return 0, fmt.Errorf("receive the seccomp listener: %w", err)
+	}
+	return fds[0], nil
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

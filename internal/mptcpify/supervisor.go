@@ -1,0 +1,175 @@
+package mptcpify
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// workers is how many sockets are made at a time. One thread would do for one
+// busy program; the others keep a slow call (a busy namespace, memory that has
+// to be found) from holding up the next.
+const workers = 4
+
+// supervisor answers the filter's notifications until nobody is under the
+// filter any more.
+type supervisor struct {
+	listener int
+	home     int // our network namespace
+	homeID   namespaceID
+	owners   bool // callers may have other users than ours
+	failed   chan error
+}
+
+func newSupervisor(listener int) (*supervisor, error) {
+	home, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open our network namespace: %w", err)
+	}
+	homeID, err := namespaceOf(uint32(os.Getpid()))
+	if err != nil {
+		return nil, fmt.Errorf("look at our network namespace: %w", err)
+	}
+	return &supervisor{
+		listener: listener,
+		home:     home,
+		homeID:   homeID,
+		owners:   os.Geteuid() == 0,
+		failed:   make(chan error, workers),
+	}, nil
+}
+
+func (s *supervisor) start() {
+	for range workers {
+		go s.work()
+	}
+}
+
+// wait returns when the last thread under the filter has ended. The workers
+// are still in the kernel then (before 6.7 it does not wake them), so the
+// process must end.
+func (s *supervisor) wait() error {
+	gone := make(chan error, 1)
+	go func() {
+		// Hang-up is reported unasked. Asking for nothing else keeps this
+		// thread asleep while there are calls to answer.
+		poll := []unix.PollFd{{Fd: int32(s.listener)}}
+		gone <- retry(func() error {
+			_, err := unix.Poll(poll, -1)
+			return err
+		})
+	}()
+	select {
+	case err := <-gone:
+		return os.NewSyscallError("poll", err)
+	case err := <-s.failed:
+		// Ending closes the listener: callers get ENOSYS instead of waiting
+		// for ever.
+		return err
+	}
+}
+
+// errAstray says that a worker's thread could not come back from another
+// network namespace.
+var errAstray = errors.New("thread is in a foreign network namespace")
+
+func (s *supervisor) work() {
+	// Never unlocked, so a thread that went astray dies with its worker.
+	runtime.LockOSThread()
+	var n notification
+	for {
+		switch err := receive(s.listener, &n); {
+		case err == nil:
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT):
+			// A signal, or a caller that was killed meanwhile.
+			continue
+		default:
+			s.failed <- fmt.Errorf("receive a system call: %w", err)
+			return
+		}
+		if err := s.answer(&n); errors.Is(err, errAstray) {
+			go s.work()
+			return
+		}
+	}
+}
+
+// answer gives the caller an MPTCP socket. Whatever stands against that, the
+// kernel then decides on the plain call: with TCP, or with an error it would
+// have had without dcol. An error from either ioctl means that the caller is
+// gone.
+//
+// The caller cannot change its namespace or user meanwhile, it waits in
+// the call. If it is killed and its number becomes another's, the socket was
+// made for nothing: the answer goes by id, which is never used twice.
+func (s *supervisor) answer(n *notification) error {
+	fd, err := s.socketFor(n)
+	if err != nil {
+		_ = answerContinue(s.listener, n.id)
+		return err
+	}
+	defer unix.Close(fd)
+	closeOnExec := n.args[1]&unix.SOCK_CLOEXEC != 0
+	if err := answerFD(s.listener, n.id, fd, closeOnExec); err != nil {
+		return answerContinue(s.listener, n.id)
+	}
+	return nil
+}
+
+func (s *supervisor) socketFor(n *notification) (int, error) {
+	namespace, err := namespaceOf(n.tid)
+	if err != nil {
+		return 0, err
+	}
+	var fd int
+	if namespace == s.homeID {
+		fd, err = mptcpSocket(n)
+	} else {
+		fd, err = s.socketAbroad(n)
+	}
+	if err != nil || !s.owners {
+		return fd, err
+	}
+	// The socket is ours, firewall rules and ss must see the program's user.
+	uid, gid, err := userOf(n.tid)
+	if err == nil && (uid != 0 || gid != 0) {
+		err = unix.Fchown(fd, uid, gid)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+// socketAbroad makes the socket in the caller's network namespace. That takes
+// CAP_SYS_ADMIN over it, which an ordinary user does not have.
+func (s *supervisor) socketAbroad(n *notification) (int, error) {
+	namespace, err := unix.Open(namespacePath(n.tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(namespace)
+	if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
+		return 0, err
+	}
+	fd, err := mptcpSocket(n)
+	// Staying would keep the namespace and its interfaces alive after its last
+	// process.
+	if back := unix.Setns(s.home, unix.CLONE_NEWNET); back != nil {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return 0, errors.Join(errAstray, back)
+	}
+	return fd, err
+}
+
+// mptcpSocket makes the socket that was asked for, of the other protocol.
+func mptcpSocket(n *notification) (int, error) {
+	nonblock := int(n.args[1]) & unix.SOCK_NONBLOCK
+	return unix.Socket(int(n.args[0]), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|nonblock, unix.IPPROTO_MPTCP)
+}
