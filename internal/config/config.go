@@ -22,6 +22,15 @@ import (
 // DefaultPath is where the agent looks for its configuration.
 const DefaultPath = "/etc/dcol/dcol.toml"
 
+const (
+	defaultRunDir   = "/run/dcol"
+	defaultStateDir = "/var/lib/dcol"
+	socketName      = "agent.sock"
+
+	// DefaultSocket is where commands look for the agent.
+	DefaultSocket = defaultRunDir + "/" + socketName
+)
+
 // Sample is a commented configuration file with every key; it parses.
 //
 //go:embed sample.toml
@@ -93,7 +102,7 @@ type Waypoint struct {
 func (c *Config) Has(r Role) bool { return slices.Contains(c.Roles, r) }
 
 // Socket is the agent's local socket.
-func (c *Config) Socket() string { return filepath.Join(c.RunDir, "agent.sock") }
+func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
 
 // Load reads the file at path. The error names every problem with its line.
 func Load(path string) (*Config, error) {
@@ -105,6 +114,19 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	return Parse(path, data)
+}
+
+// StateDir is the state directory that the file at path names, or the default
+// when there is no such file: cleaning up must work without a configuration.
+func StateDir(path string) (string, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return defaultStateDir, nil
+	}
+	c, err := Load(path)
+	if err != nil {
+		return "", err
+	}
+	return c.StateDir, nil
 }
 
 // Parse reads a configuration; name stands for the file in errors.
@@ -126,8 +148,8 @@ func Parse(name string, data []byte) (*Config, error) {
 func defaults() *Config {
 	return &Config{
 		LogLevel: "info",
-		RunDir:   "/run/dcol",
-		StateDir: "/var/lib/dcol",
+		RunDir:   defaultRunDir,
+		StateDir: defaultStateDir,
 		Session:  Session{Listen: ":45672"},
 		Client: Client{
 			Subflows: 2,

@@ -5,7 +5,9 @@ package ui
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -102,8 +104,8 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 func (p *printer) serving(s *api.Serving) {
 	p.linef("")
 	p.linef("Waypoint for others: listening on UDP %s, %d sessions, %d mappings, %d requests granted", s.Listen, s.Sessions, s.Mappings, s.Granted)
-	for code, n := range s.Refused {
-		p.linef("  refused %d: %s", n, code)
+	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
+		p.linef("  refused %d: %s", s.Refused[code], code)
 	}
 	var rows [][]string
 	for _, m := range s.Members {

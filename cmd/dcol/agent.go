@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/agent"
+	"github.com/detour-collective/dcol/internal/config"
+)
+
+func agentCommand() *cobra.Command {
+	var path string
+	var check, sample bool
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run this member's agent: the one long-running process",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if sample {
+				_, err := fmt.Print(config.Sample)
+				return err
+			}
+			c, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			plan, err := agent.Prepare(c, version, newLogger(c.LogLevel))
+			if err != nil {
+				return err
+			}
+			if check {
+				fmt.Printf("%s: good\n", path)
+				return nil
+			}
+			return plan.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", config.DefaultPath, "the configuration `file`")
+	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the identity")
+	cmd.Flags().BoolVar(&sample, "sample", false, "print a commented configuration with every key")
+	return cmd
+}
+
+func downCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove every trace of a waypoint and client that no longer runs",
+		Long: `Removes what dcol changed on this host: the nftables table with all mappings,
+the connections it forwards, and the sysctls it set, which are put back. The
+agent must not be running.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			stateDir, err := config.StateDir(path)
+			if err != nil {
+				return err
+			}
+			if err := agent.Down(stateDir, newLogger("info")); err != nil {
+				return err
+			}
+			fmt.Fprintln(os.Stderr, "dcol left no trace on this host's network")
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", config.DefaultPath, "the configuration `file`")
+	return cmd
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+func caCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ca",
+		Short: "Keep a collective's certificates, in files",
+	}
+	dir := cmd.PersistentFlags().String("dir", ".", "the authority's `directory`")
+	cmd.AddCommand(caInit(dir), caIssue(dir), caRevoke(dir))
+	return cmd
+}
+
+func caInit(dir *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make a new certificate authority",
+		Args:  cobra.NoArgs,
+	}
+	name := cmd.Flags().String("name", "collective", "the collective's `name`")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		ca, err := collective.InitCA(*dir, *name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(ca.CertFile())
+		fmt.Fprintf(os.Stderr, "%s is made. Every member needs a copy of %s and %s; ca.key stays here.\n", ca.Name(), ca.CertFile(), ca.CRLFile())
+		return nil
+	}
+	return cmd
+}
+
+func caIssue(dir *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "issue NAME",
+		Short: "Make a key and a certificate for a member",
+		Args:  cobra.ExactArgs(1),
+	}
+	valid := units.Duration(365 * 24 * time.Hour)
+	cmd.Flags().Var(durationFlag{&valid}, "valid", "how long the certificate is valid")
+	reissue := cmd.Flags().Bool("reissue", false, "replace the files of a member that has some")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		ca, err := collective.OpenCA(*dir)
+		if err != nil {
+			return err
+		}
+		issued, err := ca.Issue(collective.Request{Name: args[0], Validity: valid.Std(), Reissue: *reissue})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n%s\n", issued.CertFile, issued.KeyFile)
+		fmt.Fprintf(os.Stderr, "%s is a member until %s. Carry these files and %s to its host, then remove the key here.\n",
+			issued.Name, issued.NotAfter.Format(time.DateOnly), ca.CertFile())
+		return nil
+	}
+	return cmd
+}
+
+func caRevoke(dir *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke NAME|SERIAL",
+		Short: "Revoke a member's certificates, or the one with a serial number",
+		Args:  cobra.ExactArgs(1),
+	}
+	why := cmd.Flags().String("why", collective.PrivilegeWithdrawn.String(), "the `reason`, such as key-compromise or expelled")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		reason, err := collective.ParseReason(*why)
+		if err != nil {
+			return err
+		}
+		ca, err := collective.OpenCA(*dir)
+		if err != nil {
+			return err
+		}
+		serials, err := ca.Revoke(args[0], reason)
+		if err != nil {
+			return err
+		}
+		fmt.Println(strings.Join(serials, "\n"))
+		fmt.Fprintf(os.Stderr, "Copy %s to every member: it counts there at once, and open sessions end.\n", ca.CRLFile())
+		return nil
+	}
+	return cmd
+}
+
+// durationFlag lets people write spans as in dcol's files.
+type durationFlag struct{ *units.Duration }
+
+func (d durationFlag) Set(text string) error { return d.UnmarshalText([]byte(text)) }
+func (durationFlag) Type() string            { return "duration" }

@@ -1,0 +1,72 @@
+// Command dcol gives unmodified programs more than one path through the
+// Internet. docs/cli.md describes its commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	// Some processes of dcol's are this binary under another name.
+	testbed.Stage()
+	if code, ok := mptcpify.Stage(os.Args); ok {
+		os.Exit(code)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err := command().ExecuteContext(ctx)
+	var coded exitCode
+	switch {
+	case err == nil:
+	case errors.As(err, &coded):
+		os.Exit(int(coded))
+	default:
+		fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
+		os.Exit(1)
+	}
+}
+
+// exitCode ends the program with a code and without a further word.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dcol",
+		Short: "more than one path through the Internet, for unmodified programs",
+		Long: `dcol gives unmodified programs on single-homed Linux hosts more than one path
+through the Internet: members of a collective act as waypoints for each other,
+and Multipath TCP connections get subflows through them.`,
+		Version:           version,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+	}
+	root.SetVersionTemplate("dcol {{.Version}}\n")
+	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), doctorCommand(), downCommand(), caCommand(), labCommand())
+	return root
+}
+
+func newLogger(level string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+func socketFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`")
+}
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show connections with their subflows, and waypoints with their state",
+		Args:  cobra.NoArgs,
+	}
+	socket := socketFlag(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		status, err := api.Dial(*socket).Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(status)
+		}
+		return ui.Status(os.Stdout, status, time.Now())
+	}
+	return cmd
+}
+
+func mapCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "map SERVER:PORT --via WAYPOINT",
+		Short: "Ask a waypoint for a port that leads to a server, and print it",
+		Long: `Asks a waypoint for a mapping and prints the address and port at the waypoint
+that lead to the server. Any TCP program can connect there: the traffic takes the
+detour only, with plain TCP. The mapping is this host's alone and lapses when it
+is not used.`,
+		Example: "  curl --connect-to ::$(dcol map 203.0.113.5:443 --via bob) https://example.org/",
+		Args:    cobra.ExactArgs(1),
+	}
+	socket := socketFlag(cmd)
+	via := cmd.Flags().String("via", "", "the `waypoint`'s name")
+	_ = cmd.MarkFlagRequired("via")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		server, err := netip.ParseAddrPort(args[0])
+		if err != nil {
+			return fmt.Errorf("%q is not an IP address and port, such as 203.0.113.5:443 or [2001:db8::5]:443", args[0])
+		}
+		answer, err := api.Dial(*socket).Map(cmd.Context(), api.MapRequest{Server: server, Waypoint: *via})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Println(answer.Address)
+		return err
+	}
+	return cmd
+}
+
+func printJSON(v any) error {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,72 @@
+package ui
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestStatus(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	at := netip.MustParseAddrPort
+	both := api.Status{
+		Member: "alice", Version: "v1.0.0", Roles: []string{"client", "waypoint"}, Since: ago(3 * time.Hour),
+		Problems: []string{"/etc/dcol/alice.crt ends in 3 days: ask for a new one"},
+		Client: &api.Using{
+			Waypoints: []api.Waypoint{
+				{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Since: ago(2 * time.Hour), RTT: 12.3, Loss: 0.004, Mappings: 3, Subflows: 1},
+				{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: "down", Since: ago(40 * time.Second), Why: "no answer: is its agent running?"},
+			},
+			Connections: []api.Connection{
+				{
+					Token: "0a0b0c0d", Remote: at("203.0.113.5:443"), Since: ago(90 * time.Second),
+					Subflows: []api.Subflow{
+						{Kind: "direct", State: "up", Remote: at("203.0.113.5:443"), RTT: 30.25, ReceiveRate: 9.4e6, SendRate: 120e3, BytesReceived: 105e6, BytesSent: 1200},
+						{Kind: "mapped", Waypoint: "bob", State: "up", Remote: at("192.0.2.7:443"), RTT: 61, ReceiveRate: 9.3e6, BytesReceived: 104e6, Retransmitted: 4},
+					},
+				},
+				{
+					Token: "01020304", Remote: at("[2001:db8:5::5]:22"), Since: ago(2 * time.Second), Note: "no detour to this server is at hand",
+					Subflows: []api.Subflow{{Kind: "direct", State: "up", Remote: at("[2001:db8:5::5]:22"), RTT: 8}},
+				},
+			},
+		},
+		Serving: &api.Serving{
+			Listen: ":45672", Sessions: 2, Mappings: 12, Granted: 40,
+			Refused: map[string]int{"quota of mappings": 2, "destination forbidden": 7},
+			Members: []api.Served{{Member: "dave", Mappings: 12, Flows: 3, Bytes: 3.2e9}},
+		},
+	}
+	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
+	for name, s := range map[string]api.Status{"both": both, "idle": idle} {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := Status(&b, s, now); err != nil {
+				t.Fatal(err)
+			}
+			file := "testdata/status-" + name + ".txt"
+			if *update {
+				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(golden), b.String()); d != "" {
+				t.Errorf("%s differs (-golden +now); -update writes it anew\n%s", file, d)
+			}
+		})
+	}
+}
