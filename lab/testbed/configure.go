@@ -1,0 +1,124 @@
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// hostSysctls are set before a host has links, which inherit the defaults.
+func hostSysctls(forward bool) [][2]string {
+	f := "0"
+	if forward {
+		f = "1"
+	}
+	return [][2]string{
+		{"net.ipv4.ip_forward", f},
+		{"net.ipv6.conf.all.forwarding", f},
+		// Strict reverse-path filtering breaks multipath.
+		{"net.ipv4.conf.all.rp_filter", "0"},
+		{"net.ipv4.conf.default.rp_filter", "0"},
+		// Addresses are usable at once, and the only packets on a link are
+		// those that programs cause: no duplicate address detection, router
+		// solicitation or link-local address.
+		{"net.ipv6.conf.default.accept_dad", "0"},
+		{"net.ipv6.conf.default.accept_ra", "0"},
+		{"net.ipv6.conf.default.router_solicitations", "0"},
+		{"net.ipv6.conf.default.addr_gen_mode", "1"},
+		// A connection starts the same whatever ran before it.
+		{"net.ipv4.tcp_no_metrics_save", "1"},
+	}
+}
+
+// configureHost runs on the host's thread, before it has links.
+func configureHost(forward bool) error {
+	for _, s := range hostSysctls(forward) {
+		if err := setSysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	// A kernel without MPTCP still serves for plain TCP.
+	if err := setSysctl("net.mptcp.enabled", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("bring loopback up: %w", err)
+	}
+	return nil
+}
+
+// configureIface runs on the host's thread once the backend has made the
+// interface: brings it up, with its addresses.
+func configureIface(p ifacePlan) error {
+	link, err := netlink.LinkByName(p.name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", p.name, err)
+	}
+	if err := netlink.LinkSetMTU(link, p.mtu); err != nil {
+		return fmt.Errorf("set MTU %d on %s: %w", p.mtu, p.name, err)
+	}
+	// No multicast: membership reports would be packets nobody asked for.
+	if err := netlink.LinkSetMulticastOff(link); err != nil {
+		return fmt.Errorf("turn off multicast on %s: %w", p.name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bring %s up: %w", p.name, err)
+	}
+	for _, prefix := range []netip.Prefix{p.net4, p.net6} {
+		addr := &netlink.Addr{IPNet: ipNet(prefix), Flags: 0}
+		if prefix.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("add address %v to %s: %w", prefix, p.name, err)
+		}
+	}
+	return nil
+}
+
+// configureRoutes runs on the host's thread when all its interfaces are up.
+func configureRoutes(p hostPlan) error {
+	for _, r := range p.routes {
+		iface := p.ifaces[r.iface]
+		link, err := netlink.LinkByName(iface.name)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", iface.name, err)
+		}
+		for _, to := range []struct {
+			dst netip.Prefix
+			via netip.Addr
+		}{{r.dst4, iface.peer4}, {r.dst6, iface.peer6}} {
+			route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(to.dst), Gw: to.via.AsSlice()}
+			if err := netlink.RouteAdd(route); err != nil {
+				return fmt.Errorf("add route to %v via %v: %w", to.dst, to.via, err)
+			}
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// etcHosts is /etc/hosts of every host.
+func (p plan) etcHosts() string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
+	for _, h := range p.hosts {
+		if h.addr4().IsValid() {
+			fmt.Fprintf(&b, "%v %s\n%v %s\n", h.addr4(), h.Name, h.addr6(), h.Name)
+		}
+	}
+	return b.String()
+}

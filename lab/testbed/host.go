@@ -1,0 +1,271 @@
+package testbed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrClosed is returned by operations on a network after Close.
+var ErrClosed = errors.New("the network is closed")
+
+// Host is one host of a network. Its methods may be called from any goroutine.
+type Host struct {
+	plan  hostPlan
+	links []string // names, in the order of plan.ifaces
+
+	init  *exec.Cmd // process 1 of the host
+	life  io.Closer // the host lives while this pipe is open
+	netns *os.File
+
+	calls chan func()   // run on the host's thread
+	quit  chan struct{} // closed: the thread ends
+	ended chan struct{} // closed: the thread has ended
+
+	mu      sync.Mutex
+	running map[*os.Process]struct{} // started by Command, not yet waited for
+}
+
+// startHost brings up the host's namespaces, with loopback down and no links.
+func startHost(p hostPlan, links []string, etcHosts string) (*Host, error) {
+	h := &Host{
+		plan: p, links: links,
+		calls: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
+		running: map[*os.Process]struct{}{},
+	}
+	started := make(chan error)
+	go offMainThread(func() { h.thread(etcHosts, started) })
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start host %s: %w", p.Name, err)
+	}
+	return h, nil
+}
+
+// offMainThread runs f on a locked thread that is not the process's first: that
+// one cannot end, and /proc/self describes it.
+func offMainThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return // still locked: the thread ends with the goroutine
+	}
+	moved := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		close(moved)
+		f()
+	}()
+	<-moved
+	runtime.UnlockOSThread()
+}
+
+// thread owns the one thread that is on the host. It also starts init, since
+// the parent-death signal is tied to the thread, not the process.
+func (h *Host) thread(etcHosts string, started chan<- error) {
+	defer close(h.ended)
+	err := h.startInit(etcHosts)
+	if err == nil {
+		err = h.enter()
+		if err != nil {
+			h.stopInit()
+		}
+	}
+	started <- err
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case call := <-h.calls:
+			call()
+		case <-h.quit:
+			return
+		}
+	}
+}
+
+func (h *Host) startInit(etcHosts string) error {
+	config, err := json.Marshal(initConfig{Hostname: h.plan.Name, EtcHosts: etcHosts})
+	if err != nil {
+		return err
+	}
+	h.init = &exec.Cmd{
+		Path: "/proc/self/exe", // right even if the executable was replaced
+		Args: []string{hostStage, h.plan.Name},
+		Dir:  "/",
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS,
+			Pdeathsig:  unix.SIGKILL,
+			Setsid:     true, // a terminal's Ctrl-C is for the builder alone
+		},
+	}
+	stdin, err := h.init.StdinPipe()
+	if err != nil {
+		return err
+	}
+	h.life = stdin
+	said, answer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	h.init.Stdout, h.init.Stderr = answer, answer
+	err = h.init.Start()
+	answer.Close()
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("create namespaces: %w: run the lab as root", err)
+	}
+	if err != nil {
+		return fmt.Errorf("create namespaces: %w", err)
+	}
+	if _, err := stdin.Write(config); err != nil {
+		h.stopInit()
+		return fmt.Errorf("configure: %w", err)
+	}
+	line := make([]byte, len(initReady))
+	if _, err := io.ReadFull(said, line); err != nil || string(line) != initReady {
+		h.life.Close()
+		rest, _ := io.ReadAll(said)
+		h.stopInit()
+		return fmt.Errorf("init: %s", strings.TrimSpace(strings.Trim(string(line), "\x00")+string(rest)))
+	}
+	return nil
+}
+
+// enter moves the calling thread into the host's namespaces. Of the PID
+// namespace that is only true for processes it starts.
+func (h *Host) enter() error {
+	proc := fmt.Sprintf("/proc/%d/ns/", h.init.Process.Pid)
+	netns, err := os.Open(proc + "net")
+	if err != nil {
+		return err
+	}
+	h.netns = netns
+	// A thread that shares its root and working directory may not change
+	// its mount namespace.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare the working directory: %w", err)
+	}
+	kinds := []struct {
+		name string
+		flag int
+	}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}}
+	for _, kind := range kinds {
+		f, err := os.Open(proc + kind.name)
+		if err != nil {
+			return err
+		}
+		err = unix.Setns(int(f.Fd()), kind.flag)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("enter the host's %s namespace: %w", kind.name, err)
+		}
+	}
+	return nil
+}
+
+// Do runs fn on the host's thread: sockets it opens are the host's, files it
+// opens are those the host sees. It must be short, as everything else on the
+// host's thread waits for it, must not call Do or start a Command, and must not
+// end its goroutine (testing's Fatal does). /proc/self is not there for it:
+// the thread is in the host's namespaces but not one of its processes.
+func (h *Host) Do(fn func() error) error {
+	result := make(chan error, 1)
+	select {
+	case h.calls <- func() { result <- fn() }:
+		return <-result
+	case <-h.ended:
+		return fmt.Errorf("host %s: %w", h.plan.Name, ErrClosed)
+	}
+}
+
+// Name is the host's name and hostname.
+func (h *Host) Name() string { return h.plan.Name }
+
+// Addr4 is the host's address on its first link, the one /etc/hosts has.
+func (h *Host) Addr4() netip.Addr { return h.plan.addr4() }
+
+// Addr6 is the same for IPv6.
+func (h *Host) Addr6() netip.Addr { return h.plan.addr6() }
+
+// AddrOn returns the host's addresses on a link: invalid ones if it is not on
+// that link.
+func (h *Host) AddrOn(link string) (v4, v6 netip.Addr) {
+	for i, name := range h.links {
+		if name == link {
+			iface := h.plan.ifaces[i]
+			return iface.net4.Addr(), iface.net6.Addr()
+		}
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+// Interface is the name of the host's interface on a link, "" if it is not on
+// that link.
+func (h *Host) Interface(link string) string {
+	for i, name := range h.links {
+		if name == link {
+			return h.plan.ifaces[i].name
+		}
+	}
+	return ""
+}
+
+// Sysctl sets a kernel parameter of the host, named as sysctl(8) does:
+// "net.ipv4.ip_forward" or "net/ipv4/ip_forward".
+func (h *Host) Sysctl(key, value string) error {
+	return h.Do(func() error { return setSysctl(key, value) })
+}
+
+func setSysctl(key, value string) error {
+	if !strings.Contains(key, "/") {
+		key = strings.ReplaceAll(key, ".", "/")
+	}
+	// Not created if it does not exist: procfs would say "permission denied".
+	f, err := os.OpenFile(filepath.Join("/proc/sys", key), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("set sysctl to %q: %w", value, err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(value); err != nil {
+		return fmt.Errorf("set sysctl to %q: %w", value, err)
+	}
+	return nil
+}
+
+// stopInit ends init, and with it all processes of the host.
+func (h *Host) stopInit() error {
+	h.life.Close()
+	// Init cannot end before each process of the host has been waited for by
+	// its parent, and commands nobody waits for have us as parent.
+	h.mu.Lock()
+	for p := range h.running {
+		go p.Wait()
+	}
+	h.mu.Unlock()
+	timer := time.AfterFunc(5*time.Second, func() { h.init.Process.Kill() })
+	defer timer.Stop()
+	if err := h.init.Wait(); err != nil {
+		return fmt.Errorf("host %s: end init: %w", h.plan.Name, err)
+	}
+	return nil
+}
+
+func (h *Host) close() error {
+	err := h.stopInit()
+	close(h.quit)
+	<-h.ended
+	return errors.Join(err, h.netns.Close())
+}

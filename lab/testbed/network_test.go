@@ -1,0 +1,102 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: namespaces and TUN devices")
+	}
+}
+
+func build(t *testing.T, s Spec) *Network {
+	t.Helper()
+	needRoot(t)
+	n, err := Build(t.Context(), s, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return n
+}
+
+// run is what a command on a host prints, without surrounding space.
+func run(t *testing.T, h *Host, arg ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := h.Command(ctx, arg[0], arg[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %q: %v\n%s", h.Name(), arg, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// reach fails unless addr answers, if only that nobody listens.
+func reach(from *Host, addr netip.Addr) error {
+	return from.Do(func() error {
+		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), 5*time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
+			return nil
+		}
+		return err
+	})
+}
+
+// triangle is two ways from client to server, of which the direct costs less.
+func triangle(backend string, p LinkParams) Spec {
+	return Spec{
+		Hosts: []HostSpec{{Name: "client"}, {Name: "r1", Forward: true}, {Name: "r2", Forward: true},
+			{Name: "r3", Forward: true}, {Name: "server"}},
+		Links: []LinkSpec{
+			{Name: "1", A: "client", B: "r1", AtoB: p, BtoA: p},
+			{Name: "direct", A: "r1", B: "r2", AtoB: p, BtoA: p},
+			{Name: "3", A: "r2", B: "server", AtoB: p, BtoA: p},
+			{Name: "up", A: "r1", B: "r3", AtoB: p, BtoA: p},
+			{Name: "over", A: "r3", B: "r2", AtoB: p, BtoA: p},
+		},
+		Backend: backend,
+	}
+}
+
+func TestEveryHostReachesEveryAddress(t *testing.T) {
+	for _, backend := range []string{BackendWire, BackendVeth} {
+		t.Run(backend, func(t *testing.T) {
+			n := build(t, triangle(backend, LinkParams{}))
+			if n.Backend() != backend {
+				t.Errorf("backend is %q", n.Backend())
+			}
+			for _, from := range n.hosts {
+				for _, to := range n.hosts {
+					for _, link := range to.links {
+						v4, v6 := to.AddrOn(link)
+						for _, addr := range []netip.Addr{v4, v6} {
+							if err := reach(from, addr); err != nil {
+								t.Errorf("from %s to %s: %v", from.Name(), to.Name(), err)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}

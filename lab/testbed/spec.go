@@ -1,0 +1,129 @@
+package testbed
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/detour-collective/dcol/lab/wire"
+)
+
+// HostSpec is one host.
+type HostSpec struct {
+	Name    string // also its hostname: letters, digits and dashes
+	Forward bool   // it routes packets of others
+}
+
+// LinkParams is one direction of a link.
+type LinkParams = wire.Params
+
+// LinkStats counts what happened in one direction of a link. The netem and
+// veth backends cannot tell loss from queue drops (all are QueueDrops) and
+// measure no lateness.
+type LinkStats = wire.Stats
+
+// LinkSpec is a point-to-point link between two hosts.
+type LinkSpec struct {
+	Name       string
+	A, B       string // host names
+	AtoB, BtoA LinkParams
+	Cost       int // for routing; 0 counts as 1
+	MTU        int // of IP packets; 0 is 1500
+}
+
+// Backends a network can be built with.
+const (
+	BackendAuto  = ""      // netem where the kernel has it, else wire
+	BackendNetem = "netem" // the kernel's sch_netem between veth pairs
+	BackendWire  = "wire"  // the userspace emulation of lab/wire
+	BackendVeth  = "veth"  // plain veth: as fast as the kernel, shapes nothing
+)
+
+// Spec is a network.
+type Spec struct {
+	Hosts   []HostSpec
+	Links   []LinkSpec
+	Seed    uint64 // of loss and jitter
+	Backend string
+}
+
+var (
+	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+	linkName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+)
+
+const (
+	minMTU   = 1280    // IPv6 needs it (RFC 8200, section 5)
+	maxMTU   = 65521   // the largest a TUN device takes
+	maxLinks = 1 << 14 // what the address plan has room for
+)
+
+// Validate reports the first thing in s that no network can have.
+func (s Spec) Validate() error {
+	hosts := map[string]bool{}
+	for _, h := range s.Hosts {
+		if !hostName.MatchString(h.Name) || h.Name == "localhost" {
+			return fmt.Errorf("host name %q: use up to 63 letters, digits and dashes, and not \"localhost\"", h.Name)
+		}
+		if hosts[h.Name] {
+			return fmt.Errorf("host %q is declared twice", h.Name)
+		}
+		hosts[h.Name] = true
+	}
+	if len(s.Links) > maxLinks {
+		return fmt.Errorf("%d links: at most %d fit the address plan", len(s.Links), maxLinks)
+	}
+	links := map[string]bool{}
+	for _, l := range s.Links {
+		if !linkName.MatchString(l.Name) {
+			return fmt.Errorf("link name %q: use up to 63 letters, digits, dots, dashes and underscores", l.Name)
+		}
+		if links[l.Name] {
+			return fmt.Errorf("link %q is declared twice", l.Name)
+		}
+		links[l.Name] = true
+		if err := l.validate(hosts, s.Backend); err != nil {
+			return fmt.Errorf("link %q: %w", l.Name, err)
+		}
+	}
+	switch s.Backend {
+	case BackendAuto, BackendNetem, BackendWire, BackendVeth:
+		return nil
+	}
+	return fmt.Errorf("backend %q is unknown: use %q, %q, %q, or none to choose by what the kernel has",
+		s.Backend, BackendNetem, BackendWire, BackendVeth)
+}
+
+func (l LinkSpec) validate(hosts map[string]bool, backend string) error {
+	for _, end := range []string{l.A, l.B} {
+		if !hosts[end] {
+			return fmt.Errorf("host %q is not declared", end)
+		}
+	}
+	if l.A == l.B {
+		return fmt.Errorf("both ends are host %q: a link joins two hosts", l.A)
+	}
+	if l.Cost < 0 {
+		return fmt.Errorf("cost %d is negative", l.Cost)
+	}
+	if l.MTU != 0 && (l.MTU < minMTU || l.MTU > maxMTU) {
+		return fmt.Errorf("MTU %d is out of range: use %d to %d", l.MTU, minMTU, maxMTU)
+	}
+	for _, p := range []LinkParams{l.AtoB, l.BtoA} {
+		if err := p.Validate(); err != nil {
+			return err
+		}
+		if backend == BackendVeth && p != (LinkParams{}) {
+			return fmt.Errorf("has parameters, and backend %q shapes nothing: remove them or the backend", BackendVeth)
+		}
+	}
+	return nil
+}
+
+func (l LinkSpec) cost() int { return max(l.Cost, 1) }
+
+func (l LinkSpec) mtu() int {
+	if l.MTU == 0 {
+		return wire.DefaultMTU
+	}
+	return l.MTU
+}

@@ -1,0 +1,86 @@
+package testbed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/wire"
+)
+
+// hostStage is the argv[0] under which our executable is a host's init.
+const hostStage = "dcol-lab-host"
+
+// Stage returns at once in an ordinary process. In one that was started to be
+// part of a network it does that work and never returns.
+func Stage() {
+	wire.Stage()
+	if len(os.Args) == 0 || os.Args[0] != hostStage {
+		return
+	}
+	if err := hostInit(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stdout, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// initConfig is what a host's init is told, as one JSON value on stdin.
+type initConfig struct {
+	Hostname string `json:"hostname"`
+	EtcHosts string `json:"etc_hosts"`
+}
+
+// initReady is what init says on stdout when the host is ready. Whatever else
+// it says is why it failed.
+const initReady = "ready\n"
+
+// hostInit is process 1 of a host. It furnishes the host, then reaps orphans
+// until its stdin ends; with it the kernel ends everything on the host.
+func hostInit(stdin io.Reader, stdout io.Writer) error {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+
+	var config initConfig
+	if err := json.NewDecoder(stdin).Decode(&config); err != nil {
+		return fmt.Errorf("read the host's configuration: %w", err)
+	}
+	if err := furnish(config); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, initReady); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		io.Copy(io.Discard, stdin) // any end of the pipe is the end
+	}()
+	for {
+		select {
+		case <-children:
+			reap()
+		case <-ended:
+			return nil
+		}
+	}
+}
+
+// reap collects every child that has ended; one signal may stand for many.
+func reap() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+	}
+}
