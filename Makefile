@@ -5,6 +5,18 @@ GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
+# Below PREFIX, where systemd and the shells look by themselves. (Below /usr,
+# Debian's zsh looks in share/zsh/vendor-completions.)
+UNIT            := lib/systemd/system/dcol.service
+BASH_COMPLETION := share/bash-completion/completions/dcol
+ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
+FISH_COMPLETION := share/fish/vendor_completions.d/dcol.fish
+COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+
+# $(call systemd,COMMAND) runs COMMAND if this is an installation into a host
+# that systemd runs, and not into a package's tree.
+systemd = @[ -n '$(DESTDIR)' ] || ! [ -d /run/systemd/system ] || $(1)
+
 # A root shell that came by plain su has no sbin in its path; Go's own
 # installation is often in nobody's.
 export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
@@ -72,11 +84,21 @@ check-generate: ## Fail if the committed eBPF objects are not what their source 
 	@scripts/deps.sh generate
 	scripts/check-generate.sh
 
-install: build ## Install bin/dcol, the systemd unit and shell completions below PREFIX.
-	scripts/install.sh '$(DESTDIR)' '$(PREFIX)'
+install: build ## Install bin/dcol, its systemd unit and shell completions below PREFIX.
+	install -D -m 755 bin/dcol '$(DESTDIR)$(PREFIX)/bin/dcol'
+	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
+	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/dcol.service > '$(DESTDIR)$(PREFIX)/$(UNIT)'
+	bin/dcol completion bash > '$(DESTDIR)$(PREFIX)/$(BASH_COMPLETION)'
+	bin/dcol completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
+	bin/dcol completion fish > '$(DESTDIR)$(PREFIX)/$(FISH_COMPLETION)'
+	$(call systemd,systemctl daemon-reload)
 
-uninstall: ## Take back what install did, and what dcol did to the host; keeps /etc/dcol.
-	scripts/uninstall.sh '$(DESTDIR)' '$(PREFIX)'
+uninstall: ## Stop the agent, undo what it did to the host, remove what install wrote.
+	$(call systemd,systemctl disable --now dcol.service)
+	[ -n '$(DESTDIR)' ] || ! [ -x '$(PREFIX)/bin/dcol' ] || '$(PREFIX)/bin/dcol' down
+	rm -f $(foreach file,bin/dcol $(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(file)')
+	$(call systemd,systemctl daemon-reload)
+	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol' >&2
 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
