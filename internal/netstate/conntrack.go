@@ -1,0 +1,152 @@
+package netstate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrEventsLost says that the kernel dropped conntrack events because they were not read in time.
+// What was missed is found again by a dump; events go on.
+var ErrEventsLost = errors.New("conntrack events were lost")
+
+// MarkMatch selects conntrack entries whose mark, masked, equals a value.
+type MarkMatch struct{ Value, Mask uint32 }
+
+// Conntrack asks for and deletes conntrack entries. Not for concurrent use.
+type Conntrack struct{ conn *netlink.Conn }
+
+// OpenConntrack opens a handle on the calling thread's network namespace.
+func OpenConntrack() (*Conntrack, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open conntrack: %w", err)
+	}
+	return &Conntrack{conn: conn}, nil
+}
+
+// Close releases the handle.
+func (c *Conntrack) Close() error { return c.conn.Close() }
+
+// Flows calls each for every live TCP entry that matches, IPv4 and IPv6.
+func (c *Conntrack) Flows(match MarkMatch, each func(Flow)) error {
+	_, err := c.conn.Send(ctnetlinkRequest(ctMsgGet, netlink.Request|netlink.Dump, match))
+	if err != nil {
+		return fmt.Errorf("list conntrack entries: %w", err)
+	}
+	for m, err := range c.conn.ReceiveIter() {
+		if err != nil {
+			return fmt.Errorf("list conntrack entries: %w", err)
+		}
+		if f, ok := decodeFlow(m.Data); ok && f.Mark&match.Mask == match.Value {
+			each(f)
+		}
+	}
+	return nil
+}
+
+// Delete removes every entry that matches: the connections behind them are no longer translated.
+func (c *Conntrack) Delete(match MarkMatch) error {
+	if match.Mask == 0 {
+		return errors.New("delete conntrack entries: an empty mask would delete those of everybody")
+	}
+	_, err := c.conn.Execute(ctnetlinkRequest(ctMsgDelete, netlink.Request|netlink.Acknowledge, match))
+	if err != nil {
+		return fmt.Errorf("delete conntrack entries of mark %#x/%#x: %w", match.Value, match.Mask, err)
+	}
+	return nil
+}
+
+func ctnetlinkRequest(msg uint16, flags netlink.HeaderFlags, match MarkMatch) netlink.Message {
+	// struct nfgenmsg, then CTA_MARK and CTA_MARK_MASK; lengths are those of a u32 attribute.
+	b := make([]byte, nfgenmsgSize, nfgenmsgSize+16)
+	b[0] = unix.AF_UNSPEC
+	b = appendMark(b, ctaMark, match.Value)
+	b = appendMark(b, ctaMarkMask, match.Mask)
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | msg), Flags: flags},
+		Data:   b,
+	}
+}
+
+func appendMark(b []byte, attr uint16, value uint32) []byte {
+	b = binary.NativeEndian.AppendUint16(b, 8)
+	b = binary.NativeEndian.AppendUint16(b, attr)
+	return binary.BigEndian.AppendUint32(b, value)
+}
+
+// FlowEvents is a subscription to the beginning and the end of conntrack entries.
+type FlowEvents struct{ conn *netlink.Conn }
+
+// eventBuffer holds the events of several seconds at thousands of connections per second.
+const eventBuffer = 8 << 20
+
+// SubscribeFlows subscribes, in the calling thread's network namespace, to entries that match.
+// The kernel passes over all others, so that a busy host does not make us lose ours.
+func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
+	}
+	filter, err := bpf.Assemble(markFilter(match))
+	if err == nil {
+		err = errors.Join(
+			conn.SetBPF(filter),
+			conn.SetReadBuffer(eventBuffer),
+			conn.JoinGroup(groupConntrackNew),
+			conn.JoinGroup(groupConntrackDestroy),
+		)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
+	}
+	return &FlowEvents{conn: conn}, nil
+}
+
+// markFilter passes messages that carry a CTA_MARK attribute with the mark.
+func markFilter(match MarkMatch) []bpf.Instruction {
+	const attributes = unix.NLMSG_HDRLEN + nfgenmsgSize
+	return []bpf.Instruction{
+		bpf.LoadConstant{Dst: bpf.RegX, Val: ctaMark},
+		bpf.LoadConstant{Dst: bpf.RegA, Val: attributes},
+		bpf.LoadExtension{Num: bpf.ExtNetlinkAttr}, // A = where attribute X is, 0 if nowhere
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 4},
+		bpf.TAX{},
+		bpf.LoadIndirect{Off: 4, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: match.Mask},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: match.Value, SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 0xffffffff},
+	}
+}
+
+// Receive waits for events. ErrEventsLost means that some were missed; any other error, that the
+// subscription has ended.
+func (e *FlowEvents) Receive() ([]FlowEvent, error) {
+	messages, err := e.conn.Receive()
+	if isLost(err) {
+		return nil, ErrEventsLost
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receive conntrack events: %w", err)
+	}
+	events := make([]FlowEvent, 0, len(messages))
+	for _, m := range messages {
+		f, ok := decodeFlow(m.Data)
+		if !ok || uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_CTNETLINK {
+			continue
+		}
+		events = append(events, FlowEvent{Flow: f, Closed: uint16(m.Header.Type)&0xff == ctMsgDelete})
+	}
+	return events, nil
+}
+
+// Close ends the subscription; a waiting Receive returns.
+func (e *FlowEvents) Close() error { return e.conn.Close() }
+
+func isLost(err error) bool { return errors.Is(err, unix.ENOBUFS) }

@@ -1,0 +1,186 @@
+// Package netnstest gives tests network namespaces of their own, joined by veth pairs. Nothing of
+// them is named on the host, so nothing is left behind however a test ends. Only tests import it.
+package netnstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// NS is a network namespace that lives as long as the test.
+type NS struct{ file *os.File }
+
+// New makes a network namespace with its loopback up. It skips the test without root.
+func New(t testing.TB) *NS {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	ns := &NS{}
+	err := onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare the network namespace: %w", err)
+		}
+		file, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		ns.file = file
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.file.Close() })
+	return ns
+}
+
+// Do runs fn on a thread inside the namespace and returns its error. Sockets that fn opens stay in
+// the namespace; goroutines that it starts do not begin there.
+func (ns *NS) Do(fn func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+		return fn()
+	})
+}
+
+// onThread runs fn on a thread that ends with it, as the thread's namespace is no longer the
+// process's.
+func onThread(fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		finished := false
+		defer func() { // fn may end the goroutine: t.FailNow in the wrong place
+			if !finished {
+				result <- errors.New("the function on the namespace's thread did not return")
+			}
+		}()
+		err := fn()
+		finished = true
+		result <- err
+	}()
+	return <-result
+}
+
+// Must runs fn inside the namespace and fails the test on an error.
+func (ns *NS) Must(t testing.TB, fn func() error) {
+	t.Helper()
+	if err := ns.Do(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Output runs a program inside the namespace and returns what it prints.
+func (ns *NS) Output(t testing.TB, program string, arg ...string) string {
+	t.Helper()
+	var out []byte
+	err := ns.Do(func() (err error) {
+		out, err = exec.Command(program, arg...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", program, arg, err, out)
+	}
+	return string(out)
+}
+
+// Listen listens on a TCP address inside the namespace until the test ends.
+func (ns *NS) Listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	ns.Must(t, func() (err error) {
+		var lc net.ListenConfig
+		l, err = lc.Listen(context.Background(), "tcp", address)
+		return err
+	})
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// Dial connects to a TCP address from inside the namespace.
+func (ns *NS) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
+	var c net.Conn
+	err := ns.Do(func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(false)
+		c, err = d.DialContext(ctx, "tcp", address.String())
+		return err
+	})
+	return c, err
+}
+
+// End is one end of a veth pair.
+type End struct {
+	NS        *NS
+	Name      string
+	Addresses []string // prefixes, such as "192.0.2.1/24"
+}
+
+// Veth joins two namespaces.
+func Veth(t testing.TB, a, b End) {
+	t.Helper()
+	a.NS.Must(t, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = a.Name
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: b.Name, PeerNamespace: netlink.NsFd(int(b.NS.file.Fd()))})
+	})
+	a.up(t)
+	b.up(t)
+}
+
+func (e End) up(t testing.TB) {
+	t.Helper()
+	e.NS.Must(t, func() error {
+		link, err := netlink.LinkByName(e.Name)
+		if err != nil {
+			return err
+		}
+		for _, a := range e.Addresses {
+			addr, err := netlink.ParseAddr(a)
+			if err != nil {
+				return err
+			}
+			addr.Flags = unix.IFA_F_NODAD // usable at once
+			if err := netlink.AddrAdd(link, addr); err != nil {
+				return fmt.Errorf("add %s to %s: %w", a, e.Name, err)
+			}
+		}
+		return netlink.LinkSetUp(link)
+	})
+}
+
+// Route adds a route inside the namespace.
+func (ns *NS) Route(t testing.TB, prefix, via string) {
+	t.Helper()
+	ns.Must(t, func() error {
+		p, err := netip.ParsePrefix(prefix)
+		if err != nil {
+			return err
+		}
+		route := &netlink.Route{
+			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+			Gw:  net.ParseIP(via),
+		}
+		if err := netlink.RouteAdd(route); err != nil {
+			return fmt.Errorf("route %s via %s: %w", prefix, via, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,79 @@
+package nft
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// encoder appends netlink attributes.
+type encoder struct{ b []byte }
+
+func (e *encoder) bytes(kind uint16, value []byte) {
+	at := e.begin(kind)
+	e.b = append(e.b, value...)
+	e.end(at)
+}
+
+func (e *encoder) string(kind uint16, value string) {
+	at := e.begin(kind)
+	e.b = append(append(e.b, value...), 0)
+	e.end(at)
+}
+
+// u32 and u64 are big-endian, as nftables wants all its numbers.
+func (e *encoder) u32(kind uint16, value uint32) {
+	at := e.begin(kind)
+	e.b = binary.BigEndian.AppendUint32(e.b, value)
+	e.end(at)
+}
+
+func (e *encoder) u64(kind uint16, value uint64) {
+	at := e.begin(kind)
+	e.b = binary.BigEndian.AppendUint64(e.b, value)
+	e.end(at)
+}
+
+func (e *encoder) nested(kind uint16, inside func()) {
+	at := e.begin(kind | unix.NLA_F_NESTED)
+	inside()
+	e.end(at)
+}
+
+func (e *encoder) begin(kind uint16) int {
+	at := len(e.b)
+	e.b = binary.NativeEndian.AppendUint16(e.b, 0)
+	e.b = binary.NativeEndian.AppendUint16(e.b, kind)
+	return at
+}
+
+func (e *encoder) end(at int) {
+	binary.NativeEndian.PutUint16(e.b[at:], uint16(len(e.b)-at))
+	for len(e.b)%unix.NLA_ALIGNTO != 0 {
+		e.b = append(e.b, 0)
+	}
+}
+
+// User data is type, length, value; numbers in the host's byte order, strings with their NUL.
+func appendUserString(b []byte, kind byte, value string) []byte {
+	b = append(b, kind, byte(len(value)+1))
+	return append(append(b, value...), 0)
+}
+
+func appendUserU32(b []byte, kind byte, value uint32) []byte {
+	return binary.NativeEndian.AppendUint32(append(b, kind, 4), value)
+}
+
+func userString(b []byte, kind byte) string {
+	for len(b) >= 2 {
+		size := int(b[1])
+		if len(b) < 2+size {
+			return ""
+		}
+		if b[0] == kind && size > 0 {
+			return string(b[2 : 2+size-1])
+		}
+		b = b[2+size:]
+	}
+	return ""
+}

@@ -1,0 +1,225 @@
+package nft
+
+import (
+	"time"
+
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Tx collects the messages of one transaction.
+type Tx struct {
+	messages []netlink.Message
+	setIDs   uint32
+	err      error
+}
+
+// AddTable adds a table. If it is there already, nothing happens.
+func (tx *Tx) AddTable(t Table) {
+	tx.message(unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *encoder) {
+		e.string(unix.NFTA_TABLE_NAME, t.Name)
+		e.u32(unix.NFTA_TABLE_FLAGS, 0)
+	})
+}
+
+// DeleteTable deletes a table with all it holds, whether it is there or not.
+func (tx *Tx) DeleteTable(t Table) {
+	// Deleting wants a table to be there; NFT_MSG_DESTROYTABLE, which does not, came with Linux 6.3.
+	tx.AddTable(t)
+	tx.message(unix.NFT_MSG_DELTABLE, 0, func(e *encoder) { e.string(unix.NFTA_TABLE_NAME, t.Name) })
+}
+
+// Kinds of user data of sets and elements, from libnftnl.
+const (
+	userSetKeyByteOrder  = 0
+	userSetDataByteOrder = 1
+	userSetComment       = 7
+	userElementComment   = 0
+
+	byteOrderHost = 1
+)
+
+// AddSet adds a set or map.
+func (tx *Tx) AddSet(t Table, s Set) {
+	tx.setIDs++
+	tx.message(unix.NFT_MSG_NEWSET, netlink.Create, func(e *encoder) {
+		e.string(unix.NFTA_SET_TABLE, t.Name)
+		e.string(unix.NFTA_SET_NAME, s.Name)
+		e.u32(unix.NFTA_SET_ID, tx.setIDs)
+		e.u32(unix.NFTA_SET_FLAGS, s.flags())
+		keyType, keySize := concat(s.Key)
+		e.u32(unix.NFTA_SET_KEY_TYPE, keyType)
+		e.u32(unix.NFTA_SET_KEY_LEN, keySize)
+		var user []byte
+		if s.Key[0].hostLong {
+			user = appendUserU32(user, userSetKeyByteOrder, byteOrderHost)
+		}
+		if len(s.Data) > 0 {
+			dataType, dataSize := concat(s.Data)
+			e.u32(unix.NFTA_SET_DATA_TYPE, dataType)
+			e.u32(unix.NFTA_SET_DATA_LEN, dataSize)
+			if s.Data[0].hostLong {
+				user = appendUserU32(user, userSetDataByteOrder, byteOrderHost)
+			}
+		}
+		if s.Comment != "" {
+			user = appendUserString(user, userSetComment, s.Comment)
+		}
+		if s.Size > 0 || len(s.Key) > 1 {
+			e.nested(unix.NFTA_SET_DESC, func() { s.describe(e) })
+		}
+		if len(user) > 0 {
+			e.bytes(unix.NFTA_SET_USERDATA, user)
+		}
+	})
+}
+
+const (
+	setConcat     = 0x80 // NFT_SET_CONCAT
+	setDescConcat = 2    // NFTA_SET_DESC_CONCAT
+	listElem      = 1    // NFTA_LIST_ELEM
+	fieldLen      = 1    // NFTA_SET_FIELD_LEN
+)
+
+func (s Set) flags() (flags uint32) {
+	if len(s.Data) > 0 {
+		flags |= unix.NFT_SET_MAP
+	}
+	if s.Timeout {
+		flags |= unix.NFT_SET_TIMEOUT
+	}
+	if s.Dynamic {
+		flags |= unix.NFT_SET_EVAL
+	}
+	if len(s.Key) > 1 {
+		flags |= setConcat
+	}
+	return flags
+}
+
+func (s Set) describe(e *encoder) {
+	if s.Size > 0 {
+		e.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+	}
+	if len(s.Key) > 1 {
+		e.nested(setDescConcat, func() {
+			for _, t := range s.Key {
+				e.nested(listElem, func() { e.u32(fieldLen, t.size) })
+			}
+		})
+	}
+}
+
+// concat is nft's number and size of a concatenation: six bits a type, whole registers a part.
+func concat(types []Type) (id, size uint32) {
+	for _, t := range types {
+		id = id<<6 | t.id
+		size += (t.size + 3) &^ 3
+	}
+	if len(types) == 1 {
+		size = types[0].size
+	}
+	return id, size
+}
+
+// AddChains adds chains and then their rules, so that rules may lead to any of the chains.
+func (tx *Tx) AddChains(t Table, chains []Chain) {
+	for _, c := range chains {
+		tx.message(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *encoder) {
+			e.string(unix.NFTA_CHAIN_TABLE, t.Name)
+			e.string(unix.NFTA_CHAIN_NAME, c.Name)
+			if c.Hook != nil {
+				e.nested(unix.NFTA_CHAIN_HOOK, func() {
+					e.u32(unix.NFTA_HOOK_HOOKNUM, c.Hook.Number)
+					e.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
+				})
+				e.string(unix.NFTA_CHAIN_TYPE, c.Hook.Type)
+			}
+		})
+	}
+	for _, c := range chains {
+		for _, r := range c.Rules {
+			tx.message(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *encoder) {
+				e.string(unix.NFTA_RULE_TABLE, t.Name)
+				e.string(unix.NFTA_RULE_CHAIN, c.Name)
+				e.nested(unix.NFTA_RULE_EXPRESSIONS, func() { tx.expressions(e, r) })
+			})
+		}
+	}
+}
+
+func (tx *Tx) expressions(e *encoder, rule []expr.Any) {
+	for _, x := range rule {
+		b, err := expr.Marshal(unix.NFPROTO_INET, x)
+		if err != nil && tx.err == nil {
+			tx.err = err
+		}
+		e.bytes(listElem|unix.NLA_F_NESTED, b)
+	}
+}
+
+// AddElements adds elements. One that is there with the same data stays as it is, one with other
+// data is an error of the transaction.
+func (tx *Tx) AddElements(t Table, s Set, elements []Element) {
+	tx.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, t, s, elements, addition)
+}
+
+// CreateElements adds elements. One that is there in any form is an error of the transaction.
+func (tx *Tx) CreateElements(t Table, s Set, elements []Element) {
+	tx.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create|netlink.Excl, t, s, elements, addition)
+}
+
+func addition(e *encoder, x Element) {
+	if len(x.Data) > 0 {
+		e.nested(unix.NFTA_SET_ELEM_DATA, func() { e.bytes(unix.NFTA_DATA_VALUE, x.Data) })
+	}
+	if x.Timeout > 0 {
+		e.u64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(max(x.Timeout/time.Millisecond, 1)))
+	}
+	if x.Comment != "" {
+		e.bytes(unix.NFTA_SET_ELEM_USERDATA, appendUserString(nil, userElementComment, x.Comment))
+	}
+}
+
+// DeleteElements deletes elements by their keys. One that is not there is an error of the
+// transaction.
+func (tx *Tx) DeleteElements(t Table, s Set, elements []Element) {
+	tx.elements(unix.NFT_MSG_DELSETELEM, 0, t, s, elements, func(*encoder, Element) {})
+}
+
+// maxElements keeps the elements of one message, an attribute, below the 64 KiB of an attribute.
+const maxElements = 60 << 10
+
+func (tx *Tx) elements(msg uint16, flags netlink.HeaderFlags, t Table, s Set, elements []Element, rest func(*encoder, Element)) {
+	for len(elements) > 0 {
+		tx.message(msg, flags, func(e *encoder) {
+			e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+			e.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+			e.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func() {
+				for len(elements) > 0 && len(e.b) < maxElements {
+					x := elements[0]
+					elements = elements[1:]
+					e.nested(listElem, func() {
+						e.nested(unix.NFTA_SET_ELEM_KEY, func() { e.bytes(unix.NFTA_DATA_VALUE, x.Key) })
+						rest(e, x)
+					})
+				}
+			})
+		})
+	}
+}
+
+func (tx *Tx) message(msg uint16, flags netlink.HeaderFlags, attributes func(*encoder)) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	attributes(e)
+	tx.messages = append(tx.messages, netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | netlink.HeaderType(msg), Flags: netlink.Request | flags},
+		Data:   e.b,
+	})
+}
+
+// genmsg is a struct nfgenmsg; the resource is big-endian and fits a byte here.
+func genmsg(family, resource byte) []byte {
+	return []byte{family, unix.NFNETLINK_V0, 0, resource}
+}

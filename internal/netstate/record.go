@@ -1,0 +1,201 @@
+package netstate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const recordVersion = 1
+
+// Record changes sysctls and remembers in a file what they were, so that they can be put back even
+// after a crash. The file is written before the kernel is changed. A record of an earlier boot or
+// of another network namespace describes a kernel state that is gone and is dropped.
+type Record struct {
+	mu   sync.Mutex
+	path string
+	file recordFile
+}
+
+type recordFile struct {
+	Version int            `json:"version"`
+	BootID  string         `json:"boot_id"`
+	NetNS   string         `json:"netns"`
+	Sysctls []sysctlChange `json:"sysctls"`
+}
+
+type sysctlChange struct {
+	Key    string `json:"key"`
+	Before string `json:"before"`
+	Set    string `json:"set,omitempty"` // empty: kept only because another key's change alters it
+}
+
+// OpenRecord reads the record at path, or begins an empty one. Nothing is written until Set or Keep.
+func OpenRecord(path string) (*Record, error) {
+	bootID, err := Sysctl("kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("open record %s: %w", path, err)
+	}
+	netns, err := currentNetNS()
+	if err != nil {
+		return nil, fmt.Errorf("open record %s: %w", path, err)
+	}
+	r := &Record{path: path, file: recordFile{Version: recordVersion, BootID: bootID, NetNS: netns}}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	var old recordFile
+	if err := json.Unmarshal(content, &old); err != nil {
+		return nil, fmt.Errorf("record %s is damaged: %w (check the sysctls by hand, then remove the file)", path, err)
+	}
+	if old.Version != recordVersion {
+		return nil, fmt.Errorf("record %s has version %d, this program knows %d (run `dcol down` of the version that wrote it)",
+			path, old.Version, recordVersion)
+	}
+	if old.BootID == bootID && old.NetNS == netns {
+		r.file = old
+	}
+	return r, nil
+}
+
+func currentNetNS() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return "", fmt.Errorf("identify the network namespace: %w", err)
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+}
+
+// Set gives a sysctl a value. What it was before the first Set is what Restore puts back. If it has
+// the value already and we did not set it, it is not ours and nothing is recorded. changed tells
+// whether the kernel's value was another one before this call.
+func (r *Record) Set(key, value string) (changed bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, err := Sysctl(key)
+	if err != nil {
+		return false, err
+	}
+	if now == value {
+		return false, nil
+	}
+	if i := r.index(key); i >= 0 {
+		r.file.Sysctls[i].Set = value
+	} else {
+		r.file.Sysctls = append(r.file.Sysctls, sysctlChange{Key: key, Before: now, Set: value})
+	}
+	if err := r.save(); err != nil {
+		return false, err
+	}
+	return true, SetSysctl(key, value)
+}
+
+// Keep remembers a sysctl that a later Set of another one alters as a side effect (the kernel
+// resets some when forwarding is switched). Restore works backwards, so it comes after that one.
+func (r *Record) Keep(key string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.index(key) >= 0 {
+		return nil
+	}
+	now, err := Sysctl(key)
+	if err != nil {
+		return err
+	}
+	r.file.Sysctls = append(r.file.Sysctls, sysctlChange{Key: key, Before: now})
+	return r.save()
+}
+
+// Changed tells whether the record holds a change of the key that we made.
+func (r *Record) Changed(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.index(key)
+	return i >= 0 && r.file.Sysctls[i].Set != ""
+}
+
+// Restore puts everything back, last change first, and removes the file. A value that somebody
+// else changed after us stays as it is; a sysctl that is gone (its interface left) is passed over.
+// What fails stays in the record for another try. Restoring again is harmless.
+func (r *Record) Restore() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var failed []sysctlChange
+	var errs []error
+	for _, c := range slices.Backward(r.file.Sysctls) {
+		if err := c.undo(); err != nil {
+			failed = append(failed, c)
+			errs = append(errs, err)
+		}
+	}
+	slices.Reverse(failed)
+	r.file.Sysctls = failed
+	errs = append(errs, r.save())
+	return errors.Join(errs...)
+}
+
+func (c sysctlChange) undo() error {
+	now, err := Sysctl(c.Key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if now == c.Before || (c.Set != "" && now != c.Set) {
+		return nil
+	}
+	return SetSysctl(c.Key, c.Before)
+}
+
+func (r *Record) index(key string) int {
+	return slices.IndexFunc(r.file.Sysctls, func(c sysctlChange) bool { return c.Key == key })
+}
+
+// save writes the record so that a crash at any moment leaves the old file or the new one.
+func (r *Record) save() error {
+	if len(r.file.Sysctls) == 0 {
+		if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove record: %w", err)
+		}
+		return nil
+	}
+	content, err := json.MarshalIndent(r.file, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode record %s: %w", r.path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(r.path), 0o755); err != nil {
+		return fmt.Errorf("save record: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(r.path), "."+strings.TrimPrefix(filepath.Base(r.path), ".")+"-*")
+	if err != nil {
+		return fmt.Errorf("save record: %w", err)
+	}
+	_, err = f.Write(append(content, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), r.path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("save record %s: %w", r.path, err)
+	}
+	return nil
+}
