@@ -15,7 +15,17 @@ type Connection struct {
 	State      TCPState       // of the MPTCP socket
 	Fallback   bool           // it has become plain TCP and takes no subflows
 	Traffic    Traffic
-	Subflows   []Subflow // by local address
+	Subflows   []Subflow // those that work or may yet: no closing ones; by local address
+
+	orphan bool // no program holds it
+}
+
+// over reports that the kernel has sent Closed for the connection, or will not
+// before the program closes a socket that is of no more use. What an orphan has
+// still to deliver it delivers by the subflows it has. (A connection that waits
+// to be accepted is no orphan, though no program holds it yet.)
+func (c *Connection) over() bool {
+	return c.State == StateClose || c.orphan && !c.ServerSide
 }
 
 // Traffic counts the bytes of the program, each once however many subflows
@@ -43,7 +53,7 @@ func (n *Namespace) Connections() ([]Connection, error) {
 		return nil, err
 	}
 	err = n.diag.dumpSubflows(func(s *Subflow) bool {
-		if c := byToken[s.Token]; c != nil {
+		if c := byToken[s.Token]; c != nil && s.State.open() {
 			c.Subflows = append(c.Subflows, *s)
 		}
 		return true
@@ -57,7 +67,9 @@ func (n *Namespace) Connections() ([]Connection, error) {
 			return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 		})
 		c.ServerSide = acceptedHere(c.Subflows)
-		all = append(all, *c)
+		if !c.over() {
+			all = append(all, *c)
+		}
 	}
 	slices.SortFunc(all, func(a, b Connection) int { return cmp.Compare(a.Token, b.Token) })
 	return all, nil

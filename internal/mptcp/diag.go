@@ -58,21 +58,34 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 
 	local, remote = unmap(local), unmap(remote)
 	req := diagRequest{family: familyOf(local.Addr()), protocol: unix.IPPROTO_TCP, local: local, remote: remote}
-	var found Subflow
-	ok := false
-	err := n.diag.ask(req, 0, func(msg []byte) (bool, error) {
-		// Where no connection fits the kernel answers with a listener.
-		isSubflow, err := decodeSubflow(msg, &found)
-		ok = isSubflow && found.Local == local && found.Remote == remote
-		return true, err
+	// The direct look-up does not see sockets that are bound to an interface;
+	// the list, narrowed down to the ports, does.
+	for _, how := range [...]netlink.HeaderFlags{0, netlink.Dump} {
+		s, ok, err := n.diag.find(req, how)
+		if err != nil {
+			return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, err)
+		}
+		if ok {
+			return s, nil
+		}
+	}
+	return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
+}
+
+func (d *diagSocket) find(req diagRequest, how netlink.HeaderFlags) (found Subflow, ok bool, err error) {
+	err = d.ask(req, how, func(msg []byte) (bool, error) {
+		var s Subflow
+		isSubflow, err := decodeSubflow(msg, &s)
+		// Where no connection fits, the kernel answers with a listener.
+		if isSubflow && s.Local == req.local && s.Remote == req.remote {
+			found, ok = s, true
+		}
+		return !ok, err
 	})
-	if err != nil && !errors.Is(err, syscall.ENOENT) {
-		return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, err)
+	if errors.Is(err, syscall.ENOENT) {
+		return Subflow{}, false, nil
 	}
-	if !ok {
-		return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
-	}
-	return found, nil
+	return found, ok, err
 }
 
 func (d *diagSocket) dumpSubflows(yield func(*Subflow) bool) error {

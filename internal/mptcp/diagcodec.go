@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagRequest is struct inet_diag_req_v2, for one socket or a dump.
+// diagRequest is struct inet_diag_req_v2. It asks for the one socket with these
+// addresses or, as a dump, for all; a dump heeds the ports that are not 0.
 type diagRequest struct {
 	family        uint8
 	protocol      uint16
-	local, remote netip.AddrPort // of the one socket
+	local, remote netip.AddrPort
 }
 
 const (
@@ -51,6 +52,7 @@ type socket struct {
 	state         TCPState
 	local, remote netip.AddrPort
 	ifIndex       int
+	inode         uint32 // 0: no program holds it
 }
 
 func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
@@ -67,6 +69,7 @@ func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
 		local:   netip.AddrPortFrom(read(id[4:20]), be16(id)),
 		remote:  netip.AddrPortFrom(read(id[20:36]), be16(id[2:])),
 		ifIndex: int(u32(id[36:])),
+		inode:   u32(b[diagMessageLen-4:]),
 	}, b[diagMessageLen:], nil
 }
 
@@ -227,6 +230,7 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 			Remote:   sock.remote,
 			State:    sock.state,
 			Fallback: u32(v[8:])&infoFlagFallback != 0,
+			orphan:   sock.inode == 0,
 		}
 		if len(v) >= mptcpInfoTrafficLen {
 			c.Traffic = Traffic{

@@ -19,6 +19,7 @@ var (
 	ErrKernelPM     = errors.New("the connection belongs to the kernel's path manager")
 	ErrFamily       = errors.New("the address family does not fit the connection")
 	ErrAddressID    = errors.New("the local address and its id contradict those in use")
+	ErrNoAddress    = errors.New("no local address of the connection has this id")
 	ErrUnsupported  = errors.New("not supported by this kernel")
 )
 
@@ -55,7 +56,7 @@ func (e *CommandError) Is(target error) bool { return e.reason() == target }
 
 func (e *CommandError) reason() error {
 	switch {
-	case e.Errno == syscall.ESRCH:
+	case e.Errno == syscall.ESRCH, e.Message == "subflow not found":
 		return ErrNoSubflow
 	case e.Message == "invalid token":
 		return ErrNoConnection
@@ -65,6 +66,8 @@ func (e *CommandError) reason() error {
 		return ErrFamily
 	case strings.Contains(e.Message, "did not match address and id"):
 		return ErrAddressID
+	case strings.HasPrefix(e.Message, "address with") && strings.HasSuffix(e.Message, "not found"):
+		return ErrNoAddress
 	}
 	return nil
 }
@@ -73,15 +76,11 @@ func (e *CommandError) reason() error {
 type UnsupportedError struct {
 	Feature   string
 	MinKernel string // first version that has it
-	Mend      string // what else may be wrong, and how to put it right
+	Mend      string // what to do
 }
 
 func (e *UnsupportedError) Error() string {
-	s := fmt.Sprintf("%s is not there: it needs Linux %s or newer", e.Feature, e.MinKernel)
-	if e.Mend != "" {
-		s += "; " + e.Mend
-	}
-	return s
+	return fmt.Sprintf("%s is not available (it needs Linux %s or newer); %s", e.Feature, e.MinKernel, e.Mend)
 }
 
 // Is makes every UnsupportedError match ErrUnsupported.

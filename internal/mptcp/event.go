@@ -14,8 +14,8 @@ type EventKind uint16
 
 const (
 	Created            EventKind = 1  // a connection: first handshake done on this side
-	Established        EventKind = 2  // a connection: subflows can be created now
-	Closed             EventKind = 3  // a connection is gone
+	Established        EventKind = 2  // a connection: data has been acknowledged, subflows can be created
+	Closed             EventKind = 3  // a program closed a connection; no SubflowClosed comes before it
 	Announced          EventKind = 6  // the peer announced an address
 	Removed            EventKind = 7  // the peer withdrew an address
 	SubflowEstablished EventKind = 10 // an additional subflow is up
@@ -51,14 +51,17 @@ type Event struct {
 	Kind  EventKind
 	Token uint32 // of the connection, this host's
 
-	Local    netip.AddrPort
-	Remote   netip.AddrPort // of Announced: the address; its port may be 0
+	Local netip.AddrPort
+	// Remote is the peer, or of Announced the address. Of SubflowClosed its
+	// port is 0 when a subflow was destroyed before it was up: Local names the
+	// subflow, as no two of a connection share it unless told to.
+	Remote   netip.AddrPort
 	LocalID  uint8
 	RemoteID uint8
 
 	ServerSide      bool // Created, Established: this host accepted the connection
 	DenyJoinInitial bool // the peer wants no joins to its initial address (flag C of MP_CAPABLE)
-	Backup          bool
+	Backup          bool // the peer asked that the subflow be a backup; what this host asked is not told
 
 	Err         syscall.Errno // SubflowClosed: why, where the kernel knows
 	ResetReason uint32        // reason code of MP_TCPRST (RFC 8684, 3.6)

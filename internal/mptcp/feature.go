@@ -24,7 +24,7 @@ type Feature struct {
 var (
 	MPTCP = Feature{"MPTCP", "5.6", "boot a kernel built with CONFIG_MPTCP=y"}
 
-	Enabled = Feature{"MPTCP switched on", "5.6", "run: sysctl -w net.mptcp.enabled=1"}
+	Enabled = Feature{"MPTCP in this network namespace", "5.6", "run: sysctl -w net.mptcp.enabled=1"}
 
 	IPv6 = Feature{"MPTCP over IPv6", "5.6", "boot a kernel built with CONFIG_MPTCP_IPV6=y"}
 

@@ -12,29 +12,34 @@ import (
 type Kernel interface {
 	// Listen delivers every event since the Kernel was opened, in the order of
 	// the kernel, until ctx ends; it then returns nil. It blocks while events is
-	// full. When the kernel had to drop events it sends one of kind EventsLost:
-	// the caller then asks for Connections. It is called once.
+	// full. Where the kernel had to drop events there is one of kind EventsLost:
+	// the caller then asks for Connections. Listen is called once.
 	Listen(ctx context.Context, events chan<- Event) error
 
 	// CreateSubflow starts a join and does not wait for its handshake: the
 	// outcome is an event, SubflowEstablished or SubflowClosed.
 	CreateSubflow(NewSubflow) error
 
-	// DestroySubflow resets one subflow, also one that is still connecting.
+	// DestroySubflow closes one subflow, also one that is still connecting.
+	// The last one must not be destroyed: the program would wait for ever.
 	DestroySubflow(token uint32, local, remote netip.AddrPort) error
 
 	// SetBackup makes the subflow a backup, or no longer one, for both ends.
 	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
 
 	// RemoveAddress tells the peer that a local address is gone (REMOVE_ADDR)
-	// and closes its subflows.
+	// and closes its subflows on both sides, except those still connecting. It
+	// fails with ErrNoAddress when the kernel has forgotten the id, as it does
+	// when any subflow of the address is destroyed or cannot be created;
+	// Announce, or another subflow, makes it known again.
 	RemoveAddress(token uint32, localID uint8) error
 
 	// Announce tells the peer of a local address it may connect to (ADD_ADDR).
-	// Port 0 stands for the port of the connection.
+	// Port 0 stands for the port the peer already uses.
 	Announce(token uint32, local netip.AddrPort, localID uint8) error
 
-	// Connections is all live MPTCP connections with their subflows.
+	// Connections is all live MPTCP connections with their subflows: those for
+	// which a Created event was sent and no Closed.
 	Connections() ([]Connection, error)
 
 	// Subflows calls yield for each live subflow until it returns false. The

@@ -9,7 +9,7 @@ import (
 // Subflow is one TCP connection of an MPTCP connection.
 type Subflow struct {
 	Token       uint32 // of the connection, this host's
-	RemoteToken uint32 // of the connection, the peer's
+	RemoteToken uint32 // of the connection, the peer's; known only of joins this host opened
 	Local       netip.AddrPort
 	Remote      netip.AddrPort
 	LocalID     uint8
@@ -91,6 +91,15 @@ var stateNames = [...]string{
 	StateFinWait1: "FIN_WAIT1", StateFinWait2: "FIN_WAIT2", StateTimeWait: "TIME_WAIT",
 	StateClose: "CLOSE", StateCloseWait: "CLOSE_WAIT", StateLastAck: "LAST_ACK",
 	StateListen: "LISTEN", StateClosing: "CLOSING", StateNewSynRecv: "NEW_SYN_RECV",
+}
+
+// open reports that the state is one of a subflow that works or may yet.
+func (s TCPState) open() bool {
+	switch s {
+	case StateEstablished, StateSynSent, StateSynRecv, StateCloseWait:
+		return true
+	}
+	return false
 }
 
 func (s TCPState) String() string {

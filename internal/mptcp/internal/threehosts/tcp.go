@@ -5,9 +5,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+const protocolMPTCP = 262
 
 // Listen starts an MPTCP server on the host that sends back what it receives.
 // It ends with the test.
@@ -53,7 +58,7 @@ func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 }
 
 // Dial opens an MPTCP connection from the host. It is closed with the test.
-func (h *Host) Dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
+func (h *Host) Dial(t testing.TB, to netip.AddrPort) net.Conn {
 	t.Helper()
 	var c net.Conn
 	h.Do(t, func() (err error) {
@@ -63,7 +68,7 @@ func (h *Host) Dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
 		return err
 	})
 	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
+	return c
 }
 
 // Echo sends text over the connection and waits until it has come back.
@@ -79,4 +84,26 @@ func Echo(t testing.TB, c net.Conn, text string) {
 	if string(got) != text {
 		t.Fatalf("sent %q, received %q", text, got)
 	}
+}
+
+// DialMapped is Dial through an IPv6 socket, as many programs do: the address
+// goes to the kernel as ::ffff:a.b.c.d.
+func (h *Host) DialMapped(t testing.TB, to netip.AddrPort) net.Conn {
+	t.Helper()
+	var c net.Conn
+	h.Do(t, func() error {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, protocolMPTCP)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), "mapped")
+		defer f.Close()
+		if err := unix.Connect(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}); err != nil {
+			return err
+		}
+		c, err = net.FileConn(f)
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
 }
