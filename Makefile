@@ -84,7 +84,9 @@ check-generate: ## Fail if the committed eBPF objects are not what their source 
 	@scripts/deps.sh generate
 	scripts/check-generate.sh
 
-install: build ## Install bin/dcol, its systemd unit and shell completions below PREFIX.
+# Without a build of its own: so `make build && sudo make install` has root build nothing.
+install: ## Install bin/dcol, its systemd unit and shell completions below PREFIX.
+	@[ -x bin/dcol ] || $(MAKE) --no-print-directory build
 	install -D -m 755 bin/dcol '$(DESTDIR)$(PREFIX)/bin/dcol'
 	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/dcol.service > '$(DESTDIR)$(PREFIX)/$(UNIT)'
