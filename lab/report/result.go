@@ -110,7 +110,6 @@ type Run struct {
 // PathUse is what one path carried in a run.
 type PathUse struct {
 	Path          string `json:"path"` // "direct" or the waypoint's name
-	Subflows      int    `json:"subflows"`
 	Bytes         int64  `json:"bytes"`
 	Retransmitted int64  `json:"retransmitted_segments"`
 }

@@ -1,0 +1,249 @@
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+const (
+	// agentLimit is how long an agent may take to be ready, and a session to
+	// be up.
+	agentLimit = 15 * time.Second
+	// The members' certificates outlive any experiment.
+	certificateValidity = 7 * 24 * time.Hour
+)
+
+// agentPlan is what a run wants of the client's agent. The zero value is for
+// waypoints.
+type agentPlan struct {
+	subflows int
+	via      []string
+}
+
+// makeAuthority makes a throw-away authority and a certificate for every host
+// that runs an agent.
+func (l *Lab) makeAuthority() error {
+	dir, err := os.MkdirTemp("", "dcol-lab-ca-")
+	if err != nil {
+		return fmt.Errorf("make the lab's authority: %w", err)
+	}
+	l.secrets = dir
+	ca, err := collective.InitCA(dir, "lab")
+	if err != nil {
+		return fmt.Errorf("make the lab's authority: %w", err)
+	}
+	for _, h := range l.Scenario.Hosts {
+		if !runsAgent(h) {
+			continue
+		}
+		issued, err := ca.Issue(collective.Request{Name: h.Name, Validity: certificateValidity})
+		if err != nil {
+			return err
+		}
+		files := map[string]string{
+			"host.crt": issued.CertFile, "host.key": issued.KeyFile, "ca.crt": ca.CertFile(), "ca.crl": ca.CRLFile(),
+		}
+		if err := l.install(h.Name, files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runsAgent(h scenario.Host) bool {
+	return h.Has(scenario.RoleClient) || h.Has(scenario.RoleWaypoint)
+}
+
+// install copies files into a host's own /etc/dcol.
+func (l *Lab) install(host string, files map[string]string) error {
+	for name, from := range files {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return fmt.Errorf("install certificates: %w", err)
+		}
+		err = l.net.Host(host).Do(func() error {
+			return os.WriteFile(filepath.Join("/etc/dcol", name), data, 0o600)
+		})
+		if err != nil {
+			return fmt.Errorf("install certificates on %s: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// checkAgents finds mistakes in the scenario's dcol tables before anything is
+// built, with addresses made up.
+func checkAgents(s *scenario.Scenario) error {
+	somewhere := func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }
+	for _, h := range s.Hosts {
+		if !runsAgent(h) {
+			continue
+		}
+		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint)}
+		data, err := agentConfig(h, plan, somewhere)
+		if err != nil {
+			return err
+		}
+		if _, err := config.Parse(fmt.Sprintf("the agent's configuration of %s", h.Name), data); err != nil {
+			return fmt.Errorf("%w\n(the scenario's host.dcol is laid over what the lab writes)", err)
+		}
+	}
+	return nil
+}
+
+// agentConfig writes the configuration of a host's agent.
+func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []netip.Addr) ([]byte, error) {
+	var roles []string
+	c := map[string]any{
+		"name": h.Name,
+		"identity": map[string]any{
+			"certificate": "/etc/dcol/host.crt", "key": "/etc/dcol/host.key",
+			"ca": "/etc/dcol/ca.crt", "crl": "/etc/dcol/ca.crl",
+		},
+	}
+	if h.Has(scenario.RoleClient) {
+		roles = append(roles, "client")
+		waypoints := []map[string]any{}
+		for _, name := range plan.via {
+			if name != h.Name {
+				waypoints = append(waypoints, map[string]any{"name": name, "addresses": addresses(name)})
+			}
+		}
+		c["client"] = map[string]any{
+			"subflows": plan.subflows, "waypoint": waypoints,
+			"exclude": []string{}, // by default private addresses, which the lab's are
+		}
+	}
+	if h.Has(scenario.RoleWaypoint) {
+		roles = append(roles, "waypoint")
+		c["waypoint"] = map[string]any{"allow": []string{"10.0.0.0/8", "fd00::/8"}} // the lab's
+	}
+	c["roles"] = roles
+	data, err := toml.Marshal(overlay(c, h.DCol))
+	if err != nil {
+		return nil, fmt.Errorf("write the agent's configuration of %s: %w", h.Name, err)
+	}
+	return data, nil
+}
+
+// overlay lays a table over another, table by table.
+func overlay(base, over map[string]any) map[string]any {
+	for k, v := range over {
+		sub, isTable := v.(map[string]any)
+		if below, ok := base[k].(map[string]any); ok && isTable {
+			base[k] = overlay(below, sub)
+			continue
+		}
+		base[k] = v
+	}
+	return base
+}
+
+// startAgent starts a host's agent and waits until it answers, and until its
+// sessions to the waypoints it shall use are up.
+func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
+	h, _ := l.Scenario.Host(name)
+	data, err := agentConfig(h, plan, func(waypoint string) []netip.Addr {
+		return []netip.Addr{l.net.Host(waypoint).Addr4()}
+	})
+	if err != nil {
+		return nil, err
+	}
+	host := l.net.Host(name)
+	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
+		return nil, fmt.Errorf("write the agent's configuration on %s: %w", name, err)
+	}
+	agent, err := start(ctx, host, filepath.Join(l.opts.Out, "logs"), "agent", []string{l.opts.Program, "agent"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	err = waitUntil(ctx, agentLimit, 50*time.Millisecond, func() error {
+		if !agent.running() {
+			return hopeless(agent.failure())
+		}
+		status, err := l.Status(ctx, name)
+		if err != nil {
+			return err
+		}
+		return notUp(status, plan.via)
+	})
+	switch {
+	case err == nil:
+		return agent, nil
+	case ctx.Err() != nil || !agent.running():
+		return nil, err
+	default:
+		agent.stop()
+		return nil, agent.trouble(err)
+	}
+}
+
+// notUp says which of the waypoints is not up yet.
+func notUp(s api.Status, via []string) error {
+	if len(via) == 0 {
+		return nil
+	}
+	if s.Client == nil {
+		return errors.New("the agent has no client role")
+	}
+	for _, w := range s.Client.Waypoints {
+		if slices.Contains(via, w.Name) && w.State != "up" {
+			return errors.New(strings.TrimSpace(fmt.Sprintf("waypoint %s is %s: %s", w.Name, w.State, w.Why)))
+		}
+	}
+	return nil
+}
+
+// Status asks a host's agent what it is doing.
+func (l *Lab) Status(ctx context.Context, host string) (api.Status, error) {
+	var s api.Status
+	out, err := l.ask(ctx, host, "status", "--json")
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(out, &s); err != nil {
+		return s, fmt.Errorf("read the status of %s: %w", host, err)
+	}
+	return s, nil
+}
+
+// mapping asks the client's agent for a mapping to the server.
+func (l *Lab) mapping(ctx context.Context, via string, server netip.AddrPort) (netip.AddrPort, error) {
+	out, err := l.ask(ctx, l.Scenario.Workload.Client, "map", server.String(), "--via", via)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	at, err := netip.ParseAddrPort(strings.TrimSpace(string(out)))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read what `dcol map` answered: %w", err)
+	}
+	return at, nil
+}
+
+// ask runs a short dcol command on a host.
+func (l *Lab) ask(ctx context.Context, host string, argv ...string) ([]byte, error) {
+	cmd := l.net.Host(host).Command(ctx, l.opts.Program, argv...)
+	var diagnostics buffer
+	cmd.Stderr = &diagnostics
+	out, err := cmd.Output()
+	if err != nil {
+		said := strings.TrimSpace(strings.TrimPrefix(string(diagnostics.Bytes()), "error: "))
+		return nil, fmt.Errorf("dcol %s on %s: %w: %s", argv[0], host, err, said)
+	}
+	return out, nil
+}

@@ -1,0 +1,64 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// command measures programs of the scenario's author. They may do anything
+// with their sockets, so the goodput is what the client's kernel counts: bytes
+// the peer acknowledged and bytes received, from the skip to the end. MPTCP may
+// carry some bytes on two paths.
+func (x *execution) command(ctx context.Context) error {
+	w := x.workload
+	argv := expand(w.ClientCommand, x.target)
+	name := filepath.Base(argv[0])
+	p, err := x.startClient(ctx, name, argv, nil)
+	if err != nil {
+		return err
+	}
+	var limit <-chan time.Time // none: the client ends by itself
+	if w.Duration > 0 {
+		limit = time.After(w.Duration.Std())
+	}
+	stopped := false
+	select {
+	case <-p.ended:
+	case <-limit:
+		stopped = true
+	}
+	x.sampler.take() // before the sockets go with the program
+	end := time.Since(x.sampler.began)
+	p.stop()
+	x.result.CompletionSeconds = time.Since(x.began).Seconds()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if p.err != nil && !stopped {
+		return p.failure()
+	}
+	from := x.began.Add(w.Skip.Std()).Sub(x.sampler.began)
+	carried := x.sampler.at("", end) - x.sampler.at("", from)
+	if end <= from || carried <= 0 {
+		return p.trouble(errors.New("nothing was carried after the skip"))
+	}
+	x.result.Bytes = int64(carried)
+	x.result.MeasuredSeconds = (end - from).Seconds()
+	x.result.GoodputMbps = carried * 8 / 1e6 / x.result.MeasuredSeconds
+	return nil
+}
+
+// expand puts the server's address and port into a command line.
+func expand(argv []string, at netip.AddrPort) []string {
+	fill := strings.NewReplacer("{address}", at.Addr().String(), "{port}", strconv.Itoa(int(at.Port())))
+	out := make([]string, len(argv))
+	for i, a := range argv {
+		out[i] = fill.Replace(a)
+	}
+	return out
+}

@@ -1,0 +1,189 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+const (
+	// overrun is how much longer than planned a run may take before it is
+	// ended; one by size has no plan and gets sizeLimit.
+	overrun   = 30 * time.Second
+	sizeLimit = 10 * time.Minute
+
+	liveInterval = 250 * time.Millisecond
+)
+
+// Order is what to run, once.
+type Order struct {
+	Variant   scenario.Variant
+	Procedure scenario.Procedure
+	Events    []scenario.Event
+	// Log is the folder, below the output folder's logs, for what programs say.
+	Log string
+	// Live, unless nil, is called about four times a second while it runs.
+	Live func(Live)
+}
+
+// Live is a look at a run under way.
+type Live struct {
+	Elapsed time.Duration
+	Bytes   int64
+	Mbps    float64 // in the last moment, all paths
+	Paths   []LivePath
+}
+
+// LivePath is one path's part of it.
+type LivePath struct {
+	Path string
+	Mbps float64
+}
+
+// Execute runs the workload once. An error means the run did not come to its
+// end; the result then says how far it came.
+func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
+	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Log: filepath.Join("logs", o.Log)}
+	x := &execution{
+		lab: l, workload: l.Scenario.Workload, procedure: o.Procedure,
+		dir: filepath.Join(l.opts.Out, "logs", o.Log), result: &run,
+	}
+	if err := os.MkdirAll(x.dir, 0o755); err != nil {
+		return run, fmt.Errorf("folder for logs: %w", err)
+	}
+	if err := l.setVariant(o.Variant); err != nil {
+		return run, err
+	}
+	limit := sizeLimit
+	if d := x.workload.Duration.Std(); d > 0 {
+		limit = d + overrun
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v and was ended", limit))
+	defer cancel()
+
+	if err := l.startClientAgent(ctx, o.Procedure); err != nil {
+		return run, err
+	}
+	defer func() {
+		l.client.stop()
+		l.client = nil
+	}()
+	if x.target, err = l.target(ctx, o.Procedure); err != nil {
+		return run, err
+	}
+	server, err := l.startServer(ctx, x.dir)
+	if err != nil {
+		return run, err
+	}
+	defer server.stop()
+	return run, x.observe(ctx, o)
+}
+
+// startClientAgent starts the agent of the workload's client for procedures
+// that need one.
+func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure) (err error) {
+	if p.Transport == scenario.TCP && p.Detour == scenario.NoDetour {
+		return nil
+	}
+	l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, agentPlan{subflows: max(p.Subflows, 1), via: p.Via})
+	return err
+}
+
+// target is what the workload's client connects to: the server, or with plain
+// TCP over a detour the waypoint's port that leads there.
+func (l *Lab) target(ctx context.Context, p scenario.Procedure) (netip.AddrPort, error) {
+	w := l.Scenario.Workload
+	server := netip.AddrPortFrom(l.net.Host(w.Server).Addr4(), uint16(w.Port))
+	if p.Transport == scenario.TCP && p.Detour == scenario.Mapped {
+		return l.mapping(ctx, p.Via[0], server)
+	}
+	return server, nil
+}
+
+// observe makes the traffic while everything is watched.
+func (x *execution) observe(ctx context.Context, o Order) (err error) {
+	l := x.lab
+	if err := l.net.ResetStats(); err != nil {
+		return err
+	}
+	before, err := readCPU()
+	if err != nil {
+		return err
+	}
+	sampler, stopSampling, err := startSampling(ctx, l)
+	if err != nil {
+		return err
+	}
+	x.sampler = sampler
+	stopTimeline := l.startTimeline(ctx, sampler.began, o.Events)
+	stopLive := watch(ctx, sampler, o.Live)
+
+	err = x.traffic(ctx)
+	end := time.Since(sampler.began)
+
+	stopLive()
+	stopSampling()
+	err = errors.Join(err, stopTimeline(), sampler.err)
+	x.result.Paths = sampler.use()
+	x.result.Series = sampler.series(end)
+	if x.result.LongestStallMS == 0 {
+		x.result.LongestStallMS = float64(sampler.longestStall(end)) / float64(time.Millisecond)
+	}
+	if after, cpuErr := readCPU(); cpuErr == nil {
+		x.result.CPUShare = after.busyShareSince(before)
+	}
+	uses, statErr := l.linkUse()
+	x.result.Links = uses
+	x.result.Discarded = infidelity(uses)
+	return errors.Join(err, statErr)
+}
+
+// watch calls live until stopped.
+func watch(ctx context.Context, s *sampler, live func(Live)) (stop func()) {
+	if live == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(liveInterval)
+		defer ticker.Stop()
+		before := s.last()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				now := s.last()
+				live(glance(s.paths, before, now))
+				before = now
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func glance(paths []string, before, now sample) Live {
+	seconds := (now.at - before.at).Seconds()
+	g := Live{Elapsed: now.at, Bytes: now.total()}
+	for _, path := range paths {
+		if now.bytes[path] == 0 || seconds <= 0 {
+			continue
+		}
+		rate := max(float64(now.bytes[path]-before.bytes[path])*8/1e6/seconds, 0)
+		g.Mbps += rate
+		g.Paths = append(g.Paths, LivePath{Path: path, Mbps: rate})
+	}
+	return g
+}

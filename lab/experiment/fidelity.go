@@ -1,0 +1,52 @@
+package experiment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// maxLateness is how late the 99th percentile of packets on a link may leave
+// the emulation before a run does not count. At 10 Mbit/s a full packet takes
+// 1.2 ms to send: packets later than that arrive behind their successor's time.
+const maxLateness = 1200 * time.Microsecond
+
+// linkUse reads what each link did since the last reset.
+func (l *Lab) linkUse() ([]report.LinkUse, error) {
+	var uses []report.LinkUse
+	for _, link := range l.Scenario.Links {
+		ab, ba, err := l.net.LinkStats(link.Name)
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, oneWay(link.Name, link.A, link.B, ab), oneWay(link.Name, link.B, link.A, ba))
+	}
+	return uses, nil
+}
+
+func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
+	milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return report.LinkUse{
+		Link: link, From: from, To: to, Packets: s.Packets, Bytes: s.Bytes,
+		QueueDrops: s.QueueDrops, LossDrops: s.LossDrops, DownDrops: s.DownDrops,
+		LatenessP99MS: milliseconds(s.Late.P99), LatenessMaxMS: milliseconds(s.Late.Max),
+		EmulationDrops: s.RingDrops + s.WriteErrors,
+	}
+}
+
+// infidelity says why the emulation was not true to its parameters; it is
+// empty when it was.
+func infidelity(uses []report.LinkUse) string {
+	for _, u := range uses {
+		switch {
+		case u.EmulationDrops > 0:
+			return fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
+		case u.LatenessP99MS > float64(maxLateness)/float64(time.Millisecond):
+			return fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
+				u.Link, u.From, u.LatenessP99MS, maxLateness)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,279 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// Lab is a scenario's network, with its waypoints' agents running. Runs on it
+// come one at a time.
+type Lab struct {
+	Scenario *scenario.Scenario
+	opts     Options
+	log      *slog.Logger
+	net      *testbed.Network
+	paths    pathMap
+	secrets  string // folder of the throw-away authority
+
+	waypoints map[string]*program // agents that run all the time
+	client    *program            // the client's agent, restarted for every run
+	spoiled   bool                // a host was killed: not the network declared
+
+	mu     sync.Mutex
+	shapes map[string]scenario.Shape // of each link, now
+	down   map[string]bool
+}
+
+// Open builds the network and starts the waypoints. Close it even after a
+// cancelled context.
+func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	if err := prepare(s, &o); err != nil {
+		return nil, err
+	}
+	l := &Lab{
+		Scenario: s, opts: o, log: o.Log.With("subsystem", "experiment"),
+		waypoints: map[string]*program{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
+	}
+	if err := l.open(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// prepare checks all that can be checked before anything is built.
+func prepare(s *scenario.Scenario, o *Options) error {
+	if o.Out == "" {
+		return errors.New("an experiment needs a folder for its output")
+	}
+	out, err := filepath.Abs(o.Out)
+	if err != nil {
+		return fmt.Errorf("output folder: %w", err)
+	}
+	o.Out = out
+	if o.Program == "" && s.UsesDCol() {
+		if o.Program, err = os.Executable(); err != nil {
+			return fmt.Errorf("find the dcol program: %w", err)
+		}
+	}
+	for _, v := range o.variants(s) {
+		if _, ok := s.Variant(v); !ok {
+			return fmt.Errorf("scenario %s has no variant %q; it has %s", s.Name, v, strings.Join(s.VariantNames(), ", "))
+		}
+	}
+	if err := checkAgents(s); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(o.Out, "logs"), 0o755); err != nil {
+		return fmt.Errorf("output folder: %w", err)
+	}
+	return nil
+}
+
+func (l *Lab) open(ctx context.Context) error {
+	network, err := testbed.Build(ctx, l.spec(), l.log)
+	if err != nil {
+		return err
+	}
+	l.net = network
+	for i, link := range l.Scenario.Links {
+		l.shapes[link.Name] = l.Scenario.Links[i].Shape
+	}
+	l.paths = newPathMap(l.Scenario, network)
+	for _, h := range l.Scenario.Hosts {
+		if err := network.Host(h.Name).SetCongestionControl(l.Scenario.Congestion); err != nil {
+			return err
+		}
+	}
+	if !l.Scenario.UsesDCol() {
+		return nil
+	}
+	if err := l.makeAuthority(); err != nil {
+		return err
+	}
+	for _, name := range l.Scenario.WithRole(scenario.RoleWaypoint) {
+		if name == l.Scenario.Workload.Client {
+			continue // its agent is the client's, with both roles
+		}
+		agent, err := l.startAgent(ctx, name, agentPlan{})
+		if err != nil {
+			return err
+		}
+		l.waypoints[name] = agent
+	}
+	return nil
+}
+
+// Close ends every program and removes the network.
+func (l *Lab) Close() error {
+	var errs []error
+	if l.net != nil {
+		errs = append(errs, l.net.Close())
+	}
+	if l.secrets != "" {
+		errs = append(errs, os.RemoveAll(l.secrets))
+	}
+	return errors.Join(errs...)
+}
+
+// Network is what the lab is built on.
+func (l *Lab) Network() *testbed.Network { return l.net }
+
+// spec is the scenario's network in the testbed's words.
+func (l *Lab) spec() testbed.Spec {
+	s := testbed.Spec{Seed: uint64(l.Scenario.Seed), Backend: l.opts.Backend}
+	for _, h := range l.Scenario.Hosts {
+		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: h.Name, Forward: h.Has(scenario.RoleRouter)})
+	}
+	for _, link := range l.Scenario.Links {
+		ab, ba := linkParams(link.Shape, link.MTU)
+		s.Links = append(s.Links, testbed.LinkSpec{
+			Name: link.Name, A: link.A, B: link.B, AtoB: ab, BtoA: ba, Cost: link.Cost, MTU: link.MTU,
+		})
+	}
+	return s
+}
+
+func linkParams(s scenario.Shape, mtu int) (ab, ba testbed.LinkParams) {
+	params := func(p scenario.Params) (lp testbed.LinkParams) {
+		if p.Rate != nil {
+			lp.Rate = int64(*p.Rate)
+		}
+		if p.Delay != nil {
+			lp.Delay = p.Delay.Std()
+		}
+		if p.Jitter != nil {
+			lp.Jitter = p.Jitter.Std()
+		}
+		if p.Loss != nil {
+			lp.Loss = float64(*p.Loss)
+		}
+		if p.Queue != nil {
+			lp.Queue = p.Queue.In(mtu)
+		}
+		return lp
+	}
+	toB, toA := s.Directions()
+	return params(toB), params(toA)
+}
+
+// SetLink gives a link a new shape at once.
+func (l *Lab) SetLink(name string, shape scenario.Shape) error {
+	link, ok := l.Scenario.Link(name)
+	if !ok {
+		return fmt.Errorf("there is no link %q", name)
+	}
+	ab, ba := linkParams(shape, link.MTU)
+	if err := l.net.SetLink(name, ab, ba); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shapes[name] = shape
+	return nil
+}
+
+// ChangeLink lays a change over a link's shape as it is now.
+func (l *Lab) ChangeLink(c scenario.Change) error {
+	return l.SetLink(c.Link, c.Shape.Over(l.Link(c.Link)))
+}
+
+// Link is a link's shape as it is now.
+func (l *Lab) Link(name string) scenario.Shape {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shapes[name]
+}
+
+// LinkDown takes a link down or up.
+func (l *Lab) LinkDown(name string, down bool) error {
+	if err := l.net.LinkDown(name, down); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down[name] = down
+	return nil
+}
+
+// IsDown reports whether a link was taken down.
+func (l *Lab) IsDown(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down[name]
+}
+
+// setVariant brings every link to the variant's shape, and up.
+func (l *Lab) setVariant(v scenario.Variant) error {
+	for i, shape := range l.Scenario.Shapes(v) {
+		name := l.Scenario.Links[i].Name
+		if shape != l.Link(name) {
+			if err := l.SetLink(name, shape); err != nil {
+				return err
+			}
+		}
+		if l.IsDown(name) {
+			if err := l.LinkDown(name, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// killHost ends a host as a power cut would: its programs are gone and its
+// links silent. The network is not the one declared after that.
+func (l *Lab) killHost(name string) error {
+	l.spoiled = true
+	for _, link := range l.Scenario.Links {
+		if link.A == name || link.B == name {
+			if err := l.LinkDown(link.Name, true); err != nil {
+				return err
+			}
+		}
+	}
+	if agent := l.waypoints[name]; agent != nil {
+		agent.kill()
+	}
+	return nil
+}
+
+// pathMap tells by a peer's address which path a socket uses.
+type pathMap struct {
+	client, server map[netip.Addr]string // as seen from that end
+}
+
+func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
+	m := pathMap{client: map[netip.Addr]string{}, server: map[netip.Addr]string{}}
+	addresses := func(host string, into map[netip.Addr]string, path string) {
+		for _, link := range s.Links {
+			if h := n.Host(host); h != nil && (link.A == host || link.B == host) {
+				v4, v6 := h.AddrOn(link.Name)
+				into[v4], into[v6] = path, path
+			}
+		}
+	}
+	addresses(s.Workload.Server, m.client, scenario.DirectPath)
+	addresses(s.Workload.Client, m.server, scenario.DirectPath)
+	for _, w := range s.WithRole(scenario.RoleWaypoint) {
+		addresses(w, m.client, w)
+		addresses(w, m.server, w)
+	}
+	return m
+}

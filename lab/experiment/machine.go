@@ -1,0 +1,93 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// cpuTime is what the machine's processors did since it started, in ticks.
+type cpuTime struct{ busy, idle uint64 }
+
+func readCPU() (cpuTime, error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuTime{}, fmt.Errorf("read processor times: %w", err)
+	}
+	return parseCPU(data)
+}
+
+// parseCPU reads the first line of /proc/stat (proc(5)): user, nice, system,
+// idle, iowait, irq, softirq, steal.
+func parseCPU(data []byte) (cpuTime, error) {
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	fields := strings.Fields(string(line))
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return cpuTime{}, errors.New("read processor times: /proc/stat does not begin with them")
+	}
+	var c cpuTime
+	for i, f := range fields[1:9] {
+		v, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return cpuTime{}, fmt.Errorf("read processor times: %w", err)
+		}
+		if i == 3 || i == 4 {
+			c.idle += v
+		} else {
+			c.busy += v
+		}
+	}
+	return c, nil
+}
+
+// busyShareSince is the part of all processors' time that was used.
+func (c cpuTime) busyShareSince(before cpuTime) float64 {
+	busy, idle := float64(c.busy-before.busy), float64(c.idle-before.idle)
+	if busy+idle == 0 {
+		return 0
+	}
+	return busy / (busy + idle)
+}
+
+// environment records what the numbers depend on.
+func (l *Lab) environment(ctx context.Context) (report.Environment, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return report.Environment{}, fmt.Errorf("ask for the kernel's version: %w", err)
+	}
+	e := report.Environment{
+		Kernel: unix.ByteSliceToString(u.Release[:]), CPUs: runtime.NumCPU(), Backend: l.net.Backend(),
+		Congestion: l.Scenario.Congestion, Seed: l.Scenario.Seed, Programs: map[string]string{},
+	}
+	programs := map[string][]string{}
+	switch l.Scenario.Workload.Kind {
+	case scenario.Upload, scenario.Download:
+		programs["iperf3"] = []string{"iperf3", "--version"}
+	case scenario.HTTP:
+		programs["curl"] = []string{"curl", "--version"}
+		programs["nginx"] = []string{"nginx", "-v"}
+	}
+	if l.Scenario.UsesDCol() {
+		programs["dcol"] = []string{l.opts.Program, "--version"}
+	}
+	for name, argv := range programs {
+		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		if err != nil {
+			return e, fmt.Errorf("%s does not run: %w; is it installed?", name, err)
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		e.Programs[name] = first
+	}
+	return e, nil
+}

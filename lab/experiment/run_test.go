@@ -1,0 +1,112 @@
+package experiment
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("building a network needs root")
+	}
+}
+
+const tiny = `
+schema = "dcol.scenario/1"
+name = "tiny"
+description = "two hosts and a wire"
+repetitions = 1
+[[host]]
+name = "client"
+roles = ["client"]
+[[host]]
+name = "server"
+roles = ["server"]
+[[link]]
+name = "1"
+a = "client"
+b = "server"
+rate = "20mbit"
+delay = "5ms"
+[[variant]]
+name = "slow"
+[[variant.change]]
+link = "1"
+rate = "8mbit"
+[workload]
+kind = "http"
+size = "2MB"
+[[procedure]]
+name = "tcp"
+transport = "tcp"
+[[expect]]
+description = "the link is what limits it"
+that = 'median("tcp") < 20 and median("tcp") > 1'
+[[expect]]
+description = "this cannot hold"
+that = 'median("tcp") > 100'
+`
+
+func parse(t *testing.T, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("test.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A whole experiment with plain TCP: two variants, curl and nginx.
+func TestRunPlainTCP(t *testing.T) {
+	needRoot(t)
+	out := t.TempDir()
+	var progress strings.Builder
+	result, err := Run(t.Context(), parse(t, tiny), Options{Out: out, Variants: []string{"all"}, Stderr: &progress})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	base, _ := result.Row("base", "tcp")
+	slow, _ := result.Row("slow", "tcp")
+	if base.N != 1 || slow.N != 1 {
+		t.Fatalf("%d and %d valid runs\n%s", base.N, slow.N, progress.String())
+	}
+	if b, s := base.GoodputMbps.Median, slow.GoodputMbps.Median; !(b < 20 && b > s && s < 8) {
+		t.Errorf("goodput %.2f on the link, %.2f on the slow one", b, s)
+	}
+	if got := []bool{result.Expectations[0].Met, result.Expectations[1].Met}; !got[0] || got[1] {
+		t.Errorf("expectations met: %v, want the first only", got)
+	}
+	for _, run := range result.Runs {
+		if run.SHA256OK == nil || !*run.SHA256OK {
+			t.Errorf("%s: sha256 not checked or wrong", run.Variant)
+		}
+		if got := run.PathBytes(scenario.DirectPath); got < 2e6*9/10 || got > 2e6*11/10 {
+			t.Errorf("%s: %d bytes seen on the direct path of a download of 2 MB", run.Variant, got)
+		}
+	}
+	checkFiles(t, out)
+}
+
+func checkFiles(t *testing.T, out string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(out, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored report.Result
+	if err := json.Unmarshal(data, &stored); err != nil || stored.Schema != report.Schema {
+		t.Errorf("result.json: schema %q, %v", stored.Schema, err)
+	}
+	for _, name := range []string{"goodput-base.svg", "goodput-slow.png", "series-base-tcp.svg", "logs/base-tcp-1/server-nginx.log"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Errorf("missing: %v", err)
+		}
+	}
+}

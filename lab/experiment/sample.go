@@ -1,0 +1,254 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	// sampleInterval bounds what is missed of a path's bytes: what it carried
+	// between the last sample and the end of its socket.
+	sampleInterval = 50 * time.Millisecond
+	// seriesStep is the resolution of goodput over time.
+	seriesStep = 250 * time.Millisecond
+)
+
+// sampler reads, during a run, what the kernels of client and server know of
+// the workload's sockets. It sees every TCP socket between the client and the
+// server or a waypoint, MPTCP or not.
+type sampler struct {
+	paths          []string // their order
+	client, server *tap
+	began          time.Time
+
+	mu      sync.Mutex
+	samples []sample
+	err     error
+}
+
+// sample is what each path had carried at a moment.
+type sample struct {
+	at    time.Duration // since the workload's start
+	bytes map[string]int64
+}
+
+func (s sample) total() int64 {
+	sum := int64(0)
+	for _, b := range s.bytes {
+		sum += b
+	}
+	return sum
+}
+
+// tap is the view of one host's TCP sockets.
+type tap struct {
+	handle  *netlink.Handle
+	byPeer  map[netip.Addr]string
+	ignored map[uint64]bool // sockets that were there before
+	sockets map[uint64]tally
+}
+
+// tally is a socket's counters when last seen.
+type tally struct {
+	path                 string
+	bytes, retransmitted int64
+}
+
+// newTap opens sock_diag on the host.
+func newTap(h *testbed.Host, byPeer map[netip.Addr]string) (*tap, error) {
+	t := &tap{byPeer: byPeer, ignored: map[uint64]bool{}, sockets: map[uint64]tally{}}
+	err := h.Do(func() (err error) {
+		t.handle, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
+	}
+	err = t.each(func(cookie uint64, _ tally) { t.ignored[cookie] = true })
+	if err != nil {
+		t.handle.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// each yields the sockets of the workload. A server that listens for both
+// families has IPv6 sockets for IPv4 connections.
+func (t *tap) each(yield func(cookie uint64, now tally)) error {
+	for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
+		sockets, err := t.handle.SocketDiagTCPInfo(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list TCP sockets: %w", err)
+		}
+		for _, s := range sockets {
+			peer, ok := netip.AddrFromSlice(s.InetDiagMsg.ID.Destination)
+			path, ours := t.byPeer[peer.Unmap()]
+			if !ok || !ours || s.TCPInfo == nil {
+				continue
+			}
+			cookie := uint64(s.InetDiagMsg.ID.Cookie[1])<<32 | uint64(s.InetDiagMsg.ID.Cookie[0])
+			yield(cookie, tally{
+				path:          path,
+				bytes:         int64(s.TCPInfo.Bytes_acked + s.TCPInfo.Bytes_received),
+				retransmitted: int64(s.TCPInfo.Total_retrans),
+			})
+		}
+	}
+	return nil
+}
+
+func (t *tap) look() error {
+	return t.each(func(cookie uint64, now tally) {
+		if !t.ignored[cookie] {
+			t.sockets[cookie] = now
+		}
+	})
+}
+
+// startSampling begins to look every sampleInterval. What was open before does
+// not count. Stop it with finish.
+func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
+	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
+	var err error
+	if s.client, err = newTap(l.net.Host(l.Scenario.Workload.Client), l.paths.client); err != nil {
+		return nil, nil, err
+	}
+	if s.server, err = newTap(l.net.Host(l.Scenario.Workload.Server), l.paths.server); err != nil {
+		s.client.handle.Close()
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	s.began = time.Now()
+	s.take()
+	done.Go(func() { s.loop(ctx) })
+	return s, func() {
+		cancel()
+		done.Wait()
+		s.take()
+		s.client.handle.Close()
+		s.server.handle.Close()
+	}, nil
+}
+
+func (s *sampler) loop(ctx context.Context) {
+	ticker := time.NewTicker(sampleInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.take()
+		}
+	}
+}
+
+func (s *sampler) take() {
+	at := time.Since(s.began)
+	err := errors.Join(s.client.look(), s.server.look())
+	now := sample{at: at, bytes: map[string]int64{}}
+	for _, t := range s.client.sockets {
+		now.bytes[t.path] += t.bytes
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples = append(s.samples, now)
+	s.err = errors.Join(s.err, err)
+}
+
+// last is the latest sample.
+func (s *sampler) last() sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.samples[len(s.samples)-1]
+}
+
+// at is what a path, or with "" all of them, had carried at a moment; between
+// samples it is interpolated.
+func (s *sampler) at(path string, moment time.Duration) float64 {
+	value := func(x sample) float64 {
+		if path == "" {
+			return float64(x.total())
+		}
+		return float64(x.bytes[path])
+	}
+	for i, x := range s.samples {
+		if x.at < moment {
+			continue
+		}
+		if i == 0 {
+			return value(x)
+		}
+		before := s.samples[i-1]
+		part := float64(moment-before.at) / float64(x.at-before.at)
+		return value(before) + part*(value(x)-value(before))
+	}
+	return value(s.samples[len(s.samples)-1])
+}
+
+// use is what each path carried. Segments are retransmitted by whichever end
+// sends, so both are asked.
+func (s *sampler) use() []report.PathUse {
+	var uses []report.PathUse
+	for _, path := range s.paths {
+		u := report.PathUse{Path: path, Bytes: s.last().bytes[path]}
+		for _, t := range []*tap{s.client, s.server} {
+			for _, socket := range t.sockets {
+				if socket.path == path {
+					u.Retransmitted += socket.retransmitted
+				}
+			}
+		}
+		if u.Bytes > 0 {
+			uses = append(uses, u)
+		}
+	}
+	return uses
+}
+
+// series is goodput over time up to the end.
+func (s *sampler) series(end time.Duration) report.Series {
+	out := report.Series{StepSeconds: seriesStep.Seconds()}
+	for _, path := range s.paths {
+		if s.last().bytes[path] == 0 {
+			continue
+		}
+		p := report.PathSeries{Path: path}
+		for from := time.Duration(0); from+seriesStep <= end; from += seriesStep {
+			carried := s.at(path, from+seriesStep) - s.at(path, from)
+			p.Mbps = append(p.Mbps, max(carried, 0)*8/1e6/seriesStep.Seconds())
+		}
+		out.Paths = append(out.Paths, p)
+	}
+	return out
+}
+
+// longestStall is the longest time in which nothing was carried, between the
+// first byte and the end. Its resolution is the sampleInterval.
+func (s *sampler) longestStall(end time.Duration) time.Duration {
+	longest, since, carried := time.Duration(0), time.Duration(-1), int64(0)
+	for _, x := range s.samples {
+		if x.at > end {
+			break
+		}
+		if total := x.total(); total > carried {
+			carried, since = total, x.at
+		} else if since >= 0 {
+			longest = max(longest, x.at-since)
+		}
+	}
+	return longest
+}
