@@ -14,7 +14,7 @@ type conn struct {
 	since         time.Time
 	denyInitial   bool
 	excluded      bool
-	gone          bool // the kernel no longer knows it; its ConnClosed is on the way
+	refused       bool // the kernel takes no commands for it
 
 	subflows []*subflow
 	ended    []ended // not judged yet
@@ -24,21 +24,20 @@ type conn struct {
 	heard     bool // which has come
 	nextProbe time.Time
 
-	short       bool // would take another detour
-	asks        int
-	nextAsk     time.Time
-	directFails int
-	directAfter time.Time
+	short  bool  // would take another detour
+	ask    retry // for detours
+	direct retry // of the direct path
 
-	due time.Time // the entry in deadlines; zero: none
+	due   time.Time // when it wants a Tick; zero: it does not
+	place int       // in Manager.due, while due is set
 }
 
 // subflow is one of a connection's subflows, up or joining.
 type subflow struct {
 	id            uint8
-	local, remote netip.AddrPort // local's port is 0 until the kernel chose it
+	local, remote netip.AddrPort // local is not complete until the kernel chose
 	direct        bool
-	detour        *offered // nil for the direct path, and for one not recognised
+	detour        *Detour // nil for the direct path, and for one not recognised
 	backup        bool
 	up            bool
 	since         time.Time
@@ -50,27 +49,41 @@ type subflow struct {
 // ended is a subflow that ended, before it is known whether its connection did.
 type ended struct {
 	*subflow
+	err   error
 	lived time.Duration
 	judge time.Time
 }
 
+// managed: it is ours to act on.
+func (c *conn) managed() bool { return !c.excluded && !c.refused }
+
+// denied: the server allows no further subflow to the only address known of it.
+func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }
+
+// open: detours may carry data.
+func (c *conn) open() bool { return !c.tls || c.heard }
+
 func (c *conn) byID(id uint8) *subflow {
-	for _, s := range c.subflows {
-		if s.id == id {
-			return s
-		}
+	return c.find(func(s *subflow) bool { return s.id == id })
+}
+
+func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {
+	return c.find(func(s *subflow) bool { return s.local == local && s.remote == remote })
+}
+
+// joining is the subflow with this id and destination that is not up yet.
+func (c *conn) joining(id uint8, remote netip.AddrPort) *subflow {
+	return c.find(func(s *subflow) bool { return s.id == id && !s.up && s.remote == remote })
+}
+
+func (c *conn) find(is func(*subflow) bool) *subflow {
+	if i := slices.IndexFunc(c.subflows, is); i >= 0 {
+		return c.subflows[i]
 	}
 	return nil
 }
 
-func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {
-	for _, s := range c.subflows {
-		if s.local == local && s.remote == remote {
-			return s
-		}
-	}
-	return nil
-}
+func (c *conn) has(is func(*subflow) bool) bool { return slices.ContainsFunc(c.subflows, is) }
 
 func (c *conn) remove(s *subflow) {
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *subflow) bool { return x == s })
@@ -79,153 +92,56 @@ func (c *conn) remove(s *subflow) {
 // newID returns an address id that no subflow of the connection uses, and as
 // late as possible one that was used before: a REMOVE_ADDR for it may still be
 // under way. Every subflow has an id of its own so that one can be taken back
-// without the others.
-func (c *conn) newID() uint8 {
-	for {
+// without the others. There are 255; the kernel stops at 8 subflows.
+func (c *conn) newID() (id uint8, ok bool) {
+	for range 255 {
 		c.lastID++
-		if c.lastID != 0 && c.byID(c.lastID) == nil {
-			return c.lastID
+		if c.lastID == 0 { // the first subflow's
+			c.lastID++
+		}
+		if c.byID(c.lastID) == nil {
+			return c.lastID, true
 		}
 	}
+	return 0, false
 }
 
-func (c *conn) requested(ev SubflowRequested) {
-	if s := c.byID(ev.LocalID); s != nil && !s.up {
-		s.local = ev.Local
-	}
+// ownsID: s is ours, and the only subflow of its address id.
+func (c *conn) ownsID(s *subflow) bool {
+	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
 }
 
-// subflowClosed takes a subflow out and leaves the verdict for later.
-func (c *conn) subflowClosed(ev SubflowClosed, now time.Time) {
-	s := c.byAddrs(ev.Local, ev.Remote)
-	if s == nil {
-		// A join that was never told its port, or one that was given up.
-		if s = c.byID(ev.LocalID); s == nil || s.up || s.remote != ev.Remote {
-			return
-		}
-	}
+// end takes a subflow out, which ended by itself. The verdict about its route is
+// left for later.
+func (c *conn) end(s *subflow, err error, judge, now time.Time) {
 	c.remove(s)
-	c.end(s, now)
-}
-
-func (c *conn) end(s *subflow, now time.Time) {
-	var lived time.Duration
-	if s.up {
-		lived = now.Sub(s.since)
+	if !c.managed() {
+		return
 	}
-	c.ended = append(c.ended, ended{s, lived, now.Add(verdictDelay)})
+	e := ended{subflow: s, err: err, judge: judge}
+	if s.up {
+		e.lived = now.Sub(s.since)
+	}
+	c.ended = append(c.ended, e)
 }
 
-// recognise ties a subflow that was there before the detour was known to it.
-func (c *conn) recognise(o *offered) {
-	remote, ok := o.target(c.server)
-	if !ok {
+// recognise ties subflows that are not of our making to the detour they take. A
+// subflow from a tunnel's address to the server itself is taken for a direct
+// one until the tunnel is known.
+func (c *conn) recognise(d *Detour) {
+	remote, ok := d.target(c.server)
+	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {
 		return
 	}
 	for _, s := range c.subflows {
-		if !s.direct && s.detour == nil && s.remote == remote && (!o.Local.IsValid() || o.Local == s.local.Addr()) {
-			s.detour = o
+		if s.detour == nil && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
+			s.detour, s.direct = d, false
 		}
 	}
 }
 
-func (m *Manager) createFailed(c *conn, ev CreateFailed, now time.Time) {
-	s := c.byID(ev.LocalID)
-	if s == nil || s.up {
-		return
-	}
-	c.remove(s)
-	if ev.Gone {
-		c.gone = true
-		return
-	}
-	c.end(s, now)
-}
-
-func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
-	s := c.byID(ev.LocalID)
-	if s == nil || s.up {
-		if c.byAddrs(ev.Local, ev.Remote) != nil {
-			return
-		}
-		// Not of our making: the peer's join, or one that was given up and came after all.
-		s = &subflow{id: ev.LocalID, direct: ev.Remote == c.server}
-		c.subflows = append(c.subflows, s)
-	}
-	s.up, s.since, s.moved = true, now, now
-	s.local, s.remote, s.backup = ev.Local, ev.Remote, ev.Backup
-	if s.direct {
-		c.directFails = 0
-	}
-	if c.heard {
-		m.promote(c, s)
-	}
-}
-
-// promote makes a subflow that joined as backup a full one.
-func (m *Manager) promote(c *conn, s *subflow) {
-	if s.up && s.backup && s.detour != nil {
-		s.backup = false
-		m.do(SetBackup{c.token, s.local, s.remote, false})
-	}
-}
-
-// measured takes in counters: the server's first data opens the detours of a
-// TLS connection, and a subflow that stands still is found out.
-func (m *Manager) measured(samples []Sample, now time.Time) {
-	for _, sm := range samples {
-		c := m.conns[sm.Token]
-		if c == nil {
-			continue
-		}
-		s := c.byAddrs(sm.Local, sm.Remote)
-		if s == nil {
-			continue
-		}
-		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
-			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
-		}
-		if s.direct && sm.BytesReceived > 0 && !c.heard {
-			c.heard = true
-			for _, s := range c.subflows {
-				m.promote(c, s)
-			}
-		}
-		if c.stalled(s, sm.Backoff, now) {
-			m.evict(c, s, now)
-			m.step(c, now)
-		}
-	}
-}
-
-// stalled: the subflow's place would be better given to another detour.
-func (c *conn) stalled(s *subflow, backoff int, now time.Time) bool {
-	if s.direct || !s.up {
-		return false
-	}
-	other := slices.ContainsFunc(c.subflows, func(x *subflow) bool { return x != s && x.up })
-	if backoff >= stalledBackoff {
-		return other
-	}
-	if s.detour == nil || s.detour.deadSince.IsZero() {
-		return false
-	}
-	still := s.detour.deadSince
-	if s.moved.After(still) {
-		still = s.moved
-	}
-	return now.Sub(still) >= stalledAfter && slices.ContainsFunc(c.subflows, func(x *subflow) bool {
-		return x != s && x.up && x.moved.After(still)
-	})
-}
-
-// evict ends a subflow that does not work. The peer is told over another one,
-// or it would keep the dead subflow's place taken.
-func (m *Manager) evict(c *conn, s *subflow, now time.Time) {
-	c.remove(s)
-	m.do(RemoveAddr{c.token, s.id})
-	m.do(DestroySubflow{c.token, s.local, s.remote})
-	if s.detour != nil {
-		m.failed(s.detour, c.server, 0, now)
+func (m *Manager) recogniseAll(c *conn) {
+	for o := range m.leading(c.server) {
+		c.recognise(&o.Detour)
 	}
 }

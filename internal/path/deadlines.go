@@ -1,60 +1,63 @@
 package path
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 )
 
-// deadlines orders connections by when they want a Tick. An entry whose
-// connection is gone or wants another time by now is dead weight that is
-// dropped when it comes up.
+// deadlines orders connections by when they want a Tick. Each is in it once at
+// most, at conn.place; set is the only writer of conn.due.
 type deadlines struct{ h dueHeap }
 
-type dueEntry struct {
-	at    time.Time
-	token Token
-}
-
-func (d *deadlines) add(c *conn) { heap.Push(&d.h, dueEntry{c.due, c.token}) }
-
-// drain drops dead entries from the front.
-func (d *deadlines) drain(conns map[Token]*conn) {
-	for len(d.h) > 0 {
-		if c := conns[d.h[0].token]; c != nil && c.due.Equal(d.h[0].at) {
-			return
-		}
-		heap.Pop(&d.h)
+// set changes when c is due; the zero time takes it out.
+func (d *deadlines) set(c *conn, at time.Time) {
+	was := c.due
+	switch {
+	case at.Equal(was):
+	case at.IsZero():
+		heap.Remove(&d.h, c.place)
+		c.due = at
+	case was.IsZero():
+		c.due = at
+		heap.Push(&d.h, c)
+	default:
+		c.due = at
+		heap.Fix(&d.h, c.place)
 	}
 }
 
-func (d *deadlines) next(conns map[Token]*conn) (time.Time, bool) {
-	d.drain(conns)
+// first is the connection that is due next; nil when none is ever.
+func (d *deadlines) first() *conn {
 	if len(d.h) == 0 {
-		return time.Time{}, false
-	}
-	return d.h[0].at, true
-}
-
-// pop returns a connection that is due, once; nil when none is.
-func (d *deadlines) pop(conns map[Token]*conn, now time.Time) *conn {
-	d.drain(conns)
-	if len(d.h) == 0 || d.h[0].at.After(now) {
 		return nil
 	}
-	c := conns[heap.Pop(&d.h).(dueEntry).token]
-	c.due = time.Time{}
-	return c
+	return d.h[0]
 }
 
-type dueHeap []dueEntry
+type dueHeap []*conn
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(dueEntry)) }
+func (h dueHeap) Len() int { return len(h) }
+
+func (h dueHeap) Less(i, j int) bool {
+	return cmp.Or(h[i].due.Compare(h[j].due), cmp.Compare(h[i].token, h[j].token)) < 0
+}
+
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *dueHeap) Push(x any) {
+	c := x.(*conn)
+	c.place = len(*h)
+	*h = append(*h, c)
+}
+
 func (h *dueHeap) Pop() any {
 	last := len(*h) - 1
-	e := (*h)[last]
+	c := (*h)[last]
+	(*h)[last] = nil
 	*h = (*h)[:last]
-	return e
+	return c
 }

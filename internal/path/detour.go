@@ -2,6 +2,7 @@ package path
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -40,9 +41,10 @@ type Detour struct {
 	Server netip.AddrPort
 }
 
-// target says where a subflow over d to server connects to, and whether d
-// leads there at all: right server, same address family.
-func (d Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
+// target says where a subflow over d to server connects to, and whether d leads
+// there at all: right server, same address family, and not the direct path
+// (which it would be to a server that is the waypoint itself).
+func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if d.Server.IsValid() && d.Server != server {
 		return netip.AddrPort{}, false
 	}
@@ -53,30 +55,108 @@ func (d Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if port == 0 {
 		port = server.Port()
 	}
-	if addr.Is4() != server.Addr().Is4() || d.Local.IsValid() && d.Local.Is4() != addr.Is4() {
-		return netip.AddrPort{}, false
+	to := netip.AddrPortFrom(addr, port)
+	if d.Local.IsValid() {
+		return to, addr.Is4() == server.Addr().Is4() && d.Local.Is4() == addr.Is4()
 	}
-	return netip.AddrPortFrom(addr, port), true
+	return to, addr.Is4() == server.Addr().Is4() && to != server
 }
 
-// offered is a detour with what was learned about it.
+// via is one address of one waypoint; a tunnel has none.
+type via struct {
+	waypoint string
+	addr     netip.Addr
+}
+
+func (d *Detour) via() via { return via{d.Waypoint, d.Remote.Addr()} }
+
+// offered is a detour on offer.
 type offered struct {
 	Detour
 	since time.Time
-	// gone: withdrawn, remembered only while subflows use it.
-	gone bool
-	// deadSince: when its waypoint stopped answering; zero while it answers.
-	deadSince time.Time
 }
 
-// route is one detour towards one server, the unit of success and failure.
-type route struct {
-	detour DetourID
-	server netip.AddrPort
+// offer makes a detour known to every connection it fits.
+func (m *Manager) offer(d Detour, now time.Time) {
+	delete(m.lost, d.via())
+	if old := m.detours[d.ID]; old != nil {
+		if old.Detour == d {
+			return
+		}
+		m.drop(old)
+	}
+	o := &offered{Detour: d, since: now}
+	m.detours[d.ID] = o
+	conns := m.conns
+	if d.Server.IsValid() {
+		m.specific[d.Server] = append(m.specific[d.Server], o)
+		conns = m.byServer[d.Server]
+	} else {
+		m.general = append(m.general, o)
+	}
+	for _, c := range inOrder(conns) {
+		c.recognise(&o.Detour)
+		m.step(c, now)
+	}
 }
 
-// record is a route's recent failures.
-type record struct {
-	failures int
-	until    time.Time // not tried before
+// withdraw takes a detour off offer. Subflows over it stay.
+func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
+	o := m.detours[ev.ID]
+	if o == nil {
+		return
+	}
+	m.drop(o)
+	if ev.Dead {
+		m.lose(o.via(), now)
+	}
+}
+
+func (m *Manager) lose(v via, now time.Time) {
+	if _, ok := m.lost[v]; !ok {
+		m.lost[v] = now
+	}
+}
+
+func (m *Manager) drop(o *offered) {
+	delete(m.detours, o.ID)
+	without := func(list []*offered) []*offered {
+		return slices.DeleteFunc(list, func(x *offered) bool { return x == o })
+	}
+	if !o.Server.IsValid() {
+		m.general = without(m.general)
+	} else if rest := without(m.specific[o.Server]); len(rest) > 0 {
+		m.specific[o.Server] = rest
+	} else {
+		delete(m.specific, o.Server)
+	}
+}
+
+// leading yields the detours on offer that may lead to server.
+func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool) {
+	return func(yield func(*offered) bool) {
+		for _, list := range [2][]*offered{m.general, m.specific[server]} {
+			for _, o := range list {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// waypointReady lets every connection that lacks a detour ask now, not at the
+// end of its backoff.
+func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
+	for v := range m.lost {
+		if v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr) {
+			delete(m.lost, v)
+		}
+	}
+	for _, c := range inOrder(m.conns) {
+		if c.short {
+			c.ask = retry{}
+			m.step(c, now)
+		}
+	}
 }

@@ -1,9 +1,6 @@
 package path
 
-import (
-	"net/netip"
-	"time"
-)
+import "net/netip"
 
 // Token names one MPTCP connection on this host (RFC 8684, section 3.2).
 type Token uint32
@@ -38,11 +35,13 @@ type CreateFailed struct {
 	Token   Token
 	LocalID uint8
 	Err     error
-	// Gone: the kernel no longer knows the connection.
+	// Gone: the kernel takes no commands for the connection, as it no longer
+	// knows it or manages its paths itself.
 	Gone bool
 }
 
-// SubflowEstablished: a subflow other than the first is up.
+// SubflowEstablished: a subflow other than the first is up. Backup is the peer's
+// wish.
 type SubflowEstablished struct {
 	Token         Token
 	LocalID       uint8
@@ -68,20 +67,32 @@ type AddrAnnounced struct {
 type DetourOffered struct{ Detour Detour }
 
 // DetourWithdrawn: a detour may not be used for new subflows. Subflows that use
-// it stay. Dead says that its waypoint no longer answers, so that a subflow that
-// stands still while its connection moves on is given up.
+// it stay. Dead says that its waypoint is lost, too (WaypointLost).
 type DetourWithdrawn struct {
 	ID   DetourID
 	Dead bool
 }
 
-// WaypointReady: a waypoint can be asked for detours (again).
-type WaypointReady struct{ Waypoint string }
+// WaypointReady: a waypoint can be asked for detours (again) at this address;
+// a zero Addr stands for all of its addresses.
+type WaypointReady struct {
+	Waypoint string
+	Addr     netip.Addr
+}
 
-// LocalAddrs: this host's usable addresses, each family's preferred one first.
+// WaypointLost: a waypoint no longer answers at this address. Subflows through
+// it stay, but one that stands still while its connection moves on is given up,
+// whether or not its detour is still on offer.
+type WaypointLost struct {
+	Waypoint string
+	Addr     netip.Addr
+}
+
+// LocalAddrs: the addresses this host has now, from which subflows may start.
 type LocalAddrs struct{ Addrs []netip.Addr }
 
-// Measured: what the kernel counts for some subflows.
+// Measured: what the kernel counts for some subflows. Every subflow should be
+// among them about once a second: without that, stalled ones are not found.
 type Measured struct{ Samples []Sample }
 
 // Sample is one subflow's counters.
@@ -96,7 +107,9 @@ type Sample struct {
 }
 
 // Resync replaces what is believed about connections by what is: after events
-// were lost, or when the agent starts beside living connections.
+// were lost, or when the agent starts beside living connections. No event may be
+// handled between asking the kernel and handling its answer, or what began
+// meanwhile is forgotten, and what ended meanwhile stays.
 type Resync struct{ Conns []LiveConn }
 
 // LiveConn is one connection as the kernel has it. Remote is the peer's address
@@ -107,7 +120,8 @@ type LiveConn struct {
 	Subflows      []LiveSubflow
 }
 
-// LiveSubflow is one established subflow as the kernel has it.
+// LiveSubflow is one established subflow as the kernel has it. Backup is this
+// host's wish.
 type LiveSubflow struct {
 	LocalID       uint8
 	Local, Remote netip.AddrPort
@@ -127,67 +141,8 @@ func (AddrAnnounced) event()      {}
 func (DetourOffered) event()      {}
 func (DetourWithdrawn) event()    {}
 func (WaypointReady) event()      {}
+func (WaypointLost) event()       {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}
 func (Resync) event()             {}
 func (Tick) event()               {}
-
-// Action is something to do. Each is a plain value; they are to be carried out
-// in the order in which they are returned.
-type Action interface{ action() }
-
-// CreateSubflow asks the kernel for a subflow. The answer is SubflowRequested
-// or CreateFailed.
-type CreateSubflow struct {
-	Token   Token
-	LocalID uint8
-	Local   netip.Addr
-	Remote  netip.AddrPort
-	Backup  bool
-}
-
-// DestroySubflow ends one subflow, or gives up one whose SYN is unanswered.
-type DestroySubflow struct {
-	Token         Token
-	Local, Remote netip.AddrPort
-}
-
-// RemoveAddr ends the subflows with this address id and tells the peer to
-// (REMOVE_ADDR), which reaches it even if they are dead.
-type RemoveAddr struct {
-	Token   Token
-	LocalID uint8
-}
-
-// SetBackup makes a subflow a backup or a full one, on both sides (MP_PRIO).
-type SetBackup struct {
-	Token         Token
-	Local, Remote netip.AddrPort
-	Backup        bool
-}
-
-// RequestDetours asks the waypoints for detours to a server. Whoever carries it
-// out knows which were asked already.
-type RequestDetours struct{ Server netip.AddrPort }
-
-// Measure asks for a sample of one subflow, soon. The answer is Measured.
-type Measure struct {
-	Token         Token
-	Local, Remote netip.AddrPort
-}
-
-func (CreateSubflow) action()  {}
-func (DestroySubflow) action() {}
-func (RemoveAddr) action()     {}
-func (SetBackup) action()      {}
-func (RequestDetours) action() {}
-func (Measure) action()        {}
-
-// backoff is how long to wait after the nth failure in a row (n from 1):
-// doubling from one second to a minute.
-func backoff(n int) time.Duration {
-	if n > 6 {
-		return time.Minute
-	}
-	return time.Second << (n - 1)
-}

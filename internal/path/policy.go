@@ -3,7 +3,7 @@ package path
 import "time"
 
 // Policy decides which detours a connection's subflows take. It keeps no state:
-// all it needs is in the View.
+// all it needs is in the View, which is its only during the call.
 type Policy interface {
 	Plan(View) Plan
 }

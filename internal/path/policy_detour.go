@@ -13,10 +13,14 @@ type DetourPolicy struct {
 	Subflows int
 }
 
+// Plan implements Policy.
 func (p DetourPolicy) Plan(v View) Plan {
 	missing := p.Subflows - len(v.InUse)
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
 		missing-- // its place is kept for when the direct path comes back
+	}
+	if missing <= 0 || len(v.Usable) == 0 {
+		return Plan{Short: missing > 0}
 	}
 	carried := make(map[string]int, len(v.InUse))
 	for _, s := range v.InUse {

@@ -1,6 +1,9 @@
 package path
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // resync makes what is believed equal to what is: events were lost, or the
 // agent started beside connections that were there before it.
@@ -13,10 +16,8 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 			c = m.newConn(l.Token, l.Local, l.Remote, now)
 			m.track(c)
 		}
-		m.reconcile(c, l.Subflows, now)
-		for _, o := range m.detours {
-			c.recognise(o)
-		}
+		c.reconcile(l.Subflows, now)
+		m.recogniseAll(c)
 		m.step(c, now)
 	}
 	for t := range m.conns {
@@ -28,38 +29,29 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 
 // reconcile compares one connection's subflows. Those still joining stay: the
 // kernel's list has only the established ones.
-func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
+func (c *conn) reconcile(live []LiveSubflow, now time.Time) {
+	for _, s := range slices.Clone(c.subflows) {
+		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
+			c.end(s, nil, now.Add(verdictDelay), now)
+		}
+	}
 	for _, l := range live {
-		s := c.byAddrs(l.Local, l.Remote)
+		s := c.find(l.is)
 		if s == nil {
-			if s = c.byID(l.LocalID); s == nil || s.up || s.remote != l.Remote {
-				s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server}
-				c.subflows = append(c.subflows, s)
-			}
+			s = c.joining(l.LocalID, l.Remote)
+		}
+		if s == nil {
+			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server}
+			c.subflows = append(c.subflows, s)
+			c.lastID = max(c.lastID, l.LocalID)
+			// One that we or an agent before us made a full one: so the server was heard.
+			c.heard = c.heard || !s.direct && s.id != 0 && !l.Backup
 		}
 		if !s.up {
 			s.up, s.since, s.moved = true, now, now
 		}
 		s.local, s.backup = l.Local, l.Backup
-		c.lastID = max(c.lastID, l.LocalID)
-	}
-	var lost []*subflow
-	for _, s := range c.subflows {
-		if s.up && !lists(live, s) {
-			lost = append(lost, s)
-		}
-	}
-	for _, s := range lost {
-		c.remove(s)
-		c.end(s, now)
 	}
 }
 
-func lists(live []LiveSubflow, s *subflow) bool {
-	for _, l := range live {
-		if l.Local == s.local && l.Remote == s.remote {
-			return true
-		}
-	}
-	return false
-}
+func (l LiveSubflow) is(s *subflow) bool { return l.Local == s.local && l.Remote == s.remote }

@@ -1,11 +1,14 @@
 package path
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 )
 
-// Snapshot is the Manager's state for people to read. Times are as given to Handle.
+// Snapshot is the Manager's state for people to read, the oldest first. Times
+// are as given to Handle.
 type Snapshot struct {
 	Conns   []ConnState
 	Detours []DetourState
@@ -39,27 +42,33 @@ type DetourState struct {
 	// where that is worst.
 	Failures int
 	RetryAt  time.Time
+	Err      error // the last of them
 }
 
 // Snapshot copies the state out.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	var snap Snapshot
-	for _, c := range m.conns {
-		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(c)}
+	for _, c := range inOrder(m.conns) {
+		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: c.note()}
 		for _, s := range c.subflows {
 			cs.Subflows = append(cs.Subflows, s.state())
 		}
 		snap.Conns = append(snap.Conns, cs)
 	}
-	worst := make(map[DetourID]record, len(m.records))
-	for r, rec := range m.records {
-		if rec.until.After(now) && rec.failures > worst[r.detour].failures {
-			worst[r.detour] = rec
+	worst := make(map[DetourID]retry)
+	for key, r := range m.retries {
+		w := worst[key.detour]
+		if r.at.After(now) && cmp.Or(cmp.Compare(r.failures, w.failures), r.at.Compare(w.at)) > 0 {
+			worst[key.detour] = r
 		}
 	}
 	for id, o := range m.detours {
-		snap.Detours = append(snap.Detours, DetourState{o.Detour, o.since, worst[id].failures, worst[id].until})
+		w := worst[id]
+		snap.Detours = append(snap.Detours, DetourState{o.Detour, o.since, w.failures, w.at, w.err})
 	}
+	slices.SortFunc(snap.Detours, func(a, b DetourState) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})
 	return snap
 }
 
@@ -80,11 +89,13 @@ func (s *subflow) state() SubflowState {
 	return st
 }
 
-func (m *Manager) note(c *conn) string {
+func (c *conn) note() string {
 	switch {
 	case c.excluded:
 		return "destination is excluded from detours"
-	case c.denyInitial && c.server == c.remote:
+	case c.refused:
+		return "the kernel leaves its paths to nobody else"
+	case c.denied():
 		return "the server allows no further subflow to its address"
 	case c.waits():
 		return "detour waits for the server's first data"

@@ -1,52 +1,55 @@
 package path
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
 )
 
+// joinTimeout is how long a SYN may go unanswered. The kernel itself would try
+// for two minutes, in which another detour could have served.
+const joinTimeout = 4 * time.Second
+
+var errNoAnswer = errors.New("the join was not answered")
+
 // step looks at one connection as it is now and does what is to be done. It
 // stands at the end of every event, and is harmless to repeat.
 func (m *Manager) step(c *conn, now time.Time) {
-	if !c.excluded && !c.gone {
-		m.judge(c, now)
+	if c.managed() {
 		m.giveUpJoins(c, now)
+		m.judge(c, now)
+		m.promote(c)
 		m.probeHandshake(c, now)
-		m.keepDirect(c, now)
 		m.dropOrphans(c)
-		m.openDetours(c, now)
+		if len(c.ended) == 0 { // else the connection itself may be closing
+			m.keepDirect(c, now)
+			m.openDetours(c, now)
+		}
 	}
-	m.schedule(c, now)
-}
-
-// judge: a subflow ended and its connection lives on, so the route failed.
-func (m *Manager) judge(c *conn, now time.Time) {
-	c.ended = slices.DeleteFunc(c.ended, func(e ended) bool {
-		if now.Before(e.judge) {
-			return false
-		}
-		switch {
-		case e.direct:
-			c.directFails++
-			c.directAfter = now.Add(backoff(c.directFails))
-		case e.detour != nil:
-			m.failed(e.detour, c.server, e.lived, now)
-		}
-		return true
-	})
+	m.due.set(c, m.nextStep(c, now))
 }
 
 func (m *Manager) giveUpJoins(c *conn, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
-		if s.up || now.Before(s.since.Add(joinTimeout)) {
-			continue
+		if !s.up && !now.Before(s.since.Add(joinTimeout)) {
+			m.do(DestroySubflow{c.token, s.local, s.remote})
+			c.end(s, errNoAnswer, now, now)
 		}
-		c.remove(s)
-		m.do(DestroySubflow{c.token, s.local, s.remote})
-		c.ended = append(c.ended, ended{s, 0, now})
 	}
-	m.judge(c, now)
+}
+
+// promote makes subflows that joined as backup full ones.
+func (m *Manager) promote(c *conn) {
+	if !c.open() {
+		return
+	}
+	for _, s := range c.subflows {
+		if s.up && s.backup && s.detour != nil {
+			s.backup = false
+			m.do(SetBackup{c.token, s.local, s.remote, false})
+		}
+	}
 }
 
 // probeHandshake asks, while a TLS connection's detours wait as backup, whether
@@ -60,24 +63,32 @@ func (m *Manager) probeHandshake(c *conn, now time.Time) {
 			m.do(Measure{c.token, s.local, s.remote})
 		}
 	}
-	c.nextProbe = now.Add(min(max(now.Sub(c.since)/4, 4*time.Millisecond), 2*time.Second))
+	c.nextProbe = now.Add(min(max(now.Sub(c.since)/2, 4*time.Millisecond), 2*time.Second))
 }
 
 // waits: a detour of a TLS connection is up and may not be used yet.
 func (c *conn) waits() bool {
-	return c.tls && !c.heard && slices.ContainsFunc(c.subflows, func(s *subflow) bool {
-		return s.up && s.backup && s.detour != nil
-	})
+	return !c.open() && c.has(func(s *subflow) bool { return s.up && s.backup && s.detour != nil }) &&
+		c.has(func(s *subflow) bool { return s.up && s.direct })
+}
+
+// dropOrphans takes back subflows whose local address is gone, once another
+// one is up over which the peer can be told.
+func (m *Manager) dropOrphans(c *conn) {
+	if !c.has(func(s *subflow) bool { return s.up && m.here(s) }) {
+		return
+	}
+	for _, s := range slices.Clone(c.subflows) {
+		if !m.here(s) {
+			m.takeBack(c, s)
+		}
+	}
 }
 
 // keepDirect opens the direct path again when it is gone: it failed, or this
 // host's address changed.
 func (m *Manager) keepDirect(c *conn, now time.Time) {
-	if c.denyInitial && c.server == c.remote || now.Before(c.directAfter) ||
-		slices.ContainsFunc(c.ended, func(e ended) bool { return e.direct }) {
-		return
-	}
-	if slices.ContainsFunc(c.subflows, func(s *subflow) bool { return s.direct && m.here(s) }) {
+	if c.denied() || now.Before(c.direct.at) || c.has(func(s *subflow) bool { return s.direct && m.here(s) }) {
 		return
 	}
 	if from, ok := m.source(c); ok {
@@ -88,140 +99,115 @@ func (m *Manager) keepDirect(c *conn, now time.Time) {
 // here: the subflow starts from an address that this host still has. A tunnel's
 // own address is its owner's business.
 func (m *Manager) here(s *subflow) bool {
-	return m.addrs == nil || s.detour != nil && s.detour.Local.IsValid() || slices.Contains(m.addrs, s.local.Addr())
+	return m.addrs == nil || s.detour != nil && s.detour.Local.IsValid() || !s.local.Addr().IsValid() ||
+		slices.Contains(m.addrs, s.local.Addr())
 }
 
 // source is the address new subflows start from: the connection's own while
-// this host has it.
-func (m *Manager) source(c *conn) (netip.Addr, bool) {
+// this host has it, then zero for what is routed, while there is any.
+func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
 	if m.addrs == nil || slices.Contains(m.addrs, c.local.Addr()) {
 		return c.local.Addr(), true
 	}
-	for _, a := range m.addrs {
-		if a.Is4() == c.server.Addr().Is4() {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
+	return from, slices.ContainsFunc(m.addrs, func(a netip.Addr) bool { return a.Is4() == c.server.Addr().Is4() })
 }
 
-// dropOrphans takes back subflows whose local address is gone, once another
-// one is up over which the peer can be told.
-func (m *Manager) dropOrphans(c *conn) {
-	if !slices.ContainsFunc(c.subflows, func(s *subflow) bool { return s.up && m.here(s) }) {
-		return
-	}
-	for _, s := range slices.Clone(c.subflows) {
-		if !m.here(s) {
-			c.remove(s)
-			m.do(RemoveAddr{c.token, s.id})
-			m.do(DestroySubflow{c.token, s.local, s.remote})
-		}
-	}
-}
-
-// openDetours lets the policy choose, and asks for more where that falls short.
+// openDetours lets the policy choose, and asks for more: also where detours are
+// already known, so that spares are at hand when one fails.
 func (m *Manager) openDetours(c *conn, now time.Time) {
-	if c.denyInitial && c.server == c.remote {
-		c.short = false
-		return
-	}
 	from, ok := m.source(c)
-	if !ok {
+	if !ok || c.denied() {
+		c.short = false
 		return
 	}
 	plan := m.cfg.Policy.Plan(m.view(c, now))
 	for _, d := range plan.Open {
-		remote, _ := d.target(c.server)
+		o := m.detours[d.ID]
+		remote, _ := o.target(c.server)
 		local := from
-		if d.Local.IsValid() {
-			local = d.Local
+		if o.Local.IsValid() {
+			local = o.Local
 		}
-		m.create(c, m.detours[d.ID], local, remote, c.tls && !c.heard, now)
+		m.create(c, &o.Detour, local, remote, !c.open(), now)
 	}
 	c.short = plan.Short
-	if c.asks == 0 || c.short && !now.Before(c.nextAsk) {
-		c.asks++
-		c.nextAsk = now.Add(backoff(c.asks))
+	if (c.short || len(plan.Open) > 0) && !now.Before(c.ask.at) {
+		c.ask.failed(nil, 0, now)
 		m.do(RequestDetours{c.server})
 	}
 }
 
+// view is what the policy sees. It is made in buffers that the next one uses again.
 func (m *Manager) view(c *conn, now time.Time) View {
-	var v View
+	v := View{InUse: m.inUse[:0], Usable: m.usable[:0]}
 	for _, s := range c.subflows {
+		if !m.here(s) {
+			continue
+		}
 		u := InUse{Direct: s.direct}
 		if s.detour != nil {
 			u.Kind, u.Waypoint = s.detour.Kind, s.detour.Waypoint
 		}
-		if m.here(s) {
-			v.InUse = append(v.InUse, u)
+		v.InUse = append(v.InUse, u)
+	}
+	for o := range m.leading(c.server) {
+		if !now.Before(m.retryAt(&o.Detour, c.server)) && m.couldTake(c, &o.Detour) {
+			v.Usable = append(v.Usable, Usable{o.Detour, o.since})
 		}
 	}
-	for _, list := range [2][]*offered{m.general, m.specific[c.server]} {
-		for _, o := range list {
-			if m.usable(c, o, now) {
-				v.Usable = append(v.Usable, Usable{o.Detour, o.since})
-			}
-		}
-	}
+	m.inUse, m.usable = v.InUse, v.Usable
 	return v
 }
 
-func (m *Manager) usable(c *conn, o *offered, now time.Time) bool {
-	remote, ok := o.target(c.server)
-	if !ok || now.Before(m.records[route{o.ID, c.server}].until) {
-		return false
-	}
-	taken := func(s *subflow) bool {
-		return s.detour == o || !s.direct && s.remote == remote && !o.Local.IsValid()
-	}
-	return !slices.ContainsFunc(c.subflows, taken) &&
-		!slices.ContainsFunc(c.ended, func(e ended) bool { return taken(e.subflow) })
+// couldTake: d leads to the server, on a way that none of the subflows takes.
+func (m *Manager) couldTake(c *conn, d *Detour) bool {
+	remote, ok := d.target(c.server)
+	return ok && !c.has(func(s *subflow) bool {
+		return m.here(s) && (s.detour != nil && s.detour.ID == d.ID ||
+			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
+	})
 }
 
-func (m *Manager) create(c *conn, o *offered, local netip.Addr, remote netip.AddrPort, backup bool, now time.Time) {
-	s := &subflow{
-		id: c.newID(), direct: o == nil, detour: o, backup: backup, since: now,
+func (m *Manager) create(c *conn, d *Detour, local netip.Addr, remote netip.AddrPort, backup bool, now time.Time) {
+	id, ok := c.newID()
+	if !ok {
+		return
+	}
+	c.subflows = append(c.subflows, &subflow{
+		id: id, direct: d == nil, detour: d, backup: backup, since: now,
 		local: netip.AddrPortFrom(local, 0), remote: remote,
-	}
-	c.subflows = append(c.subflows, s)
-	m.do(CreateSubflow{c.token, s.id, local, remote, backup})
+	})
+	m.do(CreateSubflow{c.token, id, local, remote, backup})
 }
 
-// schedule finds the next moment at which step would do something.
-func (m *Manager) schedule(c *conn, now time.Time) {
-	var next time.Time
+// nextStep is the next moment at which step would do something if nothing
+// happened until then; zero: there is none.
+func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 	at := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
-	if !c.excluded && !c.gone {
-		for _, e := range c.ended {
-			at(e.judge)
-		}
-		for _, s := range c.subflows {
-			if !s.up {
-				at(s.since.Add(joinTimeout))
-			}
-		}
-		if c.waits() {
-			at(c.nextProbe)
-		}
-		at(c.directAfter)
-		if c.short {
-			at(c.nextAsk)
-			for _, list := range [2][]*offered{m.general, m.specific[c.server]} {
-				for _, o := range list {
-					at(m.records[route{o.ID, c.server}].until)
-				}
-			}
+	if !c.managed() {
+		return next
+	}
+	for _, e := range c.ended {
+		at(e.judge)
+	}
+	for _, s := range c.subflows {
+		if !s.up {
+			at(s.since.Add(joinTimeout))
 		}
 	}
-	if !next.Equal(c.due) {
-		if c.due = next; !next.IsZero() {
-			m.due.add(c)
+	if c.waits() {
+		at(c.nextProbe)
+	}
+	at(c.direct.at)
+	if c.short {
+		at(c.ask.at)
+		for o := range m.leading(c.server) {
+			at(m.retryAt(&o.Detour, c.server))
 		}
 	}
+	return next
 }

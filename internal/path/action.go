@@ -1,0 +1,58 @@
+package path
+
+import "net/netip"
+
+// Action is something to do. Each is a plain value; they are to be carried out
+// in the order in which they are returned.
+type Action interface{ action() }
+
+// CreateSubflow asks the kernel for a subflow. The answer is SubflowRequested
+// or CreateFailed. A zero Local is the address from which Remote is routed. Two
+// subflows from one address have different ids, which Linux accepts only with
+// local ports that the caller chose.
+type CreateSubflow struct {
+	Token   Token
+	LocalID uint8
+	Local   netip.Addr
+	Remote  netip.AddrPort
+	Backup  bool
+}
+
+// DestroySubflow ends one subflow, or gives up one whose SYN is unanswered. That
+// there is none any more is no error.
+type DestroySubflow struct {
+	Token         Token
+	Local, Remote netip.AddrPort
+}
+
+// RemoveAddr ends the subflows with this address id and tells the peer to
+// (REMOVE_ADDR), which reaches it even if they are dead. It also frees the id of
+// one that has ended. That the id is not known is no error.
+type RemoveAddr struct {
+	Token   Token
+	LocalID uint8
+}
+
+// SetBackup makes a subflow a backup or a full one, on both sides (MP_PRIO).
+type SetBackup struct {
+	Token         Token
+	Local, Remote netip.AddrPort
+	Backup        bool
+}
+
+// RequestDetours asks the waypoints for detours to a server. Whoever carries it
+// out knows which were asked already.
+type RequestDetours struct{ Server netip.AddrPort }
+
+// Measure asks for a sample of one subflow, soon. The answer is Measured.
+type Measure struct {
+	Token         Token
+	Local, Remote netip.AddrPort
+}
+
+func (CreateSubflow) action()  {}
+func (DestroySubflow) action() {}
+func (RemoveAddr) action()     {}
+func (SetBackup) action()      {}
+func (RequestDetours) action() {}
+func (Measure) action()        {}

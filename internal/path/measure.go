@@ -1,0 +1,73 @@
+package path
+
+import (
+	"errors"
+	"time"
+)
+
+const (
+	// stalledAfter is how long a subflow through a waypoint that no longer
+	// answers may stand still while its connection moves on.
+	stalledAfter = 3 * time.Second
+	// stalledBackoff is how often a subflow's retransmission timer may double
+	// (0.2 s, 0.4 s, … on a short path) before its place is given to another.
+	stalledBackoff = 5
+)
+
+var errStalled = errors.New("stood still while its connection moved on")
+
+// measured takes in counters: the server's first data opens the detours of a
+// TLS connection, and a subflow that stands still is found out.
+func (m *Manager) measured(samples []Sample, now time.Time) {
+	for _, sm := range samples {
+		c := m.conns[sm.Token]
+		if c == nil || !c.managed() {
+			continue
+		}
+		s := c.byAddrs(sm.Local, sm.Remote)
+		if s == nil {
+			continue
+		}
+		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
+			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
+		}
+		heard := s.direct && s.received > 0 && !c.open()
+		c.heard = c.heard || heard
+		stalled := m.stalled(c, s, sm.Backoff, now)
+		if stalled {
+			m.takeBack(c, s)
+			if s.detour != nil {
+				m.failed(s.detour, c.server, errStalled, now.Sub(s.since), now)
+			}
+		}
+		if heard || stalled {
+			m.step(c, now)
+		}
+	}
+}
+
+// stalled: the subflow stands still, a sign says that this is not for lack of
+// data to send, and another one moved meanwhile. The signs are unanswered
+// retransmissions and, for a receiver, a waypoint that no longer answers.
+func (m *Manager) stalled(c *conn, s *subflow, backoff int, now time.Time) bool {
+	if s.direct || !s.up {
+		return false
+	}
+	still := s.moved
+	if backoff < stalledBackoff {
+		if s.detour == nil {
+			return false
+		}
+		lost, ok := m.lost[s.detour.via()]
+		if !ok {
+			return false
+		}
+		if still.Before(lost) {
+			still = lost
+		}
+		if now.Sub(still) < stalledAfter {
+			return false
+		}
+	}
+	return c.has(func(x *subflow) bool { return x != s && x.up && x.moved.After(still) })
+}

@@ -1,0 +1,183 @@
+package path_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// config reads "policy SUBFLOWS [tls PORT] [exclude PREFIX]".
+func (p *player) config(words []string) path.Config {
+	cfg := path.Config{Policy: path.DetourPolicy{Subflows: p.number(words[1])}}
+	if port := after(words, "tls"); port != "" {
+		cfg.TLSPorts = []uint16{uint16(p.number(port))}
+	}
+	if prefix := after(words, "exclude"); prefix != "" {
+		cfg.Exclude = []netip.Prefix{netip.MustParsePrefix(prefix)}
+	}
+	return cfg
+}
+
+// event lets the manager handle what one line tells.
+func (p *player) event(words []string) {
+	verb, args := words[0], words[1:]
+	has := func(word string) bool { return slices.Contains(args, word) }
+	switch verb {
+	case "established": // CONN LOCAL > REMOTE [server-side] [deny-initial]
+		ev := path.ConnEstablished{
+			Token: path.Token(p.number(args[0])), Local: p.addrPort(args[1]), Remote: p.addrPort(args[3]),
+			ServerSide: has("server-side"), DenyJoinInitial: has("deny-initial"),
+		}
+		p.conns[ev.Token] = ev
+		p.handle(ev)
+	case "closed":
+		p.handle(path.ConnClosed{Token: path.Token(p.number(args[0]))})
+	case "up": // CONN/ID [LOCAL > REMOTE]
+		token, id := p.subflow(args[0])
+		local, remote := p.addrs(args)
+		p.handle(path.SubflowEstablished{Token: token, LocalID: id, Local: local, Remote: remote})
+	case "down": // CONN/ID [LOCAL > REMOTE]
+		token, id := p.subflow(args[0])
+		local, remote := p.addrs(args)
+		p.handle(path.SubflowClosed{Token: token, LocalID: id, Local: local, Remote: remote, Err: errors.New("reset")})
+	case "announced":
+		p.handle(path.AddrAnnounced{Token: path.Token(p.number(args[0])), Remote: p.addrPort(args[1])})
+	case "offer": // ID KIND WAYPOINT [at HOST:PORT] [from HOST] [for SERVER]
+		p.handle(path.DetourOffered{Detour: p.detour(args)})
+	case "withdraw":
+		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0]), Dead: has("dead")})
+	case "ready":
+		p.handle(path.WaypointReady{Waypoint: args[0]})
+	case "lost":
+		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
+	case "addresses":
+		var ev path.LocalAddrs
+		for _, name := range args {
+			ev.Addrs = append(ev.Addrs, p.addr(name))
+		}
+		p.handle(ev)
+	case "sample": // {CONN/ID [received N] [acked N] [backoff N]} ;…
+		p.handle(p.samples(strings.Join(args, " ")))
+	case "live": // CONN LOCAL > REMOTE, or CONN/ID [LOCAL > REMOTE] [backup]
+		p.listLive(args)
+	case "resync":
+		p.handle(path.Resync{Conns: p.live})
+		p.live = nil
+	case "kernel": // refuses WHY, or accepts
+		p.refuses = strings.Join(args[1:], " ")
+	case "status":
+		p.status()
+	case "end":
+	default:
+		p.t.Fatalf("a story does not know %q", verb)
+	}
+}
+
+func (p *player) subflow(name string) (path.Token, uint8) {
+	conn, id, ok := strings.Cut(name, "/")
+	if !ok {
+		p.t.Fatalf("%q is not CONN/ID", name)
+	}
+	return path.Token(p.number(conn)), uint8(p.number(id))
+}
+
+// addrs are those told, else those of the subflow that was created or the
+// connection's first.
+func (p *player) addrs(args []string) (local, remote netip.AddrPort) {
+	if i := slices.Index(args, ">"); i > 0 {
+		return p.addrPort(args[i-1]), p.addrPort(args[i+1])
+	}
+	if token, id := p.subflow(args[0]); id == 0 {
+		return p.conns[token].Local, p.conns[token].Remote
+	}
+	if _, ok := p.subflows[args[0]]; !ok {
+		p.t.Fatalf("no subflow %s was created", args[0])
+	}
+	return p.subflows[args[0]].Local, p.remotes[args[0]]
+}
+
+func (p *player) detour(args []string) path.Detour {
+	d := path.Detour{ID: path.DetourID(args[0]), Waypoint: args[2]}
+	switch args[1] {
+	case "vpn":
+		d.Kind = path.VPN
+	case "in-band":
+		d.Kind = path.InBand
+	case "mapped":
+		d.Kind = path.Mapped
+	default:
+		p.t.Fatalf("no kind is called %q", args[1])
+	}
+	if at := after(args, "at"); at != "" {
+		if !strings.Contains(at, ":") {
+			at += ":0"
+		}
+		d.Remote = p.addrPort(at)
+	}
+	if from := after(args, "from"); from != "" {
+		d.Local = p.addr(from)
+	}
+	if server := after(args, "for"); server != "" {
+		d.Server = p.addrPort(server)
+	}
+	return d
+}
+
+func (p *player) samples(text string) path.Measured {
+	var ev path.Measured
+	for one := range strings.SplitSeq(text, ";") {
+		words := strings.Fields(one)
+		token, _ := p.subflow(words[0])
+		local, remote := p.addrs(words)
+		s := path.Sample{Token: token, Local: local, Remote: remote}
+		for key, set := range map[string]func(int){
+			"received": func(n int) { s.BytesReceived = uint64(n) },
+			"acked":    func(n int) { s.BytesAcked = uint64(n) },
+			"backoff":  func(n int) { s.Backoff = n },
+		} {
+			if n := after(words, key); n != "" {
+				set(p.number(n))
+			}
+		}
+		ev.Samples = append(ev.Samples, s)
+	}
+	return ev
+}
+
+func (p *player) listLive(args []string) {
+	local, remote := netip.AddrPort{}, netip.AddrPort{}
+	if !strings.Contains(args[0], "/") {
+		token := path.Token(p.number(args[0]))
+		local, remote = p.addrs(append([]string{args[0] + "/0"}, args[1:]...))
+		p.conns[token] = path.ConnEstablished{Token: token, Local: local, Remote: remote}
+		p.live = append(p.live, path.LiveConn{Token: token, Local: local, Remote: remote})
+		return
+	}
+	_, id := p.subflow(args[0])
+	local, remote = p.addrs(args)
+	p.subflows[args[0]], p.remotes[args[0]] = path.SubflowRequested{Local: local}, remote
+	c := &p.live[len(p.live)-1]
+	c.Subflows = append(c.Subflows, path.LiveSubflow{
+		LocalID: id, Local: local, Remote: remote, Backup: slices.Contains(args, "backup"),
+	})
+}
+
+// status writes down what a person would be shown.
+func (p *player) status() {
+	snap := p.m.Snapshot(p.now)
+	for _, c := range snap.Conns {
+		p.say("\t%d %s > %s %s", c.Token, p.ends(c.Local), p.ends(c.Remote), c.Note)
+		for _, s := range c.Subflows {
+			p.say("\t  %d %s > %s %s %s %s", s.LocalID, p.ends(s.Local), p.ends(s.Remote), s.State, s.Kind, s.Waypoint)
+		}
+	}
+	for _, d := range snap.Detours {
+		p.say("\t%s %s via %s", d.ID, d.Kind, d.Waypoint)
+		if d.Failures > 0 {
+			p.say("\t  %d failures, again at %v: %v", d.Failures, d.RetryAt.Sub(p.start), d.Err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package path_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// hosts are the addresses that stories use by name.
+var hosts = map[string]string{
+	"me": "10.0.0.1", "me2": "10.7.0.1", "me6": "2001:db8::1", "tun": "10.99.0.2",
+	"web": "203.0.113.80", "web2": "203.0.113.81", "web6": "2001:db8:80::80",
+	"bob": "192.0.2.2", "bob6": "2001:db8:2::2", "carol": "192.0.2.3", "dave": "192.0.2.4",
+	"lo": "127.0.0.1",
+}
+
+// player plays one story. It is also the executor: it grants each CreateSubflow
+// a local port, unless the story has the kernel refuse.
+type player struct {
+	t       *testing.T
+	m       *path.Manager
+	start   time.Time
+	now     time.Time
+	out     strings.Builder
+	refuses string // why creates fail; empty: they do not
+
+	conns    map[path.Token]path.ConnEstablished
+	subflows map[string]path.SubflowRequested // by "CONN/ID"
+	remotes  map[string]netip.AddrPort
+	nextPort uint16
+	live     []path.LiveConn // told since the last resync
+}
+
+func play(t *testing.T, story string) string {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := &player{
+		t: t, start: start, now: start, nextPort: 50001,
+		conns:    make(map[path.Token]path.ConnEstablished),
+		subflows: make(map[string]path.SubflowRequested),
+		remotes:  make(map[string]netip.AddrPort),
+	}
+	for line := range strings.Lines(strings.TrimRight(story, "\n") + "\n") {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "\t"), strings.HasSuffix(line, "tick"): // what was played last time
+		case line == "", strings.HasPrefix(line, "#"):
+			p.say("%s", line)
+		case strings.HasPrefix(line, "policy "):
+			p.say("%s", line)
+			p.m = path.New(p.config(strings.Fields(line)))
+		default:
+			at, what, _ := strings.Cut(line, " ")
+			p.until(p.start.Add(p.duration(at)))
+			p.say("%s", line)
+			p.event(strings.Fields(what))
+		}
+	}
+	return p.out.String()
+}
+
+func (p *player) say(format string, args ...any) { fmt.Fprintf(&p.out, format+"\n", args...) }
+
+// until lets time pass, with the ticks the manager asked for.
+func (p *player) until(at time.Time) {
+	for {
+		next, ok := p.m.Next()
+		if !ok || next.After(at) {
+			break
+		}
+		if next.Before(p.now) {
+			p.t.Fatalf("Next is %v before now", p.now.Sub(next))
+		}
+		p.now = next
+		if actions := slices.Clone(p.m.Handle(path.Tick{}, p.now)); len(actions) > 0 {
+			p.say("%-7v tick", p.now.Sub(p.start))
+			p.act(actions)
+		}
+	}
+	p.now = at
+}
+
+func (p *player) handle(ev path.Event) { p.act(slices.Clone(p.m.Handle(ev, p.now))) }
+
+// act writes actions down and answers them.
+func (p *player) act(actions []path.Action) {
+	for _, a := range actions {
+		p.say("\t%s", p.text(a))
+	}
+	for _, a := range actions {
+		a, ok := a.(path.CreateSubflow)
+		if !ok {
+			continue
+		}
+		if p.refuses != "" {
+			p.handle(path.CreateFailed{
+				Token: a.Token, LocalID: a.LocalID, Err: errors.New(p.refuses), Gone: p.refuses == "gone",
+			})
+			continue
+		}
+		from := a.Local
+		if !from.IsValid() {
+			from = p.addr("me2") // as routed
+		}
+		ev := path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: netip.AddrPortFrom(from, p.nextPort)}
+		p.nextPort++
+		name := fmt.Sprintf("%d/%d", a.Token, a.LocalID)
+		p.subflows[name], p.remotes[name] = ev, a.Remote
+		p.handle(ev)
+	}
+}
+
+func (p *player) text(a path.Action) string {
+	switch a := a.(type) {
+	case path.CreateSubflow:
+		from := "as routed"
+		if a.Local.IsValid() {
+			from = p.name(a.Local)
+		}
+		return strings.TrimSpace(fmt.Sprintf("create %d/%d %s > %s %s", a.Token, a.LocalID, from, p.ends(a.Remote), when(a.Backup, "backup")))
+	case path.DestroySubflow:
+		return fmt.Sprintf("destroy %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
+	case path.RemoveAddr:
+		return fmt.Sprintf("remove %d/%d", a.Token, a.LocalID)
+	case path.SetBackup:
+		return fmt.Sprintf("%s %d %s > %s", map[bool]string{false: "promote", true: "demote"}[a.Backup], a.Token, p.ends(a.Local), p.ends(a.Remote))
+	case path.RequestDetours:
+		return "request " + p.ends(a.Server)
+	case path.Measure:
+		return fmt.Sprintf("measure %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
+	}
+	p.t.Fatalf("unknown action %T", a)
+	return ""
+}
+
+func when(is bool, word string) string {
+	if is {
+		return word
+	}
+	return ""
+}
+
+func (p *player) name(a netip.Addr) string {
+	for name, addr := range hosts {
+		if addr == a.String() {
+			return name
+		}
+	}
+	return a.String()
+}
+
+func (p *player) ends(a netip.AddrPort) string {
+	return p.name(a.Addr()) + ":" + strconv.Itoa(int(a.Port()))
+}
+
+func (p *player) addr(name string) netip.Addr {
+	a, err := netip.ParseAddr(hosts[name])
+	if err != nil {
+		p.t.Fatalf("no host is called %q", name)
+	}
+	return a
+}
+
+func (p *player) addrPort(s string) netip.AddrPort {
+	host, port, _ := strings.Cut(s, ":")
+	return netip.AddrPortFrom(p.addr(host), uint16(p.number(port)))
+}
+
+func (p *player) number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		p.t.Fatalf("%q is not a number", s)
+	}
+	return n
+}
+
+func (p *player) duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		p.t.Fatalf("%q is not a time", s)
+	}
+	return d
+}
+
+// after is the word that follows key; empty: there is none.
+func after(words []string, key string) string {
+	if i := slices.Index(words, key); i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
