@@ -55,10 +55,11 @@ bench-%: ## Run one benchmark, as in: make bench-wire.
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab bench $*
 
-lint: ## Run golangci-lint, with the import law, and shellcheck.
+lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
 	.cache/bin/golangci-lint run ./...
 	shellcheck scripts/*.sh .ci/run
+	scripts/check-docs.sh
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s).
 	@scripts/deps.sh build

@@ -87,8 +87,8 @@ set_lint() {
 set_generate() {
 	set_build
 	# The committed objects are made with this very clang; another one makes others.
-	need_program clang-14 clang-14 'to compile eBPF'
-	need_program llvm-strip-14 llvm-14 'to strip eBPF objects'
+	need_program clang-14 clang-14 'to compile eBPF; in Debian 12 only'
+	need_program llvm-strip-14 llvm-14 'to strip eBPF objects; in Debian 12 only'
 	need_file /usr/include/bpf/bpf_helpers.h libbpf-dev 'headers of eBPF programs'
 	need_file '/usr/include/*/asm/types.h' linux-libc-dev 'headers of eBPF programs'
 }
