@@ -21,6 +21,7 @@ import (
 type Lab struct {
 	Scenario *scenario.Scenario
 	opts     Options
+	agents   bool // hosts run agents
 	log      *slog.Logger
 	net      *testbed.Network
 	paths    pathMap
@@ -38,17 +39,21 @@ type Lab struct {
 // Open builds the network and starts the waypoints. Close it even after a
 // cancelled context.
 func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
+	return open(ctx, s, o, s.UsesDCol())
+}
+
+func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool) (*Lab, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
 	}
-	if err := prepare(s, &o); err != nil {
+	if err := prepare(s, &o, agents); err != nil {
 		return nil, err
 	}
 	l := &Lab{
-		Scenario: s, opts: o, log: o.Log.With("subsystem", "experiment"),
+		Scenario: s, opts: o, agents: agents, log: o.Log.With("subsystem", "experiment"),
 		waypoints: map[string]*program{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 	}
 	if err := l.open(ctx); err != nil {
@@ -58,7 +63,7 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 }
 
 // prepare checks all that can be checked before anything is built.
-func prepare(s *scenario.Scenario, o *Options) error {
+func prepare(s *scenario.Scenario, o *Options, agents bool) error {
 	if o.Out == "" {
 		return errors.New("an experiment needs a folder for its output")
 	}
@@ -67,7 +72,7 @@ func prepare(s *scenario.Scenario, o *Options) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	o.Out = out
-	if o.Program == "" && s.UsesDCol() {
+	if o.Program == "" && agents {
 		if o.Program, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the dcol program: %w", err)
 		}
@@ -77,8 +82,10 @@ func prepare(s *scenario.Scenario, o *Options) error {
 			return fmt.Errorf("scenario %s has no variant %q; it has %s", s.Name, v, strings.Join(s.VariantNames(), ", "))
 		}
 	}
-	if err := checkAgents(s); err != nil {
-		return err
+	if agents {
+		if err := checkAgents(s); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(o.Out, "logs"), 0o755); err != nil {
 		return fmt.Errorf("output folder: %w", err)
@@ -101,7 +108,7 @@ func (l *Lab) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if !l.Scenario.UsesDCol() {
+	if !l.agents {
 		return nil
 	}
 	if err := l.makeAuthority(); err != nil {

@@ -1,0 +1,163 @@
+package experiment
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// console is where a shell's lines come from and where its commands run: a
+// terminal, or a stream of lines.
+type console interface {
+	interactive() bool
+	// readLine reads a line; words are what it may begin with. io.EOF ends
+	// the session.
+	readLine(ctx context.Context, prompt string, words []string) (string, error)
+	// run runs a command on a host to its end.
+	run(ctx context.Context, h *testbed.Host, name string, arg ...string) error
+}
+
+func newConsole(in *os.File, out io.Writer) console {
+	if term.IsTerminal(int(in.Fd())) {
+		return &terminal{in: in, out: out}
+	}
+	return &stream{out: out, lines: bufio.NewScanner(in)}
+}
+
+// inBackground reads a line while watching ctx. A reader that is left behind
+// ends with the process.
+func inBackground(ctx context.Context, read func() (string, error)) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		line, err := read()
+		answered <- answer{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case a := <-answered:
+		return a.line, a.err
+	}
+}
+
+// stream obeys lines from a pipe or a file.
+type stream struct {
+	out   io.Writer
+	lines *bufio.Scanner
+}
+
+func (*stream) interactive() bool { return false }
+
+func (s *stream) readLine(ctx context.Context, _ string, _ []string) (string, error) {
+	return inBackground(ctx, func() (string, error) {
+		if s.lines.Scan() {
+			return s.lines.Text(), nil
+		}
+		if err := s.lines.Err(); err != nil {
+			return "", fmt.Errorf("read commands: %w", err)
+		}
+		return "", io.EOF
+	})
+}
+
+// run gives the command no input: the lines are the shell's.
+func (s *stream) run(ctx context.Context, h *testbed.Host, name string, arg ...string) error {
+	cmd := h.Command(ctx, name, arg...)
+	cmd.Stdout, cmd.Stderr = s.out, s.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("on %s: %w", h.Name(), err)
+	}
+	return nil
+}
+
+// terminal is a person's. It is in raw mode only while a line is edited.
+type terminal struct {
+	in     *os.File
+	out    io.Writer
+	editor *term.Terminal
+}
+
+func (*terminal) interactive() bool { return true }
+
+func (t *terminal) readLine(ctx context.Context, prompt string, words []string) (string, error) {
+	fd := int(t.in.Fd())
+	cooked, err := term.MakeRaw(fd)
+	if err != nil {
+		return "", fmt.Errorf("set up the terminal: %w", err)
+	}
+	defer func() { _ = term.Restore(fd, cooked) }() // it may have been closed
+	if t.editor == nil {                            // one editor, one history
+		t.editor = term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{t.in, t.out}, prompt)
+	}
+	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
+		_ = t.editor.SetSize(width, height) // only looks
+	}
+	t.editor.SetPrompt(prompt)
+	t.editor.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
+		return complete(line, pos, key, words)
+	}
+	return inBackground(ctx, t.editor.ReadLine)
+}
+
+// complete extends the first word to the one it can only be, on Tab.
+func complete(line string, pos int, key rune, words []string) (string, int, bool) {
+	if key != '\t' || strings.Contains(line[:pos], " ") {
+		return "", 0, false
+	}
+	found := ""
+	for _, w := range words {
+		if !strings.HasPrefix(w, line[:pos]) {
+			continue
+		}
+		if found != "" {
+			return "", 0, false
+		}
+		found = w + " "
+	}
+	if found == "" {
+		return "", 0, false
+	}
+	return found + line[pos:], len(found), true
+}
+
+// run gives the command the terminal, as a shell does: it is the foreground
+// process group, and Ctrl-C is for it alone.
+func (t *terminal) run(ctx context.Context, h *testbed.Host, name string, arg ...string) error {
+	fd := int(t.in.Fd())
+	own, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	if err != nil {
+		return fmt.Errorf("find out whose the terminal is: %w", err)
+	}
+	cmd := h.Command(ctx, name, arg...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.in, t.out, t.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: fd}
+	err = cmd.Run()
+	// Taking the terminal back is what a background process is stopped for.
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	if back := unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, own); back != nil {
+		return fmt.Errorf("take the terminal back: %w", back)
+	}
+	if err != nil {
+		return fmt.Errorf("on %s: %w", h.Name(), err)
+	}
+	return nil
+}

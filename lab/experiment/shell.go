@@ -1,0 +1,176 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// Shell builds the scenario's network, starts the agents and lets a person at
+// in work on its hosts. Without a terminal it obeys the lines it reads, and its
+// error is that of the last one.
+func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, out io.Writer) error {
+	lab, err := openWithAgents(ctx, s, o)
+	if err != nil {
+		return err
+	}
+	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out)}
+	err = sh.loop(ctx)
+	return errors.Join(err, lab.Close())
+}
+
+// openWithAgents opens the network with an agent on every host that has a role
+// for one.
+func openWithAgents(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
+	lab, err := open(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0)
+	if err != nil {
+		return nil, err
+	}
+	if !lab.agents {
+		return lab, nil
+	}
+	for _, name := range s.WithRole(scenario.RoleClient) {
+		if h, _ := s.Host(name); lab.waypoints[name] != nil || !runsAgent(h) {
+			continue
+		}
+		plan := agentPlan{subflows: defaultSubflows, via: s.WithRole(scenario.RoleWaypoint)}
+		if _, err := lab.startAgent(ctx, name, plan); err != nil {
+			return nil, errors.Join(err, lab.Close())
+		}
+	}
+	return lab, nil
+}
+
+// defaultSubflows is what clients have in the shell: one detour beside the
+// direct path.
+const defaultSubflows = 2
+
+// shell is one session.
+type shell struct {
+	lab     *Lab
+	in      *os.File
+	out     io.Writer
+	console console
+	host    string // where lines run; none at first
+}
+
+const shellHelp = `HOST              work on a host; exit comes back
+HOST COMMAND...   run a command on a host, by its sh
+hosts             the hosts with their addresses
+links             the links with their state now
+set LINK [toward HOST] KEY VALUE...
+                  change a link: rate, delay, jitter, loss, queue
+down LINK         take a link down
+up LINK           bring it up again
+exit              end, and remove the network
+`
+
+// errLeave ends the session.
+var errLeave = errors.New("leave")
+
+func (sh *shell) loop(ctx context.Context) error {
+	if sh.console.interactive() {
+		fmt.Fprintf(sh.out, "%s is up: %s. Type help for what there is.\n", sh.lab.Scenario.Name, strings.Join(sh.hostNames(), ", "))
+	}
+	var last error
+	for {
+		line, err := sh.console.readLine(ctx, sh.prompt(), sh.words())
+		switch {
+		case errors.Is(err, io.EOF):
+			return last
+		case err != nil:
+			return err
+		}
+		last = sh.obey(ctx, strings.TrimSpace(line))
+		if errors.Is(last, errLeave) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if last != nil {
+			fmt.Fprintf(sh.lab.opts.Stderr, "error: %v\n", last)
+		}
+	}
+}
+
+func (sh *shell) prompt() string {
+	if sh.host != "" {
+		return sh.host + "# "
+	}
+	return sh.lab.Scenario.Name + "> "
+}
+
+// words are what a line can begin with.
+func (sh *shell) words() []string {
+	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "help", "exit")
+}
+
+func (sh *shell) hostNames() []string {
+	var names []string
+	for _, h := range sh.lab.Scenario.Hosts {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+func (sh *shell) obey(ctx context.Context, line string) error {
+	if line == "" || strings.HasPrefix(line, "#") {
+		return nil
+	}
+	if sh.host != "" {
+		if line == "exit" {
+			sh.host = ""
+			return nil
+		}
+		return sh.console.run(ctx, sh.lab.net.Host(sh.host), "sh", "-c", line)
+	}
+	word, rest, _ := strings.Cut(line, " ")
+	args := strings.Fields(rest)
+	switch word {
+	case "help":
+		_, err := io.WriteString(sh.out, shellHelp)
+		return err
+	case "exit", "quit":
+		return errLeave
+	case "hosts":
+		return sh.showHosts()
+	case "links":
+		return sh.showLinks()
+	case "set":
+		return sh.set(args)
+	case "down", "up":
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes a link: %s LINK", word, word)
+		}
+		return sh.lab.LinkDown(args[0], word == "down")
+	}
+	if !slices.Contains(sh.hostNames(), word) {
+		return fmt.Errorf("%q is neither a command nor a host; type help", word)
+	}
+	if strings.TrimSpace(rest) != "" {
+		return sh.console.run(ctx, sh.lab.net.Host(word), "sh", "-c", rest)
+	}
+	if sh.console.interactive() {
+		return sh.enter(ctx, word)
+	}
+	sh.host = word
+	return nil
+}
+
+// enter gives a real shell on the host.
+func (sh *shell) enter(ctx context.Context, host string) error {
+	argv := []string{"env", "PS1=" + host + `:\w# `, "HISTFILE=", "bash", "--norc", "--noprofile", "-i"}
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		argv = []string{"env", "PS1=" + host + "# ", "sh", "-i"}
+	}
+	// Its exit status is that of the last thing typed, which was seen.
+	_ = sh.console.run(ctx, sh.lab.net.Host(host), argv[0], argv[1:]...)
+	return nil
+}

@@ -1,0 +1,126 @@
+package experiment
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+func (sh *shell) showHosts() error {
+	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
+	for _, h := range sh.lab.Scenario.Hosts {
+		var roles []string
+		for _, r := range h.Roles {
+			roles = append(roles, string(r))
+		}
+		host := sh.lab.net.Host(h.Name)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\n", h.Name, strings.Join(roles, ", "), host.Addr4(), host.Addr6())
+	}
+	return w.Flush()
+}
+
+func (sh *shell) showLinks() error {
+	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "link\tbetween\trate\tdelay\tjitter\tloss\tqueue\tstate")
+	for _, l := range sh.lab.Scenario.Links {
+		state := "up"
+		if sh.lab.IsDown(l.Name) {
+			state = "down"
+		}
+		ab, ba := sh.lab.Link(l.Name).Directions()
+		if same(ab, ba) {
+			fmt.Fprintf(w, "%s\t%s - %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), state)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s to %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), state)
+		fmt.Fprintf(w, "\t%s to %s\t%s\t%s\n", l.B, l.A, paramCells(ba), state)
+	}
+	return w.Flush()
+}
+
+func same(a, b scenario.Params) bool { return paramCells(a) == paramCells(b) }
+
+// paramCells are a direction's parameters, as they would be written.
+func paramCells(p scenario.Params) string {
+	cells := []string{"unlimited", "0s", "0s", "0%", "default"}
+	if p.Rate != nil {
+		cells[0] = p.Rate.String()
+	}
+	if p.Delay != nil {
+		cells[1] = p.Delay.String()
+	}
+	if p.Jitter != nil {
+		cells[2] = p.Jitter.String()
+	}
+	if p.Loss != nil {
+		cells[3] = p.Loss.String()
+	}
+	if p.Queue != nil {
+		cells[4] = p.Queue.String()
+	}
+	return strings.Join(cells, "\t")
+}
+
+// set obeys "set LINK [toward HOST] KEY VALUE...".
+func (sh *shell) set(args []string) error {
+	if len(args) < 3 {
+		return fmt.Errorf("set takes a link and what to change: set LINK [toward HOST] KEY VALUE")
+	}
+	link, ok := sh.lab.Scenario.Link(args[0])
+	if !ok {
+		return fmt.Errorf("there is no link %q", args[0])
+	}
+	change := scenario.Change{Link: link.Name}
+	into, args := &change.Params, args[1:]
+	if args[0] == "toward" {
+		switch args[1] {
+		case link.B:
+			into = &change.AtoB
+		case link.A:
+			into = &change.BtoA
+		default:
+			return fmt.Errorf("link %s leads to %s and %s, not to %q", link.Name, link.A, link.B, args[1])
+		}
+		args = args[2:]
+	}
+	if len(args) == 0 || len(args)%2 != 0 {
+		return fmt.Errorf("every key needs a value: set LINK [toward HOST] KEY VALUE")
+	}
+	for i := 0; i < len(args); i += 2 {
+		if err := setParam(into, args[i], args[i+1]); err != nil {
+			return err
+		}
+	}
+	return sh.lab.ChangeLink(change)
+}
+
+func setParam(p *scenario.Params, key, value string) error {
+	var err error
+	switch key {
+	case "rate":
+		p.Rate = new(units.Rate)
+		err = p.Rate.UnmarshalText([]byte(value))
+	case "delay":
+		p.Delay = new(units.Duration)
+		err = p.Delay.UnmarshalText([]byte(value))
+	case "jitter":
+		p.Jitter = new(units.Duration)
+		err = p.Jitter.UnmarshalText([]byte(value))
+	case "loss":
+		p.Loss = new(units.Share)
+		err = p.Loss.UnmarshalText([]byte(value))
+	case "queue":
+		p.Queue = new(scenario.Queue)
+		err = p.Queue.UnmarshalText([]byte(value))
+	default:
+		return fmt.Errorf("unknown key %q%s", key, tomlfile.Nearest(key, []string{"rate", "delay", "jitter", "loss", "queue"}))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package experiment
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// script runs a shell on the tiny network with commands from a pipe.
+func script(t *testing.T, commands string) (stdout, stderr string, err error) {
+	t.Helper()
+	r, w, pipeErr := os.Pipe()
+	if pipeErr != nil {
+		t.Fatal(pipeErr)
+	}
+	defer r.Close()
+	if _, err := w.WriteString(commands); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	var out, diagnostics strings.Builder
+	err = Shell(t.Context(), parse(t, tiny), Options{Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
+	return out.String(), diagnostics.String(), err
+}
+
+func TestShellFromPipe(t *testing.T) {
+	needRoot(t)
+	out, diagnostics, err := script(t, `
+# a comment
+hosts
+links
+set 1 loss 100%
+client curl -s -m 1 http://server:9/; echo lost $?
+set 1 loss 0% rate 1gbit
+set 1 toward server delay 7ms
+links
+down 1
+links
+up 1
+client
+uname -n
+curl -s -m 5 http://server:9/; echo refused $?
+exit
+server uname -n
+`)
+	if err != nil || diagnostics != "" {
+		t.Fatalf("%v: %s", err, diagnostics)
+	}
+	got := regexp.MustCompile(` +`).ReplaceAllString(out, " ")
+	for _, want := range []string{
+		"client client 10.", "server server 10.", "fd",
+		"1 client - server 20mbit 5ms 0s 0% default up",
+		"lost 28\n", // curl: timed out
+		"1 client to server 1gbit 7ms 0s 0% default up\n server to client 1gbit 5ms 0s 0% default up",
+		"7ms 0s 0% default down",
+		"client\nrefused 7\nserver\n", // curl: failed to connect
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
+func TestShellErrors(t *testing.T) {
+	needRoot(t)
+	_, diagnostics, err := script(t, `
+nobody ls
+set 1 loss much
+set 1 los 1%
+set 9 loss 1%
+set 1 toward moon loss 1%
+down 9
+client false
+exit
+server true
+`)
+	if err != nil {
+		t.Errorf("exit ended the session with %v", err)
+	}
+	for _, want := range []string{
+		`"nobody" is neither a command nor a host`, `loss: "much" is not a share`, `did you mean "loss"`,
+		`there is no link "9"`, `not to "moon"`, "on client: exit status 1",
+	} {
+		if !strings.Contains(diagnostics, want) {
+			t.Errorf("no %q in:\n%s", want, diagnostics)
+		}
+	}
+}
+
+func TestShellReturnsLastFailure(t *testing.T) {
+	needRoot(t)
+	if _, _, err := script(t, "client true\nclient exit 3\n"); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("error %v, want that of the last command", err)
+	}
+}
+
+func TestComplete(t *testing.T) {
+	words := []string{"client", "server", "set", "exit"}
+	tests := []struct {
+		line string
+		want string
+		ok   bool
+	}{
+		{"cl", "client ", true},
+		{"se", "", false},
+		{"set", "set ", true},
+		{"x", "", false},
+		{"client ca", "", false},
+	}
+	for _, test := range tests {
+		got, _, ok := complete(test.line, len(test.line), '\t', words)
+		if got != test.want || ok != test.ok {
+			t.Errorf("complete(%q) = %q, %v", test.line, got, ok)
+		}
+	}
+	if _, _, ok := complete("cl", 2, 'i', words); ok {
+		t.Error("a letter completed the line")
+	}
+}
