@@ -1,23 +1,235 @@
 package mptcpify
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 )
 
-// runMark makes the test binary stand in for `dcol run --`.
-const runMark = "run"
+// The test binary stands in for dcol: with runMark for `dcol run --`, with
+// busyMark for the same in a process that has a seccomp listener already.
+const (
+	runMark  = "run"
+	busyMark = "busy-run"
+	loopMark = "make-sockets"
+)
 
 func TestMain(m *testing.M) {
 	if code, ok := Stage(os.Args); ok {
 		os.Exit(code)
 	}
-	if len(os.Args) > 2 && os.Args[1] == runMark {
+	if len(os.Args) < 3 {
+		os.Exit(m.Run())
+	}
+	switch os.Args[1] {
+	case loopMark:
+		os.Exit(makeSockets(os.Args[2]))
+	case busyMark:
+		runtime.LockOSThread()
+		if _, err := installFilter([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}}); err != nil {
+			fmt.Fprintln(os.Stderr, "install a first listener:", err)
+			os.Exit(1)
+		}
+		fallthrough
+	case runMark:
 		err := Exec(slog.New(slog.NewTextHandler(os.Stderr, nil)), os.Args[2:])
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(ExitCode(err))
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+}
+
+// makeSockets prints how many nanoseconds a socket takes.
+func makeSockets(count string) int {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	start := time.Now()
+	for range n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		unix.Close(fd)
+	}
+	fmt.Println(time.Since(start).Nanoseconds() / int64(n))
+	return 0
+}
+
+// mark starts the test binary as what it stands in for.
+func mark(t testing.TB, mark string, argv ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command(self, append([]string{mark}, argv...)...)
+}
+
+func run(t testing.TB, argv ...string) *exec.Cmd { return mark(t, runMark, argv...) }
+
+// outcome is what the caller of `dcol run` sees.
+type outcome struct {
+	code           int
+	signal         syscall.Signal
+	stdout, stderr string
+}
+
+func end(t testing.TB, cmd *exec.Cmd) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %v", cmd, err)
+	}
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	o := outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	if status.Signaled() {
+		o.signal = status.Signal()
+	}
+	return o
+}
+
+func needProgram(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("needs %s: apt-get install it", name)
+	}
+}
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+// build compiles once a test binary.
+func build(t testing.TB, name string, argv ...string) string {
+	t.Helper()
+	needProgram(t, argv[0])
+	out := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command(argv[0], append(argv[1:], out)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, text)
+	}
+	openToAll(t, filepath.Dir(out))
+	return out
+}
+
+// openToAll lets other users reach a test's folder.
+func openToAll(t testing.TB, dir string) {
+	t.Helper()
+	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const nobody = 65534
+
+// asNobody makes the test binary that cmd starts run as an ordinary user.
+func asNobody(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	needRoot(t)
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	try := exec.Command("sh", "-c", "exec </dev/null >/dev/null")
+	try.Stdin, try.Stdout = os.Stdin, os.Stdout // /dev/null is for the user to open
+	try.SysProcAttr = user
+	if err := try.Run(); err != nil {
+		t.Skipf("ordinary users cannot use /dev/null here (chmod 666 /dev/null): %v", err)
+	}
+	binary, err := os.ReadFile(cmd.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	openToAll(t, dir)
+	cmd.Path = filepath.Join(dir, "dcol")
+	if err := os.WriteFile(cmd.Path, binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SysProcAttr = user
+}
+
+func dynamicProbe(t testing.TB) string {
+	return build(t, "probe", "gcc", "-O", "-Wall", "-Werror", "-pthread", "testdata/probe.c", "-o")
+}
+
+func staticProbe(t testing.TB) string {
+	return build(t, "probe-static", "gcc", "-O", "-static", "-pthread", "testdata/probe.c", "-o")
+}
+
+func goProbe(t testing.TB) string {
+	return build(t, "probe-go", "go", "build", "-C", "testdata/probe", "-o")
+}
+
+// newNamespace moves the test into a fresh network namespace with lo up.
+// Programs that it starts are in it too.
+func newNamespace(t testing.TB) {
+	t.Helper()
+	needRoot(t)
+	// Never unlocked: the thread dies with the test, and the namespace with it.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("lo up: %v %s", err, text)
+	}
+}
+
+// supervisors finds the processes that supervise the program.
+func supervisors(t testing.TB, program string) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		if strings.Contains(string(line), "\x00"+stageMark+"\x00"+stageSupervise+"\x00"+program+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// eventually waits for something that happens in other processes.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
 }

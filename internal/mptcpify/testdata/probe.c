@@ -1,10 +1,11 @@
 // probe prints what the kernel made of each socket it asks for, one a line:
-// name, SO_PROTOCOL, close-on-exec, non-blocking, uid. With an argument it first
-// takes that user id.
+// name, SO_PROTOCOL, close-on-exec, non-blocking, uid, and whether it is in the
+// program's own network namespace. With an argument it first takes that user id.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -12,11 +13,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+static uint64_t namespace_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t size = sizeof(cookie);
+
+	getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size);
+	return cookie;
+}
+
 static void probe(const char *name, int domain, int type, int protocol)
 {
 	int got = -1;
 	socklen_t size = sizeof(got);
 	struct stat st = {0};
+	int udp = socket(AF_INET, SOCK_DGRAM, 0); // nobody swaps this one
 	int fd = socket(domain, type, protocol);
 
 	if (fd < 0) {
@@ -25,9 +40,11 @@ static void probe(const char *name, int domain, int type, int protocol)
 	}
 	getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &got, &size);
 	fstat(fd, &st);
-	printf("%s %d %d %d %u\n", name, got, !!(fcntl(fd, F_GETFD) & FD_CLOEXEC),
-	       !!(fcntl(fd, F_GETFL) & O_NONBLOCK), st.st_uid);
+	printf("%s %d %d %d %u %s\n", name, got, !!(fcntl(fd, F_GETFD) & FD_CLOEXEC),
+	       !!(fcntl(fd, F_GETFL) & O_NONBLOCK), st.st_uid,
+	       namespace_of(fd) == namespace_of(udp) ? "home" : "abroad");
 	close(fd);
+	close(udp);
 }
 
 static void *thread(void *name)

@@ -1,0 +1,142 @@
+package mptcpify
+
+import (
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// TestStructSizes holds our structures against the sizes that the kernel put
+// into the ioctl numbers.
+func TestStructSizes(t *testing.T) {
+	const sizeShift, sizeMask = 16, 1<<14 - 1
+	for _, c := range []struct {
+		name    string
+		size    uintptr
+		request uintptr
+	}{
+		{"notification", unsafe.Sizeof(notification{}), unix.SECCOMP_IOCTL_NOTIF_RECV},
+		{"answer", unsafe.Sizeof(answer{}), unix.SECCOMP_IOCTL_NOTIF_SEND},
+		{"fdAnswer", unsafe.Sizeof(fdAnswer{}), unix.SECCOMP_IOCTL_NOTIF_ADDFD},
+	} {
+		if want := c.request >> sizeShift & sizeMask; c.size != want {
+			t.Errorf("%s has %d bytes, the kernel's has %d", c.name, c.size, want)
+		}
+	}
+}
+
+type call struct {
+	arch, number             uint32
+	domain, typ, protocol    uint32
+	domainHigh, protocolHigh uint32
+}
+
+// verdict runs the filter in user space. The virtual machine reads words in
+// network order, the kernel in its own.
+func (c call) verdict(t interface{ Fatal(...any) }) uint32 {
+	vm, err := bpf.NewVM(filterProgram())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 64)
+	for off, word := range map[int]uint32{
+		offNumber: c.number, offArch: c.arch,
+		offDomain: c.domain, offDomain + 4: c.domainHigh,
+		offType:     c.typ,
+		offProtocol: c.protocol, offProtocol + 4: c.protocolHigh,
+	} {
+		binary.BigEndian.PutUint32(data[off:], word)
+	}
+	got, err := vm.Run(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint32(got)
+}
+
+// ours is what the filter is for, said in another way than the filter says it.
+func (c call) ours() bool {
+	if c.arch != auditArch || c.number != unix.SYS_SOCKET {
+		return false
+	}
+	family := c.domain == unix.AF_INET || c.domain == unix.AF_INET6
+	protocol := c.protocol == 0 || c.protocol == unix.IPPROTO_TCP
+	switch c.typ {
+	case unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.SOCK_STREAM | unix.SOCK_NONBLOCK,
+		unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK:
+		return family && protocol
+	}
+	return false
+}
+
+func TestFilterNotifiesOfTCPSocketsOnly(t *testing.T) {
+	const x32Bit = 0x40000000
+	anyOf := func(values ...uint32) *rapid.Generator[uint32] {
+		return rapid.OneOf(rapid.SampledFrom(values), rapid.SampledFrom(values), rapid.Uint32())
+	}
+	notified, allowed := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := call{
+			arch:   rapid.SampledFrom([]uint32{auditArch, auditArch, auditArch, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM}).Draw(t, "arch"),
+			number: anyOf(unix.SYS_SOCKET, unix.SYS_SOCKET, unix.SYS_SOCKET|x32Bit, unix.SYS_SOCKETPAIR).Draw(t, "number"),
+			domain: anyOf(unix.AF_INET, unix.AF_INET6, unix.AF_UNIX).Draw(t, "domain"),
+			typ: anyOf(unix.SOCK_STREAM, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.SOCK_STREAM|unix.SOCK_NONBLOCK,
+				unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.SOCK_DGRAM, unix.SOCK_STREAM|1<<20).Draw(t, "type"),
+			protocol:     anyOf(0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP, unix.IPPROTO_UDP).Draw(t, "protocol"),
+			domainHigh:   rapid.Uint32().Draw(t, "domain's upper half"),
+			protocolHigh: rapid.Uint32().Draw(t, "protocol's upper half"),
+		}
+		want := uint32(unix.SECCOMP_RET_ALLOW)
+		if c.ours() {
+			want = unix.SECCOMP_RET_USER_NOTIF
+			notified++
+		} else {
+			allowed++
+		}
+		if got := c.verdict(t); got != want {
+			t.Fatalf("%+v: verdict %#x, want %#x", c, got, want)
+		}
+	})
+	if notified == 0 || allowed == 0 {
+		t.Errorf("the examples are one-sided: %d notified, %d allowed", notified, allowed)
+	}
+}
+
+// TestFilterNotifiesOfEach makes sure that no accepted combination is missed.
+func TestFilterNotifiesOfEach(t *testing.T) {
+	for _, domain := range []uint32{unix.AF_INET, unix.AF_INET6} {
+		for _, flags := range []uint32{0, unix.SOCK_CLOEXEC, unix.SOCK_NONBLOCK, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK} {
+			for _, protocol := range []uint32{0, unix.IPPROTO_TCP} {
+				c := call{arch: auditArch, number: unix.SYS_SOCKET, domain: domain, typ: unix.SOCK_STREAM | flags, protocol: protocol}
+				if got := c.verdict(t); got != unix.SECCOMP_RET_USER_NOTIF {
+					t.Errorf("%+v: verdict %#x", c, got)
+				}
+			}
+		}
+	}
+}
+
+func TestParseUser(t *testing.T) {
+	for _, c := range []struct {
+		name, status string
+		uid, gid     int
+		ok           bool
+	}{
+		{"of the file system", "Name:\tcurl\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t\n", 4, 8, true},
+		{"largest id", "Uid:\t0\t0\t0\t4294967295\nGid:\t0\t0\t0\t0\n", 4294967295, 0, true},
+		{"cut off", "Uid:\t1\t2\t3\t4\nGid:\t5\t6", 0, 0, false},
+		{"name like a key", "Name:\tUid: 9 9 9 9\nUid:\t1\t1\t1\t1\nGid:\t1\t1\t1\t1\n", 1, 1, true},
+		{"empty", "", 0, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			uid, gid, err := parseUser([]byte(c.status))
+			if (err == nil) != c.ok || uid != c.uid || gid != c.gid {
+				t.Errorf("got %d %d %v, want %d %d ok=%v", uid, gid, err, c.uid, c.gid, c.ok)
+			}
+		})
+	}
+}

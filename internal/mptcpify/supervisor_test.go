@@ -1,0 +1,148 @@
+package mptcpify
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// TestDaemonKeepsItsSockets follows a program whose first process ends long
+// before its daemon.
+func TestDaemonKeepsItsSockets(t *testing.T) {
+	needMPTCP(t)
+	probe := staticProbe(t)
+	script := filepath.Join(t.TempDir(), "program")
+	gate, result := newFIFO(t), newFIFO(t)
+	// The daemon inherits nothing of the caller's, so that the caller's
+	// pipes end with the first process unless the supervisor holds them.
+	text := fmt.Sprintf(`#!/bin/sh
+(exec 3>&-; read go < %s; %s > %s) </dev/null >/dev/null 2>&1 &
+echo started
+`, gate, probe, result)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	inherited, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inherited.Close()
+	cmd := run(t, script)
+	cmd.ExtraFiles = []*os.File{theirs}
+	// Returns only once nobody holds the program's standard output any more.
+	if got := end(t, cmd); got.stdout != "started\n" || got.code != 0 {
+		t.Fatalf("first process: %+v", got)
+	}
+	theirs.Close()
+	if n, err := inherited.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("read %d bytes (%v) from a pipe that all have closed", n, err)
+	}
+
+	pids := supervisors(t, script)
+	if len(pids) != 1 {
+		t.Fatalf("supervisors %v, want one", pids)
+	}
+	// A service manager's stop must not cost the daemon its sockets.
+	for _, signal := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM} {
+		if err := unix.Kill(pids[0], signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := os.ReadFile(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(probeLines(unix.IPPROTO_MPTCP, os.Geteuid()), string(lines)); diff != "" {
+		t.Errorf("daemon's sockets (-want +got):\n%s", diff)
+	}
+	eventually(t, "the supervisor ends after the daemon", func() bool {
+		return len(supervisors(t, script)) == 0
+	})
+}
+
+// TestSupervisorHoldsNoNamespace checks that a namespace goes with the program
+// that made it: the supervisor worked in it, but must not keep it.
+func TestSupervisorHoldsNoNamespace(t *testing.T) {
+	needMPTCP(t)
+	needRoot(t)
+	probe := staticProbe(t)
+	fifo := newFIFO(t)
+	script := filepath.Join(t.TempDir(), "program")
+	text := fmt.Sprintf("#!/bin/sh\nunshare -n sh -c '%s >/dev/null; readlink /proc/self/ns/net'\nread go < %s\n", probe, fifo)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := run(t, script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 64)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := strings.TrimSpace(string(line[:n]))
+	for _, pid := range supervisors(t, script) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/ns/net", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("threads of supervisor %d: %v %v", pid, threads, err)
+		}
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(append(threads, files...), func(path string) bool {
+			held, err := os.Readlink(path)
+			return err == nil && held == namespace
+		}) {
+			t.Errorf("supervisor %d still holds %s", pid, namespace)
+		}
+	}
+	if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkSocket(b *testing.B) {
+	needMPTCP(b)
+	for _, c := range []struct {
+		name  string
+		start func(argv ...string) *exec.Cmd
+	}{
+		{"plain", func(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }},
+		{"supervised", func(argv ...string) *exec.Cmd { return run(b, argv...) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			loop := mark(b, loopMark, strconv.Itoa(b.N))
+			text, err := c.start(loop.Args...).Output()
+			if err != nil {
+				b.Fatal(err)
+			}
+			each, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(each, "ns/socket")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
