@@ -125,7 +125,7 @@ func (l *line) transmit(now int64) {
 
 // serialise returns when the transmitter is through with a packet it gets now.
 func (l *line) serialise(now int64, size int) int64 {
-	if now >= l.departed {
+	if now > l.departed {
 		l.departed, l.carry = now, 0
 	}
 	if l.p.Rate > 0 {

@@ -28,6 +28,7 @@ type loop struct {
 	calls chan func() // to run on the loop's thread
 	ended chan error  // gets why the loop ended
 	start time.Time   // the epoch of now
+	sleep sleeper
 	spare [65536]byte // packets nobody has room for
 	woken [64]unix.EpollEvent
 }
@@ -90,12 +91,9 @@ func (l *loop) do(f func(now int64)) error {
 func (l *loop) run() {
 	for {
 		deadline, more := l.deliver()
-		var wait unix.Timespec
+		wait := unix.NsecToTimespec(0)
 		if !more {
-			if deadline == math.MaxInt64 {
-				deadline = l.now() + int64(time.Hour)
-			}
-			wait = unix.NsecToTimespec(max(deadline-l.now(), 0))
+			wait = unix.NsecToTimespec(l.sleep.until(l.now(), deadline))
 		}
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll),
 			uintptr(unsafe.Pointer(&l.woken)), uintptr(len(l.woken)), uintptr(unsafe.Pointer(&wait)), 0, 0)

@@ -55,7 +55,7 @@ func (p Params) Validate() error {
 // than 32 full packets, so that a slow line can hold TCP's initial burst.
 func DefaultQueue(rate int64) int {
 	const depth = 100 * time.Millisecond
-	bytes := rate / 8 * int64(depth) / int64(time.Second)
+	bytes := rate / 8 / int64(time.Second/depth)
 	return int(min(max(bytes, 32*DefaultMTU), maxQueue))
 }
 

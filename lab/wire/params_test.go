@@ -1,0 +1,36 @@
+package wire
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestValidateNamesTheValue(t *testing.T) {
+	tests := []struct {
+		params Params
+		want   string // "" is valid
+	}{
+		{Params{}, ""},
+		{Params{Rate: 1e9, Delay: time.Second, Jitter: time.Second, Loss: 1, Queue: 1 << 20}, ""},
+		{Params{Rate: -1}, "rate -1 bit/s"},
+		{Params{Rate: math.MaxInt64}, "rate"},
+		{Params{Delay: -1}, "delay"},
+		{Params{Delay: time.Hour}, "delay"},
+		{Params{Delay: 1, Jitter: 2}, "jitter"},
+		{Params{Loss: 1.1}, "loss 1.1"},
+		{Params{Loss: math.NaN()}, "loss NaN"},
+		{Params{Queue: -1}, "queue"},
+		{Params{Queue: math.MaxInt}, "queue"},
+	}
+	for _, test := range tests {
+		err := test.params.Validate()
+		switch {
+		case test.want == "" && err != nil:
+			t.Errorf("%+v: %v", test.params, err)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%+v: error %v, want it to say %q", test.params, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"math"
+	"testing"
+)
+
+// pollingShare plays a machine on which each poll takes a microsecond and deadlines
+// come one every gap; it returns the share of the time spent polling.
+func pollingShare(gap, end int64) float64 {
+	var s sleeper
+	var now, polled int64
+	for deadline := gap; now < end; deadline += gap {
+		for now < deadline {
+			if d := s.until(now, deadline); d > 0 {
+				now += d
+			} else {
+				now += us
+				polled += us
+			}
+		}
+	}
+	return float64(polled) / float64(now)
+}
+
+func TestPollingIsBounded(t *testing.T) {
+	second := 1000 * ms
+	if share := pollingShare(20*us, second); share > 1.1/pollShare {
+		t.Errorf("polled %.0f %% of the time on a busy line, want at most one part in %d", 100*share, pollShare)
+	}
+	sparse := pollingShare(10*ms, second)
+	if want := float64(pollAhead) / float64(10*ms); math.Abs(sparse-want) > want/10 {
+		t.Errorf("polled %.3f %% of the time on a sparse line, want %.3f %%", 100*sparse, 100*want)
+	}
+}
+
+func TestSleepWithoutDeadline(t *testing.T) {
+	var s sleeper
+	if d := s.until(5, math.MaxInt64); d != longest {
+		t.Errorf("sleeps %d ns without a deadline, want %d", d, longest)
+	}
+}
