@@ -20,18 +20,25 @@ type Table struct{ Name string }
 
 // Type is a data type that nft knows by a number (nft: include/datatype.h), needed for printing.
 type Type struct {
+	name     string
 	id       uint32
 	size     uint32 // bytes
 	hostLong bool   // kept in the host's byte order
 }
 
+// String is the type's name in nft.
+func (t Type) String() string { return t.name }
+
+// Size is how many bytes a value takes.
+func (t Type) Size() uint32 { return t.size }
+
 // The types in use.
 var (
-	IPv4Addr    = Type{id: 7, size: 4}
-	IPv6Addr    = Type{id: 8, size: 16}
-	InetService = Type{id: 13, size: 2}
-	Mark        = Type{id: 19, size: 4, hostLong: true}
-	IfName      = Type{id: 41, size: 16, hostLong: true}
+	IPv4Addr    = Type{name: "ipv4_addr", id: 7, size: 4}
+	IPv6Addr    = Type{name: "ipv6_addr", id: 8, size: 16}
+	InetService = Type{name: "inet_service", id: 13, size: 2}
+	Mark        = Type{name: "mark", id: 19, size: 4, hostLong: true}
+	IfName      = Type{name: "ifname", id: 41, size: 16, hostLong: true}
 )
 
 // Set is a set, or a map if it has data types. More than one type is a concatenation, of which each

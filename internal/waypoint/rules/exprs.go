@@ -31,7 +31,7 @@ const (
 // traffic of others passes through untouched.
 func translate(f family) rule {
 	key := []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addrLen},
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()},
 		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 	}
 	return rule{
@@ -59,7 +59,7 @@ func translate(f family) rule {
 }
 
 // afterAddress is the 4-byte register that follows an address in reg.
-func (f family) afterAddress() uint32 { return reg32 + f.addrLen/4 }
+func (f family) afterAddress() uint32 { return reg32 + f.addr.Size()/4 }
 
 // oursGoto sends packets of our connections, both directions, to the limits.
 func oursGoto(chain string) rule {

@@ -35,7 +35,6 @@ type family struct {
 	name    string // in nft's words
 	nfproto byte
 	addr    nft.Type
-	addrLen uint32  // bytes
 	source  uint32  // where the source address is in the header
 	servers nft.Set // (client address, port) to (server address, port)
 	marks   nft.Set // (client address, port) to the member's connection mark
@@ -57,8 +56,8 @@ type rule struct {
 func newSchema(l Limits) *schema {
 	s := &schema{
 		members: nft.Set{Name: "members", Key: []nft.Type{nft.Mark}, Comment: fingerprint(l)},
-		four:    newFamily(family{name: "ip", nfproto: unix.NFPROTO_IPV4, addr: nft.IPv4Addr, addrLen: 4, source: 12}, "4"),
-		six:     newFamily(family{name: "ip6", nfproto: unix.NFPROTO_IPV6, addr: nft.IPv6Addr, addrLen: 16, source: 8}, "6"),
+		four:    newFamily(family{name: "ip", nfproto: unix.NFPROTO_IPV4, addr: nft.IPv4Addr, source: 12}, "4"),
+		six:     newFamily(family{name: "ip6", nfproto: unix.NFPROTO_IPV6, addr: nft.IPv6Addr, source: 8}, "6"),
 	}
 	s.sets = []nft.Set{s.four.servers, s.four.marks, s.six.servers, s.six.marks, s.members, s.four.guarded, s.six.guarded}
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -185,11 +186,11 @@ func encodeKey(addr netip.Addr, port uint16) []byte {
 }
 
 func decodeKey(b []byte, f family) (Key, bool) {
-	if len(b) != int(f.addrLen)+4 {
+	if len(b) != int(f.addr.Size())+4 {
 		return Key{}, false
 	}
-	addr, ok := netip.AddrFromSlice(b[:f.addrLen])
-	return Key{addr, binary.BigEndian.Uint16(b[f.addrLen:])}, ok
+	addr, ok := netip.AddrFromSlice(b[:f.addr.Size()])
+	return Key{addr, binary.BigEndian.Uint16(b[f.addr.Size():])}, ok
 }
 
 func decodeMark(b []byte) (MemberID, bool) {
@@ -224,4 +225,13 @@ func interfaceElements(names []string) []nft.Element {
 		elements[i] = nft.Element{Key: key}
 	}
 	return elements
+}
+
+// Delete removes the table from the calling thread's network namespace, if it is there.
+func Delete() error {
+	conn, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.DeleteTable(table), conn.Close())
 }

@@ -1,0 +1,134 @@
+package waypoint
+
+import (
+	"errors"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// liveFlow is a connection of a member, as long as conntrack has it.
+type liveFlow struct {
+	member *member
+	serial string // of the certificate when it was opened
+	opened time.Time
+	flow   netstate.Flow
+}
+
+// flowNews is what readEvents hands to the owner: events, or that some were lost.
+type flowNews struct {
+	events []netstate.FlowEvent
+	lost   bool
+}
+
+// readEvents waits for conntrack events until the subscription is closed.
+func (w *Waypoint) readEvents() {
+	for {
+		events, err := w.kernel.events.Receive()
+		news := flowNews{events: events, lost: errors.Is(err, netstate.ErrEventsLost)}
+		if err != nil && !news.lost {
+			select {
+			case <-w.stop:
+			default:
+				w.log.Error("connections are no longer recorded", "err", err)
+				_ = w.ask(func() { w.problems.set(problemEvents, err.Error()) })
+			}
+			return
+		}
+		select {
+		case w.flow <- news:
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// adoptFlows finds the flows that are open already. The subscription is older, so what happens
+// meanwhile arrives afterwards.
+func (w *Waypoint) adoptFlows() error {
+	return w.listFlows(func(f netstate.Flow) { w.openFlow(attribution.FlowFound, f) })
+}
+
+func (w *Waypoint) listFlows(each func(netstate.Flow)) error {
+	w.flowsMu.Lock()
+	defer w.flowsMu.Unlock()
+	return w.kernel.flows.Flows(rules.Ours(), each)
+}
+
+func (w *Waypoint) noteFlows(news flowNews) {
+	for _, e := range news.events {
+		if e.Closed {
+			w.closeFlow(e.Flow, true)
+		} else {
+			w.openFlow(attribution.FlowOpened, e.Flow)
+		}
+	}
+	if news.lost {
+		w.eventsLost++
+		w.resyncFlows()
+	}
+}
+
+// resyncFlows compares the flows we know with those there are, after events were lost.
+func (w *Waypoint) resyncFlows() {
+	there := make(map[netstate.Tuple]struct{}, len(w.live))
+	err := w.listFlows(func(f netstate.Flow) {
+		there[f.Origin] = struct{}{}
+		w.openFlow(attribution.FlowFound, f)
+	})
+	if err != nil {
+		w.log.Warn("events of connections were lost and cannot be made up for", "err", err)
+		return
+	}
+	for tuple, l := range w.live {
+		if _, ok := there[tuple]; !ok {
+			w.closeFlow(l.flow, false)
+		}
+	}
+}
+
+func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
+	id, ours := rules.MemberOfMark(f.Mark)
+	if _, known := w.live[f.Origin]; known || !ours {
+		return
+	}
+	m := w.members.of(id)
+	l := liveFlow{member: m, serial: m.Serial, opened: time.Now(), flow: f}
+	w.live[f.Origin] = l
+	m.flows++
+	e := l.entry(event)
+	e.Time = l.opened
+	w.record.Write(e)
+}
+
+// closeFlow records the end of a flow, with its bytes if its end was seen.
+func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
+	l, known := w.live[f.Origin]
+	if !known { // its beginning was lost
+		id, ours := rules.MemberOfMark(f.Mark)
+		if !ours {
+			return
+		}
+		m := w.members.of(id)
+		l = liveFlow{member: m, serial: m.Serial, flow: f}
+	} else {
+		delete(w.live, f.Origin)
+		l.member.flows--
+	}
+	e := l.entry(attribution.FlowClosed)
+	e.Time, e.Opened = time.Now(), l.opened
+	if seen {
+		e.BytesFromClient, e.BytesToClient = &f.BytesOrigin, &f.BytesReply
+		l.member.bytesFromClient += f.BytesOrigin
+		l.member.bytesToClient += f.BytesReply
+	}
+	w.record.Write(e)
+}
+
+func (l liveFlow) entry(event attribution.Event) attribution.Entry {
+	return attribution.Entry{Event: event, Member: l.member.Name, Serial: l.serial,
+		Client: l.flow.Origin.Src.Addr(), ClientPort: l.flow.Origin.Src.Port(), Port: l.flow.Origin.Dst.Port(),
+		Server: l.flow.Reply.Src, Egress: l.flow.Reply.Dst}
+}

@@ -1,0 +1,121 @@
+package waypoint
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// request is a MapRequest on its way to the owner and its answer's way back.
+type request struct {
+	wire.MapRequest
+	peer   Peer
+	answer chan answer // holds one, so that the owner never waits
+}
+
+type answer struct {
+	grant   wire.MapGrant
+	refusal *wire.Refusal
+}
+
+// client is the address that the mapping is for.
+func (r *request) client() netip.Addr { return r.peer.Addr.Unmap().WithZone("") }
+
+// Refused members are told to come back after these.
+const (
+	retryQuota = 30 * time.Second
+	retryFault = 5 * time.Second
+)
+
+// outcome is what was decided on a request: a mapping or a refusal.
+type outcome struct {
+	member  *member
+	mapping *mapping
+	added   bool
+	refusal *wire.Refusal
+}
+
+// decide grants or refuses a request and notes in the batch what the kernel must be told.
+func (w *Waypoint) decide(b *batch, r *request) outcome {
+	m := w.members.get(r.peer.Name, r.peer.Serial)
+	if m == nil {
+		return outcome{member: w.members.of(0), refusal: refuse(r.MapRequest, wire.Busy,
+			fmt.Sprintf("the waypoint serves %d members and cannot tell more apart", rules.MaxMembers))}
+	}
+	if refusal := w.forbidden(r); refusal != nil {
+		return outcome{member: m, refusal: refusal}
+	}
+	t := target{member: m.ID, client: r.client(), server: r.Server}
+	expires := b.now.Add(w.config.MappingLifetime)
+	if found := w.index.find(t); found != nil {
+		b.renew(w.index, found, expires)
+		return outcome{member: m, mapping: found}
+	}
+	if have := w.index.byMember[m.ID]; have >= w.config.MappingsPerMember {
+		refusal := refuse(r.MapRequest, wire.QuotaMappings, fmt.Sprintf("you hold %d mappings of %d", have, w.config.MappingsPerMember))
+		refusal.RetryAfter = retryQuota
+		return outcome{member: m, refusal: refusal}
+	}
+	port, ok := w.index.choosePort(t, r.Proposed, w.listening.on)
+	if !ok {
+		refusal := refuse(r.MapRequest, wire.Busy, fmt.Sprintf("all ports are taken for your address %v", t.client))
+		refusal.RetryAfter = retryQuota
+		return outcome{member: m, refusal: refusal}
+	}
+	added := &mapping{key: rules.Key{Client: t.client, Port: port}, server: t.server, member: m.ID, expires: expires}
+	b.add(w.index, added)
+	return outcome{member: m, mapping: added, added: true}
+}
+
+// forbidden refuses what no state can make right.
+func (w *Waypoint) forbidden(r *request) *wire.Refusal {
+	if !r.Server.IsValid() || !r.client().IsValid() {
+		return refuse(r.MapRequest, wire.Malformed, "the request names no server")
+	}
+	if err := w.policy.Check(r.Server, w.isOwn); err != nil {
+		return refuse(r.MapRequest, wire.DestinationForbidden, err.Error())
+	}
+	if r.Server.Addr().Is4() != r.client().Is4() {
+		return refuse(r.MapRequest, wire.FamilyMismatch, "")
+	}
+	return nil
+}
+
+func refuse(req wire.MapRequest, code wire.Code, message string) *wire.Refusal {
+	return &wire.Refusal{ID: req.ID, Code: code, Message: message}
+}
+
+func (w *Waypoint) isOwn(a netip.Addr) bool { return w.own[a] }
+
+// listenersAge is how long the list of listening ports is believed. A program that begins to listen
+// on a port where a member has a mapping loses only that member's connections.
+const listenersAge = time.Second
+
+type listeners struct {
+	ports map[uint16]bool
+	read  time.Time
+}
+
+func (l *listeners) on(port uint16) bool { return l.ports[port] }
+
+// refreshListeners reads the list anew if it is old. If that fails, the old one is used.
+func (w *Waypoint) refreshListeners(now time.Time) {
+	if w.listening.ports != nil && now.Sub(w.listening.read) < listenersAge {
+		return
+	}
+	list, err := w.kernel.listeners()
+	if err != nil {
+		w.log.Warn("cannot see which ports programs listen on", "err", err)
+		return
+	}
+	ports := make(map[uint16]bool, len(list))
+	for _, a := range list {
+		if !a.Addr().IsLoopback() { // others cannot reach those
+			ports[a.Port()] = true
+		}
+	}
+	w.listening = listeners{ports: ports, read: now}
+}

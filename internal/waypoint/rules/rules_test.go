@@ -1,0 +1,337 @@
+package rules_test
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+	"github.com/detour-collective/dcol/internal/waypoint/rules/rulestest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func mapping(client string, port uint16, server string, member rules.MemberID, left time.Duration) rules.Mapping {
+	return rules.Mapping{Client: netip.MustParseAddr(client), Port: port, Server: netip.MustParseAddrPort(server), Member: member, Left: left}
+}
+
+var (
+	someLimits = rules.Limits{Connections: 100, Bandwidth: 12_500_000}
+	someState  = rules.State{
+		Mappings: []rules.Mapping{
+			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),
+			mapping("192.0.2.1", 20000, "198.51.100.2:443", 1, 5*time.Minute),
+			mapping("2001:db8::1", 443, "[2001:db8:1::1]:8443", 2, 10*time.Minute),
+		},
+		Members:  []rules.Member{{ID: 1, Name: "alice", Serial: "0a"}, {ID: 2, Name: "bob", Serial: "0b"}},
+		Guarded4: []string{"eth0", "wg0"},
+		Guarded6: []string{"eth0"},
+	}
+)
+
+func TestRender(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits rules.Limits
+		state  rules.State
+	}{
+		"full":  {someLimits, someState},
+		"empty": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := rules.Render(c.limits, c.state)
+			golden := filepath.Join("testdata", name+".nft")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("the table changed (-%s +now; if that is right, run with -update and count up schemaVersion):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+// The text that a person reads and the expressions that the kernel gets are written side by side:
+// here nft loads the one, we the other, and nft lists both.
+func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
+	for name, limits := range map[string]rules.Limits{"limits": someLimits, "no limits": {}} {
+		t.Run(name, func(t *testing.T) {
+			byText, byUs := netnstest.New(t), netnstest.New(t)
+			file := filepath.Join(t.TempDir(), "table.nft")
+			if err := os.WriteFile(file, []byte(rules.Render(limits, someState)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			byText.Output(t, "nft", "-f", file)
+			if err := open(t, byUs, limits).Install(someState); err != nil {
+				t.Fatal(err)
+			}
+			list := func(ns *netnstest.NS) string {
+				out := ns.Output(t, "nft", "-n", "list", "table", "inet", "dcol")
+				out = regexp.MustCompile(` expires [0-9a-z]+`).ReplaceAllString(out, "")
+				return sortElements(out)
+			}
+			if diff := cmp.Diff(list(byText), list(byUs)); diff != "" {
+				t.Errorf("(-by nft +by us):\n%s", diff)
+			}
+			// What nft lists, as an operator may save it, can be loaded again.
+			saved := filepath.Join(t.TempDir(), "saved.nft")
+			if err := os.WriteFile(saved, []byte("flush ruleset\n"+byUs.Output(t, "nft", "list", "ruleset")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			byUs.Output(t, "nft", "-f", saved)
+			if state, same, err := open(t, byUs, limits).Load(); err != nil || !same || len(state.Mappings) != len(someState.Mappings) {
+				t.Errorf("after saving and loading: %+v, %v, %v", state, same, err)
+			}
+		})
+	}
+}
+
+// sortElements puts elements, which the kernel lists in the order of their hashes, into one order.
+func sortElements(list string) string {
+	return regexp.MustCompile(`(?s)elements = \{.*?\}`).ReplaceAllStringFunc(list, func(s string) string {
+		parts := strings.Split(strings.Trim(strings.TrimPrefix(s, "elements = "), "{}"), ",")
+		for i := range parts {
+			parts[i] = strings.TrimSpace(parts[i])
+		}
+		slices.Sort(parts)
+		return "elements = { " + strings.Join(parts, ", ") + " }"
+	})
+}
+
+func open(t testing.TB, ns *netnstest.NS, l rules.Limits) *rules.Table {
+	t.Helper()
+	var table *rules.Table
+	ns.Must(t, func() (err error) {
+		table, err = rules.Open(l)
+		return err
+	})
+	t.Cleanup(func() { _ = table.Close() })
+	return table
+}
+
+// The fake and the kernel answer alike.
+func TestKernel(t *testing.T) {
+	t.Run("fake", func(t *testing.T) {
+		f := rulestest.New(someLimits)
+		testKernel(t, func(t *testing.T, l rules.Limits) rules.Kernel { f.Reopen(l); return f })
+	})
+	t.Run("real", func(t *testing.T) {
+		ns := netnstest.New(t)
+		testKernel(t, func(t *testing.T, l rules.Limits) rules.Kernel { return open(t, ns, l) })
+	})
+}
+
+func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) {
+	k := open(t, someLimits)
+	if present, err := k.Present(); err != nil || present {
+		t.Errorf("before: present %v, %v", present, err)
+	}
+	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) > 0 {
+		t.Errorf("before: %+v, %v, %v", state, same, err)
+	}
+	a := someState.Mappings[0]
+	if err := k.Commit(rules.Change{Add: []rules.Mapping{a}}); err == nil {
+		t.Error("a change without a table was done")
+	}
+	if err := k.Install(someState); err != nil {
+		t.Fatal(err)
+	}
+	if present, err := k.Present(); err != nil || !present {
+		t.Errorf("after: present %v, %v", present, err)
+	}
+	wantState(t, k, someState)
+
+	added := mapping("192.0.2.9", 443, "198.51.100.1:443", 3, time.Minute)
+	added6 := mapping("2001:db8::9", 443, "[2001:db8:1::1]:443", 3, time.Minute)
+	renewed := a
+	renewed.Left = time.Hour
+	removed := someState.Mappings[1]
+	gone := mapping("192.0.2.77", 443, "198.51.100.1:443", 1, time.Minute) // expired before we knew
+	err := k.Commit(rules.Change{
+		Add: []rules.Mapping{added, added6}, Renew: []rules.Mapping{renewed}, Remove: []rules.Mapping{removed, gone},
+		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 3, Name: "carol", Serial: "0d"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rules.State{
+		Mappings: []rules.Mapping{renewed, added, someState.Mappings[2], added6},
+		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 2, Name: "bob", Serial: "0b"},
+			{ID: 3, Name: "carol", Serial: "0d"}},
+		Guarded4: someState.Guarded4, Guarded6: someState.Guarded6,
+	}
+	wantState(t, k, want)
+
+	// A change that cannot be done whole is not done at all.
+	elsewhere := mapping("192.0.2.1", 443, "198.51.100.99:443", 1, time.Minute)
+	other := mapping("192.0.2.10", 443, "198.51.100.1:443", 1, time.Minute)
+	for name, ch := range map[string]rules.Change{
+		"add what is there":           {Add: []rules.Mapping{other, a}},
+		"add where another is":        {Add: []rules.Mapping{other, elsewhere}},
+		"renew what leads elsewhere":  {Add: []rules.Mapping{other}, Renew: []rules.Mapping{elsewhere}},
+		"remove what leads elsewhere": {Add: []rules.Mapping{other}, Remove: []rules.Mapping{elsewhere}},
+	} {
+		if err := k.Commit(ch); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		wantState(t, k, want)
+	}
+
+	// Another agent adopts the table if it would write the same, and knows if not.
+	if _, same, err := open(t, someLimits).Load(); err != nil || !same {
+		t.Errorf("same limits: same %v, %v", same, err)
+	}
+	k = open(t, rules.Limits{Connections: 5})
+	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 {
+		t.Errorf("other limits: %+v, same %v, %v", state, same, err)
+	}
+	if err := k.Install(want); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, k, want)
+}
+
+// wantState compares but for the moments that have passed.
+func wantState(t *testing.T, k rules.Kernel, want rules.State) {
+	t.Helper()
+	got, same, err := k.Load()
+	if err != nil || !same {
+		t.Fatalf("load: same %v, %v", same, err)
+	}
+	byKey := func(a, b rules.Mapping) int {
+		if c := a.Client.Compare(b.Client); c != 0 {
+			return c
+		}
+		return int(a.Port) - int(b.Port)
+	}
+	slices.SortFunc(got.Mappings, byKey)
+	want.Mappings = slices.SortedFunc(slices.Values(want.Mappings), byKey)
+	near := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Left" },
+		cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < 30*time.Second }))
+	addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	ports := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+	if diff := cmp.Diff(want, got, near, addrs, ports); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+}
+
+func TestMarks(t *testing.T) {
+	for _, id := range []rules.MemberID{1, 255, 256, rules.MaxMembers} {
+		if got, ours := rules.MemberOfMark(id.Mark()); !ours || got != id {
+			t.Errorf("%d: got %d, %v", id, got, ours)
+		}
+	}
+	for _, mark := range []uint32{0, 1, 0xdc01_0000, 0xdc02_0001, 0x0001_dc01} {
+		if _, ours := rules.MemberOfMark(mark); ours {
+			t.Errorf("%#x is taken for ours", mark)
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	k := open(t, netnstest.New(t), rules.Limits{})
+	if err := k.Install(rules.State{}); err != nil {
+		t.Fatal(err)
+	}
+	short := mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 50*time.Millisecond)
+	// A mapping whose life has ended on the way must not live for ever.
+	ended := mapping("192.0.2.2", 443, "198.51.100.1:443", 1, -time.Second)
+	if err := k.Commit(rules.Change{Add: []rules.Mapping{short, ended}}); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		state, _, err := k.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(state.Mappings) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %+v", state.Mappings)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	// Renewing, and adding elsewhere, what has just expired works, swept or not.
+	short.Server = netip.MustParseAddrPort("198.51.100.2:443")
+	short.Left, ended.Left = time.Minute, time.Minute
+	if err := k.Commit(rules.Change{Add: []rules.Mapping{short}, Renew: []rules.Mapping{ended}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManyMappingsAreReadBack(t *testing.T) {
+	const n = 20_000
+	ns := netnstest.New(t)
+	k := open(t, ns, rules.Limits{})
+	var s rules.State
+	for i := range n {
+		s.Mappings = append(s.Mappings, rules.Mapping{
+			Client: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Port: 443,
+			Server: netip.MustParseAddrPort("198.51.100.1:443"), Member: 1, Left: time.Hour})
+	}
+	if err := k.Install(s); err != nil {
+		t.Fatal(err)
+	}
+	// Right after the filling, while the kernel's hash table still grows.
+	state, _, err := open(t, ns, rules.Limits{}).Load()
+	if err != nil || len(state.Mappings) != n {
+		t.Errorf("%d mappings of %d, %v", len(state.Mappings), n, err)
+	}
+}
+
+func TestDeleteIsIdempotent(t *testing.T) {
+	ns := netnstest.New(t)
+	k := open(t, ns, someLimits)
+	if err := k.Install(someState); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ns.Must(t, rules.Delete)
+		if present, err := k.Present(); err != nil || present {
+			t.Errorf("present %v, %v", present, err)
+		}
+	}
+	if left := ns.Output(t, "nft", "list", "ruleset"); left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// BenchmarkCommit measures a lone mapping and batches, in a table with 100,000 others.
+func BenchmarkCommit(b *testing.B) {
+	k := open(b, netnstest.New(b), someLimits)
+	var s rules.State
+	for i := range 100_000 {
+		s.Mappings = append(s.Mappings, rules.Mapping{
+			Client: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Port: 443,
+			Server: netip.MustParseAddrPort("198.51.100.1:443"), Member: 1, Left: time.Hour})
+	}
+	if err := k.Install(s); err != nil {
+		b.Fatal(err)
+	}
+	for name, size := range map[string]int{"lone": 1, "hundred": 100} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := k.Commit(rules.Change{Renew: s.Mappings[:size]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "mappings/s")
+		})
+	}
+}

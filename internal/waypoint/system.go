@@ -1,0 +1,222 @@
+package waypoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// kernel is all that the waypoint needs of the system.
+type kernel struct {
+	rules     rules.Kernel
+	listeners func() ([]netip.AddrPort, error)
+	own       func() ([]netstate.Address, error)
+	addresses <-chan []netstate.Address // tells that own has something new
+	flows     flowTable
+	events    flowEvents
+	// guard4 and guard6 are the interfaces that strangers' packets are not to be forwarded from,
+	// because forwarding is on only by our doing.
+	guard4, guard6 []string
+	close          func() error // all but events, whose reader is waited for in between
+}
+
+// flowTable is netstate.Conntrack.
+type flowTable interface {
+	Flows(netstate.MarkMatch, func(netstate.Flow)) error
+	Delete(netstate.MarkMatch) error
+}
+
+// flowEvents is netstate.FlowEvents.
+type flowEvents interface {
+	Receive() ([]netstate.FlowEvent, error)
+	Close() error
+}
+
+// openKernel prepares the host and opens everything in the calling thread's network namespace.
+func openKernel(config Config) (k kernel, err error) {
+	var closers []func() error
+	k.close = func() error {
+		var errs []error
+		for _, c := range closers {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.close())
+		}
+	}()
+
+	record, err := netstate.OpenRecord(config.Record)
+	if err != nil {
+		return k, err
+	}
+	table, err := rules.Open(config.limits())
+	if err != nil {
+		return k, err
+	}
+	closers = append(closers, table.Close)
+	k.rules = table
+
+	listeners, err := netstate.OpenListeners()
+	if err != nil {
+		return k, err
+	}
+	closers = append(closers, listeners.Close)
+	k.listeners = listeners.TCP
+
+	addresses, err := netstate.OpenAddresses()
+	if err != nil {
+		return k, err
+	}
+	closers = append(closers, func() error { addresses.Close(); return nil })
+	k.own = addresses.Own
+	ctx, cancel := context.WithCancel(context.Background())
+	closers = append(closers, func() error { cancel(); return nil })
+	if k.addresses, err = netstate.WatchAddresses(ctx); err != nil {
+		return k, err
+	}
+
+	conntrack, err := netstate.OpenConntrack()
+	if err != nil {
+		return k, err
+	}
+	closers = append(closers, conntrack.Close)
+	k.flows = conntrack
+	// Subscribing makes the kernel load conntrack, without which its sysctls are not there.
+	events, err := netstate.SubscribeFlows(rules.Ours())
+	if err != nil {
+		return k, err
+	}
+	k.events = events
+	if k.guard4, k.guard6, err = prepareHost(record); err != nil {
+		return k, errors.Join(err, events.Close())
+	}
+	return k, nil
+}
+
+// Keys of sysctls.
+const (
+	forwarding4  = "net/ipv4/ip_forward"
+	forwarding6  = "net/ipv6/conf/all/forwarding"
+	redirects4   = "net/ipv4/conf/all/accept_redirects"
+	conntrackAcc = "net/netfilter/nf_conntrack_acct"
+	conntrackEv  = "net/netfilter/nf_conntrack_events"
+)
+
+// prepareHost switches on forwarding, and counters and events of conntrack. Where forwarding was
+// off before us, all interfaces there are get guarded.
+func prepareHost(record *netstate.Record) (guard4, guard6 []string, err error) {
+	if _, err := record.Set(conntrackAcc, "1"); err != nil {
+		return nil, nil, fmt.Errorf("%w (the kernel needs CONFIG_NF_CONNTRACK and CONFIG_NF_CT_NETLINK)", err)
+	}
+	if value, err := netstate.Sysctl(conntrackEv); err == nil && value == "0" {
+		if _, err := record.Set(conntrackEv, "1"); err != nil {
+			return nil, nil, err
+		}
+	}
+	interfaces, err := otherInterfaces()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := forwardIPv4(record); err != nil {
+		return nil, nil, err
+	}
+	if record.Changed(forwarding4) {
+		guard4 = interfaces
+	}
+	if _, err := netstate.Sysctl(forwarding6); errors.Is(err, fs.ErrNotExist) {
+		return guard4, nil, nil // a kernel without IPv6
+	}
+	if err := forwardIPv6(record); err != nil {
+		return nil, nil, err
+	}
+	if record.Changed(forwarding6) {
+		guard6 = interfaces
+	}
+	return guard4, guard6, nil
+}
+
+func forwardIPv4(record *netstate.Record) error {
+	value, err := netstate.Sysctl(forwarding4)
+	if err != nil || value == "1" {
+		return err
+	}
+	// Switching resets this one.
+	if err := record.Keep(redirects4); err != nil {
+		return err
+	}
+	_, err = record.Set(forwarding4, "1")
+	return err
+}
+
+// forwardIPv6 lets interfaces that get their IPv6 default route by router advertisement go on doing
+// so: with forwarding on, Linux ignores these unless accept_ra is 2, and drops the route the moment
+// forwarding is switched on.
+func forwardIPv6(record *netstate.Record) error {
+	value, err := netstate.Sysctl(forwarding6)
+	if err != nil || value == "1" {
+		return err
+	}
+	const root = "/proc/sys"
+	paths, err := filepath.Glob(root + "/net/ipv6/conf/*/accept_ra")
+	if err != nil {
+		return fmt.Errorf("list IPv6 interfaces: %w", err)
+	}
+	for _, path := range paths {
+		key := strings.TrimPrefix(path, root+"/")
+		value, err := netstate.Sysctl(key)
+		if err != nil || value != "1" {
+			continue // gone meanwhile, or not by advertisement
+		}
+		if _, err := record.Set(key, "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	_, err = record.Set(forwarding6, "1")
+	return err
+}
+
+func otherInterfaces() ([]string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var names []string
+	for _, i := range interfaces {
+		if i.Flags&net.FlagLoopback == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	return names, nil
+}
+
+// CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
+// the sysctls back; no agent needs to run, and none may. Doing it again is harmless.
+func CleanUp(record string) error {
+	var errs []error
+	errs = append(errs, rules.Delete())
+	if conntrack, err := netstate.OpenConntrack(); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, conntrack.Delete(rules.Ours()), conntrack.Close())
+	}
+	if r, err := netstate.OpenRecord(record); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, r.Restore())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean up the waypoint: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package waypoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// Config is what an operator decides.
+type Config struct {
+	Allow, Deny []netip.Prefix // see egress.New
+	DenyPorts   []uint16
+
+	MappingsPerMember    int
+	ConnectionsPerMember int   // 0: no limit
+	BandwidthPerMember   int64 // bytes per second, both directions together; 0: no limit
+	MappingLifetime      time.Duration
+
+	Log    string // file of the attribution log
+	Record string // file that remembers the sysctls we changed
+}
+
+func (c Config) limits() rules.Limits {
+	return rules.Limits{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember}
+}
+
+// Peer is the member at the other end of a session.
+type Peer struct {
+	Name   string // as in its certificate
+	Serial string // of that certificate
+	Addr   netip.Addr
+}
+
+// Waypoint grants mappings. One goroutine owns its state; methods may be called from any.
+type Waypoint struct {
+	config Config
+	policy *egress.Policy
+	kernel kernel
+	log    *slog.Logger
+	record *attribution.Log
+
+	requests chan *request
+	asks     chan func()
+	flow     chan flowNews
+	stop     chan struct{}
+	stopOnce sync.Once
+	running  sync.WaitGroup
+
+	flowsMu sync.Mutex // kernel.flows answers one at a time
+
+	// Owned by run:
+	index      *index
+	members    *members
+	guarded4   []string
+	guarded6   []string
+	own        map[netip.Addr]bool
+	listening  listeners
+	live       map[netstate.Tuple]liveFlow
+	refusals   *attribution.Refusals
+	problems   problems
+	eventsLost uint64
+}
+
+// tableCheck is how often the table is looked for: a reload of the host's firewall flushes it.
+const tableCheck = time.Second
+
+// Start begins to serve in the calling thread's network namespace: it adopts the mappings and the
+// flows that an earlier agent left, or sets everything up.
+func Start(config Config, log *slog.Logger) (*Waypoint, error) {
+	log = log.With("subsystem", "waypoint")
+	k, err := openKernel(config)
+	if err != nil {
+		return nil, fmt.Errorf("start the waypoint: %w", err)
+	}
+	w, err := start(config, k, log)
+	if err != nil {
+		return nil, fmt.Errorf("start the waypoint: %w", errors.Join(err, k.events.Close(), k.close()))
+	}
+	return w, nil
+}
+
+func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
+	policy, err := egress.New(config.Allow, config.Deny, config.DenyPorts)
+	if err != nil {
+		return nil, err
+	}
+	w := &Waypoint{
+		config:   config,
+		policy:   policy,
+		kernel:   k,
+		log:      log,
+		requests: make(chan *request, maxBatch),
+		asks:     make(chan func()),
+		flow:     make(chan flowNews),
+		stop:     make(chan struct{}),
+		index:    newIndex(),
+		members:  newMembers(),
+		live:     make(map[netstate.Tuple]liveFlow),
+		refusals: attribution.NewRefusals(),
+		problems: make(problems),
+	}
+	w.record = attribution.Open(config.Log, attribution.DefaultLimits, log)
+	if err := w.adopt(); err != nil {
+		return nil, errors.Join(err, w.record.Close())
+	}
+	w.running.Go(w.run)
+	w.running.Go(w.readEvents)
+	return w, nil
+}
+
+// adopt takes over what is there already.
+func (w *Waypoint) adopt() error {
+	if _, err := w.readOwn(); err != nil {
+		return err
+	}
+	if err := w.adoptTable(); err != nil {
+		return err
+	}
+	return w.adoptFlows()
+}
+
+// Close ends the agent's part. Mappings and connections live on in the kernel; CleanUp ends them.
+func (w *Waypoint) Close() error {
+	w.stopOnce.Do(func() { close(w.stop) })
+	err := w.kernel.events.Close() // wakes readEvents
+	w.running.Wait()
+	return errors.Join(err, w.kernel.close(), w.record.Close())
+}
+
+// run owns the state. In each round it does one thing of: requests and what came with them, a
+// question, news of flows, changed addresses, expiries, the check of the table.
+func (w *Waypoint) run() {
+	check := time.NewTicker(tableCheck)
+	defer check.Stop()
+	addresses := w.kernel.addresses
+	for {
+		select {
+		case r := <-w.requests:
+			w.serve(r)
+		case ask := <-w.asks:
+			ask()
+		case news := <-w.flow:
+			w.noteFlows(news)
+		case _, ok := <-addresses:
+			if !ok {
+				addresses = nil
+				break
+			}
+			w.addressesChanged()
+		case <-check.C:
+			w.expire()
+			w.checkTable()
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// Map asks for a port of this host that leads to a server. Concurrent calls share a transaction.
+func (w *Waypoint) Map(ctx context.Context, peer Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+	r := &request{peer: peer, MapRequest: req, answer: make(chan answer, 1)}
+	select {
+	case w.requests <- r:
+	case <-ctx.Done():
+		return wire.MapGrant{}, refuse(req, wire.Busy, "")
+	case <-w.stop:
+		return wire.MapGrant{}, refuse(req, wire.ShuttingDown, "")
+	}
+	select {
+	case a := <-r.answer:
+		return a.grant, a.refusal
+	case <-ctx.Done():
+		return wire.MapGrant{}, refuse(req, wire.Busy, "")
+	case <-w.stop:
+		return wire.MapGrant{}, refuse(req, wire.ShuttingDown, "")
+	}
+}
+
+// SessionUp counts a member's session. Nothing else depends on sessions: mappings outlive them.
+func (w *Waypoint) SessionUp(peer Peer) {
+	_ = w.ask(func() {
+		if m := w.members.get(peer.Name, peer.Serial); m != nil {
+			m.sessions++
+		}
+	})
+}
+
+// SessionDown counts the end of a session that SessionUp counted.
+func (w *Waypoint) SessionDown(peer Peer) {
+	_ = w.ask(func() {
+		if m := w.members.known(peer.Name); m != nil && m.sessions > 0 {
+			m.sessions--
+		}
+	})
+}
+
+// errStopped says that the waypoint was closed.
+var errStopped = errors.New("the waypoint has stopped")
+
+// ask runs f where the state is owned.
+func (w *Waypoint) ask(f func()) error {
+	done := make(chan struct{})
+	select {
+	case w.asks <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-w.stop:
+		return errStopped
+	}
+}
