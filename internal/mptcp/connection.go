@@ -13,9 +13,12 @@ type Connection struct {
 	Remote     netip.AddrPort // the address the program connected to
 	ServerSide bool           // this host accepted it
 	State      TCPState       // of the MPTCP socket
-	Fallback   bool           // it has become plain TCP and takes no subflows
-	Traffic    Traffic
-	Subflows   []Subflow // those that work or may yet: no closing ones; by local address
+	Fallback   bool           // it is plain TCP, mostly since its handshake, and takes no subflows
+	// Established is whether subflows can be created: the Established event was
+	// sent. It is false until data has been exchanged, and with Fallback.
+	Established bool
+	Traffic     Traffic
+	Subflows    []Subflow // those that work or may yet: no closing ones; by local address
 
 	orphan bool // no program holds it
 }
@@ -67,6 +70,7 @@ func (n *Namespace) Connections() ([]Connection, error) {
 			return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 		})
 		c.ServerSide = acceptedHere(c.Subflows)
+		c.Established = !c.Fallback && established(c.Subflows)
 		if !c.over() {
 			all = append(all, *c)
 		}
@@ -90,4 +94,10 @@ func acceptedHere(subflows []Subflow) bool {
 		}
 	}
 	return len(subflows) > 0
+}
+
+// established is told by any subflow; a connection that has lost all was
+// established before.
+func established(subflows []Subflow) bool {
+	return len(subflows) == 0 || slices.ContainsFunc(subflows, func(s Subflow) bool { return s.FullyEstablished })
 }

@@ -256,25 +256,41 @@ func TestAdoption(t *testing.T) {
 	second.next(t, mptcp.SubflowEstablished)
 }
 
-func TestPlainTCPIsNoConnection(t *testing.T) {
+// A server without MPTCP: no event, and the connection is marked.
+func TestFallback(t *testing.T) {
 	s := newSite(t, false)
 	client := watch(t, s.Client)
 	s.Server.Sysctl(t, "net/mptcp/enabled", "0")
-	port := netip.AddrPortFrom(s.Server.IP4, 81)
-	s.Server.Listen(t, port)
-	threehosts.Echo(t, s.Client.Dial(t, port), "hello")
+	plain := netip.AddrPortFrom(s.Server.IP4, 81)
+	s.Server.Listen(t, plain)
+	threehosts.Echo(t, s.Client.Dial(t, plain), "hello")
 	conns, err := client.Connections()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range conns {
-		if !c.Fallback {
-			t.Errorf("connection %+v to a server without MPTCP", c)
-		}
+	if err != nil || len(conns) != 1 || !conns[0].Fallback || conns[0].Established {
+		t.Errorf("connections %+v, error %v; want one, fallen back", conns, err)
 	}
 	select {
 	case ev := <-client.events:
 		t.Errorf("event %v of a connection to a server without MPTCP", ev)
 	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// Established needs data: the peer's acknowledgement of it proves that MPTCP
+// options pass (RFC 8684, 3.1).
+func TestEstablishedAfterData(t *testing.T) {
+	s := newSite(t, false)
+	client := watch(t, s.Client)
+	conn := s.Client.Dial(t, s.server)
+	client.next(t, mptcp.Created)
+	for _, want := range []bool{false, true} {
+		conns, err := client.Connections()
+		if err != nil || len(conns) != 1 || conns[0].Established != want {
+			t.Errorf("connections %+v, error %v; want one, established: %v", conns, err, want)
+		}
+		if want {
+			break
+		}
+		threehosts.Echo(t, conn, "hello")
+		client.next(t, mptcp.Established)
 	}
 }

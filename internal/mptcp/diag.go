@@ -24,9 +24,8 @@ const diagStates = 1<<StateEstablished | 1<<StateSynSent | 1<<StateSynRecv | 1<<
 
 // diagSocket asks the kernel's sock_diag. It is not safe for concurrent use.
 type diagSocket struct {
-	conn *netlink.Conn
-	raw  syscall.RawConn
-	buf  []byte
+	conn    *netlink.Conn
+	answers *receiver
 }
 
 func openDiag() (*diagSocket, error) {
@@ -34,12 +33,12 @@ func openDiag() (*diagSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
-	raw, err := conn.SyscallConn()
+	answers, err := newReceiver(conn, diagBuffer)
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
-	return &diagSocket{conn: conn, raw: raw, buf: make([]byte, diagBuffer)}, nil
+	return &diagSocket{conn: conn, answers: answers}, nil
 }
 
 func (d *diagSocket) close() error { return d.conn.Close() }
@@ -144,11 +143,11 @@ func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(
 	more := true
 	var failed error
 	for {
-		size, err := recv(d.raw, d.buf)
+		b, err := d.answers.next()
 		if err != nil {
 			return err
 		}
-		for b := d.buf[:size]; len(b) > 0; {
+		for len(b) > 0 {
 			m, rest, err := nextMessage(b)
 			if err != nil {
 				return err
@@ -158,10 +157,11 @@ func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(
 				continue // left over from a request that was given up
 			}
 			switch m.typ {
-			case unix.NLMSG_DONE:
+			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+				if code := int32(u32(m.payload)); code < 0 {
+					return syscall.Errno(-code)
+				}
 				return failed
-			case unix.NLMSG_ERROR:
-				return syscall.Errno(-int32(u32(m.payload)))
 			case unix.SOCK_DIAG_BY_FAMILY:
 				if more {
 					more, failed = yield(m.payload)

@@ -39,7 +39,8 @@ type Kernel interface {
 	Announce(token uint32, local netip.AddrPort, localID uint8) error
 
 	// Connections is all live MPTCP connections with their subflows: those for
-	// which a Created event was sent and no Closed.
+	// which a Created event was sent and no Closed, and those that fell back to
+	// plain TCP, for which there may have been no event.
 	Connections() ([]Connection, error)
 
 	// Subflows calls yield for each live subflow until it returns false. The

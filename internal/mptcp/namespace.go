@@ -19,6 +19,10 @@ import (
 // for some ten thousand events, a few seconds of a busy host.
 const eventBuffer = 8 << 20
 
+// eventDatagram is more bytes than any event takes: the kernel sends each in a
+// datagram of its own, of some 150 bytes.
+const eventDatagram = 16 << 10
+
 // Namespace is the MPTCP of one network namespace, through netlink.
 type Namespace struct {
 	log      *slog.Logger
@@ -111,7 +115,7 @@ func (n *Namespace) Close() error {
 
 // Listen implements Kernel.
 func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
-	raw, err := n.events.SyscallConn()
+	socket, err := newReceiver(n.events, eventDatagram)
 	if err != nil {
 		return fmt.Errorf("read MPTCP events: %w", err)
 	}
@@ -125,10 +129,8 @@ func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
 		case <-ctx.Done():
 		}
 	}
-	// The kernel sends each event in a datagram of its own, of some 150 bytes.
-	buf := make([]byte, 16<<10)
 	for ctx.Err() == nil {
-		size, err := recv(raw, buf)
+		datagram, err := socket.next()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -139,28 +141,10 @@ func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
 		case err != nil:
 			return fmt.Errorf("read MPTCP events: %w", err)
 		}
-		if err := decodeEvents(buf[:size], n.family, send); err != nil {
+		if err := decodeEvents(datagram, n.family, send); err != nil {
 			n.log.Error("MPTCP event cannot be read", "error", err)
 			send(Event{Kind: EventsLost})
 		}
 	}
 	return nil
-}
-
-// recv reads one datagram from a non-blocking socket without allocating.
-func recv(raw syscall.RawConn, buf []byte) (int, error) {
-	var n int
-	var rerr error
-	err := raw.Read(func(fd uintptr) bool {
-		for {
-			n, rerr = unix.Read(int(fd), buf)
-			if rerr != unix.EINTR {
-				return rerr != unix.EAGAIN
-			}
-		}
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, rerr
 }

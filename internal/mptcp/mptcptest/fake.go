@@ -122,7 +122,8 @@ func (f *Fake) Accept(local, remote netip.AddrPort) (token uint32) {
 func (f *Fake) begin(local, remote netip.AddrPort, ev mptcp.Event) uint32 {
 	f.token++
 	c := &conn{pm: f.pm, Connection: mptcp.Connection{
-		Token: f.token, Local: local, Remote: remote, ServerSide: ev.ServerSide, State: mptcp.StateEstablished,
+		Token: f.token, Local: local, Remote: remote, ServerSide: ev.ServerSide,
+		State: mptcp.StateEstablished, Established: true,
 	}}
 	c.Subflows = []mptcp.Subflow{{
 		Token: c.Token, Local: local, Remote: remote, State: mptcp.StateEstablished,

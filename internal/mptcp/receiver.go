@@ -1,0 +1,46 @@
+package mptcp
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiver reads datagrams from a netlink socket into one buffer. It makes no
+// garbage, which the netlink library's own reading does for every datagram.
+type receiver struct {
+	raw  syscall.RawConn
+	buf  []byte
+	n    int
+	err  error
+	read func(fd uintptr) bool // made once, as each closure is an allocation
+}
+
+func newReceiver(conn syscall.Conn, size int) (*receiver, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	r := &receiver{raw: raw, buf: make([]byte, size)}
+	r.read = func(fd uintptr) bool {
+		for {
+			r.n, r.err = unix.Read(int(fd), r.buf)
+			if r.err != unix.EINTR {
+				return r.err != unix.EAGAIN
+			}
+		}
+	}
+	return r, nil
+}
+
+// next waits for a datagram, until the socket's read deadline at the longest.
+// It is valid until the next call.
+func (r *receiver) next() ([]byte, error) {
+	if err := r.raw.Read(r.read); err != nil {
+		return nil, err
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.buf[:r.n], nil
+}
