@@ -141,7 +141,9 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	}
 	uses, statErr := l.linkUse()
 	x.result.Links = uses
-	x.result.Discarded = infidelity(uses)
+	if !l.opts.anyFidelity {
+		x.result.Discarded = infidelity(uses)
+	}
 	return errors.Join(err, statErr)
 }
 

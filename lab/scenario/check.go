@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	hostName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+	hostName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) // a DNS label, as in certificates
 	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
 const (
-	hostNameForm  = `use letters, digits and dashes, and not "localhost"`
+	hostNameForm  = `use small letters, digits and dashes, and not "localhost"`
 	plainNameForm = "use letters, digits, dots, dashes and underscores"
 
 	minMTU      = 1280 // IPv6 needs it (RFC 8200, section 5)
@@ -79,6 +79,8 @@ func (c *checker) known(path, name, what string, declared []string) bool {
 		return true
 	case name == "":
 		c.report(path, "is missing; it names a %s: %s", what, list(declared))
+	case len(declared) == 0:
+		c.report(path, "there is no %s %q; none is declared", what, name)
 	default:
 		c.report(path, "there is no %s %q%s", what, name, tomlfile.Nearest(name, declared))
 	}
@@ -180,18 +182,23 @@ func (c *checker) shape(path string, s Shape) {
 	}
 }
 
+// hostNames are the hosts one can refer to, each once.
 func (c *checker) hostNames() []string {
-	names := make([]string, len(c.Hosts))
-	for i, h := range c.Hosts {
-		names[i] = h.Name
+	var names []string
+	for _, h := range c.Hosts {
+		if hostName.MatchString(h.Name) && !slices.Contains(names, h.Name) {
+			names = append(names, h.Name)
+		}
 	}
 	return names
 }
 
 func (c *checker) linkNames() []string {
-	names := make([]string, len(c.Links))
-	for i, l := range c.Links {
-		names[i] = l.Name
+	var names []string
+	for _, l := range c.Links {
+		if !slices.Contains(names, l.Name) {
+			names = append(names, l.Name)
+		}
 	}
 	return names
 }

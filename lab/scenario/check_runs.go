@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // workload checks what makes the traffic. A scenario without procedures is a
@@ -34,7 +37,17 @@ func (c *checker) workload() {
 	if w.Duration > 0 && w.Skip >= w.Duration {
 		c.report("workload.skip", "%v leaves nothing of the duration, %v, to measure", w.Skip, w.Duration)
 	}
+	if w.Kind == Upload || w.Kind == Download {
+		c.wholeSeconds("workload.duration", w.Duration)
+		c.wholeSeconds("workload.skip", w.Skip)
+	}
 	c.applies(w)
+}
+
+func (c *checker) wholeSeconds(path string, d units.Duration) {
+	if d.Std()%time.Second != 0 {
+		c.report(path, "%v is not a whole number of seconds, which is all iperf3 knows", d)
+	}
 }
 
 // applies reports keys that the kind of workload does not use.
@@ -144,9 +157,11 @@ func (c *checker) events() {
 }
 
 func (c *checker) expectations() {
-	procedures := make([]string, len(c.Procedures))
-	for i, p := range c.Procedures {
-		procedures[i] = p.Name
+	var procedures []string
+	for _, p := range c.Procedures {
+		if !slices.Contains(procedures, p.Name) {
+			procedures = append(procedures, p.Name)
+		}
 	}
 	for i, e := range c.Expects {
 		path := fmt.Sprintf("expect[%d]", i)
@@ -158,13 +173,24 @@ func (c *checker) expectations() {
 		}
 		found, err := calls(e.That)
 		if err != nil {
-			c.report(path+".that", "%s\nfunctions: %s", strings.TrimSpace(err.Error()), strings.Join(Functions(), ", "))
+			c.report(path+".that", "%s", expressionProblem(err))
 			continue
 		}
 		for _, call := range found {
 			c.call(path+".that", call, procedures)
 		}
 	}
+}
+
+// expressionProblem says what is wrong with an expression, on indented lines
+// with the place marked.
+func expressionProblem(err error) string {
+	text := strings.TrimSpace(err.Error())
+	if strings.HasPrefix(text, "expected bool") {
+		text = `is not true or false; compare something, such as median("dcol") >= 18`
+	}
+	text += "\nfunctions: " + strings.Join(Functions(), ", ")
+	return strings.ReplaceAll(text, "\n", "\n    ")
 }
 
 func (c *checker) call(path string, call call, procedures []string) {

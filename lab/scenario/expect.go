@@ -125,7 +125,7 @@ func evaluate(expression string, m Measurements, variant string) (any, error) {
 // compile builds the expression with its functions bound to measurements. The
 // language's own median, mean and so on give way to ours.
 func compile(expression string, m Measurements, variant string, more ...expr.Option) (*vm.Program, error) {
-	options := append([]expr.Option{expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
+	options := append([]expr.Option{expr.Env(struct{}{}), expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
 	for _, s := range statistics {
 		signature := any(new(func(string) float64))
 		if s.pathed {

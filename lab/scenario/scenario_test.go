@@ -1,0 +1,234 @@
+package scenario
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const minimal = `
+schema = "dcol.scenario/1"
+name = "minimal"
+[[host]]
+name = "client"
+roles = ["client"]
+[[host]]
+name = "server"
+roles = ["server"]
+[[link]]
+name = "1"
+a = "client"
+b = "server"
+[[procedure]]
+name = "tcp"
+transport = "tcp"
+`
+
+func parse(t *testing.T, text string) *Scenario {
+	t.Helper()
+	s, err := Parse("test.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDefaults(t *testing.T) {
+	s := parse(t, minimal)
+	want := &Scenario{
+		Schema: Schema, Name: "minimal", Congestion: "cubic", Repetitions: 10, Seed: 1,
+		Hosts:      []Host{{Name: "client", Roles: []Role{RoleClient}}, {Name: "server", Roles: []Role{RoleServer}}},
+		Links:      []Link{{Name: "1", A: "client", B: "server", Cost: 1, MTU: 1500}},
+		Workload:   Workload{Kind: Upload, Client: "client", Server: "server", Duration: units.Duration(10 * time.Second), Port: 5201},
+		Procedures: []Procedure{{Name: "tcp", Transport: TCP, Detour: NoDetour}},
+	}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+}
+
+func TestProcedureDefaults(t *testing.T) {
+	s := parse(t, strings.Replace(minimal, `roles = ["server"]`, "roles = [\"server\"]\n[[host]]\nname = \"w\"\nroles = [\"waypoint\"]\n[[link]]\nname = \"2\"\na = \"client\"\nb = \"w\"", 1)+`
+[[procedure]]
+name = "mptcp"
+transport = "mptcp"
+[[procedure]]
+name = "dcol"
+transport = "mptcp"
+detour = "mapped"
+[[procedure]]
+name = "tcp-detour"
+transport = "tcp"
+detour = "mapped"
+`)
+	want := []Procedure{
+		{Name: "tcp", Transport: TCP, Detour: NoDetour},
+		{Name: "mptcp", Transport: MPTCP, Detour: NoDetour, Subflows: 1},
+		{Name: "dcol", Transport: MPTCP, Detour: Mapped, Via: []string{"w"}, Subflows: 2},
+		{Name: "tcp-detour", Transport: TCP, Detour: Mapped, Via: []string{"w"}},
+	}
+	if diff := cmp.Diff(want, s.Procedures); diff != "" {
+		t.Errorf("procedures (-want +got):\n%s", diff)
+	}
+	if !s.UsesDCol() || parse(t, minimal).UsesDCol() {
+		t.Error("UsesDCol is wrong about who needs agents")
+	}
+}
+
+// Directions and variants lie over each other in a fixed order: what a change
+// says of the link wins over what the link says of one direction.
+func TestShapes(t *testing.T) {
+	s := parse(t, strings.Replace(minimal, `b = "server"`, `b = "server"
+rate = "10mbit"
+delay = "5ms"
+b_to_a = { rate = "2mbit", loss = "0.5%" }
+[[variant]]
+name = "changed"
+[[variant.change]]
+link = "1"
+rate = "3mbit"
+a_to_b = { delay = "9ms" }`, 1))
+	describe := func(v string) string {
+		variant, ok := s.Variant(v)
+		if !ok {
+			t.Fatalf("no variant %s", v)
+		}
+		var out []string
+		ab, ba := s.Shapes(variant)[0].Directions()
+		for _, p := range []Params{ab, ba} {
+			out = append(out, p.Rate.String(), p.Delay.String())
+			if p.Loss != nil {
+				out = append(out, p.Loss.String())
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	if got, want := describe("base"), "10mbit 5ms 2mbit 5ms 0.5%"; got != want {
+		t.Errorf("base: %s, want %s", got, want)
+	}
+	if got, want := describe("changed"), "3mbit 9ms 3mbit 5ms 0.5%"; got != want {
+		t.Errorf("changed: %s, want %s", got, want)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	tests := []struct {
+		text, canonical string
+		bytes           int
+	}{
+		{"64KiB", "64KiB", 65536},
+		{"100p", "100p", 150000},
+		{"1500 B", "1500B", 1500},
+	}
+	for _, test := range tests {
+		var q Queue
+		if err := q.UnmarshalText([]byte(test.text)); err != nil {
+			t.Error(err)
+			continue
+		}
+		if q.String() != test.canonical || q.In(1500) != test.bytes {
+			t.Errorf("%q is %v, %d bytes", test.text, q, q.In(1500))
+		}
+	}
+	for _, bad := range []string{"", "0p", "-1p", "p", "100", "12packets", "1e9p", "0B"} {
+		var q Queue
+		if err := q.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q was taken for the queue %v", bad, q)
+		}
+	}
+}
+
+func TestRunTime(t *testing.T) {
+	if got := parse(t, minimal).RunTime(); got != 10*time.Second {
+		t.Errorf("by duration: %v", got)
+	}
+	s := parse(t, strings.Replace(minimal, `b = "server"`, "b = \"server\"\nrate = \"8mbit\"", 1)+"[workload]\nkind = \"http\"\nsize = \"4MB\"\n")
+	if got := s.RunTime(); got != 4*time.Second {
+		t.Errorf("4 MB at 8 Mbit/s: %v", got)
+	}
+}
+
+// Each testdata/bad/NAME.toml has its errors in NAME.txt; -update writes them.
+func TestErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.toml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, parseErr := Parse(filepath.Base(file), data)
+			if parseErr == nil {
+				t.Fatal("it parsed")
+			}
+			golden := strings.TrimSuffix(file, ".toml") + ".txt"
+			got := parseErr.Error() + "\n"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("errors (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/bad/*.toml", "../scenarios/*.toml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("fuzz.toml", data)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "fuzz.toml") {
+				t.Errorf("the error does not name the file: %v", err)
+			}
+			return
+		}
+		for _, name := range s.VariantNames() {
+			v, ok := s.Variant(name)
+			if !ok || len(s.Shapes(v)) != len(s.Links) {
+				t.Errorf("variant %q does not resolve", name)
+			}
+		}
+		for _, h := range s.Hosts {
+			if !hostName.MatchString(h.Name) {
+				t.Errorf("took %q for a host", h.Name)
+			}
+		}
+	})
+}
+
+func TestNoFile(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "read the scenario") {
+		t.Errorf("error %v", err)
+	}
+}
