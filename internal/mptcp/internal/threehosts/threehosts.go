@@ -66,7 +66,7 @@ func newHost(t testing.TB, name string) *Host {
 			if h.ns, err = netns.Get(); err != nil {
 				return err
 			}
-			// Addresses are usable at once, the router's link-local ones too.
+			// Link-local addresses are usable at once, or nearly so.
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644); err != nil {
 				return err
 			}
@@ -126,6 +126,9 @@ func configure(name string, addresses ...string) error {
 		addr, err := netlink.ParseAddr(a)
 		if err != nil {
 			return err
+		}
+		if addr.IP.To4() == nil {
+			addr.Flags = unix.IFA_F_NODAD // usable at once
 		}
 		if err := netlink.AddrAdd(l, addr); err != nil {
 			return fmt.Errorf("address %s on %s: %w", a, name, err)
