@@ -100,3 +100,5 @@ func TestEveryHostReachesEveryAddress(t *testing.T) {
 		})
 	}
 }
+
+var discard = slog.New(slog.DiscardHandler)

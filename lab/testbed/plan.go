@@ -120,14 +120,14 @@ func ifaceName(link string, i int) string {
 
 // routes are those of host h: to every link's network by the cheapest way, at
 // equal cost by the way whose first link was declared first. A host that does
-// not forward gets a default route through its first link instead of routes
-// that would say the same.
+// not forward, or has one link only, gets a default route through its first
+// link instead of routes that would say the same.
 func (p plan) routes(h int) []routePlan {
 	dist, via := p.shortest(h)
 	var routes []routePlan
 	host := p.hosts[h]
 	defaultVia := -1
-	if !host.Forward && len(host.ifaces) > 0 {
+	if len(host.ifaces) == 1 || len(host.ifaces) > 1 && !host.Forward {
 		defaultVia = 0
 		routes = append(routes, routePlan{
 			dst4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), dst6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
