@@ -1,0 +1,220 @@
+package waypoint
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+)
+
+// network is a client, a waypoint and a server in namespaces of their own. The client reaches the
+// server only through the waypoint's address: there is no route between their networks.
+type network struct {
+	client, waypoint, server *netnstest.NS
+	config                   Config
+}
+
+var (
+	client4   = netip.MustParseAddr("10.1.0.1")
+	client6   = netip.MustParseAddr("fd01::1")
+	waypoint4 = netip.MustParseAddr("10.1.0.2")
+	waypoint6 = netip.MustParseAddr("fd01::2")
+	egress4   = netip.MustParseAddr("10.2.0.2")
+	egress6   = netip.MustParseAddr("fd02::2")
+	server4   = netip.MustParseAddr("10.2.0.1")
+	server6   = netip.MustParseAddr("fd02::1")
+)
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	n := &network{client: netnstest.New(t), waypoint: netnstest.New(t), server: netnstest.New(t)}
+	netnstest.Veth(t,
+		netnstest.End{NS: n.client, Name: "eth0", Addresses: []string{"10.1.0.1/24", "10.1.0.11/24", "fd01::1/64"}},
+		netnstest.End{NS: n.waypoint, Name: "eth0", Addresses: []string{"10.1.0.2/24", "fd01::2/64"}})
+	netnstest.Veth(t,
+		netnstest.End{NS: n.waypoint, Name: "eth1", Addresses: []string{"10.2.0.2/24", "fd02::2/64"}},
+		netnstest.End{NS: n.server, Name: "eth0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}})
+	dir := t.TempDir()
+	n.config = Config{
+		Allow:             []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd02::/64")},
+		DenyPorts:         []uint16{25},
+		MappingsPerMember: 100,
+		MappingLifetime:   time.Minute,
+		Log:               filepath.Join(dir, "attribution.jsonl"),
+		Record:            filepath.Join(dir, "sysctls.json"),
+	}
+	return n
+}
+
+// start runs an agent's waypoint until stop or the end of the test.
+func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
+	t.Helper()
+	n.waypoint.Must(t, func() (err error) {
+		w, err = Start(n.config, slog.New(slog.DiscardHandler))
+		return err
+	})
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return w, stop
+}
+
+func (n *network) cleanUp(t testing.TB) {
+	t.Helper()
+	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record) })
+}
+
+// echo runs a server that answers with the address it sees, a newline, and then all it gets.
+func (n *network) echo(t testing.TB, address string) netip.AddrPort {
+	t.Helper()
+	l := n.server.Listen(t, address)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				fmt.Fprintln(c, c.RemoteAddr())
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// conn is a client's connection to an echo server.
+type conn struct {
+	net.Conn
+	in   *bufio.Reader
+	seen netip.AddrPort // our address as the server sees it
+}
+
+func (n *network) dial(t testing.TB, to netip.AddrPort) (*conn, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := n.client.Dial(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	in := bufio.NewReader(c)
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("connected, but no greeting: %w", err)
+	}
+	return &conn{Conn: c, in: in, seen: netip.MustParseAddrPort(line[:len(line)-1])}, nil
+}
+
+func (n *network) mustDial(t testing.TB, to netip.AddrPort) *conn {
+	t.Helper()
+	c, err := n.dial(t, to)
+	if err != nil {
+		t.Fatalf("dial %v: %v", to, err)
+	}
+	return c
+}
+
+// talk sends bytes and wants them back.
+func (c *conn) talk(bytesToSend int) error {
+	sent := bytes.Repeat([]byte("x"), bytesToSend)
+	go func() { _, _ = c.Write(sent) }()
+	got := make([]byte, bytesToSend)
+	if _, err := io.ReadFull(c.in, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(sent, got) {
+		return errors.New("other bytes came back")
+	}
+	return nil
+}
+
+func peer(name string, addr netip.Addr) Peer { return Peer{Name: name, Serial: "5e", Addr: addr} }
+
+func mustMap(t testing.TB, w *Waypoint, p Peer, server netip.AddrPort, proposed uint16) wire.MapGrant {
+	t.Helper()
+	grant, refusal := w.Map(context.Background(), p, wire.MapRequest{ID: 7, Server: server, Proposed: proposed})
+	if refusal != nil {
+		t.Fatalf("map %v: %v", server, refusal)
+	}
+	if grant.ID != 7 || grant.Client != p.Addr.Unmap() {
+		t.Fatalf("grant %+v", grant)
+	}
+	return grant
+}
+
+func refusal(t testing.TB, w *Waypoint, p Peer, server netip.AddrPort) wire.Code {
+	t.Helper()
+	grant, refusal := w.Map(context.Background(), p, wire.MapRequest{Server: server, Proposed: server.Port()})
+	if refusal == nil {
+		t.Fatalf("map %v: granted %+v", server, grant)
+	}
+	return refusal.Code
+}
+
+func (n *network) entries(t testing.TB) []attribution.Entry {
+	t.Helper()
+	content, err := os.ReadFile(n.config.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries []attribution.Entry
+	for line := range bytes.Lines(content) {
+		var e attribution.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// waitEntry waits until the log has an entry.
+func (n *network) waitEntry(t testing.TB, what string, is func(attribution.Entry) bool) attribution.Entry {
+	t.Helper()
+	var found attribution.Entry
+	eventually(t, what, func() bool {
+		for _, e := range n.entries(t) {
+			if is(e) {
+				found = e
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
