@@ -65,6 +65,20 @@ func (n *Namespace) AcquireUserspacePM() (previous PathManager, err error) {
 // SetPM implements Kernel.
 func (n *Namespace) SetPM(pm PathManager) error { return n.sysctls.setPathManager(pm) }
 
+// UserspacePMSysctl is the sysctl that gives new sockets to userspace on this
+// kernel, and its value, for a caller that keeps a record of what it changes.
+func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
+	if _, err := n.sysctls.read("path_manager"); err == nil {
+		return "net/mptcp/path_manager", string(UserspacePM), nil
+	}
+	if _, err := n.sysctls.read("pm_type"); errors.Is(err, fs.ErrNotExist) {
+		return "", "", unsupported(Userspace)
+	} else if err != nil {
+		return "", "", err
+	}
+	return "net/mptcp/pm_type", strconv.Itoa(slices.Index(pmTypes, UserspacePM)), nil
+}
+
 // sysctls is the directory net/mptcp of the namespace of the thread that
 // opened it. The open directory keeps to that namespace, whichever thread uses
 // it later; a path under /proc/sys would be looked up anew in the namespace of
