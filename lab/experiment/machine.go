@@ -60,8 +60,8 @@ func (c cpuTime) busyShareSince(before cpuTime) float64 {
 	return busy / (busy + idle)
 }
 
-// environment records what the numbers depend on.
-func (l *Lab) environment(ctx context.Context) (report.Environment, error) {
+// Environment records what the numbers depend on.
+func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return report.Environment{}, fmt.Errorf("ask for the kernel's version: %w", err)

@@ -67,7 +67,7 @@ func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (*exper
 	if e.lab, err = Open(ctx, s, o); err != nil {
 		return nil, err
 	}
-	if e.result.Environment, err = e.lab.environment(ctx); err != nil {
+	if e.result.Environment, err = e.lab.Environment(ctx); err != nil {
 		return nil, errors.Join(err, e.lab.Close())
 	}
 	return e, nil

@@ -18,7 +18,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	for i, row := range r.Rows {
 		rows = append(rows, row)
 		if i+1 == len(r.Rows) || r.Rows[i+1].Variant != row.Variant {
-			fmt.Fprintf(&b, "\n%s\n", row.Variant)
+			fmt.Fprintf(&b, "\n%s, goodput in Mbit/s\n", row.Variant)
 			r.writeRows(&b, rows)
 			rows = nil
 		}
@@ -32,7 +32,7 @@ func (r *Result) WriteText(w io.Writer) error {
 }
 
 func (r *Result) writeRows(b *strings.Builder, rows []Row) {
-	header := []string{"procedure", "n", "Mbit/s", "mean", "sd", "q1", "q3"}
+	header := []string{"procedure", "n", "median", "mean", "sd", "q1", "q3"}
 	for _, path := range r.Paths {
 		header = append(header, "MB "+path)
 	}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,7 +120,19 @@ func evaluate(expression string, m Measurements, variant string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return expr.Run(program, nil)
+	value, err := expr.Run(program, nil)
+	// The language adds the place in the expression, which is not at fault.
+	if none := (*noRunsError)(nil); errors.As(err, &none) {
+		return nil, none
+	}
+	return value, err
+}
+
+// noRunsError is a statistic of no runs.
+type noRunsError struct{ procedure, variant string }
+
+func (e *noRunsError) Error() string {
+	return fmt.Sprintf("there is no valid run of %q in variant %q", e.procedure, e.variant)
 }
 
 // compile builds the expression with its functions bound to measurements. The
@@ -138,7 +151,7 @@ func compile(expression string, m Measurements, variant string, more ...expr.Opt
 			}
 			sample := s.sample(m, variant, procedure, path)
 			if len(sample) == 0 {
-				return nil, fmt.Errorf("%s: there is no valid run of %q in variant %q", s.name, procedure, variant)
+				return nil, &noRunsError{procedure, variant}
 			}
 			return s.of(sample), nil
 		}, signature))

@@ -1,0 +1,178 @@
+package experiment
+
+import (
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+func TestParseIperf(t *testing.T) {
+	data, err := os.ReadFile("testdata/iperf3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseIperf(data)
+	if err != nil || got.Bytes != 7581728 || math.Abs(got.Seconds-3.162889) > 0.001 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for bad, want := range map[string]string{
+		"": "read iperf3's report",
+		`{"error": "unable to connect to server: Connection refused"}`: "Connection refused",
+		`{"end": {}}`: "nothing received",
+	} {
+		if _, err := parseIperf([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", bad, err, want)
+		}
+	}
+}
+
+func FuzzParseIperf(f *testing.F) {
+	f.Add([]byte(`{"end": {"sum_received": {"bytes": 7, "seconds": 1.5, "bits_per_second": 37}}}`))
+	f.Add([]byte(`{"error": "no"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if got, err := parseIperf(data); err == nil && !(got.Seconds > 0) {
+			t.Errorf("took %+v for a measurement", got)
+		}
+	})
+}
+
+func TestParseCPU(t *testing.T) {
+	before, err := parseCPU([]byte("cpu  100 5 50 800 20 3 2 0 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"))
+	if err != nil || before != (cpuTime{busy: 160, idle: 820}) {
+		t.Errorf("%+v, %v", before, err)
+	}
+	after := cpuTime{busy: 190, idle: 890}
+	if got := after.busyShareSince(before); got != 0.3 {
+		t.Errorf("busy %v of the time, want 0.3", got)
+	}
+	if got := before.busyShareSince(before); got != 0 {
+		t.Errorf("busy %v of no time", got)
+	}
+	for _, bad := range []string{"", "cpu 1 2 3", "intr 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 x 6 7 8"} {
+		if _, err := parseCPU([]byte(bad)); err == nil {
+			t.Errorf("%q was taken for processor times", bad)
+		}
+	}
+}
+
+func TestExpand(t *testing.T) {
+	got := expand([]string{"get", "http://{address}:{port}/", "{port}"}, netip.MustParseAddrPort("192.0.2.1:80"))
+	if want := []string{"get", "http://192.0.2.1:80/", "80"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	base := map[string]any{"name": "a", "client": map[string]any{"subflows": 2, "exclude": []string{}}}
+	got := overlay(base, map[string]any{"client": map[string]any{"subflows": 3}, "log_level": "debug"})
+	client := got["client"].(map[string]any)
+	if got["name"] != "a" || got["log_level"] != "debug" || client["subflows"] != 3 || client["exclude"] == nil {
+		t.Errorf("%v", got)
+	}
+}
+
+// The sampler's arithmetic, on samples made up.
+func TestSamplerArithmetic(t *testing.T) {
+	at := func(ms, direct, detour int64) sample {
+		return sample{at: time.Duration(ms) * time.Millisecond, bytes: map[string]int64{"direct": direct, "w": detour}}
+	}
+	s := &sampler{
+		paths: []string{"direct", "w", "idle"}, client: &tap{}, server: &tap{},
+		samples: []sample{at(0, 0, 0), at(200, 0, 0), at(250, 31250, 0), at(500, 62500, 31250), at(900, 62500, 31250), at(1000, 93750, 31250)},
+	}
+	if got := s.at("direct", 375*time.Millisecond); got != 46875 {
+		t.Errorf("half way from 31250 to 62500 is %v", got)
+	}
+	if got := s.at("", 2*time.Second); got != 125000 {
+		t.Errorf("after the last sample %v", got)
+	}
+	series := s.series(time.Second)
+	if len(series.Paths) != 2 {
+		t.Fatalf("paths %v, want those that carried something", series.Paths)
+	}
+	sum := 0.0
+	for _, p := range series.Paths {
+		for _, v := range p.Mbps {
+			sum += v * series.StepSeconds / 8 * 1e6
+		}
+	}
+	if math.Abs(sum-125000) > 1 {
+		t.Errorf("the series holds %v bytes of 125000", sum)
+	}
+	if want := []float64{1, 1, 0, 1}; !approx(series.Paths[0].Mbps[:2], want[:2]) {
+		t.Errorf("direct: %v Mbit/s, want it to begin %v", series.Paths[0].Mbps, want[:2])
+	}
+	if got := s.longestStall(time.Second); got != 400*time.Millisecond {
+		t.Errorf("stalled for %v, want 400ms: the wait for the first byte is none", got)
+	}
+}
+
+func approx(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
+}
+
+func TestInfidelity(t *testing.T) {
+	sound := report.LinkUse{Link: "1", From: "a", To: "b", Packets: 100, QueueDrops: 5, LossDrops: 3, LatenessP99MS: 0.2, LatenessMaxMS: 9}
+	late, broken := sound, sound
+	late.LatenessP99MS, broken.EmulationDrops = 5, 1
+	if why := infidelity([]report.LinkUse{sound}); why != "" {
+		t.Errorf("a sound run was refused: %s", why)
+	}
+	for _, u := range []report.LinkUse{late, broken} {
+		if why := infidelity([]report.LinkUse{sound, u}); !strings.Contains(why, "link 1") {
+			t.Errorf("%+v: %q", u, why)
+		}
+	}
+}
+
+func TestMeter(t *testing.T) {
+	m := newMeter()
+	began := time.Now()
+	for i, at := range []int{100, 200, 600, 700} {
+		m.notes = append(m.notes, note{began.Add(time.Duration(at) * time.Millisecond), int64(1000 * (i + 1))})
+	}
+	seconds, carried, err := m.since(began.Add(250 * time.Millisecond))
+	if err != nil || carried != 2000 || math.Abs(seconds-0.45) > 1e-9 {
+		t.Errorf("%v bytes in %v s, %v; want 2000 in 0.45", carried, seconds, err)
+	}
+	if got := m.longestStall(); got != 400*time.Millisecond {
+		t.Errorf("stalled for %v", got)
+	}
+	if _, _, err := m.since(began.Add(time.Second)); err == nil {
+		t.Error("a download that was over before the skip was measured")
+	}
+}
+
+func TestMarks(t *testing.T) {
+	down := true
+	events := []scenario.Event{
+		{At: units.Duration(2 * time.Second), Kill: "w"},
+		{At: units.Duration(3 * time.Second), Change: scenario.Change{Link: "2"}, Down: &down},
+	}
+	marks := Marks(events)
+	if marks[0] != (report.Mark{Seconds: 2, Label: "w killed"}) || marks[1].Label != "link 2 down" {
+		t.Errorf("%+v", marks)
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := lastLines(path, 2); got != "  two\n  three" {
+		t.Errorf("%q", got)
+	}
+	if got := lastLines(path+".none", 2); got != "" {
+		t.Errorf("of no file: %q", got)
+	}
+}

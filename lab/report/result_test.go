@@ -1,0 +1,163 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// example is a small experiment's result, made up.
+func example() *Result {
+	r := &Result{
+		Schema: Schema, Scenario: "example", Description: "made up, to be looked at",
+		Started: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Seconds: 61.5,
+		Environment: Environment{
+			Kernel: "6.18.0", CPUs: 2, Backend: "wire", Congestion: "cubic", Seed: 1,
+			Programs: map[string]string{"curl": "curl 7.88.1", "nginx": "nginx version: nginx/1.22.1"},
+		},
+		Paths: []string{"direct", "waypoint"},
+	}
+	run := func(variant, procedure string, repetition int, mbps float64, direct, detour int64, discarded string) {
+		uses := []PathUse{{Path: "direct", Bytes: direct, Retransmitted: 4}}
+		series := Series{StepSeconds: 0.25, Paths: []PathSeries{{Path: "direct", Mbps: []float64{mbps / 2, mbps / 2}}}}
+		if detour > 0 {
+			uses = append(uses, PathUse{Path: "waypoint", Bytes: detour, Retransmitted: 1})
+			series.Paths = append(series.Paths, PathSeries{Path: "waypoint", Mbps: []float64{mbps / 2, mbps / 2}})
+		}
+		same := true
+		r.Runs = append(r.Runs, Run{
+			Variant: variant, Procedure: procedure, Repetition: repetition, Attempt: 1, Discarded: discarded,
+			GoodputMbps: mbps, Bytes: direct + detour, MeasuredSeconds: 4, CompletionSeconds: 4.2, LongestStallMS: 12.5,
+			SHA256OK: &same, Paths: uses, Series: series, CPUShare: 0.05, Log: "logs/" + procedure,
+			Links: []LinkUse{{Link: "1", From: "client", To: "server", Packets: 40, Bytes: 2000, LatenessP99MS: 0.1, LatenessMaxMS: 0.4}},
+		})
+	}
+	for i, mbps := range []float64{9.41, 9.52, 9.46} {
+		run("base", "tcp", i+1, mbps, 5e6, 0, "")
+		run("base", "dcol", i+1, 2*mbps-0.1, 4.6e6, 4.4e6, "")
+	}
+	run("base", "dcol", 3, 3, 1e6, 0, "link 1 from client delivered 1% of packets more than 9.0 ms late")
+	run("lossy", "tcp", 1, 5.1, 5e6, 0, "")
+	run("lossy", "dcol", 1, 4, 1e6, 1e6, "curl on client: exit status 56")
+	r.Summarize([]string{"base", "lossy"}, []string{"tcp", "dcol"}, []scenario.Expectation{
+		{Description: "two paths carry nearly twice as much", That: `median("dcol") >= 1.9 * median("tcp")`, Variants: []string{"base"}},
+		{Description: "the detour carries its part", That: `share("dcol", "waypoint") > 0.4 and share("dcol", "direct") > 0.4`, Variants: []string{"base"}},
+		{Description: "loss does not matter", That: `median("dcol") > 9`, Variants: []string{"lossy"}},
+		{Description: "it is fast", That: `median("tcp") > 9`},
+	})
+	return r
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestTextGolden(t *testing.T) {
+	var b bytes.Buffer
+	if err := example().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "example.txt", b.Bytes())
+}
+
+func TestJSONGolden(t *testing.T) {
+	var b bytes.Buffer
+	if err := example().WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "example.json", b.Bytes())
+	var back Result
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(example(), &back); diff != "" {
+		t.Errorf("the JSON loses something (-want +got):\n%s", diff)
+	}
+}
+
+func TestRowsCountValidRunsOnly(t *testing.T) {
+	r := example()
+	base, _ := r.Row("base", "dcol")
+	if base.N != 3 || base.Discarded != 1 || base.GoodputMbps.Min < 18 {
+		t.Errorf("base dcol: %+v", base)
+	}
+	if lossy, _ := r.Row("lossy", "dcol"); lossy.N != 0 || lossy.Discarded != 1 {
+		t.Errorf("lossy dcol: %+v", lossy)
+	}
+	if _, ok := r.Row("base", "none"); ok {
+		t.Error("there is a row of no procedure")
+	}
+	if r.Met() {
+		t.Error("an expectation without runs counts as met")
+	}
+}
+
+func TestPlotsOfEveryProcedure(t *testing.T) {
+	dir := t.TempDir()
+	if err := example().WritePlots(dir, []Mark{{Seconds: 0.1, Label: "something happened"}}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		found[i] = filepath.Base(found[i])
+	}
+	want := []string{"goodput-base.svg", "goodput-lossy.svg", "series-base-dcol.svg", "series-base-tcp.svg", "series-lossy-tcp.svg"}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("plots (-want +got):\n%s", diff)
+	}
+}
+
+// Every field of the result is explained in docs/lab.md.
+func TestSchemaIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var visit func(reflect.Type)
+	seen := map[reflect.Type]bool{}
+	visit = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[time.Time]() || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !strings.Contains(string(doc), "`"+name+"`") {
+				t.Errorf("docs/lab.md does not mention `%s` of %s", name, typ.Name())
+			}
+			visit(typ.Field(i).Type)
+		}
+	}
+	visit(reflect.TypeFor[Result]())
+}
