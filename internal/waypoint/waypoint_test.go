@@ -1,0 +1,474 @@
+package waypoint
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+	"github.com/detour-collective/dcol/internal/waypoint/rules/rulestest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeHost is the system around a waypoint without a kernel.
+type fakeHost struct {
+	*network // for its log
+
+	table  *rulestest.Fake
+	events chan flowNews
+	closed chan struct{}
+
+	mu        sync.Mutex
+	flows     []netstate.Flow
+	listening []netip.AddrPort
+	lists     int
+	deleted   []netstate.MarkMatch
+}
+
+func newFakeHost(t *testing.T) *fakeHost {
+	dir := t.TempDir()
+	h := &fakeHost{events: make(chan flowNews), network: &network{config: Config{
+		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log")}}}
+	h.table = rulestest.New(h.config.limits())
+	return h
+}
+
+func (h *fakeHost) start(t *testing.T) *Waypoint {
+	t.Helper()
+	h.table.Reopen(h.config.limits())
+	h.closed = make(chan struct{})
+	w, err := start(h.config, kernel{
+		rules: h.table,
+		listeners: func() ([]netip.AddrPort, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.lists++
+			return h.listening, nil
+		},
+		own:    func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
+		flows:  h,
+		events: fakeEvents{h},
+		close:  func() error { return nil },
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+var ownAddr = netip.MustParseAddr("1.0.0.1")
+
+func (h *fakeHost) Flows(_ netstate.MarkMatch, each func(netstate.Flow)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.flows {
+		each(f)
+	}
+	return nil
+}
+
+func (h *fakeHost) Delete(match netstate.MarkMatch) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deleted = append(h.deleted, match)
+	return nil
+}
+
+func (h *fakeHost) setFlows(flows ...netstate.Flow) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flows = flows
+}
+
+type fakeEvents struct{ h *fakeHost }
+
+func (e fakeEvents) Receive() ([]netstate.FlowEvent, error) {
+	select {
+	case news := <-e.h.events:
+		if news.lost {
+			return nil, netstate.ErrEventsLost
+		}
+		return news.events, nil
+	case <-e.h.closed:
+		return nil, errors.New("closed")
+	}
+}
+
+func (e fakeEvents) Close() error { close(e.h.closed); return nil }
+
+var (
+	aliceAt = peer("alice", netip.MustParseAddr("9.0.0.1"))
+	bobAt   = peer("bob", netip.MustParseAddr("9.0.0.2"))
+)
+
+func serverNumber(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{8, byte(i >> 16), byte(i >> 8), byte(i)}), 443)
+}
+
+func run(t *testing.T, f func(t *testing.T, h *fakeHost)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newFakeHost(t)) })
+}
+
+func mustClose(t *testing.T, w *Waypoint) {
+	t.Helper()
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While one transaction is being written, what arrives shares the next.
+func TestConcurrentRequestsShareTransactions(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, aliceAt, serverNumber(0), 443)
+		if n := h.table.Commits(); n != 1 {
+			t.Errorf("a lone request took %d transactions", n)
+		}
+		resume := make(chan struct{})
+		go func() { _ = w.ask(func() { <-resume }) }() // as a transaction would, hold the owner
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() { mustMap(t, w, aliceAt, serverNumber(i%500), 443) }) // each server twice
+		}
+		synctest.Wait()
+		close(resume)
+		wg.Wait()
+		if n := h.table.Commits(); n > 1+1+1000/maxBatch {
+			t.Errorf("1000 requests took %d transactions", n-1)
+		}
+		if s, err := w.Snapshot(); err != nil || s.Mappings != 500 || s.Members[0].Granted != 1001 {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+	})
+}
+
+func TestExpiryFollowsTheClock(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		count := func() int {
+			s, err := w.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Mappings
+		}
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		mustMap(t, w, aliceAt, serverNumber(2), 444)
+		time.Sleep(9 * time.Minute)
+		if g := mustMap(t, w, aliceAt, serverNumber(2), 443); g.Port != 444 || g.Lease != 10*time.Minute {
+			t.Errorf("renewed: %+v", g)
+		}
+		if count() != 2 {
+			t.Error("expired too early")
+		}
+		time.Sleep(time.Minute + expiryGrace + tableCheck)
+		if count() != 1 {
+			t.Error("the first has not expired")
+		}
+		time.Sleep(9 * time.Minute)
+		if count() != 0 {
+			t.Error("the renewed has not expired")
+		}
+		if strings.Contains(h.table.String(), "8.0.0.") {
+			t.Errorf("the kernel still has them:\n%s", h.table)
+		}
+	})
+}
+
+func TestFailedTransactionGrantsNothing(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		h.table.Fail(unix.ENOMEM)
+		if code := refusal(t, w, aliceAt, serverNumber(2)); code != wire.Internal {
+			t.Errorf("refused by %v", code)
+		}
+		if code := refusal(t, w, aliceAt, serverNumber(1)); code != wire.Internal {
+			t.Errorf("renewal refused by %v", code)
+		}
+		s, err := w.Snapshot()
+		if err != nil || s.Mappings != 1 || len(s.Problems) != 1 || s.Problems[0].Mend == "" {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+		h.table.Fail(nil)
+		mustMap(t, w, aliceAt, serverNumber(2), 444)
+		if s, _ := w.Snapshot(); len(s.Problems) > 0 {
+			t.Errorf("problems stay: %+v", s.Problems)
+		}
+	})
+}
+
+// A mapping in the kernel that the index does not know (the kernel's listing missed it) takes its
+// port all the same, and everybody else in the batch is served.
+func TestUnknownMappingInTheKernel(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, bobAt, serverNumber(1), 443)
+		hidden := rules.Mapping{Client: aliceAt.Addr, Port: 443, Server: serverNumber(9), Member: 1, Left: time.Minute}
+		h.table.Put(hidden)
+		if g := mustMap(t, w, aliceAt, serverNumber(2), 443); g.Port == 443 {
+			t.Errorf("the hidden mapping's port: %+v", g)
+		}
+		if s, _ := w.Snapshot(); s.Mappings != 3 {
+			t.Errorf("%d mappings", s.Mappings)
+		}
+	})
+}
+
+func TestTableRemovedByOthers(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		before := h.table.String()
+		h.table.Flush()
+		time.Sleep(2 * tableCheck)
+		if strings.Count(h.table.String(), "\n") != strings.Count(before, "\n") {
+			t.Errorf("before:\n%s\nafter:\n%s", before, h.table)
+		}
+		h.table.Flush()
+		mustMap(t, w, aliceAt, serverNumber(2), 444)
+		if table := h.table.String(); !strings.Contains(table, "8.0.0.1") || !strings.Contains(table, "8.0.0.2") || !strings.Contains(table, "alice") {
+			t.Errorf("the table:\n%s", table)
+		}
+	})
+}
+
+func TestRestartAdopts(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		mustMap(t, w, bobAt, serverNumber(2), 443)
+		mustMap(t, w, bobAt, serverNumber(3), 444)
+		mustClose(t, w)
+		commits := h.table.Commits()
+		time.Sleep(time.Minute)
+
+		h.config.MappingsPerMember = 2
+		w = h.start(t)
+		if n := h.table.Commits(); n != commits {
+			t.Error("adopting changed the table")
+		}
+		list, err := w.Mappings()
+		if err != nil || len(list) != 3 || list[0].Member != "alice" || list[0].Left != 9*time.Minute || list[2].Member != "bob" {
+			t.Errorf("mappings %+v, %v", list, err)
+		}
+		if code := refusal(t, w, bobAt, serverNumber(4)); code != wire.QuotaMappings {
+			t.Errorf("the quota does not count what was adopted: %v", code)
+		}
+		carol := peer("carol", netip.MustParseAddr("9.0.0.3"))
+		mustMap(t, w, carol, serverNumber(1), 443) // gets an id of her own
+		mustClose(t, w)
+
+		// A policy that has become stricter holds for old mappings too.
+		h.config.Deny = []netip.Prefix{netip.PrefixFrom(serverNumber(2).Addr(), 32)}
+		w = h.start(t)
+		defer mustClose(t, w)
+		list, err = w.Mappings()
+		if err != nil || len(list) != 3 {
+			t.Errorf("mappings %+v, %v", list, err)
+		}
+		for _, m := range list {
+			if m.Server == serverNumber(2) {
+				t.Error("the denied server is still mapped")
+			}
+		}
+		if strings.Contains(h.table.String(), "8.0.0.2") || !strings.Contains(h.table.String(), `0xdc010003 comment "carol 5e"`) {
+			t.Errorf("the table:\n%s", h.table)
+		}
+	})
+}
+
+func TestCertificateIsRenewed(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		renewed := aliceAt
+		renewed.Serial = "77"
+		mustMap(t, w, renewed, serverNumber(1), 443)
+		if table := h.table.String(); !strings.Contains(table, `0xdc010001 comment "alice 77"`) {
+			t.Errorf("the table:\n%s", table)
+		}
+	})
+}
+
+func TestListenersAreAskedForAtMostOnceASecond(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		for i := range 100 {
+			mustMap(t, w, aliceAt, serverNumber(i), 0)
+		}
+		h.mu.Lock()
+		lists := h.lists
+		h.listening = []netip.AddrPort{netip.MustParseAddrPort("[::]:8080")}
+		h.mu.Unlock()
+		if lists != 1 {
+			t.Errorf("asked %d times", lists)
+		}
+		time.Sleep(listenersAge)
+		if g := mustMap(t, w, aliceAt, serverNumber(1000), 8080); g.Port == 8080 {
+			t.Error("a new listener is not seen")
+		}
+	})
+}
+
+func TestFlows(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		flow := func(port uint16, up, down uint64) netstate.Flow {
+			return netstate.Flow{
+				Origin: netstate.Tuple{Src: netip.AddrPortFrom(aliceAt.Addr, port), Dst: netip.AddrPortFrom(ownAddr, 443)},
+				Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, port)},
+				Mark:   rules.MemberID(1).Mark(), BytesOrigin: up, BytesReply: down,
+			}
+		}
+		alice := func() MemberSnapshot {
+			s, err := w.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Members[0]
+		}
+		tell := func(news flowNews) {
+			h.events <- news
+			synctest.Wait()
+		}
+		tell(flowNews{events: []netstate.FlowEvent{{Flow: flow(1, 0, 0)}, {Flow: flow(2, 0, 0)}, {Flow: flow(3, 0, 0)}}})
+		h.setFlows(flow(1, 10, 100), flow(2, 1, 1), flow(3, 1, 1))
+		if m := alice(); m.Flows != 3 || m.BytesFromClient != 12 || m.BytesToClient != 102 {
+			t.Errorf("open: %+v", m)
+		}
+		tell(flowNews{events: []netstate.FlowEvent{{Flow: flow(1, 20, 200), Closed: true}}})
+		h.setFlows(flow(2, 1, 1), flow(3, 1, 1))
+		if m := alice(); m.Flows != 2 || m.BytesFromClient != 22 || m.BytesToClient != 202 {
+			t.Errorf("one closed: %+v", m)
+		}
+		// Events are lost: meanwhile 2 ended and 4 began.
+		h.setFlows(flow(3, 1, 1), flow(4, 5, 5))
+		tell(flowNews{lost: true})
+		if m := alice(); m.Flows != 2 || m.BytesFromClient != 26 {
+			t.Errorf("after the loss: %+v", m)
+		}
+		// The end of a flow whose beginning was lost.
+		tell(flowNews{events: []netstate.FlowEvent{{Flow: flow(5, 7, 7), Closed: true}}})
+		if m := alice(); m.Flows != 2 || m.BytesFromClient != 33 {
+			t.Errorf("an unknown flow's end: %+v", m)
+		}
+		if err := w.Expel("alice"); err != nil || len(h.deleted) != 1 || h.deleted[0] != rules.Of(1) {
+			t.Errorf("expelled: %v, %+v", err, h.deleted)
+		}
+		var events []attribution.Event
+		for _, e := range h.entries(t) {
+			events = append(events, e.Event)
+			if e.Member != "alice" || e.Serial != "5e" {
+				t.Errorf("not attributed: %+v", e)
+			}
+			if known := e.Event == attribution.FlowClosed && e.ClientPort != 2; known != (e.BytesFromClient != nil) {
+				t.Errorf("bytes: %+v", e)
+			}
+		}
+		want := []attribution.Event{attribution.MappingGranted,
+			attribution.FlowOpened, attribution.FlowOpened, attribution.FlowOpened, attribution.FlowClosed,
+			attribution.FlowFound, attribution.FlowClosed, attribution.FlowClosed,
+			attribution.MappingRemoved, attribution.MemberExpelled}
+		if len(events) != len(want) {
+			t.Fatalf("events %v, want %v", events, want)
+		}
+		for i := range want {
+			if events[i] != want[i] {
+				t.Errorf("event %d is %v, want %v", i, events[i], want[i])
+			}
+		}
+	})
+}
+
+func TestUnwritableLogStopsNothing(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.config.Log = "/proc/nowhere/log"
+		w := h.start(t)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		synctest.Wait()
+		s, err := w.Snapshot()
+		if err != nil || len(s.Problems) != 1 || s.Problems[0].Code != "attribution-log" || !strings.Contains(s.Problems[0].Text, "1 entries were lost") {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+		if err := w.Close(); err == nil {
+			t.Error("closing does not tell either")
+		}
+	})
+}
+
+func TestSessionsAreCounted(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		w.SessionUp(aliceAt)
+		w.SessionUp(aliceAt)
+		w.SessionDown(aliceAt)
+		mustMap(t, w, aliceAt, serverNumber(1), 443)
+		w.SessionDown(aliceAt)
+		w.SessionDown(bobAt)
+		s, err := w.Snapshot()
+		if err != nil || len(s.Members) != 1 || s.Members[0].Sessions != 0 || s.Mappings != 1 {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+	})
+}
+
+func TestClosedAndCancelled(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		resume := make(chan struct{})
+		go func() { _ = w.ask(func() { <-resume }) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, r := w.Map(ctx, aliceAt, wire.MapRequest{ID: 3, Server: serverNumber(1)}); r == nil || r.Code != wire.Busy || r.ID != 3 {
+			t.Errorf("cancelled: %v", r)
+		}
+		close(resume)
+		synctest.Wait()
+		mustClose(t, w)
+		if code := refusal(t, w, aliceAt, serverNumber(1)); code != wire.ShuttingDown {
+			t.Errorf("after closing: %v", code)
+		}
+		if _, err := w.Snapshot(); !errors.Is(err, errStopped) {
+			t.Errorf("after closing: %v", err)
+		}
+		if err := w.Expel("alice"); !errors.Is(err, errStopped) {
+			t.Errorf("after closing: %v", err)
+		}
+	})
+}
+
+func TestBadPolicyIsAnError(t *testing.T) {
+	h := newFakeHost(t)
+	_, err := start(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, kernel{rules: h.table}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.0/8") {
+		t.Error(err)
+	}
+}
