@@ -71,9 +71,14 @@ func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {
 	return c.find(func(s *subflow) bool { return s.local == local && s.remote == remote })
 }
 
-// joining is the subflow with this id and destination that is not up yet.
-func (c *conn) joining(id uint8, remote netip.AddrPort) *subflow {
-	return c.find(func(s *subflow) bool { return s.id == id && !s.up && s.remote == remote })
+// joining is the subflow that is not up yet and is known to the kernel by these:
+// by its local address and port, or by its id as long as they are not known. The
+// kernel may leave out the remote port.
+func (c *conn) joining(id uint8, local, remote netip.AddrPort) *subflow {
+	return c.find(func(s *subflow) bool {
+		return !s.up && s.remote.Addr() == remote.Addr() && (s.remote.Port() == remote.Port() || remote.Port() == 0) &&
+			(s.local == local || s.local.Port() == 0 && s.id == id)
+	})
 }
 
 func (c *conn) find(is func(*subflow) bool) *subflow {

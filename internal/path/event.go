@@ -88,7 +88,8 @@ type WaypointLost struct {
 	Addr     netip.Addr
 }
 
-// LocalAddrs: the addresses this host has now, from which subflows may start.
+// LocalAddrs: the addresses this host has now, from which subflows may start, a
+// tunnel's among them.
 type LocalAddrs struct{ Addrs []netip.Addr }
 
 // Measured: what the kernel counts for some subflows. Every subflow should be

@@ -31,7 +31,8 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
 			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
 		}
-		heard := s.direct && s.received > 0 && !c.open()
+		// What is backup may be a subflow through a tunnel that is not known yet.
+		heard := s.direct && !s.backup && s.received > 0 && !c.open()
 		c.heard = c.heard || heard
 		stalled := m.stalled(c, s, sm.Backoff, now)
 		if stalled {

@@ -38,7 +38,7 @@ func (c *conn) reconcile(live []LiveSubflow, now time.Time) {
 	for _, l := range live {
 		s := c.find(l.is)
 		if s == nil {
-			s = c.joining(l.LocalID, l.Remote)
+			s = c.joining(l.LocalID, l.Local, l.Remote)
 		}
 		if s == nil {
 			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server}

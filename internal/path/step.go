@@ -96,17 +96,15 @@ func (m *Manager) keepDirect(c *conn, now time.Time) {
 	}
 }
 
-// here: the subflow starts from an address that this host still has. A tunnel's
-// own address is its owner's business.
-func (m *Manager) here(s *subflow) bool {
-	return m.addrs == nil || s.detour != nil && s.detour.Local.IsValid() || !s.local.Addr().IsValid() ||
-		slices.Contains(m.addrs, s.local.Addr())
-}
+// here: the subflow starts from an address that this host still has.
+func (m *Manager) here(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
+
+func (m *Manager) owns(a netip.Addr) bool { return m.addrs == nil || slices.Contains(m.addrs, a) }
 
 // source is the address new subflows start from: the connection's own while
 // this host has it, then zero for what is routed, while there is any.
 func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
-	if m.addrs == nil || slices.Contains(m.addrs, c.local.Addr()) {
+	if m.owns(c.local.Addr()) {
 		return c.local.Addr(), true
 	}
 	return from, slices.ContainsFunc(m.addrs, func(a netip.Addr) bool { return a.Is4() == c.server.Addr().Is4() })
@@ -162,7 +160,7 @@ func (m *Manager) view(c *conn, now time.Time) View {
 // couldTake: d leads to the server, on a way that none of the subflows takes.
 func (m *Manager) couldTake(c *conn, d *Detour) bool {
 	remote, ok := d.target(c.server)
-	return ok && !c.has(func(s *subflow) bool {
+	return ok && (!d.Local.IsValid() || m.owns(d.Local)) && !c.has(func(s *subflow) bool {
 		return m.here(s) && (s.detour != nil && s.detour.ID == d.ID ||
 			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
 	})

@@ -32,9 +32,10 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	if s := c.byAddrs(ev.Local, ev.Remote); s != nil && s.up {
 		return
 	}
-	s := c.joining(ev.LocalID, ev.Remote)
+	s := c.joining(ev.LocalID, ev.Local, ev.Remote)
 	known := s != nil
-	if !known { // the peer's join, or one that was given up and came after all
+	if !known {
+		// The peer's, or one that an agent before us asked for.
 		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server}
 		c.subflows = append(c.subflows, s)
 	}
@@ -46,14 +47,10 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	}
 }
 
-// closed finds the subflow even where the event lacks the ports of one that
-// never came up.
 func (c *conn) closed(ev SubflowClosed, now time.Time) {
 	s := c.byAddrs(ev.Local, ev.Remote)
 	if s == nil {
-		s = c.find(func(s *subflow) bool {
-			return s.id == ev.LocalID && !s.up && s.remote.Addr() == ev.Remote.Addr()
-		})
+		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
 	if s != nil {
 		c.end(s, ev.Err, now.Add(verdictDelay), now)

@@ -1,0 +1,53 @@
+package path
+
+import "fmt"
+
+// Sound says what contradicts itself in the Manager's books; nil: nothing.
+func (m *Manager) Sound() error {
+	tracked, due := 0, 0
+	for server, conns := range m.byServer {
+		if len(conns) == 0 {
+			return fmt.Errorf("an empty entry for server %v", server)
+		}
+		tracked += len(conns)
+		for token, c := range conns {
+			if m.conns[token] != c || c.server != server {
+				return fmt.Errorf("connection %d is listed under server %v", token, server)
+			}
+		}
+	}
+	if tracked != len(m.conns) {
+		return fmt.Errorf("%d connections, %d by server", len(m.conns), tracked)
+	}
+	for token, c := range m.conns {
+		if !c.due.IsZero() {
+			due++
+			if m.due.h[c.place] != c {
+				return fmt.Errorf("connection %d is not where it thinks among the deadlines", token)
+			}
+		}
+		ids := make(map[uint8]bool)
+		for _, s := range c.subflows {
+			if s.id != 0 && ids[s.id] {
+				return fmt.Errorf("connection %d has two subflows with id %d", token, s.id)
+			}
+			ids[s.id] = true
+		}
+	}
+	if due != len(m.due.h) {
+		return fmt.Errorf("%d connections have a deadline, %d are listed", due, len(m.due.h))
+	}
+	offered := len(m.general)
+	for _, list := range m.specific {
+		offered += len(list)
+	}
+	if offered != len(m.detours) {
+		return fmt.Errorf("%d detours, %d listed", len(m.detours), offered)
+	}
+	return nil
+}
+
+// Left counts what is remembered about connections and failures.
+func (m *Manager) Left() int {
+	return len(m.conns) + len(m.byServer) + len(m.due.h) + len(m.retries)
+}

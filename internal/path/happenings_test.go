@@ -1,0 +1,201 @@
+package path_test
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"pgregory.net/rapid"
+)
+
+// TestWorld lets anything happen, in any order, and checks the laws at each
+// action. Then the world heals, and every connection must get what it should
+// have, and nothing more happens. At the end nothing is remembered.
+func TestWorld(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":                func(*rapid.T) { w.run(0) },
+			"connect":         w.connect,
+			"connect again":   w.connect,
+			"close":           w.close,
+			"time passes":     w.timePasses,
+			"a while passes":  w.timePasses,
+			"traffic":         w.traffic,
+			"subflow dies":    w.subflowDies,
+			"peer joins":      w.peerJoins,
+			"offer":           w.offerGeneral,
+			"withdraw":        w.withdraw,
+			"mapping moves":   w.mappingMoves,
+			"waypoint dies":   w.waypointDies,
+			"waypoint back":   w.waypointBack,
+			"mood changes":    func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
+			"events are lost": func(*rapid.T) { w.deaf = true },
+			"lost is found":   func(*rapid.T) { w.hear() },
+			"addresses":       w.addressesChange,
+			"agent restarts":  w.restart,
+			"announcement":    w.announce,
+		})
+		w.heal()
+		w.wantPaths()
+		w.endAll()
+	})
+}
+
+// servers by name, and how they differ.
+var servers = []string{"web:80", "web:80", "web:443", "web6:443", "web2:80", "bob:80", "excluded", "balancer", "ours"}
+
+func (w *world) connect(t *rapid.T) {
+	if len(w.conns) >= 8 {
+		return
+	}
+	w.port++
+	c := &wconn{token: path.Token(len(w.past) + 1), ids: make(map[uint8]bool)}
+	name := rapid.SampledFrom(servers).Draw(t, "server")
+	switch name {
+	case "excluded":
+		c.remote, c.excluded = netip.MustParseAddrPort("203.0.113.99:80"), true
+	case "balancer":
+		c.remote = netip.MustParseAddrPort("203.0.113.90:80")
+	case "ours":
+		c.remote, c.serverSide = netip.AddrPortFrom(ip("dave"), w.port), true
+	default:
+		host, port, _ := strings.Cut(name, ":")
+		c.remote = netip.AddrPortFrom(ip(host), map[string]uint16{"80": 80, "443": 443}[port])
+	}
+	for _, a := range w.addrs {
+		if a.Is4() == c.remote.Addr().Is4() {
+			c.local = netip.AddrPortFrom(a, w.port)
+		}
+	}
+	if !c.local.IsValid() {
+		return
+	}
+	c.server, c.tls = c.remote, c.remote.Port() == 443
+	c.subflows = []*wsub{{local: c.local, remote: c.remote, up: true, direct: true, ours: true, told: true}}
+	w.conns[c.token], w.past[c.token] = c, c
+	ev := path.ConnEstablished{
+		Token: c.token, Local: c.local, Remote: c.remote, ServerSide: c.serverSide, DenyJoinInitial: name == "balancer",
+	}
+	if !w.deaf {
+		w.put(pending{w.now.Add(kernelDelay), true, func() { c.denies = ev.DenyJoinInitial; w.tell(ev) }})
+	}
+}
+
+// some is a random element; nil: there is none.
+func some[T any](t *rapid.T, label string, from []*T) *T {
+	if len(from) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(from).Draw(t, label)
+}
+
+func (w *world) living() []*wconn {
+	return slices.SortedFunc(maps.Values(w.conns), func(a, b *wconn) int { return int(a.token) - int(b.token) })
+}
+
+// close ends a connection, with its subflows before it or all at once.
+func (w *world) close(t *rapid.T) {
+	c := some(t, "connection", w.living())
+	if c == nil {
+		return
+	}
+	if rapid.Bool().Draw(t, "subflows first") {
+		for _, s := range slices.Clone(c.subflows) {
+			w.end(c, s)
+		}
+	}
+	w.later(time.Duration(rapid.IntRange(0, 400).Draw(t, "ms"))*time.Millisecond, func() {
+		if w.conns[c.token] == c {
+			w.gone(c)
+		}
+	})
+}
+
+func (w *world) gone(c *wconn) {
+	delete(w.conns, c.token)
+	c.subflows = nil
+	clear(c.ids)
+	w.says(path.ConnClosed{Token: c.token})
+}
+
+func (w *world) timePasses(t *rapid.T) {
+	ms := rapid.SampledFrom([]int{1, 10, 100, 300, 1000, 5000, 20_000}).Draw(t, "ms")
+	w.run(time.Duration(ms) * time.Millisecond)
+}
+
+// traffic moves some bytes on subflows that work, and has all of them measured.
+func (w *world) traffic(t *rapid.T) {
+	for _, c := range w.living() {
+		for _, s := range c.subflows {
+			dead := s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s)
+			s.stuck = dead && rapid.Bool().Draw(t, "sending")
+			if s.up && !dead && rapid.Bool().Draw(t, "moves") {
+				s.received += 1000
+			}
+		}
+	}
+	w.measureAll()
+}
+
+func (w *world) measureAll() {
+	var ev path.Measured
+	for _, c := range w.living() {
+		for _, s := range c.subflows {
+			if s.up && !c.serverSide {
+				ev.Samples = append(ev.Samples, w.measured(c, s).Samples...)
+			}
+		}
+	}
+	w.tell(ev)
+}
+
+func (w *world) measured(c *wconn, s *wsub) path.Measured {
+	if (s.direct || s.passes) && s.received > 0 {
+		c.heard = true
+	}
+	sample := path.Sample{Token: c.token, Local: s.local, Remote: s.remote, BytesReceived: s.received}
+	if s.stuck {
+		sample.Backoff = 6
+	}
+	return path.Measured{Samples: []path.Sample{sample}}
+}
+
+func (w *world) subflowDies(t *rapid.T) {
+	if c := some(t, "connection", w.living()); c != nil {
+		if s := some(t, "subflow", c.subflows); s != nil {
+			w.end(c, s)
+		}
+	}
+}
+
+func (w *world) peerJoins(t *rapid.T) {
+	c := some(t, "connection", w.living())
+	if c == nil || slices.ContainsFunc(c.subflows, func(s *wsub) bool { return s.remote.Addr() == ip("dave") }) {
+		return
+	}
+	if !c.remote.Addr().Is4() || c.serverSide || !slices.Contains(w.addrs, c.local.Addr()) {
+		return
+	}
+	w.port++
+	s := &wsub{local: c.local, remote: netip.AddrPortFrom(ip("dave"), w.port), up: true}
+	c.subflows = append(c.subflows, s)
+	w.says(path.SubflowEstablished{Token: c.token, Local: s.local, Remote: s.remote})
+}
+
+// announce: the balancer's server tells its own address.
+func (w *world) announce(t *rapid.T) {
+	c := some(t, "connection", w.living())
+	if c == nil || !c.denies || c.server != c.remote || w.deaf {
+		return
+	}
+	to := netip.AddrPortFrom(ip("carol"), 80)
+	w.put(pending{w.now.Add(kernelDelay), true, func() {
+		c.server = to
+		w.tell(path.AddrAnnounced{Token: c.token, Remote: to})
+	}})
+}

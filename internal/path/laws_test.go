@@ -1,0 +1,117 @@
+package path_test
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// What must hold of every action, whatever happened before.
+
+// lawfulCreate checks an action and returns the subflow it asks for.
+func (w *world) lawfulCreate(a path.CreateSubflow) *wsub {
+	c := w.past[a.Token]
+	if c == nil || c.serverSide || c.excluded {
+		w.t.Fatalf("%+v: not ours to manage", a)
+	}
+	if a.LocalID == 0 || c.ids[a.LocalID] && !w.started {
+		w.t.Fatalf("%+v: the id is in use", a)
+	}
+	w.port++
+	local := a.Local
+	if !local.IsValid() {
+		if slices.Contains(w.addrs, c.local.Addr()) {
+			w.t.Fatalf("%+v: the connection's own address is there, but another is used", a)
+		}
+		for _, own := range w.addrs {
+			if own.Is4() == a.Remote.Addr().Is4() {
+				local = own
+			}
+		}
+	}
+	s := &wsub{
+		id: a.LocalID, ours: true, backup: a.Backup,
+		local: netip.AddrPortFrom(local, w.port), remote: a.Remote,
+	}
+	if a.Remote.Addr().Is4() != c.remote.Addr().Is4() || local.Is4() != a.Remote.Addr().Is4() {
+		w.t.Fatalf("%+v: another address family than %v", a, c.remote)
+	}
+	s.detour = w.detourOf(c, a)
+	s.direct = s.detour == nil && a.Remote == c.server
+	w.lawfulPlace(c, s, a)
+	return s
+}
+
+// detourOf finds the offer that the action takes.
+func (w *world) detourOf(c *wconn, a path.CreateSubflow) *path.Detour {
+	for _, d := range w.offers {
+		if to, ok := leads(d, c.server); ok && to == a.Remote && (d.Local.IsValid() && d.Local == a.Local || !d.Local.IsValid() && a.Remote != c.server) {
+			return &d
+		}
+	}
+	return nil
+}
+
+// leads is where a detour of this world's kinds connects to.
+func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
+	switch d.Kind {
+	case path.VPN:
+		return server, server.Addr().Is4() == d.Local.Is4()
+	case path.InBand:
+		to := netip.AddrPortFrom(d.Remote.Addr(), server.Port())
+		return to, server.Addr().Is4() && to != server
+	default:
+		return d.Remote, d.Server == server
+	}
+}
+
+func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
+	detours := 0
+	for _, x := range c.subflows {
+		if x.ours && x.direct && s.direct && w.here(x) {
+			w.t.Fatalf("%+v: there is a direct subflow", a)
+		}
+		if x.ours && !x.direct && w.here(x) {
+			detours++
+		}
+	}
+	switch {
+	case s.direct && c.denies && c.server == c.remote:
+		w.t.Fatalf("%+v: the server forbade it", a)
+	case s.direct && a.Backup:
+		w.t.Fatalf("%+v: the direct path as backup", a)
+	case s.direct:
+	case s.detour == nil:
+		w.t.Fatalf("%+v: no detour on offer leads there; on offer: %+v", a, w.offers)
+	case c.tls && !c.heard && !a.Backup:
+		w.t.Fatalf("%+v: the server was not heard yet", a)
+	case detours >= w.n-1:
+		w.t.Fatalf("%+v: %d detours already, %d subflows are wanted", a, detours, w.n)
+	}
+}
+
+func (w *world) setBackup(a path.SetBackup) {
+	c := w.past[a.Token]
+	if c.serverSide || c.excluded {
+		w.t.Fatalf("%+v: not ours to manage", a)
+	}
+	if a.Backup || c.tls && !c.heard {
+		w.t.Fatalf("%+v: the server was not heard yet", a)
+	}
+	if _, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
+		s.backup = false
+	}
+}
+
+// lawfulEnd: what is ended is ours to end, and there is a reason.
+func (w *world) lawfulEnd(c *wconn, s *wsub) {
+	switch {
+	case c.serverSide || c.excluded:
+		w.t.Fatalf("connection %d is not ours to manage, but a subflow is ended", c.token)
+	case s.direct && s.up && w.here(s) && s.ours && s.told:
+		w.t.Fatalf("connection %d: the direct path is ended", c.token)
+	case s.up && w.here(s) && s.ours && s.told && !s.stuck && !w.dead[s.detour.Waypoint] && !w.lost[s.detour.Waypoint]:
+		w.t.Fatalf("connection %d: subflow %d is ended, though nothing is wrong with it", c.token, s.id)
+	}
+}

@@ -1,0 +1,226 @@
+package path_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"pgregory.net/rapid"
+)
+
+// What waypoints, the agent and the network do in a world, and how it heals.
+
+var general = []path.Detour{
+	{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)},
+	{ID: "vpn carol", Kind: path.VPN, Waypoint: "carol", Local: ip("tun")},
+}
+
+func (w *world) offer(d path.Detour) {
+	w.offers[d.ID] = d
+	w.tell(path.DetourOffered{Detour: d})
+}
+
+func (w *world) offerGeneral(t *rapid.T) {
+	if d := rapid.SampledFrom(general).Draw(t, "detour"); !w.lost[d.Waypoint] {
+		w.offer(d)
+	}
+}
+
+func (w *world) withdraw(t *rapid.T) {
+	if ids := slices.Sorted(maps.Keys(w.offers)); len(ids) > 0 {
+		id := rapid.SampledFrom(ids).Draw(t, "detour")
+		delete(w.offers, id)
+		w.tell(path.DetourWithdrawn{ID: id})
+	}
+}
+
+// request asks the living waypoints for a mapping, once for each.
+func (w *world) request(server netip.AddrPort) {
+	for _, waypoint := range []string{"bob", "carol"} {
+		addr := ip(waypoint)
+		if !server.Addr().Is4() {
+			if waypoint != "bob" {
+				continue
+			}
+			addr = ip("bob6")
+		}
+		if addr == server.Addr() {
+			continue // it refuses: its own address
+		}
+		id := path.DetourID(fmt.Sprintf("%s to %v", waypoint, server))
+		w.later(20*time.Millisecond, func() {
+			if _, known := w.offers[id]; known || w.dead[waypoint] || w.lost[waypoint] {
+				return
+			}
+			w.port++
+			w.offer(path.Detour{
+				ID: id, Kind: path.Mapped, Waypoint: waypoint, Remote: netip.AddrPortFrom(addr, w.port), Server: server,
+			})
+		})
+	}
+}
+
+// mappingMoves: the same detour, at another port.
+func (w *world) mappingMoves(t *rapid.T) {
+	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
+		if d := w.offers[id]; d.Kind == path.Mapped && rapid.Bool().Draw(t, "moves") {
+			w.port++
+			d.Remote = netip.AddrPortFrom(d.Remote.Addr(), w.port)
+			w.offer(d)
+		}
+	}
+}
+
+// waypointDies, which its session notices seconds later.
+func (w *world) waypointDies(t *rapid.T) {
+	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
+	tellsDead := rapid.Bool().Draw(t, "with its detours")
+	w.dead[waypoint] = true
+	w.later(4*time.Second, func() {
+		if !w.dead[waypoint] {
+			return
+		}
+		w.lost[waypoint] = true
+		for _, id := range slices.Sorted(maps.Keys(w.offers)) {
+			if w.offers[id].Waypoint == waypoint {
+				delete(w.offers, id)
+				w.tell(path.DetourWithdrawn{ID: id, Dead: tellsDead})
+			}
+		}
+		if !tellsDead {
+			w.tell(path.WaypointLost{Waypoint: waypoint, Addr: ip(waypoint)})
+		}
+	})
+}
+
+func (w *world) waypointBack(t *rapid.T) {
+	w.revive(rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint"))
+}
+
+func (w *world) revive(waypoint string) {
+	w.dead[waypoint] = false
+	w.later(time.Second, func() {
+		if !w.dead[waypoint] {
+			w.lost[waypoint] = false
+			w.tell(path.WaypointReady{Waypoint: waypoint})
+		}
+	})
+}
+
+// hear: the agent learns that events were lost.
+func (w *world) hear() {
+	if w.deaf {
+		w.deaf = false
+		w.put(pending{w.now.Add(kernelDelay), true, w.resync})
+	}
+}
+
+func (w *world) addressesChange(t *rapid.T) {
+	w.addrs = rapid.SampledFrom([][]netip.Addr{
+		{ip("tun"), ip("me"), ip("me6")}, {ip("me2")}, {ip("tun"), ip("me2"), ip("me6"), ip("me")}, {},
+	}).Draw(t, "addresses")
+	w.tell(path.LocalAddrs{Addrs: w.addrs})
+}
+
+// restart: a new agent beside the living connections. What the old one knew of
+// joins under way, and the kernel's events in between, is lost.
+func (w *world) restart(*rapid.T) {
+	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
+	w.started, w.deaf = true, false
+	w.queue = slices.DeleteFunc(w.queue, func(p pending) bool { return p.kernel })
+	clear(w.offers)
+	clear(w.lost)
+	for _, c := range w.conns {
+		c.server, c.denies = c.remote, false
+		for _, s := range c.subflows {
+			s.direct = s.direct && s.remote == c.remote
+			s.passes = s.remote == c.remote && !s.up
+			s.ours = s.direct && s.up
+		}
+	}
+	w.resync()
+	w.tell(path.LocalAddrs{Addrs: w.addrs})
+}
+
+// heal lets all be well, and waits for as long as a backoff takes at most.
+func (w *world) heal() {
+	w.moody, w.limit = false, 100
+	w.run(5 * time.Second)
+	w.revive("bob")
+	w.revive("carol")
+	w.run(5 * time.Second)
+	w.hear()
+	w.addrs = []netip.Addr{ip("tun"), ip("me"), ip("me6")}
+	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	for _, d := range general {
+		w.offer(d)
+	}
+	for range 15 {
+		w.run(10 * time.Second)
+		for _, c := range w.conns {
+			for _, s := range c.subflows {
+				if s.up && s.direct {
+					s.received += 1000
+				}
+			}
+		}
+		w.measureAll()
+	}
+}
+
+// wantPaths: every connection has what there is for it, and all is quiet.
+func (w *world) wantPaths() {
+	for _, c := range w.living() {
+		if c.serverSide || c.excluded || c.denies && c.server == c.remote {
+			continue
+		}
+		direct, up, ways := 0, 0, 1
+		for _, d := range w.offers {
+			if _, ok := leads(d, c.server); ok {
+				ways++
+			}
+		}
+		for _, s := range c.subflows {
+			if !s.up || !w.here(s) {
+				continue
+			}
+			up++
+			if s.direct {
+				direct++
+			}
+			if s.ours && s.backup {
+				w.t.Fatalf("connection %d to %v: subflow %d was never promoted", c.token, c.server, s.id)
+			}
+		}
+		if direct == 0 || up < min(w.n, ways) {
+			w.t.Fatalf("connection %d to %v: %d subflows are up, %d direct; %d are wanted, of %d ways\n%s",
+				c.token, c.server, up, direct, w.n, ways, w.describe(c))
+		}
+	}
+	creates := w.creates
+	w.run(2 * time.Minute)
+	if w.creates > creates {
+		w.t.Fatalf("all is well, but %d more subflows were created", w.creates-creates)
+	}
+}
+
+func (w *world) describe(c *wconn) (text string) {
+	for _, s := range c.subflows {
+		text += fmt.Sprintf("kernel: %+v\n", *s)
+	}
+	return text + fmt.Sprintf("manager: %+v", w.m.Snapshot(w.now))
+}
+
+func (w *world) endAll() {
+	for _, c := range w.living() {
+		w.gone(c)
+	}
+	w.run(5 * time.Minute)
+	w.tell(path.Tick{})
+	if _, ok := w.m.Next(); ok || w.m.Left() > 0 {
+		w.t.Fatalf("all connections are closed, but the manager remembers %d things and wants a tick: %v", w.m.Left(), ok)
+	}
+}

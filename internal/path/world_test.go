@@ -1,0 +1,304 @@
+package path_test
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"pgregory.net/rapid"
+)
+
+// world is a kernel, servers and waypoints around a Manager, in virtual time. It
+// knows the truth; the Manager knows what it is told. The world fails the test
+// when an action breaks a law.
+type world struct {
+	t     *rapid.T
+	cfg   path.Config
+	n     int // subflows wanted
+	m     *path.Manager
+	twin  *path.Manager // is told the same, and must answer the same
+	now   time.Time
+	queue []pending // what the kernel and the waypoints say, on its way
+	deaf  bool      // the kernel's events are being lost
+
+	conns   map[path.Token]*wconn // living
+	past    map[path.Token]*wconn // all there ever were
+	addrs   []netip.Addr
+	offers  map[path.DetourID]path.Detour // as the Manager was told
+	dead    map[string]bool               // waypoints
+	lost    map[string]bool               // waypoints, as the Manager was told
+	limit   int                           // further subflows a server takes
+	moody   bool                          // some joins are refused or closed at once
+	started bool                          // the Manager began with connections there already
+	creates int
+	port    uint16 // the last local port given out
+}
+
+type pending struct {
+	at     time.Time
+	kernel bool // an event of the kernel, which an agent that starts afresh misses
+	handle func()
+}
+
+type wconn struct {
+	token         path.Token
+	local, remote netip.AddrPort
+	server        netip.AddrPort
+	serverSide    bool
+	excluded      bool
+	denies        bool
+	tls           bool
+	heard         bool // the Manager was told that the server spoke on a direct path
+	subflows      []*wsub
+	ids           map[uint8]bool // the kernel's list: only RemoveAddr takes one out
+}
+
+type wsub struct {
+	id            uint8
+	local, remote netip.AddrPort
+	detour        *path.Detour // nil: direct, or the peer's
+	ours          bool         // made by the Manager there is now
+	direct        bool
+	passes        bool // for a direct one: a new agent sees a tunnel's join come up
+	up, backup    bool
+	received      uint64
+	stuck         bool // retransmits in vain
+	told          bool // the Manager knows that it is up
+}
+
+var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(t *rapid.T) *world {
+	n := rapid.IntRange(1, 4).Draw(t, "subflows")
+	w := &world{
+		t: t, n: n, now: birth,
+		cfg: path.Config{
+			Policy: path.DetourPolicy{Subflows: n}, TLSPorts: []uint16{443},
+			Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.113.99/32")},
+		},
+		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
+		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool),
+		addrs: []netip.Addr{ip("tun"), ip("me"), ip("me6")}, limit: 8, port: 10000,
+	}
+	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
+	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	return w
+}
+
+func ip(name string) netip.Addr { return netip.MustParseAddr(hosts[name]) }
+
+// tell lets the Manager handle an event, and its actions happen.
+func (w *world) tell(ev path.Event) {
+	actions := slices.Clone(w.m.Handle(ev, w.now))
+	w.t.Logf("%v %T%+v: %+v", w.now.Sub(birth), ev, ev, actions)
+	if again := w.twin.Handle(ev, w.now); !reflect.DeepEqual(actions, slices.Clone(again)) {
+		w.t.Fatalf("%T: one says %+v, the other %+v", ev, actions, again)
+	}
+	if err := w.m.Sound(); err != nil {
+		w.t.Fatalf("after %T: %v", ev, err)
+	}
+	if _, ok := ev.(path.DetourWithdrawn); ok && len(actions) > 0 {
+		w.t.Fatalf("a detour was withdrawn, and so: %+v", actions)
+	}
+	if len(actions) > 10000 {
+		w.t.Fatalf("%T: %d actions", ev, len(actions))
+	}
+	var answers []path.Event
+	for _, a := range actions {
+		if ev := w.carryOut(a); ev != nil {
+			answers = append(answers, ev)
+		}
+	}
+	for _, ev := range answers {
+		w.tell(ev)
+	}
+}
+
+// run lets time pass: what is under way arrives, and the Manager gets its ticks.
+func (w *world) run(d time.Duration) {
+	end := w.now.Add(d)
+	for range 200_000 {
+		next, tick := w.m.Next()
+		switch {
+		case len(w.queue) > 0 && !w.queue[0].at.After(end) && (!tick || !w.queue[0].at.After(next)):
+			first := w.queue[0]
+			w.queue = w.queue[1:]
+			w.now = first.at
+			first.handle()
+		case tick && !next.After(end):
+			if next.Before(w.now) {
+				w.t.Fatalf("Next is %v ago", w.now.Sub(next))
+			}
+			w.now = next
+			w.tell(path.Tick{})
+			if again, ok := w.m.Next(); ok && !again.After(w.now) {
+				w.t.Fatalf("Next does not move on after a Tick")
+			}
+		default:
+			w.now = end
+			return
+		}
+	}
+	w.t.Fatalf("time does not pass: too much happens in %v", d)
+}
+
+// later is how everything reaches the Manager: in order, a little late.
+func (w *world) later(delay time.Duration, handle func()) {
+	w.put(pending{at: w.now.Add(delay), handle: handle})
+}
+
+func (w *world) put(p pending) {
+	i, _ := slices.BinarySearchFunc(w.queue, p, func(a, b pending) int {
+		if a.at.After(b.at) {
+			return 1
+		}
+		return -1
+	})
+	w.queue = slices.Insert(w.queue, i, p)
+}
+
+const kernelDelay = time.Millisecond
+
+// says is an event of the kernel.
+func (w *world) says(ev path.Event) {
+	if !w.deaf {
+		w.put(pending{w.now.Add(kernelDelay), true, func() { w.tell(ev) }})
+	}
+}
+
+// resync is what the agent does when it hears that events were lost.
+func (w *world) resync() {
+	var ev path.Resync
+	for _, token := range slices.Sorted(maps.Keys(w.conns)) {
+		c := w.conns[token]
+		if c.serverSide {
+			continue
+		}
+		l := path.LiveConn{Token: token, Local: c.local, Remote: c.remote}
+		for _, s := range c.subflows {
+			if s.up {
+				s.told = true
+				l.Subflows = append(l.Subflows, path.LiveSubflow{LocalID: s.id, Local: s.local, Remote: s.remote, Backup: s.backup})
+			}
+		}
+		ev.Conns = append(ev.Conns, l)
+	}
+	w.tell(ev)
+}
+
+func (w *world) carryOut(a path.Action) path.Event {
+	switch a := a.(type) {
+	case path.CreateSubflow:
+		return w.create(a)
+	case path.DestroySubflow:
+		if c, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
+			w.lawfulEnd(c, s)
+			w.end(c, s)
+		}
+	case path.RemoveAddr:
+		w.removeAddr(a)
+	case path.SetBackup:
+		w.setBackup(a)
+	case path.Measure:
+		if _, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
+			return w.measured(w.conns[a.Token], s)
+		}
+	case path.RequestDetours:
+		w.request(a.Server)
+	}
+	return nil
+}
+
+func (w *world) subflow(t path.Token, local, remote netip.AddrPort) (*wconn, *wsub) {
+	if c := w.conns[t]; c != nil {
+		for _, s := range c.subflows {
+			if s.local == local && s.remote == remote {
+				return c, s
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (w *world) here(s *wsub) bool {
+	return slices.Contains(w.addrs, s.local.Addr())
+}
+
+// create checks the laws of a new subflow and then has the kernel try.
+func (w *world) create(a path.CreateSubflow) path.Event {
+	w.creates++
+	s := w.lawfulCreate(a)
+	c := w.conns[a.Token]
+	switch {
+	case c == nil:
+		return path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: errors.New("no such connection"), Gone: true}
+	case c.ids[a.LocalID]:
+		return path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: errors.New("id in use")}
+	}
+	c.ids[a.LocalID] = true
+	c.subflows = append(c.subflows, s)
+	w.join(c, s)
+	return path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: s.local}
+}
+
+// join plays the handshake: through a dead waypoint it hangs until the kernel
+// gives up.
+func (w *world) join(c *wconn, s *wsub) {
+	delay := time.Duration(rapid.IntRange(1, 300).Draw(w.t, "join ms")) * time.Millisecond
+	refused := w.moody && rapid.IntRange(0, 3).Draw(w.t, "refused") == 0
+	if s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s) {
+		delay, refused = 127*time.Second, true
+	}
+	w.later(delay, func() {
+		if w.conns[c.token] != c || !slices.Contains(c.subflows, s) {
+			return
+		}
+		if refused {
+			w.end(c, s)
+			return
+		}
+		s.up = true
+		s.told = !w.deaf
+		w.says(path.SubflowEstablished{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote})
+		if len(c.subflows)-1 > w.limit {
+			w.later(time.Millisecond, func() { w.end(c, s) })
+		}
+	})
+}
+
+// end is a subflow's, for whatever reason.
+func (w *world) end(c *wconn, s *wsub) {
+	i := slices.Index(c.subflows, s)
+	if i < 0 || w.conns[c.token] != c {
+		return
+	}
+	c.subflows = slices.Delete(c.subflows, i, i+1)
+	ev := path.SubflowClosed{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote}
+	if !s.up { // Linux leaves the port out where the SYN was unanswered
+		ev.Remote = netip.AddrPortFrom(s.remote.Addr(), 0)
+	}
+	w.says(ev)
+}
+
+func (w *world) removeAddr(a path.RemoveAddr) {
+	c := w.conns[a.Token]
+	if c == nil {
+		return
+	}
+	if a.LocalID != 0 {
+		if !c.ids[a.LocalID] {
+			return
+		}
+		delete(c.ids, a.LocalID)
+	}
+	for _, s := range slices.Clone(c.subflows) {
+		if s.id == a.LocalID && s.up {
+			w.lawfulEnd(c, s)
+			w.end(c, s)
+		}
+	}
+}
