@@ -25,7 +25,7 @@ func TestDaemonKeepsItsSockets(t *testing.T) {
 	// The daemon inherits nothing of the caller's, so that the caller's
 	// pipes end with the first process unless the supervisor holds them.
 	text := fmt.Sprintf(`#!/bin/sh
-(exec 3>&-; read go < %s; %s > %s) </dev/null >/dev/null 2>&1 &
+(exec 3>&- 4>&-; read go < %s; %s > %s) </dev/null >/dev/null 2>&1 &
 echo started
 `, gate, probe, result)
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
@@ -37,7 +37,8 @@ echo started
 	}
 	defer inherited.Close()
 	cmd := run(t, script)
-	cmd.ExtraFiles = []*os.File{theirs}
+	// Twice: where the stages have files of their own, and where they do not.
+	cmd.ExtraFiles = []*os.File{theirs, theirs}
 	// Returns only once nobody holds the program's standard output any more.
 	if got := end(t, cmd); got.stdout != "started\n" || got.code != 0 {
 		t.Fatalf("first process: %+v", got)
