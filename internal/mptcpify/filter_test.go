@@ -120,6 +120,33 @@ func TestFilterNotifiesOfEach(t *testing.T) {
 	}
 }
 
+// TestFilterAllowsNeighbours changes one thing at a time.
+func TestFilterAllowsNeighbours(t *testing.T) {
+	ours := call{arch: auditArch, number: unix.SYS_SOCKET, domain: unix.AF_INET, typ: unix.SOCK_STREAM}
+	for name, change := range map[string]func(*call){
+		"i386":         func(c *call) { c.arch = unix.AUDIT_ARCH_I386 },
+		"arm":          func(c *call) { c.arch = unix.AUDIT_ARCH_ARM },
+		"x32":          func(c *call) { c.number |= 0x40000000 },
+		"another call": func(c *call) { c.number++ },
+		"unix":         func(c *call) { c.domain = unix.AF_UNIX },
+		"netlink":      func(c *call) { c.domain = unix.AF_NETLINK },
+		"datagram":     func(c *call) { c.typ = unix.SOCK_DGRAM },
+		"raw":          func(c *call) { c.typ = unix.SOCK_RAW },
+		"unknown flag": func(c *call) { c.typ |= 1 << 20 },
+		"sctp":         func(c *call) { c.protocol = unix.IPPROTO_SCTP },
+		"mptcp":        func(c *call) { c.protocol = unix.IPPROTO_MPTCP },
+	} {
+		c := ours
+		change(&c)
+		if got := c.verdict(t); got != unix.SECCOMP_RET_ALLOW {
+			t.Errorf("%s: verdict %#x", name, got)
+		}
+	}
+	if got := ours.verdict(t); got != unix.SECCOMP_RET_USER_NOTIF {
+		t.Errorf("unchanged: verdict %#x", got)
+	}
+}
+
 func TestParseUser(t *testing.T) {
 	for _, c := range []struct {
 		name, status string
