@@ -9,6 +9,8 @@ import (
 
 func TestMain(m *testing.M) {
 	Stage()
+	// Else hosts and wires built with -race take a second each to end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	if victim := os.Getenv(victimEnv); victim != "" {
 		beVictim(victim)
 	}

@@ -16,6 +16,8 @@ import (
 
 func TestMain(m *testing.M) {
 	Stage()
+	// Else hosts and wires built with -race take a second each to end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	goleak.VerifyTestMain(m)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -21,8 +22,22 @@ const (
 )
 
 // ping sends echo requests and returns the round-trip times of those answered.
-// A reply's time is the kernel's stamp, so that this program may be late.
-func ping(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, count int, interval, patience time.Duration) ([]time.Duration, error) {
+// A reply's time is the kernel's stamp, so that this program may be late. A
+// request's time is this program's, which is therefore real-time if permitted:
+// else other work may come between taking the time and sending.
+func ping(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, count int, interval, patience time.Duration) (rtts []time.Duration, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread is of no use to others
+		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		rtts, err = pingOnThread(ctx, from, to, packetSize, count, interval, patience)
+	}()
+	<-done
+	return rtts, err
+}
+
+func pingOnThread(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, count int, interval, patience time.Duration) ([]time.Duration, error) {
 	var fd int
 	err := from.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)

@@ -55,14 +55,14 @@ func (v *Bench) set(p wire.Params) error {
 
 // RTT is how far round-trip times were from what was asked.
 type RTT struct {
-	Asked    wire.Params   // of each direction
-	Expect   time.Duration // both delays and both serialisations
-	Probes   int
-	Lost     int
-	P50      time.Duration // of the error's absolute value
-	P99      time.Duration
-	Max      time.Duration
-	Lateness wire.Lateness // as the wire itself saw it, A to B
+	Asked    wire.Params   `json:"asked"`  // of each direction
+	Expect   time.Duration `json:"expect"` // both delays and both serialisations
+	Probes   int           `json:"probes"`
+	Lost     int           `json:"lost"`
+	P50      time.Duration `json:"p50"` // of the error's absolute value
+	P99      time.Duration `json:"p99"`
+	Max      time.Duration `json:"max"`
+	Lateness wire.Lateness `json:"lateness"` // as the wire itself saw it, A to B
 }
 
 // RTT sends ICMP echo requests of packetSize bytes, one every interval, over a
@@ -97,9 +97,9 @@ func onLine(bytes int, rate int64) time.Duration {
 
 // Rate is what a link let through of more than it can carry.
 type Rate struct {
-	Asked    int64   // bit/s of IP packets
-	Measured float64 // bit/s of IP packets
-	Error    float64 // relative, signed
+	Asked    int64   `json:"asked"`    // bit/s of IP packets
+	Measured float64 `json:"measured"` // bit/s of IP packets
+	Error    float64 `json:"error"`    // relative, signed
 }
 
 // Rate offers UDP of full packets at one and a half times the rate.
@@ -121,17 +121,20 @@ func (v *Bench) Rate(ctx context.Context, rate int64, duration time.Duration) (R
 
 // Loss is what a link lost of less than it can carry.
 type Loss struct {
-	Asked         float64
-	Rate          int64 // of the link, bit/s
-	Packets, Lost int
+	Asked   float64 `json:"asked"`
+	Rate    int64   `json:"rate"` // of the link, bit/s
+	Packets int     `json:"packets"`
+	Lost    int     `json:"lost"`
 	// Sigmas is how many standard deviations of the binomial distribution
 	// lie between Lost and what was to be expected.
-	Sigmas float64
+	Sigmas float64 `json:"sigmas"`
 }
 
 // Loss offers numbered packets of 250 bytes at two thirds of the rate.
 func (v *Bench) Loss(ctx context.Context, loss float64, rate int64, duration time.Duration) (Loss, error) {
-	if err := v.set(wire.Params{Rate: rate, Delay: 5 * time.Millisecond, Loss: loss}); err != nil {
+	// The queue holds whatever a sender that was held up may send at once.
+	p := wire.Params{Rate: rate, Delay: 5 * time.Millisecond, Loss: loss, Queue: 16 << 20}
+	if err := v.set(p); err != nil {
 		return Loss{}, err
 	}
 	got, err := blast(ctx, v.a, v.b, blastSpec{packet: 250, rate: rate * 2 / 3, duration: duration})
@@ -149,12 +152,12 @@ func (v *Bench) Loss(ctx context.Context, loss float64, rate int64, duration tim
 type Highest struct {
 	// Unlimited is what TCP reaches on a link without a rate, bit/s of IP
 	// packets.
-	Unlimited float64
+	Unlimited float64 `json:"unlimited"`
 	// Exact is the highest rate tried, in steps of a tenth of Unlimited, that
 	// TCP filled to within 1 %.
-	Exact int64
+	Exact int64 `json:"exact"`
 	// PacketsPerSecond is of packets of 100 bytes on a link without a rate.
-	PacketsPerSecond float64
+	PacketsPerSecond float64 `json:"packets_per_second"`
 }
 
 // Highest takes about a dozen times the duration.
