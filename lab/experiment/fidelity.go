@@ -9,8 +9,8 @@ import (
 )
 
 // maxLateness is how late the 99th percentile of packets on a link may leave
-// the emulation before a run does not count. At 10 Mbit/s a full packet takes
-// 1.2 ms to send: packets later than that arrive behind their successor's time.
+// the emulation before a run does not count: as long as a full packet takes at
+// 10 Mbit/s. On a machine with nothing else to do it is a twentieth of that.
 const maxLateness = 1200 * time.Microsecond
 
 // linkUse reads what each link did since the last reset.
