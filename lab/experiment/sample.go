@@ -33,7 +33,7 @@ type sampler struct {
 	client, server *tap
 	began          time.Time
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows, and the taps
 	samples []sample
 	err     error
 }
@@ -157,14 +157,14 @@ func (s *sampler) loop(ctx context.Context) {
 }
 
 func (s *sampler) take() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	at := time.Since(s.began)
 	err := errors.Join(s.client.look(), s.server.look())
 	now := sample{at: at, bytes: map[string]int64{}}
 	for _, t := range s.client.sockets {
 		now.bytes[t.path] += t.bytes
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.samples = append(s.samples, now)
 	s.err = errors.Join(s.err, err)
 }
@@ -185,6 +185,8 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 		}
 		return float64(x.bytes[path])
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, x := range s.samples {
 		if x.at < moment {
 			continue
