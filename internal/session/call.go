@@ -1,0 +1,173 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// maxAsking bounds a client's requests under way: what a waypoint allows by default.
+const maxAsking = 512
+
+// call is one session at the client's end: who asked what, and the two goroutines that read and write.
+type call struct {
+	*outgoing
+	out   *outbox
+	slots chan struct{}
+	heard chan struct{}       // something arrived
+	pongs chan netip.AddrPort // where the waypoint saw us, the newest only
+	ended chan struct{}       // closed when reading or writing has failed
+
+	workers sync.WaitGroup
+	once    sync.Once
+
+	mu      sync.Mutex
+	lastID  uint64
+	pending map[uint64]chan answer
+	failure error // why ended
+	down    error // what requests are told from now on
+}
+
+type answer struct {
+	grant wire.MapGrant
+	err   error
+}
+
+func newCall(o *outgoing) *call {
+	c := &call{
+		outgoing: o,
+		out:      newOutbox(),
+		slots:    make(chan struct{}, maxAsking),
+		heard:    make(chan struct{}, 1),
+		pongs:    make(chan netip.AddrPort, 1),
+		ended:    make(chan struct{}),
+		pending:  map[uint64]chan answer{},
+	}
+	c.workers.Go(func() {
+		if err := c.out.run(c.stream); err != nil {
+			c.fail(err)
+		}
+	})
+	c.workers.Go(func() { c.fail(c.read()) })
+	return c
+}
+
+// ask sends a request and waits for its answer.
+func (c *call) ask(ctx context.Context, req wire.MapRequest) (wire.MapGrant, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return wire.MapGrant{}, ctx.Err()
+	}
+	defer func() { <-c.slots }()
+
+	reply := make(chan answer, 1)
+	c.mu.Lock()
+	if c.down != nil {
+		c.mu.Unlock()
+		return wire.MapGrant{}, c.down
+	}
+	c.lastID++
+	req.ID = c.lastID
+	c.pending[req.ID] = reply
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pending, req.ID)
+		c.mu.Unlock()
+	}()
+	// When the outbox is closed, end answers.
+	if err := c.out.put(req); err != nil && !errors.Is(err, errClosed) {
+		return wire.MapGrant{}, err
+	}
+	select {
+	case a := <-reply:
+		return a.grant, a.err
+	case <-ctx.Done():
+		return wire.MapGrant{}, ctx.Err()
+	}
+}
+
+func (c *call) ping() { _ = c.out.put(wire.Ping{}) } // when the session has ended, reading says why
+
+// read hands out what arrives, until nothing more does.
+func (c *call) read() error {
+	for {
+		m, err := c.decoder.Next()
+		var malformed *wire.MalformedError
+		if err != nil && !errors.As(err, &malformed) {
+			return err
+		}
+		offer(c.heard, struct{}{})
+		switch m := m.(type) {
+		case wire.MapGrant:
+			c.reply(m.ID, answer{grant: m})
+		case wire.Refusal:
+			c.reply(m.ID, answer{err: &m})
+		case wire.Pong:
+			offer(c.pongs, m.Observed)
+		case nil: // of a newer version, perhaps an answer to something we asked
+			c.reply(malformed.ID, answer{err: malformed})
+		}
+	}
+}
+
+// offer puts the newest value into a channel of one place. Only the reader does so.
+func offer[T any](ch chan T, v T) {
+	select {
+	case <-ch:
+	default:
+	}
+	ch <- v
+}
+
+// reply answers a request, if it still waits.
+func (c *call) reply(id uint64, a answer) {
+	c.mu.Lock()
+	ch := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if ch != nil {
+		ch <- a
+	}
+}
+
+func (c *call) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure == nil {
+		c.failure = err
+		close(c.ended)
+	}
+}
+
+// why is the reason of the end. What the connection knows of it comes before what a stream saw.
+func (c *call) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cause := context.Cause(c.conn.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return c.failure
+}
+
+// end closes the session, answers whoever waits, and returns when nothing of it runs.
+func (c *call) end(code quic.ApplicationErrorCode, text string, down error) {
+	c.once.Do(func() {
+		c.out.close()
+		closeLine(c.conn, code, text)
+		c.workers.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.down = down
+		for id, ch := range c.pending {
+			ch <- answer{err: down}
+			delete(c.pending, id)
+		}
+	})
+}

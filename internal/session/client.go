@@ -1,0 +1,342 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// ClientConfig is what a Client needs.
+type ClientConfig struct {
+	Identity *collective.Identity
+	Name     string         // the waypoint's: what its certificate must say
+	Addr     netip.AddrPort // where it is
+	Log      *slog.Logger
+	// Changed is told when the session comes up, goes down, or changes its address: then it is first
+	// not usable and then usable again, as grants are per address. It is called by one goroutine
+	// and must not block, nor call Close. May be nil.
+	Changed func(State)
+}
+
+// Client keeps a session open to one address of one waypoint, whatever happens.
+type Client struct {
+	config  ClientConfig
+	log     *slog.Logger
+	moved   chan struct{} // NetworkChanged was called
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	state   State
+	call    *call         // nil when there is no session
+	settled chan struct{} // closed when not moving
+}
+
+// NewClient begins to make a session, and keeps one open until Close.
+func NewClient(config ClientConfig) *Client {
+	settled := make(chan struct{})
+	close(settled)
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Client{
+		config: config,
+		log:    config.Log.With("waypoint", config.Name, "addr", config.Addr),
+		moved:  make(chan struct{}, 1),
+		stop:   stop,
+		state: State{
+			Waypoint: config.Name, Addr: config.Addr, Since: time.Now(),
+			Problem: &Problem{Code: Connecting, Text: "no answer yet"},
+		},
+		settled: settled,
+	}
+	c.running.Go(func() { c.run(ctx) })
+	return c
+}
+
+// Close ends the session, telling the waypoint, and returns when nothing of the client runs.
+func (c *Client) Close() {
+	c.stop()
+	c.running.Wait()
+}
+
+// State is what is known now.
+func (c *Client) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stateLocked()
+}
+
+func (c *Client) stateLocked() State {
+	s := c.state
+	if c.call != nil {
+		stats := c.call.conn.ConnectionStats()
+		s.RTT, s.MinRTT = stats.SmoothedRTT, stats.MinRTT
+	}
+	return s
+}
+
+// NetworkChanged says that this host's addresses or routes have changed: the session is tried, moved
+// or made anew at once.
+func (c *Client) NetworkChanged() {
+	select {
+	case c.moved <- struct{}{}:
+	default: // not seen to yet
+	}
+}
+
+// run keeps the session open until ctx ends.
+func (c *Client) run(ctx context.Context) {
+	var wait backoff
+	for {
+		started := time.Now()
+		problem := c.session(ctx)
+		if ctx.Err() != nil {
+			c.down(&Problem{Code: Stopped, Text: "the agent stops"})
+			return
+		}
+		c.down(problem)
+		if time.Since(started) > steady {
+			wait.reset()
+			if problem.Code == Restarted {
+				continue
+			}
+		}
+		if problem.Code == NetworkMoved {
+			continue
+		}
+		delay := time.NewTimer(wait.next(rand.Float64()))
+		select {
+		case <-delay.C:
+		case <-c.moved:
+			wait.reset()
+		case <-ctx.Done():
+		}
+		delay.Stop()
+	}
+}
+
+// session makes a session and tends it until it ends, and says why.
+func (c *Client) session(ctx context.Context) *Problem {
+	w := where{waypoint: c.config.Name, addr: c.config.Addr}
+	line, heard, err := dial(ctx, c.config)
+	if err != nil {
+		w.heard = heard
+		return explain(w, err)
+	}
+	defer line.close()
+	w.up = true
+	call := newCall(line)
+	c.up(call)
+	err = c.tend(ctx, call)
+	problem := explain(w, err)
+	call.end(closeDone, "", &DownError{Waypoint: c.config.Name, Problem: problem})
+	return problem
+}
+
+func (c *Client) up(call *call) {
+	c.change(func() {
+		c.call = call
+		c.state.Up, c.state.Since, c.state.Problem, c.state.Sessions = true, time.Now(), nil, c.state.Sessions+1
+		c.state.Local, c.state.Observed = call.local, call.hello.Observed
+		c.state.Offers, c.state.Lease = call.hello.Offers, call.hello.Lease
+	})
+	c.log.Info("session up", "from", call.hello.Observed)
+}
+
+// down records a problem. The same one again is news to nobody.
+func (c *Client) down(p *Problem) {
+	c.mu.Lock()
+	wasUp, before := c.state.Up, c.state.Problem
+	c.mu.Unlock()
+	if !wasUp && before != nil && before.Code == p.Code {
+		return
+	}
+	c.settle()
+	c.change(func() {
+		s := State{Waypoint: c.state.Waypoint, Addr: c.state.Addr, Since: c.state.Since, Problem: p, Sessions: c.state.Sessions}
+		if wasUp {
+			s.Since = time.Now()
+		}
+		c.state, c.call = s, nil
+	})
+	c.log.Warn("no session", "problem", p.Code, "err", p)
+}
+
+func (c *Client) change(f func()) {
+	c.mu.Lock()
+	f()
+	s := c.stateLocked()
+	c.mu.Unlock()
+	if c.config.Changed != nil {
+		c.config.Changed(s)
+	}
+}
+
+// unsettle makes Map wait until settle.
+func (c *Client) unsettle() {
+	c.mu.Lock()
+	moving := c.state.Moving
+	c.mu.Unlock()
+	if moving {
+		return
+	}
+	c.change(func() {
+		c.state.Moving = true
+		c.settled = make(chan struct{})
+	})
+}
+
+func (c *Client) settle() {
+	c.mu.Lock()
+	moving := c.state.Moving
+	c.mu.Unlock()
+	if moving {
+		c.change(func() {
+			c.state.Moving = false
+			close(c.settled)
+		})
+	}
+}
+
+// Grant is a waypoint's yes: TCP from Client to Port of the waypoint leads to the server, for Lease.
+type Grant struct {
+	Port   uint16
+	Lease  time.Duration
+	Client netip.Addr
+}
+
+// maxMoves bounds how often one Map asks again because the session moved meanwhile.
+const maxMoves = 3
+
+// Map asks for a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or that of ctx.
+func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16) (Grant, error) {
+	for try := 1; ; try++ {
+		call, err := c.settledCall(ctx)
+		if err != nil {
+			return Grant{}, err
+		}
+		answer, err := call.ask(ctx, wire.MapRequest{Server: server, Proposed: proposed})
+		if err != nil {
+			return Grant{}, err
+		}
+		// A grant for the address we have just left is of no use; the next one is for the new one.
+		if try < maxMoves && c.left(answer.Client) {
+			continue
+		}
+		return Grant{Port: answer.Port, Lease: answer.Lease, Client: answer.Client}, nil
+	}
+}
+
+// settledCall is the session to ask over, once it does not move.
+func (c *Client) settledCall(ctx context.Context) (*call, error) {
+	for {
+		c.mu.Lock()
+		call, moving, settled, problem := c.call, c.state.Moving, c.settled, c.state.Problem
+		c.mu.Unlock()
+		if call == nil {
+			return nil, &DownError{Waypoint: c.config.Name, Problem: problem}
+		}
+		if !moving {
+			return call, nil
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// left says whether the session has moved, or is about to, from this address.
+func (c *Client) left(addr netip.Addr) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Up && (c.state.Moving || c.state.Observed.Addr() != addr)
+}
+
+var errSilence = errors.New("no answer to pings")
+
+// tend keeps a session alive and returns why it ended.
+func (c *Client) tend(ctx context.Context, call *call) error {
+	var lossy loss
+	lossy.update(call.conn.ConnectionStats())
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	var move *move
+	defer func() { move.end() }()
+	for {
+		select {
+		case <-ctx.Done():
+			call.end(closeDone, "the agent stops", &DownError{Waypoint: c.config.Name, Problem: &Problem{Code: Stopped, Text: "the agent stops"}})
+			return ctx.Err()
+		case <-call.ended:
+			return call.why()
+		case <-call.heard:
+			quiet.Reset(silence)
+		case seen := <-call.pongs:
+			if move.arrived(seen) {
+				c.observe(call, seen)
+				c.settle()
+				move = move.end()
+			}
+		case <-quiet.C:
+			return &Problem{
+				Code: Lost, Err: errSilence,
+				Text: fmt.Sprintf("%s stopped answering on %v/udp", c.config.Name, c.config.Addr), Mend: "is its host up and the network between you?",
+			}
+		case <-tick.C:
+			lossy.update(call.conn.ConnectionStats())
+			c.mu.Lock()
+			c.state.Loss = lossy.ratio()
+			c.mu.Unlock()
+			if err := c.check(call); err != nil {
+				return err
+			}
+			call.ping()
+		case <-c.moved:
+			if move = c.startMove(call, move); move != nil {
+				call.ping()
+			}
+		case <-move.retries():
+			if move.late() {
+				return &Problem{Code: NetworkMoved, Text: "this host's address changed and the session did not follow", Mend: "nothing, a new session is being made"}
+			}
+			call.ping()
+		}
+	}
+}
+
+// check ends sessions with waypoints that are no longer members.
+func (c *Client) check(call *call) error {
+	c.config.Identity.Refresh()
+	return c.config.Identity.Check(call.member)
+}
+
+func (c *Client) observe(call *call, seen netip.AddrPort) {
+	c.mu.Lock()
+	same := c.state.Observed == seen
+	c.mu.Unlock()
+	if same {
+		return
+	}
+	// Nobody told us of a change, and yet there was one: behind a NAT, say.
+	c.unsettle()
+	local, err := localFor(c.config.Addr)
+	c.mu.Lock()
+	c.state.Observed = seen
+	if err == nil {
+		call.local, c.state.Local = local, local
+	}
+	c.mu.Unlock()
+	c.log.Info("session moved", "from", seen)
+	c.settle()
+}

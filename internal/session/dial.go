@@ -1,0 +1,137 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"golang.org/x/net/ipv4"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// outgoing is a session that has been greeted.
+type outgoing struct {
+	socket    *countingSocket
+	transport *quic.Transport
+	conn      *quic.Conn
+	stream    *quic.Stream
+	decoder   *wire.Decoder
+	member    collective.Member // the waypoint
+	hello     wire.Hello        // what it said
+	local     netip.Addr        // where our packets leave from
+}
+
+func (o *outgoing) close() {
+	o.transport.Close()
+	o.socket.Close()
+}
+
+// dial makes a session. If it cannot, heard says whether anything came back.
+func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, err error) {
+	config.Identity.Refresh()
+	if err := config.Identity.Usable(); err != nil {
+		return nil, false, &Problem{Code: OwnIdentity, Text: err.Error(), Err: err}
+	}
+	local, err := localFor(config.Addr)
+	if err != nil {
+		return nil, false, err
+	}
+	// One socket a session, for packets of one family, bound to no address.
+	network := "udp6"
+	if config.Addr.Addr().Is4() {
+		network = "udp4"
+	}
+	udp, err := net.ListenUDP(network, nil)
+	if err != nil {
+		return nil, false, fmt.Errorf("open a socket: %w", err)
+	}
+	o = &outgoing{socket: &countingSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}, local: local}
+	o.transport = &quic.Transport{Conn: o.socket, ConnectionIDLength: connIDLength}
+	defer func() {
+		if err != nil {
+			heard = o.socket.received.Load()
+			o.close()
+		}
+	}()
+	target := net.UDPAddrFromAddrPort(config.Addr)
+	if o.conn, err = o.transport.Dial(ctx, target, config.Identity.ClientTLS(alpn, config.Name), quicConfig(-1)); err != nil {
+		return nil, false, err
+	}
+	if err = o.greet(config.Identity); err != nil {
+		// The reason for a refusal comes after the handshake, on the connection.
+		if cause := context.Cause(o.conn.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
+			err = cause
+		}
+		closeLine(o.conn, closeDone, "")
+		return nil, false, err
+	}
+	return o, true, nil
+}
+
+// greet exchanges the first messages. Only then is it known that the waypoint accepts our certificate.
+func (o *outgoing) greet(identity *collective.Identity) (err error) {
+	if o.member, err = identity.Peer(o.conn.ConnectionState().TLS); err != nil {
+		return err
+	}
+	if o.stream, err = o.conn.OpenStream(); err != nil {
+		return fmt.Errorf("open the stream of the session: %w", err)
+	}
+	if err := o.stream.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
+		return err
+	}
+	frame, err := wire.Append(nil, wire.Hello{Version: wire.Version})
+	if err != nil {
+		return err
+	}
+	if _, err := o.stream.Write(frame); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	o.decoder = wire.NewDecoder(o.stream)
+	m, err := o.decoder.Next()
+	if err != nil {
+		return fmt.Errorf("read the greeting: %w", err)
+	}
+	hello, ok := m.(wire.Hello)
+	if !ok || !hello.Observed.IsValid() {
+		return fmt.Errorf("%w: the first message was no greeting", wire.ErrFraming)
+	}
+	if hello.Version != wire.Version {
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks version %d, we speak %d", o.member.Name, hello.Version, wire.Version), Mend: "update the older of the two agents"}
+	}
+	o.hello = hello
+	return o.stream.SetDeadline(time.Time{})
+}
+
+// localFor asks the kernel from which address packets to dst leave. Connecting a UDP socket sends none.
+func localFor(dst netip.AddrPort) (netip.Addr, error) {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the way to %v: %w", dst, err)
+	}
+	defer conn.Close()
+	return addrPort(conn.LocalAddr()).Addr(), nil
+}
+
+// countingSocket notices whether anything is received: a waypoint that does not answer and one that
+// answers nonsense look the same to QUIC.
+type countingSocket struct {
+	*net.UDPConn
+	batch    *ipv4.PacketConn
+	received atomic.Bool
+}
+
+// ReadBatch is what quic-go reads with.
+func (s *countingSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	n, err := s.batch.ReadBatch(ms, flags)
+	if n > 0 {
+		s.received.Store(true)
+	}
+	return n, err
+}

@@ -1,0 +1,239 @@
+package session
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// authority is a collective for one test.
+type authority struct {
+	t  testing.TB
+	ca *collective.CA
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	ca, err := collective.InitCA(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{t, ca}
+}
+
+// files issues an identity and gives it a directory of its own, as on its host.
+func (a *authority) files(r collective.Request) collective.Files {
+	a.t.Helper()
+	if r.Validity == 0 {
+		r.Validity = time.Hour
+	}
+	r.Reissue = true
+	issued, err := a.ca.Issue(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	dir := a.t.TempDir()
+	f := collective.Files{
+		Certificate: filepath.Join(dir, "me.crt"), Key: filepath.Join(dir, "me.key"),
+		CA: filepath.Join(dir, "ca.crt"), CRL: filepath.Join(dir, "ca.crl"),
+	}
+	put(a.t, issued.CertFile, f.Certificate)
+	put(a.t, issued.KeyFile, f.Key)
+	put(a.t, a.ca.CertFile(), f.CA)
+	put(a.t, a.ca.CRLFile(), f.CRL)
+	return f
+}
+
+func (a *authority) identity(name string) *collective.Identity {
+	a.t.Helper()
+	return load(a.t, a.files(collective.Request{Name: name}))
+}
+
+func load(t testing.TB, f collective.Files) *collective.Identity {
+	t.Helper()
+	id, err := collective.Load(f, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func put(t testing.TB, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(to+".new", to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// granter grants the proposed port, to everyone.
+type granter struct {
+	mu   sync.Mutex
+	up   []Peer
+	down []Peer
+	// decide, if there, decides.
+	decide func(context.Context, Peer, wire.MapRequest) (wire.MapGrant, *wire.Refusal)
+}
+
+func (g *granter) SessionUp(p Peer)   { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
+func (g *granter) SessionDown(p Peer) { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
+func (g *granter) Map(ctx context.Context, p Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+	if g.decide != nil {
+		return g.decide(ctx, p, r)
+	}
+	return wire.MapGrant{Port: r.Proposed, Lease: time.Minute}, nil
+}
+
+func (g *granter) counts() (up, down int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.up), len(g.down)
+}
+
+// waypoint is a running server.
+type waypoint struct {
+	*Server
+	at   netip.AddrPort
+	stop func()
+}
+
+func startServer(t testing.TB, config ServerConfig) *waypoint {
+	t.Helper()
+	if config.Listen == "" {
+		config.Listen = "127.0.0.1:0"
+	}
+	if config.Limits == (Limits{}) {
+		config.Limits = DefaultLimits()
+	}
+	if config.Log == nil {
+		config.Log = quiet()
+	}
+	if config.Handler == nil {
+		config.Handler = &granter{}
+	}
+	config.Lease = time.Minute
+	config.Offers = []wire.Kind{wire.Mapped}
+	s, err := Listen(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	var once sync.Once
+	w := &waypoint{Server: s, at: s.Addr()}
+	w.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		})
+	}
+	t.Cleanup(w.stop)
+	return w
+}
+
+// member is a running client whose changes can be waited for.
+type member struct {
+	*Client
+	t       testing.TB
+	changes chan State
+}
+
+func startClient(t testing.TB, id *collective.Identity, name string, at netip.AddrPort) *member {
+	t.Helper()
+	m := &member{t: t, changes: make(chan State, 100)}
+	m.Client = NewClient(ClientConfig{Identity: id, Name: name, Addr: at, Log: quiet(), Changed: func(s State) { m.changes <- s }})
+	t.Cleanup(m.Close)
+	return m
+}
+
+// await returns the first change that fits.
+func (m *member) await(what string, fits func(State) bool) State {
+	m.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case s := <-m.changes:
+			if fits(s) {
+				return s
+			}
+		case <-deadline:
+			m.t.Fatalf("%s: still %+v, problem %v", what, m.State(), m.State().Problem)
+		}
+	}
+}
+
+func (m *member) awaitUp() State {
+	m.t.Helper()
+	return m.await("coming up", func(s State) bool { return s.Up })
+}
+
+func (m *member) awaitProblem(code ProblemCode) *Problem {
+	m.t.Helper()
+	return m.await("problem "+string(code), func(s State) bool { return s.Problem != nil && s.Problem.Code == code }).Problem
+}
+
+func (m *member) mapping(server string) (Grant, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	at := netip.MustParseAddrPort(server)
+	return m.Map(ctx, at, at.Port())
+}
+
+func (m *member) mustMap(server string) Grant {
+	m.t.Helper()
+	g, err := m.mapping(server)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return g
+}
+
+// silent is a UDP socket that answers what answer returns, if anything.
+func silent(t testing.TB, answer func(datagram []byte) []byte) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := c.ReadFromUDP(buf)
+			if err != nil {
+				return
+			}
+			if out := answer(buf[:n]); out != nil {
+				c.WriteToUDP(out, from)
+			}
+		}
+	}()
+	t.Cleanup(func() { c.Close(); <-done })
+	return addrPort(c.LocalAddr())
+}

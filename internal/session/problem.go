@@ -1,0 +1,218 @@
+package session
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// ProblemCode is a problem's name for programs; it does not change.
+type ProblemCode string
+
+// Why a waypoint cannot be used.
+const (
+	Connecting   ProblemCode = "connecting"    // nothing is known yet
+	NoAnswer     ProblemCode = "no-answer"     // it never answered
+	Lost         ProblemCode = "lost"          // it stopped answering
+	Nonsense     ProblemCode = "nonsense"      // it answers, but not as a waypoint does
+	NoRoute      ProblemCode = "no-route"      // this host cannot send there
+	OwnIdentity  ProblemCode = "own-identity"  // our certificate is not usable
+	Expired      ProblemCode = "expired"       // its certificate is over
+	OtherCA      ProblemCode = "other-ca"      // it or we are of another collective
+	WrongName    ProblemCode = "wrong-name"    // it is another member
+	Revoked      ProblemCode = "revoked"       // it was revoked
+	RefusedUs    ProblemCode = "refused-us"    // it does not accept our certificate
+	OtherVersion ProblemCode = "version"       // it speaks another version of dcol
+	Restarted    ProblemCode = "restarted"     // it has forgotten the session
+	Stopping     ProblemCode = "stopping"      // its agent was stopped
+	Displaced    ProblemCode = "displaced"     // newer sessions of ours took the place
+	NetworkMoved ProblemCode = "network-moved" // our address changed and the session did not follow
+	Stopped      ProblemCode = "stopped"       // our own agent stops
+	OtherProblem ProblemCode = "other"         // none of these
+)
+
+// Problem is why a waypoint cannot be used now, in words, and the mend.
+type Problem struct {
+	Code ProblemCode
+	Text string
+	Mend string
+	Err  error // what QUIC or TLS said; may be nil
+}
+
+func (p *Problem) Error() string {
+	if p.Mend == "" {
+		return p.Text
+	}
+	return p.Text + ": " + p.Mend
+}
+
+func (p *Problem) Unwrap() error { return p.Err }
+
+// ErrDown is what Map's error is, for errors.Is, when there is no session.
+var ErrDown = errors.New("no session")
+
+// DownError says that and why there is no session with a waypoint.
+type DownError struct {
+	Waypoint string
+	Problem  *Problem
+}
+
+func (e *DownError) Error() string {
+	return fmt.Sprintf("no session with %s: %v", e.Waypoint, e.Problem)
+}
+func (e *DownError) Unwrap() error { return e.Problem }
+
+// Is makes every DownError an ErrDown.
+func (e *DownError) Is(target error) bool { return target == ErrDown }
+
+// where says what is needed to put an error into words.
+type where struct {
+	waypoint string
+	addr     netip.AddrPort
+	// heard: datagrams came back, whatever was in them.
+	heard bool
+	// up: the session had been up.
+	up bool
+}
+
+// TLS alerts (RFC 8446, 6.2) as QUIC transport errors (RFC 9001, 4.8).
+const (
+	cryptoError             = 0x100
+	alertBadCertificate     = cryptoError + 42
+	alertCertificateRevoked = cryptoError + 44
+	alertCertificateExpired = cryptoError + 45
+	alertCertificateUnknown = cryptoError + 46
+	alertUnknownCA          = cryptoError + 48
+	alertAccessDenied       = cryptoError + 49
+	alertProtocolVersion    = cryptoError + 70
+	alertCertificateNeeded  = cryptoError + 116
+	alertNoALPN             = cryptoError + 120
+)
+
+// explain puts into words why a session did not come up, or ended.
+func explain(w where, err error) *Problem {
+	if already, ok := errors.AsType[*Problem](err); ok {
+		return already
+	}
+	p := classify(w, err)
+	p.Err = err
+	return p
+}
+
+func classify(w where, err error) *Problem {
+	var (
+		revoked   *collective.RevokedError
+		unknownCA x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		app       *quic.ApplicationError
+		transport *quic.TransportError
+		version   *quic.VersionNegotiationError
+		reset     *quic.StatelessResetError
+		handshake *quic.HandshakeTimeoutError
+		idle      *quic.IdleTimeoutError
+		errno     syscall.Errno
+	)
+	updateOlder := "update the older of the two agents"
+	switch {
+	case errors.As(err, &revoked):
+		return &Problem{Code: Revoked, Text: revoked.Error(), Mend: "take " + w.waypoint + " out of your configuration, or ask it to get a new certificate"}
+	case errors.As(err, &host):
+		return &Problem{Code: WrongName, Text: fmt.Sprintf("at %v answers %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Mend: "correct name or addresses of this [[client.waypoint]]"}
+	case errors.As(err, &unknownCA):
+		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Mend: "both need certificates of the same authority, and its ca.crt"}
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired, errors.Is(err, collective.ErrExpired):
+		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, err), Mend: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}
+	case errors.As(err, &app):
+		return byWaypoint(w, app)
+	case errors.As(err, &reset):
+		return &Problem{Code: Restarted, Text: w.waypoint + " has restarted", Mend: "nothing, a new session is being made"}
+	case errors.As(err, &version):
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v speaks another version of QUIC", w.waypoint, w.addr), Mend: updateOlder}
+	case errors.As(err, &transport) && transport.Remote:
+		return byAlert(w, transport)
+	case errors.As(err, &transport) && transport.ErrorCode >= cryptoError && transport.ErrorCode < cryptoError+0x100:
+		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Mend: "see whether a dcol agent of your collective runs there"}
+	case errors.As(err, &transport), errors.Is(err, wire.ErrFraming):
+		return nonsense(w, fmt.Sprintf("what %s at %v says cannot be understood (%v)", w.waypoint, w.addr, err))
+	case errors.As(err, &errno), errors.Is(err, os.ErrPermission):
+		return &Problem{Code: NoRoute, Text: fmt.Sprintf("this host cannot send to %v/udp (%v)", w.addr, errnoText(err, errno)), Mend: "see ip route get " + w.addr.Addr().String() + " and this host's firewall"}
+	case errors.As(err, &handshake), errors.As(err, &idle), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		switch {
+		case w.up:
+			return &Problem{Code: Lost, Text: fmt.Sprintf("%s stopped answering on %v/udp", w.waypoint, w.addr), Mend: "is its host up and the network between you?"}
+		case w.heard:
+			return nonsense(w, fmt.Sprintf("something answers on %v/udp but makes no session", w.addr))
+		}
+		return &Problem{Code: NoAnswer, Text: fmt.Sprintf("%s did not answer on %v/udp", w.waypoint, w.addr), Mend: fmt.Sprintf("is its agent running, does a firewall block UDP %d?", w.addr.Port())}
+	case errors.Is(err, net.ErrClosed):
+		return &Problem{Code: Lost, Text: "the session with " + w.waypoint + " ended"}
+	}
+	return &Problem{Code: OtherProblem, Text: fmt.Sprintf("the session with %s at %v failed (%v)", w.waypoint, w.addr, err)}
+}
+
+func nonsense(w where, text string) *Problem {
+	return &Problem{Code: Nonsense, Text: text, Mend: fmt.Sprintf("is it a dcol waypoint that listens on UDP %d there, and do datagrams of 1200 bytes get through?", w.addr.Port())}
+}
+
+func errnoText(err error, errno syscall.Errno) string {
+	if errno != 0 {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// byWaypoint explains a close with one of our codes.
+func byWaypoint(w where, app *quic.ApplicationError) *Problem {
+	switch app.ErrorCode {
+	case closeDone, closeStopping:
+		return &Problem{Code: Stopping, Text: "the agent of " + w.waypoint + " was stopped", Mend: "nothing, if it comes back it will be used"}
+	case closeRevoked:
+		return &Problem{Code: Revoked, Text: fmt.Sprintf("%s says that our certificate was revoked", w.waypoint), Mend: "ask the collective's authority why"}
+	case closeExpired:
+		return &Problem{Code: OwnIdentity, Text: fmt.Sprintf("%s says that our certificate has expired", w.waypoint), Mend: "have it issued anew (dcol ca issue --reissue); if it is still valid, the clock of one of the two hosts is wrong"}
+	case closeNewer:
+		return &Problem{Code: Displaced, Text: w.waypoint + " ended this session for newer ones of ours", Mend: "do more hosts than it allows use this certificate? Issue one for each"}
+	case closeVersion:
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks another version of dcol (%q)", w.waypoint, app.ErrorMessage), Mend: "update the older of the two agents"}
+	case closeNotMember:
+		return &Problem{Code: RefusedUs, Text: fmt.Sprintf("%s does not accept our certificate (%q)", w.waypoint, app.ErrorMessage), Mend: "have it issued by the collective's authority"}
+	case closeSilent, closeSlow:
+		return &Problem{Code: Lost, Text: fmt.Sprintf("%s did not hear from us in time", w.waypoint), Mend: "is the network between you overloaded?"}
+	}
+	return nonsense(w, fmt.Sprintf("%s at %v ended the session (code %d, %q)", w.waypoint, w.addr, app.ErrorCode, app.ErrorMessage))
+}
+
+// byAlert explains an error the other side's QUIC or TLS sent.
+func byAlert(w where, e *quic.TransportError) *Problem {
+	refused := func(text, mend string) *Problem {
+		return &Problem{Code: RefusedUs, Text: w.waypoint + " does not accept our certificate: " + text, Mend: mend}
+	}
+	switch e.ErrorCode {
+	case alertCertificateExpired:
+		return refused("it takes it for expired or not yet valid", "compare the clocks of the two hosts; else have it issued anew (dcol ca issue --reissue)")
+	case alertUnknownCA, alertCertificateUnknown:
+		p := refused("it belongs to another collective", "both need certificates of the same authority, and its ca.crt")
+		p.Code = OtherCA
+		return p
+	case alertCertificateRevoked:
+		return refused("it was revoked", "ask the collective's authority why")
+	case alertBadCertificate, alertAccessDenied, alertCertificateNeeded:
+		return refused("it finds it bad", "have it issued by the collective's authority (dcol ca issue)")
+	case alertNoALPN, alertProtocolVersion:
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Mend: "update the older of the two agents"}
+	case quic.ConnectionRefused:
+		return &Problem{Code: Stopping, Text: w.waypoint + " takes no sessions now", Mend: "is its agent stopping or overloaded?"}
+	}
+	return nonsense(w, fmt.Sprintf("%s at %v ended the session (%v)", w.waypoint, w.addr, e))
+}

@@ -1,0 +1,201 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"golang.org/x/time/rate"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Peer is the member at the other end of a session.
+type Peer struct {
+	ID     uint64 // of the session, unique while the agent runs
+	Name   string // as in its certificate
+	Serial string // of that certificate
+	// Addr is where the session comes from, validated by QUIC, at the time of the call it is given
+	// to: it changes when the member's address does.
+	Addr netip.Addr
+}
+
+// Handler is what a waypoint does with sessions. SessionUp comes before a session's first Map,
+// SessionDown after its last has returned; both delay that session only.
+type Handler interface {
+	SessionUp(Peer)
+	SessionDown(Peer)
+	// Map answers one request, for connections from peer.Addr. It is called concurrently, also for
+	// one session. Of the grant, Port and Lease count; the rest is filled in. ctx ends with the session.
+	Map(ctx context.Context, peer Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal)
+}
+
+// Limits is what one member may ask of a waypoint.
+type Limits struct {
+	Sessions     int        // per address family; the oldest gives way to a newer one
+	RequestRate  rate.Limit // a second, over all sessions
+	RequestBurst int
+	Outstanding  int // requests under way, per session
+}
+
+// DefaultLimits suit a waypoint that knows nothing of its members.
+func DefaultLimits() Limits {
+	return Limits{Sessions: 4, RequestRate: 2000, RequestBurst: 4000, Outstanding: maxAsking}
+}
+
+func (l Limits) check() error {
+	if l.Sessions < 1 || l.RequestRate <= 0 || l.RequestBurst < 1 || l.Outstanding < 1 {
+		return fmt.Errorf("session limits %+v: each must be above zero", l)
+	}
+	return nil
+}
+
+// ServerConfig is what a Server needs.
+type ServerConfig struct {
+	Listen   string // ":45672" is IPv4 and IPv6
+	Identity *collective.Identity
+	Handler  Handler
+	Offers   []wire.Kind
+	Lease    time.Duration // of a mapping, as told in the greeting
+	Limits   Limits
+	Log      *slog.Logger
+}
+
+const (
+	// sweepEvery is how late, at most, a revocation ends a session after its file arrived.
+	sweepEvery = 2 * time.Second
+	// Handshakes above this rate must first prove their address (Retry, RFC 9000, 8.1.2), so that
+	// forged packets cost next to nothing.
+	freeHandshakes      rate.Limit = 50
+	freeHandshakesBurst            = 100
+)
+
+// Server accepts sessions of members.
+type Server struct {
+	config    ServerConfig
+	socket    *net.UDPConn
+	transport *quic.Transport
+	listener  *quic.Listener
+	registry  *registry
+	refusals  *rate.Limiter // bounds log lines about members turned away
+	sessions  sync.WaitGroup
+}
+
+// Listen opens the socket. Serve must be called next, as it also closes it.
+func Listen(config ServerConfig) (*Server, error) {
+	if err := config.Limits.check(); err != nil {
+		return nil, err
+	}
+	addr, err := net.ResolveUDPAddr("udp", config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for sessions on %q: %w; write it like \":45672\" or \"192.0.2.7:45672\"", config.Listen, err)
+	}
+	socket, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		err = fmt.Errorf("listen for sessions on %s/udp: %w", config.Listen, err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; another agent may run here: see ss -ulpn 'sport = :%d'", err, addr.Port)
+		}
+		return nil, err
+	}
+	handshakes := rate.NewLimiter(freeHandshakes, freeHandshakesBurst)
+	// From the member's key, so that after a restart the agent can still reset the sessions it has
+	// forgotten, and their clients come back at once (RFC 9000, 10.3).
+	resetKey := quic.StatelessResetKey(config.Identity.Derive("stateless reset"))
+	s := &Server{
+		config: config,
+		socket: socket,
+		transport: &quic.Transport{
+			Conn:                socket,
+			ConnectionIDLength:  connIDLength,
+			StatelessResetKey:   &resetKey,
+			VerifySourceAddress: func(net.Addr) bool { return !handshakes.Allow() },
+		},
+		registry: newRegistry(config.Limits),
+		refusals: rate.NewLimiter(1, 10),
+	}
+	if s.listener, err = s.transport.Listen(config.Identity.ServerTLS(alpn), quicConfig(1)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for sessions on %s/udp: %w", config.Listen, err), socket.Close())
+	}
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() netip.AddrPort { return addrPort(s.socket.LocalAddr()) }
+
+// Serve works until ctx ends. Then it tells every client that the agent stops, and returns when all
+// handlers have.
+func (s *Server) Serve(ctx context.Context) error {
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	s.sessions.Go(func() { s.sweep(serving) })
+	var failed error
+	for {
+		conn, err := s.listener.Accept(serving)
+		if err != nil {
+			if ctx.Err() == nil {
+				failed = fmt.Errorf("accept sessions: %w", err)
+			}
+			break
+		}
+		s.sessions.Go(func() { s.handle(serving, conn) })
+	}
+	stop()
+	s.sessions.Wait()
+	return errors.Join(failed, s.listener.Close(), s.transport.Close(), s.socket.Close())
+}
+
+// sweep ends sessions of members that no longer are.
+func (s *Server) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.config.Identity.Refresh()
+		for _, l := range s.registry.all() {
+			if err := s.config.Identity.Check(l.member); err != nil {
+				closeLine(l.conn, closeCodeOf(err), err.Error())
+			}
+		}
+		s.registry.forget()
+	}
+}
+
+func closeCodeOf(err error) quic.ApplicationErrorCode {
+	var revoked *collective.RevokedError
+	switch {
+	case errors.As(err, &revoked):
+		return closeRevoked
+	case errors.Is(err, collective.ErrExpired):
+		return closeExpired
+	}
+	return closeNotMember
+}
+
+// SessionInfo is a session for a person to look at.
+type SessionInfo struct {
+	Peer  Peer
+	Since time.Time
+	RTT   time.Duration
+}
+
+// Sessions lists the live sessions, oldest first.
+func (s *Server) Sessions() []SessionInfo {
+	var out []SessionInfo
+	for _, l := range s.registry.all() {
+		out = append(out, SessionInfo{Peer: l.peer(), Since: l.since, RTT: l.conn.ConnectionStats().SmoothedRTT})
+	}
+	return out
+}
