@@ -1,0 +1,119 @@
+// Package mptcpify loads the eBPF program that makes TCP sockets MPTCP when
+// they are made, for a whole network namespace or for one cgroup in it. It
+// needs a kernel that has the hook (6.6) and a policy that allows programs to
+// change the results of the kernel's functions. Only internal/mptcpify and
+// internal/agent may import it.
+package mptcpify
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -no-global-types -tags linux prog prog.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+
+// Scope says whose sockets become MPTCP.
+type Scope struct {
+	// NetworkNamespace is an inode number as in /proc/PID/ns/net.
+	NetworkNamespace uint32
+	// Cgroup is a folder of the cgroup v2 hierarchy; only the processes below
+	// it count. Empty: all in the network namespace.
+	Cgroup string
+}
+
+// Hook is the program at work. It works until it is closed, or its process
+// ends.
+type Hook struct {
+	objects progObjects
+	link    link.Link
+}
+
+// UnavailableError says why this kernel does not take the program.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("the kernel's update_socket_protocol hook cannot be used: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Attach loads the program and puts it to work.
+func Attach(scope Scope) (_ *Hook, err error) {
+	spec, err := loadProg()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded mptcpify program: %w", err)
+	}
+	if err := setVariables(spec, scope); err != nil {
+		return nil, err
+	}
+	h := &Hook{}
+	if err := spec.LoadAndAssign(&h.objects, nil); err != nil {
+		return nil, unavailable(fmt.Errorf("load the mptcpify program: %w", err))
+	}
+	defer func() {
+		if err != nil {
+			_ = h.objects.Close()
+		}
+	}()
+	if scope.Cgroup != "" {
+		if err := h.limitTo(scope.Cgroup); err != nil {
+			return nil, err
+		}
+	}
+	h.link, err = link.AttachTracing(link.TracingOptions{Program: h.objects.Mptcpify})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("attach the mptcpify program: %w", err))
+	}
+	return h, nil
+}
+
+// Close takes the hook away. Sockets that exist stay what they are.
+func (h *Hook) Close() error { return errors.Join(h.link.Close(), h.objects.Close()) }
+
+func setVariables(spec *ebpf.CollectionSpec, scope Scope) error {
+	for name, value := range map[string]any{
+		"network_namespace": scope.NetworkNamespace,
+		"only_cgroup":       scope.Cgroup != "",
+	} {
+		variable, ok := spec.Variables[name]
+		if !ok {
+			return fmt.Errorf("the embedded mptcpify program has no variable %s", name)
+		}
+		if err := variable.Set(value); err != nil {
+			return fmt.Errorf("set %s of the mptcpify program: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (h *Hook) limitTo(path string) error {
+	group, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the cgroup whose sockets become MPTCP: %w", err)
+	}
+	defer group.Close()
+	if err := h.objects.Scope.Put(uint32(0), uint32(group.Fd())); err != nil {
+		return fmt.Errorf("limit the mptcpify program to %s (it must be a folder of cgroup v2): %w", path, err)
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	mend := "see the kernel's log; `dcol run` does without"
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		mend = "be root with CAP_BPF and CAP_PERFMON, on a kernel whose lockdown or policy allows it; `dcol run` does without"
+	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
+		mend = "needs Linux 6.6 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT; `dcol run` does without"
+	}
+	return &UnavailableError{Mend: mend, Err: err}
+}
