@@ -1,0 +1,83 @@
+package mptcpify
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	hook "github.com/detour-collective/dcol/internal/bpf/mptcpify"
+)
+
+// Method is one way of getting MPTCP sockets on this host.
+type Method struct {
+	Name      string // stable, for programs
+	For       string // whose sockets become MPTCP, for people
+	Available bool
+	Why       string // why it is or is not available
+	Mend      string // what would make it available; empty if it is
+}
+
+// Methods tries each way, and leaves no trace.
+func Methods() []Method {
+	return []Method{
+		method("seccomp", "any program, by `dcol run -- PROGRAM`", "a filter was set and taken away", trySeccomp()),
+		method("bpf", "all programs of a network namespace or a cgroup", "the program was attached and taken away", tryHook()),
+		method("mptcpize", "dynamically linked programs, by `mptcpize run PROGRAM`", "it is installed", tryMptcpize()),
+		{
+			Name: "program", For: "programs that ask for MPTCP themselves", Available: true,
+			Why: "Go programs do for listening, and with GODEBUG=multipathtcp=1 for dialling too; many others have a setting",
+		},
+	}
+}
+
+func method(name, whose, why string, err error) Method {
+	if err == nil {
+		return Method{Name: name, For: whose, Available: true, Why: why}
+	}
+	var unavailable *UnavailableError
+	if errors.As(err, &unavailable) {
+		return Method{Name: name, For: whose, Why: unavailable.Err.Error(), Mend: unavailable.Mend}
+	}
+	return Method{Name: name, For: whose, Why: err.Error(), Mend: "unexpected: please report it with `uname -a`"}
+}
+
+// trySeccomp sets a filter that allows everything on a thread that ends right
+// afterwards, and the filter with it.
+func trySeccomp() error {
+	if err := checkProc(); err != nil {
+		return err
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		listener, err := installFilter([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}})
+		if err == nil {
+			err = unix.Close(listener)
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// tryHook attaches the program to a network namespace that does not exist.
+func tryHook() error {
+	h, err := hook.Attach(hook.Scope{NetworkNamespace: 0})
+	var refused *hook.UnavailableError
+	if errors.As(err, &refused) {
+		return &UnavailableError{Method: "bpf", Mend: refused.Mend, Err: refused.Err}
+	}
+	if err != nil {
+		return err
+	}
+	return h.Close()
+}
+
+func tryMptcpize() error {
+	if _, err := exec.LookPath("mptcpize"); err != nil {
+		return &UnavailableError{Method: "mptcpize", Mend: "apt-get install mptcpize", Err: err}
+	}
+	return nil
+}
