@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 // mapTimeout is how long a waypoint may take to answer a request for a mapping.
 const mapTimeout = 5 * time.Second
 
-// waypoint is what the client role needs of a session with a waypoint.
-type waypoint interface {
+// asker is what the client role needs of a session with a waypoint.
+type asker interface {
 	// Map asks for a port that leads to server.
 	Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error)
 	// Refusal says what an error of Map means.
@@ -42,7 +43,7 @@ type client struct {
 	log       *slog.Logger
 	kernel    mptcp.Kernel
 	routes    router
-	waypoints map[detour.Via]waypoint
+	waypoints map[detour.Via]asker
 	ports     portPicker
 
 	events    <-chan mptcp.Event
@@ -155,12 +156,19 @@ func (c *client) resync(now time.Time) {
 	}
 	var live path.Resync
 	for i := range conns {
-		if conn := &conns[i]; !conn.ServerSide && !conn.Fallback && len(conn.Subflows) > 0 {
+		if conn := &conns[i]; !conn.ServerSide && !conn.Fallback && joinable(conn) {
 			live.Conns = append(live.Conns, liveConn(conn))
 		}
 	}
 	c.log.Debug("resynced", "connections", len(live.Conns))
 	c.backlog = append(c.backlog, live)
+}
+
+// joinable: the kernel takes joins only once the peer has confirmed MPTCP by
+// acknowledging data; until then ESTABLISHED is still to come. So it is for a
+// connection caught in the making, which has no addresses yet.
+func joinable(conn *mptcp.Connection) bool {
+	return conn.Remote.Port() != 0 && slices.ContainsFunc(conn.Subflows, func(s mptcp.Subflow) bool { return s.FullyEstablished })
 }
 
 func liveConn(conn *mptcp.Connection) path.LiveConn {

@@ -71,7 +71,7 @@ func (c *client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
 	}
 }
 
-func (c *client) describeWaypoint(v detour.Via, w waypoint, subflows int) api.Waypoint {
+func (c *client) describeWaypoint(v detour.Via, w asker, subflows int) api.Waypoint {
 	d := w.Describe()
 	state := c.book.State(v)
 	d.Mappings, d.Subflows = state.Mappings, subflows

@@ -103,6 +103,7 @@ type Serving struct {
 // Served is what one member uses of this waypoint.
 type Served struct {
 	Member   string `json:"member"`
+	Sessions int    `json:"sessions"`
 	Mappings int    `json:"mappings"`
 	Flows    int    `json:"flows"`
 	Bytes    uint64 `json:"bytes"`

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/lab/bench"
+	"github.com/detour-collective/dcol/lab/demo"
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/scenarios"
+)
+
+func labCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Networks of namespaces: try dcol out, measure it, look round",
+		Long: `Builds networks of hosts in namespaces on this machine, with links of chosen
+rate, delay and loss, and runs real programs on them. Nothing of the machine's own
+network is touched, and nothing is left behind. docs/lab.md tells how to describe
+a network of one's own.`,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if os.Getuid() != 0 {
+				return errors.New("the lab makes network namespaces, which only root may: run it with sudo")
+			}
+			return nil
+		},
+	}
+	cmd.AddCommand(labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand(), labListCommand())
+	return cmd
+}
+
+func outFlag(cmd *cobra.Command, value string) *string {
+	return cmd.Flags().StringP("out", "o", value, "the `folder` for results, plots and logs")
+}
+
+func verboseFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().BoolP("verbose", "v", false, "log what the lab does")
+}
+
+func labLevel(verbose bool) string {
+	if verbose {
+		return "debug"
+	}
+	return "warn"
+}
+
+func labRunCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "Run an experiment: a scenario's name, or a file",
+		Args:  cobra.ExactArgs(1),
+	}
+	out := outFlag(cmd, "")
+	verbose := verboseFlag(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1)")
+	reps := cmd.Flags().Int("reps", 0, "repetitions, in place of the scenario's `number`")
+	variants := cmd.Flags().StringSlice("variant", nil, "`names` of variants to run, or all (default: the network as declared)")
+	backend := cmd.Flags().String("backend", "", "netem or wire (default: netem where the kernel has it)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := scenarios.Open(args[0])
+		if err != nil {
+			return err
+		}
+		if *reps < 0 {
+			return fmt.Errorf("--reps %d: it must be 1 or more", *reps)
+		}
+		if *out == "" {
+			*out = filepath.Join("out", "lab", s.Name)
+		}
+		result, err := experiment.Run(cmd.Context(), s, experiment.Options{
+			Out: *out, Repetitions: *reps, Variants: *variants, Backend: *backend,
+			Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+		})
+		if result == nil || len(result.Runs) == 0 {
+			return err
+		}
+		write := result.WriteText
+		if *asJSON {
+			write = result.WriteJSON
+		}
+		if werr := write(os.Stdout); werr != nil || err != nil {
+			return errors.Join(err, werr)
+		}
+		fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", *out)
+		if !result.Met() {
+			return exitCode(3)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func labShellCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "shell SCENARIO",
+		Short: "Open a scenario's network and type commands on its hosts",
+		Args:  cobra.ExactArgs(1),
+	}
+	out := outFlag(cmd, "")
+	verbose := verboseFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := scenarios.Open(args[0])
+		if err != nil {
+			return err
+		}
+		if *out == "" {
+			*out = filepath.Join("out", "lab", s.Name)
+		}
+		return experiment.Shell(cmd.Context(), s, experiment.Options{
+			Out: *out, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+		}, os.Stdin, os.Stdout)
+	}
+	return cmd
+}
+
+func labDemoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the main job: one download, two paths, a waypoint that dies",
+		Args:  cobra.NoArgs,
+	}
+	out := outFlag(cmd, filepath.Join("out", "demo"))
+	verbose := verboseFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return demo.Run(cmd.Context(), demo.Options{
+			Out: *out, Stdout: os.Stdout, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+		})
+	}
+	return cmd
+}
+
+func labBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "bench [NAME...]",
+		Short:     "Measure how good dcol is: " + strings.Join(bench.Names(), ", "),
+		ValidArgs: bench.Names(),
+	}
+	out := outFlag(cmd, filepath.Join("out", "bench"))
+	verbose := verboseFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		program, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the dcol program: %w", err)
+		}
+		return bench.Run(cmd.Context(), names, bench.Options{
+			Out: *out, Program: program, Stdout: os.Stdout, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+		})
+	}
+	return cmd
+}
+
+func labListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios that come with dcol",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, name := range scenarios.Names() {
+				s, err := scenarios.Open(name)
+				if err != nil {
+					return err
+				}
+				fmt.Printf("%-14s %s\n", name, s.Description)
+			}
+			return nil
+		},
+	}
+}

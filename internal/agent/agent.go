@@ -1,0 +1,175 @@
+// Package agent puts dcol together: it alone sees every part. Prepare only
+// reads: configuration, identity. Plan.Run touches the system, and leaves it as
+// it found it when it ends, but for a waypoint's mappings, which outlive a
+// restart; Down removes those too.
+//
+// The client role is client.go (the loop), carryout.go (what was decided is
+// done), meter.go (counters and rates), status.go and link.go (sessions); the
+// waypoint role is serve.go.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint"
+)
+
+// Plan is a checked configuration with a good identity.
+type Plan struct {
+	config   *config.Config
+	identity *collective.Identity
+	version  string
+	log      *slog.Logger
+}
+
+// Prepare reads all that Run will need and changes nothing.
+func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) {
+	identity, err := collective.Load(collective.Files{
+		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	if identity.Name() != c.Name {
+		return nil, fmt.Errorf("the configuration says this member is %q, but %s is %q's certificate: correct one of them",
+			c.Name, c.Identity.Certificate, identity.Name())
+	}
+	return &Plan{config: c, identity: identity, version: version, log: log}, nil
+}
+
+// Run is the agent's life, until ctx ends.
+func (p *Plan) Run(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the agent needs root (or CAP_NET_ADMIN, CAP_NET_RAW and write access to net.* sysctls): start it with systemctl or sudo")
+	}
+	only, err := onlyAgent()
+	if err != nil {
+		return err
+	}
+	defer only.Close()
+	listener, err := api.Listen(p.config.Socket())
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	a := &running{plan: p, since: time.Now()}
+	group, ctx := errgroup.WithContext(ctx)
+	// The waypoint goes first: it serves others whatever becomes of our own use.
+	if p.config.Has(config.RoleWaypoint) {
+		if a.serving, err = startServing(p, group, ctx); err != nil {
+			return errors.Join(err, stopGroup(group))
+		}
+	}
+	if p.config.Has(config.RoleClient) {
+		if a.client, err = startClient(p, group, ctx); err != nil {
+			return errors.Join(err, stopGroup(group))
+		}
+	}
+	group.Go(func() error { return api.Serve(ctx, listener, a) })
+	p.log.Info("agent is running", "member", p.config.Name, "roles", p.config.Roles, "version", p.version)
+	err = group.Wait()
+	p.log.Info("agent has stopped")
+	return err
+}
+
+var errAborted = errors.New("start was given up")
+
+// stopGroup ends what was started before something else could not be.
+func stopGroup(group *errgroup.Group) error {
+	group.Go(func() error { return errAborted })
+	if err := group.Wait(); !errors.Is(err, errAborted) {
+		return err
+	}
+	return nil
+}
+
+// onlyAgent sees to it that there is one agent in a network namespace: a name
+// in the abstract space is the namespace's own and goes with the process.
+func onlyAgent() (net.Listener, error) {
+	l, err := net.Listen("unix", "@dcol-agent")
+	if err != nil {
+		return nil, fmt.Errorf("another agent runs on this host (`dcol status` asks it): stop it first (systemctl stop dcol): %w", err)
+	}
+	return l, nil
+}
+
+// running answers the local socket.
+type running struct {
+	plan    *Plan
+	since   time.Time
+	client  *client
+	serving *serving
+}
+
+// Status implements api.Agent.
+func (a *running) Status(ctx context.Context) (api.Status, error) {
+	s := api.Status{
+		Schema: api.StatusSchema, Member: a.plan.config.Name, Version: a.plan.version,
+		Since: a.since, Problems: []string{},
+	}
+	for _, r := range a.plan.config.Roles {
+		s.Roles = append(s.Roles, string(r))
+	}
+	if err := a.plan.identity.Problem(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	var err error
+	if a.client != nil {
+		if s.Client, err = a.client.describe(ctx); err != nil {
+			return s, err
+		}
+	}
+	if a.serving != nil {
+		var problems []string
+		if s.Serving, problems, err = a.serving.describe(); err != nil {
+			return s, err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	return s, nil
+}
+
+// Map implements api.Agent.
+func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
+	if a.client == nil {
+		return api.MapAnswer{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
+	}
+	return a.client.mapping(ctx, r)
+}
+
+func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "client-sysctls.json") }
+func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
+
+// Down removes every trace of an agent that no longer runs.
+func Down(stateDir string, log *slog.Logger) error {
+	only, err := onlyAgent()
+	if err != nil {
+		return err
+	}
+	defer only.Close()
+	return errors.Join(waypoint.CleanUp(waypointRecord(stateDir)), restoreClient(stateDir, log))
+}
+
+// restoreClient puts back the path manager of new sockets.
+func restoreClient(stateDir string, log *slog.Logger) error {
+	record, err := netstate.OpenRecord(clientRecord(stateDir))
+	if err != nil {
+		return err
+	}
+	log.Debug("sysctls are put back", "record", clientRecord(stateDir))
+	return record.Restore()
+}

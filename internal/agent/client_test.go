@@ -1,0 +1,371 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Stage()
+	os.Exit(m.Run())
+}
+
+const serverPort, mappedPort = 8080, 30001
+
+// lab is client - router - server with a waypoint beside the router, and the
+// client role running on the client with a session of ours in place of QUIC.
+type lab struct {
+	*testbed.Network
+	t        *testing.T
+	client   *client
+	server   netip.AddrPort
+	bob      detour.Via
+	asked    *fakeSession
+	log      *slog.Logger
+	deafness chan bool
+	stop     func() // the client
+}
+
+type fakeSession struct{ fail error }
+
+func (f *fakeSession) Map(context.Context, netip.AddrPort) (detour.Grant, error) {
+	return detour.Grant{Port: mappedPort, Lease: time.Minute}, f.fail
+}
+func (f *fakeSession) Refusal(err error) detour.Refusal { return detour.Refusal{Why: err.Error()} }
+func (f *fakeSession) Describe() api.Waypoint           { return api.Waypoint{Name: "bob", State: "up"} }
+func (f *fakeSession) NetworkChanged()                  {}
+
+func newLab(t *testing.T, port uint16) *lab {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	n, err := testbed.Build(t.Context(), testbed.Spec{
+		Backend: "veth",
+		Hosts:   []testbed.HostSpec{{Name: "client"}, {Name: "router", Forward: true}, {Name: "waypoint", Forward: true}, {Name: "server"}},
+		Links: []testbed.LinkSpec{
+			{Name: "1", A: "client", B: "router"}, {Name: "2", A: "router", B: "server"}, {Name: "3", A: "router", B: "waypoint"},
+			{Name: "4", A: "client", B: "router", Cost: 10},
+		},
+	}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	l := &lab{Network: n, t: t, server: netip.AddrPortFrom(n.Host("server").Addr4(), port), asked: &fakeSession{}, log: log, deafness: make(chan bool)}
+	l.bob = detour.Via{Waypoint: "bob", Addr: n.Host("waypoint").Addr4()}
+	l.nft(fmt.Sprintf(`
+		table ip test {
+			chain pre { type nat hook prerouting priority dstnat; tcp dport %d dnat to %v; }
+			chain post { type nat hook postrouting priority srcnat; ct status dnat masquerade; }
+		}`, mappedPort, l.server))
+	l.serve()
+	l.startClient()
+	return l
+}
+
+func (l *lab) nft(rules string) {
+	l.t.Helper()
+	cmd := l.Host("waypoint").Command(l.t.Context(), "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("nft: %v\n%s", err, out)
+	}
+}
+
+// serve answers each line with the same line, on an MPTCP listener.
+func (l *lab) serve() {
+	var listener net.Listener
+	l.do("server", func() (err error) {
+		lc := net.ListenConfig{}
+		lc.SetMultipathTCP(true)
+		listener, err = lc.Listen(l.t.Context(), "tcp", l.server.String())
+		return err
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					fmt.Fprintln(conn, lines.Text())
+				}
+			}()
+		}
+	}()
+	l.t.Cleanup(func() { listener.Close() })
+}
+
+func (l *lab) do(host string, f func() error) {
+	l.t.Helper()
+	if err := l.Host(host).Do(f); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// startClient runs the client role until the test or stop ends it.
+func (l *lab) startClient() {
+	log := l.log
+	c := &client{log: log, waypoints: map[detour.Via]asker{l.bob: l.asked}, inbox: make(chan func(time.Time), 64)}
+	ctx, cancel := context.WithCancel(context.Background())
+	events := make(chan mptcp.Event, 1024)
+	var kernel *mptcp.Namespace
+	l.do("client", func() (err error) {
+		if kernel, err = mptcp.Open(log); err != nil {
+			return err
+		}
+		if _, err = kernel.AcquireUserspacePM(); err != nil {
+			return err
+		}
+		if c.ports, err = newPortPicker(); err != nil {
+			return err
+		}
+		if c.addresses, err = netstate.WatchAddresses(ctx); err != nil {
+			return err
+		}
+		c.routes, err = netstate.OpenAddresses()
+		return err
+	})
+	c.kernel, c.events = kernel, events
+	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
+	c.book = detour.New()
+	done := make(chan error, 2)
+	heard := make(chan mptcp.Event, 1024)
+	go func() { done <- kernel.Listen(ctx, heard) }()
+	go l.relay(ctx, heard, events)
+	go func() { done <- c.run(ctx) }()
+	l.client = c
+	c.sessionChanged(ctx, l.bob, true)
+	l.stop = func() {
+		if ctx.Err() != nil {
+			return
+		}
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				l.t.Error(err)
+			}
+		}
+		kernel.Close()
+	}
+	l.t.Cleanup(l.stop)
+}
+
+// relay passes the kernel's events on, except while the client is made deaf.
+func (l *lab) relay(ctx context.Context, from <-chan mptcp.Event, to chan<- mptcp.Event) {
+	deaf := false
+	for {
+		select {
+		case ev := <-from:
+			if !deaf {
+				to <- ev
+			}
+		case deaf = <-l.deafness:
+			if !deaf {
+				to <- mptcp.Event{Kind: mptcp.EventsLost}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *lab) deaf(on bool) {
+	time.Sleep(50 * time.Millisecond) // what is under way arrives
+	l.deafness <- on
+}
+
+// dial opens an MPTCP connection from the client to the server.
+func (l *lab) dial() net.Conn {
+	l.t.Helper()
+	var conn net.Conn
+	l.do("client", func() (err error) {
+		d := net.Dialer{}
+		d.SetMultipathTCP(true)
+		conn, err = d.DialContext(l.t.Context(), "tcp", l.server.String())
+		return err
+	})
+	l.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// echo sends a line and waits for it to come back.
+func echo(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	text += "\n"
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		t.Fatalf("echo of %q: %q, %v", text, got, err)
+	}
+}
+
+// eventually waits for the client's status to be as wanted.
+func (l *lab) eventually(what string, ok func(*api.Using) bool) *api.Using {
+	l.t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		u, err := l.client.describe(l.t.Context())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if ok(u) {
+			return u
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("never: %s\n%+v", what, u)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// paths renders the subflows of the only connection, such as "direct up, mapped up".
+func paths(u *api.Using) string {
+	if len(u.Connections) != 1 {
+		return fmt.Sprintf("%d connections", len(u.Connections))
+	}
+	var parts []string
+	for _, s := range u.Connections[0].Subflows {
+		parts = append(parts, s.Kind+" "+s.State)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (l *lab) hasPaths(want string) *api.Using {
+	l.t.Helper()
+	return l.eventually(want, func(u *api.Using) bool { return paths(u) == want })
+}
+
+func TestConnectionGetsADetour(t *testing.T) {
+	l := newLab(t, serverPort)
+	conn := l.dial()
+	echo(t, conn, "hello")
+	u := l.hasPaths("direct up, mapped up")
+	if via := u.Connections[0].Subflows[1]; via.Remote != netip.AddrPortFrom(l.bob.Addr, mappedPort) || via.Waypoint != "bob" {
+		t.Errorf("the detour is %+v", via)
+	}
+	conn.Close()
+	l.hasPaths("0 connections")
+}
+
+func TestTLSPortJoinsAsBackupUntilTheServerSpoke(t *testing.T) {
+	l := newLab(t, 443)
+	conn := l.dial()
+	if _, err := io.WriteString(conn, "client "); err != nil {
+		t.Fatal(err)
+	}
+	l.hasPaths("direct up, mapped backup")
+	time.Sleep(300 * time.Millisecond)
+	l.hasPaths("direct up, mapped backup")
+	if _, err := io.WriteString(conn, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	l.hasPaths("direct up, mapped up")
+}
+
+func TestRestartAdoptsLiveConnections(t *testing.T) {
+	l := newLab(t, serverPort)
+	conn := l.dial()
+	echo(t, conn, "hello")
+	before := l.hasPaths("direct up, mapped up")
+	l.stop()
+	echo(t, conn, "nobody is there")
+	l.startClient()
+	after := l.hasPaths("direct up, mapped up")
+	if before.Connections[0].Token != after.Connections[0].Token {
+		t.Error("another connection")
+	}
+	for i, s := range after.Connections[0].Subflows {
+		if old := before.Connections[0].Subflows[i]; s.Local != old.Local || s.Remote != old.Remote {
+			t.Errorf("subflow %d was %v, is %v", i, old.Remote, s.Remote)
+		}
+	}
+	echo(t, conn, "still there")
+}
+
+func (l *lab) sh(host, script string) {
+	l.t.Helper()
+	if out, err := l.Host(host).Command(l.t.Context(), "sh", "-ec", script).CombinedOutput(); err != nil {
+		l.t.Fatalf("%s: %s: %v\n%s", host, script, err, out)
+	}
+}
+
+func TestOwnAddressChanges(t *testing.T) {
+	l := newLab(t, serverPort)
+	conn := l.dial()
+	echo(t, conn, "hello")
+	l.hasPaths("direct up, mapped up")
+	router, _ := l.Host("router").AddrOn("4")
+	now, _ := l.Host("client").AddrOn("4")
+	l.sh("client", fmt.Sprintf("ip addr flush dev %s; ip route replace default via %v dev %s",
+		l.Host("client").Interface("1"), router, l.Host("client").Interface("4")))
+	l.eventually("both paths from the new address", func(u *api.Using) bool {
+		if len(u.Connections) != 1 || len(u.Connections[0].Subflows) != 2 {
+			return false
+		}
+		for _, s := range u.Connections[0].Subflows {
+			if s.State != "up" || s.Local.Addr() != now {
+				return false
+			}
+		}
+		return true
+	})
+	echo(t, conn, "from elsewhere")
+}
+
+func TestWaypointThatSwallowsJoins(t *testing.T) {
+	l := newLab(t, serverPort)
+	l.nft(fmt.Sprintf("table ip block { chain in { type filter hook prerouting priority raw; tcp dport %d drop; }; }", mappedPort))
+	conn := l.dial()
+	echo(t, conn, "hello")
+	l.hasPaths("direct up, mapped joining")
+	l.hasPaths("direct up") // given up
+	echo(t, conn, "the direct path goes on")
+	l.nft("delete table ip block")
+	l.hasPaths("direct up, mapped up") // tried again
+	echo(t, conn, "hello again")
+}
+
+func TestLostEventsAreFoundAgain(t *testing.T) {
+	l := newLab(t, serverPort)
+	first := l.dial()
+	echo(t, first, "hello")
+	l.hasPaths("direct up, mapped up")
+	// What an overrun looks like: the loop hears of nothing for a while, then
+	// that it missed something.
+	l.deaf(true)
+	first.Close()
+	second := l.dial()
+	echo(t, second, "hello")
+	l.deaf(false)
+	l.eventually("a loss is noticed", func(u *api.Using) bool { return u.Counters.EventsLost == 1 })
+	u := l.hasPaths("direct up, mapped up")
+	if u.Connections[0].Local.String() != second.LocalAddr().String() {
+		t.Errorf("the connection is from %v, not %v", u.Connections[0].Local, second.LocalAddr())
+	}
+}

@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// eventRoom is how many events of the kernel may wait for the loop: a second of
+// a very busy host. More wait in the kernel.
+const eventRoom = 16384
+
+// startClient begins the client role.
+func startClient(p *Plan, group *errgroup.Group, ctx context.Context) (*client, error) {
+	kernel, err := mptcp.Open(p.log)
+	if err != nil {
+		return nil, err
+	}
+	events := make(chan mptcp.Event, eventRoom)
+	c := &client{
+		log: p.log.With("subsystem", "client"), kernel: kernel, events: events,
+		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker),
+		manager: path.New(pathConfig(p.config.Client)), book: detour.New(),
+	}
+	if c.ports, err = newPortPicker(); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	if c.routes, err = netstate.OpenAddresses(); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	if c.addresses, err = netstate.WatchAddresses(ctx); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	// Whoever manages paths must be listening before the first socket relies on
+	// it: the kernel refuses joins where nobody does.
+	if err := takeOver(kernel, p.config.StateDir); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	sessions := c.openSessions(ctx, p)
+	group.Go(func() error { return kernel.Listen(ctx, events) })
+	group.Go(func() error {
+		err := c.run(ctx)
+		for _, s := range sessions {
+			s.Close()
+		}
+		return errors.Join(err, restoreClient(p.config.StateDir, c.log), kernel.Close())
+	})
+	return c, nil
+}
+
+func pathConfig(c config.Client) path.Config {
+	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows}, Exclude: c.Exclude}
+	for _, port := range c.TLSPorts {
+		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
+	}
+	return pc
+}
+
+// takeOver gives new sockets of the namespace to us, and notes what was before
+// where a crash cannot lose it.
+func takeOver(kernel *mptcp.Namespace, stateDir string) error {
+	settings, err := kernel.Settings()
+	if err != nil {
+		return err
+	}
+	if !settings.Enabled {
+		return errors.New("MPTCP is switched off in this network namespace: sysctl -w net.mptcp.enabled=1")
+	}
+	record, err := netstate.OpenRecord(clientRecord(stateDir))
+	if err != nil {
+		return err
+	}
+	key, value, err := kernel.UserspacePMSysctl()
+	if err != nil {
+		return err
+	}
+	_, err = record.Set(key, value)
+	return err
+}
+
+// openSessions begins a session with each address of each waypoint; they come
+// up when they can.
+func (c *client) openSessions(ctx context.Context, p *Plan) []*session.Client {
+	var all []*session.Client
+	for _, w := range p.config.Client.Waypoints {
+		for _, addr := range w.Addresses {
+			via := detour.Via{Waypoint: w.Name, Addr: addr}
+			at := netip.AddrPortFrom(addr, uint16(w.Port))
+			s := session.NewClient(session.ClientConfig{
+				Identity: p.identity, Name: w.Name, Addr: at, Log: p.log.With("subsystem", "session"),
+				Changed: func(s session.State) { c.sessionChanged(ctx, via, s.Usable()) },
+			})
+			c.waypoints[via] = &link{s, w.Name, at}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// link is a session as the client role sees it.
+type link struct {
+	*session.Client
+	name string
+	at   netip.AddrPort
+}
+
+// Map implements asker.
+func (l *link) Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error) {
+	// The server's own port first: the waypoint changes it if it must.
+	g, err := l.Client.Map(ctx, server, server.Port())
+	if err != nil {
+		return detour.Grant{}, fmt.Errorf("ask %s for a mapping to %v: %w", l.name, server, err)
+	}
+	return detour.Grant{Port: g.Port, Lease: g.Lease}, nil
+}
+
+// Refusal implements asker.
+func (l *link) Refusal(err error) detour.Refusal {
+	var r *wire.Refusal
+	if !errors.As(err, &r) {
+		return detour.Refusal{Why: err.Error(), Unanswered: true}
+	}
+	whole := r.Code == wire.RateLimited || r.Code == wire.Busy || r.Code == wire.ShuttingDown ||
+		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered
+	return detour.Refusal{Why: r.Error(), For: r.RetryAfter, All: whole}
+}
+
+// Describe implements asker.
+func (l *link) Describe() api.Waypoint {
+	s := l.State()
+	d := api.Waypoint{
+		Name: l.name, Addr: l.at, State: "down", Since: s.Since,
+		RTT: milliseconds(s.RTT), Loss: s.Loss,
+	}
+	switch {
+	case s.Usable():
+		d.State = "up"
+	case s.Moving:
+		d.State, d.Why = "moving", "this host's address has changed, the session follows"
+	case s.Problem != nil:
+		d.Why = s.Problem.Error()
+	}
+	return d
+}

@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/scenarios"
+)
+
+// pathRepetitions is the least the comparison with the papers asks for.
+const pathRepetitions = 10
+
+// paths repeats the papers' two headline comparisons with CUBIC: where the core
+// is the bottleneck, dcol against the sum of what TCP gets on each path; where
+// the access link is, dcol against plain TCP.
+func paths(ctx context.Context, o Options) ([]Measurement, error) {
+	limited, err := runScenario(ctx, o, "core-limited")
+	if err != nil {
+		return nil, err
+	}
+	sum := median(limited, "tcp") + median(limited, "tcp-detour")
+	dcol := of("core-limited: dcol against the sum of the paths", "Mbit/s", limited.Goodput(scenario.Base, "dcol")).against(sum)
+	single := of("core-limited: MPTCP with one subflow against TCP", "Mbit/s", limited.Goodput(scenario.Base, "mptcp-1")).against(median(limited, "tcp"))
+	found := []Measurement{dcol.target("ratio >= 0.985", *dcol.Ratio >= 0.985), single}
+
+	symmetric, err := runScenario(ctx, o, "symmetric")
+	if err != nil {
+		return found, err
+	}
+	shared := of("symmetric: dcol against plain TCP", "Mbit/s", symmetric.Goodput(scenario.Base, "dcol")).against(median(symmetric, "tcp"))
+	return append(found, shared.target("ratio >= 0.984", *shared.Ratio >= 0.984)), nil
+}
+
+func runScenario(ctx context.Context, o Options, name string) (*report.Result, error) {
+	s, err := scenarios.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return experiment.Run(ctx, s, experiment.Options{
+		Program: o.Program, Out: filepath.Join(o.Out, name), Repetitions: pathRepetitions, Stderr: o.Stderr, Log: o.Log,
+	})
+}
+
+func median(r *report.Result, procedure string) float64 {
+	return stats.Median(r.Goodput(scenario.Base, procedure))
+}

@@ -1,0 +1,169 @@
+// Package demo shows the main job to somebody who sees dcol for the first time:
+// an unmodified curl downloads from an unmodified nginx, without dcol and with
+// it, and once more while the waypoint dies. It tells; lab/experiment runs.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/scenarios"
+)
+
+// Schema is the version of Result.
+const Schema = "dcol.demo/1"
+
+const (
+	size = 16_000_000 // bytes to download: seconds at 10 Mbit/s, long enough to see
+	// settling is left out of the rates: slow start, and the join itself.
+	settling = units.Duration(time.Second)
+	killAt   = units.Duration(3 * time.Second)
+)
+
+// Result is out/demo/result.json.
+type Result struct {
+	Schema        string           `json:"schema"`
+	Kernel        string           `json:"kernel"`
+	Backend       string           `json:"backend"`
+	TCPMbps       float64          `json:"tcp_mbps"`
+	DetourTCPMbps float64          `json:"detour_tcp_mbps"`
+	DColMbps      float64          `json:"dcol_mbps"`
+	RatioOfSum    float64          `json:"ratio_of_sum"`
+	SubflowBytes  map[string]int64 `json:"subflow_bytes"` // by path, of the download with dcol
+	SHA256OK      bool             `json:"sha256_ok"`     // of all downloads
+	LongestStall  float64          `json:"longest_stall_ms"`
+}
+
+// Options say where things go.
+type Options struct {
+	Out            string // folder for results, plots and logs
+	Stdout, Stderr io.Writer
+	Log            *slog.Logger
+}
+
+// act is one download.
+type act struct {
+	procedure scenario.Procedure
+	title     string
+	events    []scenario.Event
+}
+
+// Run shows it.
+func Run(ctx context.Context, o Options) error {
+	s, err := network()
+	if err != nil {
+		return err
+	}
+	tell := newTeller(o.Stderr)
+	tell.opening(s)
+	lab, err := experiment.Open(ctx, s, experiment.Options{Out: o.Out, Log: o.Log, Stderr: o.Stderr})
+	if err != nil {
+		return err
+	}
+	runs, runErr := perform(ctx, lab, tell)
+	environment, envErr := lab.Environment(ctx)
+	if err := errors.Join(runErr, envErr, lab.Close()); err != nil {
+		return err
+	}
+	result := conclude(runs, environment)
+	if err := write(o.Out, result, runs); err != nil {
+		return err
+	}
+	return result.table(o.Stdout, o.Out)
+}
+
+// network is the core-limited one of the papers, with a download on it.
+func network() (*scenario.Scenario, error) {
+	s, err := scenarios.Open("core-limited")
+	if err != nil {
+		return nil, err
+	}
+	s.Workload.Kind, s.Workload.Size, s.Workload.Duration, s.Workload.Skip = scenario.HTTP, size, 0, settling
+	s.Workload.Port = 80
+	return s, nil
+}
+
+// acts are the downloads, in the order of the runs they make.
+func acts(s *scenario.Scenario) []act {
+	procedure := func(name string) scenario.Procedure {
+		p, _ := s.Procedure(name)
+		return p
+	}
+	return []act{
+		{procedure("tcp"), "curl without dcol: plain TCP on the Internet's route", nil},
+		{procedure("tcp-detour"), "plain TCP through the waypoint only, to know what the detour gives", nil},
+		{procedure("dcol"), "the same curl with dcol", nil},
+		{procedure("dcol"), "with dcol again, and the waypoint is killed in mid-download",
+			[]scenario.Event{{At: killAt, Kill: "waypoint"}}},
+	}
+}
+
+func perform(ctx context.Context, lab *experiment.Lab, tell *teller) ([]report.Run, error) {
+	base, _ := lab.Scenario.Variant(scenario.Base)
+	var runs []report.Run
+	for i, a := range acts(lab.Scenario) {
+		tell.begin(i+1, a.title)
+		run, err := lab.Execute(ctx, experiment.Order{
+			Variant: base, Procedure: a.procedure, Events: a.events, Log: fmt.Sprintf("act-%d", i+1),
+			Live: func(l experiment.Live) { tell.live(l, size) },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.title, err)
+		}
+		tell.end(run)
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+func conclude(runs []report.Run, e report.Environment) Result {
+	tcp, detour, dcol, killed := runs[0], runs[1], runs[2], runs[3]
+	r := Result{
+		Schema: Schema, Kernel: e.Kernel, Backend: e.Backend,
+		TCPMbps: tcp.GoodputMbps, DetourTCPMbps: detour.GoodputMbps, DColMbps: dcol.GoodputMbps,
+		RatioOfSum:   dcol.GoodputMbps / (tcp.GoodputMbps + detour.GoodputMbps),
+		SubflowBytes: map[string]int64{}, SHA256OK: true, LongestStall: killed.LongestStallMS,
+	}
+	for _, p := range dcol.Paths {
+		r.SubflowBytes[p.Path] = p.Bytes
+	}
+	for _, run := range runs {
+		r.SHA256OK = r.SHA256OK && run.SHA256OK != nil && *run.SHA256OK
+	}
+	return r
+}
+
+// write leaves result.json and the plots in the folder.
+func write(out string, r Result, runs []report.Run) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(out, "result.json"), append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	levels := []report.Level{{Mbps: r.TCPMbps, Label: "plain TCP"}, {Mbps: r.TCPMbps + r.DetourTCPMbps, Label: "sum of the paths"}}
+	err = report.Goodput(report.GoodputChart{
+		Title: "One download with dcol", Subtitle: "core-limited: two paths of 10 Mbit/s; curl from nginx",
+		Series: runs[2].Series, Levels: levels,
+	}, filepath.Join(out, "goodput"))
+	if err != nil {
+		return err
+	}
+	return report.Goodput(report.GoodputChart{
+		Title: "The waypoint dies in mid-download", Subtitle: fmt.Sprintf("the download ends intact; longest stall %.0f ms", r.LongestStall),
+		Series: runs[3].Series, Levels: levels[:1],
+		Marks: []report.Mark{{Seconds: killAt.Seconds(), Label: "waypoint killed"}},
+	}, filepath.Join(out, "waypoint-killed"))
+}

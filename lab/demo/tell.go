@@ -1,0 +1,96 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// barWidth is how wide a full progress bar is, in characters.
+const barWidth = 32
+
+// teller says what happens while it happens: on a terminal a line that moves,
+// elsewhere one line an act.
+type teller struct {
+	w        io.Writer
+	terminal bool
+}
+
+func newTeller(w io.Writer) *teller {
+	f, isFile := w.(*os.File)
+	return &teller{w: w, terminal: isFile && term.IsTerminal(int(f.Fd()))}
+}
+
+func (t *teller) opening(s *scenario.Scenario) {
+	fmt.Fprintf(t.w, `A network of %d hosts in namespaces, as in the 2017 evaluation:
+
+  client ─── r1 ═════ 10 Mbit/s ═════ r2 ─── server
+               ╲                     ╱
+            10 Mbit/s           10 Mbit/s
+                 ╲                 ╱
+                  ╰───── r3 ──────╯
+                         │
+                      waypoint
+
+`, len(s.Hosts))
+}
+
+func (t *teller) begin(n int, title string) { fmt.Fprintf(t.w, "%d. %s\n", n, title) }
+
+func (t *teller) live(l experiment.Live, size int64) {
+	if !t.terminal {
+		return
+	}
+	done := min(float64(l.Bytes)/float64(size), 1)
+	filled := int(done * barWidth)
+	var paths []string
+	for _, p := range l.Paths {
+		paths = append(paths, fmt.Sprintf("%s %.1f", p.Path, p.Mbps))
+	}
+	fmt.Fprintf(t.w, "\r\x1b[K   %s%s %3.0f %%  %5.1f Mbit/s   %s",
+		strings.Repeat("█", filled), strings.Repeat("░", barWidth-filled), 100*done, l.Mbps, strings.Join(paths, " + "))
+}
+
+func (t *teller) end(r report.Run) {
+	if t.terminal {
+		fmt.Fprint(t.w, "\r\x1b[K")
+	}
+	fmt.Fprintf(t.w, "   %.1f s, %.2f Mbit/s, longest stall %.0f ms, sha256 %s\n",
+		r.CompletionSeconds, r.GoodputMbps, r.LongestStallMS, verdict(r.SHA256OK != nil && *r.SHA256OK))
+}
+
+func verdict(good bool) string {
+	if good {
+		return "good"
+	}
+	return "WRONG"
+}
+
+// table writes the result for a person.
+func (r Result) table(w io.Writer, out string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nplain TCP\t%.2f Mbit/s\n", r.TCPMbps)
+	fmt.Fprintf(t, "plain TCP over the detour\t%.2f Mbit/s\n", r.DetourTCPMbps)
+	fmt.Fprintf(t, "sum of the two paths\t%.2f Mbit/s\n", r.TCPMbps+r.DetourTCPMbps)
+	fmt.Fprintf(t, "dcol\t%.2f Mbit/s\n", r.DColMbps)
+	fmt.Fprintf(t, "dcol of the sum\t%.1f %%\n", 100*r.RatioOfSum)
+	for _, path := range []string{scenario.DirectPath, "waypoint"} {
+		fmt.Fprintf(t, "bytes over the subflow %s\t%.2f MB\n", map[bool]string{true: "on the direct path", false: "through the waypoint"}[path == scenario.DirectPath],
+			float64(r.SubflowBytes[path])/1e6)
+	}
+	fmt.Fprintf(t, "sha256 of all downloads\t%s\n", verdict(r.SHA256OK))
+	fmt.Fprintf(t, "longest stall when the waypoint was killed\t%.0f ms\n", r.LongestStall)
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "\n%[1]s/result.json, %[1]s/goodput.png and .svg, %[1]s/waypoint-killed.png and .svg\n", out)
+	return err
+}
