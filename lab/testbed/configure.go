@@ -67,7 +67,11 @@ func configureIface(p ifacePlan) error {
 	if err := netlink.LinkSetMTU(link, p.mtu); err != nil {
 		return fmt.Errorf("set MTU %d on %s: %w", p.mtu, p.name, err)
 	}
-	// No multicast: membership reports would be packets nobody asked for.
+	// No address resolution, as on the wire's devices: the backend tells each
+	// end of the other. Without it IPv6 joins no groups and reports none.
+	if err := netlink.LinkSetARPOff(link); err != nil {
+		return fmt.Errorf("turn off address resolution on %s: %w", p.name, err)
+	}
 	if err := netlink.LinkSetMulticastOff(link); err != nil {
 		return fmt.Errorf("turn off multicast on %s: %w", p.name, err)
 	}

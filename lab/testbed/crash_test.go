@@ -27,7 +27,7 @@ func beVictim(how string) {
 		os.Exit(1)
 	}
 	// A daemon in the truest sense: its parent is gone, its session its own.
-	if err := n.Host("client").Command(context.Background(), "setsid", "-f", "sleep", "1000").Run(); err != nil {
+	if err := n.Host("client").Command(context.Background(), "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &").Run(); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

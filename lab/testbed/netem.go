@@ -35,6 +35,17 @@ func newNetemBackend(seed uint64) (*netemBackend, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = mid.Do(func() error {
+		// Ports need no addresses, and so have nothing to say of their own.
+		return setSysctl("net.ipv6.conf.default.disable_ipv6", "1")
+	})
+	if err != nil {
+		return nil, errors.Join(err, mid.close())
+	}
+	if err := mid.Do(probeNetem); err != nil {
+		err = fmt.Errorf("this kernel has no netem: load it with `modprobe sch_netem`, or use backend %q: %w", BackendWire, err)
+		return nil, errors.Join(err, mid.close())
+	}
 	return &netemBackend{seed: seed, mid: mid}, nil
 }
 

@@ -62,6 +62,17 @@ func reach(from *Host, addr netip.Addr) error {
 	})
 }
 
+// backends are all that this kernel has.
+func backends(t *testing.T) []string {
+	t.Helper()
+	list := []string{BackendWire, BackendVeth}
+	n := build(t, pair(BackendVeth, LinkParams{}))
+	if n.Host("left").Do(probeNetem) == nil {
+		list = append(list, BackendNetem)
+	}
+	return list
+}
+
 // triangle is two ways from client to server, of which the direct costs less.
 func triangle(backend string, p LinkParams) Spec {
 	return Spec{
@@ -79,7 +90,7 @@ func triangle(backend string, p LinkParams) Spec {
 }
 
 func TestEveryHostReachesEveryAddress(t *testing.T) {
-	for _, backend := range []string{BackendWire, BackendVeth} {
+	for _, backend := range backends(t) {
 		t.Run(backend, func(t *testing.T) {
 			n := build(t, triangle(backend, LinkParams{}))
 			if n.Backend() != backend {

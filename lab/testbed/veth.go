@@ -118,8 +118,8 @@ func addVeth(name, peerName string, peer *Host) error {
 	return nil
 }
 
-// resolve tells both ends each other's hardware address, so that no ARP or
-// neighbour discovery is among the first packets.
+// resolve tells both ends each other's hardware address. It comes after the
+// interfaces' configuration, as turning address resolution off forgets it.
 func resolve(a *Host, ifA ifacePlan, b *Host, ifB ifacePlan) error {
 	macA, err := hardwareAddr(a, ifA.name)
 	if err != nil {

@@ -22,19 +22,20 @@ type port struct {
 
 // loop carries packets. All of it runs on one thread but for do.
 type loop struct {
-	ports []port
-	epoll int
-	wake  int         // eventfd: there is a call
-	calls chan func() // to run on the loop's thread
-	ended chan error  // gets why the loop ended
-	start time.Time   // the epoch of now
-	sleep sleeper
-	spare [65536]byte // packets nobody has room for
-	woken [64]unix.EpollEvent
+	ports   []port
+	epoll   int
+	wake    int           // eventfd: there is a call
+	calls   chan func()   // to run on the loop's thread
+	ended   chan struct{} // closed when the loop has failed
+	failure error         // why
+	start   time.Time     // the epoch of now
+	sleep   sleeper
+	spare   [65536]byte // packets nobody has room for
+	woken   [64]unix.EpollEvent
 }
 
 func newLoop(ports []port) (*loop, error) {
-	l := &loop{ports: ports, calls: make(chan func(), 1), ended: make(chan error, 1), start: time.Now()}
+	l := &loop{ports: ports, calls: make(chan func(), 1), ended: make(chan struct{}), start: time.Now()}
 	var err error
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
@@ -70,7 +71,11 @@ func (l *loop) now() int64 { return int64(time.Since(l.start)) }
 // do runs f on the loop's thread, between two packets, and waits for it.
 func (l *loop) do(f func(now int64)) error {
 	done := make(chan struct{})
-	l.calls <- func() { f(l.now()); close(done) }
+	select {
+	case l.calls <- func() { f(l.now()); close(done) }:
+	case <-l.ended:
+		return l.failure
+	}
 	one := [8]byte{1} // any non-zero number
 	if _, err := unix.Write(l.wake, one[:]); err != nil {
 		return fmt.Errorf("wake the loop: %w", err)
@@ -78,9 +83,8 @@ func (l *loop) do(f func(now int64)) error {
 	select {
 	case <-done:
 		return nil
-	case err := <-l.ended:
-		l.ended <- err
-		return fmt.Errorf("the loop has ended: %w", err)
+	case <-l.ended:
+		return l.failure
 	}
 }
 
@@ -101,7 +105,8 @@ func (l *loop) run() {
 			continue
 		}
 		if errno != 0 {
-			l.ended <- fmt.Errorf("wait for packets: %w", errno)
+			l.failure = fmt.Errorf("the loop has ended: wait for packets: %w", errno)
+			close(l.ended)
 			return
 		}
 		for _, ev := range l.woken[:n] {
