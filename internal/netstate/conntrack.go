@@ -8,6 +8,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/internal/nlpoll"
 )
 
 // ErrEventsLost says that the kernel dropped conntrack events because they were not read in time.
@@ -125,25 +127,47 @@ func markFilter(match MarkMatch) []bpf.Instruction {
 	}
 }
 
-// Receive waits for events. ErrEventsLost means that some were missed; any other error, that the
-// subscription has ended.
+// Receive waits for events. With ErrEventsLost it returns those that were not lost; any other error
+// means that the subscription has ended.
 func (e *FlowEvents) Receive() ([]FlowEvent, error) {
 	messages, err := e.conn.Receive()
 	if isLost(err) {
-		return nil, ErrEventsLost
+		return e.drain()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receive conntrack events: %w", err)
 	}
-	events := make([]FlowEvent, 0, len(messages))
-	for _, m := range messages {
-		f, ok := decodeFlow(m.Data)
-		if !ok || uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_CTNETLINK {
-			continue
+	return appendEvents(nil, messages), nil
+}
+
+// drain reads all that is queued. The kernel tells of a loss once, and goes on dropping events
+// without another word until the queue has been empty: only then does a dump find what is missing.
+func (e *FlowEvents) drain() ([]FlowEvent, error) {
+	var events []FlowEvent
+	for {
+		ready, err := nlpoll.Readable(e.conn)
+		if err == nil && !ready {
+			return events, ErrEventsLost
 		}
-		events = append(events, FlowEvent{Flow: f, Closed: uint16(m.Header.Type)&0xff == ctMsgDelete})
+		var messages []netlink.Message
+		if err == nil {
+			messages, err = e.conn.Receive()
+		}
+		if err != nil && !isLost(err) {
+			return events, fmt.Errorf("receive conntrack events: %w", err)
+		}
+		events = appendEvents(events, messages)
 	}
-	return events, nil
+}
+
+func appendEvents(events []FlowEvent, messages []netlink.Message) []FlowEvent {
+	for _, m := range messages {
+		kind := uint16(m.Header.Type)
+		if f, ok := decodeFlow(m.Data); ok && kind>>8 == unix.NFNL_SUBSYS_CTNETLINK {
+			events = append(events, FlowEvent{Flow: f, Closed: kind&0xff == ctMsgDelete})
+		}
+	}
+	return events
 }
 
 // Close ends the subscription; a waiting Receive returns.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/internal/nlpoll"
 )
 
 // Conn is a connection to nftables. Not for concurrent use.
@@ -75,7 +77,7 @@ func (c *Conn) send(messages []netlink.Message) error {
 	// The kernel answers within the sending, and only what failed: no answer is success. More than
 	// one message may have failed, and the answers must not be taken for the next transaction's.
 	for {
-		ready, err2 := c.readable()
+		ready, err2 := nlpoll.Readable(c.nl)
 		if err2 != nil || !ready {
 			return errors.Join(err, err2)
 		}
@@ -83,24 +85,6 @@ func (c *Conn) send(messages []netlink.Message) error {
 			err = err2
 		}
 	}
-}
-
-func (c *Conn) readable() (bool, error) {
-	raw, err := c.nl.SyscallConn()
-	if err != nil {
-		return false, err
-	}
-	var n int
-	var pollErr error
-	err = raw.Control(func(fd uintptr) {
-		for {
-			n, pollErr = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			if !errors.Is(pollErr, unix.EINTR) {
-				return
-			}
-		}
-	})
-	return n > 0, errors.Join(err, pollErr)
 }
 
 // DeleteTable removes the table with all it holds. It is not an error if there is none.

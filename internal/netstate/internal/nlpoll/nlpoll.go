@@ -1,0 +1,29 @@
+// Package nlpoll tells whether a netlink socket has something to read, which the socket's own
+// package cannot say without waiting. For the packages below netstate.
+package nlpoll
+
+import (
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Readable tells whether a message or an error waits on the socket.
+func Readable(conn *netlink.Conn) (bool, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var n int
+	var pollErr error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			n, pollErr = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			if !errors.Is(pollErr, unix.EINTR) {
+				return
+			}
+		}
+	})
+	return n > 0, errors.Join(err, pollErr)
+}
