@@ -1,0 +1,118 @@
+package doctor
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/mptcpify"
+)
+
+// Env is all that checks may look at.
+type Env struct {
+	FS     fs.FS // rooted at /
+	System System
+	Now    time.Time
+	Built  time.Time // when this program was built; zero if unknown
+
+	Config    Config
+	Identity  Identity
+	AgentRuns bool
+}
+
+// Config is what the agent's configuration file says.
+type Config struct {
+	Path     string
+	Err      error // why it cannot be used; fs.ErrNotExist if there is none
+	Client   bool
+	Waypoint bool
+	Listen   string // UDP address of the session
+}
+
+// Identity is this member's certificate.
+type Identity struct {
+	Err       error // why it cannot be used
+	NotBefore time.Time
+	NotAfter  time.Time
+}
+
+// System is what is not to be had from files.
+type System struct {
+	SocketMethods func() []mptcpify.Method
+	// ForwardDrops names the nftables chains ("family table chain") that drop
+	// forwarded packets by policy.
+	ForwardDrops func() ([]string, error)
+	// Endpoints counts the endpoints of the kernel's own path manager.
+	Endpoints func() (int, error)
+	// ListenUDP tries to have the address for a moment.
+	ListenUDP func(address string) error
+	// ClockSynchronised reports what the kernel thinks of its clock.
+	ClockSynchronised func() (bool, error)
+}
+
+// read returns a file without the white space around its content.
+func (e *Env) read(name string) (string, error) {
+	data, err := fs.ReadFile(e.FS, name)
+	return strings.TrimSpace(string(data)), err
+}
+
+// sysctl reads a key with slashes, such as net/ipv4/ip_forward.
+func (e *Env) sysctl(key string) (string, error) { return e.read("proc/sys/" + key) }
+
+func (e *Env) sysctlInt(key string) (int, error) {
+	text, err := e.sysctl(key)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// running returns those of the programs that have a process, by the names the
+// kernel knows them by.
+func (e *Env) running(programs ...string) []string {
+	files, err := fs.Glob(e.FS, "proc/[0-9]*/comm")
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, file := range files {
+		// A process that ended meanwhile has no name.
+		if name, err := e.read(file); err == nil && slices.Contains(programs, name) && !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// effective returns this process's effective capabilities, a bit each.
+func (e *Env) effective() (uint64, error) {
+	status, err := e.read("proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		}
+	}
+	return 0, fs.ErrNotExist
+}
+
+// mountsOf returns where file systems of a type are mounted.
+func (e *Env) mountsOf(fsType string) ([]string, error) {
+	mounts, err := e.read("proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	var places []string
+	for line := range strings.Lines(mounts) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == fsType {
+			places = append(places, path.Clean(fields[1]))
+		}
+	}
+	return places, nil
+}

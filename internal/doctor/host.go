@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+)
+
+// Host is the real host. Now, Built, Config, Identity and AgentRuns are the
+// caller's to fill in.
+func Host() *Env {
+	return &Env{
+		FS: os.DirFS("/"),
+		System: System{
+			// Several checks ask; trying the ways takes a while.
+			SocketMethods:     sync.OnceValue(mptcpify.Methods),
+			ForwardDrops:      sync.OnceValues(forwardDrops),
+			Endpoints:         endpoints,
+			ListenUDP:         listenUDP,
+			ClockSynchronised: clockSynchronised,
+		},
+	}
+}
+
+func forwardDrops() ([]string, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	drops, err := conn.ForwardDrops()
+	return drops, errors.Join(err, conn.Close())
+}
+
+// endpoints dumps what `ip mptcp endpoint` shows (linux/mptcp_pm.h).
+func endpoints() (int, error) {
+	const cmdGetAddr, version = 3, 1
+	conn, err := genetlink.Dial(nil)
+	if err != nil {
+		return 0, fmt.Errorf("open a generic netlink socket: %w", err)
+	}
+	defer conn.Close()
+	family, err := conn.GetFamily("mptcp_pm")
+	if err != nil {
+		return 0, fmt.Errorf("find the path manager's netlink family: %w", err)
+	}
+	request := genetlink.Message{Header: genetlink.Header{Command: cmdGetAddr, Version: version}}
+	answers, err := conn.Execute(request, family.ID, netlink.Request|netlink.Dump)
+	if err != nil {
+		return 0, fmt.Errorf("list the endpoints: %w", err)
+	}
+	return len(answers), nil
+}
+
+func listenUDP(address string) error {
+	conn, err := net.ListenPacket("udp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func clockSynchronised() (bool, error) {
+	const timeError = 5 // TIME_ERROR of adjtimex(2): not synchronised
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return false, os.NewSyscallError("adjtimex", err)
+	}
+	return state != timeError && t.Status&unix.STA_UNSYNC == 0, nil
+}

@@ -1,0 +1,59 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Schema names the form of Report's JSON.
+const Schema = "dcol.doctor/1"
+
+// Report is `dcol doctor`'s answer.
+type Report struct {
+	Schema   string    `json:"schema"`
+	Findings []Finding `json:"checks"`
+}
+
+// NewReport puts findings into the form that is shown.
+func NewReport(findings []Finding) Report { return Report{Schema: Schema, Findings: findings} }
+
+// Count is how many findings have the state.
+func (r Report) Count(s State) int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.State == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Healthy reports whether nothing has failed.
+func (r Report) Healthy() bool { return r.Count(Failed) == 0 }
+
+// Text writes the report for a person. The words carry all the meaning; what
+// needs action is in capitals and followed by its mend.
+func (r Report) Text(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range r.Findings {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", label(f.State), f.Title, f.Detail)
+		if f.Mend != "" {
+			fmt.Fprintf(table, "\t\tmend: %s\n", f.Mend)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%d failed, %d warnings, %d ok, %d skipped\n",
+		r.Count(Failed), r.Count(Warning), r.Count(OK), r.Count(Skipped))
+	return err
+}
+
+func label(s State) string {
+	if s == Failed || s == Warning {
+		return strings.ToUpper(string(s))
+	}
+	return string(s)
+}

@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// kernelChecks are about rights and the kernel's other facilities.
+func kernelChecks() []Check {
+	return []Check{
+		{"rights", "Rights of this user", checkRights},
+		{"ebpf", "eBPF", checkBPF},
+		{"cgroup", "Cgroups", checkCgroup},
+		{"tun", "TUN devices", checkTUN},
+	}
+}
+
+type capability struct {
+	name string
+	bit  int // in CapEff, see linux/capability.h
+}
+
+var (
+	capNetAdmin = capability{"CAP_NET_ADMIN", 12}
+	capNetRaw   = capability{"CAP_NET_RAW", 13}
+	capSysAdmin = capability{"CAP_SYS_ADMIN", 21}
+	capPerfMon  = capability{"CAP_PERFMON", 38}
+	capBPF      = capability{"CAP_BPF", 39}
+)
+
+func checkRights(_ context.Context, e *Env) Result {
+	bits, err := e.effective()
+	if err != nil {
+		return skipped("cannot read this process's capabilities: %v", err)
+	}
+	if names := missing(bits, capNetAdmin); names != "" {
+		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` and `dcol status` do not)", names)
+	}
+	if names := missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
+		return info("enough for the agent; without %s the eBPF parts and the lab do not work", names)
+	}
+	return ok("all that dcol uses")
+}
+
+func missing(bits uint64, wanted ...capability) string {
+	var names []string
+	for _, c := range wanted {
+		if bits&(1<<c.bit) == 0 {
+			names = append(names, c.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func checkBPF(_ context.Context, e *Env) Result {
+	_, err := fs.Stat(e.FS, "sys/kernel/btf/vmlinux")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return info("no type information (CONFIG_DEBUG_INFO_BTF): the hook that makes sockets MPTCP cannot be used")
+	case err != nil:
+		return skipped("cannot look for the kernel's type information: %v", err)
+	}
+	return ok("the kernel carries its type information (BTF)")
+}
+
+func checkCgroup(_ context.Context, e *Env) Result {
+	places, err := e.mountsOf("cgroup2")
+	switch {
+	case err != nil:
+		return skipped("cannot read the mount table: %v", err)
+	case len(places) == 0:
+		return info("cgroup v2 is not mounted: the hook that makes sockets MPTCP cannot be limited to a cgroup")
+	}
+	return ok("version 2 at %s", places[0])
+}
+
+func checkTUN(_ context.Context, e *Env) Result {
+	if _, err := fs.Stat(e.FS, "dev/net/tun"); err != nil {
+		return info("no /dev/net/tun: the lab's emulated links need it where the kernel has no netem (modprobe tun)")
+	}
+	return ok("/dev/net/tun is there")
+}

@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+)
+
+// memberChecks are about this member of the collective.
+func memberChecks() []Check {
+	return []Check{
+		{"config", "Configuration", checkConfig},
+		{"identity", "Certificate", checkIdentity},
+		{"clock", "Clock", checkClock},
+		{"agent", "Agent", checkAgent},
+	}
+}
+
+// renewBefore is how long before its end a certificate should be replaced.
+const renewBefore = 14 * 24 * time.Hour
+
+func checkConfig(_ context.Context, e *Env) Result {
+	switch err := e.Config.Err; {
+	case errors.Is(err, fs.ErrNotExist):
+		return skipped("there is no %s: this host is not a member yet", e.Config.Path)
+	case errors.Is(err, fs.ErrPermission):
+		return skipped("needs root to read %s", e.Config.Path)
+	case err != nil:
+		return failed("correct "+e.Config.Path, "%v", err)
+	}
+	return ok("%s is valid", e.Config.Path)
+}
+
+func checkIdentity(_ context.Context, e *Env) Result {
+	if e.Config.Err != nil {
+		return skipped("no usable configuration names it")
+	}
+	id := e.Identity
+	const mend = "have the collective's authority issue a new certificate (dcol ca issue)"
+	switch {
+	case errors.Is(id.Err, fs.ErrPermission):
+		return skipped("needs root to read it")
+	case id.Err != nil:
+		return failed("correct what it says, or "+mend, "%v", id.Err)
+	case e.Now.Before(id.NotBefore):
+		return failed("set the clock right (timedatectl set-ntp true)", "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
+	case e.Now.After(id.NotAfter):
+		return failed(mend, "expired on %s", day(id.NotAfter))
+	case e.Now.Add(renewBefore).After(id.NotAfter):
+		return warning(mend, "expires on %s", day(id.NotAfter))
+	}
+	return ok("valid until %s", day(id.NotAfter))
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// checkClock: certificates are judged by the clock.
+func checkClock(_ context.Context, e *Env) Result {
+	const mend = "timedatectl set-ntp true"
+	if e.Now.Before(e.Built) {
+		return failed(mend, "it says %s, which is before this dcol was built (%s)", day(e.Now), day(e.Built))
+	}
+	synchronised, err := e.System.ClockSynchronised()
+	switch {
+	case err != nil:
+		return skipped("cannot ask the kernel: %v", err)
+	case !synchronised:
+		return warning(mend, "nothing keeps it right: certificates may seem expired, or not valid yet")
+	}
+	return ok("kept right by a time service")
+}
+
+func checkAgent(_ context.Context, e *Env) Result {
+	if e.AgentRuns {
+		return ok("runs")
+	}
+	return info("does not run (systemctl start dcol)")
+}

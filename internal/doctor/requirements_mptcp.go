@@ -1,0 +1,172 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// mptcpChecks are about the kernel's Multipath TCP.
+func mptcpChecks() []Check {
+	return []Check{
+		{"kernel", "Linux version", checkKernel},
+		{"mptcp", "MPTCP in the kernel", checkMPTCP},
+		{"userspace-pm", "Userspace path manager", checkUserspacePM},
+		{"path-manager", "Active path manager", checkActivePM},
+		{"competitors", "Competing path managers", checkCompetitors},
+		{"join", "Joins to the initial address", checkJoin},
+		{"congestion", "Congestion control", checkCongestion},
+	}
+}
+
+// userspacePMSince is the kernel with the generic netlink path manager.
+const userspacePMSince = "5.19"
+
+func checkKernel(_ context.Context, e *Env) Result {
+	release, err := e.sysctl("kernel/osrelease")
+	if err != nil {
+		return skipped("cannot read the kernel's release: %v", err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return skipped("cannot understand the kernel's release %q", release)
+	}
+	if major < 5 || major == 5 && minor < 19 {
+		return failed("boot Linux "+userspacePMSince+" or newer (Debian 12 has 6.1)", "Linux %s has no userspace path manager for MPTCP", release)
+	}
+	return ok("Linux %s", release)
+}
+
+func checkMPTCP(_ context.Context, e *Env) Result {
+	enabled, err := e.sysctl("net/mptcp/enabled")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return failed("boot a kernel with CONFIG_MPTCP=y (Debian's has it)", "this kernel is built without MPTCP")
+	case err != nil:
+		return failed("run `dcol doctor` as root", "cannot read net.mptcp.enabled: %v", err)
+	case enabled != "1":
+		return failed("sysctl -w net.mptcp.enabled=1", "net.mptcp.enabled is %s", enabled)
+	}
+	return ok("compiled in and enabled")
+}
+
+func checkUserspacePM(_ context.Context, e *Env) Result {
+	// Since 6.15 the kernel lists them by name.
+	if managers, err := e.sysctl("net/mptcp/available_path_managers"); err == nil {
+		if slices.Contains(strings.Fields(managers), "userspace") {
+			return ok("there (net.mptcp.available_path_managers = %s)", managers)
+		}
+	} else if _, err := e.sysctl("net/mptcp/pm_type"); err == nil {
+		return ok("there (net.mptcp.pm_type)")
+	}
+	return failed("boot Linux "+userspacePMSince+" or newer with CONFIG_MPTCP=y", "the kernel has none, so dcol cannot add subflows")
+}
+
+// activePM is the path manager that new MPTCP sockets get.
+func (e *Env) activePM() (string, error) {
+	if name, err := e.sysctl("net/mptcp/path_manager"); err == nil {
+		return name, nil
+	}
+	number, err := e.sysctl("net/mptcp/pm_type")
+	if err != nil {
+		return "", err
+	}
+	if name, ok := map[string]string{"0": "kernel", "1": "userspace"}[number]; ok {
+		return name, nil
+	}
+	return "of type " + number, nil
+}
+
+func checkActivePM(_ context.Context, e *Env) Result {
+	active, err := e.activePM()
+	client := e.AgentRuns && e.Config.Client
+	switch {
+	case err != nil:
+		return skipped("cannot read which it is: %v", err)
+	case active == "userspace" && client:
+		return ok("userspace, and the agent runs")
+	case active == "userspace":
+		return warning("start the agent, or: sysctl -w net.mptcp.pm_type=0",
+			"userspace, but no agent with the client role runs: unless another program listens, the kernel refuses joins of peers")
+	case client:
+		return failed("find what sets net.mptcp.pm_type (sysctl.d, NetworkManager, another daemon), then restart the agent",
+			"the agent runs, but new connections get the path manager %q", active)
+	case active == "kernel":
+		return ok("kernel; the agent switches to userspace while it runs")
+	}
+	return warning("sysctl -w net.mptcp.pm_type=0", "%q; the agent switches to userspace while it runs, and back", active)
+}
+
+func checkCompetitors(_ context.Context, e *Env) Result {
+	programs := e.running("mptcpd", "NetworkManager")
+	if slices.Contains(programs, "mptcpd") {
+		return warning("systemctl disable --now mptcp.service", "mptcpd runs: it and the agent would both manage the same connections")
+	}
+	endpoints, err := e.System.Endpoints()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return skipped("needs root to list the endpoints of the kernel's path manager")
+	case err != nil:
+		return skipped("cannot list the endpoints of the kernel's path manager: %v", err)
+	case endpoints > 0 && slices.Contains(programs, "NetworkManager"):
+		return warning("nmcli connection modify NAME connection.mptcp-flags disabled, for each connection",
+			"%d endpoints are configured, likely by NetworkManager: they do nothing while the agent runs", endpoints)
+	case endpoints > 0:
+		return warning("ip mptcp endpoint flush, and remove what sets them at boot",
+			"%d endpoints are configured (ip mptcp endpoint): they do nothing while the agent runs", endpoints)
+	}
+	return ok("none")
+}
+
+func checkJoin(_ context.Context, e *Env) Result {
+	allowed, err := e.sysctl("net/mptcp/allow_join_initial_addr_port")
+	switch {
+	case err != nil:
+		return skipped("cannot read net.mptcp.allow_join_initial_addr_port: %v", err)
+	case allowed != "1":
+		return warning("sysctl -w net.mptcp.allow_join_initial_addr_port=1",
+			"peers are told not to join this host's address: they cannot use detours to servers here")
+	}
+	return ok("allowed")
+}
+
+func checkCongestion(_ context.Context, e *Env) Result {
+	name, err := e.sysctl("net/ipv4/tcp_congestion_control")
+	if err != nil {
+		return skipped("cannot read net.ipv4.tcp_congestion_control: %v", err)
+	}
+	return info("%s, on each subflow by itself", name)
+}
+
+// socketChecks are about the ways in which programs get MPTCP sockets. One is
+// enough, and only that of `dcol run` is dcol's to insist on.
+func socketChecks() []Check {
+	check := func(name, title string, without func(mend, format string, args ...any) Result) Check {
+		return Check{"sockets-" + name, title, func(_ context.Context, e *Env) Result {
+			for _, m := range e.System.SocketMethods() {
+				if m.Name != name {
+					continue
+				}
+				if m.Available {
+					return ok("%s: %s", m.For, m.Why)
+				}
+				return without(m.Mend, "not for %s: %s", m.For, m.Why)
+			}
+			return skipped("this dcol does not know the way %q", name)
+		}}
+	}
+	optional := func(mend, format string, args ...any) Result {
+		r := info(format, args...)
+		r.Mend = mend
+		return r
+	}
+	return []Check{
+		check("seccomp", "MPTCP sockets by dcol run", warning),
+		check("bpf", "MPTCP sockets by the kernel's hook", optional),
+		check("mptcpize", "MPTCP sockets by mptcpize", optional),
+		check("program", "MPTCP sockets by programs themselves", optional),
+	}
+}

@@ -1,0 +1,169 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// networkChecks are about the host's network and firewall.
+func networkChecks() []Check {
+	return []Check{
+		{"rp-filter", "Reverse path filter", checkRPFilter},
+		{"nftables", "nftables", waypointOnly(checkNftables)},
+		{"conntrack", "Connection tracking", waypointOnly(checkConntrack)},
+		{"forwarding", "Forwarding", waypointOnly(checkForwarding)},
+		{"firewall", "Firewall on forwarded packets", waypointOnly(checkFirewall)},
+		{"port", "Session port", checkPort},
+	}
+}
+
+// waypointOnly leaves a check out on a member that is no waypoint.
+func waypointOnly(check func(context.Context, *Env) Result) func(context.Context, *Env) Result {
+	return func(ctx context.Context, e *Env) Result {
+		if !e.Config.Waypoint {
+			return skipped("only waypoints need it")
+		}
+		return check(ctx, e)
+	}
+}
+
+// checkRPFilter: the kernel takes the greater of "all" and the interface's own
+// value (Documentation/networking/ip-sysctl.rst); 1 is strict (RFC 3704) and
+// drops what comes back by another way than it would leave.
+func checkRPFilter(_ context.Context, e *Env) Result {
+	const key = "net/ipv4/conf"
+	all, err := e.sysctlInt(key + "/all/rp_filter")
+	if err != nil {
+		return skipped("cannot read net.ipv4.conf.all.rp_filter: %v", err)
+	}
+	files, err := fs.Glob(e.FS, "proc/sys/"+key+"/*/rp_filter")
+	if err != nil {
+		return skipped("cannot list the interfaces: %v", err)
+	}
+	var strict, mends []string
+	if all == 1 {
+		mends = append(mends, "net.ipv4.conf.all.rp_filter=2")
+	}
+	for _, file := range files {
+		name := path.Base(path.Dir(file))
+		if slices.Contains([]string{"all", "default", "lo"}, name) {
+			continue
+		}
+		own, err := e.sysctlInt(key + "/" + name + "/rp_filter")
+		if err != nil || max(all, own) != 1 {
+			continue // the interface left meanwhile, or is not strict
+		}
+		strict = append(strict, name)
+		if all == 0 {
+			// In sysctl's notation a dot in a name is a slash.
+			mends = append(mends, "net.ipv4.conf."+strings.ReplaceAll(name, ".", "/")+".rp_filter=2")
+		}
+	}
+	if len(strict) > 0 {
+		return warning("sysctl -w "+strings.Join(mends, " "),
+			"strict on %s: answers that take another path than the kernel expects are dropped", strings.Join(strict, ", "))
+	}
+	return ok("not strict on any interface")
+}
+
+func checkNftables(_ context.Context, e *Env) Result {
+	_, err := e.System.ForwardDrops()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return skipped("needs root to ask the kernel")
+	case err != nil:
+		return failed("boot a kernel with CONFIG_NF_TABLES and CONFIG_NF_NAT, or: modprobe nf_tables nft_chain_nat nft_masq",
+			"the kernel does not answer to nftables: %v", err)
+	}
+	return ok("the kernel answers")
+}
+
+func checkConntrack(_ context.Context, e *Env) Result {
+	maximum, err := e.sysctlInt("net/netfilter/nf_conntrack_max")
+	if errors.Is(err, fs.ErrNotExist) {
+		return info("not loaded yet; the agent has the kernel load it")
+	}
+	if err != nil {
+		return skipped("cannot read net.netfilter.nf_conntrack_max: %v", err)
+	}
+	count, err := e.sysctlInt("net/netfilter/nf_conntrack_count")
+	if err != nil {
+		return skipped("cannot read net.netfilter.nf_conntrack_count: %v", err)
+	}
+	// The kernel drops new connections when it is full; members' come on top
+	// of the host's.
+	if count > maximum/10*8 {
+		return warning("sysctl -w net.netfilter.nf_conntrack_max="+strconv.Itoa(2*maximum),
+			"%d of at most %d connections are in use", count, maximum)
+	}
+	accounting, err := e.sysctl("net/netfilter/nf_conntrack_acct")
+	if e.AgentRuns && err == nil && accounting != "1" {
+		return warning("sysctl -w net.netfilter.nf_conntrack_acct=1, and find what switched it off",
+			"bytes are not counted: the attribution log lacks them")
+	}
+	return ok("%d of at most %d connections in use", count, maximum)
+}
+
+func checkForwarding(_ context.Context, e *Env) Result {
+	var off []string
+	for _, key := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		// No IPv6, nothing to forward.
+		if value, err := e.sysctl(key); err == nil && value == "0" {
+			off = append(off, strings.ReplaceAll(key, "/", "."))
+		}
+	}
+	switch {
+	case len(off) == 0:
+		return ok("on")
+	case !e.AgentRuns:
+		return info("%s off; the agent switches it on while it runs", strings.Join(off, ", "))
+	}
+	return failed("restart the agent, and find what switched it off (sysctl.d, another daemon)",
+		"%s off although the agent runs: detours lead nowhere", strings.Join(off, ", "))
+}
+
+func checkFirewall(_ context.Context, e *Env) Result {
+	drops, err := e.System.ForwardDrops()
+	if err != nil {
+		return skipped("cannot ask nftables: %v", err)
+	}
+	if len(drops) > 0 {
+		mends := make([]string, len(drops))
+		for i, chain := range drops {
+			mends[i] = "nft insert rule " + chain + " ct status dnat accept"
+		}
+		return warning(strings.Join(mends, "; ")+" (and the same in your firewall's own configuration)",
+			"%s drops what it does not know, members' detours among it, unless a rule accepts them", strings.Join(drops, ", "))
+	}
+	// Its policies cannot be read without the program of the same age.
+	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && slices.Contains(strings.Fields(tables), "filter") {
+		return info("the old iptables filter is in use: its FORWARD chain must accept what is marked dnat (iptables-legacy -S FORWARD)")
+	}
+	return ok("nothing drops by policy")
+}
+
+func checkPort(_ context.Context, e *Env) Result {
+	if e.Config.Err != nil {
+		return skipped("no usable configuration names it")
+	}
+	err := e.System.ListenUDP(e.Config.Listen)
+	inUse := errors.Is(err, syscall.EADDRINUSE)
+	switch {
+	case inUse && e.AgentRuns:
+		return ok("UDP %s is held by the agent", e.Config.Listen)
+	case inUse:
+		return failed("find the program with `ss -ulpn`, and end it or set session.listen to another port",
+			"UDP %s is held by another program", e.Config.Listen)
+	case err != nil:
+		return failed("set session.listen to an address of this host", "UDP %s cannot be used: %v", e.Config.Listen, err)
+	case e.AgentRuns && e.Config.Waypoint:
+		return failed("restart the agent", "the agent runs, but does not listen on UDP %s", e.Config.Listen)
+	}
+	return ok("UDP %s is free", e.Config.Listen)
+}
