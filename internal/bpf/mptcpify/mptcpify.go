@@ -111,6 +111,8 @@ func unavailable(err error) error {
 	mend := "see the kernel's log; `dcol run` does without"
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		// The library's text suspects the limit on locked memory, in vain.
+		err = unix.EPERM
 		mend = "be root with CAP_BPF and CAP_PERFMON, on a kernel whose lockdown or policy allows it; `dcol run` does without"
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
 		mend = "needs Linux 6.6 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT; `dcol run` does without"
