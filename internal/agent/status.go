@@ -58,6 +58,9 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 		sub.Local, sub.Remote = s.Local, s.Remote
 		out.Subflows = append(out.Subflows, sub)
 	}
+	slices.SortStableFunc(out.Subflows, func(a, b api.Subflow) int { // the direct path first
+		return cmp.Compare(a.Waypoint, b.Waypoint)
+	})
 	return out
 }
 

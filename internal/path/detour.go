@@ -154,7 +154,7 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 		}
 	}
 	for _, c := range inOrder(m.conns) {
-		if c.short {
+		if c.wants() {
 			c.ask = retry{}
 			m.step(c, now)
 		}

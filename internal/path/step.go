@@ -129,10 +129,17 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		m.create(c, &o.Detour, local, remote, !c.open(), now)
 	}
 	c.short = plan.Short
-	if (c.short || len(plan.Open) > 0) && !now.Before(c.ask.at) {
+	if (c.wants() || len(plan.Open) > 0) && !now.Before(c.ask.at) {
 		c.ask.failed(nil, 0, now)
 		m.do(RequestDetours{c.server})
 	}
+}
+
+// wants: the connection has a use for detours that are not known yet. Besides
+// one that is short of them that is one with a subflow of before the agent's
+// restart: it is known for what it is only when its detour is on offer again.
+func (c *conn) wants() bool {
+	return c.short || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil })
 }
 
 // view is what the policy sees. It is made in buffers that the next one uses again.
@@ -201,7 +208,7 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 		at(c.nextProbe)
 	}
 	at(c.direct.at)
-	if c.short {
+	if c.wants() {
 		at(c.ask.at)
 		for o := range m.leading(c.server) {
 			at(m.retryAt(&o.Detour, c.server))

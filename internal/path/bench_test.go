@@ -1,0 +1,147 @@
+package path_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+const crowd = 10_000
+
+// life is one connection to a server of its own, as the kernel and one waypoint
+// tell it: up to the second subflow, and to its end.
+type life struct{ begin, end []path.Event }
+
+func lives() []life {
+	all := make([]life, crowd)
+	for i := range all {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 0xCB000000+uint32(i))
+		server := netip.AddrPortFrom(netip.AddrFrom4(a), 80)
+		mapped := netip.AddrPortFrom(ip("bob"), uint16(2000+i))
+		token := path.Token(i + 1)
+		first := netip.AddrPortFrom(ip("me"), uint16(1+i))
+		second := netip.AddrPortFrom(ip("me"), uint16(20_000+i))
+		id := path.DetourID("mapped " + mapped.String() + " to " + server.String())
+		all[i] = life{
+			begin: []path.Event{
+				path.ConnEstablished{Token: token, Local: first, Remote: server},
+				path.DetourOffered{Detour: path.Detour{ID: id, Kind: path.Mapped, Waypoint: "bob", Remote: mapped, Server: server}},
+				path.SubflowRequested{Token: token, LocalID: 1, Local: second},
+				path.SubflowEstablished{Token: token, LocalID: 1, Local: second, Remote: mapped},
+			},
+			end: []path.Event{
+				path.SubflowClosed{Token: token, LocalID: 1, Local: second, Remote: mapped},
+				path.ConnClosed{Token: token},
+				path.DetourWithdrawn{ID: id},
+			},
+		}
+	}
+	return all
+}
+
+// BenchmarkConnections: one connection begins and one ends beside 10,000 living
+// ones of two subflows each, with the ticks due meanwhile, as at 2,000 a second.
+func BenchmarkConnections(b *testing.B) {
+	all := lives()
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	events := 0
+	handle := func(evs []path.Event) {
+		for _, ev := range evs {
+			m.Handle(ev, now)
+		}
+		events += len(evs)
+	}
+	before := heap()
+	for _, l := range all {
+		handle(l.begin)
+	}
+	perConn := float64(heap()-before) / crowd
+	creates := 0
+	events = 0
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		now = now.Add(time.Second / 2000)
+		if at, ok := m.Next(); ok && !at.After(now) {
+			m.Handle(path.Tick{}, now)
+			events++
+		}
+		l := all[i%crowd]
+		handle(l.end)
+		for _, ev := range l.begin {
+			for _, a := range m.Handle(ev, now) {
+				if _, ok := a.(path.CreateSubflow); ok {
+					creates++
+				}
+			}
+			events++
+		}
+	}
+	if creates < b.N {
+		b.Fatalf("%d connections, %d subflows created", b.N, creates)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/event")
+	b.ReportMetric(perConn, "B/conn")
+}
+
+// heap is what is in use, after a collection.
+func heap() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// BenchmarkMeasured: all 20,000 subflows are sampled.
+func BenchmarkMeasured(b *testing.B) {
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var all path.Measured
+	for _, l := range lives() {
+		for _, ev := range l.begin {
+			m.Handle(ev, now)
+			switch ev := ev.(type) {
+			case path.ConnEstablished:
+				all.Samples = append(all.Samples, path.Sample{Token: ev.Token, Local: ev.Local, Remote: ev.Remote})
+			case path.SubflowEstablished:
+				all.Samples = append(all.Samples, path.Sample{Token: ev.Token, Local: ev.Local, Remote: ev.Remote})
+			}
+		}
+	}
+	for b.Loop() {
+		now = now.Add(time.Second)
+		for i := range all.Samples {
+			all.Samples[i].BytesReceived += 1000
+		}
+		m.Handle(all, now)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all.Samples)), "ns/sample")
+}
+
+// BenchmarkOffer: a detour that leads anywhere is offered to 10,000 connections
+// that lack one, and withdrawn.
+func BenchmarkOffer(b *testing.B) {
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 100}})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, l := range lives() {
+		m.Handle(l.begin[0], now)
+	}
+	d := path.Detour{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}
+	for b.Loop() {
+		if n := len(m.Handle(path.DetourOffered{Detour: d}, now)); n < crowd {
+			b.Fatalf("%d actions for %d connections", n, crowd)
+		}
+		b.StopTimer()
+		m.Handle(path.DetourWithdrawn{ID: d.ID}, now)
+		for _, l := range lives() {
+			m.Handle(l.end[1], now)
+			m.Handle(l.begin[0], now)
+		}
+		b.StartTimer()
+	}
+}
