@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -18,7 +19,7 @@ import (
 
 // outgoing is a session that has been greeted.
 type outgoing struct {
-	socket    *countingSocket
+	socket    *clientSocket
 	transport *quic.Transport
 	conn      *quic.Conn
 	stream    *quic.Stream
@@ -52,27 +53,31 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 	if err != nil {
 		return nil, false, fmt.Errorf("open a socket: %w", err)
 	}
-	o = &outgoing{socket: &countingSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}, local: local}
-	o.transport = &quic.Transport{Conn: o.socket, ConnectionIDLength: connIDLength}
-	defer func() {
-		if err != nil {
-			heard = o.socket.received.Load()
-			o.close()
-		}
-	}()
-	target := net.UDPAddrFromAddrPort(config.Addr)
-	if o.conn, err = o.transport.Dial(ctx, target, config.Identity.ClientTLS(alpn, config.Name), quicConfig(-1)); err != nil {
-		return nil, false, err
+	socket := &clientSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}
+	o = &outgoing{socket: socket, transport: &quic.Transport{Conn: socket, ConnectionIDLength: connIDLength}, local: local}
+	if err := o.connect(ctx, config); err != nil {
+		o.close()
+		return nil, socket.received.Load(), err
 	}
-	if err = o.greet(config.Identity); err != nil {
+	return o, true, nil
+}
+
+func (o *outgoing) connect(ctx context.Context, config ClientConfig) error {
+	var err error
+	o.conn, err = o.transport.Dial(ctx, net.UDPAddrFromAddrPort(config.Addr), config.Identity.ClientTLS(alpn, config.Name), quicConfig(-1))
+	if err != nil {
+		return err
+	}
+	if err := o.greet(config.Identity); err != nil {
 		// The reason for a refusal comes after the handshake, on the connection.
 		if cause := context.Cause(o.conn.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
 			err = cause
 		}
 		closeLine(o.conn, closeDone, "")
-		return nil, false, err
+		return err
 	}
-	return o, true, nil
+	o.socket.inUse.Store(true)
+	return nil
 }
 
 // greet exchanges the first messages. Only then is it known that the waypoint accepts our certificate.
@@ -119,19 +124,39 @@ func localFor(dst netip.AddrPort) (netip.Addr, error) {
 	return addrPort(conn.LocalAddr()).Addr(), nil
 }
 
-// countingSocket notices whether anything is received: a waypoint that does not answer and one that
-// answers nonsense look the same to QUIC.
-type countingSocket struct {
+// clientSocket notices whether anything is received: a waypoint that does not answer and one that answers
+// nonsense look the same to QUIC. And it takes packets of a session that cannot be sent for lost ones:
+// a host that gets another address has none for a moment, which must not end its sessions.
+type clientSocket struct {
 	*net.UDPConn
 	batch    *ipv4.PacketConn
 	received atomic.Bool
+	inUse    atomic.Bool // by a session, not merely tried
 }
 
 // ReadBatch is what quic-go reads with.
-func (s *countingSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+func (s *clientSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	n, err := s.batch.ReadBatch(ms, flags)
 	if n > 0 {
 		s.received.Store(true)
 	}
 	return n, err
+}
+
+// WriteMsgUDP is what quic-go writes with.
+func (s *clientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
+	if err != nil && s.inUse.Load() && isUnreachable(err) {
+		return len(b), len(oob), nil
+	}
+	return n, oobn, err
+}
+
+func isUnreachable(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EPERM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }

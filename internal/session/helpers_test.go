@@ -117,6 +117,8 @@ type waypoint struct {
 	*Server
 	at   netip.AddrPort
 	stop func()
+	// crash is the end of a process: no goodbye to anyone.
+	crash func()
 }
 
 func startServer(t testing.TB, config ServerConfig) *waypoint {
@@ -150,6 +152,14 @@ func startServer(t testing.TB, config ServerConfig) *waypoint {
 			if err := <-done; err != nil {
 				t.Errorf("serve: %v", err)
 			}
+		})
+	}
+	w.crash = func() {
+		once.Do(func() {
+			s.transport.Close()
+			s.socket.Close()
+			cancel()
+			<-done
 		})
 	}
 	t.Cleanup(w.stop)

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -43,5 +42,3 @@ func TestMap(t *testing.T) {
 		})
 	}
 }
-
-var _ = netip.Addr{}
