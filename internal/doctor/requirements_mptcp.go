@@ -113,10 +113,10 @@ func checkCompetitors(_ context.Context, e *Env) Result {
 		return skipped("cannot list the endpoints of the kernel's path manager: %v", err)
 	case endpoints > 0 && slices.Contains(programs, "NetworkManager"):
 		return warning("nmcli connection modify NAME connection.mptcp-flags disabled, for each connection",
-			"%d endpoints are configured, likely by NetworkManager: they do nothing while the agent runs", endpoints)
+			"endpoints are configured, likely by NetworkManager (%d): they do nothing while the agent runs", endpoints)
 	case endpoints > 0:
 		return warning("ip mptcp endpoint flush, and remove what sets them at boot",
-			"%d endpoints are configured (ip mptcp endpoint): they do nothing while the agent runs", endpoints)
+			"endpoints are configured (%d, see `ip mptcp endpoint`): they do nothing while the agent runs", endpoints)
 	}
 	return ok("none")
 }

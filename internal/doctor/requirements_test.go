@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/mptcpify"
+)
+
+func TestRequirements(t *testing.T) {
+	refused := fmt.Errorf("list: %w", os.NewSyscallError("sendmsg", syscall.EPERM))
+	inUse := os.NewSyscallError("bind", syscall.EADDRINUSE)
+	running := func(e *Env) { e.AgentRuns = true }
+	set := func(name, content string) func(*Env) { return func(e *Env) { e.set(name, content) } }
+	remove := func(name string) func(*Env) { return func(e *Env) { e.remove(name) } }
+	endpoints := func(n int, err error) func(*Env) {
+		return func(e *Env) { e.System.Endpoints = func() (int, error) { return n, err } }
+	}
+	drops := func(err error, chains ...string) func(*Env) {
+		return func(e *Env) { e.System.ForwardDrops = func() ([]string, error) { return chains, err } }
+	}
+	listen := func(err error) func(*Env) {
+		return func(e *Env) { e.System.ListenUDP = func(string) error { return err } }
+	}
+	const (
+		mptcp     = "proc/sys/net/mptcp/"
+		conf      = "proc/sys/net/ipv4/conf/"
+		netfilter = "proc/sys/net/netfilter/nf_conntrack_"
+	)
+	for _, c := range []struct {
+		code   string
+		name   string
+		change []func(*Env)
+		state  State
+		detail string // what the text must contain
+		mend   string
+	}{
+		{"kernel", "first with a path manager", []func(*Env){set("proc/sys/kernel/osrelease", "5.19.0")}, OK, "5.19.0", ""},
+		{"kernel", "just too old", []func(*Env){set("proc/sys/kernel/osrelease", "5.18.19")}, Failed, "5.18.19", "5.19"},
+		{"kernel", "much too old", []func(*Env){set("proc/sys/kernel/osrelease", "4.19.0-8-amd64")}, Failed, "4.19", "5.19"},
+		{"kernel", "odd", []func(*Env){set("proc/sys/kernel/osrelease", "plan9")}, Skipped, "plan9", ""},
+
+		{"mptcp", "off", []func(*Env){set(mptcp+"enabled", "0\n")}, Failed, "is 0", "sysctl -w net.mptcp.enabled=1"},
+		{"mptcp", "not built", []func(*Env){remove(mptcp + "enabled")}, Failed, "without MPTCP", "CONFIG_MPTCP"},
+
+		{"userspace-pm", "by name", []func(*Env){set(mptcp+"available_path_managers", "kernel userspace")}, OK, "kernel userspace", ""},
+		{"userspace-pm", "another name only", []func(*Env){set(mptcp+"available_path_managers", "kernel")}, Failed, "none", "5.19"},
+		{"userspace-pm", "none", []func(*Env){remove(mptcp + "pm_type")}, Failed, "none", "5.19"},
+
+		{"path-manager", "agent at work", []func(*Env){running, set(mptcp+"pm_type", "1")}, OK, "agent runs", ""},
+		{"path-manager", "agent displaced", []func(*Env){running}, Failed, `"kernel"`, "restart the agent"},
+		{"path-manager", "left behind", []func(*Env){set(mptcp+"pm_type", "1")}, Warning, "refuses joins", "start the agent"},
+		{"path-manager", "name goes before number", []func(*Env){running, set(mptcp+"path_manager", "userspace")}, OK, "userspace", ""},
+		{"path-manager", "third party", []func(*Env){set(mptcp+"path_manager", "bpf_mine")}, Warning, "bpf_mine", "sysctl"},
+		{"path-manager", "unknown number", []func(*Env){set(mptcp+"pm_type", "7")}, Warning, "type 7", "sysctl"},
+		{"path-manager", "agent is a waypoint only", []func(*Env){running, func(e *Env) { e.Config.Client = false }}, OK, "kernel", ""},
+
+		{"competitors", "mptcpd", []func(*Env){set("proc/77/comm", "mptcpd\n")}, Warning, "mptcpd", "systemctl disable"},
+		{"competitors", "NetworkManager without endpoints", []func(*Env){set("proc/77/comm", "NetworkManager\n")}, OK, "none", ""},
+		{"competitors", "NetworkManager with endpoints", []func(*Env){set("proc/77/comm", "NetworkManager\n"), endpoints(2, nil)}, Warning, "NetworkManager (2)", "nmcli"},
+		{"competitors", "endpoints", []func(*Env){endpoints(1, nil)}, Warning, "configured (1", "ip mptcp endpoint flush"},
+		{"competitors", "not root", []func(*Env){endpoints(0, refused)}, Skipped, "root", ""},
+		{"competitors", "no netlink family", []func(*Env){endpoints(0, syscall.ENOENT)}, Skipped, "no such file", ""},
+
+		{"join", "refused", []func(*Env){set(mptcp+"allow_join_initial_addr_port", "0")}, Warning, "not to join", "=1"},
+		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
+
+		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {
+			e.System.SocketMethods = func() []mptcpify.Method {
+				return []mptcpify.Method{{Name: "seccomp", For: "any", Why: "refused", Mend: "allow it"}}
+			}
+		}}, Warning, "refused", "allow it"},
+		{"sockets-bpf", "refused", nil, Info, "not permitted", "be root"},
+
+		{"rights", "none", []func(*Env){set("proc/self/status", "CapEff:\t0000000000000000\n")}, Failed, "CAP_NET_ADMIN", "as root"},
+		{"rights", "of the service", []func(*Env){set("proc/self/status", "CapEff:\t0000000000003000\n")}, Info, "CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON", ""},
+		{"rights", "unreadable", []func(*Env){set("proc/self/status", "CapEff:\tmany\n")}, Skipped, "many", ""},
+		{"ebpf", "no type information", []func(*Env){remove("sys/kernel/btf/vmlinux")}, Info, "CONFIG_DEBUG_INFO_BTF", ""},
+		{"cgroup", "hybrid", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")}, OK, "/sys/fs/cgroup/unified", ""},
+		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "not mounted", ""},
+		{"tun", "none", []func(*Env){remove("dev/net/tun")}, Info, "modprobe tun", ""},
+
+		{"rp-filter", "strict by all", []func(*Env){set(conf+"all/rp_filter", "1"), set(conf+"eth1/rp_filter", "0")}, Warning, "eth1", "net.ipv4.conf.all.rp_filter=2"},
+		{"rp-filter", "loose wins over strict", []func(*Env){set(conf+"all/rp_filter", "2"), set(conf+"eth1/rp_filter", "1")}, OK, "not strict", ""},
+		{"rp-filter", "strict by itself", []func(*Env){set(conf+"eth0.100/rp_filter", "1")}, Warning, "eth0.100", "net.ipv4.conf.eth0/100.rp_filter=2"},
+		{"rp-filter", "strict for lo and the future only", []func(*Env){set(conf+"all/rp_filter", "1")}, OK, "not strict", ""},
+
+		{"nftables", "not built", []func(*Env){drops(syscall.EOPNOTSUPP)}, Failed, "not supported", "CONFIG_NF_TABLES"},
+		{"nftables", "not root", []func(*Env){drops(refused)}, Skipped, "root", ""},
+		{"conntrack", "not loaded", []func(*Env){remove(netfilter + "max")}, Info, "not loaded", ""},
+		{"conntrack", "nearly full", []func(*Env){set(netfilter+"count", "801")}, Warning, "801 of at most 1000", "nf_conntrack_max=2000"},
+		{"conntrack", "not counted", []func(*Env){running}, Warning, "attribution", "nf_conntrack_acct=1"},
+		{"conntrack", "counted", []func(*Env){running, set(netfilter+"acct", "1")}, OK, "10 of", ""},
+		{"forwarding", "off before the agent", []func(*Env){set("proc/sys/net/ipv4/ip_forward", "0")}, Info, "net.ipv4.ip_forward", ""},
+		{"forwarding", "off under the agent", []func(*Env){running, set("proc/sys/net/ipv6/conf/all/forwarding", "0")}, Failed, "net.ipv6", "restart the agent"},
+		{"forwarding", "no IPv6", []func(*Env){running, remove("proc/sys/net/ipv6/conf/all/forwarding")}, OK, "on", ""},
+		{"firewall", "drops", []func(*Env){drops(nil, "ip filter FORWARD", "ip6 filter FORWARD")}, Warning, "ip filter FORWARD, ip6", "nft insert rule ip6 filter FORWARD ct status dnat accept"},
+		{"firewall", "old iptables", []func(*Env){set("proc/net/ip_tables_names", "nat\nfilter\n")}, Info, "iptables-legacy", ""},
+		{"firewall", "old iptables without filter", []func(*Env){set("proc/net/ip_tables_names", "nat\n")}, OK, "nothing", ""},
+		{"firewall", "not a waypoint", []func(*Env){drops(nil, "ip filter FORWARD"), func(e *Env) { e.Config.Waypoint = false }}, Skipped, "waypoints", ""},
+
+		{"port", "taken", []func(*Env){listen(inUse)}, Failed, "another program", "ss -ulpn"},
+		{"port", "ours", []func(*Env){listen(inUse), running}, OK, "held by the agent", ""},
+		{"port", "agent deaf", []func(*Env){running}, Failed, "does not listen", "restart"},
+		{"port", "agent of a client", []func(*Env){running, func(e *Env) { e.Config.Waypoint = false }}, OK, "free", ""},
+		{"port", "not our address", []func(*Env){listen(syscall.EADDRNOTAVAIL)}, Failed, "cannot be used", "session.listen"},
+		{"port", "no configuration", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "configuration", ""},
+
+		{"config", "none", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "not a member", ""},
+		{"config", "not readable", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrPermission }}, Skipped, "root", ""},
+		{"config", "bad", []func(*Env){func(e *Env) { e.Config.Err = errors.New("line 3: unknown key") }}, Failed, "line 3", "correct /etc/dcol"},
+		{"identity", "bad", []func(*Env){func(e *Env) { e.Identity.Err = errors.New("another CA") }}, Failed, "another CA", "dcol ca issue"},
+		{"identity", "not yet", []func(*Env){func(e *Env) { e.Now = e.Identity.NotBefore.Add(-time.Second) }}, Failed, "valid only from 2026-01-01", "clock"},
+		{"identity", "ends soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore + time.Second) }}, Warning, "expires on 2027-01-01", "dcol ca issue"},
+		{"identity", "ends, but not soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore) }}, OK, "2027-01-01", ""},
+		{"identity", "ended", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(time.Second) }}, Failed, "expired", "dcol ca issue"},
+		{"clock", "before this program", []func(*Env){func(e *Env) { e.Now = e.Built.Add(-time.Hour) }}, Failed, "before this dcol was built", "timedatectl"},
+		{"clock", "free running", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, nil } }}, Warning, "nothing keeps", "timedatectl"},
+		{"clock", "unknown", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, syscall.EPERM } }}, Skipped, "cannot ask", ""},
+		{"agent", "runs", []func(*Env){running}, OK, "runs", ""},
+	} {
+		t.Run(c.code+"/"+c.name, func(t *testing.T) {
+			env := healthy()
+			for _, change := range c.change {
+				change(env)
+			}
+			got := check(t, c.code).Run(t.Context(), env)
+			if got.State != c.state || !strings.Contains(got.Detail, c.detail) || !strings.Contains(got.Mend, c.mend) {
+				t.Errorf("got %+v\nwant %s, detail with %q, mend with %q", got, c.state, c.detail, c.mend)
+			}
+			if (got.State == Failed || got.State == Warning) && got.Mend == "" {
+				t.Error("no mend")
+			}
+		})
+	}
+}
+
+func check(t *testing.T, code string) Check {
+	t.Helper()
+	for _, c := range Checks() {
+		if c.Code == code {
+			return c
+		}
+	}
+	t.Fatalf("no check %q", code)
+	return Check{}
+}
