@@ -108,9 +108,9 @@ func (h *Hook) limitTo(path string) error {
 }
 
 func unavailable(err error) error {
-	mend := "see the kernel's log; `dcol run` does without"
+	mend := "unexpected: please report it with `uname -a`; `dcol run` does without"
 	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.EPERM):
 		// The library's text suspects the limit on locked memory, in vain.
 		err = unix.EPERM
 		mend = "be root with CAP_BPF and CAP_PERFMON, on a kernel whose lockdown or policy allows it; `dcol run` does without"
