@@ -25,7 +25,7 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.DestroySubflow:
 		err = c.kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
 	case path.RemoveAddr:
-		err = c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
+		err = c.removeAddress(a)
 	case path.SetBackup:
 		err = c.kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 	case path.RequestDetours:
@@ -36,6 +36,23 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
 		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)
 	}
+}
+
+// removeAddress tells the peer that an address is gone. The kernel forgets an
+// address when any subflow from it is destroyed, and then knows of nothing to
+// tell; announcing it once more reminds it (docs/kernel.md).
+func (c *client) removeAddress(a path.RemoveAddr) error {
+	err := c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
+	if !errors.Is(err, mptcp.ErrNoAddress) {
+		return err
+	}
+	if !a.Local.IsValid() {
+		return nil
+	}
+	if err := c.kernel.Announce(uint32(a.Token), a.Local, a.LocalID); err != nil {
+		return err
+	}
+	return c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
 }
 
 // createSubflow asks for a join from a port of our choice: only with ports of

@@ -324,7 +324,7 @@ func TestOwnAddressChanges(t *testing.T) {
 	now, _ := l.Host("client").AddrOn("4")
 	l.sh("client", fmt.Sprintf("ip addr flush dev %s; ip route replace default via %v dev %s",
 		l.Host("client").Interface("1"), router, l.Host("client").Interface("4")))
-	l.eventually("both paths from the new address", func(u *api.Using) bool {
+	moved := func(u *api.Using) bool {
 		if len(u.Connections) != 1 || len(u.Connections[0].Subflows) != 2 {
 			return false
 		}
@@ -334,7 +334,13 @@ func TestOwnAddressChanges(t *testing.T) {
 			}
 		}
 		return true
-	})
+	}
+	l.eventually("both paths from the new address", moved)
+	time.Sleep(700 * time.Millisecond) // a server that is full would close the detour again
+	l.eventually("both paths stay", moved)
+	if u, _ := l.client.describe(t.Context()); !moved(u) {
+		t.Errorf("the detour did not stay: %s", paths(u))
+	}
 	echo(t, conn, "from elsewhere")
 }
 

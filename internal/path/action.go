@@ -26,11 +26,13 @@ type DestroySubflow struct {
 }
 
 // RemoveAddr ends the subflows with this address id and tells the peer to
-// (REMOVE_ADDR), which reaches it even if they are dead. It also frees the id of
-// one that has ended. That the id is not known is no error.
+// (REMOVE_ADDR), which reaches it even if they are dead. With a Local, where the
+// id was used, the peer is to be told in any case; without, it is only about
+// giving the id back, and that it is not known is no error.
 type RemoveAddr struct {
 	Token   Token
 	LocalID uint8
+	Local   netip.AddrPort
 }
 
 // SetBackup makes a subflow a backup or a full one, on both sides (MP_PRIO).

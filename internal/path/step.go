@@ -78,11 +78,13 @@ func (m *Manager) dropOrphans(c *conn) {
 	if !c.has(func(s *subflow) bool { return s.up && m.here(s) }) {
 		return
 	}
-	for _, s := range slices.Clone(c.subflows) {
+	var orphans []*subflow
+	for _, s := range c.subflows {
 		if !m.here(s) {
-			m.takeBack(c, s)
+			orphans = append(orphans, s)
 		}
 	}
+	m.takeBack(c, orphans...)
 }
 
 // keepDirect opens the direct path again when it is gone: it failed, or this

@@ -72,16 +72,19 @@ func (m *Manager) announced(c *conn, ev AddrAnnounced) {
 	m.track(c)
 }
 
-// takeBack ends a subflow that is up. The peer is told over another one, or it
-// would keep a dead one's place taken. Where Linux has lost the id (it does when
-// another subflow from the same address is destroyed), only the second action
-// has an effect; else only the first.
-func (m *Manager) takeBack(c *conn, s *subflow) {
-	if c.ownsID(s) {
-		m.do(RemoveAddr{c.token, s.id})
+// takeBack ends subflows that are up. The peer is told over another one, or it
+// would keep a dead one's place taken. All are ended before any is told of: the
+// word of one must not travel, and be lost, on another.
+func (m *Manager) takeBack(c *conn, gone ...*subflow) {
+	for _, s := range gone {
+		m.do(DestroySubflow{c.token, s.local, s.remote})
+		c.remove(s)
 	}
-	m.do(DestroySubflow{c.token, s.local, s.remote})
-	c.remove(s)
+	for _, s := range gone {
+		if s.id != 0 && c.ownsID(s) {
+			m.do(RemoveAddr{c.token, s.id, s.local})
+		}
+	}
 }
 
 // judge: a subflow ended and its connection lives on, so its route failed.
@@ -91,7 +94,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 			return false
 		}
 		if e.id != 0 && c.ownsID(e.subflow) {
-			m.do(RemoveAddr{c.token, e.id}) // or Linux would not let us use the id again
+			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // or Linux would not let us use the id again
 		}
 		switch {
 		case e.direct:
