@@ -1,6 +1,7 @@
 package waypoint
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
@@ -24,6 +25,7 @@ func TestTrafficThroughAMapping(t *testing.T) {
 		"IPv6": {client6, waypoint6, egress6, "[fd02::1]:443"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := newNetwork(t)
 			server := n.echo(t, c.listen)
 			w, _ := n.start(t)
@@ -84,6 +86,7 @@ func TestTrafficThroughAMapping(t *testing.T) {
 
 // A mapping belongs to one client address; a neighbour gets nothing.
 func TestOthersGetNothing(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	w, _ := n.start(t)
@@ -94,15 +97,17 @@ func TestOthersGetNothing(t *testing.T) {
 	// Nor does the host forward for strangers, though forwarding is on now.
 	n.client.Route(t, "10.2.0.0/24", "10.1.0.2")
 	n.server.Route(t, "10.1.0.0/24", "10.2.0.2")
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		_, err := n.dial(t, server)
+		_, err := n.client.Dial(ctx, server)
 		done <- err
 	}()
 	eventually(t, "a stranger's packet is dropped", func() bool {
 		rules := n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "forward")
 		return strings.Contains(rules, "meta nfproto ipv4") && !strings.Contains(rules, "@guarded4 ct state ! established,related ct status ! dnat counter packets 0 ")
 	})
+	cancel()
 	if err := <-done; err == nil {
 		t.Error("the host forwards for strangers")
 	}
@@ -110,6 +115,7 @@ func TestOthersGetNothing(t *testing.T) {
 
 // A host that forwarded before us goes on forwarding.
 func TestRouterStaysARouter(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	n.waypoint.Must(t, func() error { return netstate.SetSysctl("net/ipv4/ip_forward", "1") })
@@ -130,6 +136,7 @@ func TestRouterStaysARouter(t *testing.T) {
 
 // A restart breaks no connection and loses no mapping, and neither does a time without an agent.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	server6 := n.echo(t, "[fd02::1]:443")
@@ -185,6 +192,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestMappingsExpireAndAreRenewed(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	n.config.MappingLifetime = 300 * time.Millisecond
 	server := n.echo(t, "10.2.0.1:443")
@@ -222,6 +230,7 @@ func TestMappingsExpireAndAreRenewed(t *testing.T) {
 
 // Over its quota a connection is reset, so that a client's direct path simply goes on.
 func TestConnectionQuota(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	n.config.ConnectionsPerMember = 3
 	server := n.echo(t, "10.2.0.1:443")
@@ -255,6 +264,7 @@ func TestConnectionQuota(t *testing.T) {
 // The limit counts both directions of all a member's connections. The bound is loose: the bucket
 // holds a second's worth, and nothing here depends on the machine being fast.
 func TestBandwidthQuota(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	const rate = 1 << 20
 	n.config.BandwidthPerMember = rate
@@ -274,6 +284,7 @@ func TestBandwidthQuota(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	n.config.MappingsPerMember = 2
 	w, _ := n.start(t)
@@ -314,6 +325,7 @@ func TestRefusals(t *testing.T) {
 
 // The three reasons for another port than the proposed one.
 func TestOtherPorts(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	other := n.echo(t, "10.2.0.1:8443")
@@ -348,6 +360,7 @@ func TestOtherPorts(t *testing.T) {
 }
 
 func TestExpel(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	server6 := n.echo(t, "[fd02::1]:443")
@@ -384,6 +397,7 @@ func TestExpel(t *testing.T) {
 
 // A reload of the host's firewall flushes all tables. Ours comes back with its mappings.
 func TestFirewallReload(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	w, _ := n.start(t)
@@ -401,6 +415,7 @@ func TestFirewallReload(t *testing.T) {
 }
 
 func TestServerBecomesOwnAddress(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	w, _ := n.start(t)
 	mustMap(t, w, peer("alice", client4), netip.MustParseAddrPort("10.2.0.77:443"), 443)
@@ -418,6 +433,7 @@ func TestServerBecomesOwnAddress(t *testing.T) {
 
 // After `dcol down` nothing differs from before, also if the agent was killed.
 func TestCleanUpLeavesNoTrace(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	n.waypoint.Must(t, func() error { return netstate.SetSysctl("net/ipv4/conf/all/accept_redirects", "0") })

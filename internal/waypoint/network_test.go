@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,23 +87,29 @@ func (n *network) cleanUp(t testing.TB) {
 	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record) })
 }
 
-// echo runs a server that answers with the address it sees, a newline, and then all it gets.
+// echo runs a server that answers with the address it sees, a newline, and then all it gets. It
+// ends with the test, also where a connection's other end is no longer heard of.
 func (n *network) echo(t testing.TB, address string) netip.AddrPort {
 	t.Helper()
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	ctx, cancel := context.WithCancel(context.Background())
 	l := n.server.Listen(t, address)
-	go func() {
+	t.Cleanup(cancel)
+	serving.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
+			context.AfterFunc(ctx, func() { _ = c.Close() })
+			serving.Go(func() {
 				fmt.Fprintln(c, c.RemoteAddr())
 				_, _ = io.Copy(c, c)
-			}()
+				_ = c.Close()
+			})
 		}
-	}()
+	})
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 

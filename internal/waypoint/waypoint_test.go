@@ -381,6 +381,7 @@ func TestFlows(t *testing.T) {
 		if err := w.Expel("alice"); err != nil || len(h.deleted) != 1 || h.deleted[0] != rules.Of(1) {
 			t.Errorf("expelled: %v, %+v", err, h.deleted)
 		}
+		synctest.Wait() // until the log is written
 		var events []attribution.Event
 		for _, e := range h.entries(t) {
 			events = append(events, e.Event)
