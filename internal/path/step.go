@@ -24,7 +24,9 @@ func (m *Manager) step(c *conn, now time.Time) {
 		m.dropOrphans(c)
 		if len(c.ended) == 0 { // else the connection itself may be closing
 			m.keepDirect(c, now)
-			m.openDetours(c, now)
+			if !m.moving(c) {
+				m.openDetours(c, now)
+			}
 		}
 	}
 	m.due.set(c, m.nextStep(c, now))
@@ -98,6 +100,13 @@ func (m *Manager) keepDirect(c *conn, now time.Time) {
 	}
 }
 
+// moving: the host's address changed, and a new direct subflow is on its way. The
+// server's few places are still taken by subflows from the old address, so
+// detours leave the one that may be free to it; over it the others are given up.
+func (m *Manager) moving(c *conn) bool {
+	return c.has(func(s *subflow) bool { return s.direct && !s.up }) && c.has(func(s *subflow) bool { return !m.here(s) })
+}
+
 // here: the subflow starts from an address that this host still has.
 func (m *Manager) here(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
 
@@ -141,7 +150,7 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 // one that is short of them that is one with a subflow of before the agent's
 // restart: it is known for what it is only when its detour is on offer again.
 func (c *conn) wants() bool {
-	return c.short || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil })
+	return c.short || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
 }
 
 // view is what the policy sees. It is made in buffers that the next one uses again.
