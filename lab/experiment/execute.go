@@ -83,7 +83,24 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 		return run, err
 	}
 	defer server.stop()
-	return run, x.observe(ctx, o)
+	if err := x.observe(ctx, o); err != nil {
+		return run, err
+	}
+	return run, l.agentsEnded()
+}
+
+// agentsEnded is an error if an agent did not live through a run. Those of
+// hosts that were killed are not expected to.
+func (l *Lab) agentsEnded() error {
+	if l.client != nil && !l.client.running() {
+		return l.client.failure()
+	}
+	for name, agent := range l.waypoints {
+		if !agent.running() && !l.killed[name] {
+			return agent.failure()
+		}
+	}
+	return nil
 }
 
 // startClientAgent starts the agent of the workload's client for procedures

@@ -29,7 +29,7 @@ type Lab struct {
 
 	waypoints map[string]*program // agents that run all the time
 	client    *program            // the client's agent, restarted for every run
-	spoiled   bool                // a host was killed: not the network declared
+	killed    map[string]bool     // hosts; with any, it is not the network declared
 
 	mu     sync.Mutex
 	shapes map[string]scenario.Shape // of each link, now
@@ -54,7 +54,7 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool) (*L
 	}
 	l := &Lab{
 		Scenario: s, opts: o, agents: agents, log: o.Log.With("subsystem", "experiment"),
-		waypoints: map[string]*program{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
+		waypoints: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 	}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -247,7 +247,7 @@ func (l *Lab) setVariant(v scenario.Variant) error {
 // killHost ends a host as a power cut would: its programs are gone and its
 // links silent. The network is not the one declared after that.
 func (l *Lab) killHost(name string) error {
-	l.spoiled = true
+	l.killed[name] = true
 	for _, link := range l.Scenario.Links {
 		if link.A == name || link.B == name {
 			if err := l.LinkDown(link.Name, true); err != nil {

@@ -15,6 +15,10 @@ import (
 // maxAttempts is how often a run is tried when it did not count.
 const maxAttempts = 3
 
+// breather is the pause before a run is repeated because the machine was busy;
+// it grows with every attempt.
+const breather = 2 * time.Second
+
 // Result is what an experiment found.
 type Result = report.Result
 
@@ -109,7 +113,7 @@ func (e *experiment) repeat(ctx context.Context, o Order, repetition int) error 
 		}
 		e.result.Runs = append(e.result.Runs, run)
 		e.progress.done(run, attempt < maxAttempts)
-		if e.lab.spoiled || err != nil {
+		if len(e.lab.killed) > 0 || err != nil {
 			if rebuildErr := e.rebuild(ctx); rebuildErr != nil {
 				return errors.Join(err, rebuildErr)
 			}
@@ -119,7 +123,20 @@ func (e *experiment) repeat(ctx context.Context, o Order, repetition int) error 
 			return fmt.Errorf("%s in variant %s: %w", o.Procedure.Name, o.Variant.Name, err)
 		case run.Valid(), attempt == maxAttempts:
 			return nil
+		case err == nil:
+			if err := pause(ctx, time.Duration(attempt)*breather); err != nil {
+				return err
+			}
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }
 
