@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/path"
 	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/path"
 )
 
 // TestWorld lets anything happen, in any order, and checks the laws at each

@@ -148,16 +148,15 @@ func (p *player) samples(text string) path.Measured {
 }
 
 func (p *player) listLive(args []string) {
-	local, remote := netip.AddrPort{}, netip.AddrPort{}
 	if !strings.Contains(args[0], "/") {
 		token := path.Token(p.number(args[0]))
-		local, remote = p.addrs(append([]string{args[0] + "/0"}, args[1:]...))
+		local, remote := p.addrs(append([]string{args[0] + "/0"}, args[1:]...))
 		p.conns[token] = path.ConnEstablished{Token: token, Local: local, Remote: remote}
 		p.live = append(p.live, path.LiveConn{Token: token, Local: local, Remote: remote})
 		return
 	}
 	_, id := p.subflow(args[0])
-	local, remote = p.addrs(args)
+	local, remote := p.addrs(args)
 	p.subflows[args[0]], p.remotes[args[0]] = path.SubflowRequested{Local: local}, remote
 	c := &p.live[len(p.live)-1]
 	c.Subflows = append(c.Subflows, path.LiveSubflow{

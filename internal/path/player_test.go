@@ -35,6 +35,7 @@ type player struct {
 	subflows map[string]path.SubflowRequested // by "CONN/ID"
 	remotes  map[string]netip.AddrPort
 	nextPort uint16
+	depth    int             // of answers to answers
 	live     []path.LiveConn // told since the last resync
 }
 
@@ -86,7 +87,13 @@ func (p *player) until(at time.Time) {
 	p.now = at
 }
 
-func (p *player) handle(ev path.Event) { p.act(slices.Clone(p.m.Handle(ev, p.now))) }
+func (p *player) handle(ev path.Event) {
+	if p.depth++; p.depth > 20 {
+		p.t.Fatalf("at once again and again:\n%s", &p.out)
+	}
+	p.act(slices.Clone(p.m.Handle(ev, p.now)))
+	p.depth--
+}
 
 // act writes actions down and answers them.
 func (p *player) act(actions []path.Action) {

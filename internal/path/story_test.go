@@ -10,6 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestMain has rapid try harder than it does by default; its flags still win.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"checks": "400", "steps": "60", "nofailfile": "true"} {
+		if err := flag.Set("rapid."+name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 var update = flag.Bool("update", false, "write the actions that the stories lead to into them")
 
 // TestStories plays testdata/stories: each tells what happens to a path manager,

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/path"
 	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/path"
 )
 
 // What waypoints, the agent and the network do in a world, and how it heals.

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/path"
 	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/path"
 )
 
 // world is a kernel, servers and waypoints around a Manager, in virtual time. It
@@ -35,6 +36,7 @@ type world struct {
 	moody   bool                          // some joins are refused or closed at once
 	started bool                          // the Manager began with connections there already
 	creates int
+	depth   int    // of answers to answers
 	port    uint16 // the last local port given out
 }
 
@@ -113,9 +115,13 @@ func (w *world) tell(ev path.Event) {
 			answers = append(answers, ev)
 		}
 	}
+	if w.depth++; w.depth > 20 {
+		w.t.Fatalf("at once again and again: %+v", actions)
+	}
 	for _, ev := range answers {
 		w.tell(ev)
 	}
+	w.depth--
 }
 
 // run lets time pass: what is under way arrives, and the Manager gets its ticks.
