@@ -72,13 +72,15 @@ func TestAttach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := protocolOfNewSocket(t); got != c.protocol {
-			t.Errorf("%s: protocol %d, want %d", c.name, got, c.protocol)
+		for _, flags := range []int{0, unix.SOCK_CLOEXEC, unix.SOCK_NONBLOCK, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK} {
+			if got := protocolOfNewSocket(t, flags); got != c.protocol {
+				t.Errorf("%s: protocol %d, want %d (flags %#x)", c.name, got, c.protocol, flags)
+			}
 		}
 		if err := hook.Close(); err != nil {
 			t.Error(err)
 		}
-		if got := protocolOfNewSocket(t); got != unix.IPPROTO_TCP {
+		if got := protocolOfNewSocket(t, 0); got != unix.IPPROTO_TCP {
 			t.Errorf("%s: protocol %d after the hook", c.name, got)
 		}
 	}
@@ -99,9 +101,9 @@ func cgroupRoot(t *testing.T) string {
 	return ""
 }
 
-func protocolOfNewSocket(t *testing.T) int {
+func protocolOfNewSocket(t *testing.T, flags int) int {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

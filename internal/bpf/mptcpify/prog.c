@@ -12,6 +12,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define SOCK_STREAM 1
+#define SOCK_NONBLOCK 04000
+#define SOCK_CLOEXEC 02000000
 #define IPPROTO_TCP 6
 #define IPPROTO_MPTCP 262
 
@@ -53,7 +55,10 @@ int BPF_PROG(mptcpify, int family, int type, int protocol)
 
 	if (family != AF_INET && family != AF_INET6)
 		return protocol;
-	if (type != SOCK_STREAM || (protocol && protocol != IPPROTO_TCP))
+	// The kernel has not taken the flags off yet.
+	if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM)
+		return protocol;
+	if (protocol && protocol != IPPROTO_TCP)
 		return protocol;
 	if (task->nsproxy->net_ns->ns.inum != network_namespace)
 		return protocol;
