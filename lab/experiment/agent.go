@@ -28,8 +28,7 @@ const (
 	certificateValidity = 7 * 24 * time.Hour
 )
 
-// agentPlan is what a run wants of the client's agent. The zero value is for
-// waypoints.
+// agentPlan is what is wanted of an agent as a client.
 type agentPlan struct {
 	subflows int
 	via      []string
@@ -154,9 +153,21 @@ func overlay(base, over map[string]any) map[string]any {
 	return base
 }
 
-// startAgent starts a host's agent and waits until it answers, and until its
-// sessions to the waypoints it shall use are up.
+// startAgent starts a host's agent and waits until it is ready.
 func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
+	agent, err := l.launchAgent(ctx, name, plan)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.awaitAgent(ctx, agent, plan.via); err != nil {
+		agent.stop()
+		return nil, err
+	}
+	return agent, nil
+}
+
+// launchAgent starts a host's agent.
+func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
 	h, _ := l.Scenario.Host(name)
 	data, err := agentConfig(h, plan, func(waypoint string) []netip.Addr {
 		return []netip.Addr{l.net.Host(waypoint).Addr4()}
@@ -168,29 +179,26 @@ func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*pro
 	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
 		return nil, fmt.Errorf("write the agent's configuration on %s: %w", name, err)
 	}
-	agent, err := start(ctx, host, filepath.Join(l.opts.Out, "logs"), "agent", []string{l.opts.Program, "agent"}, nil)
-	if err != nil {
-		return nil, err
-	}
-	err = waitUntil(ctx, agentLimit, 50*time.Millisecond, func() error {
+	return start(ctx, host, filepath.Join(l.opts.Out, "logs"), "agent", []string{l.opts.Program, "agent"}, nil)
+}
+
+// awaitAgent waits until an agent answers, and until its sessions to the
+// waypoints it shall use are up.
+func (l *Lab) awaitAgent(ctx context.Context, agent *program, via []string) error {
+	err := waitUntil(ctx, agentLimit, 50*time.Millisecond, func() error {
 		if !agent.running() {
 			return hopeless(agent.failure())
 		}
-		status, err := l.Status(ctx, name)
+		status, err := l.Status(ctx, agent.host)
 		if err != nil {
 			return err
 		}
-		return notUp(status, plan.via)
+		return notUp(status, via)
 	})
-	switch {
-	case err == nil:
-		return agent, nil
-	case ctx.Err() != nil || !agent.running():
-		return nil, err
-	default:
-		agent.stop()
-		return nil, agent.trouble(err)
+	if err == nil || ctx.Err() != nil || !agent.running() {
+		return err
 	}
+	return agent.trouble(err)
 }
 
 // notUp says which of the waypoints is not up yet.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -27,11 +28,20 @@ type console interface {
 	run(ctx context.Context, h *testbed.Host, name string, arg ...string) error
 }
 
-func newConsole(in *os.File, out io.Writer) console {
+// newConsole reads from in; env is the environment of what it runs.
+func newConsole(in *os.File, out io.Writer, env []string) console {
 	if term.IsTerminal(int(in.Fd())) {
-		return &terminal{in: in, out: out}
+		return &terminal{in: in, out: out, env: env}
 	}
-	return &stream{out: out, lines: bufio.NewScanner(in)}
+	return &stream{out: out, env: env, lines: bufio.NewScanner(in)}
+}
+
+// environment is ours, with the dcol that the hosts run before any other.
+func environment(program string) []string {
+	if program == "" {
+		return os.Environ()
+	}
+	return append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 }
 
 // inBackground reads a line while watching ctx. A reader that is left behind
@@ -57,6 +67,7 @@ func inBackground(ctx context.Context, read func() (string, error)) (string, err
 // stream obeys lines from a pipe or a file.
 type stream struct {
 	out   io.Writer
+	env   []string
 	lines *bufio.Scanner
 }
 
@@ -77,6 +88,7 @@ func (s *stream) readLine(ctx context.Context, _ string, _ []string) (string, er
 // run gives the command no input: the lines are the shell's.
 func (s *stream) run(ctx context.Context, h *testbed.Host, name string, arg ...string) error {
 	cmd := h.Command(ctx, name, arg...)
+	cmd.Env = s.env
 	cmd.Stdout, cmd.Stderr = s.out, s.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); err != nil {
@@ -89,6 +101,7 @@ func (s *stream) run(ctx context.Context, h *testbed.Host, name string, arg ...s
 type terminal struct {
 	in     *os.File
 	out    io.Writer
+	env    []string
 	editor *term.Terminal
 }
 
@@ -147,6 +160,7 @@ func (t *terminal) run(ctx context.Context, h *testbed.Host, name string, arg ..
 		return fmt.Errorf("find out whose the terminal is: %w", err)
 	}
 	cmd := h.Command(ctx, name, arg...)
+	cmd.Env = t.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.in, t.out, t.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: fd}
 	err = cmd.Run()

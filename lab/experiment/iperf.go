@@ -11,7 +11,7 @@ import (
 )
 
 func iperfServer(w scenario.Workload) []string {
-	return []string{"iperf3", "--server", "--one-off", "--port", strconv.Itoa(w.Port)}
+	return []string{"iperf3", "--server", "--port", strconv.Itoa(w.Port)}
 }
 
 // iperf measures with iperf3: the goodput is what the receiving end counted,

@@ -39,10 +39,12 @@ type Lab struct {
 // Open builds the network and starts the waypoints. Close it even after a
 // cancelled context.
 func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
-	return open(ctx, s, o, s.UsesDCol())
+	return open(ctx, s, o, s.UsesDCol(), (*Lab).startWaypoints)
 }
 
-func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool) (*Lab, error) {
+// open builds the network, with certificates if there are to be agents, and has
+// its programs started.
+func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, start func(*Lab, context.Context) error) (*Lab, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -56,7 +58,11 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool) (*L
 		Scenario: s, opts: o, agents: agents, log: o.Log.With("subsystem", "experiment"),
 		waypoints: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 	}
-	if err := l.open(ctx); err != nil {
+	err := l.build(ctx)
+	if err == nil {
+		err = start(l, ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -93,7 +99,7 @@ func prepare(s *scenario.Scenario, o *Options, agents bool) error {
 	return nil
 }
 
-func (l *Lab) open(ctx context.Context) error {
+func (l *Lab) build(ctx context.Context) error {
 	network, err := testbed.Build(ctx, l.spec(), l.log)
 	if err != nil {
 		return err
@@ -108,17 +114,24 @@ func (l *Lab) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if l.agents {
+		return l.makeAuthority()
+	}
+	return nil
+}
+
+// startWaypoints starts the agents that run all the time. The workload's
+// client, should it be a waypoint too, gets one agent for both roles with each
+// run.
+func (l *Lab) startWaypoints(ctx context.Context) error {
 	if !l.agents {
 		return nil
 	}
-	if err := l.makeAuthority(); err != nil {
-		return err
-	}
 	for _, name := range l.Scenario.WithRole(scenario.RoleWaypoint) {
 		if name == l.Scenario.Workload.Client {
-			continue // its agent is the client's, with both roles
+			continue
 		}
-		agent, err := l.startAgent(ctx, name, agentPlan{})
+		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1})
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,31 +21,52 @@ func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, ou
 	if err != nil {
 		return err
 	}
-	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out)}
+	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out, environment(lab.opts.Program))}
 	err = sh.loop(ctx)
 	return errors.Join(err, lab.Close())
 }
 
 // openWithAgents opens the network with an agent on every host that has a role
-// for one.
+// for one, and with the workload's server.
 func openWithAgents(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
-	lab, err := open(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0)
-	if err != nil {
-		return nil, err
+	return open(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0, func(l *Lab, ctx context.Context) error {
+		if err := l.startAllAgents(ctx); err != nil {
+			return err
+		}
+		if len(s.Procedures) == 0 {
+			return nil // no workload is meant
+		}
+		_, err := l.startServer(ctx, filepath.Join(l.opts.Out, "logs"))
+		return err
+	})
+}
+
+// startAllAgents starts them together, as members may use each other.
+func (l *Lab) startAllAgents(ctx context.Context) error {
+	if !l.agents {
+		return nil
 	}
-	if !lab.agents {
-		return lab, nil
-	}
-	for _, name := range s.WithRole(scenario.RoleClient) {
-		if h, _ := s.Host(name); lab.waypoints[name] != nil || !runsAgent(h) {
+	waits := map[*program][]string{}
+	for _, h := range l.Scenario.Hosts {
+		if !runsAgent(h) {
 			continue
 		}
-		plan := agentPlan{subflows: defaultSubflows, via: s.WithRole(scenario.RoleWaypoint)}
-		if _, err := lab.startAgent(ctx, name, plan); err != nil {
-			return nil, errors.Join(err, lab.Close())
+		plan := agentPlan{subflows: defaultSubflows, via: l.Scenario.WithRole(scenario.RoleWaypoint)}
+		agent, err := l.launchAgent(ctx, h.Name, plan)
+		if err != nil {
+			return err
+		}
+		waits[agent] = nil
+		if h.Has(scenario.RoleClient) {
+			waits[agent] = plan.via
 		}
 	}
-	return lab, nil
+	for agent, via := range waits {
+		if err := l.awaitAgent(ctx, agent, via); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // defaultSubflows is what clients have in the shell: one detour beside the

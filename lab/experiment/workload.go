@@ -72,9 +72,9 @@ func (x *execution) runClient(ctx context.Context, name string, argv []string, s
 	return p, nil
 }
 
-// startServer starts the workload's server and waits until it listens.
-// Where any procedure is about MPTCP it always offers that, so that all
-// procedures meet the same server.
+// startServer starts the workload's server and waits until it listens. Where
+// there are agents it always offers MPTCP, so that all procedures meet the same
+// server.
 func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 	w := l.Scenario.Workload
 	host := l.net.Host(w.Server)
@@ -93,7 +93,7 @@ func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 		name = filepath.Base(w.ServerCommand[0])
 		argv = expand(w.ServerCommand, netip.AddrPortFrom(host.Addr4(), uint16(w.Port)))
 	}
-	if l.Scenario.UsesDCol() {
+	if l.agents {
 		argv = append([]string{l.opts.Program, "run", "--"}, argv...)
 	}
 	server, err := start(ctx, host, dir, name, argv, nil)

@@ -11,7 +11,11 @@ import (
 // expectations.
 func (r *Result) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", r.Scenario, r.Description)
+	b.WriteString(r.Scenario)
+	if r.Description != "" {
+		b.WriteString(": " + r.Description)
+	}
+	b.WriteByte('\n')
 	fmt.Fprintf(&b, "Linux %s, %d CPUs, links by %s, %s\n",
 		r.Environment.Kernel, r.Environment.CPUs, r.Environment.Backend, r.Environment.Congestion)
 	var rows []Row
