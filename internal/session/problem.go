@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/quic-go/quic-go"
 
@@ -105,8 +107,18 @@ func explain(w where, err error) *Problem {
 		return already
 	}
 	p := classify(w, err)
-	p.Err = err
+	p.Text, p.Err = printable(p.Text), err
 	return p
+}
+
+// printable keeps what strangers sent, or wrote into their certificates, from reaching a terminal raw.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
 }
 
 func classify(w where, err error) *Problem {

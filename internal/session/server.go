@@ -74,8 +74,8 @@ const (
 	sweepEvery = 2 * time.Second
 	// Handshakes above this rate must first prove their address (Retry, RFC 9000, 8.1.2), so that
 	// forged packets cost next to nothing.
-	freeHandshakes      rate.Limit = 50
-	freeHandshakesBurst            = 100
+	freeHandshakes      = rate.Limit(50)
+	freeHandshakesBurst = 100
 )
 
 // Server accepts sessions of members.

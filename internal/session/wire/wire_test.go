@@ -111,7 +111,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(diff)
 			}
 		}
-		if _, err := d.Next(); err != io.EOF {
+		if _, err := d.Next(); !errors.Is(err, io.EOF) {
 			t.Fatalf("at the end: %v", err)
 		}
 	})
