@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -156,19 +155,13 @@ func (c *client) resync(now time.Time) {
 	}
 	var live path.Resync
 	for i := range conns {
-		if conn := &conns[i]; !conn.ServerSide && !conn.Fallback && joinable(conn) {
+		// One that is not established yet has its event still to come.
+		if conn := &conns[i]; conn.Established && !conn.ServerSide && conn.Remote.Port() != 0 {
 			live.Conns = append(live.Conns, liveConn(conn))
 		}
 	}
 	c.log.Debug("resynced", "connections", len(live.Conns))
 	c.backlog = append(c.backlog, live)
-}
-
-// joinable: the kernel takes joins only once the peer has confirmed MPTCP by
-// acknowledging data; until then ESTABLISHED is still to come. So it is for a
-// connection caught in the making, which has no addresses yet.
-func joinable(conn *mptcp.Connection) bool {
-	return conn.Remote.Port() != 0 && slices.ContainsFunc(conn.Subflows, func(s mptcp.Subflow) bool { return s.FullyEstablished })
 }
 
 func liveConn(conn *mptcp.Connection) path.LiveConn {

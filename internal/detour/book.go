@@ -96,7 +96,7 @@ func (b *Book) Up(v Via) []path.Event {
 		b.vias[v] = w
 	}
 	w.up, w.pause, w.why = true, time.Time{}, ""
-	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint}}
+	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
 // Down: it no longer answers there. Its mappings may well live on, as may
@@ -107,10 +107,10 @@ func (b *Book) Down(v Via) []path.Event {
 		return nil
 	}
 	w.up = false
-	var out []path.Event
+	out := []path.Event{path.WaypointLost{Waypoint: v.Waypoint, Addr: v.Addr}}
 	for server, m := range w.maps {
 		if m.port != 0 {
-			out = append(out, path.DetourWithdrawn{ID: id(v, server, m.port), Dead: true})
+			out = append(out, path.DetourWithdrawn{ID: id(v, server, m.port)})
 		}
 		delete(b.due, Ask{v, server})
 	}

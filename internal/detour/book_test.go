@@ -42,7 +42,7 @@ func TestEveryWaypointOfTheFamilyIsAskedOnce(t *testing.T) {
 	b := New()
 	want(t, "nobody is up", b.Request(server, start), []Ask(nil))
 	for _, v := range []Via{carol, bob, bob6} {
-		want(t, "up", b.Up(v), []path.Event{path.WaypointReady{Waypoint: v.Waypoint}})
+		want(t, "up", b.Up(v), []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}})
 	}
 	want(t, "IPv4", b.Request(server, start), []Ask{{bob, server}, {carol, server}})
 	want(t, "IPv6", b.Request(server6, start), []Ask{{bob6, server6}})
@@ -141,7 +141,9 @@ func TestDownWithdrawsAndLateAnswersAreIgnored(t *testing.T) {
 	b.Granted(a, tenMin, start)
 	late := Ask{bob, netip.MustParseAddrPort("203.0.113.9:80")}
 	b.Request(late.Server, start)
-	want(t, "down", b.Down(bob), []path.Event{path.DetourWithdrawn{ID: id(bob, server, 443), Dead: true}})
+	want(t, "down", b.Down(bob), []path.Event{
+		path.WaypointLost{Waypoint: "bob", Addr: bob.Addr}, path.DetourWithdrawn{ID: id(bob, server, 443)},
+	})
 	want(t, "down again", b.Down(bob), []path.Event(nil))
 	want(t, "late grant", b.Granted(late, tenMin, start), []path.Event(nil))
 	want(t, "not asked", b.Request(server, start), []Ask(nil))

@@ -101,14 +101,9 @@ func (m *Manager) offer(d Detour, now time.Time) {
 }
 
 // withdraw takes a detour off offer. Subflows over it stay.
-func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
-	o := m.detours[ev.ID]
-	if o == nil {
-		return
-	}
-	m.drop(o)
-	if ev.Dead {
-		m.lose(o.via(), now)
+func (m *Manager) withdraw(ev DetourWithdrawn) {
+	if o := m.detours[ev.ID]; o != nil {
+		m.drop(o)
 	}
 }
 

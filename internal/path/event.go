@@ -67,11 +67,8 @@ type AddrAnnounced struct {
 type DetourOffered struct{ Detour Detour }
 
 // DetourWithdrawn: a detour may not be used for new subflows. Subflows that use
-// it stay. Dead says that its waypoint is lost, too (WaypointLost).
-type DetourWithdrawn struct {
-	ID   DetourID
-	Dead bool
-}
+// it stay.
+type DetourWithdrawn struct{ ID DetourID }
 
 // WaypointReady: a waypoint can be asked for detours (again) at this address;
 // a zero Addr stands for all of its addresses.

@@ -76,7 +76,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case DetourOffered:
 		m.offer(ev.Detour, now)
 	case DetourWithdrawn:
-		m.withdraw(ev, now)
+		m.withdraw(ev)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:

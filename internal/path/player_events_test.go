@@ -48,7 +48,7 @@ func (p *player) event(words []string) {
 	case "offer": // ID KIND WAYPOINT [at HOST:PORT] [from HOST] [for SERVER]
 		p.handle(path.DetourOffered{Detour: p.detour(args)})
 	case "withdraw":
-		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0]), Dead: has("dead")})
+		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0])})
 	case "ready":
 		p.handle(path.WaypointReady{Waypoint: args[0]})
 	case "lost":

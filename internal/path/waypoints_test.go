@@ -78,7 +78,6 @@ func (w *world) mappingMoves(t *rapid.T) {
 // waypointDies, which its session notices seconds later.
 func (w *world) waypointDies(t *rapid.T) {
 	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
-	tellsDead := rapid.Bool().Draw(t, "with its detours")
 	w.dead[waypoint] = true
 	w.later(4*time.Second, func() {
 		if !w.dead[waypoint] {
@@ -88,12 +87,10 @@ func (w *world) waypointDies(t *rapid.T) {
 		for _, id := range slices.Sorted(maps.Keys(w.offers)) {
 			if w.offers[id].Waypoint == waypoint {
 				delete(w.offers, id)
-				w.tell(path.DetourWithdrawn{ID: id, Dead: tellsDead})
+				w.tell(path.DetourWithdrawn{ID: id})
 			}
 		}
-		if !tellsDead {
-			w.tell(path.WaypointLost{Waypoint: waypoint, Addr: ip(waypoint)})
-		}
+		w.tell(path.WaypointLost{Waypoint: waypoint, Addr: ip(waypoint)})
 	})
 }
 
