@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +34,7 @@ a network of one's own.`,
 			return nil
 		},
 	}
-	cmd.AddCommand(labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand(), labListCommand())
+	cmd.AddCommand(labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand(), labLoadCommand(), labListCommand())
 	return cmd
 }
 
@@ -151,6 +155,30 @@ func labBenchCommand() *cobra.Command {
 			Out: *out, Program: program, Stdout: os.Stdout, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
 		})
 	}
+	return cmd
+}
+
+// labLoadCommand is what the benchmarks run on their hosts.
+func labLoadCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "load", Short: "One end of a benchmark's load", Hidden: true}
+	var l bench.Load
+	at := cmd.PersistentFlags().String("at", "", "the server's `address:port`, the first of --ports")
+	cmd.PersistentFlags().IntVar(&l.Ports, "ports", 1, "how many ports the server has")
+	cmd.PersistentFlags().IntVar(&l.Rate, "rate", 1, "connections per second")
+	cmd.PersistentFlags().DurationVar(&l.Duration, "duration", time.Second, "how long to open connections")
+	cmd.PersistentFlags().DurationVar(&l.Hold, "hold", time.Second, "how long to hold each")
+	end := func(use, short string, run func(bench.Load, context.Context, io.Writer) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if l.At, err = netip.ParseAddrPort(*at); err != nil {
+				return fmt.Errorf("--at: %w", err)
+			}
+			return run(l, cmd.Context(), os.Stdout)
+		}}
+	}
+	cmd.AddCommand(
+		end("serve", "Answer MPTCP connections", bench.Load.Serve),
+		end("drive", "Open MPTCP connections, hold them and close them", bench.Load.Drive),
+	)
 	return cmd
 }
 

@@ -55,6 +55,8 @@ type benchmark struct {
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"paths", "goodput against the sum of the paths, and what MPTCP costs", paths},
+		{"join", "time from a connection to its second subflow", join},
+		{"wire", "the emulated link against what was asked of it", wire},
 	}
 }
 
@@ -149,6 +151,19 @@ func number(v *float64) string {
 func of(name, unit string, values []float64) Measurement {
 	s := stats.Summarize(values)
 	return Measurement{Name: name, Unit: unit, Value: s.Median, Spread: s.Q3 - s.Q1, Repetitions: s.N}
+}
+
+// once makes a measurement of a value that was measured once.
+func once(name, unit string, value float64) Measurement {
+	return of(name, unit, []float64{value})
+}
+
+// percentile makes a measurement of a quantile of repeated values; their spread
+// is that of the values.
+func percentile(name, unit string, values []float64, q float64) Measurement {
+	m := of(name, unit, values)
+	m.Value = stats.Quantile(values, q)
+	return m
 }
 
 // against adds what it is compared with.

@@ -8,21 +8,19 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Load is what `dcol lab load` does: one end of very many short connections,
-// for the benchmarks. Its sockets are MPTCP.
+// Load is very many short MPTCP connections: `dcol lab load serve` is one end
+// and `dcol lab load drive` the other, each on its host of a benchmark.
 type Load struct {
-	// Listen is the address and first port to serve on; Ports is how many.
-	Listen netip.AddrPort
-	Ports  int
-	// Connect is where the client connects; it takes the ports in turn.
-	Connect netip.AddrPort
+	// At is the server's address and its first port; there are Ports of them,
+	// and the client takes them in turn.
+	At    netip.AddrPort
+	Ports int
 	// Rate is connections per second, over Duration; each is held for Hold and
 	// then closed by the server, so that no port of the client's has to rest.
 	Rate     int
@@ -30,28 +28,54 @@ type Load struct {
 	Hold     time.Duration
 }
 
-// Serve answers every connection's line, and closes it when the client asks.
-func (l Load) Serve(ctx context.Context) error {
-	lc := net.ListenConfig{}
+// flags are the words of the command line that make this load.
+func (l Load) flags() []string {
+	return []string{
+		"--at", l.At.String(), "--ports", strconv.Itoa(l.Ports), "--rate", strconv.Itoa(l.Rate),
+		"--duration", l.Duration.String(), "--hold", l.Hold.String(),
+	}
+}
+
+func (l Load) port(i int) netip.AddrPort {
+	return netip.AddrPortFrom(l.At.Addr(), l.At.Port()+uint16(i%l.Ports))
+}
+
+// loadReady is the first line of a server that listens.
+const loadReady = "ready\n"
+
+// Serve answers every connection's lines, and closes it at an empty one.
+func (l Load) Serve(ctx context.Context, w io.Writer) error {
+	// Without keepalive, each connection is four system calls less.
+	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(true)
-	for i := range max(l.Ports, 1) {
-		at := netip.AddrPortFrom(l.Listen.Addr(), l.Listen.Port()+uint16(i))
-		listener, err := lc.Listen(ctx, "tcp", at.String())
+	failed := make(chan error, l.Ports)
+	for i := range l.Ports {
+		listener, err := lc.Listen(ctx, "tcp", l.port(i).String())
 		if err != nil {
 			return fmt.Errorf("serve the load: %w", err)
 		}
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go answer(conn)
-			}
-		}()
+		defer listener.Close()
+		go func() { failed <- accept(listener) }()
 	}
-	<-ctx.Done()
-	return nil
+	if _, err := io.WriteString(w, loadReady); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("serve the load: %w", err)
+	}
+}
+
+func accept(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go answer(conn)
+	}
 }
 
 // answer sends each line back; an empty one ends the connection.
@@ -59,49 +83,54 @@ func answer(conn net.Conn) {
 	defer conn.Close()
 	r := bufio.NewReaderSize(conn, 64)
 	for {
-		line, err := r.ReadString('\n')
-		if err != nil || line == "\n" {
+		line, err := r.ReadSlice('\n')
+		if err != nil || len(line) == 1 {
 			return
 		}
-		if _, err := io.WriteString(conn, line); err != nil {
+		if _, err := conn.Write(line); err != nil {
 			return
 		}
 	}
 }
 
-// Drive opens the connections and says how many there were.
+// driven is what came of a load.
+type driven struct {
+	Opened, Failed int
+	Seconds        float64 // to open them; what the machine makes of Rate
+}
+
+const drivenFormat = "opened %d failed %d seconds %f\n"
+
+// Drive opens the connections, and says how many there were when all are closed.
 func (l Load) Drive(ctx context.Context, w io.Writer) error {
-	d := net.Dialer{Timeout: 10 * time.Second}
+	d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1}
 	d.SetMultipathTCP(true)
 	var opened, failed atomic.Int64
-	var why atomic.Value
+	var why atomic.Pointer[error]
 	var all sync.WaitGroup
 	start := time.Now()
 	total := int(l.Duration.Seconds() * float64(l.Rate))
 	for i := range total {
-		at := start.Add(time.Duration(float64(i) / float64(l.Rate) * float64(time.Second)))
+		at := start.Add(time.Duration(i) * time.Second / time.Duration(l.Rate))
 		if wait := time.Until(at); wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-				return ctx.Err()
+			if err := pause(ctx, wait); err != nil {
+				return err
 			}
 		}
-		port := l.Connect.Port() + uint16(i%max(l.Ports, 1))
 		all.Go(func() {
-			if err := l.one(ctx, &d, netip.AddrPortFrom(l.Connect.Addr(), port)); err != nil {
+			if err := l.one(ctx, &d, l.port(i)); err != nil {
 				failed.Add(1)
-				why.Store(err.Error())
+				why.Store(&err)
 				return
 			}
 			opened.Add(1)
 		})
 	}
-	launched := time.Since(start)
+	took := time.Since(start)
 	all.Wait()
-	_, err := fmt.Fprintf(w, "opened %d failed %d seconds %.3f\n", opened.Load(), failed.Load(), launched.Seconds())
+	_, err := fmt.Fprintf(w, drivenFormat, opened.Load(), failed.Load(), took.Seconds())
 	if err == nil && failed.Load() > 0 {
-		return fmt.Errorf("%d connections failed, one with: %v", failed.Load(), why.Load())
+		return fmt.Errorf("%d connections failed, the last with: %w", failed.Load(), *why.Load())
 	}
 	return err
 }
@@ -113,41 +142,43 @@ func (l Load) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(l.Hold + 20*time.Second)); err != nil {
+	if err := echo(conn); err != nil {
+		return err
+	}
+	if err := pause(ctx, l.Hold); err != nil {
+		return err
+	}
+	return end(conn)
+}
+
+// loadPatience is how long the other end may take to answer.
+const loadPatience = 20 * time.Second
+
+// echo sends a line and waits for it to come back: from then on both ends have
+// confirmed MPTCP.
+func echo(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(loadPatience)); err != nil {
 		return err
 	}
 	line := []byte("x\n")
 	if _, err := conn.Write(line); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, line); err != nil {
+	_, err := io.ReadFull(conn, line)
+	return err
+}
+
+// end has the server close the connection.
+func end(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(loadPatience)); err != nil {
 		return err
 	}
-	time.Sleep(l.Hold)
-	if _, err := conn.Write([]byte("\n")); err != nil {
+	line := []byte("\n")
+	if _, err := conn.Write(line); err != nil {
 		return err
 	}
 	if _, err := conn.Read(line); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("the server did not close: %w", err)
+		return fmt.Errorf("the server did not close the connection: %w", err)
 	}
 	return nil
-}
-
-// driven is what Drive printed.
-type driven struct {
-	opened, failed int
-	seconds        float64
-}
-
-func readDriven(path string) (d driven, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return d, fmt.Errorf("read what the load says: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if n, _ := fmt.Sscanf(line, "opened %d failed %d seconds %f", &d.opened, &d.failed, &d.seconds); n == 3 {
-			return d, nil
-		}
-	}
-	return d, fmt.Errorf("the load said: %s", text)
 }

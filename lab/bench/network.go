@@ -1,0 +1,242 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	serverHost = "server"
+	router     = "router"
+	// startLimit is how long a program may take to be ready.
+	startLimit = 15 * time.Second
+)
+
+// star is a network of hosts round one router, as single-homed hosts of the
+// Internet see it: client to server is the direct path, by way of a waypoint
+// the detour. The benchmarks that are about more than goodput run on it.
+// (lab/experiment runs workloads from start to end; these need a hand on every
+// part: an agent watched from outside, members without an agent, no sampling of
+// ten thousand sockets.)
+type star struct {
+	*testbed.Network
+	opts    Options
+	members []string
+	secrets string // folder of the throw-away authority
+}
+
+// openStar builds a star of the router, the server, the hosts that are members
+// with identities of their own, and others; delays, by host, are those of the
+// host's link in each direction. Close it even after a cancelled context.
+func openStar(ctx context.Context, o Options, backend string, members, others []string, delays map[string]time.Duration) (*star, error) {
+	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: router, Forward: true}}, Seed: 1, Backend: backend}
+	for _, name := range append(append([]string{serverHost}, members...), others...) {
+		p := testbed.LinkParams{Delay: delays[name]}
+		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name})
+		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: name, B: router, AtoB: p, BtoA: p})
+	}
+	network, err := testbed.Build(ctx, spec, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	s := &star{Network: network, opts: o, members: members}
+	if err := s.makeAuthority(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close ends every program and removes the network.
+func (s *star) Close() error {
+	return errors.Join(s.Network.Close(), os.RemoveAll(s.secrets))
+}
+
+// identity is where a member's credentials are on its host.
+var identity = collective.Files{
+	Certificate: "/etc/dcol/host.crt", Key: "/etc/dcol/host.key", CA: "/etc/dcol/ca.crt", CRL: "/etc/dcol/ca.crl",
+}
+
+// makeAuthority gives every member its credentials.
+func (s *star) makeAuthority() (err error) {
+	if s.secrets, err = os.MkdirTemp("", "dcol-bench-ca-"); err != nil {
+		return fmt.Errorf("make the authority: %w", err)
+	}
+	ca, err := collective.InitCA(s.secrets, "bench")
+	if err != nil {
+		return fmt.Errorf("make the authority: %w", err)
+	}
+	for _, name := range s.members {
+		issued, err := ca.Issue(collective.Request{Name: name, Validity: 24 * time.Hour})
+		if err != nil {
+			return err
+		}
+		for to, from := range map[string]string{
+			identity.Certificate: issued.CertFile, identity.Key: issued.KeyFile, identity.CA: ca.CertFile(), identity.CRL: ca.CRLFile(),
+		} {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				return fmt.Errorf("install the credentials of %s: %w", name, err)
+			}
+			if err := s.Host(name).Do(func() error { return os.WriteFile(to, data, 0o600) }); err != nil {
+				return fmt.Errorf("install the credentials of %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// lab is the address space of every testbed: not to be excluded, by clients or
+// waypoints, as private addresses are by default.
+var lab = []string{"10.0.0.0/8"}
+
+// startClient starts a client's agent and waits for its sessions.
+func (s *star) startClient(ctx context.Context, name string, waypoints ...string) (*process, error) {
+	list := []map[string]any{}
+	for _, w := range waypoints {
+		list = append(list, map[string]any{"name": w, "addresses": []netip.Addr{s.Host(w).Addr4()}})
+	}
+	return s.startAgent(ctx, name, "client", map[string]any{"waypoint": list, "exclude": []string{}})
+}
+
+// startWaypoint starts a waypoint's agent with quotas that are not in the way
+// of a benchmark.
+func (s *star) startWaypoint(ctx context.Context, name string) (*process, error) {
+	const plenty = 1_000_000
+	return s.startAgent(ctx, name, "waypoint", map[string]any{
+		"allow": lab, "mappings_per_member": plenty, "connections_per_member": plenty, "requests_per_second": plenty,
+	})
+}
+
+// startAgent starts an agent of one role and waits until it is ready.
+func (s *star) startAgent(ctx context.Context, name, role string, settings map[string]any) (*process, error) {
+	data, err := toml.Marshal(map[string]any{
+		"name": name, "roles": []string{role}, "log_level": "warn", role: settings,
+		"identity": map[string]any{
+			"certificate": identity.Certificate, "key": identity.Key, "ca": identity.CA, "crl": identity.CRL,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the configuration of %s: %w", name, err)
+	}
+	host := s.Host(name)
+	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
+		return nil, fmt.Errorf("write the configuration of %s: %w", name, err)
+	}
+	agent, err := s.start(ctx, name, "agent", s.opts.Program, "agent")
+	if err != nil {
+		return nil, err
+	}
+	return agent, await(ctx, func() error {
+		if err := agent.check(); err != nil {
+			return err
+		}
+		status, err := s.status(ctx, name)
+		if err != nil || status.Client == nil {
+			return err
+		}
+		for _, w := range status.Client.Waypoints {
+			if w.State != "up" {
+				return fmt.Errorf("waypoint %s is %s: %s", w.Name, w.State, w.Why)
+			}
+		}
+		return nil
+	})
+}
+
+// status asks the agent of a host what it is doing.
+func (s *star) status(ctx context.Context, host string) (status api.Status, err error) {
+	out, err := s.Host(host).Command(ctx, s.opts.Program, "status", "--json").Output()
+	if err != nil {
+		return status, fmt.Errorf("ask the agent of %s: %w", host, err)
+	}
+	if err := json.Unmarshal(out, &status); err != nil {
+		return status, fmt.Errorf("read the status of %s: %w", host, err)
+	}
+	return status, nil
+}
+
+// counters are what the agent of a client has counted.
+func (s *star) counters(ctx context.Context, client string) (api.Counters, error) {
+	status, err := s.status(ctx, client)
+	if err != nil || status.Client == nil {
+		return api.Counters{}, err
+	}
+	return status.Client.Counters, nil
+}
+
+// start starts a program on a host; what it says is in the benchmark's folder.
+// The network's end is the program's.
+func (s *star) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
+	cmd := s.Host(host).Command(ctx, argv[0], argv[1:]...)
+	p := &process{Cmd: cmd, what: name + " on " + host, log: filepath.Join(s.opts.Out, host+"-"+name+".log")}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, fmt.Errorf("log of %s: %w", p.what, err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.what, err)
+	}
+	return p, nil
+}
+
+// serveLoad starts the server's end of a load and waits until it listens.
+func (s *star) serveLoad(ctx context.Context, l Load) (*process, error) {
+	p, err := s.start(ctx, serverHost, "load", append([]string{s.opts.Program, "lab", "load", "serve"}, l.flags()...)...)
+	if err != nil {
+		return nil, err
+	}
+	return p, await(ctx, func() error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		if text, err := p.said(); err != nil || !strings.HasPrefix(text, loadReady) {
+			return fmt.Errorf("%s does not listen yet: %s", p.what, text)
+		}
+		return nil
+	})
+}
+
+// await polls a condition, which says why it does not hold yet.
+func await(ctx context.Context, condition func() error) error {
+	const interval = 50 * time.Millisecond
+	deadline := time.Now().Add(startLimit)
+	for {
+		err := condition()
+		var over *endedError
+		switch {
+		case err == nil || errors.As(err, &over):
+			return err
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w, after %v", err, startLimit)
+		}
+		if err := pause(ctx, interval); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits, unless the context ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// watcher listens to a host's MPTCP events beside its agent, and notes when
+// what happened to each connection that the host opened.
+type watcher struct {
+	kernel *mptcp.Namespace
+	stop   context.CancelFunc
+	ended  chan error
+
+	mu    sync.Mutex
+	lives map[uint32]*life
+	lost  int // times that the kernel dropped events
+	news  chan struct{}
+}
+
+// life is what the watcher saw of one connection; zero times: not seen.
+type life struct {
+	established, joined, closed time.Time
+	joins                       int // subflows that came up
+}
+
+// watchEvents begins to listen on a host.
+func watchEvents(h *testbed.Host, log *slog.Logger) (*watcher, error) {
+	w := &watcher{ended: make(chan error, 1), lives: map[uint32]*life{}, news: make(chan struct{}, 1)}
+	err := h.Do(func() (err error) {
+		w.kernel, err = mptcp.Open(log)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch the events of %s: %w", h.Name(), err)
+	}
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	events := make(chan mptcp.Event, 1024)
+	go func() {
+		defer close(events)
+		w.ended <- w.kernel.Listen(ctx, events)
+	}()
+	go func() {
+		for ev := range events {
+			w.note(ev, time.Now())
+		}
+	}()
+	return w, nil
+}
+
+func (w *watcher) note(ev mptcp.Event, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.lives[ev.Token]
+	switch ev.Kind {
+	case mptcp.Established:
+		if !ev.ServerSide {
+			w.lives[ev.Token] = &life{established: now}
+		}
+	case mptcp.SubflowEstablished:
+		if l != nil {
+			if l.joined.IsZero() {
+				l.joined = now
+			}
+			l.joins++
+		}
+	case mptcp.Closed:
+		if l != nil {
+			l.closed = now
+		}
+	case mptcp.EventsLost:
+		w.lost++
+	}
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+// close ends it; what it saw remains.
+func (w *watcher) close() error {
+	w.stop()
+	err := <-w.ended
+	if closing := w.kernel.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// forget begins anew.
+func (w *watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lives = map[uint32]*life{}
+}
+
+// nextJoin waits until one connection, the only one since forget, has its
+// subflow, and says how long that took from when subflows could be created.
+func (w *watcher) nextJoin(ctx context.Context) (time.Duration, error) {
+	const patience = 5 * time.Second
+	late := time.After(patience)
+	for {
+		w.mu.Lock()
+		for _, l := range w.lives {
+			if !l.joined.IsZero() {
+				w.mu.Unlock()
+				return l.joined.Sub(l.established), nil
+			}
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.news:
+		case <-late:
+			return 0, fmt.Errorf("no subflow came up in %v", patience)
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
