@@ -23,7 +23,7 @@ func namespaceOf(tid uint32) (namespaceID, error) {
 	if err := unix.Stat(namespacePath(tid), &st); err != nil {
 		return namespaceID{}, fmt.Errorf("network namespace of thread %d: %w", tid, err)
 	}
-	return namespaceID{dev: uint64(st.Dev), ino: st.Ino}, nil
+	return namespaceID{dev: st.Dev, ino: st.Ino}, nil
 }
 
 // userOf is the user and group that the thread's new files and sockets get.

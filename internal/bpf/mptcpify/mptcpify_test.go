@@ -3,7 +3,9 @@ package mptcpify
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,8 +43,8 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := cgroupRoot(t)
-	empty, err := os.MkdirTemp(root, "dcol-test-")
-	if err != nil {
+	empty := filepath.Join(root, "dcol-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(empty, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
