@@ -1,6 +1,11 @@
 package session
 
 import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,4 +46,91 @@ func TestMap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Random datagrams, and ones that look like QUIC, disturb neither the waypoint nor a session at it.
+func TestRandomDatagrams(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	m := startClient(t, a.identity("alice"), "bob", w.at)
+	m.awaitUp()
+	attack, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(w.at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attack.Close()
+	const datagrams = 5000
+	for i := range datagrams {
+		b := make([]byte, 1+i*7%1400)
+		rand.Read(b)
+		switch i % 4 {
+		case 1: // a long header of QUIC version 1: an Initial
+			copy(b, []byte{0xc3, 0, 0, 0, 1, 8})
+		case 2: // a short header: a packet of a session
+			b[0] = 0x40 | b[0]&0x3f
+		case 3: // a version nobody knows
+			b[0] |= 0x80
+		}
+		if _, err := attack.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if i%500 == 0 {
+			m.mustMap("203.0.113.5:443")
+		}
+	}
+	m.mustMap("203.0.113.5:443")
+	if s := m.State(); !s.Up || s.Sessions != 1 {
+		t.Errorf("the session: %+v", s)
+	}
+	startClient(t, a.identity("carol"), "bob", w.at).awaitUp()
+}
+
+// Many goroutines ask at once; each gets its own answer.
+func TestPipelining(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	m := startClient(t, a.identity("alice"), "bob", w.at)
+	m.awaitUp()
+	var asking sync.WaitGroup
+	for i := range 1500 {
+		asking.Go(func() {
+			port := uint16(i + 1)
+			g, err := m.mapping(fmt.Sprintf("203.0.113.5:%d", port))
+			if err != nil || g.Port != port {
+				t.Errorf("asked for %d: %+v, %v", port, g, err)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+func BenchmarkMap(b *testing.B) {
+	a := newAuthority(b)
+	limits := DefaultLimits()
+	limits.RequestRate, limits.RequestBurst = 1e9, 1e9
+	w := startServer(b, ServerConfig{Identity: a.identity("bob"), Limits: limits})
+	m := startClient(b, a.identity("alice"), "bob", w.at)
+	m.awaitUp()
+	server := netip.MustParseAddrPort("203.0.113.5:443")
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := m.Map(b.Context(), server, 443); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("pipelined", func(b *testing.B) {
+		b.SetParallelism(128)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := m.Map(b.Context(), server, 443); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "maps/s")
+	})
 }
