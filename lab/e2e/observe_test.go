@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// status is `dcol status --json`, read strictly: a field that the schema does
+// not have is an error.
+func (w *world) status(host string) (api.Status, error) {
+	w.Helper()
+	var s api.Status
+	r := w.try(host, program, "status", "--json")
+	if r.code != 0 {
+		return s, errors.New(r.String())
+	}
+	d := json.NewDecoder(strings.NewReader(r.stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		w.Fatalf("status of %s: %v\n%s", host, err, r.stdout)
+	}
+	return s, nil
+}
+
+// mustStatus is status of an agent that must answer.
+func (w *world) mustStatus(host string) api.Status {
+	w.Helper()
+	s, err := w.status(host)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// waypoint is how alice sees bob.
+func (w *world) waypoint() api.Waypoint {
+	w.Helper()
+	return w.mustStatus(alice).Client.Waypoints[0]
+}
+
+func (w *world) waypointUp() {
+	w.Helper()
+	w.eventually("alice has a session with bob", func() error {
+		if s := w.waypoint(); s.State != "up" {
+			return fmt.Errorf("it is %s: %s", s.State, s.Why)
+		}
+		return nil
+	})
+}
+
+// waypointDown waits until alice sees bob as down, and says why in these words.
+func (w *world) waypointDown(words ...string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("alice sees bob as down: %q", words), func() error {
+		s := w.waypoint()
+		if s.State != "down" {
+			return fmt.Errorf("it is %s", s.State)
+		}
+		for _, word := range words {
+			if !strings.Contains(s.Why, word) {
+				return fmt.Errorf("it does not say %q: %s", word, s.Why)
+			}
+		}
+		return nil
+	})
+}
+
+// only is alice's one connection; an error if there are others.
+func (w *world) only() (api.Connection, error) {
+	w.Helper()
+	all := w.mustStatus(alice).Client.Connections
+	if len(all) != 1 {
+		return api.Connection{}, fmt.Errorf("alice has %d connections", len(all))
+	}
+	return all[0], nil
+}
+
+// detoured waits until alice's one connection has the direct subflow and one
+// detour, both up.
+func (w *world) detoured() api.Connection {
+	w.Helper()
+	return w.subflows("direct up", "mapped up")
+}
+
+// subflows waits until alice's one connection has exactly these.
+func (w *world) subflows(want ...string) (c api.Connection) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("subflows %q", want), func() (err error) {
+		if c, err = w.only(); err != nil {
+			return err
+		}
+		var have []string
+		for _, s := range c.Subflows {
+			have = append(have, s.Kind+" "+s.State)
+		}
+		if !slices.Equal(have, want) {
+			return fmt.Errorf("it has %q (%s)", have, c.Note)
+		}
+		return nil
+	})
+	return c
+}
+
+// detour is the subflow of a connection that is one.
+func detour(c api.Connection) api.Subflow {
+	i := slices.IndexFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == "mapped" })
+	return c.Subflows[i]
+}
+
+// pathManager is which path manager new sockets of a host get.
+func (w *world) pathManager(host string) string {
+	w.Helper()
+	value, err := w.read(host, "/proc/sys/net/mptcp/pm_type")
+	if err != nil {
+		w.Fatal(err)
+	}
+	return map[string]string{"0": "kernel", "1": "userspace"}[strings.TrimSpace(string(value))]
+}
+
+// ourFlows are the connections that bob's kernel forwards for members.
+func (w *world) ourFlows() []string {
+	w.Helper()
+	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0xdc010000/0xffff0000")
+	return strings.FieldsFunc(strings.TrimSpace(out), func(r rune) bool { return r == '\n' })
+}
+
+// mappings are the elements of a map of bob's nftables table.
+func (w *world) mappings(name string) []string {
+	w.Helper()
+	out := w.run(bob, "nft", "-j", "list", "map", "inet", "dcol", name)
+	var listed struct {
+		Nftables []struct {
+			Map *struct{ Elem []json.RawMessage } `json:"map"`
+		} `json:"nftables"`
+	}
+	if err := json.Unmarshal([]byte(out), &listed); err != nil {
+		w.Fatal(err)
+	}
+	var all []string
+	for _, part := range listed.Nftables {
+		if part.Map != nil {
+			for _, e := range part.Map.Elem {
+				all = append(all, string(e))
+			}
+		}
+	}
+	return all
+}
+
+// holds is for conditions: nil if it is so.
+func holds(so bool, format string, args ...any) error {
+	if so {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// serve runs nginx on the server, unmodified, with MPTCP sockets.
+func (w *world) serve(blocks ...string) {
+	w.Helper()
+	dir := filepath.Join(w.dir, "nginx")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		w.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "daemon off;\nuser root;\nworker_processes 1;\npid %s/pid;\nevents { worker_connections 512; }\nhttp {\naccess_log off;\n", dir)
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		fmt.Fprintf(&b, "%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	fmt.Fprintf(&b, "root %s;\nserver { listen 80; listen [::]:80; listen 81; listen 82; listen 83; listen 84; }\n%s}\n", webRoot, strings.Join(blocks, "\n"))
+	config := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(config, []byte(b.String()), 0o644); err != nil {
+		w.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(w.dir, "nginx.log"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer log.Close()
+	cmd := w.host(server).Command(w.life(), program, "run", "--", "nginx", "-c", config, "-e", "stderr")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	go cmd.Wait() // it ends with its host
+	w.eventually("nginx listens", func() error {
+		if w.run(server, "ss", "-Htln", "sport = :80") == "" {
+			return fmt.Errorf("nothing listens")
+		}
+		return nil
+	})
+}
+
+// url is where the server has the file.
+func (w *world) url() string { return fmt.Sprintf("http://%v/file", w.addr4(server)) }
+
+// transfer is a download under way. It is read slowly until it is ended, so
+// that it lasts as long as a test needs.
+type transfer struct {
+	w      *world
+	cmd    *testbed.Cmd
+	stderr strings.Builder
+	got    atomic.Int64
+	hurry  chan struct{}
+	once   sync.Once
+	sum    hash.Hash
+	ended  chan struct{}
+	err    error // once ended
+}
+
+const (
+	sip      = 16 << 10 // read at once
+	sipEvery = 20 * time.Millisecond
+)
+
+// curl begins a download by an unmodified curl, whose sockets dcol makes MPTCP.
+func (w *world) curl(args ...string) *transfer {
+	w.Helper()
+	argv := []string{program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer"}
+	return w.transfer(alice, append(argv, args...)...)
+}
+
+// transfer begins any download: what the command writes to stdout.
+func (w *world) transfer(host string, argv ...string) *transfer {
+	w.Helper()
+	x := &transfer{w: w, hurry: make(chan struct{}), sum: sha256.New(), ended: make(chan struct{})}
+	from, to, err := os.Pipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	x.cmd = w.host(host).Command(w.life(), argv[0], argv[1:]...)
+	x.cmd.Stdout, x.cmd.Stderr = to, &x.stderr
+	err = x.cmd.Start()
+	to.Close()
+	if err != nil {
+		from.Close()
+		w.Fatal(err)
+	}
+	go func() {
+		defer close(x.ended)
+		defer from.Close()
+		x.read(from)
+		x.err = x.cmd.Wait()
+	}()
+	w.Cleanup(func() { // before the network goes
+		select {
+		case <-x.ended:
+		default:
+			_ = x.cmd.Process.Kill()
+			x.once.Do(func() { close(x.hurry) })
+			<-x.ended
+		}
+	})
+	return x
+}
+
+func (x *transfer) read(from io.Reader) {
+	tick := time.NewTicker(sipEvery)
+	defer tick.Stop()
+	buffer := make([]byte, sip)
+	for {
+		n, err := from.Read(buffer)
+		x.sum.Write(buffer[:n])
+		x.got.Add(int64(n))
+		if err != nil {
+			return
+		}
+		select {
+		case <-x.hurry:
+		case <-tick.C:
+		}
+	}
+}
+
+// goesOn waits until much more has arrived than can have been under way: what
+// comes then was sent after this call.
+func (x *transfer) goesOn() {
+	x.w.Helper()
+	const underWay = 1 << 20
+	want := x.got.Load() + underWay
+	x.w.eventually("the transfer goes on", func() error {
+		select {
+		case <-x.ended:
+			x.w.Fatalf("the transfer ended after %d bytes: %v: %s", x.got.Load(), x.err, x.stderr.String())
+		default:
+		}
+		if got := x.got.Load(); got < want {
+			return fmt.Errorf("%d bytes have arrived, not yet %d", got, want)
+		}
+		return nil
+	})
+}
+
+// endsWell reads the rest and compares it with what the server has.
+func (x *transfer) endsWell() {
+	x.w.Helper()
+	select {
+	case <-x.ended:
+		x.w.Fatalf("the transfer ended too soon, after %d bytes: %v: %s", x.got.Load(), x.err, x.stderr.String())
+	default:
+	}
+	x.isIntact()
+}
+
+// isIntact is endsWell for a transfer that may have ended already.
+func (x *transfer) isIntact() {
+	x.w.Helper()
+	x.once.Do(func() { close(x.hurry) })
+	select {
+	case <-x.ended:
+	case <-time.After(2 * patience):
+		x.w.Fatalf("the transfer hangs at %d bytes of %d", x.got.Load(), fileSize)
+	}
+	switch {
+	case x.err != nil:
+		x.w.Fatalf("the transfer failed after %d bytes: %v: %s", x.got.Load(), x.err, x.stderr.String())
+	case [sha256.Size]byte(x.sum.Sum(nil)) != fileSum:
+		x.w.Fatalf("the transfer is damaged: %d bytes of %d", x.got.Load(), fileSize)
+	}
+}
