@@ -75,20 +75,35 @@ func (c call) ours() bool {
 
 func TestFilterNotifiesOfTCPSocketsOnly(t *testing.T) {
 	const x32Bit = 0x40000000
-	anyOf := func(values ...uint32) *rapid.Generator[uint32] {
-		return rapid.OneOf(rapid.SampledFrom(values), rapid.SampledFrom(values), rapid.Uint32())
-	}
+	oneOf := rapid.SampledFrom[[]uint32, uint32]
+	either := func(values ...uint32) *rapid.Generator[uint32] { return rapid.OneOf(oneOf(values), rapid.Uint32()) }
+	streams := []uint32{unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.SOCK_STREAM | unix.SOCK_NONBLOCK,
+		unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK}
 	notified, allowed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
+		// One that is notified, of which up to two things are then changed.
 		c := call{
-			arch:   rapid.SampledFrom([]uint32{auditArch, auditArch, auditArch, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM}).Draw(t, "arch"),
-			number: anyOf(unix.SYS_SOCKET, unix.SYS_SOCKET, unix.SYS_SOCKET|x32Bit, unix.SYS_SOCKETPAIR).Draw(t, "number"),
-			domain: anyOf(unix.AF_INET, unix.AF_INET6, unix.AF_UNIX).Draw(t, "domain"),
-			typ: anyOf(unix.SOCK_STREAM, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.SOCK_STREAM|unix.SOCK_NONBLOCK,
-				unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.SOCK_DGRAM, unix.SOCK_STREAM|1<<20).Draw(t, "type"),
-			protocol:     anyOf(0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP, unix.IPPROTO_UDP).Draw(t, "protocol"),
+			arch:         auditArch,
+			number:       unix.SYS_SOCKET,
+			domain:       oneOf([]uint32{unix.AF_INET, unix.AF_INET6}).Draw(t, "domain"),
+			typ:          oneOf(streams).Draw(t, "type"),
+			protocol:     oneOf([]uint32{0, unix.IPPROTO_TCP}).Draw(t, "protocol"),
 			domainHigh:   rapid.Uint32().Draw(t, "domain's upper half"),
 			protocolHigh: rapid.Uint32().Draw(t, "protocol's upper half"),
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "changes") {
+			switch rapid.SampledFrom([]string{"arch", "number", "domain", "type", "protocol"}).Draw(t, "change") {
+			case "arch":
+				c.arch = either(unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM).Draw(t, "arch")
+			case "number":
+				c.number = either(unix.SYS_SOCKET|x32Bit, unix.SYS_SOCKETPAIR).Draw(t, "number")
+			case "domain":
+				c.domain = either(unix.AF_UNIX, unix.AF_NETLINK).Draw(t, "other domain")
+			case "type":
+				c.typ = either(unix.SOCK_DGRAM, unix.SOCK_STREAM|1<<20).Draw(t, "other type")
+			case "protocol":
+				c.protocol = either(unix.IPPROTO_MPTCP, unix.IPPROTO_UDP).Draw(t, "other protocol")
+			}
 		}
 		want := uint32(unix.SECCOMP_RET_ALLOW)
 		if c.ours() {
