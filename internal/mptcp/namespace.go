@@ -136,7 +136,10 @@ func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
 			n.log.Warn("MPTCP events were lost", "cause", "the kernel's queue ran full")
-			send(Event{Kind: EventsLost})
+			// From the overrun until its queue has been empty the socket drops
+			// what comes, without a further error (NETLINK_S_CONGESTED): only
+			// then is a list of what there is complete.
+			socket.drained = func() { send(Event{Kind: EventsLost}) }
 			continue
 		case err != nil:
 			return fmt.Errorf("read MPTCP events: %w", err)

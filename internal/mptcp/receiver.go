@@ -14,6 +14,8 @@ type receiver struct {
 	n    int
 	err  error
 	read func(fd uintptr) bool // made once, as each closure is an allocation
+	// drained, if set, is called once, when the socket is next found empty.
+	drained func()
 }
 
 func newReceiver(conn syscall.Conn, size int) (*receiver, error) {
@@ -25,9 +27,14 @@ func newReceiver(conn syscall.Conn, size int) (*receiver, error) {
 	r.read = func(fd uintptr) bool {
 		for {
 			r.n, r.err = unix.Read(int(fd), r.buf)
-			if r.err != unix.EINTR {
-				return r.err != unix.EAGAIN
+			if r.err == unix.EINTR {
+				continue
 			}
+			if r.err == unix.EAGAIN && r.drained != nil {
+				r.drained()
+				r.drained = nil
+			}
+			return r.err != unix.EAGAIN
 		}
 	}
 	return r, nil
