@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -40,25 +41,49 @@ func startServing(p *Plan, group *errgroup.Group, ctx context.Context) (*serving
 	limits := session.DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
 	s := &serving{listen: p.config.Session.Listen, way: way}
+	expelling := newExpeller(p.identity.Check, way.Expel, p.log.With("subsystem", "expulsion"))
+	snap, err := way.Snapshot()
+	if err != nil {
+		return nil, errors.Join(err, way.Close())
+	}
+	for _, m := range snap.Members { // of an agent before us
+		expelling.seen(m.Name, m.Serial)
+	}
 	s.server, err = session.Listen(session.ServerConfig{
-		Identity: p.identity, Listen: p.config.Session.Listen, Handler: handler{way}, Log: p.log.With("subsystem", "session"),
+		Identity: p.identity, Listen: p.config.Session.Listen, Handler: handler{way, expelling}, Log: p.log.With("subsystem", "session"),
 		Offers: []wire.Kind{wire.Mapped}, Lease: c.MappingLifetime.Std(), Limits: limits,
 	})
 	if err != nil {
 		return nil, errors.Join(err, way.Close())
 	}
 	group.Go(func() error {
+		serving, stop := context.WithCancel(ctx)
+		var expulsions sync.WaitGroup
+		expulsions.Go(func() { expelling.run(serving, p.identity.Refresh) })
 		err := s.server.Serve(ctx)
+		stop()
+		expulsions.Wait()
 		return errors.Join(err, way.Close())
 	})
 	return s, nil
 }
 
 // handler gives sessions what the waypoint has.
-type handler struct{ way *waypoint.Waypoint }
+type handler struct {
+	way       *waypoint.Waypoint
+	expelling *expeller
+}
 
-func (h handler) SessionUp(p session.Peer)   { h.way.SessionUp(peer(p)) }
-func (h handler) SessionDown(p session.Peer) { h.way.SessionDown(peer(p)) }
+func (h handler) SessionUp(p session.Peer) {
+	h.expelling.seen(p.Name, p.Serial)
+	h.way.SessionUp(peer(p))
+}
+
+func (h handler) SessionDown(p session.Peer) {
+	h.way.SessionDown(peer(p))
+	h.expelling.sessionDown(p)
+}
+
 func (h handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
 	return h.way.Map(ctx, peer(p), r)
 }
