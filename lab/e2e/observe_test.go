@@ -159,3 +159,16 @@ func holds(so bool, format string, args ...any) error {
 	}
 	return fmt.Errorf(format, args...)
 }
+
+// unchanged demands that alice's connection is the one it was, with the same subflows.
+func (w *world) unchanged(before api.Connection) {
+	w.Helper()
+	after := w.detoured()
+	same := before.Token == after.Token && len(before.Subflows) == len(after.Subflows)
+	for i := range after.Subflows {
+		same = same && before.Subflows[i].Local == after.Subflows[i].Local && before.Subflows[i].Remote == after.Subflows[i].Remote
+	}
+	if !same {
+		w.Errorf("the connection or its subflows are others now:\nbefore %+v\nafter  %+v", before, after)
+	}
+}
