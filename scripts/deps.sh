@@ -75,6 +75,7 @@ set_test() {
 	need_program iperf3 iperf3 'traffic in the lab'
 	need_program ip iproute2 'to look at namespaces from outside'
 	need_program nft nftables 'to read the nftables rules back'
+	need_program sysctl procps 'to compare sysctls before and after'
 	need_program conntrack conntrack 'to read tracked connections back'
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
