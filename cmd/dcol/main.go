@@ -59,7 +59,7 @@ and Multipath TCP connections get subflows through them.`,
 		DisableAutoGenTag: true,
 	}
 	root.SetVersionTemplate("dcol {{.Version}}\n")
-	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), downCommand(), caCommand(), labCommand())
+	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), doctorCommand(), downCommand(), caCommand(), labCommand())
 	return root
 }
 

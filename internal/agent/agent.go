@@ -132,6 +132,9 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		if s.Client, err = a.client.describe(ctx); err != nil {
 			return s, err
 		}
+		if a.client.problem != "" {
+			s.Problems = append(s.Problems, a.client.problem)
+		}
 	}
 	if a.serving != nil {
 		var problems []string

@@ -54,6 +54,7 @@ type client struct {
 	meter    meter
 	backlog  []path.Event // came up while actions were carried out
 	counters api.Counters
+	problem  string // of the host, for people; empty: none
 	requests sync.WaitGroup
 }
 

@@ -49,6 +49,13 @@ func startClient(p *Plan, group *errgroup.Group, ctx context.Context) (*client, 
 	if err := takeOver(kernel, p.config.StateDir); err != nil {
 		return nil, errors.Join(err, kernel.Close())
 	}
+	hook, problem, err := mptcpify(p.config.Client.Mptcpify)
+	if err != nil {
+		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
+	}
+	if c.problem = problem; problem != "" {
+		c.log.Warn(problem)
+	}
 	sessions := c.openSessions(ctx, p)
 	group.Go(func() error { return kernel.Listen(ctx, events) })
 	group.Go(func() error {
@@ -56,7 +63,7 @@ func startClient(p *Plan, group *errgroup.Group, ctx context.Context) (*client, 
 		for _, s := range sessions {
 			s.Close()
 		}
-		return errors.Join(err, restoreClient(p.config.StateDir, c.log), kernel.Close())
+		return errors.Join(err, hook.Close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
 	})
 	return c, nil
 }

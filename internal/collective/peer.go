@@ -10,9 +10,10 @@ import (
 
 // Member is who is at the other end, as its certificate says.
 type Member struct {
-	Name     string
-	Serial   string
-	NotAfter time.Time
+	Name      string
+	Serial    string
+	NotBefore time.Time
+	NotAfter  time.Time
 }
 
 func memberOf(cert *x509.Certificate) (Member, error) {
@@ -23,7 +24,7 @@ func memberOf(cert *x509.Certificate) (Member, error) {
 	if len(cert.DNSNames) != 1 || cert.DNSNames[0] != name {
 		return Member{}, fmt.Errorf("certificate of no member: it is for %q and for %q", name, cert.DNSNames)
 	}
-	return Member{Name: name, Serial: serialText(cert.SerialNumber), NotAfter: cert.NotAfter}, nil
+	return Member{Name: name, Serial: serialText(cert.SerialNumber), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}, nil
 }
 
 // ServerTLS is the configuration of a listener. What it lets through is a certificate of the collective,

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -66,6 +67,9 @@ func (c *Client) check(p *tomlfile.Problems) {
 		p.At("client.subflows", "%d is not from 1 to 8 (1: no detours)", c.Subflows)
 	}
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
+	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
+		p.At("client.mptcpify", `%q is not "none", "host" or the path of a cgroup's folder`, m)
+	}
 	names := map[string]bool{}
 	for i, w := range c.Waypoints {
 		at := fmt.Sprintf("client.waypoint[%d]", i)

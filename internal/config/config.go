@@ -75,8 +75,15 @@ type Client struct {
 	Subflows  int            `toml:"subflows"`
 	TLSPorts  []int          `toml:"tls_ports"`
 	Exclude   []netip.Prefix `toml:"exclude"`
+	Mptcpify  string         `toml:"mptcpify"`
 	Waypoints []Peer         `toml:"waypoint"`
 }
+
+// What Client.Mptcpify may be, besides the folder of a cgroup.
+const (
+	MptcpifyNone = "none"
+	MptcpifyHost = "host"
+)
 
 // Peer is a waypoint that a client may use.
 type Peer struct {
@@ -108,7 +115,7 @@ func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from", path)
+		return nil, fmt.Errorf("there is no configuration at %s (`dcol agent --sample` prints one to start from): %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
@@ -153,6 +160,7 @@ func defaults() *Config {
 		Session:  Session{Listen: ":45672"},
 		Client: Client{
 			Subflows: 2,
+			Mptcpify: MptcpifyNone,
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},

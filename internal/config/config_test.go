@@ -44,6 +44,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[client]\nsubflows = 9", `conf:9: client.subflows: 9 is not from 1 to 8`},
 		{minimal + "[client]\ntls_ports = [70000]", `conf:9: client.tls_ports: 70000 is not a port`},
 		{minimal + "[client]\nexclude = [\"10.0.0.0\"]", `client.exclude[0]`},
+		{minimal + "[client]\nmptcpify = \"all\"", `conf:9: client.mptcpify: "all" is not "none", "host" or the path of a cgroup's folder`},
 		{minimal + "[[client.waypoint]]\nname = \"bob\"", `client.waypoint[0].addresses: is missing`},
 		{minimal + "[[client.waypoint]]\nname = \"bob\"\naddresses = [\"127.0.0.1\"]", `127.0.0.1 is not an address a waypoint can be reached at`},
 		{minimal + "[client.waypoint]\nname = \"bob\"", `write [[client.waypoint]]`},

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	bpf "github.com/detour-collective/dcol/internal/bpf/mptcpify"
+	"github.com/detour-collective/dcol/internal/config"
+)
+
+// mptcpify has the kernel make programs' sockets MPTCP, as the operator wants.
+// Where this kernel cannot, the problem is for the status to show: programs
+// started with `dcol run` are served all the same.
+func mptcpify(choice string) (hook io.Closer, problem string, err error) {
+	if choice == config.MptcpifyNone {
+		return nopCloser{}, "", nil
+	}
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
+		return nil, "", fmt.Errorf("identify the network namespace: %w", err)
+	}
+	scope := bpf.Scope{NetworkNamespace: uint32(ns.Ino)}
+	if choice != config.MptcpifyHost {
+		scope.Cgroup = choice
+	}
+	h, err := bpf.Attach(scope)
+	if err != nil {
+		return nopCloser{}, fmt.Sprintf("sockets are not made MPTCP ([client] mptcpify = %q): %v", choice, err), nil
+	}
+	return h, "", nil
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
