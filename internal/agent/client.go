@@ -30,9 +30,10 @@ type asker interface {
 	NetworkChanged()
 }
 
-// router says from which address packets to dst leave.
+// router knows this host's addresses and from which of them packets leave.
 type router interface {
 	SourceFor(dst netip.Addr) (netstate.Address, error)
+	Own() ([]netstate.Address, error)
 }
 
 // client is the client role. One goroutine, run, owns all its state: what
@@ -78,8 +79,10 @@ func (c *client) run(ctx context.Context) error {
 				return fmt.Errorf("the kernel's MPTCP events ended")
 			}
 			c.kernelEvent(ctx, ev, now)
-		case addrs := <-c.addresses:
-			c.addressesChanged(ctx, addrs, now)
+		case _, ok := <-c.addresses:
+			if ok { // else the agent stops
+				c.addressesChanged(ctx, now)
+			}
 		case f := <-c.inbox:
 			f(now)
 		case <-due.C:
@@ -177,9 +180,16 @@ func liveConn(conn *mptcp.Connection) path.LiveConn {
 	return l
 }
 
-func (c *client) addressesChanged(ctx context.Context, set []netstate.Address, now time.Time) {
-	addrs := make([]netip.Addr, len(set))
-	for i, a := range set {
+// addressesChanged tells of all addresses, also of those that are not for new
+// connections: an IPv6 address is deprecated long before it is gone.
+func (c *client) addressesChanged(ctx context.Context, now time.Time) {
+	own, err := c.routes.Own()
+	if err != nil {
+		c.log.Warn("this host's addresses cannot be listed", "err", err)
+		return
+	}
+	addrs := make([]netip.Addr, len(own))
+	for i, a := range own {
 		addrs[i] = a.Addr
 	}
 	for _, w := range c.waypoints {
