@@ -53,6 +53,15 @@ func (w *world) waypointUp() {
 	})
 }
 
+// waypointBack waits for another session than that one.
+func (w *world) waypointBack(before api.Waypoint) {
+	w.Helper()
+	w.eventually("alice has a new session with bob", func() error {
+		s := w.waypoint()
+		return holds(s.State == "up" && s.Since != before.Since, "it is %s since %v: %s", s.State, s.Since, s.Why)
+	})
+}
+
 // waypointDown waits until alice sees bob as down, and says why in these words.
 func (w *world) waypointDown(words ...string) {
 	w.Helper()
@@ -171,4 +180,52 @@ func (w *world) unchanged(before api.Connection) {
 	if !same {
 		w.Errorf("the connection or its subflows are others now:\nbefore %+v\nafter  %+v", before, after)
 	}
+}
+
+// sysctls are all that a host's agent could have changed.
+func (w *world) sysctls(host string) map[string]string {
+	w.Helper()
+	all := map[string]string{}
+	for line := range strings.Lines(w.run(host, "sysctl", "-a", "--pattern", `^net\.`)) {
+		key, value, ok := strings.Cut(line, " = ")
+		// Counters, and what the kernel computes anew at every look.
+		if ok && !strings.Contains(key, "nf_conntrack_count") && !strings.Contains(key, "stable_secret") {
+			all[key] = strings.TrimSpace(value)
+		}
+	}
+	return all
+}
+
+// sameSysctls demands that the host is as it was. Keys that came with a part of
+// the kernel that was loaded meanwhile do not count.
+func (w *world) sameSysctls(host string, before map[string]string) {
+	w.Helper()
+	after := w.sysctls(host)
+	for key, was := range before {
+		if now, ok := after[key]; ok && now != was {
+			w.Errorf("on %s, %s is %q and was %q", host, key, now, was)
+		}
+	}
+}
+
+// mappingKeys are the clients' addresses and ports of bob's mappings.
+func (w *world) mappingKeys() []string {
+	w.Helper()
+	var keys []string
+	for _, m := range w.mappings("servers4") {
+		var pair []json.RawMessage
+		var key struct {
+			Elem struct{ Val struct{ Concat []any } }
+		}
+		err := json.Unmarshal([]byte(m), &pair)
+		if err == nil {
+			err = json.Unmarshal(pair[0], &key)
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+		keys = append(keys, fmt.Sprint(key.Elem.Val.Concat...))
+	}
+	slices.Sort(keys)
+	return keys
 }

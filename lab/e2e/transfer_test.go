@@ -103,6 +103,7 @@ func (w *world) transfer(host string, argv ...string) *transfer {
 		x.err = x.cmd.Wait()
 	}()
 	w.Cleanup(func() { // before the network goes
+		w.explain()
 		select {
 		case <-x.ended:
 		default:

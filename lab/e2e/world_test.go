@@ -37,6 +37,8 @@ type world struct {
 	net    *testbed.Network
 	dir    string // seen by all hosts
 	agents []*agent
+
+	explained bool
 }
 
 // newWorld builds a network whose links are as fast as the kernel.
@@ -67,9 +69,7 @@ func newWorldWith(t *testing.T, backend string, toBob testbed.LinkParams) *world
 	}
 	w.net = network
 	t.Cleanup(func() {
-		if t.Failed() {
-			w.explain()
-		}
+		w.explain()
 		if err := network.Close(); err != nil {
 			t.Error(err)
 		}
@@ -241,8 +241,13 @@ func (w *world) link(name string, down bool) {
 	}
 }
 
-// explain shows, after a failure, what the agents said and see.
+// explain shows, after a failure, what the agents said and see, as soon as the
+// test is over and while everything still runs.
 func (w *world) explain() {
+	if !w.Failed() || w.explained {
+		return
+	}
+	w.explained = true
 	for _, a := range w.agents {
 		data, err := os.ReadFile(a.log)
 		if err != nil {
