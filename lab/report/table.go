@@ -46,7 +46,7 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 		discarded = discarded || row.Discarded > 0
 	}
 	if discarded {
-		header = append(header, "repeated")
+		header = append(header, "discarded")
 	}
 	t := table{header}
 	for _, row := range rows {

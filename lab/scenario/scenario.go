@@ -303,19 +303,19 @@ func (s *Scenario) UsesDCol() bool {
 }
 
 // RunTime estimates one run: a workload by duration takes that long, one by
-// size what the fastest rate of the server's links would need.
+// size what the slowest link needs for it. Zero is not known.
 func (s *Scenario) RunTime() time.Duration {
 	if d := s.Workload.Duration.Std(); d > 0 {
 		return d
 	}
-	var best units.Rate
+	var slowest units.Rate
 	for _, l := range s.Links {
-		if (l.A == s.Workload.Server || l.B == s.Workload.Server) && l.Rate != nil && *l.Rate > best {
-			best = *l.Rate
+		if l.Rate != nil && *l.Rate > 0 && (slowest == 0 || *l.Rate < slowest) {
+			slowest = *l.Rate
 		}
 	}
-	if best == 0 {
+	if slowest == 0 {
 		return 0
 	}
-	return time.Duration(float64(s.Workload.Size) * 8 / float64(best) * float64(time.Second))
+	return time.Duration(float64(s.Workload.Size) * 8 / float64(slowest) * float64(time.Second))
 }
