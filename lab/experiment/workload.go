@@ -67,9 +67,9 @@ func (x *execution) runClient(ctx context.Context, name string, argv []string, s
 		return nil, context.Cause(ctx)
 	}
 	if p.err != nil {
-		return p, p.failure()
+		err = p.failure()
 	}
-	return p, nil
+	return p, err
 }
 
 // startServer starts the workload's server and waits until it listens. Where
