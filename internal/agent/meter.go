@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -18,45 +19,69 @@ const (
 	rateOver = 500 * time.Millisecond
 )
 
-// meter remembers the last two readings of every subflow, for rates.
+// meter remembers the last two readings of every subflow, for rates. With
+// twenty thousand subflows it is most of what the agent would allocate, so it
+// works in the same memory every time.
 type meter struct {
-	last map[subflowKey]reading
+	round      uint64    // counts samplings
+	at, before time.Time // of this round and the one before
+	last       map[subflowKey]reading
+	samples    []path.Sample
 }
 
 type subflowKey struct{ local, remote netip.AddrPort }
 
+// reading is a subflow's counters in this round and, if it was there, in the
+// one before.
 type reading struct {
-	at              time.Time
-	received, acked uint64
-	// the reading before, for rates
-	atBefore                    time.Time
+	round                       uint64 // in which it was last seen
+	received, acked             uint64
+	twice                       bool // seen in the round before, too
 	receivedBefore, ackedBefore uint64
+}
+
+// begin is the start of a round.
+func (m *meter) begin(now time.Time) {
+	if m.last == nil {
+		m.last = make(map[subflowKey]reading)
+	}
+	m.round++
+	m.at, m.before = now, m.at
+	m.samples = m.samples[:0]
+}
+
+// take takes in one subflow.
+func (m *meter) take(s *mptcp.Subflow) {
+	m.samples = append(m.samples, sampleOf(s))
+	key := subflowKey{s.Local, s.Remote}
+	old, known := m.last[key]
+	m.last[key] = reading{
+		round: m.round, received: s.Metrics.BytesReceived, acked: s.Metrics.BytesAcked,
+		twice: known, receivedBefore: old.received, ackedBefore: old.acked,
+	}
+}
+
+// end forgets the subflows that are gone.
+func (m *meter) end() {
+	maps.DeleteFunc(m.last, func(_ subflowKey, r reading) bool { return r.round != m.round })
 }
 
 // sample reads all subflows' counters, lets the path manager see them and says
 // when to do so again.
 func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
-	next := make(map[subflowKey]reading, len(c.meter.last))
-	var samples []path.Sample
+	c.meter.begin(now)
 	err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
 		if !s.ServerSide {
-			samples = append(samples, sampleOf(s))
-			key := subflowKey{s.Local, s.Remote}
-			old, known := c.meter.last[key]
-			r := reading{at: now, received: s.Metrics.BytesReceived, acked: s.Metrics.BytesAcked}
-			if known {
-				r.atBefore, r.receivedBefore, r.ackedBefore = old.at, old.received, old.acked
-			}
-			next[key] = r
+			c.meter.take(s)
 		}
 		return true
 	})
+	c.meter.end()
 	if err != nil {
 		c.log.Warn("subflows cannot be measured", "err", err)
 		return sampleEvery
 	}
-	c.meter.last = next
-	c.tell(ctx, now, path.Measured{Samples: samples})
+	c.tell(ctx, now, path.Measured{Samples: c.meter.samples})
 	return max(sampleEvery, sampleShare*time.Since(now))
 }
 
@@ -67,9 +92,9 @@ func (m *meter) rates(s *mptcp.Subflow, now time.Time) (send, receive float64) {
 	if !ok {
 		return 0, 0
 	}
-	at, received, acked := r.at, r.received, r.acked
-	if now.Sub(at) < rateOver && !r.atBefore.IsZero() {
-		at, received, acked = r.atBefore, r.receivedBefore, r.ackedBefore
+	at, received, acked := m.at, r.received, r.acked
+	if now.Sub(at) < rateOver && r.twice {
+		at, received, acked = m.before, r.receivedBefore, r.ackedBefore
 	}
 	over := now.Sub(at).Seconds()
 	if over <= 0 {
