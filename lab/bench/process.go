@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -112,9 +111,9 @@ func parseMemory(text []byte) (m memory, err error) {
 
 // usage is what a program used while it was watched.
 type usage struct {
-	most    []float64 // bytes resident, every sample
-	highest int64     // the kernel's high-water mark
-	cpu     float64   // cores, on average
+	resident []float64 // bytes, at every sample
+	highest  int64     // bytes, the kernel's high-water mark
+	cpu      float64   // cores, on average
 }
 
 // watchUsage samples a program until the function it returns is called.
@@ -122,7 +121,6 @@ func watchUsage(p *process) (stop func() (usage, error)) {
 	const every = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var u usage
-	var failed error
 	done := make(chan struct{})
 	before, failed := p.readStat()
 	began := time.Now()
@@ -131,7 +129,7 @@ func watchUsage(p *process) (stop func() (usage, error)) {
 		for failed == nil && pause(ctx, every) == nil {
 			var m memory
 			if m, failed = p.readMemory(); failed == nil {
-				u.most, u.highest = append(u.most, float64(m.now)), m.most
+				u.resident, u.highest = append(u.resident, float64(m.now)), m.most
 			}
 		}
 	}()
@@ -145,12 +143,4 @@ func watchUsage(p *process) (stop func() (usage, error)) {
 		u.cpu = (after.cpu - before.cpu).Seconds() / time.Since(began).Seconds()
 		return u, failed
 	}
-}
-
-// interrupt asks the program to end, and waits until it has.
-func (p *process) interrupt() error {
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("end %s: %w", p.what, err)
-	}
-	return p.Wait()
 }

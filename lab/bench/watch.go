@@ -19,15 +19,24 @@ type watcher struct {
 	ended  chan error
 
 	mu    sync.Mutex
-	lives map[uint32]*life
-	lost  int // times that the kernel dropped events
+	lives map[uint32]*life // by token, of the latest connection that had it
+	seen  tally
+	alive int
 	news  chan struct{}
 }
 
-// life is what the watcher saw of one connection; zero times: not seen.
+// life is what the watcher saw of one connection.
 type life struct {
-	established, joined, closed time.Time
-	joins                       int // subflows that came up
+	established, joined time.Time // zero: not seen
+	joins               int       // subflows that came up
+}
+
+// tally is what the watcher saw of all.
+type tally struct {
+	established, joined int // connections, and those of them that got a subflow
+	twice               int // that got more than one
+	alive               int // most at a time
+	lost                int // times that the kernel dropped events
 }
 
 // watchEvents begins to listen on a host.
@@ -61,27 +70,43 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 	l := w.lives[ev.Token]
 	switch ev.Kind {
 	case mptcp.Established:
-		if !ev.ServerSide {
-			w.lives[ev.Token] = &life{established: now}
+		if ev.ServerSide {
+			return
 		}
+		w.lives[ev.Token] = &life{established: now}
+		w.seen.established++
+		w.alive++
+		w.seen.alive = max(w.seen.alive, w.alive)
 	case mptcp.SubflowEstablished:
-		if l != nil {
-			if l.joined.IsZero() {
-				l.joined = now
-			}
-			l.joins++
+		if l == nil {
+			return
+		}
+		switch l.joins++; l.joins {
+		case 1:
+			l.joined = now
+			w.seen.joined++
+		case 2:
+			w.seen.twice++
 		}
 	case mptcp.Closed:
 		if l != nil {
-			l.closed = now
+			w.alive--
+			delete(w.lives, ev.Token)
 		}
 	case mptcp.EventsLost:
-		w.lost++
+		w.seen.lost++
 	}
 	select {
 	case w.news <- struct{}{}:
 	default:
 	}
+}
+
+// tally is what was seen so far.
+func (w *watcher) tally() tally {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
 }
 
 // close ends it; what it saw remains.

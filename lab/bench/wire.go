@@ -21,7 +21,8 @@ func wireFigures(r validate.Report) []Measurement {
 	var found []Measurement
 	for _, x := range r.RTT {
 		m := once(fmt.Sprintf("wire: RTT error at %v one way, 99th percentile", x.Asked.Delay), "ms", milliseconds(x.P99))
-		m.Note = fmt.Sprintf("of %d packets, %d lost; median %v, most %v", x.Probes, x.Lost, x.P50, x.Max)
+		m.Note = fmt.Sprintf("of %d packets, %d lost; median %v, most %v; by its own clock the wire was late by %v at the 99th percentile, %v at most",
+			x.Probes, x.Lost, x.P50, x.Max, x.Lateness.P99, x.Lateness.Max)
 		found = append(found, m.target("<= 0.5 ms", x.P99 <= validate.MaxRTTError && x.Lost == 0))
 	}
 	for _, x := range r.Rate {

@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	connectionRate  = 2000 // per second
+	connectionsFor  = 30 * time.Second
+	connectionsHeld = 5 * time.Second // which keeps 10,000 alive
+	connectionPorts = 16
+	connectionPort  = 20000
+	// connectionMemory is what an agent with 10,000 live connections may use.
+	connectionMemory = 64 << 20
+)
+
+// connections opens as many per second as an agent must keep up with, and
+// counts at every place that can count: at the program that opens them, by a
+// listener beside the agent, and in the agent.
+func connections(ctx context.Context, o Options) (found []Measurement, err error) {
+	s, err := openStar(ctx, o, testbed.BackendVeth, []string{"client", "waypoint"}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	load := Load{
+		At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), connectionPort), Ports: connectionPorts,
+		Rate: connectionRate, Duration: connectionsFor, Hold: connectionsHeld,
+	}
+	// Two sockets for each connection, of those that live and those that rest:
+	// the default range has 28,232 ports.
+	if err := s.Host("client").Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
+		return nil, err
+	}
+	if _, err := s.serveLoad(ctx, load); err != nil {
+		return nil, err
+	}
+	waypoint, err := s.startWaypoint(ctx, "waypoint")
+	if err != nil {
+		return nil, err
+	}
+	agent, err := s.startClient(ctx, "client", "waypoint")
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.driveLoad(ctx, load, agent, waypoint)
+	if err != nil {
+		return nil, err
+	}
+	return r.figures(load), nil
+}
+
+// connectionRun is what the places that count have counted.
+type connectionRun struct {
+	driven          driven
+	seen            tally
+	counters        api.Counters
+	agent, waypoint usage
+	agentAtRest     memory
+}
+
+// driveLoad runs the load while everything is watched.
+func (s *star) driveLoad(ctx context.Context, load Load, agent, waypoint *process) (r connectionRun, err error) {
+	if r.agentAtRest, err = agent.readMemory(); err != nil {
+		return r, err
+	}
+	w, err := watchEvents(s.Host("client"), s.opts.Log)
+	if err != nil {
+		return r, err
+	}
+	before, err := s.counters(ctx, "client")
+	if err != nil {
+		return r, errors.Join(err, w.close())
+	}
+	stopAgent, stopWaypoint := watchUsage(agent), watchUsage(waypoint)
+	r.driven, err = s.drive(ctx, load)
+	var agentErr, waypointErr error
+	r.agent, agentErr = stopAgent()
+	r.waypoint, waypointErr = stopWaypoint()
+	if err := errors.Join(err, agentErr, waypointErr, w.close()); err != nil {
+		return r, err
+	}
+	r.seen = w.tally()
+	after, err := s.counters(ctx, "client")
+	r.counters = api.Counters{
+		Connections: after.Connections - before.Connections, SubflowsAsked: after.SubflowsAsked - before.SubflowsAsked,
+		SubflowsUp: after.SubflowsUp - before.SubflowsUp, SubflowsRefused: after.SubflowsRefused - before.SubflowsRefused,
+		EventsLost: after.EventsLost - before.EventsLost, Resyncs: after.Resyncs - before.Resyncs,
+	}
+	return r, err
+}
+
+// drive runs the client's end of a load to its end.
+func (s *star) drive(ctx context.Context, load Load) (d driven, err error) {
+	p, err := s.start(ctx, "client", "load", append([]string{s.opts.Program, "lab", "load", "drive"}, load.flags()...)...)
+	if err != nil {
+		return d, err
+	}
+	failed := p.Wait()
+	text, err := p.said()
+	if err != nil {
+		return d, err
+	}
+	if n, _ := fmt.Sscanf(text, drivenFormat, &d.Opened, &d.Failed, &d.Seconds); n != 3 {
+		return d, fmt.Errorf("%s: %w: %s", p.what, failed, text)
+	}
+	return d, nil
+}
+
+// figures says how it went.
+func (r connectionRun) figures(load Load) []Measurement {
+	total := load.Rate * int(load.Duration.Seconds())
+	rate := once("connections: opened", "connections/s", float64(r.driven.Opened)/r.driven.Seconds)
+	rate.Note = fmt.Sprintf("%d opened, %d failed, as the program counts; %d alive at most, as the events tell; the client has ports 1024 to 65535",
+		r.driven.Opened, r.driven.Failed, r.seen.alive)
+	missed := once("connections: without their subflow", "connections", float64(r.seen.established-r.seen.joined))
+	missed.Note = fmt.Sprintf("of %d established, %d got a subflow and %d more than one; the agent counts %d connections, %d subflows asked for, %d refused, %d up",
+		r.seen.established, r.seen.joined, r.seen.twice, r.counters.Connections, r.counters.SubflowsAsked, r.counters.SubflowsRefused, r.counters.SubflowsUp)
+	lost := once("connections: times events were lost", "times", float64(r.counters.EventsLost))
+	lost.Note = fmt.Sprintf("by the agent; by the listener beside it %d; the agent resynced %d times", r.seen.lost, r.counters.Resyncs)
+	everySeen := r.driven.Opened == total && r.seen.established == total && int(r.counters.Connections) == total
+	memory := of("connections: agent's memory", "MiB", mebibytes(r.agent.resident))
+	memory.Value = float64(r.agent.highest) / (1 << 20)
+	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); %.1f MiB before the load", float64(r.agentAtRest.now)/(1<<20))
+	return []Measurement{
+		rate.target(">= 1980 connections/s", rate.Value >= 0.99*connectionRate),
+		missed.target("none of 60,000", everySeen && r.seen.joined == total),
+		lost.target("none", r.counters.EventsLost == 0),
+		memory.target("< 64 MiB", r.agent.highest < connectionMemory),
+		once("connections: agent's processor use", "cores", r.agent.cpu),
+		once("connections: waypoint's agent's processor use", "cores", r.waypoint.cpu),
+		once("connections: waypoint's agent's memory", "MiB", float64(r.waypoint.highest)/(1<<20)),
+	}
+}
+
+func mebibytes(bytes []float64) []float64 {
+	out := make([]float64, len(bytes))
+	for i, b := range bytes {
+		out[i] = b / (1 << 20)
+	}
+	return out
+}
