@@ -42,7 +42,7 @@ link = "1"
 rate = "8mbit"
 [workload]
 kind = "http"
-size = "2MB"
+size = "1MB"
 [[procedure]]
 name = "tcp"
 transport = "tcp"
@@ -87,8 +87,8 @@ func TestRunPlainTCP(t *testing.T) {
 		if run.SHA256OK == nil || !*run.SHA256OK {
 			t.Errorf("%s: sha256 not checked or wrong", run.Variant)
 		}
-		if got := run.PathBytes(scenario.DirectPath); got < 2e6*9/10 || got > 2e6*11/10 {
-			t.Errorf("%s: %d bytes seen on the direct path of a download of 2 MB", run.Variant, got)
+		if got := run.PathBytes(scenario.DirectPath); got < 1e6*9/10 || got > 1e6*11/10 {
+			t.Errorf("%s: %d bytes seen on the direct path of a download of 1 MB", run.Variant, got)
 		}
 	}
 	checkFiles(t, out)
