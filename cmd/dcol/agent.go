@@ -52,7 +52,7 @@ func downCommand() *cobra.Command {
 the connections it forwards, and the sysctls it set, which are put back. The
 agent must not be running.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			stateDir, err := config.StateDir(path)
 			if err != nil {
 				return err

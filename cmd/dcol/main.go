@@ -27,18 +27,23 @@ func main() {
 	if code, ok := mptcpify.Stage(os.Args); ok {
 		os.Exit(code)
 	}
+	os.Exit(run())
+}
+
+// run executes the command line and returns the exit code.
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := command().ExecuteContext(ctx)
 	var coded exitCode
 	switch {
 	case err == nil:
+		return 0
 	case errors.As(err, &coded):
-		os.Exit(int(coded))
-	default:
-		fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
-		os.Exit(1)
+		return int(coded)
 	}
+	fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
+	return 1
 }
 
 // exitCode ends the program with a code and without a further word.

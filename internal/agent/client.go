@@ -62,7 +62,7 @@ type client struct {
 // run works until ctx ends. It leaves connections as they are.
 func (c *client) run(ctx context.Context) error {
 	start := time.Now()
-	c.resync(start)
+	c.resync()
 	c.decide(ctx, start)
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
@@ -141,7 +141,7 @@ func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		c.tell(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
 	case mptcp.EventsLost:
 		c.counters.EventsLost++
-		c.resync(now)
+		c.resync()
 		c.decide(ctx, now)
 	case mptcp.Created, mptcp.Removed, mptcp.SubflowPriority, mptcp.ListenerCreated, mptcp.ListenerClosed:
 		// Nothing to decide: the kernel itself closes what a removal concerns.
@@ -150,7 +150,7 @@ func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 
 // resync asks the kernel what there is. It happens between two events, so that
 // those already taken in are older than the answer and those waiting are not.
-func (c *client) resync(now time.Time) {
+func (c *client) resync() {
 	c.counters.Resyncs++
 	conns, err := c.kernel.Connections()
 	if err != nil {
@@ -227,10 +227,11 @@ func (c *client) tell(ctx context.Context, now time.Time, ev path.Event) {
 // decide lets the path manager decide about each event in the backlog and
 // carries out its actions, which may add to it.
 func (c *client) decide(ctx context.Context, now time.Time) {
-	for i := 0; i < len(c.backlog); i++ {
-		for _, a := range c.manager.Handle(c.backlog[i], now) {
+	for next := 0; next < len(c.backlog); {
+		for _, a := range c.manager.Handle(c.backlog[next], now) {
 			c.carryOut(ctx, a, now)
 		}
+		next++
 	}
 	clear(c.backlog)
 	c.backlog = c.backlog[:0]

@@ -24,7 +24,7 @@ import (
 const eventRoom = 16384
 
 // startClient begins the client role.
-func startClient(p *Plan, group *errgroup.Group, ctx context.Context) (*client, error) {
+func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, error) {
 	kernel, err := mptcp.Open(p.log)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func startClient(p *Plan, group *errgroup.Group, ctx context.Context) (*client, 
 		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
 	}
 	if c.problem = problem; problem != "" {
-		c.log.Warn(problem)
+		c.log.Warn("a way of making sockets MPTCP is not there", "problem", problem)
 	}
 	sessions := c.openSessions(ctx, p)
 	group.Go(func() error { return kernel.Listen(ctx, events) })

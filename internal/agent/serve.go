@@ -23,7 +23,7 @@ type serving struct {
 }
 
 // startServing begins the waypoint role.
-func startServing(p *Plan, group *errgroup.Group, ctx context.Context) (*serving, error) {
+func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving, error) {
 	c := p.config.Waypoint
 	var denied []uint16
 	for _, port := range c.DenyPorts {

@@ -42,7 +42,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 // Map asks for a mapping.
 func (c *Client) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 	var a MapAnswer
-	return a, c.ask(ctx, http.MethodPost, "/v1/map", r, &a)
+	err := c.ask(ctx, http.MethodPost, "/v1/map", r, &a)
+	return a, err
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {

@@ -31,7 +31,7 @@ func TestCommandErrorReasons(t *testing.T) {
 			t.Errorf("%v is not %v", err, tc.errno)
 		}
 		for _, reason := range reasons {
-			if got := errors.Is(err, reason); got != (reason == tc.want) {
+			if got := errors.Is(err, reason); got != (tc.want != nil && errors.Is(reason, tc.want)) {
 				t.Errorf("%v is %q: %v", err, reason, got)
 			}
 		}

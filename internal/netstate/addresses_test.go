@@ -103,7 +103,7 @@ func TestListeners(t *testing.T) {
 	ns := netnstest.New(t)
 	four := netip.MustParseAddrPort(ns.Listen(t, "127.0.0.1:0").Addr().String()) // MPTCP, as Go does since 1.24
 	six := netip.MustParseAddrPort(ns.Listen(t, "[::1]:0").Addr().String())
-	any := netip.MustParseAddrPort(ns.Listen(t, "0.0.0.0:0").Addr().String())
+	wild := netip.MustParseAddrPort(ns.Listen(t, "0.0.0.0:0").Addr().String())
 	var l *Listeners
 	ns.Must(t, func() (err error) { l, err = OpenListeners(); return err })
 	defer l.Close()
@@ -112,7 +112,7 @@ func TestListeners(t *testing.T) {
 		if err != nil || len(got) != 3 {
 			t.Errorf("got %v, %v", got, err)
 		}
-		for _, want := range []netip.AddrPort{four, six, any} {
+		for _, want := range []netip.AddrPort{four, six, wild} {
 			if !slices.Contains(got, want) {
 				t.Errorf("%v lack %v", got, want)
 			}

@@ -36,8 +36,6 @@ var (
 	waypoint6 = netip.MustParseAddr("fd01::2")
 	egress4   = netip.MustParseAddr("10.2.0.2")
 	egress6   = netip.MustParseAddr("fd02::2")
-	server4   = netip.MustParseAddr("10.2.0.1")
-	server6   = netip.MustParseAddr("fd02::1")
 )
 
 func newNetwork(t testing.TB) *network {

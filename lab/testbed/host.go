@@ -79,7 +79,7 @@ func (h *Host) thread(etcHosts string, started chan<- error) {
 	if err == nil {
 		err = h.enter()
 		if err != nil {
-			h.stopInit()
+			err = errors.Join(err, h.stopInit())
 		}
 	}
 	started <- err
@@ -131,14 +131,13 @@ func (h *Host) startInit(etcHosts string) error {
 		return fmt.Errorf("create namespaces: %w", err)
 	}
 	if _, err := stdin.Write(config); err != nil {
-		h.stopInit()
-		return fmt.Errorf("configure: %w", err)
+		return errors.Join(fmt.Errorf("configure: %w", err), h.stopInit())
 	}
 	line := make([]byte, len(initReady))
 	if _, err := io.ReadFull(said, line); err != nil || string(line) != initReady {
 		h.life.Close()
 		rest, _ := io.ReadAll(said)
-		h.stopInit()
+		_ = h.stopInit() // what it said is why
 		return fmt.Errorf("init: %s", strings.TrimSpace(strings.Trim(string(line), "\x00")+string(rest)))
 	}
 	return nil
@@ -252,7 +251,7 @@ func (h *Host) stopInit() error {
 	// its parent, and commands nobody waits for have us as parent.
 	h.mu.Lock()
 	for p := range h.running {
-		go p.Wait()
+		go func() { _, _ = p.Wait() }()
 	}
 	h.mu.Unlock()
 	timer := time.AfterFunc(5*time.Second, func() { h.init.Process.Kill() })

@@ -60,7 +60,7 @@ func hostInit(stdin io.Reader, stdout io.Writer) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		io.Copy(io.Discard, stdin) // any end of the pipe is the end
+		_, _ = io.Copy(io.Discard, stdin) // any end of the pipe is the end
 	}()
 	for {
 		select {

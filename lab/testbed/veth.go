@@ -21,7 +21,7 @@ type vethLink struct {
 	zeroA, zeroB netlink.LinkStatistics // at the last reset
 }
 
-func (v *vethBackend) connect(link int, l linkPlan, a, b *Host) error {
+func (v *vethBackend) connect(link int, _ linkPlan, a, b *Host) error {
 	ifA, ifB := a.plan.iface(link), b.plan.iface(link)
 	if err := a.Do(func() error { return addVeth(ifA.name, ifB.name, b) }); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,7 +208,7 @@ func TestOpenFailureNamesTheMend(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if !bytes.Contains([]byte(err.Error()), []byte("[waypoint] log")) {
+	if !strings.Contains(err.Error(), "[waypoint] log") {
 		t.Error(err)
 	}
 }

@@ -154,7 +154,7 @@ func stream(ctx context.Context, from, to *testbed.Host) (stop func(), err error
 		return nil, err
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(io.Discard, in) }) // ends when stop closes it
+	wg.Go(func() { _, _ = io.Copy(io.Discard, in) }) // ends when stop closes it
 	wg.Go(func() {
 		for chunk := make([]byte, 256<<10); ; {
 			if _, err := out.Write(chunk); err != nil {

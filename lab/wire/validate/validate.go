@@ -42,7 +42,9 @@ func Open(ctx context.Context, backend string, seed uint64, log *slog.Logger) (*
 func (v *Bench) Close() error { return v.net.Close() }
 
 // Backend and Scheduling are the network's.
-func (v *Bench) Backend() string    { return v.net.Backend() }
+func (v *Bench) Backend() string { return v.net.Backend() }
+
+// Scheduling is how the links are scheduled, such as "SCHED_FIFO".
 func (v *Bench) Scheduling() string { return v.net.Scheduling() }
 
 // set gives both directions the same parameters and starts counting anew.

@@ -38,7 +38,7 @@ func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 			open[c] = struct{}{}
 			mu.Unlock()
 			conns.Go(func() {
-				io.Copy(c, c)
+				_, _ = io.Copy(c, c)
 				c.Close()
 				mu.Lock()
 				delete(open, c)
