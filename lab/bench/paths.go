@@ -11,6 +11,12 @@ import (
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
 
+// headerNote is why neither target can be met in full. Captured on 6.18: each
+// full segment carries a DSS option of 22 bytes, padded to 24 (a 4-byte DATA_ACK
+// and, as Linux always uses them, 8-byte data sequence numbers), so 1424 bytes of
+// payload where TCP has 1448. The 2017 kernel needed 20 bytes (RFC 8684, 3.3).
+const headerNote = "MPTCP's own headers leave 1424 of TCP's 1448 bytes in each segment on this kernel: 0.9834 is the most there can be"
+
 // pathRepetitions is the least the comparison with the papers asks for.
 const pathRepetitions = 10
 
@@ -25,6 +31,7 @@ func paths(ctx context.Context, o Options) ([]Measurement, error) {
 	sum := median(limited, "tcp") + median(limited, "tcp-detour")
 	dcol := of("core-limited: dcol against the sum of the paths", "Mbit/s", limited.Goodput(scenario.Base, "dcol")).against(sum)
 	single := of("core-limited: MPTCP with one subflow against TCP", "Mbit/s", limited.Goodput(scenario.Base, "mptcp-1")).against(median(limited, "tcp"))
+	dcol.Note = headerNote
 	found := []Measurement{dcol.target("ratio >= 0.985", *dcol.Ratio >= 0.985), single}
 
 	symmetric, err := runScenario(ctx, o, "symmetric")
@@ -32,6 +39,7 @@ func paths(ctx context.Context, o Options) ([]Measurement, error) {
 		return found, err
 	}
 	shared := of("symmetric: dcol against plain TCP", "Mbit/s", symmetric.Goodput(scenario.Base, "dcol")).against(median(symmetric, "tcp"))
+	shared.Note = headerNote
 	return append(found, shared.target("ratio >= 0.984", *shared.Ratio >= 0.984)), nil
 }
 

@@ -65,6 +65,9 @@ func (t *teller) end(r report.Run) {
 	}
 	fmt.Fprintf(t.w, "   %.1f s, %.2f Mbit/s, longest stall %.0f ms, sha256 %s\n",
 		r.CompletionSeconds, r.GoodputMbps, r.LongestStallMS, verdict(r.SHA256OK != nil && *r.SHA256OK))
+	if !r.Valid() {
+		fmt.Fprintf(t.w, "   these numbers are not exact: %s\n", r.Discarded)
+	}
 }
 
 func verdict(good bool) string {
