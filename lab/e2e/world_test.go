@@ -218,17 +218,20 @@ func (w *world) within(limit time.Duration, what string, condition func() error)
 
 // cut stops the direct path between alice and the server, and nothing else;
 // mend ends that.
-func (w *world) cut() {
+func (w *world) cut() { w.Helper(); w.cutFrom(w.addr4(alice).String()) }
+
+// cutFrom is cut for an alice that has that IPv4 address.
+func (w *world) cutFrom(addr string) {
 	w.Helper()
 	rules := fmt.Sprintf(`table inet cut {
 		chain forward {
-		type filter hook forward priority 0
-		ip saddr %[1]v ip daddr %[2]v drop
-		ip saddr %[2]v ip daddr %[1]v drop
-		ip6 saddr %[3]v ip6 daddr %[4]v drop
-		ip6 saddr %[4]v ip6 daddr %[3]v drop
+			type filter hook forward priority 0
+			ip saddr %[1]s ip daddr %[2]v drop
+			ip saddr %[2]v ip daddr %[1]s drop
+			ip6 saddr %[3]v ip6 daddr %[4]v drop
+			ip6 saddr %[4]v ip6 daddr %[3]v drop
 		}
-	}`, w.addr4(alice), w.addr4(server), w.addr6(alice), w.addr6(server))
+	}`, addr, w.addr4(server), w.addr6(alice), w.addr6(server))
 	w.run(router, "nft", rules)
 }
 

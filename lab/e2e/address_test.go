@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The client's own address changes in mid-transfer, as when it moves to another
+// network: its session and its detour follow, and the transfer ends intact.
+func TestClientAddressChanges(t *testing.T) { testAddressChange(t, 0) }
+
+// The same, with a while between the networks.
+func TestClientAddressChangesSlowly(t *testing.T) { testAddressChange(t, 3*time.Second) }
+
+func testAddressChange(t *testing.T, gap time.Duration) {
+	w := standard(newWorld(t))
+	w.startBoth()
+	x := w.curl(w.url())
+	before := w.detoured()
+	x.goesOn()
+	w.renumber("10.200.0", gap)
+	w.eventually("direct path and detour are from the new address", func() error {
+		c, err := w.only()
+		if err != nil {
+			return err
+		}
+		if c.Token != before.Token {
+			t.Fatalf("another connection: %+v", c)
+		}
+		kinds := map[string]bool{}
+		for _, s := range c.Subflows {
+			if s.State != "up" || s.Local.Addr().String() != "10.200.0.2" {
+				return fmt.Errorf("there is %+v", s)
+			}
+			kinds[s.Kind] = true
+		}
+		return holds(kinds["direct"] && kinds["mapped"], "it has only %v", kinds)
+	})
+	w.waypointUp()
+	x.goesOn()
+	w.cutFrom("10.200.0.2")
+	x.goesOn() // over the new detour
+	w.mend()
+	x.endsWell()
+	w.dcol(alice, "map", port(w.addr4(server), 81), "--via", bob)
+}
+
+// renumber gives alice another address, and none for a while in between.
+func (w *world) renumber(prefix string, gap time.Duration) {
+	w.Helper()
+	atAlice, atRouter := w.host(alice).Interface(alice), w.host(router).Interface(alice)
+	mac := func(host, dev string) string {
+		return strings.TrimSpace(w.run(host, "cat", "/sys/class/net/"+dev+"/address"))
+	}
+	w.run(router, "ip", "addr", "add", prefix+".1/24", "dev", atRouter)
+	w.run(router, "ip", "neigh", "replace", prefix+".2", "lladdr", mac(alice, atAlice), "dev", atRouter, "nud", "permanent")
+	w.run(alice, "ip", "-4", "addr", "flush", "dev", atAlice) // and with it the routes
+	time.Sleep(gap)
+	w.run(alice, "ip", "addr", "add", prefix+".2/24", "dev", atAlice)
+	w.run(alice, "ip", "neigh", "replace", prefix+".1", "lladdr", mac(router, atRouter), "dev", atAlice, "nud", "permanent")
+	w.run(alice, "ip", "route", "add", "default", "via", prefix+".1")
+}
+
+// The client has no network for longer than a session lives without one.
+func TestClientLosesItsNetwork(t *testing.T) {
+	w := standard(newWorld(t))
+	w.startBoth()
+	x := w.curl(w.url())
+	before := w.detoured()
+	w.link(alice, true)
+	w.waypointDown("stopped answering")
+	w.link(alice, false)
+	w.waypointUp()
+	x.goesOn()
+	after := w.detoured()
+	if after.Token != before.Token {
+		t.Errorf("another connection: %+v, before %+v", after, before)
+	}
+	x.endsWell()
+}
