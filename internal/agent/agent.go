@@ -52,7 +52,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 }
 
 // gcPercent is half of Go's own: the host's memory is for its programs, and with
-// ten thousand connections collecting twice as often costs a hundredth of a core.
+// ten thousand connections collecting more often takes a few hundredths of a core.
 const gcPercent = 50
 
 // Run is the agent's life, until ctx ends.
