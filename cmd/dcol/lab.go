@@ -175,7 +175,19 @@ func labLoadCommand() *cobra.Command {
 			return run(l, cmd.Context(), os.Stdout)
 		}}
 	}
+	var asker bench.Asker
+	waypoint := ""
+	ask := end("ask", "Ask a waypoint for mappings, as lines of stdin say", func(l bench.Load, ctx context.Context, w io.Writer) (err error) {
+		if asker.Waypoint, err = netip.ParseAddrPort(waypoint); err != nil {
+			return fmt.Errorf("--waypoint: %w", err)
+		}
+		asker.Server, asker.Log = l.At.Addr(), newLogger("error")
+		return asker.Run(ctx, os.Stdin, w)
+	})
+	ask.Flags().StringVar(&asker.Name, "name", "", "the waypoint's `name`")
+	ask.Flags().StringVar(&waypoint, "waypoint", "", "the waypoint's `address:port`")
 	cmd.AddCommand(
+		ask,
 		end("serve", "Answer MPTCP connections", bench.Load.Serve),
 		end("drive", "Open MPTCP connections, hold them and close them", bench.Load.Drive),
 	)

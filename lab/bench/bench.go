@@ -57,6 +57,7 @@ func benchmarks() []benchmark {
 		{"paths", "goodput against the sum of the paths, and what MPTCP costs", paths},
 		{"join", "time from a connection to its second subflow", join},
 		{"connections", "2,000 new connections per second, 10,000 alive", connections},
+		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
 		{"wire", "the emulated link against what was asked of it", wire},
 	}
 }

@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// Asker asks a waypoint for very many mappings, over one session as an agent
+// has it: `dcol lab load ask`, on a member's host.
+type Asker struct {
+	Name     string         // the waypoint's
+	Waypoint netip.AddrPort // where its sessions are
+	Server   netip.Addr     // what the mappings lead to
+	Log      *slog.Logger
+}
+
+const (
+	askFormat   = "%d %d\n" // the first port and how many
+	askedFormat = "granted %d refused %d seconds %f port %d\n"
+	// askWorkers is how many requests are under way at a time: half of what a
+	// waypoint allows a session.
+	askWorkers = 256
+)
+
+// asked is what came of one line of orders.
+type asked struct {
+	granted, refused int64
+	seconds          float64
+	port             uint16 // that leads to the first of the server's ports
+}
+
+// Run obeys the lines it reads: each is the first of the server's ports to ask
+// for and how many.
+func (a Asker) Run(ctx context.Context, orders io.Reader, w io.Writer) error {
+	id, err := collective.Load(identity, a.Log)
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	client := session.NewClient(session.ClientConfig{
+		Identity: id, Name: a.Name, Addr: a.Waypoint, Log: a.Log,
+		Changed: func(session.State) {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		},
+	})
+	defer client.Close()
+	late := time.After(startLimit)
+	for !client.State().Usable() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-late:
+			return fmt.Errorf("no session with %s: %w", a.Name, client.State().Problem)
+		}
+	}
+	if _, err := io.WriteString(w, loadReady); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(orders); lines.Scan(); {
+		var first uint16
+		var count int
+		if _, err := fmt.Sscanf(lines.Text()+"\n", askFormat, &first, &count); err != nil {
+			return fmt.Errorf("order %q: %w", lines.Text(), err)
+		}
+		got, err := a.ask(ctx, client, first, count)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, askedFormat, got.granted, got.refused, got.seconds, got.port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a Asker) ask(ctx context.Context, client *session.Client, first uint16, count int) (asked, error) {
+	var next, granted, refused atomic.Int64
+	var port atomic.Uint32
+	var lastErr atomic.Pointer[error]
+	var workers sync.WaitGroup
+	start := time.Now()
+	for range askWorkers {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(count); i = next.Add(1) - 1 {
+				to := netip.AddrPortFrom(a.Server, first+uint16(i))
+				grant, err := client.Map(ctx, to, to.Port())
+				if err != nil {
+					refused.Add(1)
+					lastErr.Store(&err)
+					continue
+				}
+				granted.Add(1)
+				if i == 0 {
+					port.Store(uint32(grant.Port))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	got := asked{granted.Load(), refused.Load(), time.Since(start).Seconds(), uint16(port.Load())}
+	if err := lastErr.Load(); err != nil {
+		return got, fmt.Errorf("%d of %d requests failed, the last with: %w", got.refused, count, *err)
+	}
+	return got, nil
+}
+
+// asker is an Asker that runs on a host.
+type asker struct {
+	*testbed.Cmd
+	what   string
+	orders io.WriteCloser
+	said   *bufio.Reader
+}
+
+// startAsker starts one and waits for its session.
+func (s *star) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
+	cmd := s.Host(host).Command(ctx, s.opts.Program, "lab", "load", "ask", "--name", waypoint,
+		"--waypoint", netip.AddrPortFrom(s.Host(waypoint).Addr4(), sessionPort).String(),
+		"--at", netip.AddrPortFrom(s.Host(serverHost).Addr4(), mappingPort).String())
+	a := &asker{Cmd: cmd, what: "load on " + host}
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.what, err)
+	}
+	answers, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.what, err)
+	}
+	cmd.Stderr = s.opts.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.what, err)
+	}
+	a.orders, a.said = orders, bufio.NewReader(answers)
+	if line, err := a.said.ReadString('\n'); err != nil || line != loadReady {
+		return nil, fmt.Errorf("%s is not ready: %q, %w", a.what, line, err)
+	}
+	return a, nil
+}
+
+// ask has it ask for count mappings from a first port on.
+func (a *asker) ask(first, count int) (got asked, err error) {
+	if _, err := fmt.Fprintf(a.orders, askFormat, first, count); err != nil {
+		return got, fmt.Errorf("%s: %w", a.what, err)
+	}
+	line, err := a.said.ReadString('\n')
+	if err != nil {
+		return got, fmt.Errorf("%s has ended: %w", a.what, err)
+	}
+	if _, err := fmt.Sscanf(line, askedFormat, &got.granted, &got.refused, &got.seconds, &got.port); err != nil {
+		return got, fmt.Errorf("%s said %s: %w", a.what, strconv.Quote(line), err)
+	}
+	if int(got.granted) != count {
+		return got, fmt.Errorf("%s: %d of %d mappings were granted", a.what, got.granted, count)
+	}
+	return got, nil
+}
+
+// askAll has several ask at the same time, each for count mappings, and says
+// how long it took until all had theirs.
+func askAll(askers []*asker, first, count int) (seconds float64, err error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, a := range askers {
+		all.Go(func() {
+			got, askErr := a.ask(first, count)
+			mu.Lock()
+			defer mu.Unlock()
+			seconds, err = max(seconds, got.seconds), errors.Join(err, askErr)
+		})
+	}
+	all.Wait()
+	return seconds, err
+}

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	sessionPort = 45672
+	// Two clients hold half of the mappings each: one address has 65,535 ports.
+	mappingClients = 2
+	mappingRounds  = 10
+	mappingsEach   = 5000 // in a round
+	mappingPort    = 1024 // the first, and above the ports that may be denied
+	mappingsInAll  = mappingClients * mappingRounds * mappingsEach
+
+	goodputRepetitions = 9
+	goodputSeconds     = 2
+	connectRepetitions = 300
+)
+
+// mappings fills a waypoint with mappings, and compares it with one that has a
+// single one, and with one that has rules as in 2017.
+func mappings(ctx context.Context, o Options) (found []Measurement, err error) {
+	s, err := openStar(ctx, o, testbed.BackendVeth, []string{"alice", "bob", "many", "one"}, []string{"original"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	many, err := s.startWaypoint(ctx, "many")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.startWaypoint(ctx, "one"); err != nil {
+		return nil, err
+	}
+	rates, err := s.fill(ctx)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := many.readMemory()
+	if err != nil {
+		return nil, err
+	}
+	original, err := s.addRules(ctx, "original", "alice")
+	if err != nil {
+		return nil, err
+	}
+	ways, err := s.ways(ctx, original)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.measureGoodput(ctx, ways); err != nil {
+		return nil, err
+	}
+	if err := s.measureConnect(ctx, ways); err != nil {
+		return nil, err
+	}
+	return mappingFigures(rates, memory, original, ways), nil
+}
+
+// fill has the clients ask for all mappings, in rounds, and says how many were
+// granted per second in each.
+func (s *star) fill(ctx context.Context) (rates []float64, err error) {
+	var askers []*asker
+	for _, client := range []string{"alice", "bob"} {
+		a, err := s.startAsker(ctx, client, "many")
+		if err != nil {
+			return nil, err
+		}
+		askers = append(askers, a)
+	}
+	for round := range mappingRounds {
+		seconds, err := askAll(askers, mappingPort+round*mappingsEach, mappingsEach)
+		if err != nil {
+			return nil, err
+		}
+		rates = append(rates, float64(len(askers)*mappingsEach)/seconds)
+	}
+	status, err := s.status(ctx, "many")
+	if err != nil {
+		return nil, err
+	}
+	if status.Serving == nil || status.Serving.Mappings != mappingsInAll {
+		return nil, fmt.Errorf("the waypoint says it has %+v, not %d mappings", status.Serving, mappingsInAll)
+	}
+	return rates, nil
+}
+
+// way is one mapping of alice's, through one of the waypoints.
+type way struct {
+	at       netip.AddrPort // where she connects
+	server   uint16         // the server's port it leads to
+	goodput  []float64      // Mbit/s
+	connects []float64      // ms
+}
+
+// ways are the last mapping among very many, the only one, and the last of the
+// original's.
+type ways struct{ many, one, original way }
+
+func (w *ways) all() []*way { return []*way{&w.many, &w.one, &w.original} }
+
+func (s *star) ways(ctx context.Context, o original) (*ways, error) {
+	const last = mappingPort + mappingRounds*mappingsEach - 1
+	var w ways
+	for name, into := range map[string]*way{"many": &w.many, "one": &w.one} {
+		a, err := s.startAsker(ctx, "alice", name)
+		if err != nil {
+			return nil, err
+		}
+		got, err := a.ask(last, 1)
+		if err != nil {
+			return nil, err
+		}
+		into.at, into.server = netip.AddrPortFrom(s.Host(name).Addr4(), got.port), last
+	}
+	w.original.at, w.original.server = netip.AddrPortFrom(s.Host("original").Addr4(), o.port), o.port
+	return &w, nil
+}
+
+// measureGoodput takes turns, so that whatever disturbs the machine for a while
+// disturbs all alike.
+func (s *star) measureGoodput(ctx context.Context, w *ways) error {
+	for _, port := range []uint16{w.many.server, w.original.server} {
+		stop, err := s.serveIperf(ctx, port)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	for range goodputRepetitions {
+		for _, way := range w.all() {
+			mbps, err := s.iperf(ctx, "alice", way.at)
+			if err != nil {
+				return err
+			}
+			way.goodput = append(way.goodput, mbps)
+		}
+	}
+	return nil
+}
+
+// serveIperf starts iperf3's server.
+func (s *star) serveIperf(ctx context.Context, port uint16) (stop func(), err error) {
+	p, err := s.start(ctx, serverHost, fmt.Sprintf("iperf3-%d", port), "iperf3", "--server", "--forceflush", "--port", strconv.Itoa(int(port)))
+	if err != nil {
+		return nil, err
+	}
+	err = await(ctx, func() error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		if text, err := p.said(); err != nil || !strings.Contains(text, "Server listening") {
+			return fmt.Errorf("%s does not listen yet: %s", p.what, text)
+		}
+		return nil
+	})
+	return func() {
+		_ = p.Process.Kill() // its end is all that matters
+		_ = p.Wait()
+	}, err
+}
+
+// iperf is the goodput of plain TCP, as the receiver counts it.
+func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort) (mbps float64, err error) {
+	out, err := s.Host(from).Command(ctx, "iperf3", "--client", to.Addr().String(), "--port", strconv.Itoa(int(to.Port())),
+		"--time", strconv.Itoa(goodputSeconds), "--json").Output()
+	var said struct {
+		Error string `json:"error"`
+		End   struct {
+			Received struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if parseErr := json.Unmarshal(out, &said); err != nil || parseErr != nil || said.End.Received.BitsPerSecond <= 0 {
+		return 0, fmt.Errorf("iperf3 to %v: %w: %s", to, errors.Join(err, parseErr), said.Error)
+	}
+	return said.End.Received.BitsPerSecond / 1e6, nil
+}
+
+// measureConnect times connect(): with the first packet the waypoint looks for
+// the mapping.
+func (s *star) measureConnect(ctx context.Context, w *ways) error {
+	for _, port := range []uint16{w.many.server, w.original.server} {
+		if _, err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {
+			return err
+		}
+	}
+	alice := s.Host("alice")
+	for range connectRepetitions {
+		for _, way := range w.all() {
+			start := time.Now()
+			conn, err := dial(ctx, alice, way.at, false)
+			if err != nil {
+				return err
+			}
+			way.connects = append(way.connects, milliseconds(time.Since(start)))
+			if err := end(conn); err != nil {
+				return err
+			}
+			if err := conn.Close(); err != nil {
+				return fmt.Errorf("close a connection to %v: %w", way.at, err)
+			}
+		}
+	}
+	return nil
+}
+
+func mappingFigures(rates []float64, memory memory, o original, w *ways) []Measurement {
+	rules := fmt.Sprintf("two rules a mapping with %s: %d mappings in %.0f s", o.version, o.mappings, o.seconds)
+	granted := of("mappings: grants, up to 100,000 of them", "grants/s", rates).against(float64(o.mappings) / o.seconds)
+	granted.Note = "over two sessions with mutual TLS; the baseline is " + rules
+	goodput := of("mappings: goodput through 100,000 against one", "Mbit/s", w.many.goodput).against(stats.Median(w.one.goodput))
+	connect := of("mappings: a new TCP connection, through 100,000 against one", "ms", w.many.connects).against(stats.Median(w.one.connects))
+	asBefore := fmt.Sprintf("the baseline is the original's way, through the last of %d mappings", o.mappings)
+	goodputBefore := of("mappings: goodput through 100,000 against the original's way", "Mbit/s", w.many.goodput).against(stats.Median(w.original.goodput))
+	goodputBefore.Note = asBefore
+	connectBefore := of("mappings: a new TCP connection, against the original's way", "ms", w.many.connects).against(stats.Median(w.original.connects))
+	connectBefore.Note = asBefore
+	return []Measurement{
+		granted.target(">= 5000 grants/s", granted.Value >= 5000),
+		goodput.target("ratio >= 0.98", *goodput.Ratio >= 0.98),
+		connect,
+		goodputBefore,
+		connectBefore,
+		once("mappings: waypoint's agent's memory with 100,000", "MiB", float64(memory.now)/(1<<20)),
+	}
+}

@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// originalFor is how long the original's way may add rules.
+const originalFor = time.Minute
+
+// original is a waypoint as in 2017: no table, but for every mapping two rules
+// that the iptables program adds, one for each translation.
+type original struct {
+	program  string // iptables-legacy, or what stands in for it
+	version  string
+	mappings int
+	seconds  float64
+	port     uint16 // of the last mapping, here and at the server
+}
+
+// addRules adds mappings of a client, from mappingPort on, until the time is
+// over. Rules go to the end of their chain, as the script of 2017 added them.
+func (s *star) addRules(ctx context.Context, host, client string) (o original, err error) {
+	if o.program, o.version, err = findIptables(ctx); err != nil {
+		return o, err
+	}
+	if err := s.Host(host).Sysctl("net.ipv4.ip_forward", "1"); err != nil {
+		return o, err
+	}
+	script := fmt.Sprintf(`set -e
+port=%d
+while :; do
+	%[2]s -t nat -A PREROUTING -p tcp -s %[3]v --dport $port -j DNAT --to-destination %[4]v:$port
+	%[2]s -t nat -A POSTROUTING -p tcp -s %[3]v -d %[4]v --dport $port -j SNAT --to-source %[5]v
+	echo $port
+	port=$((port + 1))
+done`, mappingPort, o.program, s.Host(client).Addr4(), s.Host(serverHost).Addr4(), s.Host(host).Addr4())
+	minute, cancel := context.WithTimeout(ctx, originalFor)
+	defer cancel()
+	cmd := s.Host(host).Command(minute, "sh", "-c", script)
+	start := time.Now()
+	out, err := cmd.Output()
+	o.seconds = min(time.Since(start).Seconds(), originalFor.Seconds())
+	if ctx.Err() != nil {
+		return o, context.Cause(ctx)
+	}
+	if minute.Err() == nil { // it should not have ended by itself
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return o, fmt.Errorf("add rules with %s: %w", o.program, err)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); o.mappings++ {
+		port, err := strconv.ParseUint(lines.Text(), 10, 16)
+		if err != nil {
+			return o, fmt.Errorf("add rules with %s: it said %q", o.program, lines.Text())
+		}
+		o.port = uint16(port)
+	}
+	if o.mappings == 0 {
+		return o, fmt.Errorf("%s added no rule in %v", o.program, originalFor)
+	}
+	return o, nil
+}
+
+// findIptables prefers the iptables of 2017, which exchanges whole tables with
+// the kernel, to the one that writes nftables.
+func findIptables(ctx context.Context) (program, version string, err error) {
+	for _, program := range []string{"iptables-legacy", "iptables"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err != nil {
+			return "", "", fmt.Errorf("%s does not run: %w", program, err)
+		}
+		return path, strings.TrimSpace(string(out)), nil
+	}
+	return "", "", errors.New("iptables, with which dcol is compared, is not installed: apt-get install iptables")
+}
