@@ -69,7 +69,7 @@ type transfer struct {
 }
 
 const (
-	sip      = 20 << 10 // read at once
+	sip      = 32 << 10 // read at once
 	sipEvery = 20 * time.Millisecond
 )
 
@@ -137,7 +137,7 @@ func (x *transfer) read(from io.Reader) {
 // comes then was sent after this call.
 func (x *transfer) goesOn() {
 	x.w.Helper()
-	const underWay = 768 << 10
+	const underWay = 3 << 19
 	want := x.got.Load() + underWay
 	x.w.eventually("the transfer goes on", func() error {
 		select {

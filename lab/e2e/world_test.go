@@ -75,9 +75,10 @@ func newWorldWith(t *testing.T, backend string, toBob testbed.LinkParams) *world
 		}
 		w.checkRaces()
 	})
-	// Little is under way at any time: a transfer that is read slowly is sent slowly.
-	w.sysctl(alice, "net.ipv4.tcp_rmem", "4096 65536 262144")
-	w.sysctl(server, "net.ipv4.tcp_wmem", "4096 65536 262144")
+	// Not the machine's own limits: little shall be under way at any time. With much
+	// less than this, kernels stall whatever dcol does.
+	w.sysctl(alice, "net.ipv4.tcp_rmem", "4096 131072 6291456")
+	w.sysctl(server, "net.ipv4.tcp_wmem", "4096 16384 4194304")
 	return w
 }
 
@@ -205,12 +206,13 @@ func (w *world) eventually(what string, condition func() error) {
 
 func (w *world) within(limit time.Duration, what string, condition func() error) {
 	w.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		err := condition()
 		if err == nil {
+			w.Logf("%s: after %v", what, time.Since(began).Round(time.Millisecond))
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > limit {
 			w.Fatalf("%s: not after %v: %v", what, limit, err)
 		}
 	}
