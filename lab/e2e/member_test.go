@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -158,6 +159,18 @@ func (w *world) startBoth() (ofAlice, ofBob *agent) {
 	ofBob, ofAlice = w.start(bob), w.start(alice)
 	w.waypointUp()
 	return ofAlice, ofBob
+}
+
+// restart stops a host's agent and starts another.
+func (w *world) restart(host string) *agent {
+	w.Helper()
+	for _, a := range slices.Backward(w.agents) {
+		if a.host == host {
+			a.stop()
+			break
+		}
+	}
+	return w.start(host)
 }
 
 // stop ends the agent as systemd does.

@@ -42,12 +42,9 @@ type world struct {
 }
 
 // newWorld builds a network whose links are as fast as the kernel.
-func newWorld(t *testing.T) *world {
-	return newWorldWith(t, testbed.BackendVeth, testbed.LinkParams{})
-}
+func newWorld(t *testing.T) *world { t.Helper(); return newWorldOn(t, testbed.BackendVeth) }
 
-// newWorldWith builds a network on which the link of the waypoint is shaped.
-func newWorldWith(t *testing.T, backend string, toBob testbed.LinkParams) *world {
+func newWorldOn(t *testing.T, backend string) *world {
 	t.Helper()
 	t.Parallel()
 	if cannot != "" {
@@ -56,11 +53,7 @@ func newWorldWith(t *testing.T, backend string, toBob testbed.LinkParams) *world
 	spec := testbed.Spec{Backend: backend, Hosts: []testbed.HostSpec{{Name: router, Forward: true}}}
 	for _, name := range []string{alice, bob, mallory, server} {
 		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name})
-		link := testbed.LinkSpec{Name: name, A: name, B: router}
-		if name == bob {
-			link.AtoB, link.BtoA = toBob, toBob
-		}
-		spec.Links = append(spec.Links, link)
+		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: name, B: router})
 	}
 	w := &world{T: t, dir: t.TempDir()}
 	network, err := testbed.Build(t.Context(), spec, slog.New(slog.DiscardHandler))
