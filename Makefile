@@ -41,7 +41,7 @@ demo: ## Show the main job in a network of namespaces (root, under 90 s).
 test: ## Check the format, vet, and run every test with the race detector (root).
 	@scripts/deps.sh test
 	@scripts/format.sh
-	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
 	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=10m ./...
 
@@ -57,7 +57,7 @@ bench-%: ## Run one benchmark, as in: make bench-wire.
 
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
-	.cache/bin/golangci-lint run ./...
+	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
 	shellcheck scripts/*.sh .ci/run
 	scripts/check-docs.sh
 
@@ -75,7 +75,7 @@ cover: ## Measure what the tests reach (root); writes out/cover.html.
 arm64: ## Check that everything also builds for arm64.
 	@scripts/deps.sh build
 	GOARCH=arm64 $(BUILD) -o bin/dcol-arm64 ./cmd/dcol
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -trimpath ./...
 
 generate: ## Compile the eBPF programs again, with Debian 12's clang-14.
 	@scripts/deps.sh generate

@@ -77,6 +77,7 @@ set_test() {
 	need_program nft nftables 'to read the nftables rules back'
 	need_program sysctl procps 'to compare sysctls before and after'
 	need_program conntrack conntrack 'to read tracked connections back'
+	need_program tcpdump tcpdump 'to look at packets'
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
 	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
@@ -161,7 +162,7 @@ go_tool() {
 	say "building $name $version into .cache/bin, some minutes the first time"
 	mkdir -p "$tools"
 	# Not -mod or flags of the caller: the tool is no part of this module.
-	(cd / && GOFLAGS='' CGO_ENABLED=0 GOBIN=$tools go install -trimpath "$package@$version") ||
+	(cd / && GOFLAGS='' CGO_ENABLED=0 GOBIN=$tools go install "$package@$version") ||
 		die "could not build $name $version" 'is the Go module proxy reachable? see go env GOPROXY'
 }
 
