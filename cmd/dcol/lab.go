@@ -27,15 +27,20 @@ func labCommand() *cobra.Command {
 rate, delay and loss, and runs real programs on them. Nothing of the machine's own
 network is touched, and nothing is left behind. docs/lab.md tells how to describe
 a network of one's own.`,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if os.Getuid() != 0 {
-				return errors.New("the lab makes network namespaces, which only root may: run it with sudo")
-			}
-			return nil
-		},
 	}
-	cmd.AddCommand(labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand(), labLoadCommand(), labListCommand())
+	for _, builder := range []*cobra.Command{labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand()} {
+		builder.PreRunE = needRoot
+		cmd.AddCommand(builder)
+	}
+	cmd.AddCommand(labLoadCommand(), labListCommand())
 	return cmd
+}
+
+func needRoot(*cobra.Command, []string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the lab makes network namespaces, which only root may: run it with sudo")
+	}
+	return nil
 }
 
 func outFlag(cmd *cobra.Command, value string) *string {
@@ -70,7 +75,7 @@ func labRunCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *reps < 0 {
+		if cmd.Flags().Changed("reps") && *reps < 1 {
 			return fmt.Errorf("--reps %d: it must be 1 or more", *reps)
 		}
 		if *out == "" {

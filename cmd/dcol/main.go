@@ -35,14 +35,18 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := command().ExecuteContext(ctx)
-	var coded exitCode
+	var said exitCode
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &coded):
-		return int(coded)
+	case errors.As(err, &said):
+		return int(said)
 	}
 	fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
+	var f failure
+	if errors.As(err, &f) {
+		return f.code
+	}
 	return 1
 }
 
@@ -50,6 +54,14 @@ func run() int {
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// failure is an error that ends the program with a code other than 1.
+type failure struct {
+	error
+	code int
+}
+
+func (f failure) Unwrap() error { return f.error }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
@@ -64,7 +76,11 @@ and Multipath TCP connections get subflows through them.`,
 		DisableAutoGenTag: true,
 	}
 	root.SetVersionTemplate("dcol {{.Version}}\n")
-	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), doctorCommand(), downCommand(), caCommand(), labCommand())
+	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), doctorCommand(), downCommand(),
+		caCommand(), labCommand(), completionCommand())
+	root.SetHelpCommand(helpCommand())
+	root.SetFlagErrorFunc(badFlag)
+	explain(root)
 	return root
 }
 

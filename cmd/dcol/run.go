@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
@@ -17,14 +14,24 @@ func runCommand() *cobra.Command {
 sockets: towards servers that speak MPTCP the agent can then add detours; towards
 others nothing changes. All the program's children are included.`,
 		Example: "  dcol run -- curl -O https://example.org/file\n  dcol run -- nginx -g 'daemon off;'",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, argv []string) error {
+			return notRun(cobra.MinimumNArgs(1)(cmd, argv))
+		},
 		RunE: func(_ *cobra.Command, argv []string) error {
 			// It returns only when it failed: the program takes this process's place.
-			err := mptcpify.Exec(newLogger("warn"), argv)
-			fmt.Fprintln(os.Stderr, "error:", err)
-			return exitCode(mptcpify.ExitCode(err))
+			return notRun(mptcpify.Exec(newLogger("warn"), argv))
 		},
+		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().SetInterspersed(false)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return notRun(badFlag(cmd, err)) })
 	return cmd
+}
+
+// notRun gives an error a code that tells it from the program's own.
+func notRun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure{err, mptcpify.ExitCode(err)}
 }

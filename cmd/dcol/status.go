@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -52,11 +53,13 @@ is not used.`,
 	}
 	socket := socketFlag(cmd)
 	via := cmd.Flags().String("via", "", "the `waypoint`'s name")
-	_ = cmd.MarkFlagRequired("via")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		server, err := netip.ParseAddrPort(args[0])
 		if err != nil {
 			return fmt.Errorf("%q is not an IP address and port, such as 203.0.113.5:443 or [2001:db8::5]:443", args[0])
+		}
+		if *via == "" {
+			return errors.New("through which waypoint? name it with --via (`dcol status` lists them)")
 		}
 		answer, err := api.Dial(*socket).Map(cmd.Context(), api.MapRequest{Server: server, Waypoint: *via})
 		if err != nil {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// explain sees to it that whatever is typed wrong is an error that shows what is
+// right. By itself cobra takes a mistyped subcommand for a wish for help, and
+// exits with 0.
+func explain(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		explain(sub)
+	}
+	if cmd.HasSubCommands() {
+		cmd.Args = knownCommand
+		cmd.DisableFlagsInUseLine = true
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return
+	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return withUsage(cmd, check(cmd, args)) }
+	}
+}
+
+// badFlag explains a flag. The flags of a mistyped subcommand are unknown too:
+// then it is the subcommand that is to be named.
+func badFlag(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
+			return unknown
+		}
+	}
+	return withUsage(cmd, err)
+}
+
+func withUsage(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	usage := cmd.UseLine()
+	if cmd.HasSubCommands() {
+		usage += " COMMAND"
+	}
+	return fmt.Errorf("%w\nusage: %s", err, usage)
+}
+
+// knownCommand refuses arguments to a command that only has subcommands.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
+	}
+	return fmt.Errorf("%q is not a command of %s%s", args[0], cmd.CommandPath(), tomlfile.Nearest(args[0], known))
+}
+
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Explain a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if about.HasSubCommands() {
+				if err := knownCommand(about, rest); err != nil {
+					return err
+				}
+			}
+			return about.Help()
+		},
+	}
+}
+
+func completionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish"}
+	return &cobra.Command{
+		Use:       "completion SHELL",
+		Short:     "Print a completion script for " + strings.Join(shells, ", "),
+		Long:      "Prints a script that makes a shell complete dcol's commands and flags. `make\ninstall` puts it where the shells look.",
+		Example:   "  source <(dcol completion bash)",
+		ValidArgs: shells,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, out := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(out, true)
+			case "zsh":
+				return root.GenZshCompletion(out)
+			default:
+				return root.GenFishCompletion(out, true)
+			}
+		},
+	}
+}
