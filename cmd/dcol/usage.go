@@ -77,6 +77,8 @@ func helpCommand() *cobra.Command {
 					return err
 				}
 			}
+			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
 			return about.Help()
 		},
 	}

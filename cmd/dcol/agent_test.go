@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// canned is an agent whose status is in a file, and that knows one waypoint.
+type canned struct{ status api.Status }
+
+func (c canned) Status(context.Context) (api.Status, error) { return c.status, nil }
+
+func (c canned) Map(_ context.Context, r api.MapRequest) (api.MapAnswer, error) {
+	if r.Waypoint != "bob" {
+		return api.MapAnswer{}, fmt.Errorf("%q is not one of this client's waypoints", r.Waypoint)
+	}
+	return api.MapAnswer{Address: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), r.Server.Port()), LeaseSeconds: 600}, nil
+}
+
+func serve(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: serve SOCKET STATUS")
+	}
+	var agent canned
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &agent.status))
+	listener, err := api.Listen(ts.MkAbs(args[0]))
+	ts.Check(err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- api.Serve(ctx, listener, agent) }()
+	ts.Defer(func() {
+		stop()
+		ts.Check(<-ended)
+	})
+}
