@@ -15,7 +15,6 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/session"
-	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // Asker asks a waypoint for very many mappings, over one session as an agent
@@ -123,33 +122,32 @@ func (a Asker) ask(ctx context.Context, client *session.Client, first uint16, co
 
 // asker is an Asker that runs on a host.
 type asker struct {
-	*testbed.Cmd
-	what   string
-	orders io.WriteCloser
-	said   *bufio.Reader
+	*process
+	orders  io.Writer
+	answers *bufio.Reader
 }
 
 // startAsker starts one and waits for its session.
 func (s *star) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
-	cmd := s.Host(host).Command(ctx, s.opts.Program, "lab", "load", "ask", "--name", waypoint,
+	p := s.prepare(ctx, host, "load", s.opts.Program, "lab", "load", "ask", "--name", waypoint,
 		"--waypoint", netip.AddrPortFrom(s.Host(waypoint).Addr4(), sessionPort).String(),
 		"--at", netip.AddrPortFrom(s.Host(serverHost).Addr4(), mappingPort).String())
-	a := &asker{Cmd: cmd, what: "load on " + host}
-	orders, err := cmd.StdinPipe()
+	orders, err := p.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.what, err)
+		return nil, fmt.Errorf("start %s: %w", p.what, err)
 	}
-	answers, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.what, err)
+	answers, output := io.Pipe()
+	p.Stdout, p.Stderr = output, s.opts.Stderr
+	if err := s.launch(p); err != nil {
+		return nil, err
 	}
-	cmd.Stderr = s.opts.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.what, err)
-	}
-	a.orders, a.said = orders, bufio.NewReader(answers)
-	if line, err := a.said.ReadString('\n'); err != nil || line != loadReady {
-		return nil, fmt.Errorf("%s is not ready: %q, %w", a.what, line, err)
+	go func() {
+		<-p.ended
+		output.CloseWithError(&endedError{p.what, fmt.Sprint(p.err)})
+	}()
+	a := &asker{process: p, orders: orders, answers: bufio.NewReader(answers)}
+	if line, err := a.answers.ReadString('\n'); err != nil || line != loadReady {
+		return nil, fmt.Errorf("%s is not ready: %q, %w", p.what, line, err)
 	}
 	return a, nil
 }
@@ -159,9 +157,9 @@ func (a *asker) ask(first, count int) (got asked, err error) {
 	if _, err := fmt.Fprintf(a.orders, askFormat, first, count); err != nil {
 		return got, fmt.Errorf("%s: %w", a.what, err)
 	}
-	line, err := a.said.ReadString('\n')
+	line, err := a.answers.ReadString('\n')
 	if err != nil {
-		return got, fmt.Errorf("%s has ended: %w", a.what, err)
+		return got, fmt.Errorf("%s does not answer: %w", a.what, err)
 	}
 	if _, err := fmt.Sscanf(line, askedFormat, &got.granted, &got.refused, &got.seconds, &got.port); err != nil {
 		return got, fmt.Errorf("%s said %s: %w", a.what, strconv.Quote(line), err)

@@ -64,7 +64,7 @@ func joins(ctx context.Context, o Options, backend string, n int, delays map[str
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	load := Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), joinPort), Ports: n}
-	if _, err := s.serveLoad(ctx, load); err != nil {
+	if err := s.serveLoad(ctx, load); err != nil {
 		return nil, nil, err
 	}
 	if _, err := s.startWaypoint(ctx, "waypoint"); err != nil {

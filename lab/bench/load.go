@@ -49,12 +49,18 @@ func (l Load) Serve(ctx context.Context, w io.Writer) error {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(true)
 	failed := make(chan error, l.Ports)
+	var listeners []net.Listener
+	defer func() {
+		for _, listener := range listeners {
+			listener.Close()
+		}
+	}()
 	for i := range l.Ports {
 		listener, err := lc.Listen(ctx, "tcp", l.port(i).String())
 		if err != nil {
 			return fmt.Errorf("serve the load: %w", err)
 		}
-		defer listener.Close()
+		listeners = append(listeners, listener)
 		go func() { failed <- accept(listener) }()
 	}
 	if _, err := io.WriteString(w, loadReady); err != nil {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/report/stats"
@@ -16,22 +16,35 @@ import (
 
 const (
 	sessionPort = 45672
-	// Two clients hold half of the mappings each: one address has 65,535 ports.
-	mappingClients = 2
-	mappingRounds  = 10
-	mappingsEach   = 5000 // in a round
-	mappingPort    = 1024 // the first, and above the ports that may be denied
-	mappingsInAll  = mappingClients * mappingRounds * mappingsEach
-
-	goodputRepetitions = 9
-	goodputSeconds     = 2
-	connectRepetitions = 300
+	mappingPort = 1024 // the first, and above the ports that may be denied
 )
+
+// mappingPlan is how much is done.
+type mappingPlan struct {
+	// Two clients hold half of the mappings each: one address has 65,535 ports.
+	// In each round both ask for some.
+	rounds, each   int
+	original       time.Duration // how long the original's way may add rules
+	goodputs       int           // repetitions
+	goodputSeconds int
+	connects       int // repetitions
+}
+
+// mappingClients are who holds the mappings.
+var mappingClients = []string{"alice", "bob"}
+
+func (p mappingPlan) total() int { return len(mappingClients) * p.rounds * p.each }
 
 // mappings fills a waypoint with mappings, and compares it with one that has a
 // single one, and with one that has rules as in 2017.
-func mappings(ctx context.Context, o Options) (found []Measurement, err error) {
-	s, err := openStar(ctx, o, testbed.BackendVeth, []string{"alice", "bob", "many", "one"}, []string{"original"}, nil)
+func mappings(ctx context.Context, o Options) ([]Measurement, error) {
+	return compareMappings(ctx, o, mappingPlan{
+		rounds: 10, each: 5000, original: time.Minute, goodputs: 9, goodputSeconds: 2, connects: 300,
+	})
+}
+
+func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []Measurement, err error) {
+	s, err := openStar(ctx, o, testbed.BackendVeth, append([]string{"many", "one"}, mappingClients...), []string{"original"}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +56,7 @@ func mappings(ctx context.Context, o Options) (found []Measurement, err error) {
 	if _, err := s.startWaypoint(ctx, "one"); err != nil {
 		return nil, err
 	}
-	rates, err := s.fill(ctx)
+	rates, err := s.fill(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -51,18 +64,18 @@ func mappings(ctx context.Context, o Options) (found []Measurement, err error) {
 	if err != nil {
 		return nil, err
 	}
-	original, err := s.addRules(ctx, "original", "alice")
+	original, err := s.addRules(ctx, "original", "alice", plan.original)
 	if err != nil {
 		return nil, err
 	}
-	ways, err := s.ways(ctx, original)
+	ways, err := s.ways(ctx, mappingPort+plan.rounds*plan.each-1, original)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.measureGoodput(ctx, ways); err != nil {
+	if err := s.measureGoodput(ctx, ways, plan); err != nil {
 		return nil, err
 	}
-	if err := s.measureConnect(ctx, ways); err != nil {
+	if err := s.measureConnect(ctx, ways, plan); err != nil {
 		return nil, err
 	}
 	return mappingFigures(rates, memory, original, ways), nil
@@ -70,28 +83,28 @@ func mappings(ctx context.Context, o Options) (found []Measurement, err error) {
 
 // fill has the clients ask for all mappings, in rounds, and says how many were
 // granted per second in each.
-func (s *star) fill(ctx context.Context) (rates []float64, err error) {
+func (s *star) fill(ctx context.Context, plan mappingPlan) (rates []float64, err error) {
 	var askers []*asker
-	for _, client := range []string{"alice", "bob"} {
+	for _, client := range mappingClients {
 		a, err := s.startAsker(ctx, client, "many")
 		if err != nil {
 			return nil, err
 		}
 		askers = append(askers, a)
 	}
-	for round := range mappingRounds {
-		seconds, err := askAll(askers, mappingPort+round*mappingsEach, mappingsEach)
+	for round := range plan.rounds {
+		seconds, err := askAll(askers, mappingPort+round*plan.each, plan.each)
 		if err != nil {
 			return nil, err
 		}
-		rates = append(rates, float64(len(askers)*mappingsEach)/seconds)
+		rates = append(rates, float64(len(askers)*plan.each)/seconds)
 	}
 	status, err := s.status(ctx, "many")
 	if err != nil {
 		return nil, err
 	}
-	if status.Serving == nil || status.Serving.Mappings != mappingsInAll {
-		return nil, fmt.Errorf("the waypoint says it has %+v, not %d mappings", status.Serving, mappingsInAll)
+	if status.Serving == nil || status.Serving.Mappings != plan.total() {
+		return nil, fmt.Errorf("the waypoint says it has %+v, not %d mappings", status.Serving, plan.total())
 	}
 	return rates, nil
 }
@@ -104,25 +117,29 @@ type way struct {
 	connects []float64      // ms
 }
 
-// ways are the last mapping among very many, the only one, and the last of the
+// ways are one mapping among very many, the only one, and the last of the
 // original's.
 type ways struct{ many, one, original way }
 
 func (w *ways) all() []*way { return []*way{&w.many, &w.one, &w.original} }
 
-func (s *star) ways(ctx context.Context, o original) (*ways, error) {
-	const last = mappingPort + mappingRounds*mappingsEach - 1
+// servers are the ports where the server must listen.
+func (w *ways) servers() []uint16 { return slices.Compact([]uint16{w.many.server, w.original.server}) }
+
+// ways has both waypoints give alice a mapping to the same port of the server,
+// which at one of them she has already.
+func (s *star) ways(ctx context.Context, port int, o original) (*ways, error) {
 	var w ways
 	for name, into := range map[string]*way{"many": &w.many, "one": &w.one} {
 		a, err := s.startAsker(ctx, "alice", name)
 		if err != nil {
 			return nil, err
 		}
-		got, err := a.ask(last, 1)
+		got, err := a.ask(port, 1)
 		if err != nil {
 			return nil, err
 		}
-		into.at, into.server = netip.AddrPortFrom(s.Host(name).Addr4(), got.port), last
+		into.at, into.server = netip.AddrPortFrom(s.Host(name).Addr4(), got.port), uint16(port)
 	}
 	w.original.at, w.original.server = netip.AddrPortFrom(s.Host("original").Addr4(), o.port), o.port
 	return &w, nil
@@ -130,17 +147,15 @@ func (s *star) ways(ctx context.Context, o original) (*ways, error) {
 
 // measureGoodput takes turns, so that whatever disturbs the machine for a while
 // disturbs all alike.
-func (s *star) measureGoodput(ctx context.Context, w *ways) error {
-	for _, port := range []uint16{w.many.server, w.original.server} {
-		stop, err := s.serveIperf(ctx, port)
-		if err != nil {
-			return err
-		}
-		defer stop()
+func (s *star) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) error {
+	stop, err := s.serveIperf(ctx, w.servers())
+	defer stop()
+	if err != nil {
+		return err
 	}
-	for range goodputRepetitions {
+	for range plan.goodputs {
 		for _, way := range w.all() {
-			mbps, err := s.iperf(ctx, "alice", way.at)
+			mbps, err := s.iperf(ctx, "alice", way.at, plan.goodputSeconds)
 			if err != nil {
 				return err
 			}
@@ -150,31 +165,32 @@ func (s *star) measureGoodput(ctx context.Context, w *ways) error {
 	return nil
 }
 
-// serveIperf starts iperf3's server.
-func (s *star) serveIperf(ctx context.Context, port uint16) (stop func(), err error) {
-	p, err := s.start(ctx, serverHost, fmt.Sprintf("iperf3-%d", port), "iperf3", "--server", "--forceflush", "--port", strconv.Itoa(int(port)))
-	if err != nil {
-		return nil, err
+// serveIperf starts iperf3's servers.
+func (s *star) serveIperf(ctx context.Context, ports []uint16) (stop func(), err error) {
+	var servers []*process
+	stop = func() {
+		for _, p := range servers {
+			p.kill()
+		}
 	}
-	err = await(ctx, func() error {
-		if err := p.check(); err != nil {
-			return err
+	for _, port := range ports {
+		at := strconv.Itoa(int(port))
+		p, err := s.start(ctx, serverHost, "iperf3-"+at, "iperf3", "--server", "--forceflush", "--port", at)
+		if err != nil {
+			return stop, err
 		}
-		if text, err := p.said(); err != nil || !strings.Contains(text, "Server listening") {
-			return fmt.Errorf("%s does not listen yet: %s", p.what, text)
+		servers = append(servers, p)
+		if err := p.awaitSaid(ctx, "Server listening"); err != nil {
+			return stop, err
 		}
-		return nil
-	})
-	return func() {
-		_ = p.Process.Kill() // its end is all that matters
-		_ = p.Wait()
-	}, err
+	}
+	return stop, nil
 }
 
 // iperf is the goodput of plain TCP, as the receiver counts it.
-func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort) (mbps float64, err error) {
+func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort, seconds int) (mbps float64, err error) {
 	out, err := s.Host(from).Command(ctx, "iperf3", "--client", to.Addr().String(), "--port", strconv.Itoa(int(to.Port())),
-		"--time", strconv.Itoa(goodputSeconds), "--json").Output()
+		"--time", strconv.Itoa(seconds), "--json").Output()
 	var said struct {
 		Error string `json:"error"`
 		End   struct {
@@ -191,14 +207,14 @@ func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort) (mbps 
 
 // measureConnect times connect(): with the first packet the waypoint looks for
 // the mapping.
-func (s *star) measureConnect(ctx context.Context, w *ways) error {
-	for _, port := range []uint16{w.many.server, w.original.server} {
-		if _, err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {
+func (s *star) measureConnect(ctx context.Context, w *ways, plan mappingPlan) error {
+	for _, port := range w.servers() {
+		if err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {
 			return err
 		}
 	}
 	alice := s.Host("alice")
-	for range connectRepetitions {
+	for range plan.connects {
 		for _, way := range w.all() {
 			start := time.Now()
 			conn, err := dial(ctx, alice, way.at, false)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -34,9 +32,10 @@ const (
 // ten thousand sockets.)
 type star struct {
 	*testbed.Network
-	opts    Options
-	members []string
-	secrets string // folder of the throw-away authority
+	opts      Options
+	members   []string
+	secrets   string     // folder of the throw-away authority
+	processes []*process // all that were started
 }
 
 // openStar builds a star of the router, the server, the hosts that are members
@@ -62,7 +61,11 @@ func openStar(ctx context.Context, o Options, backend string, members, others []
 
 // Close ends every program and removes the network.
 func (s *star) Close() error {
-	return errors.Join(s.Network.Close(), os.RemoveAll(s.secrets))
+	err := errors.Join(s.Network.Close(), os.RemoveAll(s.secrets))
+	for _, p := range s.processes {
+		<-p.ended
+	}
+	return err
 }
 
 // identity is where a member's credentials are on its host.
@@ -178,38 +181,13 @@ func (s *star) counters(ctx context.Context, client string) (api.Counters, error
 	return status.Client.Counters, nil
 }
 
-// start starts a program on a host; what it says is in the benchmark's folder.
-// The network's end is the program's.
-func (s *star) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
-	cmd := s.Host(host).Command(ctx, argv[0], argv[1:]...)
-	p := &process{Cmd: cmd, what: name + " on " + host, log: filepath.Join(s.opts.Out, host+"-"+name+".log")}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, fmt.Errorf("log of %s: %w", p.what, err)
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.what, err)
-	}
-	return p, nil
-}
-
 // serveLoad starts the server's end of a load and waits until it listens.
-func (s *star) serveLoad(ctx context.Context, l Load) (*process, error) {
+func (s *star) serveLoad(ctx context.Context, l Load) error {
 	p, err := s.start(ctx, serverHost, "load", append([]string{s.opts.Program, "lab", "load", "serve"}, l.flags()...)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return p, await(ctx, func() error {
-		if err := p.check(); err != nil {
-			return err
-		}
-		if text, err := p.said(); err != nil || !strings.HasPrefix(text, loadReady) {
-			return fmt.Errorf("%s does not listen yet: %s", p.what, text)
-		}
-		return nil
-	})
+	return p.awaitSaid(ctx, loadReady)
 }
 
 // await polls a condition, which says why it does not hold yet.

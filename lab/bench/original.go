@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// originalFor is how long the original's way may add rules.
-const originalFor = time.Minute
-
 // original is a waypoint as in 2017: no table, but for every mapping two rules
 // that the iptables program adds, one for each translation.
 type original struct {
@@ -26,7 +23,7 @@ type original struct {
 
 // addRules adds mappings of a client, from mappingPort on, until the time is
 // over. Rules go to the end of their chain, as the script of 2017 added them.
-func (s *star) addRules(ctx context.Context, host, client string) (o original, err error) {
+func (s *star) addRules(ctx context.Context, host, client string, limit time.Duration) (o original, err error) {
 	if o.program, o.version, err = findIptables(ctx); err != nil {
 		return o, err
 	}
@@ -41,16 +38,16 @@ while :; do
 	echo $port
 	port=$((port + 1))
 done`, mappingPort, o.program, s.Host(client).Addr4(), s.Host(serverHost).Addr4(), s.Host(host).Addr4())
-	minute, cancel := context.WithTimeout(ctx, originalFor)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := s.Host(host).Command(minute, "sh", "-c", script)
+	cmd := s.Host(host).Command(limited, "sh", "-c", script)
 	start := time.Now()
 	out, err := cmd.Output()
-	o.seconds = min(time.Since(start).Seconds(), originalFor.Seconds())
+	o.seconds = min(time.Since(start).Seconds(), limit.Seconds())
 	if ctx.Err() != nil {
 		return o, context.Cause(ctx)
 	}
-	if minute.Err() == nil { // it should not have ended by itself
+	if limited.Err() == nil { // it should not have ended by itself
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
@@ -65,7 +62,7 @@ done`, mappingPort, o.program, s.Host(client).Addr4(), s.Host(serverHost).Addr4(
 		o.port = uint16(port)
 	}
 	if o.mappings == 0 {
-		return o, fmt.Errorf("%s added no rule in %v", o.program, originalFor)
+		return o, fmt.Errorf("%s added no rule in %v", o.program, limit)
 	}
 	return o, nil
 }

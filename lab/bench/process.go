@@ -3,8 +3,10 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -12,28 +14,58 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// process is a program that runs on a host.
+// process is a program that runs on a host. Its end is waited for.
 type process struct {
 	*testbed.Cmd
-	what string
-	log  string // path
+	what  string
+	log   string        // path
+	ended chan struct{} // closed at its end
+	err   error         // then
+}
+
+// start starts a program on a host; what it says is in the benchmark's folder.
+// The network's end is the program's.
+func (s *star) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
+	path := filepath.Join(s.opts.Out, host+"-"+name+".log")
+	log, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("log of %s on %s: %w", name, host, err)
+	}
+	defer log.Close()
+	p := s.prepare(ctx, host, name, argv...)
+	p.log, p.Stdout, p.Stderr = path, log, log
+	return p, s.launch(p)
+}
+
+// prepare is for callers who want a program's output for themselves.
+func (s *star) prepare(ctx context.Context, host, name string, argv ...string) *process {
+	return &process{
+		Cmd: s.Host(host).Command(ctx, argv[0], argv[1:]...), what: name + " on " + host, ended: make(chan struct{}),
+	}
+}
+
+func (s *star) launch(p *process) error {
+	if err := p.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.what, err)
+	}
+	s.processes = append(s.processes, p)
+	go func() {
+		p.err = p.Wait()
+		close(p.ended)
+	}()
+	return nil
+}
+
+// kill ends the program, and returns when it has ended.
+func (p *process) kill() {
+	_ = p.Process.Kill() // it may just have ended
+	<-p.ended
 }
 
 // endedError says that a program is gone that should run.
 type endedError struct{ what, said string }
 
 func (e *endedError) Error() string { return fmt.Sprintf("%s has ended: %s", e.what, e.said) }
-
-// check reports a program that has ended. Nobody has waited for it, so it is
-// still to be seen, as a zombie.
-func (p *process) check() error {
-	stat, err := p.readStat()
-	if err == nil && stat.state != "Z" {
-		return nil
-	}
-	said, _ := p.said()
-	return &endedError{p.what, strings.TrimSpace(said)}
-}
 
 // said is what the program has written so far.
 func (p *process) said() (string, error) {
@@ -44,38 +76,55 @@ func (p *process) said() (string, error) {
 	return string(text), nil
 }
 
-// stat is the part of /proc/PID/stat that matters here.
-type stat struct {
-	state string
-	cpu   time.Duration // user and system
+// check reports a program that has ended.
+func (p *process) check() error {
+	select {
+	case <-p.ended:
+		text, err := p.said()
+		return errors.Join(&endedError{p.what, strings.TrimSpace(text)}, err)
+	default:
+		return nil
+	}
 }
 
-func (p *process) readStat() (s stat, err error) {
+// awaitSaid waits until the program has said what it says when it is ready.
+func (p *process) awaitSaid(ctx context.Context, word string) error {
+	return await(ctx, func() error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		if text, err := p.said(); err != nil || !strings.Contains(text, word) {
+			return fmt.Errorf("%s is not ready: it says %q", p.what, text)
+		}
+		return nil
+	})
+}
+
+// readCPU is the processor time, user and system, that the program has taken.
+func (p *process) readCPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 	if err != nil {
-		return s, fmt.Errorf("look at %s: %w", p.what, err)
+		return 0, fmt.Errorf("look at %s: %w", p.what, err)
 	}
-	return parseStat(string(text))
+	return parseCPU(string(text))
 }
 
-// parseStat reads proc_pid_stat(5). The second field, a name in parentheses,
-// may hold anything.
-func parseStat(text string) (s stat, err error) {
-	_, after, found := strings.Cut(text, ") ")
-	fields := strings.Fields(after)
-	if !found || len(fields) < 13 {
-		return s, fmt.Errorf("read the state of a process: %q", text)
+// parseCPU reads proc_pid_stat(5). The second field, a name in parentheses, may
+// hold anything.
+func parseCPU(text string) (cpu time.Duration, err error) {
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("read the times of a process: %q", text)
 	}
-	s.state = fields[0]
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux there is
 	for _, f := range fields[11:13] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
-			return s, fmt.Errorf("read the state of a process: %w", err)
+			return 0, fmt.Errorf("read the times of a process: %w", err)
 		}
-		s.cpu += time.Duration(n) * tick
+		cpu += time.Duration(n) * tick
 	}
-	return s, nil
+	return cpu, nil
 }
 
 // memory is the resident set now and the largest ever, in bytes.
@@ -122,7 +171,7 @@ func watchUsage(p *process) (stop func() (usage, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var u usage
 	done := make(chan struct{})
-	before, failed := p.readStat()
+	before, failed := p.readCPU()
 	began := time.Now()
 	go func() {
 		defer close(done)
@@ -136,11 +185,11 @@ func watchUsage(p *process) (stop func() (usage, error)) {
 	return func() (usage, error) {
 		cancel()
 		<-done
-		after, err := p.readStat()
+		after, err := p.readCPU()
 		if failed == nil {
 			failed = err
 		}
-		u.cpu = (after.cpu - before.cpu).Seconds() / time.Since(began).Seconds()
+		u.cpu = (after - before).Seconds() / time.Since(began).Seconds()
 		return u, failed
 	}
 }

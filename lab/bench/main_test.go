@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Stage() // hosts and wires start as this executable
+	goleak.VerifyTestMain(m)
+}
+
+// options are those of a benchmark in a test. Hosts run the real program.
+func options(t *testing.T) Options {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("this kernel has no MPTCP")
+	}
+	program := filepath.Join(t.TempDir(), "dcol")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/detour-collective/dcol/cmd/dcol")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build dcol: %v\n%s", err, out)
+	}
+	return Options{
+		Out: t.TempDir(), Program: program, Stdout: t.Output(), Stderr: t.Output(),
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+}
+
+// Every benchmark on a real network, small: what it counts is right, whatever
+// the machine's speed.
+func TestSmall(t *testing.T) {
+	o := options(t)
+	t.Run("join", func(t *testing.T) {
+		const n = 3
+		cold, warm, err := joins(t.Context(), o, testbed.BackendVeth, n, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, took := range append(cold, warm...) {
+			if took <= 0 {
+				t.Errorf("a subflow came up after %v ms", took)
+			}
+		}
+		if len(cold) != n || len(warm) != n {
+			t.Errorf("%d and %d connections measured, want %d of each", len(cold), len(warm), n)
+		}
+	})
+	t.Run("connections", func(t *testing.T) { smallConnections(t, o) })
+	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
+}
+
+func smallConnections(t *testing.T, o Options) {
+	const total = 40
+	load := Load{Ports: 2, Rate: total, Duration: 1e9, Hold: 2e9}
+	r, err := runConnections(t.Context(), o, load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.driven.Opened != total || r.driven.Failed != 0 {
+		t.Errorf("the program counts %+v", r.driven)
+	}
+	if r.seen.established != total || r.seen.joined != total || r.seen.alive < 1 || r.seen.lost != 0 {
+		t.Errorf("the listener counts %+v", r.seen)
+	}
+	if r.counters.Connections != total || r.counters.SubflowsUp != total {
+		t.Errorf("the agent counts %+v", r.counters)
+	}
+	if r.agent.highest < 1<<20 || len(r.agent.resident) < 2 {
+		t.Errorf("the agent's memory: %+v", r.agent)
+	}
+	for _, m := range r.figures(load) {
+		if m.Name == "connections: without their subflow" && (m.Value != 0 || m.Met == nil || !*m.Met) {
+			t.Errorf("reported as %+v", m)
+		}
+	}
+}
+
+func smallMappings(t *testing.T, o Options) {
+	if _, _, err := findIptables(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		t.Skip(err)
+	}
+	found, err := compareMappings(t.Context(), o, mappingPlan{
+		rounds: 2, each: 40, original: 1e9, goodputs: 1, goodputSeconds: 1, connects: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found {
+		if !(m.Value > 0) || m.Baseline != nil && !(*m.Baseline > 0) {
+			t.Errorf("%+v: nothing was measured", m)
+		}
+	}
+}
+
+// A benchmark that does not exist is refused before anything runs.
+func TestUnknown(t *testing.T) {
+	var said bytes.Buffer
+	err := Run(context.Background(), []string{"joins"}, Options{Stderr: &said})
+	if want := fmt.Sprintf("there is no benchmark %q", "joins"); err == nil || !strings.HasPrefix(err.Error(), want) || said.Len() > 0 {
+		t.Errorf("error %v, said %q", err, &said)
+	}
+}
