@@ -27,7 +27,7 @@ var (
 )
 
 // fileSize is large enough that a transfer lasts as long as a test needs.
-const fileSize = 192 << 20
+const fileSize = 96 << 20
 
 func TestMain(m *testing.M) {
 	testbed.Stage() // hosts and wires start as this executable

@@ -54,23 +54,25 @@ func (w *world) serve(blocks ...string) {
 // url is where the server has the file.
 func (w *world) url() string { return fmt.Sprintf("http://%v/file", w.addr4(server)) }
 
-// transfer is a download under way. It is read slowly until it is ended, so
-// that it lasts as long as a test needs.
+// transfer is a download under way. It is read slowly until it is ended, a
+// little faster while a test waits for it to go on: so it lasts as long as the
+// test needs, however busy the machine is.
 type transfer struct {
-	w      *world
-	cmd    *testbed.Cmd
-	stderr strings.Builder
-	got    atomic.Int64
-	hurry  chan struct{}
-	once   sync.Once
-	sum    hash.Hash
-	ended  chan struct{}
-	err    error // once ended
+	w       *world
+	cmd     *testbed.Cmd
+	stderr  strings.Builder
+	got     atomic.Int64
+	awaited atomic.Bool // goesOn waits
+	hurry   chan struct{}
+	once    sync.Once
+	sum     hash.Hash
+	ended   chan struct{}
+	err     error // once ended
 }
 
 const (
-	sip      = 32 << 10 // read at once
-	sipEvery = 20 * time.Millisecond
+	sip, gulp = 8 << 10, 64 << 10 // read at once
+	sipEvery  = 20 * time.Millisecond
 )
 
 // curl begins a download by an unmodified curl, whose sockets dcol makes MPTCP.
@@ -118,9 +120,14 @@ func (w *world) transfer(host string, argv ...string) *transfer {
 func (x *transfer) read(from io.Reader) {
 	tick := time.NewTicker(sipEvery)
 	defer tick.Stop()
-	buffer := make([]byte, sip)
+	buffer := make([]byte, gulp)
+	hurried := false
 	for {
-		n, err := from.Read(buffer)
+		most := sip
+		if hurried || x.awaited.Load() {
+			most = gulp
+		}
+		n, err := from.Read(buffer[:most])
 		x.sum.Write(buffer[:n])
 		x.got.Add(int64(n))
 		if err != nil {
@@ -128,6 +135,7 @@ func (x *transfer) read(from io.Reader) {
 		}
 		select {
 		case <-x.hurry:
+			hurried = true
 		case <-tick.C:
 		}
 	}
@@ -138,6 +146,8 @@ func (x *transfer) read(from io.Reader) {
 func (x *transfer) goesOn() {
 	x.w.Helper()
 	const underWay = 3 << 19
+	x.awaited.Store(true)
+	defer x.awaited.Store(false)
 	want := x.got.Load() + underWay
 	x.w.eventually("the transfer goes on", func() error {
 		select {
