@@ -26,8 +26,8 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the agent's run directory: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove the old socket: %w", err)
+	if err := removeSocket(path); err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -38,6 +38,23 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
 	}
 	return l, nil
+}
+
+// removeSocket removes nothing but a socket: another file there is somebody's.
+func removeSocket(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for an old socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is in the way of the agent's socket and not an old one: move it, or name another run_dir", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove the old socket: %w", err)
+	}
+	return nil
 }
 
 // Serve answers on l until ctx ends.

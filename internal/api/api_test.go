@@ -1,0 +1,197 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// After an oversized request net/http lets the client read its answer for half
+	// a second before it closes the connection.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+// fake is an Agent made of functions.
+type fake struct {
+	status func(context.Context) (Status, error)
+	mapped func(context.Context, MapRequest) (MapAnswer, error)
+}
+
+func (f fake) Status(ctx context.Context) (Status, error) { return f.status(ctx) }
+func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
+	return f.mapped(ctx, r)
+}
+
+// serve answers at a socket of the test's own until the test ends or stop is called.
+func serve(t *testing.T, agent Agent) (socket string, stop func()) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "run", "agent.sock")
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := Serve(ctx, l, agent); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	}()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return socket, stop
+}
+
+// full is a Status with something in every field.
+func full() Status {
+	at := netip.MustParseAddrPort
+	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return Status{
+		Schema: StatusSchema, Member: "alice", Version: "v1", Roles: []string{"client", "waypoint"}, Since: since,
+		Problems: []string{"the clock is wrong"},
+		Client: &Using{
+			Connections: []Connection{{
+				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Note: "waits",
+				Subflows: []Subflow{{
+					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
+					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10,
+				}},
+			}},
+			Waypoints: []Waypoint{{
+				Name: "bob", Addr: at("192.0.2.7:45672"), State: "down", Since: since, Why: "no answer",
+				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
+			}},
+			Counters: Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
+		},
+		Serving: &Serving{
+			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4},
+			Members: []Served{{Member: "dave", Sessions: 1, Mappings: 2, Flows: 3, Bytes: 4}},
+		},
+	}
+}
+
+func TestStatus(t *testing.T) {
+	want := full()
+	socket, _ := serve(t, fake{status: func(context.Context) (Status, error) { return want, nil }})
+	got, err := Dial(socket).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+		t.Errorf("(-agent's +client's)\n%s", d)
+	}
+}
+
+func TestMap(t *testing.T) {
+	want := MapRequest{Server: netip.MustParseAddrPort("[2001:db8::5]:443"), Waypoint: "bob"}
+	answer := MapAnswer{Address: netip.MustParseAddrPort("192.0.2.7:40001"), LeaseSeconds: 600}
+	socket, _ := serve(t, fake{mapped: func(_ context.Context, r MapRequest) (MapAnswer, error) {
+		if r != want {
+			t.Errorf("the agent was asked %+v, want %+v", r, want)
+		}
+		return answer, nil
+	}})
+	if got, err := Dial(socket).Map(t.Context(), want); err != nil || got != answer {
+		t.Errorf("got %+v, %v; want %+v", got, err, answer)
+	}
+}
+
+// What the agent says of a request that failed is what the user is told.
+func TestRefusalIsTold(t *testing.T) {
+	const why = "bob refuses: \"10.0.0.1\" is private\n<ask its operator>"
+	socket, _ := serve(t, fake{
+		status: func(context.Context) (Status, error) { return Status{Schema: StatusSchema}, errors.New(why) },
+		mapped: func(context.Context, MapRequest) (MapAnswer, error) { return MapAnswer{}, errors.New(why) },
+	})
+	if _, err := Dial(socket).Status(t.Context()); err == nil || err.Error() != why {
+		t.Errorf("Status: %v", err)
+	}
+	if _, err := Dial(socket).Map(t.Context(), MapRequest{}); err == nil || err.Error() != why {
+		t.Errorf("Map: %v", err)
+	}
+}
+
+func TestOtherSchema(t *testing.T) {
+	for _, schema := range []string{"dcol.status/2", ""} {
+		socket, _ := serve(t, fake{status: func(context.Context) (Status, error) { return Status{Schema: schema}, nil }})
+		_, err := Dial(socket).Status(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "restart the agent") {
+			t.Errorf("schema %q: %v", schema, err)
+		}
+	}
+}
+
+func TestNoAgent(t *testing.T) {
+	folder := t.TempDir()
+	left := filepath.Join(folder, "left.sock")
+	leaveSocket(t, left)
+	for _, socket := range []string{filepath.Join(folder, "none.sock"), filepath.Join(folder, "none", "agent.sock"), left} {
+		_, err := Dial(socket).Status(t.Context())
+		want := "no agent answers at " + socket + ": start it"
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// leaveSocket makes a socket that nobody listens at, as after a crash.
+func leaveSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A user who gives up ends what the agent does for him.
+func TestClientGivesUp(t *testing.T) {
+	asked, given := make(chan struct{}), make(chan error, 1)
+	socket, _ := serve(t, fake{mapped: func(ctx context.Context, _ MapRequest) (MapAnswer, error) {
+		close(asked)
+		<-ctx.Done()
+		given <- ctx.Err()
+		return MapAnswer{}, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := Dial(socket).Map(ctx, MapRequest{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Map: %v", err)
+	}
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Errorf("the agent's context: %v", err)
+	}
+}
+
+// An agent that stops ends what it is being asked, and its socket goes.
+func TestAgentStops(t *testing.T) {
+	asked, given := make(chan struct{}), make(chan struct{})
+	socket, stop := serve(t, fake{status: func(ctx context.Context) (Status, error) {
+		close(asked)
+		<-ctx.Done()
+		close(given)
+		return Status{}, ctx.Err()
+	}})
+	go func() { <-asked; stop() }()
+	if s, err := Dial(socket).Status(t.Context()); err == nil {
+		t.Errorf("an answer of an agent that stopped: %+v", s)
+	}
+	<-given
+	if _, err := Dial(socket).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no agent answers") {
+		t.Errorf("afterwards: %v", err)
+	}
+}
