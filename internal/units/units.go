@@ -143,9 +143,12 @@ func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Share) UnmarshalText(text []byte) error {
-	number, percent := strings.CutSuffix(strings.TrimSpace(string(text)), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil || !percent || !(v >= 0 && v <= 100) {
+	m := quantity.FindStringSubmatch(strings.TrimSpace(string(text)))
+	if m == nil || m[2] != "%" {
+		return fmt.Errorf("%q is not %s", text, shareForm)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || v > 100 {
 		return fmt.Errorf("%q is not %s", text, shareForm)
 	}
 	*s = Share(v / 100)
