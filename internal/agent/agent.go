@@ -26,6 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
 // Plan is a checked configuration with a good identity.
@@ -47,6 +48,11 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	if identity.Name() != c.Name {
 		return nil, fmt.Errorf("the configuration says this member is %q, but %s is %q's certificate: correct one of them",
 			c.Name, c.Identity.Certificate, identity.Name())
+	}
+	if c.Has(config.RoleWaypoint) {
+		if _, err := egress.New(c.Waypoint.Allow, c.Waypoint.Deny, deniedPorts(c.Waypoint)); err != nil {
+			return nil, fmt.Errorf("[waypoint] %w", err)
+		}
 	}
 	return &Plan{config: c, identity: identity, version: version, log: log}, nil
 }
@@ -74,14 +80,15 @@ func (p *Plan) Run(ctx context.Context) error {
 
 	a := &running{plan: p, since: time.Now()}
 	group, ctx := errgroup.WithContext(ctx)
-	// The waypoint goes first: it serves others whatever becomes of our own use.
-	if p.config.Has(config.RoleWaypoint) {
-		if a.serving, err = startServing(ctx, p, group); err != nil {
+	// The client goes first: what it did to the host goes with it, while a waypoint's
+	// table stays, and must not when the agent could not start.
+	if p.config.Has(config.RoleClient) {
+		if a.client, err = startClient(ctx, p, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}
-	if p.config.Has(config.RoleClient) {
-		if a.client, err = startClient(ctx, p, group); err != nil {
+	if p.config.Has(config.RoleWaypoint) {
+		if a.serving, err = startServing(ctx, p, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint"
@@ -19,72 +20,92 @@ import (
 type serving struct {
 	listen string
 	way    *waypoint.Waypoint
-	server *session.Server
 }
 
-// startServing begins the waypoint role.
+// startServing begins the waypoint role. The socket comes first: a port that is
+// taken must not have made this host a router.
 func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving, error) {
 	c := p.config.Waypoint
-	var denied []uint16
-	for _, port := range c.DenyPorts {
-		denied = append(denied, uint16(port))
-	}
-	way, err := waypoint.Start(waypoint.Config{
-		Allow: c.Allow, Deny: c.Deny, DenyPorts: denied,
-		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
-		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
-		Log: c.Log, Record: waypointRecord(p.config.StateDir),
-	}, p.log)
-	if err != nil {
-		return nil, err
-	}
 	limits := session.DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
-	s := &serving{listen: p.config.Session.Listen, way: way}
-	expelling := newExpeller(p.identity.Check, way.Expel, p.log.With("subsystem", "expulsion"))
-	snap, err := way.Snapshot()
-	if err != nil {
-		return nil, errors.Join(err, way.Close())
-	}
-	for _, m := range snap.Members { // of an agent before us
-		expelling.seen(m.Name, m.Serial)
-	}
-	s.server, err = session.Listen(session.ServerConfig{
-		Identity: p.identity, Listen: p.config.Session.Listen, Handler: handler{way, expelling}, Log: p.log.With("subsystem", "session"),
+	h := &handler{}
+	server, err := session.Listen(session.ServerConfig{
+		Identity: p.identity, Listen: p.config.Session.Listen, Handler: h, Log: p.log.With("subsystem", "session"),
 		Offers: []wire.Kind{wire.Mapped}, Lease: c.MappingLifetime.Std(), Limits: limits,
 	})
 	if err != nil {
-		return nil, errors.Join(err, way.Close())
+		return nil, err
+	}
+	if err := h.start(p); err != nil {
+		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
 	group.Go(func() error {
 		serving, stop := context.WithCancel(ctx)
 		var expulsions sync.WaitGroup
-		expulsions.Go(func() { expelling.run(serving, p.identity.Refresh) })
-		err := s.server.Serve(ctx)
+		expulsions.Go(func() { h.expelling.run(serving, p.identity.Refresh) })
+		err := server.Serve(ctx)
 		stop()
 		expulsions.Wait()
-		return errors.Join(err, way.Close())
+		return errors.Join(err, h.way.Close())
 	})
-	return s, nil
+	return &serving{listen: p.config.Session.Listen, way: h.way}, nil
 }
 
-// handler gives sessions what the waypoint has.
+// endUnserved closes a server that accepted nothing yet.
+func endUnserved(ctx context.Context, server *session.Server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return server.Serve(ctx)
+}
+
+func deniedPorts(c config.Waypoint) []uint16 {
+	var ports []uint16
+	for _, port := range c.DenyPorts {
+		ports = append(ports, uint16(port))
+	}
+	return ports
+}
+
+// handler gives sessions what the waypoint has. It is complete before the server
+// serves the first one.
 type handler struct {
 	way       *waypoint.Waypoint
 	expelling *expeller
 }
 
-func (h handler) SessionUp(p session.Peer) {
+func (h *handler) start(p *Plan) error {
+	c := p.config.Waypoint
+	way, err := waypoint.Start(waypoint.Config{
+		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c),
+		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
+		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
+		Log: c.Log, Record: waypointRecord(p.config.StateDir),
+	}, p.log)
+	if err != nil {
+		return err
+	}
+	snap, err := way.Snapshot()
+	if err != nil {
+		return errors.Join(err, way.Close())
+	}
+	h.way, h.expelling = way, newExpeller(p.identity.Check, way.Expel, p.log.With("subsystem", "expulsion"))
+	for _, m := range snap.Members { // of an agent before us
+		h.expelling.seen(m.Name, m.Serial)
+	}
+	return nil
+}
+
+func (h *handler) SessionUp(p session.Peer) {
 	h.expelling.seen(p.Name, p.Serial)
 	h.way.SessionUp(peer(p))
 }
 
-func (h handler) SessionDown(p session.Peer) {
+func (h *handler) SessionDown(p session.Peer) {
 	h.way.SessionDown(peer(p))
 	h.expelling.sessionDown(p)
 }
 
-func (h handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
 	return h.way.Map(ctx, peer(p), r)
 }
 

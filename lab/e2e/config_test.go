@@ -139,14 +139,38 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// One agent a host, and one program a port.
-func TestTwoAgentsOnOneHost(t *testing.T) {
+// A waypoint that cannot start has not made its host a router, either.
+func TestWaypointThatCannotStart(t *testing.T) {
 	w := standard(newWorld(t))
+	untouched := w.sysctls(bob)
+	unchanged := func() {
+		t.Helper()
+		w.sameSysctls(bob, untouched)
+		if rules := w.run(bob, "nft", "list", "ruleset"); rules != "" {
+			t.Errorf("an agent that could not start leaves\n%s", rules)
+		}
+	}
 	taken := w.occupy(bob, 45672)
 	w.fails(bob, []string{"agent"}, "45672/udp", "address already in use", "ss -ulpn")
+	unchanged()
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
+	w.configure(bob, waypointConfig("allow = [\"127.0.0.0/8\"]\n"))
+	w.fails(bob, []string{"agent", "--check"}, "allow 127.0.0.0/8", "never forwards to loopback", "take it out")
+	w.fails(bob, []string{"agent"}, "allow 127.0.0.0/8")
+	unchanged()
+	w.configure(bob, strings.Replace(waypointConfig(labAllowed), `["waypoint"]`, `["client", "waypoint"]`, 1))
+	w.sysctl(bob, "net.mptcp.enabled", "0")
+	w.fails(bob, []string{"agent"}, "sysctl -w net.mptcp.enabled=1")
+	w.sysctl(bob, "net.mptcp.enabled", "1")
+	unchanged()
+	w.start(bob)
+}
+
+// One agent a host.
+func TestTwoAgentsOnOneHost(t *testing.T) {
+	w := standard(newWorld(t))
 	w.startBoth()
 	x := w.curl(w.url())
 	before := w.detoured()
