@@ -6,14 +6,20 @@ package tomlfile
 import (
 	"bytes"
 	"cmp"
+	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
+
+// bare is a key that needs no quotes.
+var bare = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // Decode fills into, a pointer to a struct with toml tags, from data; name stands
 // for the file in errors. What is wrong is in the Problems, to which the caller
@@ -121,8 +127,8 @@ func (p *Problems) header(parser *unstable.Parser, e *unstable.Node, counts map[
 		if t == nil {
 			return path, nil
 		}
-		if keys.IsLast() {
-			p.headerKind(path, e.Kind, t)
+		if keys.IsLast() && !p.headerKind(path, e.Kind, t) {
+			return path, nil
 		}
 		if t.Kind() == reflect.Slice {
 			if keys.IsLast() && e.Kind == unstable.ArrayTable {
@@ -136,35 +142,46 @@ func (p *Problems) header(parser *unstable.Parser, e *unstable.Node, counts map[
 	return path, t
 }
 
-func (p *Problems) headerKind(path string, kind unstable.Kind, t reflect.Type) {
+// headerKind checks that what a header opens is a table, and of which kind.
+func (p *Problems) headerKind(path string, kind unstable.Kind, t reflect.Type) bool {
+	several := t.Kind() == reflect.Slice && isTable(t.Elem())
 	switch {
-	case kind == unstable.Table && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+	case !several && !isTable(t):
+		p.At(path, "must be %s, not a table", wants(t))
+		return false
+	case kind == unstable.Table && several:
 		p.At(path, "there may be several of these: write [[%s]]", path)
-	case kind == unstable.ArrayTable && t.Kind() != reflect.Slice:
+	case kind == unstable.ArrayTable && !several && t.Kind() != reflect.Interface:
 		p.At(path, "there is only one of these: write [%s]", path)
 	}
+	return true
 }
 
 // descend goes from a table of type t to its key, extending path.
 func (p *Problems) descend(parser *unstable.Parser, key *unstable.Node, path *string, t reflect.Type) reflect.Type {
 	name := string(key.Data)
 	full := name
+	if !bare.MatchString(name) {
+		full = strconv.Quote(name) // as the file has to
+	}
 	if *path != "" {
-		full = *path + "." + name
+		full = *path + "." + full
 	}
 	p.lines[full] = parser.Shape(key.Raw).Start.Line
 	*path = full
-	switch t.Kind() {
-	case reflect.Map, reflect.Interface:
-		return reflect.TypeFor[any]()
-	case reflect.Struct:
+	switch {
+	case !isTable(t):
+		p.At(full, "is not a table")
+	case t.Kind() == reflect.Map:
+		return t.Elem()
+	case t.Kind() == reflect.Interface:
+		return t
+	default:
 		fields := fieldTypes(t)
 		if ft, ok := fields[name]; ok {
 			return ft
 		}
 		p.At(full, "unknown key%s", Nearest(name, keysOf(fields)))
-	default:
-		p.At(full, "is not a table")
 	}
 	return nil
 }
@@ -184,7 +201,7 @@ func (p *Problems) value(parser *unstable.Parser, v *unstable.Node, path string,
 	want := wants(t)
 	switch {
 	case t.Kind() == reflect.Interface:
-	case v.Kind == unstable.InlineTable && (t.Kind() == reflect.Struct && want == "" || t.Kind() == reflect.Map):
+	case v.Kind == unstable.InlineTable && isTable(t):
 		members := v.Children()
 		for members.Next() {
 			p.keyValue(parser, members.Node(), path, t)
@@ -196,14 +213,14 @@ func (p *Problems) value(parser *unstable.Parser, v *unstable.Node, path string,
 			p.lines[element] = p.lines[path]
 			p.value(parser, elements.Node(), element, t.Elem())
 		}
-	case v.Kind == unstable.String && want == aString,
-		v.Kind == unstable.Integer && want == aNumber,
-		v.Kind == unstable.Bool && want == aBool:
 	case v.Kind == unstable.String && isText(t):
-		text := reflect.New(t).Interface().(interface{ UnmarshalText([]byte) error })
+		text := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 		if err := text.UnmarshalText(v.Data); err != nil {
 			p.At(path, "%v", err)
 		}
+	case v.Kind == unstable.String && want == aString,
+		v.Kind == unstable.Integer && want == aNumber,
+		v.Kind == unstable.Bool && want == aBool:
 	default:
 		p.At(path, "must be %s, not %s", cmp.Or(want, "a table"), describe(v.Kind))
 	}

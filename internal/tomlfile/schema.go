@@ -61,7 +61,7 @@ func Keys(root reflect.Type) []string {
 			if ft.Kind() == reflect.Slice {
 				ft = ft.Elem()
 			}
-			if ft.Kind() == reflect.Struct && !isText(ft) {
+			if ft.Kind() == reflect.Struct && isTable(ft) {
 				visit(prefix+name+".", ft)
 			}
 		}
@@ -75,11 +75,26 @@ func isText(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
+// isTable tells what has keys of its own.
+func isTable(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct:
+		return !isText(t)
+	case reflect.Map, reflect.Interface:
+		return true
+	default:
+		return false
+	}
+}
+
 // wants says what a value of the type looks like, by its Form method where it has
 // a notation of its own; nothing for a table.
 func wants(t reflect.Type) string {
 	if v, ok := reflect.Zero(t).Interface().(interface{ Form() string }); ok {
 		return v.Form()
+	}
+	if isText(t) {
+		return aString
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -89,10 +104,14 @@ func wants(t reflect.Type) string {
 	case reflect.Bool:
 		return aBool
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Struct {
+		switch e := t.Elem(); {
+		case isTable(e):
 			return "a list of tables"
+		case wants(e) == aNumber:
+			return "a list of whole numbers"
+		default:
+			return "a list of strings"
 		}
-		return "a list of strings"
 	default:
 		return ""
 	}
