@@ -48,7 +48,7 @@ type house struct {
 	Rooms  []room            `toml:"room"`
 	Notes  map[string]string `toml:"notes"`
 	Any    map[string]any    `toml:"any"`
-	inside int               // not the file's
+	Inside int               // has no key
 }
 
 type garden struct {

@@ -144,11 +144,11 @@ func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Share) UnmarshalText(text []byte) error {
 	m := quantity.FindStringSubmatch(strings.TrimSpace(string(text)))
-	if m == nil || m[2] != "%" {
+	if m == nil {
 		return fmt.Errorf("%q is not %s", text, shareForm)
 	}
 	v, err := strconv.ParseFloat(m[1], 64)
-	if err != nil || v > 100 {
+	if err != nil || m[2] != "%" || v > 100 {
 		return fmt.Errorf("%q is not %s", text, shareForm)
 	}
 	*s = Share(v / 100)
