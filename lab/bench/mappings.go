@@ -39,7 +39,7 @@ func (p mappingPlan) total() int { return len(mappingClients) * p.rounds * p.eac
 // single one, and with one that has rules as in 2017.
 func mappings(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareMappings(ctx, o, mappingPlan{
-		rounds: 10, each: 5000, original: time.Minute, goodputs: 9, goodputSeconds: 2, connects: 300,
+		rounds: 10, each: 5000, original: time.Minute, goodputs: 20, goodputSeconds: 1, connects: 300,
 	})
 }
 
@@ -121,7 +121,13 @@ type way struct {
 // original's.
 type ways struct{ many, one, original way }
 
-func (w *ways) all() []*way { return []*way{&w.many, &w.one, &w.original} }
+// turn is all of them, each time with another one first, so that whatever
+// disturbs the machine, or follows on what, disturbs all alike.
+func (w *ways) turn(i int) []*way {
+	all := []*way{&w.many, &w.one, &w.original}
+	first := i % len(all)
+	return append(all[first:], all[:first]...)
+}
 
 // servers are the ports where the server must listen.
 func (w *ways) servers() []uint16 { return slices.Compact([]uint16{w.many.server, w.original.server}) }
@@ -145,16 +151,15 @@ func (s *star) ways(ctx context.Context, port int, o original) (*ways, error) {
 	return &w, nil
 }
 
-// measureGoodput takes turns, so that whatever disturbs the machine for a while
-// disturbs all alike.
+// measureGoodput has the ways carry plain TCP in turns.
 func (s *star) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) error {
 	stop, err := s.serveIperf(ctx, w.servers())
 	defer stop()
 	if err != nil {
 		return err
 	}
-	for range plan.goodputs {
-		for _, way := range w.all() {
+	for i := range plan.goodputs {
+		for _, way := range w.turn(i) {
 			mbps, err := s.iperf(ctx, "alice", way.at, plan.goodputSeconds)
 			if err != nil {
 				return err
@@ -214,8 +219,8 @@ func (s *star) measureConnect(ctx context.Context, w *ways, plan mappingPlan) er
 		}
 	}
 	alice := s.Host("alice")
-	for range plan.connects {
-		for _, way := range w.all() {
+	for i := range plan.connects {
+		for _, way := range w.turn(i) {
 			start := time.Now()
 			conn, err := dial(ctx, alice, way.at, false)
 			if err != nil {
