@@ -70,7 +70,7 @@ func (c *client) run(ctx context.Context) error {
 	defer sample.Stop()
 	defer c.requests.Wait()
 	for {
-		now := time.Now()
+		// The time is taken when something has happened, not when the wait began.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -78,17 +78,17 @@ func (c *client) run(ctx context.Context) error {
 			if !ok {
 				return fmt.Errorf("the kernel's MPTCP events ended")
 			}
-			c.kernelEvent(ctx, ev, now)
+			c.kernelEvent(ctx, ev, time.Now())
 		case _, ok := <-c.addresses:
 			if ok { // else the agent stops
-				c.addressesChanged(ctx, now)
+				c.addressesChanged(ctx, time.Now())
 			}
 		case f := <-c.inbox:
-			f(now)
+			f(time.Now())
 		case <-due.C:
-			c.due(ctx, now)
+			c.due(ctx, time.Now())
 		case <-sample.C:
-			sample.Reset(c.sample(ctx, now))
+			sample.Reset(c.sample(ctx, time.Now()))
 		}
 		if at, ok := c.next(); ok {
 			due.Reset(time.Until(at))

@@ -97,12 +97,14 @@ func (c *Client) check(p *tomlfile.Problems) {
 func (w *Waypoint) check(p *tomlfile.Problems) {
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
 	for key, n := range map[string]int{
-		"mappings_per_member": w.MappingsPerMember, "connections_per_member": w.ConnectionsPerMember,
-		"requests_per_second": w.RequestsPerSecond,
+		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 	} {
 		if n < 1 {
 			p.At("waypoint."+key, "%d is not a number from 1 up; to give nothing, leave out the role", n)
 		}
+	}
+	if w.ConnectionsPerMember < 0 {
+		p.At("waypoint.connections_per_member", "%d is not a number from 0 up (0: no limit)", w.ConnectionsPerMember)
 	}
 	if d := w.MappingLifetime.Std(); d < 10*time.Second || d > 24*time.Hour {
 		p.At("waypoint.mapping_lifetime", "%v is not from 10s to 24h", w.MappingLifetime)

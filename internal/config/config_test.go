@@ -54,6 +54,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[waypoint]\nmapping_lifetime = \"1s\"", `1s is not from 10s to 24h`},
 		{minimal + "[waypoint]\nlog = \"\"", `waypoint.log: is empty`},
 		{minimal + "[waypoint]\nmappings_per_member = 0", `0 is not a number from 1 up`},
+		{minimal + "[waypoint]\nconnections_per_member = -1", `-1 is not a number from 0 up (0: no limit)`},
 		{strings.Replace(minimal, `"client", "waypoint"`, `"clent"`, 1), `"clent" is not a role; did you mean "client"?`},
 		{strings.Replace(minimal, `"alice"`, `"Alice!"`, 1), `is not a member's name`},
 		{strings.Replace(minimal, `key = "a.key"`, "", 1), "identity.key: is missing: the path of a file that `dcol ca issue` wrote"},

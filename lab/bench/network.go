@@ -120,7 +120,7 @@ func (s *star) startClient(ctx context.Context, name string, waypoints ...string
 func (s *star) startWaypoint(ctx context.Context, name string) (*process, error) {
 	const plenty = 1_000_000
 	return s.startAgent(ctx, name, "waypoint", map[string]any{
-		"allow": lab, "mappings_per_member": plenty, "connections_per_member": plenty, "requests_per_second": plenty,
+		"allow": lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
 	})
 }
 
