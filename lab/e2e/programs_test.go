@@ -93,6 +93,13 @@ func TestStatusText(t *testing.T) {
 	w.startBoth()
 	x := w.curl(w.url())
 	w.detoured()
+	w.eventually("the status has rates", func() error {
+		c, err := w.only()
+		if err != nil {
+			return err
+		}
+		return holds(c.Subflows[0].ReceiveRate+c.Subflows[1].ReceiveRate > 0, "they are zero: %+v", c.Subflows)
+	})
 	for host, words := range map[string][]string{
 		alice: {"alice (client)", "bob", "10.0.2.1:45672", "up ", "to 10.0.4.1:80", "direct", "via bob (mapped)"},
 		bob:   {"bob (waypoint)", "listening on UDP :45672", "1 sessions", "1 mappings", "alice"},
