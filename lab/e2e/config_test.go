@@ -16,11 +16,11 @@ func TestAgentThatCannotStart(t *testing.T) {
 	w.found("collective", alice, bob)
 	w.found("others", alice)
 	good := clientConfig("", w.addr4(bob).String())
-	with := func(old, new string) func() {
+	with := func(was, is string) func() {
 		return func() {
-			changed := strings.Replace(good, old, new, 1)
+			changed := strings.Replace(good, was, is, 1)
 			if changed == good {
-				t.Fatalf("the configuration has no %q", old)
+				t.Fatalf("the configuration has no %q", was)
 			}
 			w.configure(alice, changed)
 		}
