@@ -123,3 +123,35 @@ func TestConnectionOlderThanAgent(t *testing.T) {
 	w.detoured()
 	x.endsWell()
 }
+
+// Two members that are client and waypoint both: each uses the other.
+func TestMutualMembers(t *testing.T) {
+	w := standard(newWorld(t))
+	for host, other := range map[string]string{alice: bob, bob: alice} {
+		config := strings.Replace(clientConfig("", w.addr4(other).String()), `["client"]`, `["client", "waypoint"]`, 1)
+		config = strings.Replace(config, `"`+bob+`"`, `"`+other+`"`, 1)
+		config = strings.Replace(config, "name = \""+alice, "name = \""+host, 1)
+		w.configure(host, strings.ReplaceAll(config, "/"+alice+".", "/"+host+".")+"\n[waypoint]\n"+labAllowed)
+	}
+	w.startBoth()
+	w.eventually("bob has a session with alice", func() error {
+		s := w.mustStatus(bob).Client.Waypoints[0]
+		return holds(s.State == "up", "it is %s: %s", s.State, s.Why)
+	})
+	ofAlice := w.curl(w.url())
+	w.detoured()
+	ofBob := w.transfer(bob, program, "run", "--", "curl", "--silent", "--no-buffer", w.url())
+	w.eventually("bob's connection has a detour", func() error {
+		all := w.mustStatus(bob).Client.Connections
+		return holds(len(all) == 1 && len(all[0].Subflows) == 2 && all[0].Subflows[1].Waypoint == alice, "it has %+v", all)
+	})
+	ofAlice.goesOn()
+	ofBob.goesOn()
+	// Each goes on while the other's agent is away, and finds it again.
+	w.restart(bob)
+	w.restart(alice)
+	w.waypointUp()
+	w.detoured()
+	ofAlice.endsWell()
+	ofBob.endsWell()
+}

@@ -27,7 +27,7 @@ var (
 )
 
 // fileSize is large enough that a transfer lasts as long as a test needs.
-const fileSize = 96 << 20
+const fileSize = 64 << 20
 
 func TestMain(m *testing.M) {
 	testbed.Stage() // hosts and wires start as this executable
@@ -57,7 +57,7 @@ func prepareSuite() (err error) {
 		cannot = "this kernel has no MPTCP"
 		return nil
 	}
-	for _, name := range []string{"curl", "nginx", "iperf3", "nft", "conntrack", "tcpdump", "ip"} {
+	for _, name := range []string{"curl", "nginx", "iperf3", "nft", "conntrack", "tcpdump", "ip", "setpriv"} {
 		if _, err := exec.LookPath(name); err != nil {
 			cannot = fmt.Sprintf("needs the program %s", name)
 			return nil

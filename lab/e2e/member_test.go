@@ -123,7 +123,8 @@ func (w *world) launch(host string) *agent {
 	if err != nil {
 		w.Fatal(err)
 	}
-	a.cmd = w.host(host).Command(w.life(), program, "agent")
+	// With the rights that packaging/dcol.service gives it, and no more.
+	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs", program, "agent")
 	a.cmd.Stdout, a.cmd.Stderr = f, f
 	if err := a.cmd.Start(); err != nil {
 		w.Fatal(err)

@@ -71,7 +71,7 @@ type transfer struct {
 }
 
 const (
-	sip, gulp = 8 << 10, 64 << 10 // read at once
+	sip, gulp = 4 << 10, 64 << 10 // read at once
 	sipEvery  = 20 * time.Millisecond
 )
 
@@ -177,8 +177,10 @@ func (x *transfer) endsWell() {
 func (x *transfer) isIntact() {
 	x.w.Helper()
 	x.once.Do(func() { close(x.hurry) })
+	began, had := time.Now(), x.got.Load()
 	select {
 	case <-x.ended:
+		x.w.Logf("the other %d MB took %v", (x.got.Load()-had)>>20, time.Since(began).Round(time.Millisecond))
 	case <-time.After(2 * patience):
 		x.w.Fatalf("the transfer hangs at %d bytes of %d", x.got.Load(), fileSize)
 	}
