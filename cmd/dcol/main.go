@@ -41,6 +41,9 @@ func run() int {
 		return 0
 	case errors.As(err, &said):
 		return int(said)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "interrupted")
+		return interrupted
 	}
 	fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
 	var f failure
@@ -49,6 +52,9 @@ func run() int {
 	}
 	return 1
 }
+
+// interrupted is the exit code after Ctrl-C, as shells have it.
+const interrupted = 130
 
 // exitCode ends the program with a code and without a further word.
 type exitCode int

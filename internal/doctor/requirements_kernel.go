@@ -36,7 +36,7 @@ func checkRights(_ context.Context, e *Env) Result {
 		return skipped("cannot read this process's capabilities: %v", err)
 	}
 	if names := missing(bits, capNetAdmin); names != "" {
-		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` and `dcol status` do not)", names)
+		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` does not)", names)
 	}
 	if names := missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
 		return info("enough for the agent; without %s the eBPF parts and the lab do not work", names)
