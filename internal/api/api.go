@@ -80,7 +80,7 @@ type Subflow struct {
 type Waypoint struct {
 	Name  string         `json:"name"`
 	Addr  netip.AddrPort `json:"address"`
-	State string         `json:"state"` // up, down, connecting
+	State string         `json:"state"` // up, down, moving
 	Since time.Time      `json:"since"`
 	// Why says why it is not used; empty when it is.
 	Why      string  `json:"why,omitempty"`

@@ -19,7 +19,7 @@ func networkChecks() []Check {
 		{"conntrack", "Connection tracking", waypointOnly(checkConntrack)},
 		{"forwarding", "Forwarding", waypointOnly(checkForwarding)},
 		{"firewall", "Firewall on forwarded packets", waypointOnly(checkFirewall)},
-		{"port", "Session port", checkPort},
+		{"port", "Session port", waypointOnly(checkPort)},
 	}
 }
 
@@ -162,7 +162,7 @@ func checkPort(_ context.Context, e *Env) Result {
 			"UDP %s is held by another program", e.Config.Listen)
 	case err != nil:
 		return failed("set session.listen to an address of this host", "UDP %s cannot be used: %v", e.Config.Listen, err)
-	case e.AgentRuns && e.Config.Waypoint:
+	case e.AgentRuns:
 		return failed("restart the agent", "the agent runs, but does not listen on UDP %s", e.Config.Listen)
 	}
 	return ok("UDP %s is free", e.Config.Listen)

@@ -222,7 +222,7 @@ func byAlert(w where, e *quic.TransportError) *Problem {
 	case alertBadCertificate, alertAccessDenied, alertCertificateNeeded:
 		return refused("it finds it bad", "have it issued by the collective's authority (dcol ca issue)")
 	case alertNoALPN, alertProtocolVersion:
-		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Mend: "update the older of the two agents"}
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Mend: "update the older of the two agents, or correct the address: something else may listen there"}
 	case quic.ConnectionRefused:
 		return &Problem{Code: Stopping, Text: w.waypoint + " takes no sessions now", Mend: "is its agent stopping or overloaded?"}
 	}

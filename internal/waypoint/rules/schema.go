@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Limits are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // fingerprint is kept in the comment of the set of members.
 func fingerprint(l Limits) string {
@@ -61,7 +61,7 @@ func newSchema(l Limits) *schema {
 	}
 	s.sets = []nft.Set{s.four.servers, s.four.marks, s.six.servers, s.six.marks, s.members, s.four.guarded, s.six.guarded}
 
-	limits := chain{name: "limits"}
+	limits := chain{name: "quotas"}
 	if l.Connections > 0 {
 		set := memberStateSet("connections")
 		s.sets = append(s.sets, set)
