@@ -41,7 +41,7 @@ func run() int {
 		return 0
 	case errors.As(err, &said):
 		return int(said)
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))):
 		fmt.Fprintln(os.Stderr, "interrupted")
 		return interrupted
 	}

@@ -42,7 +42,9 @@ type Result struct {
 	RatioOfSum    float64          `json:"ratio_of_sum"`
 	SubflowBytes  map[string]int64 `json:"subflow_bytes"` // by path, of the download with dcol
 	SHA256OK      bool             `json:"sha256_ok"`     // of all downloads
-	LongestStall  float64          `json:"longest_stall_ms"`
+	// Exact: the machine had the time to emulate the links as declared.
+	Exact        bool    `json:"exact"`
+	LongestStall float64 `json:"longest_stall_ms"`
 }
 
 // Options say where things go.
@@ -133,13 +135,14 @@ func conclude(runs []report.Run, e report.Environment) Result {
 		Schema: Schema, Kernel: e.Kernel, Backend: e.Backend,
 		TCPMbps: tcp.GoodputMbps, DetourTCPMbps: detour.GoodputMbps, DColMbps: dcol.GoodputMbps,
 		RatioOfSum:   dcol.GoodputMbps / (tcp.GoodputMbps + detour.GoodputMbps),
-		SubflowBytes: map[string]int64{}, SHA256OK: true, LongestStall: killed.LongestStallMS,
+		SubflowBytes: map[string]int64{}, SHA256OK: true, Exact: true, LongestStall: killed.LongestStallMS,
 	}
 	for _, p := range dcol.Paths {
 		r.SubflowBytes[p.Path] = p.Bytes
 	}
 	for _, run := range runs {
 		r.SHA256OK = r.SHA256OK && run.SHA256OK != nil && *run.SHA256OK
+		r.Exact = r.Exact && run.Valid()
 	}
 	return r
 }
