@@ -147,8 +147,8 @@ func sideRoom(bands []band) vg.Length {
 	return w + 12
 }
 
-// drawBandLabels names each band inside it where there is room for the name,
-// and beside it otherwise.
+// drawBandLabels names each band inside it where there is room for the name;
+// otherwise above it if it ends before the others do, and beside the data if not.
 func drawBandLabels(data draw.Canvas, x, y func(float64) vg.Length, bands []band) {
 	beside := data.Min.Y - labelSize
 	for _, b := range bands {
@@ -156,6 +156,10 @@ func drawBandLabels(data draw.Canvas, x, y func(float64) vg.Length, bands []band
 		width := style.Width(b.path)
 		if at, ok := b.roomFor(width+8, labelSize+6, x, y); ok {
 			data.FillText(style, vg.Point{X: at.X - width/2, Y: at.Y - labelSize*0.4}, b.path)
+			continue
+		}
+		if at, ok := b.above(width, x, y); ok {
+			data.FillText(label(labelSize, colour(b.index), true), vg.Point{X: at.X - width/2, Y: at.Y + 4}, b.path)
 			continue
 		}
 		last := len(b.high) - 1
@@ -166,6 +170,29 @@ func drawBandLabels(data draw.Canvas, x, y func(float64) vg.Length, bands []band
 		beside = at.Y
 		data.FillText(label(labelSize, colour(b.index), true), at, b.path)
 	}
+}
+
+// above finds the place over the middle of a band that ends before the data do.
+func (b band) above(width vg.Length, x, y func(float64) vg.Length) (vg.Point, bool) {
+	carries := func(i int) bool { return b.high[i] > b.low[i] }
+	first, last := 0, len(b.high)-1
+	for first <= last && !carries(first) {
+		first++
+	}
+	for last >= first && !carries(last) {
+		last--
+	}
+	if first > last || last == len(b.high)-1 {
+		return vg.Point{}, false
+	}
+	middle := x(float64(first+last+1) / 2 * b.step)
+	top := vg.Length(0)
+	for i := first; i <= last; i++ {
+		if x(float64(i+1)*b.step) > middle-width/2 && x(float64(i)*b.step) < middle+width/2 {
+			top = max(top, y(b.high[i]))
+		}
+	}
+	return vg.Point{X: middle, Y: top}, true
 }
 
 // roomFor finds the middle of the first place in the band that holds a
