@@ -59,7 +59,7 @@ func (c *client) removeAddress(a path.RemoveAddr) error {
 // their own may two subflows from one address have different address ids.
 func (c *client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsAsked++
-	local, ifIndex, err := a.Local, 0, error(nil)
+	local, err := a.Local, error(nil)
 	if !local.IsValid() {
 		source, serr := c.routes.SourceFor(a.Remote.Addr())
 		local, err = source.Addr, serr
@@ -70,7 +70,7 @@ func (c *client) createSubflow(a path.CreateSubflow) {
 		}
 		from := netip.AddrPortFrom(local, c.ports.pick())
 		err = c.kernel.CreateSubflow(mptcp.NewSubflow{
-			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup, IfIndex: ifIndex,
+			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup,
 		})
 		if err == nil {
 			c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: from})
