@@ -66,9 +66,13 @@ func (c *Client) check(p *tomlfile.Problems) {
 	if c.Subflows < 1 || c.Subflows > 8 {
 		p.At("client.subflows", "%d is not from 1 to 8 (1: no detours)", c.Subflows)
 	}
+	checkKinds(p, "client.kinds", c.Kinds, "to use no detours, set subflows = 1")
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
 		p.At("client.mptcpify", `%q is not "none", "host" or the path of a cgroup's folder`, m)
+	}
+	if c.Cgroup != "" && !filepath.IsAbs(c.Cgroup) {
+		p.At("client.cgroup", `%q is not the path of a cgroup's folder ("": all programs)`, c.Cgroup)
 	}
 	names := map[string]bool{}
 	for i, w := range c.Waypoints {
@@ -95,7 +99,13 @@ func (c *Client) check(p *tomlfile.Problems) {
 }
 
 func (w *Waypoint) check(p *tomlfile.Problems) {
+	checkKinds(p, "waypoint.offers", w.Offers, "to give nothing, leave out the role")
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
+	checkPorts(p, "waypoint.wireguard_port", []int{w.WireGuardPort})
+	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
+	if w.Gives(WireGuard) && w.Gives(OpenVPN) && w.WireGuardPort == w.OpenVPNPort {
+		p.At("waypoint.openvpn_port", "%d is wireguard_port too: both are UDP, so each needs a port of its own", w.OpenVPNPort)
+	}
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 	} {
@@ -111,6 +121,24 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	}
 	if w.Log == "" {
 		p.At("waypoint.log", "is empty: a waypoint must be able to say who caused what; name a file")
+	}
+}
+
+func checkKinds(p *tomlfile.Problems, key string, list []Kind, instead string) {
+	if len(list) == 0 {
+		p.At(key, "is empty: %s", instead)
+	}
+	var words []string
+	for _, k := range kinds {
+		words = append(words, string(k))
+	}
+	for i, k := range list {
+		if !slices.Contains(kinds, k) {
+			p.At(key, "%q is not a kind of detour%s", k, tomlfile.Nearest(string(k), words))
+		}
+		if slices.Contains(list[:i], k) {
+			p.At(key, "%q is there twice", k)
+		}
 	}
 }
 

@@ -70,12 +70,28 @@ type Session struct {
 	Listen string `toml:"listen"`
 }
 
+// Kind is a kind of detour.
+type Kind string
+
+const (
+	WireGuard Kind = "wireguard"
+	OpenVPN   Kind = "openvpn"
+	InBand    Kind = "in-band"
+	Mapped    Kind = "mapped"
+)
+
+// kinds are all of them, in the order of the papers: what is ready at once for
+// any server comes before what is asked for.
+var kinds = []Kind{WireGuard, OpenVPN, InBand, Mapped}
+
 // Client is the client role.
 type Client struct {
 	Subflows  int            `toml:"subflows"`
+	Kinds     []Kind         `toml:"kinds"` // the preferred first
 	TLSPorts  []int          `toml:"tls_ports"`
 	Exclude   []netip.Prefix `toml:"exclude"`
 	Mptcpify  string         `toml:"mptcpify"`
+	Cgroup    string         `toml:"cgroup"` // empty: the root of the hierarchy
 	Waypoints []Peer         `toml:"waypoint"`
 }
 
@@ -94,6 +110,10 @@ type Peer struct {
 
 // Waypoint is the waypoint role.
 type Waypoint struct {
+	Offers               []Kind         `toml:"offers"`
+	InBandAuthenticator  bool           `toml:"in_band_authenticator"`
+	WireGuardPort        int            `toml:"wireguard_port"`
+	OpenVPNPort          int            `toml:"openvpn_port"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
 	DenyPorts            []int          `toml:"deny_ports"`
@@ -104,6 +124,12 @@ type Waypoint struct {
 	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
 	Log                  string         `toml:"log"`
 }
+
+// Gives reports whether the waypoint offers the kind.
+func (w Waypoint) Gives(k Kind) bool { return slices.Contains(w.Offers, k) }
+
+// Uses reports whether the client wants the kind.
+func (c Client) Uses(k Kind) bool { return slices.Contains(c.Kinds, k) }
 
 // Has reports whether the member has the role.
 func (c *Config) Has(r Role) bool { return slices.Contains(c.Roles, r) }
@@ -160,6 +186,7 @@ func defaults() *Config {
 		Session:  Session{Listen: ":45672"},
 		Client: Client{
 			Subflows: 2,
+			Kinds:    kinds,
 			Mptcpify: MptcpifyNone,
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.
@@ -168,6 +195,10 @@ func defaults() *Config {
 			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 		},
 		Waypoint: Waypoint{
+			Offers:               []Kind{InBand, Mapped},
+			InBandAuthenticator:  true,
+			WireGuardPort:        51820,
+			OpenVPNPort:          1194,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,
 			ConnectionsPerMember: 4096,
