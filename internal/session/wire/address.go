@@ -7,7 +7,8 @@ import (
 	"net/netip"
 )
 
-// On the wire an address is its 4 or 16 bytes, an endpoint these and the port in two bytes, big endian.
+// On the wire an address is its 4 or 16 bytes, an endpoint these and the port in two bytes, big endian, a
+// prefix these and its length in one.
 // An IPv4 address has one form only: in 4 bytes. A zone has no meaning on another host.
 
 func appendAddr(dst []byte, a netip.Addr) ([]byte, error) {
@@ -64,4 +65,30 @@ func parseOptionalEndpoint(b []byte) (netip.AddrPort, error) {
 		return netip.AddrPort{}, nil
 	}
 	return parseEndpoint(b)
+}
+
+func encodePrefix(p netip.Prefix) ([]byte, error) {
+	if !p.IsValid() {
+		return nil, errors.New("no prefix")
+	}
+	if p.Addr().Is4In6() {
+		return nil, fmt.Errorf("prefix %v is of IPv4 addresses in IPv6 form", p)
+	}
+	b, err := appendAddr(make([]byte, 0, 17), p.Addr())
+	return append(b, byte(p.Bits())), err
+}
+
+func parsePrefix(b []byte) (netip.Prefix, error) {
+	if len(b) < 1 {
+		return netip.Prefix{}, errors.New("a prefix of 0 bytes")
+	}
+	a, err := parseAddr(b[:len(b)-1])
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	p := netip.PrefixFrom(a, int(b[len(b)-1]))
+	if !p.IsValid() {
+		return netip.Prefix{}, fmt.Errorf("a prefix of %d bits of %v", b[len(b)-1], a)
+	}
+	return p, nil
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -50,6 +49,7 @@ type (
 const (
 	maxDuration = 366 * 24 * time.Hour
 	maxOffers   = 16
+	maxArray    = max(maxOffers, maxAvoid, maxAddresses)
 
 	// A QUIC endpoint that has lost its state answers with a stateless reset only to packets longer
 	// than the reset itself (RFC 9000, 10.3; quic-go: 42 bytes). Pings are what an idle session
@@ -67,7 +67,7 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 	dec, err := cbor.DecOptions{
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
 		MaxNestedLevels:  4,
-		MaxArrayElements: maxOffers,
+		MaxArrayElements: maxArray,
 		MaxMapPairs:      32,
 		IndefLength:      cbor.IndefLengthForbidden,
 		TagsMd:           cbor.TagsForbidden,
@@ -84,8 +84,8 @@ func (m Hello) body() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(m.Offers) > maxOffers {
-		return nil, fmt.Errorf("%d offers, the most is %d", len(m.Offers), maxOffers)
+	if err := checkCount("offers", len(m.Offers), maxOffers); err != nil {
+		return nil, err
 	}
 	b := helloBody{Version: m.Version, Offers: m.Offers, Lease: lease}
 	if m.Observed.IsValid() {
@@ -136,12 +136,15 @@ func decodeBody(t Type, data []byte) (Message, error) {
 		if err := decMode.Unmarshal(data, &b); err != nil {
 			return nil, err
 		}
+		if err := checkCount("offers", len(b.Offers), maxOffers); err != nil {
+			return nil, err
+		}
 		lease, err := fromMillis(b.Lease)
 		if err != nil {
 			return nil, err
 		}
 		observed, err := parseOptionalEndpoint(b.Observed)
-		return Hello{Version: b.Version, Offers: slices.Clip(b.Offers), Lease: lease, Observed: observed}, err
+		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed}, err
 	case TypeMapRequest:
 		var b mapRequestBody
 		if err := decMode.Unmarshal(data, &b); err != nil {
@@ -181,12 +184,27 @@ func decodeBody(t Type, data []byte) (Message, error) {
 		}
 		observed, err := parseEndpoint(b.Observed)
 		return Pong{ID: b.ID, Observed: observed}, err
+	case TypeTunnelRequest:
+		var b tunnelRequestBody
+		if err := decMode.Unmarshal(data, &b); err != nil {
+			return nil, err
+		}
+		return b.message()
+	case TypeTunnelGrant:
+		var b tunnelGrantBody
+		if err := decMode.Unmarshal(data, &b); err != nil {
+			return nil, err
+		}
+		return b.message()
 	}
 	return nil, errUnknownType
 }
 
 // idOf is the id of a message that is otherwise not understood; 0 if there is none.
-func idOf(data []byte) uint64 {
+func idOf(t Type, data []byte) uint64 {
+	if t == TypeHello { // its key 1 is the version
+		return 0
+	}
 	var b idBody
 	if err := decMode.Unmarshal(data, &b); err != nil {
 		return 0

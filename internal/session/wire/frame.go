@@ -79,7 +79,7 @@ func (d *Decoder) Next() (Message, error) {
 	t, body := Type(frame[0]), frame[1:]
 	m, err := decodeBody(t, body)
 	if err != nil {
-		return nil, &MalformedError{Type: t, ID: idOf(body), Err: err}
+		return nil, &MalformedError{Type: t, ID: idOf(t, body), Err: err}
 	}
 	return m, nil
 }

@@ -14,31 +14,20 @@ type Type uint8
 
 // The message types. Numbers are never used again for something else.
 const (
-	TypeHello      Type = 1
-	TypeMapRequest Type = 2
-	TypeMapGrant   Type = 3
-	TypeRefusal    Type = 4
-	TypePing       Type = 5
-	TypePong       Type = 6
+	TypeHello         Type = 1
+	TypeMapRequest    Type = 2
+	TypeMapGrant      Type = 3
+	TypeRefusal       Type = 4
+	TypePing          Type = 5
+	TypePong          Type = 6
+	TypeTunnelRequest Type = 7
+	TypeTunnelGrant   Type = 8
 )
 
 // Message is one of the types below.
 type Message interface {
 	messageType() Type
 	body() (any, error)
-}
-
-// Kind is a kind of detour that a waypoint offers.
-type Kind uint16
-
-// Mapped is a port of the waypoint that leads to one server.
-const Mapped Kind = 1
-
-func (k Kind) String() string {
-	if k == Mapped {
-		return "mapped"
-	}
-	return fmt.Sprintf("kind %d", uint16(k))
 }
 
 // Hello is the first message of each side, the client's first. A client leaves Lease and Observed empty.
@@ -76,12 +65,14 @@ type Pong struct {
 	Observed netip.AddrPort
 }
 
-func (Hello) messageType() Type      { return TypeHello }
-func (MapRequest) messageType() Type { return TypeMapRequest }
-func (MapGrant) messageType() Type   { return TypeMapGrant }
-func (Refusal) messageType() Type    { return TypeRefusal }
-func (Ping) messageType() Type       { return TypePing }
-func (Pong) messageType() Type       { return TypePong }
+func (Hello) messageType() Type         { return TypeHello }
+func (MapRequest) messageType() Type    { return TypeMapRequest }
+func (MapGrant) messageType() Type      { return TypeMapGrant }
+func (Refusal) messageType() Type       { return TypeRefusal }
+func (Ping) messageType() Type          { return TypePing }
+func (Pong) messageType() Type          { return TypePong }
+func (TunnelRequest) messageType() Type { return TypeTunnelRequest }
+func (TunnelGrant) messageType() Type   { return TypeTunnelGrant }
 
 func (t Type) String() string {
 	switch t {
@@ -97,6 +88,10 @@ func (t Type) String() string {
 		return "ping"
 	case TypePong:
 		return "pong"
+	case TypeTunnelRequest:
+		return "tunnel request"
+	case TypeTunnelGrant:
+		return "tunnel grant"
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }

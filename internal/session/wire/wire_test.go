@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -17,6 +18,7 @@ import (
 
 var compare = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 var compareAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+var comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
 // The bytes of each message, so that a change of the language cannot happen unnoticed.
 func TestBytes(t *testing.T) {
@@ -34,6 +36,17 @@ func TestBytes(t *testing.T) {
 		{Refusal{ID: 7, Code: Busy, Message: "later", RetryAfter: time.Second}, "0011" + "04" + "a4" + "0107" + "0209" + "03656c61746572" + "041903e8"},
 		{Ping{ID: 7}, "001f" + "05" + "a2" + "0107" + "025818" + strings.Repeat("00", 24)},
 		{Pong{ID: 7, Observed: v4}, "000c" + "06" + "a2" + "0107" + "0246c000020701bb"},
+		{TunnelRequest{ID: 7, Kind: InBand}, "0006" + "07" + "a2" + "0107" + "0202"},
+		{TunnelRequest{ID: 7, Kind: WireGuard, Local: v4.Addr(), PublicKey: bytes.Repeat([]byte{0xaa}, 32),
+			Avoid: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")}},
+			"0049" + "07" + "a5" + "0107" + "0203" + "0344c0000207" + "045820" + strings.Repeat("aa", 32) +
+				"0582" + "450a00000008" + "5120010db800000000000000000000000020"},
+		{TunnelGrant{ID: 7, Kind: InBand, Lease: time.Minute, Client: v4.Addr(), Key: bytes.Repeat([]byte{0xbb}, 16), ClientPort: true},
+			"0024" + "08" + "a6" + "0107" + "0202" + "0319ea60" + "0444c0000207" + "0550" + strings.Repeat("bb", 16) + "06f5"},
+		{TunnelGrant{ID: 7, Kind: WireGuard, Lease: time.Minute, Client: v4.Addr(), PublicKey: bytes.Repeat([]byte{0xaa}, 32), Port: 51820,
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, MTU: 1420},
+			"0043" + "08" + "a8" + "0107" + "0203" + "0319ea60" + "0444c0000207" + "075820" + strings.Repeat("aa", 32) +
+				"0819ca6c" + "0981" + "450a09000518" + "0a19058c"},
 	}
 	for _, test := range tests {
 		got, err := Append(nil, test.message)
@@ -60,8 +73,21 @@ func drawMessage(t *rapid.T) Message {
 	duration := rapid.Custom(func(t *rapid.T) time.Duration {
 		return time.Duration(rapid.Int64Range(0, int64(maxDuration/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
 	})
+	prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
+		a := addr.Draw(t, "addr")
+		return netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, "bits"))
+	})
+	bytesOrNone := func(what string, size int) []byte {
+		if !rapid.Bool().Draw(t, what+" there") {
+			return nil
+		}
+		return rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, what)
+	}
+	prefixes := func(what string, most int) (out []netip.Prefix) {
+		return append(out, rapid.SliceOfN(prefix, 0, most).Draw(t, what)...)
+	}
 	id := rapid.Uint64().Draw(t, "id")
-	switch rapid.IntRange(0, 5).Draw(t, "type") {
+	switch rapid.IntRange(0, 7).Draw(t, "type") {
 	case 0:
 		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease")}
 		if n := rapid.SliceOfN(rapid.Uint16(), 0, maxOffers).Draw(t, "offers"); len(n) > 0 {
@@ -81,6 +107,21 @@ func drawMessage(t *rapid.T) Message {
 		return Refusal{ID: id, Code: Code(rapid.Uint8().Draw(t, "code")), Message: cleanText(rapid.String().Draw(t, "message")), RetryAfter: duration.Draw(t, "retry")}
 	case 4:
 		return Ping{ID: id}
+	case 5:
+		r := TunnelRequest{ID: id, Kind: Kind(rapid.Uint16Min(1).Draw(t, "kind")), PublicKey: bytesOrNone("public key", publicKeySize)}
+		for _, p := range prefixes("avoid", maxAvoid) {
+			r.Avoid = append(r.Avoid, p.Masked())
+		}
+		if rapid.Bool().Draw(t, "local there") {
+			r.Local = addr.Draw(t, "local")
+		}
+		return r
+	case 6:
+		return TunnelGrant{
+			ID: id, Kind: Kind(rapid.Uint16Min(1).Draw(t, "kind")), Lease: duration.Draw(t, "lease"), Client: addr.Draw(t, "client"),
+			Key: bytesOrNone("key", keySize), ClientPort: rapid.Bool().Draw(t, "client port"), PublicKey: bytesOrNone("public key", publicKeySize),
+			Port: rapid.Uint16().Draw(t, "port"), Addresses: prefixes("addresses", maxAddresses), MTU: rapid.Uint16().Draw(t, "mtu"),
+		}
 	default:
 		return Pong{ID: id, Observed: endpoint.Draw(t, "observed")}
 	}
@@ -107,7 +148,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%+v: %v", m, err)
 			}
-			if diff := cmp.Diff(m, got, compare, compareAddr); diff != "" {
+			if diff := cmp.Diff(m, got, compare, compareAddr, comparePrefix); diff != "" {
 				t.Fatal(diff)
 			}
 		}
@@ -150,6 +191,20 @@ func TestMalformedIsSurvived(t *testing.T) {
 		"lease without end":     {frame(TypeMapGrant, "a4010702190050031bffffffffffffffff0444c0000207"), 7},
 		"message not UTF-8":     {frame(TypeRefusal, "a30107020903"+"62ff80"), 7},
 		"more offers than fit":  {frame(TypeHello, "a2010102"+"91"+strings.Repeat("01", 17)), 0},
+		"tunnel of no kind":     {frame(TypeTunnelRequest, "a10107"), 7},
+		"tunnel kind 65536":     {frame(TypeTunnelRequest, "a20107021a00010000"), 7},
+		"public key of 1 byte":  {frame(TypeTunnelRequest, "a3010702030441aa"), 7},
+		"a local port":          {frame(TypeTunnelRequest, "a3010702020346c000020701bb"), 7},
+		"prefix of 0 bytes":     {frame(TypeTunnelRequest, "a3010702030581"+"40"), 7},
+		"prefix of 33 bits":     {frame(TypeTunnelRequest, "a3010702030581"+"450a00000021"), 7},
+		"network of one host":   {frame(TypeTunnelRequest, "a3010702030581"+"450a00000108"), 7},
+		"IPv4 prefix, 16 bytes": {frame(TypeTunnelRequest, "a3010702030581"+"5100000000000000000000ffff0a00000068"), 7},
+		"33 networks to avoid":  {frame(TypeTunnelRequest, "a301070203059821"+strings.Repeat("450a00000008", 33)), 0},
+		"grant of no kind":      {frame(TypeTunnelGrant, "a4010702000319ea600444c0000207"), 7},
+		"tunnel for nobody":     {frame(TypeTunnelGrant, "a3010702020319ea60"), 7},
+		"key of 15 bytes":       {frame(TypeTunnelGrant, "a5010702020319ea600444c0000207054f"+strings.Repeat("bb", 15)), 7},
+		"9 addresses":           {frame(TypeTunnelGrant, "a5010702030319ea600444c00002070989"+strings.Repeat("450a09000518", 9)), 7},
+		"tunnel port 65536":     {frame(TypeTunnelGrant, "a5010702030319ea600444c0000207081a00010000"), 7},
 		"negative id":           {frame(TypePing, "a10120"), 0},
 		"a million array items": {frame(TypeHello, "a2010102"+"9a000f4240"), 0},
 	}
@@ -217,6 +272,17 @@ func TestWhatCannotBeSaid(t *testing.T) {
 		"negative lease":      MapGrant{ID: 1, Port: 1, Client: good.Addr(), Lease: -1},
 		"endless retry":       Refusal{ID: 1, Code: Busy, RetryAfter: 1 << 62},
 		"too many offers":     Hello{Version: 1, Offers: make([]Kind, maxOffers+1)},
+		"tunnel of no kind":   TunnelRequest{ID: 1},
+		"key of 31 bytes":     TunnelRequest{ID: 1, Kind: WireGuard, PublicKey: make([]byte, 31)},
+		"local with zone":     TunnelRequest{ID: 1, Kind: WireGuard, Local: netip.MustParseAddr("fe80::1%eth0")},
+		"avoid nothing":       TunnelRequest{ID: 1, Kind: WireGuard, Avoid: make([]netip.Prefix, 1)},
+		"avoid too much":      TunnelRequest{ID: 1, Kind: WireGuard, Avoid: slices.Repeat([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, maxAvoid+1)},
+		"granted no kind":     TunnelGrant{ID: 1, Client: good.Addr()},
+		"tunnel for nobody":   TunnelGrant{ID: 1, Kind: InBand},
+		"endless tunnel":      TunnelGrant{ID: 1, Kind: InBand, Client: good.Addr(), Lease: 1 << 62},
+		"key of 17 bytes":     TunnelGrant{ID: 1, Kind: InBand, Client: good.Addr(), Key: make([]byte, 17)},
+		"too many addresses":  TunnelGrant{ID: 1, Kind: WireGuard, Client: good.Addr(), Addresses: slices.Repeat([]netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}, maxAddresses+1)},
+		"IPv4 in IPv6":        TunnelGrant{ID: 1, Kind: WireGuard, Client: good.Addr(), Addresses: []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/96")}},
 	} {
 		if got, err := Append([]byte("before"), m); err == nil || string(got) != "before" {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -227,6 +293,42 @@ func TestWhatCannotBeSaid(t *testing.T) {
 	plain, _ := Append(nil, MapRequest{ID: 1, Server: good})
 	if err != nil || !bytes.Equal(mapped, plain) {
 		t.Errorf("%x, %v; want %x", mapped, err, plain)
+	}
+}
+
+// What is absent has one form, also when a peer says it with an empty value.
+func TestEmptyIsAbsent(t *testing.T) {
+	for name, test := range map[string]struct {
+		frame []byte
+		want  Message
+	}{
+		"offers":  {frame(TypeHello, "a201010280"), Hello{Version: 1}},
+		"request": {frame(TypeTunnelRequest, "a5010702030340"+"0440"+"0580"), TunnelRequest{ID: 7, Kind: WireGuard}},
+		"grant": {frame(TypeTunnelGrant, "a7010702020319ea600444c0000207"+"0540"+"0740"+"0980"),
+			TunnelGrant{ID: 7, Kind: InBand, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.7")}},
+	} {
+		got, err := NewDecoder(bytes.NewReader(test.frame)).Next()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, got, compare, compareAddr, comparePrefix); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestKindsHaveWords(t *testing.T) {
+	for k, word := range map[Kind]string{Mapped: "mapped", InBand: "in-band", WireGuard: "wireguard", OpenVPN: "openvpn"} {
+		if k.String() != word {
+			t.Errorf("kind %d is %q, want %q", uint16(k), k, word)
+		}
+		if got, ok := ParseKind(word); got != k || !ok {
+			t.Errorf("%q is kind %d, %v", word, uint16(got), ok)
+		}
+	}
+	if k, ok := ParseKind("kind 9"); ok || Kind(9).String() != "kind 9" {
+		t.Errorf("a kind of the future: %v, %v; %q", k, ok, Kind(9))
 	}
 }
 
@@ -275,6 +377,11 @@ func FuzzDecoder(f *testing.F) {
 		Refusal{ID: 1, Code: Busy, Message: "later", RetryAfter: time.Second},
 		Ping{ID: 1},
 		Pong{ID: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1")},
+		TunnelRequest{ID: 1, Kind: WireGuard, Local: netip.MustParseAddr("192.0.2.1"), PublicKey: make([]byte, publicKeySize),
+			Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
+		TunnelGrant{ID: 1, Kind: InBand, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1"), Key: make([]byte, keySize), ClientPort: true},
+		TunnelGrant{ID: 1, Kind: WireGuard, Lease: time.Minute, Client: netip.MustParseAddr("2001:db8::1"), PublicKey: make([]byte, publicKeySize),
+			Port: 51820, Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, MTU: 1420},
 	} {
 		frame, err := Append(nil, m)
 		if err != nil {
@@ -301,7 +408,7 @@ func FuzzDecoder(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%+v: %v", m, err)
 			}
-			if diff := cmp.Diff(m, back, compare, compareAddr); diff != "" {
+			if diff := cmp.Diff(m, back, compare, compareAddr, comparePrefix); diff != "" {
 				t.Fatal(diff)
 			}
 		}
