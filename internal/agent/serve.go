@@ -109,6 +109,12 @@ func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (w
 	return h.way.Map(ctx, peer(p), r)
 }
 
+func (h *handler) SessionMoved(_, _ session.Peer) {}
+
+func (h *handler) Tunnel(context.Context, session.Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
+}
+
 func peer(p session.Peer) waypoint.Peer {
 	return waypoint.Peer{Name: p.Name, Serial: p.Serial, Addr: p.Addr}
 }

@@ -34,8 +34,9 @@ type call struct {
 }
 
 type answer struct {
-	grant wire.MapGrant
-	err   error
+	grant  wire.Message
+	client netip.Addr // whom the grant is for
+	err    error
 }
 
 func newCall(o *outgoing) *call {
@@ -57,12 +58,12 @@ func newCall(o *outgoing) *call {
 	return c
 }
 
-// ask sends a request and waits for its answer.
-func (c *call) ask(ctx context.Context, req wire.MapRequest) (wire.MapGrant, error) {
+// ask sends the request that say makes and waits for its answer.
+func (c *call) ask(ctx context.Context, say func(id uint64) wire.Message) answer {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		return wire.MapGrant{}, ctx.Err()
+		return answer{err: ctx.Err()}
 	}
 	defer func() { <-c.slots }()
 
@@ -70,26 +71,26 @@ func (c *call) ask(ctx context.Context, req wire.MapRequest) (wire.MapGrant, err
 	c.mu.Lock()
 	if c.down != nil {
 		c.mu.Unlock()
-		return wire.MapGrant{}, c.down
+		return answer{err: c.down}
 	}
 	c.lastID++
-	req.ID = c.lastID
-	c.pending[req.ID] = reply
+	id := c.lastID
+	c.pending[id] = reply
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		delete(c.pending, req.ID)
+		delete(c.pending, id)
 		c.mu.Unlock()
 	}()
 	// When the outbox is closed, end answers.
-	if err := c.out.put(req); err != nil && !errors.Is(err, errClosed) {
-		return wire.MapGrant{}, err
+	if err := c.out.put(say(id)); err != nil && !errors.Is(err, errClosed) {
+		return answer{err: err}
 	}
 	select {
 	case a := <-reply:
-		return a.grant, a.err
+		return a
 	case <-ctx.Done():
-		return wire.MapGrant{}, ctx.Err()
+		return answer{err: ctx.Err()}
 	}
 }
 
@@ -106,7 +107,9 @@ func (c *call) read() error {
 		offer(c.heard, struct{}{})
 		switch m := m.(type) {
 		case wire.MapGrant:
-			c.reply(m.ID, answer{grant: m})
+			c.reply(m.ID, answer{grant: m, client: m.Client})
+		case wire.TunnelGrant:
+			c.reply(m.ID, answer{grant: m, client: m.Client})
 		case wire.Refusal:
 			c.reply(m.ID, answer{err: &m})
 		case wire.Pong:

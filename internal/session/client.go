@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
-	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // ClientConfig is what a Client needs.
@@ -181,7 +180,7 @@ func (c *Client) change(f func()) {
 	}
 }
 
-// unsettle makes Map wait until settle.
+// unsettle makes requests wait until settle.
 func (c *Client) unsettle() {
 	c.mu.Lock()
 	moving := c.state.Moving
@@ -205,62 +204,6 @@ func (c *Client) settle() {
 			close(c.settled)
 		})
 	}
-}
-
-// Grant is a waypoint's yes: TCP from Client to Port of the waypoint leads to the server, for Lease.
-type Grant struct {
-	Port   uint16
-	Lease  time.Duration
-	Client netip.Addr
-}
-
-// maxMoves bounds how often one Map asks again because the session moved meanwhile.
-const maxMoves = 3
-
-// Map asks for a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or that of ctx.
-func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16) (Grant, error) {
-	for try := 1; ; try++ {
-		call, err := c.settledCall(ctx)
-		if err != nil {
-			return Grant{}, err
-		}
-		answer, err := call.ask(ctx, wire.MapRequest{Server: server, Proposed: proposed})
-		if err != nil {
-			return Grant{}, err
-		}
-		// A grant for the address we have just left is of no use; the next one is for the new one.
-		if try < maxMoves && c.left(answer.Client) {
-			continue
-		}
-		return Grant{Port: answer.Port, Lease: answer.Lease, Client: answer.Client}, nil
-	}
-}
-
-// settledCall is the session to ask over, once it does not move.
-func (c *Client) settledCall(ctx context.Context) (*call, error) {
-	for {
-		c.mu.Lock()
-		call, moving, settled, problem := c.call, c.state.Moving, c.settled, c.state.Problem
-		c.mu.Unlock()
-		if call == nil {
-			return nil, &DownError{Waypoint: c.config.Name, Problem: problem}
-		}
-		if !moving {
-			return call, nil
-		}
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// left says whether the session has moved, or is about to, from this address.
-func (c *Client) left(addr netip.Addr) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.Up && (c.state.Moving || c.state.Observed.Addr() != addr)
 }
 
 var errSilence = errors.New("no answer to pings")

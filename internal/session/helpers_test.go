@@ -94,10 +94,26 @@ type granter struct {
 	down []Peer
 	// decide, if there, decides.
 	decide func(context.Context, Peer, wire.MapRequest) (wire.MapGrant, *wire.Refusal)
+	// tunnel, if there, decides about tunnels; else everyone gets one.
+	tunnel func(context.Context, Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
+	moves  [][2]Peer
 }
 
 func (g *granter) SessionUp(p Peer)   { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
 func (g *granter) SessionDown(p Peer) { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
+func (g *granter) SessionMoved(before, now Peer) {
+	g.mu.Lock()
+	g.moves = append(g.moves, [2]Peer{before, now})
+	g.mu.Unlock()
+}
+
+func (g *granter) Tunnel(ctx context.Context, p Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	if g.tunnel != nil {
+		return g.tunnel(ctx, p, r)
+	}
+	return wire.TunnelGrant{Lease: time.Minute}, nil
+}
+
 func (g *granter) Map(ctx context.Context, p Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
 	if g.decide != nil {
 		return g.decide(ctx, p, r)

@@ -63,15 +63,15 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 		}
 	})
 	unhook := context.AfterFunc(ctx, func() { closeLine(l.conn, closeStopping, "the agent stops") })
-	end := s.answer(l, decoder, out)
+	a := newAnswering(s, l, peer, out)
+	end := a.run(decoder)
 	unhook()
 	out.close()
 	// Unblocks a write under way.
 	closeLine(l.conn, end.code, end.text)
 	writing.Wait()
 
-	peer = l.peer()
-	s.config.Handler.SessionDown(peer)
+	s.config.Handler.SessionDown(a.peer)
 	log.Info("session down", "lasted", time.Since(l.since).Round(time.Second), "why", end.text)
 	return end
 }
@@ -104,85 +104,6 @@ func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decode
 		return endingOf(ctx, err), false
 	}
 	return ending{}, true
-}
-
-// answer reads requests until the session ends, and waits for those under way.
-func (s *Server) answer(l *line, decoder *wire.Decoder, out *outbox) ending {
-	ctx, cancel := context.WithCancel(l.conn.Context())
-	var requests sync.WaitGroup
-	defer requests.Wait()
-	defer cancel()
-	slots := make(chan struct{}, s.config.Limits.Outstanding)
-	for {
-		m, err := decoder.Next()
-		var malformed *wire.MalformedError
-		if err != nil && !errors.As(err, &malformed) {
-			return endingOf(ctx, err)
-		}
-		if err := l.use.messages.Wait(ctx); err != nil {
-			return endingOf(ctx, err)
-		}
-		var reply wire.Message
-		switch m := m.(type) {
-		case wire.MapRequest:
-			switch {
-			case !l.use.requests.Allow():
-				reply = &wire.Refusal{ID: m.ID, Code: wire.RateLimited, RetryAfter: time.Second,
-					Message: fmt.Sprintf("%v requests a second are allowed", s.config.Limits.RequestRate)}
-			case !take(slots):
-				reply = &wire.Refusal{ID: m.ID, Code: wire.Busy, RetryAfter: 100 * time.Millisecond,
-					Message: fmt.Sprintf("%d requests may be under way", s.config.Limits.Outstanding)}
-			default:
-				requests.Go(func() {
-					defer func() { <-slots }()
-					s.send(out, m, s.grant(ctx, l, m))
-				})
-				continue
-			}
-		case wire.Ping:
-			reply = wire.Pong{ID: m.ID, Observed: addrPort(l.conn.RemoteAddr())}
-		case nil:
-			reply = &wire.Refusal{ID: malformed.ID, Code: wire.Malformed, Message: malformed.Error()}
-		default:
-			reply = &wire.Refusal{Code: wire.Malformed, Message: fmt.Sprintf("%T is nothing a waypoint is told", m)}
-		}
-		if err := out.put(reply); err != nil {
-			return endingOf(ctx, err)
-		}
-	}
-}
-
-func take(slots chan struct{}) bool {
-	select {
-	case slots <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// grant has the handler decide. The grant is for the address the handler was told, even if the session
-// has moved meanwhile.
-func (s *Server) grant(ctx context.Context, l *line, req wire.MapRequest) wire.Message {
-	peer := l.peer()
-	granted, refusal := s.config.Handler.Map(ctx, peer, req)
-	if refusal != nil {
-		answer := *refusal
-		answer.ID = req.ID
-		return answer
-	}
-	granted.ID, granted.Client = req.ID, peer.Addr
-	return granted
-}
-
-// send answers a request, whatever the handler made of it.
-func (s *Server) send(out *outbox, req wire.MapRequest, answer wire.Message) {
-	err := out.put(answer)
-	if err == nil || errors.Is(err, errClosed) {
-		return
-	}
-	s.config.Log.Error("answer cannot be sent", "server", req.Server, "err", err)
-	_ = out.put(&wire.Refusal{ID: req.ID, Code: wire.Internal}) // can fail only by the session's end
 }
 
 // endingOf says why a session ends on which reading or writing failed. If it is the other side that

@@ -23,19 +23,26 @@ type Peer struct {
 	ID     uint64 // of the session, unique while the agent runs
 	Name   string // as in its certificate
 	Serial string // of that certificate
-	// Addr is where the session comes from, validated by QUIC, at the time of the call it is given
-	// to: it changes when the member's address does.
+	// Addr is where the session comes from, validated by QUIC. It changes when the member's address
+	// does; a Handler is told before it sees another one.
 	Addr netip.Addr
 }
 
-// Handler is what a waypoint does with sessions. SessionUp comes before a session's first Map,
-// SessionDown after its last has returned; both delay that session only.
+// Handler is what a waypoint does with sessions. SessionUp comes before a session's first request,
+// SessionDown after its last has been answered; both delay that session only.
 type Handler interface {
 	SessionUp(Peer)
 	SessionDown(Peer)
+	// SessionMoved says that the member has another address: now.Addr in place of before.Addr. It
+	// comes after what was asked from the old one has been answered, before anything asked from the
+	// new one, and before the client hears that it is seen there. It delays that session only.
+	SessionMoved(before, now Peer)
 	// Map answers one request, for connections from peer.Addr. It is called concurrently, also for
 	// one session. Of the grant, Port and Lease count; the rest is filled in. ctx ends with the session.
 	Map(ctx context.Context, peer Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal)
+	// Tunnel answers one request, for the member at peer.Addr, under the same terms. ID, Kind and
+	// Client of the grant are filled in.
+	Tunnel(ctx context.Context, peer Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 }
 
 // Limits is what one member may ask of a waypoint.

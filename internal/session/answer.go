@@ -1,0 +1,124 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// answering is what a waypoint does while a session lasts: one goroutine reads, each request has its own.
+type answering struct {
+	*Server
+	line     *line
+	out      *outbox
+	peer     Peer // as the handler knows it; the reading goroutine's
+	slots    chan struct{}
+	requests sync.WaitGroup
+}
+
+func newAnswering(s *Server, l *line, peer Peer, out *outbox) *answering {
+	return &answering{Server: s, line: l, out: out, peer: peer, slots: make(chan struct{}, s.config.Limits.Outstanding)}
+}
+
+// run reads until the session ends, and waits for the requests under way.
+func (a *answering) run(decoder *wire.Decoder) ending {
+	ctx, cancel := context.WithCancel(a.line.conn.Context())
+	defer a.requests.Wait()
+	defer cancel()
+	for {
+		m, err := decoder.Next()
+		var malformed *wire.MalformedError
+		if err != nil && !errors.As(err, &malformed) {
+			return endingOf(ctx, err)
+		}
+		if err := a.line.use.messages.Wait(ctx); err != nil {
+			return endingOf(ctx, err)
+		}
+		// The address may change at any time: one look is for all that this message leads to.
+		from := addrPort(a.line.conn.RemoteAddr())
+		a.follow(from.Addr())
+		peer := a.peer
+		var reply wire.Message
+		switch m := m.(type) {
+		case wire.MapRequest:
+			reply = a.begin(m.ID, func() wire.Message {
+				granted, refusal := a.config.Handler.Map(ctx, peer, m)
+				granted.ID, granted.Client = m.ID, peer.Addr
+				return grantOr(granted, m.ID, refusal)
+			})
+		case wire.TunnelRequest:
+			reply = a.begin(m.ID, func() wire.Message {
+				granted, refusal := a.config.Handler.Tunnel(ctx, peer, m)
+				granted.ID, granted.Kind, granted.Client = m.ID, m.Kind, peer.Addr
+				return grantOr(granted, m.ID, refusal)
+			})
+		case wire.Ping:
+			reply = wire.Pong{ID: m.ID, Observed: from}
+		case nil:
+			reply = &wire.Refusal{ID: malformed.ID, Code: wire.Malformed, Message: malformed.Error()}
+		default:
+			reply = &wire.Refusal{Code: wire.Malformed, Message: fmt.Sprintf("%T is nothing a waypoint is told", m)}
+		}
+		if reply == nil {
+			continue
+		}
+		if err := a.out.put(reply); err != nil {
+			return endingOf(ctx, err)
+		}
+	}
+}
+
+// follow tells the handler of another address, once the requests from the last one are answered.
+func (a *answering) follow(addr netip.Addr) {
+	if addr == a.peer.Addr {
+		return
+	}
+	a.requests.Wait()
+	before := a.peer
+	a.peer.Addr = addr
+	a.config.Log.Info("session moved", "member", a.peer.Name, "session", a.peer.ID, "from", addr, "before", before.Addr)
+	a.config.Handler.SessionMoved(before, a.peer)
+}
+
+// begin has a request decided in a goroutine of its own, or is the refusal if there are too many.
+func (a *answering) begin(id uint64, decide func() wire.Message) wire.Message {
+	if !a.line.use.requests.Allow() {
+		return &wire.Refusal{ID: id, Code: wire.RateLimited, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%v requests a second are allowed", a.config.Limits.RequestRate)}
+	}
+	select {
+	case a.slots <- struct{}{}:
+	default:
+		return &wire.Refusal{ID: id, Code: wire.Busy, RetryAfter: 100 * time.Millisecond,
+			Message: fmt.Sprintf("%d requests may be under way", a.config.Limits.Outstanding)}
+	}
+	a.requests.Go(func() {
+		defer func() { <-a.slots }()
+		a.send(id, decide())
+	})
+	return nil
+}
+
+func grantOr(granted wire.Message, id uint64, refusal *wire.Refusal) wire.Message {
+	if refusal == nil {
+		return granted
+	}
+	answer := *refusal
+	answer.ID = id
+	return answer
+}
+
+// send answers a request, whatever the handler made of it.
+func (a *answering) send(id uint64, answer wire.Message) {
+	err := a.out.put(answer)
+	if err == nil || errors.Is(err, errClosed) {
+		return
+	}
+	a.config.Log.Error("answer cannot be sent", "member", a.line.member.Name, "err", err)
+	_ = a.out.put(&wire.Refusal{ID: id, Code: wire.Internal}) // can fail only by the session's end
+}

@@ -1,0 +1,99 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Grant is a waypoint's yes: TCP from Client to Port of the waypoint leads to the server, for Lease.
+type Grant struct {
+	Port   uint16
+	Lease  time.Duration
+	Client netip.Addr
+}
+
+// Map asks for a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or that of ctx.
+func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16) (Grant, error) {
+	granted, err := requestGrant[wire.MapGrant](ctx, c, func(id uint64, _ netip.Addr) wire.Message {
+		return wire.MapRequest{ID: id, Server: server, Proposed: proposed}
+	})
+	return Grant{Port: granted.Port, Lease: granted.Lease, Client: granted.Client}, err
+}
+
+// Tunnel asks for detours of a kind other than mapped; ID and Local are filled in. The error is as Map's.
+func (c *Client) Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.TunnelGrant, error) {
+	granted, err := requestGrant[wire.TunnelGrant](ctx, c, func(id uint64, local netip.Addr) wire.Message {
+		req.ID, req.Local = id, local
+		return req
+	})
+	var refusal *wire.Refusal
+	if errors.As(err, &refusal) && refusal.Code == wire.Malformed {
+		// What an older waypoint makes of a message it does not know.
+		return wire.TunnelGrant{}, &wire.Refusal{ID: refusal.ID, Code: wire.NotOffered,
+			Message: fmt.Sprintf("it does not understand the request (%s), its dcol may be older", refusal.Message)}
+	}
+	if err == nil && granted.Kind != req.Kind {
+		return wire.TunnelGrant{}, fmt.Errorf("%s was asked for a tunnel of kind %v and granted %v; update its dcol", c.config.Name, req.Kind, granted.Kind)
+	}
+	return granted, err
+}
+
+// maxMoves bounds how often a request is made again because the session moved meanwhile.
+const maxMoves = 3
+
+// requestGrant asks for a grant of type G with the message that say makes, which is told the message's id
+// and where our packets leave from.
+func requestGrant[G wire.Message](ctx context.Context, c *Client, say func(id uint64, local netip.Addr) wire.Message) (G, error) {
+	var none G
+	for try := 1; ; try++ {
+		call, local, err := c.settledCall(ctx)
+		if err != nil {
+			return none, err
+		}
+		answer := call.ask(ctx, func(id uint64) wire.Message { return say(id, local) })
+		if answer.err != nil {
+			return none, answer.err
+		}
+		// A grant for the address we have just left is of no use; the next one is for the new one.
+		if try < maxMoves && c.left(answer.client) {
+			continue
+		}
+		granted, ok := answer.grant.(G)
+		if !ok {
+			return none, fmt.Errorf("%s answered a request with a %T; update its dcol", c.config.Name, answer.grant)
+		}
+		return granted, nil
+	}
+}
+
+// settledCall is the session to ask over, once it does not move, and where our packets then leave from.
+func (c *Client) settledCall(ctx context.Context) (*call, netip.Addr, error) {
+	for {
+		c.mu.Lock()
+		call, local, moving, settled, problem := c.call, c.state.Local, c.state.Moving, c.settled, c.state.Problem
+		c.mu.Unlock()
+		if call == nil {
+			return nil, netip.Addr{}, &DownError{Waypoint: c.config.Name, Problem: problem}
+		}
+		if !moving {
+			return call, local, nil
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil, netip.Addr{}, ctx.Err()
+		}
+	}
+}
+
+// left says whether the session has moved, or is about to, from this address.
+func (c *Client) left(addr netip.Addr) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Up && (c.state.Moving || c.state.Observed.Addr() != addr)
+}
