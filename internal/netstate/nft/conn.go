@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -139,7 +140,7 @@ func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 		}
 		before := len(all)
 		for _, e := range listed {
-			all[string(e.Key)] = e
+			all[string(e.Key)+strconv.FormatBool(e.bound)] = e
 		}
 		if len(all) == len(listed) || len(all) == before {
 			break
@@ -148,6 +149,9 @@ func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 	elements := make([]Element, 0, len(all))
 	for _, e := range all {
 		elements = append(elements, e)
+	}
+	if s.Interval {
+		return ranges(elements), nil
 	}
 	slices.SortFunc(elements, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
 	return elements, nil

@@ -80,6 +80,8 @@ func decodeElement(ad *netlink.AttributeDecoder) (e Element, err error) {
 			e.Expires = milliseconds(ad.Uint64())
 		case unix.NFTA_SET_ELEM_USERDATA:
 			e.Comment = userString(ad.Bytes(), userElementComment)
+		case unix.NFTA_SET_ELEM_FLAGS:
+			e.bound = ad.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		}
 	}
 	return e, ad.Err()

@@ -55,13 +55,42 @@ func (e *encoder) end(at int) {
 }
 
 // User data is type, length, value; numbers in the host's byte order, strings with their NUL.
+func appendUser(b []byte, kind byte, value []byte) []byte {
+	return append(append(b, kind, byte(len(value))), value...)
+}
+
 func appendUserString(b []byte, kind byte, value string) []byte {
-	b = append(b, kind, byte(len(value)+1))
-	return append(append(b, value...), 0)
+	return appendUser(b, kind, append([]byte(value), 0))
 }
 
 func appendUserU32(b []byte, kind byte, value uint32) []byte {
-	return binary.NativeEndian.AppendUint32(append(b, kind, 4), value)
+	return appendUser(b, kind, binary.NativeEndian.AppendUint32(nil, value))
+}
+
+// From nft: include/expression.h, src/payload.c, include/proto.h.
+const (
+	userTypeOfExpr = 0
+	userTypeOfData = 1
+	exprPayload    = 7
+
+	userPayloadDesc   = 0
+	userPayloadType   = 1
+	userPayloadBase   = 2
+	userPayloadOffset = 3
+	userPayloadLen    = 4
+
+	transportBase = 3
+)
+
+// payloadUser is how nft keeps that a set's keys are like bits of a packet that have no name.
+func payloadUser(base, offset, size uint32) []byte {
+	var data []byte
+	data = appendUserU32(data, userPayloadDesc, 0)
+	data = appendUserU32(data, userPayloadType, 0)
+	data = appendUserU32(data, userPayloadBase, base)
+	data = appendUserU32(data, userPayloadOffset, offset)
+	data = appendUserU32(data, userPayloadLen, size)
+	return appendUser(appendUserU32(nil, userTypeOfExpr, exprPayload), userTypeOfData, data)
 }
 
 func userString(b []byte, kind byte) string {

@@ -10,6 +10,7 @@
 package nft
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -24,10 +25,17 @@ type Type struct {
 	id       uint32
 	size     uint32 // bytes
 	hostLong bool   // kept in the host's byte order
+	like     string // for a type without a name: an expression of that type, in nft's words
+	likeUser []byte // the same as nft keeps it with a set
 }
 
-// String is the type's name in nft.
-func (t Type) String() string { return t.name }
+// String is the type's name in nft; for a type without one, an expression of that type.
+func (t Type) String() string {
+	if t.like != "" {
+		return t.like
+	}
+	return t.name
+}
 
 // Size is how many bytes a value takes.
 func (t Type) Size() uint32 { return t.size }
@@ -39,26 +47,54 @@ var (
 	InetService = Type{name: "inet_service", id: 13, size: 2}
 	Mark        = Type{name: "mark", id: 19, size: 4, hostLong: true}
 	IfName      = Type{name: "ifname", id: 41, size: 16, hostLong: true}
+	// Word is a big-endian number of 32 bits. It is what nft takes a part of a TCP option for, which
+	// it compares with sets of nothing else; but it knows no name for it.
+	Word = Type{id: 4, size: 4, like: "@th,32,32", likeUser: payloadUser(transportBase, 32, 32)}
 )
 
 // Set is a set, or a map if it has data types. More than one type is a concatenation, of which each
 // part is filled up to four bytes.
 type Set struct {
-	Name    string
-	Key     []Type
-	Data    []Type
-	Timeout bool   // elements have timeouts
-	Dynamic bool   // rules add elements
-	Size    uint32 // most elements; 0: no bound
-	Comment string
+	Name     string
+	Key      []Type
+	Data     []Type
+	Interval bool   // elements are ranges; of big-endian keys of one type only
+	Timeout  bool   // elements have timeouts
+	Dynamic  bool   // rules add elements
+	Size     uint32 // most elements; 0: no bound
+	Comment  string
+}
+
+// Types declares the set's types in nft's words.
+func (s Set) Types() string {
+	word := "type "
+	if s.Key[0].like != "" {
+		word = "typeof "
+	}
+	types := word + concatWords(s.Key)
+	if len(s.Data) > 0 {
+		types += " : " + concatWords(s.Data)
+	}
+	return types
+}
+
+func concatWords(types []Type) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = t.String()
+	}
+	return strings.Join(words, " . ")
 }
 
 // Element is an element of a set.
 type Element struct {
 	Key, Data []byte
+	Last      []byte        // of a set of intervals: the end of the range that Key begins
 	Timeout   time.Duration // written: life from now on; 0: for ever
 	Expires   time.Duration // read: life left
 	Comment   string
+
+	bound bool // not an element of its own: what is behind a range's end, as the kernel keeps it
 }
 
 // Hook is where in a packet's way a base chain stands.

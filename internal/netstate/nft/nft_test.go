@@ -184,6 +184,11 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%x: %+v", b, e)
 			}
 		}
+		for _, e := range ranges(list) {
+			if len(e.Last) != len(e.Key) && err == nil && len(list) == 1 {
+				t.Errorf("%x: a range %+v", b, e)
+			}
+		}
 		_ = decodeSetComment(b)
 		if name, ok := decodeForwardDrop(b); ok && name == "" {
 			t.Errorf("%x: a chain without a name", b)

@@ -34,10 +34,12 @@ func (tx *Tx) DeleteTable(t Table) {
 const (
 	userSetKeyByteOrder  = 0
 	userSetDataByteOrder = 1
+	userSetKeyTypeOf     = 3
 	userSetComment       = 7
 	userElementComment   = 0
 
 	byteOrderHost = 1
+	byteOrderBig  = 2
 )
 
 // AddSet adds a set or map.
@@ -52,8 +54,12 @@ func (tx *Tx) AddSet(t Table, s Set) {
 		e.u32(unix.NFTA_SET_KEY_TYPE, keyType)
 		e.u32(unix.NFTA_SET_KEY_LEN, keySize)
 		var user []byte
-		if s.Key[0].hostLong {
+		switch {
+		case s.Key[0].hostLong:
 			user = appendUserU32(user, userSetKeyByteOrder, byteOrderHost)
+		case s.Key[0].likeUser != nil:
+			user = appendUserU32(user, userSetKeyByteOrder, byteOrderBig)
+			user = appendUser(user, userSetKeyTypeOf, s.Key[0].likeUser)
 		}
 		if len(s.Data) > 0 {
 			dataType, dataSize := concat(s.Data)
@@ -91,6 +97,9 @@ func (s Set) flags() (flags uint32) {
 	}
 	if s.Dynamic {
 		flags |= unix.NFT_SET_EVAL
+	}
+	if s.Interval {
+		flags |= unix.NFT_SET_INTERVAL
 	}
 	if len(s.Key) > 1 {
 		flags |= setConcat
@@ -151,7 +160,7 @@ func (tx *Tx) AddChains(t Table, chains []Chain) {
 
 func (tx *Tx) expressions(e *encoder, rule []expr.Any) {
 	for _, x := range rule {
-		b, err := expr.Marshal(unix.NFPROTO_INET, x)
+		b, err := marshal(x)
 		if err != nil && tx.err == nil {
 			tx.err = err
 		}
@@ -188,10 +197,21 @@ func (tx *Tx) DeleteElements(t Table, s Set, elements []Element) {
 	tx.elements(unix.NFT_MSG_DELSETELEM, 0, t, s, elements, func(*encoder, Element) {})
 }
 
+// FlushSet deletes all elements.
+func (tx *Tx) FlushSet(t Table, s Set) {
+	tx.message(unix.NFT_MSG_DELSETELEM, 0, func(e *encoder) {
+		e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+		e.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	})
+}
+
 // maxElements keeps the elements of one message, an attribute, below the 64 KiB of an attribute.
 const maxElements = 60 << 10
 
 func (tx *Tx) elements(msg uint16, flags netlink.HeaderFlags, t Table, s Set, elements []Element, rest func(*encoder, Element)) {
+	if s.Interval {
+		elements = bounds(elements)
+	}
 	for len(elements) > 0 {
 		tx.message(msg, flags, func(e *encoder) {
 			e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
@@ -202,7 +222,11 @@ func (tx *Tx) elements(msg uint16, flags netlink.HeaderFlags, t Table, s Set, el
 					elements = elements[1:]
 					e.nested(listElem, func() {
 						e.nested(unix.NFTA_SET_ELEM_KEY, func() { e.bytes(unix.NFTA_DATA_VALUE, x.Key) })
-						rest(e, x)
+						if x.bound {
+							e.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+						} else {
+							rest(e, x)
+						}
 					})
 				}
 			})
