@@ -58,7 +58,7 @@ type Connection struct {
 
 // Subflow is one of its subflows.
 type Subflow struct {
-	Kind     string         `json:"kind"` // direct, mapped, vpn, in-band, unknown
+	Kind     string         `json:"kind"` // direct, wireguard, openvpn, in-band, mapped, unknown
 	Waypoint string         `json:"waypoint,omitempty"`
 	State    string         `json:"state"` // up, backup, joining
 	Local    netip.AddrPort `json:"local"`
@@ -74,6 +74,8 @@ type Subflow struct {
 	BytesReceived uint64  `json:"bytes_received"`
 	Retransmitted uint64  `json:"segments_retransmitted"`
 	CongWindow    uint32  `json:"cwnd_segments"`
+	// Why says why this detour was chosen, when it was.
+	Why string `json:"why,omitempty"`
 }
 
 // Waypoint is one address of one waypoint.
@@ -88,6 +90,17 @@ type Waypoint struct {
 	Loss     float64 `json:"loss"` // of the session's own packets, 0..1
 	Mappings int     `json:"mappings"`
 	Subflows int     `json:"subflows"`
+	// Kinds are the kinds of detours, in the client's order of preference.
+	Kinds []WaypointKind `json:"kinds"`
+}
+
+// WaypointKind is how one kind of detour stands at one address of a waypoint.
+type WaypointKind struct {
+	Kind string `json:"kind"`
+	// State is ready, resting (after a failure), down or not-offered.
+	State string `json:"state"`
+	// Why it is not ready.
+	Why string `json:"why,omitempty"`
 }
 
 // Serving is the waypoint role: what this member does for others.
@@ -97,7 +110,23 @@ type Serving struct {
 	Mappings int            `json:"mappings"`
 	Granted  uint64         `json:"granted"`
 	Refused  map[string]int `json:"refused"` // by code
+	Offers   []string       `json:"offers"`  // kinds of detours
+	InBand   *InBand        `json:"in_band,omitempty"`
 	Members  []Served       `json:"members"`
+}
+
+// InBand is what a waypoint did with SYNs that name a server.
+type InBand struct {
+	// Authenticated: a source address is not enough.
+	Authenticated bool `json:"authenticated"`
+	Addresses     int  `json:"addresses"` // from which they are taken now
+	// SYNs that were passed on, and that were not, by reason. Not known when source
+	// addresses are enough.
+	Accepted         uint64 `json:"accepted"`
+	UnknownAddress   uint64 `json:"unknown_address"`
+	BadAuthenticator uint64 `json:"bad_authenticator"`
+	Replayed         uint64 `json:"replayed"`
+	Malformed        uint64 `json:"malformed"`
 }
 
 // Served is what one member uses of this waypoint.
@@ -105,6 +134,7 @@ type Served struct {
 	Member   string `json:"member"`
 	Sessions int    `json:"sessions"`
 	Mappings int    `json:"mappings"`
+	Tunnels  int    `json:"tunnels"` // WireGuard's and OpenVPN's
 	Flows    int    `json:"flows"`
 	Bytes    uint64 `json:"bytes"`
 }

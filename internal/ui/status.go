@@ -71,10 +71,37 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 		}
 		rows = append(rows, []string{
 			w.Name, w.Addr.String(), w.State + " " + age(now, w.Since), rtt, loss,
-			fmt.Sprint(w.Mappings), fmt.Sprint(w.Subflows), w.Why,
+			ready(w), fmt.Sprint(w.Mappings), fmt.Sprint(w.Subflows), w.Why,
 		})
 	}
-	p.table("NAME|ADDRESS|STATE|RTT|LOSS|MAPPINGS|SUBFLOWS|WHY NOT USED", rows)
+	p.table("NAME|ADDRESS|STATE|RTT|LOSS|READY|MAPPINGS|SUBFLOWS|WHY NOT USED", rows)
+	for _, w := range u.Waypoints {
+		for _, k := range w.Kinds {
+			if k.State != kindReady && k.State != kindNotOffered && k.Why != "" {
+				p.linef("  %s by %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
+			}
+		}
+	}
+}
+
+// The states of an api.WaypointKind that are told apart here.
+const (
+	kindReady      = "ready"
+	kindNotOffered = "not-offered"
+)
+
+// ready lists the kinds of detours that can be had at once.
+func ready(w api.Waypoint) string {
+	var kinds []string
+	for _, k := range w.Kinds {
+		if k.State == kindReady {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return "-"
+	}
+	return strings.Join(kinds, ", ")
 }
 
 func (p *printer) connections(u *api.Using, now time.Time) {
@@ -94,26 +121,50 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 		for _, s := range c.Subflows {
 			rows = append(rows, []string{
 				"  " + pathName(s), s.State, endpoint(s.Remote), fmt.Sprintf("%.1f ms", s.RTT),
-				rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted),
+				rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted), s.Why,
 			})
 		}
-		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS", rows)
+		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS|WHY THIS ONE", rows)
 	}
 }
 
 func (p *printer) serving(s *api.Serving) {
 	p.linef("")
-	p.linef("Waypoint for others: listening on UDP %s, %d sessions, %d mappings, %d requests granted", s.Listen, s.Sessions, s.Mappings, s.Granted)
+	p.linef("Waypoint for others: listening on UDP %s, offers %s; %s, %s, %s granted", s.Listen, strings.Join(s.Offers, ", "),
+		count(s.Sessions, "session"), count(s.Mappings, "mapping"), count(int(s.Granted), "request"))
+	if i := s.InBand; i != nil {
+		p.linef("  in-band: taken from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
+	}
 	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
 		p.linef("  refused %d: %s", s.Refused[code], code)
 	}
 	var rows [][]string
 	for _, m := range s.Members {
-		rows = append(rows, []string{m.Member, fmt.Sprint(m.Mappings), fmt.Sprint(m.Flows), bytes(m.Bytes)})
+		rows = append(rows, []string{m.Member, fmt.Sprint(m.Mappings), fmt.Sprint(m.Tunnels), fmt.Sprint(m.Flows), bytes(m.Bytes)})
 	}
 	if len(rows) > 0 {
-		p.table("MEMBER|MAPPINGS|FLOWS|CARRIED", rows)
+		p.table("MEMBER|MAPPINGS|TUNNELS|FLOWS|CARRIED", rows)
 	}
+}
+
+// inBandSYNs says what became of the SYNs that were looked at.
+func inBandSYNs(i *api.InBand) string {
+	if !i.Authenticated {
+		return ", which is all that is asked of a SYN"
+	}
+	return fmt.Sprintf("; SYNs passed on: %d, not: %d of unknown addresses, %d not authentic, %d replayed, %d malformed",
+		i.Accepted, i.UnknownAddress, i.BadAuthenticator, i.Replayed, i.Malformed)
+}
+
+// count is a number of things, in words.
+func count(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "s"):
+		return fmt.Sprintf("%d %ses", n, thing)
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func pathName(s api.Subflow) string {

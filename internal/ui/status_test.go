@@ -24,7 +24,10 @@ func TestStatus(t *testing.T) {
 		Problems: []string{"/etc/dcol/alice.crt ends in 3 days: ask for a new one"},
 		Client: &api.Using{
 			Waypoints: []api.Waypoint{
-				{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Since: ago(2 * time.Hour), RTT: 12.3, Loss: 0.004, Mappings: 3, Subflows: 1},
+				{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Since: ago(2 * time.Hour), RTT: 12.3, Loss: 0.004, Mappings: 3, Subflows: 1, Kinds: []api.WaypointKind{
+					{Kind: "wireguard", State: "down", Why: "no WireGuard handshake with 192.0.2.7:51820/udp: does that port reach the waypoint?"},
+					{Kind: "openvpn", State: "not-offered"}, {Kind: "in-band", State: "resting", Why: "a join was not answered; tried again in 9 min"}, {Kind: "mapped", State: "ready"},
+				}},
 				{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: "down", Since: ago(40 * time.Second), Why: "no answer: is its agent running?"},
 			},
 			Connections: []api.Connection{
@@ -32,7 +35,7 @@ func TestStatus(t *testing.T) {
 					Token: "0a0b0c0d", Remote: at("203.0.113.5:443"), Since: ago(90 * time.Second),
 					Subflows: []api.Subflow{
 						{Kind: "direct", State: "up", Remote: at("203.0.113.5:443"), RTT: 30.25, ReceiveRate: 9.4e6, SendRate: 120e3, BytesReceived: 105e6, BytesSent: 1200},
-						{Kind: "mapped", Waypoint: "bob", State: "up", Remote: at("192.0.2.7:443"), RTT: 61, ReceiveRate: 9.3e6, BytesReceived: 104e6, Retransmitted: 4},
+						{Kind: "mapped", Waypoint: "bob", State: "up", Remote: at("192.0.2.7:443"), RTT: 61, ReceiveRate: 9.3e6, BytesReceived: 104e6, Retransmitted: 4, Why: "in-band rests after a failure"},
 					},
 				},
 				{
@@ -42,9 +45,10 @@ func TestStatus(t *testing.T) {
 			},
 		},
 		Serving: &api.Serving{
-			Listen: ":45672", Sessions: 2, Mappings: 12, Granted: 40,
+			Listen: ":45672", Sessions: 2, Mappings: 12, Granted: 40, Offers: []string{"in-band", "mapped"},
+			InBand:  &api.InBand{Authenticated: true, Addresses: 2, Accepted: 40, BadAuthenticator: 3},
 			Refused: map[string]int{"quota of mappings": 2, "destination forbidden": 7},
-			Members: []api.Served{{Member: "dave", Mappings: 12, Flows: 3, Bytes: 3.2e9}},
+			Members: []api.Served{{Member: "dave", Mappings: 12, Tunnels: 1, Flows: 3, Bytes: 3.2e9}},
 		},
 	}
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
