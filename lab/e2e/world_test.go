@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,16 @@ const (
 )
 
 // patience is how long something may take that should come at once, on a
-// machine that has other things to do.
-const patience = 40 * time.Second
+// machine that has other things to do. On slow machines DCOL_TEST_PATIENCE
+// multiplies it.
+var patience = 40 * time.Second * slowness()
+
+func slowness() time.Duration {
+	if factor, err := strconv.Atoi(os.Getenv("DCOL_TEST_PATIENCE")); err == nil {
+		return time.Duration(factor)
+	}
+	return 1
+}
 
 // world is one network with its collective.
 type world struct {
