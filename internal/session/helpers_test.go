@@ -99,8 +99,10 @@ type granter struct {
 	moves  [][2]Peer
 }
 
-func (g *granter) SessionUp(p Peer)   { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
-func (g *granter) SessionDown(p Peer) { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
+func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
+func (g *granter) SessionDown(p Peer)  { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
+func (g *granter) Offers() []wire.Kind { return []wire.Kind{wire.Mapped} }
+
 func (g *granter) SessionMoved(before, now Peer) {
 	g.mu.Lock()
 	g.moves = append(g.moves, [2]Peer{before, now})
@@ -151,7 +153,6 @@ func startServer(t testing.TB, config ServerConfig) *waypoint {
 		config.Handler = &granter{}
 	}
 	config.Lease = time.Minute
-	config.Offers = []wire.Kind{wire.Mapped}
 	s, err := Listen(config)
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decode
 		return ending{closeVersion, fmt.Sprintf("this waypoint speaks version %d, the client version %d", wire.Version, hello.Version)}, false
 	}
 	frame, err := wire.Append(nil, wire.Hello{
-		Version: wire.Version, Offers: s.config.Offers, Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()),
+		Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()),
 	})
 	if err != nil {
 		return ending{closeProtocol, err.Error()}, false

@@ -31,6 +31,8 @@ type Peer struct {
 // Handler is what a waypoint does with sessions. SessionUp comes before a session's first request,
 // SessionDown after its last has been answered; both delay that session only.
 type Handler interface {
+	// Offers are the kinds of detours a member can have, as it is greeted with.
+	Offers() []wire.Kind
 	SessionUp(Peer)
 	SessionDown(Peer)
 	// SessionMoved says that the member has another address: now.Addr in place of before.Addr. It
@@ -70,7 +72,6 @@ type ServerConfig struct {
 	Listen   string // ":45672" is IPv4 and IPv6
 	Identity *collective.Identity
 	Handler  Handler
-	Offers   []wire.Kind
 	Lease    time.Duration // of a mapping, as told in the greeting
 	Limits   Limits
 	Log      *slog.Logger

@@ -1,0 +1,258 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/quic-go/quic-go"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+func (m *member) tunnel(req wire.TunnelRequest) (wire.TunnelGrant, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return m.Tunnel(ctx, req)
+}
+
+// What is asked reaches the handler with the client's own address, and what it grants comes back
+// for the session's.
+func TestTunnel(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(listen, func(t *testing.T) {
+			a := newAuthority(t)
+			asked := make(chan wire.TunnelRequest, 1)
+			grant := wire.TunnelGrant{
+				ID: 54321, Kind: wire.OpenVPN, Client: netip.MustParseAddr("192.0.2.1"), // not for the handler to say
+				Lease: time.Hour, PublicKey: bytes.Repeat([]byte{2}, 32), Port: 51820,
+				Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24"), netip.MustParsePrefix("fd09::5/64")}, MTU: 1420,
+			}
+			g := &granter{tunnel: func(_ context.Context, p Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+				if p.Name != "alice" {
+					t.Errorf("asked by %+v", p)
+				}
+				asked <- r
+				return grant, nil
+			}}
+			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Listen: listen, Handler: g})
+			m := startClient(t, a.identity("alice"), "bob", w.at)
+			m.awaitUp()
+			req := wire.TunnelRequest{
+				Kind: wire.WireGuard, PublicKey: bytes.Repeat([]byte{1}, 32),
+				Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Local: netip.MustParseAddr("192.0.2.1"), // nor for the caller
+			}
+			got, err := m.tunnel(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.IgnoreFields(wire.TunnelGrant{}, "ID"), cmpopts.IgnoreFields(wire.TunnelRequest{}, "ID")}
+			req.Local = w.at.Addr()
+			if diff := cmp.Diff(req, <-asked, same); diff != "" {
+				t.Error(diff)
+			}
+			want := grant
+			want.Kind, want.Client = wire.WireGuard, w.at.Addr()
+			if diff := cmp.Diff(want, got, same); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTunnelRefused(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	g := &granter{tunnel: func(_ context.Context, _ Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+		if r.Kind == wire.OpenVPN {
+			return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered, Message: "no openvpn here"}
+		}
+		return wire.TunnelGrant{Key: []byte("too short")}, nil
+	}}
+	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	m := startClient(t, a.identity("alice"), "bob", w.at)
+	m.awaitUp()
+	var refusal *wire.Refusal
+	if _, err := m.tunnel(wire.TunnelRequest{Kind: wire.OpenVPN}); !errors.As(err, &refusal) || refusal.Code != wire.NotOffered || refusal.Message != "no openvpn here" {
+		t.Errorf("not offered: %v", err)
+	}
+	if _, err := m.tunnel(wire.TunnelRequest{Kind: wire.InBand}); !errors.Is(err, &wire.Refusal{Code: wire.Internal}) {
+		t.Errorf("a grant that cannot be said: %v", err)
+	}
+	if _, err := m.tunnel(wire.TunnelRequest{}); err == nil || errors.As(err, &refusal) {
+		t.Errorf("a request that cannot be said: %v", err)
+	}
+	m.mustMap("203.0.113.5:443")
+}
+
+// Tunnels count as requests like mappings do, towards the same bounds.
+func TestTunnelsAreLimited(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	limits := DefaultLimits()
+	limits.RequestRate, limits.RequestBurst, limits.Outstanding = 0.001, 4, 2
+	g := &granter{tunnel: func(ctx context.Context, _ Peer, _ wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+		<-ctx.Done()
+		return wire.TunnelGrant{}, nil
+	}}
+	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g, Limits: limits})
+	o := rawClient(t, a.identity("alice"), w.at)
+	o.say(t, request(1))
+	if m, ok := o.hear(t).(wire.MapGrant); !ok {
+		t.Fatalf("heard %+v", m)
+	}
+	for id := uint64(2); id <= 5; id++ {
+		o.say(t, wire.TunnelRequest{ID: id, Kind: wire.InBand})
+	}
+	for _, want := range []wire.Refusal{{ID: 4, Code: wire.Busy}, {ID: 5, Code: wire.RateLimited}} {
+		if m, ok := o.hear(t).(wire.Refusal); !ok || m.ID != want.ID || m.Code != want.Code {
+			t.Errorf("heard %+v, want %+v", m, want)
+		}
+	}
+}
+
+// otherWaypoint greets, and answers each request with what answer makes of it; nil is what a waypoint says
+// that does not know the message.
+func otherWaypoint(t *testing.T, a *authority, answer func(wire.Message) wire.Message) netip.AddrPort {
+	return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
+		say := func(m wire.Message) {
+			frame, err := wire.Append(nil, m)
+			if err != nil {
+				t.Error(err)
+			}
+			s.Write(frame)
+		}
+		say(wire.Hello{Version: wire.Version, Observed: netip.MustParseAddrPort("127.0.0.1:1")})
+		d := wire.NewDecoder(s)
+		for {
+			m, err := d.Next()
+			if err != nil {
+				return
+			}
+			switch m := m.(type) {
+			case wire.Ping:
+				say(wire.Pong{ID: m.ID, Observed: netip.MustParseAddrPort("127.0.0.1:1")})
+			case wire.TunnelRequest:
+				if reply := answer(m); reply != nil {
+					say(reply)
+				} else {
+					say(wire.Refusal{ID: m.ID, Code: wire.Malformed, Message: "malformed type 7: unknown message type"})
+				}
+			}
+		}
+	})
+}
+
+// A waypoint of the time before tunnels offers none, and one that answers something else than was
+// asked is not believed.
+func TestOtherVersionsOfWaypoints(t *testing.T) {
+	client := netip.MustParseAddr("127.0.0.1")
+	for name, test := range map[string]struct {
+		answer  func(wire.Message) wire.Message
+		refusal bool
+		words   string
+	}{
+		"older": {func(wire.Message) wire.Message { return nil }, true, "may be older"},
+		"another kind": {func(m wire.Message) wire.Message {
+			return wire.TunnelGrant{ID: m.(wire.TunnelRequest).ID, Kind: wire.OpenVPN, Client: client}
+		}, false, "granted openvpn"},
+		"another grant": {func(m wire.Message) wire.Message {
+			return wire.MapGrant{ID: m.(wire.TunnelRequest).ID, Port: 1, Client: client}
+		}, false, "wire.MapGrant"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAuthority(t)
+			at := otherWaypoint(t, a, test.answer)
+			m := startClient(t, a.identity("alice"), "bob", at)
+			m.awaitUp()
+			got, err := m.tunnel(wire.TunnelRequest{Kind: wire.InBand})
+			if err == nil || !strings.Contains(err.Error(), test.words) || errors.Is(err, &wire.Refusal{Code: wire.NotOffered}) != test.refusal {
+				t.Errorf("granted %+v, %v", got, err)
+			}
+			m.Close()
+		})
+	}
+}
+
+// journal is a handler that writes down what it is told.
+type journal struct {
+	granter
+	mu    sync.Mutex
+	lines []string
+	// asked gets a value as a tunnel is asked for; it is granted when release is closed.
+	asked, release chan struct{}
+}
+
+func (j *journal) note(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+}
+
+func (j *journal) SessionUp(p Peer)   { j.note("up " + p.Addr.String()) }
+func (j *journal) SessionDown(p Peer) { j.note("down " + p.Addr.String()) }
+func (j *journal) SessionMoved(from, p Peer) {
+	j.note("moved " + from.Addr.String() + " " + p.Addr.String())
+}
+func (j *journal) Tunnel(_ context.Context, p Peer, _ wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	j.note("asked " + p.Addr.String())
+	j.asked <- struct{}{}
+	<-j.release
+	j.note("granted " + p.Addr.String())
+	return wire.TunnelGrant{Lease: time.Minute}, nil
+}
+
+// The waypoint is told of a move between what was asked from the old address and what is asked from the
+// new one, once for each move, and before the client knows.
+func TestMovesAreTold(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	j := &journal{asked: make(chan struct{}, 10), release: make(chan struct{})}
+	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: j})
+	r := startRelay(t, w.at)
+	m := startClient(t, a.identity("alice"), "bob", r.at)
+	m.awaitUp()
+	first := make(chan error, 1)
+	go func() { _, err := m.tunnel(wire.TunnelRequest{Kind: wire.InBand}); first <- err }()
+	<-j.asked
+	moved := netip.MustParseAddr("127.0.0.9")
+	r.rebind(moved)
+	for deadline := time.Now().Add(10 * time.Second); w.Sessions()[0].Peer.Addr != moved; {
+		if time.Now().After(deadline) {
+			t.Fatal("the session did not move")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.mu.Lock()
+	m.call.ping()
+	m.mu.Unlock()
+	time.Sleep(300 * time.Millisecond) // the ping arrives, and waits for the request
+	close(j.release)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	m.await("being at the new address", func(s State) bool { return s.Usable() && s.Observed.Addr() == moved })
+	j.note("client knows")
+	if g, err := m.tunnel(wire.TunnelRequest{Kind: wire.InBand}); err != nil || g.Client != moved {
+		t.Errorf("granted %+v, %v", g, err)
+	}
+	r.rebind(moved) // another port is no other address
+	m.await("being at another port", func(s State) bool { return s.Usable() })
+	m.Close()
+	w.stop()
+	want := []string{
+		"up 127.0.0.1", "asked 127.0.0.1", "granted 127.0.0.1", "moved 127.0.0.1 127.0.0.9",
+		"client knows", "asked 127.0.0.9", "granted 127.0.0.9", "down 127.0.0.9",
+	}
+	if diff := cmp.Diff(want, j.lines); diff != "" {
+		t.Error(diff)
+	}
+}
