@@ -16,6 +16,13 @@ type CreateSubflow struct {
 	Local   netip.Addr
 	Remote  netip.AddrPort
 	Backup  bool
+	// Direct ones have no Kind and no Waypoint.
+	Direct   bool
+	Kind     Kind
+	Waypoint string
+	// Server is where the subflow leads to in the end, which an in-band one's SYN
+	// has to say.
+	Server netip.AddrPort
 }
 
 // DestroySubflow ends one subflow, or gives up one whose SYN is unanswered. That

@@ -25,6 +25,7 @@ type conn struct {
 	nextProbe time.Time
 
 	short  bool  // would take another detour
+	asks   bool  // and a mapping may be it
 	ask    retry // for detours
 	direct retry // of the direct path
 
@@ -38,6 +39,9 @@ type subflow struct {
 	local, remote netip.AddrPort // local is not complete until the kernel chose
 	direct        bool
 	detour        *Detour // nil for the direct path, and for one not recognised
+	why           Reason  // for the detour, where it was our choice
+	chosen        bool    // it was
+	try           bool    // over a detour that was not proven
 	backup        bool
 	up            bool
 	since         time.Time
@@ -49,9 +53,10 @@ type subflow struct {
 // ended is a subflow that ended, before it is known whether its connection did.
 type ended struct {
 	*subflow
-	err   error
-	lived time.Duration
-	judge time.Time
+	err    error
+	lived  time.Duration
+	unsent bool // no SYN left: the kernel refused
+	judge  time.Time
 }
 
 // managed: it is ours to act on.
@@ -59,6 +64,12 @@ func (c *conn) managed() bool { return !c.excluded && !c.refused }
 
 // denied: the server allows no further subflow to the only address known of it.
 func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }
+
+// closing: a subflow ended, so that the connection itself may be closing too. A
+// try that did not come up is no sign of it: it has a reason of its own.
+func (c *conn) closing() bool {
+	return slices.ContainsFunc(c.ended, func(e ended) bool { return e.up || !e.try || e.unsent })
+}
 
 // open: detours may carry data.
 func (c *conn) open() bool { return !c.tls || c.heard }
@@ -118,14 +129,13 @@ func (c *conn) ownsID(s *subflow) bool {
 
 // end takes a subflow out, which ended by itself. The verdict about its route is
 // left for later.
-func (c *conn) end(s *subflow, err error, judge, now time.Time) {
-	c.remove(s)
+func (c *conn) end(e ended, now time.Time) {
+	c.remove(e.subflow)
 	if !c.managed() {
 		return
 	}
-	e := ended{subflow: s, err: err, judge: judge}
-	if s.up {
-		e.lived = now.Sub(s.since)
+	if e.up {
+		e.lived = now.Sub(e.since)
 	}
 	c.ended = append(c.ended, e)
 }

@@ -6,24 +6,6 @@ import (
 	"time"
 )
 
-// Kind is how a detour leads to the server, in the order of preference: what is
-// ready at once and works for any server comes first (the DCol paper, section IV).
-type Kind uint8
-
-const (
-	VPN    Kind = iota // subflow to the server itself, from a tunnel's address
-	InBand             // subflow to the waypoint; the SYN carries the server's address
-	Mapped             // subflow to a port of the waypoint that leads to one server
-	nKinds
-)
-
-func (k Kind) String() string {
-	if k >= nKinds {
-		return "unknown"
-	}
-	return [...]string{"vpn", "in-band", "mapped"}[k]
-}
-
 // DetourID names one detour for as long as the process lives.
 type DetourID string
 
@@ -39,11 +21,14 @@ type Detour struct {
 	Remote netip.AddrPort
 	// Server is the only server it leads to; zero: any.
 	Server netip.AddrPort
+	// Endpoint is the waypoint's address that a tunnel runs to; zero: it is Remote's.
+	Endpoint netip.Addr
 }
 
 // target says where a subflow over d to server connects to, and whether d leads
-// there at all: right server, same address family, and not the direct path
-// (which it would be to a server that is the waypoint itself).
+// there at all: right server, same address family, and not the waypoint itself,
+// to which its detour would be the direct path, or one through a tunnel to the
+// tunnel's own end.
 func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if d.Server.IsValid() && d.Server != server {
 		return netip.AddrPort{}, false
@@ -57,23 +42,29 @@ func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	}
 	to := netip.AddrPortFrom(addr, port)
 	if d.Local.IsValid() {
-		return to, addr.Is4() == server.Addr().Is4() && d.Local.Is4() == addr.Is4()
+		return to, addr.Is4() == server.Addr().Is4() && d.Local.Is4() == addr.Is4() && d.Endpoint != server.Addr()
 	}
 	return to, addr.Is4() == server.Addr().Is4() && to != server
 }
 
-// via is one address of one waypoint; a tunnel has none.
+// via is one address of one waypoint.
 type via struct {
 	waypoint string
 	addr     netip.Addr
 }
 
-func (d *Detour) via() via { return via{d.Waypoint, d.Remote.Addr()} }
+func (d *Detour) via() via {
+	if d.Endpoint.IsValid() {
+		return via{d.Waypoint, d.Endpoint}
+	}
+	return via{d.Waypoint, d.Remote.Addr()}
+}
 
 // offered is a detour on offer.
 type offered struct {
 	Detour
 	since time.Time
+	trial *trial // nil: it needs none
 }
 
 // offer makes a detour known to every connection it fits.
@@ -83,10 +74,13 @@ func (m *Manager) offer(d Detour, now time.Time) {
 		if old.Detour == d {
 			return
 		}
-		m.drop(old)
+		m.drop(old, now)
 	}
-	o := &offered{Detour: d, since: now}
+	o := &offered{Detour: d, since: now, trial: m.trialOf(&d)}
 	m.detours[d.ID] = o
+	if d.Local.IsValid() {
+		m.tunnels[d.Local] = true
+	}
 	conns := m.conns
 	if d.Server.IsValid() {
 		m.specific[d.Server] = append(m.specific[d.Server], o)
@@ -101,20 +95,24 @@ func (m *Manager) offer(d Detour, now time.Time) {
 }
 
 // withdraw takes a detour off offer. Subflows over it stay.
-func (m *Manager) withdraw(ev DetourWithdrawn) {
+func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
 	if o := m.detours[ev.ID]; o != nil {
-		m.drop(o)
+		m.drop(o, now)
 	}
 }
 
 func (m *Manager) lose(v via, now time.Time) {
 	if _, ok := m.lost[v]; !ok {
 		m.lost[v] = now
+		m.forgive(v, now)
 	}
 }
 
-func (m *Manager) drop(o *offered) {
+func (m *Manager) drop(o *offered, now time.Time) {
 	delete(m.detours, o.ID)
+	if o.trial != nil {
+		o.trial.left = now
+	}
 	without := func(list []*offered) []*offered {
 		return slices.DeleteFunc(list, func(x *offered) bool { return x == o })
 	}
@@ -149,7 +147,7 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 		}
 	}
 	for _, c := range inOrder(m.conns) {
-		if c.wants() {
+		if c.short || c.wants() {
 			c.ask = retry{}
 			m.step(c, now)
 		}

@@ -85,9 +85,14 @@ type WaypointLost struct {
 	Addr     netip.Addr
 }
 
-// LocalAddrs: the addresses this host has now, from which subflows may start, a
-// tunnel's among them.
-type LocalAddrs struct{ Addrs []netip.Addr }
+// LocalAddrs: the addresses this host has now, from which subflows may start.
+type LocalAddrs struct {
+	Addrs []netip.Addr
+	// Tunnels are those of them that are our tunnels'; others are taken for
+	// another network when they come or go. What a detour on offer starts from is
+	// known for a tunnel's without being listed here.
+	Tunnels []netip.Addr
+}
 
 // Measured: what the kernel counts for some subflows. Every subflow should be
 // among them about once a second: without that, stalled ones are not found.

@@ -56,7 +56,7 @@ func (w *world) detourOf(c *wconn, a path.CreateSubflow) *path.Detour {
 // leads is where a detour of this world's kinds connects to.
 func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
 	switch d.Kind {
-	case path.VPN:
+	case path.WireGuard:
 		return server, server.Addr().Is4() == d.Local.Is4()
 	case path.InBand:
 		to := netip.AddrPortFrom(d.Remote.Addr(), server.Port())

@@ -30,13 +30,17 @@ type Manager struct {
 	specific map[netip.AddrPort][]*offered // lead to one
 	lost     map[via]time.Time             // waypoints that no longer answer, and since when
 	retries  map[route]retry
-	swept    time.Time // when retries were last looked through
+	trials   map[DetourID]*trial
+	swept    time.Time // when retries and trials were last looked through
+	woken    bool      // a detour was proven: who is short of one may take it
 
-	addrs []netip.Addr // this host's, sorted; nil: not known
+	addrs   []netip.Addr        // this host's, sorted; nil: not known
+	tunnels map[netip.Addr]bool // those of tunnels, there or on offer
 
-	out    []Action
-	inUse  []InUse
-	usable []Usable
+	out     []Action
+	inUse   []InUse
+	usable  []Usable
+	resting []Resting
 }
 
 // New returns a Manager that knows of no connection and no detour.
@@ -49,6 +53,8 @@ func New(cfg Config) *Manager {
 		specific: make(map[netip.AddrPort][]*offered),
 		lost:     make(map[via]time.Time),
 		retries:  make(map[route]retry),
+		trials:   make(map[DetourID]*trial),
+		tunnels:  make(map[netip.Addr]bool),
 	}
 }
 
@@ -57,7 +63,7 @@ func New(cfg Config) *Manager {
 // they are the tail of one that was closed.
 func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	m.out = m.out[:0]
-	m.forgetRetries(now)
+	m.forgetFailures(now)
 	switch ev := ev.(type) {
 	case ConnEstablished:
 		m.established(ev, now)
@@ -76,7 +82,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case DetourOffered:
 		m.offer(ev.Detour, now)
 	case DetourWithdrawn:
-		m.withdraw(ev)
+		m.withdraw(ev, now)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:
@@ -89,6 +95,9 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.resync(ev.Conns, now)
 	case Tick:
 		m.tick(now)
+	}
+	if m.woken {
+		m.wake(now)
 	}
 	return m.out
 }
@@ -174,25 +183,12 @@ func (m *Manager) forget(t Token) {
 	}
 }
 
-// localAddrs: on another network the failures on the last one mean nothing.
-func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
-	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // none is not nil
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	if m.addrs != nil && slices.Equal(m.addrs, addrs) {
-		return
-	}
-	m.addrs = addrs
-	clear(m.retries)
-	for _, c := range inOrder(m.conns) {
-		c.direct, c.ask = retry{}, retry{}
-		m.step(c, now)
-	}
-}
-
 // inOrder makes what is done for many connections the same in every run: the
 // oldest first.
 func inOrder(conns map[Token]*conn) []*conn {
-	return slices.SortedFunc(maps.Values(conns), func(a, b *conn) int {
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.token, b.token))
-	})
+	return slices.SortedFunc(maps.Values(conns), byAge)
+}
+
+func byAge(a, b *conn) int {
+	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.token, b.token))
 }

@@ -101,14 +101,8 @@ func (p *player) addrs(args []string) (local, remote netip.AddrPort) {
 
 func (p *player) detour(args []string) path.Detour {
 	d := path.Detour{ID: path.DetourID(args[0]), Waypoint: args[2]}
-	switch args[1] {
-	case "vpn":
-		d.Kind = path.VPN
-	case "in-band":
-		d.Kind = path.InBand
-	case "mapped":
-		d.Kind = path.Mapped
-	default:
+	var ok bool
+	if d.Kind, ok = path.ParseKind(args[1]); !ok {
 		p.t.Fatalf("no kind is called %q", args[1])
 	}
 	if at := after(args, "at"); at != "" {

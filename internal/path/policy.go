@@ -13,8 +13,10 @@ type View struct {
 	// InUse are the connection's subflows, up or on their way up.
 	InUse []InUse
 	// Usable are the detours that lead to the connection's server, are not in
-	// use by it and not waiting after a failure.
+	// use by it and not left alone.
 	Usable []Usable
+	// Resting are those that are left alone for now.
+	Resting []Resting
 }
 
 // InUse is one subflow. Its Waypoint is empty for the direct path.
@@ -26,14 +28,31 @@ type InUse struct {
 
 // Usable is one detour and when it was first offered.
 type Usable struct {
-	Detour
+	*Detour
 	Since time.Time
+	// Unproven: whether the path lets it through is not known yet.
+	Unproven bool
+}
+
+// Resting is one detour and why it is left alone.
+type Resting struct {
+	Kind     Kind
+	Waypoint string
+	Rest     Rest
 }
 
 // Plan is a policy's answer.
 type Plan struct {
 	// Open are detours to take now.
-	Open []Detour
+	Open []Choice
 	// Short: the connection would take another detour if there were one.
 	Short bool
+	// Ask: the waypoints are to be asked for mappings, to use or to have at hand.
+	Ask bool
+}
+
+// Choice is a detour to take and why.
+type Choice struct {
+	*Detour
+	Why Reason
 }

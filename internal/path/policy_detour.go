@@ -6,12 +6,21 @@ import (
 )
 
 // DetourPolicy is the policy of the 2017 system: every connection gets Subflows
-// subflows in all, the direct one among them. The kinds that are ready at once
-// come first, then the detour that was offered first; a waypoint that does not
-// carry the connection yet goes before one that does.
+// subflows in all, the direct one among them. A waypoint that carries less of
+// the connection goes first, then the kind that comes first in Order, then the
+// detour that was offered first. So a second kind of one waypoint is taken only
+// when every other waypoint with a detour carries the connection already.
+//
+// Mappings are asked for when the connection is short of detours, and where one
+// is to be at hand: beside a mapping, which may fail as any, beside a detour that
+// is not proven, and where Order has them before what is taken.
 type DetourPolicy struct {
 	Subflows int
+	// Order has the kinds to use, the preferred first; empty: Kinds().
+	Order []Kind
 }
+
+var allKinds = Kinds()
 
 // Plan implements Policy.
 func (p DetourPolicy) Plan(v View) Plan {
@@ -19,36 +28,78 @@ func (p DetourPolicy) Plan(v View) Plan {
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
 		missing-- // its place is kept for when the direct path comes back
 	}
-	if missing <= 0 || len(v.Usable) == 0 {
-		return Plan{Short: missing > 0}
+	if missing <= 0 {
+		return Plan{}
 	}
-	carried := make(map[string]int, len(v.InUse))
-	for _, s := range v.InUse {
-		carried[s.Waypoint]++
+	r := round{View: v, order: p.Order}
+	if len(r.order) == 0 {
+		r.order = allKinds
 	}
-	var plan Plan
-	left := slices.Clone(v.Usable)
-	for ; missing > 0 && len(left) > 0; missing-- {
-		best := 0
-		for i := range left {
-			if order(carried, left[i], left[best]) < 0 {
-				best = i
-			}
+	spare := false
+	for ; missing > 0; missing-- {
+		best := r.best()
+		if best == nil {
+			break
 		}
-		d := left[best].Detour
-		plan.Open = append(plan.Open, d)
-		carried[d.Waypoint]++
-		left = slices.Delete(left, best, best+1)
+		spare = spare || best.Unproven || r.rank(Mapped) <= r.rank(best.Kind)
+		r.open = append(r.open, Choice{best.Detour, r.reason(best)})
 	}
-	plan.Short = missing > 0
+	plan := Plan{Open: r.open, Short: missing > 0}
+	plan.Ask = (plan.Short || spare) && slices.Contains(r.order, Mapped)
 	return plan
 }
 
-func order(carried map[string]int, a, b Usable) int {
+// round is one connection's view and what was chosen for it so far.
+type round struct {
+	View
+	order []Kind
+	open  []Choice
+}
+
+// best is the next detour to take; nil: there is none.
+func (r *round) best() *Usable {
+	var best *Usable
+	for i := range r.Usable {
+		if u := &r.Usable[i]; r.allowed(u) && (best == nil || r.compare(u, best) < 0) {
+			best = u
+		}
+	}
+	return best
+}
+
+// allowed: its kind is used, and it was not chosen yet.
+func (r *round) allowed(u *Usable) bool {
+	return slices.Contains(r.order, u.Kind) &&
+		!slices.ContainsFunc(r.open, func(c Choice) bool { return c.Detour == u.Detour })
+}
+
+func (r *round) compare(a, b *Usable) int {
+	return cmp.Or(cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)), r.preferred(a, b))
+}
+
+// preferred compares without a look at what the waypoints carry already.
+func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
-		cmp.Compare(carried[a.Waypoint], carried[b.Waypoint]),
-		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
 		a.Since.Compare(b.Since),
 		cmp.Compare(a.ID, b.ID),
 	)
 }
+
+// carried counts the connection's subflows through a waypoint.
+func (r *round) carried(waypoint string) (n int) {
+	for i := range r.InUse {
+		if r.InUse[i].Waypoint == waypoint {
+			n++
+		}
+	}
+	for i := range r.open {
+		if r.open[i].Waypoint == waypoint {
+			n++
+		}
+	}
+	return n
+}
+
+// rank is a kind's place in the order; -1: it is not used.
+func (r *round) rank(k Kind) int { return slices.Index(r.order, k) }

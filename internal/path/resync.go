@@ -16,7 +16,7 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 			c = m.newConn(l.Token, l.Local, l.Remote, now)
 			m.track(c)
 		}
-		c.reconcile(l.Subflows, now)
+		m.reconcile(c, l.Subflows, now)
 		m.recogniseAll(c)
 		m.step(c, now)
 	}
@@ -29,10 +29,10 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 
 // reconcile compares one connection's subflows. Those still joining stay: the
 // kernel's list has only the established ones.
-func (c *conn) reconcile(live []LiveSubflow, now time.Time) {
+func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
 		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
-			c.end(s, nil, now.Add(verdictDelay), now)
+			c.end(ended{subflow: s, judge: now.Add(verdictDelay)}, now)
 		}
 	}
 	for _, l := range live {
@@ -49,6 +49,9 @@ func (c *conn) reconcile(live []LiveSubflow, now time.Time) {
 		}
 		if !s.up {
 			s.up, s.since, s.moved = true, now, now
+			if s.detour != nil {
+				m.cameUp(s.detour)
+			}
 		}
 		s.local, s.backup = l.Local, l.Backup
 	}

@@ -55,14 +55,9 @@ func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, lived time
 	m.retries[key] = r
 }
 
-// retryAt is when d may be tried towards server.
-func (m *Manager) retryAt(d *Detour, server netip.AddrPort) time.Time {
-	return m.retries[route{d.ID, server}].at
-}
-
-// forgetRetries drops what is over. It looks once in a while, so that many
+// forgetFailures drops what is over. It looks once in a while, so that many
 // failures cost no more than few.
-func (m *Manager) forgetRetries(now time.Time) {
+func (m *Manager) forgetFailures(now time.Time) {
 	if now.Sub(m.swept) < longestBackoff {
 		return
 	}
@@ -72,4 +67,10 @@ func (m *Manager) forgetRetries(now time.Time) {
 			delete(m.retries, key)
 		}
 	}
+	for id, t := range m.trials {
+		if m.detours[id] == nil && now.Sub(t.left) > longestRest {
+			delete(m.trials, id)
+		}
+	}
+	m.forgetTunnels()
 }

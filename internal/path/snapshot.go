@@ -2,6 +2,7 @@ package path
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,21 +29,26 @@ type ConnState struct {
 type SubflowState struct {
 	Local, Remote netip.AddrPort
 	LocalID       uint8
-	Kind          string // direct, vpn, in-band, mapped, unknown
+	Kind          string // direct, a Kind's word, unknown
 	Waypoint      string
 	State         string // up, backup, joining
 	Since         time.Time
+	// Why says why this detour was chosen when it was; empty: it was not for us to.
+	Why string
 }
 
 // DetourState is one detour on offer.
 type DetourState struct {
 	Detour
 	Since time.Time
-	// Failures in a row and until when it is left alone, towards the server
-	// where that is worst.
+	// Failures in a row and until when it is left alone, towards every server or
+	// towards the one where that is worst.
 	Failures int
 	RetryAt  time.Time
 	Err      error // the last of them
+	// Why says what keeps it from being used, or what is not known of it; empty:
+	// nothing.
+	Why string
 }
 
 // Snapshot copies the state out.
@@ -55,21 +61,40 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 		}
 		snap.Conns = append(snap.Conns, cs)
 	}
-	worst := make(map[DetourID]retry)
+	worst := make(map[DetourID]route)
 	for key, r := range m.retries {
-		w := worst[key.detour]
-		if r.at.After(now) && cmp.Or(cmp.Compare(r.failures, w.failures), r.at.Compare(w.at)) > 0 {
-			worst[key.detour] = r
+		old, ok := worst[key.detour]
+		w := m.retries[old]
+		if r.at.After(now) && (!ok || cmp.Or(cmp.Compare(r.failures, w.failures), r.at.Compare(w.at), key.server.Compare(old.server)) > 0) {
+			worst[key.detour] = key
 		}
 	}
 	for id, o := range m.detours {
-		w := worst[id]
-		snap.Detours = append(snap.Detours, DetourState{o.Detour, o.since, w.failures, w.at, w.err})
+		snap.Detours = append(snap.Detours, m.describe(o, worst[id].server, now))
 	}
 	slices.SortFunc(snap.Detours, func(a, b DetourState) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
 	})
 	return snap
+}
+
+// describe says how a detour stands that failed most towards server.
+func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) DetourState {
+	d := DetourState{Detour: o.Detour, Since: o.since}
+	r := m.retries[route{o.ID, server}]
+	switch t := o.trial; {
+	case t != nil && now.Before(t.until):
+		d.Failures, d.RetryAt, d.Err = t.rests, t.until, t.err
+		d.Why = Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}.of(o.Kind)
+	case o.Local.IsValid() && !m.owns(o.Local):
+		d.Why = Rest{Cause: RestsNoAddress}.of(o.Kind)
+	case server.IsValid():
+		d.Failures, d.RetryAt, d.Err = r.failures, r.at, r.err
+		d.Why = fmt.Sprintf("rests towards %v: %s", server, failureWords(r.err))
+	case t != nil && !t.proven:
+		d.Why = "no subflow came up on this path yet"
+	}
+	return d
 }
 
 func (s *subflow) state() SubflowState {
@@ -79,6 +104,9 @@ func (s *subflow) state() SubflowState {
 		st.Kind = "direct"
 	case s.detour != nil:
 		st.Kind, st.Waypoint = s.detour.Kind.String(), s.detour.Waypoint
+		if s.chosen {
+			st.Why = s.why.of(s.detour)
+		}
 	}
 	switch {
 	case !s.up:

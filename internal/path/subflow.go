@@ -25,7 +25,7 @@ func (c *conn) createFailed(ev CreateFailed, now time.Time) {
 		return
 	}
 	c.refused = ev.Gone
-	c.end(s, ev.Err, now.Add(verdictDelay), now)
+	c.end(ended{subflow: s, err: ev.Err, unsent: true, judge: now.Add(verdictDelay)}, now)
 }
 
 func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
@@ -42,8 +42,11 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	s.local, s.up, s.since, s.moved = ev.Local, true, now, now
 	// Linux's event has what the peer asked for, not what we did.
 	s.backup = s.backup || ev.Backup
-	if !known {
+	switch {
+	case !known:
 		m.recogniseAll(c)
+	case s.detour != nil:
+		m.cameUp(s.detour)
 	}
 }
 
@@ -53,7 +56,7 @@ func (c *conn) closed(ev SubflowClosed, now time.Time) {
 		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
 	if s != nil {
-		c.end(s, ev.Err, now.Add(verdictDelay), now)
+		c.end(ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
 	}
 }
 
@@ -99,7 +102,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		switch {
 		case e.direct:
 			c.direct.failed(e.err, e.lived, now)
-		case e.detour != nil:
+		case e.detour != nil && !m.blocked(e, c.server, now):
 			m.failed(e.detour, c.server, e.err, e.lived, now)
 		}
 		return true

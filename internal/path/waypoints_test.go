@@ -16,7 +16,7 @@ import (
 
 var general = []path.Detour{
 	{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)},
-	{ID: "vpn carol", Kind: path.VPN, Waypoint: "carol", Local: ip("tun")},
+	{ID: "vpn carol", Kind: path.WireGuard, Waypoint: "carol", Local: ip("tun")},
 }
 
 func (w *world) offer(d path.Detour) {
