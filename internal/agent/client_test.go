@@ -148,7 +148,7 @@ func (l *lab) startClient() {
 	})
 	c.kernel, c.events = kernel, events
 	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
-	c.book = detour.New()
+	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)
 	go func() { done <- kernel.Listen(ctx, heard) }()

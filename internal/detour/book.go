@@ -1,8 +1,9 @@
 // Package detour keeps the book of detours: which waypoints can be asked, what
-// was asked of them, what they granted or refused and for how long. Like the
-// path manager it only decides: it is told what happened and answers with path
-// events to pass on and requests to send, so that one goroutine can own it and
-// tests can run it in virtual time.
+// was asked of them, what they granted or refused and for how long (book.go), and
+// which ways that lead to any server are open (tunnels.go). Like the path manager
+// it only decides: it is told what happened and answers with path events to pass
+// on and requests to send, so that one goroutine can own it and tests can run it
+// in virtual time.
 //
 // It imports path, whose events it makes, and nothing that touches the system;
 // agent drives it.
@@ -60,17 +61,20 @@ type Refusal struct {
 
 // Book is the state. It is not safe for concurrent use.
 type Book struct {
+	use  []path.Kind
 	vias map[Via]*via
 	due  map[Ask]time.Time // mappings to look at again: to renew, or to take off offer
 	next time.Time         // not later than the earliest of due; zero: there is none
 }
 
 type via struct {
-	up     bool
-	asking int
-	pause  time.Time // nothing is asked before
-	maps   map[netip.AddrPort]*mapping
-	why    string // the last refusal
+	up       bool
+	asking   int
+	pause    time.Time // nothing is asked before
+	unmapped bool      // it offers no mappings
+	maps     map[netip.AddrPort]*mapping
+	tunnels  map[tunnelKey]path.DetourID // on offer
+	why      string                      // the last refusal
 }
 
 // mapping is what is known about one server at one via.
@@ -83,24 +87,39 @@ type mapping struct {
 	wanted  bool // a connection asked since the grant
 }
 
-// New returns an empty book.
-func New() *Book {
-	return &Book{vias: make(map[Via]*via), due: make(map[Ask]time.Time)}
+// New returns an empty book, for detours of the kinds in use; empty: all.
+func New(use []path.Kind) *Book {
+	if len(use) == 0 {
+		use = path.Kinds()
+	}
+	return &Book{use: use, vias: make(map[Via]*via), due: make(map[Ask]time.Time)}
+}
+
+func (b *Book) via(v Via) *via {
+	w := b.vias[v]
+	if w == nil {
+		w = &via{maps: make(map[netip.AddrPort]*mapping), tunnels: make(map[tunnelKey]path.DetourID)}
+		b.vias[v] = w
+	}
+	return w
 }
 
 // Up: the waypoint can be asked at this address.
 func (b *Book) Up(v Via) []path.Event {
-	w := b.vias[v]
-	if w == nil {
-		w = &via{maps: make(map[netip.AddrPort]*mapping)}
-		b.vias[v] = w
-	}
+	w := b.via(v)
 	w.up, w.pause, w.why = true, time.Time{}, ""
 	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
+// Offers notes which kinds the waypoint offers. Until it is known that mappings
+// are not among them they are asked for.
+func (b *Book) Offers(v Via, kinds []path.Kind) {
+	b.via(v).unmapped = !slices.Contains(kinds, path.Mapped)
+}
+
 // Down: it no longer answers there. Its mappings may well live on, as may
-// subflows through them, but nothing new is built on them.
+// subflows through them, but nothing new is built on them, nor on its admission
+// of in-band SYNs. Tunnels are for those to close who see them work.
 func (b *Book) Down(v Via) []path.Event {
 	w := b.vias[v]
 	if w == nil || !w.up {
@@ -115,12 +134,15 @@ func (b *Book) Down(v Via) []path.Event {
 		delete(b.due, Ask{v, server})
 	}
 	w.maps, w.asking = make(map[netip.AddrPort]*mapping), 0
-	return out
+	return append(out, w.close(path.InBand)...)
 }
 
-// Request: a connection to server would take a detour. It returns what to ask:
+// Request: a connection to server would take a mapping. It returns what to ask:
 // every waypoint that was not yet, so that a spare is at hand when one fails.
 func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
+	if !slices.Contains(b.use, path.Mapped) {
+		return nil
+	}
 	var asks []Ask
 	for v, w := range b.vias {
 		if m := w.maps[server]; m != nil && m.port != 0 {
@@ -138,7 +160,7 @@ func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
 
 // ask decides whether to ask, and notes that it was.
 func (b *Book) ask(v Via, w *via, server netip.AddrPort, now time.Time) bool {
-	if !w.up || w.asking >= maxAsking || now.Before(w.pause) || v.Addr.Is4() != server.Addr().Is4() {
+	if !w.up || w.unmapped || w.asking >= maxAsking || now.Before(w.pause) || v.Addr.Is4() != server.Addr().Is4() {
 		return false
 	}
 	m := w.maps[server]
@@ -264,6 +286,8 @@ func (b *Book) lookAt(a Ask, at time.Time) {
 type State struct {
 	Up       bool
 	Mappings int
+	// Tunnels are the kinds on offer that lead to any server, in path.Kinds order.
+	Tunnels []path.Kind
 	// Refused is why the last request was refused; empty: it was not.
 	Refused string
 }
@@ -280,6 +304,12 @@ func (b *Book) State(v Via) State {
 			s.Mappings++
 		}
 	}
+	for key := range w.tunnels {
+		if !slices.Contains(s.Tunnels, key.kind) {
+			s.Tunnels = append(s.Tunnels, key.kind)
+		}
+	}
+	slices.Sort(s.Tunnels)
 	return s
 }
 

@@ -39,7 +39,7 @@ func offered(v Via, s netip.AddrPort, port uint16) path.Event {
 }
 
 func TestEveryWaypointOfTheFamilyIsAskedOnce(t *testing.T) {
-	b := New()
+	b := New(nil)
 	want(t, "nobody is up", b.Request(server, start), []Ask(nil))
 	for _, v := range []Via{carol, bob, bob6} {
 		want(t, "up", b.Up(v), []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}})
@@ -52,7 +52,7 @@ func TestEveryWaypointOfTheFamilyIsAskedOnce(t *testing.T) {
 }
 
 func TestLeaseInUseIsRenewedAndOthersLapse(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	a := b.Request(server, start)[0]
 	b.Granted(a, tenMin, start)
@@ -76,7 +76,7 @@ func TestLeaseInUseIsRenewedAndOthersLapse(t *testing.T) {
 }
 
 func TestUsedAfterRenewalTimeIsRenewedAtOnce(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	a := b.Request(server, start)[0]
 	b.Granted(a, tenMin, start)
@@ -85,7 +85,7 @@ func TestUsedAfterRenewalTimeIsRenewedAtOnce(t *testing.T) {
 }
 
 func TestAnotherPortReplacesTheDetour(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	a := b.Request(server, start)[0]
 	b.Granted(a, tenMin, start)
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 		{"unanswered", Refusal{Why: "lost", Unanswered: true}, 2 * time.Second, 3 * time.Second, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := New()
+			b := New(nil)
 			b.Up(bob)
 			a := b.Request(server, start)[0]
 			b.Refused(a, test.refusal, start)
@@ -121,7 +121,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestRefusedRenewalKeepsTheGrant(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	a := b.Request(server, start)[0]
 	b.Granted(a, tenMin, start)
@@ -135,7 +135,7 @@ func TestRefusedRenewalKeepsTheGrant(t *testing.T) {
 }
 
 func TestDownWithdrawsAndLateAnswersAreIgnored(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	a := b.Request(server, start)[0]
 	b.Granted(a, tenMin, start)
@@ -152,7 +152,7 @@ func TestDownWithdrawsAndLateAnswersAreIgnored(t *testing.T) {
 }
 
 func TestSlowWaypointIsNotFlooded(t *testing.T) {
-	b := New()
+	b := New(nil)
 	b.Up(bob)
 	asked := 0
 	for i := range 2 * maxAsking {
@@ -165,7 +165,7 @@ func TestSlowWaypointIsNotFlooded(t *testing.T) {
 // offered at most once between withdrawals, and in the end nothing is left over.
 func TestBookInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b, now := New(), start
+		b, now := New(nil), start
 		onOffer := map[path.DetourID]bool{}
 		var asking []Ask
 		take := func(events []path.Event) {

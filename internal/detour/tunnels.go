@@ -1,0 +1,92 @@
+package detour
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// Tunnel is a way through a waypoint to any server. In-band detours, whose SYNs
+// the waypoint admits, are among them.
+type Tunnel struct {
+	Kind path.Kind
+	// Local is the address that subflows start from; zero for in-band, which
+	// starts from any.
+	Local netip.Addr
+	// Path tells one way to the waypoint from another: this host's address as the
+	// waypoint sees it. What the path manager learns of one is not true of another.
+	Path string
+}
+
+// tunnelKey: of each there is one at most.
+type tunnelKey struct {
+	kind path.Kind
+	v6   bool // servers' family
+}
+
+// Opened: the way is there. It replaces one of the same kind and family; the
+// same again is no news.
+func (b *Book) Opened(v Via, t Tunnel) []path.Event {
+	w := b.via(v)
+	d := path.Detour{Kind: t.Kind, Waypoint: v.Waypoint}
+	key := tunnelKey{kind: t.Kind}
+	switch t.Kind {
+	case path.InBand:
+		// Admission ends with the session, and the option has no room for IPv6.
+		if !w.up || !v.Addr.Is4() {
+			return nil
+		}
+		d.Remote = netip.AddrPortFrom(v.Addr, 0)
+	case path.WireGuard, path.OpenVPN:
+		if !t.Local.IsValid() {
+			return nil
+		}
+		d.Local, d.Endpoint, key.v6 = t.Local, v.Addr, t.Local.Is6()
+	default:
+		return nil
+	}
+	if !slices.Contains(b.use, t.Kind) {
+		return nil
+	}
+	d.ID = tunnelID(v, t)
+	old, open := w.tunnels[key]
+	if open && old == d.ID {
+		return nil
+	}
+	w.tunnels[key] = d.ID
+	var out []path.Event
+	if open {
+		out = append(out, path.DetourWithdrawn{ID: old})
+	}
+	return append(out, path.DetourOffered{Detour: d})
+}
+
+// Closed: no way of this kind is there any more.
+func (b *Book) Closed(v Via, kind path.Kind) []path.Event {
+	if w := b.vias[v]; w != nil {
+		return w.close(kind)
+	}
+	return nil
+}
+
+func (w *via) close(kind path.Kind) (out []path.Event) {
+	for _, key := range [2]tunnelKey{{kind, false}, {kind, true}} {
+		if id, open := w.tunnels[key]; open {
+			delete(w.tunnels, key)
+			out = append(out, path.DetourWithdrawn{ID: id})
+		}
+	}
+	return out
+}
+
+func tunnelID(v Via, t Tunnel) path.DetourID {
+	id := t.Kind.String() + " " + v.Waypoint + " " + v.Addr.String()
+	if t.Local.IsValid() {
+		id += " from " + t.Local.String()
+	}
+	if t.Path != "" {
+		id += " as " + t.Path
+	}
+	return path.DetourID(id)
+}
