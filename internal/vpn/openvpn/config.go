@@ -1,0 +1,180 @@
+package openvpn
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Files is where a member's identity lies, as in package collective. OpenVPN reads them when a
+// connection is made, the list of those revoked whenever it has changed.
+type Files struct {
+	Certificate string
+	Key         string
+	CA          string
+	CRL         string // empty: nobody counts as revoked
+}
+
+// Overhead is what OpenVPN puts before each packet, in bytes, besides the headers of UDP and IP: an
+// opcode with the peer's number, and a packet number. With UDP and IPv4 that makes the 36 bytes of
+// the original system.
+const Overhead = 8
+
+// MTU is that of a tunnel to remote whose packets fit a path's MTU.
+func MTU(path int, remote netip.Addr) int {
+	const udp, ip4, ip6 = 8, 20, 40
+	if remote.Unmap().Is4() {
+		return path - ip4 - udp - Overhead
+	}
+	return path - ip6 - udp - Overhead
+}
+
+// Seconds. An idle tunnel costs 52 bytes every pingEvery in each direction, and keeps a NAT's
+// mapping alive (RFC 4787, REQ-5: at least two minutes; many have 30 s).
+const (
+	pingEvery      = 3
+	clientPatience = 12 // without a packet from the server: connect anew
+	serverPatience = 40 // without a packet from a client: it has gone
+	handshakeTime  = 20 // for all of the TLS handshake
+)
+
+// directive is one line of openvpn's configuration.
+type directive []string
+
+// common is what both ends are told.
+func common(iface string, mtu int, files Files, dir rundir) []directive {
+	list := []directive{
+		{"dev", iface},
+		{"dev-type", "tun"},
+		{"topology", "subnet"},
+		// Addresses and routes are the agent's.
+		{"ifconfig-noexec"},
+		{"route-noexec"},
+		{"persist-tun"},
+		{"script-security", "0"},
+
+		{"ca", files.CA},
+		{"cert", files.Certificate},
+		{"key", files.Key},
+		{"tls-version-min", "1.3"},
+		{"tls-cert-profile", "preferred"},
+		{"hand-window", strconv.Itoa(handshakeTime)},
+
+		// As in the original system: TLS says who is there, data goes as it is.
+		{"data-ciphers", "none"},
+		{"data-ciphers-fallback", "none"},
+		{"cipher", "none"},
+		{"auth", "none"},
+		// It takes no cipher for one with small blocks, and would make new keys every 64 MB.
+		{"reneg-bytes", "0"},
+		{"allow-compression", "no"},
+		{"disable-dco"},
+
+		// TCP learns the segment size from the interface; nothing is cut into fragments.
+		{"tun-mtu", strconv.Itoa(mtu)},
+		{"mssfix", "0"},
+		{"ping", strconv.Itoa(pingEvery)},
+		{"mute-replay-warnings"},
+
+		{"management", dir.socket(), "unix"},
+		{"management-client"},
+		{"management-hold"},
+		{"verb", "3"},
+		{"machine-readable-output"},
+	}
+	if files.CRL != "" {
+		list = append(list, directive{"crl-verify", files.CRL})
+	}
+	return list
+}
+
+func serverDirectives(c ServerConfig, dir rundir, proto string) []directive {
+	return append(common(c.Interface, c.MTU, c.Files, dir),
+		directive{"mode", "server"},
+		directive{"tls-server"},
+		directive{"proto", proto},
+		directive{"port", strconv.Itoa(c.Port)},
+		directive{"multihome"}, // a host with several addresses answers from the one asked
+		directive{"dh", "none"},
+		directive{"verify-client-cert", "require"},
+		directive{"remote-cert-tls", "client"},
+		// Who may come in, and with which address, is asked of us; there are no passwords.
+		directive{"management-client-auth"},
+		directive{"auth-user-pass-optional"},
+		directive{"ping-restart", strconv.Itoa(serverPatience)},
+	)
+}
+
+func clientDirectives(c ClientConfig, dir rundir, remote netip.AddrPort) []directive {
+	proto := "udp4"
+	if remote.Addr().Is6() {
+		proto = "udp6"
+	}
+	return append(common(c.Interface, c.MTU, c.Files, dir),
+		directive{"tls-client"},
+		directive{"remote", remote.Addr().String(), strconv.Itoa(int(remote.Port())), proto},
+		directive{"nobind"},
+		directive{"remote-cert-tls", "server"},
+		directive{"verify-x509-name", c.ServerName, "name"},
+		// The server says which number our packets carry. Whatever else it would like to set
+		// (routes, name servers, timers) is none of its business.
+		directive{"pull"},
+		directive{"pull-filter", "accept", "peer-id "},
+		directive{"pull-filter", "accept", "cipher none"},
+		directive{"pull-filter", "accept", "protocol-flags "},
+		directive{"pull-filter", "ignore", ""},
+		directive{"tls-timeout", "1"},
+		directive{"ping-restart", strconv.Itoa(clientPatience)},
+		directive{"connect-retry", "1", "30"},
+	)
+}
+
+// longestLine is what openvpn reads of a line (OPTION_LINE_SIZE 256, with newline and end).
+const longestLine = 254
+
+// render writes the configuration file.
+func render(list []directive) (string, error) {
+	var b strings.Builder
+	for _, d := range list {
+		line := d[0]
+		for _, word := range d[1:] {
+			quoted, err := quote(word)
+			if err != nil {
+				return "", fmt.Errorf("configure openvpn: %s: %w", d[0], err)
+			}
+			line += " " + quoted
+		}
+		if len(line) > longestLine {
+			return "", fmt.Errorf("configure openvpn: %s: %q is too long: OpenVPN takes lines of %d bytes; choose a shorter path",
+				d[0], strings.Join(d[1:], " "), longestLine)
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String(), nil
+}
+
+// quote writes a word so that openvpn reads exactly this word.
+func quote(word string) (string, error) {
+	if i := strings.IndexFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
+		return "", fmt.Errorf("%q has a control character, which OpenVPN cannot read: rename it", word)
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`, nil
+}
+
+// absolute makes the paths independent of the folder openvpn runs in, and keeps a file from being
+// called "[inline]", which would mean something else.
+func (f Files) absolute() (Files, error) {
+	for _, p := range []*string{&f.Certificate, &f.Key, &f.CA, &f.CRL} {
+		if *p == "" && p == &f.CRL {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return f, fmt.Errorf("find %s: %w", *p, err)
+		}
+		*p = abs
+	}
+	return f, nil
+}

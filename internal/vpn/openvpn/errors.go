@@ -1,0 +1,54 @@
+package openvpn
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MissingError says that OpenVPN is not installed.
+type MissingError struct{ Looked []string }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("there is no openvpn in %s: apt-get install openvpn", strings.Join(e.Looked, ", "))
+}
+
+// OldError says that the OpenVPN there is lacks what dcol needs.
+type OldError struct{ Path, Version string }
+
+func (e *OldError) Error() string {
+	return fmt.Sprintf("%s is version %s, dcol needs %d.%d or newer: upgrade the package openvpn (Debian 12 has it)",
+		e.Path, e.Version, oldest[0], oldest[1])
+}
+
+// TUNError says that a tunnel interface could not be made.
+type TUNError struct {
+	Interface string
+	Mend      string
+	Err       error
+}
+
+func (e *TUNError) Error() string {
+	return fmt.Sprintf("make tunnel interface %s: %v: %s", e.Interface, e.Err, e.Mend)
+}
+
+func (e *TUNError) Unwrap() error { return e.Err }
+
+// PortError says that the UDP port is taken.
+type PortError struct{ Port int }
+
+func (e *PortError) Error() string {
+	return fmt.Sprintf("UDP port %[1]d is in use: choose another one, or end the program that has it (ss -ulnp sport = %[1]d)", e.Port)
+}
+
+// ExitError says why an openvpn ended.
+type ExitError struct {
+	Status string // such as "exit status 1"
+	Words  string // what it said last that sounded like a reason; may be empty
+}
+
+func (e *ExitError) Error() string {
+	if e.Words == "" {
+		return "openvpn ended: " + e.Status
+	}
+	return fmt.Sprintf("openvpn ended: %s (%s)", e.Words, e.Status)
+}

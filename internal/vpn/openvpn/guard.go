@@ -1,0 +1,205 @@
+package openvpn
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+)
+
+// Opcodes of data packets, in the upper five bits of the first byte (OpenVPN: ssl_pkt.h). All
+// others are of the control channel, which TLS protects.
+const (
+	dataV1 = 6 << 3
+	dataV2 = 9 << 3
+	opcode = 0xf8
+)
+
+// guard is the nftables table that lets data packets in only from clients, by address and port. In
+// the words of nft:
+//
+//	chain input {
+//		type filter hook input priority filter - 10; policy accept;
+//		udp dport PORT @th,64,8 & 0xf8 == { 0x30, 0x48 } goto data   (two rules)
+//	}
+//	chain data {
+//		ip saddr . udp sport @clients4 accept
+//		ip6 saddr . udp sport @clients6 accept
+//		counter drop
+//	}
+type guard struct {
+	table nft.Table
+	port  uint16
+
+	mu      sync.Mutex
+	conn    *nft.Conn
+	clients map[netip.AddrPort]struct{}
+}
+
+var (
+	clients4 = nft.Set{Name: "clients4", Key: []nft.Type{nft.IPv4Addr, nft.InetService}}
+	clients6 = nft.Set{Name: "clients6", Key: []nft.Type{nft.IPv6Addr, nft.InetService}}
+)
+
+// guardTable has the name of the interface whose packets it guards.
+func guardTable(iface string) nft.Table { return nft.Table{Name: iface} }
+
+// newGuard makes the table in the calling thread's network namespace, in place of one that a crash
+// has left. Nobody is let in yet.
+func newGuard(iface string, port uint16) (*guard, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	g := &guard{table: guardTable(iface), port: port, conn: conn, clients: map[netip.AddrPort]struct{}{}}
+	if err := g.install(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *guard) install() error {
+	return g.conn.Commit("install nftables table "+g.table.Name, func(tx *nft.Tx) {
+		tx.DeleteTable(g.table)
+		tx.AddTable(g.table)
+		tx.AddSet(g.table, clients4)
+		tx.AddSet(g.table, clients6)
+		tx.AddChains(g.table, g.chains())
+		four, six := elements(slices.Collect(maps.Keys(g.clients)))
+		tx.AddElements(g.table, clients4, four)
+		tx.AddElements(g.table, clients6, six)
+	})
+}
+
+const (
+	reg   = unix.NFT_REG_1
+	reg32 = unix.NFT_REG32_00 // the same memory in pieces of four bytes
+)
+
+func (g *guard) chains() []nft.Chain {
+	toData := func(code byte) []expr.Any {
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+			equal(unix.IPPROTO_UDP),
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			equal(binary.BigEndian.AppendUint16(nil, g.port)...),
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 8, Len: 1},
+			&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{opcode}, Xor: []byte{0}},
+			equal(code),
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: "data"},
+		}
+	}
+	known := func(nfproto byte, source uint32, set nft.Set) []expr.Any {
+		addr := set.Key[0].Size()
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
+			equal(nfproto),
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: addr},
+			&expr.Payload{DestRegister: reg32 + addr/4, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2},
+			&expr.Lookup{SourceRegister: reg, SetName: set.Name},
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		}
+	}
+	return []nft.Chain{
+		{
+			Name:  "input",
+			Hook:  &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: -10},
+			Rules: [][]expr.Any{toData(dataV1), toData(dataV2)},
+		},
+		{
+			Name: "data",
+			Rules: [][]expr.Any{
+				known(unix.NFPROTO_IPV4, 12, clients4),
+				known(unix.NFPROTO_IPV6, 8, clients6),
+				{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
+			},
+		},
+	}
+}
+
+func equal(data ...byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}
+}
+
+// elements sorts clients by family.
+func elements(clients []netip.AddrPort) (four, six []nft.Element) {
+	for _, c := range clients {
+		key := c.Addr().AsSlice()
+		key = binary.BigEndian.AppendUint16(key, c.Port())
+		key = append(key, 0, 0) // a whole register
+		if c.Addr().Is4() {
+			four = append(four, nft.Element{Key: key})
+		} else {
+			six = append(six, nft.Element{Key: key})
+		}
+	}
+	return four, six
+}
+
+// admit lets a client's data packets in.
+func (g *guard) admit(client netip.AddrPort) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.clients[client]; ok {
+		return nil
+	}
+	g.clients[client] = struct{}{}
+	err := g.conn.Commit(fmt.Sprintf("let in packets from %v", client), func(tx *nft.Tx) {
+		four, six := elements([]netip.AddrPort{client})
+		tx.AddElements(g.table, clients4, four)
+		tx.AddElements(g.table, clients6, six)
+	})
+	if err != nil {
+		delete(g.clients, client)
+	}
+	return err
+}
+
+// keep lets in exactly these clients from now on.
+func (g *guard) keep(clients map[netip.AddrPort]struct{}) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if maps.Equal(clients, g.clients) {
+		return nil
+	}
+	g.clients = maps.Clone(clients)
+	return g.install()
+}
+
+// check puts the table back when somebody has flushed all tables, as a reloaded firewall does.
+func (g *guard) check() (restored bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	there, err := g.conn.HasTable(g.table)
+	if err != nil || there {
+		return false, err
+	}
+	return true, g.install()
+}
+
+// close removes the table.
+func (g *guard) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.conn.Close()
+	return g.conn.DeleteTable(g.table)
+}
+
+// CleanUp removes the guard that a server of this interface has left in the calling thread's
+// network namespace when its agent crashed. The interface itself is netstate's to remove.
+func CleanUp(iface string) error {
+	conn, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.DeleteTable(guardTable(iface))
+}

@@ -1,0 +1,236 @@
+package openvpn
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// readyTime is how long openvpn may take to read its files and come to us.
+const readyTime = 10 * time.Second
+
+// spec is how processes are started, all in the same way.
+type spec struct {
+	program   string
+	dir       rundir
+	namespace *namespace
+	log       *slog.Logger
+	notice    func(*process, notice) // called by one goroutine of the process; must not wait for an answer
+	line      func(logLine)             // may be nil
+}
+
+// process is one openvpn from its start to its end.
+type process struct {
+	management *management
+	cmd        *exec.Cmd
+	done       chan struct{}
+	status     error // of waiting for it
+
+	mu      sync.Mutex
+	fatal   string // its last fatal line
+	problem string // its last line about a problem
+}
+
+// start runs openvpn with a configuration and returns when it has come to our socket: it has read
+// its files then, and what is wrong with those is the error.
+func (s *spec) start(ctx context.Context, config string) (*process, error) {
+	if err := s.dir.write(config); err != nil {
+		return nil, err
+	}
+	listener, err := s.dir.listen()
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+
+	p := &process{done: make(chan struct{})}
+	if err := s.spawn(p); err != nil {
+		return nil, err
+	}
+	conn, err := s.greet(ctx, p, listener)
+	if err != nil {
+		p.kill()
+		<-p.done
+		return nil, err
+	}
+	p.management = &management{conn: conn}
+	s.attach(p)
+	return p, nil
+}
+
+// spawn starts the process and a goroutine that sees it out.
+func (s *spec) spawn(p *process) error {
+	output, input, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe for openvpn's log: %w", err)
+	}
+	p.cmd = &exec.Cmd{
+		Path:   s.program,
+		Args:   []string{s.program, "--config", s.dir.config()},
+		Dir:    s.dir.path,
+		Env:    []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
+		Stdout: input,
+		Stderr: input,
+		SysProcAttr: &syscall.SysProcAttr{
+			Pdeathsig: syscall.SIGTERM,
+			Setpgid:   true, // a terminal's Ctrl-C is for us alone
+		},
+	}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is sent when the thread that started the process ends (prctl(2)): this one stays
+		// with it, and ends with it, as it may be in another namespace than Go's other threads.
+		runtime.LockOSThread()
+		err := s.namespace.enter()
+		if err == nil {
+			err = p.cmd.Start()
+		}
+		input.Close()
+		if err != nil {
+			output.Close()
+			started <- err
+			return
+		}
+		started <- nil
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			defer output.Close()
+			s.readLog(p, output)
+		}()
+		p.status = p.cmd.Wait()
+		<-read // its last words
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", s.program, err)
+	}
+	return nil
+}
+
+// greet notes the process and takes its connection, unless it ends before.
+func (s *spec) greet(ctx context.Context, p *process, listener *net.UnixListener) (net.Conn, error) {
+	if err := s.dir.remember(p.cmd.Process.Pid); err != nil {
+		return nil, err
+	}
+	if err := listener.SetDeadline(time.Now().Add(readyTime)); err != nil {
+		return nil, fmt.Errorf("wait for openvpn: %w", err)
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+		case <-over:
+		}
+		listener.Close()
+	}()
+	conn, err := listener.Accept()
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("openvpn does not come to its management socket within %v: see its log (log_level = \"debug\")", readyTime)
+	}
+	<-p.done
+	return nil, p.err()
+}
+
+// attach reads what openvpn says and lets it begin. If it stops talking it is ended, as nobody would
+// know what it does.
+func (s *spec) attach(p *process) {
+	go func() {
+		p.management.read(func(n notice) { s.notice(p, n) })
+		p.management.conn.Close()
+		p.kill()
+	}()
+	go func() {
+		<-p.done
+		p.management.conn.Close()
+	}()
+	for _, text := range []string{"state on", "bytecount 5", "hold off", "hold release"} {
+		p.management.post(text)
+	}
+}
+
+func (s *spec) readLog(p *process, r io.Reader) {
+	lines := bufio.NewReader(r)
+	for {
+		text, err := lines.ReadString('\n')
+		if text = strings.TrimSpace(text); text != "" {
+			line := parseLog(text)
+			p.hear(line)
+			if s.line != nil {
+				s.line(line)
+			}
+			line.write(s.log)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *process) hear(l logLine) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	option, ofOption := strings.CutPrefix(l.text, "Options error: ")
+	switch {
+	case ofOption && p.fatal == "":
+		p.fatal = option // the first; the others follow from it
+	case l.flags&flagFatal != 0 && !strings.HasPrefix(l.text, "Exiting due to fatal error"):
+		p.fatal = l.text
+	case l.problem():
+		p.problem = l.text
+	}
+}
+
+// await waits until openvpn has come so far. If it does not, it is ended and the error says why.
+func (p *process) await(ctx context.Context, far <-chan struct{}) error {
+	late := time.NewTimer(readyTime)
+	defer late.Stop()
+	select {
+	case <-far:
+		return nil
+	case <-p.done:
+		return p.err()
+	case <-ctx.Done():
+		end(p)
+		return ctx.Err()
+	case <-late.C:
+		end(p)
+		return fmt.Errorf("openvpn has not begun its work after %v: see its log (log_level = \"debug\")", readyTime)
+	}
+}
+
+func (p *process) terminate()             { _ = p.cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
+func (p *process) kill()                  { p.cmd.Process.Kill() }
+func (p *process) ended() <-chan struct{} { return p.done }
+
+func (p *process) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	words := p.fatal
+	if words == "" {
+		words = p.problem
+	}
+	status := "exit status 0"
+	if p.status != nil {
+		status = p.status.Error()
+	}
+	return &ExitError{Status: status, Words: words}
+}

@@ -1,0 +1,220 @@
+package openvpn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// session is a member's connection to the server.
+type session struct {
+	process     *process
+	member      string
+	remote      netip.AddrPort
+	addresses   []netip.Prefix
+	established time.Time // zero: not yet
+}
+
+// ClientState is a member that is connected.
+type ClientState struct {
+	Member         string
+	Remote         netip.AddrPort // where its packets come from
+	Addresses      []netip.Prefix // its own, in the tunnel
+	Since          time.Time
+	Received, Sent uint64 // bytes, by the server
+}
+
+// memberName is what a member may be called here: it goes into commands to openvpn.
+var memberName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
+
+// Admit lets a member connect, with exactly these addresses: at most one of each family, with the
+// length of the subnet. A member that is connected with others is made to connect anew.
+func (s *Server) Admit(member string, addrs []netip.Prefix) error {
+	if !memberName.MatchString(member) {
+		return fmt.Errorf("admit %q to OpenVPN: this cannot be a member's name", member)
+	}
+	if _, err := pushed(addrs); err != nil {
+		return fmt.Errorf("admit %s to OpenVPN: %w", member, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, have := range s.admitted {
+		for _, a := range addrs {
+			if other != member && slices.ContainsFunc(have, func(p netip.Prefix) bool { return p.Addr() == a.Addr() }) {
+				return fmt.Errorf("admit %s to OpenVPN: %v is %s's address", member, a.Addr(), other)
+			}
+		}
+	}
+	if have, ok := s.admitted[member]; ok && !slices.Equal(have, addrs) {
+		s.kill(member)
+	}
+	s.admitted[member] = slices.Clone(addrs)
+	return nil
+}
+
+// Expel ends a member's connection and lets it connect no more. A member that is not admitted is
+// no error.
+func (s *Server) Expel(member string) error {
+	s.mu.Lock()
+	delete(s.admitted, member)
+	// The guard first: from now on not one more of its packets comes in.
+	remotes := map[netip.AddrPort]struct{}{}
+	for _, have := range s.sessions {
+		if have.member != member {
+			remotes[have.remote] = struct{}{}
+		}
+	}
+	err := s.guard.keep(remotes)
+	s.kill(member)
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("expel %s from OpenVPN: %w", member, err)
+	}
+	return nil
+}
+
+// kill ends a member's sessions. Their end is told by a notice.
+func (s *Server) kill(member string) {
+	for cid, have := range s.sessions {
+		if have.member == member {
+			have.process.management.post("client-kill " + cid)
+		}
+	}
+}
+
+// Clients lists the members that are connected, by name.
+func (s *Server) Clients() ([]ClientState, error) {
+	s.mu.Lock()
+	clients := map[string]ClientState{}
+	var p *process
+	for cid, have := range s.sessions {
+		if !have.established.IsZero() {
+			p = have.process
+			clients[cid] = ClientState{Member: have.member, Remote: have.remote, Addresses: have.addresses, Since: have.established}
+		}
+	}
+	s.mu.Unlock()
+	if p == nil {
+		return nil, nil
+	}
+	lines, err := p.management.ask(context.Background(), "status 3", true)
+	if err != nil {
+		return nil, fmt.Errorf("list OpenVPN's clients: %w", err)
+	}
+	counts, err := parseStatus(lines)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ClientState, 0, len(clients))
+	for cid, c := range clients {
+		c.Received, c.Sent = counts[cid].received, counts[cid].sent
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b ClientState) int {
+		return cmp.Or(strings.Compare(a.Member, b.Member), a.Since.Compare(b.Since))
+	})
+	return list, nil
+}
+
+// client takes a notice about a client.
+func (s *Server) client(p *process, c clientNotice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch c.event {
+	case "CONNECT":
+		s.connect(p, c)
+	case "REAUTH": // new keys, each hour
+		if have := s.sessions[c.cid]; have != nil && s.mayStay(have) {
+			p.management.post("client-auth-nt " + c.cid + " " + c.kid)
+			return
+		}
+		s.deny(p, c, "not admitted")
+	case "ESTABLISHED":
+		if have := s.sessions[c.cid]; have != nil {
+			have.established = time.Now()
+			s.log.Info("member has connected to OpenVPN", "member", have.member, "remote", have.remote, "addresses", have.addresses)
+		}
+	case "DISCONNECT":
+		s.disconnect(c.cid)
+	}
+}
+
+func (s *Server) mayStay(have *session) bool {
+	addrs, ok := s.admitted[have.member]
+	return ok && slices.Equal(addrs, have.addresses)
+}
+
+// connect decides on a member whose certificate is good.
+func (s *Server) connect(p *process, c clientNotice) {
+	member := c.env["common_name"]
+	addrs, ok := s.admitted[member]
+	if !ok {
+		s.log.Info("member is not admitted to OpenVPN", "member", member)
+		s.deny(p, c, "not admitted")
+		return
+	}
+	directives, err := pushed(addrs)
+	var remote netip.AddrPort
+	if err == nil {
+		remote, err = c.remote()
+	}
+	if err == nil {
+		err = s.guard.admit(remote)
+	}
+	if err != nil {
+		s.log.Warn("cannot let a member in to OpenVPN", "member", member, "error", err)
+		s.deny(p, c, "fault at the server")
+		return
+	}
+	s.sessions[c.cid] = &session{process: p, member: member, remote: remote, addresses: addrs}
+	p.management.post(fmt.Sprintf("client-auth %s %s\n%sEND", c.cid, c.kid, directives))
+}
+
+func (s *Server) deny(p *process, c clientNotice, why string) {
+	p.management.post(fmt.Sprintf("client-deny %s %s %q %q", c.cid, c.kid, why, why))
+}
+
+func (s *Server) disconnect(cid string) {
+	have := s.sessions[cid]
+	if have == nil {
+		return
+	}
+	delete(s.sessions, cid)
+	remotes := map[netip.AddrPort]struct{}{}
+	for _, other := range s.sessions {
+		remotes[other.remote] = struct{}{}
+	}
+	if err := s.guard.keep(remotes); err != nil {
+		s.log.Warn("cannot close the guard for a client that has gone", "error", err)
+	}
+	s.log.Info("member has disconnected from OpenVPN", "member", have.member, "remote", have.remote)
+}
+
+// pushed are the lines that give a client its addresses. OpenVPN sends on only what is for these,
+// and takes from the client only what is from these.
+func pushed(addrs []netip.Prefix) (string, error) {
+	var four, six string
+	for _, a := range addrs {
+		switch addr := a.Addr(); {
+		case !a.IsValid() || addr.Zone() != "" || addr.Is4In6():
+			return "", fmt.Errorf("%v is no address", a)
+		case addr.Is4() && four == "":
+			four = fmt.Sprintf("ifconfig-push %v %v\n", addr, net.IP(net.CIDRMask(a.Bits(), 32)))
+		case addr.Is6() && six == "":
+			// The second address would be the server's; dcol's clients take none of this.
+			six = fmt.Sprintf("ifconfig-ipv6-push %v %v\n", a, addr)
+		default:
+			return "", fmt.Errorf("OpenVPN gives a client one address of each family, not %v", addrs)
+		}
+	}
+	if four == "" {
+		return "", fmt.Errorf("OpenVPN gives each client an IPv4 address, and %v has none", addrs)
+	}
+	return four + six, nil
+}
