@@ -134,8 +134,11 @@ func (c *conn) end(e ended, now time.Time) {
 	if !c.managed() {
 		return
 	}
-	if e.up {
+	switch {
+	case e.up:
 		e.lived = now.Sub(e.since)
+	case e.err == nil:
+		e.err = errNotJoined
 	}
 	c.ended = append(c.ended, e)
 }

@@ -9,9 +9,15 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// config reads "policy SUBFLOWS [tls PORT] [exclude PREFIX]".
+// config reads "policy SUBFLOWS [order KIND,…] [tls PORT] [exclude PREFIX]".
 func (p *player) config(words []string) path.Config {
-	cfg := path.Config{Policy: path.DetourPolicy{Subflows: p.number(words[1])}}
+	policy := path.DetourPolicy{Subflows: p.number(words[1])}
+	if order := after(words, "order"); order != "" {
+		for word := range strings.SplitSeq(order, ",") {
+			policy.Order = append(policy.Order, p.kind(word))
+		}
+	}
+	cfg := path.Config{Policy: policy}
 	if port := after(words, "tls"); port != "" {
 		cfg.TLSPorts = []uint16{uint16(p.number(port))}
 	}
@@ -39,13 +45,17 @@ func (p *player) event(words []string) {
 		token, id := p.subflow(args[0])
 		local, remote := p.addrs(args)
 		p.handle(path.SubflowEstablished{Token: token, LocalID: id, Local: local, Remote: remote})
-	case "down": // CONN/ID [LOCAL > REMOTE]
+	case "down": // CONN/ID [LOCAL > REMOTE] [quietly]
 		token, id := p.subflow(args[0])
 		local, remote := p.addrs(args)
-		p.handle(path.SubflowClosed{Token: token, LocalID: id, Local: local, Remote: remote, Err: errors.New("reset")})
+		ev := path.SubflowClosed{Token: token, LocalID: id, Local: local, Remote: remote}
+		if !has("quietly") {
+			ev.Err = errors.New("reset")
+		}
+		p.handle(ev)
 	case "announced":
 		p.handle(path.AddrAnnounced{Token: path.Token(p.number(args[0])), Remote: p.addrPort(args[1])})
-	case "offer": // ID KIND WAYPOINT [at HOST:PORT] [from HOST] [for SERVER]
+	case "offer": // ID KIND WAYPOINT [at HOST:PORT] [from HOST] [over HOST] [for SERVER]
 		p.handle(path.DetourOffered{Detour: p.detour(args)})
 	case "withdraw":
 		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0])})
@@ -53,11 +63,17 @@ func (p *player) event(words []string) {
 		p.handle(path.WaypointReady{Waypoint: args[0]})
 	case "lost":
 		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
-	case "addresses":
+	case "addresses": // HOST… [tunnels HOST…]
 		var ev path.LocalAddrs
+		list := &ev.Addrs
 		for _, name := range args {
-			ev.Addrs = append(ev.Addrs, p.addr(name))
+			if name == "tunnels" {
+				list = &ev.Tunnels
+				continue
+			}
+			*list = append(*list, p.addr(name))
 		}
+		ev.Addrs = append(ev.Addrs, ev.Tunnels...)
 		p.handle(ev)
 	case "sample": // {CONN/ID [received N] [acked N] [backoff N]} ;…
 		p.handle(p.samples(strings.Join(args, " ")))
@@ -100,11 +116,7 @@ func (p *player) addrs(args []string) (local, remote netip.AddrPort) {
 }
 
 func (p *player) detour(args []string) path.Detour {
-	d := path.Detour{ID: path.DetourID(args[0]), Waypoint: args[2]}
-	var ok bool
-	if d.Kind, ok = path.ParseKind(args[1]); !ok {
-		p.t.Fatalf("no kind is called %q", args[1])
-	}
+	d := path.Detour{ID: path.DetourID(args[0]), Kind: p.kind(args[1]), Waypoint: args[2]}
 	if at := after(args, "at"); at != "" {
 		if !strings.Contains(at, ":") {
 			at += ":0"
@@ -114,10 +126,21 @@ func (p *player) detour(args []string) path.Detour {
 	if from := after(args, "from"); from != "" {
 		d.Local = p.addr(from)
 	}
+	if over := after(args, "over"); over != "" {
+		d.Endpoint = p.addr(over)
+	}
 	if server := after(args, "for"); server != "" {
 		d.Server = p.addrPort(server)
 	}
 	return d
+}
+
+func (p *player) kind(word string) path.Kind {
+	k, ok := path.ParseKind(word)
+	if !ok {
+		p.t.Fatalf("no kind is called %q", word)
+	}
+	return k
 }
 
 func (p *player) samples(text string) path.Measured {
@@ -165,10 +188,16 @@ func (p *player) status() {
 		p.say("\t%d %s > %s %s", c.Token, p.ends(c.Local), p.ends(c.Remote), c.Note)
 		for _, s := range c.Subflows {
 			p.say("\t  %d %s > %s %s %s %s", s.LocalID, p.ends(s.Local), p.ends(s.Remote), s.State, s.Kind, s.Waypoint)
+			if s.Why != "" {
+				p.say("\t    %s", s.Why)
+			}
 		}
 	}
 	for _, d := range snap.Detours {
 		p.say("\t%s %s via %s", d.ID, d.Kind, d.Waypoint)
+		if d.Why != "" {
+			p.say("\t  %s", d.Why)
+		}
 		if d.Failures > 0 {
 			p.say("\t  %d failures, again at %v: %v", d.Failures, d.RetryAt.Sub(p.start), d.Err)
 		}

@@ -18,6 +18,7 @@ var hosts = map[string]string{
 	"me": "10.0.0.1", "me2": "10.7.0.1", "me6": "2001:db8::1", "tun": "10.99.0.2",
 	"web": "203.0.113.80", "web2": "203.0.113.81", "web6": "2001:db8:80::80",
 	"bob": "192.0.2.2", "bob6": "2001:db8:2::2", "carol": "192.0.2.3", "dave": "192.0.2.4",
+	"tun2": "10.98.0.2", "web3": "203.0.113.83", "web4": "203.0.113.84",
 	"lo": "127.0.0.1",
 }
 
@@ -130,7 +131,14 @@ func (p *player) text(a path.Action) string {
 		if a.Local.IsValid() {
 			from = p.name(a.Local)
 		}
-		return strings.TrimSpace(fmt.Sprintf("create %d/%d %s > %s %s", a.Token, a.LocalID, from, p.ends(a.Remote), when(a.Backup, "backup")))
+		words := []string{fmt.Sprintf("create %d/%d %s > %s", a.Token, a.LocalID, from, p.ends(a.Remote))}
+		if !a.Direct {
+			words = append(words, "by", a.Kind.String())
+		}
+		if a.Backup {
+			words = append(words, "backup")
+		}
+		return strings.Join(words, " ")
 	case path.DestroySubflow:
 		return fmt.Sprintf("destroy %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
 	case path.RemoveAddr:
@@ -143,13 +151,6 @@ func (p *player) text(a path.Action) string {
 		return fmt.Sprintf("measure %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
 	}
 	p.t.Fatalf("unknown action %T", a)
-	return ""
-}
-
-func when(is bool, word string) string {
-	if is {
-		return word
-	}
 	return ""
 }
 

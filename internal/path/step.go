@@ -11,7 +11,10 @@ import (
 // for two minutes, in which another detour could have served.
 const joinTimeout = 4 * time.Second
 
-var errNoAnswer = errors.New("the join was not answered")
+var (
+	errNoAnswer  = errors.New("the join was not answered")
+	errNotJoined = errors.New("the join was not accepted")
+)
 
 // step looks at one connection as it is now and does what is to be done. It
 // stands at the end of every event, and is harmless to repeat.
