@@ -91,6 +91,9 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 		if err != nil {
 			return fmt.Errorf("host %s: %w", h.Name(), err)
 		}
+		if err := n.interfere(h); err != nil {
+			return err
+		}
 	}
 	for _, h := range n.hosts {
 		if err := h.SetCongestionControl(DefaultCongestionControl); err != nil {
@@ -99,6 +102,22 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 	}
 	if err := n.backend.start(ctx); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
+	}
+	return nil
+}
+
+// interfere makes a host a middlebox and a NAT, if it shall be.
+func (n *Network) interfere(h *Host) error {
+	if h.plan.Middlebox != NoMiddlebox {
+		if err := h.SetMiddlebox(h.plan.Middlebox); err != nil {
+			return err
+		}
+	}
+	if h.plan.NAT.isZero() {
+		return nil
+	}
+	if err := h.commit(natTable, n.plan.nat(h.plan).chains()); err != nil {
+		return fmt.Errorf("host %s: %w", h.Name(), err)
 	}
 	return nil
 }

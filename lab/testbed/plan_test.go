@@ -116,6 +116,13 @@ func (p plan) nextHop(t *rapid.T, host, link int) int {
 
 func TestSpecErrorsNameWhatIsWrong(t *testing.T) {
 	base := func() Spec { return pair("", LinkParams{}) }
+	nat := func(s *Spec, inside string, forwards ...PortForward) {
+		s.Hosts = append(s.Hosts, HostSpec{Name: "island"}, HostSpec{Name: "router", Forward: true, NAT: NAT{Forwards: forwards}})
+		if inside != "" {
+			s.Hosts[3].NAT.Inside = strings.Fields(inside)
+		}
+		s.Links = append(s.Links, LinkSpec{Name: "lan", A: "left", B: "router"}, LinkSpec{Name: "wan", A: "router", B: "right"})
+	}
 	tests := []struct {
 		change func(*Spec)
 		want   string
@@ -132,6 +139,18 @@ func TestSpecErrorsNameWhatIsWrong(t *testing.T) {
 		{func(s *Spec) { s.Links[0].AtoB.Loss = 2 }, `link "line": loss 2`},
 		{func(s *Spec) { s.Backend = "magic" }, `"magic" is unknown`},
 		{func(s *Spec) { s.Backend = BackendVeth; s.Links[0].AtoB.Rate = 1 }, "shapes nothing"},
+		{func(s *Spec) { s.Hosts[0].Middlebox = DropOptions }, `host "left": only a host that forwards`},
+		{func(s *Spec) { s.Hosts[0].NAT.Inside = []string{"line"} }, `host "left": only a host that forwards`},
+		{func(s *Spec) { s.Hosts[0].Forward, s.Hosts[0].Middlebox = true, "eat" }, `middlebox "eat" is unknown`},
+		{func(s *Spec) { nat(s, "", PortForward{"udp", 1, "left"}) }, "no link is inside"},
+		{func(s *Spec) { nat(s, "line") }, `"line" is none of its links`},
+		{func(s *Spec) { nat(s, "lan lan") }, `"lan" is inside twice`},
+		{func(s *Spec) { nat(s, "lan wan") }, "all its links are inside"},
+		{func(s *Spec) { nat(s, "lan", PortForward{"sctp", 1, "left"}) }, `protocol "sctp" is unknown`},
+		{func(s *Spec) { nat(s, "lan", PortForward{"udp", 0, "left"}) }, "no port"},
+		{func(s *Spec) { nat(s, "lan", PortForward{"udp", 1, "router"}) }, `no link leads to another host "router"`},
+		{func(s *Spec) { nat(s, "lan", PortForward{"udp", 1, "island"}) }, `no link leads to another host "island"`},
+		{func(s *Spec) { nat(s, "lan", PortForward{"udp", 1, "left"}, PortForward{"udp", 1, "right"}) }, "udp/1 is forwarded twice"},
 	}
 	if err := base().Validate(); err != nil {
 		t.Fatal(err)

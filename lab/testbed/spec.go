@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -11,6 +12,10 @@ import (
 type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
 	Forward bool   // it routes packets of others
+
+	// Only for hosts that forward.
+	Middlebox Middlebox
+	NAT       NAT
 }
 
 // LinkParams is one direction of a link.
@@ -69,6 +74,11 @@ func (s Spec) Validate() error {
 		}
 		hosts[h.Name] = true
 	}
+	for _, h := range s.Hosts {
+		if err := h.validate(s.Links); err != nil {
+			return fmt.Errorf("host %q: %w", h.Name, err)
+		}
+	}
 	if len(s.Links) > maxLinks {
 		return fmt.Errorf("%d links: at most %d fit the address plan", len(s.Links), maxLinks)
 	}
@@ -91,6 +101,18 @@ func (s Spec) Validate() error {
 	}
 	return fmt.Errorf("backend %q is unknown: use %q, %q, %q, or none to choose by what the kernel has",
 		s.Backend, BackendNetem, BackendWire, BackendVeth)
+}
+
+var errNoForward = errors.New("only a host that forwards can be a middlebox or translate addresses")
+
+func (h HostSpec) validate(links []LinkSpec) error {
+	if !h.Forward && (h.Middlebox != NoMiddlebox || !h.NAT.isZero()) {
+		return errNoForward
+	}
+	if err := h.Middlebox.validate(); err != nil {
+		return err
+	}
+	return h.NAT.validate(h.Name, links)
 }
 
 func (l LinkSpec) validate(hosts map[string]bool, backend string) error {
