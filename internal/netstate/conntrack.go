@@ -1,7 +1,6 @@
 package netstate
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -63,22 +62,25 @@ func (c *Conntrack) Delete(match MarkMatch) error {
 	return nil
 }
 
-func ctnetlinkRequest(msg uint16, flags netlink.HeaderFlags, match MarkMatch) netlink.Message {
-	// struct nfgenmsg, then CTA_MARK and CTA_MARK_MASK; lengths are those of a u32 attribute.
-	b := make([]byte, nfgenmsgSize, nfgenmsgSize+16)
-	b[0] = unix.AF_UNSPEC
-	b = appendMark(b, ctaMark, match.Value)
-	b = appendMark(b, ctaMarkMask, match.Mask)
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | msg), Flags: flags},
-		Data:   b,
+// DeleteEach removes those of the matching TCP entries that which says yes to, and tells how many
+// there were.
+func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, error) {
+	var found []Flow
+	err := c.Flows(match, func(f Flow) {
+		if which(f) {
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		return 0, err
 	}
-}
-
-func appendMark(b []byte, attr uint16, value uint32) []byte {
-	b = binary.NativeEndian.AppendUint16(b, 8)
-	b = binary.NativeEndian.AppendUint16(b, attr)
-	return binary.BigEndian.AppendUint32(b, value)
+	for _, f := range found {
+		_, err := c.conn.Execute(deleteRequest(f.Origin))
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ended by itself meanwhile
+			return 0, fmt.Errorf("delete the conntrack entry of %v to %v: %w", f.Origin.Src, f.Origin.Dst, err)
+		}
+	}
+	return len(found), nil
 }
 
 // FlowEvents is a subscription to the beginning and the end of conntrack entries.

@@ -170,6 +170,54 @@ func TestFlowsOfTheKernel(t *testing.T) {
 	}
 }
 
+// Single entries are deleted, in both families, and no others of the same mark.
+func TestDeleteEachOfTheKernel(t *testing.T) {
+	client, host := connTracked(t)
+	var ct *Conntrack
+	host.Must(t, func() (err error) { ct, err = OpenConntrack(); return err })
+	defer ct.Close()
+	var open []Tuple
+	for _, address := range []string{"10.1.0.2:1001", "[fd01::2]:1001", "10.1.0.2:1001"} {
+		open = append(open, Tuple{Src: local(dial(t, client, address)), Dst: netip.MustParseAddrPort(address)})
+	}
+	remove := func(which func(Flow) bool) int {
+		t.Helper()
+		n, err := ct.DeleteEach(ours, which)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, tuple := range open[:2] {
+		is := func(f Flow) bool { return f.Origin == tuple }
+		if n := remove(is); n != 1 {
+			t.Errorf("%+v: %d deleted", tuple, n)
+		}
+		if n := remove(is); n != 0 {
+			t.Errorf("%+v: %d deleted again", tuple, n)
+		}
+	}
+	var left []Tuple
+	if err := ct.Flows(ours, func(f Flow) { left = append(left, f.Origin) }); err != nil || len(left) != 1 || left[0] != open[2] {
+		t.Errorf("left %+v, %v", left, err)
+	}
+	// One that ends between the listing and its turn is no error.
+	if n := remove(func(Flow) bool { return deleteOurs(host) == nil }); n != 1 {
+		t.Errorf("%d deleted", n)
+	}
+}
+
+// deleteOurs deletes all of ours by another handle.
+func deleteOurs(host *netnstest.NS) error {
+	return host.Do(func() error {
+		other, err := OpenConntrack()
+		if err != nil {
+			return err
+		}
+		return errors.Join(other.Delete(ours), other.Close())
+	})
+}
+
 func local(c net.Conn) netip.AddrPort { return netip.MustParseAddrPort(c.LocalAddr().String()) }
 
 // A subscription that is not read loses events and says so; from then on none is lost.
