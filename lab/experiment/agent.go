@@ -170,7 +170,7 @@ func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*pro
 func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
 	h, _ := l.Scenario.Host(name)
 	data, err := agentConfig(h, plan, func(waypoint string) []netip.Addr {
-		return []netip.Addr{l.net.Host(waypoint).Addr4()}
+		return reachedAt(l.Scenario, l.net, name, waypoint)
 	})
 	if err != nil {
 		return nil, err

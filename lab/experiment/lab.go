@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,9 +30,10 @@ type Lab struct {
 	client    *program            // the client's agent, restarted for every run
 	killed    map[string]bool     // hosts; with any, it is not the network declared
 
-	mu     sync.Mutex
-	shapes map[string]scenario.Shape // of each link, now
-	down   map[string]bool
+	mu          sync.Mutex
+	shapes      map[string]scenario.Shape // of each link, now
+	down        map[string]bool
+	middleboxes map[string]scenario.Middlebox // hosts, now
 }
 
 // Open builds the network and starts the waypoints. Close it even after a
@@ -57,6 +57,7 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, sta
 	l := &Lab{
 		Scenario: s, opts: o, agents: agents, log: o.Log.With("subsystem", "experiment"),
 		waypoints: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
+		middleboxes: map[string]scenario.Middlebox{},
 	}
 	err := l.build(ctx)
 	if err == nil {
@@ -110,6 +111,7 @@ func (l *Lab) build(ctx context.Context) error {
 	}
 	l.paths = newPathMap(l.Scenario, network)
 	for _, h := range l.Scenario.Hosts {
+		l.middleboxes[h.Name] = h.Middlebox
 		if err := network.Host(h.Name).SetCongestionControl(l.Scenario.Congestion); err != nil {
 			return err
 		}
@@ -159,7 +161,14 @@ func (l *Lab) Network() *testbed.Network { return l.net }
 func (l *Lab) spec() testbed.Spec {
 	s := testbed.Spec{Seed: uint64(l.Scenario.Seed), Backend: l.opts.Backend}
 	for _, h := range l.Scenario.Hosts {
-		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: h.Name, Forward: h.Has(scenario.RoleRouter)})
+		spec := testbed.HostSpec{
+			Name: h.Name, Forward: h.Has(scenario.RoleRouter),
+			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT},
+		}
+		for _, f := range h.Forwards {
+			spec.NAT.Forwards = append(spec.NAT.Forwards, testbed.PortForward{Protocol: string(f.Protocol), Port: uint16(f.Port), To: f.To})
+		}
+		s.Hosts = append(s.Hosts, spec)
 	}
 	for _, link := range l.Scenario.Links {
 		ab, ba := linkParams(link.Shape, link.MTU)
@@ -239,6 +248,24 @@ func (l *Lab) IsDown(name string) bool {
 	return l.down[name]
 }
 
+// SetMiddlebox changes what a host does to the TCP options of others.
+func (l *Lab) SetMiddlebox(host string, m scenario.Middlebox) error {
+	if err := l.net.Host(host).SetMiddlebox(testbed.Middlebox(m)); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.middleboxes[host] = m
+	return nil
+}
+
+// Middlebox is what a host does to them now.
+func (l *Lab) Middlebox(host string) scenario.Middlebox {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.middleboxes[host]
+}
+
 // setVariant brings every link to the variant's shape, and up.
 func (l *Lab) setVariant(v scenario.Variant) error {
 	for i, shape := range l.Scenario.Shapes(v) {
@@ -272,28 +299,4 @@ func (l *Lab) killHost(name string) error {
 		agent.kill()
 	}
 	return nil
-}
-
-// pathMap tells by a peer's address which path a socket uses.
-type pathMap struct {
-	client, server map[netip.Addr]string // as seen from that end
-}
-
-func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
-	m := pathMap{client: map[netip.Addr]string{}, server: map[netip.Addr]string{}}
-	addresses := func(host string, into map[netip.Addr]string, path string) {
-		for _, link := range s.Links {
-			if h := n.Host(host); h != nil && (link.A == host || link.B == host) {
-				v4, v6 := h.AddrOn(link.Name)
-				into[v4], into[v6] = path, path
-			}
-		}
-	}
-	addresses(s.Workload.Server, m.client, scenario.DirectPath)
-	addresses(s.Workload.Client, m.server, scenario.DirectPath)
-	for _, w := range s.WithRole(scenario.RoleWaypoint) {
-		addresses(w, m.client, w)
-		addresses(w, m.server, w)
-	}
-	return m
 }

@@ -90,6 +90,8 @@ set LINK [toward HOST] KEY VALUE...
                   change a link: rate, delay, jitter, loss, queue
 down LINK         take a link down
 up LINK           bring it up again
+middlebox ROUTER strip-options|drop-options|off
+                  what a router does to experimental TCP options in SYNs
 exit              end, and remove the network
 `
 
@@ -131,7 +133,7 @@ func (sh *shell) prompt() string {
 
 // words are what a line can begin with.
 func (sh *shell) words() []string {
-	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "help", "exit")
+	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "help", "exit")
 }
 
 func (sh *shell) hostNames() []string {
@@ -172,6 +174,8 @@ func (sh *shell) obey(ctx context.Context, line string) error {
 			return fmt.Errorf("%s takes a link: %s LINK", word, word)
 		}
 		return sh.lab.LinkDown(args[0], word == "down")
+	case "middlebox":
+		return sh.middlebox(args)
 	}
 	if !slices.Contains(sh.hostNames(), word) {
 		return fmt.Errorf("%q is neither a command nor a host; type help", word)

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +17,12 @@ func (sh *shell) showHosts() error {
 		var roles []string
 		for _, r := range h.Roles {
 			roles = append(roles, string(r))
+		}
+		if len(h.NAT) > 0 {
+			roles = append(roles, "NAT of "+strings.Join(h.NAT, ", "))
+		}
+		if m := sh.lab.Middlebox(h.Name); m != scenario.NoMiddlebox {
+			roles = append(roles, string(m))
 		}
 		host := sh.lab.net.Host(h.Name)
 		fmt.Fprintf(w, "%s\t%s\t%v\t%v\n", h.Name, strings.Join(roles, ", "), host.Addr4(), host.Addr6())
@@ -63,6 +70,30 @@ func paramCells(p scenario.Params) string {
 		cells[4] = p.Queue.String()
 	}
 	return strings.Join(cells, "\t")
+}
+
+// middlebox obeys "middlebox ROUTER strip-options|drop-options|off".
+func (sh *shell) middlebox(args []string) error {
+	const off = "off"
+	words := []string{off}
+	for _, m := range scenario.Middleboxes() {
+		words = append(words, string(m))
+	}
+	if len(args) != 2 {
+		return fmt.Errorf("middlebox takes a router and what it shall do: middlebox ROUTER %s", strings.Join(words, "|"))
+	}
+	routers := sh.lab.Scenario.WithRole(scenario.RoleRouter)
+	if !slices.Contains(routers, args[0]) {
+		return fmt.Errorf("there is no router %q%s", args[0], tomlfile.Nearest(args[0], routers))
+	}
+	if !slices.Contains(words, args[1]) {
+		return fmt.Errorf("%q is nothing a middlebox does%s", args[1], tomlfile.Nearest(args[1], words))
+	}
+	m := scenario.Middlebox(args[1])
+	if args[1] == off {
+		m = scenario.NoMiddlebox
+	}
+	return sh.lab.SetMiddlebox(args[0], m)
 }
 
 // set obeys "set LINK [toward HOST] KEY VALUE...".

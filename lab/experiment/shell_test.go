@@ -10,6 +10,11 @@ import (
 // script runs a shell on the tiny network with commands from a pipe.
 func script(t *testing.T, commands string) (stdout, stderr string, err error) {
 	t.Helper()
+	return scriptOn(t, tiny, commands)
+}
+
+func scriptOn(t *testing.T, text, commands string) (stdout, stderr string, err error) {
+	t.Helper()
 	r, w, pipeErr := os.Pipe()
 	if pipeErr != nil {
 		t.Fatal(pipeErr)
@@ -20,7 +25,7 @@ func script(t *testing.T, commands string) (stdout, stderr string, err error) {
 	}
 	w.Close()
 	var out, diagnostics strings.Builder
-	err = Shell(t.Context(), parse(t, tiny), Options{Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
+	err = Shell(t.Context(), parse(t, text), Options{Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
 	return out.String(), diagnostics.String(), err
 }
 
@@ -58,6 +63,40 @@ server uname -n
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
+func TestShellMiddlebox(t *testing.T) {
+	needRoot(t)
+	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), `
+middlebox gate drop-options
+hosts
+gate nft list table inet middlebox | grep -c drop
+middlebox gate off
+hosts
+middlebox gate
+middlebox w strip-options
+middlebox gates off
+middlebox gate strip-option
+`)
+	if err == nil {
+		t.Error("the last one failed, and the shell did not")
+	}
+	got := regexp.MustCompile(` +`).ReplaceAllString(out, " ")
+	for _, want := range []string{
+		"gate router, NAT of dmz, drop-options 10.", "\n2\n", "gate router, NAT of dmz 10.",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+	for _, want := range []string{
+		"middlebox ROUTER off|strip-options|drop-options", `there is no router "w"`,
+		`there is no router "gates"; did you mean "gate"?`, `"strip-option" is nothing a middlebox does; did you mean "strip-options"?`,
+	} {
+		if !strings.Contains(diagnostics, want) {
+			t.Errorf("no %q in:\n%s", want, diagnostics)
 		}
 	}
 }

@@ -128,6 +128,7 @@ func (c *checker) hosts() {
 		if h.DCol != nil && !h.Has(RoleClient) && !h.Has(RoleWaypoint) {
 			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client or waypoint", h.Name)
 		}
+		c.interference(path, h)
 	}
 	if len(c.Hosts) < 2 {
 		c.report("host", "a network needs at least two hosts; declare each with [[host]]")

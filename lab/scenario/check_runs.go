@@ -23,13 +23,14 @@ func (c *checker) workload() {
 		if w.Client == w.Server {
 			c.report("workload.server", "client and server are both %q; use two hosts", w.Client)
 		}
-		reached := c.reachable(w.Client)
+		reached := c.reach(w.Client, func(string) bool { return true })
 		for _, name := range append([]string{w.Server}, c.WithRole(RoleWaypoint)...) {
 			if !reached[name] {
 				c.report("link", "no chain of links leads from %q to %q; add one, and give the hosts between the role router",
 					w.Client, name)
 			}
 		}
+		c.behindNAT("workload.server", w.Server, w.Client)
 	}
 	if w.Port < 0 || w.Port > 65535 || w.Port == 0 && w.Kind == Command {
 		c.report("workload.port", "%d is not a port; use 1 to 65535", w.Port)
@@ -67,32 +68,6 @@ func (c *checker) applies(w Workload) {
 	if w.Kind == Command && len(w.ServerCommand) == 0 {
 		c.report("workload.server_command", "is missing; give the program and its arguments")
 	}
-}
-
-// reachable follows the links from a host, through hosts that forward.
-func (c *checker) reachable(from string) map[string]bool {
-	reached, queue := map[string]bool{from: true}, []string{from}
-	for len(queue) > 0 {
-		at := queue[0]
-		queue = queue[1:]
-		if h, _ := c.Host(at); at != from && !h.Has(RoleRouter) {
-			continue
-		}
-		for _, l := range c.Links {
-			next := ""
-			switch at {
-			case l.A:
-				next = l.B
-			case l.B:
-				next = l.A
-			}
-			if next != "" && !reached[next] {
-				reached[next] = true
-				queue = append(queue, next)
-			}
-		}
-	}
-	return reached
 }
 
 func (c *checker) procedures() {

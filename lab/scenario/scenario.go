@@ -53,6 +53,11 @@ const (
 type Host struct {
 	Name  string `toml:"name"`
 	Roles []Role `toml:"roles"`
+	// What a router does to packets: to options in SYNs; to those from and to
+	// its links that are inside, when it has any.
+	Middlebox Middlebox `toml:"middlebox"`
+	NAT       []string  `toml:"nat"`
+	Forwards  []Forward `toml:"forward"`
 	// DCol is laid over the configuration the lab writes for this host's agent.
 	DCol map[string]any `toml:"dcol"`
 }

@@ -120,6 +120,57 @@ a_to_b = { delay = "9ms" }`, 1))
 	}
 }
 
+// Inside is what is behind a NAT: over inside links and the routers there, and not beyond it.
+func TestInside(t *testing.T) {
+	s := parse(t, strings.Replace(minimal, `roles = ["server"]`, `roles = ["server"]
+[[host]]
+name = "home"
+roles = ["router"]
+middlebox = "drop-options"
+nat = ["lan", "guests"]
+forward = [{ protocol = "udp", port = 45672, to = "attic" }]
+[[host]]
+name = "stairs"
+roles = ["router"]
+[[host]]
+name = "attic"
+[[host]]
+name = "guest"
+[[host]]
+name = "neighbour"
+[[link]]
+name = "lan"
+a = "home"
+b = "stairs"
+[[link]]
+name = "up"
+a = "stairs"
+b = "attic"
+[[link]]
+name = "guests"
+a = "guest"
+b = "home"
+[[link]]
+name = "wan"
+a = "home"
+b = "server"
+[[link]]
+name = "next"
+a = "guest"
+b = "neighbour"`, 1))
+	home, _ := s.Host("home")
+	if diff := cmp.Diff([]string{"stairs", "attic", "guest"}, s.Inside(home)); diff != "" {
+		t.Errorf("inside (-want +got):\n%s", diff)
+	}
+	server, _ := s.Host("server")
+	if got := s.Inside(server); len(got) != 0 {
+		t.Errorf("behind a host without NAT there are %v", got)
+	}
+	if home.Middlebox != DropOptions || len(home.Forwards) != 1 || home.Forwards[0] != (Forward{ProtocolUDP, 45672, "attic"}) {
+		t.Errorf("read as %+v", home)
+	}
+}
+
 func TestQueue(t *testing.T) {
 	tests := []struct {
 		text, canonical string

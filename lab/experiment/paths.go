@@ -1,0 +1,81 @@
+package experiment
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// pathMap tells by a peer's address which path a socket uses.
+type pathMap struct {
+	client, server map[netip.Addr]string // as seen from that end
+}
+
+func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
+	m := pathMap{client: map[netip.Addr]string{}, server: map[netip.Addr]string{}}
+	addresses := func(host string, into map[netip.Addr]string, path string) {
+		for _, link := range s.Links {
+			if h := n.Host(host); h != nil && (link.A == host || link.B == host) {
+				v4, v6 := h.AddrOn(link.Name)
+				into[v4], into[v6] = path, path
+			}
+		}
+	}
+	addresses(s.Workload.Server, m.client, scenario.DirectPath)
+	addresses(s.Workload.Client, m.server, scenario.DirectPath)
+	for _, w := range s.WithRole(scenario.RoleWaypoint) {
+		addresses(w, m.client, w)
+		addresses(w, m.server, w)
+	}
+	for _, h := range s.Hosts {
+		m.translated(s, n, h)
+	}
+	return m
+}
+
+// translated adds the addresses by which those are known who are behind a
+// host's NAT. If the client is, what comes from there is the client's: a
+// waypoint behind the same NAT cannot be told from it.
+func (m pathMap) translated(s *scenario.Scenario, n *testbed.Network, h scenario.Host) {
+	inside := s.Inside(h)
+	for _, a := range outerAddrs(s, n, h) {
+		if slices.Contains(inside, s.Workload.Client) {
+			m.server[a] = scenario.DirectPath
+			continue
+		}
+		for _, w := range s.WithRole(scenario.RoleWaypoint) {
+			if slices.Contains(inside, w) {
+				m.client[a], m.server[a] = w, w
+				break
+			}
+		}
+	}
+}
+
+// outerAddrs are the IPv4 addresses that a host's NAT puts in place of those
+// inside; none without NAT.
+func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []netip.Addr {
+	var out []netip.Addr
+	for _, l := range s.Links {
+		if len(h.NAT) > 0 && (l.A == h.Name || l.B == h.Name) && !slices.Contains(h.NAT, l.Name) {
+			v4, _ := n.Host(h.Name).AddrOn(l.Name)
+			out = append(out, v4)
+		}
+	}
+	return out
+}
+
+// reachedAt is where a client reaches a host: at its own addresses, or, if it
+// is behind a NAT that forwards something to it, in IPv4 at the NAT's.
+func reachedAt(s *scenario.Scenario, n *testbed.Network, client, host string) []netip.Addr {
+	at := []netip.Addr{n.Host(host).Addr4(), n.Host(host).Addr6()}
+	for _, h := range s.Hosts {
+		toHost := func(f scenario.Forward) bool { return f.To == host }
+		if slices.ContainsFunc(h.Forwards, toHost) && !slices.Contains(s.Inside(h), client) {
+			at[0] = outerAddrs(s, n, h)[0]
+		}
+	}
+	return slices.DeleteFunc(at, func(a netip.Addr) bool { return !a.IsValid() })
+}
