@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/detour-collective/dcol/internal/mptcp"
 )
 
 // mptcpChecks are about the kernel's Multipath TCP.
@@ -17,6 +19,7 @@ func mptcpChecks() []Check {
 		{"userspace-pm", "Userspace path manager", checkUserspacePM},
 		{"path-manager", "Active path manager", checkActivePM},
 		{"competitors", "Competing path managers", checkCompetitors},
+		{"kernel-limits", "Limits of this kernel", checkLimits},
 		{"join", "Joins to the initial address", checkJoin},
 		{"congestion", "Congestion control", checkCongestion},
 	}
@@ -38,6 +41,25 @@ func checkKernel(_ context.Context, e *Env) Result {
 		return failed("boot Linux "+userspacePMSince+" or newer (Debian 12 has 6.1)", "Linux %s has no userspace path manager for MPTCP", release)
 	}
 	return ok("Linux %s", release)
+}
+
+func checkLimits(_ context.Context, e *Env) Result {
+	release, err := e.sysctl("kernel/osrelease")
+	if err != nil {
+		return skipped("cannot read the kernel's release: %v", err)
+	}
+	limits, err := mptcp.LimitsOf(release)
+	if err != nil {
+		return skipped("cannot understand the kernel's release %q", release)
+	}
+	if len(limits) == 0 {
+		return ok("none that dcol knows of")
+	}
+	var said []string
+	for _, l := range limits {
+		said = append(said, fmt.Sprintf("%s (since Linux %s): %s", l.Name, l.MinKernel, l.Price))
+	}
+	return info("without %s", strings.Join(said, "; without "))
 }
 
 func checkMPTCP(_ context.Context, e *Env) Result {

@@ -46,6 +46,9 @@ func TestRequirements(t *testing.T) {
 		{"kernel", "much too old", []func(*Env){set("proc/sys/kernel/osrelease", "4.19.0-8-amd64")}, Failed, "4.19", "5.19"},
 		{"kernel", "odd", []func(*Env){set("proc/sys/kernel/osrelease", "plan9")}, Skipped, "plan9", ""},
 
+		{"kernel-limits", "of Debian 12", []func(*Env){set("proc/sys/kernel/osrelease", "6.1.0-50-amd64")}, Info, "byte counters of connections (since Linux 6.5)", ""},
+		{"kernel-limits", "odd", []func(*Env){set("proc/sys/kernel/osrelease", "plan9")}, Skipped, "plan9", ""},
+
 		{"mptcp", "off", []func(*Env){set(mptcp+"enabled", "0\n")}, Failed, "is 0", "sysctl -w net.mptcp.enabled=1"},
 		{"mptcp", "not built", []func(*Env){remove(mptcp + "enabled")}, Failed, "without MPTCP", "CONFIG_MPTCP"},
 

@@ -47,11 +47,30 @@ func (a address) encode(e *netlink.AttributeEncoder) error {
 
 // CreateSubflow implements Kernel.
 func (n *Namespace) CreateSubflow(s NewSubflow) error {
+	if s.IfIndex != 0 && n.ignoresJoinFlags {
+		return fmt.Errorf("create subflow on interface %d: %w", s.IfIndex, unsupported(JoinFlags.Feature))
+	}
 	local := address{AddrPort: unmap(s.Local), id: s.LocalID, ifIndex: s.IfIndex}
 	if s.Backup {
 		local.flags = addrFlagBackup
 	}
-	return n.command("create subflow", cmdSubflowCreate, s.Token, local, address{AddrPort: unmap(s.Remote)})
+	err := n.command("create subflow", cmdSubflowCreate, s.Token, local, address{AddrPort: unmap(s.Remote)})
+	if err != nil || !s.Backup || !n.ignoresJoinFlags {
+		return err
+	}
+	return n.makeBackup(s)
+}
+
+// makeBackup tells the kernel that a subflow which it has just created is a
+// backup. The SYN is out; the peer hears of it with the next packet, before any
+// data.
+func (n *Namespace) makeBackup(s NewSubflow) error {
+	err := n.SetBackup(s.Token, s.Local, s.Remote, true)
+	if err == nil || errors.Is(err, ErrNoSubflow) || errors.Is(err, ErrNoConnection) {
+		return nil // or it is gone, of which an event tells
+	}
+	// It must not carry what only the others may.
+	return errors.Join(err, n.DestroySubflow(s.Token, s.Local, s.Remote))
 }
 
 // DestroySubflow implements Kernel.
@@ -65,7 +84,32 @@ func (n *Namespace) SetBackup(token uint32, local, remote netip.AddrPort, backup
 	if backup {
 		flags = addrFlagBackup
 	}
-	return n.onSubflow("set priority of subflow", cmdSetFlags, token, local, remote, flags)
+	err := n.onSubflow("set priority of subflow", cmdSetFlags, token, local, remote, flags)
+	var failed *CommandError
+	if errors.As(err, &failed) && failed.Errno == syscall.EINVAL && failed.Message == "" {
+		failed.Message = n.whatIsMissing(token, local, remote)
+	}
+	return err
+}
+
+// whatIsMissing is what kernels up to 6.12 leave unsaid when they refuse to set
+// a priority, in the words of newer ones.
+func (n *Namespace) whatIsMissing(token uint32, local, remote netip.AddrPort) (message string) {
+	message = "invalid token"
+	err := n.Subflows(func(s *Subflow) bool {
+		if s.Token != token {
+			return true
+		}
+		message = "subflow not found"
+		if s.Local == unmap(local) && s.Remote == unmap(remote) {
+			message = ""
+		}
+		return message != ""
+	})
+	if err != nil {
+		return ""
+	}
+	return message
 }
 
 // onSubflow runs a command on an existing subflow. The first subflow of an

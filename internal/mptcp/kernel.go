@@ -66,5 +66,5 @@ type NewSubflow struct {
 	LocalID uint8          // the address id of Local in this connection
 	Remote  netip.AddrPort
 	Backup  bool // carry data only when no other subflow can
-	IfIndex int  // interface to bind to; 0: as routed
+	IfIndex int  // interface to bind to; 0: as routed; see JoinFlags
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,4 +135,14 @@ func bench(t *testing.T, family string) mptcptest.Bench {
 	}
 	b.Closed = netip.AddrPortFrom(waypoint, 9)
 	return b
+}
+
+// limited reports that the running kernel has the limit.
+func limited(t *testing.T, l mptcp.Limit) bool {
+	t.Helper()
+	limits, err := mptcp.Limits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(limits, l)
 }

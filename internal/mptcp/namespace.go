@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -30,6 +31,8 @@ type Namespace struct {
 	commands *genetlink.Conn
 	events   *genetlink.Conn
 	sysctls  sysctls
+
+	ignoresJoinFlags bool // JoinFlags is a limit of this kernel
 
 	diagMu sync.Mutex
 	diag   *diagSocket
@@ -67,6 +70,11 @@ func Open(log *slog.Logger) (_ *Namespace, err error) {
 	if n.diag, err = openDiag(); err != nil {
 		return nil, err
 	}
+	limits, err := Limits()
+	if err != nil {
+		return nil, err
+	}
+	n.ignoresJoinFlags = slices.Contains(limits, JoinFlags)
 	return n, nil
 }
 

@@ -10,7 +10,7 @@
 # Each line of tests is PACKAGE-FOLDER TEST-BINARY, below the repository.
 # shellcheck disable=SC2154 # what job.sh sets
 set -uo pipefail
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/run/tmp
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/scratch
 
 # As init and systemd leave a Debian host.
 mount -t proc proc /proc
@@ -22,13 +22,16 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 ln -sfn /proc/self/fd /dev/fd
-mkdir -m 1777 "$TMPDIR"
+# Below none of the folders that hosts of the lab have for themselves.
+mkdir "$TMPDIR"
+mount -t tmpfs -o mode=1777,size=50% scratch "$TMPDIR"
 hostname guest
 ip link set lo up
 
 # shellcheck source=/dev/null # test-kernels.sh writes it
 source /run/job/job.sh
-mount --bind "$modules" "$(realpath /lib/modules)"
+mkdir -p /lib/modules
+mount --bind "$modules" /lib/modules
 # Debian's kmod has the device nodes of modules made that are loaded at first use.
 kmod static-nodes --format=tmpfiles | while read -r type path mode _ _ _ device; do
 	case $type in
