@@ -47,6 +47,9 @@ func (m *Manager) Sound() error {
 	return nil
 }
 
+// LeftOfDetours counts what is remembered about detours.
+func (m *Manager) LeftOfDetours() int { return len(m.detours) + len(m.trials) + len(m.tunnels) }
+
 // Left counts what is remembered about connections and failures.
 func (m *Manager) Left() int {
 	return len(m.conns) + len(m.byServer) + len(m.due.h) + len(m.retries)

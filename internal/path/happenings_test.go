@@ -38,6 +38,8 @@ func TestWorld(t *testing.T) {
 			"events are lost": func(*rapid.T) { w.deaf = true },
 			"lost is found":   func(*rapid.T) { w.hear() },
 			"addresses":       w.addressesChange,
+			"tunnel address":  w.tunnelAddress,
+			"path changes":    w.pathChanges,
 			"agent restarts":  w.restart,
 			"announcement":    w.announce,
 		})
@@ -69,7 +71,7 @@ func (w *world) connect(t *rapid.T) {
 		c.remote = netip.AddrPortFrom(ip(host), map[string]uint16{"80": 80, "443": 443}[port])
 	}
 	for _, a := range w.addrs {
-		if a.Is4() == c.remote.Addr().Is4() {
+		if a.Is4() == c.remote.Addr().Is4() && !tunnel(a) {
 			c.local = netip.AddrPortFrom(a, w.port)
 		}
 	}
@@ -125,7 +127,7 @@ func (w *world) gone(c *wconn) {
 }
 
 func (w *world) timePasses(t *rapid.T) {
-	ms := rapid.SampledFrom([]int{1, 10, 100, 300, 1000, 5000, 20_000}).Draw(t, "ms")
+	ms := rapid.SampledFrom([]int{1, 10, 100, 300, 1000, 5000, 20_000, 400_000}).Draw(t, "ms")
 	w.run(time.Duration(ms) * time.Millisecond)
 }
 

@@ -25,7 +25,7 @@ func (w *world) lawfulCreate(a path.CreateSubflow) *wsub {
 			w.t.Fatalf("%+v: the connection's own address is there, but another is used", a)
 		}
 		for _, own := range w.addrs {
-			if own.Is4() == a.Remote.Addr().Is4() {
+			if own.Is4() == a.Remote.Addr().Is4() && !tunnel(own) {
 				local = own
 			}
 		}
@@ -39,14 +39,21 @@ func (w *world) lawfulCreate(a path.CreateSubflow) *wsub {
 	}
 	s.detour = w.detourOf(c, a)
 	s.direct = s.detour == nil && a.Remote == c.server
+	if a.Server != c.server || a.Direct != s.direct || a.Direct && (a.Kind != 0 || a.Waypoint != "") {
+		w.t.Fatalf("%+v: this is not what it leads to", a)
+	}
 	w.lawfulPlace(c, s, a)
+	w.inband.lawful(w, c, s)
 	return s
 }
 
 // detourOf finds the offer that the action takes.
 func (w *world) detourOf(c *wconn, a path.CreateSubflow) *path.Detour {
 	for _, d := range w.offers {
-		if to, ok := leads(d, c.server); ok && to == a.Remote && (d.Local.IsValid() && d.Local == a.Local || !d.Local.IsValid() && a.Remote != c.server) {
+		if to, ok := leads(d, c.server); !ok || to != a.Remote || d.Kind != a.Kind || d.Waypoint != a.Waypoint {
+			continue
+		}
+		if slices.Contains(w.order, d.Kind) && (d.Local.IsValid() && d.Local == a.Local || !d.Local.IsValid() && a.Remote != c.server) {
 			return &d
 		}
 	}
@@ -56,8 +63,8 @@ func (w *world) detourOf(c *wconn, a path.CreateSubflow) *path.Detour {
 // leads is where a detour of this world's kinds connects to.
 func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
 	switch d.Kind {
-	case path.WireGuard:
-		return server, server.Addr().Is4() == d.Local.Is4()
+	case path.WireGuard, path.OpenVPN:
+		return server, server.Addr().Is4() == d.Local.Is4() && server.Addr() != d.Endpoint
 	case path.InBand:
 		to := netip.AddrPortFrom(d.Remote.Addr(), server.Port())
 		return to, server.Addr().Is4() && to != server

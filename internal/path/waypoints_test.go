@@ -16,8 +16,15 @@ import (
 
 var general = []path.Detour{
 	{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)},
-	{ID: "vpn carol", Kind: path.WireGuard, Waypoint: "carol", Local: ip("tun")},
+	{ID: "wireguard carol", Kind: path.WireGuard, Waypoint: "carol", Local: ip("tun"), Endpoint: ip("carol")},
+	{ID: "openvpn bob", Kind: path.OpenVPN, Waypoint: "bob", Local: ip("tun2"), Endpoint: ip("bob")},
 }
+
+var tunnels = []netip.Addr{ip("tun"), ip("tun2")}
+
+func tunnel(a netip.Addr) bool { return slices.Contains(tunnels, a) }
+
+func (w *world) tellAddrs() { w.tell(path.LocalAddrs{Addrs: w.addrs, Tunnels: tunnels}) }
 
 func (w *world) offer(d path.Detour) {
 	w.offers[d.ID] = d
@@ -25,7 +32,7 @@ func (w *world) offer(d path.Detour) {
 }
 
 func (w *world) offerGeneral(t *rapid.T) {
-	if d := rapid.SampledFrom(general).Draw(t, "detour"); !w.lost[d.Waypoint] {
+	if d := rapid.SampledFrom(general).Draw(t, "detour"); !w.lost[d.Waypoint] || d.Kind != path.InBand {
 		w.offer(d)
 	}
 }
@@ -85,7 +92,7 @@ func (w *world) waypointDies(t *rapid.T) {
 		}
 		w.lost[waypoint] = true
 		for _, id := range slices.Sorted(maps.Keys(w.offers)) {
-			if w.offers[id].Waypoint == waypoint {
+			if d := w.offers[id]; d.Waypoint == waypoint && !d.Local.IsValid() {
 				delete(w.offers, id)
 				w.tell(path.DetourWithdrawn{ID: id})
 			}
@@ -120,7 +127,19 @@ func (w *world) addressesChange(t *rapid.T) {
 	w.addrs = rapid.SampledFrom([][]netip.Addr{
 		{ip("tun"), ip("me"), ip("me6")}, {ip("me2")}, {ip("tun"), ip("me2"), ip("me6"), ip("me")}, {},
 	}).Draw(t, "addresses")
-	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	w.tellAddrs()
+}
+
+// tunnelAddress comes or goes with its interface, which is no news for what is
+// not in the tunnel.
+func (w *world) tunnelAddress(t *rapid.T) {
+	a := rapid.SampledFrom(tunnels).Draw(t, "address")
+	if i := slices.Index(w.addrs, a); i >= 0 {
+		w.addrs = slices.Delete(slices.Clone(w.addrs), i, i+1)
+	} else {
+		w.addrs = append([]netip.Addr{a}, w.addrs...)
+	}
+	w.tellAddrs()
 }
 
 // restart: a new agent beside the living connections. What the old one knew of
@@ -128,6 +147,7 @@ func (w *world) addressesChange(t *rapid.T) {
 func (w *world) restart(*rapid.T) {
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
 	w.started, w.deaf = true, false
+	w.inband.forget()
 	w.queue = slices.DeleteFunc(w.queue, func(p pending) bool { return p.kernel })
 	clear(w.offers)
 	clear(w.lost)
@@ -140,22 +160,23 @@ func (w *world) restart(*rapid.T) {
 		}
 	}
 	w.resync()
-	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	w.tellAddrs()
 }
 
 // heal lets all be well, and waits for as long as a backoff takes at most.
 func (w *world) heal() {
-	w.moody, w.limit = false, 100
+	w.moody, w.limit, w.inband.path = false, 100, "through"
 	w.run(5 * time.Second)
 	w.revive("bob")
 	w.revive("carol")
 	w.run(5 * time.Second)
 	w.hear()
-	w.addrs = []netip.Addr{ip("tun"), ip("me"), ip("me6")}
-	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	w.addrs = []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}
+	w.tellAddrs()
 	for _, d := range general {
 		w.offer(d)
 	}
+	w.run(2 * time.Hour)
 	for range 15 {
 		w.run(10 * time.Second)
 		for _, c := range w.conns {
@@ -177,7 +198,7 @@ func (w *world) wantPaths() {
 		}
 		direct, up, ways := 0, 0, 1
 		for _, d := range w.offers {
-			if _, ok := leads(d, c.server); ok {
+			if _, ok := leads(d, c.server); ok && slices.Contains(w.order, d.Kind) {
 				ways++
 			}
 		}
@@ -220,5 +241,15 @@ func (w *world) endAll() {
 	w.tell(path.Tick{})
 	if _, ok := w.m.Next(); ok || w.m.Left() > 0 {
 		w.t.Fatalf("all connections are closed, but the manager remembers %d things and wants a tick: %v", w.m.Left(), ok)
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
+		w.tell(path.DetourWithdrawn{ID: id})
+	}
+	w.addrs = []netip.Addr{ip("me")}
+	w.tellAddrs()
+	w.run(3 * time.Hour)
+	w.tell(path.Tick{})
+	if n := w.m.LeftOfDetours(); n > 0 {
+		w.t.Fatalf("all detours are gone for hours, but the manager remembers %d things", n)
 	}
 }

@@ -19,7 +19,8 @@ import (
 type world struct {
 	t     *rapid.T
 	cfg   path.Config
-	n     int // subflows wanted
+	n     int         // subflows wanted
+	order []path.Kind // that may be used
 	m     *path.Manager
 	twin  *path.Manager // is told the same, and must answer the same
 	now   time.Time
@@ -35,6 +36,7 @@ type world struct {
 	limit   int                           // further subflows a server takes
 	moody   bool                          // some joins are refused or closed at once
 	started bool                          // the Manager began with connections there already
+	inband  inband
 	creates int
 	depth   int    // of answers to answers
 	port    uint16 // the last local port given out
@@ -70,24 +72,26 @@ type wsub struct {
 	received      uint64
 	stuck         bool // retransmits in vain
 	told          bool // the Manager knows that it is up
+	given         bool // up by the Manager
 }
 
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(t *rapid.T) *world {
 	n := rapid.IntRange(1, 4).Draw(t, "subflows")
+	order := rapid.SliceOfNDistinct(rapid.SampledFrom(path.Kinds()), 1, -1, rapid.ID).Draw(t, "order")
 	w := &world{
-		t: t, n: n, now: birth,
+		t: t, n: n, order: order, now: birth, inband: inband{path: somePath(t)},
 		cfg: path.Config{
-			Policy: path.DetourPolicy{Subflows: n}, TLSPorts: []uint16{443},
+			Policy: path.DetourPolicy{Subflows: n, Order: order}, TLSPorts: []uint16{443},
 			Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.113.99/32")},
 		},
 		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
 		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool),
-		addrs: []netip.Addr{ip("tun"), ip("me"), ip("me6")}, limit: 8, port: 10000,
+		addrs: []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
 	}
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
-	w.tell(path.LocalAddrs{Addrs: w.addrs})
+	w.tellAddrs()
 	return w
 }
 
@@ -95,6 +99,7 @@ func ip(name string) netip.Addr { return netip.MustParseAddr(hosts[name]) }
 
 // tell lets the Manager handle an event, and its actions happen.
 func (w *world) tell(ev path.Event) {
+	w.inband.told(w, ev)
 	actions := slices.Clone(w.m.Handle(ev, w.now))
 	w.t.Logf("%v %T%+v: %+v", w.now.Sub(birth), ev, ev, actions)
 	if again := w.twin.Handle(ev, w.now); !reflect.DeepEqual(actions, slices.Clone(again)) {
@@ -203,6 +208,10 @@ func (w *world) carryOut(a path.Action) path.Event {
 	case path.DestroySubflow:
 		if c, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
 			w.lawfulEnd(c, s)
+			if !s.up && w.here(s) {
+				w.inband.failed(w, s, w.now)
+			}
+			s.given = true
 			w.end(c, s)
 		}
 	case path.RemoveAddr:
@@ -256,7 +265,8 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 func (w *world) join(c *wconn, s *wsub) {
 	delay := time.Duration(rapid.IntRange(1, 300).Draw(w.t, "join ms")) * time.Millisecond
 	refused := w.moody && rapid.IntRange(0, 3).Draw(w.t, "refused") == 0
-	if s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s) {
+	refused = refused || s.inband() && w.inband.path == "stripped"
+	if s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s) || s.inband() && w.inband.path == "dropped" {
 		delay, refused = 127*time.Second, true
 	}
 	w.later(delay, func() {
@@ -283,6 +293,7 @@ func (w *world) end(c *wconn, s *wsub) {
 		return
 	}
 	c.subflows = slices.Delete(c.subflows, i, i+1)
+	w.inband.ends(w, c, s)
 	ev := path.SubflowClosed{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote}
 	if !s.up { // Linux leaves the port out where the SYN was unanswered
 		ev.Remote = netip.AddrPortFrom(s.remote.Addr(), 0)

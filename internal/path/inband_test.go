@@ -1,0 +1,84 @@
+package path_test
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// inband is what becomes of in-band SYNs in a world, and what the Manager can
+// know of it. Its law: once a try has failed, no join over the in-band detour
+// follows for ten minutes, unless something says that the path may be another.
+type inband struct {
+	path   string // what becomes of SYNs: through, stripped, dropped
+	addrs  []netip.Addr
+	proven bool      // a join came up, as the Manager was told
+	barred time.Time // since a try failed
+}
+
+const bar = 10 * time.Minute
+
+func (b *inband) forget() { b.proven, b.barred = false, time.Time{} }
+
+func (w *world) pathChanges(t *rapid.T) { w.inband.path = somePath(t) }
+
+func somePath(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"through", "stripped", "dropped"}).Draw(t, "path")
+}
+
+func (s *wsub) inband() bool { return s.detour != nil && s.detour.Kind == path.InBand }
+
+func (b *inband) lawful(w *world, c *wconn, s *wsub) {
+	if since := w.now.Sub(b.barred); s.inband() && since < bar {
+		w.t.Fatalf("connection %d: an in-band join, though one failed %v ago", c.token, since)
+	}
+}
+
+// told is what the Manager learns by an event.
+func (b *inband) told(w *world, ev path.Event) {
+	switch ev := ev.(type) {
+	case path.SubflowEstablished:
+		if _, s := w.subflow(ev.Token, ev.Local, ev.Remote); s != nil && s.inband() {
+			b.proven, b.barred = true, time.Time{}
+		}
+	case path.Resync: // may have found one up
+		for _, c := range w.conns {
+			if slices.ContainsFunc(c.subflows, func(s *wsub) bool { return s.up && s.inband() }) {
+				b.proven, b.barred = true, time.Time{}
+			}
+		}
+	case path.WaypointLost:
+		b.barred = time.Time{}
+	case path.LocalAddrs:
+		addrs := slices.DeleteFunc(slices.Clone(ev.Addrs), tunnel)
+		if !slices.Equal(addrs, b.addrs) {
+			b.addrs = addrs
+			b.forget()
+		}
+	}
+}
+
+// failed: a join did not come up, and the Manager knows since.
+func (b *inband) failed(w *world, s *wsub, since time.Time) {
+	if s.inband() && !b.proven && w.here(s) && !w.lost["bob"] && w.now.Sub(b.barred) >= bar {
+		b.barred = since
+	}
+}
+
+// ends has the Manager judge, some time after it hears of it, unless the
+// connection closes or events are lost before.
+func (b *inband) ends(w *world, c *wconn, s *wsub) {
+	if w.deaf || s.up || s.given || !s.inband() {
+		return
+	}
+	m, told := w.m, w.now.Add(kernelDelay)
+	w.later(kernelDelay+300*time.Millisecond, func() {
+		if w.conns[c.token] == c && w.m == m {
+			b.failed(w, s, told)
+		}
+	})
+}
