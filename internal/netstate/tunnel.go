@@ -1,0 +1,141 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Tunnel is what the host has of a tunnel besides the interface itself, which another one makes.
+type Tunnel struct {
+	Interface string
+	Addresses []netip.Prefix
+	MTU       int // bytes; 0 leaves that of the interface's maker
+	// Sources are those of the addresses whose packets leave by the tunnel, wherever they go. Nothing
+	// else on the host does, not even what goes to the addresses' subnets. Without any, the subnets
+	// are reached by the tunnel, as those of other interfaces are.
+	Sources []netip.Addr
+}
+
+// ErrNoIPv6 says that an interface cannot have IPv6 addresses. Without them the tunnel works.
+var ErrNoIPv6 = errors.New("no IPv6 on the interface")
+
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenModeNone = 1
+
+// minMTU6 is RFC 8200, section 5: the kernel has no IPv6 on an interface with less.
+const minMTU6 = 1280
+
+// SetTunnel brings a tunnel's interface up and gives it exactly these addresses, rules and routes,
+// in the calling thread's network namespace. What is so already is not touched. It has to be called
+// again when the interface was down in between, as its routes went with it.
+func SetTunnel(t Tunnel) error {
+	if err := t.set(); err != nil {
+		return fmt.Errorf("set up tunnel interface %s: %w", t.Interface, err)
+	}
+	return nil
+}
+
+func (t Tunnel) set() error {
+	link, err := netlink.LinkByName(t.Interface)
+	if err != nil {
+		return err
+	}
+	attrs := link.Attrs()
+	table, err := tunnelTable(attrs.Index)
+	if err != nil {
+		return err
+	}
+	if t.MTU != 0 && t.MTU != attrs.MTU {
+		if err := netlink.LinkSetMTU(link, t.MTU); err != nil {
+			return fmt.Errorf("set the MTU to %d: %w", t.MTU, err)
+		}
+		attrs.MTU = t.MTU
+	}
+	if attrs.Flags&net.FlagUp == 0 {
+		// No link-local address: it would have the host talk neighbour discovery into the tunnel.
+		// A kernel without IPv6 has no such thing.
+		err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone)
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("switch the link-local address off: %w", err)
+		}
+	}
+	if err := t.setAddresses(link); err != nil {
+		return err
+	}
+	if attrs.Flags&net.FlagUp == 0 {
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set up: %w", err)
+		}
+	}
+	// A rule whose table is empty would send packets out by the main table.
+	if err := setRoutes(attrs.Index, table, t.Sources); err != nil {
+		return err
+	}
+	if err := setRules(table, t.Sources); err != nil {
+		return err
+	}
+	for _, addr := range t.Sources {
+		if !leavesBy(attrs.Index, addr) {
+			return fmt.Errorf("packets from %v do not leave by the tunnel: another routing rule takes them (see ip rule; that of the tunnel has priority %d)",
+				addr, tunnelPriority)
+		}
+	}
+	return nil
+}
+
+func (t Tunnel) setAddresses(link netlink.Link) error {
+	listed, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	flags := unix.IFA_F_NODAD // nobody else can have them
+	if len(t.Sources) > 0 {
+		flags |= unix.IFA_F_NOPREFIXROUTE
+	}
+	var kept []netip.Prefix
+	for _, a := range listed {
+		p := prefixOf(a.IPNet)
+		if a.Flags&unix.IFA_F_NOPREFIXROUTE == flags&unix.IFA_F_NOPREFIXROUTE && slices.Contains(t.Addresses, p) {
+			kept = append(kept, p)
+			continue
+		}
+		if p.Addr().IsLinkLocalUnicast() {
+			continue // of the kernel's making, as another one brought the interface up
+		}
+		if err := netlink.AddrDel(link, &a); err != nil {
+			return fmt.Errorf("remove address %v: %w", p, err)
+		}
+	}
+	for _, p := range t.Addresses {
+		if slices.Contains(kept, p) {
+			continue
+		}
+		if p.Addr().Is6() && link.Attrs().MTU < minMTU6 {
+			return fmt.Errorf("add address %v: %w: its MTU is %d, IPv6 needs %d", p, ErrNoIPv6, link.Attrs().MTU, minMTU6)
+		}
+		err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags, Broadcast: net.IPv4zero})
+		if p.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
+			err = fmt.Errorf("%w: sysctl net.ipv6.conf.%s.disable_ipv6 or the kernel's command line forbids it (%w)", ErrNoIPv6, t.Interface, err)
+		}
+		if err != nil {
+			return fmt.Errorf("add address %v: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	addr, _ := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), ones)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,69 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TunnelLink is a tunnel's interface, in the namespace where it was opened, whatever thread asks.
+type TunnelLink struct {
+	handle *netlink.Handle
+	name   string
+	index  int
+}
+
+// AddWireGuard makes an interface of the kernel's WireGuard, which is loaded if need be. Where the
+// kernel has none it is errors.ErrUnsupported.
+func AddWireGuard(name string, mtu int) (*TunnelLink, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, mtu
+	err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, fmt.Errorf("add WireGuard interface %s: the kernel has no WireGuard: %w", name, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add WireGuard interface %s: %w", name, err)
+	}
+	return OpenTunnelLink(name)
+}
+
+// OpenTunnelLink opens an interface that is there.
+func OpenTunnelLink(name string) (*TunnelLink, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	link, err := handle.LinkByName(name)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("open interface %s: %w", name, err)
+	}
+	return &TunnelLink{handle: handle, name: name, index: link.Attrs().Index}, nil
+}
+
+// SetMTU sets the largest packet, in bytes.
+func (l *TunnelLink) SetMTU(mtu int) error {
+	if err := l.handle.LinkSetMTU(l.link(), mtu); err != nil {
+		return fmt.Errorf("set the MTU of %s to %d: %w", l.name, mtu, err)
+	}
+	return nil
+}
+
+// Remove removes the interface; it may be gone already.
+func (l *TunnelLink) Remove() error {
+	if err := l.handle.LinkDel(l.link()); err != nil && !isLinkGone(err) {
+		return fmt.Errorf("remove interface %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// Close releases the handle. The interface stays.
+func (l *TunnelLink) Close() { l.handle.Close() }
+
+// link is by index: another interface may have the name by now.
+func (l *TunnelLink) link() netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.index}}
+}

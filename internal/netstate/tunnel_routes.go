@@ -1,0 +1,157 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Each tunnel interface has a routing table of its own: this number and its index.
+	tunnelTables   = 0xdc000000
+	tunnelTableEnd = tunnelTables + 1<<24
+	// tunnelPriority comes after the table local, and before the rules of other programs (strongSwan
+	// has 220, systemd's l3mdev 1000, Tailscale 5210): a source address says it all.
+	tunnelPriority = 200
+	// tunnelProtocol is who made a rule or route (rtm_protocol), so that we remove no others. Nobody
+	// has registered it (iproute2, rt_protos).
+	tunnelProtocol = 0xdc
+)
+
+func tunnelTable(ifIndex int) (int, error) {
+	table := tunnelTables + ifIndex
+	if table >= tunnelTableEnd {
+		return 0, fmt.Errorf("interface index %d is too large for a routing table number: restart the host", ifIndex)
+	}
+	return table, nil
+}
+
+func isTunnelTable(table int) bool { return table > tunnelTables && table < tunnelTableEnd }
+
+// setRoutes fills the table of each family that there is a source of: all goes by the interface,
+// and when that is down, nowhere. Without the second route the packets would leave by the main
+// table, with an address that has no business there.
+func setRoutes(ifIndex, table int, sources []netip.Addr) error {
+	for _, unspecified := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		i := slices.IndexFunc(sources, func(a netip.Addr) bool { return a.BitLen() == unspecified.BitLen() })
+		routes := tunnelRoutes(unspecified, ifIndex, table)
+		if i < 0 {
+			if err := deleteRoutes(routes...); err != nil {
+				return err
+			}
+			continue
+		}
+		if leavesBy(ifIndex, sources[i]) {
+			continue
+		}
+		for _, r := range routes {
+			if err := netlink.RouteReplace(&r); err != nil {
+				return fmt.Errorf("add route to %v in table %d: %w", r.Dst, table, err)
+			}
+		}
+	}
+	return nil
+}
+
+func tunnelRoutes(unspecified netip.Addr, ifIndex, table int) []netlink.Route {
+	all := ipNet(netip.PrefixFrom(unspecified, 0))
+	return []netlink.Route{
+		{Dst: all, Table: table, Protocol: tunnelProtocol, Type: unix.RTN_UNREACHABLE, Priority: math.MaxUint32},
+		{Dst: all, Table: table, Protocol: tunnelProtocol, LinkIndex: ifIndex, Scope: netlink.SCOPE_LINK, Priority: 1},
+	}
+}
+
+// leavesBy asks the kernel about an address that is nobody's (RFC 5737, RFC 3849). Setting the
+// routes unasked would wake everyone who watches routes, ourselves too.
+func leavesBy(ifIndex int, source netip.Addr) bool {
+	dst := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	if source.Is6() {
+		dst = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})
+	}
+	routes, err := netlink.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{SrcAddr: source.AsSlice()})
+	return err == nil && len(routes) > 0 && routes[0].LinkIndex == ifIndex
+}
+
+func deleteRoutes(routes ...netlink.Route) error {
+	for _, r := range routes {
+		err := netlink.RouteDel(&r)
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("remove route to %v in table %d: %w", r.Dst, r.Table, err)
+		}
+	}
+	return nil
+}
+
+// setRules has packets from these addresses, and no others, look for their route in a table.
+func setRules(table int, sources []netip.Addr) error {
+	rules, err := tunnelRules()
+	if err != nil {
+		return err
+	}
+	var kept []netip.Addr
+	for _, r := range rules {
+		if r.Table != table {
+			continue
+		}
+		if src := prefixOf(r.Src); src.IsSingleIP() && slices.Contains(sources, src.Addr()) && r.Priority == tunnelPriority {
+			kept = append(kept, src.Addr())
+		} else if err := deleteRule(r); err != nil {
+			return err
+		}
+	}
+	for _, addr := range sources {
+		if slices.Contains(kept, addr) {
+			continue
+		}
+		rule := netlink.NewRule()
+		rule.Priority, rule.Table, rule.Protocol = tunnelPriority, table, tunnelProtocol
+		rule.Src = ipNet(netip.PrefixFrom(addr, addr.BitLen()))
+		if err := netlink.RuleAdd(rule); err != nil {
+			return fmt.Errorf("add rule for packets from %v: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+// tunnelRules lists ours, those of all tunnels.
+func tunnelRules() ([]netlink.Rule, error) {
+	var rules []netlink.Rule
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := consistent(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list routing rules: %w", err)
+		}
+		for _, r := range list {
+			if r.Protocol == tunnelProtocol && isTunnelTable(r.Table) && r.Src != nil {
+				rules = append(rules, r)
+			}
+		}
+	}
+	return rules, nil
+}
+
+func deleteRule(r netlink.Rule) error {
+	if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove rule %d for packets from %v: %w", r.Priority, r.Src, err)
+	}
+	return nil
+}
+
+// consistent asks for a list again while it changes under our hands.
+func consistent[T any](list func() ([]T, error)) ([]T, error) {
+	for range 10 {
+		got, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return got, err
+		}
+	}
+	return nil, errors.New("it changes too often to be read")
+}
