@@ -27,7 +27,7 @@ BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/dcol.
 	@scripts/deps.sh build
@@ -45,6 +45,14 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
 	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=10m ./...
 
+test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
+	@scripts/deps.sh test-kernels
+	scripts/test-kernels.sh
+
+test-kernels-%: ## Run them on one kernel, as in: make test-kernels-6.12 RUN=TestTLS.
+	@scripts/deps.sh test-kernels
+	scripts/test-kernels.sh $*
+
 bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
@@ -58,7 +66,7 @@ bench-%: ## Run one benchmark, as in: make bench-wire.
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
 	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
-	shellcheck scripts/*.sh .ci/run
+	shellcheck scripts/*.sh scripts/kernels/* .ci/run
 	scripts/check-docs.sh
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s).
@@ -106,4 +114,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test bench lint fuzz cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-kernels bench lint fuzz cover arm64 generate check-generate install uninstall clean

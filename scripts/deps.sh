@@ -2,7 +2,7 @@
 # Installs by name what a make target needs and this machine lacks, and says so
 # first. It is silent when nothing is lacking.
 #
-#   scripts/deps.sh build|demo|bench|test|lint|generate
+#   scripts/deps.sh build|demo|bench|test|test-kernels|lint|generate
 #
 # Programs come from Debian's packages. Go tools are built with `go install`,
 # at the versions below, into .cache/bin of this repository.
@@ -81,6 +81,14 @@ set_test() {
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
 	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
+}
+set_test_kernels() {
+	set_test
+	need_program qemu-system-x86_64 qemu-system-x86 'to run other kernels'
+	need_file /bin/busybox busybox-static 'the first programs of a guest'
+	need_program cpio cpio 'to pack the first file system of a guest'
+	need_program modprobe kmod 'to find and load modules of other kernels'
+	need_program xz xz-utils 'to unpack modules of other kernels'
 }
 set_lint() {
 	set_build
@@ -167,8 +175,8 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | test | generate)
-	"set_$1"
+build | demo | bench | test | test-kernels | generate)
+	"set_${1//-/_}"
 	install_packages "$1"
 	;;
 lint)
@@ -177,6 +185,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|test|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|test|test-kernels|lint|generate'
 	;;
 esac
