@@ -283,13 +283,14 @@ func selfSigned(t *testing.T) tls.Certificate {
 // occupy has another program listen on a UDP port of a host.
 func (w *world) occupy(host string, port int) (conn *net.UDPConn) {
 	w.Helper()
-	err := w.host(host).Do(func() (err error) {
-		conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: port})
-		return err
+	// A program that another test is about to start holds, until it is executed, what is
+	// closed here.
+	w.eventually(fmt.Sprintf("UDP port %d is free", port), func() error {
+		return w.host(host).Do(func() (err error) {
+			conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: port})
+			return err
+		})
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
 	w.Cleanup(func() { conn.Close() })
 	return conn
 }
