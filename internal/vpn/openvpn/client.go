@@ -135,7 +135,6 @@ func (c *Client) launch(ctx context.Context) (child, error) {
 	begun := make(chan struct{})
 	var once sync.Once
 	spec := c.base.spec(c.log)
-	spec.line = func(l logLine) { c.line(run, l) }
 	spec.notice = func(_ *process, n notice) {
 		c.notice(run, n)
 		if st, ok := parseState(n.text); n.kind == "STATE" && ok && st.name != "CONNECTING" {
@@ -150,14 +149,6 @@ func (c *Client) launch(ctx context.Context) (child, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-func (c *Client) line(run int, l logLine) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if run == c.run {
-		c.tracker.line(l)
-	}
 }
 
 func (c *Client) notice(run int, n notice) {

@@ -35,9 +35,8 @@ func MTU(path int, remote netip.Addr) int {
 // mapping alive (RFC 4787, REQ-5: at least two minutes; many have 30 s).
 const (
 	pingEvery      = 3
-	clientPatience = 12 // without a packet from the server: connect anew
-	serverPatience = 40 // without a packet from a client: it has gone
-	handshakeTime  = 20 // for all of the TLS handshake
+	clientPatience = 12 // for a packet from the server, and for all of the TLS handshake
+	serverPatience = 40 // for a packet from a client
 )
 
 // directive is one line of openvpn's configuration.
@@ -60,7 +59,6 @@ func common(iface string, mtu int, files Files, dir rundir) []directive {
 		{"key", files.Key},
 		{"tls-version-min", "1.3"},
 		{"tls-cert-profile", "preferred"},
-		{"hand-window", strconv.Itoa(handshakeTime)},
 
 		// As in the original system: TLS says who is there, data goes as it is.
 		{"data-ciphers", "none"},
@@ -125,7 +123,8 @@ func clientDirectives(c ClientConfig, dir rundir, remote netip.AddrPort) []direc
 		directive{"pull-filter", "accept", "cipher none"},
 		directive{"pull-filter", "accept", "protocol-flags "},
 		directive{"pull-filter", "ignore", ""},
-		directive{"tls-timeout", "1"},
+		directive{"tls-timeout", "1"}, // until a handshake's packet is sent again
+		directive{"hand-window", strconv.Itoa(clientPatience)},
 		directive{"ping-restart", strconv.Itoa(clientPatience)},
 		directive{"connect-retry", "1", "30"},
 	)

@@ -15,7 +15,9 @@
 // it says), server.go and client.go (what that means).
 //
 // OpenVPN here touches no addresses and no routes: the interface is made by this package, and who
-// imports it gives the interface its addresses. Everything happens in the network namespace of the
+// imports it gives the interface its addresses. A client's is best set up when it is Connected:
+// OpenVPN attaches to it only then, and the kernel takes up to a second to see that an interface
+// which is up has come to life (net/core/link_watch.c), dropping what is sent by it until then. Everything happens in the network namespace of the
 // thread that calls StartServer or StartClient. It knows nothing of waypoints. It imports netstate
 // of ours; tunnel and agent may import it.
 package openvpn

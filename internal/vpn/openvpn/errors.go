@@ -6,10 +6,10 @@ import (
 )
 
 // MissingError says that OpenVPN is not installed.
-type MissingError struct{ Looked []string }
+type MissingError struct{ Looked []string } // folders
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("there is no openvpn in %s: apt-get install openvpn", strings.Join(e.Looked, ", "))
+	return fmt.Sprintf("OpenVPN is not installed: apt-get install openvpn (looked for openvpn in %s)", strings.Join(e.Looked, ", "))
 }
 
 // OldError says that the OpenVPN there is lacks what dcol needs.

@@ -21,8 +21,11 @@ const sbin = "/usr/sbin"
 // Find looks for the program and asks its version. The error is a *MissingError or an *OldError
 // where that is what is wrong.
 func Find() (path, version string, err error) {
-	dirs := filepath.SplitList(os.Getenv("PATH"))
-	for _, dir := range append(dirs, sbin) {
+	return find(append(filepath.SplitList(os.Getenv("PATH")), sbin))
+}
+
+func find(dirs []string) (path, version string, err error) {
+	for _, dir := range dirs {
 		// A relative folder in PATH is whatever folder we happen to be in.
 		if !filepath.IsAbs(dir) {
 			continue
@@ -33,7 +36,7 @@ func Find() (path, version string, err error) {
 			return path, version, err
 		}
 	}
-	return "", "", &MissingError{Looked: []string{"PATH", sbin}}
+	return "", "", &MissingError{Looked: dirs}
 }
 
 func askVersion(path string) (string, error) {

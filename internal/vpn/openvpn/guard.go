@@ -170,7 +170,8 @@ func (g *guard) keep(clients map[netip.AddrPort]struct{}) error {
 	if maps.Equal(clients, g.clients) {
 		return nil
 	}
-	g.clients = maps.Clone(clients)
+	g.clients = map[netip.AddrPort]struct{}{}
+	maps.Copy(g.clients, clients)
 	return g.install()
 }
 

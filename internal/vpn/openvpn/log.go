@@ -33,6 +33,22 @@ func parseLog(line string) logLine {
 	return logLine{flags: flagWarn, text: line}
 }
 
+// parseLogNotice reads ">LOG:time,flags,text", whose flags are letters. The log comes to us twice: in
+// this way in one order with all other notices, on its standard output from the first line to the last.
+func parseLogNotice(text string) (logLine, bool) {
+	fields := strings.SplitN(text, ",", 3)
+	if len(fields) < 3 {
+		return logLine{}, false
+	}
+	l := logLine{text: fields[2]}
+	for letter, flag := range map[string]uint64{"F": flagFatal, "N": flagNonfatal, "W": flagWarn} {
+		if strings.Contains(fields[1], letter) {
+			l.flags |= flag
+		}
+	}
+	return l, true
+}
+
 func isStamp(s string) bool {
 	seconds, fraction, ok := strings.Cut(s, ".")
 	if !ok {
@@ -51,9 +67,13 @@ var expected = regexp.MustCompile(`cipher '?none'|'--(cipher|auth) none'|^event_
 // many as they like.
 var ofPeer = regexp.MustCompile(`^([a-z0-9-]{1,63}/)?(\[[0-9a-fA-F:.%]+\]|[0-9.]+|[0-9a-fA-F:]+):\d{1,5} `)
 
+// verdict matches what is wrong with a certificate, of which some is logged as if it were nothing.
+var verdict = regexp.MustCompile(`^VERIFY .*ERROR`)
+
 // problem tells whether the line says that something is wrong here.
 func (l logLine) problem() bool {
-	return l.flags&(flagFatal|flagNonfatal|flagWarn) != 0 && !expected.MatchString(l.text)
+	bad := l.flags&(flagFatal|flagNonfatal|flagWarn) != 0 || verdict.MatchString(l.text)
+	return bad && !expected.MatchString(l.text)
 }
 
 func (l logLine) level() slog.Level {

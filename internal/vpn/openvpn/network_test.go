@@ -3,15 +3,16 @@ package openvpn
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +22,14 @@ import (
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Nearly all the time of these tests is OpenVPN's timers, not the processor's.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // The tests' network: a server with two clients, each on a wire of its own, and a stranger.
 //
@@ -146,7 +154,8 @@ type tunnel struct {
 	news chan struct{}
 }
 
-func (n *network) connect(ns *netnstest.NS, c ClientConfig, addrs []netip.Prefix) *tunnel {
+// start begins to connect.
+func (n *network) start(ns *netnstest.NS, c ClientConfig) *tunnel {
 	n.t.Helper()
 	tun := &tunnel{t: n.t, news: make(chan struct{}, 1)}
 	c.Changed = func() {
@@ -160,6 +169,14 @@ func (n *network) connect(ns *netnstest.NS, c ClientConfig, addrs []netip.Prefix
 		return err
 	})
 	n.t.Cleanup(tun.Stop)
+	return tun
+}
+
+// connect connects, and gives the client its addresses.
+func (n *network) connect(ns *netnstest.NS, c ClientConfig, addrs []netip.Prefix) *tunnel {
+	n.t.Helper()
+	tun := n.start(ns, c)
+	tun.until(Connected)
 	for _, a := range addrs {
 		addresses(n.t, ns, c.Interface, a.String())
 	}
@@ -187,28 +204,30 @@ func (tun *tunnel) until(phases ...Phase) State {
 func echo(t *testing.T, ns *netnstest.NS, addr string) {
 	t.Helper()
 	l := ns.Listen(t, addr)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var serving sync.WaitGroup
+	stop := make(chan struct{})
+	serving.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
+			serving.Go(func() { _, _ = io.Copy(c, c); c.Close() })
+			serving.Go(func() { <-stop; c.Close() })
 		}
-	}()
-	t.Cleanup(func() { l.Close(); <-done })
+	})
+	t.Cleanup(func() { close(stop); l.Close(); serving.Wait() })
 }
 
 // dial connects from an address of the namespace.
 func dial(ns *netnstest.NS, from netip.Addr, to string) (net.Conn, error) {
+	return dialFor(ns, 10*time.Second, from, to)
+}
+
+func dialFor(ns *netnstest.NS, patience time.Duration, from netip.Addr, to string) (net.Conn, error) {
 	var c net.Conn
 	err := ns.Do(func() (err error) {
-		d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
+		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
 		d.SetMultipathTCP(false)
 		c, err = d.DialContext(context.Background(), "tcp", to)
 		return err
@@ -255,10 +274,4 @@ type testWriter struct{ t *testing.T }
 func (w *testWriter) Write(b []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(b)))
 	return len(b), nil
-}
-
-// exists tells whether a path is there.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

@@ -22,6 +22,19 @@ func parseState(text string) (stateNotice, bool) {
 	return s, true
 }
 
+// parseRefusal reads ">PASSWORD:Verification Failed: 'Auth' ['reason']", which openvpn says when the
+// server refuses it, whether there are passwords or not.
+func parseRefusal(text string) (reason string, ok bool) {
+	rest, ok := strings.CutPrefix(text, "Verification Failed: ")
+	if !ok {
+		return "", false
+	}
+	if _, reason, ok := strings.Cut(rest, " ['"); ok {
+		return strings.TrimSuffix(reason, "']"), true
+	}
+	return "no reason given", true
+}
+
 // parseByteCount reads ">BYTECOUNT:received,sent".
 func parseByteCount(text string) (received, sent uint64, ok bool) {
 	in, out, _ := strings.Cut(text, ",")
@@ -126,4 +139,3 @@ func parseStatus(lines []string) (map[string]counters, error) {
 	}
 	return clients, nil
 }
-

@@ -27,7 +27,7 @@ type spec struct {
 	namespace *namespace
 	log       *slog.Logger
 	notice    func(*process, notice) // called by one goroutine of the process; must not wait for an answer
-	line      func(logLine)             // may be nil
+	line      func(logLine)          // may be nil
 }
 
 // process is one openvpn from its start to its end.
@@ -156,13 +156,13 @@ func (s *spec) attach(p *process) {
 	go func() {
 		p.management.read(func(n notice) { s.notice(p, n) })
 		p.management.conn.Close()
-		p.kill()
+		end(p)
 	}()
 	go func() {
 		<-p.done
 		p.management.conn.Close()
 	}()
-	for _, text := range []string{"state on", "bytecount 5", "hold off", "hold release"} {
+	for _, text := range []string{"log on", "state on", "bytecount 5", "hold off", "hold release"} {
 		p.management.post(text)
 	}
 }
@@ -174,9 +174,6 @@ func (s *spec) readLog(p *process, r io.Reader) {
 		if text = strings.TrimSpace(text); text != "" {
 			line := parseLog(text)
 			p.hear(line)
-			if s.line != nil {
-				s.line(line)
-			}
 			line.write(s.log)
 		}
 		if err != nil {

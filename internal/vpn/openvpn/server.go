@@ -165,7 +165,7 @@ func (s *Server) down(err error, _ time.Duration) {
 	defer s.mu.Unlock()
 	s.problem = err
 	clear(s.sessions)
-	if err := s.guard.keep(nil); err != nil {
+	if err := s.setGuard(); err != nil {
 		s.log.Warn("cannot close the guard for clients that have gone", "error", err)
 	}
 }

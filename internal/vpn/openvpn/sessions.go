@@ -19,6 +19,7 @@ type session struct {
 	remote      netip.AddrPort
 	addresses   []netip.Prefix
 	established time.Time // zero: not yet
+	killed      bool      // openvpn keeps it for some seconds more
 }
 
 // ClientState is a member that is connected.
@@ -51,10 +52,11 @@ func (s *Server) Admit(member string, addrs []netip.Prefix) error {
 			}
 		}
 	}
-	if have, ok := s.admitted[member]; ok && !slices.Equal(have, addrs) {
-		s.kill(member)
-	}
+	have, ok := s.admitted[member]
 	s.admitted[member] = slices.Clone(addrs)
+	if ok && !slices.Equal(have, addrs) {
+		return s.kill(member)
+	}
 	return nil
 }
 
@@ -62,30 +64,35 @@ func (s *Server) Admit(member string, addrs []netip.Prefix) error {
 // no error.
 func (s *Server) Expel(member string) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.admitted, member)
-	// The guard first: from now on not one more of its packets comes in.
-	remotes := map[netip.AddrPort]struct{}{}
-	for _, have := range s.sessions {
-		if have.member != member {
-			remotes[have.remote] = struct{}{}
-		}
-	}
-	err := s.guard.keep(remotes)
-	s.kill(member)
-	s.mu.Unlock()
-	if err != nil {
+	if err := s.kill(member); err != nil {
 		return fmt.Errorf("expel %s from OpenVPN: %w", member, err)
 	}
 	return nil
 }
 
-// kill ends a member's sessions. Their end is told by a notice.
-func (s *Server) kill(member string) {
+// kill ends a member's sessions: not one more of its packets comes in. Openvpn's own end of them is
+// told by a notice.
+func (s *Server) kill(member string) error {
 	for cid, have := range s.sessions {
-		if have.member == member {
+		if have.member == member && !have.killed {
+			have.killed = true
 			have.process.management.post("client-kill " + cid)
 		}
 	}
+	return s.setGuard()
+}
+
+// setGuard lets in the packets of those who are there.
+func (s *Server) setGuard() error {
+	remotes := map[netip.AddrPort]struct{}{}
+	for _, have := range s.sessions {
+		if !have.killed {
+			remotes[have.remote] = struct{}{}
+		}
+	}
+	return s.guard.keep(remotes)
 }
 
 // Clients lists the members that are connected, by name.
@@ -94,7 +101,7 @@ func (s *Server) Clients() ([]ClientState, error) {
 	clients := map[string]ClientState{}
 	var p *process
 	for cid, have := range s.sessions {
-		if !have.established.IsZero() {
+		if !have.established.IsZero() && !have.killed {
 			p = have.process
 			clients[cid] = ClientState{Member: have.member, Remote: have.remote, Addresses: have.addresses, Since: have.established}
 		}
@@ -186,11 +193,7 @@ func (s *Server) disconnect(cid string) {
 		return
 	}
 	delete(s.sessions, cid)
-	remotes := map[netip.AddrPort]struct{}{}
-	for _, other := range s.sessions {
-		remotes[other.remote] = struct{}{}
-	}
-	if err := s.guard.keep(remotes); err != nil {
+	if err := s.setGuard(); err != nil {
 		s.log.Warn("cannot close the guard for a client that has gone", "error", err)
 	}
 	s.log.Info("member has disconnected from OpenVPN", "member", have.member, "remote", have.remote)

@@ -28,11 +28,22 @@ type State struct {
 	Received, Sent uint64
 }
 
+// Connected tells whether the tunnel carries packets.
+func (s State) Connected() bool { return s.Phase == Connected }
+
+// String is the state in words.
+func (s State) String() string {
+	if s.Reason == "" {
+		return string(s.Phase)
+	}
+	return string(s.Phase) + ": " + s.Reason
+}
+
 // tracker turns what openvpn says into a State. It is told the time.
 type tracker struct {
 	state   State
 	remote  netip.AddrPort
-	problem string // the last line about one, since the last attempt
+	problem string // the line of this attempt that says best what is wrong
 	refusal string // what the server gave as its reason
 }
 
@@ -40,9 +51,10 @@ func newTracker(remote netip.AddrPort, now time.Time) *tracker {
 	return &tracker{remote: remote, state: State{Phase: Connecting, Since: now}}
 }
 
-// line takes a line of the log.
+// line takes a line of the log. The first one about a problem names it, the next ones say what
+// follows from it; but what is wrong with a certificate is said best where it is checked.
 func (t *tracker) line(l logLine) {
-	if l.problem() {
+	if l.problem() && (t.problem == "" || verdict.MatchString(l.text) && !verdict.MatchString(t.problem)) {
 		t.problem = l.text
 	}
 }
@@ -51,13 +63,17 @@ func (t *tracker) line(l logLine) {
 func (t *tracker) notice(n notice, now time.Time) bool {
 	before := t.state
 	switch n.kind {
+	case "LOG":
+		if l, ok := parseLogNotice(n.text); ok {
+			t.line(l)
+		}
 	case "BYTECOUNT":
 		if received, sent, ok := parseByteCount(n.text); ok {
 			t.state.Received, t.state.Sent = received, sent
 		}
 	case "PASSWORD":
-		if text, ok := strings.CutPrefix(n.text, "Verification Failed: "); ok {
-			t.refusal = strings.Trim(text, "'")
+		if reason, ok := parseRefusal(n.text); ok {
+			t.refusal = reason
 		}
 	case "STATE":
 		if s, ok := parseState(n.text); ok {
@@ -112,18 +128,14 @@ func (t *tracker) enter(p Phase, reason string, now time.Time) {
 
 // why words the signal that made openvpn start over.
 func (t *tracker) why(signal string) string {
-	switch signal {
-	case "ping-restart":
+	switch {
+	case t.state.Phase == Connected && signal == "ping-restart":
 		return fmt.Sprintf("no packet from %v for %d s", t.remote, clientPatience)
-	case "tls-error":
-		if t.problem != "" && !strings.HasPrefix(t.problem, "TLS Error: TLS key negotiation failed") {
-			return fmt.Sprintf("TLS handshake with %v failed: %s", t.remote, t.problem)
-		}
-		return fmt.Sprintf("no TLS handshake with %v within %d s: is its UDP port reachable, and are we admitted there?", t.remote, handshakeTime)
-	case "connection-reset", "server-pushed-connection-reset":
-		return fmt.Sprintf("%v has ended the connection", t.remote)
-	}
-	if t.problem != "" {
+	case signal == "ping-restart", signal == "tls-error" && strings.HasPrefix(t.problem, "TLS Error: TLS key negotiation failed"):
+		return fmt.Sprintf("no TLS handshake with %v within %d s: its UDP port is not reachable, or it refuses our certificate", t.remote, clientPatience)
+	case signal == "tls-error":
+		return fmt.Sprintf("TLS handshake with %v failed: %s", t.remote, t.problem)
+	case t.problem != "":
 		return signal + ": " + t.problem
 	}
 	return signal
