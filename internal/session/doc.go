@@ -1,6 +1,7 @@
 // Package session keeps members in touch: QUIC with mutual TLS 1.3 between the agent of a client
 // (Client, one for each address of a waypoint) and the agent of a waypoint (Server). Over a session a
-// client asks for mappings and learns round-trip time, loss and the address the waypoint sees it at.
+// client asks for mappings and tunnels and learns round-trip time, loss and the address the waypoint sees
+// it at.
 //
 // One session is one QUIC connection with one stream; both sides pipeline messages (package wire) on it.
 // A client's socket is bound to no address: the kernel picks the source of each packet, so when the
