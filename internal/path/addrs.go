@@ -22,6 +22,7 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	moved := m.addrs == nil || !slices.Equal(m.withoutTunnels(m.addrs), m.withoutTunnels(addrs))
 	m.addrs = addrs
 	if moved {
+		m.network++
 		clear(m.retries)
 		m.forgetTrials()
 	}

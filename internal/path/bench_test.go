@@ -46,8 +46,26 @@ func lives() []life {
 
 // BenchmarkConnections: one connection begins and one ends beside 10,000 living
 // ones of two subflows each, with the ticks due meanwhile, as at 2,000 a second.
-func BenchmarkConnections(b *testing.B) {
+func BenchmarkConnections(b *testing.B) { connections(b, lives()) }
+
+// BenchmarkInBand: the same with a detour that leads anywhere, so that no mapping
+// is asked for.
+func BenchmarkInBand(b *testing.B) {
 	all := lives()
+	for i := range all {
+		l := &all[i]
+		server := l.begin[0].(path.ConnEstablished).Remote
+		up, down := l.begin[3].(path.SubflowEstablished), l.end[0].(path.SubflowClosed)
+		up.Remote = netip.AddrPortFrom(ip("bob"), server.Port())
+		down.Remote = up.Remote
+		l.begin = []path.Event{l.begin[0], l.begin[2], up}
+		l.end = []path.Event{down, l.end[1]}
+	}
+	d := path.Detour{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}
+	connections(b, all, path.DetourOffered{Detour: d})
+}
+
+func connections(b *testing.B, all []life, first ...path.Event) {
 	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	events := 0
@@ -58,6 +76,7 @@ func BenchmarkConnections(b *testing.B) {
 		events += len(evs)
 	}
 	before := heap()
+	handle(first)
 	for _, l := range all {
 		handle(l.begin)
 	}
@@ -131,7 +150,7 @@ func BenchmarkOffer(b *testing.B) {
 	for _, l := range lives() {
 		m.Handle(l.begin[0], now)
 	}
-	d := path.Detour{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}
+	d := path.Detour{ID: "wireguard bob", Kind: path.WireGuard, Waypoint: "bob", Local: ip("tun")}
 	for b.Loop() {
 		if n := len(m.Handle(path.DetourOffered{Detour: d}, now)); n < crowd {
 			b.Fatalf("%d actions for %d connections", n, crowd)

@@ -14,10 +14,11 @@ import (
 // know of it. Its law: once a try has failed, no join over the in-band detour
 // follows for ten minutes, unless something says that the path may be another.
 type inband struct {
-	path   string // what becomes of SYNs: through, stripped, dropped
-	addrs  []netip.Addr
-	proven bool      // a join came up, as the Manager was told
-	barred time.Time // since a try failed
+	path    string // what becomes of SYNs: through, stripped, dropped
+	addrs   []netip.Addr
+	network int       // counts other addresses
+	proven  bool      // a join came up, as the Manager was told
+	barred  time.Time // since a try failed
 }
 
 const bar = 10 * time.Minute
@@ -57,6 +58,7 @@ func (b *inband) told(w *world, ev path.Event) {
 		addrs := slices.DeleteFunc(slices.Clone(ev.Addrs), tunnel)
 		if !slices.Equal(addrs, b.addrs) {
 			b.addrs = addrs
+			b.network++
 			b.forget()
 		}
 	}
@@ -64,7 +66,7 @@ func (b *inband) told(w *world, ev path.Event) {
 
 // failed: a join did not come up, and the Manager knows since.
 func (b *inband) failed(w *world, s *wsub, since time.Time) {
-	if s.inband() && !b.proven && w.here(s) && !w.lost["bob"] && w.now.Sub(b.barred) >= bar {
+	if s.inband() && s.network == b.network && !b.proven && w.here(s) && !w.lost["bob"] && w.now.Sub(b.barred) >= bar {
 		b.barred = since
 	}
 }
@@ -72,7 +74,7 @@ func (b *inband) failed(w *world, s *wsub, since time.Time) {
 // ends has the Manager judge, some time after it hears of it, unless the
 // connection closes or events are lost before.
 func (b *inband) ends(w *world, c *wconn, s *wsub) {
-	if w.deaf || s.up || s.given || !s.inband() {
+	if w.deaf || s.up || s.given || !s.ours {
 		return
 	}
 	m, told := w.m, w.now.Add(kernelDelay)

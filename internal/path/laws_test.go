@@ -31,7 +31,7 @@ func (w *world) lawfulCreate(a path.CreateSubflow) *wsub {
 		}
 	}
 	s := &wsub{
-		id: a.LocalID, ours: true, backup: a.Backup,
+		id: a.LocalID, ours: true, backup: a.Backup, network: w.inband.network,
 		local: netip.AddrPortFrom(local, w.port), remote: a.Remote,
 	}
 	if a.Remote.Addr().Is4() != c.remote.Addr().Is4() || local.Is4() != a.Remote.Addr().Is4() {

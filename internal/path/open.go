@@ -107,7 +107,7 @@ func (m *Manager) create(c *conn, s *subflow, now time.Time) {
 	if !ok {
 		return
 	}
-	s.id, s.since = id, now
+	s.id, s.since, s.network = id, now, m.network
 	c.subflows = append(c.subflows, s)
 	a := CreateSubflow{
 		Token: c.token, LocalID: id, Local: s.local.Addr(), Remote: s.remote, Backup: s.backup,

@@ -165,7 +165,7 @@ func (m *Manager) wake(now time.Time) {
 
 // blocked: the end of a subflow shows that its detour's path lets nothing through.
 func (m *Manager) blocked(e ended, server netip.AddrPort, now time.Time) bool {
-	if e.up || e.unsent || !m.here(e.subflow) {
+	if e.up || e.unsent || e.network != m.network || !m.here(e.subflow) {
 		return false
 	}
 	t := m.trials[e.detour.ID]

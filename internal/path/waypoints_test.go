@@ -245,7 +245,7 @@ func (w *world) endAll() {
 	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
 		w.tell(path.DetourWithdrawn{ID: id})
 	}
-	w.addrs = []netip.Addr{ip("me")}
+	w.addrs = []netip.Addr{ip("me"), ip("me6")} // the same network
 	w.tellAddrs()
 	w.run(3 * time.Hour)
 	w.tell(path.Tick{})

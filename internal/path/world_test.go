@@ -73,6 +73,7 @@ type wsub struct {
 	stuck         bool // retransmits in vain
 	told          bool // the Manager knows that it is up
 	given         bool // up by the Manager
+	network       int  // as inband.network
 }
 
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -1,0 +1,99 @@
+package path_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// TestDetourPolicyIsGreedy: as many detours as are missing and there are, each
+// the best of what is left when it is chosen.
+func TestDetourPolicyIsGreedy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		order := rapid.SliceOfNDistinct(rapid.SampledFrom(path.Kinds()), 0, -1, rapid.ID).Draw(t, "order")
+		p := path.DetourPolicy{Subflows: rapid.IntRange(1, 6).Draw(t, "subflows"), Order: order}
+		if len(order) == 0 {
+			order = path.Kinds()
+		}
+		v := someView(t)
+		plan := p.Plan(v)
+
+		missing := p.Subflows - len(v.InUse)
+		if !slices.ContainsFunc(v.InUse, func(s path.InUse) bool { return s.Direct }) {
+			missing--
+		}
+		missing = max(missing, 0)
+		left := slices.DeleteFunc(slices.Clone(v.Usable), func(u path.Usable) bool { return !slices.Contains(order, u.Kind) })
+		if want := min(missing, len(left)); len(plan.Open) != want || plan.Short != (missing > len(left)) {
+			t.Fatalf("%d missing, %d to take: %+v", missing, len(left), plan)
+		}
+		carried := make(map[string]int)
+		for _, s := range v.InUse {
+			carried[s.Waypoint]++
+		}
+		ask := plan.Short
+		for _, c := range plan.Open {
+			i := slices.IndexFunc(left, func(u path.Usable) bool { return u.Detour == c.Detour })
+			if i < 0 {
+				t.Fatalf("%v is not to be used, or was taken already", c.ID)
+			}
+			chosen := left[i]
+			rank := func(u path.Usable) [3]int {
+				return [3]int{carried[u.Waypoint], slices.Index(order, u.Kind), int(u.Since.Unix())}
+			}
+			for _, u := range left {
+				if a, b := rank(u), rank(chosen); slices.Compare(a[:], b[:]) < 0 {
+					t.Fatalf("%v was chosen before %v", chosen.ID, u.ID)
+				}
+			}
+			// A mapping is wanted for later where what is taken is none that lasts.
+			if m := slices.Index(order, path.Mapped); chosen.Unproven || m >= 0 && m <= slices.Index(order, chosen.Kind) {
+				ask = true
+			}
+			left = slices.Delete(left, i, i+1)
+			carried[c.Waypoint]++
+		}
+		if ask = ask && slices.Contains(order, path.Mapped); plan.Ask != ask {
+			t.Fatalf("asks: %v\nview %+v\nplan %+v", plan.Ask, v, plan)
+		}
+	})
+}
+
+func someView(t *rapid.T) (v path.View) {
+	waypoint := rapid.SampledFrom([]string{"bob", "carol", "dave"})
+	if rapid.Bool().Draw(t, "direct") {
+		v.InUse = append(v.InUse, path.InUse{Direct: true})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "in use") {
+		v.InUse = append(v.InUse, path.InUse{
+			Kind: rapid.SampledFrom(path.Kinds()).Draw(t, "kind"), Waypoint: waypoint.Draw(t, "waypoint"),
+		})
+	}
+	for i := range rapid.IntRange(0, 8).Draw(t, "usable") {
+		v.Usable = append(v.Usable, path.Usable{
+			Detour: &path.Detour{
+				ID: path.DetourID(fmt.Sprint(i)), Waypoint: waypoint.Draw(t, "waypoint"),
+				Kind: rapid.SampledFrom(path.Kinds()).Draw(t, "kind"),
+			},
+			Since:    birth.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "since")) * time.Second),
+			Unproven: rapid.Bool().Draw(t, "unproven"),
+		})
+	}
+	return v
+}
+
+func TestKindsAndTheirWords(t *testing.T) {
+	for _, k := range path.Kinds() {
+		if got, ok := path.ParseKind(k.String()); !ok || got != k {
+			t.Errorf("%v is read as %v, %v", k, got, ok)
+		}
+	}
+	if _, ok := path.ParseKind("vpn"); ok {
+		t.Error("vpn is no kind")
+	}
+}
