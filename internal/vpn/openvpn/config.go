@@ -73,7 +73,6 @@ func common(iface string, mtu int, files Files, dir rundir) []directive {
 		// TCP learns the segment size from the interface; nothing is cut into fragments.
 		{"tun-mtu", strconv.Itoa(mtu)},
 		{"mssfix", "0"},
-		{"ping", strconv.Itoa(pingEvery)},
 		{"mute-replay-warnings"},
 
 		{"management", dir.socket(), "unix"},
@@ -101,7 +100,7 @@ func serverDirectives(c ServerConfig, dir rundir, proto string) []directive {
 		// Who may come in, and with which address, is asked of us; there are no passwords.
 		directive{"management-client-auth"},
 		directive{"auth-user-pass-optional"},
-		directive{"ping-restart", strconv.Itoa(serverPatience)},
+		directive{"keepalive", strconv.Itoa(pingEvery), strconv.Itoa(serverPatience / 2)}, // a server waits twice as long
 	)
 }
 
@@ -125,6 +124,7 @@ func clientDirectives(c ClientConfig, dir rundir, remote netip.AddrPort) []direc
 		directive{"pull-filter", "ignore", ""},
 		directive{"tls-timeout", "1"}, // until a handshake's packet is sent again
 		directive{"hand-window", strconv.Itoa(clientPatience)},
+		directive{"ping", strconv.Itoa(pingEvery)},
 		directive{"ping-restart", strconv.Itoa(clientPatience)},
 		directive{"connect-retry", "1", "30"},
 	)

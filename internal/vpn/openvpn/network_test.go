@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(agentRole); text != "" {
+		beAgent(text)
+		return
+	}
 	flag.Parse()
 	// Nearly all the time of these tests is OpenVPN's timers, not the processor's.
 	if err := flag.Set("test.parallel", "16"); err != nil {

@@ -78,7 +78,7 @@ func startServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	d := newDaemon(launch, s.down, s.log)
 	var running sync.WaitGroup
 	running.Go(func() { d.run(ctx, first) })
-	running.Go(func() { s.keepGuard(ctx) })
+	running.Go(func() { s.look(ctx, c.Files, d.restart) })
 	go func() {
 		running.Wait()
 		s.err = errors.Join(guard.close(), base.close())
@@ -142,6 +142,7 @@ func (s *Server) launch(ctx context.Context, config string, port int) (child, er
 			}
 		}
 	}
+	s.forget()
 	p, err := spec.start(ctx, config)
 	if err != nil {
 		return nil, err
@@ -159,23 +160,31 @@ func (s *Server) launch(ctx context.Context, config string, port int) (child, er
 	return p, nil
 }
 
-// down forgets the sessions of an openvpn that has ended.
 func (s *Server) down(err error, _ time.Duration) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.problem = err
+	s.mu.Unlock()
+	s.forget()
+}
+
+// forget drops the sessions of an openvpn that has ended.
+func (s *Server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	clear(s.sessions)
 	if err := s.setGuard(); err != nil {
 		s.log.Warn("cannot close the guard for clients that have gone", "error", err)
 	}
 }
 
-// guardEvery is how often the guard is looked after.
-const guardEvery = 5 * time.Second
+// lookEvery is how often a server looks at what others may change: the guard, which a reloaded
+// firewall takes away, and the files of its identity.
+const lookEvery = 5 * time.Second
 
-func (s *Server) keepGuard(ctx context.Context) {
-	ticker := time.NewTicker(guardEvery)
+func (s *Server) look(ctx context.Context, files Files, restart func()) {
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	renewal := renewal{read: files.versions()}
 	for {
 		select {
 		case <-ctx.Done():
@@ -187,6 +196,10 @@ func (s *Server) keepGuard(ctx context.Context) {
 			s.log.Warn("cannot look after the guard of OpenVPN's port", "error", err)
 		case restored:
 			s.log.Warn("somebody had removed the guard of OpenVPN's port; it is back", "table", s.guard.table.Name)
+		}
+		if renewal.due(files.versions()) {
+			s.log.Info("the certificate was replaced; OpenVPN is started anew with it")
+			restart()
 		}
 	}
 }

@@ -1,0 +1,71 @@
+package openvpn
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func program(t *testing.T, dir, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, "openvpn")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	empty, folder, good, old, other := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "openvpn"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := program(t, good, "echo 'OpenVPN 2.6.14 x86_64-pc-linux-gnu [SSL (OpenSSL)]'; exit 1")
+	program(t, old, "echo 'OpenVPN 2.5.1 x86_64-pc-linux-gnu'")
+	program(t, other, "echo hello")
+
+	got, version, err := find([]string{"relative", empty, folder, good, old})
+	if got != path || version != "2.6.14" || err != nil {
+		t.Errorf("found %q, version %q, %v", got, version, err)
+	}
+	_, _, err = find([]string{empty, folder})
+	var missing *MissingError
+	if !errors.As(err, &missing) {
+		t.Fatalf("nothing there: %v", err)
+	}
+	for _, want := range []string{empty, folder, "apt-get install openvpn"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+	var tooOld *OldError
+	if _, _, err = find([]string{old}); !errors.As(err, &tooOld) || tooOld.Version != "2.5.1" {
+		t.Errorf("an old one: %v", err)
+	}
+	if _, _, err = find([]string{other}); err == nil {
+		t.Error("another program was taken for OpenVPN")
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	for text, want := range map[string]struct {
+		version string
+		numbers [2]int
+		ok      bool
+	}{
+		"OpenVPN 2.6.14 x86_64-pc-linux-gnu\nlibrary": {"2.6.14", [2]int{2, 6}, true},
+		"OpenVPN 2.7_alpha1 x86_64":                   {"2.7_alpha1", [2]int{2, 7}, true},
+		"OpenVPN 3.0 x":                               {"3.0", [2]int{3, 0}, true},
+		"OpenVPN 99999.1 x":                           {},
+		"OpenVPN git":                                 {},
+		"":                                            {},
+	} {
+		version, numbers, ok := parseVersion(text)
+		if version != want.version || numbers != want.numbers || ok != want.ok {
+			t.Errorf("%q: %q %v %t", text, version, numbers, ok)
+		}
+	}
+}
