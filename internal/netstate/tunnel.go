@@ -25,9 +25,6 @@ type Tunnel struct {
 // ErrNoIPv6 says that an interface cannot have IPv6 addresses. Without them the tunnel works.
 var ErrNoIPv6 = errors.New("no IPv6 on the interface")
 
-// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
-const addrGenModeNone = 1
-
 // minMTU6 is RFC 8200, section 5: the kernel has no IPv6 on an interface with less.
 const minMTU6 = 1280
 
@@ -57,20 +54,17 @@ func (t Tunnel) set() error {
 		}
 		attrs.MTU = t.MTU
 	}
-	if attrs.Flags&net.FlagUp == 0 {
-		// No link-local address: it would have the host talk neighbour discovery into the tunnel.
-		// A kernel without IPv6 has no such thing.
-		err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone)
-		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Errorf("switch the link-local address off: %w", err)
-		}
-	}
 	if err := t.setAddresses(link); err != nil {
 		return err
 	}
 	if attrs.Flags&net.FlagUp == 0 {
-		if err := netlink.LinkSetUp(link); err != nil {
-			return fmt.Errorf("set up: %w", err)
+		l, err := OpenTunnelLink(t.Interface)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if err := l.Up(); err != nil {
+			return err
 		}
 	}
 	// A rule whose table is empty would send packets out by the main table.
@@ -120,7 +114,7 @@ func (t Tunnel) setAddresses(link netlink.Link) error {
 			return fmt.Errorf("add address %v: %w: its MTU is %d, IPv6 needs %d", p, ErrNoIPv6, link.Attrs().MTU, minMTU6)
 		}
 		err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags, Broadcast: net.IPv4zero})
-		if p.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
+		if p.Addr().Is6() && (errors.Is(err, unix.EACCES) || isNoIPv6(err)) {
 			err = fmt.Errorf("%w: sysctl net.ipv6.conf.%s.disable_ipv6 or the kernel's command line forbids it (%w)", ErrNoIPv6, t.Interface, err)
 		}
 		if err != nil {

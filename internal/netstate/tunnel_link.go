@@ -44,6 +44,30 @@ func OpenTunnelLink(name string) (*TunnelLink, error) {
 	return &TunnelLink{handle: handle, name: name, index: link.Attrs().Index}, nil
 }
 
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenModeNone = 1
+
+// Up brings the interface up, without an IPv6 link-local address: that would have the host talk
+// neighbour discovery into the tunnel.
+func (l *TunnelLink) Up() error {
+	err := l.handle.LinkSetIP6AddrGenMode(l.link(), addrGenModeNone)
+	if isNoIPv6(err) {
+		err = nil
+	}
+	if err == nil {
+		err = l.handle.LinkSetUp(l.link())
+	}
+	if err != nil {
+		return fmt.Errorf("bring interface %s up: %w", l.name, err)
+	}
+	return nil
+}
+
+// isNoIPv6 tells what a kernel without IPv6 answers.
+func isNoIPv6(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
 // SetMTU sets the largest packet, in bytes.
 func (l *TunnelLink) SetMTU(mtu int) error {
 	if err := l.handle.LinkSetMTU(l.link(), mtu); err != nil {

@@ -80,7 +80,7 @@ func leavesBy(ifIndex int, source netip.Addr) bool {
 func deleteRoutes(routes ...netlink.Route) error {
 	for _, r := range routes {
 		err := netlink.RouteDel(&r)
-		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) && !isNoIPv6(err) {
 			return fmt.Errorf("remove route to %v in table %d: %w", r.Dst, r.Table, err)
 		}
 	}
@@ -123,8 +123,8 @@ func tunnelRules() ([]netlink.Rule, error) {
 	var rules []netlink.Rule
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := consistent(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
-		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
-			continue // a kernel without IPv6
+		if isNoIPv6(err) {
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list routing rules: %w", err)

@@ -1,0 +1,51 @@
+package wireguard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// UnavailableError says that this host can have no WireGuard interface, neither the kernel's nor the
+// embedded one's.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("WireGuard is not available: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// tunError explains why there is no TUN interface. kernel is why the kernel's WireGuard is not used;
+// nil if it was not asked for.
+func tunError(name string, err, kernel error) error {
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
+		return inUseError(name, err)
+	}
+	mend := "see the kernel's log (dmesg)"
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		mend = "load the kernel's module (modprobe tun, or modprobe wireguard); in a container, give it " + tunPath
+	case errors.Is(err, fs.ErrPermission):
+		mend = "run as root or with CAP_NET_ADMIN; in a container, allow the device " + tunPath
+	}
+	return &UnavailableError{Mend: mend, Err: errors.Join(kernel, err)}
+}
+
+func inUseError(name string, err error) error {
+	return fmt.Errorf("%w: another program, or one that was killed, has an interface of this name (dcol down, or ip link del %s)", err, name)
+}
+
+// portError explains why a device does not listen.
+func portError(port int, err error) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("listen on UDP port %d: %w: choose another port, or end the program that has it (ss -ulpn)", port, os.NewSyscallError("bind", unix.EADDRINUSE))
+	}
+	return fmt.Errorf("listen on UDP port %d: %w", port, err)
+}

@@ -1,0 +1,80 @@
+package wireguard
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+const tunPath = "/dev/net/tun"
+
+// tunDevice is a TUN interface as the embedded WireGuard wants it, but that it is told of a new MTU
+// by us. Its own way of looking at the interface would look in the namespace of any thread.
+type tunDevice struct {
+	tun.Device
+	mtu atomic.Int64
+
+	mu     sync.Mutex
+	events chan tun.Event // closed with the device
+	closed bool
+}
+
+func openTUN(name string, mtu int) (*tunDevice, error) {
+	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: tunPath, Err: err}
+	}
+	request, err := unix.NewIfreq(name)
+	if err == nil {
+		// With IFF_VNET_HDR many packets cross at once, segmented and checksummed by us. IFF_TUN_EXCL:
+		// not an interface that is there already.
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+		err = os.NewSyscallError("ioctl TUNSETIFF", unix.IoctlIfreq(fd, unix.TUNSETIFF, request))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	t := &tunDevice{Device: device, events: make(chan tun.Event, 1)}
+	t.mtu.Store(int64(mtu))
+	return t, nil
+}
+
+// MTU is what it was told last.
+func (t *tunDevice) MTU() (int, error) { return int(t.mtu.Load()), nil }
+
+// Events tells of a new MTU only.
+func (t *tunDevice) Events() <-chan tun.Event { return t.events }
+
+func (t *tunDevice) mtuIs(mtu int) {
+	t.mtu.Store(int64(mtu))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	select {
+	case t.events <- tun.EventMTUUpdate:
+	default: // an event that nobody has read yet will find the new value
+	}
+}
+
+// Close removes the interface.
+func (t *tunDevice) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	close(t.events)
+	return t.Device.Close()
+}

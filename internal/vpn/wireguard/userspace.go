@@ -1,0 +1,117 @@
+package wireguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+)
+
+// userspace is the embedded WireGuard on a TUN interface.
+type userspace struct {
+	device *device.Device
+	tun    *tunDevice
+}
+
+// openUserspace takes why the kernel's WireGuard is not used, nil if it was not asked for.
+func openUserspace(c Config, kernel error) (engine, *netstate.TunnelLink, error) {
+	t, err := openTUN(c.Interface, c.MTU)
+	if err != nil {
+		return nil, nil, tunError(c.Interface, err, kernel)
+	}
+	u := &userspace{tun: t, device: device.NewDevice(t, conn.NewStdNetBind(), logger(c.Log, c.Interface))}
+	link, err := u.start(c)
+	if err != nil {
+		return nil, nil, errors.Join(err, u.close())
+	}
+	return u, link, nil
+}
+
+func (u *userspace) start(c Config) (*netstate.TunnelLink, error) {
+	if err := u.device.IpcSet(uapiDevice(c.PrivateKey, c.ListenPort)); err != nil {
+		return nil, fmt.Errorf("configure: %w", err)
+	}
+	// Here, and not when the interface comes up: the socket is to be of this thread's namespace.
+	if err := u.device.Up(); err != nil {
+		return nil, portError(c.ListenPort, err)
+	}
+	link, err := netstate.OpenTunnelLink(c.Interface)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(link.SetMTU(c.MTU), link.Up()); err != nil {
+		link.Close()
+		return nil, err
+	}
+	return link, nil
+}
+
+// logger hands on what the embedded WireGuard says. All of it is detail: a packet that was not sent
+// because the network is gone is an error to it.
+func logger(log *slog.Logger, iface string) *device.Logger {
+	log = log.With("interface", iface)
+	say := func(format string, args ...any) {
+		if log.Enabled(context.Background(), slog.LevelDebug) {
+			log.Debug("WireGuard", "says", fmt.Sprintf(format, args...))
+		}
+	}
+	return &device.Logger{Verbosef: say, Errorf: say}
+}
+
+func (u *userspace) kind() string { return "userspace" }
+
+func (u *userspace) listenPort() (int, error) {
+	state, err := u.state()
+	return state.port, err
+}
+
+func (u *userspace) set(c change) error { return u.configure(c.uapi()) }
+
+func (u *userspace) remove(key [32]byte) error { return u.configure(uapiRemove(key)) }
+
+func (u *userspace) configure(uapi string) error {
+	if u.gone() {
+		return ErrGone
+	}
+	return u.device.IpcSet(uapi)
+}
+
+func (u *userspace) peers() ([]PeerState, error) {
+	if u.gone() {
+		return nil, ErrGone
+	}
+	state, err := u.state()
+	return state.peers, err
+}
+
+func (u *userspace) state() (uapiState, error) {
+	var b strings.Builder
+	if err := u.device.IpcGetOperation(&b); err != nil {
+		return uapiState{}, err
+	}
+	return parseUAPI(b.String())
+}
+
+// gone: the device closes itself when it cannot read from TUN any more.
+func (u *userspace) gone() bool {
+	select {
+	case <-u.device.Wait():
+		return true
+	default:
+		return false
+	}
+}
+
+func (u *userspace) mtuIs(mtu int) { u.tun.mtuIs(mtu) }
+
+func (u *userspace) close() error {
+	u.device.Close()
+	<-u.device.Wait() // another call of Close may have come first
+	return nil
+}
