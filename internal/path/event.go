@@ -1,6 +1,9 @@
 package path
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Token names one MPTCP connection on this host (RFC 8684, section 3.2).
 type Token uint32
@@ -85,6 +88,16 @@ type WaypointLost struct {
 	Addr     netip.Addr
 }
 
+// ServerRefused: a waypoint leads nobody to this server, by no kind of detour,
+// and will be asked for that again after some time.
+type ServerRefused struct {
+	Waypoint string
+	Addr     netip.Addr
+	Server   netip.AddrPort
+	Err      error
+	For      time.Duration
+}
+
 // LocalAddrs: the addresses this host has now, from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
@@ -145,6 +158,7 @@ func (DetourOffered) event()      {}
 func (DetourWithdrawn) event()    {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
+func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}
 func (Resync) event()             {}

@@ -52,7 +52,7 @@ func (b *inband) told(w *world, ev path.Event) {
 				b.proven, b.barred = true, time.Time{}
 			}
 		}
-	case path.WaypointLost:
+	case path.WaypointLost, path.ServerRefused:
 		b.barred = time.Time{}
 	case path.LocalAddrs:
 		addrs := slices.DeleteFunc(slices.Clone(ev.Addrs), tunnel)
@@ -65,8 +65,8 @@ func (b *inband) told(w *world, ev path.Event) {
 }
 
 // failed: a join did not come up, and the Manager knows since.
-func (b *inband) failed(w *world, s *wsub, since time.Time) {
-	if s.inband() && s.network == b.network && !b.proven && w.here(s) && !w.lost["bob"] && w.now.Sub(b.barred) >= bar {
+func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time) {
+	if s.inband() && s.network == b.network && !b.proven && w.here(s) && !w.lost["bob"] && !w.forbids("bob", c.server) && w.now.Sub(b.barred) >= bar {
 		b.barred = since
 	}
 }
@@ -80,7 +80,7 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	m, told := w.m, w.now.Add(kernelDelay)
 	w.later(kernelDelay+300*time.Millisecond, func() {
 		if w.conns[c.token] == c && w.m == m {
-			b.failed(w, s, told)
+			b.failed(w, c, s, told)
 		}
 	})
 }

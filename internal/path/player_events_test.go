@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -63,6 +64,10 @@ func (p *player) event(words []string) {
 		p.handle(path.WaypointReady{Waypoint: args[0]})
 	case "lost":
 		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
+	case "refused": // WAYPOINT SERVER
+		p.handle(path.ServerRefused{
+			Waypoint: args[0], Addr: p.addr(args[0]), Server: p.addrPort(args[1]), Err: errors.New("forbidden"), For: 30 * time.Second,
+		})
 	case "addresses": // HOST… [tunnels HOST…]
 		var ev path.LocalAddrs
 		list := &ev.Addrs

@@ -27,6 +27,7 @@ type retry struct {
 	failures int
 	at       time.Time
 	err      error // the last one
+	refused  bool  // by the waypoint, which knows better than to be tried before
 }
 
 // failed notes one more: a subflow that did not come up (lived is 0) or did not
@@ -51,6 +52,10 @@ type route struct {
 func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, lived time.Duration, now time.Time) {
 	key := route{d.ID, server}
 	r := m.retries[key]
+	if r.refused && now.Before(r.at) {
+		return
+	}
+	r.refused = false
 	r.failed(err, lived, now)
 	m.retries[key] = r
 }

@@ -18,7 +18,8 @@ import (
 //     towards every server. Its connection takes another detour at once.
 //   - A proven one rests likewise when it failed towards several servers in a
 //     row and came up to none: the path changed under it.
-//   - Failures shortly before the waypoint itself was lost are the waypoint's.
+//   - Failures shortly before the waypoint itself was lost are the waypoint's, and
+//     those towards a server that it leads nobody to, which it may say only later.
 //
 // This is remembered by the detour's ID, which names the path too, while the
 // detour is on offer and for longestRest after; not on another network.
@@ -47,11 +48,12 @@ type trial struct {
 	tries  [maxTries]try
 	missed []netip.AddrPort // servers that joins since the last one to come up did not reach
 
-	rests        int       // in a row
-	since        time.Time // the first of them
-	began, until time.Time // the last of them
-	err          error     // the failure that it began with
-	left         time.Time // off offer since
+	rests        int            // in a row
+	since        time.Time      // the first of them
+	began, until time.Time      // the last of them
+	err          error          // the failure that it began with,
+	server       netip.AddrPort // and towards which server
+	left         time.Time      // off offer since
 }
 
 type try struct {
@@ -111,15 +113,14 @@ func (t *trial) failed(server netip.AddrPort, err error, now time.Time) bool {
 	if t.rests++; t.rests == 1 {
 		t.since = now
 	}
-	t.proven, t.missed, t.err = false, nil, err
+	t.proven, t.missed, t.err, t.server = false, nil, err, server
 	t.began, t.until = now, now.Add(min(shortestRest<<min(t.rests-1, 4), longestRest))
 	return true
 }
 
-// forgive takes the latest failures back: they were not the path's.
+// forgive takes the rest that there is back: the failure was not the path's.
 func (t *trial) forgive(now time.Time) {
-	t.missed = nil
-	if now.Before(t.until) && now.Sub(t.began) < blamedOnWaypoint {
+	if now.Before(t.until) {
 		t.until = time.Time{}
 		t.rests--
 	}
@@ -172,7 +173,7 @@ func (m *Manager) blocked(e ended, server netip.AddrPort, now time.Time) bool {
 	if t == nil {
 		return false
 	}
-	if _, lost := m.lost[t.via]; lost {
+	if _, lost := m.lost[t.via]; lost || m.retries[route{e.detour.ID, server}].refused {
 		return false
 	}
 	return t.failed(server, e.err, now)
@@ -182,7 +183,29 @@ func (m *Manager) blocked(e ended, server netip.AddrPort, now time.Time) bool {
 func (m *Manager) forgive(v via, now time.Time) {
 	for _, t := range m.trials {
 		if t.via == v {
-			t.forgive(now)
+			t.missed = nil
+			if now.Sub(t.began) < blamedOnWaypoint {
+				t.forgive(now)
+			}
+		}
+	}
+}
+
+// serverRefused: no detour of the waypoint leads there, so none is tried until
+// after the waypoint was asked again.
+func (m *Manager) serverRefused(ev ServerRefused, now time.Time) {
+	v := via{ev.Waypoint, ev.Addr}
+	for _, o := range m.general {
+		if o.via() != v {
+			continue
+		}
+		m.retries[route{o.ID, ev.Server}] = retry{failures: 1, at: now.Add(ev.For + longestBackoff), err: ev.Err, refused: true}
+		if t := o.trial; t != nil {
+			t.missed = slices.DeleteFunc(t.missed, func(s netip.AddrPort) bool { return s == ev.Server })
+			if t.server == ev.Server {
+				m.woken = m.woken || now.Before(t.until)
+				t.forgive(now)
+			}
 		}
 	}
 }

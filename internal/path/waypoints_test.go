@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -45,6 +46,11 @@ func (w *world) withdraw(t *rapid.T) {
 	}
 }
 
+// forbids: bob leads nobody to web2, which he says when he is asked for a mapping.
+func (w *world) forbids(waypoint string, server netip.AddrPort) bool {
+	return waypoint == "bob" && server.Addr() == ip("web2") && slices.Contains(w.order, path.Mapped)
+}
+
 // request asks the living waypoints for a mapping, once for each.
 func (w *world) request(server netip.AddrPort) {
 	for _, waypoint := range []string{"bob", "carol"} {
@@ -60,6 +66,12 @@ func (w *world) request(server netip.AddrPort) {
 		}
 		id := path.DetourID(fmt.Sprintf("%s to %v", waypoint, server))
 		w.later(20*time.Millisecond, func() {
+			if w.forbids(waypoint, server) && !w.lost[waypoint] {
+				w.tell(path.ServerRefused{
+					Waypoint: waypoint, Addr: addr, Server: server, Err: errors.New("forbidden"), For: 30 * time.Second,
+				})
+				return
+			}
 			if _, known := w.offers[id]; known || w.dead[waypoint] || w.lost[waypoint] {
 				return
 			}
@@ -198,7 +210,7 @@ func (w *world) wantPaths() {
 		}
 		direct, up, ways := 0, 0, 1
 		for _, d := range w.offers {
-			if _, ok := leads(d, c.server); ok && slices.Contains(w.order, d.Kind) {
+			if _, ok := leads(d, c.server); ok && slices.Contains(w.order, d.Kind) && !w.forbids(d.Waypoint, c.server) {
 				ways++
 			}
 		}

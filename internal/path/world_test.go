@@ -210,7 +210,7 @@ func (w *world) carryOut(a path.Action) path.Event {
 		if c, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
 			w.lawfulEnd(c, s)
 			if !s.up && w.here(s) {
-				w.inband.failed(w, s, w.now)
+				w.inband.failed(w, c, s, w.now)
 			}
 			s.given = true
 			w.end(c, s)
@@ -266,7 +266,8 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 func (w *world) join(c *wconn, s *wsub) {
 	delay := time.Duration(rapid.IntRange(1, 300).Draw(w.t, "join ms")) * time.Millisecond
 	refused := w.moody && rapid.IntRange(0, 3).Draw(w.t, "refused") == 0
-	refused = refused || s.inband() && w.inband.path == "stripped"
+	refused = refused || s.inband() && w.inband.path == "stripped" ||
+		s.detour != nil && w.forbids(s.detour.Waypoint, c.server)
 	if s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s) || s.inband() && w.inband.path == "dropped" {
 		delay, refused = 127*time.Second, true
 	}
