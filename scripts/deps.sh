@@ -69,6 +69,8 @@ set_bench() {
 	set_demo
 	need_program iperf3 iperf3 'the traffic of the benchmarks'
 	need_program iptables iptables 'the rules dcol is compared with'
+	need_program openvpn openvpn 'OpenVPN detours'
+	need_program socat socat 'the user-space relay dcol is compared with'
 }
 set_test() {
 	set_demo
@@ -78,6 +80,7 @@ set_test() {
 	need_program sysctl procps 'to compare sysctls before and after'
 	need_program conntrack conntrack 'to read tracked connections back'
 	need_program tcpdump tcpdump 'to look at packets'
+	need_program openvpn openvpn 'OpenVPN detours'
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
 	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
@@ -150,7 +153,8 @@ install_packages() {
 			'see its messages above; the lists it uses are in /etc/apt/sources.list*'
 	local p
 	for p in "${packages[@]}"; do
-		# Debian's nginx would start at the next boot.
+		# Debian's nginx would start at the next boot. (Its openvpn would too, but starts nothing
+		# unless there is a configuration in /etc/openvpn.)
 		[[ $p != nginx ]] || update-rc.d nginx disable >&2
 	done
 	restore_services
