@@ -11,6 +11,7 @@ package detour
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -55,6 +56,8 @@ type Refusal struct {
 	For time.Duration
 	// All: nothing else need be asked of this waypoint for that time either.
 	All bool
+	// Forbidden: the waypoint leads nobody to this server, by no kind of detour.
+	Forbidden bool
 	// Unanswered: the request or its answer was lost.
 	Unanswered bool
 }
@@ -198,10 +201,10 @@ func (b *Book) Granted(a Ask, g Grant, now time.Time) []path.Event {
 
 // Refused: the answer was no, or there was none. A grant that was held stands
 // until its lease is over.
-func (b *Book) Refused(a Ask, r Refusal, now time.Time) {
+func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	w, m := b.answered(a)
 	if m == nil {
-		return
+		return nil
 	}
 	wait := r.For
 	if wait <= 0 {
@@ -219,6 +222,12 @@ func (b *Book) Refused(a Ask, r Refusal, now time.Time) {
 		at = m.expires
 	}
 	b.lookAt(a, at)
+	if !r.Forbidden {
+		return nil
+	}
+	return []path.Event{path.ServerRefused{
+		Waypoint: a.Via.Waypoint, Addr: a.Via.Addr, Server: a.Server, Err: errors.New(r.Why), For: wait,
+	}}
 }
 
 func (b *Book) answered(a Ask) (*via, *mapping) {

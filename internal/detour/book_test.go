@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 			b := New(nil)
 			b.Up(bob)
 			a := b.Request(server, start)[0]
-			b.Refused(a, test.refusal, start)
+			want(t, "events", b.Refused(a, test.refusal, start), []path.Event(nil))
 			want(t, "why", b.State(bob).Refused, test.refusal.Why)
 			want(t, "quiet", b.Request(server, after(test.quiet)), []Ask(nil))
 			want(t, "other server", len(b.Request(other, after(test.quiet))) == 1, test.otherServer)
@@ -172,6 +172,9 @@ func TestBookInvariants(t *testing.T) {
 			for _, ev := range events {
 				switch ev := ev.(type) {
 				case path.DetourOffered:
+					if onOffer[ev.Detour.ID] && ev.Detour.Kind != path.Mapped { // a renewal
+						t.Fatalf("%s offered twice", ev.Detour.ID)
+					}
 					onOffer[ev.Detour.ID] = true
 				case path.DetourWithdrawn:
 					if !onOffer[ev.ID] {
@@ -184,7 +187,7 @@ func TestBookInvariants(t *testing.T) {
 		vias := []Via{bob, carol}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			v := rapid.SampledFrom(vias).Draw(t, "via")
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
 			case 0:
 				take(b.Up(v))
 			case 1:
@@ -207,10 +210,23 @@ func TestBookInvariants(t *testing.T) {
 				asks, events := b.Due(now)
 				asking = append(asking, asks...)
 				take(events)
+			case 6:
+				take(b.Opened(v, rapid.SampledFrom([]Tunnel{home, abroad, wg, ovpn}).Draw(t, "tunnel")))
+			case 7:
+				take(b.Closed(v, rapid.SampledFrom(path.Kinds()).Draw(t, "kind")))
 			}
-			mappings := b.State(bob).Mappings + b.State(carol).Mappings
-			if mappings != len(onOffer) {
-				t.Fatalf("the book has %d mappings, %d detours are on offer", mappings, len(onOffer))
+			has := 0
+			for _, v := range vias {
+				s := b.State(v)
+				has += s.Mappings + len(s.Tunnels)
+			}
+			if has != len(onOffer) {
+				t.Fatalf("the book has %d detours, %d are on offer", has, len(onOffer))
+			}
+		}
+		for _, v := range vias {
+			for _, k := range path.Kinds() {
+				take(b.Closed(v, k))
 			}
 		}
 		for _, a := range asking {
