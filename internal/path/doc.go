@@ -6,9 +6,10 @@
 //
 // One owner calls Manager.Handle with an Event and the time, carries out the
 // Actions it gets back, and calls Handle again with Tick at Manager.Next.
-// What every policy needs (address ids, joins that hang, backoff, the TLS
-// handshake kept on the direct path, the client's own address changing) is the
-// Manager's; which detours a connection gets is the Policy's: one file a policy.
+// What every policy needs (address ids, joins that hang, backoff, whether a path
+// lets in-band SYNs through, the TLS handshake kept on the direct path, the
+// client's own address changing) is the Manager's; which detours a connection
+// gets is the Policy's: one file a policy.
 //
 // The package imports nothing of dcol's and nothing of the kernel's; anything
 // may import it.

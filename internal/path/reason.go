@@ -122,7 +122,7 @@ func (w Reason) of(d *Detour) string {
 	var parts []string
 	plain := true // all there is to say is what its waypoint offers
 	for i, b := range w.better[:w.n] {
-		words := ""
+		var words string
 		switch {
 		case b.is == resting:
 			words = w.rests[i].of(b.kind)
