@@ -59,9 +59,9 @@ func TestBackoff(t *testing.T) {
 		_, downs, stop := startDaemon(launch, first)
 		time.Sleep(5 * time.Minute)
 		stop()
-		want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}
-		for i := range want {
-			want[i] *= time.Second
+		var want []time.Duration
+		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+			want = append(want, time.Duration(seconds)*time.Second)
 		}
 		if len(*downs) < len(want) || !slices.Equal((*downs)[:len(want)], want) {
 			t.Errorf("waited %v, want %v", *downs, want)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ const answerTime = 10 * time.Second
 // management is the connection over which openvpn is told what to do and says what happens. Answers
 // come in the order of the commands, notices at any time. (OpenVPN: doc/management-notes.txt)
 type management struct {
-	conn io.ReadWriteCloser
+	conn net.Conn
 
 	mu      sync.Mutex // over writing and pending, so that they have the same order
 	pending []*command
@@ -60,6 +61,7 @@ func (m *management) send(text string, listing bool) *command {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken == nil {
+		m.conn.SetWriteDeadline(time.Now().Add(answerTime))
 		_, m.broken = io.WriteString(m.conn, text+"\n")
 	}
 	if m.broken != nil {

@@ -27,7 +27,6 @@ type spec struct {
 	namespace *namespace
 	log       *slog.Logger
 	notice    func(*process, notice) // called by one goroutine of the process; must not wait for an answer
-	line      func(logLine)          // may be nil
 }
 
 // process is one openvpn from its start to its end.
