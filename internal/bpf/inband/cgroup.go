@@ -1,0 +1,123 @@
+package inband
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openCgroup opens a folder of the cgroup v2 hierarchy, or its root.
+func openCgroup(path string) (*os.File, error) {
+	if path != "" {
+		return openCgroup2(path)
+	}
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find where cgroup v2 is mounted: %w", err)
+	}
+	defer mounts.Close()
+	places, err := cgroupMounts(mounts)
+	if err != nil {
+		return nil, fmt.Errorf("find where cgroup v2 is mounted: %w", err)
+	}
+	tried := []error{errors.New("cgroup v2 is not mounted")}
+	for _, place := range places {
+		file, err := openCgroup2(place)
+		if err == nil {
+			return file, nil
+		}
+		tried = append(tried, err)
+	}
+	return nil, &UnavailableError{
+		Mend: "mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
+		Err:  errors.Join(tried...),
+	}
+}
+
+func openCgroup2(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, &UnavailableError{Mend: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &fs); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		file.Close()
+		return nil, &UnavailableError{
+			Mend: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
+			Err:  fmt.Errorf("%s is no folder of cgroup v2", path),
+		}
+	}
+	return file, nil
+}
+
+// cgroupMounts are the places where cgroup v2 is mounted, those first that show
+// most of the hierarchy: a bind mount may show a part of it only.
+func cgroupMounts(mountinfo io.Reader) ([]string, error) {
+	type mount struct{ root, place string }
+	var found []mount
+	lines := bufio.NewScanner(mountinfo)
+	for lines.Scan() {
+		// proc_pid_mountinfo(5): id, parent, device, root, place, options, any
+		// number of tags, a hyphen, type, ...
+		mounted, source, ok := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(mounted)
+		if !ok || len(fields) < 6 || !strings.HasPrefix(source, "cgroup2 ") {
+			continue
+		}
+		found = append(found, mount{root: fields[3], place: unescape(fields[4])})
+	}
+	slices.SortStableFunc(found, func(a, b mount) int { return depth(a.root) - depth(b.root) })
+	places := make([]string, len(found))
+	for i, m := range found {
+		places[i] = m.place
+	}
+	return places, lines.Err()
+}
+
+// depth of a folder below the root of the hierarchy as this process sees it;
+// what is above that begins with /.. .
+func depth(root string) int {
+	n := 0
+	for part := range strings.SplitSeq(root, "/") {
+		switch part {
+		case "":
+		case "..":
+			n--
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// unescape undoes what the kernel does to blanks and backslashes: \040.
+func unescape(s string) string {
+	var b strings.Builder
+	for {
+		before, after, ok := strings.Cut(s, `\`)
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		s = after
+		if len(after) >= 3 {
+			if c, err := strconv.ParseUint(after[:3], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				s = after[3:]
+				continue
+			}
+		}
+		b.WriteByte('\\')
+	}
+}

@@ -1,0 +1,74 @@
+package inband
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+)
+
+// limitRights leaves the thread these capabilities only.
+func limitRights(capabilities ...int) error {
+	var data [2]unix.CapUserData
+	for _, c := range capabilities {
+		data[c/32].Effective |= 1 << (c % 32)
+		data[c/32].Permitted |= 1 << (c % 32)
+	}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+}
+
+func TestTwoCapabilitiesAreEnough(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Must(t, func() error {
+		if err := limitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return err
+		}
+		s, err := OpenSender(SenderConfig{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if err := s.Attach([]int{1}); err != nil {
+			return err
+		}
+		// The second finds the filters of the first, and may not take them over.
+		for range 2 {
+			r, err := OpenReceiver()
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(r.Attach([]int{1}), r.Close()); err != nil {
+				return err
+			}
+		}
+		return CleanUp()
+	})
+}
+
+func TestLackingCapabilityIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		has  int
+		want string
+	}{
+		{unix.CAP_BPF, "CAP_NET_ADMIN"},
+		{unix.CAP_NET_ADMIN, "CAP_BPF"},
+	} {
+		netnstest.New(t).Must(t, func() error {
+			if err := limitRights(c.has); err != nil {
+				return err
+			}
+			_, sender := OpenSender(SenderConfig{})
+			_, receiver := OpenReceiver()
+			for _, err := range []error{sender, receiver} {
+				var unavailable *UnavailableError
+				if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Mend, c.want) {
+					t.Errorf("without %s: %v", c.want, err)
+				}
+			}
+			return nil
+		})
+	}
+}

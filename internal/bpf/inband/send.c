@@ -1,0 +1,129 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The client's end of in-band detours: a sockops program puts the option into
+// the SYNs of joins that are expected, a tc program at egress the
+// authenticator.
+#include "authenticator.h"
+#include "syn.h"
+
+struct tuple {
+	__be32 local, remote;
+	__be16 local_port, remote_port;
+};
+
+struct join {
+	__be32 server;
+	__be32 client; // as the waypoint sees it
+	struct key key;
+	bool authenticate;
+	bool client_port; // arrives as it was sent
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct tuple);
+	__type(value, struct join);
+} joins SEC(".maps");
+
+// Set before loading. The cgroup may hold processes of many namespaces.
+volatile const __u64 netns_cookie;
+
+static __always_inline void options_are_ours(struct bpf_sock_ops *ctx, bool yes)
+{
+	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+
+	bpf_sock_ops_cb_flags_set(ctx, yes ? flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG : flags);
+}
+
+// Retransmitted SYNs ask for options anew.
+SEC("sockops")
+int send_option(struct bpf_sock_ops *ctx)
+{
+	struct tuple t;
+	struct join *join;
+
+	if (bpf_get_netns_cookie(ctx) != netns_cookie)
+		return 1;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		if (!opens(ctx->skb_tcp_flags))
+			return 1;
+		break;
+	default:
+		return 1;
+	}
+	t.local = ctx->local_ip4;
+	t.remote = ctx->remote_ip4;
+	t.local_port = bpf_htons(ctx->local_port);
+	t.remote_port = ctx->remote_port >> 16;
+	join = bpf_map_lookup_elem(&joins, &t);
+	if (!join)
+		return 1;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		options_are_ours(ctx, true);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		bpf_reserve_hdr_opt(ctx, DETOUR_SIZE, 0);
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB: {
+		struct {
+			__u8 kind, size;
+			__be16 id;
+			__be32 server;
+		} option = {OPTION_EXPERIMENT, DETOUR_SIZE, bpf_htons(DETOUR_ID), join->server};
+
+		bpf_store_hdr_opt(ctx, &option, sizeof(option), 0);
+		break;
+	}
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		options_are_ours(ctx, false);
+		bpf_map_delete_elem(&joins, &t);
+		break;
+	}
+	return 1;
+}
+
+static __always_inline int send(struct __sk_buff *skb, const __u32 l2)
+{
+	struct syn *s = read_syn(skb, l2);
+	struct join *join;
+	struct message m;
+	struct tuple t;
+
+	if (!s)
+		return TC_ACT_UNSPEC;
+	t.local = s->ip.saddr;
+	t.remote = s->ip.daddr;
+	t.local_port = s->tcp.source;
+	t.remote_port = s->tcp.dest;
+	join = bpf_map_lookup_elem(&joins, &t);
+	if (!join || !join->authenticate)
+		return TC_ACT_UNSPEC;
+	if (read_options(s) != DETOUR || !s->timestamps)
+		return TC_ACT_UNSPEC;
+	m = message(join->client, join->client_port ? t.local_port : 0, option_word(s, s->server_at), t.remote_port,
+		    s->tcp.seq, option_word(s, s->tsval_at));
+	write_tsecr(skb, s, bpf_htonl(authenticator(&join->key, &m)));
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int send_ethernet(struct __sk_buff *skb)
+{
+	return send(skb, ETHERNET);
+}
+
+SEC("tc")
+int send_headerless(struct __sk_buff *skb)
+{
+	return send(skb, HEADERLESS);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
