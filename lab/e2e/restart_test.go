@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +64,8 @@ func TestWaypointRestart(t *testing.T) {
 	w := newWorld(t)
 	untouched := w.sysctls(bob)
 	standard(w)
-	w.configure(bob, waypointConfig(labAllowed+"mapping_lifetime = \"20s\"\n"))
+	lifetime := fmt.Sprintf("mapping_lifetime = \"%ds\"\n", 20*slowness())
+	w.configure(bob, waypointConfig(labAllowed+lifetime))
 	ofAlice, ofBob := w.startBoth()
 	x := w.curl(w.url())
 	before := w.detoured()
