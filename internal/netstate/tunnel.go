@@ -75,6 +75,13 @@ func (t Tunnel) set() error {
 		return err
 	}
 	for _, addr := range t.Sources {
+		if leavesBy(attrs.Index, addr) {
+			continue
+		}
+		// The rule of an interface that is gone may stand in the way.
+		if err := removeOrphans(); err != nil {
+			return err
+		}
 		if !leavesBy(attrs.Index, addr) {
 			return fmt.Errorf("packets from %v do not leave by the tunnel: another routing rule takes them (see ip rule; that of the tunnel has priority %d)",
 				addr, tunnelPriority)

@@ -154,6 +154,13 @@ func TestTunnelDown(t *testing.T) {
 			}
 		}
 	}
+	// The interface is back, with another index.
+	addTUN(t, ns, "dcol0")
+	mustSetTunnel(t, ns, tunnel)
+	if got := wayOut(t, ns, "198.51.100.1", "10.7.0.9"); got != "dcol0" {
+		t.Errorf("made anew: leaves by %s", got)
+	}
+	ns.Output(t, "ip", "link", "del", "dcol0")
 	// Another interface's removal takes along what is left of the one that is gone.
 	ns.Must(t, func() error { return RemoveTunnel("dcol1") })
 	if s := state(t, ns); strings.Contains(s, "10.7.0.9") || strings.Contains(s, "unreachable") {
@@ -182,6 +189,38 @@ func TestTunnelOfWaypoint(t *testing.T) {
 		if got := wayOut(t, ns, dst, ""); got != want {
 			t.Errorf("to %s leaves by %s", dst, got)
 		}
+	}
+}
+
+// One member's path is narrower than the others'.
+func TestTunnelPeerMTU(t *testing.T) {
+	ns := tunnelHost(t)
+	before := state(t, ns)
+	mustSetTunnel(t, ns, Tunnel{Interface: "dcol0", MTU: 1420, Addresses: []netip.Prefix{netip.MustParsePrefix("10.7.0.1/22"), netip.MustParsePrefix("fd07::1/64")}})
+	for host, neighbour := range map[string]string{"10.7.0.9": "10.7.0.10", "fd07::9": "fd07::10"} {
+		addr := netip.MustParseAddr(host)
+		for _, mtu := range []int{1340, 1300, 0, 0} {
+			ns.Must(t, func() error { return SetTunnelPeerMTU("dcol0", addr, mtu) })
+			want := mtu
+			if want == 0 {
+				want = 1420
+			}
+			for dst, want := range map[string]int{host: want, neighbour: 1420} {
+				ns.Must(t, func() error {
+					got, err := PathMTU(netip.MustParseAddr(dst))
+					if got != want {
+						t.Errorf("set to %d: to %s %d, want %d", mtu, dst, got, want)
+					}
+					return err
+				})
+			}
+		}
+		ns.Must(t, func() error { return SetTunnelPeerMTU("dcol0", addr, 1300) })
+	}
+	ns.Must(t, CleanUpTunnels)
+	addTUN(t, ns, "dcol0")
+	if after := state(t, ns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
 
