@@ -31,10 +31,11 @@ func adopt(handle *netlink.Handle, spec *ebpf.CollectionSpec) (adopted, error) {
 		return nil, err
 	}
 	for _, link := range state.links {
-		if state.kinds[link.Attrs().Index] == "" {
+		qdisc := state.kinds[link.Attrs().Index]
+		if qdisc == "" {
 			continue
 		}
-		there, err := listFilters(handle, link)
+		there, err := listFilters(handle, link, qdisc)
 		if err != nil {
 			if gone(handle, link.Attrs().Index) {
 				continue

@@ -95,7 +95,7 @@ func (f *filters) add(link netlink.Link, qdisc string) error {
 			Err:  fmt.Errorf("it has a qdisc of kind %s, which has no place for filters at egress", qdisc),
 		}
 	}
-	there, err := listFilters(f.handle, link)
+	there, err := listFilters(f.handle, link, qdisc)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func CleanUp() error {
 
 func removeOurs(handle *netlink.Handle, link netlink.Link, qdisc string, parents ...uint32) error {
 	attrs := link.Attrs()
-	there, err := listFilters(handle, link)
+	there, err := listFilters(handle, link, qdisc)
 	if err != nil {
 		return err
 	}
@@ -216,9 +216,13 @@ func (l filterList) ours(parent uint32) []*netlink.BpfFilter {
 	return ours
 }
 
-func listFilters(handle *netlink.Handle, link netlink.Link) (filterList, error) {
+func listFilters(handle *netlink.Handle, link netlink.Link, qdisc string) (filterList, error) {
+	places := []uint32{atIngress, atEgress}
+	if qdisc == "ingress" { // which shows the one place it has under both names
+		places = places[:1]
+	}
 	var all filterList
-	for _, parent := range []uint32{atIngress, atEgress} {
+	for _, parent := range places {
 		some, err := handle.FilterList(link, parent)
 		if err != nil {
 			return nil, fmt.Errorf("list the filters of %s: %w", link.Attrs().Name, err)
