@@ -184,7 +184,7 @@ func checkAfter(t *testing.T, before, after []byte, mark uint32, accepted bool) 
 	}
 	want := bytes.Clone(before)
 	tcp := want[int(want[0]&15)*4:]
-	at := parse(tcp[20 : int(tcp[12]>>4)*4]).tsvalAt + 20 + 4
+	at := parse(tcp[20:int(tcp[12]>>4)*4]).tsvalAt + 20 + 4
 	copy(tcp[at:], []byte{0, 0, 0, 0})
 	copy(tcp[16:18], after[len(want)-len(tcp)+16:])
 	if !bytes.Equal(after, want) {
