@@ -22,7 +22,7 @@ type Tunnel struct {
 	Sources []netip.Addr
 }
 
-// ErrNoIPv6 says that an interface cannot have IPv6 addresses. Without them the tunnel works.
+// ErrNoIPv6 says that an interface cannot have IPv6 addresses. All else is set up.
 var ErrNoIPv6 = errors.New("no IPv6 on the interface")
 
 // minMTU6 is RFC 8200, section 5: the kernel has no IPv6 on an interface with less.
@@ -54,8 +54,12 @@ func (t Tunnel) set() error {
 		}
 		attrs.MTU = t.MTU
 	}
-	if err := t.setAddresses(link); err != nil {
+	noIPv6, err := t.setAddresses(link)
+	if err != nil {
 		return err
+	}
+	if noIPv6 != nil {
+		t.Sources = slices.DeleteFunc(slices.Clone(t.Sources), netip.Addr.Is6)
 	}
 	if attrs.Flags&net.FlagUp == 0 {
 		l, err := OpenTunnelLink(t.Interface)
@@ -87,13 +91,14 @@ func (t Tunnel) set() error {
 				addr, tunnelPriority)
 		}
 	}
-	return nil
+	return noIPv6
 }
 
-func (t Tunnel) setAddresses(link netlink.Link) error {
+// setAddresses tells apart what the tunnel can do without.
+func (t Tunnel) setAddresses(link netlink.Link) (noIPv6, err error) {
 	listed, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
+		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	flags := unix.IFA_F_NODAD // nobody else can have them
 	if len(t.Sources) > 0 {
@@ -110,7 +115,7 @@ func (t Tunnel) setAddresses(link netlink.Link) error {
 			continue // of the kernel's making, as another one brought the interface up
 		}
 		if err := netlink.AddrDel(link, &a); err != nil {
-			return fmt.Errorf("remove address %v: %w", p, err)
+			return nil, fmt.Errorf("remove address %v: %w", p, err)
 		}
 	}
 	for _, p := range t.Addresses {
@@ -118,17 +123,19 @@ func (t Tunnel) setAddresses(link netlink.Link) error {
 			continue
 		}
 		if p.Addr().Is6() && link.Attrs().MTU < minMTU6 {
-			return fmt.Errorf("add address %v: %w: its MTU is %d, IPv6 needs %d", p, ErrNoIPv6, link.Attrs().MTU, minMTU6)
+			noIPv6 = fmt.Errorf("add address %v: %w: its MTU is %d, IPv6 needs %d", p, ErrNoIPv6, link.Attrs().MTU, minMTU6)
+			continue
 		}
 		err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags, Broadcast: net.IPv4zero})
 		if p.Addr().Is6() && (errors.Is(err, unix.EACCES) || isNoIPv6(err)) {
-			err = fmt.Errorf("%w: sysctl net.ipv6.conf.%s.disable_ipv6 or the kernel's command line forbids it (%w)", ErrNoIPv6, t.Interface, err)
+			noIPv6 = fmt.Errorf("add address %v: %w: sysctl net.ipv6.conf.%s.disable_ipv6 or the kernel's command line forbids it (%w)", p, ErrNoIPv6, t.Interface, err)
+			continue
 		}
 		if err != nil {
-			return fmt.Errorf("add address %v: %w", p, err)
+			return nil, fmt.Errorf("add address %v: %w", p, err)
 		}
 	}
-	return nil
+	return noIPv6, nil
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {
