@@ -119,10 +119,12 @@ build() {
 		echo "$folder .cache/kernels/tests/$name"
 	done >"$tests/list"
 	[[ -s $tests/list ]] || die "no tests in ${patterns[*]}" 'see PACKAGES'
-	go build -trimpath -o "$tests/dcol" ./cmd/dcol
-	go build -trimpath -o "$tests/fetch" ./lab/e2e/testdata/fetch
+	if grep -q '^lab/e2e ' "$tests/list"; then
+		go build -trimpath -o "$tests/dcol" ./cmd/dcol
+		go build -trimpath -o "$tests/fetch" ./lab/e2e/testdata/fetch
+	fi
 }
-packages='./internal/... ./lab/e2e'
+packages='./internal/... ./lab/testbed ./lab/e2e'
 
 qemu=
 end_guest() {

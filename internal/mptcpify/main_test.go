@@ -70,6 +70,10 @@ func makeSockets(count string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		if fd <= 2 {
+			fmt.Fprintf(os.Stderr, "a socket as file %d, which is another\n", fd)
+			return 1
+		}
 		unix.Close(fd)
 	}
 	fmt.Println(time.Since(start).Nanoseconds() / int64(n))

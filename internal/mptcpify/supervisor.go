@@ -57,10 +57,15 @@ func (s *supervisor) wait() error {
 		// Hang-up is reported unasked. Asking for nothing else keeps this
 		// thread asleep while there are calls to answer.
 		poll := []unix.PollFd{{Fd: int32(s.listener)}}
-		gone <- retry(func() error {
-			_, err := unix.Poll(poll, -1)
-			return err
-		})
+		var err error
+		// A signal that comes while the kernel looks is reported as POLLERR.
+		for err == nil && poll[0].Revents&unix.POLLHUP == 0 {
+			err = retry(func() error {
+				_, err := unix.Poll(poll, -1)
+				return err
+			})
+		}
+		gone <- err
 	}()
 	select {
 	case err := <-gone:
@@ -77,8 +82,13 @@ func (s *supervisor) wait() error {
 var errAstray = errors.New("thread is in a foreign network namespace")
 
 func (s *supervisor) work() {
-	// Never unlocked, so a thread that went astray dies with its worker.
+	// Never unlocked, so a thread that went astray dies with its worker, and
+	// so does one without signals.
 	runtime.LockOSThread()
+	if err := blockSignals(); err != nil {
+		s.failed <- err
+		return
+	}
 	var n notification
 	for {
 		switch err := receive(s.listener, &n); {
@@ -95,6 +105,21 @@ func (s *supervisor) work() {
 			return
 		}
 	}
+}
+
+// blockSignals keeps all signals, of which Go's runtime sends itself many, from
+// the calling thread. One that came while the kernel installs a socket would
+// take it back out of the caller's queue, but not the word that the call is
+// answered: the caller would go on with file 0 for its socket.
+func blockSignals() error {
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil); err != nil {
+		return fmt.Errorf("block signals: %w", err)
+	}
+	return nil
 }
 
 // answer gives the caller an MPTCP socket. Whatever stands against that, the

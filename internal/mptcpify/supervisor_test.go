@@ -1,6 +1,7 @@
 package mptcpify
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -120,6 +121,52 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSignalsDisturbNothing sends the supervisor what Go's runtime sends
+// itself, much more often.
+func TestSignalsDisturbNothing(t *testing.T) {
+	needMPTCP(t)
+	loop := mark(t, loopMark, "10000")
+	cmd := run(t, loop.Args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	eventually(t, "the supervisor starts", func() bool {
+		pids := supervisors(t, loop.Args[0])
+		if len(pids) == 1 {
+			pid = pids[0]
+		}
+		return len(pids) == 1
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for sent := 0; ; {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			tid, err := strconv.Atoi(filepath.Base(thread))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if unix.Tgkill(pid, tid, unix.SIGURG) == nil {
+				sent++
+			}
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("after %d signals: %v: %s", sent, err, stderr.String())
+			}
+			return
+		default:
+		}
 	}
 }
 

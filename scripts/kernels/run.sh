@@ -21,7 +21,10 @@ mount -t tracefs tracefs /sys/kernel/tracing
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
-ln -sfn /proc/self/fd /dev/fd
+ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/0 /dev/stdin
+ln -s /proc/self/fd/1 /dev/stdout
+ln -s /proc/self/fd/2 /dev/stderr
 # Below none of the folders that hosts of the lab have for themselves.
 mkdir "$TMPDIR"
 mount -t tmpfs -o mode=1777,size=50% scratch "$TMPDIR"
