@@ -62,20 +62,22 @@ func newCapture(t testing.TB, ns *netnstest.NS) *capture {
 func (c *capture) next(t testing.TB, what string, match func(segment) bool) segment {
 	t.Helper()
 	buffer := make([]byte, 65536)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
 		n, _, err := unix.Recvfrom(c.fd, buffer, 0)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			if time.Now().After(deadline) {
+				t.Fatalf("no segment: %s", what)
+			}
+		case err != nil:
 			t.Fatal(err)
-		}
-		if s, ok := parseSegment(buffer[:n]); ok && match(s) {
-			return s
+		default:
+			if s, ok := parseSegment(buffer[:n]); ok && match(s) {
+				return s
+			}
 		}
 	}
-	t.Fatalf("no segment: %s", what)
-	panic("unreachable")
 }
 
 // syn is the next first SYN between two ports; port 0 is any.

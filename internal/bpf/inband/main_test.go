@@ -119,8 +119,8 @@ func newCgroup(t testing.TB) string {
 		t.Skipf("needs cgroup v2: %v", err)
 	}
 	defer root.Close()
-	path, err := os.MkdirTemp(root.Name(), "dcol-test-*")
-	if err != nil {
+	path := filepath.Join(root.Name(), "dcol-inband-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Skipf("needs a cgroup of its own: %v", err)
 	}
 	t.Cleanup(func() {
@@ -128,5 +128,5 @@ func newCgroup(t testing.TB) string {
 			t.Error(err)
 		}
 	})
-	return filepath.Clean(path)
+	return path
 }

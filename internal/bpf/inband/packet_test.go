@@ -85,7 +85,7 @@ func (p packet) headerless() []byte {
 	tcp = slices.Concat(tcp, p.options, p.payload)
 	binary.BigEndian.PutUint16(tcp[16:], ^sum(tcp, pseudoSum(from, to, len(tcp))))
 
-	whole := append(ip, tcp...)
+	whole := slices.Concat(ip, tcp)
 	if p.truncateTo > 0 {
 		whole = whole[:p.truncateTo]
 	}
