@@ -31,11 +31,11 @@ const (
 // patience is how long something may take that should come at once, on a
 // machine that has other things to do. On slow machines DCOL_TEST_PATIENCE
 // multiplies it.
-var patience = 40 * time.Second * slowness()
+var patience = time.Duration(40*slowness()) * time.Second
 
-func slowness() time.Duration {
+func slowness() int {
 	if factor, err := strconv.Atoi(os.Getenv("DCOL_TEST_PATIENCE")); err == nil {
-		return time.Duration(factor)
+		return factor
 	}
 	return 1
 }
