@@ -25,6 +25,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
@@ -145,9 +146,7 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		if s.Client, err = a.client.describe(ctx); err != nil {
 			return s, err
 		}
-		if a.client.problem != "" {
-			s.Problems = append(s.Problems, a.client.problem)
-		}
+		s.Problems = append(s.Problems, a.client.problems...)
 	}
 	if a.serving != nil {
 		var problems []string
@@ -177,7 +176,7 @@ func Down(stateDir string, log *slog.Logger) error {
 		return err
 	}
 	defer only.Close()
-	return errors.Join(waypoint.CleanUp(waypointRecord(stateDir)), restoreClient(stateDir, log))
+	return errors.Join(waypoint.CleanUp(waypointRecord(stateDir)), tunnel.CleanUp(), restoreClient(stateDir, log))
 }
 
 // restoreClient puts back the path manager of new sockets.

@@ -69,10 +69,15 @@ func (c *client) createSubflow(a path.CreateSubflow) {
 			break
 		}
 		from := netip.AddrPortFrom(local, c.ports.pick())
+		if err = c.tunnels.expect(a, from); err != nil {
+			break
+		}
 		err = c.kernel.CreateSubflow(mptcp.NewSubflow{
 			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup,
 		})
-		if err == nil {
+		if err != nil {
+			c.tunnels.forget(from, a.Remote)
+		} else {
 			c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: from})
 			return
 		}

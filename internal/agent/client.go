@@ -34,6 +34,7 @@ type asker interface {
 type router interface {
 	SourceFor(dst netip.Addr) (netstate.Address, error)
 	Own() ([]netstate.Address, error)
+	Interfaces() ([]netstate.Interface, error)
 }
 
 // client is the client role. One goroutine, run, owns all its state: what
@@ -45,6 +46,7 @@ type client struct {
 	routes    router
 	waypoints map[detour.Via]asker
 	ports     portPicker
+	kinds     []path.Kind // that the operator uses, the preferred first
 
 	events    <-chan mptcp.Event
 	addresses <-chan []netstate.Address
@@ -52,10 +54,11 @@ type client struct {
 
 	manager  *path.Manager
 	book     *detour.Book
+	tunnels  tunnels
 	meter    meter
 	backlog  []path.Event // came up while actions were carried out
 	counters api.Counters
-	problem  string // of the host, for people; empty: none
+	problems []string // of the host, for people
 	requests sync.WaitGroup
 }
 
@@ -136,6 +139,7 @@ func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		if ev.Err != 0 {
 			closed.Err = ev.Err
 		}
+		c.joinOver(ev)
 		c.tell(ctx, now, closed)
 	case mptcp.Announced:
 		c.tell(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
@@ -195,18 +199,24 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 	for _, w := range c.waypoints {
 		w.NetworkChanged()
 	}
+	c.attachSyns()
+	c.tunnels.poke()
 	c.tell(ctx, now, path.LocalAddrs{Addrs: addrs})
 }
 
-// sessionChanged is told by a session that its waypoint answers, or no longer.
-func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool) {
+// sessionChanged is told by a session that its waypoint answers and what it
+// offers, or that it no longer does.
+func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool, offers []path.Kind) {
 	c.post(ctx, func(now time.Time) {
 		events := c.book.Down(v)
 		if up {
+			c.tunnels.offers[v] = offers
+			c.book.Offers(v, offers)
 			events = append(events, c.book.Up(v)...)
 		}
 		c.backlog = append(c.backlog, events...)
 		c.decide(ctx, now)
+		c.tunnels.poke()
 	})
 }
 
@@ -248,10 +258,10 @@ func (c *client) ask(ctx context.Context, asks []detour.Ask) {
 			c.post(ctx, func(now time.Time) {
 				if err != nil {
 					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)
-					c.book.Refused(a, w.Refusal(err), now)
-					return
+					c.backlog = append(c.backlog, c.book.Refused(a, w.Refusal(err), now)...)
+				} else {
+					c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
 				}
-				c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
 				c.decide(ctx, now)
 			})
 		})

@@ -126,7 +126,7 @@ func (l *lab) do(host string, f func() error) {
 // startClient runs the client role until the test or stop ends it.
 func (l *lab) startClient() {
 	log := l.log
-	c := &client{log: log, waypoints: map[detour.Via]asker{l.bob: l.asked}, inbox: make(chan func(time.Time), 64)}
+	c := &client{log: log, tunnels: newTunnels(), kinds: path.Kinds(), waypoints: map[detour.Via]asker{l.bob: l.asked}, inbox: make(chan func(time.Time), 64)}
 	ctx, cancel := context.WithCancel(context.Background())
 	events := make(chan mptcp.Event, 1024)
 	var kernel *mptcp.Namespace
@@ -155,7 +155,7 @@ func (l *lab) startClient() {
 	go l.relay(ctx, heard, events)
 	go func() { done <- c.run(ctx) }()
 	l.client = c
-	c.sessionChanged(ctx, l.bob, true)
+	c.sessionChanged(ctx, l.bob, true, []path.Kind{path.Mapped})
 	l.stop = func() {
 		if ctx.Err() != nil {
 			return

@@ -17,6 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // eventRoom is how many events of the kernel may wait for the loop: a second of
@@ -33,7 +34,9 @@ func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, 
 	c := &client{
 		log: p.log.With("subsystem", "client"), kernel: kernel, events: events,
 		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker),
-		manager: path.New(pathConfig(p.config.Client)), book: detour.New(),
+		kinds:   kinds(p.config.Client.Kinds),
+		manager: path.New(pathConfig(p.config.Client)), book: detour.New(kinds(p.config.Client.Kinds)),
+		tunnels: newTunnels(),
 	}
 	if c.ports, err = newPortPicker(); err != nil {
 		return nil, errors.Join(err, kernel.Close())
@@ -53,27 +56,54 @@ func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, 
 	if err != nil {
 		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
 	}
-	if c.problem = problem; problem != "" {
+	if problem != "" {
+		c.problems = append(c.problems, problem)
 		c.log.Warn("a way of making sockets MPTCP is not there", "problem", problem)
 	}
-	sessions := c.openSessions(ctx, p)
+	sessions, leads := c.openSessions(ctx, p)
+	if err := c.openTunnels(ctx, p, leads, group); err != nil {
+		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
+	}
 	group.Go(func() error { return kernel.Listen(ctx, events) })
 	group.Go(func() error {
 		err := c.run(ctx)
 		for _, s := range sessions {
 			s.Close()
 		}
-		return errors.Join(err, hook.Close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
+		return errors.Join(err, hook.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
 	})
 	return c, nil
 }
 
 func pathConfig(c config.Client) path.Config {
-	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows}, Exclude: c.Exclude}
+	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude}
 	for _, port := range c.TLSPorts {
 		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
 	}
 	return pc
+}
+
+// kinds are the operator's, as the path manager knows them.
+func kinds(list []config.Kind) []path.Kind {
+	var out []path.Kind
+	for _, word := range list {
+		if k, ok := path.ParseKind(string(word)); ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// offered are a waypoint's kinds, as the path manager knows them; one that is
+// newer than us is left out.
+func offered(list []wire.Kind) []path.Kind {
+	var out []path.Kind
+	for _, k := range list {
+		if known, ok := path.ParseKind(k.String()); ok {
+			out = append(out, known)
+		}
+	}
+	return out
 }
 
 // takeOver gives new sockets of the namespace to us, and notes what was before
@@ -99,22 +129,23 @@ func takeOver(kernel *mptcp.Namespace, stateDir string) error {
 }
 
 // openSessions begins a session with each address of each waypoint; they come
-// up when they can.
-func (c *client) openSessions(ctx context.Context, p *Plan) []*session.Client {
-	var all []*session.Client
+// up when they can. The leads are the same sessions, by the waypoint's name.
+func (c *client) openSessions(ctx context.Context, p *Plan) (all []*session.Client, leads map[string][]tunnel.Lead) {
+	leads = make(map[string][]tunnel.Lead)
 	for _, w := range p.config.Client.Waypoints {
 		for _, addr := range w.Addresses {
 			via := detour.Via{Waypoint: w.Name, Addr: addr}
 			at := netip.AddrPortFrom(addr, uint16(w.Port))
 			s := session.NewClient(session.ClientConfig{
 				Identity: p.identity, Name: w.Name, Addr: at, Log: p.log.With("subsystem", "session"),
-				Changed: func(s session.State) { c.sessionChanged(ctx, via, s.Usable()) },
+				Changed: func(s session.State) { c.sessionChanged(ctx, via, s.Usable(), offered(s.Offers)) },
 			})
 			c.waypoints[via] = &link{s, w.Name, at}
 			all = append(all, s)
+			leads[w.Name] = append(leads[w.Name], tunnel.Lead{Via: via, Session: s})
 		}
 	}
-	return all
+	return all, leads
 }
 
 // link is a session as the client role sees it.
@@ -142,7 +173,7 @@ func (l *link) Refusal(err error) detour.Refusal {
 	}
 	whole := r.Code == wire.RateLimited || r.Code == wire.Busy || r.Code == wire.ShuttingDown ||
 		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered
-	return detour.Refusal{Why: r.Error(), For: r.RetryAfter, All: whole}
+	return detour.Refusal{Why: r.Error(), For: r.RetryAfter, All: whole, Forbidden: r.Code == wire.DestinationForbidden}
 }
 
 // Describe implements asker.

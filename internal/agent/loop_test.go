@@ -30,7 +30,8 @@ func TestLoopKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &idleKernel{}
 		c := &client{
-			log: slog.New(slog.DiscardHandler), kernel: kernel, inbox: make(chan func(time.Time)),
+			tunnels: newTunnels(),
+			log:     slog.New(slog.DiscardHandler), kernel: kernel, inbox: make(chan func(time.Time)),
 			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
 		}
 		ctx, stop := context.WithCancel(t.Context())

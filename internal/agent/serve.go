@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -19,7 +19,7 @@ import (
 // serving is the waypoint role: sessions with members, and what they are given.
 type serving struct {
 	listen string
-	way    *waypoint.Waypoint
+	*handler
 }
 
 // startServing begins the waypoint role. The socket comes first: a port that is
@@ -28,27 +28,29 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 	c := p.config.Waypoint
 	limits := session.DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
-	h := &handler{}
+	h := &handler{givers: make(map[wire.Kind]giver)}
 	server, err := session.Listen(session.ServerConfig{
 		Identity: p.identity, Listen: p.config.Session.Listen, Handler: h, Log: p.log.With("subsystem", "session"),
-		Offers: []wire.Kind{wire.Mapped}, Lease: c.MappingLifetime.Std(), Limits: limits,
+		Lease: c.MappingLifetime.Std(), Limits: limits,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := h.start(p); err != nil {
+	if err := h.start(ctx, p); err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
 	group.Go(func() error {
 		serving, stop := context.WithCancel(ctx)
-		var expulsions sync.WaitGroup
-		expulsions.Go(func() { h.expelling.run(serving, p.identity.Refresh) })
+		var others errgroup.Group
+		others.Go(func() error { h.expelling.run(serving, p.identity.Refresh); return nil })
+		for _, g := range h.givers {
+			others.Go(func() error { return g.Run(serving) })
+		}
 		err := server.Serve(ctx)
 		stop()
-		expulsions.Wait()
-		return errors.Join(err, h.way.Close())
+		return errors.Join(err, others.Wait(), h.way.Close())
 	})
-	return &serving{listen: p.config.Session.Listen, way: h.way}, nil
+	return &serving{listen: p.config.Session.Listen, handler: h}, nil
 }
 
 // endUnserved closes a server that accepted nothing yet.
@@ -71,12 +73,15 @@ func deniedPorts(c config.Waypoint) []uint16 {
 type handler struct {
 	way       *waypoint.Waypoint
 	expelling *expeller
+	givers    map[wire.Kind]giver
+	offers    []wire.Kind
+	problems  []string // why something that the operator wants offered is not
 }
 
-func (h *handler) start(p *Plan) error {
+func (h *handler) start(ctx context.Context, p *Plan) error {
 	c := p.config.Waypoint
 	way, err := waypoint.Start(waypoint.Config{
-		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c),
+		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c),
 		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Log: c.Log, Record: waypointRecord(p.config.StateDir),
@@ -84,15 +89,29 @@ func (h *handler) start(p *Plan) error {
 	if err != nil {
 		return err
 	}
+	h.way = way
+	if err := h.open(ctx, p); err != nil {
+		return errors.Join(err, way.Close())
+	}
 	snap, err := way.Snapshot()
 	if err != nil {
 		return errors.Join(err, way.Close())
 	}
-	h.way, h.expelling = way, newExpeller(p.identity.Check, way.Expel, p.log.With("subsystem", "expulsion"))
+	h.expelling = newExpeller(p.identity.Check, h.expel, p.log.With("subsystem", "expulsion"))
 	for _, m := range snap.Members { // of an agent before us
 		h.expelling.seen(m.Name, m.Serial)
 	}
 	return nil
+}
+
+func inBandMode(c config.Waypoint) waypoint.InBandMode {
+	switch {
+	case !c.Gives(config.InBand):
+		return waypoint.InBandOff
+	case c.InBandAuthenticator:
+		return waypoint.InBandAuthenticated
+	}
+	return waypoint.InBandOpen
 }
 
 func (h *handler) SessionUp(p session.Peer) {
@@ -106,17 +125,14 @@ func (h *handler) SessionDown(p session.Peer) {
 }
 
 func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+	if !slices.Contains(h.offers, wire.Mapped) {
+		return wire.MapGrant{}, &wire.Refusal{Code: wire.NotOffered}
+	}
 	return h.way.Map(ctx, peer(p), r)
 }
 
-func (h *handler) SessionMoved(_, _ session.Peer) {}
-
-func (h *handler) Tunnel(context.Context, session.Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
-	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
-}
-
 func peer(p session.Peer) waypoint.Peer {
-	return waypoint.Peer{Name: p.Name, Serial: p.Serial, Addr: p.Addr}
+	return waypoint.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Addr: p.Addr}
 }
 
 // describe is the waypoint role's part of the status.
@@ -125,18 +141,30 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}}
+	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}}
+	for _, k := range s.offers {
+		out.Offers = append(out.Offers, k.String())
+	}
 	for _, m := range snap.Members {
 		out.Sessions += m.Sessions
 		out.Granted += m.Granted
 		out.Members = append(out.Members, api.Served{
-			Member: m.Name, Sessions: m.Sessions, Mappings: m.Mappings, Flows: m.Flows, Bytes: m.BytesFromClient + m.BytesToClient,
+			Member: m.Name, Sessions: m.Sessions, Mappings: m.Mappings, Tunnels: m.Tunnels, Flows: m.Flows, Bytes: m.BytesFromClient + m.BytesToClient,
 		})
+	}
+	if slices.Contains(s.offers, wire.InBand) {
+		out.InBand = &api.InBand{Addresses: snap.InBand}
+		if c := snap.SYNs; c != nil {
+			out.InBand = &api.InBand{
+				Authenticated: true, Addresses: snap.InBand, Accepted: c.Accepted, UnknownAddress: c.UnknownAddress,
+				BadAuthenticator: c.BadAuthenticator, Replayed: c.Replayed, Malformed: c.Malformed,
+			}
+		}
 	}
 	for code, n := range snap.Refused {
 		out.Refused[code.String()] = int(n)
 	}
-	var problems []string
+	problems := slices.Clone(s.problems)
 	for _, p := range snap.Problems {
 		problems = append(problems, fmt.Sprintf("%s: %s", p.Text, p.Mend))
 	}

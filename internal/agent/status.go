@@ -34,8 +34,16 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.Remote.Addr()}]++
 			}
 		}
+		detours := make(map[standingKey]path.DetourState)
+		for _, d := range snap.Detours {
+			at := d.Remote.Addr()
+			if d.Endpoint.IsValid() { // a tunnel's: its subflows go to the server itself
+				at = d.Endpoint
+			}
+			detours[standingKey{detour.Via{Waypoint: d.Waypoint, Addr: at}, d.Kind}] = d
+		}
 		for v, w := range c.waypoints {
-			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v]))
+			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v], detours))
 		}
 		slices.SortFunc(u.Connections, func(a, b api.Connection) int {
 			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Token, b.Token))
@@ -55,7 +63,7 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 	for _, s := range conn.Subflows {
 		sub := kernel[subflowKey{s.Local, s.Remote}]
 		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, s.State, s.Since
-		sub.Local, sub.Remote = s.Local, s.Remote
+		sub.Local, sub.Remote, sub.Why = s.Local, s.Remote, s.Why
 		out.Subflows = append(out.Subflows, sub)
 	}
 	slices.SortStableFunc(out.Subflows, func(a, b api.Subflow) int { // the direct path first
@@ -74,14 +82,49 @@ func (c *client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
 	}
 }
 
-func (c *client) describeWaypoint(v detour.Via, w asker, subflows int) api.Waypoint {
+func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours map[standingKey]path.DetourState) api.Waypoint {
 	d := w.Describe()
 	state := c.book.State(v)
-	d.Mappings, d.Subflows = state.Mappings, subflows
+	d.Mappings, d.Subflows, d.Kinds = state.Mappings, subflows, []api.WaypointKind{}
 	if d.Why == "" {
 		d.Why = state.Refused
 	}
+	for _, k := range c.kinds {
+		d.Kinds = append(d.Kinds, c.describeKind(v, k, state, detours))
+	}
 	return d
+}
+
+// The states of an api.WaypointKind.
+const (
+	kindReady      = "ready"
+	kindResting    = "resting"
+	kindDown       = "down"
+	kindNotOffered = "not-offered"
+)
+
+// describeKind says how a kind of detour stands at an address of a waypoint.
+func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, detours map[standingKey]path.DetourState) api.WaypointKind {
+	out := api.WaypointKind{Kind: k.String(), State: kindReady}
+	key := standingKey{v, k}
+	stands := c.tunnels.standings[key]
+	switch d := detours[key]; {
+	case k == path.Mapped:
+		if !state.Up || state.Refused != "" {
+			out.State, out.Why = kindDown, state.Refused
+		}
+	case len(stands.Tunnels) == 0:
+		out.State, out.Why = kindDown, stands.Why
+	case d.Why != "":
+		out.Why = d.Why
+		if !d.RetryAt.IsZero() {
+			out.State = kindResting
+		}
+	}
+	if state.Up && out.State == kindDown && !slices.Contains(c.tunnels.offers[v], k) {
+		out.State, out.Why = kindNotOffered, ""
+	}
+	return out
 }
 
 // mapping asks for a mapping for a person (`dcol map`).

@@ -128,7 +128,7 @@ func (w *Waypoint) try(requests []*request) (*batch, error) {
 // reply answers a request and records the answer.
 func (w *Waypoint) reply(r *request, b *batch, o outcome, failure error) {
 	if o.refusal == nil && failure != nil {
-		o.refusal = refuse(r.MapRequest, wire.Internal, "")
+		o.refusal = refuse(r.ID, wire.Internal, "")
 		o.refusal.RetryAfter = retryFault
 	}
 	if o.refusal != nil {

@@ -2,9 +2,11 @@ package waypoint
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
@@ -13,6 +15,7 @@ import (
 type liveFlow struct {
 	member *member
 	serial string // of the certificate when it was opened
+	kind   wire.Kind
 	opened time.Time
 	flow   netstate.Flow
 }
@@ -90,12 +93,12 @@ func (w *Waypoint) resyncFlows() {
 }
 
 func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
-	id, ours := rules.MemberOfMark(f.Mark)
+	id, kind, ours := rules.OfMark(f.Mark)
 	if _, known := w.live[f.Origin]; known || !ours {
 		return
 	}
 	m := w.members.of(id)
-	l := liveFlow{member: m, serial: m.Serial, opened: time.Now(), flow: f}
+	l := liveFlow{member: m, serial: m.Serial, kind: kind, opened: time.Now(), flow: f}
 	w.live[f.Origin] = l
 	m.flows++
 	e := l.entry(event)
@@ -107,12 +110,12 @@ func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
 func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 	l, known := w.live[f.Origin]
 	if !known { // its beginning was lost
-		id, ours := rules.MemberOfMark(f.Mark)
+		id, kind, ours := rules.OfMark(f.Mark)
 		if !ours {
 			return
 		}
 		m := w.members.of(id)
-		l = liveFlow{member: m, serial: m.Serial, flow: f}
+		l = liveFlow{member: m, serial: m.Serial, kind: kind, flow: f}
 	} else {
 		delete(w.live, f.Origin)
 		l.member.flows--
@@ -128,7 +131,15 @@ func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 }
 
 func (l liveFlow) entry(event attribution.Event) attribution.Entry {
-	return attribution.Entry{Event: event, Member: l.member.Name, Serial: l.serial,
+	e := attribution.Entry{Event: event, Member: l.member.Name, Serial: l.serial,
 		Client: l.flow.Origin.Src.Addr(), ClientPort: l.flow.Origin.Src.Port(), Port: l.flow.Origin.Dst.Port(),
 		Server: l.flow.Reply.Src, Egress: l.flow.Reply.Dst}
+	switch l.kind {
+	case wire.Mapped:
+	case wire.InBand:
+		e.Kind = l.kind.String()
+	default: // a tunnel's: the client called the server itself
+		e.Kind, e.Tunnel, e.Client, e.Port = l.kind.String(), e.Client, netip.Addr{}, 0
+	}
+	return e
 }

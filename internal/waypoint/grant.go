@@ -22,7 +22,7 @@ type answer struct {
 }
 
 // client is the address that the mapping is for.
-func (r *request) client() netip.Addr { return r.peer.Addr.Unmap().WithZone("") }
+func (r *request) client() netip.Addr { return r.peer.client() }
 
 // Refused members are told to come back after these.
 const (
@@ -42,8 +42,7 @@ type outcome struct {
 func (w *Waypoint) decide(b *batch, r *request) outcome {
 	m := w.members.get(r.peer.Name, r.peer.Serial)
 	if m == nil {
-		return outcome{member: w.members.of(0), refusal: refuse(r.MapRequest, wire.Busy,
-			fmt.Sprintf("the waypoint serves %d members and cannot tell more apart", rules.MaxMembers))}
+		return outcome{member: w.members.of(0), refusal: tooManyMembers(r.ID)}
 	}
 	if refusal := w.forbidden(r); refusal != nil {
 		return outcome{member: m, refusal: refusal}
@@ -55,13 +54,13 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 		return outcome{member: m, mapping: found}
 	}
 	if have := w.index.byMember[m.ID]; have >= w.config.MappingsPerMember {
-		refusal := refuse(r.MapRequest, wire.QuotaMappings, fmt.Sprintf("you hold %d mappings of %d", have, w.config.MappingsPerMember))
+		refusal := refuse(r.ID, wire.QuotaMappings, fmt.Sprintf("you hold %d mappings of %d", have, w.config.MappingsPerMember))
 		refusal.RetryAfter = retryQuota
 		return outcome{member: m, refusal: refusal}
 	}
 	port, ok := w.index.choosePort(t, r.Proposed, w.listening.on)
 	if !ok {
-		refusal := refuse(r.MapRequest, wire.Busy, fmt.Sprintf("all ports are taken for your address %v", t.client))
+		refusal := refuse(r.ID, wire.Busy, fmt.Sprintf("all ports are taken for your address %v", t.client))
 		refusal.RetryAfter = retryQuota
 		return outcome{member: m, refusal: refusal}
 	}
@@ -73,19 +72,24 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 // forbidden refuses what no state can make right.
 func (w *Waypoint) forbidden(r *request) *wire.Refusal {
 	if !r.Server.IsValid() || !r.client().IsValid() {
-		return refuse(r.MapRequest, wire.Malformed, "the request names no server")
+		return refuse(r.ID, wire.Malformed, "the request names no server")
 	}
 	if err := w.policy.Check(r.Server, w.isOwn); err != nil {
-		return refuse(r.MapRequest, wire.DestinationForbidden, err.Error())
+		return refuse(r.ID, wire.DestinationForbidden, err.Error())
 	}
 	if r.Server.Addr().Is4() != r.client().Is4() {
-		return refuse(r.MapRequest, wire.FamilyMismatch, "")
+		return refuse(r.ID, wire.FamilyMismatch, "")
 	}
 	return nil
 }
 
-func refuse(req wire.MapRequest, code wire.Code, message string) *wire.Refusal {
-	return &wire.Refusal{ID: req.ID, Code: code, Message: message}
+func refuse(id uint64, code wire.Code, message string) *wire.Refusal {
+	return &wire.Refusal{ID: id, Code: code, Message: message}
+}
+
+// tooManyMembers refuses whom no mark is left for.
+func tooManyMembers(id uint64) *wire.Refusal {
+	return refuse(id, wire.Busy, fmt.Sprintf("the waypoint serves %d members and cannot tell more apart", rules.MaxMembers))
 }
 
 func (w *Waypoint) isOwn(a netip.Addr) bool { return w.own[a] }

@@ -20,13 +20,28 @@ func (w *Waypoint) adoptTable() error {
 	}
 	w.guarded4 = guarded(w.kernel.guard4, state.Guarded4)
 	w.guarded6 = guarded(w.kernel.guard6, state.Guarded6)
+	w.tunnelInterfaces = state.TunnelInterfaces
 	w.merge(state)
+	w.adoptPasses(state.Admissions)
+	w.adoptTunnels(state.Admissions)
 	forbidden := w.takeForbidden()
-	if !same || !slices.Equal(w.guarded4, state.Guarded4) || !slices.Equal(w.guarded6, state.Guarded6) {
+	if !same || !w.forbidsSame(state) || !slices.Equal(w.guarded4, state.Guarded4) || !slices.Equal(w.guarded6, state.Guarded6) {
 		w.recordRemoved(forbidden)
 		return w.kernel.rules.Install(w.state())
 	}
 	return w.remove(forbidden)
+}
+
+// forbidsSame tells whether the table forbids what we would.
+func (w *Waypoint) forbidsSame(state rules.State) bool {
+	want := w.state()
+	return slices.Equal(want.Forbidden, state.Forbidden) && slices.Equal(want.ForbiddenPorts, state.ForbiddenPorts)
+}
+
+func (w *Waypoint) deniedPorts() []uint16 {
+	ports := slices.Clone(w.config.DenyPorts)
+	slices.Sort(ports)
+	return slices.Compact(ports)
 }
 
 // guarded is which interfaces strangers' packets are not forwarded from: none if forwarding was on
@@ -58,7 +73,14 @@ func (w *Waypoint) merge(state rules.State) {
 // state is the table as the index has it.
 func (w *Waypoint) state() rules.State {
 	now := time.Now()
-	s := rules.State{Guarded4: w.guarded4, Guarded6: w.guarded6}
+	s := rules.State{Guarded4: w.guarded4, Guarded6: w.guarded6, TunnelInterfaces: w.tunnelInterfaces,
+		Forbidden: w.policy.Forbidden(slices.Collect(maps.Keys(w.own))), ForbiddenPorts: w.deniedPorts()}
+	for _, at := range w.passes.presences() {
+		s.Admissions = append(s.Admissions, w.passes.admission(at, now))
+	}
+	for a, t := range w.tunnels {
+		s.Admissions = append(s.Admissions, t.admission(a, now))
+	}
 	for _, m := range w.index.byKey {
 		if m.expires.After(now) {
 			s.Mappings = append(s.Mappings, m.rule(now))
@@ -119,6 +141,8 @@ const expiryGrace = time.Second
 // expire forgets the mappings that the kernel has dropped by itself.
 func (w *Waypoint) expire() {
 	now := time.Now()
+	w.endPasses(func(p *pass) bool { return !p.expires.After(now.Add(-expiryGrace)) })
+	w.expireTunnels(now)
 	for m := w.index.expire(now.Add(-expiryGrace)); m != nil; m = w.index.expire(now.Add(-expiryGrace)) {
 		w.record.Write(w.mappingEntry(attribution.MappingExpired, now, m))
 	}
@@ -127,6 +151,7 @@ func (w *Waypoint) expire() {
 // addressesChanged removes mappings that lead to what is now an address of this host.
 func (w *Waypoint) addressesChanged() {
 	changed, err := w.readOwn()
+	w.attach()
 	if err != nil {
 		w.log.Warn("cannot read the host's addresses", "err", err)
 		return
@@ -134,8 +159,31 @@ func (w *Waypoint) addressesChanged() {
 	if !changed {
 		return
 	}
+	if err := w.kernel.rules.SetForbidden(w.state().Forbidden); err != nil {
+		w.log.Error("detours may lead to this host itself", "err", err)
+	}
 	if err := w.remove(w.takeForbidden()); err != nil {
 		w.log.Error("mappings lead to this host itself", "err", err)
+	}
+}
+
+// attach has SYNs looked at on every interface by which members may come.
+func (w *Waypoint) attach() {
+	if w.kernel.receiver == nil {
+		return
+	}
+	list, err := w.kernel.interfaces()
+	if err == nil {
+		var outside []int
+		for _, i := range list {
+			if !i.Loopback && !slices.Contains(w.tunnelInterfaces, i.Name) {
+				outside = append(outside, i.Index)
+			}
+		}
+		err = w.kernel.receiver.Attach(outside)
+	}
+	if err != nil {
+		w.log.Warn("in-band SYNs are not looked at on some interfaces", "err", err)
 	}
 }
 
@@ -215,6 +263,16 @@ func (w *Waypoint) expel(name string) error {
 	m := w.members.known(name)
 	if m == nil {
 		return nil
+	}
+	w.endPasses(func(p *pass) bool { return p.member == m })
+	var addrs []netip.Addr
+	for a, t := range w.tunnels {
+		if t.member == m {
+			addrs = append(addrs, a)
+		}
+	}
+	if err := w.revokeTunnel(addrs); err != nil {
+		return fmt.Errorf("expel %s: %w", name, err)
 	}
 	removed := w.take(func(x *mapping) bool { return x.member == m.ID })
 	if err := w.remove(removed); err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
@@ -17,6 +18,10 @@ type Snapshot struct {
 	Mappings int
 	Members  []MemberSnapshot // by name
 	Refused  map[wire.Code]uint64
+	// InBand is the number of addresses that in-band detours are taken from.
+	InBand int
+	// SYNs that were looked at; nil where addresses are enough.
+	SYNs     *inband.Counters
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections; what was missed is
 	// found again, but for the bytes of flows that ended meanwhile.
@@ -28,6 +33,7 @@ type MemberSnapshot struct {
 	Name, Serial string
 	Sessions     int
 	Mappings     int
+	Tunnels      int
 	Flows        int // connections that are open
 	Granted      uint64
 	Refused      map[wire.Code]uint64
@@ -90,7 +96,21 @@ func (w *Waypoint) Snapshot() (Snapshot, error) {
 }
 
 func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
-	s := Snapshot{Mappings: w.index.len(), Refused: make(map[wire.Code]uint64), EventsLost: w.eventsLost}
+	s := Snapshot{Mappings: w.index.len(), Refused: make(map[wire.Code]uint64), EventsLost: w.eventsLost, InBand: len(w.passes)}
+	if w.kernel.receiver != nil {
+		if c, err := w.kernel.receiver.Counters(); err == nil {
+			s.SYNs = &c
+		}
+	}
+	tunnels := make(map[*member]map[netip.Addr]bool) // a tunnel has an address of each family
+	for a, t := range w.tunnels {
+		if a.Is4() {
+			if tunnels[t.member] == nil {
+				tunnels[t.member] = make(map[netip.Addr]bool)
+			}
+			tunnels[t.member][a] = true
+		}
+	}
 	open := make(map[*member]netstate.Flow)
 	for tuple, l := range w.live {
 		sum, f := open[l.member], counted[tuple]
@@ -100,7 +120,7 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	}
 	for _, m := range w.members.all() {
 		s.Members = append(s.Members, MemberSnapshot{
-			Name: m.Name, Serial: m.Serial, Sessions: m.sessions, Mappings: w.index.byMember[m.ID],
+			Name: m.Name, Serial: m.Serial, Sessions: m.sessions, Mappings: w.index.byMember[m.ID], Tunnels: len(tunnels[m]),
 			Flows: m.flows, Granted: m.granted, Refused: maps.Clone(m.refused),
 			BytesFromClient: m.bytesFromClient + open[m].BytesOrigin,
 			BytesToClient:   m.bytesToClient + open[m].BytesReply,

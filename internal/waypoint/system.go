@@ -10,18 +10,23 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
 // kernel is all that the waypoint needs of the system.
 type kernel struct {
-	rules     rules.Kernel
-	listeners func() ([]netip.AddrPort, error)
-	own       func() ([]netstate.Address, error)
-	addresses <-chan []netstate.Address // tells that own has something new
-	flows     flowTable
-	events    flowEvents
+	rules      rules.Kernel
+	listeners  func() ([]netip.AddrPort, error)
+	own        func() ([]netstate.Address, error)
+	addresses  <-chan []netstate.Address // tells that own has something new
+	interfaces func() ([]netstate.Interface, error)
+	// receiver authenticates in-band SYNs; nil where none is wanted, or for the reason in noReceiver.
+	receiver   synReceiver
+	noReceiver error
+	flows      flowTable
+	events     flowEvents
 	// guard4 and guard6 are the interfaces that strangers' packets are not to be forwarded from,
 	// because forwarding is on only by our doing.
 	guard4, guard6 []string
@@ -32,6 +37,15 @@ type kernel struct {
 type flowTable interface {
 	Flows(netstate.MarkMatch, func(netstate.Flow)) error
 	Delete(netstate.MarkMatch) error
+	DeleteEach(netstate.MarkMatch, func(netstate.Flow) bool) (int, error)
+}
+
+// synReceiver is inband.Receiver.
+type synReceiver interface {
+	Attach(interfaces []int) error
+	Set(client netip.Addr, slots []inband.Slot) error
+	Addresses() ([]netip.Addr, error)
+	Counters() (inband.Counters, error)
 }
 
 // flowEvents is netstate.FlowEvents.
@@ -60,7 +74,7 @@ func openKernel(config Config) (k kernel, err error) {
 	if err != nil {
 		return k, err
 	}
-	table, err := rules.Open(config.limits())
+	table, err := rules.Open(config.options())
 	if err != nil {
 		return k, err
 	}
@@ -79,11 +93,20 @@ func openKernel(config Config) (k kernel, err error) {
 		return k, err
 	}
 	closers = append(closers, func() error { addresses.Close(); return nil })
-	k.own = addresses.Own
+	k.own, k.interfaces = addresses.Own, addresses.Interfaces
 	ctx, cancel := context.WithCancel(context.Background())
 	closers = append(closers, func() error { cancel(); return nil })
 	if k.addresses, err = netstate.WatchAddresses(ctx); err != nil {
 		return k, err
+	}
+
+	if config.InBand == InBandAuthenticated {
+		if receiver, err := inband.OpenReceiver(); err != nil {
+			k.noReceiver = err
+		} else {
+			closers = append(closers, receiver.Close)
+			k.receiver = receiver
+		}
 	}
 
 	conntrack, err := netstate.OpenConntrack()
@@ -204,7 +227,7 @@ func otherInterfaces() ([]string, error) {
 // the sysctls back; no agent needs to run, and none may. Doing it again is harmless.
 func CleanUp(record string) error {
 	var errs []error
-	errs = append(errs, rules.Delete())
+	errs = append(errs, rules.Delete(), inband.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {

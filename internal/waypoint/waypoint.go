@@ -25,23 +25,27 @@ type Config struct {
 	ConnectionsPerMember int   // 0: no limit
 	BandwidthPerMember   int64 // bytes per second, both directions together; 0: no limit
 	MappingLifetime      time.Duration
+	InBand               InBandMode
 
 	Log    string // file of the attribution log
 	Record string // file that remembers the sysctls we changed
 }
 
-func (c Config) limits() rules.Limits {
-	return rules.Limits{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember}
+func (c Config) options() rules.Options {
+	return rules.Options{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember, InBand: c.InBand}
 }
 
 // Peer is the member at the other end of a session.
 type Peer struct {
+	ID     uint64 // of the session, unique while the agent runs
 	Name   string // as in its certificate
 	Serial string // of that certificate
 	Addr   netip.Addr
 }
 
-// Waypoint grants mappings. One goroutine owns its state; methods may be called from any.
+func (p Peer) client() netip.Addr { return p.Addr.Unmap().WithZone("") }
+
+// Waypoint grants mappings, and leave to reach servers without one. One goroutine owns its state; methods may be called from any.
 type Waypoint struct {
 	config Config
 	policy *egress.Policy
@@ -59,16 +63,21 @@ type Waypoint struct {
 	flowsMu sync.Mutex // kernel.flows answers one at a time
 
 	// Owned by run:
-	index      *index
-	members    *members
-	guarded4   []string
-	guarded6   []string
-	own        map[netip.Addr]bool
-	listening  listeners
-	live       map[netstate.Tuple]liveFlow
-	refusals   *attribution.Refusals
-	problems   problems
-	eventsLost uint64
+	index     *index
+	members   *members
+	guarded4  []string
+	guarded6  []string
+	own       map[netip.Addr]bool
+	listening listeners
+	live      map[netstate.Tuple]liveFlow
+	refusals  *attribution.Refusals
+	sessions  *sessions
+	passes    passes
+	tunnels   map[netip.Addr]*tunnelAddr
+	// tunnelInterfaces are those that members' packets come out of.
+	tunnelInterfaces []string
+	problems         problems
+	eventsLost       uint64
 }
 
 // tableCheck is how often the table is looked for: a reload of the host's firewall flushes it.
@@ -107,6 +116,9 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		members:  newMembers(),
 		live:     make(map[netstate.Tuple]liveFlow),
 		refusals: attribution.NewRefusals(),
+		sessions: newSessions(),
+		passes:   make(passes),
+		tunnels:  make(map[netip.Addr]*tunnelAddr),
 		problems: make(problems),
 	}
 	w.record = attribution.Open(config.Log, attribution.DefaultLimits, log)
@@ -126,6 +138,10 @@ func (w *Waypoint) adopt() error {
 	if err := w.adoptTable(); err != nil {
 		return err
 	}
+	if err := w.dropForeignKeys(); err != nil {
+		return err
+	}
+	w.attach()
 	return w.adoptFlows()
 }
 
@@ -172,36 +188,18 @@ func (w *Waypoint) Map(ctx context.Context, peer Peer, req wire.MapRequest) (wir
 	select {
 	case w.requests <- r:
 	case <-ctx.Done():
-		return wire.MapGrant{}, refuse(req, wire.Busy, "")
+		return wire.MapGrant{}, refuse(req.ID, wire.Busy, "")
 	case <-w.stop:
-		return wire.MapGrant{}, refuse(req, wire.ShuttingDown, "")
+		return wire.MapGrant{}, refuse(req.ID, wire.ShuttingDown, "")
 	}
 	select {
 	case a := <-r.answer:
 		return a.grant, a.refusal
 	case <-ctx.Done():
-		return wire.MapGrant{}, refuse(req, wire.Busy, "")
+		return wire.MapGrant{}, refuse(req.ID, wire.Busy, "")
 	case <-w.stop:
-		return wire.MapGrant{}, refuse(req, wire.ShuttingDown, "")
+		return wire.MapGrant{}, refuse(req.ID, wire.ShuttingDown, "")
 	}
-}
-
-// SessionUp counts a member's session. Nothing else depends on sessions: mappings outlive them.
-func (w *Waypoint) SessionUp(peer Peer) {
-	_ = w.ask(func() {
-		if m := w.members.get(peer.Name, peer.Serial); m != nil {
-			m.sessions++
-		}
-	})
-}
-
-// SessionDown counts the end of a session that SessionUp counted.
-func (w *Waypoint) SessionDown(peer Peer) {
-	_ = w.ask(func() {
-		if m := w.members.known(peer.Name); m != nil && m.sessions > 0 {
-			m.sessions--
-		}
-	})
 }
 
 // errStopped says that the waypoint was closed.
@@ -217,4 +215,52 @@ func (w *Waypoint) ask(f func()) error {
 	case <-w.stop:
 		return errStopped
 	}
+}
+
+// askIn is ask for as long as ctx lasts.
+func (w *Waypoint) askIn(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case w.asks <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.stop:
+		return errStopped
+	}
+}
+
+// unasked is the refusal of a request that askIn did not get through.
+func unasked(ctx context.Context, id uint64) *wire.Refusal {
+	if ctx.Err() != nil {
+		return refuse(id, wire.Busy, "")
+	}
+	return refuse(id, wire.ShuttingDown, "")
+}
+
+// refuseTunnel counts and records a refusal of what leads to any server.
+func (w *Waypoint) refuseTunnel(m *member, peer Peer, now time.Time, refusal *wire.Refusal) *wire.Refusal {
+	m.refused[refusal.Code]++
+	e, due := w.refusals.Entry(now, peer.Name, peer.Serial, refusal.Code.String(), refusal.Message, peer.client(), netip.AddrPort{})
+	if due {
+		w.record.Write(e)
+	}
+	return refusal
+}
+
+// commit changes the kernel's table, after bringing it and what we know together if they differ.
+func (w *Waypoint) commit(change rules.Change) error {
+	err := w.kernel.rules.Commit(change)
+	if err != nil {
+		if err = w.reconcile(err); err == nil {
+			err = w.kernel.rules.Commit(change)
+		}
+	}
+	if err != nil {
+		w.problems.set(problemTable, err.Error())
+		return err
+	}
+	w.problems.clear(problemTable)
+	return nil
 }

@@ -22,6 +22,9 @@ const (
 	FlowFound      Event = "flow-found" // was open already when the agent began to look
 	FlowClosed     Event = "flow-closed"
 	MemberExpelled Event = "member-expelled"
+	// Leave to reach any server that is not forbidden, in-band or through a tunnel.
+	AdmissionGranted Event = "admission-granted"
+	AdmissionEnded   Event = "admission-ended"
 )
 
 // Entry is one line. Absent fields have no meaning for the event.
@@ -30,6 +33,8 @@ type Entry struct {
 	Event  Event     `json:"event"`
 	Member string    `json:"member"`
 	Serial string    `json:"serial"` // of the member's certificate
+	// Kind is that of the detour, where it is not a mapping.
+	Kind string `json:"kind,omitempty"`
 
 	// Client is where the member calls from, ClientPort its port (flows only); Port is the port of
 	// this waypoint that it calls; Server is where that leads.
@@ -37,6 +42,8 @@ type Entry struct {
 	ClientPort uint16         `json:"client_port,omitempty"`
 	Port       uint16         `json:"port,omitempty"`
 	Server     netip.AddrPort `json:"server,omitzero"`
+	// Tunnel is the member's address in the tunnel.
+	Tunnel netip.Addr `json:"tunnel,omitzero"`
 	// Egress is the address and port that the server sees: what a complaint will name.
 	Egress netip.AddrPort `json:"egress,omitzero"`
 

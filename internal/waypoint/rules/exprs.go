@@ -26,13 +26,23 @@ const (
 	statusDNAT       = 1 << 5
 )
 
+// Offsets in the TCP header, and flags of its offset 13 (RFC 9293, 3.1).
+const (
+	destPort = 2
+	tcpFlags = 13
+	flagFIN  = 1 << 0
+	flagSYN  = 1 << 1
+	flagRST  = 1 << 2
+	flagACK  = 1 << 4
+)
+
 // translate sends a new connection to this host's port on to the server, if the client has a
 // mapping there. Only packets to this host's own addresses are looked at, so on a router the
 // traffic of others passes through untouched.
 func translate(f family) rule {
 	key := []expr.Any{
 		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()},
-		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2},
 	}
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp fib daddr type local"+
@@ -40,10 +50,7 @@ func translate(f family) rule {
 			f.name, f.marks.Name, f.servers.Name),
 		exprs: slices.Concat(
 			isTCP(f.nfproto),
-			[]expr.Any{
-				&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-				equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)),
-			},
+			toThisHost(),
 			key,
 			[]expr.Any{
 				&expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: f.marks.Name},
@@ -61,10 +68,10 @@ func translate(f family) rule {
 // afterAddress is the 4-byte register that follows an address in reg.
 func (f family) afterAddress() uint32 { return reg32 + f.addr.Size()/4 }
 
-// oursGoto sends packets of our connections, both directions, to the limits.
+// oursGoto sends packets of our connections, both directions, to what concerns only these.
 func oursGoto(chain string) rule {
 	return rule{
-		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", markMask, markOurs, chain),
+		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", oursMask, markOurs, chain),
 		exprs: append(isOurs(), &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}),
 	}
 }
@@ -75,7 +82,7 @@ func oursGoto(chain string) rule {
 func dropStrangers(f family) rule {
 	return rule{
 		text: fmt.Sprintf("meta nfproto %s iifname @%s ct state ! established,related ct status ! dnat counter drop",
-			map[byte]string{unix.NFPROTO_IPV4: "ipv4", unix.NFPROTO_IPV6: "ipv6"}[f.nfproto], f.guarded.Name),
+			f.proto, f.guarded.Name),
 		exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
 			equal([]byte{f.nfproto}),
@@ -93,24 +100,37 @@ func dropStrangers(f family) rule {
 	}
 }
 
-// limitConnections answers a connection over the member's quota with a reset, so that the client
-// learns at once and its direct path simply goes on.
-func limitConnections(set nft.Set, count int) rule {
+// newJump takes the packets that open a connection aside.
+func newJump(chain string) rule {
 	return rule{
-		text: fmt.Sprintf("meta l4proto tcp ct state new add @%s { ct mark ct count over %d }"+
-			" counter reject with tcp reset", set.Name, count),
+		text: fmt.Sprintf("meta l4proto tcp ct state new jump %s", chain),
 		exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
 			equal([]byte{unix.IPPROTO_TCP}),
 			&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
 			masked(stateNew),
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},
-			&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
-			&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_ADD,
-				Exprs: []expr.Any{&expr.Connlimit{Count: uint32(count), Flags: expr.NFT_CONNLIMIT_F_INV}}},
-			&expr.Counter{},
-			&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			&expr.Verdict{Kind: expr.VerdictJump, Chain: chain},
 		},
+	}
+}
+
+// limitConnections answers a connection over the member's quota with a reset, so that the client
+// learns at once and its direct path simply goes on.
+func limitConnections(set nft.Set, count int) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp add @%s { ct mark & %#x ct count over %d } counter reject with tcp reset",
+			set.Name, memberMask, count),
+		exprs: slices.Concat(
+			[]expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equal([]byte{unix.IPPROTO_TCP})},
+			loadMember(),
+			[]expr.Any{
+				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_ADD,
+					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(count), Flags: expr.NFT_CONNLIMIT_F_INV}}},
+				&expr.Counter{},
+				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			},
+		),
 	}
 }
 
@@ -121,23 +141,69 @@ const minBurst = 128 << 10
 func limitBandwidth(set nft.Set, rate int64) rule {
 	burst := max(rate/10, minBurst) // a tenth of a second
 	return rule{
-		text: fmt.Sprintf("update @%s { ct mark limit rate over %d bytes/second burst %d bytes } counter drop",
-			set.Name, rate, burst),
-		exprs: []expr.Any{
-			&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
+		text: fmt.Sprintf("update @%s { ct mark & %#x limit rate over %d bytes/second burst %d bytes } counter drop",
+			set.Name, memberMask, rate, burst),
+		exprs: append(loadMember(),
 			&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
 				Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePktBytes, Rate: uint64(rate), Unit: expr.LimitTimeSecond,
 					Burst: uint32(burst), Over: true}}},
 			&expr.Counter{},
 			&expr.Verdict{Kind: expr.VerdictDrop},
-		},
+		),
 	}
 }
 
 func masquerade() rule {
 	return rule{
-		text:  fmt.Sprintf("ct mark & %#x == %#x masquerade", markMask, markOurs),
+		text:  fmt.Sprintf("ct mark & %#x == %#x masquerade", oursMask, markOurs),
 		exprs: append(isOurs(), &expr.Masq{}),
+	}
+}
+
+// loadMember loads what limits are held by: the part of the mark that is the same for all kinds.
+func loadMember() []expr.Any {
+	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(memberMask)}
+}
+
+func toThisHost() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
+		equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)),
+	}
+}
+
+// isSYN passes what asks for a connection and nothing else.
+func isSYN() []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: tcpFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{flagFIN | flagSYN | flagRST | flagACK}, Xor: []byte{0}},
+		equal([]byte{flagSYN}),
+	}
+}
+
+const isSYNText = "tcp flags & (fin | syn | rst | ack) == syn"
+
+// toAllowed passes what is to none of the servers and ports of two sets.
+func (f family) toAllowed(ports nft.Set) []expr.Any {
+	return append([]expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.dest, Len: f.addr.Size()},
+		&expr.Lookup{SourceRegister: reg, SetName: f.forbidden.Name, Invert: true},
+	}, toAllowedPort(ports)...)
+}
+
+func toAllowedPort(ports nft.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2},
+		&expr.Lookup{SourceRegister: reg, SetName: ports.Name, Invert: true},
+	}
+}
+
+// markBySource marks a connection as the member's that its source is mapped to, if it is to one.
+func (f family) markBySource(marks nft.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()},
+		&expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: marks.Name},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
 	}
 }
 
@@ -153,7 +219,7 @@ func isTCP(nfproto byte) []expr.Any {
 func isOurs() []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
-		masked(markMask),
+		masked(oursMask),
 		equal(binary.NativeEndian.AppendUint32(nil, markOurs)),
 	}
 }

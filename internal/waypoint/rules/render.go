@@ -2,17 +2,19 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // Render writes the table with its elements in the words of nft, so that a person can read it and
 // nft can load it.
-func Render(l Limits, s State) string {
-	schema := newSchema(l)
+func Render(o Options, s State) string {
+	schema := newSchema(o)
 	elements := schema.render(s)
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n", table.Name)
@@ -37,13 +39,16 @@ func Render(l Limits, s State) string {
 }
 
 func renderSet(b *strings.Builder, set nft.Set, elements []string) {
-	kind, types := "set", typeNames(set.Key)
+	kind := "set"
 	if len(set.Data) > 0 {
-		kind, types = "map", types+" : "+typeNames(set.Data)
+		kind = "map"
 	}
-	fmt.Fprintf(b, "\t%s %s {\n\t\ttype %s\n", kind, set.Name, types)
+	fmt.Fprintf(b, "\t%s %s {\n\t\t%s\n", kind, set.Name, set.Types())
 	if set.Size > 0 {
 		fmt.Fprintf(b, "\t\tsize %d\n", set.Size)
+	}
+	if set.Interval {
+		b.WriteString("\t\tflags interval\n")
 	}
 	if set.Timeout {
 		b.WriteString("\t\tflags timeout\n")
@@ -61,38 +66,68 @@ func renderSet(b *strings.Builder, set nft.Set, elements []string) {
 	b.WriteString("\t}\n\n")
 }
 
-func typeNames(types []nft.Type) string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = t.String()
-	}
-	return strings.Join(names, " . ")
-}
-
 // render writes the elements of each set.
 func (s *schema) render(state State) map[string][]string {
 	elements := make(map[string][]string)
+	add := func(set nft.Set, format string, a ...any) {
+		elements[set.Name] = append(elements[set.Name], fmt.Sprintf(format, a...))
+	}
 	for _, m := range state.Mappings {
-		f := s.family(m)
-		key := fmt.Sprintf("%v . %d timeout %v", m.Client, m.Port, m.Left.Round(time.Second))
-		elements[f.servers.Name] = append(elements[f.servers.Name], fmt.Sprintf("%s : %v . %d", key, m.Server.Addr(), m.Server.Port()))
-		elements[f.marks.Name] = append(elements[f.marks.Name], fmt.Sprintf("%s : %#x", key, m.Member.Mark()))
+		f := s.family(m.Client)
+		key := fmt.Sprintf("%v . %d %s", m.Client, m.Port, renderLeft(m.Left))
+		add(f.servers, "%s : %v . %d", key, m.Server.Addr(), m.Server.Port())
+		add(f.marks, "%s : %#x", key, m.Member.Mark(wire.Mapped))
+	}
+	for _, a := range state.Admissions {
+		mark, left := a.Member.Mark(a.Kind), renderLeft(a.Left)
+		switch {
+		case a.Kind == wire.InBand && s.options.InBand == InBandAuthenticated:
+			add(s.inBand.keyed, "%v . %#x %s", a.Addr, mark, left)
+		case a.Kind == wire.InBand:
+			add(s.inBand.open, "%v %s : %#x", a.Addr, left, mark)
+		default:
+			add(s.family(a.Addr).tunnels, "%v %s : %#x", a.Addr, left, mark)
+		}
+	}
+	for _, r := range state.Forbidden {
+		add(s.family(r.First).forbidden, "%s", renderRange(r.First.String(), r.Last.String()))
+		if r.First.Is4() {
+			add(s.inBand.forbidden, "%s", renderRange(renderWord(r.First), renderWord(r.Last)))
+		}
 	}
 	for _, m := range state.Members {
-		elements[s.members.Name] = append(elements[s.members.Name], fmt.Sprintf("%#x comment %q", m.ID.Mark(), m.Name+" "+m.Serial))
+		add(s.members, "%#x comment %q", uint32(m.ID), m.Name+" "+m.Serial)
 	}
-	for _, name := range state.Guarded4 {
-		elements[s.four.guarded.Name] = append(elements[s.four.guarded.Name], fmt.Sprintf("%q", name))
+	for _, port := range state.ForbiddenPorts {
+		add(s.ports, "%d", port)
 	}
-	for _, name := range state.Guarded6 {
-		elements[s.six.guarded.Name] = append(elements[s.six.guarded.Name], fmt.Sprintf("%q", name))
+	for _, interfaces := range []struct {
+		set   nft.Set
+		names []string
+	}{{s.tunnelIfs, state.TunnelInterfaces}, {s.four.guarded, state.Guarded4}, {s.six.guarded, state.Guarded6}} {
+		for _, name := range interfaces.names {
+			add(interfaces.set, "%q", name)
+		}
 	}
 	return elements
 }
 
-// family is the half of the table that a mapping is in.
-func (s *schema) family(m Mapping) family {
-	if m.Client.Is6() {
+func renderLeft(left time.Duration) string {
+	return fmt.Sprintf("timeout %v", left.Round(time.Second))
+}
+
+func renderRange(first, last string) string {
+	if first == last {
+		return first
+	}
+	return first + "-" + last
+}
+
+func renderWord(a netip.Addr) string { return fmt.Sprintf("%#x", a.AsSlice()) }
+
+// family is the half of the table for an address.
+func (s *schema) family(a netip.Addr) family {
+	if a.Is6() {
 		return s.six
 	}
 	return s.four

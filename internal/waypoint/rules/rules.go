@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
 // Mapping sends TCP connections that Client opens to Port of this host on to Server.
@@ -26,34 +28,52 @@ type Key struct {
 // Key returns what the kernel looks the mapping up by.
 func (m Mapping) Key() Key { return Key{m.Client, m.Port} }
 
+// Admission lets TCP connections from Addr go to any server that is not forbidden: those whose SYN
+// names the server (Kind InBand), or those that come out of a tunnel (other kinds). In-band ones are
+// of IPv4 alone. In a tunnel, and where no authenticator tells members apart, an address is one
+// member's.
+type Admission struct {
+	Addr   netip.Addr
+	Kind   wire.Kind
+	Member MemberID
+	Left   time.Duration // until it expires by itself
+}
+
 // MemberID stands for a member in connection marks, as long as the table lives. Zero is nobody.
 type MemberID uint16
 
 // MaxMembers is how many members a mark can tell apart.
 const MaxMembers = 1<<16 - 1
 
-// The upper half of a connection's mark says that it is ours, the lower whose it is.
+// A connection's mark says, from its upper end, that it is ours, by which kind of detour it came,
+// and whose it is.
 const (
-	markOurs = 0xdc01_0000
-	markMask = 0xffff_0000
+	markOurs   = 0xdc00_0000
+	oursMask   = 0xfff8_0000
+	kindShift  = 16
+	kindMask   = 0x0007_0000
+	memberMask = 0x0000_ffff
 )
 
-// Mark is the conntrack mark of the member's connections.
-func (id MemberID) Mark() uint32 { return markOurs | uint32(id) }
+// Mark is the conntrack mark of the member's connections by a kind of detour.
+func (id MemberID) Mark(kind wire.Kind) uint32 { return markOf(kind) | uint32(id) }
 
-// MemberOfMark is the inverse of MemberID.Mark.
-func MemberOfMark(mark uint32) (MemberID, bool) {
-	return MemberID(mark &^ markMask), mark&markMask == markOurs && mark&^markMask != 0
+func markOf(kind wire.Kind) uint32 { return markOurs | uint32(kind)<<kindShift&kindMask }
+
+// OfMark is the inverse of MemberID.Mark.
+func OfMark(mark uint32) (id MemberID, kind wire.Kind, ours bool) {
+	id, kind = MemberID(mark&memberMask), wire.Kind(mark&kindMask>>kindShift)
+	return id, kind, mark&oursMask == markOurs && id != 0
 }
 
 // Ours matches the conntrack entries of all members.
 func Ours() netstate.MarkMatch {
-	return netstate.MarkMatch{Value: markOurs, Mask: markMask}
+	return netstate.MarkMatch{Value: markOurs, Mask: oursMask}
 }
 
 // Of matches the conntrack entries of one member.
 func Of(id MemberID) netstate.MarkMatch {
-	return netstate.MarkMatch{Value: id.Mark(), Mask: ^uint32(0)}
+	return netstate.MarkMatch{Value: markOurs | uint32(id), Mask: oursMask | memberMask}
 }
 
 // Member is who a MemberID stands for. Serial is that of the certificate last used.
@@ -62,38 +82,66 @@ type Member struct {
 	Name, Serial string
 }
 
-// Limits hold for each member. Zero means no limit.
-type Limits struct {
+// InBandMode is whose SYNs that name a server are forwarded there.
+type InBandMode uint8
+
+// The modes.
+const (
+	InBandOff           InBandMode = iota
+	InBandOpen                     // all from an admitted address
+	InBandAuthenticated            // those that eBPF found genuine, and marked as their member's
+)
+
+func (m InBandMode) String() string {
+	return [...]string{"off", "open", "authenticated"}[m]
+}
+
+// Options is what rules depend on. Limits hold for each member; zero means no limit.
+type Options struct {
 	Connections int   // live at once
 	Bandwidth   int64 // bytes per second of IP packets, both directions together
+	InBand      InBandMode
 }
 
 // State is all that a table holds.
 type State struct {
-	Mappings []Mapping
-	Members  []Member
+	Mappings   []Mapping
+	Admissions []Admission
+	Members    []Member
+	// TunnelInterfaces are those that members' packets come out of.
+	TunnelInterfaces []string
+	// Forbidden and ForbiddenPorts are not forwarded to; each by itself is enough. For mappings that
+	// is decided when they are granted.
+	Forbidden      []egress.Range
+	ForbiddenPorts []uint16
 	// Guarded4 and Guarded6 are the interfaces from which strangers' packets must not be forwarded:
 	// those that were there when we, and nobody before us, switched on the host's forwarding.
 	Guarded4, Guarded6 []string
 }
 
-// Change is done as one transaction. Renewed mappings and known members may exist or not; they are
-// given the new lease and serial.
+// Change is done as one transaction. Renewed mappings, admissions and known members may exist or
+// not; they are given the new lease and serial. Where an address changes hands, it is revoked from
+// the one and admitted for the other.
 type Change struct {
 	Add, Renew, Remove []Mapping
+	Admit, Revoke      []Admission
 	Members            []Member
 }
 
 // Kernel is where the table lives.
 type Kernel interface {
 	// Load reads the table. same tells whether its rules are those that Install would write for
-	// the limits; without a table the state is empty and same is false.
+	// the options; without a table the state is empty and same is false. Ranges and lists come in
+	// order.
 	Load() (state State, same bool, err error)
 	// Install puts a table with this state in place of what there is, atomically.
 	Install(State) error
 	// Commit changes the installed table. It does all of the change, or returns an error and has
 	// done nothing.
 	Commit(Change) error
+	// SetForbidden and SetTunnelInterfaces replace what the installed table has, as one transaction.
+	SetForbidden([]egress.Range) error
+	SetTunnelInterfaces([]string) error
 	// Present tells whether the table is there; firewall reloads flush everybody's tables.
 	Present() (bool, error)
 	Close() error

@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"net/netip"
 	"os"
@@ -11,9 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 	"github.com/detour-collective/dcol/internal/waypoint/rules/rulestest"
 )
@@ -24,30 +28,51 @@ func mapping(client string, port uint16, server string, member rules.MemberID, l
 	return rules.Mapping{Client: netip.MustParseAddr(client), Port: port, Server: netip.MustParseAddrPort(server), Member: member, Left: left}
 }
 
+func admission(addr string, kind wire.Kind, member rules.MemberID, left time.Duration) rules.Admission {
+	return rules.Admission{Addr: netip.MustParseAddr(addr), Kind: kind, Member: member, Left: left}
+}
+
+func addrRange(first, last string) egress.Range {
+	return egress.Range{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
+}
+
 var (
-	someLimits = rules.Limits{Connections: 100, Bandwidth: 12_500_000}
-	someState  = rules.State{
+	someOptions = rules.Options{Connections: 100, Bandwidth: 12_500_000, InBand: rules.InBandAuthenticated}
+	someState   = rules.State{
 		Mappings: []rules.Mapping{
 			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),
 			mapping("192.0.2.1", 20000, "198.51.100.2:443", 1, 5*time.Minute),
 			mapping("2001:db8::1", 443, "[2001:db8:1::1]:8443", 2, 10*time.Minute),
 		},
-		Members:  []rules.Member{{ID: 1, Name: "alice", Serial: "0a"}, {ID: 2, Name: "bob", Serial: "0b"}},
-		Guarded4: []string{"eth0", "wg0"},
-		Guarded6: []string{"eth0"},
+		Admissions: []rules.Admission{
+			admission("10.77.0.2", wire.OpenVPN, 2, 10*time.Minute),
+			admission("192.0.2.1", wire.InBand, 1, 10*time.Minute),
+			admission("fd77::2", wire.WireGuard, 2, 10*time.Minute),
+		},
+		Members:          []rules.Member{{ID: 1, Name: "alice", Serial: "0a"}, {ID: 2, Name: "bob", Serial: "0b"}},
+		TunnelInterfaces: []string{"dcolov", "dcolwg"},
+		Forbidden: []egress.Range{
+			addrRange("0.0.0.0", "0.255.255.255"), addrRange("10.0.0.0", "10.255.255.255"), addrRange("192.0.2.77", "192.0.2.77"),
+			addrRange("224.0.0.0", "255.255.255.255"),
+			addrRange("::", "1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), addrRange("fd00::1", "fd00::1"),
+		},
+		ForbiddenPorts: []uint16{25, 587},
+		Guarded4:       []string{"eth0", "wg0"},
+		Guarded6:       []string{"eth0"},
 	}
 )
 
 func TestRender(t *testing.T) {
 	for name, c := range map[string]struct {
-		limits rules.Limits
-		state  rules.State
+		options rules.Options
+		state   rules.State
 	}{
-		"full":  {someLimits, someState},
+		"full":  {someOptions, someState},
+		"open":  {rules.Options{InBand: rules.InBandOpen}, someState},
 		"empty": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := rules.Render(c.limits, c.state)
+			got := rules.Render(c.options, c.state)
 			golden := filepath.Join("testdata", name+".nft")
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
@@ -58,7 +83,7 @@ func TestRender(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
+			if diff := gocmp.Diff(string(want), got); diff != "" {
 				t.Errorf("the table changed (-%s +now; if that is right, run with -update and count up schemaVersion):\n%s", golden, diff)
 			}
 		})
@@ -68,15 +93,24 @@ func TestRender(t *testing.T) {
 // The text that a person reads and the expressions that the kernel gets are written side by side:
 // here nft loads the one, we the other, and nft lists both.
 func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
-	for name, limits := range map[string]rules.Limits{"limits": someLimits, "no limits": {}} {
+	notInBand := someState
+	notInBand.Admissions = slices.DeleteFunc(slices.Clone(notInBand.Admissions), func(a rules.Admission) bool { return a.Kind == wire.InBand })
+	for name, c := range map[string]struct {
+		options rules.Options
+		state   rules.State
+	}{
+		"limits":       {someOptions, someState},
+		"no limits":    {rules.Options{}, notInBand},
+		"open in-band": {rules.Options{InBand: rules.InBandOpen, Connections: 1}, someState},
+	} {
 		t.Run(name, func(t *testing.T) {
 			byText, byUs := netnstest.New(t), netnstest.New(t)
 			file := filepath.Join(t.TempDir(), "table.nft")
-			if err := os.WriteFile(file, []byte(rules.Render(limits, someState)), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(rules.Render(c.options, c.state)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			byText.Output(t, "nft", "-f", file)
-			if err := open(t, byUs, limits).Install(someState); err != nil {
+			if err := open(t, byUs, c.options).Install(c.state); err != nil {
 				t.Fatal(err)
 			}
 			list := func(ns *netnstest.NS) string {
@@ -84,7 +118,7 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 				out = regexp.MustCompile(` expires [0-9a-z]+`).ReplaceAllString(out, "")
 				return sortElements(out)
 			}
-			if diff := cmp.Diff(list(byText), list(byUs)); diff != "" {
+			if diff := gocmp.Diff(list(byText), list(byUs)); diff != "" {
 				t.Errorf("(-by nft +by us):\n%s", diff)
 			}
 			// What nft lists, as an operator may save it, can be loaded again.
@@ -93,7 +127,8 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 				t.Fatal(err)
 			}
 			byUs.Output(t, "nft", "-f", saved)
-			if state, same, err := open(t, byUs, limits).Load(); err != nil || !same || len(state.Mappings) != len(someState.Mappings) {
+			if state, same, err := open(t, byUs, c.options).Load(); err != nil || !same || len(state.Mappings) != len(c.state.Mappings) ||
+				len(state.Admissions) != len(c.state.Admissions) {
 				t.Errorf("after saving and loading: %+v, %v, %v", state, same, err)
 			}
 		})
@@ -112,11 +147,11 @@ func sortElements(list string) string {
 	})
 }
 
-func open(t testing.TB, ns *netnstest.NS, l rules.Limits) *rules.Table {
+func open(t testing.TB, ns *netnstest.NS, o rules.Options) *rules.Table {
 	t.Helper()
 	var table *rules.Table
 	ns.Must(t, func() (err error) {
-		table, err = rules.Open(l)
+		table, err = rules.Open(o)
 		return err
 	})
 	t.Cleanup(func() { _ = table.Close() })
@@ -126,17 +161,17 @@ func open(t testing.TB, ns *netnstest.NS, l rules.Limits) *rules.Table {
 // The fake and the kernel answer alike.
 func TestKernel(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
-		f := rulestest.New(someLimits)
-		testKernel(t, func(t *testing.T, l rules.Limits) rules.Kernel { f.Reopen(l); return f })
+		f := rulestest.New(someOptions)
+		testKernel(t, func(t *testing.T, o rules.Options) rules.Kernel { f.Reopen(o); return f })
 	})
 	t.Run("real", func(t *testing.T) {
 		ns := netnstest.New(t)
-		testKernel(t, func(t *testing.T, l rules.Limits) rules.Kernel { return open(t, ns, l) })
+		testKernel(t, func(t *testing.T, o rules.Options) rules.Kernel { return open(t, ns, o) })
 	})
 }
 
-func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) {
-	k := open(t, someLimits)
+func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel) {
+	k := open(t, someOptions)
 	if present, err := k.Present(); err != nil || present {
 		t.Errorf("before: present %v, %v", present, err)
 	}
@@ -161,7 +196,13 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) 
 	renewed.Left = time.Hour
 	removed := someState.Mappings[1]
 	gone := mapping("192.0.2.77", 443, "198.51.100.1:443", 1, time.Minute) // expired before we knew
+	// Two members behind one address; an address in a tunnel that changes hands; one renewed.
+	keyed := []rules.Admission{admission("192.0.2.1", wire.InBand, 1, time.Hour), admission("192.0.2.1", wire.InBand, 2, time.Minute)}
+	changesHands := admission("fd77::2", wire.WireGuard, 3, time.Minute)
 	err := k.Commit(rules.Change{
+		Admit:  append(keyed, changesHands),
+		Revoke: []rules.Admission{someState.Admissions[0], someState.Admissions[2], admission("10.77.0.9", wire.OpenVPN, 1, time.Minute)},
+
 		Add: []rules.Mapping{added, added6}, Renew: []rules.Mapping{renewed}, Remove: []rules.Mapping{removed, gone},
 		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 3, Name: "carol", Serial: "0d"}},
 	})
@@ -169,10 +210,18 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) 
 		t.Fatal(err)
 	}
 	want := rules.State{
-		Mappings: []rules.Mapping{renewed, added, someState.Mappings[2], added6},
+		Mappings:   []rules.Mapping{renewed, added, someState.Mappings[2], added6},
+		Admissions: append(keyed, changesHands),
 		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 2, Name: "bob", Serial: "0b"},
 			{ID: 3, Name: "carol", Serial: "0d"}},
+		TunnelInterfaces: someState.TunnelInterfaces, Forbidden: someState.Forbidden, ForbiddenPorts: someState.ForbiddenPorts,
 		Guarded4: someState.Guarded4, Guarded6: someState.Guarded6,
+	}
+	wantState(t, k, want)
+	want.Forbidden = []egress.Range{addrRange("10.0.0.0", "11.255.255.255"), addrRange("fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}
+	want.TunnelInterfaces = []string{"dcolwg"}
+	if err := errors.Join(k.SetForbidden(want.Forbidden), k.SetTunnelInterfaces(want.TunnelInterfaces)); err != nil {
+		t.Fatal(err)
 	}
 	wantState(t, k, want)
 
@@ -184,6 +233,8 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) 
 		"add where another is":        {Add: []rules.Mapping{other, elsewhere}},
 		"renew what leads elsewhere":  {Add: []rules.Mapping{other}, Renew: []rules.Mapping{elsewhere}},
 		"remove what leads elsewhere": {Add: []rules.Mapping{other}, Remove: []rules.Mapping{elsewhere}},
+		"admit to another's address":  {Add: []rules.Mapping{other}, Admit: []rules.Admission{admission("fd77::2", wire.WireGuard, 1, time.Minute)}},
+		"revoke another's address":    {Add: []rules.Mapping{other}, Revoke: []rules.Admission{admission("fd77::2", wire.WireGuard, 1, time.Minute)}},
 	} {
 		if err := k.Commit(ch); err == nil {
 			t.Errorf("%s: no error", name)
@@ -192,11 +243,13 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Limits) rules.Kernel) 
 	}
 
 	// Another agent adopts the table if it would write the same, and knows if not.
-	if _, same, err := open(t, someLimits).Load(); err != nil || !same {
+	if _, same, err := open(t, someOptions).Load(); err != nil || !same {
 		t.Errorf("same limits: same %v, %v", same, err)
 	}
-	k = open(t, rules.Limits{Connections: 5})
-	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 {
+	k = open(t, rules.Options{Connections: 5})
+	// Without in-band detours, nobody is admitted to them.
+	want.Admissions = []rules.Admission{changesHands}
+	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 || len(state.Admissions) != 1 {
 		t.Errorf("other limits: %+v, same %v, %v", state, same, err)
 	}
 	if err := k.Install(want); err != nil {
@@ -218,32 +271,51 @@ func wantState(t *testing.T, k rules.Kernel, want rules.State) {
 		}
 		return int(a.Port) - int(b.Port)
 	}
+	byAddr := func(a, b rules.Admission) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), int(a.Member)-int(b.Member))
+	}
+	slices.SortFunc(got.Admissions, byAddr)
+	want.Admissions = slices.SortedFunc(slices.Values(want.Admissions), byAddr)
 	slices.SortFunc(got.Mappings, byKey)
 	want.Mappings = slices.SortedFunc(slices.Values(want.Mappings), byKey)
-	near := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Left" },
-		cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < 30*time.Second }))
-	addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	ports := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
-	if diff := cmp.Diff(want, got, near, addrs, ports); diff != "" {
+	near := gocmp.FilterPath(func(p gocmp.Path) bool { return p.Last().String() == ".Left" },
+		gocmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < 30*time.Second }))
+	addrs := gocmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	ports := gocmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+	if diff := gocmp.Diff(want, got, near, addrs, ports); diff != "" {
 		t.Errorf("state (-want +got):\n%s", diff)
 	}
 }
 
 func TestMarks(t *testing.T) {
+	kinds := []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN}
 	for _, id := range []rules.MemberID{1, 255, 256, rules.MaxMembers} {
-		if got, ours := rules.MemberOfMark(id.Mark()); !ours || got != id {
-			t.Errorf("%d: got %d, %v", id, got, ours)
+		for _, kind := range kinds {
+			mark := id.Mark(kind)
+			if gotID, gotKind, ours := rules.OfMark(mark); !ours || gotID != id || gotKind != kind {
+				t.Errorf("%d, %v: got %d, %v, %v", id, kind, gotID, gotKind, ours)
+			}
+			if ours, of := rules.Ours(), rules.Of(id); mark&ours.Mask != ours.Value || mark&of.Mask != of.Value {
+				t.Errorf("%#x does not match %+v and %+v", mark, ours, of)
+			}
+			if other := rules.Of(id ^ 1); mark&other.Mask == other.Value {
+				t.Errorf("%#x matches another member's %+v", mark, other)
+			}
 		}
 	}
-	for _, mark := range []uint32{0, 1, 0xdc01_0000, 0xdc02_0001, 0x0001_dc01} {
-		if _, ours := rules.MemberOfMark(mark); ours {
+	// Tables and connections of the first version have these.
+	if mark := rules.MemberID(7).Mark(wire.Mapped); mark != 0xdc01_0007 {
+		t.Errorf("mapped: %#x", mark)
+	}
+	for _, mark := range []uint32{0, 1, 0xdc01_0000, 0xdc08_0001, 0xdd01_0001, 0x0001_dc01} {
+		if _, _, ours := rules.OfMark(mark); ours {
 			t.Errorf("%#x is taken for ours", mark)
 		}
 	}
 }
 
 func TestExpiry(t *testing.T) {
-	k := open(t, netnstest.New(t), rules.Limits{})
+	k := open(t, netnstest.New(t), rules.Options{})
 	if err := k.Install(rules.State{}); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +350,7 @@ func TestExpiry(t *testing.T) {
 func TestManyMappingsAreReadBack(t *testing.T) {
 	const n = 20_000
 	ns := netnstest.New(t)
-	k := open(t, ns, rules.Limits{})
+	k := open(t, ns, rules.Options{})
 	var s rules.State
 	for i := range n {
 		s.Mappings = append(s.Mappings, rules.Mapping{
@@ -289,7 +361,7 @@ func TestManyMappingsAreReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Right after the filling, while the kernel's hash table still grows.
-	state, _, err := open(t, ns, rules.Limits{}).Load()
+	state, _, err := open(t, ns, rules.Options{}).Load()
 	if err != nil || len(state.Mappings) != n {
 		t.Errorf("%d mappings of %d, %v", len(state.Mappings), n, err)
 	}
@@ -297,7 +369,7 @@ func TestManyMappingsAreReadBack(t *testing.T) {
 
 func TestDeleteIsIdempotent(t *testing.T) {
 	ns := netnstest.New(t)
-	k := open(t, ns, someLimits)
+	k := open(t, ns, someOptions)
 	if err := k.Install(someState); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +386,7 @@ func TestDeleteIsIdempotent(t *testing.T) {
 
 // BenchmarkCommit measures a lone mapping and batches, in a table with 100,000 others.
 func BenchmarkCommit(b *testing.B) {
-	k := open(b, netnstest.New(b), someLimits)
+	k := open(b, netnstest.New(b), someOptions)
 	var s rules.State
 	for i := range 100_000 {
 		s.Mappings = append(s.Mappings, rules.Mapping{

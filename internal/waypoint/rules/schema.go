@@ -12,33 +12,48 @@ import (
 // table is the only one we touch.
 var table = nft.Table{Name: "dcol"}
 
-// schemaVersion counts changes of the table's shape. Limits are part of the rules, so they are part
+// schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // fingerprint is kept in the comment of the set of members.
-func fingerprint(l Limits) string {
-	return fmt.Sprintf("dcol schema %d, connections %d, bandwidth %d", schemaVersion, l.Connections, l.Bandwidth)
+func fingerprint(o Options) string {
+	return fmt.Sprintf("dcol schema %d, connections %d, bandwidth %d, in-band %v", schemaVersion, o.Connections, o.Bandwidth, o.InBand)
 }
 
 // schema is the table without its elements: what is sent to the kernel, and beside it what a
 // person reads.
 type schema struct {
+	options   Options
 	sets      []nft.Set
 	chains    []chain
 	members   nft.Set
+	ports     nft.Set // that are forbidden
+	inBand    inBandSets
+	tunnelIfs nft.Set
 	four, six family
 }
 
 // family is what the table holds once for IPv4 and once for IPv6.
 type family struct {
-	name    string // in nft's words
-	nfproto byte
-	addr    nft.Type
-	source  uint32  // where the source address is in the header
-	servers nft.Set // (client address, port) to (server address, port)
-	marks   nft.Set // (client address, port) to the member's connection mark
-	guarded nft.Set // interfaces
+	name      string // in nft's words
+	proto     string // as meta nfproto names it
+	nfproto   byte
+	addr      nft.Type
+	source    uint32  // where the source address is in the header
+	dest      uint32  // where the destination is
+	servers   nft.Set // (client address, port) to (server address, port)
+	marks     nft.Set // (client address, port) to the member's connection mark
+	tunnels   nft.Set // address in a tunnel to the member's connection mark
+	forbidden nft.Set // ranges of servers
+	guarded   nft.Set // interfaces
+}
+
+// inBandSets are there if the mode is not off; of the first two, the one of the mode.
+type inBandSets struct {
+	open      nft.Set // client address to the member's connection mark
+	keyed     nft.Set // (client address, mark)
+	forbidden nft.Set // as the family's, in the type that nft compares with TCP options
 }
 
 type chain struct {
@@ -53,46 +68,32 @@ type rule struct {
 	exprs []expr.Any
 }
 
-func newSchema(l Limits) *schema {
+func newSchema(o Options) *schema {
 	s := &schema{
-		members: nft.Set{Name: "members", Key: []nft.Type{nft.Mark}, Comment: fingerprint(l)},
-		four:    newFamily(family{name: "ip", nfproto: unix.NFPROTO_IPV4, addr: nft.IPv4Addr, source: 12}, "4"),
-		six:     newFamily(family{name: "ip6", nfproto: unix.NFPROTO_IPV6, addr: nft.IPv6Addr, source: 8}, "6"),
-	}
-	s.sets = []nft.Set{s.four.servers, s.four.marks, s.six.servers, s.six.marks, s.members, s.four.guarded, s.six.guarded}
-
-	limits := chain{name: "quotas"}
-	if l.Connections > 0 {
-		set := memberStateSet("connections")
-		s.sets = append(s.sets, set)
-		limits.rules = append(limits.rules, limitConnections(set, l.Connections))
-	}
-	if l.Bandwidth > 0 {
-		set := memberStateSet("bandwidth")
-		s.sets = append(s.sets, set)
-		limits.rules = append(limits.rules, limitBandwidth(set, l.Bandwidth))
-	}
-	s.chains = []chain{
-		{
-			name:   "prerouting",
-			header: "type nat hook prerouting priority dstnat; policy accept;",
-			hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_PRE_ROUTING, Priority: -100},
-			rules:  []rule{translate(s.four), translate(s.six)},
+		options:   o,
+		members:   nft.Set{Name: "members", Key: []nft.Type{nft.Mark}, Comment: fingerprint(o)},
+		ports:     nft.Set{Name: "forbidden_ports", Key: []nft.Type{nft.InetService}},
+		tunnelIfs: nft.Set{Name: "tunnel_interfaces", Key: []nft.Type{nft.IfName}},
+		inBand: inBandSets{
+			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Mark}, Timeout: true},
+			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Timeout: true},
+			forbidden: nft.Set{Name: "inband_forbidden4", Key: []nft.Type{nft.Word}, Interval: true},
 		},
-		{
-			name:   "forward",
-			header: "type filter hook forward priority filter; policy accept;",
-			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD, Priority: 0},
-			rules:  []rule{oursGoto(limits.name), dropStrangers(s.four), dropStrangers(s.six)},
-		},
-		limits,
-		{
-			name:   "postrouting",
-			header: "type nat hook postrouting priority srcnat; policy accept;",
-			hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100},
-			rules:  []rule{masquerade()},
-		},
+		four: newFamily(family{name: "ip", proto: "ipv4", nfproto: unix.NFPROTO_IPV4, addr: nft.IPv4Addr, source: 12, dest: 16}, "4"),
+		six:  newFamily(family{name: "ip6", proto: "ipv6", nfproto: unix.NFPROTO_IPV6, addr: nft.IPv6Addr, source: 8, dest: 24}, "6"),
 	}
+	for _, f := range []family{s.four, s.six} {
+		s.sets = append(s.sets, f.servers, f.marks, f.tunnels, f.forbidden, f.guarded)
+	}
+	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs)
+	switch o.InBand {
+	case InBandOpen:
+		s.sets = append(s.sets, s.inBand.open, s.inBand.forbidden)
+	case InBandAuthenticated:
+		s.sets = append(s.sets, s.inBand.keyed, s.inBand.forbidden)
+	case InBandOff:
+	}
+	s.chains = append(s.arriving(), s.leaving()...)
 	return s
 }
 
@@ -102,11 +103,90 @@ func newFamily(f family, suffix string) family {
 	key := []nft.Type{f.addr, nft.InetService}
 	f.servers = nft.Set{Name: "servers" + suffix, Key: key, Data: key, Timeout: true}
 	f.marks = nft.Set{Name: "marks" + suffix, Key: key, Data: []nft.Type{nft.Mark}, Timeout: true}
+	f.tunnels = nft.Set{Name: "tunnels" + suffix, Key: []nft.Type{f.addr}, Data: []nft.Type{nft.Mark}, Timeout: true}
+	f.forbidden = nft.Set{Name: "forbidden" + suffix, Key: []nft.Type{f.addr}, Interval: true}
 	f.guarded = nft.Set{Name: "guarded" + suffix, Key: []nft.Type{nft.IfName}}
 	return f
 }
 
-// memberStateSet holds what the kernel counts for each member, by mark.
+// arriving is the chains that see packets before they are routed.
+func (s *schema) arriving() []chain {
+	pre := chain{
+		name:   "prerouting",
+		header: "type nat hook prerouting priority dstnat; policy accept;",
+		hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_PRE_ROUTING, Priority: -100},
+	}
+	inBand := chain{name: "inband"}
+	if s.options.InBand != InBandOff {
+		pre.rules = append(pre.rules, namesServer(s.four, inBand.name))
+	}
+	pre.rules = append(pre.rules, translate(s.four), translate(s.six))
+	switch s.options.InBand {
+	case InBandOpen:
+		inBand.rules = []rule{translateNamed(s, "ct mark set ip saddr map @"+s.inBand.open.Name, s.four.markBySource(s.inBand.open))}
+		return []chain{pre, inBand}
+	case InBandAuthenticated:
+		inBand.rules = []rule{translateNamed(s, "ip saddr . meta mark @"+s.inBand.keyed.Name+" ct mark set meta mark", markByProof(s))}
+		// Nothing behind us is to see the marks, also of repeated SYNs, which pass by the nat chains.
+		unmark := chain{
+			name:   "unmark",
+			header: "type filter hook prerouting priority -99; policy accept;",
+			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: -99},
+			rules:  []rule{unmark()},
+		}
+		return []chain{pre, inBand, unmark}
+	case InBandOff:
+	}
+	return []chain{pre}
+}
+
+// leaving is the chains that see packets when it is known where they go.
+func (s *schema) leaving() []chain {
+	ours, opening := chain{name: "ours"}, chain{name: "opening"}
+	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
+	ours.rules = []rule{newJump(opening.name)}
+	if s.options.Bandwidth > 0 {
+		set := memberStateSet("bandwidth")
+		s.sets = append(s.sets, set)
+		ours.rules = append(ours.rules, limitBandwidth(set, s.options.Bandwidth))
+	}
+	opening.rules = []rule{rejectIntoTunnels(s.tunnelIfs)}
+	if s.options.InBand != InBandOff {
+		opening.rules = append(opening.rules, stripOption())
+	}
+	if s.options.Connections > 0 {
+		set := memberStateSet("connections")
+		s.sets = append(s.sets, set)
+		opening.rules = append(opening.rules, limitConnections(set, s.options.Connections))
+	}
+	fromTunnels.rules = []rule{admitTunnel(s.four, s.ports, ours.name), admitTunnel(s.six, s.ports, ours.name), rejectTCP(), dropRest()}
+	toHost.rules = []rule{acceptAnswers(), acceptPing4(), acceptPing6(), dropRest()}
+	return []chain{
+		{
+			name:   "forward",
+			header: "type filter hook forward priority filter; policy accept;",
+			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD, Priority: 0},
+			rules: []rule{oursGoto(ours.name), tunnelGoto(s.tunnelIfs, fromTunnels.name), dropIntoTunnels(s.tunnelIfs),
+				dropStrangers(s.four), dropStrangers(s.six)},
+		},
+		ours, opening, fromTunnels,
+		{
+			name:   "input",
+			header: "type filter hook input priority filter; policy accept;",
+			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: 0},
+			rules:  []rule{tunnelGoto(s.tunnelIfs, toHost.name)},
+		},
+		toHost,
+		{
+			name:   "postrouting",
+			header: "type nat hook postrouting priority srcnat; policy accept;",
+			hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100},
+			rules:  []rule{masquerade()},
+		},
+	}
+}
+
+// memberStateSet holds what the kernel counts for each member, by its id.
 func memberStateSet(name string) nft.Set {
 	return nft.Set{Name: name, Key: []nft.Type{nft.Mark}, Dynamic: true, Size: MaxMembers}
 }

@@ -3,6 +3,7 @@
 package rulestest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,71 +12,90 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
 // Fake implements rules.Kernel in memory, with the kernel's errors.
 type Fake struct {
-	mu       sync.Mutex
-	limits   rules.Limits
-	present  bool
-	written  rules.Limits // those of the table that is there
-	mappings map[rules.Key]element
-	members  map[rules.MemberID]rules.Member
-	guarded4 []string
-	guarded6 []string
+	mu      sync.Mutex
+	options rules.Options
+	present bool
+	written rules.Options // those of the table that is there
+	table   contents
 
 	commits int
 	fail    error
 }
 
-type element struct {
+type contents struct {
+	mappings   map[rules.Key]mapping
+	admissions map[place]admission
+	members    map[rules.MemberID]rules.Member
+	rest       rules.State // what has no life of its own
+}
+
+type mapping struct {
 	rules.Mapping
 	expires time.Time
 }
 
-// New makes a kernel without a table.
-func New(l rules.Limits) *Fake { return &Fake{limits: l} }
+type admission struct {
+	rules.Admission
+	expires time.Time
+}
 
-// Reopen is what another agent with other limits finds.
-func (f *Fake) Reopen(l rules.Limits) {
+// New makes a kernel without a table.
+func New(o rules.Options) *Fake { return &Fake{options: o} }
+
+// Reopen is what another agent with other options finds.
+func (f *Fake) Reopen(o rules.Options) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.limits = l
+	f.options = o
 }
 
 // Load implements rules.Kernel.
 func (f *Fake) Load() (rules.State, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fail != nil {
+	if f.fail != nil || !f.present {
 		return rules.State{}, false, f.fail
 	}
-	return f.state(), f.present && f.written == f.limits, nil
+	s := f.table.state()
+	if f.written.InBand != f.options.InBand { // another set
+		s.Admissions = slices.DeleteFunc(s.Admissions, func(a rules.Admission) bool { return a.Kind == wire.InBand })
+	}
+	return s, f.written == f.options, nil
 }
 
-func (f *Fake) state() rules.State {
-	var s rules.State
-	if !f.present {
-		return s
-	}
-	for _, e := range f.mappings {
+func (c *contents) state() rules.State {
+	s := c.rest
+	s.TunnelInterfaces, s.Forbidden = slices.Clone(s.TunnelInterfaces), slices.Clone(s.Forbidden)
+	for _, e := range c.mappings {
 		if left := time.Until(e.expires); left > 0 {
 			m := e.Mapping
 			m.Left = left
 			s.Mappings = append(s.Mappings, m)
 		}
 	}
-	slices.SortFunc(s.Mappings, func(a, b rules.Mapping) int {
-		if c := a.Client.Compare(b.Client); c != 0 {
-			return c
+	for _, e := range c.admissions {
+		if left := time.Until(e.expires); left > 0 {
+			a := e.Admission
+			a.Left = left
+			s.Admissions = append(s.Admissions, a)
 		}
-		return int(a.Port) - int(b.Port)
-	})
-	for _, id := range slices.Sorted(maps.Keys(f.members)) {
-		s.Members = append(s.Members, f.members[id])
 	}
-	s.Guarded4, s.Guarded6 = slices.Clone(f.guarded4), slices.Clone(f.guarded6)
+	slices.SortFunc(s.Mappings, func(a, b rules.Mapping) int {
+		return cmp.Or(a.Client.Compare(b.Client), cmp.Compare(a.Port, b.Port))
+	})
+	slices.SortFunc(s.Admissions, func(a, b rules.Admission) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Member, b.Member))
+	})
+	for _, id := range slices.Sorted(maps.Keys(c.members)) {
+		s.Members = append(s.Members, c.members[id])
+	}
 	return s
 }
 
@@ -86,59 +106,124 @@ func (f *Fake) Install(s rules.State) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	f.present, f.written = true, f.limits
-	f.mappings = make(map[rules.Key]element)
-	f.members = make(map[rules.MemberID]rules.Member)
-	f.guarded4, f.guarded6 = slices.Clone(s.Guarded4), slices.Clone(s.Guarded6)
+	f.present, f.written = true, f.options
+	f.table = contents{
+		mappings: make(map[rules.Key]mapping), admissions: make(map[place]admission), members: make(map[rules.MemberID]rules.Member),
+		rest: rules.State{
+			TunnelInterfaces: slices.Sorted(slices.Values(s.TunnelInterfaces)), Forbidden: slices.Clone(s.Forbidden),
+			ForbiddenPorts: slices.Sorted(slices.Values(s.ForbiddenPorts)),
+			Guarded4:       slices.Clone(s.Guarded4), Guarded6: slices.Clone(s.Guarded6),
+		},
+	}
 	for _, m := range s.Mappings {
-		f.put(m)
+		f.table.putMapping(m)
+	}
+	for _, a := range s.Admissions {
+		f.putAdmission(a)
 	}
 	for _, m := range s.Members {
-		f.members[m.ID] = m
+		f.table.members[m.ID] = m
 	}
 	return nil
 }
 
-func (f *Fake) put(m rules.Mapping) {
-	f.mappings[m.Key()] = element{m, time.Now().Add(m.Left)}
+func (c *contents) putMapping(m rules.Mapping) {
+	c.mappings[m.Key()] = mapping{m, time.Now().Add(m.Left)}
 }
 
-// live is the element that lookups find.
-func (f *Fake) live(k rules.Key) (element, bool) {
-	e, ok := f.mappings[k]
-	return e, ok && e.expires.After(time.Now())
+func (f *Fake) putAdmission(a rules.Admission) {
+	f.table.admissions[f.place(a)] = admission{a, time.Now().Add(a.Left)}
+}
+
+// place is the set that an admission is in, and its key there.
+type place struct {
+	inBand bool
+	addr   string
+	member rules.MemberID // where it is part of the key
+}
+
+func (f *Fake) place(a rules.Admission) place {
+	p := place{inBand: a.Kind == wire.InBand, addr: a.Addr.String()}
+	if p.inBand && f.options.InBand == rules.InBandAuthenticated {
+		p.member = a.Member
+	}
+	return p
 }
 
 // Commit implements rules.Kernel.
 func (f *Fake) Commit(ch rules.Change) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fail != nil {
-		return f.fail
+	if err := f.fails(); err != nil {
+		return err
 	}
-	if !f.present {
-		return fmt.Errorf("commit: %w", unix.ENOENT)
-	}
+	now := time.Now()
 	for _, m := range ch.Add {
-		if _, there := f.live(m.Key()); there {
+		if e, there := f.table.mappings[m.Key()]; there && e.expires.After(now) {
 			return fmt.Errorf("commit: add %v: %w", m.Key(), unix.EEXIST)
 		}
 	}
 	for _, m := range slices.Concat(ch.Renew, ch.Remove) {
-		if e, there := f.live(m.Key()); there && (e.Server != m.Server || e.Member != m.Member) {
+		e, there := f.table.mappings[m.Key()]
+		if there && e.expires.After(now) && (e.Server != m.Server || e.Member != m.Member) {
 			return fmt.Errorf("commit: renew or remove %v: %w", m.Key(), unix.EEXIST)
 		}
 	}
+	revoked := make(map[place]bool)
+	for i, a := range slices.Concat(ch.Revoke, ch.Admit) {
+		p := f.place(a)
+		e, there := f.table.admissions[p]
+		if there && !revoked[p] && e.expires.After(now) && (e.Member != a.Member || e.Kind != a.Kind) {
+			return fmt.Errorf("commit: admit or revoke %v: %w", a.Addr, unix.EEXIST)
+		}
+		revoked[p] = revoked[p] || i < len(ch.Revoke)
+	}
 	f.commits++
 	for _, m := range ch.Remove {
-		delete(f.mappings, m.Key())
+		delete(f.table.mappings, m.Key())
 	}
 	for _, m := range slices.Concat(ch.Renew, ch.Add) {
-		f.put(m)
+		f.table.putMapping(m)
+	}
+	for _, a := range ch.Revoke {
+		delete(f.table.admissions, f.place(a))
+	}
+	for _, a := range ch.Admit {
+		f.putAdmission(a)
 	}
 	for _, m := range ch.Members {
-		f.members[m.ID] = m
+		f.table.members[m.ID] = m
 	}
+	return nil
+}
+
+// fails is the error of a change to the table.
+func (f *Fake) fails() error {
+	if f.fail == nil && !f.present {
+		return fmt.Errorf("commit: %w", unix.ENOENT)
+	}
+	return f.fail
+}
+
+// SetForbidden implements rules.Kernel.
+func (f *Fake) SetForbidden(ranges []egress.Range) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails(); err != nil {
+		return err
+	}
+	f.table.rest.Forbidden = slices.Clone(ranges)
+	return nil
+}
+
+// SetTunnelInterfaces implements rules.Kernel.
+func (f *Fake) SetTunnelInterfaces(names []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails(); err != nil {
+		return err
+	}
+	f.table.rest.TunnelInterfaces = slices.Sorted(slices.Values(names))
 	return nil
 }
 
@@ -163,7 +248,7 @@ func (f *Fake) Flush() {
 func (f *Fake) Put(m rules.Mapping) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.put(m)
+	f.table.putMapping(m)
 }
 
 // Fail makes everything fail from now on; nil ends that.
@@ -173,7 +258,7 @@ func (f *Fake) Fail(err error) {
 	f.fail = err
 }
 
-// Commits counts the transactions.
+// Commits counts the transactions that changed mappings and admissions.
 func (f *Fake) Commits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,5 +272,5 @@ func (f *Fake) String() string {
 	if !f.present {
 		return ""
 	}
-	return rules.Render(f.written, f.state())
+	return rules.Render(f.written, f.table.state())
 }

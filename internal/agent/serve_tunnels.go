@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/tunnel"
+	"github.com/detour-collective/dcol/internal/waypoint"
+)
+
+// giver gives tunnels of one kind; it is *tunnel.Giver.
+type giver interface {
+	Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
+	Expel(member string) error
+	Interface() string
+	Run(ctx context.Context) error
+}
+
+// open makes ready what the operator offers. What this host cannot give is left
+// out and named in the status: the rest of the waypoint works without it.
+func (h *handler) open(ctx context.Context, p *Plan) error {
+	var interfaces []string
+	for _, k := range p.config.Waypoint.Offers {
+		g, err := h.giver(ctx, p, k)
+		if err != nil {
+			p.log.Error("a kind of detour is not offered", "kind", k, "err", err)
+			h.problems = append(h.problems, fmt.Sprintf("%s detours are not offered: %v", k, err))
+			continue
+		}
+		kind, _ := wire.ParseKind(string(k))
+		h.offers = append(h.offers, kind)
+		if g != nil {
+			h.givers[kind] = g
+			interfaces = append(interfaces, g.Interface())
+		}
+	}
+	return h.way.SetTunnelInterfaces(interfaces)
+}
+
+// giver opens the waypoint's end of a kind; nil where the waypoint itself is all
+// it takes.
+func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind) (giver, error) {
+	c, log := p.config.Waypoint, p.log.With("subsystem", "tunnel")
+	lease := c.MappingLifetime.Std()
+	switch k {
+	case config.WireGuard:
+		// Derived, so that it is the same after a restart and members' tunnels go on.
+		return tunnel.GiveWireGuard(p.config.Name, p.identity.Derive("wireguard"), c.WireGuardPort, lease, h.way, log)
+	case config.OpenVPN:
+		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
+			Name: p.config.Name, Port: c.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, "openvpn"),
+			Lease: lease, Gate: h.way, Log: log,
+		})
+	case config.InBand:
+		if ok, why := h.way.OffersInBand(); !ok {
+			return nil, errors.New(why)
+		}
+	case config.Mapped:
+	}
+	return nil, nil
+}
+
+// Offers implements session.Handler.
+func (h *handler) Offers() []wire.Kind { return h.offers }
+
+// Tunnel implements session.Handler.
+func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	if g := h.givers[r.Kind]; g != nil {
+		return g.Give(ctx, peer(p), r)
+	}
+	if r.Kind == wire.InBand {
+		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off
+	}
+	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
+}
+
+// SessionMoved implements session.Handler.
+func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(peer(before), peer(now)) }
+
+// expel takes everything back that a member has here.
+func (h *handler) expel(member string) error {
+	err := h.way.Expel(member)
+	for _, g := range h.givers {
+		err = errors.Join(err, g.Expel(member))
+	}
+	return err
+}

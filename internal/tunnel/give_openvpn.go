@@ -1,0 +1,60 @@
+package tunnel
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
+	"github.com/detour-collective/dcol/internal/waypoint"
+)
+
+// openvpnInterface is the waypoint's, of which it has one.
+const openvpnInterface = "dcolov"
+
+// GiveOpenVPNConfig is what the waypoint's OpenVPN end needs.
+type GiveOpenVPNConfig struct {
+	Name  string // this member's
+	Port  int
+	Files openvpn.Files
+	Dir   string // for what openvpn is told and says; ours alone
+	Lease time.Duration
+	Gate  Gate
+	Log   *slog.Logger
+}
+
+// GiveOpenVPN starts the waypoint's OpenVPN end.
+func GiveOpenVPN(ctx context.Context, config GiveOpenVPNConfig) (*Giver, error) {
+	mtu := openvpn.MTU(outerMTU, netip.IPv6Unspecified())
+	server, err := openvpn.StartServer(ctx, openvpn.ServerConfig{
+		Interface: openvpnInterface, Port: config.Port, Files: config.Files, MTU: mtu, Dir: config.Dir, Log: config.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &openvpnFar{server: server, port: config.Port, bytes: mtu}
+	return newGiver(config.Name, wire.OpenVPN, config.Lease, config.Gate, f, config.Log)
+}
+
+type openvpnFar struct {
+	server *openvpn.Server
+	port   int
+	bytes  int
+}
+
+// holder: a member's certificate names it, so it has one tunnel.
+func (f *openvpnFar) holder(peer waypoint.Peer, _ wire.TunnelRequest) (holder, bool) {
+	return holder{member: peer.Name}, true
+}
+
+func (f *openvpnFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) error {
+	g.Port = uint16(f.port)
+	return f.server.Admit(h.member, addrs)
+}
+
+func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
+func (f *openvpnFar) iface() string        { return openvpnInterface }
+func (f *openvpnFar) mtu() int             { return f.bytes }
+func (f *openvpnFar) close() error         { f.server.Stop(); return nil }

@@ -1,0 +1,180 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/vpn"
+	"github.com/detour-collective/dcol/internal/waypoint"
+)
+
+// Gate is what a Giver needs of the waypoint: packets from these addresses are a
+// member's. It is *waypoint.Waypoint.
+type Gate interface {
+	AdmitTunnel(ctx context.Context, peer waypoint.Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal
+	RevokeTunnel(addrs []netip.Addr) error
+}
+
+// far is the waypoint's end of one kind of tunnel.
+type far interface {
+	// holder is who asks; false: the request lacks what it takes.
+	holder(peer waypoint.Peer, req wire.TunnelRequest) (holder, bool)
+	// admit lets a holder in with these addresses, and adds to the grant what its
+	// end must know. It may be called again for the same holder.
+	admit(holder holder, addrs []netip.Prefix, g *wire.TunnelGrant) error
+	expel(h holder) error
+	iface() string
+	mtu() int
+	close() error
+}
+
+// holder is who has a tunnel: one host of a member.
+type holder struct {
+	member string
+	key    string // empty where a member has one tunnel at most
+}
+
+// Giver gives tunnels of one kind to members.
+type Giver struct {
+	kind  wire.Kind
+	lease time.Duration
+	gate  Gate
+	far   far
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	pool *vpn.Pool
+	held map[string]held // by the holder's name in the pool
+}
+
+// held is what a holder has.
+type held struct {
+	holder
+	addrs []netip.Addr
+}
+
+// newGiver makes a giver of a far end, which it closes if it cannot.
+func newGiver(name string, kind wire.Kind, lease time.Duration, gate Gate, f far, log *slog.Logger) (*Giver, error) {
+	used, err := netstate.UsedPrefixes()
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return &Giver{
+		kind: kind, lease: lease, gate: gate, far: f, log: log.With("kind", kind.String()),
+		pool: vpn.NewPool(name+" "+kind.String(), used...), held: make(map[string]held),
+	}, nil
+}
+
+// Interface is the tunnel interface that members' packets come in by.
+func (g *Giver) Interface() string { return g.far.iface() }
+
+// Kind is what it gives.
+func (g *Giver) Kind() wire.Kind { return g.kind }
+
+// Run takes back what nobody asked for again, until ctx ends; then everything.
+func (g *Giver) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.Join(g.far.close(), netstate.RemoveTunnel(g.far.iface()))
+		case now := <-tick.C:
+			g.expire(now)
+		}
+	}
+}
+
+// Give answers a member's request.
+func (g *Giver) Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h, ok := g.far.holder(peer, req)
+	if !ok {
+		return wire.TunnelGrant{}, &wire.Refusal{Code: wire.Malformed, Message: "a request for a WireGuard tunnel names the client's key"}
+	}
+	assigned, err := g.pool.Take(h.name(), req.Avoid, time.Now().Add(g.lease))
+	if err != nil {
+		return wire.TunnelGrant{}, &wire.Refusal{Code: wire.Busy, Message: err.Error(), RetryAfter: retryLater}
+	}
+	now := held{holder: h}
+	for _, p := range assigned.Addresses {
+		now.addrs = append(now.addrs, p.Addr())
+	}
+	grant := wire.TunnelGrant{Kind: g.kind, Lease: g.lease, Addresses: assigned.Addresses, MTU: uint16(g.far.mtu())}
+	if refusal := g.admit(ctx, peer, now, &grant); refusal != nil {
+		g.pool.Release(h.name())
+		if err := g.end(h.name()); err != nil {
+			g.log.Warn("a refused member's tunnel is not taken back", "member", peer.Name, "err", err)
+		}
+		return wire.TunnelGrant{}, refusal
+	}
+	return grant, nil
+}
+
+// admit lets the holder in, at the gate and at the far end.
+func (g *Giver) admit(ctx context.Context, peer waypoint.Peer, now held, grant *wire.TunnelGrant) *wire.Refusal {
+	before := g.held[now.name()]
+	g.held[now.name()] = now
+	if refusal := g.gate.AdmitTunnel(ctx, peer, g.kind, now.addrs, g.lease); refusal != nil {
+		return refusal
+	}
+	own := netstate.Tunnel{Interface: g.far.iface(), MTU: g.far.mtu(), Addresses: g.pool.Gateways()}
+	err := netstate.SetTunnel(own)
+	if errors.Is(err, netstate.ErrNoIPv6) {
+		err = nil // the tunnel's IPv4 works
+	}
+	err = errors.Join(err, g.far.admit(now.holder, grant.Addresses, grant))
+	if gone := without(before.addrs, now.addrs); err == nil && len(gone) > 0 {
+		err = g.gate.RevokeTunnel(gone)
+	}
+	if err != nil {
+		g.log.Error("member gets no tunnel", "member", peer.Name, "err", err)
+		return &wire.Refusal{Code: wire.Internal, RetryAfter: retryLater}
+	}
+	return nil
+}
+
+func without(list, others []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return slices.Contains(others, a) })
+}
+
+// Expel takes back what a member has.
+func (g *Giver) Expel(member string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var errs []error
+	for name, h := range g.held {
+		if h.member == member {
+			g.pool.Release(name)
+			errs = append(errs, g.end(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Giver) expire(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.pool.Expire(now) {
+		if err := g.end(e.Holder); err != nil {
+			g.log.Warn("a tunnel whose lease is over is not taken back", "err", err)
+		}
+	}
+}
+
+// end takes back what is out of the pool already.
+func (g *Giver) end(name string) error {
+	h := g.held[name]
+	delete(g.held, name)
+	return errors.Join(g.far.expel(h.holder), g.gate.RevokeTunnel(h.addrs))
+}
+
+func (h holder) name() string { return h.member + " " + h.key }

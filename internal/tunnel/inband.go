@@ -1,0 +1,83 @@
+package tunnel
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// InBand is a client's admission to the in-band detours of one waypoint address.
+type InBand struct {
+	*Keeper
+	admission admission
+}
+
+// NewInBand keeps the admission at a lead's IPv4 address. timestamps tells whether
+// this host's SYNs have TCP timestamps.
+func NewInBand(lead Lead, timestamps func() (bool, error), tell func(Standing), log *slog.Logger) *InBand {
+	i := &InBand{admission: admission{timestamps: timestamps}}
+	i.Keeper = newKeeper(path.InBand, []Lead{lead}, &i.admission, tell, log)
+	return i
+}
+
+// Auth is what SYNs to the waypoint are authenticated with; nil: they need not be.
+// It may be called from any goroutine.
+func (i *InBand) Auth() *inband.Auth {
+	i.admission.mu.Lock()
+	defer i.admission.mu.Unlock()
+	return i.admission.auth
+}
+
+// admission is the end of the kind: a key, and nothing on the host.
+type admission struct {
+	timestamps func() (bool, error)
+
+	mu     sync.Mutex
+	client netip.Addr // as the waypoint sees us; invalid: not admitted
+	auth   *inband.Auth
+}
+
+func (a *admission) request() (wire.TunnelRequest, error) {
+	return wire.TunnelRequest{Kind: wire.InBand}, nil
+}
+
+func (a *admission) set(_ netip.Addr, g wire.TunnelGrant) error {
+	if !g.Client.Is4() {
+		return fmt.Errorf("the waypoint admits %v: in-band detours are for IPv4 only", g.Client)
+	}
+	var auth *inband.Auth
+	if len(g.Key) > 0 {
+		// The authenticator stands where a SYN's timestamp echo would.
+		switch on, err := a.timestamps(); {
+		case err != nil:
+			return err
+		case !on:
+			return fmt.Errorf("the waypoint wants SYNs authenticated: %w", inband.ErrNoTimestamps)
+		}
+		auth = &inband.Auth{Key: inband.Key(g.Key), Client: g.Client, ClientPort: g.ClientPort}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client, a.auth = g.Client, auth
+	return nil
+}
+
+func (a *admission) tunnels() ([]detour.Tunnel, string) {
+	return []detour.Tunnel{{Kind: path.InBand, Path: a.client.String()}}, ""
+}
+
+func (a *admission) drop() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client, a.auth = netip.Addr{}, nil
+	return nil
+}
+
+// lasting: the waypoint admits only while it has a session with us.
+func (a *admission) lasting() bool { return false }

@@ -1,0 +1,271 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+const (
+	// askTimeout is how long a waypoint may take to answer.
+	askTimeout = 5 * time.Second
+	// askAgain is when a request is repeated that was not answered, retryLater when
+	// one is that was refused or could not be made use of, without a time of its own.
+	askAgain   = 3 * time.Second
+	retryLater = 30 * time.Second
+	// lookEvery is how late the death of a tunnel is noticed, at most.
+	lookEvery = time.Second
+)
+
+// Session is what a Keeper needs of a session with a waypoint.
+type Session interface {
+	Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.TunnelGrant, error)
+	State() session.State
+}
+
+// Lead is one address of a waypoint and the session there.
+type Lead struct {
+	Via     detour.Via
+	Session Session
+}
+
+// Standing is how a tunnel stands: what there is to use, or why there is nothing.
+type Standing struct {
+	Via     detour.Via
+	Kind    path.Kind
+	Tunnels []detour.Tunnel // one for each address family
+	// Why there are none, for people; empty too while there is no session, which has
+	// a reason of its own.
+	Why string
+}
+
+func (s Standing) equal(o Standing) bool {
+	return s.Via == o.Via && s.Kind == o.Kind && s.Why == o.Why && slices.Equal(s.Tunnels, o.Tunnels)
+}
+
+// end is the client's end of one kind of tunnel. One goroutine calls it.
+type end interface {
+	request() (wire.TunnelRequest, error)
+	// set makes the tunnel as it was granted at an address of the waypoint, or
+	// changes it to that.
+	set(at netip.Addr, g wire.TunnelGrant) error
+	// tunnels are there to use now; else why tells what is amiss.
+	tunnels() (open []detour.Tunnel, why string)
+	// drop takes down what set made.
+	drop() error
+	// lasting: the tunnel goes on without a session until its lease is over.
+	lasting() bool
+}
+
+// Keeper keeps one kind of tunnel to one waypoint.
+type Keeper struct {
+	kind  path.Kind
+	leads []Lead
+	end   end
+	tell  func(Standing)
+	log   *slog.Logger
+	poke  chan struct{}
+
+	held    granted
+	asked   occasion
+	next    time.Time // when to ask at the latest
+	failure string    // of the last try
+	told    Standing
+	again   bool // tell even what was told: others may have changed their minds
+}
+
+// granted is the grant that is in use.
+type granted struct {
+	via     detour.Via
+	expires time.Time // zero: there is none
+}
+
+// occasion is what a grant depends on: another session, or an address of ours
+// that changed, needs another one.
+type occasion struct {
+	via      detour.Via
+	sessions uint64
+	observed netip.Addr
+}
+
+func newKeeper(kind path.Kind, leads []Lead, e end, tell func(Standing), log *slog.Logger) *Keeper {
+	return &Keeper{
+		kind: kind, leads: leads, end: e, tell: tell, poke: make(chan struct{}, 1),
+		log: log.With("kind", kind.String(), "waypoint", leads[0].Via.Waypoint),
+	}
+}
+
+// Poke says that a session has changed, or this host's network.
+func (k *Keeper) Poke() {
+	select {
+	case k.poke <- struct{}{}:
+	default: // not seen to yet
+	}
+}
+
+// Run keeps the tunnel until ctx ends, and takes it down then.
+func (k *Keeper) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if err := k.end.drop(); err != nil {
+				k.log.Warn("tunnel is not taken down", "err", err)
+			}
+			return
+		case <-k.poke:
+			k.again = true
+		case <-timer.C:
+		}
+		timer.Reset(k.step(ctx, time.Now()))
+	}
+}
+
+// step does what is to be done now, and says how long nothing else is.
+func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
+	lead, state := k.lead()
+	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next)) {
+		k.ask(ctx, lead, state)
+		now = time.Now()
+	}
+	lost := lead == nil && !k.end.lasting()
+	if !k.held.expires.IsZero() && (lost || !now.Before(k.held.expires)) {
+		if err := k.end.drop(); err != nil {
+			k.log.Warn("tunnel is not taken down", "err", err)
+		}
+		k.held = granted{}
+	}
+	if lead == nil {
+		k.asked, k.failure = occasion{}, ""
+	}
+	k.report(lead)
+
+	wait := time.Hour
+	if lead != nil {
+		wait = k.next.Sub(now)
+	}
+	if !k.held.expires.IsZero() {
+		wait = min(wait, k.held.expires.Sub(now))
+		if k.end.lasting() {
+			wait = min(wait, lookEvery)
+		}
+	}
+	return max(wait, time.Millisecond)
+}
+
+// lead is the session to ask over: the one that granted, if it still can.
+func (k *Keeper) lead() (*Lead, session.State) {
+	var found *Lead
+	var foundState session.State
+	for i := range k.leads {
+		l := &k.leads[i]
+		s := l.Session.State()
+		if !s.Usable() || !slices.Contains(s.Offers, wireKind(k.kind)) {
+			continue
+		}
+		if l.Via == k.held.via {
+			return l, s
+		}
+		if found == nil {
+			found, foundState = l, s
+		}
+	}
+	return found, foundState
+}
+
+func (k *Keeper) occasion(l *Lead, s session.State) occasion {
+	return occasion{l.Via, s.Sessions, s.Observed.Addr()}
+}
+
+// ask gets a grant and sets the tunnel up, or notes why not.
+func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
+	k.asked = k.occasion(l, s)
+	lease, err := k.get(ctx, l)
+	if err != nil {
+		k.failure = err.Error()
+		k.next = time.Now().Add(pause(err))
+		k.log.Info("no tunnel", "err", err)
+		return
+	}
+	now := time.Now()
+	k.failure = ""
+	k.held = granted{l.Via, now.Add(lease)}
+	k.next = now.Add(lease * 2 / 3)
+}
+
+func (k *Keeper) get(ctx context.Context, l *Lead) (time.Duration, error) {
+	req, err := k.end.request()
+	if err != nil {
+		return 0, err
+	}
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	g, err := l.Session.Tunnel(asking, req)
+	if err != nil {
+		return 0, fmt.Errorf("ask for a tunnel: %w", err)
+	}
+	return g.Lease, k.end.set(l.Via.Addr, g)
+}
+
+// pause is how long not to ask again.
+func pause(err error) time.Duration {
+	var refused *wire.Refusal
+	switch {
+	case errors.As(err, &refused) && refused.RetryAfter > 0:
+		return refused.RetryAfter
+	case errors.As(err, &refused):
+		return retryLater
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, session.ErrDown):
+		return askAgain
+	}
+	return retryLater
+}
+
+// report tells how the tunnel stands, if that is news.
+func (k *Keeper) report(lead *Lead) {
+	s := Standing{Via: k.held.via, Kind: k.kind, Why: k.failure}
+	if !k.held.expires.IsZero() {
+		var why string
+		if s.Tunnels, why = k.end.tunnels(); s.Why == "" {
+			s.Why = why
+		}
+	} else if lead != nil {
+		s.Via = lead.Via
+	}
+	if s.Via == (detour.Via{}) {
+		s.Via = k.leads[0].Via
+	}
+	if s.equal(k.told) && !k.again {
+		return
+	}
+	k.again = false
+	if k.told.Via != s.Via && len(k.told.Tunnels) > 0 {
+		k.tell(Standing{Via: k.told.Via, Kind: k.kind})
+	}
+	k.told = s
+	k.tell(s)
+}
+
+// wireKind is a kind in the language of sessions.
+func wireKind(k path.Kind) wire.Kind {
+	switch k {
+	case path.WireGuard:
+		return wire.WireGuard
+	case path.OpenVPN:
+		return wire.OpenVPN
+	case path.InBand:
+		return wire.InBand
+	default:
+		return wire.Mapped
+	}
+}

@@ -1,0 +1,283 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	bob    = detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
+	bob2   = detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.8")}
+	inside = netip.MustParseAddr("10.1.2.3")
+)
+
+// fakeSession grants for ten minutes, unless told otherwise.
+type fakeSession struct {
+	mu    sync.Mutex
+	state session.State
+	fail  error
+	asked []time.Time
+}
+
+func newSession() *fakeSession {
+	return &fakeSession{state: session.State{
+		Up: true, Sessions: 1, Observed: netip.MustParseAddrPort("198.51.100.1:5000"), Offers: []wire.Kind{wire.WireGuard, wire.InBand},
+	}}
+}
+
+func (f *fakeSession) Tunnel(context.Context, wire.TunnelRequest) (wire.TunnelGrant, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, time.Now())
+	return wire.TunnelGrant{Lease: 9 * time.Minute}, f.fail
+}
+
+func (f *fakeSession) State() session.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+func (f *fakeSession) set(change func(*fakeSession)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+// fakeEnd is up as soon as it is set, unless it is told otherwise.
+type fakeEnd struct {
+	mu     sync.Mutex
+	keeps  bool // lasting
+	at     netip.Addr
+	dead   string
+	refuse error
+	drops  int
+}
+
+func (f *fakeEnd) request() (wire.TunnelRequest, error) { return wire.TunnelRequest{}, nil }
+func (f *fakeEnd) set(at netip.Addr, _ wire.TunnelGrant) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = at
+	return f.refuse
+}
+func (f *fakeEnd) tunnels() ([]detour.Tunnel, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead != "" {
+		return nil, f.dead
+	}
+	return []detour.Tunnel{{Kind: path.WireGuard, Local: inside}}, ""
+}
+func (f *fakeEnd) drop() error { f.drops++; return nil }
+func (f *fakeEnd) lasting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.keeps
+}
+func (f *fakeEnd) dies(why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = why
+}
+
+type keeping struct {
+	*Keeper
+	end   *fakeEnd
+	told  []Standing
+	start time.Time
+}
+
+// keep runs a keeper in virtual time.
+func keep(t *testing.T, e *fakeEnd, test func(k *keeping), sessions ...*fakeSession) {
+	synctest.Test(t, func(t *testing.T) {
+		var leads []Lead
+		for i, s := range sessions {
+			leads = append(leads, Lead{[]detour.Via{bob, bob2}[i], s})
+		}
+		k := &keeping{end: e, start: time.Now()}
+		k.Keeper = newKeeper(path.WireGuard, leads, e, func(s Standing) { k.told = append(k.told, s) }, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { k.Run(ctx); close(ended) }()
+		synctest.Wait()
+		test(k)
+		stop()
+		<-ended
+		if e.drops == 0 {
+			t.Error("the tunnel was not taken down in the end")
+		}
+	})
+}
+
+func (k *keeping) poke() { k.Poke(); synctest.Wait() }
+
+// tells demands what was told since the last time.
+func (k *keeping) tells(t *testing.T, want ...Standing) {
+	t.Helper()
+	if d := cmp.Diff(want, k.told, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("told (-want +got):\n%s", d)
+	}
+	k.told = nil
+}
+
+func up(v detour.Via) Standing {
+	return Standing{Via: v, Kind: path.WireGuard, Tunnels: []detour.Tunnel{{Kind: path.WireGuard, Local: inside}}}
+}
+
+func down(v detour.Via, why string) Standing { return Standing{Via: v, Kind: path.WireGuard, Why: why} }
+
+func (f *fakeSession) times(t *testing.T, start time.Time, want ...time.Duration) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var got []time.Duration
+	for _, at := range f.asked {
+		got = append(got, at.Sub(start))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("asked at %v, want %v", got, want)
+	}
+}
+
+func TestGrantIsRenewedBeforeItEnds(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		time.Sleep(13 * time.Minute)
+		s.times(t, k.start, 0, 6*time.Minute, 12*time.Minute)
+		k.tells(t)
+	}, s)
+}
+
+func TestRefusalsAreNotPressed(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want time.Duration
+	}{
+		{"its own time", &wire.Refusal{Code: wire.Busy, RetryAfter: time.Minute}, time.Minute},
+		{"no time", &wire.Refusal{Code: wire.NotOffered}, retryLater},
+		{"unanswered", context.DeadlineExceeded, askAgain},
+		{"session down", &session.DownError{Waypoint: "bob", Problem: &session.Problem{Code: session.Lost}}, askAgain},
+		{"other", errors.New("strange"), retryLater},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSession()
+			s.fail = test.err
+			keep(t, &fakeEnd{}, func(k *keeping) {
+				time.Sleep(test.want + time.Millisecond)
+				s.times(t, k.start, 0, test.want)
+				k.tells(t, down(bob, "ask for a tunnel: "+test.err.Error()))
+				s.set(func(f *fakeSession) { f.fail = nil })
+				time.Sleep(test.want)
+				k.tells(t, up(bob))
+			}, s)
+		})
+	}
+}
+
+func TestWhatCannotBeSetUpSaysWhy(t *testing.T) {
+	keep(t, &fakeEnd{refuse: errors.New("there is no /dev/net/tun")}, func(k *keeping) {
+		k.tells(t, down(bob, "there is no /dev/net/tun"))
+	}, newSession())
+}
+
+// A session that is lost takes in-band admission with it, and leaves other tunnels
+// until their lease is over.
+func TestSessionIsLost(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		s := newSession()
+		keep(t, &fakeEnd{keeps: lasting}, func(k *keeping) {
+			k.tells(t, up(bob))
+			s.set(func(f *fakeSession) { f.state.Up = false })
+			k.poke()
+			if lasting {
+				k.tells(t, up(bob)) // again, whatever the loop made of the session's end
+				time.Sleep(10 * time.Minute)
+			}
+			k.tells(t, down(bob, ""))
+			if k.end.drops != 1 {
+				t.Errorf("dropped %d times", k.end.drops)
+			}
+			s.set(func(f *fakeSession) { f.state.Up = true; f.state.Sessions++ })
+			k.poke()
+			k.tells(t, up(bob))
+		}, s)
+	}
+}
+
+func TestOtherOccasionsNeedOtherGrants(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.poke()
+		s.times(t, k.start, 0)
+		time.Sleep(time.Second)
+		s.set(func(f *fakeSession) { f.state.Observed = netip.MustParseAddrPort("198.51.100.9:5000") })
+		k.poke()
+		s.times(t, k.start, 0, time.Second)
+		time.Sleep(time.Second)
+		s.set(func(f *fakeSession) { f.state.Sessions++ })
+		k.poke()
+		s.times(t, k.start, 0, time.Second, 2*time.Second)
+	}, s)
+}
+
+func TestAnotherAddressOfTheWaypointTakesOver(t *testing.T) {
+	first, second := newSession(), newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		first.set(func(f *fakeSession) { f.state.Up = false })
+		k.poke()
+		k.tells(t, down(bob, ""), up(bob2))
+		if k.end.at != bob2.Addr {
+			t.Errorf("the tunnel leads to %v", k.end.at)
+		}
+		first.set(func(f *fakeSession) { f.state.Up = true })
+		k.poke()
+		k.tells(t, up(bob2)) // it stays where it is
+	}, first, second)
+}
+
+func TestDeathOfATunnelIsNoticed(t *testing.T) {
+	e := &fakeEnd{keeps: true}
+	keep(t, e, func(k *keeping) {
+		k.tells(t, up(bob))
+		e.dies("no handshake")
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		k.tells(t, down(bob, "no handshake"))
+		e.dies("")
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		k.tells(t, up(bob))
+	}, newSession())
+}
+
+func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
+	s := newSession()
+	s.state.Offers = []wire.Kind{wire.Mapped}
+	keep(t, &fakeEnd{}, func(k *keeping) {
+		time.Sleep(time.Hour)
+		s.times(t, k.start)
+		k.tells(t, down(bob, ""))
+	}, s)
+}

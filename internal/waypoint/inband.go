@@ -1,0 +1,233 @@
+package waypoint
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// InBandMode is whose SYNs that name a server are sent on to it.
+type InBandMode = rules.InBandMode
+
+// The modes. Without the authenticator, whoever shares a member's address shares its detours.
+const (
+	InBandOff           = rules.InBandOff
+	InBandOpen          = rules.InBandOpen
+	InBandAuthenticated = rules.InBandAuthenticated
+)
+
+// keysPerSession lets the key before the last be good for what is under way with it.
+const keysPerSession = 2
+
+// adoptedGrace is how long members have to come back after an agent that was killed.
+const adoptedGrace = time.Minute
+
+// OffersInBand tells whether members can have in-band detours, and why not.
+func (w *Waypoint) OffersInBand() (ok bool, why string) {
+	switch {
+	case w.config.InBand == InBandOff:
+		return false, "in-band detours are switched off ([waypoint] offers)"
+	case w.config.InBand == InBandAuthenticated && w.kernel.receiver == nil:
+		return false, "in-band detours are not offered, as their SYNs cannot be authenticated: " + w.kernel.noReceiver.Error()
+	}
+	return true, ""
+}
+
+// InBand admits the peer's address to in-band detours until the lease is over or the member has no
+// more session from there. Where SYNs are authenticated, each grant comes with a new key; the one
+// before stays good for its own lease.
+func (w *Waypoint) InBand(ctx context.Context, peer Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	var grant wire.TunnelGrant
+	var refusal *wire.Refusal
+	if err := w.askIn(ctx, func() { grant, refusal = w.grantInBand(peer, req, time.Now()) }); err != nil {
+		return wire.TunnelGrant{}, unasked(ctx, req.ID)
+	}
+	return grant, refusal
+}
+
+func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time) (wire.TunnelGrant, *wire.Refusal) {
+	m := w.members.get(peer.Name, peer.Serial)
+	if m == nil {
+		return wire.TunnelGrant{}, w.refuseTunnel(w.members.of(0), peer, now, tooManyMembers(req.ID))
+	}
+	p := &pass{presence: presence{m, peer.client()}, session: peer.ID, clientPort: req.Local == peer.client(),
+		expires: now.Add(w.config.MappingLifetime)}
+	if refusal := w.mayPass(p, req.ID); refusal != nil {
+		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
+	}
+	first := w.passes.until(p.presence).IsZero()
+	w.passes.take(w.superseded(p))
+	if w.config.InBand == InBandAuthenticated {
+		_, _ = rand.Read(p.key[:]) // never fails
+	}
+	w.passes.add(p)
+	if err := w.writePasses(now, p.presence); err != nil {
+		w.log.Error("cannot admit to in-band detours", "member", m.Name, "err", err)
+		w.endPasses(func(x *pass) bool { return x == p })
+		refusal := refuse(req.ID, wire.Internal, "")
+		refusal.RetryAfter = retryFault
+		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
+	}
+	m.granted++
+	if first {
+		w.record.Write(w.passEntry(attribution.AdmissionGranted, now, p.presence))
+	}
+	grant := wire.TunnelGrant{ID: req.ID, Kind: wire.InBand, Lease: w.config.MappingLifetime, Client: p.addr}
+	if w.config.InBand == InBandAuthenticated {
+		grant.Key, grant.ClientPort = p.key[:], p.clientPort
+	}
+	return grant, nil
+}
+
+// mayPass refuses what the policy or the place forbids.
+func (w *Waypoint) mayPass(p *pass, id uint64) *wire.Refusal {
+	if ok, why := w.OffersInBand(); !ok {
+		return refuse(id, wire.NotOffered, why)
+	}
+	if !p.addr.Is4() {
+		return refuse(id, wire.FamilyMismatch, "a SYN has room for the address of an IPv4 server only")
+	}
+	if w.sessions.at[p.presence] == 0 {
+		refusal := refuse(id, wire.Busy, fmt.Sprintf("you have no session from %v any more", p.addr))
+		refusal.RetryAfter = retryFault
+		return refusal
+	}
+	kept := 0
+	for _, x := range w.passes[p.addr] {
+		if x.member != p.member && w.config.InBand == InBandOpen {
+			refusal := refuse(id, wire.Busy, fmt.Sprintf("another member calls from your address %v, and without the authenticator the two of you look alike", p.addr))
+			refusal.RetryAfter = retryQuota
+			return refusal
+		}
+		if !w.superseded(p)(x) {
+			kept++
+		}
+	}
+	if kept >= inband.MaxSlots {
+		refusal := refuse(id, wire.Busy, fmt.Sprintf("there are as many members at your address %v as the waypoint can tell apart", p.addr))
+		refusal.RetryAfter = retryQuota
+		return refusal
+	}
+	return nil
+}
+
+// superseded tells which passes a new one makes needless: those of the same session before its last.
+func (w *Waypoint) superseded(by *pass) func(*pass) bool {
+	keep := make(map[*pass]bool)
+	list := w.passes[by.addr]
+	for i := len(list) - 1; i >= 0 && len(keep) < keysPerSession-1; i-- {
+		if list[i].session == by.session {
+			keep[list[i]] = true
+		}
+	}
+	return func(x *pass) bool { return x.addr == by.addr && x.session == by.session && !keep[x] }
+}
+
+// writePasses makes the kernel admit presences that have passes.
+func (w *Waypoint) writePasses(now time.Time, at ...presence) error {
+	var change rules.Change
+	for _, x := range at {
+		change.Admit = append(change.Admit, w.passes.admission(x, now))
+		if !x.member.saved {
+			change.Members = append(change.Members, x.member.Member)
+		}
+	}
+	if err := w.commit(change); err != nil {
+		return err
+	}
+	for _, x := range at {
+		x.member.saved = true
+		if err := w.writeKeys(x.addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Waypoint) writeKeys(addr netip.Addr) error {
+	if w.config.InBand != InBandAuthenticated || w.kernel.receiver == nil {
+		return nil
+	}
+	if err := w.kernel.receiver.Set(addr, w.passes.slots(addr)); err != nil {
+		return fmt.Errorf("set the keys of in-band detours from %v: %w", addr, err)
+	}
+	return nil
+}
+
+// endPasses takes passes back. Who has none left is no longer admitted.
+func (w *Waypoint) endPasses(which func(*pass) bool) {
+	now := time.Now()
+	var change rules.Change
+	touched := w.passes.take(which)
+	for at := range touched {
+		// Keys first: without one nothing gets through.
+		if err := w.writeKeys(at.addr); err != nil {
+			w.log.Error("in-band detours do not end", "member", at.member.Name, "err", err)
+		}
+		if w.passes.until(at).After(now) {
+			change.Admit = append(change.Admit, w.passes.admission(at, now))
+			continue
+		}
+		change.Revoke = append(change.Revoke, rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID, Left: time.Second})
+		w.record.Write(w.passEntry(attribution.AdmissionEnded, now, at))
+	}
+	if len(touched) == 0 {
+		return
+	}
+	if err := w.commit(change); err != nil {
+		w.log.Error("in-band detours do not end", "addresses", len(touched), "err", err)
+	}
+}
+
+// sessionLeft ends the passes of a session that is no longer at an address, and with the last one
+// all of its member there.
+func (w *Waypoint) sessionLeft(id uint64, at presence) {
+	last := w.sessions.at[at] == 0
+	w.endPasses(func(p *pass) bool { return p.presence == at && (last || p.session == id) })
+}
+
+// adoptPasses takes over whom an agent before us admitted, for as long as it takes to come back.
+func (w *Waypoint) adoptPasses(list []rules.Admission) {
+	now := time.Now()
+	for _, a := range list {
+		m := w.members.byID[a.Member]
+		if a.Kind != wire.InBand || m == nil {
+			continue
+		}
+		w.passes.add(&pass{presence: presence{m, a.Addr}, expires: now.Add(min(a.Left, adoptedGrace))})
+	}
+}
+
+// dropForeignKeys removes keys of addresses that nobody has a pass for.
+func (w *Waypoint) dropForeignKeys() error {
+	if w.kernel.receiver == nil {
+		return nil
+	}
+	addrs, err := w.kernel.receiver.Addresses()
+	if err != nil {
+		return fmt.Errorf("list the keys of in-band detours: %w", err)
+	}
+	for _, addr := range addrs {
+		if len(w.passes[addr]) == 0 {
+			if err := w.writeKeys(addr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Waypoint) passEntry(event attribution.Event, now time.Time, at presence) attribution.Entry {
+	e := attribution.Entry{Time: now, Event: event, Kind: wire.InBand.String(), Member: at.member.Name, Serial: at.member.Serial, Client: at.addr}
+	if event == attribution.AdmissionGranted {
+		e.LeaseSeconds = w.config.MappingLifetime.Seconds()
+	}
+	return e
+}

@@ -1,0 +1,84 @@
+package waypoint
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// pass is a session's leave to send SYNs that name their server, from where the session comes from.
+type pass struct {
+	presence
+	session    uint64 // 0: of an agent before us
+	key        inband.Key
+	clientPort bool // the port is the client's own, so that it is authenticated too
+	expires    time.Time
+}
+
+// passes mirrors whom the kernel lets send such SYNs. By address, the oldest first.
+type passes map[netip.Addr][]*pass
+
+func (x passes) add(p *pass) { x[p.addr] = append(x[p.addr], p) }
+
+// take removes passes and returns the presences that they were of.
+func (x passes) take(which func(*pass) bool) map[presence]bool {
+	touched := make(map[presence]bool)
+	for addr, list := range x {
+		left := slices.DeleteFunc(slices.Clone(list), which)
+		if len(left) == len(list) {
+			continue
+		}
+		for _, p := range list {
+			if !slices.Contains(left, p) {
+				touched[p.presence] = true
+			}
+		}
+		if x[addr] = left; len(left) == 0 {
+			delete(x, addr)
+		}
+	}
+	return touched
+}
+
+// until is when the last pass of a presence ends; zero if it has none.
+func (x passes) until(at presence) (end time.Time) {
+	for _, p := range x[at.addr] {
+		if p.member == at.member && p.expires.After(end) {
+			end = p.expires
+		}
+	}
+	return end
+}
+
+// admission is a presence as the kernel's table has it.
+func (x passes) admission(at presence, now time.Time) rules.Admission {
+	return rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID, Left: x.until(at).Sub(now)}
+}
+
+// presences lists who has passes.
+func (x passes) presences() []presence {
+	var list []presence
+	for _, at := range x {
+		for _, p := range at {
+			if !slices.Contains(list, p.presence) {
+				list = append(list, p.presence)
+			}
+		}
+	}
+	return list
+}
+
+// slots are the keys for an address as eBPF has them. Of an agent before us we know none.
+func (x passes) slots(addr netip.Addr) []inband.Slot {
+	var slots []inband.Slot
+	for _, p := range x[addr] {
+		if p.session != 0 {
+			slots = append(slots, inband.Slot{Key: p.key, Mark: p.member.ID.Mark(wire.InBand), ClientPort: p.clientPort, Expires: p.expires})
+		}
+	}
+	return slots
+}

@@ -1,0 +1,137 @@
+package rules
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+)
+
+func (t *Table) mappingElements(mappings []Mapping) []setElements {
+	four, six := t.schema.four, t.schema.six
+	out := []setElements{{set: four.servers}, {set: four.marks}, {set: six.servers}, {set: six.marks}}
+	for _, m := range mappings {
+		servers, marks := &out[0], &out[1]
+		if m.Client.Is6() {
+			servers, marks = &out[2], &out[3]
+		}
+		e := nft.Element{Key: encodeKey(m.Client, m.Port), Timeout: life(m.Left)}
+		e.Data = encodeKey(m.Server.Addr(), m.Server.Port())
+		servers.elements = append(servers.elements, e)
+		e.Data = encodeMark(m.Member.Mark(wire.Mapped))
+		marks.elements = append(marks.elements, e)
+	}
+	return out
+}
+
+// life is an element's timeout; without one it would live for ever.
+func life(left time.Duration) time.Duration { return max(left, time.Millisecond) }
+
+func (t *Table) admissionElements(admissions []Admission) []setElements {
+	open, keyed := setElements{set: t.schema.inBand.open}, setElements{set: t.schema.inBand.keyed}
+	four, six := setElements{set: t.schema.four.tunnels}, setElements{set: t.schema.six.tunnels}
+	for _, a := range admissions {
+		e := nft.Element{Key: a.Addr.AsSlice(), Timeout: life(a.Left)}
+		mark := encodeMark(a.Member.Mark(a.Kind))
+		to := &four
+		switch {
+		case a.Kind == wire.InBand && t.schema.options.InBand == InBandAuthenticated:
+			to, e.Key = &keyed, append(e.Key, mark...)
+		case a.Kind == wire.InBand:
+			to, e.Data = &open, mark
+		case a.Addr.Is6():
+			to, e.Data = &six, mark
+		default:
+			e.Data = mark
+		}
+		to.elements = append(to.elements, e)
+	}
+	return []setElements{open, keyed, four, six}
+}
+
+// forbiddenElements names every set, also where a family has no ranges, so that it can be emptied.
+func (t *Table) forbiddenElements(ranges []egress.Range) []setElements {
+	four, six := setElements{set: t.schema.four.forbidden}, setElements{set: t.schema.six.forbidden}
+	for _, r := range ranges {
+		to := &four
+		if r.First.Is6() {
+			to = &six
+		}
+		to.elements = append(to.elements, nft.Element{Key: r.First.AsSlice(), Last: r.Last.AsSlice()})
+	}
+	out := []setElements{four, six}
+	if t.schema.options.InBand != InBandOff {
+		out = append(out, setElements{t.schema.inBand.forbidden, four.elements})
+	}
+	return out
+}
+
+// encodeKey makes the concatenation of an address and a port; parts are multiples of 4 bytes.
+func encodeKey(addr netip.Addr, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(addr.AsSlice(), port), 0, 0)
+}
+
+func decodeKey(b []byte, f family) (Key, bool) {
+	if len(b) != int(f.addr.Size())+4 {
+		return Key{}, false
+	}
+	addr, ok := netip.AddrFromSlice(b[:f.addr.Size()])
+	return Key{addr, binary.BigEndian.Uint16(b[f.addr.Size():])}, ok
+}
+
+func encodeMark(mark uint32) []byte { return binary.NativeEndian.AppendUint32(nil, mark) }
+
+func decodeMark(b []byte) (id MemberID, kind wire.Kind, ours bool) {
+	if len(b) != 4 {
+		return 0, 0, false
+	}
+	return OfMark(binary.NativeEndian.Uint32(b))
+}
+
+func memberElements(members []Member) []nft.Element {
+	elements := make([]nft.Element, len(members))
+	for i, m := range members {
+		elements[i] = nft.Element{Key: encodeMark(uint32(m.ID)), Comment: m.Name + " " + m.Serial}
+	}
+	return elements
+}
+
+func decodeMember(e nft.Element) (Member, bool) {
+	if len(e.Key) != 4 {
+		return Member{}, false
+	}
+	id := MemberID(binary.NativeEndian.Uint32(e.Key) & memberMask) // older tables have the whole mark
+	name, serial, found := strings.Cut(e.Comment, " ")
+	return Member{ID: id, Name: name, Serial: serial}, found && id != 0
+}
+
+func portElements(ports []uint16) []nft.Element {
+	elements := make([]nft.Element, len(ports))
+	for i, port := range ports {
+		elements[i] = nft.Element{Key: binary.BigEndian.AppendUint16(nil, port)}
+	}
+	return elements
+}
+
+func decodePort(b []byte) uint16 {
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+func interfaceElements(names []string) []nft.Element {
+	elements := make([]nft.Element, len(names))
+	for i, name := range names {
+		key := make([]byte, unix.IFNAMSIZ)
+		copy(key, name)
+		elements[i] = nft.Element{Key: key}
+	}
+	return elements
+}

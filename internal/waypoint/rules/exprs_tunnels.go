@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+)
+
+// Types of echo requests (RFC 792, RFC 4443).
+const (
+	echoRequest4 = 8
+	echoRequest6 = 128
+)
+
+func tunnelGoto(interfaces nft.Set, chain string) rule {
+	return rule{
+		text: fmt.Sprintf("iifname @%s goto %s", interfaces.Name, chain),
+		exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg},
+			&expr.Lookup{SourceRegister: reg, SetName: interfaces.Name},
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain},
+		},
+	}
+}
+
+// admitTunnel marks a new connection out of a tunnel as the member's whose address it comes from.
+func admitTunnel(f family, ports nft.Set, chain string) rule {
+	return rule{
+		text: fmt.Sprintf("meta nfproto %[1]s %[2]s ct state new %[3]s daddr != @%[4]s tcp dport != @%[5]s ct mark set %[3]s saddr map @%[6]s goto %[7]s",
+			f.proto, isSYNText, f.name, f.forbidden.Name, ports.Name, f.tunnels.Name, chain),
+		exprs: slices.Concat(
+			isTCP(f.nfproto), isSYN(),
+			[]expr.Any{
+				&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
+				masked(stateNew),
+				&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},
+			},
+			f.toAllowed(ports),
+			f.markBySource(f.tunnels),
+			[]expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}},
+		),
+	}
+}
+
+// rejectTCP lets a join fail at once.
+func rejectTCP() rule {
+	return rule{
+		text: "meta l4proto tcp counter reject with tcp reset",
+		exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+			equal([]byte{unix.IPPROTO_TCP}),
+			&expr.Counter{},
+			&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+		},
+	}
+}
+
+func dropRest() rule {
+	return rule{text: "counter drop", exprs: []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}}
+}
+
+// dropIntoTunnels: a member's tunnel gets answers to its connections and nothing else.
+func dropIntoTunnels(interfaces nft.Set) rule {
+	return rule{
+		text: fmt.Sprintf("oifname @%s counter drop", interfaces.Name),
+		exprs: append(intoTunnels(interfaces),
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		),
+	}
+}
+
+// rejectIntoTunnels is the same for connections of members.
+func rejectIntoTunnels(interfaces nft.Set) rule {
+	return rule{
+		text: fmt.Sprintf("oifname @%s meta l4proto tcp counter reject with tcp reset", interfaces.Name),
+		exprs: append(intoTunnels(interfaces),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+			equal([]byte{unix.IPPROTO_TCP}),
+			&expr.Counter{},
+			&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+		),
+	}
+}
+
+func intoTunnels(interfaces nft.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+		&expr.Lookup{SourceRegister: reg, SetName: interfaces.Name},
+	}
+}
+
+// acceptAnswers: the operator may look at what is in a tunnel.
+func acceptAnswers() rule {
+	return rule{
+		text: "ct state established,related accept",
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
+			masked(stateEstablished | stateRelated),
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		},
+	}
+}
+
+// acceptPing4 and acceptPing6 let a member try whether its tunnel works: the waypoint's end of it
+// answers, and no other address.
+func acceptPing4() rule {
+	return acceptPing("meta l4proto icmp icmp type echo-request", unix.NFPROTO_IPV4, unix.IPPROTO_ICMP, echoRequest4)
+}
+
+func acceptPing6() rule {
+	return acceptPing("meta l4proto ipv6-icmp icmpv6 type echo-request", unix.NFPROTO_IPV6, unix.IPPROTO_ICMPV6, echoRequest6)
+}
+
+func acceptPing(text string, nfproto, proto, kind byte) rule {
+	return rule{
+		text: text + " fib daddr . iif type local accept",
+		exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
+			equal([]byte{nfproto}),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+			equal([]byte{proto}),
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+			equal([]byte{kind}),
+			&expr.Fib{Register: reg, FlagDADDR: true, FlagIIF: true, ResultADDRTYPE: true},
+			equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)),
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		},
+	}
+}

@@ -1,0 +1,143 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+)
+
+// Load implements Kernel. Of a table that another version wrote it reads what it understands.
+func (t *Table) Load() (State, bool, error) {
+	comment, ok, err := t.conn.SetComment(table, t.schema.members.Name)
+	if err != nil || !ok {
+		return State{}, false, err
+	}
+	l := &loader{conn: t.conn}
+	var s State
+	for _, f := range []family{t.schema.four, t.schema.six} {
+		s.Mappings = append(s.Mappings, l.mappings(f)...)
+		s.Admissions = append(s.Admissions, l.admissions(f.tunnels)...)
+		s.Forbidden = append(s.Forbidden, l.ranges(f.forbidden)...)
+	}
+	switch t.schema.options.InBand {
+	case InBandOpen:
+		s.Admissions = append(s.Admissions, l.admissions(t.schema.inBand.open)...)
+	case InBandAuthenticated:
+		s.Admissions = append(s.Admissions, l.keyedAdmissions(t.schema.inBand.keyed)...)
+	case InBandOff:
+	}
+	for _, e := range l.elements(t.schema.members) {
+		if m, ok := decodeMember(e); ok {
+			s.Members = append(s.Members, m)
+		}
+	}
+	for _, e := range l.elements(t.schema.ports) {
+		s.ForbiddenPorts = append(s.ForbiddenPorts, decodePort(e.Key))
+	}
+	s.TunnelInterfaces = l.interfaces(t.schema.tunnelIfs)
+	s.Guarded4, s.Guarded6 = l.interfaces(t.schema.four.guarded), l.interfaces(t.schema.six.guarded)
+	if l.err != nil {
+		return State{}, false, l.err
+	}
+	// Written as a whole, the two agree; changed by hand, they are not ours any more.
+	same := comment == t.schema.members.Comment && t.inBandForbids(l, s.Forbidden)
+	return s, same && l.err == nil, l.err
+}
+
+// inBandForbids tells whether the in-band rule's copy of the forbidden ranges is one.
+func (t *Table) inBandForbids(l *loader, forbidden []egress.Range) bool {
+	if t.schema.options.InBand == InBandOff {
+		return true
+	}
+	four := slices.DeleteFunc(slices.Clone(forbidden), func(r egress.Range) bool { return r.First.Is6() })
+	return slices.Equal(four, l.ranges(t.schema.inBand.forbidden))
+}
+
+// loader reads sets until one cannot be read.
+type loader struct {
+	conn *nft.Conn
+	err  error
+}
+
+func (l *loader) elements(set nft.Set) []nft.Element {
+	if l.err != nil {
+		return nil
+	}
+	var elements []nft.Element
+	elements, l.err = l.conn.Elements(table, set)
+	return elements
+}
+
+func (l *loader) mappings(f family) []Mapping {
+	marks := l.elements(f.marks)
+	members := make(map[Key]MemberID, len(marks))
+	for _, e := range marks {
+		key, ok := decodeKey(e.Key, f)
+		if member, _, ours := decodeMark(e.Data); ok && ours {
+			members[key] = member
+		}
+	}
+	servers := l.elements(f.servers)
+	mappings := make([]Mapping, 0, len(servers))
+	for _, e := range servers {
+		key, ok := decodeKey(e.Key, f)
+		server, serverOK := decodeKey(e.Data, f)
+		member, known := members[key]
+		if ok && serverOK && known && e.Expires > 0 {
+			mappings = append(mappings, Mapping{Client: key.Client, Port: key.Port,
+				Server: netip.AddrPortFrom(server.Client, server.Port), Member: member, Left: e.Expires})
+		}
+	}
+	return mappings
+}
+
+// admissions reads a map of addresses to marks.
+func (l *loader) admissions(set nft.Set) []Admission {
+	var list []Admission
+	for _, e := range l.elements(set) {
+		addr, ok := netip.AddrFromSlice(e.Key)
+		if member, kind, ours := decodeMark(e.Data); ok && ours && e.Expires > 0 {
+			list = append(list, Admission{Addr: addr, Kind: kind, Member: member, Left: e.Expires})
+		}
+	}
+	return list
+}
+
+// keyedAdmissions reads a set of IPv4 addresses with marks.
+func (l *loader) keyedAdmissions(set nft.Set) []Admission {
+	const addrSize = 4
+	var list []Admission
+	for _, e := range l.elements(set) {
+		if len(e.Key) < addrSize || e.Expires <= 0 {
+			continue
+		}
+		addr, _ := netip.AddrFromSlice(e.Key[:addrSize])
+		if member, kind, ours := decodeMark(e.Key[addrSize:]); ours {
+			list = append(list, Admission{Addr: addr, Kind: kind, Member: member, Left: e.Expires})
+		}
+	}
+	return list
+}
+
+func (l *loader) ranges(set nft.Set) []egress.Range {
+	var ranges []egress.Range
+	for _, e := range l.elements(set) {
+		first, ok := netip.AddrFromSlice(e.Key)
+		last, lastOK := netip.AddrFromSlice(e.Last)
+		if ok && lastOK {
+			ranges = append(ranges, egress.Range{First: first, Last: last})
+		}
+	}
+	return ranges
+}
+
+func (l *loader) interfaces(set nft.Set) []string {
+	var names []string
+	for _, e := range l.elements(set) {
+		names = append(names, strings.TrimRight(string(e.Key), "\x00"))
+	}
+	return names
+}

@@ -1,0 +1,99 @@
+package waypoint
+
+import (
+	"net/netip"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// presence is a member at an address.
+type presence struct {
+	member *member
+	addr   netip.Addr
+}
+
+// sessions knows where members' sessions come from.
+type sessions struct {
+	live map[uint64]presence // by id
+	at   map[presence]int
+}
+
+func newSessions() *sessions {
+	return &sessions{live: make(map[uint64]presence), at: make(map[presence]int)}
+}
+
+func (s *sessions) add(id uint64, p presence) {
+	s.live[id] = p
+	s.at[p]++
+	p.member.sessions++
+}
+
+// remove returns where the session came from last; ok is false if it is not known.
+func (s *sessions) remove(id uint64) (p presence, ok bool) {
+	if p, ok = s.live[id]; !ok {
+		return presence{}, false
+	}
+	delete(s.live, id)
+	if s.at[p]--; s.at[p] == 0 {
+		delete(s.at, p)
+	}
+	p.member.sessions--
+	return p, true
+}
+
+// SessionUp tells of a member's session, before anything else of it.
+func (w *Waypoint) SessionUp(peer Peer) {
+	_ = w.ask(func() {
+		if m := w.members.get(peer.Name, peer.Serial); m != nil {
+			w.sessions.add(peer.ID, presence{m, peer.client()})
+		}
+	})
+}
+
+// SessionDown tells of the end of a session, after everything else of it. In-band detours end with a
+// member's last session from an address, at once; connections that are open go on.
+func (w *Waypoint) SessionDown(peer Peer) {
+	_ = w.ask(func() {
+		if p, ok := w.sessions.remove(peer.ID); ok {
+			w.sessionLeft(peer.ID, p)
+		}
+	})
+}
+
+// SessionMoved tells that a session's member has another address now. If it was its last at the
+// old one, nobody is there any more: its connections from there end, so that their servers meet a
+// reset and have room for the member's next subflows.
+func (w *Waypoint) SessionMoved(before, now Peer) {
+	if before.client() == now.client() {
+		return
+	}
+	_ = w.ask(func() {
+		old, ok := w.sessions.remove(before.ID)
+		if !ok {
+			return
+		}
+		w.sessions.add(now.ID, presence{old.member, now.client()})
+		w.sessionLeft(before.ID, old)
+		if w.sessions.at[old] > 0 {
+			return
+		}
+		ended, err := w.endFlows(rules.Of(old.member.ID), old.addr)
+		if err != nil {
+			w.log.Warn("a member moved, and its connections from the old address stay", "member", old.member.Name, "err", err)
+			return
+		}
+		w.log.Info("member moved", "member", old.member.Name, "from", old.addr, "to", now.client(), "connections_ended", ended)
+	})
+}
+
+// endFlows makes the kernel forget connections that came from any of the addresses.
+func (w *Waypoint) endFlows(of netstate.MarkMatch, from ...netip.Addr) (int, error) {
+	is := make(map[netip.Addr]bool, len(from))
+	for _, a := range from {
+		is[a] = true
+	}
+	w.flowsMu.Lock()
+	defer w.flowsMu.Unlock()
+	return w.kernel.flows.DeleteEach(of, func(f netstate.Flow) bool { return is[f.Origin.Src.Addr()] })
+}
