@@ -29,7 +29,7 @@ func TestRandomDatagrams(t *testing.T) {
 	x := w.curl(w.url())
 	before, session := w.detoured(), w.waypoint()
 
-	const many, watched = 40_000, 8_000
+	many, watched := 40_000/slowness(), 8_000/slowness()
 	conn := w.socket(mallory)
 	noise := rand.New(rand.NewPCG(1, 2))
 	to := netip.AddrPortFrom(w.addr4(bob), 45672)
