@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/doctor"
+	"github.com/detour-collective/dcol/internal/mptcp"
 )
 
 // A static program gets its detour like a dynamic one.
@@ -118,9 +119,18 @@ func TestStatusText(t *testing.T) {
 // dcol doctor on hosts as they are, and with one thing amiss at a time.
 func TestDoctor(t *testing.T) {
 	w := standard(newWorld(t))
+	limits, err := mptcp.Limits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := doctor.OK
+	if len(limits) > 0 {
+		kernel = doctor.Info
+	}
 	// A host that is no member yet.
 	w.finds(mallory, map[string]doctor.State{"mptcp": doctor.OK, "userspace-pm": doctor.OK, "path-manager": doctor.OK,
-		"config": doctor.Skipped, "identity": doctor.Skipped, "agent": doctor.Info, "rp-filter": doctor.OK})
+		"config": doctor.Skipped, "identity": doctor.Skipped, "agent": doctor.Info, "rp-filter": doctor.OK,
+		"kernel-limits": kernel})
 	w.startBoth()
 	w.finds(alice, map[string]doctor.State{"config": doctor.OK, "identity": doctor.OK, "agent": doctor.OK,
 		"path-manager": doctor.OK, "forwarding": doctor.Skipped, "sockets-seccomp": doctor.OK})
