@@ -88,7 +88,7 @@ func TestFlows(t *testing.T) {
 			return netstate.Flow{
 				Origin: netstate.Tuple{Src: netip.AddrPortFrom(aliceAt.Addr, port), Dst: netip.AddrPortFrom(ownAddr, 443)},
 				Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, port)},
-				Mark:   rules.MemberID(1).Mark(), BytesOrigin: up, BytesReply: down,
+				Mark:   rules.MemberID(1).Mark(wire.Mapped), BytesOrigin: up, BytesReply: down,
 			}
 		}
 		alice := func() MemberSnapshot {

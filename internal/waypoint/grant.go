@@ -44,7 +44,7 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	if m == nil {
 		return outcome{member: w.members.of(0), refusal: tooManyMembers(r.ID)}
 	}
-	if refusal := w.forbidden(r); refusal != nil {
+	if refusal := w.refused(r); refusal != nil {
 		return outcome{member: m, refusal: refusal}
 	}
 	t := target{member: m.ID, client: r.client(), server: r.Server}
@@ -69,8 +69,8 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	return outcome{member: m, mapping: added, added: true}
 }
 
-// forbidden refuses what no state can make right.
-func (w *Waypoint) forbidden(r *request) *wire.Refusal {
+// refused refuses what no state can make right.
+func (w *Waypoint) refused(r *request) *wire.Refusal {
 	if !r.Server.IsValid() || !r.client().IsValid() {
 		return refuse(r.ID, wire.Malformed, "the request names no server")
 	}
@@ -90,6 +90,16 @@ func refuse(id uint64, code wire.Code, message string) *wire.Refusal {
 // tooManyMembers refuses whom no mark is left for.
 func tooManyMembers(id uint64) *wire.Refusal {
 	return refuse(id, wire.Busy, fmt.Sprintf("the waypoint serves %d members and cannot tell more apart", rules.MaxMembers))
+}
+
+// refuseTunnel counts and records a refusal of what leads to any server.
+func (w *Waypoint) refuseTunnel(m *member, peer Peer, now time.Time, refusal *wire.Refusal) *wire.Refusal {
+	m.refused[refusal.Code]++
+	e, due := w.refusals.Entry(now, peer.Name, peer.Serial, refusal.Code.String(), refusal.Message, peer.client(), netip.AddrPort{})
+	if due {
+		w.record.Write(e)
+	}
+	return refusal
 }
 
 func (w *Waypoint) isOwn(a netip.Addr) bool { return w.own[a] }

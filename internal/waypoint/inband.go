@@ -3,8 +3,10 @@ package waypoint
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
@@ -63,14 +65,15 @@ func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time)
 		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
 	}
 	first := w.passes.until(p.presence).IsZero()
-	w.passes.take(w.superseded(p))
+	old := w.passes.superseded(p.addr, p.session)
+	w.passes.takeAt(p.addr, func(x *pass) bool { return slices.Contains(old, x) }, map[presence]bool{})
 	if w.config.InBand == InBandAuthenticated {
 		_, _ = rand.Read(p.key[:]) // never fails
 	}
 	w.passes.add(p)
-	if err := w.writePasses(now, p.presence); err != nil {
+	if err := w.writePass(p, now); err != nil {
 		w.log.Error("cannot admit to in-band detours", "member", m.Name, "err", err)
-		w.endPasses(func(x *pass) bool { return x == p })
+		_ = w.endPasses(func(x *pass) bool { return x == p }) // which logs its failure
 		refusal := refuse(req.ID, wire.Internal, "")
 		refusal.RetryAfter = retryFault
 		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
@@ -99,18 +102,15 @@ func (w *Waypoint) mayPass(p *pass, id uint64) *wire.Refusal {
 		refusal.RetryAfter = retryFault
 		return refusal
 	}
-	kept := 0
-	for _, x := range w.passes[p.addr] {
+	there := w.passes[p.addr]
+	for _, x := range there {
 		if x.member != p.member && w.config.InBand == InBandOpen {
 			refusal := refuse(id, wire.Busy, fmt.Sprintf("another member calls from your address %v, and without the authenticator the two of you look alike", p.addr))
 			refusal.RetryAfter = retryQuota
 			return refusal
 		}
-		if !w.superseded(p)(x) {
-			kept++
-		}
 	}
-	if kept >= inband.MaxSlots {
+	if len(there)-len(w.passes.superseded(p.addr, p.session)) >= inband.MaxSlots {
 		refusal := refuse(id, wire.Busy, fmt.Sprintf("there are as many members at your address %v as the waypoint can tell apart", p.addr))
 		refusal.RetryAfter = retryQuota
 		return refusal
@@ -118,79 +118,72 @@ func (w *Waypoint) mayPass(p *pass, id uint64) *wire.Refusal {
 	return nil
 }
 
-// superseded tells which passes a new one makes needless: those of the same session before its last.
-func (w *Waypoint) superseded(by *pass) func(*pass) bool {
-	keep := make(map[*pass]bool)
-	list := w.passes[by.addr]
-	for i := len(list) - 1; i >= 0 && len(keep) < keysPerSession-1; i-- {
-		if list[i].session == by.session {
-			keep[list[i]] = true
-		}
-	}
-	return func(x *pass) bool { return x.addr == by.addr && x.session == by.session && !keep[x] }
-}
-
-// writePasses makes the kernel admit presences that have passes.
-func (w *Waypoint) writePasses(now time.Time, at ...presence) error {
-	var change rules.Change
-	for _, x := range at {
-		change.Admit = append(change.Admit, w.passes.admission(x, now))
-		if !x.member.saved {
-			change.Members = append(change.Members, x.member.Member)
-		}
+// writePass makes the kernel admit who has a pass, and know its key.
+func (w *Waypoint) writePass(p *pass, now time.Time) error {
+	change := rules.Change{Admit: []rules.Admission{w.passes.admission(p.presence, now)}}
+	if !p.member.saved {
+		change.Members = append(change.Members, p.member.Member)
 	}
 	if err := w.commit(change); err != nil {
 		return err
 	}
-	for _, x := range at {
-		x.member.saved = true
-		if err := w.writeKeys(x.addr); err != nil {
-			return err
-		}
-	}
-	return nil
+	p.member.saved = true
+	return w.writeKeys(p.addr)
 }
 
+// writeKeys gives eBPF the keys of an address. What fails is tried again.
 func (w *Waypoint) writeKeys(addr netip.Addr) error {
-	if w.config.InBand != InBandAuthenticated || w.kernel.receiver == nil {
+	if w.kernel.receiver == nil {
 		return nil
 	}
 	if err := w.kernel.receiver.Set(addr, w.passes.slots(addr)); err != nil {
+		w.staleKeys[addr] = true
+		w.problems.set(problemKeys, err.Error())
 		return fmt.Errorf("set the keys of in-band detours from %v: %w", addr, err)
+	}
+	if delete(w.staleKeys, addr); len(w.staleKeys) == 0 {
+		w.problems.clear(problemKeys)
 	}
 	return nil
 }
 
 // endPasses takes passes back. Who has none left is no longer admitted.
-func (w *Waypoint) endPasses(which func(*pass) bool) {
+func (w *Waypoint) endPasses(which func(*pass) bool) error {
 	now := time.Now()
 	var change rules.Change
+	var errs []error
 	touched := w.passes.take(which)
+	if len(touched) == 0 {
+		return nil
+	}
 	for at := range touched {
 		// Keys first: without one nothing gets through.
-		if err := w.writeKeys(at.addr); err != nil {
-			w.log.Error("in-band detours do not end", "member", at.member.Name, "err", err)
-		}
-		if w.passes.until(at).After(now) {
+		errs = append(errs, w.writeKeys(at.addr))
+		if !w.passes.until(at).IsZero() {
 			change.Admit = append(change.Admit, w.passes.admission(at, now))
 			continue
 		}
-		change.Revoke = append(change.Revoke, rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID, Left: time.Second})
+		change.Revoke = append(change.Revoke, rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID})
 		w.record.Write(w.passEntry(attribution.AdmissionEnded, now, at))
 	}
-	if len(touched) == 0 {
-		return
-	}
-	if err := w.commit(change); err != nil {
+	err := errors.Join(append(errs, w.commit(change))...)
+	if err != nil {
 		w.log.Error("in-band detours do not end", "addresses", len(touched), "err", err)
+		return fmt.Errorf("end in-band detours: %w", err)
 	}
+	return nil
+}
+
+// expirePasses forgets passes whose lease is over.
+func (w *Waypoint) expirePasses(now time.Time) {
+	_ = w.endPasses(func(p *pass) bool { return !p.expires.After(now.Add(-expiryGrace)) }) // which logs its failure
 }
 
 // sessionLeft ends the passes of a session that is no longer at an address, and with the last one
 // all of its member there.
 func (w *Waypoint) sessionLeft(id uint64, at presence) {
 	last := w.sessions.at[at] == 0
-	w.endPasses(func(p *pass) bool { return p.presence == at && (last || p.session == id) })
+	_ = w.endPasses(func(p *pass) bool { return p.presence == at && (last || p.session == id) }) // which logs its failure
 }
 
 // adoptPasses takes over whom an agent before us admitted, for as long as it takes to come back.
@@ -206,22 +199,20 @@ func (w *Waypoint) adoptPasses(list []rules.Admission) {
 }
 
 // dropForeignKeys removes keys of addresses that nobody has a pass for.
-func (w *Waypoint) dropForeignKeys() error {
+func (w *Waypoint) dropForeignKeys() {
 	if w.kernel.receiver == nil {
-		return nil
+		return
 	}
 	addrs, err := w.kernel.receiver.Addresses()
 	if err != nil {
-		return fmt.Errorf("list the keys of in-band detours: %w", err)
+		w.log.Warn("keys of an earlier agent stay until they expire", "err", err)
+		return
 	}
 	for _, addr := range addrs {
 		if len(w.passes[addr]) == 0 {
-			if err := w.writeKeys(addr); err != nil {
-				return err
-			}
+			_ = w.writeKeys(addr) // noted and tried again
 		}
 	}
-	return nil
 }
 
 func (w *Waypoint) passEntry(event attribution.Event, now time.Time, at presence) attribution.Entry {

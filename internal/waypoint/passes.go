@@ -27,21 +27,32 @@ func (x passes) add(p *pass) { x[p.addr] = append(x[p.addr], p) }
 // take removes passes and returns the presences that they were of.
 func (x passes) take(which func(*pass) bool) map[presence]bool {
 	touched := make(map[presence]bool)
-	for addr, list := range x {
-		left := slices.DeleteFunc(slices.Clone(list), which)
-		if len(left) == len(list) {
-			continue
-		}
-		for _, p := range list {
-			if !slices.Contains(left, p) {
-				touched[p.presence] = true
-			}
-		}
-		if x[addr] = left; len(left) == 0 {
-			delete(x, addr)
-		}
+	for addr := range x {
+		x.takeAt(addr, which, touched)
 	}
 	return touched
+}
+
+func (x passes) takeAt(addr netip.Addr, which func(*pass) bool, touched map[presence]bool) {
+	for _, p := range x[addr] {
+		if which(p) {
+			touched[p.presence] = true
+		}
+	}
+	if x[addr] = slices.DeleteFunc(x[addr], which); len(x[addr]) == 0 {
+		delete(x, addr)
+	}
+}
+
+// superseded lists the passes of a session that its next one makes needless.
+func (x passes) superseded(addr netip.Addr, session uint64) []*pass {
+	var list []*pass
+	for _, p := range x[addr] {
+		if p.session == session {
+			list = append(list, p)
+		}
+	}
+	return list[:max(0, len(list)-(keysPerSession-1))]
 }
 
 // until is when the last pass of a presence ends; zero if it has none.
@@ -59,17 +70,15 @@ func (x passes) admission(at presence, now time.Time) rules.Admission {
 	return rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID, Left: x.until(at).Sub(now)}
 }
 
-// presences lists who has passes.
-func (x passes) presences() []presence {
-	var list []presence
+// presences are those that have passes.
+func (x passes) presences() map[presence]bool {
+	all := make(map[presence]bool)
 	for _, at := range x {
 		for _, p := range at {
-			if !slices.Contains(list, p.presence) {
-				list = append(list, p.presence)
-			}
+			all[p.presence] = true
 		}
 	}
-	return list
+	return all
 }
 
 // slots are the keys for an address as eBPF has them. Of an agent before us we know none.

@@ -2,8 +2,6 @@ package waypoint
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -11,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// adoptTable takes over the mappings that the kernel holds, without touching them if the table's
-// rules are those we would write, else by putting a new table in the old one's place.
+// adoptTable takes over what the kernel holds, without touching it if the table's rules are those we
+// would write, else by putting a new table in the old one's place.
 func (w *Waypoint) adoptTable() error {
 	state, same, err := w.kernel.rules.Load()
 	if err != nil {
@@ -27,21 +25,18 @@ func (w *Waypoint) adoptTable() error {
 	forbidden := w.takeForbidden()
 	if !same || !w.forbidsSame(state) || !slices.Equal(w.guarded4, state.Guarded4) || !slices.Equal(w.guarded6, state.Guarded6) {
 		w.recordRemoved(forbidden)
-		return w.kernel.rules.Install(w.state())
+		return w.install()
 	}
 	return w.remove(forbidden)
 }
 
 // forbidsSame tells whether the table forbids what we would.
 func (w *Waypoint) forbidsSame(state rules.State) bool {
-	want := w.state()
-	return slices.Equal(want.Forbidden, state.Forbidden) && slices.Equal(want.ForbiddenPorts, state.ForbiddenPorts)
+	return slices.Equal(w.forbidden, state.Forbidden) && slices.Equal(w.deniedPorts(), state.ForbiddenPorts)
 }
 
 func (w *Waypoint) deniedPorts() []uint16 {
-	ports := slices.Clone(w.config.DenyPorts)
-	slices.Sort(ports)
-	return slices.Compact(ports)
+	return slices.Compact(slices.Sorted(slices.Values(w.config.DenyPorts)))
 }
 
 // guarded is which interfaces strangers' packets are not forwarded from: none if forwarding was on
@@ -74,8 +69,8 @@ func (w *Waypoint) merge(state rules.State) {
 func (w *Waypoint) state() rules.State {
 	now := time.Now()
 	s := rules.State{Guarded4: w.guarded4, Guarded6: w.guarded6, TunnelInterfaces: w.tunnelInterfaces,
-		Forbidden: w.policy.Forbidden(slices.Collect(maps.Keys(w.own))), ForbiddenPorts: w.deniedPorts()}
-	for _, at := range w.passes.presences() {
+		Forbidden: w.forbidden, ForbiddenPorts: w.deniedPorts()}
+	for at := range w.passes.presences() {
 		s.Admissions = append(s.Admissions, w.passes.admission(at, now))
 	}
 	for a, t := range w.tunnels {
@@ -92,113 +87,18 @@ func (w *Waypoint) state() rules.State {
 	return s
 }
 
-// reconcile brings table and index together after a transaction failed: a table that is gone is
-// written again, one that is there is read again.
-func (w *Waypoint) reconcile(cause error) error {
-	w.log.Warn("the table and the index differ", "cause", cause)
-	restored, err := w.restoreTable()
-	if err != nil || restored {
-		return err
-	}
-	state, _, err := w.kernel.rules.Load()
-	if err != nil {
-		return err
-	}
-	w.merge(state)
-	return nil
-}
-
-// checkTable writes the table again if somebody removed it.
-func (w *Waypoint) checkTable() {
-	restored, err := w.restoreTable()
-	switch {
-	case err != nil:
-		w.problems.set(problemTable, err.Error())
-	case restored:
-		w.problems.clear(problemTable)
-	}
-}
-
-func (w *Waypoint) restoreTable() (restored bool, err error) {
-	present, err := w.kernel.rules.Present()
-	if err != nil || present {
-		return false, err
-	}
-	if err := w.kernel.rules.Install(w.state()); err != nil {
-		return false, fmt.Errorf("write the table again that somebody removed: %w", err)
-	}
-	for _, m := range w.members.all() {
-		m.saved = true
-	}
-	w.log.Warn("somebody removed the nftables table; it is written again", "mappings", w.index.len())
-	return true, nil
-}
-
 // expiryGrace makes the index forget a mapping surely after the kernel did, whose clock ticks in
 // jiffies and whose element was written later.
 const expiryGrace = time.Second
 
-// expire forgets the mappings that the kernel has dropped by itself.
+// expire forgets what the kernel has dropped by itself.
 func (w *Waypoint) expire() {
 	now := time.Now()
-	w.endPasses(func(p *pass) bool { return !p.expires.After(now.Add(-expiryGrace)) })
+	w.expirePasses(now)
 	w.expireTunnels(now)
 	for m := w.index.expire(now.Add(-expiryGrace)); m != nil; m = w.index.expire(now.Add(-expiryGrace)) {
 		w.record.Write(w.mappingEntry(attribution.MappingExpired, now, m))
 	}
-}
-
-// addressesChanged removes mappings that lead to what is now an address of this host.
-func (w *Waypoint) addressesChanged() {
-	changed, err := w.readOwn()
-	w.attach()
-	if err != nil {
-		w.log.Warn("cannot read the host's addresses", "err", err)
-		return
-	}
-	if !changed {
-		return
-	}
-	if err := w.kernel.rules.SetForbidden(w.state().Forbidden); err != nil {
-		w.log.Error("detours may lead to this host itself", "err", err)
-	}
-	if err := w.remove(w.takeForbidden()); err != nil {
-		w.log.Error("mappings lead to this host itself", "err", err)
-	}
-}
-
-// attach has SYNs looked at on every interface by which members may come.
-func (w *Waypoint) attach() {
-	if w.kernel.receiver == nil {
-		return
-	}
-	list, err := w.kernel.interfaces()
-	if err == nil {
-		var outside []int
-		for _, i := range list {
-			if !i.Loopback && !slices.Contains(w.tunnelInterfaces, i.Name) {
-				outside = append(outside, i.Index)
-			}
-		}
-		err = w.kernel.receiver.Attach(outside)
-	}
-	if err != nil {
-		w.log.Warn("in-band SYNs are not looked at on some interfaces", "err", err)
-	}
-}
-
-func (w *Waypoint) readOwn() (changed bool, err error) {
-	list, err := w.kernel.own()
-	if err != nil {
-		return false, err
-	}
-	own := make(map[netip.Addr]bool, len(list))
-	for _, a := range list {
-		own[a.Addr] = true
-	}
-	changed = !maps.Equal(own, w.own)
-	w.own = own
-	return changed, nil
 }
 
 // takeForbidden takes the mappings out of the index that the policy forbids now: after a restart
@@ -225,14 +125,7 @@ func (w *Waypoint) remove(list []rules.Mapping) error {
 	if len(list) == 0 {
 		return nil
 	}
-	err := w.kernel.rules.Commit(rules.Change{Remove: list})
-	if err != nil {
-		// Not as we thought; a table written from the index lacks them for sure.
-		w.log.Warn("cannot remove mappings; writing the table again", "err", err)
-		err = w.kernel.rules.Install(w.state())
-	}
-	if err != nil {
-		w.problems.set(problemTable, err.Error())
+	if err := w.commit(rules.Change{Remove: list}); err != nil {
 		return fmt.Errorf("remove mappings: %w", err)
 	}
 	w.recordRemoved(list)
@@ -248,7 +141,8 @@ func (w *Waypoint) recordRemoved(list []rules.Mapping) {
 	}
 }
 
-// Expel ends a member's use of this waypoint at once: its mappings go, and its connections break.
+// Expel ends a member's use of this waypoint at once: its mappings and admissions go, and its
+// connections break.
 // That its sessions end and none begin is the caller's part, and comes first.
 func (w *Waypoint) Expel(name string) error {
 	var err error
@@ -264,14 +158,15 @@ func (w *Waypoint) expel(name string) error {
 	if m == nil {
 		return nil
 	}
-	w.endPasses(func(p *pass) bool { return p.member == m })
-	var addrs []netip.Addr
-	for a, t := range w.tunnels {
-		if t.member == m {
-			addrs = append(addrs, a)
+	if w.outOfStep { // the kernel may have what the index lacks
+		if err := w.install(); err != nil {
+			return fmt.Errorf("expel %s: %w", name, err)
 		}
 	}
-	if err := w.revokeTunnel(addrs); err != nil {
+	if err := w.endPasses(func(p *pass) bool { return p.member == m }); err != nil {
+		return fmt.Errorf("expel %s: %w", name, err)
+	}
+	if err := w.revokeTunnel(w.tunnelsOf(m)); err != nil {
 		return fmt.Errorf("expel %s: %w", name, err)
 	}
 	removed := w.take(func(x *mapping) bool { return x.member == m.ID })

@@ -20,7 +20,7 @@ type Snapshot struct {
 	Refused  map[wire.Code]uint64
 	// InBand is the number of addresses that in-band detours are taken from.
 	InBand int
-	// SYNs that were looked at; nil where addresses are enough.
+	// SYNs counts those that were authenticated or not; nil where that is not done.
 	SYNs     *inband.Counters
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections; what was missed is
@@ -61,12 +61,17 @@ const (
 	problemTable  problemCode = "table"
 	problemEvents problemCode = "flow-events"
 	problemLog    problemCode = "attribution-log"
+
+	problemFilters problemCode = "in-band-filters"
+	problemKeys    problemCode = "in-band-keys"
 )
 
 var mends = map[problemCode]string{
-	problemTable:  "see which program changes the nftables table dcol (`nft monitor`), and that the agent has CAP_NET_ADMIN",
-	problemEvents: "restart the agent",
-	problemLog:    "free space on the log's file system, or set [waypoint] log to a file that can be written",
+	problemTable:   "see which program changes the nftables table dcol (`nft monitor`), and that the agent has CAP_NET_ADMIN",
+	problemEvents:  "restart the agent",
+	problemFilters: "see that the agent has CAP_BPF and CAP_NET_ADMIN, and which program changes tc filters (`tc monitor`)",
+	problemKeys:    "restart the agent",
+	problemLog:     "free space on the log's file system, or set [waypoint] log to a file that can be written",
 }
 
 type problems map[problemCode]string
@@ -102,13 +107,10 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 			s.SYNs = &c
 		}
 	}
-	tunnels := make(map[*member]map[netip.Addr]bool) // a tunnel has an address of each family
+	tunnels := make(map[*member]int)
 	for a, t := range w.tunnels {
-		if a.Is4() {
-			if tunnels[t.member] == nil {
-				tunnels[t.member] = make(map[netip.Addr]bool)
-			}
-			tunnels[t.member][a] = true
+		if a.Is4() { // each tunnel has one such address
+			tunnels[t.member]++
 		}
 	}
 	open := make(map[*member]netstate.Flow)
@@ -120,7 +122,7 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	}
 	for _, m := range w.members.all() {
 		s.Members = append(s.Members, MemberSnapshot{
-			Name: m.Name, Serial: m.Serial, Sessions: m.sessions, Mappings: w.index.byMember[m.ID], Tunnels: len(tunnels[m]),
+			Name: m.Name, Serial: m.Serial, Sessions: m.sessions, Mappings: w.index.byMember[m.ID], Tunnels: tunnels[m],
 			Flows: m.flows, Granted: m.granted, Refused: maps.Clone(m.refused),
 			BytesFromClient: m.bytesFromClient + open[m].BytesOrigin,
 			BytesToClient:   m.bytesToClient + open[m].BytesReply,

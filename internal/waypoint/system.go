@@ -100,12 +100,16 @@ func openKernel(config Config) (k kernel, err error) {
 		return k, err
 	}
 
-	if config.InBand == InBandAuthenticated {
-		if receiver, err := inband.OpenReceiver(); err != nil {
-			k.noReceiver = err
-		} else {
-			closers = append(closers, receiver.Close)
-			k.receiver = receiver
+	receiver, err := inband.OpenReceiver()
+	switch {
+	case err != nil:
+		k.noReceiver = err // and no filter of ours can be there
+	case config.InBand == InBandAuthenticated:
+		closers = append(closers, receiver.Close)
+		k.receiver = receiver
+	default: // what an earlier agent left goes
+		if err := errors.Join(receiver.Attach(nil), receiver.Close()); err != nil {
+			return k, err
 		}
 	}
 

@@ -124,10 +124,8 @@ func (w *Waypoint) SetTunnelInterfaces(names []string) error {
 	var err error
 	asked := w.ask(func() {
 		w.tunnelInterfaces = slices.Sorted(slices.Values(names))
-		if err = w.kernel.rules.SetTunnelInterfaces(w.tunnelInterfaces); err != nil {
-			err = w.reconcile(err) // which writes all that we have, if the table is gone
-		}
-		w.attach()
+		err = w.write(func() error { return w.kernel.rules.SetTunnelInterfaces(w.tunnelInterfaces) })
+		w.attach(time.Now())
 	})
 	if asked != nil {
 		err = asked
@@ -150,6 +148,16 @@ func (w *Waypoint) expireTunnels(now time.Time) {
 	if err := w.revokeTunnel(ended); err != nil {
 		w.log.Warn("addresses in tunnels do not end", "addresses", len(ended), "err", err)
 	}
+}
+
+func (w *Waypoint) tunnelsOf(m *member) []netip.Addr {
+	var addrs []netip.Addr
+	for a, t := range w.tunnels {
+		if t.member == m {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
 }
 
 // adoptTunnels takes over what an agent before us admitted.

@@ -45,7 +45,8 @@ type Peer struct {
 
 func (p Peer) client() netip.Addr { return p.Addr.Unmap().WithZone("") }
 
-// Waypoint grants mappings, and leave to reach servers without one. One goroutine owns its state; methods may be called from any.
+// Waypoint grants mappings, and admits members to the kinds of detours that lead to any server. One
+// goroutine owns its state; methods may be called from any.
 type Waypoint struct {
 	config Config
 	policy *egress.Policy
@@ -68,16 +69,23 @@ type Waypoint struct {
 	guarded4  []string
 	guarded6  []string
 	own       map[netip.Addr]bool
+	forbidden []egress.Range // with our own addresses
 	listening listeners
 	live      map[netstate.Tuple]liveFlow
 	refusals  *attribution.Refusals
 	sessions  *sessions
 	passes    passes
 	tunnels   map[netip.Addr]*tunnelAddr
-	// tunnelInterfaces are those that members' packets come out of.
+	// tunnelInterfaces are those that members' packets come out of, in order.
 	tunnelInterfaces []string
 	problems         problems
 	eventsLost       uint64
+	outOfStep        bool // the table could not be written as the index is
+	// Of in-band detours: addresses whose keys could not be written, when filters are to be looked
+	// after, and why some interfaces have none.
+	staleKeys   map[netip.Addr]bool
+	attachDue   time.Time
+	notAttached string
 }
 
 // tableCheck is how often the table is looked for: a reload of the host's firewall flushes it.
@@ -104,22 +112,23 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		return nil, err
 	}
 	w := &Waypoint{
-		config:   config,
-		policy:   policy,
-		kernel:   k,
-		log:      log,
-		requests: make(chan *request, maxBatch),
-		asks:     make(chan func()),
-		flow:     make(chan flowNews),
-		stop:     make(chan struct{}),
-		index:    newIndex(),
-		members:  newMembers(),
-		live:     make(map[netstate.Tuple]liveFlow),
-		refusals: attribution.NewRefusals(),
-		sessions: newSessions(),
-		passes:   make(passes),
-		tunnels:  make(map[netip.Addr]*tunnelAddr),
-		problems: make(problems),
+		config:    config,
+		policy:    policy,
+		kernel:    k,
+		log:       log,
+		requests:  make(chan *request, maxBatch),
+		asks:      make(chan func()),
+		flow:      make(chan flowNews),
+		stop:      make(chan struct{}),
+		index:     newIndex(),
+		members:   newMembers(),
+		live:      make(map[netstate.Tuple]liveFlow),
+		refusals:  attribution.NewRefusals(),
+		sessions:  newSessions(),
+		passes:    make(passes),
+		tunnels:   make(map[netip.Addr]*tunnelAddr),
+		problems:  make(problems),
+		staleKeys: make(map[netip.Addr]bool),
 	}
 	w.record = attribution.Open(config.Log, attribution.DefaultLimits, log)
 	if err := w.adopt(); err != nil {
@@ -138,10 +147,8 @@ func (w *Waypoint) adopt() error {
 	if err := w.adoptTable(); err != nil {
 		return err
 	}
-	if err := w.dropForeignKeys(); err != nil {
-		return err
-	}
-	w.attach()
+	w.dropForeignKeys()
+	w.attach(time.Now())
 	return w.adoptFlows()
 }
 
@@ -176,6 +183,7 @@ func (w *Waypoint) run() {
 		case <-check.C:
 			w.expire()
 			w.checkTable()
+			w.checkReceiver(time.Now())
 		case <-w.stop:
 			return
 		}
@@ -206,16 +214,7 @@ func (w *Waypoint) Map(ctx context.Context, peer Peer, req wire.MapRequest) (wir
 var errStopped = errors.New("the waypoint has stopped")
 
 // ask runs f where the state is owned.
-func (w *Waypoint) ask(f func()) error {
-	done := make(chan struct{})
-	select {
-	case w.asks <- func() { f(); close(done) }:
-		<-done
-		return nil
-	case <-w.stop:
-		return errStopped
-	}
-}
+func (w *Waypoint) ask(f func()) error { return w.askIn(context.Background(), f) }
 
 // askIn is ask for as long as ctx lasts.
 func (w *Waypoint) askIn(ctx context.Context, f func()) error {
@@ -237,30 +236,4 @@ func unasked(ctx context.Context, id uint64) *wire.Refusal {
 		return refuse(id, wire.Busy, "")
 	}
 	return refuse(id, wire.ShuttingDown, "")
-}
-
-// refuseTunnel counts and records a refusal of what leads to any server.
-func (w *Waypoint) refuseTunnel(m *member, peer Peer, now time.Time, refusal *wire.Refusal) *wire.Refusal {
-	m.refused[refusal.Code]++
-	e, due := w.refusals.Entry(now, peer.Name, peer.Serial, refusal.Code.String(), refusal.Message, peer.client(), netip.AddrPort{})
-	if due {
-		w.record.Write(e)
-	}
-	return refusal
-}
-
-// commit changes the kernel's table, after bringing it and what we know together if they differ.
-func (w *Waypoint) commit(change rules.Change) error {
-	err := w.kernel.rules.Commit(change)
-	if err != nil {
-		if err = w.reconcile(err); err == nil {
-			err = w.kernel.rules.Commit(change)
-		}
-	}
-	if err != nil {
-		w.problems.set(problemTable, err.Error())
-		return err
-	}
-	w.problems.clear(problemTable)
-	return nil
 }

@@ -3,8 +3,10 @@ package waypoint
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/rules/rulestest"
@@ -33,19 +36,62 @@ type fakeHost struct {
 	listening []netip.AddrPort
 	lists     int
 	deleted   []netstate.MarkMatch
+	keys      map[netip.Addr][]inband.Slot
+	attached  []int
+}
+
+// fakeReceiver is the eBPF of in-band detours.
+type fakeReceiver struct{ h *fakeHost }
+
+func (h *fakeHost) receiver() synReceiver {
+	if h.config.InBand != InBandAuthenticated {
+		return nil
+	}
+	return fakeReceiver{h}
+}
+
+func (r fakeReceiver) Attach(interfaces []int) error {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	r.h.attached = interfaces
+	return nil
+}
+
+func (r fakeReceiver) Set(client netip.Addr, slots []inband.Slot) error {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if r.h.keys[client] = slots; len(slots) == 0 {
+		delete(r.h.keys, client)
+	}
+	return nil
+}
+
+func (r fakeReceiver) Addresses() ([]netip.Addr, error) {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	return slices.Collect(maps.Keys(r.h.keys)), nil
+}
+
+func (r fakeReceiver) Counters() (inband.Counters, error) { return inband.Counters{}, nil }
+
+// slots are the keys that SYNs from an address are checked with.
+func (h *fakeHost) slots(client netip.Addr) []inband.Slot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keys[client]
 }
 
 func newFakeHost(t *testing.T) *fakeHost {
 	dir := t.TempDir()
-	h := &fakeHost{events: make(chan flowNews), network: &network{config: Config{
+	h := &fakeHost{events: make(chan flowNews), keys: make(map[netip.Addr][]inband.Slot), network: &network{config: Config{
 		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log")}}}
-	h.table = rulestest.New(h.config.limits())
+	h.table = rulestest.New(h.config.options())
 	return h
 }
 
 func (h *fakeHost) start(t *testing.T) *Waypoint {
 	t.Helper()
-	h.table.Reopen(h.config.limits())
+	h.table.Reopen(h.config.options())
 	h.closed = make(chan struct{})
 	w, err := start(h.config, kernel{
 		rules: h.table,
@@ -55,10 +101,14 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 			h.lists++
 			return h.listening, nil
 		},
-		own:    func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
-		flows:  h,
-		events: fakeEvents{h},
-		close:  func() error { return nil },
+		own: func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
+		interfaces: func() ([]netstate.Interface, error) {
+			return []netstate.Interface{{Index: 1, Name: "lo", Loopback: true}, {Index: 2, Name: "eth0"}}, nil
+		},
+		receiver: h.receiver(),
+		flows:    h,
+		events:   fakeEvents{h},
+		close:    func() error { return nil },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +132,14 @@ func (h *fakeHost) Delete(match netstate.MarkMatch) error {
 	defer h.mu.Unlock()
 	h.deleted = append(h.deleted, match)
 	return nil
+}
+
+func (h *fakeHost) DeleteEach(_ netstate.MarkMatch, which func(netstate.Flow) bool) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.flows)
+	h.flows = slices.DeleteFunc(h.flows, which)
+	return before - len(h.flows), nil
 }
 
 func (h *fakeHost) setFlows(flows ...netstate.Flow) {
@@ -228,7 +286,7 @@ func TestRestartAdopts(t *testing.T) {
 				t.Error("the denied server is still mapped")
 			}
 		}
-		if strings.Contains(h.table.String(), "8.0.0.2") || !strings.Contains(h.table.String(), `0xdc010003 comment "carol 5e"`) {
+		if strings.Contains(h.table.String(), "8.0.0.2 . 443") || !strings.Contains(h.table.String(), `0x3 comment "carol 5e"`) {
 			t.Errorf("the table:\n%s", h.table)
 		}
 	})
@@ -242,7 +300,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		renewed := aliceAt
 		renewed.Serial = "77"
 		mustMap(t, w, renewed, serverNumber(1), 443)
-		if table := h.table.String(); !strings.Contains(table, `0xdc010001 comment "alice 77"`) {
+		if table := h.table.String(); !strings.Contains(table, `0x1 comment "alice 77"`) {
 			t.Errorf("the table:\n%s", table)
 		}
 	})
@@ -273,14 +331,20 @@ func TestSessionsAreCounted(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
 		defer mustClose(t, w)
-		w.SessionUp(aliceAt)
-		w.SessionUp(aliceAt)
-		w.SessionDown(aliceAt)
+		first, second, bobs := aliceAt, aliceAt, bobAt
+		first.ID, second.ID, bobs.ID = 1, 2, 3
+		w.SessionUp(first)
+		w.SessionUp(second)
+		w.SessionDown(first)
+		w.SessionDown(first)
 		mustMap(t, w, aliceAt, serverNumber(1), 443)
-		w.SessionDown(aliceAt)
-		w.SessionDown(bobAt)
+		w.SessionDown(bobs)
 		s, err := w.Snapshot()
-		if err != nil || len(s.Members) != 1 || s.Members[0].Sessions != 0 || s.Mappings != 1 {
+		if err != nil || len(s.Members) != 1 || s.Members[0].Sessions != 1 || s.Mappings != 1 {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+		w.SessionDown(second)
+		if s, err := w.Snapshot(); err != nil || s.Members[0].Sessions != 0 || s.Mappings != 1 {
 			t.Errorf("snapshot %+v, %v", s, err)
 		}
 	})
