@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
@@ -17,6 +18,7 @@ import (
 type userspace struct {
 	device *device.Device
 	tun    *tunDevice
+	voice  *voice
 }
 
 // openUserspace takes why the kernel's WireGuard is not used, nil if it was not asked for.
@@ -25,7 +27,8 @@ func openUserspace(c Config, kernel error) (engine, *netstate.TunnelLink, error)
 	if err != nil {
 		return nil, nil, tunError(c.Interface, err, kernel)
 	}
-	u := &userspace{tun: t, device: device.NewDevice(t, conn.NewStdNetBind(), logger(c.Log, c.Interface))}
+	v := &voice{log: c.Log.With("interface", c.Interface)}
+	u := &userspace{tun: t, voice: v, device: device.NewDevice(t, conn.NewStdNetBind(), &device.Logger{Verbosef: v.say, Errorf: v.say})}
 	link, err := u.start(c)
 	if err != nil {
 		return nil, nil, errors.Join(err, u.close())
@@ -50,18 +53,6 @@ func (u *userspace) start(c Config) (*netstate.TunnelLink, error) {
 		return nil, err
 	}
 	return link, nil
-}
-
-// logger hands on what the embedded WireGuard says. All of it is detail: a packet that was not sent
-// because the network is gone is an error to it.
-func logger(log *slog.Logger, iface string) *device.Logger {
-	log = log.With("interface", iface)
-	say := func(format string, args ...any) {
-		if log.Enabled(context.Background(), slog.LevelDebug) {
-			log.Debug("WireGuard", "says", fmt.Sprintf(format, args...))
-		}
-	}
-	return &device.Logger{Verbosef: say, Errorf: say}
 }
 
 func (u *userspace) kind() string { return "userspace" }
@@ -113,5 +104,34 @@ func (u *userspace) mtuIs(mtu int) { u.tun.mtuIs(mtu) }
 func (u *userspace) close() error {
 	u.device.Close()
 	<-u.device.Wait() // another call of Close may have come first
+	u.voice.hush()
 	return nil
+}
+
+// voice hands on what the embedded WireGuard says. All of it is detail: a packet that was not sent
+// because the network is gone is an error to it.
+type voice struct {
+	log *slog.Logger
+
+	mu     sync.RWMutex
+	hushed bool
+}
+
+func (v *voice) say(format string, args ...any) {
+	if !v.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if !v.hushed {
+		v.log.Debug("WireGuard", "says", fmt.Sprintf(format, args...))
+	}
+}
+
+// hush: workers end a little after their device is closed, and would say so to a log that may be
+// closed too.
+func (v *voice) hush() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.hushed = true
 }
