@@ -268,15 +268,14 @@ func readQdiscs(handle *netlink.Handle) (*qdiscs, error) {
 	return state, nil
 }
 
-// whole asks again when what is listed changed meanwhile; after some tries what
-// there is must do, as every change makes the agent ask anew.
-func whole(list func() error) error {
-	for range 5 {
-		if err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+// whole asks again when what is listed changed meanwhile.
+func whole(list func() error) (err error) {
+	for range 10 {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 func clsact(index int) netlink.Qdisc {

@@ -38,6 +38,7 @@ func agentProgram(cgroup, index string) int {
 	if err != nil {
 		return failed(err)
 	}
+	defer s.Close()
 	if err := s.Attach([]int{number}); err != nil {
 		return failed(err)
 	}
@@ -45,6 +46,7 @@ func agentProgram(cgroup, index string) int {
 	if err != nil {
 		return failed(err)
 	}
+	defer r.Close()
 	if err := r.Attach([]int{number}); err != nil {
 		return failed(err)
 	}

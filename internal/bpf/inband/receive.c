@@ -48,16 +48,17 @@ struct {
 	__type(value, struct counters);
 } counts SEC(".maps");
 
-// A search for the slot under which a SYN is authentic.
+// A search for the slot under which a SYN is authentic. Words of eight bytes,
+// see syn.h.
 struct search {
 	struct slots *slots;
 	struct message message;
 	__u64 first; // word of the message, without the client's port
 	__u64 port;  // the client's
 	__u64 now;
-	__u32 sent;
-	__u32 mark;
-	bool found;
+	__u64 sent;
+	__u64 mark;
+	__u64 found;
 };
 
 static long try_slot(__u32 i, struct search *search)
@@ -73,7 +74,7 @@ static long try_slot(__u32 i, struct search *search)
 	if (authenticator(&slot->key, &search->message) != search->sent)
 		return GO_ON;
 	search->mark = slot->mark;
-	search->found = true;
+	search->found = 1;
 	return STOP;
 }
 
@@ -90,7 +91,7 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 	count = bpf_map_lookup_elem(&counts, &zero);
 	if (!count)
 		return TC_ACT_UNSPEC;
-	switch (read_options(s)) {
+	switch (read_options(skb, s)) {
 	case NO_DETOUR:
 		return TC_ACT_UNSPEC;
 	case MALFORMED:
@@ -108,11 +109,10 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 		count->bad_authenticator++;
 		return TC_ACT_UNSPEC;
 	}
-	search.sent = bpf_ntohl(option_word(s, s->tsval_at + 4));
+	search.sent = bpf_ntohl(s->time.tsecr);
 	if (!search.sent && skb->mark)
 		return TC_ACT_UNSPEC; // seen already, on a port of this bridge
-	search.message =
-		message(s->ip.saddr, 0, option_word(s, s->server_at), s->tcp.dest, s->tcp.seq, option_word(s, s->tsval_at));
+	search.message = message(s->ip.saddr, 0, s->server, s->tcp.dest, s->tcp.seq, s->time.tsval);
 	search.first = search.message.word[0];
 	search.port = s->tcp.source;
 	search.now = bpf_ktime_get_boot_ns();

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
@@ -21,8 +22,13 @@ func limitRights(capabilities ...int) error {
 }
 
 func TestTwoCapabilitiesAreEnough(t *testing.T) {
-	ns := netnstest.New(t)
-	ns.Must(t, func() error {
+	netnstest.New(t).Must(t, func() (err error) {
+		defer func() {
+			var rejected *ebpf.VerifierError
+			if errors.As(err, &rejected) {
+				t.Log(strings.Join(rejected.Log[max(0, len(rejected.Log)-30):], "\n"))
+			}
+		}()
 		if err := limitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}

@@ -7,10 +7,18 @@
 #include "authenticator.h"
 #include "syn.h"
 
+// Words of eight bytes, see syn.h; what is first stands in the low half.
 struct tuple {
-	__be32 local, remote;
-	__be16 local_port, remote_port;
+	__u64 addresses; // local, remote; in the order of the network, as ports
+	__u64 ports;	 // local, remote
 };
+
+static __always_inline struct tuple tuple(__be32 local, __be32 remote, __be16 local_port, __be16 remote_port)
+{
+	struct tuple t = {local | (__u64)remote << 32, local_port | (__u64)remote_port << 32};
+
+	return t;
+}
 
 struct join {
 	__be32 server;
@@ -58,10 +66,7 @@ int send_option(struct bpf_sock_ops *ctx)
 	default:
 		return 1;
 	}
-	t.local = ctx->local_ip4;
-	t.remote = ctx->remote_ip4;
-	t.local_port = bpf_htons(ctx->local_port);
-	t.remote_port = ctx->remote_port >> 16;
+	t = tuple(ctx->local_ip4, ctx->remote_ip4, bpf_htons(ctx->local_port), ctx->remote_port >> 16);
 	join = bpf_map_lookup_elem(&joins, &t);
 	if (!join)
 		return 1;
@@ -73,11 +78,8 @@ int send_option(struct bpf_sock_ops *ctx)
 		bpf_reserve_hdr_opt(ctx, DETOUR_SIZE, 0);
 		break;
 	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB: {
-		struct {
-			__u8 kind, size;
-			__be16 id;
-			__be32 server;
-		} option = {OPTION_EXPERIMENT, DETOUR_SIZE, bpf_htons(DETOUR_ID), join->server};
+		__u64 option = OPTION_EXPERIMENT | DETOUR_SIZE << 8 | bpf_htons(DETOUR_ID) << 16 |
+			       (__u64)join->server << 32;
 
 		bpf_store_hdr_opt(ctx, &option, sizeof(option), 0);
 		break;
@@ -99,17 +101,14 @@ static __always_inline int send(struct __sk_buff *skb, const __u32 l2)
 
 	if (!s)
 		return TC_ACT_UNSPEC;
-	t.local = s->ip.saddr;
-	t.remote = s->ip.daddr;
-	t.local_port = s->tcp.source;
-	t.remote_port = s->tcp.dest;
+	t = tuple(s->ip.saddr, s->ip.daddr, s->tcp.source, s->tcp.dest);
 	join = bpf_map_lookup_elem(&joins, &t);
 	if (!join || !join->authenticate)
 		return TC_ACT_UNSPEC;
-	if (read_options(s) != DETOUR || !s->timestamps)
+	if (read_options(skb, s) != DETOUR || !s->timestamps)
 		return TC_ACT_UNSPEC;
-	m = message(join->client, join->client_port ? t.local_port : 0, option_word(s, s->server_at), t.remote_port,
-		    s->tcp.seq, option_word(s, s->tsval_at));
+	m = message(join->client, join->client_port ? s->tcp.source : 0, s->server, s->tcp.dest, s->tcp.seq,
+		    s->time.tsval);
 	write_tsecr(skb, s, bpf_htonl(authenticator(&join->key, &m)));
 	return TC_ACT_UNSPEC;
 }

@@ -27,11 +27,9 @@ type sendJoin struct {
 }
 
 type sendTuple struct {
-	_          structs.HostLayout
-	Local      uint32
-	Remote     uint32
-	LocalPort  uint16
-	RemotePort uint16
+	_         structs.HostLayout
+	Addresses uint64
+	Ports     uint64
 }
 
 // Names of all BPF objects in the ELF.

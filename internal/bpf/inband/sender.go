@@ -176,10 +176,8 @@ func (s *Sender) release() error {
 
 func tuple(local, remote netip.AddrPort) sendTuple {
 	return sendTuple{
-		Local:      wire32(local.Addr()),
-		Remote:     wire32(remote.Addr()),
-		LocalPort:  wire16(local.Port()),
-		RemotePort: wire16(remote.Port()),
+		Addresses: uint64(wire32(local.Addr())) | uint64(wire32(remote.Addr()))<<32,
+		Ports:     uint64(wire16(local.Port())) | uint64(wire16(remote.Port()))<<32,
 	}
 }
 

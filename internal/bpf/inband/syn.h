@@ -6,7 +6,9 @@
 // Without CAP_PERFMON the verifier allows variable offsets into map values
 // only, not into packets or the stack: hence the copy in a map. Nor does it
 // bear loops, as it follows them past their ends, where a processor might
-// speculate: hence bpf_loop (5.17).
+// speculate: hence bpf_loop (5.17). Up to 6.1 it takes two values in the same
+// eight bytes of the stack for a pointer that is tampered with: hence structures
+// of __u64 wherever one is on the stack.
 #pragma once
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -57,9 +59,10 @@ struct syn {
 	__u32 server_at, tsval_at; // in options
 	bool broken;
 
-	// What is written into the packet. On the stack it might take the place
-	// of a pointer, which the verifier allows to CAP_PERFMON only.
-	__be32 tsecr;
+	__be32 server;
+	struct {
+		__be32 tsval, tsecr;
+	} time;
 };
 
 struct {
@@ -114,9 +117,10 @@ static __always_inline struct syn *read_syn(struct __sk_buff *skb, const __u32 l
 	tcp_size = (s->tcp.offset >> 4) * 4;
 	if (bpf_ntohs(s->ip.tot_len) < ip_size + tcp_size)
 		return NULL;
-	length = tcp_size - sizeof(s->tcp);
-	if (length < 1 || length > 40)
+	// Not `== sizeof(s->tcp)`, of which Linux 6.1 does not learn a bound.
+	if (tcp_size < sizeof(s->tcp) + 4)
 		return NULL;
+	length = tcp_size - sizeof(s->tcp);
 	s->length = length;
 	if (bpf_skb_load_bytes(skb, s->tcp_at + sizeof(s->tcp), s->options, length))
 		return NULL;
@@ -126,12 +130,6 @@ static __always_inline struct syn *read_syn(struct __sk_buff *skb, const __u32 l
 static __always_inline __u8 option_byte(const struct syn *s, __u32 at)
 {
 	return s->options[at & (sizeof(s->options) - 1)];
-}
-
-static __always_inline __be32 option_word(const struct syn *s, __u32 at)
-{
-	return option_byte(s, at) | option_byte(s, at + 1) << 8 | option_byte(s, at + 2) << 16 |
-	       (__u32)option_byte(s, at + 3) << 24;
 }
 
 struct walk {
@@ -189,8 +187,9 @@ enum verdict {
 // list that ends as it should, is malformed. netfilter takes the first option
 // of kind 254; here that is ours, or one of another experiment, which its rule
 // does not match.
-static __always_inline enum verdict read_options(struct syn *s)
+static __always_inline enum verdict read_options(struct __sk_buff *skb, struct syn *s)
 {
+	const __u32 options_at = s->tcp_at + sizeof(s->tcp);
 	struct walk walk = {s};
 
 	s->at = s->detours = s->timestamps = s->server_at = s->tsval_at = 0;
@@ -199,6 +198,12 @@ static __always_inline enum verdict read_options(struct syn *s)
 	if (!s->detours)
 		return NO_DETOUR;
 	if (s->detours > 1 || s->timestamps > 1 || s->broken)
+		return MALFORMED;
+	// Each variable offset doubles what the verifier of 6.1 goes through, so
+	// the words are not taken from options.
+	if (bpf_skb_load_bytes(skb, options_at + s->server_at, &s->server, sizeof(s->server)))
+		return MALFORMED;
+	if (s->timestamps && bpf_skb_load_bytes(skb, options_at + s->tsval_at, &s->time, sizeof(s->time)))
 		return MALFORMED;
 	return DETOUR;
 }
@@ -213,13 +218,12 @@ static __always_inline __be32 as_summed(__be32 word, __u32 at)
 
 static __always_inline bool write_tsecr(struct __sk_buff *skb, struct syn *s, __be32 to)
 {
-	__u32 at = s->tsval_at + 4; // in options
-	__u32 in_tcp = sizeof(s->tcp) + at;
-	__be32 from = option_word(s, at);
+	__u32 at = sizeof(s->tcp) + s->tsval_at + sizeof(s->time.tsval); // in the TCP header
+	__be32 from = s->time.tsecr;
 
-	s->tsecr = to;
-	if (bpf_skb_store_bytes(skb, s->tcp_at + in_tcp, &s->tsecr, sizeof(s->tsecr), 0))
+	s->time.tsecr = to;
+	if (bpf_skb_store_bytes(skb, s->tcp_at + at, &s->time.tsecr, sizeof(to), 0))
 		return false;
-	return !bpf_l4_csum_replace(skb, s->tcp_at + offsetof(struct tcp, checksum), as_summed(from, in_tcp),
-				    as_summed(to, in_tcp), sizeof(to));
+	return !bpf_l4_csum_replace(skb, s->tcp_at + offsetof(struct tcp, checksum), as_summed(from, at),
+				    as_summed(to, at), sizeof(to));
 }

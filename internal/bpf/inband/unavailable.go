@@ -28,7 +28,9 @@ const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGR
 // unavailable names the mend where the kernel's answer allows it.
 func unavailable(err error) error {
 	mend := "unexpected: please report it with `uname -a`"
+	var rejected *ebpf.VerifierError
 	switch {
+	case errors.As(err, &rejected):
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		mend = mendRights()
 	case errors.Is(err, unix.E2BIG):
