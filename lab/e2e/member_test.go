@@ -60,8 +60,20 @@ ca          = "/etc/dcol/ca.crt"
 crl         = "/etc/dcol/ca.crl"
 `
 
-// clientConfig is alice's. Private addresses, which the lab has, get no detour by default.
+// clientConfig is alice's, with mapped detours only: what is true of these is tested with
+// them, and what is not has tests of its own.
 func clientConfig(more string, waypointAddrs ...string) string {
+	return clientOfAll(kindsLine("mapped")+more, waypointAddrs...)
+}
+
+// kindsLine is the line of the client's configuration that chooses kinds of detours.
+func kindsLine(kinds ...string) string {
+	return fmt.Sprintf("kinds = [\"%s\"]\n", strings.Join(kinds, `", "`))
+}
+
+// clientOfAll is alice's configuration with what is there by default. Only that private
+// addresses, which the lab has, get detours too.
+func clientOfAll(more string, waypointAddrs ...string) string {
 	return fmt.Sprintf("name = %q\nroles = [\"client\"]\nlog_level = \"debug\"\n", alice) + fmt.Sprintf(identityTable, alice) + `
 [client]
 exclude = []
@@ -87,8 +99,8 @@ func (w *world) configure(host, config string) {
 	w.write(host, etc+"dcol.toml", []byte(config), 0o644)
 }
 
-// standard is a collective of alice and bob, configured, on a network with a
-// web server. No agent runs yet.
+// standard is a collective of alice and bob, configured for mapped detours, on a
+// network with a web server. No agent runs yet.
 func standard(w *world) *world {
 	w.Helper()
 	w.found("collective", alice, bob)
@@ -97,6 +109,21 @@ func standard(w *world) *world {
 	w.configure(alice, clientConfig("", w.addr4(bob).String()))
 	w.configure(bob, waypointConfig(labAllowed))
 	w.serve()
+	return w
+}
+
+// withKinds is standard with these kinds of detours at both ends; none: those of the
+// default configuration.
+func withKinds(w *world, kinds ...string) *world {
+	w.Helper()
+	standard(w)
+	var uses, offers string
+	if len(kinds) > 0 {
+		uses = kindsLine(kinds...)
+		offers = strings.Replace(uses, "kinds", "offers", 1)
+	}
+	w.configure(alice, clientOfAll(uses, w.addr4(bob).String()))
+	w.configure(bob, waypointConfig(labAllowed+offers))
 	return w
 }
 
@@ -124,7 +151,7 @@ func (w *world) launch(host string) *agent {
 		w.Fatal(err)
 	}
 	// With the rights that packaging/dcol.service gives it, and no more.
-	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs", program, "agent")
+	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin,+bpf", "--inh-caps=-all", "--no-new-privs", program, "agent")
 	a.cmd.Stdout, a.cmd.Stderr = f, f
 	if err := a.cmd.Start(); err != nil {
 		w.Fatal(err)

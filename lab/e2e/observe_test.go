@@ -79,6 +79,48 @@ func (w *world) waypointDown(words ...string) {
 	})
 }
 
+// kind is how a kind of detour stands at bob, in alice's eyes.
+func (w *world) kind(kind string) api.WaypointKind {
+	w.Helper()
+	return kindOf(w.waypoint(), kind)
+}
+
+func kindOf(at api.Waypoint, kind string) api.WaypointKind {
+	i := slices.IndexFunc(at.Kinds, func(k api.WaypointKind) bool { return k.Kind == kind })
+	if i < 0 {
+		return api.WaypointKind{Kind: kind, State: "not used"}
+	}
+	return at.Kinds[i]
+}
+
+// kindIs waits until a kind of detour at bob is in that state, and the status says so in
+// these words.
+func (w *world) kindIs(kind, state string, words ...string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%s is %s %q", kind, state, words), func() error {
+		k := w.kind(kind)
+		if k.State != state {
+			return fmt.Errorf("it is %s: %s", k.State, k.Why)
+		}
+		for _, word := range words {
+			if !strings.Contains(k.Why, word) {
+				return fmt.Errorf("it does not say %q: %s", word, k.Why)
+			}
+		}
+		return nil
+	})
+}
+
+// inBand is what bob did with SYNs that name a server.
+func (w *world) inBand() api.InBand {
+	w.Helper()
+	s := w.mustStatus(bob)
+	if s.Serving.InBand == nil {
+		w.Fatalf("bob offers no in-band detours: %+v", s)
+	}
+	return *s.Serving.InBand
+}
+
 // only is alice's one connection; an error if there are others.
 func (w *world) only() (api.Connection, error) {
 	w.Helper()
@@ -117,7 +159,7 @@ func (w *world) subflows(want ...string) (c api.Connection) {
 
 // detour is the subflow of a connection that is one.
 func detour(c api.Connection) api.Subflow {
-	i := slices.IndexFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == "mapped" })
+	i := slices.IndexFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind != "direct" })
 	return c.Subflows[i]
 }
 
@@ -134,7 +176,7 @@ func (w *world) pathManager(host string) string {
 // ourFlows are the connections that bob's kernel forwards for members.
 func (w *world) ourFlows() []string {
 	w.Helper()
-	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0xdc010000/0xffff0000")
+	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0xdc000000/0xfff80000")
 	return strings.FieldsFunc(strings.TrimSpace(out), func(r rune) bool { return r == '\n' })
 }
 

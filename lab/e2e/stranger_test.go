@@ -7,7 +7,6 @@ import (
 	crand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"golang.org/x/sys/unix"
 )
 
 // Random datagrams, more than a waypoint gets in a day, disturb neither its
@@ -144,54 +142,15 @@ func TestStrangerAtMappedPort(t *testing.T) {
 // port and address, of which none is alice's.
 func (w *world) synFlooder(host string, to netip.AddrPort) func(i int) {
 	w.Helper()
-	fd := -1
-	err := w.host(host).Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-		return err
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { unix.Close(fd) })
-	own := w.addr4(host).As4()
+	send := w.sender(host)
+	own := w.addr4(host)
 	return func(i int) {
 		from := own
 		if i%2 == 1 {
-			from = [4]byte{10, 77, byte(i >> 8), byte(i)}
+			from = netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})
 		}
-		packet := syn(from, uint16(1024+i%60000), to.Addr().As4(), to.Port())
-		err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
-		if err != nil && err != unix.ENOBUFS {
-			w.Fatal(err)
-		}
+		send(packet{from: netip.AddrPortFrom(from, uint16(1024+i%60000)), to: to, seq: rand.Uint32(), flags: flagSYN})
 	}
-}
-
-// syn is an IPv4 packet with a TCP SYN (RFC 791, RFC 9293). The kernel fills in
-// the IP checksum.
-func syn(from [4]byte, fromPort uint16, to [4]byte, toPort uint16) []byte {
-	p := make([]byte, 40)
-	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_TCP
-	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	copy(p[12:], from[:])
-	copy(p[16:], to[:])
-	tcp := p[20:]
-	binary.BigEndian.PutUint16(tcp, fromPort)
-	binary.BigEndian.PutUint16(tcp[2:], toPort)
-	binary.BigEndian.PutUint32(tcp[4:], rand.Uint32())
-	tcp[12], tcp[13] = 5<<4, 0x02
-	binary.BigEndian.PutUint16(tcp[14:], 65535)
-	sum := uint32(unix.IPPROTO_TCP) + uint32(len(tcp))
-	for _, part := range [][]byte{p[12:20], tcp} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(tcp[16:], ^uint16(sum))
-	return p
 }
 
 // What answers at the waypoint's address is something else.

@@ -55,15 +55,22 @@ func newWorld(t *testing.T) *world { t.Helper(); return newWorldOn(t, testbed.Ba
 
 func newWorldOn(t *testing.T, backend string) *world {
 	t.Helper()
+	return newWorldWith(t, func(s *testbed.Spec) { s.Backend = backend })
+}
+
+// newWorldWith is newWorld with something changed.
+func newWorldWith(t *testing.T, change func(*testbed.Spec)) *world {
+	t.Helper()
 	t.Parallel()
 	if cannot != "" {
 		t.Skip(cannot)
 	}
-	spec := testbed.Spec{Backend: backend, Hosts: []testbed.HostSpec{{Name: router, Forward: true}}}
+	spec := testbed.Spec{Backend: testbed.BackendVeth, Hosts: []testbed.HostSpec{{Name: router, Forward: true}}}
 	for _, name := range []string{alice, bob, mallory, server} {
 		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name})
 		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: name, B: router})
 	}
+	change(&spec)
 	w := &world{T: t, dir: t.TempDir()}
 	network, err := testbed.Build(t.Context(), spec, slog.New(slog.DiscardHandler))
 	if err != nil {
