@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -256,9 +257,7 @@ func TestNoFragments(t *testing.T) {
 					_, err = c.Write(make([]byte, 1420-28))
 					return err
 				})
-				if fragments() == 0 {
-					t.Error("no fragments with an MTU too large")
-				}
+				eventually(t, "fragments with an MTU too large", func() bool { return fragments() > 0 })
 			})
 		}
 	})
@@ -283,11 +282,13 @@ func (n network) pathMTU(t *testing.T, from *netnstest.NS, to string) (mtu int) 
 // countFragments counts those that the router sees, since it was asked last.
 func (n network) countFragments(t *testing.T) func() int64 {
 	t.Helper()
+	// A packet of its own tells that it has seen all that came before.
+	const marker = 4242
 	var count atomic.Int64
 	var dump *exec.Cmd
-	ready, ended := make(chan struct{}), make(chan struct{})
+	ready, marked, ended := make(chan struct{}), make(chan struct{}, 100), make(chan struct{})
 	n.router.Must(t, func() error {
-		dump = exec.Command("tcpdump", "-lnni", "any", "--immediate-mode", "ip[6:2] & 0x3fff != 0 or ip6[6] == 44")
+		dump = exec.Command("tcpdump", "-lnni", "any", "--immediate-mode", fmt.Sprintf("ip[6:2] & 0x3fff != 0 or ip6[6] == 44 or udp dst port %d", marker))
 		out, err := dump.StdoutPipe()
 		if err != nil {
 			return err
@@ -307,7 +308,11 @@ func (n network) countFragments(t *testing.T) func() int64 {
 		go func() {
 			defer close(ended)
 			for lines := bufio.NewScanner(out); lines.Scan(); {
-				count.Add(1)
+				if strings.Contains(lines.Text(), fmt.Sprintf(".%d:", marker)) {
+					marked <- struct{}{}
+				} else {
+					count.Add(1)
+				}
 			}
 		}()
 		return dump.Start()
@@ -322,7 +327,20 @@ func (n network) countFragments(t *testing.T) func() int64 {
 		}
 	})
 	return func() int64 {
-		time.Sleep(200 * time.Millisecond) // tcpdump tells a little later
+		n.router.Must(t, func() error {
+			c, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(client4), Port: marker})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte{1})
+			return err
+		})
+		select {
+		case <-marked:
+		case <-ended:
+			t.Fatal("tcpdump has ended")
+		}
 		return count.Swap(0)
 	}
 }
