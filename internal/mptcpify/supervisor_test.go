@@ -128,7 +128,7 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 // itself, much more often.
 func TestSignalsDisturbNothing(t *testing.T) {
 	needMPTCP(t)
-	loop := mark(t, loopMark, "10000")
+	loop := mark(t, loopMark, "3000")
 	cmd := run(t, loop.Args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
