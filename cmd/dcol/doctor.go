@@ -31,7 +31,7 @@ lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
 			defer cancel()
 			env := doctor.Host()
 			env.Now = time.Now()
-			env.Config, env.Identity, env.AgentRuns = memberEnv(ctx, path)
+			examineMember(ctx, env, path)
 			report := doctor.NewReport(doctor.Examine(ctx, env, doctor.Checks()))
 			show := func() error { return report.Text(os.Stdout) }
 			if asJSON {
@@ -51,26 +51,43 @@ lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
 	return cmd
 }
 
-// memberEnv is what the configuration says, the identity it names, and whether
-// the agent answers.
-func memberEnv(ctx context.Context, path string) (dc doctor.Config, di doctor.Identity, runs bool) {
-	dc.Path = path
+// examineMember fills in what the configuration says, the identity that it names,
+// and what the agent answers.
+func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	socket := config.DefaultSocket
+	env.Config.Path = path
 	c, err := config.Load(path)
 	if err != nil {
-		dc.Err, di.Err = err, err
+		env.Config.Err, env.Identity.Err = err, err
 	} else {
-		dc.Client, dc.Waypoint, dc.Listen = c.Has(config.RoleClient), c.Has(config.RoleWaypoint), c.Session.Listen
+		env.Config = doctorConfig(c, path)
 		socket = c.Socket()
 		identity, err := collective.Load(collective.Files{
 			Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
-			di.Err = err
+			env.Identity.Err = err
 		} else {
-			di.NotAfter, di.NotBefore = identity.Self().NotAfter, identity.Self().NotBefore
+			env.Identity.NotAfter, env.Identity.NotBefore = identity.Self().NotAfter, identity.Self().NotBefore
 		}
 	}
-	_, err = api.Dial(socket).Status(ctx)
-	return dc, di, err == nil
+	if status, err := api.Dial(socket).Status(ctx); err == nil {
+		env.AgentRuns, env.AgentProblems = true, status.Problems
+	}
+}
+
+func doctorConfig(c *config.Config, path string) doctor.Config {
+	words := func(kinds []config.Kind) []string {
+		var list []string
+		for _, k := range kinds {
+			list = append(list, string(k))
+		}
+		return list
+	}
+	return doctor.Config{
+		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen,
+		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
+		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
+		WireGuardPort: c.Waypoint.WireGuardPort, OpenVPNPort: c.Waypoint.OpenVPNPort,
+	}
 }

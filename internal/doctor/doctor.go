@@ -4,8 +4,9 @@
 // may import it, and it imports none of the agent: what it must know of the
 // agent's configuration comes in Env.
 //
-// env.go is what checks may look at, host.go the same of the real host, the
-// checks stand in requirements_*.go, and render.go shows their results.
+// env.go is what checks may look at, host.go the same of the real host. What only
+// a trial can tell, trial.go tries in a network namespace of its own. The checks
+// stand in requirements_*.go, and render.go shows their results.
 package doctor
 
 import (
@@ -38,8 +39,14 @@ type Result struct {
 type Check struct {
 	Code  string // stable, for programs
 	Title string // for people
-	Run   func(context.Context, *Env) Result
+	Run   runner
 }
+
+// runner makes a check.
+type runner = func(context.Context, *Env) Result
+
+// verdict makes a result of what is amiss.
+type verdict = func(mend, format string, args ...any) Result
 
 // Finding is a check with its result.
 type Finding struct {
@@ -55,6 +62,7 @@ func Checks() []Check {
 	all = append(all, socketChecks()...)
 	all = append(all, kernelChecks()...)
 	all = append(all, networkChecks()...)
+	all = append(all, detourChecks()...)
 	all = append(all, memberChecks()...)
 	return all
 }
@@ -92,6 +100,9 @@ func examine(ctx context.Context, env *Env, check Check) Result {
 	}
 }
 
+// mendReport is the mend of what nobody has foreseen.
+const mendReport = "unexpected: please report it with `uname -a`"
+
 func ok(format string, args ...any) Result {
 	return Result{State: OK, Detail: fmt.Sprintf(format, args...)}
 }
@@ -106,6 +117,11 @@ func skipped(format string, args ...any) Result {
 
 func warning(mend, format string, args ...any) Result {
 	return Result{State: Warning, Detail: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+// optional is a fact that a mend would change, for those who care.
+func optional(mend, format string, args ...any) Result {
+	return Result{State: Info, Detail: fmt.Sprintf(format, args...), Mend: mend}
 }
 
 func failed(mend, format string, args ...any) Result {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +20,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
+	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -40,6 +44,7 @@ func healthy() *Env {
 			"proc/sys/net/mptcp/pm_type":                      file("0"),
 			"proc/sys/net/mptcp/allow_join_initial_addr_port": file("1"),
 			"proc/sys/net/ipv4/tcp_congestion_control":        file("cubic"),
+			"proc/sys/net/ipv4/tcp_timestamps":                file("1"),
 			"proc/sys/net/ipv4/ip_forward":                    file("1"),
 			"proc/sys/net/ipv6/conf/all/forwarding":           file("1"),
 			"proc/sys/net/ipv4/conf/all/rp_filter":            file("0"),
@@ -68,13 +73,23 @@ func healthy() *Env {
 			Endpoints:         func() (int, error) { return 0, nil },
 			ListenUDP:         func(string) error { return nil },
 			ClockSynchronised: func() (bool, error) { return true, nil },
+			FindOpenVPN:       func() (string, string, error) { return "/usr/sbin/openvpn", "2.6.14", nil },
+			TryInBandSender:   func(string) error { return nil },
+			TryInBandReceiver: func() error { return nil },
+			TryWireGuard:      func() (string, error) { return "kernel", nil },
+			TryTunnelRouting:  func() error { return nil },
 		},
-		Now:      time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
-		Built:    time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
-		Config:   Config{Path: "/etc/dcol/dcol.toml", Client: true, Waypoint: true, Listen: ":45672"},
+		Now:   time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
+		Built: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Config: Config{
+			Path: "/etc/dcol/dcol.toml", Client: true, Waypoint: true, Listen: ":45672",
+			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, WireGuardPort: 51820, OpenVPNPort: 1194,
+		},
 		Identity: Identity{NotBefore: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
 }
+
+func allKinds() []string { return []string{kindWireGuard, kindOpenVPN, kindInBand, "mapped"} }
 
 // set and remove change the fake root.
 func (e *Env) set(name, content string) {
@@ -96,6 +111,16 @@ func broken() *Env {
 	e.System.ForwardDrops = func() ([]string, error) { return []string{"inet firewalld filter_FORWARD"}, nil }
 	e.System.ListenUDP = func(string) error { return &os.SyscallError{Syscall: "bind", Err: syscall.EADDRINUSE} }
 	e.System.ClockSynchronised = func() (bool, error) { return false, nil }
+	e.System.FindOpenVPN = func() (string, string, error) { return "", "", &openvpn.MissingError{} }
+	refused := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
+	e.System.TryInBandSender = func(string) error { return refused }
+	e.System.TryInBandReceiver = func() error { return refused }
+	e.System.TryWireGuard = func() (string, error) {
+		return "", &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
+	}
+	e.System.TryTunnelRouting = func() error {
+		return fmt.Errorf("%w: there is no tunnel to try it with: %w", errCannotTry, syscall.ENODEV)
+	}
 	e.Identity.NotAfter = time.Date(2026, 5, 31, 0, 0, 0, 0, time.UTC)
 	return e
 }
@@ -199,9 +224,11 @@ func TestCodesAreUnique(t *testing.T) {
 func TestHost(t *testing.T) {
 	env := Host()
 	env.Now = time.Now()
-	env.Config = Config{Path: "/etc/dcol/dcol.toml", Err: fs.ErrNotExist}
-	for _, waypoint := range []bool{false, true} {
-		env.Config.Waypoint = waypoint
+	for _, config := range []Config{
+		{Path: "/etc/dcol/dcol.toml", Err: fs.ErrNotExist},
+		healthy().Config,
+	} {
+		env.Config = config
 		for _, f := range Examine(t.Context(), env, Checks()) {
 			t.Logf("%+v", f)
 			if f.Detail == "" {

@@ -18,9 +18,10 @@ type Env struct {
 	Now    time.Time
 	Built  time.Time // when this program was built; zero if unknown
 
-	Config    Config
-	Identity  Identity
-	AgentRuns bool
+	Config        Config
+	Identity      Identity
+	AgentRuns     bool
+	AgentProblems []string // that it tells of
 }
 
 // Config is what the agent's configuration file says.
@@ -30,7 +31,24 @@ type Config struct {
 	Client   bool
 	Waypoint bool
 	Listen   string // UDP address of the session
+
+	// Of the client: the kinds of detours that it uses, and the cgroup whose
+	// programs have in-band ones; empty: all.
+	Kinds  []string
+	Cgroup string
+	// Of the waypoint: the kinds that it offers, whether it authenticates in-band
+	// SYNs, and UDP ports.
+	Offers        []string
+	Authenticator bool
+	WireGuardPort int
+	OpenVPNPort   int
 }
+
+// uses reports whether the client wants the kind.
+func (c Config) uses(kind string) bool { return c.Client && slices.Contains(c.Kinds, kind) }
+
+// offers reports whether the waypoint is to give the kind.
+func (c Config) offers(kind string) bool { return c.Waypoint && slices.Contains(c.Offers, kind) }
 
 // Identity is this member's certificate.
 type Identity struct {
@@ -51,6 +69,16 @@ type System struct {
 	ListenUDP func(address string) error
 	// ClockSynchronised reports what the kernel thinks of its clock.
 	ClockSynchronised func() (bool, error)
+	// FindOpenVPN finds the program, and its version.
+	FindOpenVPN func() (path, version string, err error)
+
+	// Trials leave no trace. Their error is errCannotTry where it tells nothing.
+
+	TryInBandSender   func(cgroup string) error
+	TryInBandReceiver func() error
+	// TryWireGuard says which there is: "kernel" or "userspace".
+	TryWireGuard     func() (kind string, err error)
+	TryTunnelRouting func() error
 }
 
 // read returns a file without the white space around its content.

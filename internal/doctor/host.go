@@ -13,10 +13,11 @@ import (
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
 
-// Host is the real host. Now, Built, Config, Identity and AgentRuns are the
-// caller's to fill in.
+// Host is the real host. Now, Built, Config, Identity and what the agent says
+// are the caller's to fill in.
 func Host() *Env {
 	return &Env{
 		FS: os.DirFS("/"),
@@ -27,6 +28,11 @@ func Host() *Env {
 			Endpoints:         endpoints,
 			ListenUDP:         listenUDP,
 			ClockSynchronised: clockSynchronised,
+			FindOpenVPN:       openvpn.Find,
+			TryInBandSender:   tryInBandSender,
+			TryInBandReceiver: tryInBandReceiver,
+			TryWireGuard:      tryWireGuard,
+			TryTunnelRouting:  tryTunnelRouting,
 		},
 	}
 }

@@ -39,7 +39,7 @@ func checkRights(_ context.Context, e *Env) Result {
 		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` does not)", names)
 	}
 	if names := missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
-		return info("enough for the agent; without %s the eBPF parts and the lab do not work", names)
+		return info("enough for the agent, but without %s the eBPF parts (in-band detours need CAP_BPF) and the lab do not work", names)
 	}
 	return ok("all that dcol uses")
 }
@@ -71,14 +71,15 @@ func checkCgroup(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot read the mount table: %v", err)
 	case len(places) == 0:
-		return info("cgroup v2 is not mounted: the hook that makes sockets MPTCP cannot be limited to a cgroup")
+		return optional("mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
+			"version 2 is not mounted: no in-band detours of this host, and the hook that makes sockets MPTCP cannot be limited to a cgroup")
 	}
 	return ok("version 2 at %s", places[0])
 }
 
 func checkTUN(_ context.Context, e *Env) Result {
 	if _, err := fs.Stat(e.FS, "dev/net/tun"); err != nil {
-		return info("no /dev/net/tun: the lab's emulated links need it where the kernel has no netem (modprobe tun)")
+		return optional("modprobe tun", "no /dev/net/tun: OpenVPN needs it, WireGuard where the kernel has none, and the lab's links where it has no netem")
 	}
 	return ok("/dev/net/tun is there")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -72,7 +73,10 @@ func checkClock(_ context.Context, e *Env) Result {
 }
 
 func checkAgent(_ context.Context, e *Env) Result {
-	if e.AgentRuns {
+	switch {
+	case e.AgentRuns && len(e.AgentProblems) > 0:
+		return warning("mend what it names, then: systemctl restart dcol", "runs, but: %s", strings.Join(e.AgentProblems, "; "))
+	case e.AgentRuns:
 		return ok("runs")
 	}
 	return info("does not run (systemctl start dcol)")

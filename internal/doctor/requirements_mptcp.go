@@ -59,7 +59,7 @@ func checkLimits(_ context.Context, e *Env) Result {
 	for _, l := range limits {
 		said = append(said, fmt.Sprintf("%s (since Linux %s): %s", l.Name, l.MinKernel, l.Price))
 	}
-	return info("without %s", strings.Join(said, "; without "))
+	return info("without %s (docs/kernels.md)", strings.Join(said, "; without "))
 }
 
 func checkMPTCP(_ context.Context, e *Env) Result {
@@ -166,7 +166,7 @@ func checkCongestion(_ context.Context, e *Env) Result {
 // socketChecks are about the ways in which programs get MPTCP sockets. One is
 // enough, and only that of `dcol run` is dcol's to insist on.
 func socketChecks() []Check {
-	check := func(name, title string, without func(mend, format string, args ...any) Result) Check {
+	check := func(name, title string, without verdict) Check {
 		return Check{"sockets-" + name, title, func(_ context.Context, e *Env) Result {
 			for _, m := range e.System.SocketMethods() {
 				if m.Name != name {
@@ -179,11 +179,6 @@ func socketChecks() []Check {
 			}
 			return skipped("this dcol does not know the way %q", name)
 		}}
-	}
-	optional := func(mend, format string, args ...any) Result {
-		r := info(format, args...)
-		r.Mend = mend
-		return r
 	}
 	return []Check{
 		check("seccomp", "MPTCP sockets by dcol run", warning),

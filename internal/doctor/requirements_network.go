@@ -24,7 +24,7 @@ func networkChecks() []Check {
 }
 
 // waypointOnly leaves a check out on a member that is no waypoint.
-func waypointOnly(check func(context.Context, *Env) Result) func(context.Context, *Env) Result {
+func waypointOnly(check runner) runner {
 	return func(ctx context.Context, e *Env) Result {
 		if !e.Config.Waypoint {
 			return skipped("only waypoints need it")
@@ -52,7 +52,8 @@ func checkRPFilter(_ context.Context, e *Env) Result {
 	}
 	for _, file := range files {
 		name := path.Base(path.Dir(file))
-		if slices.Contains([]string{"all", "default", "lo"}, name) {
+		// Those of our tunnels get their answers by the way that a strict filter wants.
+		if slices.Contains([]string{"all", "default", "lo"}, name) || strings.HasPrefix(name, "dcol") {
 			continue
 		}
 		own, err := e.sysctlInt(key + "/" + name + "/rp_filter")
@@ -134,9 +135,11 @@ func checkFirewall(_ context.Context, e *Env) Result {
 		return skipped("cannot ask nftables: %v", err)
 	}
 	if len(drops) > 0 {
-		mends := make([]string, len(drops))
-		for i, chain := range drops {
-			mends[i] = "nft insert rule " + chain + " ct status dnat accept"
+		var mends []string
+		for _, chain := range drops {
+			for _, rule := range e.forwarded() {
+				mends = append(mends, "nft insert rule "+chain+" "+rule+" accept")
+			}
 		}
 		return warning(strings.Join(mends, "; ")+" (and the same in your firewall's own configuration)",
 			"%s drops what it does not know, members' detours among it, unless a rule accepts them", strings.Join(drops, ", "))
@@ -148,22 +151,38 @@ func checkFirewall(_ context.Context, e *Env) Result {
 	return ok("nothing drops by policy")
 }
 
+// forwarded is what a firewall must let pass. Of what comes out of tunnels the
+// table dcol itself lets through no more than it should.
+func (e *Env) forwarded() []string {
+	rules := []string{"ct status dnat"}
+	if e.Config.offers(kindWireGuard) || e.Config.offers(kindOpenVPN) {
+		rules = append(rules, `iifname '"dcol*"'`, `oifname '"dcol*"'`)
+	}
+	return rules
+}
+
 func checkPort(_ context.Context, e *Env) Result {
 	if e.Config.Err != nil {
 		return skipped("no usable configuration names it")
 	}
-	err := e.System.ListenUDP(e.Config.Listen)
+	return e.checkUDP(e.Config.Listen, "session.listen", failed)
+}
+
+// checkUDP examines an address that the agent is to have, by the configuration's
+// key; amiss is how bad it is if it cannot.
+func (e *Env) checkUDP(address, key string, amiss verdict) Result {
+	err := e.System.ListenUDP(address)
 	inUse := errors.Is(err, syscall.EADDRINUSE)
 	switch {
 	case inUse && e.AgentRuns:
-		return ok("UDP %s is held by the agent", e.Config.Listen)
+		return ok("UDP %s is held by the agent", address)
 	case inUse:
-		return failed("find the program with `ss -ulpn`, and end it or set session.listen to another port",
-			"UDP %s is held by another program", e.Config.Listen)
+		return amiss("find the program with `ss -ulpn`, and end it or set "+key+" to another port",
+			"UDP %s is held by another program", address)
 	case err != nil:
-		return failed("set session.listen to an address of this host", "UDP %s cannot be used: %v", e.Config.Listen, err)
+		return amiss("set "+key+" to one that this host has", "UDP %s cannot be used: %v", address, err)
 	case e.AgentRuns:
-		return failed("restart the agent", "the agent runs, but does not listen on UDP %s", e.Config.Listen)
+		return amiss("restart the agent", "the agent runs, but does not listen on UDP %s", address)
 	}
-	return ok("UDP %s is free", e.Config.Listen)
+	return ok("UDP %s is free", address)
 }

@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
+	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
 func TestRequirements(t *testing.T) {
@@ -33,6 +37,28 @@ func TestRequirements(t *testing.T) {
 		conf      = "proc/sys/net/ipv4/conf/"
 		netfilter = "proc/sys/net/netfilter/nf_conntrack_"
 	)
+	only := func(kind string) func(*Env) {
+		return func(e *Env) { e.Config.Kinds, e.Config.Offers = []string{kind}, []string{kind} }
+	}
+	clientOnly := func(e *Env) { e.Config.Waypoint = false }
+	inBandFails := func(err error) func(*Env) {
+		return func(e *Env) {
+			e.System.TryInBandSender = func(string) error { return err }
+			e.System.TryInBandReceiver = func() error { return err }
+		}
+	}
+	wireGuard := func(kind string, err error) func(*Env) {
+		return func(e *Env) { e.System.TryWireGuard = func() (string, error) { return kind, err } }
+	}
+	openVPN := func(err error) func(*Env) {
+		return func(e *Env) { e.System.FindOpenVPN = func() (string, string, error) { return "", "", err } }
+	}
+	routing := func(err error) func(*Env) {
+		return func(e *Env) { e.System.TryTunnelRouting = func() error { return err } }
+	}
+	notTried := fmt.Errorf("%w: needs root: %w", errCannotTry, syscall.EPERM)
+	noBPF := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
+	noWireGuard := &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
 	for _, c := range []struct {
 		code   string
 		name   string
@@ -86,13 +112,14 @@ func TestRequirements(t *testing.T) {
 		{"rights", "unreadable", []func(*Env){set("proc/self/status", "CapEff:\tmany\n")}, Skipped, "many", ""},
 		{"ebpf", "no type information", []func(*Env){remove("sys/kernel/btf/vmlinux")}, Info, "CONFIG_DEBUG_INFO_BTF", ""},
 		{"cgroup", "hybrid", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")}, OK, "/sys/fs/cgroup/unified", ""},
-		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "not mounted", ""},
-		{"tun", "none", []func(*Env){remove("dev/net/tun")}, Info, "modprobe tun", ""},
+		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "not mounted", "mount -t cgroup2"},
+		{"tun", "none", []func(*Env){remove("dev/net/tun")}, Info, "OpenVPN needs it", "modprobe tun"},
 
 		{"rp-filter", "strict by all", []func(*Env){set(conf+"all/rp_filter", "1"), set(conf+"eth1/rp_filter", "0")}, Warning, "eth1", "net.ipv4.conf.all.rp_filter=2"},
 		{"rp-filter", "loose wins over strict", []func(*Env){set(conf+"all/rp_filter", "2"), set(conf+"eth1/rp_filter", "1")}, OK, "not strict", ""},
 		{"rp-filter", "strict by itself", []func(*Env){set(conf+"eth0.100/rp_filter", "1")}, Warning, "eth0.100", "net.ipv4.conf.eth0/100.rp_filter=2"},
 		{"rp-filter", "strict for lo and the future only", []func(*Env){set(conf+"all/rp_filter", "1")}, OK, "not strict", ""},
+		{"rp-filter", "strict for tunnels", []func(*Env){set(conf+"dcolwg0/rp_filter", "1")}, OK, "not strict", ""},
 
 		{"nftables", "not built", []func(*Env){drops(syscall.EOPNOTSUPP)}, Failed, "not supported", "CONFIG_NF_TABLES"},
 		{"nftables", "not root", []func(*Env){drops(refused)}, Skipped, "root", ""},
@@ -104,6 +131,8 @@ func TestRequirements(t *testing.T) {
 		{"forwarding", "off under the agent", []func(*Env){running, set("proc/sys/net/ipv6/conf/all/forwarding", "0")}, Failed, "net.ipv6", "restart the agent"},
 		{"forwarding", "no IPv6", []func(*Env){running, remove("proc/sys/net/ipv6/conf/all/forwarding")}, OK, "on", ""},
 		{"firewall", "drops", []func(*Env){drops(nil, "ip filter FORWARD", "ip6 filter FORWARD")}, Warning, "ip filter FORWARD, ip6", "nft insert rule ip6 filter FORWARD ct status dnat accept"},
+		{"firewall", "drops what comes out of tunnels", []func(*Env){drops(nil, "inet filter forward")}, Warning, "inet filter forward", `nft insert rule inet filter forward iifname '"dcol*"' accept`},
+		{"firewall", "drops, but there are no tunnels", []func(*Env){drops(nil, "inet filter forward"), only("mapped")}, Warning, "inet filter forward", "ct status dnat accept (and"},
 		{"firewall", "old iptables", []func(*Env){set("proc/net/ip_tables_names", "nat\nfilter\n")}, Info, "iptables-legacy", ""},
 		{"firewall", "old iptables without filter", []func(*Env){set("proc/net/ip_tables_names", "nat\n")}, OK, "nothing", ""},
 		{"firewall", "not a waypoint", []func(*Env){drops(nil, "ip filter FORWARD"), func(e *Env) { e.Config.Waypoint = false }}, Skipped, "waypoints", ""},
@@ -114,6 +143,49 @@ func TestRequirements(t *testing.T) {
 		{"port", "a client does not listen", []func(*Env){listen(inUse), func(e *Env) { e.Config.Waypoint = false }}, Skipped, "only waypoints", ""},
 		{"port", "not our address", []func(*Env){listen(syscall.EADDRNOTAVAIL)}, Failed, "cannot be used", "session.listen"},
 		{"port", "no configuration", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "configuration", ""},
+
+		{"in-band-client", "works", nil, OK, "for all programs", ""},
+		{"in-band-client", "works in a cgroup", []func(*Env){func(e *Env) { e.Config.Cgroup = "/sys/fs/cgroup/some" }}, OK, "the programs of /sys/fs/cgroup/some", ""},
+		{"in-band-client", "refused", []func(*Env){inBandFails(noBPF)}, Warning, "not permitted", "CAP_BPF"},
+		{"in-band-client", "refused, and nothing else is used", []func(*Env){inBandFails(noBPF), only(kindInBand)}, Failed, "not permitted", "CAP_BPF"},
+		{"in-band-client", "fails oddly", []func(*Env){inBandFails(syscall.EBADF)}, Warning, "bad file", "report"},
+		{"in-band-client", "not root", []func(*Env){inBandFails(notTried)}, Skipped, "root", ""},
+		{"in-band-client", "not used", []func(*Env){inBandFails(noBPF), only("mapped")}, Skipped, "does not use", ""},
+		{"in-band-client", "no client", []func(*Env){func(e *Env) { e.Config.Client = false }}, Skipped, "does not use", ""},
+		{"in-band-client", "no configuration", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "no usable configuration", ""},
+		{"tcp-timestamps", "off", []func(*Env){set("proc/sys/net/ipv4/tcp_timestamps", "0")}, Warning, "authenticate", "tcp_timestamps=1"},
+		{"tcp-timestamps", "without random offsets", []func(*Env){set("proc/sys/net/ipv4/tcp_timestamps", "2")}, OK, "on", ""},
+		{"tcp-timestamps", "unreadable", []func(*Env){remove("proc/sys/net/ipv4/tcp_timestamps")}, Skipped, "cannot read", ""},
+		{"in-band-waypoint", "works", nil, OK, "authenticates", ""},
+		{"in-band-waypoint", "refused", []func(*Env){inBandFails(noBPF)}, Warning, "not permitted", "CAP_BPF, or set waypoint.in_band_authenticator = false"},
+		{"in-band-waypoint", "refused, and nothing else is offered", []func(*Env){inBandFails(noBPF), only(kindInBand)}, Failed, "not permitted", "CAP_BPF"},
+		{"in-band-waypoint", "without authenticator", []func(*Env){inBandFails(noBPF), func(e *Env) { e.Config.Authenticator = false }}, OK, "source address alone", ""},
+		{"in-band-waypoint", "no waypoint", []func(*Env){clientOnly}, Skipped, "does not offer", ""},
+
+		{"wireguard", "in user space", []func(*Env){wireGuard("userspace", nil)}, OK, "embedded", ""},
+		{"wireguard", "none, of a waypoint", []func(*Env){wireGuard("", noWireGuard)}, Warning, "no such device", "modprobe wireguard"},
+		{"wireguard", "none, of a client", []func(*Env){wireGuard("", noWireGuard), clientOnly}, Info, "no such device", "modprobe wireguard"},
+		{"wireguard", "none, and nothing else", []func(*Env){wireGuard("", noWireGuard), clientOnly, only(kindWireGuard)}, Failed, "no such device", "modprobe wireguard"},
+		{"wireguard", "fails oddly", []func(*Env){wireGuard("", syscall.EBADF)}, Warning, "bad file", "report"},
+		{"wireguard", "not root", []func(*Env){wireGuard("", notTried)}, Skipped, "root", ""},
+		{"wireguard", "not wanted", []func(*Env){wireGuard("", noWireGuard), only("mapped")}, Skipped, "WireGuard", ""},
+		{"wireguard-port", "taken", []func(*Env){listen(inUse)}, Warning, "UDP :51820", "waypoint.wireguard_port"},
+		{"wireguard-port", "ours", []func(*Env){listen(inUse), running}, OK, "held by the agent", ""},
+		{"wireguard-port", "a client needs none", []func(*Env){listen(inUse), clientOnly}, Skipped, "does not offer", ""},
+
+		{"openvpn", "missing, of a waypoint", []func(*Env){openVPN(&openvpn.MissingError{})}, Warning, "not installed", "apt-get install openvpn"},
+		{"openvpn", "missing, of a client", []func(*Env){openVPN(&openvpn.MissingError{}), clientOnly}, Info, "not installed", "apt-get install openvpn"},
+		{"openvpn", "old", []func(*Env){openVPN(&openvpn.OldError{Path: "/usr/sbin/openvpn", Version: "2.5.1"})}, Warning, "2.5.1", "upgrade"},
+		{"openvpn", "does not run", []func(*Env){openVPN(syscall.ENOEXEC)}, Warning, "exec format", "reinstall"},
+		{"openvpn", "no TUN", []func(*Env){remove("dev/net/tun")}, Warning, "/dev/net/tun", "modprobe tun"},
+		{"openvpn-port", "taken, and nothing else is offered", []func(*Env){listen(inUse), only(kindOpenVPN)}, Failed, "UDP :1194", "waypoint.openvpn_port"},
+
+		{"tunnel-routing", "cannot", []func(*Env){routing(syscall.EOPNOTSUPP)}, Warning, "by source", "CONFIG_IP_MULTIPLE_TABLES"},
+		{"tunnel-routing", "cannot, and there is nothing else", []func(*Env){routing(syscall.EOPNOTSUPP), only(kindOpenVPN)}, Failed, "by source", "CONFIG_IP_MULTIPLE_TABLES"},
+		{"tunnel-routing", "fails oddly", []func(*Env){routing(syscall.EBADF)}, Warning, "bad file", "report"},
+		{"tunnel-routing", "no IPv6", []func(*Env){routing(fmt.Errorf("set up: %w", netstate.ErrNoIPv6))}, Info, "IPv4 only", ""},
+		{"tunnel-routing", "no tunnel to try it with", []func(*Env){routing(notTried)}, Skipped, "root", ""},
+		{"tunnel-routing", "not used", []func(*Env){routing(syscall.EBADF), only(kindInBand)}, Skipped, "neither", ""},
 
 		{"config", "none", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "not a member", ""},
 		{"config", "not readable", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrPermission }}, Skipped, "root", ""},
@@ -127,6 +199,7 @@ func TestRequirements(t *testing.T) {
 		{"clock", "free running", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, nil } }}, Warning, "nothing keeps", "timedatectl"},
 		{"clock", "unknown", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, syscall.EPERM } }}, Skipped, "cannot ask", ""},
 		{"agent", "runs", []func(*Env){running}, OK, "runs", ""},
+		{"agent", "has problems", []func(*Env){running, func(e *Env) { e.AgentProblems = []string{"one", "another"} }}, Warning, "one; another", "restart dcol"},
 	} {
 		t.Run(c.code+"/"+c.name, func(t *testing.T) {
 			env := healthy()

@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/vpn/wireguard"
+)
+
+// errCannotTry says that a trial was not made, which says nothing about the host.
+var errCannotTry = errors.New("not tried")
+
+// The loopback interface is the first of every network namespace.
+const loopback = 1
+
+// inThrowaway runs f in a network namespace that ends with it, so that nothing
+// of the host's network is touched, nor anything of a running agent's.
+func inThrowaway(f func() error) error {
+	result := make(chan error)
+	go func() {
+		// Never unlocked: the thread, and the namespace with it, ends here.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("%w: a network namespace of its own needs root: %w", errCannotTry, err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// tryInBandSender is what a client does. Its program at the cgroup looks at the
+// connections of the throwaway namespace only.
+func tryInBandSender(cgroup string) error {
+	return inThrowaway(func() error {
+		s, err := inband.OpenSender(inband.SenderConfig{Cgroup: cgroup})
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.Attach([]int{loopback}), s.Close())
+	})
+}
+
+// tryInBandReceiver is what a waypoint does.
+func tryInBandReceiver() error {
+	return inThrowaway(func() error {
+		r, err := inband.OpenReceiver()
+		if err != nil {
+			return err
+		}
+		return errors.Join(r.Attach([]int{loopback}), r.Close(), inband.CleanUp())
+	})
+}
+
+const trialInterface = "dcoltry"
+
+func openTrialDevice() (*wireguard.Device, error) {
+	key, _, err := wireguard.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return wireguard.Open(wireguard.Config{
+		Interface: trialInterface, PrivateKey: key, MTU: 1420, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// tryWireGuard says which WireGuard there is, as wireguard.Device.Kind does.
+func tryWireGuard() (kind string, err error) {
+	err = inThrowaway(func() error {
+		d, err := openTrialDevice()
+		if err != nil {
+			return err
+		}
+		kind = d.Kind()
+		return d.Close()
+	})
+	return kind, err
+}
+
+// tryTunnelRouting routes two addresses into a tunnel, as a client does.
+func tryTunnelRouting() error {
+	return inThrowaway(func() error {
+		d, err := openTrialDevice()
+		if err != nil {
+			return fmt.Errorf("%w: there is no tunnel to try it with: %w", errCannotTry, err)
+		}
+		// Of those for documentation (RFC 5737, RFC 3849).
+		sources := []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, 1}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 2})}
+		t := netstate.Tunnel{Interface: trialInterface, Sources: sources}
+		for _, a := range sources {
+			t.Addresses = append(t.Addresses, netip.PrefixFrom(a, a.BitLen()))
+		}
+		return errors.Join(netstate.SetTunnel(t), d.Close())
+	})
+}
