@@ -69,6 +69,7 @@ func labRunCommand() *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1)")
 	reps := cmd.Flags().Int("reps", 0, "repetitions, in place of the scenario's `number`")
 	variants := cmd.Flags().StringSlice("variant", nil, "`names` of variants to run, or all (default: the network as declared)")
+	procedures := cmd.Flags().StringSlice("procedure", nil, "`names` of procedures to run, or all (default: those that are not optional)")
 	backend := cmd.Flags().String("backend", "", "netem or wire (default: netem where the kernel has it)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := scenarios.Open(args[0])
@@ -82,7 +83,7 @@ func labRunCommand() *cobra.Command {
 			*out = filepath.Join("out", "lab", s.Name)
 		}
 		result, err := experiment.Run(cmd.Context(), s, experiment.Options{
-			Out: *out, Repetitions: *reps, Variants: *variants, Backend: *backend,
+			Out: *out, Repetitions: *reps, Variants: *variants, Procedures: *procedures, Backend: *backend,
 			Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
 		})
 		if result == nil || len(result.Runs) == 0 {

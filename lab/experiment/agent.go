@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
@@ -21,18 +19,12 @@ import (
 )
 
 const (
-	// agentLimit is how long an agent may take to be ready, and a session to
-	// be up.
+	// agentLimit is how long an agent may take to be ready, its sessions to be
+	// up, and its tunnels.
 	agentLimit = 15 * time.Second
 	// The members' certificates outlive any experiment.
 	certificateValidity = 7 * 24 * time.Hour
 )
-
-// agentPlan is what is wanted of an agent as a client.
-type agentPlan struct {
-	subflows int
-	via      []string
-}
 
 // makeAuthority makes a throw-away authority and a certificate for every host
 // that runs an agent.
@@ -85,81 +77,13 @@ func (l *Lab) install(host string, files map[string]string) error {
 	return nil
 }
 
-// checkAgents finds mistakes in the scenario's dcol tables before anything is
-// built, with addresses made up.
-func checkAgents(s *scenario.Scenario) error {
-	somewhere := func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }
-	for _, h := range s.Hosts {
-		if !runsAgent(h) {
-			continue
-		}
-		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint)}
-		data, err := agentConfig(h, plan, somewhere)
-		if err != nil {
-			return err
-		}
-		if _, err := config.Parse(fmt.Sprintf("the agent's configuration of %s", h.Name), data); err != nil {
-			return fmt.Errorf("%w\n(the scenario's host.dcol is laid over what the lab writes)", err)
-		}
-	}
-	return nil
-}
-
-// agentConfig writes the configuration of a host's agent.
-func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []netip.Addr) ([]byte, error) {
-	var roles []string
-	c := map[string]any{
-		"name": h.Name,
-		"identity": map[string]any{
-			"certificate": "/etc/dcol/host.crt", "key": "/etc/dcol/host.key",
-			"ca": "/etc/dcol/ca.crt", "crl": "/etc/dcol/ca.crl",
-		},
-	}
-	if h.Has(scenario.RoleClient) {
-		roles = append(roles, "client")
-		waypoints := []map[string]any{}
-		for _, name := range plan.via {
-			if name != h.Name {
-				waypoints = append(waypoints, map[string]any{"name": name, "addresses": addresses(name)})
-			}
-		}
-		c["client"] = map[string]any{
-			"subflows": plan.subflows, "waypoint": waypoints,
-			"exclude": []string{}, // by default private addresses, which the lab's are
-		}
-	}
-	if h.Has(scenario.RoleWaypoint) {
-		roles = append(roles, "waypoint")
-		c["waypoint"] = map[string]any{"allow": []string{"10.0.0.0/8", "fd00::/8"}} // the lab's
-	}
-	c["roles"] = roles
-	data, err := toml.Marshal(overlay(c, h.DCol))
-	if err != nil {
-		return nil, fmt.Errorf("write the agent's configuration of %s: %w", h.Name, err)
-	}
-	return data, nil
-}
-
-// overlay lays a table over another, table by table.
-func overlay(base, over map[string]any) map[string]any {
-	for k, v := range over {
-		sub, isTable := v.(map[string]any)
-		if below, ok := base[k].(map[string]any); ok && isTable {
-			base[k] = overlay(below, sub)
-			continue
-		}
-		base[k] = v
-	}
-	return base
-}
-
 // startAgent starts a host's agent and waits until it is ready.
 func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
 	agent, err := l.launchAgent(ctx, name, plan)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.awaitAgent(ctx, agent, plan.via); err != nil {
+	if err := l.awaitAgent(ctx, agent, plan); err != nil {
 		agent.stop()
 		return nil, err
 	}
@@ -179,12 +103,12 @@ func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*pr
 	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
 		return nil, fmt.Errorf("write the agent's configuration on %s: %w", name, err)
 	}
-	return start(ctx, host, filepath.Join(l.opts.Out, "logs"), "agent", []string{l.opts.Program, "agent"}, nil)
+	return start(ctx, host, l.logs, "agent", []string{l.opts.Program, "agent"}, nil)
 }
 
-// awaitAgent waits until an agent answers, and until its sessions to the
-// waypoints it shall use are up.
-func (l *Lab) awaitAgent(ctx context.Context, agent *program, via []string) error {
+// awaitAgent waits until an agent answers, its sessions to the waypoints it
+// shall use are up, and the kind of detour that it cannot do without is ready.
+func (l *Lab) awaitAgent(ctx context.Context, agent *program, plan agentPlan) error {
 	err := waitUntil(ctx, agentLimit, 50*time.Millisecond, func() error {
 		if !agent.running() {
 			return hopeless(agent.failure())
@@ -193,7 +117,11 @@ func (l *Lab) awaitAgent(ctx context.Context, agent *program, via []string) erro
 		if err != nil {
 			return err
 		}
-		return notUp(status, via)
+		via := without(plan.via, agent.host)
+		if err := notUp(status, via); err != nil {
+			return err
+		}
+		return notReady(status, via, plan.needs)
 	})
 	if err == nil || ctx.Err() != nil || !agent.running() {
 		return err
@@ -212,6 +140,33 @@ func notUp(s api.Status, via []string) error {
 	for _, w := range s.Client.Waypoints {
 		if slices.Contains(via, w.Name) && w.State != "up" {
 			return errors.New(strings.TrimSpace(fmt.Sprintf("waypoint %s is %s: %s", w.Name, w.State, w.Why)))
+		}
+	}
+	return nil
+}
+
+// notReady says through which of the waypoints a kind of detour is not ready
+// yet. One address of a waypoint is enough: in-band detours are for IPv4 only, and
+// a tunnel leads to one.
+func notReady(s api.Status, via []string, kind scenario.Detour) error {
+	if kind == "" || kind == scenario.NoDetour || s.Client == nil {
+		return nil
+	}
+	for _, name := range via {
+		ready, state, why := false, "unknown", "its agent says nothing of it"
+		for _, w := range s.Client.Waypoints {
+			for _, k := range w.Kinds {
+				if w.Name != name || k.Kind != string(kind) {
+					continue
+				}
+				ready = ready || k.State == "ready"
+				if state == "unknown" || k.Why != "" {
+					state, why = k.State, k.Why
+				}
+			}
+		}
+		if !ready {
+			return errors.New(strings.TrimSuffix(fmt.Sprintf("no %s detour through waypoint %s: it is %s: %s", kind, name, state, why), ": "))
 		}
 	}
 	return nil

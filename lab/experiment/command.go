@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // command measures programs of the scenario's author. They may do anything
@@ -16,7 +18,11 @@ import (
 // carry some bytes on two paths.
 func (x *execution) command(ctx context.Context) error {
 	w := x.workload
-	argv := expand(w.ClientCommand, x.target)
+	local := x.local
+	if !local.IsValid() {
+		local = x.lab.net.Host(w.Client).Addr4()
+	}
+	argv := expand(w.ClientCommand, x.target, local)
 	name := filepath.Base(argv[0])
 	p, err := x.startClient(ctx, name, argv, nil)
 	if err != nil {
@@ -53,9 +59,10 @@ func (x *execution) command(ctx context.Context) error {
 	return nil
 }
 
-// expand puts the server's address and port into a command line.
-func expand(argv []string, at netip.AddrPort) []string {
-	fill := strings.NewReplacer("{address}", at.Addr().String(), "{port}", strconv.Itoa(int(at.Port())))
+// expand puts addresses and the port into a command line.
+func expand(argv []string, at netip.AddrPort, local netip.Addr) []string {
+	fill := strings.NewReplacer(scenario.AddressMark, at.Addr().String(), scenario.PortMark, strconv.Itoa(int(at.Port())),
+		scenario.LocalMark, local.String())
 	out := make([]string, len(argv))
 	for i, a := range argv {
 		out[i] = fill.Replace(a)

@@ -4,7 +4,7 @@
 // such a network. Commands, benchmarks and the demo import it.
 //
 // A run goes through the files in this order: run.go (the plan), lab.go (the
-// network), agent.go (the members), workload.go with iperf.go, web.go and
+// network), agent.go (the members), tunnels.go (their tunnels), workload.go with iperf.go, web.go and
 // command.go (the traffic), sample.go (what the kernel counts meanwhile),
 // timeline.go (what happens meanwhile), fidelity.go (whether it counts).
 package experiment
@@ -27,6 +27,9 @@ type Options struct {
 	// Variants are the names of those to run; the base network when empty,
 	// every one when it is "all".
 	Variants []string
+	// Procedures are the names of those to run; every one that is not optional
+	// when empty, every one when it is "all".
+	Procedures []string
 	// Backend is the testbed's; empty lets it choose.
 	Backend string
 	// Stderr receives progress; nil for none.

@@ -75,7 +75,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 		l.client.stop()
 		l.client = nil
 	}()
-	if x.target, err = l.target(ctx, o.Procedure); err != nil {
+	if err := x.findWay(ctx); err != nil {
 		return run, err
 	}
 	server, err := l.startServer(ctx, x.dir)
@@ -106,22 +106,29 @@ func (l *Lab) agentsEnded() error {
 // startClientAgent starts the agent of the workload's client for procedures
 // that need one.
 func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure) (err error) {
-	if p.Transport == scenario.TCP && p.Detour == scenario.NoDetour {
+	if !p.NeedsAgent() {
 		return nil
 	}
-	l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, agentPlan{subflows: max(p.Subflows, 1), via: p.Via})
+	plan := agentPlan{subflows: max(p.Subflows, 1), via: p.Via, kinds: scenario.KindsOf([]scenario.Procedure{p}), needs: p.Detour, offers: l.offers}
+	l.clientVia = without(p.Via, l.Scenario.Workload.Client)
+	l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, plan)
 	return err
 }
 
-// target is what the workload's client connects to: the server, or with plain
-// TCP over a detour the waypoint's port that leads there.
-func (l *Lab) target(ctx context.Context, p scenario.Procedure) (netip.AddrPort, error) {
-	w := l.Scenario.Workload
-	server := netip.AddrPortFrom(l.net.Host(w.Server).Addr4(), uint16(w.Port))
-	if p.Transport == scenario.TCP && p.Detour == scenario.Mapped {
-		return l.mapping(ctx, p.Via[0], server)
+// findWay finds out what the workload's client connects to, and from where: to the
+// server, but a plain TCP connection over a detour to the waypoint's port that
+// leads there, or from the client's end of a tunnel.
+func (x *execution) findWay(ctx context.Context) (err error) {
+	l, p := x.lab, x.procedure
+	x.target = netip.AddrPortFrom(l.net.Host(x.workload.Server).Addr4(), uint16(x.workload.Port))
+	switch {
+	case p.Transport != scenario.TCP:
+	case p.Detour == scenario.Mapped:
+		x.target, err = l.mapping(ctx, p.Via[0], x.target)
+	case p.Detour.IsTunnel():
+		x.local, err = l.tunnelAddr(p.Detour, p.Via[0])
 	}
-	return server, nil
+	return err
 }
 
 // observe makes the traffic while everything is watched.

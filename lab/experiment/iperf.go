@@ -25,6 +25,9 @@ func (x *execution) iperf(ctx context.Context) error {
 	if w.Skip > 0 {
 		argv = append(argv, "--omit", strconv.Itoa(int(w.Skip.Seconds())))
 	}
+	if x.local.IsValid() {
+		argv = append(argv, "--bind", x.local.String())
+	}
 	if w.Kind == scenario.Download {
 		argv = append(argv, "--reverse")
 	}

@@ -20,14 +20,18 @@ import (
 type Lab struct {
 	Scenario *scenario.Scenario
 	opts     Options
-	agents   bool // hosts run agents
+	logs     string            // folder for what agents say
+	agents   bool              // hosts run agents
+	offers   []scenario.Detour // by waypoints
 	log      *slog.Logger
 	net      *testbed.Network
 	paths    pathMap
 	secrets  string // folder of the throw-away authority
 
 	waypoints map[string]*program // agents that run all the time
+	members   map[string]*program // in the shell: every agent
 	client    *program            // the client's agent, restarted for every run
+	clientVia []string            // the waypoints in its configuration
 	killed    map[string]bool     // hosts; with any, it is not the network declared
 
 	mu          sync.Mutex
@@ -39,12 +43,16 @@ type Lab struct {
 // Open builds the network and starts the waypoints. Close it even after a
 // cancelled context.
 func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
-	return open(ctx, s, o, s.UsesDCol(), (*Lab).startWaypoints)
+	procedures, err := s.Select(o.Procedures)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, s, o, s.UsesDCol(), scenario.KindsOf(procedures), (*Lab).startWaypoints)
 }
 
 // open builds the network, with certificates if there are to be agents, and has
 // its programs started.
-func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, start func(*Lab, context.Context) error) (*Lab, error) {
+func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, offers []scenario.Detour, start func(*Lab, context.Context) error) (*Lab, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -55,8 +63,8 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, sta
 		return nil, err
 	}
 	l := &Lab{
-		Scenario: s, opts: o, agents: agents, log: o.Log.With("subsystem", "experiment"),
-		waypoints: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
+		Scenario: s, opts: o, logs: filepath.Join(o.Out, "logs"), agents: agents, offers: offers, log: o.Log.With("subsystem", "experiment"),
+		waypoints: map[string]*program{}, members: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 		middleboxes: map[string]scenario.Middlebox{},
 	}
 	err := l.build(ctx)
@@ -133,7 +141,7 @@ func (l *Lab) startWaypoints(ctx context.Context) error {
 		if name == l.Scenario.Workload.Client {
 			continue
 		}
-		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1})
+		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1, offers: l.offers})
 		if err != nil {
 			return err
 		}

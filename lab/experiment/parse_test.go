@@ -65,8 +65,8 @@ func TestParseCPU(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	got := expand([]string{"get", "http://{address}:{port}/", "{port}"}, netip.MustParseAddrPort("192.0.2.1:80"))
-	if want := []string{"get", "http://192.0.2.1:80/", "80"}; !slices.Equal(got, want) {
+	got := expand([]string{"get", "-b{local}", "http://{address}:{port}/", "{port}"}, netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.9"))
+	if want := []string{"get", "-b192.0.2.9", "http://192.0.2.1:80/", "80"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -8,7 +8,10 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// pathMap tells by a peer's address which path a socket uses.
+// pathMap tells by a peer's address which path a socket uses. Of a mapped or
+// in-band detour the client's peer is the waypoint; of one through a tunnel it is
+// the server, as on the direct path, and what differs is the client's own address:
+// see tap.path. The server's peer is the waypoint with every kind, as all masquerade.
 type pathMap struct {
 	client, server map[netip.Addr]string // as seen from that end
 }

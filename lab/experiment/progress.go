@@ -29,11 +29,12 @@ type progress struct {
 	mu sync.Mutex // the live line comes from another goroutine
 }
 
-func newProgress(w io.Writer, s *scenario.Scenario, variants int) *progress {
+// newProgress is of so many kinds of runs, each repeated.
+func newProgress(w io.Writer, s *scenario.Scenario, kinds int) *progress {
 	if w == nil {
 		w = io.Discard
 	}
-	p := &progress{w: w, scenario: s, total: s.Repetitions * len(s.Procedures) * variants}
+	p := &progress{w: w, scenario: s, total: s.Repetitions * kinds}
 	if f, ok := w.(*os.File); ok {
 		p.terminal = term.IsTerminal(int(f.Fd()))
 	}

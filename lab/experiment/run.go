@@ -40,7 +40,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	runErr := e.runAll(ctx)
 	closeErr := e.lab.Close()
 	e.result.Seconds = time.Since(e.result.Started).Seconds()
-	e.result.Summarize(e.variants, procedureNames(s), s.Expects)
+	e.result.Summarize(e.variants, names(e.procedures), s.Expects)
 	if len(e.result.Runs) == 0 {
 		return e.result, errors.Join(runErr, closeErr)
 	}
@@ -48,11 +48,12 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 }
 
 type experiment struct {
-	lab      *Lab
-	options  Options
-	variants []string
-	progress *progress
-	result   *Result
+	lab        *Lab
+	options    Options
+	variants   []string
+	procedures []scenario.Procedure
+	progress   *progress
+	result     *Result
 }
 
 func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (*experiment, error) {
@@ -61,13 +62,16 @@ func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (*exper
 		reps.Repetitions = o.Repetitions
 		s = &reps
 	}
-	e := &experiment{options: o, variants: o.variants(s), result: &Result{
+	procedures, err := s.Select(o.Procedures)
+	if err != nil {
+		return nil, err
+	}
+	e := &experiment{options: o, variants: o.variants(s), procedures: procedures, result: &Result{
 		Schema: report.Schema, Scenario: s.Name, Description: s.Description, Started: time.Now(),
 		Paths: append([]string{scenario.DirectPath}, s.WithRole(scenario.RoleWaypoint)...), Runs: []report.Run{},
 	}}
-	e.progress = newProgress(o.Stderr, s, len(e.variants))
+	e.progress = newProgress(o.Stderr, s, len(e.procedures)*len(e.variants))
 	e.progress.begin()
-	var err error
 	if e.lab, err = Open(ctx, s, o); err != nil {
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func (e *experiment) runAll(ctx context.Context) error {
 	for repetition := 1; repetition <= s.Repetitions; repetition++ {
 		for _, name := range e.variants {
 			variant, _ := s.Variant(name)
-			for _, p := range s.Procedures {
+			for _, p := range e.procedures {
 				if err := e.repeat(ctx, Order{Variant: variant, Procedure: p, Events: s.Events}, repetition); err != nil {
 					return err
 				}
@@ -154,9 +158,9 @@ func (e *experiment) rebuild(ctx context.Context) error {
 	return nil
 }
 
-func procedureNames(s *scenario.Scenario) []string {
-	names := make([]string, len(s.Procedures))
-	for i, p := range s.Procedures {
+func names(procedures []scenario.Procedure) []string {
+	names := make([]string, len(procedures))
+	for i, p := range procedures {
 		names[i] = p.Name
 	}
 	return names

@@ -3,18 +3,11 @@ package experiment
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
-	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const (
@@ -27,7 +20,7 @@ const (
 
 // sampler reads, during a run, what the kernels of client and server know of
 // the workload's sockets. It sees every TCP socket between the client and the
-// server or a waypoint, MPTCP or not.
+// server or a waypoint, MPTCP or not (see tap).
 type sampler struct {
 	paths          []string // their order
 	client, server *tap
@@ -52,80 +45,18 @@ func (s sample) total() int64 {
 	return sum
 }
 
-// tap is the view of one host's TCP sockets.
-type tap struct {
-	handle  *netlink.Handle
-	byPeer  map[netip.Addr]string
-	ignored map[uint64]bool // sockets that were there before
-	sockets map[uint64]tally
-}
-
-// tally is a socket's counters when last seen.
-type tally struct {
-	path                 string
-	bytes, retransmitted int64
-}
-
-// newTap opens sock_diag on the host.
-func newTap(h *testbed.Host, byPeer map[netip.Addr]string) (*tap, error) {
-	t := &tap{byPeer: byPeer, ignored: map[uint64]bool{}, sockets: map[uint64]tally{}}
-	err := h.Do(func() (err error) {
-		t.handle, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
-	}
-	err = t.each(func(cookie uint64, _ tally) { t.ignored[cookie] = true })
-	if err != nil {
-		t.handle.Close()
-		return nil, err
-	}
-	return t, nil
-}
-
-// each yields the sockets of the workload. A server that listens for both
-// families has IPv6 sockets for IPv4 connections.
-func (t *tap) each(yield func(cookie uint64, now tally)) error {
-	for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
-		sockets, err := t.handle.SocketDiagTCPInfo(family)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("list TCP sockets: %w", err)
-		}
-		for _, s := range sockets {
-			peer, ok := netip.AddrFromSlice(s.InetDiagMsg.ID.Destination)
-			path, ours := t.byPeer[peer.Unmap()]
-			if !ok || !ours || s.TCPInfo == nil {
-				continue
-			}
-			cookie := uint64(s.InetDiagMsg.ID.Cookie[1])<<32 | uint64(s.InetDiagMsg.ID.Cookie[0])
-			yield(cookie, tally{
-				path:          path,
-				bytes:         int64(s.TCPInfo.Bytes_acked + s.TCPInfo.Bytes_received),
-				retransmitted: int64(s.TCPInfo.Total_retrans),
-			})
-		}
-	}
-	return nil
-}
-
-func (t *tap) look() error {
-	return t.each(func(cookie uint64, now tally) {
-		if !t.ignored[cookie] {
-			t.sockets[cookie] = now
-		}
-	})
-}
-
 // startSampling begins to look every sampleInterval. What was open before does
 // not count. Stop it with finish.
 func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
 	var err error
-	if s.client, err = newTap(l.net.Host(l.Scenario.Workload.Client), l.paths.client); err != nil {
+	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
+	tunnels := func() ([]tunnelEnd, error) { return tunnelEnds(client, l.clientVia) }
+	if s.client, err = newTap(client, l.paths.client, tunnels); err != nil {
 		return nil, nil, err
 	}
-	if s.server, err = newTap(l.net.Host(l.Scenario.Workload.Server), l.paths.server); err != nil {
+	noTunnels := func() ([]tunnelEnd, error) { return nil, nil }
+	if s.server, err = newTap(server, l.paths.server, noTunnels); err != nil {
 		s.client.handle.Close()
 		return nil, nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,53 +24,6 @@ func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, ou
 	err = sh.loop(ctx)
 	return errors.Join(err, lab.Close())
 }
-
-// openWithAgents opens the network with an agent on every host that has a role
-// for one, and with the workload's server.
-func openWithAgents(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
-	return open(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0, func(l *Lab, ctx context.Context) error {
-		if err := l.startAllAgents(ctx); err != nil {
-			return err
-		}
-		if len(s.Procedures) == 0 {
-			return nil // no workload is meant
-		}
-		_, err := l.startServer(ctx, filepath.Join(l.opts.Out, "logs"))
-		return err
-	})
-}
-
-// startAllAgents starts them together, as members may use each other.
-func (l *Lab) startAllAgents(ctx context.Context) error {
-	if !l.agents {
-		return nil
-	}
-	waits := map[*program][]string{}
-	for _, h := range l.Scenario.Hosts {
-		if !runsAgent(h) {
-			continue
-		}
-		plan := agentPlan{subflows: defaultSubflows, via: l.Scenario.WithRole(scenario.RoleWaypoint)}
-		agent, err := l.launchAgent(ctx, h.Name, plan)
-		if err != nil {
-			return err
-		}
-		waits[agent] = nil
-		if h.Has(scenario.RoleClient) {
-			waits[agent] = plan.via
-		}
-	}
-	for agent, via := range waits {
-		if err := l.awaitAgent(ctx, agent, via); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// defaultSubflows is what clients have in the shell: one detour beside the
-// direct path.
-const defaultSubflows = 2
 
 // shell is one session.
 type shell struct {
@@ -92,6 +44,9 @@ down LINK         take a link down
 up LINK           bring it up again
 middlebox ROUTER strip-options|drop-options|off
                   what a router does to experimental TCP options in SYNs
+kinds CLIENT KIND[,KIND...]
+                  start its agent again with these kinds of detours, the preferred
+                  first: in-band, mapped, wireguard, openvpn
 exit              end, and remove the network
 `
 
@@ -133,7 +88,7 @@ func (sh *shell) prompt() string {
 
 // words are what a line can begin with.
 func (sh *shell) words() []string {
-	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "help", "exit")
+	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "kinds", "help", "exit")
 }
 
 func (sh *shell) hostNames() []string {
@@ -176,6 +131,8 @@ func (sh *shell) obey(ctx context.Context, line string) error {
 		return sh.lab.LinkDown(args[0], word == "down")
 	case "middlebox":
 		return sh.middlebox(args)
+	case "kinds":
+		return sh.kinds(ctx, args)
 	}
 	if !slices.Contains(sh.hostNames(), word) {
 		return fmt.Errorf("%q is neither a command nor a host; type help", word)

@@ -1,19 +1,23 @@
 package experiment
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/api"
 )
 
 // script runs a shell on the tiny network with commands from a pipe.
 func script(t *testing.T, commands string) (stdout, stderr string, err error) {
 	t.Helper()
-	return scriptOn(t, tiny, commands)
+	return scriptOn(t, tiny, "", commands)
 }
 
-func scriptOn(t *testing.T, text, commands string) (stdout, stderr string, err error) {
+// scriptOn runs a shell on another network, whose hosts run that dcol.
+func scriptOn(t *testing.T, text, program, commands string) (stdout, stderr string, err error) {
 	t.Helper()
 	r, w, pipeErr := os.Pipe()
 	if pipeErr != nil {
@@ -25,7 +29,7 @@ func scriptOn(t *testing.T, text, commands string) (stdout, stderr string, err e
 	}
 	w.Close()
 	var out, diagnostics strings.Builder
-	err = Shell(t.Context(), parse(t, text), Options{Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
+	err = Shell(t.Context(), parse(t, text), Options{Program: program, Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
 	return out.String(), diagnostics.String(), err
 }
 
@@ -69,7 +73,7 @@ server uname -n
 
 func TestShellMiddlebox(t *testing.T) {
 	needRoot(t)
-	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), `
+	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), "", `
 middlebox gate drop-options
 hosts
 gate nft list table inet middlebox | grep -c drop
@@ -94,6 +98,44 @@ middlebox gate strip-option
 	for _, want := range []string{
 		"middlebox ROUTER off|strip-options|drop-options", `there is no router "w"`,
 		`there is no router "gates"; did you mean "gate"?`, `"strip-option" is nothing a middlebox does; did you mean "strip-options"?`,
+	} {
+		if !strings.Contains(diagnostics, want) {
+			t.Errorf("no %q in:\n%s", want, diagnostics)
+		}
+	}
+}
+
+// Clients begin with every kind of detour, and have those they are told after that.
+func TestShellKinds(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	out, diagnostics, err := scriptOn(t, kindsNetwork, buildProgram(t), `
+client dcol status --json
+kinds client wireguard,mapped
+client dcol status --json
+kinds client
+kinds w mapped
+kinds client wire-guard
+`)
+	if err == nil {
+		t.Error("the last one failed, and the shell did not")
+	}
+	answers := json.NewDecoder(strings.NewReader(out))
+	for _, want := range []string{"in-band mapped wireguard openvpn", "wireguard mapped"} {
+		var status api.Status
+		if err := answers.Decode(&status); err != nil {
+			t.Fatalf("%v\n%s%s", err, out, diagnostics)
+		}
+		var got []string
+		for _, k := range status.Client.Waypoints[0].Kinds {
+			got = append(got, k.Kind)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("it uses %q, want %q", got, want)
+		}
+	}
+	for _, want := range []string{
+		"kinds CLIENT in-band,mapped,wireguard,openvpn", `there is no client "w"`, `no kind of detour "wire-guard"; did you mean "wireguard"?`,
 	} {
 		if !strings.Contains(diagnostics, want) {
 			t.Errorf("no %q in:\n%s", want, diagnostics)

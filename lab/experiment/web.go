@@ -80,8 +80,11 @@ func (l *Lab) makeFile(root string) error {
 // what it got, from the skip to the last byte.
 func (x *execution) web(ctx context.Context) error {
 	meter := newMeter()
-	url := fmt.Sprintf("http://%s/%s", x.target, webFile)
-	p, err := x.runClient(ctx, "curl", []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer", url}, meter)
+	argv := []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer"}
+	if x.local.IsValid() {
+		argv = append(argv, "--interface", x.local.String())
+	}
+	p, err := x.runClient(ctx, "curl", append(argv, fmt.Sprintf("http://%s/%s", x.target, webFile)), meter)
 	if err != nil {
 		return err
 	}

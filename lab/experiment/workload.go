@@ -27,6 +27,7 @@ type execution struct {
 	procedure scenario.Procedure
 	dir       string         // for the programs' logs
 	target    netip.AddrPort // what the client connects to
+	local     netip.Addr     // from where; by default as its kernel chooses
 	began     time.Time
 	sampler   *sampler
 	result    *report.Run
@@ -91,7 +92,7 @@ func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 		name, argv = "nginx", nginx(config)
 	default:
 		name = filepath.Base(w.ServerCommand[0])
-		argv = expand(w.ServerCommand, netip.AddrPortFrom(host.Addr4(), uint16(w.Port)))
+		argv = expand(w.ServerCommand, netip.AddrPortFrom(host.Addr4(), uint16(w.Port)), host.Addr4())
 	}
 	if l.agents {
 		argv = append([]string{l.opts.Program, "run", "--"}, argv...)

@@ -199,7 +199,8 @@ func (r *Result) Completion(variant, procedure string) []float64 {
 }
 
 // Summarize fills in the rows and decides the expectations from the runs, for
-// the variants and procedures given.
+// the variants and procedures given. What is expected of other procedures too is
+// left out.
 func (r *Result) Summarize(variants, procedures []string, expects []scenario.Expectation) {
 	r.Rows, r.Expectations = []Row{}, []Expectation{}
 	for _, v := range variants {
@@ -209,7 +210,7 @@ func (r *Result) Summarize(variants, procedures []string, expects []scenario.Exp
 	}
 	for _, v := range variants {
 		for _, e := range expects {
-			if e.About(v) {
+			if e.About(v, procedures) {
 				r.Expectations = append(r.Expectations, decide(e, r, v))
 			}
 		}

@@ -70,46 +70,6 @@ func (c *checker) applies(w Workload) {
 	}
 }
 
-func (c *checker) procedures() {
-	seen := map[string]bool{}
-	for i, p := range c.Procedures {
-		path := fmt.Sprintf("procedure[%d]", i)
-		c.name(path+".name", p.Name, plainName, plainNameForm)
-		c.unique(path+".name", p.Name, seen)
-		transport := c.oneOf(path+".transport", string(p.Transport), string(TCP), string(MPTCP))
-		detour := c.oneOf(path+".detour", string(p.Detour), string(NoDetour), string(Mapped))
-		if transport && detour {
-			c.procedure(path, p)
-		}
-	}
-}
-
-func (c *checker) procedure(path string, p Procedure) {
-	waypoints := c.WithRole(RoleWaypoint)
-	for _, v := range p.Via {
-		c.known(path+".via", v, "waypoint", waypoints)
-	}
-	switch {
-	case p.Detour == NoDetour && len(p.Via) > 0:
-		c.report(path+".via", `has no effect without a detour; set detour = "mapped"`)
-	case p.Detour == Mapped && len(waypoints) == 0:
-		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
-	case p.Detour == Mapped && p.Transport == TCP && len(p.Via) != 1:
-		c.report(path+".via", "a TCP connection goes through one waypoint; name it: %s", list(waypoints))
-	}
-	switch {
-	case p.Transport == TCP && p.Subflows != 0:
-		c.report(path+".subflows", `a TCP connection has none; remove it or set transport = "mptcp"`)
-	case p.Transport == MPTCP && (p.Subflows < 1 || p.Subflows > maxSubflows):
-		c.report(path+".subflows", "%d is not a number from 1 to %d", p.Subflows, maxSubflows)
-	case p.Transport == MPTCP && p.Detour == NoDetour && p.Subflows > 1:
-		c.report(path+".subflows", `more than one needs a detour; set detour = "mapped"`)
-	}
-	if client, ok := c.Host(c.Workload.Client); ok && (p.Transport == MPTCP || p.Detour == Mapped) && !client.Has(RoleClient) {
-		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
-	}
-}
-
 func (c *checker) events() {
 	for i, e := range c.Events {
 		path := fmt.Sprintf("event[%d]", i)

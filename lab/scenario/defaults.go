@@ -47,7 +47,7 @@ func (w *Workload) setDefaults(s *Scenario) {
 
 func (p *Procedure) setDefaults(s *Scenario) {
 	p.Detour = or(p.Detour, NoDetour)
-	if p.Detour == Mapped && len(p.Via) == 0 {
+	if p.Detour != NoDetour && len(p.Via) == 0 {
 		p.Via = s.WithRole(RoleWaypoint)
 	}
 	switch {

@@ -210,7 +210,14 @@ func (f *callFinder) Visit(node *ast.Node) {
 	f.calls = append(f.calls, c)
 }
 
-// About reports whether the expectation is about the variant.
-func (e Expectation) About(variant string) bool {
-	return len(e.Variants) == 0 || slices.Contains(e.Variants, variant)
+// About reports whether the expectation is about the variant, and about none
+// but these procedures: one about a procedure that did not run is not decided.
+func (e Expectation) About(variant string, procedures []string) bool {
+	if len(e.Variants) > 0 && !slices.Contains(e.Variants, variant) {
+		return false
+	}
+	found, _ := calls(e.That) // it was read
+	return !slices.ContainsFunc(found, func(c call) bool {
+		return len(c.names) > 0 && c.names[0] != "" && !slices.Contains(procedures, c.names[0])
+	})
 }

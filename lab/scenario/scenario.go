@@ -166,6 +166,13 @@ const (
 	Command WorkloadKind = "command"
 )
 
+// What stands in a command for where to connect and, in the client's, from where.
+const (
+	AddressMark = "{address}"
+	PortMark    = "{port}"
+	LocalMark   = "{local}"
+)
+
 // Workload is the traffic of one run.
 type Workload struct {
 	Kind     WorkloadKind   `toml:"kind"`
@@ -175,39 +182,9 @@ type Workload struct {
 	Skip     units.Duration `toml:"skip"`
 	Size     units.Size     `toml:"size"`
 	Port     int            `toml:"port"`
-	// ClientCommand and ServerCommand may contain {address} and {port}.
+	// ClientCommand and ServerCommand may contain the marks.
 	ClientCommand []string `toml:"client_command"`
 	ServerCommand []string `toml:"server_command"`
-}
-
-// Transport says what the workload's sockets are.
-type Transport string
-
-// The transports.
-const (
-	TCP   Transport = "tcp"
-	MPTCP Transport = "mptcp"
-)
-
-// Detour says how waypoints are used.
-type Detour string
-
-// The uses of waypoints. With TCP, Mapped sends the whole plain connection
-// through the waypoint; with MPTCP it adds subflows.
-const (
-	NoDetour Detour = "none"
-	Mapped   Detour = "mapped"
-)
-
-// Procedure is one way of carrying the workload.
-type Procedure struct {
-	Name        string    `toml:"name"`
-	Description string    `toml:"description"`
-	Transport   Transport `toml:"transport"`
-	Detour      Detour    `toml:"detour"`
-	// Via are the waypoints in use; all when empty.
-	Via      []string `toml:"via"`
-	Subflows int      `toml:"subflows"`
 }
 
 // Event happens inside every run, At after the workload's start.
@@ -238,16 +215,6 @@ func (s *Scenario) Link(name string) (Link, bool) {
 		}
 	}
 	return Link{}, false
-}
-
-// Procedure returns the procedure of that name.
-func (s *Scenario) Procedure(name string) (Procedure, bool) {
-	for _, p := range s.Procedures {
-		if p.Name == name {
-			return p, true
-		}
-	}
-	return Procedure{}, false
 }
 
 // Variant returns the variant of that name; Base is always there.
@@ -295,16 +262,6 @@ func (s *Scenario) Shapes(v Variant) []Shape {
 		}
 	}
 	return shapes
-}
-
-// UsesDCol reports whether any procedure needs agents or MPTCP sockets.
-func (s *Scenario) UsesDCol() bool {
-	for _, p := range s.Procedures {
-		if p.Transport == MPTCP || p.Detour == Mapped {
-			return true
-		}
-	}
-	return false
 }
 
 // RunTime estimates one run: a workload by duration takes that long, one by

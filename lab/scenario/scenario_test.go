@@ -69,18 +69,89 @@ detour = "mapped"
 name = "tcp-detour"
 transport = "tcp"
 detour = "mapped"
+[[procedure]]
+name = "dcol-in-band"
+transport = "mptcp"
+detour = "in-band"
+optional = true
+[[procedure]]
+name = "tcp-wireguard"
+transport = "tcp"
+detour = "wireguard"
+optional = true
 `)
 	want := []Procedure{
 		{Name: "tcp", Transport: TCP, Detour: NoDetour},
 		{Name: "mptcp", Transport: MPTCP, Detour: NoDetour, Subflows: 1},
 		{Name: "dcol", Transport: MPTCP, Detour: Mapped, Via: []string{"w"}, Subflows: 2},
 		{Name: "tcp-detour", Transport: TCP, Detour: Mapped, Via: []string{"w"}},
+		{Name: "dcol-in-band", Transport: MPTCP, Detour: InBand, Via: []string{"w"}, Subflows: 2, Optional: true},
+		{Name: "tcp-wireguard", Transport: TCP, Detour: WireGuard, Via: []string{"w"}, Optional: true},
 	}
 	if diff := cmp.Diff(want, s.Procedures); diff != "" {
 		t.Errorf("procedures (-want +got):\n%s", diff)
 	}
 	if !s.UsesDCol() || parse(t, minimal).UsesDCol() {
 		t.Error("UsesDCol is wrong about who needs agents")
+	}
+}
+
+// Optional procedures run when they are named, and only then.
+func TestSelect(t *testing.T) {
+	s := &Scenario{Name: "kinds", Procedures: []Procedure{
+		{Name: "tcp", Detour: NoDetour}, {Name: "dcol", Detour: Mapped},
+		{Name: "vpn", Detour: OpenVPN, Optional: true}, {Name: "opt", Detour: InBand, Optional: true},
+	}}
+	for _, test := range []struct {
+		names []string
+		want  string
+		kinds []Detour
+	}{
+		{nil, "tcp dcol", []Detour{Mapped}},
+		{[]string{"vpn"}, "vpn", []Detour{OpenVPN}},
+		{[]string{"opt", "dcol", "dcol"}, "dcol opt", []Detour{Mapped, InBand}},
+		{[]string{"tcp"}, "tcp", nil},
+		{[]string{"all"}, "tcp dcol vpn opt", []Detour{Mapped, InBand, OpenVPN}},
+	} {
+		chosen, err := s.Select(test.names)
+		if err != nil {
+			t.Errorf("%q: %v", test.names, err)
+		}
+		var got []string
+		for _, p := range chosen {
+			got = append(got, p.Name)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%q: %q, want %q", test.names, got, test.want)
+		}
+		if diff := cmp.Diff(test.kinds, KindsOf(chosen)); diff != "" {
+			t.Errorf("%q: kinds (-want +got):\n%s", test.names, diff)
+		}
+	}
+	if _, err := s.Select([]string{"dcl"}); err == nil || !strings.Contains(err.Error(), `did you mean "dcol"`) {
+		t.Errorf("error %v", err)
+	}
+	s.Procedures = s.Procedures[2:]
+	if _, err := s.Select(nil); err == nil || !strings.Contains(err.Error(), "vpn, opt") {
+		t.Errorf("all are optional: error %v", err)
+	}
+}
+
+// What is expected of procedures that do not run is not decided.
+func TestExpectationIsAbout(t *testing.T) {
+	e := Expectation{That: `median("dcol") >= 0.9 * median("tcp")`, Variants: []string{"base"}}
+	for _, test := range []struct {
+		variant    string
+		procedures []string
+		want       bool
+	}{
+		{"base", []string{"tcp", "dcol", "vpn"}, true},
+		{"base", []string{"tcp", "vpn"}, false},
+		{"lossy", []string{"tcp", "dcol"}, false},
+	} {
+		if got := e.About(test.variant, test.procedures); got != test.want {
+			t.Errorf("about %s with %v: %v", test.variant, test.procedures, got)
+		}
 	}
 }
 

@@ -1,0 +1,109 @@
+package experiment
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// tap is the view of one host's TCP sockets.
+type tap struct {
+	handle  *netlink.Handle
+	byPeer  map[netip.Addr]string
+	byLocal map[netip.Addr]string // its ends of tunnels; "" is an address that is none
+	tunnels func() ([]tunnelEnd, error)
+	ignored map[uint64]bool // sockets that were there before
+	sockets map[uint64]tally
+}
+
+// tally is a socket's counters when last seen.
+type tally struct {
+	path                 string
+	bytes, retransmitted int64
+}
+
+// newTap opens sock_diag on the host.
+func newTap(h *testbed.Host, byPeer map[netip.Addr]string, tunnels func() ([]tunnelEnd, error)) (*tap, error) {
+	t := &tap{
+		byPeer: byPeer, byLocal: map[netip.Addr]string{}, tunnels: tunnels,
+		ignored: map[uint64]bool{}, sockets: map[uint64]tally{},
+	}
+	err := h.Do(func() (err error) {
+		t.handle, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
+	}
+	err = t.each(func(cookie uint64, _ tally) { t.ignored[cookie] = true })
+	if err != nil {
+		t.handle.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// each yields the sockets of the workload. A server that listens for both
+// families has IPv6 sockets for IPv4 connections.
+func (t *tap) each(yield func(cookie uint64, now tally)) error {
+	for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
+		sockets, err := t.handle.SocketDiagTCPInfo(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list TCP sockets: %w", err)
+		}
+		for _, s := range sockets {
+			path, err := t.path(s.InetDiagMsg.ID)
+			if err != nil {
+				return err
+			}
+			if path == "" || s.TCPInfo == nil {
+				continue
+			}
+			cookie := uint64(s.InetDiagMsg.ID.Cookie[1])<<32 | uint64(s.InetDiagMsg.ID.Cookie[0])
+			yield(cookie, tally{
+				path:          path,
+				bytes:         int64(s.TCPInfo.Bytes_acked + s.TCPInfo.Bytes_received),
+				retransmitted: int64(s.TCPInfo.Total_retrans),
+			})
+		}
+	}
+	return nil
+}
+
+// path is the one that a socket uses; none if it is not the workload's. A local
+// address that was not seen before may be that of a tunnel which came up meanwhile.
+func (t *tap) path(id netlink.SocketID) (string, error) {
+	peer, _ := netip.AddrFromSlice(id.Destination)
+	path, ours := t.byPeer[peer.Unmap()]
+	if !ours {
+		return "", nil
+	}
+	local, _ := netip.AddrFromSlice(id.Source)
+	local = local.Unmap()
+	if _, seen := t.byLocal[local]; !seen {
+		ends, err := t.tunnels()
+		if err != nil {
+			return "", err
+		}
+		t.byLocal[local] = ""
+		for _, e := range ends {
+			t.byLocal[e.addr] = e.waypoint
+		}
+	}
+	return cmp.Or(t.byLocal[local], path), nil
+}
+
+func (t *tap) look() error {
+	return t.each(func(cookie uint64, now tally) {
+		if !t.ignored[cookie] {
+			t.sockets[cookie] = now
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package experiment
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// tunnelNames are how an agent's interfaces begin, by kind; the waypoint's place in
+// its configuration follows.
+var tunnelNames = map[scenario.Detour]string{scenario.WireGuard: "dcolwg", scenario.OpenVPN: "dcolov"}
+
+// tunnelEnd is an address of a client's end of a tunnel.
+type tunnelEnd struct {
+	kind     scenario.Detour
+	waypoint string
+	addr     netip.Addr
+}
+
+// tunnelEnds lists those a client's host has now; via are the waypoints in its
+// agent's configuration, in that order.
+func tunnelEnds(h *testbed.Host, via []string) (ends []tunnelEnd, err error) {
+	err = h.Do(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			kind, waypoint := tunnelOf(link.Attrs().Name, via)
+			if waypoint == "" {
+				continue
+			}
+			addrs, err := netlink.AddrList(link, syscall.AF_UNSPEC)
+			if err != nil {
+				return err
+			}
+			for _, a := range addrs {
+				if addr, ok := netip.AddrFromSlice(a.IP); ok {
+					ends = append(ends, tunnelEnd{kind, waypoint, addr.Unmap()})
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the tunnels of %s: %w", h.Name(), err)
+	}
+	return ends, nil
+}
+
+// tunnelOf says what tunnel an interface is; no waypoint: none.
+func tunnelOf(iface string, via []string) (kind scenario.Detour, waypoint string) {
+	for kind, begins := range tunnelNames {
+		number, is := strings.CutPrefix(iface, begins)
+		if n, err := strconv.Atoi(number); is && err == nil && n >= 0 && n < len(via) {
+			return kind, via[n]
+		}
+	}
+	return "", ""
+}
+
+// tunnelAddr is the client's IPv4 address in a tunnel to a waypoint: a socket that
+// is bound to it goes through there.
+func (l *Lab) tunnelAddr(kind scenario.Detour, waypoint string) (netip.Addr, error) {
+	client := l.Scenario.Workload.Client
+	ends, err := tunnelEnds(l.net.Host(client), l.clientVia)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, e := range ends {
+		if e.kind == kind && e.waypoint == waypoint && e.addr.Is4() {
+			return e.addr, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no IPv4 address in a %s tunnel to %s", client, kind, waypoint)
+}

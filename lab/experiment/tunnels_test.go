@@ -1,0 +1,196 @@
+package experiment
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+func TestTunnelOf(t *testing.T) {
+	via := []string{"w1", "w2"}
+	for iface, want := range map[string]string{
+		"dcolwg0": "wireguard w1", "dcolwg1": "wireguard w2", "dcolov1": "openvpn w2",
+		"dcolwg2": " ", "dcolwg": " ", "dcolwg-1": " ", "eth0": " ", "dcolxx0": " ", "dcolwgs": " ",
+	} {
+		kind, waypoint := tunnelOf(iface, via)
+		if got := string(kind) + " " + waypoint; got != want {
+			t.Errorf("%s is %q, want %q", iface, got, want)
+		}
+	}
+}
+
+// A socket's path goes by its peer, unless it starts from a tunnel; one that comes
+// up in mid-run is found.
+func TestTapPath(t *testing.T) {
+	addr := netip.MustParseAddr
+	server, waypoint, own, tunnel := addr("10.0.9.1"), addr("10.0.1.1"), addr("10.0.0.1"), addr("10.77.0.9")
+	var ends []tunnelEnd
+	looks := 0
+	tap := &tap{
+		byPeer: map[netip.Addr]string{server: "direct", waypoint: "w"}, byLocal: map[netip.Addr]string{},
+		tunnels: func() ([]tunnelEnd, error) { looks++; return ends, nil },
+	}
+	path := func(from, to netip.Addr) string {
+		t.Helper()
+		got, err := tap.path(netlink.SocketID{Source: net.IP(from.AsSlice()), Destination: net.IP(to.AsSlice())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	mapped := netip.AddrFrom16(own.As16()) // as an IPv6 socket has it
+	for _, test := range []struct {
+		from, to netip.Addr
+		want     string
+	}{
+		{own, server, "direct"}, {own, waypoint, "w"}, {mapped, server, "direct"}, {own, addr("10.0.5.5"), ""}, {own, own, ""},
+	} {
+		if got := path(test.from, test.to); got != test.want {
+			t.Errorf("%v to %v: %q, want %q", test.from, test.to, got, test.want)
+		}
+	}
+	if looks != 1 {
+		t.Errorf("looked %d times for the tunnels, want once for one address", looks)
+	}
+	ends = []tunnelEnd{{scenario.WireGuard, "w", tunnel}}
+	if got := path(tunnel, server); got != "w" {
+		t.Errorf("through the tunnel: %q", got)
+	}
+	if got := path(own, server); got != "direct" {
+		t.Errorf("beside the tunnel: %q", got)
+	}
+}
+
+// kindsNetwork has two ways of 8 Mbit/s, one of them by a waypoint.
+const kindsNetwork = `
+schema = "dcol.scenario/1"
+name = "kinds"
+repetitions = 1
+[[host]]
+name = "client"
+roles = ["client"]
+[[host]]
+name = "server"
+roles = ["server"]
+[[host]]
+name = "w"
+roles = ["waypoint"]
+[[host]]
+name = "west"
+roles = ["router"]
+[[link]]
+name = "home"
+a = "client"
+b = "west"
+[[link]]
+name = "direct"
+a = "west"
+b = "server"
+rate = "8mbit"
+delay = "5ms"
+[[link]]
+name = "in"
+a = "west"
+b = "w"
+rate = "8mbit"
+delay = "5ms"
+cost = 10
+[[link]]
+name = "out"
+a = "w"
+b = "server"
+cost = 10
+`
+
+// Every kind of detour carries what it should: MPTCP's second path, or the whole
+// of a TCP connection that is bound to its tunnel.
+func TestRunByKind(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	for _, kind := range scenario.Kinds() {
+		for _, transport := range []scenario.Transport{scenario.TCP, scenario.MPTCP} {
+			if kind == scenario.InBand && transport == scenario.TCP {
+				continue
+			}
+			t.Run(string(kind)+"-"+string(transport), func(t *testing.T) {
+				t.Parallel()
+				if _, err := exec.LookPath("openvpn"); err != nil && kind == scenario.OpenVPN {
+					t.Skip("openvpn is not installed: apt-get install openvpn")
+				}
+				run := runKind(t, program, kind, transport)
+				direct, detour := run.PathBytes(scenario.DirectPath), run.PathBytes("w")
+				if detour < 3e5 || (direct == 0) != (transport == scenario.TCP) {
+					t.Errorf("of 2 MB %d bytes went directly and %d through the waypoint", direct, detour)
+				}
+			})
+		}
+	}
+}
+
+// buildProgram builds dcol; the test's own executable has no agent.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "dcol")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/dcol").CombinedOutput(); err != nil {
+		t.Fatalf("build dcol: %v\n%s", err, out)
+	}
+	return program
+}
+
+func runKind(t *testing.T, program string, kind scenario.Detour, transport scenario.Transport) report.Run {
+	t.Helper()
+	s := parse(t, kindsNetwork+`
+[workload]
+kind = "http"
+size = "2MB"
+[[procedure]]
+name = "p"
+transport = "`+string(transport)+`"
+detour = "`+string(kind)+`"
+`)
+	var progress strings.Builder
+	result, err := Run(t.Context(), s, Options{Program: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	return result.Runs[len(result.Runs)-1]
+}
+
+// A kind that does not become ready is an error that says why.
+func TestKindIsNotReady(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := parse(t, strings.Replace(kindsNetwork, `roles = ["waypoint"]`, `roles = ["waypoint"]
+dcol = { waypoint = { offers = ["mapped"] } }`, 1)+`
+[workload]
+kind = "http"
+size = "2MB"
+[[procedure]]
+name = "p"
+transport = "mptcp"
+detour = "wireguard"
+`)
+	program := buildProgram(t)
+	l, err := Open(t.Context(), s, Options{Program: program, Out: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	base, _ := s.Variant(scenario.Base)
+	_, err = l.Execute(t.Context(), Order{Variant: base, Procedure: s.Procedures[0], Log: "p"})
+	if err == nil || !strings.Contains(err.Error(), "no wireguard detour through waypoint w: it is not-offered") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func (c *checker) procedures() {
+	detours := []string{string(NoDetour)}
+	for _, k := range Kinds() {
+		detours = append(detours, string(k))
+	}
+	seen := map[string]bool{}
+	for i, p := range c.Procedures {
+		path := fmt.Sprintf("procedure[%d]", i)
+		c.name(path+".name", p.Name, plainName, plainNameForm)
+		if p.Name == AllProcedures {
+			c.report(path+".name", "%q means every procedure; call this one something else", p.Name)
+		} else {
+			c.unique(path+".name", p.Name, seen)
+		}
+		transport := c.oneOf(path+".transport", string(p.Transport), string(TCP), string(MPTCP))
+		detour := c.oneOf(path+".detour", string(p.Detour), detours...)
+		if transport && detour {
+			c.procedure(path, p)
+		}
+	}
+}
+
+func (c *checker) procedure(path string, p Procedure) {
+	waypoints := c.WithRole(RoleWaypoint)
+	for _, v := range p.Via {
+		c.known(path+".via", v, "waypoint", waypoints)
+	}
+	plain := p.Transport == TCP
+	switch {
+	case p.Detour == NoDetour && len(p.Via) > 0:
+		c.report(path+".via", `has no effect without a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
+	case p.Detour != NoDetour && len(waypoints) == 0:
+		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
+	case p.Detour == InBand && plain:
+		c.report(path+".detour", `a plain TCP connection cannot take an in-band detour: the server's address goes into the SYNs of subflows, `+
+			`which the agent makes, and this SYN is the program's; set transport = "mptcp", or another detour`)
+	case p.Detour != NoDetour && plain && len(p.Via) != 1:
+		c.report(path+".via", "a TCP connection goes through one waypoint; name it: %s", list(waypoints))
+	case p.Detour.IsTunnel() && plain && c.Workload.Kind == Command && !says(c.Workload.ClientCommand, LocalMark):
+		c.report(path+".detour", "a command must bind its socket to the tunnel: put %s for that address into workload.client_command", LocalMark)
+	}
+	switch {
+	case plain && p.Subflows != 0:
+		c.report(path+".subflows", `a TCP connection has none; remove it or set transport = "mptcp"`)
+	case !plain && (p.Subflows < 1 || p.Subflows > maxSubflows):
+		c.report(path+".subflows", "%d is not a number from 1 to %d", p.Subflows, maxSubflows)
+	case !plain && p.Detour == NoDetour && p.Subflows > 1:
+		c.report(path+".subflows", `more than one needs a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
+	}
+	if client, ok := c.Host(c.Workload.Client); ok && p.NeedsAgent() && !client.Has(RoleClient) {
+		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
+	}
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+func says(argv []string, mark string) bool {
+	return slices.ContainsFunc(argv, func(arg string) bool { return strings.Contains(arg, mark) })
+}

@@ -1,0 +1,105 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// Transport says what the workload's sockets are.
+type Transport string
+
+// The transports.
+const (
+	TCP   Transport = "tcp"
+	MPTCP Transport = "mptcp"
+)
+
+// Detour says how waypoints are used: not at all, or by one kind of detour.
+type Detour string
+
+// The uses of waypoints. With TCP the whole plain connection goes through the
+// waypoint; with MPTCP it gets subflows that do.
+const (
+	NoDetour  Detour = "none"
+	Mapped    Detour = "mapped"
+	InBand    Detour = "in-band"
+	WireGuard Detour = "wireguard"
+	OpenVPN   Detour = "openvpn"
+)
+
+// Kinds are the kinds of detours there are.
+func Kinds() []Detour { return []Detour{Mapped, InBand, WireGuard, OpenVPN} }
+
+// IsTunnel reports whether the detour is an interface of the client's, so that
+// a socket that is bound to its address takes it.
+func (d Detour) IsTunnel() bool { return d == WireGuard || d == OpenVPN }
+
+// Procedure is one way of carrying the workload.
+type Procedure struct {
+	Name        string    `toml:"name"`
+	Description string    `toml:"description"`
+	Transport   Transport `toml:"transport"`
+	Detour      Detour    `toml:"detour"`
+	// Via are the waypoints in use; all when empty.
+	Via      []string `toml:"via"`
+	Subflows int      `toml:"subflows"`
+	// Optional procedures run only when they are asked for by name.
+	Optional bool `toml:"optional"`
+}
+
+// NeedsAgent reports whether it takes an agent on the client.
+func (p Procedure) NeedsAgent() bool { return p.Transport == MPTCP || p.Detour != NoDetour }
+
+// Procedure returns the procedure of that name.
+func (s *Scenario) Procedure(name string) (Procedure, bool) {
+	for _, p := range s.Procedures {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Procedure{}, false
+}
+
+// AllProcedures is the word for every procedure, the optional ones too.
+const AllProcedures = "all"
+
+// Select lists the procedures of these names, in the scenario's order; without
+// names, those that are not optional.
+func (s *Scenario) Select(names []string) ([]Procedure, error) {
+	var known []string
+	for _, p := range s.Procedures {
+		known = append(known, p.Name)
+	}
+	for _, n := range names {
+		if n != AllProcedures && !slices.Contains(known, n) {
+			return nil, fmt.Errorf("scenario %s has no procedure %q%s", s.Name, n, tomlfile.Nearest(n, known))
+		}
+	}
+	var chosen []Procedure
+	for _, p := range s.Procedures {
+		if slices.Contains(names, p.Name) || slices.Contains(names, AllProcedures) || len(names) == 0 && !p.Optional {
+			chosen = append(chosen, p)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("all procedures of scenario %s are optional; name those to run: %s", s.Name, strings.Join(known, ", "))
+	}
+	return chosen, nil
+}
+
+// KindsOf lists the kinds of detours that procedures use, each once.
+func KindsOf(procedures []Procedure) []Detour {
+	var used []Detour
+	for _, k := range Kinds() {
+		if slices.ContainsFunc(procedures, func(p Procedure) bool { return p.Detour == k }) {
+			used = append(used, k)
+		}
+	}
+	return used
+}
+
+// UsesDCol reports whether any procedure needs agents or MPTCP sockets.
+func (s *Scenario) UsesDCol() bool { return slices.ContainsFunc(s.Procedures, Procedure.NeedsAgent) }
