@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // With nothing configured but the waypoint, detours are in-band ones, and the waypoint
@@ -34,5 +35,170 @@ func TestInBandByDefault(t *testing.T) {
 	if !strings.Contains(log, `"event":"flow-opened","member":"alice"`) || !strings.Contains(log, fmt.Sprintf(`"port":80,"server":"%v:80"`, w.addr4(server))) {
 		t.Errorf("the attribution log does not say who went where, and how:\n%s", log)
 	}
+	x.endsWell()
+}
+
+// Any port of the server will do; on a TLS port the detour waits for the handshake. A
+// service of the waypoint's own on the same port is there for strangers and members as if
+// nothing were.
+func TestInBandPorts(t *testing.T) {
+	w := newWorld(t)
+	standard(w, w.nginxTLS(), "server { listen 8080; }")
+	w.useKinds()
+	for _, n := range []int{80, 443, 8080} {
+		w.listen(bob, n)
+	}
+	w.startBoth()
+	w.kindIs("in-band", "ready")
+	for n, url := range map[int]string{80: w.url(), 443: "https://" + w.addr4(server).String() + "/file", 8080: "http://" + port(w.addr4(server), 8080) + "/file"} {
+		c := w.capture()
+		x := w.curl("--insecure", url)
+		d := detour(w.subflows("direct up", "in-band up"))
+		if d.Remote.Port() != uint16(n) {
+			t.Errorf("the detour to port %d is at %v", n, d.Remote)
+		}
+		w.cut()
+		x.goesOn()
+		w.mend()
+		for _, host := range []string{mallory, alice} {
+			at := fmt.Sprintf("TCP:%v", port(w.addr4(bob), n))
+			if said := w.run(host, "socat", "-u", at, "-"); said != bob+"\n" {
+				t.Errorf("bob's own service on port %d says to %s %q", n, host, said)
+			}
+		}
+		if n == 443 {
+			c.handshakeStaysDirect(443)
+		}
+		x.endsWell()
+		w.eventually("the connection is forgotten", func() error {
+			all := w.mustStatus(alice).Client.Connections
+			return holds(len(all) == 0, "there is %+v", all)
+		})
+	}
+	if s := w.inBand(); s.Accepted != 3 || s.BadAuthenticator+s.Malformed+s.Replayed+s.UnknownAddress != 0 {
+		t.Errorf("bob says of in-band SYNs: %+v", s)
+	}
+}
+
+// The option has no room for an IPv6 server, which gets a mapped detour. An IPv4 server
+// gets an in-band one whatever socket the program has.
+func TestInBandAndIPv6(t *testing.T) {
+	w := withKinds(newWorld(t))
+	w.configure(alice, clientOfAll("", w.addr4(bob).String(), w.addr6(bob).String()))
+	w.startBoth()
+	w.eventually("in-band is ready at one address of bob, and mapped at both", func() error {
+		var ready []string
+		for _, at := range w.mustStatus(alice).Client.Waypoints {
+			for _, k := range at.Kinds {
+				if k.State == "ready" {
+					ready = append(ready, at.Addr.Addr().String()+" "+k.Kind)
+				}
+			}
+		}
+		want := fmt.Sprintf("[%[1]v in-band %[1]v mapped %[2]v mapped]", w.addr4(bob), w.addr6(bob))
+		return holds(fmt.Sprint(ready) == want, "ready are %q, want %s", ready, want)
+	})
+	for _, c := range []struct{ url, kind string }{
+		{"http://" + port(w.addr6(server), 80) + "/file", "mapped"},
+		{fmt.Sprintf("http://[::ffff:%v]/file", w.addr4(server)), "in-band"},
+	} {
+		x := w.curl(c.url)
+		w.subflows("direct up", c.kind+" up")
+		w.cut()
+		x.goesOn()
+		w.mend()
+		x.endsWell()
+		w.eventually("the connection is forgotten", func() error {
+			all := w.mustStatus(alice).Client.Connections
+			return holds(len(all) == 0, "there is %+v", all)
+		})
+	}
+}
+
+// Without TCP timestamps a SYN has no room for the authenticator: mapped detours do.
+func TestInBandWithoutTimestamps(t *testing.T) {
+	w := withKinds(newWorld(t))
+	w.sysctl(alice, "net.ipv4.tcp_timestamps", "0")
+	w.startBoth()
+	w.kindIs("in-band", "down", "TCP timestamps are off", "sysctl -w net.ipv4.tcp_timestamps=1")
+	x := w.curl(w.url())
+	w.subflows("direct up", "mapped up")
+	x.endsWell()
+	// Switched off later, when a detour has been through already.
+	w.sysctl(alice, "net.ipv4.tcp_timestamps", "1")
+	w.restart(alice)
+	w.kindIs("in-band", "ready")
+	x = w.curl(w.url())
+	w.subflows("direct up", "in-band up")
+	w.sysctl(alice, "net.ipv4.tcp_timestamps", "0")
+	other := w.curl(w.url())
+	w.connections(2, "direct up", "in-band up", "mapped up")
+	w.cut()
+	x.goesOn()
+	other.goesOn()
+	w.mend()
+	x.endsWell()
+	other.endsWell()
+}
+
+// Keys are replaced every few seconds while connections are opened all the time: each gets
+// its detour at the first try.
+func TestKeysRotate(t *testing.T) {
+	w := withKinds(newWorld(t), "in-band")
+	w.configure(bob, waypointConfig(labAllowed+"mapping_lifetime = \"10s\"\n"))
+	w.startBoth()
+	w.kindIs("in-band", "ready")
+	x := w.curl(w.url())
+	before := w.subflows("direct up", "in-band up")
+	const script = `for i in $(seq 60); do
+		"$0" run -- curl --silent --fail --output /dev/null --limit-rate 1M --range 0-400000 "$1" || exit 1
+	done`
+	r := w.try(alice, "bash", "-c", script, program, w.url())
+	if r.code != 0 {
+		t.Fatalf("%v", r)
+	}
+	s := w.inBand()
+	if s.BadAuthenticator+s.Malformed+s.Replayed+s.UnknownAddress != 0 || s.Accepted < 61 {
+		t.Errorf("bob says of in-band SYNs of 61 connections: %+v", s)
+	}
+	if c := w.mustStatus(alice).Client.Counters; c.SubflowsRefused != 0 || c.SubflowsUp < 61 || c.SubflowsAsked != c.SubflowsUp {
+		t.Errorf("alice asked for %d subflows, and %d came up: %+v", c.SubflowsAsked, c.SubflowsUp, c)
+	}
+	w.kindIs("in-band", "ready")
+	if now := w.subflows("direct up", "in-band up"); now.Token != before.Token || detour(now).Local != detour(before).Local {
+		t.Errorf("the detour of before is another one now: %+v, before %+v", now, before)
+	}
+	w.cut()
+	x.goesOn()
+	w.mend()
+	x.endsWell()
+}
+
+// Where the waypoint leads nobody, it leads nobody in-band either; and nothing is tried
+// over and over.
+func TestForbiddenInBand(t *testing.T) {
+	w := withKinds(newWorld(t))
+	w.configure(bob, waypointConfig(""))
+	w.startBoth()
+	w.kindIs("in-band", "ready")
+	reached := w.watchServer()
+	x := w.curl(w.url())
+	w.eventually("the status says why the waypoint is not used", func() error {
+		s := w.waypoint()
+		return holds(s.State == "up" && strings.Contains(s.Why, "private"), "it says %q", s.Why)
+	})
+	w.subflows("direct up")
+	x.goesOn()
+	if why := w.kind("in-band").Why; strings.Contains(why, "does not get through") {
+		t.Errorf("the path is blamed: %s", why)
+	}
+	time.Sleep(4 * time.Second)  // for what should not happen
+	if n := w.asked(); n > 2 {
+		t.Errorf("%d subflows to a forbidden server were tried", n)
+	}
+	if n := reached(); n != "0" {
+		t.Errorf("%s SYNs reached the server by way of bob", n)
+	}
+	x.goesOn()
 	x.endsWell()
 }

@@ -100,15 +100,15 @@ func (w *world) configure(host, config string) {
 }
 
 // standard is a collective of alice and bob, configured for mapped detours, on a
-// network with a web server. No agent runs yet.
-func standard(w *world) *world {
+// network with a web server, which may have more to serve. No agent runs yet.
+func standard(w *world, serves ...string) *world {
 	w.Helper()
 	w.found("collective", alice, bob)
 	w.identify("collective", alice)
 	w.identify("collective", bob)
 	w.configure(alice, clientConfig("", w.addr4(bob).String()))
 	w.configure(bob, waypointConfig(labAllowed))
-	w.serve()
+	w.serve(serves...)
 	return w
 }
 
@@ -117,6 +117,12 @@ func standard(w *world) *world {
 func withKinds(w *world, kinds ...string) *world {
 	w.Helper()
 	standard(w)
+	w.useKinds(kinds...)
+	return w
+}
+
+func (w *world) useKinds(kinds ...string) {
+	w.Helper()
 	var uses, offers string
 	if len(kinds) > 0 {
 		uses = kindsLine(kinds...)
@@ -124,7 +130,6 @@ func withKinds(w *world, kinds ...string) *world {
 	}
 	w.configure(alice, clientOfAll(uses, w.addr4(bob).String()))
 	w.configure(bob, waypointConfig(labAllowed+offers))
-	return w
 }
 
 // agent is `dcol agent` on a host.

@@ -44,12 +44,7 @@ func TestDetourWaitsForTLS(t *testing.T) {
 // The same with nginx, whose first words come as soon as they can.
 func TestTLSWithNginx(t *testing.T) {
 	w := newWorld(t)
-	w.found("collective", alice, bob)
-	w.identify("collective", alice)
-	w.identify("collective", bob)
-	w.configure(alice, clientConfig("", w.addr4(bob).String()))
-	w.configure(bob, waypointConfig(labAllowed))
-	w.serve(w.nginxTLS())
+	standard(w, w.nginxTLS())
 	w.startBoth()
 	c := w.capture()
 	x := w.curl("--insecure", "https://"+w.addr4(server).String()+"/file")
