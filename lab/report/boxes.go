@@ -31,21 +31,23 @@ type BoxChart struct {
 func Boxes(b BoxChart, base string) error {
 	p := newPlot(b.Unit, "")
 	rows := make([]boxRow, 0, len(b.Boxes))
-	low, high, nameRoom := math.Inf(1), math.Inf(-1), vg.Length(0)
+	high := math.Inf(-1)
 	for i, box := range b.Boxes {
 		if len(box.Values) == 0 {
 			continue
 		}
-		row := boxRow{Summary: stats.Summarize(box.Values), at: float64(len(b.Boxes) - 1 - i), index: i, label: box.Label}
-		low, high = min(low, row.Min), max(high, row.Max)
-		nameRoom = max(nameRoom, label(11, ink, true).Width(box.Label))
+		row := boxRow{Summary: stats.Summarize(box.Values), at: float64(len(b.Boxes) - 1 - i), label: box.Label}
+		if len(b.Boxes) <= len(palette) { // a colour twice would look like kinship
+			row.index = i
+		}
+		high = max(high, row.Max)
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
 		return fmt.Errorf("draw %s: there are no values to draw", base)
 	}
 	for _, l := range b.Levels {
-		low, high = min(low, l.Mbps), max(high, l.Mbps)
+		high = max(high, l.Mbps)
 	}
 	p.Add(verticalRules{})
 	for _, row := range rows {

@@ -70,6 +70,25 @@ func TestBoxChart(t *testing.T) {
 	checkChart(t, base, "Goodput by procedure", "tcp-detour", "dcol", "goodput, Mbit/s")
 }
 
+// Every kind of detour in one chart: names and boxes stay apart.
+func TestBoxChartOfManyProcedures(t *testing.T) {
+	base := filepath.Join(chartFolder(t), "many")
+	chart := BoxChart{Title: "Goodput by procedure", Subtitle: "core-limited, 4 runs each", Unit: "goodput, Mbit/s"}
+	names := []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band", "tcp-wireguard", "dcol-wireguard", "tcp-openvpn", "dcol-openvpn"}
+	for i, name := range names {
+		middle := 9.4
+		if strings.HasPrefix(name, "dcol") {
+			middle = 18.6
+		}
+		spread := 0.1 + 0.2*float64(i)
+		chart.Boxes = append(chart.Boxes, Box{name, []float64{middle - spread, middle, middle + 0.3*spread, middle + 0.5*spread}})
+	}
+	if err := Boxes(chart, base); err != nil {
+		t.Fatal(err)
+	}
+	checkChart(t, base, names...)
+}
+
 // checkChart checks that both files are well-formed, and that the SVG says
 // the words.
 func checkChart(t *testing.T, base string, words ...string) {
