@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -48,11 +49,11 @@ func runConnections(ctx context.Context, o Options, load Load) (r connectionRun,
 	if err := s.serveLoad(ctx, load); err != nil {
 		return r, err
 	}
-	waypoint, err := s.startWaypoint(ctx, "waypoint")
+	waypoint, err := s.startWaypoint(ctx, config.Mapped, "waypoint")
 	if err != nil {
 		return r, err
 	}
-	agent, err := s.startClient(ctx, "client", "waypoint")
+	agent, err := s.startClient(ctx, config.Mapped, "client", "waypoint")
 	if err != nil {
 		return r, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/lab/report/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -16,96 +17,155 @@ const (
 	// joinConnections is how many connections are measured, of each kind.
 	joinConnections = 200
 	// joinDelayed is fewer: with delays each takes a tenth of a second.
-	joinDelayed = 100
-	// joinDelay is one way, on the waypoint's link.
-	joinDelay = 10 * time.Millisecond
+	joinDelayed = 60
 	// joinPort is the first of the server's ports.
 	joinPort = 20000
+	// oneRoundTrip is how near in-band joins must come to one round trip, in ms.
+	oneRoundTrip = 1
 )
+
+// joinTrips are round trips over the detour, of which half lies on each side of
+// the waypoint.
+var joinTrips = []time.Duration{30 * time.Millisecond, 60 * time.Millisecond}
+
+// joinKinds are the kinds of detours, each with its own waypoint and client.
+var joinKinds = []config.Kind{config.InBand, config.Mapped, config.WireGuard, config.OpenVPN}
 
 // join measures from ESTABLISHED to SUB_ESTABLISHED, as a listener beside the
 // agent sees it: on links without delay, where all of it is beyond the round
-// trips that the protocol needs, and as a check on links with delay, where
-// these are subtracted.
-func join(ctx context.Context, o Options) ([]Measurement, error) {
-	cold, warm, err := joins(ctx, o, testbed.BackendVeth, joinConnections, nil)
-	if err != nil {
-		return nil, err
+// trips that the protocol needs, and on links with delay, against the round trip
+// of TCP over the same detour.
+func join(ctx context.Context, o Options) (found []Measurement, err error) {
+	for _, kind := range joinKinds {
+		j, err := joins(ctx, o, kind, testbed.BackendVeth, joinConnections, 0)
+		if err != nil {
+			return found, fmt.Errorf("%s: %w", kind, err)
+		}
+		found = append(found, j.withoutDelay()...)
 	}
-	coldMedian, warmMedian := stats.Median(cold), stats.Median(warm)
-	found := []Measurement{
-		of("join: cold mapping", "ms", cold).target("<= 2 ms", coldMedian <= 2),
-		of("join: warm mapping", "ms", warm).target("<= 1 ms", warmMedian <= 1),
-		percentile("join: cold mapping, 99th percentile", "ms", cold, 0.99),
-		percentile("join: warm mapping, 99th percentile", "ms", warm, 0.99),
+	for _, trip := range joinTrips {
+		for _, kind := range joinKinds {
+			j, err := joins(ctx, o, kind, testbed.BackendWire, joinDelayed, trip)
+			if err != nil {
+				return found, fmt.Errorf("%s over a round trip of %v: %w", kind, trip, err)
+			}
+			found = append(found, j.withDelay(trip)...)
+		}
 	}
+	return found, nil
+}
 
-	// Packets cross the waypoint's link twice in each direction on their way to
-	// the server and back, and once to ask the waypoint for a mapping.
-	const handshake, asking = 4 * joinDelay, 2 * joinDelay
-	cold, warm, err = joins(ctx, o, testbed.BackendWire, joinDelayed, map[string]time.Duration{"waypoint": joinDelay})
-	if err != nil {
-		return found, fmt.Errorf("with delay: %w", err)
+// joined is what was measured of one kind. Only mappings make a difference
+// between the first connection to a server and the next.
+type joined struct {
+	kind       config.Kind
+	cold, warm []float64 // ms
+	trips      []float64 // ms, of the subflows as TCP measured them
+}
+
+func (j joined) rounds() map[string][]float64 {
+	if j.kind == config.Mapped {
+		return map[string][]float64{"cold mapping": j.cold, "warm mapping": j.warm}
 	}
-	note := fmt.Sprintf("with %v one way to and from the waypoint; the round trips, which are subtracted, take ", joinDelay)
-	coldDelayed := of("join: cold mapping, with delay", "ms", less(cold, handshake+asking))
-	coldDelayed.Note = note + (handshake + asking).String()
-	warmDelayed := of("join: warm mapping, with delay", "ms", less(warm, handshake))
-	warmDelayed.Note = note + handshake.String()
-	return append(found, coldDelayed, warmDelayed), nil
+	return map[string][]float64{string(j.kind): append(j.cold, j.warm...)}
+}
+
+func (j joined) names() []string {
+	if j.kind == config.Mapped {
+		return []string{"cold mapping", "warm mapping"}
+	}
+	return []string{string(j.kind)}
+}
+
+func (j joined) withoutDelay() (found []Measurement) {
+	rounds := j.rounds()
+	for _, name := range j.names() {
+		m := of("join: "+name, "ms", rounds[name])
+		switch name {
+		case "cold mapping":
+			m = m.target("<= 2 ms", m.Value <= 2)
+		case "warm mapping", string(config.InBand):
+			m = m.target("<= 1 ms", m.Value <= 1)
+		}
+		found = append(found, m, percentile("join: "+name+", 99th percentile", "ms", rounds[name], 0.99))
+	}
+	return found
+}
+
+func (j joined) withDelay(trip time.Duration) (found []Measurement) {
+	measured := stats.Median(j.trips)
+	rounds := j.rounds()
+	for _, name := range j.names() {
+		m := of(fmt.Sprintf("join: %s, round trip %v", name, trip), "ms", rounds[name]).against(measured)
+		if j.kind == config.InBand {
+			m.Note = "baseline: the least round trip that TCP measured on the same subflows; SUB_ESTABLISHED comes with the SYN-ACK"
+			m = m.target(fmt.Sprintf("within %d ms of one round trip", oneRoundTrip), m.Value-measured <= oneRoundTrip)
+		}
+		found = append(found, m)
+	}
+	return found
 }
 
 // joins opens connections one after the other: first each to a port of the
-// server that was not asked for before, then to the same ports again.
-func joins(ctx context.Context, o Options, backend string, n int, delays map[string]time.Duration) (cold, warm []float64, err error) {
-	s, err := openStar(ctx, o, backend, []string{"client", "waypoint"}, nil, delays)
+// server that was not asked for before, then to the same ports again. The trip
+// is that over the detour.
+func joins(ctx context.Context, o Options, kind config.Kind, backend string, n int, trip time.Duration) (j joined, err error) {
+	j.kind = kind
+	// Packets cross the waypoint's link twice in each direction.
+	s, err := openStar(ctx, o, backend, []string{"client", "waypoint"}, nil, map[string]time.Duration{"waypoint": trip / 4})
 	if err != nil {
-		return nil, nil, err
+		return j, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	load := Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), joinPort), Ports: n}
 	if err := s.serveLoad(ctx, load); err != nil {
-		return nil, nil, err
+		return j, err
 	}
-	if _, err := s.startWaypoint(ctx, "waypoint"); err != nil {
-		return nil, nil, err
+	if _, err := s.startWaypoint(ctx, kind, "waypoint"); err != nil {
+		return j, err
 	}
-	if _, err := s.startClient(ctx, "client", "waypoint"); err != nil {
-		return nil, nil, err
+	if _, err := s.startClient(ctx, kind, "client", "waypoint"); err != nil {
+		return j, err
 	}
 	w, err := watchEvents(s.Host("client"), o.Log)
 	if err != nil {
-		return nil, nil, err
+		return j, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	for _, round := range []*[]float64{&cold, &warm} {
+	for _, round := range []*[]float64{&j.cold, &j.warm} {
 		for i := range n {
-			took, err := joinOnce(ctx, s, w, load.port(i))
+			took, measured, err := joinOnce(ctx, s, w, load.port(i))
 			if err != nil {
-				return nil, nil, fmt.Errorf("connection %d: %w", i+1, err)
+				return j, fmt.Errorf("connection %d: %w", i+1, err)
 			}
 			*round = append(*round, milliseconds(took))
+			j.trips = append(j.trips, milliseconds(measured))
 		}
 	}
-	return cold, warm, nil
+	return j, nil
 }
 
-// joinOnce is the life of one connection.
-func joinOnce(ctx context.Context, s *star, w *watcher, at netip.AddrPort) (time.Duration, error) {
+// joinOnce is the life of one connection. It returns the time to its subflow, and
+// the least round trip that TCP measured on that.
+func joinOnce(ctx context.Context, s *star, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
 	w.forget()
 	conn, err := dial(ctx, s.Host("client"), at, true)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer conn.Close()
 	if err := echo(conn); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	took, err := w.nextJoin(ctx)
+	took, local, remote, err := w.nextJoin(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return took, end(conn)
+	subflow, err := w.kernel.Subflow(local, remote)
+	if err != nil {
+		return 0, 0, fmt.Errorf("measure the subflow from %v to %v: %w", local, remote, err)
+	}
+	return took, subflow.Metrics.MinRTT, end(conn)
 }
 
 // dial connects from a host.
@@ -117,15 +177,6 @@ func dial(ctx context.Context, from *testbed.Host, to netip.AddrPort, multipath 
 		return err
 	})
 	return conn, err
-}
-
-// less is values in milliseconds less what is not to be counted.
-func less(values []float64, by time.Duration) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = v - milliseconds(by)
-	}
-	return out
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -48,17 +49,19 @@ func TestSmall(t *testing.T) {
 	o := options(t)
 	t.Run("join", func(t *testing.T) {
 		const n = 3
-		cold, warm, err := joins(t.Context(), o, testbed.BackendVeth, n, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, took := range append(cold, warm...) {
-			if took <= 0 {
-				t.Errorf("a subflow came up after %v ms", took)
+		for _, kind := range []config.Kind{config.InBand, config.Mapped, config.WireGuard} {
+			j, err := joins(t.Context(), o, kind, testbed.BackendVeth, n, 0)
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
 			}
-		}
-		if len(cold) != n || len(warm) != n {
-			t.Errorf("%d and %d connections measured, want %d of each", len(cold), len(warm), n)
+			for _, took := range append(j.cold, j.warm...) {
+				if took <= 0 {
+					t.Errorf("%s: a subflow came up after %v ms", kind, took)
+				}
+			}
+			if len(j.cold) != n || len(j.warm) != n || len(j.trips) != 2*n {
+				t.Errorf("%s: %d and %d connections and %d round trips measured, want %d, %d and %d", kind, len(j.cold), len(j.warm), len(j.trips), n, n, 2*n)
+			}
 		}
 	})
 	t.Run("connections", func(t *testing.T) { smallConnections(t, o) })

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/lab/report/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -49,11 +50,11 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	many, err := s.startWaypoint(ctx, "many")
+	many, err := s.startWaypoint(ctx, config.Mapped, "many")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.startWaypoint(ctx, "one"); err != nil {
+	if _, err := s.startWaypoint(ctx, config.Mapped, "one"); err != nil {
 		return nil, err
 	}
 	rates, err := s.fill(ctx, plan)

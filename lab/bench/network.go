@@ -106,21 +106,25 @@ func (s *star) makeAuthority() (err error) {
 // waypoints, as private addresses are by default.
 var lab = []string{"10.0.0.0/8"}
 
-// startClient starts a client's agent and waits for its sessions.
-func (s *star) startClient(ctx context.Context, name string, waypoints ...string) (*process, error) {
+// startClient starts a client's agent that takes detours of one kind, and waits
+// until it can.
+func (s *star) startClient(ctx context.Context, kind config.Kind, name string, waypoints ...string) (*process, error) {
 	list := []map[string]any{}
 	for _, w := range waypoints {
 		list = append(list, map[string]any{"name": w, "addresses": []netip.Addr{s.Host(w).Addr4()}})
 	}
-	return s.startAgent(ctx, name, "client", map[string]any{"waypoint": list, "exclude": []string{}})
+	return s.startAgent(ctx, name, "client", map[string]any{
+		"waypoint": list, "exclude": []string{}, "kinds": []config.Kind{kind},
+	})
 }
 
-// startWaypoint starts a waypoint's agent with quotas that are not in the way
-// of a benchmark.
-func (s *star) startWaypoint(ctx context.Context, name string) (*process, error) {
+// startWaypoint starts the agent of a waypoint that offers one kind of detour,
+// with quotas that are not in the way of a benchmark.
+func (s *star) startWaypoint(ctx context.Context, kind config.Kind, name string) (*process, error) {
 	const plenty = 1_000_000
 	return s.startAgent(ctx, name, "waypoint", map[string]any{
-		"allow": lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
+		"offers": []config.Kind{kind},
+		"allow":  lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
 	})
 }
 
@@ -154,6 +158,11 @@ func (s *star) startAgent(ctx context.Context, name, role string, settings map[s
 		for _, w := range status.Client.Waypoints {
 			if w.State != "up" {
 				return fmt.Errorf("waypoint %s is %s: %s", w.Name, w.State, w.Why)
+			}
+			for _, k := range w.Kinds {
+				if k.State != "ready" {
+					return fmt.Errorf("%s through %s is %s: %s", k.Kind, w.Name, k.State, k.Why)
+				}
 			}
 		}
 		return nil

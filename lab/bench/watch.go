@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -28,7 +29,8 @@ type watcher struct {
 // life is what the watcher saw of one connection.
 type life struct {
 	established, joined time.Time // zero: not seen
-	joins               int       // subflows that came up
+	local, remote       netip.AddrPort
+	joins               int // subflows that came up
 }
 
 // tally is what the watcher saw of all.
@@ -83,7 +85,7 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 		}
 		switch l.joins++; l.joins {
 		case 1:
-			l.joined = now
+			l.joined, l.local, l.remote = now, ev.Local, ev.Remote
 			w.seen.joined++
 		case 2:
 			w.seen.twice++
@@ -127,8 +129,9 @@ func (w *watcher) forget() {
 }
 
 // nextJoin waits until one connection, the only one since forget, has its
-// subflow, and says how long that took from when subflows could be created.
-func (w *watcher) nextJoin(ctx context.Context) (time.Duration, error) {
+// subflow, and says how long that took from when subflows could be created, and
+// between which addresses it is.
+func (w *watcher) nextJoin(ctx context.Context) (took time.Duration, local, remote netip.AddrPort, err error) {
 	const patience = 5 * time.Second
 	late := time.After(patience)
 	for {
@@ -136,16 +139,16 @@ func (w *watcher) nextJoin(ctx context.Context) (time.Duration, error) {
 		for _, l := range w.lives {
 			if !l.joined.IsZero() {
 				w.mu.Unlock()
-				return l.joined.Sub(l.established), nil
+				return l.joined.Sub(l.established), l.local, l.remote, nil
 			}
 		}
 		w.mu.Unlock()
 		select {
 		case <-w.news:
 		case <-late:
-			return 0, fmt.Errorf("no subflow came up in %v", patience)
+			return 0, local, remote, fmt.Errorf("no subflow came up in %v", patience)
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return 0, local, remote, context.Cause(ctx)
 		}
 	}
 }
