@@ -192,7 +192,7 @@ func TestForbiddenInBand(t *testing.T) {
 	if why := w.kind("in-band").Why; strings.Contains(why, "does not get through") {
 		t.Errorf("the path is blamed: %s", why)
 	}
-	time.Sleep(4 * time.Second)  // for what should not happen
+	time.Sleep(4 * time.Second) // for what should not happen
 	if n := w.asked(); n > 2 {
 		t.Errorf("%d subflows to a forbidden server were tried", n)
 	}
