@@ -86,14 +86,14 @@ func TestCgroupByBindMount(t *testing.T) {
 // on the cgroup.
 func TestKilled(t *testing.T) {
 	group, p := newCgroup(t), newPair(t)
-	cmd := start(t, p.client, "", "agent", group, strconv.Itoa(indexOf(t, p.client, "eth0")))
+	agent := start(t, p.client, "", "agent", group, strconv.Itoa(indexOf(t, p.client, "eth0")))
 	if n := programsOf(t, group); n != 1 {
 		t.Fatalf("%d programs on the cgroup of an agent at work", n)
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	if err := agent.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait()
+	_ = agent.cmd.Wait()
 	if n := programsOf(t, group); n != 0 {
 		t.Errorf("%d programs left on the cgroup", n)
 	}

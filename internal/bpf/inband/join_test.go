@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -258,12 +259,46 @@ func (n *internet) first(t testing.TB, token uint32) (local netip.AddrPort) {
 	return local
 }
 
+// Behind a NAT that rewrites ports the authenticator leaves the port out, and
+// covers the address that the waypoint sees.
+func TestJoinThroughNAT(t *testing.T) {
+	n := newInternet(t, netnstest.Veth, SenderConfig{})
+	n.router.Output(t, "nft", `
+table ip nat {
+	chain post {
+		type nat hook postrouting priority srcnat
+		ip saddr 10.0.1.0/24 ip protocol tcp masquerade to :50000-50100
+	}
+}`)
+	public := netip.MustParseAddr("10.0.2.1")
+	set(t, n.receiver, public, Slot{Key: memberKey, Mark: memberMark, Expires: inAnHour()})
+	_, token := n.dial(t, unix.AF_INET)
+	for port, c := range map[uint16]struct {
+		auth Auth
+		want mptcp.EventKind
+	}{
+		40000: {Auth{Key: memberKey, Client: public}, mptcp.SubflowEstablished},
+		40001: {Auth{Key: memberKey, Client: public, ClientPort: true}, mptcp.SubflowClosed},
+		40002: {Auth{Key: memberKey, Client: internetClient}, mptcp.SubflowClosed},
+	} {
+		j := internetJoin(port)
+		j.Auth = &c.auth
+		expect(t, n.sender, j)
+		if e := n.join(t, token, j); e.Kind != c.want {
+			t.Errorf("authenticator over %+v: %v, want %v", c.auth, e, c.want)
+		}
+	}
+	if got, want := counters(t, n.receiver), (Counters{Accepted: 1, BadAuthenticator: 2}); got != want {
+		t.Errorf("counters %+v, want %+v", got, want)
+	}
+}
+
 // A join belongs to the cgroup of the program whose connection it joins, not to
 // the agent's, which asks for it.
 func TestJoinOfACgroup(t *testing.T) {
 	group := newCgroup(t)
 	n := newInternet(t, netnstest.Veth, SenderConfig{Cgroup: group})
-	start(t, n.client, group, "client", internetServer.String())
+	client := start(t, n.client, group, "client", internetServer.String())
 	inside := n.event(t, mptcp.Established).Token
 	_, outside := n.dial(t, unix.AF_INET)
 	for port, c := range map[uint16]struct {
@@ -276,6 +311,35 @@ func TestJoinOfACgroup(t *testing.T) {
 			t.Errorf("port %d: %v, want %v", port, e, c.want)
 		}
 	}
+
+	// Once the join is up, its segments do not run the program any more.
+	if err := n.kernel.SetBackup(inside, n.first(t, inside), internetServer, true); err != nil {
+		t.Fatal(err)
+	}
+	statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer statistics.Close()
+	before := runs(t, n.sender.objects.SendOption)
+	for range 10 {
+		client.again(t)
+	}
+	n.atRouter.next(t, "data over the join", func(s segment) bool {
+		return s.from == internetJoin(40000).Local && s.flags&flagPSH != 0
+	})
+	if after := runs(t, n.sender.objects.SendOption); after != before {
+		t.Errorf("the program ran %d times for the segments of a connection that is up", after-before)
+	}
+}
+
+func runs(t testing.TB, p *ebpf.Program) uint64 {
+	t.Helper()
+	stats, err := p.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats.RunCount
 }
 
 func serveEcho(t testing.TB, ns *netnstest.NS, at netip.AddrPort) {

@@ -1,6 +1,7 @@
 package inband
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -55,23 +56,27 @@ func agentProgram(cgroup, index string) int {
 	return 0
 }
 
-// clientProgram opens an MPTCP connection, has a word come back, and keeps it
-// until its input ends.
+// clientProgram opens an MPTCP connection and has a word come back over it, and
+// another one for each line of its input.
 func clientProgram(server string) int {
 	c, err := dialMPTCP(unix.AF_INET, server)
 	if err != nil {
 		return failed(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, "word"); err != nil {
-		return failed(err)
+	lines := bufio.NewScanner(os.Stdin)
+	for {
+		if _, err := io.WriteString(c, "word"); err != nil {
+			return failed(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+			return failed(err)
+		}
+		fmt.Println("ready")
+		if !lines.Scan() {
+			return 0
+		}
 	}
-	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
-		return failed(err)
-	}
-	fmt.Println("ready")
-	_, _ = io.ReadAll(os.Stdin)
-	return 0
 }
 
 func failed(err error) int {
@@ -79,12 +84,19 @@ func failed(err error) int {
 	return 1
 }
 
-// start runs one of our programs in a network namespace, and in a cgroup unless
-// that is "", and waits until it is ready. It ends with the test at the latest.
-func start(t testing.TB, ns *netnstest.NS, cgroup, program string, arg ...string) *exec.Cmd {
+// program is one of ours at work. It ends with the test at the latest.
+type program struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+// start runs a program in a network namespace, and in a cgroup unless that is
+// "", and waits until it is ready.
+func start(t testing.TB, ns *netnstest.NS, cgroup, name string, arg ...string) *program {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", arg...)
-	cmd.Env = append(os.Environ(), "INBAND_TEST_PROGRAM="+program)
+	cmd.Env = append(os.Environ(), "INBAND_TEST_PROGRAM="+name)
 	cmd.Stderr = os.Stderr
 	if cgroup != "" {
 		group, err := os.Open(cgroup)
@@ -107,10 +119,25 @@ func start(t testing.TB, ns *netnstest.NS, cgroup, program string, arg ...string
 		in.Close()
 		_ = cmd.Wait()
 	})
-	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
-		t.Fatalf("the program %s did not get ready: %v", program, err)
+	p := &program{cmd: cmd, in: in, out: out}
+	p.ready(t)
+	return p
+}
+
+func (p *program) ready(t testing.TB) {
+	t.Helper()
+	if _, err := io.ReadFull(p.out, make([]byte, len("ready\n"))); err != nil {
+		t.Fatalf("the program %v did not get ready: %v", p.cmd.Args, err)
 	}
-	return cmd
+}
+
+// again has a client send another word.
+func (p *program) again(t testing.TB) {
+	t.Helper()
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.ready(t)
 }
 
 // newCgroup makes a folder of cgroup v2 for the test.

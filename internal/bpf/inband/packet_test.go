@@ -27,6 +27,7 @@ type packet struct {
 const (
 	flagSYN = 0x02
 	flagRST = 0x04
+	flagPSH = 0x08
 	flagACK = 0x10
 	flagECE = 0x40
 )

@@ -36,7 +36,7 @@ type Sender struct {
 }
 
 // OpenSender puts the program that writes the option to work. It works until
-// the Sender is closed, or its process ends.
+// the Sender is closed, is no longer referred to, or its process ends.
 func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	s := &Sender{}
 	defer func() {
