@@ -259,16 +259,26 @@ func tryDial(ns *netnstest.NS, from string, to netip.AddrPort, timeout time.Dura
 // exchange sends so many bytes and wants them back.
 func (k *talk) exchange(t testing.TB, size int) {
 	t.Helper()
+	if err := k.tryExchange(size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k *talk) tryExchange(size int) error {
 	sent := slices.Repeat([]byte("0123456789abcdef"), (size+15)/16)[:size]
-	failed := make(chan error, 1)
+	written := make(chan error, 1)
 	k.SetDeadline(time.Now().Add(90 * time.Second))
-	go func() { _, err := k.Write(sent); failed <- err }()
+	go func() { _, err := k.Write(sent); written <- err }()
 	got := make([]byte, size)
 	if _, err := io.ReadFull(k, got); err != nil {
 		k.Close()
-		t.Fatalf("read: %v, write: %v", err, <-failed)
+		return fmt.Errorf("read: %w, write: %w", err, <-written)
 	}
-	if err := <-failed; err != nil || string(got) != string(sent) {
-		t.Fatalf("other bytes came back than went out, or %v", err)
+	if err := <-written; err != nil {
+		return err
 	}
+	if string(got) != string(sent) {
+		return errors.New("other bytes came back than went out")
+	}
+	return nil
 }

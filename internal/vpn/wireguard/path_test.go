@@ -78,7 +78,10 @@ func TestRoaming(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					k.exchange(t, 1<<16)
+					if err := k.tryExchange(1 << 16); err != nil {
+						t.Error(err)
+						return
+					}
 					rounds.Add(1)
 				}
 			}
