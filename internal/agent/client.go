@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // mapTimeout is how long a waypoint may take to answer a request for a mapping.
@@ -192,16 +193,23 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 		c.log.Warn("this host's addresses cannot be listed", "err", err)
 		return
 	}
-	addrs := make([]netip.Addr, len(own))
-	for i, a := range own {
-		addrs[i] = a.Addr
+	tunnels := make(map[int]bool)
+	for _, i := range c.interfaces() {
+		tunnels[i.Index] = tunnel.Ours(i.Name)
+	}
+	var local path.LocalAddrs
+	for _, a := range own {
+		local.Addrs = append(local.Addrs, a.Addr)
+		if tunnels[a.IfIndex] {
+			local.Tunnels = append(local.Tunnels, a.Addr)
+		}
 	}
 	for _, w := range c.waypoints {
 		w.NetworkChanged()
 	}
 	c.attachSyns()
 	c.tunnels.poke()
-	c.tell(ctx, now, path.LocalAddrs{Addrs: addrs})
+	c.tell(ctx, now, local)
 }
 
 // sessionChanged is told by a session that its waypoint answers and what it

@@ -117,7 +117,7 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 		out.State, out.Why = kindDown, stands.Why
 	case d.Why != "":
 		out.Why = d.Why
-		if !d.RetryAt.IsZero() {
+		if !d.RetryAt.IsZero() && !d.Towards.IsValid() {
 			out.State = kindResting
 		}
 	}

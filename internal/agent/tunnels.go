@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
@@ -66,7 +68,9 @@ func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tu
 	tell := func(s tunnel.Standing) { c.tunnelStands(ctx, s) }
 	log := p.log.With("subsystem", "tunnel")
 	if p.config.Client.Uses(config.InBand) {
-		c.openSyns(p.config.Client.Cgroup)
+		if err := c.openSyns(p.config.Client.Cgroup); err != nil {
+			c.noInBand(leads, err)
+		}
 	}
 	for n, w := range p.config.Client.Waypoints {
 		of := leads[w.Name]
@@ -105,16 +109,28 @@ func openvpnFiles(p *Plan) openvpn.Files {
 	return openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL}
 }
 
-// openSyns makes in-band detours possible, or notes why they are not.
-func (c *client) openSyns(cgroup string) {
+// openSyns makes in-band detours possible.
+func (c *client) openSyns(cgroup string) error {
 	syns, err := inband.OpenSender(inband.SenderConfig{Cgroup: cgroup})
 	if err != nil {
-		c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %v", err))
-		c.log.Warn("in-band detours are not used", "err", err)
-		return
+		return err
 	}
 	c.tunnels.syns = syns
 	c.attachSyns()
+	return nil
+}
+
+// noInBand notes why in-band detours cannot be had on this host. The other kinds
+// can.
+func (c *client) noInBand(leads map[string][]tunnel.Lead, err error) {
+	c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %v", err))
+	c.log.Warn("in-band detours are not used", "err", err)
+	for waypoint, of := range leads {
+		c.backlog = append(c.backlog, path.KindUnready{Waypoint: waypoint, Kind: path.InBand, Err: err})
+		for _, l := range of {
+			c.tunnels.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: err.Error()}
+		}
+	}
 }
 
 // attachSyns has SYNs authenticated on every interface by which a waypoint may be
@@ -123,19 +139,24 @@ func (c *client) attachSyns() {
 	if c.tunnels.syns == nil {
 		return
 	}
-	list, err := c.routes.Interfaces()
-	if err == nil {
-		var interfaces []int
-		for _, i := range list {
-			if !i.Loopback && !tunnel.Ours(i.Name) {
-				interfaces = append(interfaces, i.Index)
-			}
+	var outside []int
+	for _, i := range c.interfaces() {
+		if !i.Loopback && !tunnel.Ours(i.Name) {
+			outside = append(outside, i.Index)
 		}
-		err = c.tunnels.syns.Attach(interfaces)
 	}
-	if err != nil {
+	if err := c.tunnels.syns.Attach(outside); err != nil {
 		c.log.Warn("in-band SYNs are not authenticated on some interfaces", "err", err)
 	}
+}
+
+// interfaces lists those that are up.
+func (c *client) interfaces() []netstate.Interface {
+	list, err := c.routes.Interfaces()
+	if err != nil {
+		c.log.Warn("this host's interfaces cannot be listed", "err", err)
+	}
+	return list
 }
 
 // tunnelStands takes in how a tunnel stands now.
@@ -148,6 +169,11 @@ func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 		if len(s.Tunnels) == 0 || len(s.Tunnels) < len(before.Tunnels) {
 			c.backlog = append(c.backlog, c.book.Closed(s.Via, s.Kind)...)
 		}
+		unready := path.KindUnready{Waypoint: s.Via.Waypoint, Kind: s.Kind}
+		if len(s.Tunnels) == 0 && s.Why != "" {
+			unready.Err = errors.New(s.Why)
+		}
+		c.backlog = append(c.backlog, unready)
 		for _, t := range s.Tunnels {
 			c.backlog = append(c.backlog, c.book.Opened(s.Via, t)...)
 		}

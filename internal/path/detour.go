@@ -138,6 +138,14 @@ func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool)
 	}
 }
 
+// kindUnready remembers why a kind is not to be had of a waypoint.
+func (m *Manager) kindUnready(ev KindUnready) {
+	m.unready = slices.DeleteFunc(m.unready, func(r Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
+	if ev.Err != nil {
+		m.unready = append(m.unready, Resting{ev.Kind, ev.Waypoint, Rest{Cause: RestsUnready, Err: ev.Err}})
+	}
+}
+
 // waypointReady lets every connection that lacks a detour ask now, not at the
 // end of its backoff.
 func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {

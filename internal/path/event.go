@@ -98,6 +98,15 @@ type ServerRefused struct {
 	For      time.Duration
 }
 
+// KindUnready: a waypoint offers a kind of detour that this host cannot take now,
+// and why. A nil Err: it can again, or the waypoint no longer offers it. It only
+// gives reasons: what can be taken is what is offered (DetourOffered).
+type KindUnready struct {
+	Waypoint string
+	Kind     Kind
+	Err      error
+}
+
 // LocalAddrs: the addresses this host has now, from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
@@ -156,6 +165,7 @@ func (SubflowClosed) event()      {}
 func (AddrAnnounced) event()      {}
 func (DetourOffered) event()      {}
 func (DetourWithdrawn) event()    {}
+func (KindUnready) event()        {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
 func (ServerRefused) event()      {}

@@ -42,6 +42,7 @@ type Manager struct {
 	inUse   []InUse
 	usable  []Usable
 	resting []Resting
+	unready []Resting // for no connection there
 }
 
 // New returns a Manager that knows of no connection and no detour.
@@ -90,6 +91,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.lose(via{ev.Waypoint, ev.Addr}, now)
 	case ServerRefused:
 		m.serverRefused(ev, now)
+	case KindUnready:
+		m.kindUnready(ev)
 	case LocalAddrs:
 		m.localAddrs(ev, now)
 	case Measured:

@@ -69,6 +69,7 @@ func (m *Manager) view(c *conn, now time.Time) View {
 			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.trial != nil && !o.trial.proven})
 		}
 	}
+	v.Resting = append(v.Resting, m.unready...)
 	m.inUse, m.usable, m.resting = v.InUse, v.Usable, v.Resting
 	return v
 }

@@ -62,6 +62,13 @@ func (p *player) event(words []string) {
 		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0])})
 	case "ready":
 		p.handle(path.WaypointReady{Waypoint: args[0]})
+	case "unready": // WAYPOINT KIND [WORD…], which say why; none: it is ready
+		kind, _ := path.ParseKind(args[1])
+		ev := path.KindUnready{Waypoint: args[0], Kind: kind}
+		if len(args) > 2 {
+			ev.Err = errors.New(strings.Join(args[2:], " "))
+		}
+		p.handle(ev)
 	case "lost":
 		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
 	case "refused": // WAYPOINT SERVER

@@ -23,6 +23,8 @@ const (
 	RestsBlocked
 	// RestsTried: other connections are finding out whether the path does.
 	RestsTried
+	// RestsUnready: this host cannot take it now.
+	RestsUnready
 	// RestsNoAddress: the address its subflows start from is not there.
 	RestsNoAddress
 )
@@ -34,6 +36,8 @@ func (r Rest) of(k Kind) string {
 		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
 	case RestsTried:
 		return fmt.Sprintf("%v is being tried by other connections", k)
+	case RestsUnready:
+		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
 	case RestsNoAddress:
 		return fmt.Sprintf("%v has no address on this host", k)
 	default:

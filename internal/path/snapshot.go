@@ -46,6 +46,8 @@ type DetourState struct {
 	Failures int
 	RetryAt  time.Time
 	Err      error // the last of them
+	// Towards is the only server that it rests towards; zero: every one.
+	Towards netip.AddrPort
 	// Why says what keeps it from being used, or what is not known of it; empty:
 	// nothing.
 	Why string
@@ -89,7 +91,7 @@ func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) Det
 	case o.Local.IsValid() && !m.owns(o.Local):
 		d.Why = Rest{Cause: RestsNoAddress}.of(o.Kind)
 	case server.IsValid():
-		d.Failures, d.RetryAt, d.Err = r.failures, r.at, r.err
+		d.Failures, d.RetryAt, d.Err, d.Towards = r.failures, r.at, r.err, server
 		d.Why = fmt.Sprintf("rests towards %v: %s", server, failureWords(r.err))
 	case t != nil && !t.proven:
 		d.Why = "no subflow came up on this path yet"
