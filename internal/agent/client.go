@@ -136,12 +136,7 @@ func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 			Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote, Backup: ev.Backup,
 		})
 	case mptcp.SubflowClosed:
-		closed := path.SubflowClosed{Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
-		if ev.Err != 0 {
-			closed.Err = ev.Err
-		}
-		c.joinOver(ev)
-		c.tell(ctx, now, closed)
+		c.tell(ctx, now, c.subflowClosed(ev))
 	case mptcp.Announced:
 		c.tell(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
 	case mptcp.EventsLost:

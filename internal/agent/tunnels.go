@@ -56,7 +56,7 @@ type admission interface{ Auth() *inband.Auth }
 // synMarker puts the server's address into chosen SYNs; it is *inband.Sender.
 type synMarker interface {
 	Expect(inband.Join) error
-	Forget(local, remote netip.AddrPort)
+	Forget(local, remote netip.AddrPort) (unmarked bool)
 	Attach(interfaces []int) error
 	Timestamps() (bool, error)
 	Close() error
@@ -200,15 +200,26 @@ func (t *tunnels) expect(a path.CreateSubflow, local netip.AddrPort) error {
 	return t.syns.Expect(inband.Join{Local: local, Remote: a.Remote, Server: a.Server.Addr(), Auth: admitted.Auth()})
 }
 
-// forget: the SYN was not sent, or its join has come to an end.
-func (t *tunnels) forget(local, remote netip.AddrPort) {
-	if t.syns != nil && t.admission[remote.Addr()] != nil {
-		t.syns.Forget(local, remote)
-	}
+// forget: the SYN was not sent, or its join has come to an end. It tells whether
+// that was without the server's address.
+func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
+	return t.syns != nil && t.admission[remote.Addr()] != nil && t.syns.Forget(local, remote)
 }
 
-// joinOver is told of every subflow that ended.
-func (c *client) joinOver(ev mptcp.Event) { c.tunnels.forget(ev.Local, ev.Remote) }
+var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")
+
+// subflowClosed says what the end of a subflow means. A join that the waypoint
+// could not know for an in-band one says nothing about the path or the server.
+func (c *client) subflowClosed(ev mptcp.Event) path.Event {
+	if c.tunnels.forget(ev.Local, ev.Remote) {
+		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
+	}
+	closed := path.SubflowClosed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
+	if ev.Err != 0 {
+		closed.Err = ev.Err
+	}
+	return closed
+}
 
 // close ends what marks SYNs. The keepers end by themselves.
 func (t *tunnels) close() error {

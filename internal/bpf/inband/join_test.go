@@ -310,6 +310,9 @@ func TestJoinOfACgroup(t *testing.T) {
 		if e := n.join(t, c.token, j); e.Kind != c.want {
 			t.Errorf("port %d: %v, want %v", port, e, c.want)
 		}
+		if unmarked := n.sender.Forget(j.Local, j.Remote); unmarked != (c.want == mptcp.SubflowClosed) {
+			t.Errorf("port %d: SYNs without the option: %v", port, unmarked)
+		}
 	}
 
 	// Once the join is up, its segments do not run the program any more.

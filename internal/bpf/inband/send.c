@@ -26,6 +26,7 @@ struct join {
 	struct key key;
 	bool authenticate;
 	bool client_port; // arrives as it was sent
+	bool written;	  // a SYN has left with the option
 };
 
 struct {
@@ -81,7 +82,7 @@ int send_option(struct bpf_sock_ops *ctx)
 		__u64 option = OPTION_EXPERIMENT | DETOUR_SIZE << 8 | bpf_htons(DETOUR_ID) << 16 |
 			       (__u64)join->server << 32;
 
-		bpf_store_hdr_opt(ctx, &option, sizeof(option), 0);
+		join->written = !bpf_store_hdr_opt(ctx, &option, sizeof(option), 0);
 		break;
 	}
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:

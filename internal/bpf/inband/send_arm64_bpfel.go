@@ -23,7 +23,8 @@ type sendJoin struct {
 	}
 	Authenticate bool
 	ClientPort   bool
-	_            [6]byte
+	Written      bool
+	_            [5]byte
 }
 
 type sendTuple struct {

@@ -145,13 +145,16 @@ func (s *Sender) Expect(j Join) error {
 }
 
 // Forget says that the join is over, whatever came of it. One that is not
-// known is no error.
-func (s *Sender) Forget(local, remote netip.AddrPort) {
+// known is no error. It tells whether the join was expected and all its SYNs left
+// without the option: so do those of programs outside the sender's cgroup.
+func (s *Sender) Forget(local, remote netip.AddrPort) (unmarked bool) {
 	if !local.Addr().Unmap().Is4() || !remote.Addr().Unmap().Is4() {
-		return
+		return false
 	}
-	// The only other answer than "not there" would be that the map is closed.
-	_ = s.objects.Joins.Delete(tuple(local, remote))
+	var join sendJoin
+	// The only other error than "not there" would be that the map is closed.
+	err := s.objects.Joins.LookupAndDelete(tuple(local, remote), &join)
+	return err == nil && !join.Written
 }
 
 // Close detaches everything.

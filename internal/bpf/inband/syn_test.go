@@ -185,7 +185,9 @@ func TestRetransmittedSYN(t *testing.T) {
 			a, b, first.seq, second.seq)
 	}
 	// Forgotten in between: the next one is an ordinary SYN.
-	s.Forget(j.Local, j.Remote)
+	if s.Forget(j.Local, j.Remote) {
+		t.Error("the SYN that had the option is said to have left without")
+	}
 	checkPlain(t, p.capture.syn(t, 40000, 81))
 }
 
