@@ -59,11 +59,20 @@ func newNetwork(t testing.TB) *network {
 	return n
 }
 
+// join adds a link between client and waypoint.
+func (n *network) join(t testing.TB, name, client, waypoint string) {
+	t.Helper()
+	netnstest.Veth(t, netnstest.End{NS: n.client, Name: name, Addresses: []string{client}},
+		netnstest.End{NS: n.waypoint, Name: name, Addresses: []string{waypoint}})
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
 // start runs an agent's waypoint until stop or the end of the test.
 func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 	t.Helper()
 	n.waypoint.Must(t, func() (err error) {
-		w, err = Start(n.config, slog.New(slog.DiscardHandler))
+		w, err = Start(n.config, discard)
 		return err
 	})
 	stopped := false

@@ -1,0 +1,244 @@
+package waypoint
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// synPacket is a SYN made by hand.
+type synPacket struct {
+	src, dst     netip.AddrPort
+	seq          uint32
+	tsval, tsecr uint32
+	flags        byte
+	options      []byte // beside the timestamps
+}
+
+const (
+	synFlag = 2
+	rstFlag = 4
+)
+
+// naming is the option that names a server.
+func naming(server netip.Addr) []byte {
+	return append([]byte{254, 8, 0xdc, 0x01}, server.AsSlice()...)
+}
+
+// bytes are the packet with its IPv4 header, whose checksum and length the kernel fills in.
+func (p synPacket) bytes() []byte {
+	options := []byte{8, 10}
+	options = binary.BigEndian.AppendUint32(options, p.tsval)
+	options = binary.BigEndian.AppendUint32(options, p.tsecr)
+	options = append(options, p.options...)
+	for len(options)%4 != 0 {
+		options = append(options, 0)
+	}
+	tcp := binary.BigEndian.AppendUint16(nil, p.src.Port())
+	tcp = binary.BigEndian.AppendUint16(tcp, p.dst.Port())
+	tcp = binary.BigEndian.AppendUint32(tcp, p.seq)
+	tcp = binary.BigEndian.AppendUint32(tcp, 0)
+	tcp = append(tcp, byte(5+len(options)/4)<<4, p.flags, 0xff, 0xff, 0, 0, 0, 0)
+	tcp = append(tcp, options...)
+	pseudo := append(p.src.Addr().AsSlice(), p.dst.Addr().AsSlice()...)
+	pseudo = append(pseudo, 0, unix.IPPROTO_TCP, 0, byte(len(tcp)))
+	binary.BigEndian.PutUint16(tcp[16:], checksum(append(pseudo, tcp...)))
+	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}
+	ip = append(ip, p.src.Addr().AsSlice()...)
+	ip = append(ip, p.dst.Addr().AsSlice()...)
+	return append(ip, tcp...)
+}
+
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(b[i]) << 8
+		if i+1 < len(b) {
+			sum += uint32(b[i+1])
+		}
+	}
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// tap sees the TCP packets that reach one namespace, and sends any. A packet is there for it to see
+// before the namespace answers it.
+type tap struct {
+	fd   int
+	seen []seenPacket
+}
+
+type seenPacket struct {
+	src, dst netip.AddrPort
+	seq, ack uint32
+	flags    byte
+	options  []byte
+}
+
+// newTap listens until the test ends.
+func newTap(t *testing.T, in *netnstest.NS) *tap {
+	t.Helper()
+	p := &tap{}
+	in.Must(t, func() (err error) {
+		p.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+		return errors.Join(err, unix.SetsockoptInt(p.fd, unix.IPPROTO_IP, unix.IP_HDRINCL, 1))
+	})
+	t.Cleanup(func() { _ = unix.Close(p.fd) })
+	return p
+}
+
+func (p *tap) note(b []byte) {
+	const ipHeader, tcpHeader = 20, 20 // no sender in these tests has IP options
+	if len(b) < ipHeader+tcpHeader {
+		return
+	}
+	port := func(at int) uint16 { return binary.BigEndian.Uint16(b[ipHeader+at:]) }
+	s := seenPacket{
+		src: netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[12:16])), port(0)),
+		dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[16:20])), port(2)),
+		seq: binary.BigEndian.Uint32(b[ipHeader+4:]), ack: binary.BigEndian.Uint32(b[ipHeader+8:]),
+		flags: b[ipHeader+13],
+	}
+	if end := ipHeader + int(b[ipHeader+12]>>4)*4; end <= len(b) && end >= ipHeader+tcpHeader {
+		s.options = append(s.options, b[ipHeader+tcpHeader:end]...)
+	}
+	p.seen = append(p.seen, s)
+}
+
+func (p *tap) all(which func(seenPacket) bool) []seenPacket {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := unix.Read(p.fd, b)
+		if err != nil {
+			break // nothing more for now
+		}
+		p.note(b[:n])
+	}
+	var found []seenPacket
+	for _, s := range p.seen {
+		if which(s) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func (p *tap) send(t *testing.T, packet synPacket) {
+	t.Helper()
+	if err := unix.Sendto(p.fd, packet.bytes(), 0, &unix.SockaddrInet4{Addr: packet.dst.Addr().As4()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// prober sends SYNs from the client's network and tells what becomes of them.
+type prober struct {
+	*network
+	client, server *tap
+	next           uint16
+}
+
+func newProber(t *testing.T, n *network) *prober {
+	return &prober{network: n, client: newTap(t, n.client), server: newTap(t, n.server), next: 40000}
+}
+
+// syn makes a SYN that names a server, to its port at the waypoint, as the key's holder would.
+func (p *prober) syn(server netip.AddrPort, grant wire.TunnelGrant) synPacket {
+	p.next++
+	s := synPacket{src: netip.AddrPortFrom(client4, p.next), dst: netip.AddrPortFrom(waypoint4, server.Port()),
+		seq: uint32(p.next) << 8, tsval: 1000, flags: synFlag, options: naming(server.Addr())}
+	return s.signed(server.Addr(), grant)
+}
+
+// signed puts the authenticator of a grant into a SYN that names a server.
+func (s synPacket) signed(server netip.Addr, grant wire.TunnelGrant) synPacket {
+	if len(grant.Key) > 0 {
+		s.tsecr = inband.Authenticator(inband.Join{Local: s.src, Remote: s.dst, Server: server,
+			Auth: &inband.Auth{Key: inband.Key(grant.Key), Client: grant.Client, ClientPort: grant.ClientPort}}, s.seq, s.tsval)
+	}
+	return s
+}
+
+// Who answers a SYN.
+const (
+	byServer   = "the server"
+	byWaypoint = "a service of the waypoint"
+	byNobody   = "a reset by the waypoint"
+)
+
+// probe sends a SYN and tells who answers it. No answer at all fails the test.
+func (p *prober) probe(t *testing.T, s synPacket) string {
+	t.Helper()
+	before := len(p.arrived(s))
+	answered := len(p.answers(s))
+	p.client.send(t, s)
+	var answers []seenPacket
+	eventually(t, "an answer", func() bool {
+		answers = p.answers(s)
+		return len(answers) > answered
+	})
+	last := answers[len(answers)-1]
+	switch {
+	case len(p.arrived(s)) > before:
+		return byServer
+	case last.flags&rstFlag != 0:
+		return byNobody
+	}
+	return byWaypoint
+}
+
+func (p *prober) answers(s synPacket) []seenPacket {
+	return p.client.all(func(x seenPacket) bool { return x.src == s.dst && x.dst == s.src && x.ack == s.seq+1 })
+}
+
+// arrived are the SYNs that the server got of one.
+func (p *prober) arrived(s synPacket) []seenPacket {
+	return p.server.all(func(x seenPacket) bool { return x.seq == s.seq && x.flags == synFlag && x.dst.Port() == s.dst.Port() })
+}
+
+// granted admits alice at the client's address, over a session with this id.
+func (p *prober) granted(t *testing.T, w *Waypoint, id uint64) wire.TunnelGrant {
+	t.Helper()
+	return mustInBand(t, w, session("alice", client4, id))
+}
+
+func session(name string, addr netip.Addr, id uint64) Peer {
+	return Peer{ID: id, Name: name, Serial: "5e", Addr: addr}
+}
+
+// mustInBand asks as the session's member would, without a NAT between; SessionUp is the caller's.
+func mustInBand(t testing.TB, w *Waypoint, p Peer) wire.TunnelGrant {
+	t.Helper()
+	grant, refusal := w.InBand(t.Context(), p, wire.TunnelRequest{ID: 9, Kind: wire.InBand, Local: p.Addr})
+	if refusal != nil {
+		t.Fatalf("in-band for %v: %v", p, refusal)
+	}
+	if grant.ID != 9 || grant.Kind != wire.InBand || grant.Client != p.Addr || grant.Lease != w.config.MappingLifetime {
+		t.Fatalf("grant %+v", grant)
+	}
+	if authenticated := w.config.InBand == InBandAuthenticated; (len(grant.Key) == 16) != authenticated || grant.ClientPort != authenticated {
+		t.Fatalf("grant %+v", grant)
+	}
+	return grant
+}
+
+// inBandRefusal asks and wants to be refused.
+func inBandRefusal(t testing.TB, w *Waypoint, p Peer) *wire.Refusal {
+	t.Helper()
+	grant, refusal := w.InBand(t.Context(), p, wire.TunnelRequest{ID: 9, Kind: wire.InBand, Local: p.Addr})
+	if refusal == nil {
+		t.Fatalf("in-band for %v: granted %+v", p, grant)
+	}
+	if refusal.ID != 9 {
+		t.Errorf("refusal %+v", refusal)
+	}
+	return refusal
+}

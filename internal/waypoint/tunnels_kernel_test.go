@@ -1,0 +1,413 @@
+package waypoint
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+)
+
+// A veth pair stands for a tunnel: what comes out of one is packets like any.
+const tunnelName = "dcolwg"
+
+var (
+	tunnel4, tunnel6   = netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("fd77::2")
+	gateway4, gateway6 = netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::1")
+)
+
+// startTunnel is a waypoint with a tunnel to the client, through which all goes that the client sends
+// from its addresses there.
+func startTunnel(t *testing.T) (*network, *Waypoint) {
+	t.Helper()
+	n := newNetwork(t)
+	n.join(t, tunnelName, "10.77.0.2/24", "10.77.0.1/24")
+	n.client.Output(t, "ip", "address", "add", "10.77.0.3/24", "dev", tunnelName)
+	n.client.Output(t, "ip", "address", "add", "fd77::2/64", "dev", tunnelName, "nodad")
+	n.waypoint.Output(t, "ip", "address", "add", "fd77::1/64", "dev", tunnelName, "nodad")
+	n.client.Output(t, "sh", "-c", "ip route add default via 10.77.0.1; ip -6 route add default via fd77::1")
+	n.waypoint.Output(t, "ip", "route", "add", "default", "via", "10.2.0.1")
+	// A tunnel has no neighbours to be found.
+	n.client.Output(t, "ip", "neighbour", "add", "fd77::1", "lladdr", hardware(t, n.waypoint), "dev", tunnelName)
+	n.waypoint.Output(t, "ip", "neighbour", "add", "fd77::2", "lladdr", hardware(t, n.client), "dev", tunnelName)
+	n.config.Allow = append(n.config.Allow, netip.MustParsePrefix("10.0.0.0/8")) // the tunnel's subnet as well
+	n.config.DenyPorts = []uint16{25}
+	w, _ := n.start(t)
+	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
+		t.Fatal(err)
+	}
+	admit(t, w, time.Minute)
+	return n, w
+}
+
+// hardware is the address of a host's end of the tunnel.
+func hardware(t *testing.T, ns *netnstest.NS) string {
+	t.Helper()
+	fields := strings.Fields(ns.Output(t, "ip", "-brief", "link", "show", "dev", tunnelName))
+	return fields[2]
+}
+
+func admit(t *testing.T, w *Waypoint, lease time.Duration) {
+	t.Helper()
+	refusal := w.AdmitTunnel(t.Context(), session("alice", client4, 1), wire.WireGuard, []netip.Addr{tunnel4, tunnel6}, lease)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+}
+
+// from dials from an address of the client.
+func (n *network) from(t *testing.T, local netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var c net.Conn
+	err := n.client.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}}
+		d.SetMultipathTCP(false)
+		c, err = d.DialContext(ctx, "tcp", to.String())
+		return err
+	})
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+func TestTunnelTraffic(t *testing.T) {
+	t.Parallel()
+	n, w := startTunnel(t)
+	for name, c := range map[string]struct {
+		client, egress netip.Addr
+		listen         string
+	}{
+		"IPv4": {tunnel4, egress4, "10.2.0.1:443"},
+		"IPv6": {tunnel6, egress6, "[fd02::1]:443"},
+	} {
+		server := n.echo(t, c.listen)
+		conn, err := n.from(t, c.client, server)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		greeting := make([]byte, 100)
+		size, err := conn.Read(greeting)
+		seen, _ := netip.ParseAddrPort(strings.TrimSpace(string(greeting[:size])))
+		if err != nil || seen.Addr() != c.egress {
+			t.Errorf("%s: the server sees %v (%v), want %v", name, seen, err, c.egress)
+		}
+		flow := n.waitEntry(t, "flow-opened", func(e attribution.Entry) bool {
+			return e.Event == attribution.FlowOpened && e.Tunnel == c.client
+		})
+		if flow.Member != "alice" || flow.Kind != "wireguard" || flow.Server != server || flow.Egress != seen || flow.Port != 0 ||
+			netip.AddrPortFrom(flow.Tunnel, flow.ClientPort).String() != conn.LocalAddr().String() {
+			t.Errorf("%s: %+v", name, flow)
+		}
+		granted := n.waitEntry(t, "admission-granted", func(e attribution.Entry) bool {
+			return e.Event == attribution.AdmissionGranted && e.Tunnel == c.client
+		})
+		if granted.Member != "alice" || granted.Client != client4 || granted.Kind != "wireguard" || granted.LeaseSeconds != 60 {
+			t.Errorf("%s: %+v", name, granted)
+		}
+	}
+	if s, err := w.Snapshot(); err != nil || s.Members[0].Tunnels != 1 || s.Members[0].Flows != 2 {
+		t.Errorf("snapshot %+v, %v", s, err)
+	}
+}
+
+// What does not belong to an admitted connection is not forwarded out of a tunnel: TCP is reset, so
+// that a join fails at once, and the rest is dropped.
+func TestWhatTunnelsMayNot(t *testing.T) {
+	t.Parallel()
+	n, _ := startTunnel(t)
+	server := n.echo(t, "10.2.0.1:443")
+	n.echo(t, "10.2.0.1:25")
+	n.waypoint.Listen(t, "0.0.0.0:22")
+	stranger := netip.MustParseAddr("10.77.0.3")
+	for what, c := range map[string]struct {
+		from netip.Addr
+		to   string
+	}{
+		"from an address that is nobody's": {stranger, server.String()},
+		"to a forbidden port":              {tunnel4, "10.2.0.1:25"},
+		"to a forbidden server":            {tunnel4, "192.0.2.1:443"},
+	} {
+		if _, err := n.from(t, c.from, netip.MustParseAddrPort(c.to)); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	n.ping(t, tunnel4, gateway4)
+	n.ping(t, tunnel6, gateway6)
+	for to, chain := range map[string]string{egress4.String(): "tunnel_to_host", server.Addr().String(): "from_tunnels"} {
+		before := n.dropped(t, chain)
+		n.sendPing(t, tunnel4, netip.MustParseAddr(to))
+		eventually(t, "the echo request to "+to+" is dropped", func() bool { return n.dropped(t, chain) > before })
+	}
+	// The waypoint's own services are not reached by this way, whatever their address.
+	for _, to := range []string{"10.77.0.1:22", "10.1.0.2:22", "10.2.0.2:22"} {
+		before := n.dropped(t, "tunnel_to_host")
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			done <- n.client.Do(func() error {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: tunnel4.AsSlice()}, Control: bindTo(tunnelName)}
+				c, err := d.DialContext(ctx, "tcp", to)
+				if err == nil {
+					_ = c.Close()
+				}
+				return err
+			})
+		}()
+		eventually(t, "the SYN is dropped", func() bool { return n.dropped(t, "tunnel_to_host") > before })
+		cancel()
+		if err := <-done; err == nil {
+			t.Errorf("%s is reached", to)
+		}
+	}
+}
+
+// sendPing sends an ICMP echo request; its sender waits for the answer.
+func (n *network) sendPing(t *testing.T, from, to netip.Addr) net.PacketConn {
+	t.Helper()
+	protocol, request := "ip4:icmp", []byte{8, 0, 0, 0, 0x12, 0x34, 0, 1}
+	if from.Is6() {
+		protocol, request = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0x12, 0x34, 0, 1} // whose checksum is the kernel's part
+	} else {
+		binary.BigEndian.PutUint16(request[2:], checksum(request))
+	}
+	var c net.PacketConn
+	n.client.Must(t, func() (err error) {
+		if c, err = net.ListenPacket(protocol, from.String()); err == nil {
+			_, err = c.WriteTo(request, &net.IPAddr{IP: to.AsSlice()})
+		}
+		return err
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ping wants an answer.
+func (n *network) ping(t *testing.T, from, to netip.Addr) {
+	t.Helper()
+	c := n.sendPing(t, from, to)
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	answer := make([]byte, 100)
+	for {
+		size, peer, err := c.ReadFrom(answer)
+		if err != nil {
+			t.Fatalf("ping from %v to %v: %v", from, to, err)
+		}
+		// Types of echo replies (RFC 792, RFC 4443).
+		if kind := answer[0]; size >= 8 && peer.String() == to.String() && (kind == 0 || kind == 129) {
+			return
+		}
+	}
+}
+
+// bindTo keeps a socket to one interface, whatever the routes.
+func bindTo(name string) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var inner error
+		err := c.Control(func(fd uintptr) { inner = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, name) })
+		return errors.Join(err, inner)
+	}
+}
+
+// dropped counts packets that a chain's last rule dropped.
+func (n *network) dropped(t *testing.T, chain string) int {
+	t.Helper()
+	list := n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", chain)
+	var packets int
+	for line := range strings.Lines(list) {
+		if at := strings.Index(line, "counter packets "); at >= 0 && strings.Contains(line, "drop") {
+			if _, err := fmt.Sscanf(line[at:], "counter packets %d", &packets); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return packets
+}
+
+// Nothing gets into a tunnel but answers: not from outside, not from a neighbour in the tunnel, and
+// not by another kind of detour though the policy allows the address.
+func TestNothingEntersATunnel(t *testing.T) {
+	t.Parallel()
+	n, w := startTunnel(t)
+	victim := n.client.Listen(t, "10.77.0.2:80")
+	go func() {
+		for {
+			c, err := victim.Accept()
+			if err != nil {
+				return
+			}
+			t.Errorf("reached from %v", c.RemoteAddr())
+			_ = c.Close()
+		}
+	}()
+	mustMap(t, w, session("mallory", client4, 2), netip.MustParseAddrPort("10.77.0.2:80"), 80)
+	if _, err := n.from(t, client4, netip.AddrPortFrom(waypoint4, 80)); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("by a mapping: %v", err)
+	}
+	n.server.Route(t, "10.77.0.0/24", "10.2.0.2")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.server.Dial(ctx, netip.MustParseAddrPort("10.77.0.2:80"))
+		done <- err
+	}()
+	eventually(t, "the SYN from outside is dropped", func() bool {
+		list := n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "forward")
+		_, counter, found := strings.Cut(list, "oifname @tunnel_interfaces counter packets ")
+		return found && !strings.HasPrefix(counter, "0 ")
+	})
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("reached from outside")
+	}
+}
+
+// Taking an address back ends what is open, for the server too; so does the end of its lease, and its
+// becoming another member's.
+func TestTunnelAddressesEnd(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *Waypoint){
+		"revoked": func(t *testing.T, w *Waypoint) {
+			if err := w.RevokeTunnel([]netip.Addr{tunnel4, tunnel6, netip.MustParseAddr("10.77.9.9")}); err != nil {
+				t.Error(err)
+			}
+		},
+		"expired":  func(t *testing.T, w *Waypoint) { admit(t, w, time.Second) },
+		"expelled": func(t *testing.T, w *Waypoint) { _ = w.Expel("alice") },
+		"another's": func(t *testing.T, w *Waypoint) {
+			if refusal := w.AdmitTunnel(t.Context(), session("bob", client4, 2), wire.OpenVPN, []netip.Addr{tunnel4}, time.Minute); refusal != nil {
+				t.Error(refusal)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, w := startTunnel(t)
+			listener := n.server.Listen(t, "10.2.0.1:443")
+			if _, err := n.from(t, tunnel4, netip.MustParseAddrPort("10.2.0.1:443")); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			end(t, w)
+			eventually(t, "the connection is gone", func() bool {
+				return strings.Contains(n.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc000001/0xfff8ffff"), " 0 flow entries")
+			})
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_, _ = conn.Write([]byte("x"))
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the server: %v", err)
+			}
+			n.waitEntry(t, "admission-ended", func(e attribution.Entry) bool {
+				return e.Event == attribution.AdmissionEnded && e.Member == "alice" && e.Tunnel == tunnel4 && e.Kind == "wireguard"
+			})
+			again, err := n.from(t, tunnel4, netip.MustParseAddrPort("10.2.0.1:443"))
+			switch {
+			case name != "another's" && !errors.Is(err, unix.ECONNREFUSED):
+				t.Errorf("a new connection: %v", err)
+			case name == "another's" && err != nil:
+				t.Errorf("bob's connection: %v", err)
+			case name == "another's":
+				flow := n.waitEntry(t, "bob's flow", func(e attribution.Entry) bool { return e.Member == "bob" && e.Event == attribution.FlowOpened })
+				if flow.Kind != "openvpn" || netip.AddrPortFrom(flow.Tunnel, flow.ClientPort).String() != again.LocalAddr().String() {
+					t.Errorf("%+v", flow)
+				}
+			}
+		})
+	}
+}
+
+// A restart of the agent breaks nothing, and neither does a reload of the firewall.
+func TestTunnelsSurvive(t *testing.T) {
+	t.Parallel()
+	n, w := startTunnel(t)
+	server := n.echo(t, "10.2.0.1:443")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.from(t, tunnel4, server); err != nil {
+		t.Errorf("without an agent: %v", err)
+	}
+	w, _ = n.start(t)
+	if _, err := n.from(t, tunnel4, server); err != nil {
+		t.Errorf("with the next agent: %v", err)
+	}
+	if s, err := w.Snapshot(); err != nil || s.Members[0].Name != "alice" || s.Members[0].Tunnels != 1 {
+		t.Errorf("snapshot %+v, %v", s, err)
+	}
+	n.waypoint.Output(t, "nft", "flush", "ruleset")
+	eventually(t, "the table is back", func() bool {
+		_, err := n.from(t, tunnel4, server)
+		return err == nil
+	})
+	if err := w.SetTunnelInterfaces(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.from(t, tunnel4, server); err == nil {
+		t.Error("forwarded from what is no tunnel")
+	}
+}
+
+// The quota is one for all kinds together.
+func TestConnectionQuotaOverAllKinds(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.join(t, tunnelName, "10.77.0.2/24", "10.77.0.1/24")
+	n.client.Output(t, "ip", "route", "add", "default", "via", "10.77.0.1")
+	n.config.ConnectionsPerMember = 2
+	server := n.echo(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
+		t.Fatal(err)
+	}
+	admit(t, w, time.Minute)
+	mustMap(t, w, session("alice", client4, 1), server, 443)
+	if _, err := n.from(t, tunnel4, server); err != nil {
+		t.Fatal(err)
+	}
+	n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+	if _, err := n.from(t, tunnel4, server); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("one too many, by the tunnel: %v", err)
+	}
+	if _, err := n.dial(t, netip.AddrPortFrom(waypoint4, 443)); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("one too many, by the mapping: %v", err)
+	}
+}
+
+// What an operator saved and restores is a table that works.
+func TestSavedTableWorks(t *testing.T) {
+	t.Parallel()
+	n, w := startTunnel(t)
+	server := n.echo(t, "10.2.0.1:443")
+	saved := filepath.Join(t.TempDir(), "saved.nft")
+	if err := os.WriteFile(saved, []byte("flush ruleset\n"+n.waypoint.Output(t, "nft", "list", "ruleset")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.waypoint.Output(t, "nft", "-f", saved)
+	if _, err := n.from(t, tunnel4, server); err != nil {
+		t.Errorf("restored: %v", err)
+	}
+	if _, err := n.from(t, tunnel4, netip.MustParseAddrPort("192.0.2.1:443")); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("forbidden: %v", err)
+	}
+}
