@@ -32,6 +32,7 @@ func somePath(t *rapid.T) string {
 }
 
 func (s *wsub) inband() bool { return s.detour != nil && s.detour.Kind == path.InBand }
+func (s *wsub) mapped() bool { return s.detour != nil && s.detour.Kind == path.Mapped }
 
 func (b *inband) lawful(w *world, c *wconn, s *wsub) {
 	if since := w.now.Sub(b.barred); s.inband() && since < bar {
@@ -64,23 +65,39 @@ func (b *inband) told(w *world, ev path.Event) {
 	}
 }
 
-// failed: a join did not come up, and the Manager knows since.
-func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time) {
-	if s.inband() && s.network == b.network && !b.proven && w.here(s) && !w.lost["bob"] && !w.forbids("bob", c.server) && w.now.Sub(b.barred) >= bar {
-		b.barred = since
+// gaveUp: the Manager ended a subflow, perhaps one that had failed unheard.
+func (b *inband) gaveUp(w *world, c *wconn, s *wsub) {
+	switch {
+	case s == nil, s.mapped():
+		b.barred = time.Time{} // it is the server, perhaps
+	case !s.up:
+		b.failed(w, c, s, w.now)
 	}
 }
 
-// ends has the Manager judge, some time after it hears of it, unless the
+// ends has the Manager judge some time after it hears of it, unless the
 // connection closes or events are lost before.
 func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	if w.deaf || s.up || s.given || !s.ours {
 		return
 	}
 	m, told := w.m, w.now.Add(kernelDelay)
+	if s.mapped() {
+		w.later(kernelDelay+250*time.Millisecond, func() { b.barred = time.Time{} })
+		return
+	}
 	w.later(kernelDelay+300*time.Millisecond, func() {
 		if w.conns[c.token] == c && w.m == m {
 			b.failed(w, c, s, told)
 		}
 	})
+}
+
+// failed: a join did not come up, and the Manager knows since.
+func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time) {
+	known := s.inband() && s.network == b.network && w.here(s)
+	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // is the culprit
+	if known && !elsewhere && !b.proven && w.now.Sub(b.barred) >= bar {
+		b.barred = since
+	}
 }

@@ -102,8 +102,9 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		switch {
 		case e.direct:
 			c.direct.failed(e.err, e.lived, now)
-		case e.detour != nil && !m.blocked(e, c.server, now):
+		case e.detour != nil:
 			m.failed(e.detour, c.server, e.err, e.lived, now)
+			m.learn(e, c.server, now)
 		}
 		return true
 	})

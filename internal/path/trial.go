@@ -18,8 +18,9 @@ import (
 //     towards every server. Its connection takes another detour at once.
 //   - A proven one rests likewise when it failed towards several servers in a
 //     row and came up to none: the path changed under it.
-//   - Failures shortly before the waypoint itself was lost are the waypoint's, and
-//     those towards a server that it leads nobody to, which it may say only later.
+//   - Other culprits, which may be found out later: the waypoint, where it was
+//     lost shortly after the failure or leads nobody to that server; the server,
+//     where a mapped join through the same waypoint did not come up either.
 //
 // This is remembered by the detour's ID, which names the path too, while the
 // detour is on offer and for longestRest after; not on another network.
@@ -93,18 +94,18 @@ func (t *trial) begin(server netip.AddrPort, now time.Time) {
 	t.tries[oldest] = try{server, now.Add(tryTimeout + verdictDelay)}
 }
 
-// failed: a join to server did not come up. It says whether the detour as a
-// whole rests for that.
-func (t *trial) failed(server netip.AddrPort, err error, now time.Time) bool {
+// failed: a join to server did not come up, for which the detour as a whole may
+// rest.
+func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	if now.Before(t.until) {
-		return true // another try failed before
+		return // another try failed before
 	}
 	if t.proven {
 		if !slices.Contains(t.missed, server) {
 			t.missed = append(t.missed, server)
 		}
 		if len(t.missed) < unprovenAfter {
-			return false
+			return
 		}
 	}
 	if now.Sub(t.until) > longestRest {
@@ -115,7 +116,6 @@ func (t *trial) failed(server netip.AddrPort, err error, now time.Time) bool {
 	}
 	t.proven, t.missed, t.err, t.server = false, nil, err, server
 	t.began, t.until = now, now.Add(min(shortestRest<<min(t.rests-1, 4), longestRest))
-	return true
 }
 
 // forgive takes the rest that there is back: the failure was not the path's.
@@ -164,19 +164,33 @@ func (m *Manager) wake(now time.Time) {
 	}
 }
 
-// blocked: the end of a subflow shows that its detour's path lets nothing through.
-func (m *Manager) blocked(e ended, server netip.AddrPort, now time.Time) bool {
+// learn is what the end of a subflow says about in-band detours besides that a
+// route failed: something if it was a join on this network that did not come up.
+func (m *Manager) learn(e ended, server netip.AddrPort, now time.Time) {
 	if e.up || e.unsent || e.network != m.network || !m.here(e.subflow) {
-		return false
+		return
+	}
+	v := e.detour.via()
+	if e.detour.Kind == Mapped {
+		m.exonerate(v, server, now)
+		return
 	}
 	t := m.trials[e.detour.ID]
-	if t == nil {
-		return false
+	if _, lost := m.lost[v]; t == nil || lost || m.retries[route{e.detour.ID, server}].refused {
+		return
 	}
-	if _, lost := m.lost[t.via]; lost || m.retries[route{e.detour.ID, server}].refused {
-		return false
+	t.failed(server, e.err, now)
+}
+
+// exonerate: no mapped join through the waypoint reaches the server either. If
+// that is what made an in-band one rest, the path is not to blame.
+func (m *Manager) exonerate(v via, server netip.AddrPort, now time.Time) {
+	for _, t := range m.trials {
+		if t.via == v && t.server == server && now.Before(t.until) {
+			t.forgive(now)
+			m.woken = true
+		}
 	}
-	return t.failed(server, e.err, now)
 }
 
 // forgive: the waypoint is lost, and was perhaps for a while.

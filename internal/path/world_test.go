@@ -207,11 +207,10 @@ func (w *world) carryOut(a path.Action) path.Event {
 	case path.CreateSubflow:
 		return w.create(a)
 	case path.DestroySubflow:
-		if c, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
+		c, s := w.subflow(a.Token, a.Local, a.Remote)
+		w.inband.gaveUp(w, c, s)
+		if s != nil {
 			w.lawfulEnd(c, s)
-			if !s.up && w.here(s) {
-				w.inband.failed(w, c, s, w.now)
-			}
 			s.given = true
 			w.end(c, s)
 		}
