@@ -128,7 +128,7 @@ type asker struct {
 }
 
 // startAsker starts one and waits for its session.
-func (s *star) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
+func (s *network) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
 	p := s.prepare(ctx, host, "load", s.opts.Program, "lab", "load", "ask", "--name", waypoint,
 		"--waypoint", netip.AddrPortFrom(s.Host(waypoint).Addr4(), sessionPort).String(),
 		"--at", netip.AddrPortFrom(s.Host(serverHost).Addr4(), mappingPort).String())

@@ -23,18 +23,22 @@ const (
 )
 
 // connections opens as many per second as an agent must keep up with.
-func connections(ctx context.Context, o Options) ([]Measurement, error) {
+func connections(ctx context.Context, o Options) (found []Measurement, err error) {
 	load := Load{Ports: connectionPorts, Rate: connectionRate, Duration: connectionsFor, Hold: connectionsHeld}
-	r, err := runConnections(ctx, o, load)
-	if err != nil {
-		return nil, err
+	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
+		r, err := runConnections(ctx, o, kind, load)
+		if err != nil {
+			return found, fmt.Errorf("%s: %w", kind, err)
+		}
+		found = append(found, r.figures(load)...)
 	}
-	return r.figures(load), nil
+	return found, nil
 }
 
 // runConnections counts at every place that can count: at the program that
 // opens connections, by a listener beside the agent, and in the agent.
-func runConnections(ctx context.Context, o Options, load Load) (r connectionRun, err error) {
+func runConnections(ctx context.Context, o Options, kind config.Kind, load Load) (r connectionRun, err error) {
+	r.kind = kind
 	s, err := openStar(ctx, o, testbed.BackendVeth, []string{"client", "waypoint"}, nil, nil)
 	if err != nil {
 		return r, err
@@ -49,19 +53,21 @@ func runConnections(ctx context.Context, o Options, load Load) (r connectionRun,
 	if err := s.serveLoad(ctx, load); err != nil {
 		return r, err
 	}
-	waypoint, err := s.startWaypoint(ctx, config.Mapped, "waypoint")
+	waypoint, err := s.startWaypoint(ctx, []config.Kind{kind}, "waypoint", true)
 	if err != nil {
 		return r, err
 	}
-	agent, err := s.startClient(ctx, config.Mapped, "client", "waypoint")
+	agent, err := s.startClient(ctx, []config.Kind{kind}, "client", "waypoint")
 	if err != nil {
 		return r, err
 	}
-	return s.driveLoad(ctx, load, agent, waypoint)
+	err = s.driveLoad(ctx, &r, load, agent, waypoint)
+	return r, err
 }
 
 // connectionRun is what the places that count have counted.
 type connectionRun struct {
+	kind            config.Kind
 	driven          driven
 	seen            tally
 	counters        api.Counters
@@ -69,18 +75,18 @@ type connectionRun struct {
 	agentAtRest     memory
 }
 
-// driveLoad runs the load while everything is watched.
-func (s *star) driveLoad(ctx context.Context, load Load, agent, waypoint *process) (r connectionRun, err error) {
+// driveLoad runs the load while everything is watched, and notes what was seen.
+func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, agent, waypoint *process) (err error) {
 	if r.agentAtRest, err = agent.readMemory(); err != nil {
-		return r, err
+		return err
 	}
 	w, err := watchEvents(s.Host("client"), s.opts.Log)
 	if err != nil {
-		return r, err
+		return err
 	}
 	before, err := s.counters(ctx, "client")
 	if err != nil {
-		return r, errors.Join(err, w.close())
+		return errors.Join(err, w.close())
 	}
 	stopAgent, stopWaypoint := watchUsage(agent), watchUsage(waypoint)
 	r.driven, err = s.drive(ctx, load)
@@ -88,7 +94,7 @@ func (s *star) driveLoad(ctx context.Context, load Load, agent, waypoint *proces
 	r.agent, agentErr = stopAgent()
 	r.waypoint, waypointErr = stopWaypoint()
 	if err := errors.Join(err, agentErr, waypointErr, w.close()); err != nil {
-		return r, err
+		return err
 	}
 	r.seen = w.tally()
 	after, err := s.counters(ctx, "client")
@@ -97,11 +103,11 @@ func (s *star) driveLoad(ctx context.Context, load Load, agent, waypoint *proces
 		SubflowsUp: after.SubflowsUp - before.SubflowsUp, SubflowsRefused: after.SubflowsRefused - before.SubflowsRefused,
 		EventsLost: after.EventsLost - before.EventsLost, Resyncs: after.Resyncs - before.Resyncs,
 	}
-	return r, err
+	return err
 }
 
 // drive runs the client's end of a load to its end.
-func (s *star) drive(ctx context.Context, load Load) (d driven, err error) {
+func (s *network) drive(ctx context.Context, load Load) (d driven, err error) {
 	p, err := s.start(ctx, "client", "load", append([]string{s.opts.Program, "lab", "load", "drive"}, load.flags()...)...)
 	if err != nil {
 		return d, err
@@ -117,19 +123,24 @@ func (s *star) drive(ctx context.Context, load Load) (d driven, err error) {
 	return d, nil
 }
 
+// name is that of one of the figures.
+func (r connectionRun) name(what string) string {
+	return fmt.Sprintf("connections, %s: %s", r.kind, what)
+}
+
 // figures says how it went.
 func (r connectionRun) figures(load Load) []Measurement {
 	total := load.Rate * int(load.Duration.Seconds())
-	rate := once("connections: opened", "connections/s", float64(r.driven.Opened)/r.driven.Seconds)
+	rate := once(r.name("opened"), "connections/s", float64(r.driven.Opened)/r.driven.Seconds)
 	rate.Note = fmt.Sprintf("%d opened, %d failed, as the program counts; %d alive at most, as the events tell; the client has ports 1024 to 65535",
 		r.driven.Opened, r.driven.Failed, r.seen.alive)
 	served := min(r.seen.joined, int(r.counters.Connections), int(r.counters.SubflowsUp))
-	missed := once("connections: without their subflow", "connections", float64(r.driven.Opened-served))
+	missed := once(r.name("without their subflow"), "connections", float64(r.driven.Opened-served))
 	missed.Note = fmt.Sprintf("of %d established, %d got a subflow and %d more than one; the agent counts %d connections, %d subflows asked for, %d refused, %d up",
 		r.seen.established, r.seen.joined, r.seen.twice, r.counters.Connections, r.counters.SubflowsAsked, r.counters.SubflowsRefused, r.counters.SubflowsUp)
-	lost := once("connections: times events were lost", "times", float64(r.counters.EventsLost))
+	lost := once(r.name("times events were lost"), "times", float64(r.counters.EventsLost))
 	lost.Note = fmt.Sprintf("by the agent; by the listener beside it %d; the agent resynced %d times", r.seen.lost, r.counters.Resyncs)
-	memory := of("connections: agent's memory", "MiB", mebibytes(r.agent.resident))
+	memory := of(r.name("agent's memory"), "MiB", mebibytes(r.agent.resident))
 	memory.Value = float64(r.agent.highest) / (1 << 20)
 	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); %.1f MiB before the load", float64(r.agentAtRest.now)/(1<<20))
 	return []Measurement{
@@ -137,9 +148,9 @@ func (r connectionRun) figures(load Load) []Measurement {
 		missed.target("none of 60,000", r.driven.Opened == total && served == total),
 		lost.target("none", r.counters.EventsLost == 0),
 		memory.target("< 64 MiB", r.agent.highest < connectionMemory),
-		once("connections: agent's processor use", "cores", r.agent.cpu),
-		once("connections: waypoint's agent's processor use", "cores", r.waypoint.cpu),
-		once("connections: waypoint's agent's memory", "MiB", float64(r.waypoint.highest)/(1<<20)),
+		once(r.name("agent's processor use"), "cores", r.agent.cpu),
+		once(r.name("waypoint's agent's processor use"), "cores", r.waypoint.cpu),
+		once(r.name("waypoint's agent's memory"), "MiB", float64(r.waypoint.highest)/(1<<20)),
 	}
 }
 

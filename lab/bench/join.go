@@ -121,10 +121,10 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 	if err := s.serveLoad(ctx, load); err != nil {
 		return j, err
 	}
-	if _, err := s.startWaypoint(ctx, kind, "waypoint"); err != nil {
+	if _, err := s.startWaypoint(ctx, []config.Kind{kind}, "waypoint", true); err != nil {
 		return j, err
 	}
-	if _, err := s.startClient(ctx, kind, "client", "waypoint"); err != nil {
+	if _, err := s.startClient(ctx, []config.Kind{kind}, "client", "waypoint"); err != nil {
 		return j, err
 	}
 	w, err := watchEvents(s.Host("client"), o.Log)
@@ -147,7 +147,7 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 
 // joinOnce is the life of one connection. It returns the time to its subflow, and
 // the least round trip that TCP measured on that.
-func joinOnce(ctx context.Context, s *star, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
+func joinOnce(ctx context.Context, s *network, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
 	w.forget()
 	conn, err := dial(ctx, s.Host("client"), at, true)
 	if err != nil {

@@ -64,14 +64,16 @@ func TestSmall(t *testing.T) {
 			}
 		}
 	})
-	t.Run("connections", func(t *testing.T) { smallConnections(t, o) })
+	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
+		t.Run("connections/"+string(kind), func(t *testing.T) { smallConnections(t, o, kind) })
+	}
 	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
 }
 
-func smallConnections(t *testing.T, o Options) {
+func smallConnections(t *testing.T, o Options, kind config.Kind) {
 	const total = 40
 	load := Load{Ports: 2, Rate: total, Duration: 1e9, Hold: 2e9}
-	r, err := runConnections(t.Context(), o, load)
+	r, err := runConnections(t.Context(), o, kind, load)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func smallConnections(t *testing.T, o Options) {
 		t.Errorf("the agent's memory: %+v", r.agent)
 	}
 	for _, m := range r.figures(load) {
-		if m.Name == "connections: without their subflow" && (m.Value != 0 || m.Met == nil || !*m.Met) {
+		if m.Name == r.name("without their subflow") && (m.Value != 0 || m.Met == nil || !*m.Met) {
 			t.Errorf("reported as %+v", m)
 		}
 	}

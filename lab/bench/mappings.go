@@ -50,11 +50,11 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	many, err := s.startWaypoint(ctx, config.Mapped, "many")
+	many, err := s.startWaypoint(ctx, []config.Kind{config.Mapped}, "many", true)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.startWaypoint(ctx, config.Mapped, "one"); err != nil {
+	if _, err := s.startWaypoint(ctx, []config.Kind{config.Mapped}, "one", true); err != nil {
 		return nil, err
 	}
 	rates, err := s.fill(ctx, plan)
@@ -84,7 +84,7 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 
 // fill has the clients ask for all mappings, in rounds, and says how many were
 // granted per second in each.
-func (s *star) fill(ctx context.Context, plan mappingPlan) (rates []float64, err error) {
+func (s *network) fill(ctx context.Context, plan mappingPlan) (rates []float64, err error) {
 	var askers []*asker
 	for _, client := range mappingClients {
 		a, err := s.startAsker(ctx, client, "many")
@@ -135,7 +135,7 @@ func (w *ways) servers() []uint16 { return slices.Compact([]uint16{w.many.server
 
 // ways has both waypoints give alice a mapping to the same port of the server,
 // which at one of them she has already.
-func (s *star) ways(ctx context.Context, port int, o original) (*ways, error) {
+func (s *network) ways(ctx context.Context, port int, o original) (*ways, error) {
 	var w ways
 	for name, into := range map[string]*way{"many": &w.many, "one": &w.one} {
 		a, err := s.startAsker(ctx, "alice", name)
@@ -153,7 +153,7 @@ func (s *star) ways(ctx context.Context, port int, o original) (*ways, error) {
 }
 
 // measureGoodput has the ways carry plain TCP in turns.
-func (s *star) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) error {
+func (s *network) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) error {
 	stop, err := s.serveIperf(ctx, w.servers())
 	defer stop()
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *star) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) er
 }
 
 // serveIperf starts iperf3's servers.
-func (s *star) serveIperf(ctx context.Context, ports []uint16) (stop func(), err error) {
+func (s *network) serveIperf(ctx context.Context, ports []uint16) (stop func(), err error) {
 	var servers []*process
 	stop = func() {
 		for _, p := range servers {
@@ -194,7 +194,7 @@ func (s *star) serveIperf(ctx context.Context, ports []uint16) (stop func(), err
 }
 
 // iperf is the goodput of plain TCP, as the receiver counts it.
-func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort, seconds int) (mbps float64, err error) {
+func (s *network) iperf(ctx context.Context, from string, to netip.AddrPort, seconds int) (mbps float64, err error) {
 	out, err := s.Host(from).Command(ctx, "iperf3", "--client", to.Addr().String(), "--port", strconv.Itoa(int(to.Port())),
 		"--time", strconv.Itoa(seconds), "--json").Output()
 	var said struct {
@@ -213,7 +213,7 @@ func (s *star) iperf(ctx context.Context, from string, to netip.AddrPort, second
 
 // measureConnect times connect(): with the first packet the waypoint looks for
 // the mapping.
-func (s *star) measureConnect(ctx context.Context, w *ways, plan mappingPlan) error {
+func (s *network) measureConnect(ctx context.Context, w *ways, plan mappingPlan) error {
 	for _, port := range w.servers() {
 		if err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {
 			return err

@@ -24,13 +24,10 @@ const (
 	startLimit = 15 * time.Second
 )
 
-// star is a network of hosts round one router, as single-homed hosts of the
-// Internet see it: client to server is the direct path, by way of a waypoint
-// the detour. The benchmarks that are about more than goodput run on it.
-// (lab/experiment runs workloads from start to end; these need a hand on every
-// part: an agent watched from outside, members without an agent, no sampling of
-// ten thousand sockets.)
-type star struct {
+// network is hosts whose every part a benchmark has a hand on: an agent watched
+// from outside, members without an agent, no sampling of ten thousand sockets.
+// (lab/experiment runs workloads from start to end.)
+type network struct {
 	*testbed.Network
 	opts      Options
 	members   []string
@@ -38,21 +35,28 @@ type star struct {
 	processes []*process // all that were started
 }
 
-// openStar builds a star of the router, the server, the hosts that are members
-// with identities of their own, and others; delays, by host, are those of the
-// host's link in each direction. Close it even after a cancelled context.
-func openStar(ctx context.Context, o Options, backend string, members, others []string, delays map[string]time.Duration) (*star, error) {
+// openStar builds a network round one router, as single-homed hosts of the
+// Internet see it: client to server is the direct path, by way of a waypoint the
+// detour. Beside the server there are members and others; delays, by host, are
+// those of the host's link in each direction. Close it even after a cancelled
+// context.
+func openStar(ctx context.Context, o Options, backend string, members, others []string, delays map[string]time.Duration) (*network, error) {
 	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: router, Forward: true}}, Seed: 1, Backend: backend}
 	for _, name := range append(append([]string{serverHost}, members...), others...) {
 		p := testbed.LinkParams{Delay: delays[name]}
 		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name})
 		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: name, B: router, AtoB: p, BtoA: p})
 	}
-	network, err := testbed.Build(ctx, spec, o.Log)
+	return openNetwork(ctx, o, spec, members)
+}
+
+// openNetwork builds a network in which the members have identities of their own.
+func openNetwork(ctx context.Context, o Options, spec testbed.Spec, members []string) (*network, error) {
+	built, err := testbed.Build(ctx, spec, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	s := &star{Network: network, opts: o, members: members}
+	s := &network{Network: built, opts: o, members: members}
 	if err := s.makeAuthority(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -60,7 +64,7 @@ func openStar(ctx context.Context, o Options, backend string, members, others []
 }
 
 // Close ends every program and removes the network.
-func (s *star) Close() error {
+func (s *network) Close() error {
 	err := errors.Join(s.Network.Close(), os.RemoveAll(s.secrets))
 	for _, p := range s.processes {
 		<-p.ended
@@ -74,7 +78,7 @@ var identity = collective.Files{
 }
 
 // makeAuthority gives every member its credentials.
-func (s *star) makeAuthority() (err error) {
+func (s *network) makeAuthority() (err error) {
 	if s.secrets, err = os.MkdirTemp("", "dcol-bench-ca-"); err != nil {
 		return fmt.Errorf("make the authority: %w", err)
 	}
@@ -106,30 +110,31 @@ func (s *star) makeAuthority() (err error) {
 // waypoints, as private addresses are by default.
 var lab = []string{"10.0.0.0/8"}
 
-// startClient starts a client's agent that takes detours of one kind, and waits
+// startClient starts a client's agent that takes detours of some kinds, and waits
 // until it can.
-func (s *star) startClient(ctx context.Context, kind config.Kind, name string, waypoints ...string) (*process, error) {
+func (s *network) startClient(ctx context.Context, kinds []config.Kind, name string, waypoints ...string) (*process, error) {
 	list := []map[string]any{}
 	for _, w := range waypoints {
 		list = append(list, map[string]any{"name": w, "addresses": []netip.Addr{s.Host(w).Addr4()}})
 	}
 	return s.startAgent(ctx, name, "client", map[string]any{
-		"waypoint": list, "exclude": []string{}, "kinds": []config.Kind{kind},
+		"waypoint": list, "exclude": []string{}, "kinds": kinds,
 	})
 }
 
-// startWaypoint starts the agent of a waypoint that offers one kind of detour,
-// with quotas that are not in the way of a benchmark.
-func (s *star) startWaypoint(ctx context.Context, kind config.Kind, name string) (*process, error) {
+// startWaypoint starts the agent of a waypoint that offers some kinds of detours,
+// with quotas that are not in the way of a benchmark. Those who do not prove who
+// they are get in-band detours too, if it is said.
+func (s *network) startWaypoint(ctx context.Context, kinds []config.Kind, name string, proof bool) (*process, error) {
 	const plenty = 1_000_000
 	return s.startAgent(ctx, name, "waypoint", map[string]any{
-		"offers": []config.Kind{kind},
-		"allow":  lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
+		"offers": kinds, "in_band_authenticator": proof,
+		"allow": lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
 	})
 }
 
 // startAgent starts an agent of one role and waits until it is ready.
-func (s *star) startAgent(ctx context.Context, name, role string, settings map[string]any) (*process, error) {
+func (s *network) startAgent(ctx context.Context, name, role string, settings map[string]any) (*process, error) {
 	data, err := toml.Marshal(map[string]any{
 		"name": name, "roles": []string{role}, "log_level": "warn", role: settings,
 		"identity": map[string]any{
@@ -170,7 +175,7 @@ func (s *star) startAgent(ctx context.Context, name, role string, settings map[s
 }
 
 // status asks the agent of a host what it is doing.
-func (s *star) status(ctx context.Context, host string) (status api.Status, err error) {
+func (s *network) status(ctx context.Context, host string) (status api.Status, err error) {
 	out, err := s.Host(host).Command(ctx, s.opts.Program, "status", "--json").Output()
 	if err != nil {
 		return status, fmt.Errorf("ask the agent of %s: %w", host, err)
@@ -182,7 +187,7 @@ func (s *star) status(ctx context.Context, host string) (status api.Status, err 
 }
 
 // counters are what the agent of a client has counted.
-func (s *star) counters(ctx context.Context, client string) (api.Counters, error) {
+func (s *network) counters(ctx context.Context, client string) (api.Counters, error) {
 	status, err := s.status(ctx, client)
 	if err != nil || status.Client == nil {
 		return api.Counters{}, err
@@ -191,7 +196,7 @@ func (s *star) counters(ctx context.Context, client string) (api.Counters, error
 }
 
 // serveLoad starts the server's end of a load and waits until it listens.
-func (s *star) serveLoad(ctx context.Context, l Load) error {
+func (s *network) serveLoad(ctx context.Context, l Load) error {
 	p, err := s.start(ctx, serverHost, "load", append([]string{s.opts.Program, "lab", "load", "serve"}, l.flags()...)...)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ type original struct {
 
 // addRules adds mappings of a client, from mappingPort on, until the time is
 // over. Rules go to the end of their chain, as the script of 2017 added them.
-func (s *star) addRules(ctx context.Context, host, client string, limit time.Duration) (o original, err error) {
+func (s *network) addRules(ctx context.Context, host, client string, limit time.Duration) (o original, err error) {
 	if o.program, o.version, err = findIptables(ctx); err != nil {
 		return o, err
 	}

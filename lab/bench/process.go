@@ -25,7 +25,7 @@ type process struct {
 
 // start starts a program on a host; what it says is in the benchmark's folder.
 // The network's end is the program's.
-func (s *star) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
+func (s *network) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
 	path := filepath.Join(s.opts.Out, host+"-"+name+".log")
 	log, err := os.Create(path)
 	if err != nil {
@@ -38,13 +38,13 @@ func (s *star) start(ctx context.Context, host, name string, argv ...string) (*p
 }
 
 // prepare is for callers who want a program's output for themselves.
-func (s *star) prepare(ctx context.Context, host, name string, argv ...string) *process {
+func (s *network) prepare(ctx context.Context, host, name string, argv ...string) *process {
 	return &process{
 		Cmd: s.Host(host).Command(ctx, argv[0], argv[1:]...), what: name + " on " + host, ended: make(chan struct{}),
 	}
 }
 
-func (s *star) launch(p *process) error {
+func (s *network) launch(p *process) error {
 	if err := p.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.what, err)
 	}
