@@ -42,7 +42,7 @@ type subflow struct {
 	why           Reason  // for the detour, where it was our choice
 	chosen        bool    // it was
 	try           bool    // over a detour that was not proven
-	network       int     // that it began on, as Manager.network
+	network       uint32  // that it began on, as Manager.network
 	backup        bool
 	up            bool
 	since         time.Time

@@ -34,7 +34,7 @@ type Manager struct {
 	swept    time.Time // when retries and trials were last looked through
 	woken    bool      // a detour was proven: who is short of one may take it
 
-	network int                 // how often this host moved
+	network uint32              // how often this host moved
 	addrs   []netip.Addr        // this host's, sorted; nil: not known
 	tunnels map[netip.Addr]bool // those of tunnels, there or on offer
 
