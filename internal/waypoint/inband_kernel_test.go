@@ -29,8 +29,8 @@ func startInBand(t *testing.T, mode InBandMode) (p *prober, w *Waypoint, stop fu
 		t.Skip(why)
 	}
 	w.SessionUp(session("alice", client4, 1))
-	p = newProber(t, n)
-	return p, w, stop, p.granted(t, w, 1)
+	p, grant = newProber(t, n), mustInBand(t, w, session("alice", client4, 1))
+	return p, w, stop, grant
 }
 
 // Which SYNs reach the server that they name. All others are answered as if the waypoint had never

@@ -10,90 +10,158 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
+
+// joining is a client with an MPTCP connection on a direct path to the server, which a waypoint can
+// reach too.
+type joining struct {
+	*network
+	w      *Waypoint
+	server netip.AddrPort
+
+	pm     *mptcp.Namespace
+	events chan mptcp.Event
+	conn   net.Conn
+	in     *bufio.Reader
+	token  uint32
+}
+
+func newJoining(t *testing.T, mode InBandMode) *joining {
+	t.Helper()
+	j := &joining{network: newNetwork(t), events: make(chan mptcp.Event, 100)}
+	netnstest.Veth(t,
+		netnstest.End{NS: j.client, Name: "direct", Addresses: []string{"10.3.0.1/24"}},
+		netnstest.End{NS: j.network.server, Name: "direct", Addresses: []string{"10.3.0.2/24"}})
+	j.waypoint.Route(t, "10.3.0.0/24", "10.2.0.1")
+	j.config.Allow = []netip.Prefix{netip.MustParsePrefix("10.3.0.2/32")}
+	j.config.InBand = mode
+	j.server = j.echo(t, "10.3.0.2:443")
+	j.w, _ = j.start(t)
+
+	j.client.Must(t, func() (err error) {
+		if j.pm, err = mptcp.Open(slog.New(slog.DiscardHandler)); err == nil {
+			_, err = j.pm.AcquireUserspacePM()
+		}
+		return err
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	listening := make(chan error, 1)
+	go func() { listening <- j.pm.Listen(ctx, j.events) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-listening; err != nil {
+			t.Error(err)
+		}
+		j.pm.Close()
+	})
+	j.connect(t)
+	return j
+}
+
+func (j *joining) connect(t *testing.T) {
+	t.Helper()
+	j.client.Must(t, func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		j.conn, err = d.DialContext(t.Context(), "tcp", j.server.String())
+		return err
+	})
+	t.Cleanup(func() { _ = j.conn.Close() })
+	_ = j.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	j.in = bufio.NewReader(j.conn)
+	if _, err := j.in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.conn.Write([]byte("x")); err != nil { // its acknowledgement establishes the connection
+		t.Fatal(err)
+	}
+	j.token = j.await(t, mptcp.Established).Token
+}
+
+func (j *joining) await(t *testing.T, kind mptcp.EventKind) mptcp.Event {
+	t.Helper()
+	for timeout := time.After(20 * time.Second); ; {
+		select {
+		case e := <-j.events:
+			if e.Kind == kind {
+				return e
+			}
+		case <-timeout:
+			t.Fatalf("no %v", kind)
+		}
+	}
+}
+
+// join adds a subflow, and then leaves the connection nothing else.
+func (j *joining) join(t *testing.T, local, remote netip.AddrPort) {
+	t.Helper()
+	err := j.pm.CreateSubflow(mptcp.NewSubflow{Token: j.token, Local: local, LocalID: 1, Remote: remote})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if up := j.await(t, mptcp.SubflowEstablished); up.Remote != remote {
+		t.Errorf("subflow %+v", up)
+	}
+	j.client.Output(t, "ip", "link", "set", "direct", "down")
+	const sent = 1 << 20
+	go func() { _, _ = j.conn.Write(make([]byte, sent)) }()
+	if _, err := io.CopyN(io.Discard, j.in, sent+1); err != nil {
+		t.Fatalf("over the detour alone: %v", err)
+	}
+	s, err := j.w.Snapshot()
+	if err != nil || s.Members[0].Flows != 1 || s.Members[0].BytesFromClient < sent || s.Members[0].BytesToClient < sent {
+		t.Errorf("snapshot %+v, %v", s, err)
+	}
+}
 
 // What all this is for: a connection on the direct path gets a second subflow through the waypoint,
 // and lives on over it when the direct path dies.
 func TestMPTCPJoinsThroughAMapping(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	netnstest.Veth(t,
-		netnstest.End{NS: n.client, Name: "direct", Addresses: []string{"10.3.0.1/24"}},
-		netnstest.End{NS: n.server, Name: "direct", Addresses: []string{"10.3.0.2/24"}})
-	n.waypoint.Route(t, "10.3.0.0/24", "10.2.0.1")
-	n.config.Allow = []netip.Prefix{netip.MustParsePrefix("10.3.0.2/32")}
-	server := n.echo(t, "10.3.0.2:443")
-	w, _ := n.start(t)
-	grant := mustMap(t, w, peer("alice", client4), server, 443)
+	j := newJoining(t, InBandOff)
+	grant := mustMap(t, j.w, peer("alice", client4), j.server, 443)
+	j.join(t, netip.AddrPortFrom(client4, 0), netip.AddrPortFrom(waypoint4, grant.Port))
+}
 
-	var pm *mptcp.Namespace
-	n.client.Must(t, func() (err error) {
-		if pm, err = mptcp.Open(slog.New(slog.DiscardHandler)); err == nil {
-			_, err = pm.AcquireUserspacePM()
-		}
-		return err
-	})
-	events := make(chan mptcp.Event, 100)
-	ctx, cancel := context.WithCancel(context.Background())
-	listening := make(chan error, 1)
-	go func() { listening <- pm.Listen(ctx, events) }()
-	defer func() {
-		cancel()
-		if err := <-listening; err != nil {
-			t.Error(err)
-		}
-		pm.Close()
-	}()
-	await := func(kind mptcp.EventKind) mptcp.Event {
-		t.Helper()
-		for timeout := time.After(20 * time.Second); ; {
-			select {
-			case e := <-events:
-				if e.Kind == kind {
-					return e
-				}
-			case <-timeout:
-				t.Fatalf("no %v", kind)
+// The same without asking for this server: the SYN says which one it is.
+func TestMPTCPJoinsInBand(t *testing.T) {
+	for name, mode := range inBandModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newJoining(t, mode)
+			if ok, why := j.w.OffersInBand(); !ok {
+				t.Skip(why)
 			}
-		}
-	}
-
-	var c net.Conn
-	n.client.Must(t, func() (err error) {
-		var d net.Dialer
-		d.SetMultipathTCP(true)
-		c, err = d.DialContext(ctx, "tcp", server.String())
-		return err
-	})
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	in := bufio.NewReader(c)
-	if _, err := in.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Write([]byte("x")); err != nil { // its acknowledgement establishes the connection
-		t.Fatal(err)
-	}
-	established := await(mptcp.Established)
-	err := pm.CreateSubflow(mptcp.NewSubflow{Token: established.Token, Local: netip.AddrPortFrom(client4, 0), LocalID: 1,
-		Remote: netip.AddrPortFrom(waypoint4, grant.Port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if up := await(mptcp.SubflowEstablished); up.Remote != netip.AddrPortFrom(waypoint4, grant.Port) {
-		t.Errorf("subflow %+v", up)
-	}
-
-	n.client.Output(t, "ip", "link", "set", "direct", "down")
-	const sent = 1 << 20
-	go func() { _, _ = c.Write(make([]byte, sent)) }()
-	if _, err := io.CopyN(io.Discard, in, sent+1); err != nil {
-		t.Fatalf("over the detour alone: %v", err)
-	}
-	s, err := w.Snapshot()
-	if err != nil || s.Members[0].Flows != 1 || s.Members[0].BytesFromClient < sent || s.Members[0].BytesToClient < sent {
-		t.Errorf("snapshot %+v, %v", s, err)
+			var sender *inband.Sender
+			var out int
+			j.client.Must(t, func() (err error) {
+				if sender, err = inband.OpenSender(inband.SenderConfig{}); err != nil {
+					return err
+				}
+				eth0, err := net.InterfaceByName("eth0")
+				if err == nil {
+					out = eth0.Index
+				}
+				return err
+			})
+			defer sender.Close()
+			if err := sender.Attach([]int{out}); err != nil {
+				t.Fatal(err)
+			}
+			alice := session("alice", client4, 1)
+			j.w.SessionUp(alice)
+			grant := mustInBand(t, j.w, alice)
+			expect := inband.Join{Local: netip.AddrPortFrom(client4, 45678), Remote: netip.AddrPortFrom(waypoint4, j.server.Port()), Server: j.server.Addr()}
+			if len(grant.Key) > 0 {
+				expect.Auth = &inband.Auth{Key: inband.Key(grant.Key), Client: grant.Client, ClientPort: grant.ClientPort}
+			}
+			if err := sender.Expect(expect); err != nil {
+				t.Fatal(err)
+			}
+			j.join(t, expect.Local, expect.Remote)
+		})
 	}
 }

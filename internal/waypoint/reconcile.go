@@ -1,6 +1,7 @@
 package waypoint
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -158,25 +159,17 @@ func (w *Waypoint) expel(name string) error {
 	if m == nil {
 		return nil
 	}
-	if w.outOfStep { // the kernel may have what the index lacks
-		if err := w.install(); err != nil {
-			return fmt.Errorf("expel %s: %w", name, err)
-		}
-	}
-	if err := w.endPasses(func(p *pass) bool { return p.member == m }); err != nil {
-		return fmt.Errorf("expel %s: %w", name, err)
-	}
-	if err := w.revokeTunnel(w.tunnelsOf(m)); err != nil {
-		return fmt.Errorf("expel %s: %w", name, err)
-	}
+	// What fails is tried again, and nothing waits for it.
+	errs := []error{w.endPasses(func(p *pass) bool { return p.member == m }), w.revokeTunnel(w.tunnelsOf(m))}
 	removed := w.take(func(x *mapping) bool { return x.member == m.ID })
-	if err := w.remove(removed); err != nil {
-		return fmt.Errorf("expel %s: %w", name, err)
+	errs = append(errs, w.remove(removed))
+	if w.outOfStep { // the kernel may have what the index lacks
+		errs = append(errs, w.install())
 	}
 	w.flowsMu.Lock()
-	err := w.kernel.flows.Delete(rules.Of(m.ID))
+	errs = append(errs, w.kernel.flows.Delete(rules.Of(m.ID)))
 	w.flowsMu.Unlock()
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("expel %s: %w", name, err)
 	}
 	w.record.Write(attribution.Entry{Time: time.Now(), Event: attribution.MemberExpelled, Member: m.Name, Serial: m.Serial})

@@ -159,12 +159,12 @@ func (p *prober) syn(server netip.AddrPort, grant wire.TunnelGrant) synPacket {
 }
 
 // signed puts the authenticator of a grant into a SYN that names a server.
-func (s synPacket) signed(server netip.Addr, grant wire.TunnelGrant) synPacket {
+func (p synPacket) signed(server netip.Addr, grant wire.TunnelGrant) synPacket {
 	if len(grant.Key) > 0 {
-		s.tsecr = inband.Authenticator(inband.Join{Local: s.src, Remote: s.dst, Server: server,
-			Auth: &inband.Auth{Key: inband.Key(grant.Key), Client: grant.Client, ClientPort: grant.ClientPort}}, s.seq, s.tsval)
+		p.tsecr = inband.Authenticator(inband.Join{Local: p.src, Remote: p.dst, Server: server,
+			Auth: &inband.Auth{Key: inband.Key(grant.Key), Client: grant.Client, ClientPort: grant.ClientPort}}, p.seq, p.tsval)
 	}
-	return s
+	return p
 }
 
 // Who answers a SYN.

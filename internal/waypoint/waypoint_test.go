@@ -36,8 +36,15 @@ type fakeHost struct {
 	listening []netip.AddrPort
 	lists     int
 	deleted   []netstate.MarkMatch
-	keys      map[netip.Addr][]inband.Slot
-	attached  []int
+	inBand    fakeInBand
+}
+
+// fakeInBand is what a fakeReceiver has.
+type fakeInBand struct {
+	keys                    map[netip.Addr][]inband.Slot
+	interfaces              []netstate.Interface
+	attached                []int
+	keysFailure, attFailure error
 }
 
 // fakeReceiver is the eBPF of in-band detours.
@@ -53,15 +60,20 @@ func (h *fakeHost) receiver() synReceiver {
 func (r fakeReceiver) Attach(interfaces []int) error {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
-	r.h.attached = interfaces
-	return nil
+	if r.h.inBand.attFailure == nil {
+		r.h.inBand.attached = interfaces
+	}
+	return r.h.inBand.attFailure
 }
 
 func (r fakeReceiver) Set(client netip.Addr, slots []inband.Slot) error {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
-	if r.h.keys[client] = slots; len(slots) == 0 {
-		delete(r.h.keys, client)
+	if r.h.inBand.keysFailure != nil {
+		return r.h.inBand.keysFailure
+	}
+	if r.h.inBand.keys[client] = slots; len(slots) == 0 {
+		delete(r.h.inBand.keys, client)
 	}
 	return nil
 }
@@ -69,7 +81,7 @@ func (r fakeReceiver) Set(client netip.Addr, slots []inband.Slot) error {
 func (r fakeReceiver) Addresses() ([]netip.Addr, error) {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
-	return slices.Collect(maps.Keys(r.h.keys)), nil
+	return slices.Collect(maps.Keys(r.h.inBand.keys)), nil
 }
 
 func (r fakeReceiver) Counters() (inband.Counters, error) { return inband.Counters{}, nil }
@@ -78,17 +90,49 @@ func (r fakeReceiver) Counters() (inband.Counters, error) { return inband.Counte
 func (h *fakeHost) slots(client netip.Addr) []inband.Slot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.keys[client]
+	return h.inBand.keys[client]
+}
+
+func (h *fakeHost) forgetKeys() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.inBand.keys)
+}
+
+// failKeys and failAttach make that fail from now on; nil ends it.
+func (h *fakeHost) failKeys(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inBand.keysFailure = err
+}
+
+func (h *fakeHost) failAttach(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inBand.attFailure = err
+}
+
+func (h *fakeHost) attachedTo() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.inBand.attached
+}
+
+func (h *fakeHost) setInterfaces(list ...netstate.Interface) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inBand.interfaces = list
 }
 
 func newFakeHost(t *testing.T) *fakeHost {
 	dir := t.TempDir()
-	h := &fakeHost{events: make(chan flowNews), keys: make(map[netip.Addr][]inband.Slot), network: &network{config: Config{
+	h := &fakeHost{events: make(chan flowNews), inBand: fakeInBand{keys: make(map[netip.Addr][]inband.Slot)}, network: &network{config: Config{
 		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log")}}}
 	h.table = rulestest.New(h.config.options())
 	return h
 }
 
+// start is an agent's waypoint. One that ends without an end to its sessions was killed.
 func (h *fakeHost) start(t *testing.T) *Waypoint {
 	t.Helper()
 	h.table.Reopen(h.config.options())
@@ -103,7 +147,9 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 		},
 		own: func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
 		interfaces: func() ([]netstate.Interface, error) {
-			return []netstate.Interface{{Index: 1, Name: "lo", Loopback: true}, {Index: 2, Name: "eth0"}}, nil
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.inBand.interfaces, nil
 		},
 		receiver: h.receiver(),
 		flows:    h,

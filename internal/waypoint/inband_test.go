@@ -1,0 +1,437 @@
+package waypoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+func runInBand(t *testing.T, mode InBandMode, f func(t *testing.T, h *fakeHost, w *Waypoint)) {
+	t.Helper()
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.config.InBand = mode
+		w := h.start(t)
+		defer mustClose(t, w)
+		f(t, h, w)
+	})
+}
+
+// admitted lists whom the kernel's table admits to a kind.
+func (h *fakeHost) admitted(t testing.TB, kind wire.Kind) []rules.Admission {
+	t.Helper()
+	state, _, err := h.table.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(state.Admissions, func(a rules.Admission) bool { return a.Kind != kind })
+}
+
+func TestInBandLease(t *testing.T) {
+	for name, mode := range inBandModes {
+		t.Run(name, func(t *testing.T) {
+			runInBand(t, mode, func(t *testing.T, h *fakeHost, w *Waypoint) {
+				alice := session("alice", aliceAt.Addr, 1)
+				w.SessionUp(alice)
+				mustInBand(t, w, alice)
+				time.Sleep(9 * time.Minute)
+				mustInBand(t, w, alice)
+				time.Sleep(2 * time.Minute)
+				if list := h.admitted(t, wire.InBand); len(list) != 1 || list[0].Left != 8*time.Minute {
+					t.Errorf("renewed: %+v", list)
+				}
+				if slots := h.slots(alice.Addr); mode == InBandAuthenticated && len(slots) != 1 {
+					t.Errorf("the first key should be over: %+v", slots)
+				}
+				time.Sleep(8*time.Minute + 2*expiryGrace)
+				if list, slots := h.admitted(t, wire.InBand), h.slots(alice.Addr); len(list)+len(slots) > 0 {
+					t.Errorf("expired: %+v, %+v", list, slots)
+				}
+				synctest.Wait()
+				var events []attribution.Event
+				for _, e := range h.entries(t) {
+					events = append(events, e.Event)
+				}
+				if !slices.Equal(events, []attribution.Event{attribution.AdmissionGranted, attribution.AdmissionEnded}) {
+					t.Errorf("recorded %v", events)
+				}
+			})
+		})
+	}
+}
+
+func TestInBandRefusals(t *testing.T) {
+	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
+		alice := session("alice", aliceAt.Addr, 1)
+		if r := inBandRefusal(t, w, alice); r.Code != wire.Busy || r.RetryAfter == 0 {
+			t.Errorf("without a session: %v", r)
+		}
+		six := session("alice", netip.MustParseAddr("2a00::1"), 2)
+		w.SessionUp(six)
+		if r := inBandRefusal(t, w, six); r.Code != wire.FamilyMismatch {
+			t.Errorf("over IPv6: %v", r)
+		}
+		mapped := session("alice", netip.MustParseAddr("::ffff:9.0.0.1"), 3)
+		w.SessionUp(mapped)
+		if g, r := w.InBand(t.Context(), mapped, wire.TunnelRequest{Local: aliceAt.Addr}); r != nil || g.Client != aliceAt.Addr || !g.ClientPort {
+			t.Errorf("over IPv4 by an IPv6 socket: %+v, %v", g, r)
+		}
+		if s, err := w.Snapshot(); err != nil || s.Refused[wire.Busy] != 1 || s.Refused[wire.FamilyMismatch] != 1 {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+	})
+	runInBand(t, InBandOff, func(t *testing.T, _ *fakeHost, w *Waypoint) {
+		alice := session("alice", aliceAt.Addr, 1)
+		w.SessionUp(alice)
+		if r := inBandRefusal(t, w, alice); r.Code != wire.NotOffered {
+			t.Errorf("switched off: %v", r)
+		}
+	})
+}
+
+// Where nothing tells two members behind one address apart, the first one there has it.
+func TestOpenInBandIsOneMembers(t *testing.T) {
+	runInBand(t, InBandOpen, func(t *testing.T, h *fakeHost, w *Waypoint) {
+		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", aliceAt.Addr, 2)
+		w.SessionUp(alice)
+		w.SessionUp(bob)
+		mustInBand(t, w, alice)
+		if r := inBandRefusal(t, w, bob); r.Code != wire.Busy || !strings.Contains(r.Message, "another member") {
+			t.Errorf("bob: %v", r)
+		}
+		w.SessionDown(alice)
+		mustInBand(t, w, bob)
+		if list := h.admitted(t, wire.InBand); len(list) != 1 || list[0].Member != 2 {
+			t.Errorf("admitted: %+v", list)
+		}
+	})
+}
+
+func TestAsManyKeysAsThereIsRoomFor(t *testing.T) {
+	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
+		for i := range inband.MaxSlots {
+			p := session(fmt.Sprintf("member%d", i), aliceAt.Addr, uint64(i+1))
+			w.SessionUp(p)
+			mustInBand(t, w, p)
+		}
+		late := session("late", aliceAt.Addr, 99)
+		w.SessionUp(late)
+		if r := inBandRefusal(t, w, late); r.Code != wire.Busy || r.RetryAfter == 0 {
+			t.Errorf("one too many: %v", r)
+		}
+		w.SessionDown(session("member3", aliceAt.Addr, 4))
+		mustInBand(t, w, late)
+		if n := len(h.slots(aliceAt.Addr)); n != inband.MaxSlots {
+			t.Errorf("%d keys", n)
+		}
+	})
+}
+
+// What the kernel does not take is not granted, and what it does not give back is taken later.
+func TestInBandFaults(t *testing.T) {
+	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
+		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", bobAt.Addr, 2)
+		w.SessionUp(alice)
+		w.SessionUp(bob)
+		mustInBand(t, w, alice)
+		for what, fail := range map[string]func(error){"the table": h.table.Fail, "the keys": h.failKeys} {
+			fail(unix.ENOMEM)
+			if r := inBandRefusal(t, w, bob); r.Code != wire.Internal || r.RetryAfter == 0 {
+				t.Errorf("%s: refused by %v", what, r)
+			}
+			if s, err := w.Snapshot(); err != nil || s.InBand != 1 || len(s.Problems) != 1 || s.Problems[0].Mend == "" {
+				t.Errorf("%s: snapshot %+v, %v", what, s, err)
+			}
+			if err := w.Expel("alice"); err == nil {
+				t.Errorf("%s: expelled though it fails", what)
+			}
+			fail(nil)
+			time.Sleep(2 * tableCheck)
+			if list, slots := h.admitted(t, wire.InBand), h.slots(alice.Addr); len(list)+len(slots) > 0 {
+				t.Errorf("%s: left of alice: %+v, %+v", what, list, slots)
+			}
+			if s, err := w.Snapshot(); err != nil || len(s.Problems) > 0 {
+				t.Errorf("%s: problems stay: %+v, %v", what, s.Problems, err)
+			}
+			mustInBand(t, w, alice)
+		}
+		h.table.Flush()
+		mustInBand(t, w, bob)
+		if list := h.admitted(t, wire.InBand); len(list) != 2 {
+			t.Errorf("after a flush: %+v", list)
+		}
+	})
+}
+
+// An agent that was killed leaves admissions behind; who does not come back loses them soon.
+func TestInBandIsAdopted(t *testing.T) {
+	for name, mode := range inBandModes {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, h *fakeHost) {
+				h.config.InBand = mode
+				w := h.start(t)
+				alice, bob := session("alice", aliceAt.Addr, 1), session("bob", bobAt.Addr, 2)
+				w.SessionUp(alice)
+				w.SessionUp(bob)
+				mustInBand(t, w, alice)
+				mustInBand(t, w, bob)
+				mustClose(t, w)
+				commits := h.table.Commits()
+				w = h.start(t)
+				defer func() { mustClose(t, w) }()
+				if n := h.table.Commits(); n != commits {
+					t.Error("adopting changed the table")
+				}
+				if mode == InBandAuthenticated && len(h.slots(alice.Addr))+len(h.slots(bob.Addr)) != 2 {
+					t.Error("keys are lost")
+				}
+				w.SessionUp(alice)
+				mustInBand(t, w, alice)
+				time.Sleep(adoptedGrace + 2*expiryGrace)
+				list := h.admitted(t, wire.InBand)
+				if len(list) != 1 || list[0].Addr != alice.Addr || len(h.slots(bob.Addr)) > 0 {
+					t.Errorf("admitted %+v, bob's keys %+v", list, h.slots(bob.Addr))
+				}
+			})
+		})
+	}
+}
+
+func TestFiltersAreAttached(t *testing.T) {
+	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
+		h.setInterfaces(netstate.Interface{Index: 1, Name: "lo", Loopback: true}, netstate.Interface{Index: 2, Name: "eth0"},
+			netstate.Interface{Index: 3, Name: "dcolwg"})
+		if err := w.SetTunnelInterfaces([]string{"dcolwg"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.attachedTo(); !slices.Equal(got, []int{2}) {
+			t.Errorf("attached to %v", got)
+		}
+		h.setInterfaces(netstate.Interface{Index: 2, Name: "eth0"}, netstate.Interface{Index: 4, Name: "eth1"})
+		time.Sleep(attachEvery + tableCheck)
+		if got := h.attachedTo(); !slices.Equal(got, []int{2, 4}) {
+			t.Errorf("attached to %v", got)
+		}
+		problems := func() []Problem {
+			s, err := w.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Problems
+		}
+		h.failAttach(errors.Join(&inband.InterfaceError{Name: "gre0", Err: errors.New("unfit")}))
+		time.Sleep(attachEvery + tableCheck)
+		if p := problems(); len(p) > 0 {
+			t.Errorf("an unfit interface: %+v", p)
+		}
+		h.failAttach(unix.EPERM)
+		time.Sleep(attachEvery + tableCheck)
+		if p := problems(); len(p) != 1 || p[0].Code != "in-band-filters" || p[0].Mend == "" {
+			t.Errorf("not permitted: %+v", p)
+		}
+		h.failAttach(nil)
+		time.Sleep(tableCheck)
+		if p := problems(); len(p) > 0 {
+			t.Errorf("problems stay: %+v", p)
+		}
+	})
+}
+
+// Whatever sessions do, however much time passes, and whatever happens to the agent and the table:
+// the kernel admits just the members at addresses that have an unexpired grant and a session there,
+// and knows each session's last keys, of nobody else.
+func TestInBandFollowsSessions(t *testing.T) {
+	for name, mode := range inBandModes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newFakeHost(t)
+				h.config.InBand = mode
+				// Behind the interface: rapid asks a *testing.T for its deadline, which a bubble has none of.
+				rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
+					h.table.Flush()
+					h.forgetKeys()
+					m := newInBandModel(h.start(t), mode)
+					defer func() { mustClose(t, m.w) }()
+					rt.Repeat(map[string]func(*rapid.T){
+						"up":    m.up,
+						"down":  m.down,
+						"moves": m.moves,
+						"asks":  m.asks,
+						"time passes": func(rt *rapid.T) {
+							time.Sleep(time.Duration(rapid.IntRange(1, 400).Draw(rt, "seconds")) * time.Second)
+						},
+						"the firewall is reloaded": func(*rapid.T) { h.table.Flush() },
+						"the agent is killed": func(*rapid.T) {
+							mustClose(t, m.w)
+							*m = *newInBandModel(h.start(t), mode)
+							time.Sleep(adoptedGrace)
+						},
+						"": func(rt *rapid.T) {
+							time.Sleep(2*tableCheck + expiryGrace)
+							m.check(rt, h)
+						},
+					})
+				})
+			})
+		})
+	}
+}
+
+// inBandModel is who should have what.
+type inBandModel struct {
+	w        *Waypoint
+	mode     InBandMode
+	sessions map[uint64]Peer
+	next     uint64
+	grants   map[uint64][]time.Time // by session: when they end, the last two
+}
+
+func newInBandModel(w *Waypoint, mode InBandMode) *inBandModel {
+	return &inBandModel{w: w, mode: mode, sessions: make(map[uint64]Peer), grants: make(map[uint64][]time.Time)}
+}
+
+func (m *inBandModel) up(rt *rapid.T) {
+	m.next++
+	p := session(rapid.SampledFrom([]string{"alice", "bob", "carol"}).Draw(rt, "member"), m.anyAddr(rt), m.next)
+	m.w.SessionUp(p)
+	m.sessions[m.next] = p
+}
+
+func (m *inBandModel) anyAddr(rt *rapid.T) netip.Addr {
+	return clientNumber(rapid.IntRange(0, 2).Draw(rt, "address"))
+}
+
+func (m *inBandModel) any(rt *rapid.T) Peer {
+	var ids []uint64
+	for id := range m.sessions {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		rt.Skip("no session")
+	}
+	slices.Sort(ids)
+	return m.sessions[rapid.SampledFrom(ids).Draw(rt, "session")]
+}
+
+func (m *inBandModel) down(rt *rapid.T) {
+	p := m.any(rt)
+	m.w.SessionDown(p)
+	delete(m.sessions, p.ID)
+	delete(m.grants, p.ID)
+}
+
+func (m *inBandModel) moves(rt *rapid.T) {
+	before := m.any(rt)
+	now := before
+	now.Addr = m.anyAddr(rt)
+	m.w.SessionMoved(before, now)
+	m.sessions[now.ID] = now
+	if now.Addr != before.Addr {
+		delete(m.grants, now.ID)
+	}
+}
+
+func (m *inBandModel) asks(rt *rapid.T) {
+	p := m.any(rt)
+	_, refusal := m.w.InBand(rt.Context(), p, wire.TunnelRequest{Local: p.Addr})
+	others := 0
+	for id := range m.grants {
+		if m.sessions[id].Addr == p.Addr && m.sessions[id].Name != p.Name && m.live(id) {
+			others++
+		}
+	}
+	if refusal != nil {
+		if m.mode != InBandOpen || others == 0 && m.settled() {
+			rt.Fatalf("%+v: %v", p, refusal)
+		}
+		return
+	}
+	if m.mode == InBandOpen && others > 0 {
+		rt.Fatalf("%+v: granted beside another member", p)
+	}
+	m.grants[p.ID] = append(m.grants[p.ID], time.Now().Add(m.w.config.MappingLifetime))
+	m.grants[p.ID] = m.grants[p.ID][max(0, len(m.grants[p.ID])-keysPerSession):]
+}
+
+// settled tells whether all that has expired is also swept.
+func (m *inBandModel) settled() bool {
+	for _, ends := range m.grants {
+		for _, end := range ends {
+			if since := time.Since(end); since >= 0 && since < expiryGrace+2*tableCheck {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (m *inBandModel) live(id uint64) bool { return m.keys(id) > 0 }
+
+// keys counts a session's unexpired grants.
+func (m *inBandModel) keys(id uint64) (n int) {
+	for _, end := range m.grants[id] {
+		if end.After(time.Now()) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *inBandModel) check(t *rapid.T, h *fakeHost) {
+	t.Helper()
+	wantAdmitted, wantKeys := make(map[string]bool), make(map[netip.Addr]int)
+	for id, p := range m.sessions {
+		if n := m.keys(id); n > 0 {
+			wantAdmitted[p.Name+" "+p.Addr.String()] = true
+			wantKeys[p.Addr] += n
+		}
+	}
+	state, _, err := h.table.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[rules.MemberID]string)
+	for _, x := range state.Members {
+		names[x.ID] = x.Name
+	}
+	for _, a := range state.Admissions {
+		who := names[a.Member] + " " + a.Addr.String()
+		if !wantAdmitted[who] {
+			t.Fatalf("%s is admitted; only %v should be", who, wantAdmitted)
+		}
+		delete(wantAdmitted, who)
+	}
+	if len(wantAdmitted) > 0 {
+		t.Fatalf("%v are not admitted: %+v", wantAdmitted, state.Admissions)
+	}
+	if m.mode == InBandOpen {
+		return
+	}
+	for i := range 3 {
+		addr := clientNumber(i)
+		slots := h.slots(addr)
+		live := slices.DeleteFunc(slices.Clone(slots), func(s inband.Slot) bool { return !s.Expires.After(time.Now()) })
+		if len(live) != wantKeys[addr] {
+			t.Fatalf("%v has %d keys, want %d", addr, len(live), wantKeys[addr])
+		}
+		for _, s := range slots {
+			id, kind, ours := rules.OfMark(s.Mark)
+			if !ours || kind != wire.InBand || names[id] == "" || s.Key == (inband.Key{}) {
+				t.Fatalf("a key of %+v", s)
+			}
+		}
+	}
+}
