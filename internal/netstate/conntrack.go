@@ -92,6 +92,9 @@ const eventBuffer = 8 << 20
 // SubscribeFlows subscribes, in the calling thread's network namespace, to entries that match.
 // The kernel passes over all others, so that a busy host does not make us lose ours.
 func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
+	if err := loadConntrack(); err != nil {
+		return nil, err
+	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
@@ -110,6 +113,22 @@ func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
 		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
 	}
 	return &FlowEvents{conn: conn}, nil
+}
+
+// loadConntrack has the kernel load what it has of conntrack as modules, and waits for it, by a
+// question for statistics. Subscribing loads them too, but does not wait: the sysctls are not there
+// yet, and the first events are lost.
+func loadConntrack() error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return fmt.Errorf("load conntrack: %w", err)
+	}
+	defer conn.Close()
+	_, err = conn.Execute(ctnetlinkRequest(ctMsgGetStatsCPU, netlink.Request|netlink.Dump, MarkMatch{}))
+	if err != nil {
+		return fmt.Errorf("load conntrack: %w (the kernel needs CONFIG_NF_CONNTRACK and CONFIG_NF_CT_NETLINK)", err)
+	}
+	return nil
 }
 
 // markFilter passes messages that carry a CTA_MARK attribute with the mark.

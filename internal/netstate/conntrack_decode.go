@@ -30,8 +30,9 @@ type FlowEvent struct {
 const (
 	nfgenmsgSize = 4
 
-	ctMsgGet    = 1
-	ctMsgDelete = 2
+	ctMsgGet         = 1
+	ctMsgDelete      = 2
+	ctMsgGetStatsCPU = 4
 
 	groupConntrackNew     = 1
 	groupConntrackDestroy = 3

@@ -35,7 +35,9 @@ var ours = MarkMatch{Value: 0xdc01_0000, Mask: 0xffff_0000}
 // connTracked is a host that tracks connections to it and marks them by their ports.
 func connTracked(t *testing.T) (client, host *netnstest.NS) {
 	client, host = twoHosts(t)
-	host.Must(t, func() error { return SetSysctl("net/netfilter/nf_conntrack_acct", "1") })
+	host.Must(t, func() error {
+		return errors.Join(loadConntrack(), SetSysctl("net/netfilter/nf_conntrack_acct", "1"))
+	})
 	file := t.TempDir() + "/t.nft"
 	if err := os.WriteFile(file, []byte(testTable), 0o600); err != nil {
 		t.Fatal(err)
