@@ -55,7 +55,7 @@ type client struct {
 
 	manager  *path.Manager
 	book     *detour.Book
-	tunnels  tunnels
+	tunnels  *tunnels
 	meter    meter
 	backlog  []path.Event // came up while actions were carried out
 	counters api.Counters
@@ -203,7 +203,7 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 		w.NetworkChanged()
 	}
 	c.attachSyns()
-	c.tunnels.poke()
+	c.pokeTunnels(ctx)
 	c.tell(ctx, now, local)
 }
 
@@ -219,7 +219,7 @@ func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool, offe
 		}
 		c.backlog = append(c.backlog, events...)
 		c.decide(ctx, now)
-		c.tunnels.poke()
+		c.pokeTunnels(ctx)
 	})
 }
 

@@ -61,7 +61,7 @@ func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, 
 		c.log.Warn("a way of making sockets MPTCP is not there", "problem", problem)
 	}
 	sessions, leads := c.openSessions(ctx, p)
-	if err := c.openTunnels(ctx, p, leads, group); err != nil {
+	if err := c.openTunnels(ctx, p, leads); err != nil {
 		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
 	}
 	group.Go(func() error { return kernel.Listen(ctx, events) })

@@ -69,6 +69,7 @@ func (m *meter) end() {
 // sample reads all subflows' counters, lets the path manager see them and says
 // when to do so again.
 func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
+	c.checkGuard()
 	c.meter.begin(now)
 	err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
 		if !s.ServerSide {

@@ -31,7 +31,7 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn, kernel))
 			for _, s := range conn.Subflows {
-				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.Remote.Addr()}]++
+				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.At}]++
 			}
 		}
 		detours := make(map[standingKey]path.DetourState)

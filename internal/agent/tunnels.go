@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/config"
@@ -29,18 +29,28 @@ type standingKey struct {
 // tunnels is the client role's part for detours that lead to any server. The
 // loop's goroutine owns it.
 type tunnels struct {
-	keepers   []keeper
+	inBand    []keeper
+	tunnels   []keeper                 // they begin when guard is there
+	names     []string                 // of their interfaces
+	guard     guard                    // nil: not needed yet
+	running   sync.WaitGroup           // of keepers
 	admission map[netip.Addr]admission // to in-band detours, by waypoint address
 	standings map[standingKey]tunnel.Standing
 	offers    map[detour.Via][]path.Kind // as each session last said
 	syns      synMarker                  // nil: no in-band detours
 }
 
-func newTunnels() tunnels {
-	return tunnels{
+func newTunnels() *tunnels {
+	return &tunnels{
 		admission: make(map[netip.Addr]admission), standings: make(map[standingKey]tunnel.Standing),
 		offers: make(map[detour.Via][]path.Kind),
 	}
+}
+
+// guard lets nothing but answers come out of tunnels; it is *tunnel.Guard.
+type guard interface {
+	Check() (restored bool, err error)
+	Close() error
 }
 
 // keeper keeps one tunnel; it is *tunnel.Keeper.
@@ -64,7 +74,7 @@ type synMarker interface {
 
 // openTunnels begins to keep a tunnel of each kind that the operator uses to each
 // waypoint, over the sessions that openSessions made.
-func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tunnel.Lead, group *errgroup.Group) error {
+func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tunnel.Lead) error {
 	tell := func(s tunnel.Standing) { c.tunnelStands(ctx, s) }
 	log := p.log.With("subsystem", "tunnel")
 	if p.config.Client.Uses(config.InBand) {
@@ -81,25 +91,29 @@ func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tu
 				}
 				k := tunnel.NewInBand(l, c.tunnels.syns.Timestamps, tell, log)
 				c.tunnels.admission[l.Via.Addr] = k
-				c.tunnels.keepers = append(c.tunnels.keepers, k)
+				c.tunnels.inBand = append(c.tunnels.inBand, k)
 			}
 		}
 		if p.config.Client.Uses(config.WireGuard) {
-			k, err := tunnel.NewWireGuard(fmt.Sprintf("dcolwg%d", n), of, tell, log)
+			name := fmt.Sprintf("dcolwg%d", n)
+			k, err := tunnel.NewWireGuard(name, of, tell, log)
 			if err != nil {
 				return err
 			}
-			c.tunnels.keepers = append(c.tunnels.keepers, k)
+			c.tunnels.tunnels = append(c.tunnels.tunnels, k)
+			c.tunnels.names = append(c.tunnels.names, name)
 		}
 		if p.config.Client.Uses(config.OpenVPN) {
-			c.tunnels.keepers = append(c.tunnels.keepers, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
-				Interface: fmt.Sprintf("dcolov%d", n), Waypoint: w.Name, Files: openvpnFiles(p),
+			name := fmt.Sprintf("dcolov%d", n)
+			c.tunnels.names = append(c.tunnels.names, name)
+			c.tunnels.tunnels = append(c.tunnels.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
+				Interface: name, Waypoint: w.Name, Files: openvpnFiles(p),
 				Dir: filepath.Join(p.config.RunDir, "openvpn-"+w.Name), Log: log,
 			}, of, tell))
 		}
 	}
-	for _, k := range c.tunnels.keepers {
-		group.Go(func() error { k.Run(ctx); return nil })
+	for _, k := range c.tunnels.inBand {
+		c.tunnels.running.Go(func() { k.Run(ctx) })
 	}
 	return nil
 }
@@ -181,10 +195,56 @@ func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 	})
 }
 
-// poke has every tunnel looked at: a session has changed, or the host's network.
-func (t *tunnels) poke() {
-	for _, k := range t.keepers {
+// pokeTunnels has every tunnel looked at: a session has changed, or the host's
+// network. Those that are interfaces wait for the guard, which comes when one is
+// first on offer.
+func (c *client) pokeTunnels(ctx context.Context) {
+	for _, k := range c.tunnels.inBand {
 		k.Poke()
+	}
+	if !c.guarded(ctx) {
+		return
+	}
+	for _, k := range c.tunnels.tunnels {
+		k.Poke()
+	}
+}
+
+// guarded: tunnels may come up, and are kept.
+func (c *client) guarded(ctx context.Context) bool {
+	t := c.tunnels
+	if t.guard != nil {
+		return true
+	}
+	offered := false
+	for _, kinds := range t.offers {
+		offered = offered || slices.Contains(kinds, path.WireGuard) || slices.Contains(kinds, path.OpenVPN)
+	}
+	if !offered || len(t.names) == 0 {
+		return false
+	}
+	g, err := tunnel.OpenGuard(t.names)
+	if err != nil {
+		c.log.Error("no tunnels are used", "err", err)
+		return false
+	}
+	t.guard = g
+	for _, k := range t.tunnels {
+		t.running.Go(func() { k.Run(ctx) })
+	}
+	return true
+}
+
+// checkGuard puts the guard back that a reloaded firewall has flushed.
+func (c *client) checkGuard() {
+	if c.tunnels.guard == nil {
+		return
+	}
+	switch restored, err := c.tunnels.guard.Check(); {
+	case err != nil:
+		c.log.Warn("the guard of tunnels cannot be looked after", "err", err)
+	case restored:
+		c.log.Warn("somebody had removed the guard of tunnels; it is back")
 	}
 }
 
@@ -221,10 +281,16 @@ func (c *client) subflowClosed(ev mptcp.Event) path.Event {
 	return closed
 }
 
-// close ends what marks SYNs. The keepers end by themselves.
+// close waits for the keepers, whose context has ended, and then ends what marks
+// SYNs, and the guard.
 func (t *tunnels) close() error {
-	if t.syns == nil {
-		return nil
+	t.running.Wait()
+	var errs []error
+	if t.syns != nil {
+		errs = append(errs, t.syns.Close())
 	}
-	return t.syns.Close()
+	if t.guard != nil {
+		errs = append(errs, t.guard.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -65,18 +65,20 @@ func full() Status {
 				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Note: "waits",
 				Subflows: []Subflow{{
 					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
-					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10,
+					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10, Why: "bob carries nothing yet",
 				}},
 			}},
 			Waypoints: []Waypoint{{
 				Name: "bob", Addr: at("192.0.2.7:45672"), State: "down", Since: since, Why: "no answer",
 				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
+				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
 			Counters: Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
 		Serving: &Serving{
-			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4},
-			Members: []Served{{Member: "dave", Sessions: 1, Mappings: 2, Flows: 3, Bytes: 4}},
+			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4}, Offers: []string{"in-band"},
+			InBand:  &InBand{Authenticated: true, Addresses: 1, Accepted: 2, UnknownAddress: 3, BadAuthenticator: 4, Replayed: 5, Malformed: 6},
+			Members: []Served{{Member: "dave", Sessions: 1, Mappings: 2, Tunnels: 1, Flows: 3, Bytes: 4}},
 		},
 	}
 }
