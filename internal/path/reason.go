@@ -45,6 +45,8 @@ func (r Rest) of(k Kind) string {
 	}
 }
 
+func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k) }
+
 func failureWords(err error) string {
 	if err == nil {
 		return "closed by the other end"
@@ -132,12 +134,14 @@ func (w Reason) of(d *Detour) string {
 			words = w.rests[i].of(b.kind)
 		case b.is == inUse:
 			words = fmt.Sprintf("%v through %s carries it already", b.kind, d.Waypoint)
+		case b.kind == InBand && (d.Server.Addr().Is6() || d.Local.Is6()):
+			words = "in-band leads to IPv4 servers only"
 		case b.kind == Mapped:
 			words = "no mapping was at hand"
 		default:
-			words = fmt.Sprintf("%v is not offered", b.kind)
+			words = notOfferedWords(b.kind)
 		}
-		plain = plain && b.is == notOffered && b.kind != Mapped
+		plain = plain && words == notOfferedWords(b.kind)
 		parts = append(parts, words)
 	}
 	if plain {

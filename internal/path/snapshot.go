@@ -31,7 +31,8 @@ type SubflowState struct {
 	LocalID       uint8
 	Kind          string // direct, a Kind's word, unknown
 	Waypoint      string
-	State         string // up, backup, joining
+	At            netip.Addr // of the waypoint's, the one that the detour is by
+	State         string     // up, backup, joining
 	Since         time.Time
 	// Why says why this detour was chosen when it was; empty: it was not for us to.
 	Why string
@@ -105,7 +106,10 @@ func (s *subflow) state() SubflowState {
 	case s.direct:
 		st.Kind = "direct"
 	case s.detour != nil:
-		st.Kind, st.Waypoint = s.detour.Kind.String(), s.detour.Waypoint
+		st.Kind, st.Waypoint, st.At = s.detour.Kind.String(), s.detour.Waypoint, s.detour.Remote.Addr()
+		if s.detour.Endpoint.IsValid() {
+			st.At = s.detour.Endpoint
+		}
 		if s.chosen {
 			st.Why = s.why.of(s.detour)
 		}
