@@ -48,9 +48,9 @@ func downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Remove every trace of a waypoint and client that no longer runs",
-		Long: `Removes what dcol changed on this host: the nftables table with all mappings,
-the connections it forwards, and the sysctls it set, which are put back. The
-agent must not be running.`,
+		Long: `Removes what dcol changed on this host: the nftables tables with all mappings,
+the connections it forwards, tunnels with their interfaces, rules and routes, eBPF
+filters, and the sysctls it set, which are put back. The agent must not be running.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			stateDir, err := config.StateDir(path)
