@@ -14,37 +14,49 @@ func TestClientAddressChanges(t *testing.T) { testAddressChange(t, 0) }
 // The same, with a while between the networks.
 func TestClientAddressChangesSlowly(t *testing.T) { testAddressChange(t, 3*time.Second) }
 
-func testAddressChange(t *testing.T, gap time.Duration) {
-	w := standard(newWorld(t))
+// The same with a detour that is asked for anew from each address.
+func TestClientAddressChangesInBand(t *testing.T) { testAddressChanges(t, "in-band", 0) }
+
+func testAddressChange(t *testing.T, gap time.Duration) { testAddressChanges(t, "mapped", gap) }
+
+// testAddressChanges moves alice after each of the gaps.
+func testAddressChanges(t *testing.T, kind string, gaps ...time.Duration) {
+	w := withKinds(newWorld(t), kind)
 	w.startBoth()
+	w.kindIs(kind, "ready")
 	x := w.curl(w.url())
-	before := w.detoured()
+	before := w.subflows("direct up", kind+" up")
 	x.goesOn()
-	w.renumber("10.200.0", gap)
-	w.eventually("direct path and detour are from the new address", func() error {
-		c, err := w.only()
-		if err != nil {
-			return err
-		}
-		if c.Token != before.Token {
-			t.Fatalf("another connection: %+v", c)
-		}
-		kinds := map[string]bool{}
-		for _, s := range c.Subflows {
-			if s.State != "up" || s.Local.Addr().String() != "10.200.0.2" {
-				return fmt.Errorf("there is %+v", s)
+	for n, gap := range gaps {
+		network := fmt.Sprintf("10.200.%d", n)
+		w.renumber(network, gap)
+		w.eventually("direct path and detour are from the new address", func() error {
+			c, err := w.only()
+			if err != nil {
+				return err
 			}
-			kinds[s.Kind] = true
-		}
-		return holds(kinds["direct"] && kinds["mapped"], "it has only %v", kinds)
-	})
-	w.waypointUp()
-	x.goesOn()
-	w.cutFrom("10.200.0.2")
-	x.goesOn() // over the new detour
-	w.mend()
+			if c.Token != before.Token {
+				t.Fatalf("another connection: %+v", c)
+			}
+			kinds := map[string]bool{}
+			for _, s := range c.Subflows {
+				if s.State != "up" || s.Local.Addr().String() != network+".2" {
+					return fmt.Errorf("there is %+v", s)
+				}
+				kinds[s.Kind] = true
+			}
+			return holds(kinds["direct"] && kinds[kind], "it has only %v", kinds)
+		})
+		w.waypointUp()
+		x.goesOn()
+		w.cutFrom(network + ".2")
+		x.goesOn() // over the new detour
+		w.mend()
+	}
 	x.endsWell()
-	w.dcol(alice, "map", port(w.addr4(server), 81), "--via", bob)
+	if kind == "mapped" {
+		w.dcol(alice, "map", port(w.addr4(server), 81), "--via", bob)
+	}
 }
 
 // renumber gives alice another address, and none for a while in between.

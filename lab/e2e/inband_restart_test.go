@@ -119,15 +119,27 @@ func TestInBandForOneCgroup(t *testing.T) {
 		t.Errorf("the detour is not adopted: %+v, before %+v", now, before)
 	}
 
+	// Nothing is known of the path yet, and what is outside says nothing about it.
 	outside := w.curl(w.url())
 	w.connections(2, "direct up", "in-band up", "mapped up")
-	if d := detour(w.mustStatus(alice).Client.Connections[1]); d.Kind != "mapped" {
-		t.Errorf("a program outside the cgroup has the detour %+v", d)
+	again := w.transfer(alice, "sh", "-c", `echo 0 > "$0/cgroup.procs" && exec "$@"`, group,
+		program, "run", "--", "curl", "--silent", "--no-buffer", "http://"+port(w.addr4(server), 81)+"/file")
+	w.connections(3, "direct up", "in-band up", "mapped up")
+	var kinds []string
+	for _, c := range w.mustStatus(alice).Client.Connections {
+		kinds = append(kinds, detour(c).Kind)
+	}
+	if got := fmt.Sprint(kinds); got != "[in-band mapped in-band]" {
+		t.Errorf("detours of programs inside, outside and inside the cgroup are %s", got)
+	}
+	if why := detour(w.mustStatus(alice).Client.Connections[1]).Why; !strings.Contains(why, "outside the cgroup") {
+		t.Errorf("the one of the program outside was chosen because %q", why)
 	}
 	w.cut()
 	inside.goesOn()
 	outside.goesOn()
 	w.mend()
+	again.endsWell()
 	outside.endsWell()
 
 	ofAlice.kill()
