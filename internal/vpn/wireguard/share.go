@@ -1,0 +1,171 @@
+package wireguard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+)
+
+// SharedPort has a device answer at a UDP port that a QUIC server of this host has, so that a
+// firewall or a NAT before it needs to let in that port only. A WireGuard message begins with its
+// type, 1 to 4, and three zero bytes (WireGuard paper, section 5.4); a QUIC packet has one of the two
+// upper bits of its first byte set (RFC 9000, section 17; RFC 8999, section 6), as RFC 9443 has it for
+// others that share a port. In the words of nft:
+//
+//	chain in {
+//		type filter hook input priority 200; policy accept;
+//		udp dport PUBLIC @th,64,8 >= 1 @th,64,8 <= 4 @th,72,24 0 udp dport set OWN
+//	}
+//	chain out {
+//		type filter hook output priority raw; policy accept;
+//		udp sport OWN udp sport set PUBLIC
+//	}
+//
+// The ports are changed inside of all that keeps state of packets: after the host's own firewall,
+// which so sees the port that it lets in, and after connection tracking, which in a redirection would
+// remember where a flow led while the table was not there, as long as a client knocks.
+type SharedPort struct {
+	conn   *nft.Conn
+	public netip.AddrPort
+	own    uint16
+}
+
+var sharedTable = nft.Table{Name: "dcolwg"}
+
+const (
+	afterFirewalls     = 200  // theirs are at 0, SELinux is at 50, NAT at 100
+	beforeConnTracking = -300 // which is at -200
+)
+
+// SharePort begins, in the calling thread's network namespace and in place of what a crash has left.
+// public is where QUIC is: without an address, at all of the host's. own is the device's port.
+func SharePort(public netip.AddrPort, own int) (*SharedPort, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	addr := public.Addr().Unmap()
+	if addr.IsUnspecified() {
+		addr = netip.Addr{}
+	}
+	s := &SharedPort{conn: conn, public: netip.AddrPortFrom(addr, public.Port()), own: uint16(own)}
+	if err := s.install(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Check puts the rules back when somebody has flushed all tables, as a reloaded firewall does.
+func (s *SharedPort) Check() (restored bool, err error) {
+	there, err := s.conn.HasTable(sharedTable)
+	if err != nil || there {
+		return false, err
+	}
+	return true, s.install()
+}
+
+// Close ends the sharing.
+func (s *SharedPort) Close() error {
+	defer s.conn.Close()
+	return s.conn.DeleteTable(sharedTable)
+}
+
+// CleanUpSharedPort ends a sharing that a crash has left in the calling thread's network namespace.
+func CleanUpSharedPort() error {
+	conn, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.DeleteTable(sharedTable)
+}
+
+func (s *SharedPort) install() error {
+	doing := fmt.Sprintf("share UDP port %d with WireGuard (nftables table %s)", s.public.Port(), sharedTable.Name)
+	return s.conn.Commit(doing, func(tx *nft.Tx) {
+		tx.DeleteTable(sharedTable)
+		tx.AddTable(sharedTable)
+		tx.AddChains(sharedTable, s.chains())
+	})
+}
+
+// Places in a UDP header, and the first byte after it.
+const (
+	sourcePort      = 0
+	destinationPort = 2
+	checksum        = 6
+	payload         = 8
+)
+
+const reg = unix.NFT_REG_1
+
+func (s *SharedPort) chains() []nft.Chain {
+	public, own := portBytes(s.public.Port()), portBytes(s.own)
+	in := append(s.toAddress(), udp()...)
+	in = append(in,
+		load(destinationPort, 2), compare(expr.CmpOpEq, public...),
+		load(payload, 1), compare(expr.CmpOpGte, 1), compare(expr.CmpOpLte, 4),
+		load(payload+1, 3), compare(expr.CmpOpEq, 0, 0, 0),
+	)
+	out := append(udp(), load(sourcePort, 2), compare(expr.CmpOpEq, own...))
+	return []nft.Chain{
+		{
+			Name:  "in",
+			Hook:  &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: afterFirewalls},
+			Rules: [][]expr.Any{append(in, setPort(destinationPort, own)...)},
+		},
+		{
+			Name:  "out",
+			Hook:  &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_OUT, Priority: beforeConnTracking},
+			Rules: [][]expr.Any{append(out, setPort(sourcePort, public)...)},
+		},
+	}
+}
+
+// toAddress matches packets to where QUIC listens, if that is not everywhere.
+func (s *SharedPort) toAddress() []expr.Any {
+	addr := s.public.Addr()
+	if !addr.IsValid() {
+		return nil
+	}
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(16)
+	if addr.Is6() {
+		family, offset = unix.NFPROTO_IPV6, 24
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg}, compare(expr.CmpOpEq, family),
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(addr.BitLen() / 8)},
+		compare(expr.CmpOpEq, addr.AsSlice()...),
+	}
+}
+
+func udp() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, compare(expr.CmpOpEq, unix.IPPROTO_UDP)}
+}
+
+// load reads a part of the UDP packet; one that ends before it does not match.
+func load(offset, size uint32) expr.Any {
+	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: size}
+}
+
+func compare(op expr.CmpOp, data ...byte) expr.Any {
+	return &expr.Cmp{Op: op, Register: reg, Data: data}
+}
+
+func setPort(offset uint32, port []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: reg, Data: port},
+		&expr.Payload{
+			OperationType: expr.PayloadWrite, SourceRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2,
+			CsumType: expr.CsumTypeInet, CsumOffset: checksum,
+		},
+	}
+}
+
+func portBytes(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
