@@ -21,7 +21,7 @@ const outerMTU = 1500
 // same one after a restart lets members' tunnels go on.
 func GiveWireGuard(name string, key [32]byte, port int, lease time.Duration, gate Gate, log *slog.Logger) (*Giver, error) {
 	// An IPv6 outer header is the longer one.
-	mtu := wireguardMTU(outerMTU, netip.IPv6Unspecified())
+	mtu := outerMTU - wireguard.Overhead(netip.IPv6Unspecified())
 	device, err := wireguard.Open(wireguard.Config{Interface: wireguardInterface, PrivateKey: key, ListenPort: port, MTU: mtu, Log: log})
 	if err != nil {
 		return nil, err

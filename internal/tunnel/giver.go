@@ -62,7 +62,7 @@ type held struct {
 
 // newGiver makes a giver of a far end, which it closes if it cannot.
 func newGiver(name string, kind wire.Kind, lease time.Duration, gate Gate, f far, log *slog.Logger) (*Giver, error) {
-	used, err := netstate.UsedPrefixes()
+	used, err := netstate.UsedPrefixes(f.iface()) // an agent before us may have left it
 	if err != nil {
 		return nil, errors.Join(err, f.close())
 	}

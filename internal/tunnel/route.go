@@ -24,7 +24,7 @@ type route struct {
 // avoid lists what the waypoint must not give us addresses of: the prefixes that
 // are in use on this host.
 func (r *route) avoid() ([]netip.Prefix, error) {
-	used, err := netstate.UsedPrefixes()
+	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +87,3 @@ func innerMTU(at netip.Addr, left func(path int, remote netip.Addr) int, bound u
 
 // minMTU is RFC 8200, section 5.
 const minMTU = 1280
-
-// wireguardMTU is what is left in a WireGuard tunnel to remote: each packet has 16
-// bytes of header and 16 of authentication tag (WireGuard paper, section 5.4.6).
-func wireguardMTU(path int, remote netip.Addr) int {
-	const udp, ip4, ip6, wireguard = 8, 20, 40, 32
-	if remote.Unmap().Is4() {
-		return path - ip4 - udp - wireguard
-	}
-	return path - ip6 - udp - wireguard
-}

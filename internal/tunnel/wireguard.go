@@ -44,7 +44,8 @@ func (e *wireguardEnd) set(at netip.Addr, g wire.TunnelGrant) error {
 	if len(g.PublicKey) != len(e.public) || g.Port == 0 {
 		return fmt.Errorf("the waypoint's grant lacks its WireGuard key or port")
 	}
-	mtu, err := innerMTU(at, wireguardMTU, g.MTU)
+	left := func(path int, remote netip.Addr) int { return wireguard.InnerMTU(path, remote, int(g.MTU)) }
+	mtu, err := innerMTU(at, left, g.MTU)
 	if err != nil {
 		return err
 	}
