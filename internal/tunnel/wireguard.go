@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -44,7 +45,7 @@ func (e *wireguardEnd) set(at netip.Addr, g wire.TunnelGrant) error {
 	if len(g.PublicKey) != len(e.public) || g.Port == 0 {
 		return fmt.Errorf("the waypoint's grant lacks its WireGuard key or port")
 	}
-	left := func(path int, remote netip.Addr) int { return wireguard.InnerMTU(path, remote, int(g.MTU)) }
+	left := func(path int, remote netip.Addr) int { return wireguard.InnerMTU(path, remote, cmp.Or(int(g.MTU), path)) }
 	mtu, err := innerMTU(at, left, g.MTU)
 	if err != nil {
 		return err
