@@ -1,0 +1,313 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// Nothing but the session's port reaches the waypoint: the status says so, and another
+// kind of detour serves. When the way is free the tunnel comes up.
+func TestWireGuardHandshakeLost(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard", "in-band")
+	w.run(router, "nft", "table inet block {\nchain forward {\ntype filter hook forward priority 0\nudp dport 51820 drop\n}\n}")
+	w.startBoth()
+	w.kindIs("wireguard", "down", "no WireGuard handshake", w.addr4(bob).String()+":51820/udp", "does that port reach the waypoint")
+	x := w.curl(w.url())
+	if d := detour(w.subflows("direct up", "in-band up")); !strings.Contains(d.Why, "no WireGuard handshake") {
+		t.Errorf("the detour was chosen because %q", d.Why)
+	}
+	w.cut()
+	x.goesOn()
+	w.mend()
+	w.run(router, "nft", "delete table inet block")
+	w.kindIs("wireguard", "ready")
+	y := w.curl(w.url())
+	w.connections(2, "direct up", "in-band up", "wireguard up")
+	if d := detour(w.mustStatus(alice).Client.Connections[1]); d.Kind != "wireguard" {
+		t.Errorf("with a tunnel there is the detour %+v", d)
+	}
+	y.goesOn()
+	// The way is cut again, under connections that use it.
+	w.run(router, "nft", "table inet block {\nchain forward {\ntype filter hook forward priority 0\nudp dport 51820 drop\n}\n}")
+	y.goesOn()
+	x.goesOn()
+	y.endsWell()
+	x.endsWell()
+}
+
+// A host without TUN, as containers often are, neither has nor gives tunnels where the
+// kernel has none itself; the rest works.
+func TestWithoutTUN(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard", "openvpn", "mapped")
+	for _, host := range []string{alice, bob} {
+		if w.try(host, "ip", "link", "add", "probe", "type", "wireguard").code == 0 {
+			t.Skip("this kernel has WireGuard itself")
+		}
+		w.run(host, "mount", "-t", "tmpfs", "none", "/dev/net")
+	}
+	_, ofBob := w.startBoth()
+	problems := strings.Join(w.mustStatus(bob).Problems, "\n")
+	for _, want := range []string{"wireguard detours are not offered", "openvpn detours are not offered", "/dev/net/tun", "modprobe tun"} {
+		if !strings.Contains(problems, want) {
+			t.Errorf("bob does not say %q: %s", want, problems)
+		}
+	}
+	w.kindIs("wireguard", "not-offered")
+	x := w.curl(w.url())
+	w.detoured()
+	x.goesOn()
+	ofBob.stop()
+	w.run(bob, "umount", "/dev/net")
+	w.start(bob)
+	for _, kind := range []string{"wireguard", "openvpn"} {
+		w.kindIs(kind, "down", "/dev/net/tun", "modprobe tun")
+	}
+	w.waypointUp()
+	w.cut()
+	x.goesOn()
+	w.mend()
+	x.endsWell()
+}
+
+// A waypoint's agent is killed or restarted: what runs by the tunnel stands still meanwhile
+// at most, and goes on where it was.
+func TestWireGuardWaypointRestart(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard")
+	_, ofBob := w.startBoth()
+	w.kindIs("wireguard", "ready")
+	x := w.curl(w.url())
+	before := w.subflows("direct up", "wireguard up")
+	for _, end := range []func(*agent){(*agent).stop, (*agent).kill} {
+		session := w.waypoint()
+		end(ofBob)
+		x.goesOn()
+		ofBob = w.start(bob)
+		w.waypointBack(session)
+		w.kindIs("wireguard", "ready")
+		w.cut()
+		x.goesOn()
+		w.mend()
+		if now := w.subflows("direct up", "wireguard up"); now.Token != before.Token || detour(now).Local != detour(before).Local {
+			t.Errorf("the detour did not live on: %+v, before %+v", now, before)
+		}
+	}
+	x.endsWell()
+}
+
+// The client moves to another network, and then the waypoint to another address: the
+// tunnel follows, and what runs in it goes on.
+func TestWireGuardRoams(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard")
+	other := netip.MustParseAddr("10.201.0.2")
+	atBob, atRouter := w.host(bob).Interface(bob), w.host(router).Interface(bob)
+	w.run(bob, "ip", "addr", "add", other.String()+"/32", "dev", atBob)
+	w.run(router, "ip", "route", "add", other.String(), "via", w.addr4(bob).String(), "dev", atRouter)
+	w.configure(alice, clientOfAll(kindsLine("wireguard"), w.addr4(bob).String(), other.String()))
+	w.startBoth()
+	readyElsewhere := func(than netip.Addr) (at netip.Addr) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("there is a tunnel that does not lead to %v", than), func() error {
+			var all []string
+			for _, v := range w.mustStatus(alice).Client.Waypoints {
+				all = append(all, fmt.Sprintf("%v %s %s", v.Addr.Addr(), v.State, kindOf(v, "wireguard").State))
+				if at = v.Addr.Addr(); at != than && kindOf(v, "wireguard").State == "ready" {
+					return nil
+				}
+			}
+			return fmt.Errorf("it is %q", all)
+		})
+		return at
+	}
+	at := readyElsewhere(netip.Addr{})
+	x := w.curl(w.url())
+	before := w.subflows("direct up", "wireguard up")
+
+	w.renumber("10.200.0", 0)
+	w.eventually("the direct path is from the new address", func() error {
+		c, err := w.only()
+		return holds(err == nil && len(c.Subflows) == 2 && c.Subflows[0].Kind == "direct" && c.Subflows[0].Local.Addr().String() == "10.200.0.2", "it has %+v", c)
+	})
+	w.cutFrom("10.200.0.2")
+	x.goesOn()
+	w.mend()
+	if now := w.subflows("direct up", "wireguard up"); now.Token != before.Token || detour(now).Local != detour(before).Local {
+		t.Errorf("the detour did not live on: %+v, before %+v", now, before)
+	}
+
+	w.run(router, "nft", fmt.Sprintf("table inet gone {\nchain forward {\ntype filter hook prerouting priority -300\nip daddr %v drop\n}\n}", at))
+	readyElsewhere(at)
+	w.eventually("there is a detour that works", func() error {
+		c, err := w.only()
+		return holds(err == nil && len(c.Subflows) == 2, "it has %+v", c)
+	})
+	w.cutFrom("10.200.0.2")
+	x.goesOn()
+	w.mend()
+	x.endsWell()
+}
+
+// A waypoint behind a home router that lets the session's port through and the tunnel's.
+// In-band and mapped detours do not reach it, tunnels do.
+func TestWireGuardToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "wireguard", 51820) }
+
+func TestOpenVPNToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "openvpn", 1194) }
+
+func testTunnelBehindNAT(t *testing.T, kind string, udp uint16) {
+	w := withKinds(newWorldWith(t, func(s *testbed.Spec) {
+		s.Hosts[0].NAT = testbed.NAT{Inside: []string{bob}, Forwards: []testbed.PortForward{
+			{Protocol: "udp", Port: 45672, To: bob}, {Protocol: "udp", Port: udp, To: bob},
+		}}
+	}), kind, "in-band", "mapped")
+	outside, _ := w.host(router).AddrOn(alice)
+	w.configure(alice, clientOfAll(kindsLine(kind, "in-band", "mapped"), outside.String()))
+	w.startBoth()
+	w.kindIs(kind, "ready")
+	x := w.curl(w.url())
+	w.subflows("direct up", kind+" up")
+	w.cut()
+	x.goesOn()
+	w.mend()
+	if n := w.asked(); n != 1 {
+		t.Errorf("%d subflows were asked for, want 1", n)
+	}
+	x.endsWell()
+}
+
+// A network that the client is in, or comes to, is none of a tunnel's.
+func TestSubnetInUse(t *testing.T) {
+	for _, kind := range []string{"wireguard", "openvpn"} {
+		t.Run(kind, func(t *testing.T) {
+			w := withKinds(newWorld(t), kind)
+			w.startBoth()
+			w.kindIs(kind, "ready")
+			inside := func(x *transfer) netip.Addr {
+				t.Helper()
+				defer x.endsWell()
+				c := w.subflows("direct up", kind+" up")
+				w.cut()
+				x.goesOn()
+				w.mend()
+				return detour(c).Local.Addr()
+			}
+			first := inside(w.curl(w.url()))
+			lan := netip.PrefixFrom(first, 24).Masked()
+			w.run(alice, "ip", "addr", "add", lan.Addr().Next().String()+"/24", "dev", w.host(alice).Interface(alice))
+			w.restart(alice)
+			w.kindIs(kind, "ready")
+			w.eventually("the first connection is forgotten", func() error {
+				n := len(w.mustStatus(alice).Client.Connections)
+				return holds(n == 0, "there are %d", n)
+			})
+			if second := inside(w.curl(w.url())); lan.Contains(second) {
+				t.Errorf("the tunnel's address %v is in the LAN %v", second, lan)
+			}
+		})
+	}
+}
+
+// Members cannot reach each other by way of a waypoint's tunnels.
+func TestMembersInTunnels(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard")
+	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective"))
+	w.identify("collective", mallory)
+	w.configure(mallory, strings.ReplaceAll(clientOfAll(kindsLine("wireguard"), w.addr4(bob).String()), alice, mallory))
+	w.startBoth()
+	w.start(mallory)
+	inside := map[string]string{}
+	for _, host := range []string{alice, mallory} {
+		w.eventually(host+" has a tunnel", func() error {
+			k := kindOf(w.mustStatus(host).Client.Waypoints[0], "wireguard")
+			return holds(k.State == "ready", "it is %s: %s", k.State, k.Why)
+		})
+		inside[host] = strings.Split(strings.Fields(w.run(host, "ip", "-4", "-o", "addr", "show", "dev", "dcolwg0"))[3], "/")[0]
+	}
+	if inside[alice] == inside[mallory] {
+		t.Errorf("both members have the address %s", inside[alice])
+	}
+	w.listen(mallory, 8000)
+	watch := w.listener(mallory)
+	r := w.try(alice, "socat", "-u", fmt.Sprintf("TCP:%s:8000,bind=%s,connect-timeout=1", inside[mallory], inside[alice]), "-")
+	if r.code == 0 {
+		t.Errorf("alice reaches mallory: %v", r)
+	}
+	// Nothing of that has come before what comes now.
+	send := w.sender(server)
+	send(packet{from: netip.AddrPortFrom(w.addr4(server), 9), to: netip.AddrPortFrom(w.addr4(mallory), 9), flags: flagSYN})
+	first, ok := watch(func(p packet) bool { return p.flags&flagSYN != 0 })
+	if !ok || first.from.Port() != 9 {
+		t.Errorf("mallory got %+v", first)
+	}
+	x := w.curl(w.url())
+	w.subflows("direct up", "wireguard up")
+	w.cut()
+	x.goesOn()
+	w.mend()
+	x.endsWell()
+}
+
+// OpenVPN is not installed at an end: it says how to mend that, and the rest works.
+func TestOpenVPNMissing(t *testing.T) {
+	w := withKinds(newWorld(t), "openvpn", "mapped")
+	path := strings.TrimSpace(w.run(alice, "sh", "-c", "PATH=$PATH:/usr/sbin command -v openvpn"))
+	for _, host := range []string{alice, bob} {
+		w.run(host, "mount", "--bind", "/dev/null", path)
+	}
+	_, ofBob := w.startBoth()
+	said := strings.Join(w.mustStatus(bob).Problems, "\n")
+	if !strings.Contains(said, "openvpn detours are not offered") || !strings.Contains(said, "apt-get install openvpn") {
+		t.Errorf("bob says %q", said)
+	}
+	w.kindIs("openvpn", "not-offered")
+	ofBob.stop()
+	w.run(bob, "umount", path)
+	w.start(bob)
+	w.kindIs("openvpn", "down", "apt-get install openvpn")
+	x := w.curl(w.url())
+	w.detoured()
+	x.goesOn()
+	x.endsWell()
+}
+
+// The openvpn of either end is killed, and comes back.
+func TestOpenVPNKilled(t *testing.T) {
+	w := withKinds(newWorld(t), "openvpn")
+	w.startBoth()
+	w.kindIs("openvpn", "ready")
+	x := w.curl(w.url())
+	w.subflows("direct up", "openvpn up")
+	for _, host := range []string{alice, bob} {
+		before := w.openvpns(host)
+		if len(before) != 1 {
+			t.Fatalf("on %s there run %q", host, before)
+		}
+		w.run(host, "kill", "-9", before[0])
+		x.goesOn()
+		w.eventually("openvpn runs again on "+host, func() error {
+			now := w.openvpns(host)
+			return holds(len(now) == 1 && now[0] != before[0], "there run %q", now)
+		})
+		w.kindIs("openvpn", "ready")
+		w.eventually("the detour is there", func() error {
+			c, err := w.only()
+			return holds(err == nil && len(c.Subflows) == 2, "it has %+v", c)
+		})
+		w.cut()
+		x.goesOn()
+		w.mend()
+	}
+	x.endsWell()
+}
+
+// openvpns are the ids of the processes on a host.
+func (w *world) openvpns(host string) []string {
+	w.Helper()
+	var ids []string
+	for _, file := range strings.Fields(w.try(host, "sh", "-c", "grep -lx openvpn /proc/[0-9]*/comm").stdout) {
+		ids = append(ids, strings.Split(file, "/")[2])
+	}
+	return ids
+}
