@@ -121,7 +121,7 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 			out.State = kindResting
 		}
 	}
-	if state.Up && out.State == kindDown && !slices.Contains(c.tunnels.offers[v], k) {
+	if state.Up && (out.State == kindDown || k == path.Mapped) && !slices.Contains(c.tunnels.offers[v], k) {
 		out.State, out.Why = kindNotOffered, ""
 	}
 	return out
