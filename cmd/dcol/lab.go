@@ -70,6 +70,8 @@ func labRunCommand() *cobra.Command {
 	reps := cmd.Flags().Int("reps", 0, "repetitions, in place of the scenario's `number`")
 	variants := cmd.Flags().StringSlice("variant", nil, "`names` of variants to run, or all (default: the network as declared)")
 	procedures := cmd.Flags().StringSlice("procedure", nil, "`names` of procedures to run, or all (default: those that are not optional)")
+	jobs := cmd.Flags().Int("jobs", experiment.Automatic, "`number` of networks at a time (default: what the machine bears)")
+	anew := cmd.Flags().Bool("anew", false, "make all runs again, also those that the folder has from before")
 	backend := cmd.Flags().String("backend", "", "netem or wire (default: netem where the kernel has it)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := scenarios.Open(args[0])
@@ -79,12 +81,15 @@ func labRunCommand() *cobra.Command {
 		if cmd.Flags().Changed("reps") && *reps < 1 {
 			return fmt.Errorf("--reps %d: it must be 1 or more", *reps)
 		}
+		if cmd.Flags().Changed("jobs") && *jobs < 1 {
+			return fmt.Errorf("--jobs %d: it must be 1 or more", *jobs)
+		}
 		if *out == "" {
 			*out = filepath.Join("out", "lab", s.Name)
 		}
 		result, err := experiment.Run(cmd.Context(), s, experiment.Options{
 			Out: *out, Repetitions: *reps, Variants: *variants, Procedures: *procedures, Backend: *backend,
-			Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+			Jobs: *jobs, Resume: !*anew, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
 		})
 		if result == nil || len(result.Runs) == 0 {
 			return err

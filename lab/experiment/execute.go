@@ -141,6 +141,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	if err != nil {
 		return err
 	}
+	x.result.Started = time.Now()
 	sampler, stopSampling, err := startSampling(ctx, l)
 	if err != nil {
 		return err
@@ -158,15 +159,18 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	x.result.Paths = sampler.use()
 	x.result.Series = sampler.series(end)
 	if x.result.LongestStallMS == 0 {
-		x.result.LongestStallMS = float64(sampler.longestStall(end)) / float64(time.Millisecond)
+		x.result.LongestStallMS = milliseconds(sampler.longestStall(end))
 	}
 	if after, cpuErr := readCPU(); cpuErr == nil {
 		x.result.CPUShare = after.busyShareSince(before)
 	}
-	uses, statErr := l.linkUse()
-	x.result.Links = uses
+	var statErr error
+	x.result.Links, statErr = l.linkUse()
+	if l.opts.reference != nil {
+		x.result.ReferenceP99MS = milliseconds(l.opts.reference.lateness(x.result.Started))
+	}
 	if !l.opts.anyFidelity {
-		x.result.Discarded = infidelity(uses)
+		x.result.Discarded = infidelity(*x.result)
 	}
 	return errors.Join(err, statErr)
 }

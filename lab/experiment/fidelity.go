@@ -27,7 +27,6 @@ func (l *Lab) linkUse() ([]report.LinkUse, error) {
 }
 
 func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
-	milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return report.LinkUse{
 		Link: link, From: from, To: to, Packets: s.Packets, Bytes: s.Bytes,
 		QueueDrops: s.QueueDrops, LossDrops: s.LossDrops, DownDrops: s.DownDrops,
@@ -36,17 +35,36 @@ func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
 	}
 }
 
-// infidelity says why the emulation was not true to its parameters; it is
-// empty when it was.
-func infidelity(uses []report.LinkUse) string {
-	for _, u := range uses {
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// infidelity says why the emulation was not true to its parameters in a run, or the
+// machine too busy for its programs; it is empty when all was well.
+func infidelity(r report.Run) string {
+	most := milliseconds(maxLateness)
+	for _, u := range r.Links {
 		switch {
 		case u.EmulationDrops > 0:
 			return fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
-		case u.LatenessP99MS > float64(maxLateness)/float64(time.Millisecond):
+		case u.LatenessP99MS > most:
 			return fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
 				u.Link, u.From, u.LatenessP99MS, maxLateness)
 		}
 	}
+	if r.ReferenceP99MS > most {
+		return fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
+			r.ReferenceP99MS, maxLateness)
+	}
 	return ""
+}
+
+// strain is how near a run was to not counting: 1 is the most that is sound.
+func strain(r report.Run) float64 {
+	latest := r.ReferenceP99MS
+	for _, u := range r.Links {
+		if u.EmulationDrops > 0 {
+			return 2
+		}
+		latest = max(latest, u.LatenessP99MS)
+	}
+	return latest / milliseconds(maxLateness)
 }

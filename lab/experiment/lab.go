@@ -1,14 +1,13 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -53,17 +52,11 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 // open builds the network, with certificates if there are to be agents, and has
 // its programs started.
 func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, offers []scenario.Detour, start func(*Lab, context.Context) error) (*Lab, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Stderr == nil {
-		o.Stderr = io.Discard
-	}
-	if err := prepare(s, &o, agents); err != nil {
+	if err := o.complete(s, agents); err != nil {
 		return nil, err
 	}
 	l := &Lab{
-		Scenario: s, opts: o, logs: filepath.Join(o.Out, "logs"), agents: agents, offers: offers, log: o.Log.With("subsystem", "experiment"),
+		Scenario: s, opts: o, logs: filepath.Join(o.Out, "logs", o.within), agents: agents, offers: offers, log: o.Log.With("subsystem", "experiment"),
 		waypoints: map[string]*program{}, members: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 		middleboxes: map[string]scenario.Middlebox{},
 	}
@@ -75,37 +68,6 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, off
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
-}
-
-// prepare checks all that can be checked before anything is built.
-func prepare(s *scenario.Scenario, o *Options, agents bool) error {
-	if o.Out == "" {
-		return errors.New("an experiment needs a folder for its output")
-	}
-	out, err := filepath.Abs(o.Out)
-	if err != nil {
-		return fmt.Errorf("output folder: %w", err)
-	}
-	o.Out = out
-	if o.Program == "" && agents {
-		if o.Program, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the dcol program: %w", err)
-		}
-	}
-	for _, v := range o.variants(s) {
-		if _, ok := s.Variant(v); !ok {
-			return fmt.Errorf("scenario %s has no variant %q; it has %s", s.Name, v, strings.Join(s.VariantNames(), ", "))
-		}
-	}
-	if agents {
-		if err := checkAgents(s); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(o.Out, "logs"), 0o755); err != nil {
-		return fmt.Errorf("output folder: %w", err)
-	}
-	return nil
 }
 
 func (l *Lab) build(ctx context.Context) error {
@@ -167,7 +129,7 @@ func (l *Lab) Network() *testbed.Network { return l.net }
 
 // spec is the scenario's network in the testbed's words.
 func (l *Lab) spec() testbed.Spec {
-	s := testbed.Spec{Seed: uint64(l.Scenario.Seed), Backend: l.opts.Backend}
+	s := testbed.Spec{Seed: cmp.Or(l.opts.luck, uint64(l.Scenario.Seed)), Backend: l.opts.Backend}
 	for _, h := range l.Scenario.Hosts {
 		spec := testbed.HostSpec{
 			Name: h.Name, Forward: h.Has(scenario.RoleRouter),

@@ -62,24 +62,28 @@ func (c cpuTime) busyShareSince(before cpuTime) float64 {
 
 // Environment records what the numbers depend on.
 func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
+	return describeMachine(ctx, l.Scenario, l.net.Backend(), l.opts.Program)
+}
+
+func describeMachine(ctx context.Context, s *scenario.Scenario, backend, program string) (report.Environment, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return report.Environment{}, fmt.Errorf("ask for the kernel's version: %w", err)
 	}
 	e := report.Environment{
-		Kernel: unix.ByteSliceToString(u.Release[:]), CPUs: runtime.NumCPU(), Backend: l.net.Backend(),
-		Congestion: l.Scenario.Congestion, Seed: l.Scenario.Seed, Programs: map[string]string{},
+		Kernel: unix.ByteSliceToString(u.Release[:]), CPUs: runtime.NumCPU(), Backend: backend,
+		Congestion: s.Congestion, Seed: s.Seed, Programs: map[string]string{},
 	}
 	programs := map[string][]string{}
-	switch l.Scenario.Workload.Kind {
+	switch s.Workload.Kind {
 	case scenario.Upload, scenario.Download:
 		programs["iperf3"] = []string{"iperf3", "--version"}
 	case scenario.HTTP:
 		programs["curl"] = []string{"curl", "--version"}
 		programs["nginx"] = []string{"nginx", "-v"}
 	}
-	if l.Scenario.UsesDCol() {
-		programs["dcol"] = []string{l.opts.Program, "--version"}
+	if s.UsesDCol() {
+		programs["dcol"] = []string{program, "--version"}
 	}
 	for name, argv := range programs {
 		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,96 +16,171 @@ import (
 )
 
 // setUpTime is about what a run takes besides its workload.
-const setUpTime = time.Second
+const setUpTime = 2 * time.Second
 
 // progress tells a person how far an experiment is: a line for every run done
-// and, on a terminal, one for the run under way.
+// and, on a terminal, one for those under way.
 type progress struct {
 	w        io.Writer
-	terminal bool
+	terminal *os.File // nil: none
 	scenario *scenario.Scenario
 	total    int
 	counted  int
+	spent    time.Duration // on the runs that count in counted, each for itself
 
-	mu sync.Mutex // the live line comes from another goroutine
+	mu      sync.Mutex // live lines come from other goroutines
+	running []*underWay
 }
 
-// newProgress is of so many kinds of runs, each repeated.
-func newProgress(w io.Writer, s *scenario.Scenario, kinds int) *progress {
-	if w == nil {
-		w = io.Discard
-	}
-	p := &progress{w: w, scenario: s, total: s.Repetitions * kinds}
-	if f, ok := w.(*os.File); ok {
-		p.terminal = term.IsTerminal(int(f.Fd()))
+// underWay is a run that is being made.
+type underWay struct {
+	task *task
+	now  Live
+}
+
+func newProgress(w io.Writer, s *scenario.Scenario, total int) *progress {
+	p := &progress{w: w, scenario: s, total: total}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.terminal = f
 	}
 	return p
 }
 
-func (p *progress) begin() {
+// begin says what is going to be done, and what becomes of runs that were recorded
+// in the folder before: other says why they do not belong here.
+func (p *progress) begin(level, recorded int, folder, other string) {
+	switch {
+	case other != "":
+		fmt.Fprintf(p.w, "the runs in %s are %s: all are made anew\n", folder, other)
+	case recorded > 0:
+		fmt.Fprintf(p.w, "%s has %d runs of this experiment, which are not made again (--anew makes them again)\n", folder, recorded)
+	}
 	estimate := ""
-	if each := p.scenario.RunTime(); each > 0 {
-		all := time.Duration(p.total) * (each + setUpTime)
-		estimate = fmt.Sprintf(", about %v; Ctrl-C ends it cleanly", all.Round(roundTo(all)))
+	if left := p.left(level); left > 0 {
+		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
 	}
 	fmt.Fprintf(p.w, "%s: %d runs%s\n", p.scenario.Name, p.total, estimate)
 }
 
+// left estimates the time to the end when so many runs are made at a time; zero is
+// not known.
+func (p *progress) left(level int) time.Duration {
+	each := p.scenario.RunTime()
+	if each > 0 {
+		each += setUpTime
+	}
+	if p.counted > 0 {
+		each = p.spent / time.Duration(p.counted)
+	}
+	all := time.Duration(p.total-p.counted) * each / time.Duration(level)
+	return all.Round(roundTo(all))
+}
+
 func roundTo(d time.Duration) time.Duration {
-	if d > 10*time.Minute {
+	switch {
+	case d > 10*time.Minute:
 		return time.Minute
+	case d > time.Minute:
+		return 10 * time.Second
 	}
 	return time.Second
 }
 
-// live returns what a run under way calls, or nil where nobody could read it.
-func (p *progress) live(o Order, repetition int) func(Live) {
-	if !p.terminal {
-		return nil
-	}
-	head := p.head(o.Variant.Name, o.Procedure.Name, repetition)
-	p.line(head)
-	return func(l Live) {
-		var parts []string
-		for _, path := range l.Paths {
-			parts = append(parts, fmt.Sprintf("%s %.1f", path.Path, path.Mbps))
-		}
-		p.line(fmt.Sprintf("%s  %5.1f s  %6.2f Mbit/s  %s", head, l.Elapsed.Seconds(), l.Mbps, strings.Join(parts, ", ")))
-	}
-}
-
-func (p *progress) head(variant, procedure string, repetition int) string {
-	return fmt.Sprintf("%3d/%d  %s  %s #%d", p.counted+1, p.total, variant, procedure, repetition)
-}
-
-// line replaces the live line.
-func (p *progress) line(text string) {
+func (p *progress) begun(t *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+	p.running = append(p.running, &underWay{task: t})
+	p.show()
+}
+
+// live returns what a run under way calls, or nil where nobody could read it.
+func (p *progress) live(t *task) func(Live) {
+	if p.terminal == nil {
+		return nil
+	}
+	return func(l Live) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range p.running {
+			if r.task == t {
+				r.now = l
+			}
+		}
+		p.show()
+	}
+}
+
+// show replaces the live line.
+func (p *progress) show() {
+	if p.terminal == nil {
+		return
+	}
+	line := ""
+	switch {
+	case len(p.running) == 1:
+		r := p.running[0]
+		var parts []string
+		for _, path := range r.now.Paths {
+			parts = append(parts, fmt.Sprintf("%s %.1f", path.Path, path.Mbps))
+		}
+		line = fmt.Sprintf("%s  %5.1f s  %6.2f Mbit/s  %s", p.head(r.task), r.now.Elapsed.Seconds(), r.now.Mbps, strings.Join(parts, ", "))
+	case len(p.running) > 1:
+		line = fmt.Sprintf("%3d/%d  %d at a time", p.counted+1, p.total, len(p.running))
+		for _, r := range p.running {
+			line += fmt.Sprintf("  %s %.1f", r.task.log(), r.now.Mbps)
+		}
+	}
+	if width, _, err := term.GetSize(int(p.terminal.Fd())); err == nil && width > 1 && len(line) >= width {
+		line = line[:width-1]
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+}
+
+func (p *progress) head(t *task) string {
+	return fmt.Sprintf("%3d/%d  %s  %s #%d", p.counted+1, p.total, t.variant.Name, t.procedure.Name, t.repetition)
 }
 
 // clear removes the live line.
 func (p *progress) clear() {
-	if p.terminal {
-		p.line("")
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = nil
+	p.show()
 }
 
-// done reports a run.
-func (p *progress) done(run report.Run, again bool) {
-	p.clear()
-	head := p.head(run.Variant, run.Procedure, run.Repetition)
-	if run.Valid() {
-		p.counted++
-		fmt.Fprintf(p.w, "%s  %.2f Mbit/s\n", head, run.GoodputMbps)
-		return
+// done reports a run; level is how many are made at a time from now on.
+func (p *progress) done(t *task, run report.Run, again bool, level int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = slices.DeleteFunc(p.running, func(r *underWay) bool { return r.task == t })
+	if p.terminal != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
 	}
-	remedy := "repeating it"
-	if !again {
-		p.counted++
-		remedy = "giving it up"
+	head := p.head(t)
+	switch {
+	case run.Valid():
+		p.count(t)
+		fmt.Fprintf(p.w, "%s  %.2f Mbit/s%s\n", head, run.GoodputMbps, p.outlook(level))
+	case again:
+		fmt.Fprintf(p.w, "%s  does not count, repeating it: %s\n", head, indented(run.Discarded))
+	default:
+		p.count(t)
+		fmt.Fprintf(p.w, "%s  does not count, giving it up: %s\n", head, indented(run.Discarded))
 	}
-	why := strings.ReplaceAll(run.Discarded, "\n", "\n        ")
-	fmt.Fprintf(p.w, "%s  does not count, %s: %s\n", head, remedy, why)
+	p.show()
 }
+
+func (p *progress) count(t *task) {
+	p.counted++
+	p.spent += time.Since(t.began)
+}
+
+// outlook says how the experiment goes on, if it does for a while.
+func (p *progress) outlook(level int) string {
+	if left := p.left(level); left > 30*time.Second {
+		return fmt.Sprintf("  (%d at a time, %v left)", level, left)
+	}
+	return ""
+}
+
+func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n        ") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,20 +13,13 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// maxAttempts is how often a run is tried when it did not count.
-const maxAttempts = 3
-
-// breather is the pause before a run is repeated because the machine was busy;
-// it grows with every attempt.
-const breather = 2 * time.Second
-
 // Result is what an experiment found.
 type Result = report.Result
 
 // Run carries out the scenario's experiment: every procedure in every variant,
 // as often as there are repetitions. They take turns, so that whatever disturbs
 // the machine for a while disturbs all alike. The result and the plots are also
-// written to the output folder.
+// written to the output folder, and each run as soon as it has ended.
 //
 // When ctx is cancelled everything ends within a second or so; the result then
 // has the runs done so far, and the error is ctx's.
@@ -33,14 +27,16 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	if len(s.Procedures) == 0 {
 		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol lab shell`", s.Name)
 	}
+	began := time.Now()
 	e, err := newExperiment(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
-	runErr := e.runAll(ctx)
-	closeErr := e.lab.Close()
-	e.result.Seconds = time.Since(e.result.Started).Seconds()
-	e.result.Summarize(e.variants, names(e.procedures), s.Expects)
+	runErr := e.crew.work(ctx)
+	e.progress.clear()
+	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
+	e.result.Seconds = e.ledger.head.Seconds
+	e.result.Summarize(e.variants, names(e.procedures), e.scenario.Expects)
 	if len(e.result.Runs) == 0 {
 		return e.result, errors.Join(runErr, closeErr)
 	}
@@ -48,114 +44,143 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 }
 
 type experiment struct {
-	lab        *Lab
+	scenario   *scenario.Scenario
 	options    Options
 	variants   []string
 	procedures []scenario.Procedure
+	ledger     *ledger
+	crew       *crew
 	progress   *progress
 	result     *Result
+	// building is held while a network comes up: that is the most any run does to
+	// the machine, and one at a time is enough of it.
+	building chan struct{}
 }
 
-func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (*experiment, error) {
+func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (_ *experiment, err error) {
 	if o.Repetitions > 0 {
 		reps := *s
 		reps.Repetitions = o.Repetitions
 		s = &reps
 	}
-	procedures, err := s.Select(o.Procedures)
-	if err != nil {
+	e := &experiment{scenario: s, building: make(chan struct{}, 1)}
+	if e.procedures, err = s.Select(o.Procedures); err != nil {
 		return nil, err
 	}
-	e := &experiment{options: o, variants: o.variants(s), procedures: procedures, result: &Result{
-		Schema: report.Schema, Scenario: s.Name, Description: s.Description, Started: time.Now(),
-		Paths: append([]string{scenario.DirectPath}, s.WithRole(scenario.RoleWaypoint)...), Runs: []report.Run{},
-	}}
-	e.progress = newProgress(o.Stderr, s, len(e.procedures)*len(e.variants))
-	e.progress.begin()
-	if e.lab, err = Open(ctx, s, o); err != nil {
+	if err := o.complete(s, s.UsesDCol()); err != nil {
 		return nil, err
 	}
-	if e.result.Environment, err = e.lab.Environment(ctx); err != nil {
-		return nil, errors.Join(err, e.lab.Close())
+	e.variants = o.variants(s)
+	if o.reference, err = startReference(ctx, o.Backend, o.Log); err != nil {
+		return nil, err
+	}
+	e.options = o
+	if err := e.recall(ctx); err != nil {
+		return nil, errors.Join(err, o.reference.close())
 	}
 	return e, nil
 }
 
-func (e *experiment) runAll(ctx context.Context) error {
-	s := e.lab.Scenario
-	for repetition := 1; repetition <= s.Repetitions; repetition++ {
+// recall finds out what is to be done, and what was done before.
+func (e *experiment) recall(ctx context.Context) error {
+	s, o := e.scenario, e.options
+	environment, err := describeMachine(ctx, s, o.reference.net.Backend(), o.Program)
+	if err != nil {
+		return err
+	}
+	head, err := newLedgerHead(s, o.Program, environment)
+	if err != nil {
+		return err
+	}
+	ledger, recorded, other, err := openLedger(filepath.Join(o.Out, "runs"), head, o.Resume)
+	if err != nil {
+		return err
+	}
+	e.ledger = ledger
+	e.result = &Result{
+		Schema: report.Schema, Scenario: s.Name, Description: s.Description, Started: e.ledger.head.Started,
+		Environment: environment, Paths: append([]string{scenario.DirectPath}, s.WithRole(scenario.RoleWaypoint)...),
+		Runs: []report.Run{},
+	}
+	tasks := e.tasks(recorded)
+	e.crew = &crew{
+		governor: newGovernor(o.Jobs), todo: tasks,
+		attempt: e.attempt, begun: e.begun, done: e.done,
+	}
+	e.progress = newProgress(o.Stderr, s, len(tasks))
+	e.progress.begin(e.crew.governor.level, len(recorded), o.Out, other)
+	return nil
+}
+
+// tasks are the runs that are to be made. Of those recorded it takes into the
+// result what was asked for.
+func (e *experiment) tasks(recorded []report.Run) []*task {
+	type key struct {
+		variant, procedure string
+		repetition         int
+	}
+	attempts, made, wanted := map[key]int{}, map[key]bool{}, map[key]bool{}
+	for _, run := range recorded {
+		k := key{run.Variant, run.Procedure, run.Repetition}
+		attempts[k] = max(attempts[k], run.Attempt)
+		made[k] = made[k] || run.Valid()
+	}
+	var tasks []*task
+	for repetition := 1; repetition <= e.scenario.Repetitions; repetition++ {
 		for _, name := range e.variants {
-			variant, _ := s.Variant(name)
+			variant, _ := e.scenario.Variant(name)
 			for _, p := range e.procedures {
-				if err := e.repeat(ctx, Order{Variant: variant, Procedure: p, Events: s.Events}, repetition); err != nil {
-					return err
+				k := key{name, p.Name, repetition}
+				wanted[k] = true
+				if !made[k] {
+					tasks = append(tasks, &task{variant: variant, procedure: p, repetition: repetition, attempts: attempts[k]})
 				}
 			}
 		}
 	}
-	return nil
-}
-
-// repeat runs an order until it counts. Runs that do not are kept in the
-// result, marked. A run that fails every time is an error; one that only was
-// not true to the links' parameters is missing from the row.
-func (e *experiment) repeat(ctx context.Context, o Order, repetition int) error {
-	for attempt := 1; ; attempt++ {
-		o.Log = fmt.Sprintf("%s-%s-%d", o.Variant.Name, o.Procedure.Name, repetition)
-		if attempt > 1 {
-			o.Log += fmt.Sprintf("-again-%d", attempt-1)
-		}
-		o.Live = e.progress.live(o, repetition)
-		run, err := e.lab.Execute(ctx, o)
-		if ctx.Err() != nil {
-			e.progress.clear()
-			return ctx.Err()
-		}
-		run.Repetition, run.Attempt = repetition, attempt
-		if err != nil {
-			run.Discarded = err.Error()
-		}
-		e.result.Runs = append(e.result.Runs, run)
-		e.progress.done(run, attempt < maxAttempts)
-		if len(e.lab.killed) > 0 || err != nil {
-			if rebuildErr := e.rebuild(ctx); rebuildErr != nil {
-				return errors.Join(err, rebuildErr)
-			}
-		}
-		switch {
-		case errors.Is(err, ErrCorrupt), err != nil && attempt == maxAttempts:
-			return fmt.Errorf("%s in variant %s: %w", o.Procedure.Name, o.Variant.Name, err)
-		case run.Valid(), attempt == maxAttempts:
-			return nil
-		case err == nil:
-			if err := pause(ctx, time.Duration(attempt)*breather); err != nil {
-				return err
-			}
+	for _, run := range recorded {
+		if wanted[key{run.Variant, run.Procedure, run.Repetition}] {
+			e.result.Runs = append(e.result.Runs, run)
 		}
 	}
+	return tasks
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+// attempt makes a run on a network of its own.
+func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
+	none := report.Run{Variant: t.variant.Name, Procedure: t.procedure.Name, Started: time.Now(), Log: filepath.Join("logs", t.log())}
+	o := e.options
+	o.Procedures, o.within, o.luck = []string{t.procedure.Name}, t.log(), luck(e.scenario.Seed, t)
 	select {
+	case e.building <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
+		return none, context.Cause(ctx)
 	}
+	l, err := Open(ctx, e.scenario, o)
+	<-e.building
+	if err != nil {
+		return none, err
+	}
+	run, err := l.Execute(ctx, Order{
+		Variant: t.variant, Procedure: t.procedure, Events: e.scenario.Events, Log: t.log(), Live: e.progress.live(t),
+	})
+	return run, errors.Join(err, l.Close())
 }
 
-// rebuild replaces a network that is no longer the one declared.
-func (e *experiment) rebuild(ctx context.Context) error {
-	s := e.lab.Scenario
-	if err := e.lab.Close(); err != nil {
-		return fmt.Errorf("rebuild the network: %w", err)
-	}
-	lab, err := Open(ctx, s, e.options)
-	if err != nil {
-		return fmt.Errorf("rebuild the network: %w", err)
-	}
-	e.lab = lab
-	return nil
+// luck is the seed of a run's network. It differs by repetition; procedures of the
+// same repetition have the same luck.
+func luck(seed int64, t *task) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %d", seed, t.variant.Name, t.repetition)
+	return h.Sum64() | 1
+}
+
+func (e *experiment) begun(t *task) { e.progress.begun(t) }
+
+func (e *experiment) done(t *task, run report.Run, again bool) error {
+	e.result.Runs = append(e.result.Runs, run)
+	e.progress.done(t, run, again, e.crew.governor.level)
+	return e.ledger.add(run)
 }
 
 func names(procedures []scenario.Procedure) []string {
@@ -177,5 +202,5 @@ func (e *experiment) write() error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return e.result.WritePlots(out, Marks(e.lab.Scenario.Events))
+	return e.result.WritePlots(out, Marks(e.scenario.Events))
 }

@@ -110,3 +110,39 @@ func checkFiles(t *testing.T, out string) {
 		}
 	}
 }
+
+// An experiment that was interrupted goes on where it was, and makes no run again
+// that counts.
+func TestRunResumes(t *testing.T) {
+	needRoot(t)
+	out := t.TempDir()
+	run := func(text string, resume bool) (*report.Result, string) {
+		t.Helper()
+		var progress strings.Builder
+		r, err := Run(t.Context(), parse(t, text), Options{Out: out, Resume: resume, Jobs: 2, Stderr: &progress, anyFidelity: true})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, progress.String())
+		}
+		return r, progress.String()
+	}
+	first, _ := run(tiny, true)
+	more, progress := run(strings.Replace(tiny, "repetitions = 1", "repetitions = 3", 1), true)
+	if len(more.Runs) != 3 || !more.Runs[0].Started.Equal(first.Runs[0].Started) || !strings.Contains(progress, "tiny: 2 runs") {
+		t.Errorf("%d runs\n%s", len(more.Runs), progress)
+	}
+	if row, _ := more.Row(scenario.Base, "tcp"); row.N != 3 || !more.Started.Equal(first.Started) || more.Seconds <= first.Seconds {
+		t.Errorf("%d runs count; begun %v and %v, %.1f s and %.1f s", row.N, first.Started, more.Started, first.Seconds, more.Seconds)
+	}
+	fewer, progress := run(tiny, true)
+	if len(fewer.Runs) != 1 || !strings.Contains(progress, "tiny: 0 runs") {
+		t.Errorf("%d runs\n%s", len(fewer.Runs), progress)
+	}
+	anew, progress := run(tiny, false)
+	if len(anew.Runs) != 1 || anew.Runs[0].Started.Equal(first.Runs[0].Started) || strings.Contains(progress, "made anew") {
+		t.Errorf("%d runs, the first the same as before\n%s", len(anew.Runs), progress)
+	}
+	other, progress := run(strings.Replace(tiny, `delay = "5ms"`, `delay = "6ms"`, 1), true)
+	if len(other.Runs) != 1 || !strings.Contains(progress, "another version of the scenario: all are made anew") {
+		t.Errorf("%d runs\n%s", len(other.Runs), progress)
+	}
+}

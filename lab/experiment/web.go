@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 const webFile = "file"
@@ -28,10 +30,6 @@ func nginx(config string) []string {
 
 // webConfig writes nginx's configuration and, once, the file it serves.
 func (l *Lab) webConfig(dir string) (string, error) {
-	root := filepath.Join(l.opts.Out, "www")
-	if err := l.makeFile(root); err != nil {
-		return "", fmt.Errorf("make the file to download: %w", err)
-	}
 	scratch := filepath.Join(dir, "nginx")
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return "", fmt.Errorf("nginx's folder: %w", err)
@@ -41,7 +39,7 @@ func (l *Lab) webConfig(dir string) (string, error) {
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&b, "\t%s_temp_path %s/%s;\n", kind, scratch, kind)
 	}
-	fmt.Fprintf(&b, "\tserver {\n\t\tlisten %d;\n\t\tlisten [::]:%[1]d;\n\t\troot %s;\n\t}\n}\n", l.Scenario.Workload.Port, root)
+	fmt.Fprintf(&b, "\tserver {\n\t\tlisten %d;\n\t\tlisten [::]:%[1]d;\n\t\troot %s;\n\t}\n}\n", l.Scenario.Workload.Port, webRoot(l.opts.Out))
 	config := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(config, []byte(b.String()), 0o644); err != nil {
 		return "", fmt.Errorf("nginx's configuration: %w", err)
@@ -49,18 +47,21 @@ func (l *Lab) webConfig(dir string) (string, error) {
 	return config, nil
 }
 
-// makeFile writes the file to download: noise, so that nothing can shorten it
-// and every misplaced byte shows. The sum is written last: it marks the file
-// as complete.
-func (l *Lab) makeFile(root string) error {
-	size := int64(l.Scenario.Workload.Size)
-	path := filepath.Join(root, webFile)
+// webRoot is the folder that web servers serve.
+func webRoot(out string) string { return filepath.Join(out, "www") }
+
+// makeFile writes the file to download, once: noise, so that nothing can shorten it
+// and every misplaced byte shows. The sum is written last: it marks the file as
+// complete.
+func makeFile(out string, s *scenario.Scenario) error {
+	size := int64(s.Workload.Size)
+	path := filepath.Join(webRoot(out), webFile)
 	if info, err := os.Stat(path); err == nil && info.Size() == size {
 		if _, err := os.Stat(path + ".sha256"); err == nil {
 			return nil
 		}
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := os.MkdirAll(webRoot(out), 0o755); err != nil {
 		return err
 	}
 	f, err := os.Create(path)
@@ -69,7 +70,7 @@ func (l *Lab) makeFile(root string) error {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	noise := rand.NewChaCha8([32]byte{byte(l.Scenario.Seed)})
+	noise := rand.NewChaCha8([32]byte{byte(s.Seed)})
 	if _, err := io.CopyN(io.MultiWriter(f, sum), noise, size); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (x *execution) web(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want, err := os.ReadFile(filepath.Join(x.lab.opts.Out, "www", webFile+".sha256"))
+	want, err := os.ReadFile(filepath.Join(webRoot(x.lab.opts.Out), webFile+".sha256"))
 	if err != nil {
 		return fmt.Errorf("read the sum of the file: %w", err)
 	}

@@ -83,10 +83,11 @@ type Expectation struct {
 
 // Run is one execution of the workload.
 type Run struct {
-	Variant    string `json:"variant"`
-	Procedure  string `json:"procedure"`
-	Repetition int    `json:"repetition"` // from 1
-	Attempt    int    `json:"attempt"`    // from 1; more when earlier ones were discarded
+	Variant    string    `json:"variant"`
+	Procedure  string    `json:"procedure"`
+	Repetition int       `json:"repetition"` // from 1
+	Attempt    int       `json:"attempt"`    // from 1; more when earlier ones were discarded
+	Started    time.Time `json:"started"`
 	// Discarded is why the run does not count; empty when it does.
 	Discarded string `json:"discarded,omitempty"`
 
@@ -104,7 +105,12 @@ type Run struct {
 	Series   Series    `json:"series"`
 	Links    []LinkUse `json:"links"`
 	CPUShare float64   `json:"cpu_share"` // busy part of the machine's CPUs, 0..1
-	Log      string    `json:"log"`       // folder with the programs' output
+	// Networks is how many there were at a time, on average.
+	Networks float64 `json:"networks"`
+	// ReferenceP99MS is how late the 99th percentile of the reference flow's echoes
+	// was: what the machine's business cost ordinary programs.
+	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
+	Log            string  `json:"log"` // folder with the programs' output
 }
 
 // PathUse is what one path carried in a run.

@@ -1,0 +1,76 @@
+package experiment
+
+import (
+	"math"
+	"runtime"
+)
+
+const (
+	// roomy is the busy part of the processors up to which another network may be
+	// added; it leaves room for what a run does at its start and its end.
+	roomy = 0.7
+	// crowded is the part above which there is one too many.
+	crowded = 0.9
+	// networksPerCPU bounds the number of networks whatever the processors say:
+	// each is some forty processes and threads, and holds its packets in memory.
+	networksPerCPU = 4
+	// patience is how many runs go well before what went wrong is tried again.
+	patience = 12
+)
+
+// governor decides how many networks the machine bears at a time, from how the
+// runs on them went: it begins low, adds one while there is room, and takes one
+// away when the links were not true to their parameters.
+type governor struct {
+	level   int // networks at a time, now
+	most    int
+	fixed   bool
+	calm    int // runs at this level that went well
+	ceiling int // the level that was once too much
+	since   int // runs that went well since then
+}
+
+// newGovernor is for as many networks as jobs says, or Automatic.
+func newGovernor(jobs int) *governor {
+	if jobs == Automatic {
+		cpus := runtime.NumCPU()
+		return &governor{level: max(1, cpus/2), most: networksPerCPU * cpus, ceiling: math.MaxInt}
+	}
+	return &governor{level: max(1, jobs), fixed: true}
+}
+
+// outlook is what a run that came to its end tells about the machine.
+type outlook struct {
+	networks float64 // at a time, on average while it ran
+	cpu      float64 // busy part of the machine's processors
+	lateness float64 // part of what is still sound, 0..1; more: the run does not count
+}
+
+// learn takes in a run. Runs at another level than the present one tell of the
+// past; only what went wrong counts of them, and only if it was below.
+func (g *governor) learn(o outlook) {
+	if g.fixed {
+		return
+	}
+	lost, here := o.lateness > 1 || o.cpu > crowded, o.networks > float64(g.level)-0.5
+	switch {
+	case lost && o.networks > 1.5 && o.networks < float64(g.level)+0.5:
+		g.ceiling, g.since, g.calm = g.level, 0, 0
+		g.level--
+	case lost:
+		g.calm = 0
+	case here:
+		g.since++
+		g.calm++
+		if g.since > patience {
+			g.ceiling = math.MaxInt
+		}
+		each := o.cpu / o.networks
+		if room := o.cpu+each <= roomy && o.lateness <= 0.5; !room {
+			g.calm = 0
+		}
+		if g.calm >= g.level && g.level+1 < g.ceiling && g.level < g.most {
+			g.level, g.calm = g.level+1, 0
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+func header(t *testing.T, text string) ledgerHead {
+	t.Helper()
+	h, err := newLedgerHead(parse(t, text), "", report.Environment{
+		Kernel: "6.18", CPUs: 2, Backend: "wire", Programs: map[string]string{"curl": "curl 8"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// What was recorded is found again, by the same experiment only.
+func TestLedger(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs")
+	h := header(t, tiny)
+	l, runs, other, err := openLedger(dir, h, true)
+	if err != nil || len(runs) != 0 || other != "" {
+		t.Fatalf("of no record: %d runs, %q, %v", len(runs), other, err)
+	}
+	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	want := []report.Run{
+		{Variant: "base-a", Procedure: "b", Repetition: 1, Attempt: 1, Started: began, Discarded: "late"},
+		{Variant: "base", Procedure: "a-b", Repetition: 1, Attempt: 1, Started: began.Add(time.Minute), GoodputMbps: 9.5},
+		{Variant: "base", Procedure: "a", Repetition: 1, Attempt: 2, Started: began.Add(2 * time.Minute)},
+	}
+	for _, run := range []report.Run{want[2], want[0], want[1]} {
+		if err := l.add(run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.spent(90 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	again, runs, other, err := openLedger(dir, h, true)
+	if err != nil || other != "" {
+		t.Fatalf("%q, %v", other, err)
+	}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+	if !again.head.Started.Equal(l.head.Started) || again.head.Seconds != 90 {
+		t.Errorf("begun %v, %v s", again.head.Started, again.head.Seconds)
+	}
+	if _, runs, other, err = openLedger(dir, h, false); err != nil || len(runs) != 0 || other != "" {
+		t.Errorf("begun anew: %d runs, %q, %v", len(runs), other, err)
+	}
+	if _, runs, _, _ = openLedger(dir, h, true); len(runs) != 0 {
+		t.Errorf("%d runs were left", len(runs))
+	}
+}
+
+func TestLedgerOfAnotherExperiment(t *testing.T) {
+	kernel, program, tool := header(t, tiny), header(t, tiny), header(t, tiny)
+	kernel.Environment.Kernel = "6.1"
+	program.Program = "0badc0de"
+	tool.Environment.Programs = map[string]string{"curl": "curl 9"}
+	for _, test := range []struct {
+		name   string
+		before ledgerHead
+		want   string // in the reason; "" if they belong together
+	}{
+		{"the same", header(t, tiny), ""},
+		{"more of the same", header(t, strings.Replace(tiny, "repetitions = 1", "repetitions = 9", 1)), ""},
+		{"another link", header(t, strings.Replace(tiny, `rate = "20mbit"`, `rate = "21mbit"`, 1)), "scenario"},
+		{"another kernel", kernel, "Linux 6.1"},
+		{"another dcol", program, "version of dcol"},
+		{"another curl", tool, `curl "curl 9"`},
+	} {
+		dir := filepath.Join(t.TempDir(), "runs")
+		l, _, _, err := openLedger(dir, test.before, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.add(report.Run{Variant: "base", Procedure: "tcp", Repetition: 1, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		_, runs, other, err := openLedger(dir, header(t, tiny), true)
+		if err != nil || (other == "") != (test.want == "") || !strings.Contains(other, test.want) || (len(runs) == 1) != (other == "") {
+			t.Errorf("%s: %d runs, %q, %v", test.name, len(runs), other, err)
+		}
+	}
+}
+
+// A record that was damaged is not taken for one that is empty.
+func TestLedgerDamaged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs")
+	if _, _, _, err := openLedger(dir, header(t, tiny), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "base+tcp+1+1.json"), []byte(`{"variant": "ba`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openLedger(dir, header(t, tiny), true); err == nil || !strings.Contains(err.Error(), "base+tcp+1+1.json") {
+		t.Errorf("error %v does not name the file", err)
+	}
+}

@@ -1,0 +1,181 @@
+package experiment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	referenceDelay = 5 * time.Millisecond
+	// echoInterval is how often the reference flow asks for an echo: often enough
+	// for a percentile of one run, too seldom to be a load.
+	echoInterval = 10 * time.Millisecond
+	echoPort     = 7 // RFC 862
+	// echoesKept are those of the longest run, and as long again.
+	echoesKept = int(2 * sizeLimit / echoInterval)
+	// echoLost is how late an echo counts that did not come back.
+	echoLost = time.Second
+)
+
+// reference is a flow of known fate: datagrams that one host echoes to another
+// over a link of their own, beside all networks that are measured on. What an echo
+// takes longer than the link says is the machine's doing, and the programs of the
+// other networks suffer it too. A link's emulation measures its own lateness; this
+// sees also how long ordinary programs wait for a processor.
+type reference struct {
+	net        *testbed.Network
+	delay      time.Duration  // there and back, as the link says
+	ask, reply net.PacketConn // the ends
+	stop       context.CancelFunc
+	done       sync.WaitGroup
+	began      time.Time
+
+	mu     sync.Mutex
+	echoes []echo // in the order in which they came back
+}
+
+// echo is one datagram's way there and back.
+type echo struct {
+	due  time.Duration // when it was asked for, since the reference began
+	late time.Duration // beyond the link's delay
+}
+
+// startReference builds a network of two hosts and begins. backend is as for the
+// networks that are measured on.
+func startReference(ctx context.Context, backend string, log *slog.Logger) (*reference, error) {
+	r := &reference{}
+	var link testbed.LinkParams
+	if backend != testbed.BackendVeth { // which shapes nothing
+		link.Delay, r.delay = referenceDelay, 2*referenceDelay
+	}
+	var err error
+	r.net, err = testbed.Build(ctx, testbed.Spec{
+		Hosts:   []testbed.HostSpec{{Name: "ask"}, {Name: "reply"}},
+		Links:   []testbed.LinkSpec{{Name: "reference", A: "ask", B: "reply", AtoB: link, BtoA: link}},
+		Backend: backend,
+	}, log)
+	if err != nil {
+		return nil, fmt.Errorf("reference flow: %w", err)
+	}
+	if r.ask, err = listenOn(r.net.Host("ask")); err == nil {
+		r.reply, err = listenOn(r.net.Host("reply"))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("reference flow: %w", err), r.close())
+	}
+	r.began = time.Now()
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.done.Go(func() { r.send(ctx) })
+	r.done.Go(r.echo)
+	r.done.Go(r.receive)
+	return r, nil
+}
+
+func listenOn(h *testbed.Host) (c net.PacketConn, err error) {
+	err = h.Do(func() error {
+		c, err = net.ListenPacket("udp4", netip.AddrPortFrom(h.Addr4(), echoPort).String())
+		return err
+	})
+	return c, err
+}
+
+// send asks for an echo every interval. A datagram says when it was due: a sender
+// that had to wait for a processor is late as well.
+func (r *reference) send(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var datagram [8]byte
+	for due := time.Duration(0); ; due += echoInterval {
+		timer.Reset(due - time.Since(r.began))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		binary.BigEndian.PutUint64(datagram[:], uint64(due))
+		_, _ = r.ask.WriteTo(datagram[:], r.reply.LocalAddr()) // one not sent is one lost
+	}
+}
+
+// echo answers until its socket is closed.
+func (r *reference) echo() {
+	var datagram [8]byte
+	for {
+		n, from, err := r.reply.ReadFrom(datagram[:])
+		if err != nil {
+			return
+		}
+		_, _ = r.reply.WriteTo(datagram[:n], from) // one not sent is one lost
+	}
+}
+
+func (r *reference) receive() {
+	var datagram [8]byte
+	for {
+		n, _, err := r.ask.ReadFrom(datagram[:])
+		now := time.Since(r.began)
+		if err != nil {
+			return
+		}
+		if n == len(datagram) {
+			due := time.Duration(binary.BigEndian.Uint64(datagram[:]))
+			r.mu.Lock()
+			if len(r.echoes) == 2*echoesKept {
+				r.echoes = slices.Delete(r.echoes, 0, echoesKept)
+			}
+			r.echoes = append(r.echoes, echo{due, now - due - r.delay})
+			r.mu.Unlock()
+		}
+	}
+}
+
+// lateness is how late the 99th percentile of those echoes was that were asked for
+// from a moment until now.
+func (r *reference) lateness(from time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return lateness(r.echoes, from.Sub(r.began), time.Since(r.began)-2*r.delay-echoInterval)
+}
+
+// lateness counts what should have come back and did not as lost; the ends of the
+// time are nobody's fault.
+func lateness(echoes []echo, from, to time.Duration) time.Duration {
+	var late []float64
+	for _, e := range echoes {
+		if e.due >= from && e.due < to {
+			late = append(late, float64(max(e.late, 0)))
+		}
+	}
+	for missing := int((to-from)/echoInterval) - 2 - len(late); missing > 0; missing-- {
+		late = append(late, float64(echoLost))
+	}
+	if len(late) == 0 {
+		return 0
+	}
+	return time.Duration(stats.Quantile(late, 0.99))
+}
+
+// close ends the flow and its network.
+func (r *reference) close() error {
+	if r.stop != nil {
+		r.stop()
+	}
+	for _, c := range []net.PacketConn{r.ask, r.reply} {
+		if c != nil {
+			_ = c.Close() // nothing was buffered
+		}
+	}
+	r.done.Wait()
+	return r.net.Close()
+}
