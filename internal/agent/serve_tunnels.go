@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -49,8 +50,15 @@ func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind) (giver, err
 	lease := c.MappingLifetime.Std()
 	switch k {
 	case config.WireGuard:
-		// Derived, so that it is the same after a restart and members' tunnels go on.
-		return tunnel.GiveWireGuard(p.config.Name, p.identity.Derive("wireguard"), c.WireGuardPort, lease, h.way, log)
+		listen, err := net.ResolveUDPAddr("udp", p.config.Session.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("read where sessions are listened for: %w", err)
+		}
+		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{
+			// The key is derived, so that it is the same after a restart and members' tunnels go on.
+			Name: p.config.Name, Key: p.identity.Derive("wireguard"), Session: listen.AddrPort(),
+			Lease: lease, Gate: h.way, Log: log,
+		})
 	case config.OpenVPN:
 		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
 			Name: p.config.Name, Port: c.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, "openvpn"),

@@ -35,7 +35,7 @@ func GiveOpenVPN(ctx context.Context, config GiveOpenVPNConfig) (*Giver, error) 
 		return nil, err
 	}
 	f := &openvpnFar{server: server, port: config.Port, bytes: mtu}
-	return newGiver(config.Name, wire.OpenVPN, config.Lease, config.Gate, f, config.Log)
+	return newGiver(config.Name, wire.OpenVPN, config.Lease, config.Gate, f, thisHost{}, config.Log)
 }
 
 type openvpnFar struct {
@@ -55,6 +55,11 @@ func (f *openvpnFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) 
 }
 
 func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
-func (f *openvpnFar) iface() string        { return openvpnInterface }
-func (f *openvpnFar) mtu() int             { return f.bytes }
-func (f *openvpnFar) close() error         { f.server.Stop(); return nil }
+
+// tend: the server looks after itself, though not after an interface that somebody
+// removes.
+func (f *openvpnFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) { return false, nil }
+
+func (f *openvpnFar) iface() string { return openvpnInterface }
+func (f *openvpnFar) mtu() int      { return f.bytes }
+func (f *openvpnFar) close() error  { f.server.Stop(); return nil }

@@ -30,6 +30,9 @@ type far interface {
 	// end must know. It may be called again for the same holder.
 	admit(holder holder, addrs []netip.Prefix, g *wire.TunnelGrant) error
 	expel(h holder) error
+	// tend looks after what others may change, every second. anew: the interface is
+	// another one, without addresses, and nobody is let in.
+	tend(now time.Time, held map[holder][]netip.Addr) (anew bool, err error)
 	iface() string
 	mtu() int
 	close() error
@@ -47,27 +50,38 @@ type Giver struct {
 	lease time.Duration
 	gate  Gate
 	far   far
+	host  host
 	log   *slog.Logger
 
 	mu   sync.Mutex
 	pool *vpn.Pool
 	held map[string]held // by the holder's name in the pool
+
+	amiss string // as it was last complained about
 }
 
 // held is what a holder has.
 type held struct {
 	holder
-	addrs []netip.Addr
+	assigned []netip.Prefix // its addresses, with their subnets' length
+}
+
+func (h held) addrs() []netip.Addr {
+	var list []netip.Addr
+	for _, p := range h.assigned {
+		list = append(list, p.Addr())
+	}
+	return list
 }
 
 // newGiver makes a giver of a far end, which it closes if it cannot.
-func newGiver(name string, kind wire.Kind, lease time.Duration, gate Gate, f far, log *slog.Logger) (*Giver, error) {
-	used, err := netstate.UsedPrefixes(f.iface()) // an agent before us may have left it
+func newGiver(name string, kind wire.Kind, lease time.Duration, gate Gate, f far, on host, log *slog.Logger) (*Giver, error) {
+	used, err := on.usedPrefixes()
 	if err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return &Giver{
-		kind: kind, lease: lease, gate: gate, far: f, log: log.With("kind", kind.String()),
+		kind: kind, lease: lease, gate: gate, far: f, host: on, log: log.With("kind", kind.String()),
 		pool: vpn.NewPool(name+" "+kind.String(), used...), held: make(map[string]held),
 	}, nil
 }
@@ -85,9 +99,10 @@ func (g *Giver) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.Join(g.far.close(), netstate.RemoveTunnel(g.far.iface()))
+			return errors.Join(g.far.close(), g.host.removeTunnel(g.far.iface()))
 		case now := <-tick.C:
 			g.expire(now)
+			g.tend(now)
 		}
 	}
 }
@@ -104,10 +119,7 @@ func (g *Giver) Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelReq
 	if err != nil {
 		return wire.TunnelGrant{}, &wire.Refusal{Code: wire.Busy, Message: err.Error(), RetryAfter: retryLater}
 	}
-	now := held{holder: h}
-	for _, p := range assigned.Addresses {
-		now.addrs = append(now.addrs, p.Addr())
-	}
+	now := held{holder: h, assigned: assigned.Addresses}
 	grant := wire.TunnelGrant{Kind: g.kind, Lease: g.lease, Addresses: assigned.Addresses, MTU: uint16(g.far.mtu())}
 	if refusal := g.admit(ctx, peer, now, &grant); refusal != nil {
 		g.pool.Release(h.name())
@@ -123,16 +135,11 @@ func (g *Giver) Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelReq
 func (g *Giver) admit(ctx context.Context, peer waypoint.Peer, now held, grant *wire.TunnelGrant) *wire.Refusal {
 	before := g.held[now.name()]
 	g.held[now.name()] = now
-	if refusal := g.gate.AdmitTunnel(ctx, peer, g.kind, now.addrs, g.lease); refusal != nil {
+	if refusal := g.gate.AdmitTunnel(ctx, peer, g.kind, now.addrs(), g.lease); refusal != nil {
 		return refusal
 	}
-	own := netstate.Tunnel{Interface: g.far.iface(), MTU: g.far.mtu(), Addresses: g.pool.Gateways()}
-	err := netstate.SetTunnel(own)
-	if errors.Is(err, netstate.ErrNoIPv6) {
-		err = nil // the tunnel's IPv4 works
-	}
-	err = errors.Join(err, g.far.admit(now.holder, grant.Addresses, grant))
-	if gone := without(before.addrs, now.addrs); err == nil && len(gone) > 0 {
+	err := errors.Join(g.setUp(), g.far.admit(now.holder, now.assigned, grant))
+	if gone := without(before.addrs(), now.addrs()); err == nil && len(gone) > 0 {
 		err = g.gate.RevokeTunnel(gone)
 	}
 	if err != nil {
@@ -140,6 +147,11 @@ func (g *Giver) admit(ctx context.Context, peer waypoint.Peer, now held, grant *
 		return &wire.Refusal{Code: wire.Internal, RetryAfter: retryLater}
 	}
 	return nil
+}
+
+// setUp gives the waypoint's interface its addresses.
+func (g *Giver) setUp() error {
+	return g.host.setTunnel(netstate.Tunnel{Interface: g.far.iface(), MTU: g.far.mtu(), Addresses: g.pool.Gateways()})
 }
 
 func without(list, others []netip.Addr) []netip.Addr {
@@ -170,11 +182,42 @@ func (g *Giver) expire(now time.Time) {
 	}
 }
 
+// tend has the far end look after itself, and lets everybody in again if it had to
+// begin anew.
+func (g *Giver) tend(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	addrs := make(map[holder][]netip.Addr, len(g.held))
+	for _, h := range g.held {
+		addrs[h.holder] = h.addrs()
+	}
+	anew, err := g.far.tend(now, addrs)
+	if anew {
+		err = errors.Join(err, g.setUp())
+		for _, h := range g.held {
+			err = errors.Join(err, g.far.admit(h.holder, h.assigned, &wire.TunnelGrant{}))
+		}
+	}
+	g.complain(err)
+}
+
+// complain says what is amiss with the far end, once as long as it is.
+func (g *Giver) complain(err error) {
+	if err == nil {
+		g.amiss = ""
+		return
+	}
+	if text := err.Error(); text != g.amiss {
+		g.amiss = text
+		g.log.Warn("tunnels cannot be looked after", "err", err)
+	}
+}
+
 // end takes back what is out of the pool already.
 func (g *Giver) end(name string) error {
 	h := g.held[name]
 	delete(g.held, name)
-	return errors.Join(g.far.expel(h.holder), g.gate.RevokeTunnel(h.addrs))
+	return errors.Join(g.far.expel(h.holder), g.gate.RevokeTunnel(h.addrs()))
 }
 
 func (h holder) name() string { return h.member + " " + h.key }

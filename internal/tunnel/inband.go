@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -47,7 +48,7 @@ func (a *admission) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.InBand}, nil
 }
 
-func (a *admission) set(_ netip.Addr, g wire.TunnelGrant) error {
+func (a *admission) set(_ context.Context, _ place, g wire.TunnelGrant) error {
 	if !g.Client.Is4() {
 		return fmt.Errorf("the waypoint admits %v: in-band detours are for IPv4 only", g.Client)
 	}
@@ -68,7 +69,7 @@ func (a *admission) set(_ netip.Addr, g wire.TunnelGrant) error {
 	return nil
 }
 
-func (a *admission) tunnels() ([]detour.Tunnel, string) {
+func (a *admission) tunnels(context.Context) ([]detour.Tunnel, string) {
 	return []detour.Tunnel{{Kind: path.InBand, Path: a.client.String()}}, ""
 }
 

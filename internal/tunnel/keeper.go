@@ -55,15 +55,24 @@ func (s Standing) equal(o Standing) bool {
 // end is the client's end of one kind of tunnel. One goroutine calls it.
 type end interface {
 	request() (wire.TunnelRequest, error)
-	// set makes the tunnel as it was granted at an address of the waypoint, or
-	// changes it to that.
-	set(at netip.Addr, g wire.TunnelGrant) error
-	// tunnels are there to use now; else why tells what is amiss.
-	tunnels() (open []detour.Tunnel, why string)
+	// set makes the tunnel as it was granted, or changes it to that.
+	set(ctx context.Context, to place, g wire.TunnelGrant) error
+	// tunnels are there to use now; else why tells what is amiss. It is called every
+	// second while a lasting tunnel is granted, and follows what has changed.
+	tunnels(ctx context.Context) (open []detour.Tunnel, why string)
 	// drop takes down what set made.
 	drop() error
 	// lasting: the tunnel goes on without a session until its lease is over.
 	lasting() bool
+}
+
+// place is where a tunnel leads to.
+type place struct {
+	at  netip.AddrPort // where we reach the session
+	rtt time.Duration  // to there; 0: not known
+	// fresh: the grant is the first one of its session. The waypoint may have been
+	// started anew, and know nothing of the tunnel as it was.
+	fresh bool
 }
 
 // Keeper keeps one kind of tunnel to one waypoint.
@@ -77,6 +86,7 @@ type Keeper struct {
 
 	held    granted
 	asked   occasion
+	got     occasion  // of the last grant that was made use of
 	next    time.Time // when to ask at the latest
 	failure string    // of the last try
 	told    Standing
@@ -148,7 +158,7 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	if lead == nil {
 		k.asked, k.failure = occasion{}, ""
 	}
-	k.report(lead)
+	k.report(ctx, lead)
 
 	wait := time.Hour
 	if lead != nil {
@@ -190,7 +200,7 @@ func (k *Keeper) occasion(l *Lead, s session.State) occasion {
 // ask gets a grant and sets the tunnel up, or notes why not.
 func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	k.asked = k.occasion(l, s)
-	lease, err := k.get(ctx, l)
+	lease, err := k.get(ctx, l, s)
 	if err != nil {
 		k.failure = err.Error()
 		k.next = time.Now().Add(pause(err))
@@ -199,11 +209,12 @@ func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	}
 	now := time.Now()
 	k.failure = ""
+	k.got = k.asked
 	k.held = granted{l.Via, now.Add(lease)}
 	k.next = now.Add(lease * 2 / 3)
 }
 
-func (k *Keeper) get(ctx context.Context, l *Lead) (time.Duration, error) {
+func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Duration, error) {
 	req, err := k.end.request()
 	if err != nil {
 		return 0, err
@@ -214,7 +225,11 @@ func (k *Keeper) get(ctx context.Context, l *Lead) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask for a tunnel: %w", err)
 	}
-	return g.Lease, k.end.set(l.Via.Addr, g)
+	to := place{
+		at: netip.AddrPortFrom(l.Via.Addr, s.Addr.Port()), rtt: s.RTT,
+		fresh: l.Via != k.got.via || s.Sessions != k.got.sessions,
+	}
+	return g.Lease, k.end.set(ctx, to, g)
 }
 
 // pause is how long not to ask again.
@@ -232,11 +247,11 @@ func pause(err error) time.Duration {
 }
 
 // report tells how the tunnel stands, if that is news.
-func (k *Keeper) report(lead *Lead) {
+func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	s := Standing{Via: k.held.via, Kind: k.kind, Why: k.failure}
 	if !k.held.expires.IsZero() {
 		var why string
-		if s.Tunnels, why = k.end.tunnels(); s.Why == "" {
+		if s.Tunnels, why = k.end.tunnels(ctx); s.Why == "" {
 			s.Why = why
 		}
 	} else if lead != nil {

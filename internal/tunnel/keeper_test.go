@@ -39,7 +39,7 @@ type fakeSession struct {
 
 func newSession() *fakeSession {
 	return &fakeSession{state: session.State{
-		Up: true, Sessions: 1, Observed: netip.MustParseAddrPort("198.51.100.1:5000"), Offers: []wire.Kind{wire.WireGuard, wire.InBand},
+		Up: true, Sessions: 1, Addr: netip.MustParseAddrPort("192.0.2.7:4500"), RTT: 30 * time.Millisecond, Observed: netip.MustParseAddrPort("198.51.100.1:5000"), Offers: []wire.Kind{wire.WireGuard, wire.InBand},
 	}}
 }
 
@@ -67,19 +67,20 @@ type fakeEnd struct {
 	mu     sync.Mutex
 	keeps  bool // lasting
 	at     netip.Addr
+	places []place // all that it was set to
 	dead   string
 	refuse error
 	drops  int
 }
 
 func (f *fakeEnd) request() (wire.TunnelRequest, error) { return wire.TunnelRequest{}, nil }
-func (f *fakeEnd) set(at netip.Addr, _ wire.TunnelGrant) error {
+func (f *fakeEnd) set(_ context.Context, to place, _ wire.TunnelGrant) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at = at
+	f.at, f.places = to.at.Addr(), append(f.places, to)
 	return f.refuse
 }
-func (f *fakeEnd) tunnels() ([]detour.Tunnel, string) {
+func (f *fakeEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dead != "" {

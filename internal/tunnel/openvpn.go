@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/netstate"
@@ -29,14 +30,20 @@ func NewOpenVPN(config OpenVPNConfig, leads []Lead, tell func(Standing)) *Keeper
 	return newKeeper(path.OpenVPN, leads, e, tell, config.Log)
 }
 
+// openvpnPatience is how long a client may be without a connection to a waypoint
+// that may have been started anew. By itself it tries again after 12 s.
+const openvpnPatience = time.Second
+
 // openvpnEnd is the client's end of an OpenVPN tunnel.
 type openvpnEnd struct {
 	route
-	config  OpenVPNConfig
-	client  *openvpn.Client // nil: not set up
+	config OpenVPNConfig
+
+	client  *openvpn.Client // nil: not started
 	remote  netip.AddrPort
-	bytes   int // of the interface's MTU
+	mtu     int // of the interface, bytes
 	granted []netip.Prefix
+	due     time.Time // when to look whether it is connected again; zero: not to
 }
 
 func (e *openvpnEnd) request() (wire.TunnelRequest, error) {
@@ -48,39 +55,49 @@ func (e *openvpnEnd) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.OpenVPN, Avoid: avoid}, err
 }
 
-func (e *openvpnEnd) set(at netip.Addr, g wire.TunnelGrant) error {
+func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) error {
 	if g.Port == 0 || len(g.Addresses) == 0 {
 		return errors.New("the waypoint's grant lacks its OpenVPN port or an address")
 	}
-	mtu, err := innerMTU(at, openvpn.MTU, g.MTU)
+	remote := netip.AddrPortFrom(to.at.Addr(), g.Port)
+	probe(ctx, remote, to.rtt)
+	mtu, err := innerMTU(remote.Addr(), func(path int) int {
+		return min(openvpn.MTU(path, remote.Addr()), cmp.Or(int(g.MTU), path))
+	})
 	if err != nil {
 		return err
 	}
-	remote := netip.AddrPortFrom(at, g.Port)
-	if e.client != nil && mtu != e.bytes { // openvpn cannot change that while it runs
+	if e.client != nil && mtu != e.mtu { // openvpn cannot change that while it runs
 		if err := e.drop(); err != nil {
 			return err
 		}
 	}
-	e.bytes = mtu
+	before := e.remote
+	e.remote, e.mtu, e.granted = remote, mtu, g.Addresses
+	e.laid = netstate.Tunnel{}
 	switch {
 	case e.client == nil:
-		e.client, err = openvpn.StartClient(context.Background(), openvpn.ClientConfig{
-			Interface: e.iface, Remote: remote, ServerName: e.config.Waypoint,
-			Files: e.config.Files, MTU: mtu, Dir: e.config.Dir, Log: e.config.Log,
-		})
-	case remote != e.remote:
-		err = e.client.SetRemote(remote)
+		return e.start()
+	case remote != before:
+		return e.client.SetRemote(remote)
+	case to.fresh:
+		e.due = time.Now().Add(openvpnPatience)
 	}
-	if err != nil {
-		return err
-	}
-	e.remote, e.granted = remote, g.Addresses
-	e.laid = netstate.Tunnel{}
 	return nil
 }
 
-func (e *openvpnEnd) tunnels() ([]detour.Tunnel, string) {
+func (e *openvpnEnd) start() (err error) {
+	e.client, err = openvpn.StartClient(context.Background(), openvpn.ClientConfig{
+		Interface: e.iface, Remote: e.remote, ServerName: e.config.Waypoint,
+		Files: e.config.Files, MTU: e.mtu, Dir: e.config.Dir, Log: e.config.Log,
+	})
+	return err
+}
+
+func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
+	if err := e.look(time.Now()); err != nil {
+		return nil, err.Error()
+	}
 	state := e.client.State()
 	if state.Phase != openvpn.Connected {
 		return nil, cmp.Or(state.Reason, "OpenVPN is "+string(state.Phase))
@@ -88,11 +105,27 @@ func (e *openvpnEnd) tunnels() ([]detour.Tunnel, string) {
 	// Not before: an interface that comes up without its process may drop packets for
 	// a second, until the kernel notices that somebody listens.
 	if e.laid.Interface == "" {
-		if err := e.lay(e.granted, e.bytes); err != nil {
+		if err := e.lay(e.granted, e.mtu); err != nil {
 			return nil, err.Error()
 		}
 	}
-	return e.open(path.OpenVPN), ""
+	return e.ready(path.OpenVPN), ""
+}
+
+// look starts anew what waits for its turn while the waypoint is there again.
+func (e *openvpnEnd) look(now time.Time) error {
+	if e.client != nil && !e.due.IsZero() && !now.Before(e.due) {
+		e.due = time.Time{}
+		if !e.client.State().Connected() {
+			if err := e.drop(); err != nil {
+				return err
+			}
+		}
+	}
+	if e.client == nil {
+		return e.start()
+	}
+	return nil
 }
 
 func (e *openvpnEnd) drop() error {
@@ -100,7 +133,7 @@ func (e *openvpnEnd) drop() error {
 		return nil
 	}
 	e.client.Stop()
-	e.client = nil
+	e.client, e.due = nil, time.Time{}
 	return e.clear(nil)
 }
 

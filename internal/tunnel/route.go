@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -22,9 +21,14 @@ type route struct {
 }
 
 // avoid lists what the waypoint must not give us addresses of: the prefixes that
-// are in use on this host.
+// are in use on this host. Tunnels are no such use: an address in one is used by
+// its own packets only.
 func (r *route) avoid() ([]netip.Prefix, error) {
-	used, err := netstate.UsedPrefixes(r.iface)
+	tunnels, err := ours()
+	if err != nil {
+		return nil, err
+	}
+	used, err := netstate.UsedPrefixes(tunnels...)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +56,8 @@ func (r *route) lay(granted []netip.Prefix, mtu int) error {
 	return nil
 }
 
-// open lists the addresses that subflows may start from.
-func (r *route) open(kind path.Kind) []detour.Tunnel {
+// ready lists the addresses that subflows may start from.
+func (r *route) ready(kind path.Kind) []detour.Tunnel {
 	var list []detour.Tunnel
 	for _, a := range r.laid.Sources {
 		list = append(list, detour.Tunnel{Kind: kind, Local: a})
@@ -66,24 +70,3 @@ func (r *route) clear(err error) error {
 	r.laid = netstate.Tunnel{}
 	return errors.Join(err, netstate.RemoveTunnel(r.iface))
 }
-
-// innerMTU is the largest packet that goes through a tunnel to a waypoint in one
-// piece, given what of a path's MTU is left in that kind of tunnel, and the
-// waypoint's own bound.
-func innerMTU(at netip.Addr, left func(path int, remote netip.Addr) int, bound uint16) (int, error) {
-	outer, err := netstate.PathMTU(at)
-	if err != nil {
-		return 0, err
-	}
-	mtu := left(outer, at)
-	if bound != 0 {
-		mtu = min(mtu, int(bound))
-	}
-	if mtu < minMTU {
-		return 0, fmt.Errorf("packets to %v may have %d bytes, which leaves %d in a tunnel, less than IPv6's least of %d", at, outer, mtu, minMTU)
-	}
-	return mtu, nil
-}
-
-// minMTU is RFC 8200, section 5.
-const minMTU = 1280

@@ -2,20 +2,28 @@ package tunnel
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// keepalive keeps a NAT's mapping alive, as WireGuard's own documentation advises,
-// and has the handshake made before the first subflow needs it.
-const keepalive = 25 * time.Second
+const (
+	// keepalive keeps a NAT's mapping alive, as WireGuard's own documentation advises,
+	// and has the handshake made before the first subflow needs it.
+	keepalive = 25 * time.Second
+	// handshakeGrace is how long a tunnel that was there counts as there while it
+	// makes another handshake: a lost message of one is sent again after 5 s.
+	handshakeGrace = 6 * time.Second
+)
 
 // NewWireGuard keeps a WireGuard tunnel to one waypoint on an interface of its own.
 func NewWireGuard(iface string, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
@@ -31,9 +39,14 @@ func NewWireGuard(iface string, leads []Lead, tell func(Standing), log *slog.Log
 type wireguardEnd struct {
 	route
 	private, public [32]byte
-	device          *wireguard.Device // nil: not set up
-	peer            wireguard.Peer
 	log             *slog.Logger
+
+	device *wireguard.Device // nil: not open
+	peer   wireguard.Peer
+	to     place
+	grant  wire.TunnelGrant
+	mtu    int       // of the interface, bytes
+	grace  time.Time // until then a handshake may be under way
 }
 
 func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
@@ -41,27 +54,74 @@ func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid}, err
 }
 
-func (e *wireguardEnd) set(at netip.Addr, g wire.TunnelGrant) error {
-	if len(g.PublicKey) != len(e.public) || g.Port == 0 {
-		return fmt.Errorf("the waypoint's grant lacks its WireGuard key or port")
+func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) error {
+	if len(g.PublicKey) != len(e.public) {
+		return errors.New("the waypoint's grant lacks its WireGuard key")
 	}
-	left := func(path int, remote netip.Addr) int { return wireguard.InnerMTU(path, remote, cmp.Or(int(g.MTU), path)) }
-	mtu, err := innerMTU(at, left, g.MTU)
+	e.to, e.grant = to, g
+	// Without a port of its own it shares the session's, whatever that is on our side
+	// of a NAT.
+	endpoint := netip.AddrPortFrom(to.at.Addr(), cmp.Or(g.Port, to.at.Port()))
+	probe(ctx, endpoint, to.rtt)
+	mtu, err := innerMTU(to.at.Addr(), e.left)
 	if err != nil {
 		return err
 	}
-	if e.device == nil {
-		e.device, err = wireguard.Open(wireguard.Config{Interface: e.iface, PrivateKey: e.private, MTU: mtu, Log: e.log})
-		if err != nil {
-			return err
-		}
+	if err := e.open(mtu); err != nil {
+		return err
 	}
 	peer := wireguard.Peer{
-		PublicKey: [32]byte(g.PublicKey), Endpoint: netip.AddrPortFrom(at, g.Port),
+		PublicKey: [32]byte(g.PublicKey), Endpoint: endpoint,
 		Allowed: []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}, Keepalive: keepalive,
 	}
-	// Two peers cannot have the same allowed addresses.
-	if e.peer.PublicKey != peer.PublicKey && e.peer.Endpoint.IsValid() {
+	if err := e.meet(peer, to.fresh); err != nil {
+		return err
+	}
+	return e.lay(g.Addresses, mtu)
+}
+
+// left is what a path's MTU leaves in the tunnel.
+func (e *wireguardEnd) left(path int) int {
+	return wireguard.InnerMTU(path, e.to.at.Addr(), cmp.Or(int(e.grant.MTU), path))
+}
+
+// open sees to it that there is a device with this MTU.
+func (e *wireguardEnd) open(mtu int) error {
+	if e.device != nil {
+		return e.resize(mtu)
+	}
+	// An agent that was killed may have left one.
+	if err := netstate.RemoveTunnel(e.iface); err != nil {
+		return err
+	}
+	device, err := wireguard.Open(wireguard.Config{Interface: e.iface, PrivateKey: e.private, MTU: mtu, Log: e.log})
+	if err != nil {
+		return err
+	}
+	e.device, e.mtu = device, mtu
+	return nil
+}
+
+func (e *wireguardEnd) resize(mtu int) error {
+	if mtu == e.mtu {
+		return nil
+	}
+	if err := e.device.SetMTU(mtu); err != nil {
+		return err
+	}
+	e.mtu = mtu
+	return nil
+}
+
+// meet makes the waypoint the device's only peer. A waypoint that was started anew
+// knows nothing of the session that we have with it, and WireGuard would find that
+// out after 15 s or more: a peer that was forgotten here too makes a handshake at
+// once.
+func (e *wireguardEnd) meet(peer wireguard.Peer, fresh bool) error {
+	if e.peer.Endpoint.IsValid() && (fresh || e.peer.PublicKey != peer.PublicKey) {
+		if e.alive() {
+			e.grace = time.Now().Add(handshakeGrace)
+		}
 		if err := e.device.RemovePeer(e.peer.PublicKey); err != nil {
 			return err
 		}
@@ -70,20 +130,71 @@ func (e *wireguardEnd) set(at netip.Addr, g wire.TunnelGrant) error {
 		return err
 	}
 	e.peer = peer
-	return e.lay(g.Addresses, mtu)
+	return nil
 }
 
-func (e *wireguardEnd) tunnels() ([]detour.Tunnel, string) {
+func (e *wireguardEnd) alive() bool {
+	alive, err := e.session()
+	return err == nil && alive
+}
+
+// session tells whether there is one with the waypoint to send by.
+func (e *wireguardEnd) session() (bool, error) {
 	peers, err := e.device.Peers()
-	if err != nil {
-		return nil, err.Error()
-	}
 	for _, p := range peers {
 		if p.PublicKey == e.peer.PublicKey && p.Alive(time.Now()) {
-			return e.open(path.WireGuard), ""
+			return true, nil
 		}
 	}
-	return nil, fmt.Sprintf("no WireGuard handshake with %v/udp: does that port reach the waypoint?", e.peer.Endpoint)
+	return false, err
+}
+
+func (e *wireguardEnd) tunnels(ctx context.Context) ([]detour.Tunnel, string) {
+	alive, err := e.look(ctx)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case !alive && time.Now().After(e.grace):
+		return nil, fmt.Sprintf("no WireGuard handshake with %v/udp: does that port reach the waypoint?", e.peer.Endpoint)
+	}
+	return e.ready(path.WireGuard), ""
+}
+
+// look mends what others have changed, and follows the path.
+func (e *wireguardEnd) look(ctx context.Context) (alive bool, err error) {
+	if e.device != nil {
+		alive, err = e.session()
+		if err == nil {
+			return alive, e.follow(ctx)
+		}
+		if !errors.Is(err, wireguard.ErrGone) {
+			return false, err
+		}
+		e.log.Warn("somebody has removed a tunnel's interface; it is made anew", "interface", e.iface)
+		if err := e.drop(); err != nil {
+			return false, err
+		}
+	}
+	return false, e.set(ctx, e.to, e.grant)
+}
+
+// follow has the interface's MTU be what the path now bears.
+func (e *wireguardEnd) follow(ctx context.Context) error {
+	outer, err := netstate.PathMTU(e.to.at.Addr())
+	if err != nil {
+		return nil //nolint:nilerr // there is no way to the waypoint now, of whatever size
+	}
+	if e.left(outer) == e.mtu {
+		return nil
+	}
+	if e.left(outer) > e.mtu {
+		probe(ctx, e.peer.Endpoint, e.to.rtt) // perhaps it has only been forgotten
+	}
+	mtu, err := innerMTU(e.to.at.Addr(), e.left)
+	if err != nil {
+		return err
+	}
+	return e.resize(mtu)
 }
 
 func (e *wireguardEnd) drop() error {
@@ -91,7 +202,7 @@ func (e *wireguardEnd) drop() error {
 		return nil
 	}
 	device := e.device
-	e.device, e.peer = nil, wireguard.Peer{}
+	e.device, e.peer, e.grace = nil, wireguard.Peer{}, time.Time{}
 	return e.clear(device.Close())
 }
 
