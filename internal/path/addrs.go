@@ -28,7 +28,7 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	}
 	for _, c := range inOrder(m.conns) {
 		if moved {
-			c.direct, c.ask = retry{}, retry{}
+			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
 		}
 		m.step(c, now)
 	}
@@ -59,7 +59,7 @@ func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
 // detours leave the one that may be free to it; over it the others are given up.
 func (m *Manager) moving(c *conn) bool {
 	return c.has(func(s *subflow) bool { return s.direct && !s.up }) &&
-		c.has(func(s *subflow) bool { return !m.here(s) && (s.detour == nil || !s.detour.Local.IsValid()) })
+		(c.untold() || c.has(func(s *subflow) bool { return !m.here(s) && (s.detour == nil || !s.detour.Local.IsValid()) }))
 }
 
 // forgetTunnels drops tunnels' addresses that are neither there nor on offer.

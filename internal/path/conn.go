@@ -17,7 +17,8 @@ type conn struct {
 	refused       bool // the kernel takes no commands for it
 
 	subflows []*subflow
-	ended    []ended // not judged yet
+	ended    []ended    // not judged yet
+	lost     []lostAddr // the peer may think that they are there
 	lastID   uint8
 
 	tls       bool // detours wait for the server's first data
@@ -28,6 +29,7 @@ type conn struct {
 	asks   bool  // and a mapping may be it
 	ask    retry // for detours
 	direct retry // of the direct path
+	room   retry // of subflows beyond those that the server took
 
 	due   time.Time // when it wants a Tick; zero: it does not
 	place int       // in Manager.due, while due is set
@@ -46,6 +48,7 @@ type subflow struct {
 	backup        bool
 	up            bool
 	since         time.Time
+	took          time.Duration // to come up
 
 	received, acked uint64
 	moved           time.Time // when either last grew
@@ -106,9 +109,9 @@ func (c *conn) remove(s *subflow) {
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *subflow) bool { return x == s })
 }
 
-// newID returns an address id that no subflow of the connection uses, and as
-// late as possible one that was used before: a REMOVE_ADDR for it may still be
-// under way. Every subflow has an id of its own so that one can be taken back
+// newID returns an address id that no subflow of the connection uses and of which
+// the peer is not to be told any more, and as late as possible one that was used
+// before: a REMOVE_ADDR for it may still be under way. Every subflow has an id of its own so that one can be taken back
 // without the others. There are 255; the kernel stops at 8 subflows.
 func (c *conn) newID() (id uint8, ok bool) {
 	for range 255 {
@@ -116,7 +119,7 @@ func (c *conn) newID() (id uint8, ok bool) {
 		if c.lastID == 0 { // the first subflow's
 			c.lastID++
 		}
-		if c.byID(c.lastID) == nil {
+		if c.byID(c.lastID) == nil && !slices.ContainsFunc(c.lost, func(l lostAddr) bool { return l.id == c.lastID }) {
 			return c.lastID, true
 		}
 	}

@@ -19,11 +19,14 @@ type inband struct {
 	network int       // counts other addresses
 	proven  bool      // a join came up, as the Manager was told
 	barred  time.Time // since a try failed
+	cleared time.Time // when something last said that it was not the path
 }
 
 const bar = 10 * time.Minute
 
 func (b *inband) forget() { b.proven, b.barred = false, time.Time{} }
+
+func (b *inband) clear(w *world) { b.barred, b.cleared = time.Time{}, w.now }
 
 func (w *world) pathChanges(t *rapid.T) { w.inband.path = somePath(t) }
 
@@ -54,7 +57,7 @@ func (b *inband) told(w *world, ev path.Event) {
 			}
 		}
 	case path.WaypointLost, path.ServerRefused:
-		b.barred = time.Time{}
+		b.clear(w)
 	case path.LocalAddrs:
 		addrs := slices.DeleteFunc(slices.Clone(ev.Addrs), tunnel)
 		if !slices.Equal(addrs, b.addrs) {
@@ -69,7 +72,7 @@ func (b *inband) told(w *world, ev path.Event) {
 func (b *inband) gaveUp(w *world, c *wconn, s *wsub) {
 	switch {
 	case s == nil, s.mapped():
-		b.barred = time.Time{} // it is the server, perhaps
+		b.clear(w) // it is the server, perhaps
 	case !s.up:
 		b.failed(w, c, s, w.now)
 	}
@@ -83,7 +86,7 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	}
 	m, told := w.m, w.now.Add(kernelDelay)
 	if s.mapped() {
-		w.later(kernelDelay+250*time.Millisecond, func() { b.barred = time.Time{} })
+		w.later(kernelDelay+250*time.Millisecond, func() { b.clear(w) })
 		return
 	}
 	w.later(kernelDelay+300*time.Millisecond, func() {
@@ -97,7 +100,7 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time) {
 	known := s.inband() && s.network == b.network && w.here(s)
 	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // is the culprit
-	if known && !elsewhere && !b.proven && w.now.Sub(b.barred) >= bar {
+	if known && !elsewhere && !b.proven && b.cleared.Before(since) && w.now.Sub(b.barred) >= bar {
 		b.barred = since
 	}
 }

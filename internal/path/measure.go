@@ -28,9 +28,11 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 		if s == nil {
 			continue
 		}
+		carried := s.carried()
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
 			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
 		}
+		settled := !carried && s.carried()
 		// What is backup may be a subflow through a tunnel that is not known yet.
 		heard := s.direct && !s.backup && s.received > 0 && !c.open()
 		c.heard = c.heard || heard
@@ -41,7 +43,7 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 				m.failed(s.detour, c.server, errStalled, now.Sub(s.since), now)
 			}
 		}
-		if heard || stalled {
+		if heard || stalled || settled {
 			m.step(c, now)
 		}
 	}

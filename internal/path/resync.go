@@ -41,14 +41,14 @@ func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 			s = c.joining(l.LocalID, l.Local, l.Remote)
 		}
 		if s == nil {
-			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server}
+			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server, since: now}
 			c.subflows = append(c.subflows, s)
 			c.lastID = max(c.lastID, l.LocalID)
 			// One that we or an agent before us made a full one: so the server was heard.
 			c.heard = c.heard || !s.direct && s.id != 0 && !l.Backup
 		}
 		if !s.up {
-			s.up, s.since, s.moved = true, now, now
+			s.cameUp(now)
 			if s.detour != nil {
 				m.cameUp(s.detour)
 			}

@@ -58,7 +58,7 @@ type DetourState struct {
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	var snap Snapshot
 	for _, c := range inOrder(m.conns) {
-		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: c.note()}
+		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: c.note(now)}
 		for _, s := range c.subflows {
 			cs.Subflows = append(cs.Subflows, s.state())
 		}
@@ -123,7 +123,7 @@ func (s *subflow) state() SubflowState {
 	return st
 }
 
-func (c *conn) note() string {
+func (c *conn) note(now time.Time) string {
 	switch {
 	case c.excluded:
 		return "destination is excluded from detours"
@@ -133,6 +133,8 @@ func (c *conn) note() string {
 		return "the server allows no further subflow to its address"
 	case c.waits():
 		return "detour waits for the server's first data"
+	case now.Before(c.room.at):
+		return "the server takes no further subflow now"
 	case c.short:
 		return "no detour to this server is at hand"
 	}

@@ -24,15 +24,25 @@ func (m *Manager) step(c *conn, now time.Time) {
 		m.judge(c, now)
 		m.promote(c)
 		m.probeHandshake(c, now)
-		m.dropOrphans(c)
 		if !c.closing() {
-			m.keepDirect(c, now)
-			if !m.moving(c) {
-				m.openDetours(c, now)
-			}
+			m.dropOrphans(c, now)
+			m.tellLost(c, now)
+			m.open(c, now)
 		}
 	}
 	m.due.set(c, m.nextStep(c, now))
+}
+
+// open asks for the subflows that the connection lacks, if the server may have a
+// place for them.
+func (m *Manager) open(c *conn, now time.Time) {
+	if now.Before(c.room.at) || m.settling(c, now) {
+		return
+	}
+	m.keepDirect(c, now)
+	if !m.moving(c) {
+		m.openDetours(c, now)
+	}
 }
 
 func (m *Manager) giveUpJoins(c *conn, now time.Time) {
@@ -85,21 +95,6 @@ func (c *conn) waits() bool {
 		c.has(func(s *subflow) bool { return s.up && s.direct })
 }
 
-// dropOrphans takes back subflows whose local address is gone, once another
-// one is up over which the peer can be told.
-func (m *Manager) dropOrphans(c *conn) {
-	if !c.has(func(s *subflow) bool { return s.up && m.here(s) }) {
-		return
-	}
-	var orphans []*subflow
-	for _, s := range c.subflows {
-		if !m.here(s) {
-			orphans = append(orphans, s)
-		}
-	}
-	m.takeBack(c, orphans...)
-}
-
 // keepDirect opens the direct path again when it is gone: it failed, or this
 // host's address changed.
 func (m *Manager) keepDirect(c *conn, now time.Time) {
@@ -133,6 +128,12 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 	if c.waits() {
 		at(c.nextProbe)
 	}
+	if len(c.lost) > 0 || m.settling(c, now) {
+		for _, s := range c.subflows {
+			at(s.since.Add(s.stays()))
+		}
+	}
+	at(c.room.at)
 	at(c.direct.at)
 	if c.wants() {
 		at(c.ask.at)

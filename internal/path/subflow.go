@@ -36,10 +36,11 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	known := s != nil
 	if !known {
 		// The peer's, or one that an agent before us asked for.
-		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server}
+		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server, since: now}
 		c.subflows = append(c.subflows, s)
 	}
-	s.local, s.up, s.since, s.moved = ev.Local, true, now, now
+	s.local = ev.Local
+	s.cameUp(now)
 	// Linux's event has what the peer asked for, not what we did.
 	s.backup = s.backup || ev.Backup
 	switch {
@@ -48,6 +49,10 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	case s.detour != nil:
 		m.cameUp(s.detour)
 	}
+}
+
+func (s *subflow) cameUp(now time.Time) {
+	s.up, s.took, s.since, s.moved = true, now.Sub(s.since), now, now
 }
 
 func (c *conn) closed(ev SubflowClosed, now time.Time) {
@@ -75,31 +80,32 @@ func (m *Manager) announced(c *conn, ev AddrAnnounced) {
 	m.track(c)
 }
 
-// takeBack ends subflows that are up. The peer is told over another one, or it
-// would keep a dead one's place taken. All are ended before any is told of: the
-// word of one must not travel, and be lost, on another.
-func (m *Manager) takeBack(c *conn, gone ...*subflow) {
-	for _, s := range gone {
-		m.do(DestroySubflow{c.token, s.local, s.remote})
-		c.remove(s)
-	}
-	for _, s := range gone {
-		if s.id != 0 && c.ownsID(s) {
-			m.do(RemoveAddr{c.token, s.id, s.local})
-		}
-	}
-}
-
-// judge: a subflow ended and its connection lives on, so its route failed.
+// judge: a subflow ended and its connection lives on, so its route failed, unless
+// there is another reason.
 func (m *Manager) judge(c *conn, now time.Time) {
 	c.ended = slices.DeleteFunc(c.ended, func(e ended) bool {
 		if now.Before(e.judge) {
 			return false
 		}
-		if e.id != 0 && c.ownsID(e.subflow) {
+		orphan := e.up && !e.full() && !m.here(e.subflow)
+		switch {
+		case e.id == 0 || !c.ownsID(e.subflow):
+		case orphan:
+			c.lose(e.subflow)
+		default:
 			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // or Linux would not let us use the id again
 		}
+		c.doubt(e.subflow)
+		if e.full() {
+			c.room.failed(nil, 0, now)
+			c.doubtAll()
+			return true
+		}
+		if e.up {
+			c.room = retry{} // there is its place
+		}
 		switch {
+		case orphan:
 		case e.direct:
 			c.direct.failed(e.err, e.lived, now)
 		case e.detour != nil:
