@@ -17,6 +17,11 @@ func TestClientAddressChangesSlowly(t *testing.T) { testAddressChange(t, 3*time.
 // The same with a detour that is asked for anew from each address.
 func TestClientAddressChangesInBand(t *testing.T) { testAddressChanges(t, "in-band", 0) }
 
+// Two times, so that both of the server's places are taken by subflows from addresses that are gone.
+func TestClientAddressChangesTwice(t *testing.T) { testAddressChanges(t, "mapped", 0, 0) }
+
+func TestClientAddressChangesTwiceInBand(t *testing.T) { testAddressChanges(t, "in-band", 0, 0) }
+
 func testAddressChange(t *testing.T, gap time.Duration) { testAddressChanges(t, "mapped", gap) }
 
 // testAddressChanges moves alice after each of the gaps.

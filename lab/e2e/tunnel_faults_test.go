@@ -9,13 +9,13 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// Nothing but the session's port reaches the waypoint: the status says so, and another
+// A firewall that knows WireGuard, and does not like it: the status says so, and another
 // kind of detour serves. When the way is free the tunnel comes up.
 func TestWireGuardHandshakeLost(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard", "in-band")
-	w.run(router, "nft", "table inet block {\nchain forward {\ntype filter hook forward priority 0\nudp dport 51820 drop\n}\n}")
+	w.block()
 	w.startBoth()
-	w.kindIs("wireguard", "down", "no WireGuard handshake", w.addr4(bob).String()+":51820/udp", "does that port reach the waypoint")
+	w.kindIs("wireguard", "down", "no WireGuard handshake", w.addr4(bob).String()+":45672/udp", "does that port reach the waypoint")
 	x := w.curl(w.url())
 	if d := detour(w.subflows("direct up", "in-band up")); !strings.Contains(d.Why, "no WireGuard handshake") {
 		t.Errorf("the detour was chosen because %q", d.Why)
@@ -32,11 +32,19 @@ func TestWireGuardHandshakeLost(t *testing.T) {
 	}
 	y.goesOn()
 	// The way is cut again, under connections that use it.
-	w.run(router, "nft", "table inet block {\nchain forward {\ntype filter hook forward priority 0\nudp dport 51820 drop\n}\n}")
+	w.block()
 	y.goesOn()
 	x.goesOn()
 	y.endsWell()
 	x.endsWell()
+}
+
+// block drops what WireGuard sends (its messages' first word is 1 to 4, little-endian) and
+// lets QUIC pass.
+func (w *world) block() {
+	w.Helper()
+	w.run(router, "nft", "table inet block {\nchain forward {\ntype filter hook forward priority 0\n"+
+		"meta l4proto udp @th,64,32 { 0x01000000, 0x02000000, 0x03000000, 0x04000000 } counter drop\n}\n}")
 }
 
 // A host without TUN, as containers often are, neither has nor gives tunnels where the
@@ -150,17 +158,20 @@ func TestWireGuardRoams(t *testing.T) {
 	x.endsWell()
 }
 
-// A waypoint behind a home router that lets the session's port through and the tunnel's.
-// In-band and mapped detours do not reach it, tunnels do.
-func TestWireGuardToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "wireguard", 51820) }
+// A waypoint behind a home router that lets the session's port through. In-band and mapped
+// detours do not reach it, WireGuard does.
+func TestWireGuardToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "wireguard") }
 
+// OpenVPN wants a port of its own.
 func TestOpenVPNToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "openvpn", 1194) }
 
-func testTunnelBehindNAT(t *testing.T, kind string, udp uint16) {
+func testTunnelBehindNAT(t *testing.T, kind string, ports ...uint16) {
 	w := withKinds(newWorldWith(t, func(s *testbed.Spec) {
-		s.Hosts[0].NAT = testbed.NAT{Inside: []string{bob}, Forwards: []testbed.PortForward{
-			{Protocol: "udp", Port: 45672, To: bob}, {Protocol: "udp", Port: udp, To: bob},
-		}}
+		home := testbed.NAT{Inside: []string{bob}}
+		for _, p := range append(ports, 45672) {
+			home.Forwards = append(home.Forwards, testbed.PortForward{Protocol: "udp", Port: p, To: bob})
+		}
+		s.Hosts[0].NAT = home
 	}), kind, "in-band", "mapped")
 	outside, _ := w.host(router).AddrOn(alice)
 	w.configure(alice, clientOfAll(kindsLine(kind, "in-band", "mapped"), outside.String()))
