@@ -71,6 +71,7 @@ set_bench() {
 	need_program iptables iptables 'the rules dcol is compared with'
 	need_program openvpn openvpn 'OpenVPN detours'
 	need_program socat socat 'the user-space relay dcol is compared with'
+	need_program nft nftables 'the rules dcol is compared with'
 }
 set_test() {
 	set_demo

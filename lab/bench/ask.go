@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,9 @@ import (
 	"github.com/detour-collective/dcol/internal/session"
 )
 
-// Asker asks a waypoint for very many mappings, over one session as an agent
-// has it: `dcol lab load ask`, on a member's host.
+// Asker asks a waypoint for very many mappings, or to be admitted to in-band
+// detours, over one session as an agent has it: `dcol lab load ask`, on a member's
+// host.
 type Asker struct {
 	Name     string         // the waypoint's
 	Waypoint netip.AddrPort // where its sessions are
@@ -29,6 +31,12 @@ type Asker struct {
 const (
 	askFormat   = "%d %d\n" // the first port and how many
 	askedFormat = "granted %d refused %d seconds %f port %d\n"
+	// admitOrder asks for in-band detours; the answer is a messages.TunnelGrant in
+	// JSON. expectOrder does too, and has the SYN from one port to another one name a
+	// server.
+	admitOrder   = "admit"
+	expectFormat = "expect %s %s %s\n"
+	expected     = "expected\n"
 	// askWorkers is how many requests are under way at a time: half of what a
 	// waypoint allows a session.
 	askWorkers = 256
@@ -42,7 +50,7 @@ type asked struct {
 }
 
 // Run obeys the lines it reads: each is the first of the server's ports to ask
-// for and how many.
+// for and how many, or one of in-band detours.
 func (a Asker) Run(ctx context.Context, orders io.Reader, w io.Writer) error {
 	id, err := collective.Load(identity, a.Log)
 	if err != nil {
@@ -72,21 +80,39 @@ func (a Asker) Run(ctx context.Context, orders io.Reader, w io.Writer) error {
 	if _, err := io.WriteString(w, loadReady); err != nil {
 		return err
 	}
+	var e expecter
+	defer e.close()
 	for lines := bufio.NewScanner(orders); lines.Scan(); {
-		var first uint16
-		var count int
-		if _, err := fmt.Sscanf(lines.Text()+"\n", askFormat, &first, &count); err != nil {
-			return fmt.Errorf("order %q: %w", lines.Text(), err)
+		line := lines.Text() + "\n"
+		word, _, _ := strings.Cut(lines.Text(), " ")
+		switch word {
+		case admitOrder:
+			err = admit(ctx, client, w)
+		case "expect":
+			err = e.expect(ctx, client, line, w)
+		default:
+			err = a.obey(ctx, client, line, w)
 		}
-		got, err := a.ask(ctx, client, first, count)
 		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, askedFormat, got.granted, got.refused, got.seconds, got.port); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// obey asks for mappings as an order says.
+func (a Asker) obey(ctx context.Context, client *session.Client, order string, w io.Writer) error {
+	var first uint16
+	var count int
+	if _, err := fmt.Sscanf(order, askFormat, &first, &count); err != nil {
+		return fmt.Errorf("order %q: %w", order, err)
+	}
+	got, err := a.ask(ctx, client, first, count)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, askedFormat, got.granted, got.refused, got.seconds, got.port)
+	return err
 }
 
 func (a Asker) ask(ctx context.Context, client *session.Client, first uint16, count int) (asked, error) {
@@ -152,14 +178,23 @@ func (s *network) startAsker(ctx context.Context, host, waypoint string) (*asker
 	return a, nil
 }
 
+// order has it do something, and returns what it answers.
+func (a *asker) order(line string) (string, error) {
+	if _, err := io.WriteString(a.orders, line); err != nil {
+		return "", fmt.Errorf("%s: %w", a.what, err)
+	}
+	answer, err := a.answers.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("%s does not answer: %w", a.what, err)
+	}
+	return answer, nil
+}
+
 // ask has it ask for count mappings from a first port on.
 func (a *asker) ask(first, count int) (got asked, err error) {
-	if _, err := fmt.Fprintf(a.orders, askFormat, first, count); err != nil {
-		return got, fmt.Errorf("%s: %w", a.what, err)
-	}
-	line, err := a.answers.ReadString('\n')
+	line, err := a.order(fmt.Sprintf(askFormat, first, count))
 	if err != nil {
-		return got, fmt.Errorf("%s does not answer: %w", a.what, err)
+		return got, err
 	}
 	if _, err := fmt.Sscanf(line, askedFormat, &got.granted, &got.refused, &got.seconds, &got.port); err != nil {
 		return got, fmt.Errorf("%s said %s: %w", a.what, strconv.Quote(line), err)

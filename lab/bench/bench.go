@@ -56,7 +56,9 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{"paths", "goodput against the sum of the paths, and what MPTCP costs", paths},
 		{"join", "time from a connection to its second subflow", join},
+		{"joins", "joins a waypoint sends on in a second", acceptedJoins},
 		{"connections", "2,000 new connections per second, 10,000 alive", connections},
+		{"forwarding", "what a waypoint costs, by kind of detour, beside plain forwarding", forwarding},
 		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
 		{"wire", "the emulated link against what was asked of it", wire},
 	}

@@ -28,15 +28,15 @@ const (
 // the waypoint.
 var joinTrips = []time.Duration{30 * time.Millisecond, 60 * time.Millisecond}
 
-// joinKinds are the kinds of detours, each with its own waypoint and client.
-var joinKinds = []config.Kind{config.InBand, config.Mapped, config.WireGuard, config.OpenVPN}
+// allKinds are the kinds of detours there are.
+var allKinds = []config.Kind{config.InBand, config.Mapped, config.WireGuard, config.OpenVPN}
 
 // join measures from ESTABLISHED to SUB_ESTABLISHED, as a listener beside the
 // agent sees it: on links without delay, where all of it is beyond the round
 // trips that the protocol needs, and on links with delay, against the round trip
 // of TCP over the same detour.
 func join(ctx context.Context, o Options) (found []Measurement, err error) {
-	for _, kind := range joinKinds {
+	for _, kind := range allKinds {
 		j, err := joins(ctx, o, kind, testbed.BackendVeth, joinConnections, 0)
 		if err != nil {
 			return found, fmt.Errorf("%s: %w", kind, err)
@@ -44,7 +44,7 @@ func join(ctx context.Context, o Options) (found []Measurement, err error) {
 		found = append(found, j.withoutDelay()...)
 	}
 	for _, trip := range joinTrips {
-		for _, kind := range joinKinds {
+		for _, kind := range allKinds {
 			j, err := joins(ctx, o, kind, testbed.BackendWire, joinDelayed, trip)
 			if err != nil {
 				return found, fmt.Errorf("%s over a round trip of %v: %w", kind, trip, err)

@@ -67,6 +67,8 @@ func TestSmall(t *testing.T) {
 	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
 		t.Run("connections/"+string(kind), func(t *testing.T) { smallConnections(t, o, kind) })
 	}
+	t.Run("forwarding", func(t *testing.T) { smallForwarding(t, o) })
+	t.Run("joins", func(t *testing.T) { smallJoins(t, o) })
 	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
 }
 
@@ -119,8 +121,8 @@ func smallMappings(t *testing.T, o Options) {
 // A benchmark that does not exist is refused before anything runs.
 func TestUnknown(t *testing.T) {
 	var said bytes.Buffer
-	err := Run(context.Background(), []string{"joins"}, Options{Stderr: &said})
-	if want := fmt.Sprintf("there is no benchmark %q", "joins"); err == nil || !strings.HasPrefix(err.Error(), want) || said.Len() > 0 {
+	err := Run(context.Background(), []string{"leaps"}, Options{Stderr: &said})
+	if want := fmt.Sprintf("there is no benchmark %q", "leaps"); err == nil || !strings.HasPrefix(err.Error(), want) || said.Len() > 0 {
 		t.Errorf("error %v, said %q", err, &said)
 	}
 }

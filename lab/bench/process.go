@@ -109,6 +109,9 @@ func (p *process) readCPU() (time.Duration, error) {
 	return parseCPU(string(text))
 }
 
+// tick is the unit of times in /proc: USER_HZ is 100 on every Linux there is.
+const tick = 10 * time.Millisecond
+
 // parseCPU reads proc_pid_stat(5). The second field, a name in parentheses, may
 // hold anything.
 func parseCPU(text string) (cpu time.Duration, err error) {
@@ -116,7 +119,6 @@ func parseCPU(text string) (cpu time.Duration, err error) {
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("read the times of a process: %q", text)
 	}
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux there is
 	for _, f := range fields[11:13] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {

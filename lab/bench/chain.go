@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// A chain is a client and a server with hosts that forward side by side between
+// them, each on links of its own, so that what one of them costs is not mixed
+// with the work of routers:
+//
+//	client --- forwarder --- server
+//	client ----------------- server
+//
+// The server's address on a forwarder's link is reached through that forwarder.
+const clientHost = "client"
+
+// direct is the link without a forwarder. It is no way round for the others.
+const direct = "direct"
+
+// openChain builds one; the client is a member, and so are some of the forwarders.
+func openChain(ctx context.Context, o Options, members, others []string) (*network, error) {
+	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: serverHost}}, Seed: 1, Backend: testbed.BackendVeth}
+	for _, name := range append(append([]string{}, members...), others...) {
+		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name, Forward: true})
+		spec.Links = append(spec.Links,
+			testbed.LinkSpec{Name: toClient(name), A: clientHost, B: name},
+			testbed.LinkSpec{Name: toServer(name), A: name, B: serverHost})
+	}
+	const farther = 10
+	spec.Links = append(spec.Links, testbed.LinkSpec{Name: direct, A: clientHost, B: serverHost, Cost: farther})
+	return openNetwork(ctx, o, spec, append([]string{clientHost}, members...))
+}
+
+func toClient(forwarder string) string { return forwarder + "-c" }
+func toServer(forwarder string) string { return forwarder + "-s" }
+
+// onLink is a host's IPv4 address on a link.
+func (s *network) onLink(host, link string) netip.Addr {
+	addr, _ := s.Host(host).AddrOn(link)
+	return addr
+}
+
+// setPieces has all interfaces of some hosts send what TCP and tunnels hand down
+// in pieces of at most so many packets.
+func (s *network) setPieces(packets int, hosts ...string) error {
+	for _, name := range hosts {
+		err := s.Host(name).Do(func() error {
+			links, err := netlink.LinkList()
+			if err != nil {
+				return err
+			}
+			for _, l := range links {
+				if err := netlink.LinkSetGSOMaxSegs(l, packets); err != nil {
+					return fmt.Errorf("interface %s: %w", l.Attrs().Name, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("set how many packets %s sends at once: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/report/stats"
+)
+
+// forwardingPlan is how much is done.
+type forwardingPlan struct {
+	repetitions int
+	transferPlan
+}
+
+// pieceSize is how much the hosts hand on at a time.
+type pieceSize struct {
+	name    string
+	packets int // at most; 0: as many as the kernel puts together
+}
+
+// pieceSizes are what a network card that puts packets together leaves of them
+// (GRO, and TSO on the way out), as most do, and what one that does nothing does.
+var pieceSizes = []pieceSize{{"in large pieces", 0}, {"packet by packet", 1}}
+
+// forwarding measures what a waypoint costs for each kind of detour, beside a
+// router, one that masquerades, and a relay in user space. A plain TCP connection
+// goes each way, on veth links and as fast as it gets.
+func forwarding(ctx context.Context, o Options) ([]Measurement, error) {
+	return compareForwarding(ctx, o, forwardingPlan{8, transferPlan{rampUp: 300 * time.Millisecond, look: time.Second}})
+}
+
+func compareForwarding(ctx context.Context, o Options, plan forwardingPlan) (found []Measurement, err error) {
+	s, err := openChain(ctx, o, []string{memberHost}, []string{plainHost, natHost})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	k, err := s.startSink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	all, err := s.crossings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	port := firstPort
+	for _, size := range pieceSizes {
+		if size.packets > 0 {
+			if err := s.setPieces(size.packets, clientHost, serverHost, plainHost, natHost, memberHost); err != nil {
+				return found, err
+			}
+		}
+		carried := make([][]transferred, len(all))
+		for r := range plan.repetitions {
+			for i := range all {
+				i := (r + i) % len(all) // each goes first at times
+				port++
+				t, err := s.carry(ctx, k, all[i], port, plan.transferPlan)
+				if err != nil {
+					return found, fmt.Errorf("%s, %s: %w", all[i].name, size.name, err)
+				}
+				carried[i] = append(carried[i], t)
+			}
+		}
+		found = append(found, forwardingFigures(size, all, carried)...)
+	}
+	return found, nil
+}
+
+// firstPort is below the first of the client's ports; no port comes twice, so that
+// no connection meets what is left of an earlier one.
+const firstPort uint16 = 20000
+
+func (s *network) carry(ctx context.Context, k *sink, c crossing, port uint16, plan transferPlan) (t transferred, err error) {
+	conn, err := c.dial(ctx, s, port)
+	if err != nil {
+		return t, err
+	}
+	return k.transfer(ctx, conn, plan)
+}
+
+// forwardingFigures are, for each way, how fast it was, what all hosts spent, and
+// what is left of that without what the ends alone need.
+func forwardingFigures(size pieceSize, all []crossing, carried [][]transferred) (found []Measurement) {
+	const ends, plain = 0, 1 // in the order of crossings
+	var goodput, total, share []Measurement
+	for i, c := range all {
+		var mbps, seconds, own, others []float64
+		for r, t := range carried[i] {
+			mbps = append(mbps, t.goodput())
+			seconds = append(seconds, t.perGB())
+			own = append(own, t.perGB()-carried[ends][r].perGB())
+			others = append(others, t.others.Seconds()/t.seconds)
+		}
+		name := func(what string) string { return fmt.Sprintf("forwarding, %s: %s, %s", size.name, what, c.name) }
+		g := of(name("goodput"), "Mbit/s", mbps)
+		if most := stats.Median(others); most > busyMachine {
+			g.Note = fmt.Sprintf("disturbed: programs that are not ours took %.1f cores meanwhile", most)
+		}
+		goodput = append(goodput, g)
+		total = append(total, of(name("processor time of all hosts"), "s/GB", seconds))
+		share = append(share, of(name("processor time between the ends"), "s/GB", own))
+	}
+	total[plain].Note = forwardingNote(size)
+	for i, c := range all {
+		if i != plain {
+			goodput[i] = goodput[i].against(goodput[plain].Value)
+			total[i] = total[i].against(total[plain].Value)
+		}
+		if i != plain && i != ends {
+			share[i] = share[i].against(share[plain].Value)
+		}
+		if c.name == string(config.InBand) {
+			goodput[i] = goodput[i].target("ratio >= 0.9", *goodput[i].Ratio >= 0.9)
+			total[i] = total[i].target("ratio <= 1.1", *total[i].Ratio <= 1.1)
+			if size.packets > 0 { // else it is less than what can be told
+				share[i] = share[i].target("ratio <= 1.1", *share[i].Ratio <= 1.1)
+			}
+		}
+	}
+	return append(append(append(found, goodput...), total...), share[plain:]...)
+}
+
+// busyMachine is how many cores of other programs make goodput doubtful.
+const busyMachine = 0.1
+
+// forwardingNote says how it was measured.
+func forwardingNote(size pieceSize) string {
+	pass := "up to 64 KiB pass as one packet, as behind cards that put packets together"
+	if size.packets > 0 {
+		pass = "every packet passes by itself, as behind a card that puts none together"
+	}
+	return pass + "; one plain TCP connection at a time, the ways in turns; processor time is by the clocks of all our processes and of the kernel's threads; " +
+		"between the ends is what is left without that of a connection that no host forwards, in the same turn"
+}

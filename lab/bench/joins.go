@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/report/stats"
+)
+
+// openHost is a waypoint that wants no proof.
+const openHost = "open"
+
+// joinsPlan is how much is done.
+type joinsPlan struct {
+	repetitions int
+	each        int // SYNs, each from a port of its own
+}
+
+// acceptedJoins measures how many joins a waypoint sends on to a server in a
+// second. It is shot at with SYNs made beforehand. On veth links a packet's way
+// through the waypoint is part of the system call that sends it, so that one core
+// has all the work, and is saturated whatever its speed.
+func acceptedJoins(ctx context.Context, o Options) ([]Measurement, error) {
+	return compareJoins(ctx, o, joinsPlan{repetitions: 9, each: 40000})
+}
+
+func compareJoins(ctx context.Context, o Options, plan joinsPlan) (found []Measurement, err error) {
+	s, err := openChain(ctx, o, []string{memberHost, openHost}, []string{plainHost})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.countSYNs(ctx); err != nil {
+		return nil, err
+	}
+	guns, err := s.guns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, g := range guns {
+			_ = unix.Close(g.fd)
+		}
+	}()
+	const warmUp = 100
+	for _, g := range guns { // neighbours are looked up
+		if _, err := s.shoot(ctx, g, 0, warmUp, false); err != nil {
+			return nil, fmt.Errorf("%s: %w", g.name, err)
+		}
+	}
+	for r := range plan.repetitions {
+		for i := range guns {
+			g := guns[(r+i)%len(guns)]
+			v, err := s.shoot(ctx, g, uint32(r+1), plan.each, true)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", g.name, err)
+			}
+			g.volleys = append(g.volleys, v)
+		}
+	}
+	return joinsFigures(guns), nil
+}
+
+// gun shoots SYNs one way.
+type gun struct {
+	name      string
+	forwarder string
+	fd        int
+	source    synSource
+	agent     *process // the forwarder's; nil: it has none
+	asker     *asker   // to be asked for a new key; nil: none is wanted
+	volleys   []volley
+}
+
+// guns sets up all ways, plain forwarding first.
+func (s *network) guns(ctx context.Context) ([]*gun, error) {
+	agents := map[string]*process{}
+	for host, proof := range map[string]bool{memberHost: true, openHost: false} {
+		agent, err := s.startWaypoint(ctx, []config.Kind{config.InBand, config.Mapped}, host, proof)
+		if err != nil {
+			return nil, err
+		}
+		agents[host] = agent
+	}
+	member, err := s.startAsker(ctx, clientHost, memberHost)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.startAsker(ctx, clientHost, openHost)
+	if err != nil {
+		return nil, err
+	}
+	mapped, err := member.ask(crossingPort, 1)
+	if err != nil {
+		return nil, err
+	}
+	all := []*gun{
+		{name: "forwarded by a router", forwarder: plainHost},
+		{name: "in-band, authenticated", forwarder: memberHost, asker: member},
+		{name: "in-band, not authenticated", forwarder: openHost, asker: open},
+		{name: "mapped", forwarder: memberHost},
+	}
+	for i, g := range all {
+		server := s.onLink(serverHost, toServer(g.forwarder))
+		g.agent = agents[g.forwarder]
+		g.source.from, g.source.to = s.onLink(clientHost, toClient(g.forwarder)), netip.AddrPortFrom(s.onLink(g.forwarder, toClient(g.forwarder)), crossingPort)
+		switch {
+		case i == 0:
+			g.source.to = netip.AddrPortFrom(server, crossingPort)
+		case g.asker == nil:
+			g.source.to = netip.AddrPortFrom(g.source.to.Addr(), mapped.port)
+		default:
+			g.source.server = server
+		}
+		if g.fd, g.source.client, g.source.next, err = s.openCannon(g.forwarder); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// volley is what came of very many SYNs.
+type volley struct {
+	sent, arrived int
+	seconds       float64       // to send them
+	cpu           time.Duration // the sender's, with all that packets cause
+	agent         time.Duration // the waypoint's agent's, until all are forgotten
+}
+
+// each is a SYN's part of a time, in microseconds.
+func (v volley) each(d time.Duration) float64 {
+	return float64(d.Nanoseconds()) / 1e3 / float64(v.sent)
+}
+
+// shoot sends SYNs that are like no earlier ones, and has the waypoint forget
+// them. All must arrive, if it is said.
+func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all bool) (v volley, err error) {
+	if g.asker != nil {
+		grant, err := g.asker.admit()
+		if err != nil {
+			return v, err
+		}
+		g.source.auth = proof(grant)
+	}
+	frames := make([][]byte, n)
+	for i := range frames {
+		const lowest = 1024
+		frames[i] = g.source.frame(uint16(lowest+i), turn)
+	}
+	before, err := s.arrivedSYNs(ctx)
+	if err != nil {
+		return v, err
+	}
+	agent, err := g.readAgent()
+	if err != nil {
+		return v, err
+	}
+	if v, err = fire(g.fd, frames); err != nil {
+		return v, fmt.Errorf("send SYNs: %w", err)
+	}
+	const settle = 300 * time.Millisecond // for the agent to write its log
+	if err := pause(ctx, settle); err != nil {
+		return v, err
+	}
+	after, err := s.arrivedSYNs(ctx)
+	if err != nil {
+		return v, err
+	}
+	v.arrived = after - before
+	if all && v.arrived != n {
+		return v, fmt.Errorf("%d of %d SYNs arrived at the server", v.arrived, n)
+	}
+	err = s.Host(g.forwarder).Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	if err != nil {
+		return v, fmt.Errorf("forget the connections of %s: %w", g.forwarder, err)
+	}
+	if err := pause(ctx, settle); err != nil {
+		return v, err
+	}
+	now, err := g.readAgent()
+	v.agent = now - agent
+	return v, err
+}
+
+// readAgent is the processor time that the forwarder's agent has taken.
+func (g *gun) readAgent() (time.Duration, error) {
+	if g.agent == nil {
+		return 0, nil
+	}
+	return processClock(g.agent.Process.Pid)
+}
+
+// fire sends frames as fast as the kernel takes them.
+func fire(fd int, frames [][]byte) (v volley, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, after unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &before); err != nil {
+		return v, err
+	}
+	start := time.Now()
+	for _, f := range frames {
+		if _, err := unix.Write(fd, f); err != nil {
+			return v, err
+		}
+	}
+	v.seconds, v.sent = time.Since(start).Seconds(), len(frames)
+	err = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &after)
+	v.cpu = time.Duration(after.Nano() - before.Nano())
+	return v, err
+}
+
+// countSYNs has the server count SYNs and drop them.
+func (s *network) countSYNs(ctx context.Context) error {
+	cmd := s.Host(serverHost).Command(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(`table ip bench {
+	counter arrived { }
+	chain prerouting {
+		type filter hook prerouting priority raw
+		tcp flags syn counter name arrived drop
+	}
+}`)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("have the server count SYNs: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *network) arrivedSYNs(ctx context.Context) (n int, err error) {
+	out, err := s.Host(serverHost).Command(ctx, "nft", "list", "counter", "ip", "bench", "arrived").Output()
+	if err != nil {
+		return 0, fmt.Errorf("read how many SYNs arrived: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(out), "packets ")
+	if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
+		return 0, fmt.Errorf("read how many SYNs arrived: %q", out)
+	}
+	return n, nil
+}
+
+// joinsFigures are joins in a second of a core's time, and what one costs more
+// than a SYN that is only forwarded.
+func joinsFigures(guns []*gun) (found []Measurement) {
+	var plain float64
+	for i, g := range guns {
+		var rates, elapsed, costs, agents []float64
+		for r, v := range g.volleys {
+			rates = append(rates, float64(v.sent)/v.cpu.Seconds())
+			elapsed = append(elapsed, float64(v.sent)/v.seconds)
+			costs = append(costs, v.each(v.cpu)-guns[0].volleys[r].each(guns[0].volleys[r].cpu))
+			agents = append(agents, v.each(v.agent))
+		}
+		rate := of("joins: "+g.name, "SYNs/s", rates)
+		rate.Note = fmt.Sprintf("in a second of the time of one core, which also sends the SYNs; with what else the machine did, %.0f in a second", stats.Median(elapsed))
+		if i == 0 {
+			plain = rate.Value
+			rate.Note += fmt.Sprintf("; %d at a time, from one address and as many ports, and all of them arrive at the server", g.volleys[0].sent)
+			found = append(found, rate)
+			continue
+		}
+		cost := of("joins: processor time, "+g.name, "µs", costs)
+		cost.Note = "what one takes more than a SYN that a router forwards"
+		agent := of("joins: waypoint's agent's processor time, "+g.name, "µs", agents)
+		agent.Note = "for its log, on any core: the beginning and the end of a connection"
+		found = append(found, rate.against(plain), cost, agent)
+	}
+	return found
+}
