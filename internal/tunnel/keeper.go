@@ -148,7 +148,7 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 		k.ask(ctx, lead, state)
 		now = time.Now()
 	}
-	lost := lead == nil && !k.end.lasting()
+	lost := lead == nil && (!k.end.lasting() || k.parted())
 	if !k.held.expires.IsZero() && (lost || !now.Before(k.held.expires)) {
 		if err := k.end.drop(); err != nil {
 			k.log.Warn("tunnel is not taken down", "err", err)
@@ -172,6 +172,25 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	}
 	return max(wait, time.Millisecond)
 }
+
+// parted: who granted the tunnel and we no longer accept each other, so that it
+// leads nowhere although it may seem to be up for a while.
+func (k *Keeper) parted() bool {
+	for i := range k.leads {
+		if k.leads[i].Via != k.held.via {
+			continue
+		}
+		switch s := k.leads[i].Session.State(); {
+		case s.Up || s.Problem == nil:
+		case slices.Contains(partings, s.Problem.Code):
+			return true
+		}
+	}
+	return false
+}
+
+// partings are what no waiting mends.
+var partings = []session.ProblemCode{session.Revoked, session.RefusedUs, session.OtherCA, session.WrongName, session.Expired, session.OwnIdentity}
 
 // lead is the session to ask over: the one that granted, if it still can.
 func (k *Keeper) lead() (*Lead, session.State) {

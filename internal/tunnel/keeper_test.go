@@ -226,6 +226,17 @@ func TestSessionIsLost(t *testing.T) {
 	}
 }
 
+// Whoever is expelled has no tunnel any more, whatever its end seems to be.
+func TestMembersPart(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		s.set(func(f *fakeSession) { f.state.Up, f.state.Problem = false, &session.Problem{Code: session.RefusedUs} })
+		k.poke()
+		k.tells(t, down(bob, ""))
+	}, s)
+}
+
 func TestOtherOccasionsNeedOtherGrants(t *testing.T) {
 	s := newSession()
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
