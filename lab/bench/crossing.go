@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -98,18 +97,12 @@ func (s *network) detours(ctx context.Context, server netip.AddrPort) ([]crossin
 
 // masquerade makes a host a router as homes have it.
 func (s *network) masquerade(ctx context.Context, host string) error {
-	rules := fmt.Sprintf(`table ip bench {
+	return s.nft(ctx, host, fmt.Sprintf(`table ip bench {
 	chain postrouting {
 		type nat hook postrouting priority srcnat
 		oifname %q masquerade
 	}
-}`, s.Host(host).Interface(toServer(host)))
-	cmd := s.Host(host).Command(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("have %s masquerade: %w: %s", host, err, out)
-	}
-	return nil
+}`, s.Host(host).Interface(toServer(host))))
 }
 
 // relay starts a relay in user space on a host. With its own buffers, of 8 KiB, it

@@ -27,17 +27,17 @@ func needs(t *testing.T, programs ...string) {
 // targets.
 func smallForwarding(t *testing.T, o Options) {
 	needs(t, "nft", "socat", "openvpn")
-	found, err := compareForwarding(t.Context(), o, forwardingPlan{1, transferPlan{rampUp: 50 * time.Millisecond, look: 200 * time.Millisecond}})
+	found, err := compareForwarding(t.Context(), o, forwardingPlan{1, transferPlan{rampUp: 50 * time.Millisecond, look: 200 * time.Millisecond}, packetPlan{2, 50}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const ways, sizes = 8, 2
-	if want := sizes * (3*ways - 1); len(found) != want {
+	const ways, sizes, packets = 8, 2, 6
+	if want := sizes*(3*ways-1) + packets; len(found) != want {
 		t.Errorf("%d figures, want %d", len(found), want)
 	}
 	targets := 0
 	for _, m := range found {
-		if !strings.Contains(m.Name, "between the ends") && !(m.Value > 0) {
+		if !strings.Contains(m.Name, "between the ends") && m.Unit != "ns" && !(m.Value > 0) {
 			t.Errorf("%+v: nothing was measured", m)
 		}
 		if m.Met == nil {

@@ -121,7 +121,14 @@ func (s *network) guns(ctx context.Context) ([]*gun, error) {
 		default:
 			g.source.server = server
 		}
-		if g.fd, g.source.client, g.source.next, err = s.openCannon(g.forwarder); err != nil {
+		link := toClient(g.forwarder)
+		if g.fd, err = s.openCannon(link); err != nil {
+			return nil, err
+		}
+		if g.source.client, err = s.hardwareAddr(clientHost, link); err != nil {
+			return nil, err
+		}
+		if g.source.next, err = s.hardwareAddr(g.forwarder, link); err != nil {
 			return nil, err
 		}
 	}
@@ -221,18 +228,13 @@ func fire(fd int, frames [][]byte) (v volley, err error) {
 
 // countSYNs has the server count SYNs and drop them.
 func (s *network) countSYNs(ctx context.Context) error {
-	cmd := s.Host(serverHost).Command(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(`table ip bench {
+	return s.nft(ctx, serverHost, `table ip bench {
 	counter arrived { }
 	chain prerouting {
 		type filter hook prerouting priority raw
 		tcp flags syn counter name arrived drop
 	}
 }`)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("have the server count SYNs: %w: %s", err, out)
-	}
-	return nil
 }
 
 func (s *network) arrivedSYNs(ctx context.Context) (n int, err error) {

@@ -90,16 +90,10 @@ func checksum(b []byte, start uint16) uint16 {
 	return uint16(sum)
 }
 
-// openCannon opens a socket that sends frames on a link of the client's, past
-// its queue, and returns the hardware addresses of both ends.
-func (s *network) openCannon(forwarder string) (fd int, client, next net.HardwareAddr, err error) {
-	link := toClient(forwarder)
-	if next, err = s.hardwareAddr(forwarder, link); err != nil {
-		return 0, nil, nil, err
-	}
-	if client, err = s.hardwareAddr(clientHost, link); err != nil {
-		return 0, nil, nil, err
-	}
+// openCannon opens a socket that sends frames on a link of the client's, past its
+// queue, and sees all that pass there.
+func (s *network) openCannon(link string) (fd int, err error) {
+	const everything = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in the order of the network
 	err = s.Host(clientHost).Do(func() error {
 		l, err := netlink.LinkByName(s.Host(clientHost).Interface(link))
 		if err != nil {
@@ -110,12 +104,12 @@ func (s *network) openCannon(forwarder string) (fd int, client, next net.Hardwar
 		}
 		return errors.Join(
 			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
-			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index}))
+			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Protocol: everything}))
 	})
 	if err != nil {
-		return 0, nil, nil, fmt.Errorf("send frames on link %s: %w", link, err)
+		return 0, fmt.Errorf("send frames on link %s: %w", link, err)
 	}
-	return fd, client, next, nil
+	return fd, nil
 }
 
 func (s *network) hardwareAddr(host, link string) (addr net.HardwareAddr, err error) {

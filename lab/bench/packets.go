@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/config"
+)
+
+// packetWays are those whose every packet the sender's system call carries to the
+// server, so that the sender's clock has all of the work.
+var packetWays = map[string]string{
+	"no forwarder": direct, "plain forwarding": toClient(plainHost), "conntrack and masquerade": toClient(natHost),
+	string(config.InBand): toClient(memberHost), string(config.Mapped): toClient(memberHost),
+}
+
+// packetPlan is how much is done.
+type packetPlan struct{ repetitions, each int }
+
+// measurePackets takes a full data packet of a connection from its link, and
+// sends it again and again: to all between it is one of a retransmission. The
+// server drops it.
+func (s *network) measurePackets(ctx context.Context, all []crossing, port uint16, plan packetPlan) (found []Measurement, err error) {
+	var ways []packetWay
+	defer func() {
+		for _, w := range ways {
+			w.conn.Close()
+			_ = unix.Close(w.fd)
+		}
+	}()
+	for _, c := range all {
+		link, is := packetWays[c.name]
+		if !is {
+			continue
+		}
+		port++
+		w, err := s.openPacketWay(ctx, c, link, port)
+		if err != nil {
+			return nil, fmt.Errorf("a packet of %s: %w", c.name, err)
+		}
+		ways = append(ways, w)
+	}
+	if err := s.nft(ctx, serverHost, `table ip deaf {
+	chain prerouting {
+		type filter hook prerouting priority raw
+		meta l4proto tcp drop
+	}
+}`); err != nil {
+		return nil, err
+	}
+	costs := make([][]float64, len(ways))
+	for r := range plan.repetitions {
+		for i := range ways {
+			i := (r + i) % len(ways)
+			frames := make([][]byte, plan.each)
+			for n := range frames {
+				frames[n] = ways[i].frame
+			}
+			v, err := fire(ways[i].fd, frames)
+			if err != nil {
+				return nil, fmt.Errorf("send a packet of %s again: %w", ways[i].name, err)
+			}
+			costs[i] = append(costs[i], v.each(v.cpu)*1e3)
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
+			}
+		}
+	}
+	return packetFigures(ways, costs, plan), s.nft(ctx, serverHost, "delete table ip deaf")
+}
+
+// packetWay is a connection and one of its packets.
+type packetWay struct {
+	name  string
+	conn  net.Conn
+	fd    int // frames go out here
+	frame []byte
+}
+
+func (s *network) openPacketWay(ctx context.Context, c crossing, link string, port uint16) (w packetWay, err error) {
+	w.name = c.name
+	if w.fd, err = s.openCannon(link); err != nil {
+		return w, err
+	}
+	conn, err := c.dial(ctx, s, port)
+	if err != nil {
+		return w, errors.Join(err, unix.Close(w.fd))
+	}
+	w.conn = conn
+	if w.frame, err = firstData(w.fd, conn, port); err != nil {
+		return w, errors.Join(err, conn.Close(), unix.Close(w.fd))
+	}
+	return w, nil
+}
+
+// firstData has a connection send its first data, a full packet, and catches that.
+func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
+	const mss = 1448 // of 1500 bytes, with TCP's timestamps
+	if _, err := conn.Write(make([]byte, mss)); err != nil {
+		return nil, err
+	}
+	patience := unix.NsecToTimeval(time.Second.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, 2048)
+	for {
+		n, err := unix.Read(fd, buffer)
+		if err != nil {
+			return nil, fmt.Errorf("catch it: %w", err)
+		}
+		const ip, tcp, headers = 14, 34, 66
+		if f := buffer[:n]; n == headers+mss && f[ip+9] == unix.IPPROTO_TCP && binary.BigEndian.Uint16(f[tcp:]) == port {
+			// The card was to sum it up.
+			binary.BigEndian.PutUint16(f[tcp+16:], 0)
+			pseudo := append(append([]byte{}, f[ip+12:ip+20]...), 0, unix.IPPROTO_TCP)
+			pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(n-tcp))
+			binary.BigEndian.PutUint16(f[tcp+16:], ^checksum(f[tcp:], checksum(pseudo, 0)))
+			return f, nil
+		}
+	}
+}
+
+// packetFigures are what a packet's way through the forwarder takes, without what
+// it takes to send and to drop it.
+func packetFigures(ways []packetWay, costs [][]float64, plan packetPlan) (found []Measurement) {
+	own := map[string]Measurement{}
+	for i, w := range ways[1:] {
+		var each []float64
+		for r, ns := range costs[i+1] {
+			each = append(each, ns-costs[0][r])
+		}
+		own[w.name] = of("forwarding: a full packet through the forwarder, "+w.name, "ns", each)
+	}
+	plain, nat := own["plain forwarding"], own["conntrack and masquerade"]
+	plain.Note = fmt.Sprintf("the forwarder's own processor time: what the sender of the packet spends, less what it spends where there is no forwarder; %d at a time, whatever their size", plan.each)
+	found = append(found, plain, nat.against(plain.Value))
+	for _, kind := range []config.Kind{config.InBand, config.Mapped} {
+		m := own[string(kind)]
+		beside := m.against(nat.Value)
+		beside.Name += ", beside conntrack and masquerade"
+		m = m.against(plain.Value)
+		if kind == config.InBand {
+			m = m.target("ratio <= 1.1", *m.Ratio <= 1.1)
+			m.Note = "a detour is a tracked and translated connection: the kernel's own price for that is the ratio of conntrack and masquerade"
+		}
+		found = append(found, m, beside)
+	}
+	return found
+}
+
+// nft gives rules to a host.
+func (s *network) nft(ctx context.Context, host, rules string) error {
+	cmd := s.Host(host).Command(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("give rules to %s: %w: %s", host, err, out)
+	}
+	return nil
+}
