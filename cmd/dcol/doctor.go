@@ -88,6 +88,6 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen,
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
-		WireGuardPort: c.Waypoint.WireGuardPort, OpenVPNPort: c.Waypoint.OpenVPNPort,
+		OpenVPNPort: c.Waypoint.OpenVPNPort,
 	}
 }

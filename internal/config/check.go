@@ -44,6 +44,9 @@ func (c *Config) check(p *tomlfile.Problems) {
 	}
 	if c.Has(RoleWaypoint) {
 		c.Waypoint.check(p)
+		if _, port, err := net.SplitHostPort(c.Session.Listen); err == nil && port == strconv.Itoa(c.Waypoint.OpenVPNPort) && c.Waypoint.Gives(OpenVPN) {
+			p.At("waypoint.openvpn_port", "%s is the sessions' port (session.listen): OpenVPN needs one of its own", port)
+		}
 	}
 }
 
@@ -101,11 +104,7 @@ func (c *Client) check(p *tomlfile.Problems) {
 func (w *Waypoint) check(p *tomlfile.Problems) {
 	checkKinds(p, "waypoint.offers", w.Offers, "to give nothing, leave out the role")
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
-	checkPorts(p, "waypoint.wireguard_port", []int{w.WireGuardPort})
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
-	if w.Gives(WireGuard) && w.Gives(OpenVPN) && w.WireGuardPort == w.OpenVPNPort {
-		p.At("waypoint.openvpn_port", "%d is wireguard_port too: both are UDP, so each needs a port of its own", w.OpenVPNPort)
-	}
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 	} {

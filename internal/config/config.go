@@ -112,7 +112,6 @@ type Peer struct {
 type Waypoint struct {
 	Offers               []Kind         `toml:"offers"`
 	InBandAuthenticator  bool           `toml:"in_band_authenticator"`
-	WireGuardPort        int            `toml:"wireguard_port"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
@@ -197,7 +196,6 @@ func defaults() *Config {
 		Waypoint: Waypoint{
 			Offers:               []Kind{InBand, Mapped},
 			InBandAuthenticator:  true,
-			WireGuardPort:        51820,
 			OpenVPNPort:          1194,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,

@@ -83,7 +83,7 @@ func healthy() *Env {
 		Built: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Config: Config{
 			Path: "/etc/dcol/dcol.toml", Client: true, Waypoint: true, Listen: ":45672",
-			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, WireGuardPort: 51820, OpenVPNPort: 1194,
+			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, OpenVPNPort: 1194,
 		},
 		Identity: Identity{NotBefore: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}

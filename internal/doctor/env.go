@@ -37,10 +37,9 @@ type Config struct {
 	Kinds  []string
 	Cgroup string
 	// Of the waypoint: the kinds that it offers, whether it authenticates in-band
-	// SYNs, and UDP ports.
+	// SYNs, and the UDP port of OpenVPN.
 	Offers        []string
 	Authenticator bool
-	WireGuardPort int
 	OpenVPNPort   int
 }
 

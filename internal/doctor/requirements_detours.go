@@ -33,7 +33,6 @@ func detourChecks() []Check {
 		{"tcp-timestamps", "TCP timestamps", wanting(uses, "does not use in-band detours", checkTimestamps, kindInBand)},
 		{"in-band-waypoint", "In-band detours for others", wanting(offers, "does not offer in-band detours", checkInBandWaypoint, kindInBand)},
 		{"wireguard", "WireGuard", wanting(wants, "does not name WireGuard", checkWireGuard, kindWireGuard)},
-		{"wireguard-port", "WireGuard's port", wanting(offers, "does not offer WireGuard", checkWireGuardPort, kindWireGuard)},
 		{"openvpn", "OpenVPN", wanting(wants, "does not name OpenVPN", checkOpenVPN, kindOpenVPN)},
 		{"openvpn-port", "OpenVPN's port", wanting(offers, "does not offer OpenVPN", checkOpenVPNPort, kindOpenVPN)},
 		{"tunnel-routing", "Routing into tunnels", wanting(uses, "uses neither WireGuard nor OpenVPN", checkTunnelRouting, kindWireGuard, kindOpenVPN)},
@@ -145,10 +144,6 @@ func checkOpenVPN(_ context.Context, e *Env) Result {
 		return amiss("modprobe tun; in a container, give it /dev/net/tun", "%s is version %s, but there is no /dev/net/tun", path, version)
 	}
 	return ok("%s, version %s", path, version)
-}
-
-func checkWireGuardPort(_ context.Context, e *Env) Result {
-	return e.checkUDP(fmt.Sprintf(":%d", e.Config.WireGuardPort), "waypoint.wireguard_port", e.lacking(kindWireGuard))
 }
 
 func checkOpenVPNPort(_ context.Context, e *Env) Result {

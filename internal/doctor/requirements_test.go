@@ -169,9 +169,6 @@ func TestRequirements(t *testing.T) {
 		{"wireguard", "fails oddly", []func(*Env){wireGuard("", syscall.EBADF)}, Warning, "bad file", "report"},
 		{"wireguard", "not root", []func(*Env){wireGuard("", notTried)}, Skipped, "root", ""},
 		{"wireguard", "not wanted", []func(*Env){wireGuard("", noWireGuard), only("mapped")}, Skipped, "WireGuard", ""},
-		{"wireguard-port", "taken", []func(*Env){listen(inUse)}, Warning, "UDP :51820", "waypoint.wireguard_port"},
-		{"wireguard-port", "ours", []func(*Env){listen(inUse), running}, OK, "held by the agent", ""},
-		{"wireguard-port", "a client needs none", []func(*Env){listen(inUse), clientOnly}, Skipped, "does not offer", ""},
 
 		{"openvpn", "missing, of a waypoint", []func(*Env){openVPN(&openvpn.MissingError{})}, Warning, "not installed", "apt-get install openvpn"},
 		{"openvpn", "missing, of a client", []func(*Env){openVPN(&openvpn.MissingError{}), clientOnly}, Info, "not installed", "apt-get install openvpn"},
