@@ -35,9 +35,10 @@ func TestWorld(t *testing.T) {
 			"waypoint dies":   w.waypointDies,
 			"waypoint back":   w.waypointBack,
 			"mood changes":    func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
-			"events are lost": func(*rapid.T) { w.deaf = true },
+			"events are lost": func(*rapid.T) { w.deaf = true; w.unsure() },
 			"lost is found":   func(*rapid.T) { w.hear() },
 			"addresses":       w.addressesChange,
+			"moves on":        w.movesOn,
 			"tunnel address":  w.tunnelAddress,
 			"path changes":    w.pathChanges,
 			"agent restarts":  w.restart,
@@ -79,7 +80,8 @@ func (w *world) connect(t *rapid.T) {
 		return
 	}
 	c.server, c.tls = c.remote, c.remote.Port() == 443
-	c.subflows = []*wsub{{local: c.local, remote: c.remote, up: true, direct: true, ours: true, told: true}}
+	c.subflows = []*wsub{{local: c.local, remote: c.remote, up: true, direct: true, ours: true, told: true, trip: firstTrip}}
+	c.unsure = w.deaf
 	w.conns[c.token], w.past[c.token] = c, c
 	ev := path.ConnEstablished{
 		Token: c.token, Local: c.local, Remote: c.remote, ServerSide: c.serverSide, DenyJoinInitial: name == "balancer",
@@ -137,7 +139,7 @@ func (w *world) traffic(t *rapid.T) {
 		for _, s := range c.subflows {
 			dead := s.detour != nil && w.dead[s.detour.Waypoint] || !w.here(s)
 			s.stuck = dead && rapid.Bool().Draw(t, "sending")
-			if s.up && !dead && rapid.Bool().Draw(t, "moves") {
+			if s.up && !dead && !s.doomed && rapid.Bool().Draw(t, "moves") {
 				s.received += 1000
 			}
 		}
@@ -185,7 +187,7 @@ func (w *world) peerJoins(t *rapid.T) {
 		return
 	}
 	w.port++
-	s := &wsub{local: c.local, remote: netip.AddrPortFrom(ip("dave"), w.port), up: true}
+	s := &wsub{local: c.local, remote: netip.AddrPortFrom(ip("dave"), w.port), up: true, trip: firstTrip}
 	c.subflows = append(c.subflows, s)
 	w.says(path.SubflowEstablished{Token: c.token, Local: s.local, Remote: s.remote})
 }

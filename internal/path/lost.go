@@ -15,21 +15,21 @@ import (
 //     place left lets one come up and closes it a round trip later; the word
 //     would be lost with it.
 //   - It goes again when a subflow that may have carried it ends without a sign
-//     of life after, and when the server still has no place; timesTold at most.
+//     of life after, and tellAgain times when the server still has no place.
 //   - It is forgotten when a subflow that came up after it has stayed.
 //   - Where the server has no place, neither path nor waypoint is to blame, and
 //     the connection opens nothing for a while. A place may become free without a
 //     word: a waypoint resets what came from an address that its member has left.
 
-// timesTold is how often a peer is told of one address.
-const timesTold = 3
+// tellAgain bounds repetitions for a server that may simply take no more.
+const tellAgain = 2
 
 // lostAddr is where a subflow started that the peer may not know to be gone.
 type lostAddr struct {
 	id    uint8
 	local netip.AddrPort
 	told  time.Time // zero: not at all, or perhaps in vain
-	times int
+	again int       // told again as the server had no place
 }
 
 // stays is how long after it came up a subflow is known to stay. What is too
@@ -56,9 +56,10 @@ func (c *conn) lose(s *subflow) {
 }
 
 // doubt: the subflow ended, and may have had words on it that did not arrive.
+// What moved within a round trip of a word is no sign that it did.
 func (c *conn) doubt(s *subflow) {
 	for i := range c.lost {
-		if l := &c.lost[i]; s.up && !l.told.Before(s.moved) {
+		if l := &c.lost[i]; s.up && s.moved.Before(l.told.Add(s.stays())) {
 			l.told = time.Time{}
 		}
 	}
@@ -66,8 +67,12 @@ func (c *conn) doubt(s *subflow) {
 
 // doubtAll: the server has no place, perhaps for want of a word.
 func (c *conn) doubtAll() {
+	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool { return !l.told.IsZero() && l.again == tellAgain })
 	for i := range c.lost {
-		c.lost[i].told = time.Time{}
+		if l := &c.lost[i]; !l.told.IsZero() {
+			l.told = time.Time{}
+			l.again++
+		}
 	}
 }
 
@@ -121,23 +126,21 @@ func (m *Manager) dropOrphans(c *conn, now time.Time) {
 
 // tellLost tells the peer what it is to be told, if it can be.
 func (m *Manager) tellLost(c *conn, now time.Time) {
-	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool {
-		return l.told.IsZero() && l.times == timesTold ||
-			!l.told.IsZero() && c.has(func(s *subflow) bool { return s.since.After(l.told) && s.stayed(now) })
-	})
-	if !m.reaches(c, now) {
+	if len(c.lost) == 0 || !m.reaches(c, now) {
 		return
 	}
+	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool {
+		return !l.told.IsZero() && c.has(func(s *subflow) bool { return s.since.After(l.told) && s.stayed(now) })
+	})
 	for i := range c.lost {
 		l := &c.lost[i]
 		if !l.told.IsZero() {
 			continue
 		}
-		if l.times == 0 { // it frees a place
+		if l.again == 0 { // it frees a place
 			c.room = retry{}
 		}
 		l.told = now
-		l.times++
 		m.do(RemoveAddr{c.token, l.id, l.local})
 	}
 }

@@ -136,10 +136,18 @@ func (w *world) hear() {
 }
 
 func (w *world) addressesChange(t *rapid.T) {
-	w.addrs = rapid.SampledFrom([][]netip.Addr{
+	w.moveTo(rapid.SampledFrom([][]netip.Addr{
 		{ip("tun"), ip("me"), ip("me6")}, {ip("me2")}, {ip("tun"), ip("me2"), ip("me6"), ip("me")}, {},
-	}).Draw(t, "addresses")
-	w.tellAddrs()
+	}).Draw(t, "addresses")...)
+}
+
+// movesOn goes from network to network.
+func (w *world) movesOn(t *rapid.T) {
+	for range rapid.IntRange(2, 4).Draw(t, "times") {
+		w.moveTo(rapid.SampledFrom([]netip.Addr{ip("me"), ip("me2"), ip("me3")}).Draw(t, "to"))
+		ms := rapid.OneOf(rapid.IntRange(1, 900), rapid.Just(20_000)).Draw(t, "stays ms")
+		w.run(time.Duration(ms) * time.Millisecond)
+	}
 }
 
 // tunnelAddress comes or goes with its interface, which is no news for what is
@@ -159,6 +167,7 @@ func (w *world) tunnelAddress(t *rapid.T) {
 func (w *world) restart(*rapid.T) {
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
 	w.started, w.deaf = true, false
+	w.unsure()
 	w.inband.forget()
 	w.queue = slices.DeleteFunc(w.queue, func(p pending) bool { return p.kernel })
 	clear(w.offers)
@@ -177,17 +186,20 @@ func (w *world) restart(*rapid.T) {
 
 // heal lets all be well, and waits for as long as a backoff takes at most.
 func (w *world) heal() {
-	w.moody, w.limit, w.inband.path = false, 100, "through"
+	w.moody, w.limit, w.inband.path = false, w.n, "through"
 	w.run(5 * time.Second)
 	w.revive("bob")
 	w.revive("carol")
 	w.run(5 * time.Second)
 	w.hear()
-	w.addrs = []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}
-	w.tellAddrs()
+	w.moveTo(ip("tun"), ip("tun2"), ip("me"), ip("me6"))
 	for _, d := range general {
 		w.offer(d)
 	}
+	w.run(5 * time.Minute)
+	w.wantTold()
+	w.serversGiveUp()
+	w.limit = 100
 	w.run(2 * time.Hour)
 	for range 15 {
 		w.run(10 * time.Second)

@@ -33,7 +33,7 @@ type world struct {
 	offers  map[path.DetourID]path.Detour // as the Manager was told
 	dead    map[string]bool               // waypoints
 	lost    map[string]bool               // waypoints, as the Manager was told
-	limit   int                           // further subflows a server takes
+	limit   int                           // further subflows a server takes of a connection
 	moody   bool                          // some joins are refused or closed at once
 	started bool                          // the Manager began with connections there already
 	inband  inband
@@ -58,6 +58,8 @@ type wconn struct {
 	tls           bool
 	heard         bool // the Manager was told that the server spoke on a direct path
 	subflows      []*wsub
+	held          []*wsub        // those beside the first that the server counts
+	unsure        bool           // events about it were lost, or another Manager had it
 	ids           map[uint8]bool // the kernel's list: only RemoveAddr takes one out
 }
 
@@ -74,6 +76,8 @@ type wsub struct {
 	told          bool // the Manager knows that it is up
 	given         bool // up by the Manager
 	network       int  // as inband.network
+	trip          time.Duration
+	doomed        bool // the server has no place for it
 }
 
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -278,11 +282,10 @@ func (w *world) join(c *wconn, s *wsub) {
 			w.end(c, s)
 			return
 		}
-		s.up = true
-		s.told = !w.deaf
+		s.up, s.told, s.trip = true, !w.deaf, delay
 		w.says(path.SubflowEstablished{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote})
-		if len(c.subflows)-1 > w.limit {
-			w.later(time.Millisecond, func() { w.end(c, s) })
+		if !w.takes(c, s) {
+			w.later(delay, func() { w.end(c, s) })
 		}
 	})
 }
@@ -294,6 +297,7 @@ func (w *world) end(c *wconn, s *wsub) {
 		return
 	}
 	c.subflows = slices.Delete(c.subflows, i, i+1)
+	w.hears(c, s)
 	w.inband.ends(w, c, s)
 	ev := path.SubflowClosed{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote}
 	if !s.up { // Linux leaves the port out where the SYN was unanswered
@@ -307,12 +311,11 @@ func (w *world) removeAddr(a path.RemoveAddr) {
 	if c == nil {
 		return
 	}
-	if a.LocalID != 0 {
-		if !c.ids[a.LocalID] {
-			return
-		}
-		delete(c.ids, a.LocalID)
+	if !a.Local.IsValid() && !c.ids[a.LocalID] {
+		return
 	}
+	delete(c.ids, a.LocalID)
+	w.word(c, a)
 	for _, s := range slices.Clone(c.subflows) {
 		if s.id == a.LocalID && s.up {
 			w.lawfulEnd(c, s)

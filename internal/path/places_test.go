@@ -1,0 +1,119 @@
+package path_test
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// What servers in a world believe. A server takes world.limit subflows beside a
+// connection's first, and counts one until it hears of its end: from the subflow
+// itself where its packets still come through, by REMOVE_ADDR, or from a waypoint,
+// which resets what came from an address that its member has left.
+
+// firstTrip is the round trip of a connection's first subflow.
+const firstTrip = 20 * time.Millisecond
+
+// resetAfter is how long a server and a waypoint take to end what was left behind.
+const resetAfter = 3 * time.Second
+
+// comesThrough: packets of the subflow reach the server.
+func (w *world) comesThrough(s *wsub) bool {
+	return w.here(s) && (s.detour == nil || !w.dead[s.detour.Waypoint])
+}
+
+// takes: the server has a place for s. If not, it says so a round trip later.
+func (w *world) takes(c *wconn, s *wsub) bool {
+	if len(c.held) >= w.limit {
+		s.doomed = true
+		return false
+	}
+	c.held = append(c.held, s)
+	return true
+}
+
+// hears: the server may have noticed the end of s.
+func (w *world) hears(c *wconn, s *wsub) {
+	if w.comesThrough(s) {
+		c.frees(s)
+	}
+}
+
+func (c *wconn) frees(s *wsub) {
+	c.held = slices.DeleteFunc(c.held, func(x *wsub) bool { return x == s })
+}
+
+// word is REMOVE_ADDR on its way, over the first subflow that the kernel does not
+// take for stale.
+func (w *world) word(c *wconn, a path.RemoveAddr) {
+	i := slices.IndexFunc(c.subflows, func(s *wsub) bool { return s.up && (s.detour == nil || !w.dead[s.detour.Waypoint]) })
+	if i < 0 {
+		return
+	}
+	over := c.subflows[i]
+	if a.Local.IsValid() && !c.unsure && (over.doomed || !w.here(over)) {
+		w.t.Fatalf("%+v: this goes over subflow %d, which does not stay", a, over.id)
+	}
+	w.later(over.trip, func() {
+		if !over.doomed && w.comesThrough(over) && slices.Contains(c.subflows, over) {
+			c.held = slices.DeleteFunc(c.held, func(s *wsub) bool { return s.id == a.LocalID && !slices.Contains(c.subflows, s) })
+		}
+	})
+}
+
+// left: this host has other addresses, and waypoints will know.
+func (w *world) left() {
+	was := slices.Clone(w.addrs)
+	w.later(resetAfter, func() {
+		if !slices.Equal(was, w.addrs) {
+			return // it moved on, and they will know of that
+		}
+		for _, c := range w.conns {
+			c.held = slices.DeleteFunc(c.held, func(s *wsub) bool {
+				return s.detour != nil && !s.detour.Local.IsValid() && !w.here(s) && !w.dead[s.detour.Waypoint]
+			})
+		}
+	})
+}
+
+// unsure: the Manager may not know what its predecessor did, or what the kernel said.
+func (w *world) unsure() {
+	for _, c := range w.conns {
+		c.unsure = true
+	}
+}
+
+// wantTold: whoever has a way to the server has told it all there is to tell, and
+// has the direct path.
+func (w *world) wantTold() {
+	for _, c := range w.living() {
+		there := func(s *wsub) bool { return s.up && w.comesThrough(s) }
+		if c.unsure || c.serverSide || c.excluded || !slices.ContainsFunc(c.subflows, there) {
+			continue
+		}
+		if !slices.ContainsFunc(c.subflows, func(s *wsub) bool { return s.direct && there(s) }) && !(c.denies && c.server == c.remote) {
+			w.t.Fatalf("connection %d: the direct path did not come back\n%s", c.token, w.describe(c))
+		}
+		for _, s := range c.held {
+			if !slices.Contains(c.subflows, s) || !w.here(s) {
+				w.t.Fatalf("connection %d: the server still counts subflow %d from %v\n%s", c.token, s.id, s.local, w.describe(c))
+			}
+		}
+	}
+}
+
+// serversGiveUp: in the end their own timers tell them of what nobody could.
+func (w *world) serversGiveUp() {
+	for _, c := range w.conns {
+		c.held = slices.DeleteFunc(c.held, func(s *wsub) bool { return !slices.Contains(c.subflows, s) || !w.here(s) })
+	}
+}
+
+// moveTo: this host has these addresses now.
+func (w *world) moveTo(addrs ...netip.Addr) {
+	w.addrs = addrs
+	w.left()
+	w.tellAddrs()
+}
