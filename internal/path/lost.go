@@ -59,7 +59,8 @@ func (c *conn) lose(s *subflow) {
 // What moved within a round trip of a word is no sign that it did.
 func (c *conn) doubt(s *subflow) {
 	for i := range c.lost {
-		if l := &c.lost[i]; s.up && s.moved.Before(l.told.Add(s.stays())) {
+		l := &c.lost[i]
+		if s.up && !s.since.After(l.told) && s.moved.Before(l.told.Add(s.stays())) {
 			l.told = time.Time{}
 		}
 	}
