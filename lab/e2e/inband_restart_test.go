@@ -212,7 +212,7 @@ func newCgroup(t *testing.T) string {
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); f[2] == "cgroup2" {
-			dir, err := os.MkdirTemp(f[1], "dcol-e2e-")
+			dir, err := os.MkdirTemp(f[1], "dcol-e2e-") //nolint:usetesting // only there
 			if err != nil {
 				t.Skipf("cannot make a cgroup: %v", err)
 			}

@@ -68,7 +68,7 @@ func clientConfig(more string, waypointAddrs ...string) string {
 
 // kindsLine is the line of the client's configuration that chooses kinds of detours.
 func kindsLine(kinds ...string) string {
-	return fmt.Sprintf("kinds = [\"%s\"]\n", strings.Join(kinds, `", "`))
+	return `kinds = ["` + strings.Join(kinds, `", "`) + "\"]\n"
 }
 
 // clientOfAll is alice's configuration with what is there by default. Only that private

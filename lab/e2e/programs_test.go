@@ -103,7 +103,7 @@ func TestStatusText(t *testing.T) {
 	})
 	for host, words := range map[string][]string{
 		alice: {"alice (client)", "bob", "10.0.2.1:45672", "up ", "to 10.0.4.1:80", "direct", "via bob (mapped)"},
-		bob:   {"bob (waypoint)", "listening on UDP :45672", "1 sessions", "1 mappings", "alice"},
+		bob:   {"bob (waypoint)", "listening on UDP :45672", "1 session,", "1 mapping,", "alice"},
 	} {
 		said := w.dcol(host, "status")
 		for _, word := range words {
