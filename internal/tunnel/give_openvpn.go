@@ -60,6 +60,7 @@ func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
 // removes.
 func (f *openvpnFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) { return false, nil }
 
-func (f *openvpnFar) iface() string { return openvpnInterface }
-func (f *openvpnFar) mtu() int      { return f.bytes }
-func (f *openvpnFar) close() error  { f.server.Stop(); return nil }
+func (f *openvpnFar) problem() error { return f.server.Problem() }
+func (f *openvpnFar) iface() string  { return openvpnInterface }
+func (f *openvpnFar) mtu() int       { return f.bytes }
+func (f *openvpnFar) close() error   { f.server.Stop(); return nil }

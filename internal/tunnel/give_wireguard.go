@@ -185,8 +185,9 @@ func (f *wireguardFar) bound(a netip.Addr, mtu int) error {
 	return nil
 }
 
-func (f *wireguardFar) iface() string { return wireguardInterface }
-func (f *wireguardFar) mtu() int      { return f.device.MTU }
+func (f *wireguardFar) problem() error { return nil }
+func (f *wireguardFar) iface() string  { return wireguardInterface }
+func (f *wireguardFar) mtu() int       { return f.device.MTU }
 
 func (f *wireguardFar) close() error {
 	if f.Device == nil {

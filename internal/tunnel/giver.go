@@ -34,6 +34,8 @@ type far interface {
 	// another one, without addresses, and nobody is let in.
 	tend(now time.Time, held map[holder][]netip.Addr) (anew bool, err error)
 	iface() string
+	// problem says why members' tunnels do not work now, though they are offered.
+	problem() error
 	mtu() int
 	close() error
 }
@@ -88,6 +90,10 @@ func newGiver(name string, kind wire.Kind, lease time.Duration, gate Gate, f far
 
 // Interface is the tunnel interface that members' packets come in by.
 func (g *Giver) Interface() string { return g.far.iface() }
+
+// Problem says why members' tunnels do not work now, though they are offered; nil:
+// nothing is known to be amiss.
+func (g *Giver) Problem() error { return g.far.problem() }
 
 // Kind is what it gives.
 func (g *Giver) Kind() wire.Kind { return g.kind }

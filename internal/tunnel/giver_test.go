@@ -72,6 +72,7 @@ func (f *fakeFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) {
 
 func (f *fakeFar) expel(h holder) error { delete(f.in, h); return nil }
 func (f *fakeFar) iface() string        { return "dcolwg" }
+func (f *fakeFar) problem() error       { return nil }
 func (f *fakeFar) mtu() int             { return 1420 }
 func (f *fakeFar) close() error         { f.closed = true; return nil }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
@@ -221,7 +222,7 @@ func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	k.asked = k.occasion(l, s)
 	lease, err := k.get(ctx, l, s)
 	if err != nil {
-		k.failure = err.Error()
+		k.failure = OneLine(err)
 		k.next = time.Now().Add(pause(err))
 		k.log.Info("no tunnel", "err", err)
 		return
@@ -289,6 +290,9 @@ func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	k.told = s
 	k.tell(s)
 }
+
+// OneLine is an error for a table: several that were joined stand in lines of their own.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // wireKind is a kind in the language of sessions.
 func wireKind(k path.Kind) wire.Kind {

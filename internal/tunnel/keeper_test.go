@@ -253,6 +253,27 @@ func TestOtherOccasionsNeedOtherGrants(t *testing.T) {
 	}, s)
 }
 
+// The end is told where the session is reached, and which grant is the first of a
+// session, also when that was asked for in vain at first.
+func TestEndsAreToldOfNewSessions(t *testing.T) {
+	s := newSession()
+	at, rtt := netip.AddrPortFrom(bob.Addr, 4500), 30*time.Millisecond
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		time.Sleep(7 * time.Minute)
+		s.set(func(f *fakeSession) { f.state.Sessions++; f.fail = context.DeadlineExceeded })
+		k.poke()
+		s.set(func(f *fakeSession) { f.fail = nil })
+		time.Sleep(askAgain)
+		synctest.Wait()
+		s.set(func(f *fakeSession) { f.state.Observed = netip.MustParseAddrPort("198.51.100.9:5000") })
+		k.poke()
+		want := []place{{at, rtt, true}, {at, rtt, false}, {at, rtt, true}, {at, rtt, false}}
+		if !slices.Equal(k.end.places, want) {
+			t.Errorf("set to %v, want %v", k.end.places, want)
+		}
+	}, s)
+}
+
 func TestAnotherAddressOfTheWaypointTakesOver(t *testing.T) {
 	first, second := newSession(), newSession()
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {

@@ -145,9 +145,7 @@ func answersQUIC(t *testing.T, from *netnstest.NS, to netip.AddrPort) {
 	for first := 0x40; first <= 0xff; first++ { // long and short headers, whatever follows
 		packets = append(packets, []byte{byte(first), 0, 0, 0}, []byte{byte(first)})
 	}
-	for _, p := range [][]byte{{1}, {2, 0, 0}, {4, 0, 1, 0}, {3, 1, 0, 0}, {1, 0, 0, 1}, {0, 0, 0, 0}, {5, 0, 0, 0}} {
-		packets = append(packets, p)
-	}
+	packets = append(packets, []byte{1}, []byte{2, 0, 0}, []byte{4, 0, 1, 0}, []byte{3, 1, 0, 0}, []byte{1, 0, 0, 1}, []byte{0, 0, 0, 0}, []byte{5, 0, 0, 0})
 	answer := make([]byte, 64)
 	for _, p := range packets {
 		if _, err := c.Write(p); err != nil {
