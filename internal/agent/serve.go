@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
@@ -165,6 +166,11 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 		out.Refused[code.String()] = int(n)
 	}
 	problems := slices.Clone(s.problems)
+	for kind, g := range s.givers {
+		if err := g.Problem(); err != nil {
+			problems = append(problems, fmt.Sprintf("%v tunnels do not work now: %s", kind, tunnel.OneLine(err)))
+		}
+	}
 	for _, p := range snap.Problems {
 		problems = append(problems, fmt.Sprintf("%s: %s", p.Text, p.Mend))
 	}

@@ -19,6 +19,7 @@ type giver interface {
 	Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	Expel(member string) error
 	Interface() string
+	Problem() error
 	Run(ctx context.Context) error
 }
 
@@ -30,7 +31,7 @@ func (h *handler) open(ctx context.Context, p *Plan) error {
 		g, err := h.giver(ctx, p, k)
 		if err != nil {
 			p.log.Error("a kind of detour is not offered", "kind", k, "err", err)
-			h.problems = append(h.problems, fmt.Sprintf("%s detours are not offered: %v", k, err))
+			h.problems = append(h.problems, fmt.Sprintf("%s detours are not offered: %s", k, tunnel.OneLine(err)))
 			continue
 		}
 		kind, _ := wire.ParseKind(string(k))

@@ -137,12 +137,12 @@ func (c *client) openSyns(cgroup string) error {
 // noInBand notes why in-band detours cannot be had on this host. The other kinds
 // can.
 func (c *client) noInBand(leads map[string][]tunnel.Lead, err error) {
-	c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %v", err))
+	c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %s", tunnel.OneLine(err)))
 	c.log.Warn("in-band detours are not used", "err", err)
 	for waypoint, of := range leads {
 		c.backlog = append(c.backlog, path.KindUnready{Waypoint: waypoint, Kind: path.InBand, Err: err})
 		for _, l := range of {
-			c.tunnels.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: err.Error()}
+			c.tunnels.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: tunnel.OneLine(err)}
 		}
 	}
 }

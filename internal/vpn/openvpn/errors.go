@@ -2,14 +2,13 @@ package openvpn
 
 import (
 	"fmt"
-	"strings"
 )
 
 // MissingError says that OpenVPN is not installed.
 type MissingError struct{ Looked []string } // folders
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("OpenVPN is not installed: apt-get install openvpn (looked for openvpn in %s)", strings.Join(e.Looked, ", "))
+	return fmt.Sprintf("OpenVPN is not installed: apt-get install openvpn (it is in none of the %d folders of PATH and /usr/sbin)", len(e.Looked))
 }
 
 // OldError says that the OpenVPN there is lacks what dcol needs.
