@@ -131,6 +131,8 @@ func (g *giving) give(t *testing.T, member string, r wire.TunnelRequest) wire.Tu
 // holds demands that these grants, and no others, are let in everywhere.
 func (g *giving) holds(t *testing.T, grants ...wire.TunnelGrant) {
 	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var want, open, in []string
 	for _, grant := range grants {
 		for _, p := range grant.Addresses {

@@ -103,8 +103,10 @@ func (f *fakeEnd) dies(why string) {
 type keeping struct {
 	*Keeper
 	end   *fakeEnd
-	told  []Standing
 	start time.Time
+
+	mu   sync.Mutex
+	told []Standing
 }
 
 // keep runs a keeper in virtual time.
@@ -115,7 +117,7 @@ func keep(t *testing.T, e *fakeEnd, test func(k *keeping), sessions ...*fakeSess
 			leads = append(leads, Lead{[]detour.Via{bob, bob2}[i], s})
 		}
 		k := &keeping{end: e, start: time.Now()}
-		k.Keeper = newKeeper(path.WireGuard, leads, e, func(s Standing) { k.told = append(k.told, s) }, slog.New(slog.DiscardHandler))
+		k.Keeper = newKeeper(path.WireGuard, leads, e, k.hears, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { k.Run(ctx); close(ended) }()
@@ -131,9 +133,18 @@ func keep(t *testing.T, e *fakeEnd, test func(k *keeping), sessions ...*fakeSess
 
 func (k *keeping) poke() { k.Poke(); synctest.Wait() }
 
+func (k *keeping) hears(s Standing) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, s)
+}
+
 // tells demands what was told since the last time.
 func (k *keeping) tells(t *testing.T, want ...Standing) {
 	t.Helper()
+	synctest.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if d := cmp.Diff(want, k.told, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("told (-want +got):\n%s", d)
 	}
@@ -296,11 +307,9 @@ func TestDeathOfATunnelIsNoticed(t *testing.T) {
 		k.tells(t, up(bob))
 		e.dies("no handshake")
 		time.Sleep(lookEvery)
-		synctest.Wait()
 		k.tells(t, down(bob, "no handshake"))
 		e.dies("")
 		time.Sleep(lookEvery)
-		synctest.Wait()
 		k.tells(t, up(bob))
 	}, newSession())
 }

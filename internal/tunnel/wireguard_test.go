@@ -267,7 +267,11 @@ func TestWireGuardInterfacesAreMadeAnew(t *testing.T) {
 	p.client.Output(t, "ip", "link", "del", "dcolwg0")
 	p.works("without the client's interface")
 	p.waypoint.Output(t, "ip", "link", "del", "dcolwg")
-	p.look()
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if p.look(); strings.Contains(p.waypoint.Output(t, "ip", "-o", "address"), wireguardInterface) {
+			break
+		}
+	}
 	p.ask(true)
 	p.works("without the waypoint's interface")
 }
