@@ -55,8 +55,12 @@ func TestInBandPorts(t *testing.T) {
 	}
 	w.startBoth()
 	w.kindIs("in-band", "ready")
-	for n, url := range map[int]string{80: w.url(), 443: "https://" + w.addr4(server).String() + "/file", 8080: "http://" + port(w.addr4(server), 8080) + "/file"} {
-		c := w.capture()
+	captured := w.capture()
+	for _, n := range []int{443, 80, 8080} {
+		url := "http://" + port(w.addr4(server), n) + "/file"
+		if n == 443 {
+			url = strings.Replace(url, "http", "https", 1)
+		}
 		x := w.curl("--insecure", url)
 		d := detour(w.subflows("direct up", "in-band up"))
 		if d.Remote.Port() != uint16(n) {
@@ -72,7 +76,7 @@ func TestInBandPorts(t *testing.T) {
 			}
 		}
 		if n == 443 {
-			c.handshakeStaysDirect(443)
+			captured.handshakeStaysDirect(n)
 		}
 		x.endsWell()
 		w.eventually("the connection is forgotten", func() error {
