@@ -110,8 +110,9 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	stands := c.tunnels.standings[key]
 	switch d := detours[key]; {
 	case k == path.Mapped:
-		if !state.Up || state.Refused != "" {
-			out.State, out.Why = kindDown, state.Refused
+		// A refusal is of one server, mostly; it is told of the waypoint.
+		if !state.Up {
+			out.State = kindDown
 		}
 	case len(stands.Tunnels) == 0:
 		out.State, out.Why = kindDown, stands.Why

@@ -25,8 +25,9 @@ func newAnswering(s *Server, l *line, peer Peer, out *outbox) *answering {
 	return &answering{Server: s, line: l, out: out, peer: peer, slots: make(chan struct{}, s.config.Limits.Outstanding)}
 }
 
-// run reads until the session ends, and waits for the requests under way.
-func (a *answering) run(decoder *wire.Decoder) ending {
+// run reads until the session ends, and waits for the requests under way. serving
+// ends with the agent, and not with the session.
+func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 	ctx, cancel := context.WithCancel(a.line.conn.Context())
 	defer a.requests.Wait()
 	defer cancel()
@@ -34,10 +35,10 @@ func (a *answering) run(decoder *wire.Decoder) ending {
 		m, err := decoder.Next()
 		var malformed *wire.MalformedError
 		if err != nil && !errors.As(err, &malformed) {
-			return endingOf(ctx, err)
+			return endingOf(serving, err)
 		}
 		if err := a.line.use.messages.Wait(ctx); err != nil {
-			return endingOf(ctx, err)
+			return endingOf(serving, err)
 		}
 		// The address may change at any time: one look is for all that this message leads to.
 		from := addrPort(a.line.conn.RemoteAddr())
@@ -68,7 +69,7 @@ func (a *answering) run(decoder *wire.Decoder) ending {
 			continue
 		}
 		if err := a.out.put(reply); err != nil {
-			return endingOf(ctx, err)
+			return endingOf(serving, err)
 		}
 	}
 }

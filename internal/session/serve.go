@@ -64,7 +64,7 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	})
 	unhook := context.AfterFunc(ctx, func() { closeLine(l.conn, closeStopping, "the agent stops") })
 	a := newAnswering(s, l, peer, out)
-	end := a.run(decoder)
+	end := a.run(ctx, decoder)
 	unhook()
 	out.close()
 	// Unblocks a write under way.
