@@ -2,7 +2,7 @@
 // end's netfilter which such SYNs are authentic. It is the eBPF of in-band
 // detours, and both ends of it, but knows nothing of waypoints: only sockets,
 // packets, keys and marks. Only internal/agent, internal/tunnel, internal/waypoint
-// and internal/doctor may import it.
+// internal/doctor, internal/tunnel and lab/bench may import it.
 //
 // The option is that of an experiment (RFC 6994), eight bytes: kind 254, length
 // 8, experiment id 0xdc01, IPv4 address of the server. That is all the room
