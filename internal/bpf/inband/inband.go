@@ -1,8 +1,8 @@
 // Package inband puts the address of a server into a SYN, and tells the other
 // end's netfilter which such SYNs are authentic. It is the eBPF of in-band
 // detours, and both ends of it, but knows nothing of waypoints: only sockets,
-// packets, keys and marks. Only internal/agent, internal/tunnel, internal/waypoint
-// internal/doctor, internal/tunnel and lab/bench may import it.
+// packets, keys and marks. Only internal/agent, internal/tunnel,
+// internal/waypoint, internal/doctor and lab/bench may import it.
 //
 // The option is that of an experiment (RFC 6994), eight bytes: kind 254, length
 // 8, experiment id 0xdc01, IPv4 address of the server. That is all the room
