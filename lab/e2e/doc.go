@@ -6,6 +6,6 @@
 // way meanwhile ends intact. Nothing imports it.
 //
 // main_test.go builds what is tested; world_test.go is the network, and
-// member_test.go, transfer_test.go and observe_test.go are what tests do with
-// it. The other files are the tests, one file a kind of fault.
+// member_test.go, transfer_test.go, packet_test.go and observe_test.go are what
+// tests do with it. The other files are the tests, one file a kind of fault.
 package e2e

@@ -156,7 +156,7 @@ func TestInBandWithoutTimestamps(t *testing.T) {
 // its detour at the first try.
 func TestKeysRotate(t *testing.T) {
 	w := withKinds(newWorld(t), "in-band")
-	w.configure(bob, waypointConfig(labAllowed+"mapping_lifetime = \"10s\"\n"))
+	w.configure(bob, waypointConfig(labAllowed+fmt.Sprintf("mapping_lifetime = \"%ds\"\n", 10*slowness())))
 	w.startBoth()
 	w.kindIs("in-band", "ready")
 	x := w.curl(w.url())

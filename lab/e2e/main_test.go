@@ -57,7 +57,7 @@ func prepareSuite() (err error) {
 		cannot = "this kernel has no MPTCP"
 		return nil
 	}
-	for _, name := range []string{"curl", "nginx", "iperf3", "nft", "conntrack", "tcpdump", "ip", "setpriv"} {
+	for _, name := range []string{"curl", "nginx", "iperf3", "nft", "conntrack", "tcpdump", "ip", "nstat", "setpriv", "socat", "openvpn"} {
 		if _, err := exec.LookPath(name); err != nil {
 			cannot = fmt.Sprintf("needs the program %s", name)
 			return nil
