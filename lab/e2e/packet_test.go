@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -80,14 +81,27 @@ func (w *world) sender(host string) func(packet) {
 	}
 }
 
-// listener returns a function that waits for a TCP packet that comes to a host, or leaves it,
-// or passes through it; false: there was none.
+// listener returns a function that waits for a TCP packet that opens or resets a connection
+// and comes to a host, or leaves it, or passes through it; false: there was none.
 func (w *world) listener(host string) func(wanted func(packet) bool) (packet, bool) {
 	w.Helper()
 	// Of packets that leave only who listens to all protocols is told.
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
 	fd := w.rawSocket(host, unix.AF_PACKET, int(all))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
+	// All others would be more than waits for us.
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 9},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.IPPROTO_TCP, Jf: 4},
+		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 13},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: flagSYN | flagRST, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K},
+	}
+	err := errors.Join(
+		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	if err != nil {
 		w.Fatal(err)
 	}
 	buffer := make([]byte, 1<<16)
