@@ -19,6 +19,7 @@ type conn struct {
 	subflows []*subflow
 	ended    []ended    // not judged yet
 	lost     []lostAddr // the peer may think that they are there
+	spoke    time.Time  // when the last REMOVE_ADDR went
 	lastID   uint8
 
 	tls       bool // detours wait for the server's first data

@@ -14,6 +14,8 @@ import (
 //   - It goes only when every subflow that is up has stayed. A server with no
 //     place left lets one come up and closes it a round trip later; the word
 //     would be lost with it.
+//   - One goes at a time, and joins follow after a while: a Linux server drops one
+//     that comes before it has dealt with the last.
 //   - It goes again when a subflow that may have carried it ends without a sign
 //     of life after, and tellAgain times when the server still has no place.
 //   - It is forgotten when a subflow that came up after it has stayed.
@@ -23,6 +25,10 @@ import (
 
 // tellAgain bounds repetitions for a server that may simply take no more.
 const tellAgain = 2
+
+// wordGap is how long a server may take to deal with a word, generously. That is
+// work for its scheduler, not for the network.
+const wordGap = 50 * time.Millisecond
 
 // lostAddr is where a subflow started that the peer may not know to be gone.
 type lostAddr struct {
@@ -95,6 +101,15 @@ func (m *Manager) reaches(c *conn, now time.Time) bool {
 	return c.has(alive) && !c.has(func(s *subflow) bool { return alive(s) && !s.stayed(now) })
 }
 
+// speaking: there is something to tell the peer, which can be told, or it has been
+// told just now.
+func (m *Manager) speaking(c *conn, now time.Time) bool {
+	can := len(c.lost) > 0 && m.reaches(c, now)
+	return slices.ContainsFunc(c.lost, func(l lostAddr) bool {
+		return l.told.IsZero() && can || now.Sub(l.told) < wordGap
+	})
+}
+
 // takeBack ends subflows of which the peer is to be told. All are ended before it
 // is: the word of one must not travel, and be lost, on another.
 func (m *Manager) takeBack(c *conn, gone ...*subflow) {
@@ -125,7 +140,8 @@ func (m *Manager) dropOrphans(c *conn, now time.Time) {
 	m.takeBack(c, orphans...)
 }
 
-// tellLost tells the peer what it is to be told, if it can be.
+// tellLost tells the peer of one address of those of which it is to be told, if it
+// can be.
 func (m *Manager) tellLost(c *conn, now time.Time) {
 	if len(c.lost) == 0 || !m.reaches(c, now) {
 		return
@@ -133,15 +149,14 @@ func (m *Manager) tellLost(c *conn, now time.Time) {
 	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool {
 		return !l.told.IsZero() && c.has(func(s *subflow) bool { return s.since.After(l.told) && s.stayed(now) })
 	})
-	for i := range c.lost {
-		l := &c.lost[i]
-		if !l.told.IsZero() {
-			continue
-		}
-		if l.again == 0 { // it frees a place
-			c.room = retry{}
-		}
-		l.told = now
-		m.do(RemoveAddr{c.token, l.id, l.local})
+	i := slices.IndexFunc(c.lost, func(l lostAddr) bool { return l.told.IsZero() })
+	if i < 0 || now.Sub(c.spoke) < wordGap {
+		return
 	}
+	l := &c.lost[i]
+	if l.again == 0 { // it frees a place
+		c.room = retry{}
+	}
+	l.told, c.spoke = now, now
+	m.do(RemoveAddr{c.token, l.id, l.local})
 }

@@ -19,6 +19,10 @@ const firstTrip = 20 * time.Millisecond
 // resetAfter is how long a server and a waypoint take to end what was left behind.
 const resetAfter = 3 * time.Second
 
+// dealsWithin is how long a server takes to deal with a REMOVE_ADDR. Others that
+// come meanwhile are lost.
+const dealsWithin = 10 * time.Millisecond
+
 // comesThrough: packets of the subflow reach the server.
 func (w *world) comesThrough(s *wsub) bool {
 	return w.here(s) && (s.detour == nil || !w.dead[s.detour.Waypoint])
@@ -57,7 +61,8 @@ func (w *world) word(c *wconn, a path.RemoveAddr) {
 		w.t.Fatalf("%+v: this goes over subflow %d, which does not stay", a, over.id)
 	}
 	w.later(over.trip, func() {
-		if !over.doomed && w.comesThrough(over) && slices.Contains(c.subflows, over) {
+		if !over.doomed && w.comesThrough(over) && slices.Contains(c.subflows, over) && w.now.Sub(c.heardAt) > dealsWithin {
+			c.heardAt = w.now
 			c.held = slices.DeleteFunc(c.held, func(s *wsub) bool { return s.id == a.LocalID && !slices.Contains(c.subflows, s) })
 		}
 	})

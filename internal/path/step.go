@@ -36,7 +36,7 @@ func (m *Manager) step(c *conn, now time.Time) {
 // open asks for the subflows that the connection lacks, if the server may have a
 // place for them.
 func (m *Manager) open(c *conn, now time.Time) {
-	if now.Before(c.room.at) || m.settling(c, now) {
+	if now.Before(c.room.at) || m.settling(c, now) || m.speaking(c, now) {
 		return
 	}
 	m.keepDirect(c, now)
@@ -132,6 +132,12 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 		for _, s := range c.subflows {
 			at(s.since.Add(s.stays()))
 		}
+	}
+	for _, l := range c.lost {
+		at(l.told.Add(wordGap))
+	}
+	if c.untold() {
+		at(c.spoke.Add(wordGap))
 	}
 	at(c.room.at)
 	at(c.direct.at)

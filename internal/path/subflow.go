@@ -94,6 +94,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 			c.lose(e.subflow)
 		default:
 			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // or Linux would not let us use the id again
+			c.spoke = now
 		}
 		c.doubt(e.subflow)
 		if e.full() {

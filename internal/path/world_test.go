@@ -59,6 +59,7 @@ type wconn struct {
 	heard         bool // the Manager was told that the server spoke on a direct path
 	subflows      []*wsub
 	held          []*wsub        // those beside the first that the server counts
+	heardAt       time.Time      // when the server last took in a REMOVE_ADDR
 	unsure        bool           // events about it were lost, or another Manager had it
 	ids           map[uint8]bool // the kernel's list: only RemoveAddr takes one out
 }
