@@ -85,6 +85,7 @@ set_test() {
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
 	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
+	need_program socat socat 'services and senders in the tests'
 }
 set_test_kernels() {
 	set_test
