@@ -49,6 +49,7 @@ func (c *checker) check() {
 	c.hosts()
 	c.links()
 	c.variants()
+	c.Variants = append(c.Variants, c.sweeps()...) // what is expected may be about them
 	c.workload()
 	c.procedures()
 	c.events()
@@ -159,8 +160,8 @@ func (c *checker) links() {
 	}
 }
 
-// shape checks a link's shape as it results for each direction.
-func (c *checker) shape(path string, s Shape) {
+// shape reports whether a link's shape is sound as it results for each direction.
+func (c *checker) shape(path string, s Shape) bool {
 	ab, ba := s.Directions()
 	for _, p := range []Params{ab, ba} {
 		before := 0
@@ -178,9 +179,10 @@ func (c *checker) shape(path string, s Shape) {
 			problem("jitter", "%v is more than the delay it varies; use at most that", *p.Jitter)
 		}
 		if before > 0 {
-			return // the same again for the other direction helps nobody
+			return false // the same again for the other direction helps nobody
 		}
 	}
+	return true
 }
 
 // hostNames are the hosts one can refer to, each once.

@@ -25,6 +25,12 @@ func (s *Scenario) setDefaults() {
 		s.Links[i].Cost = or(s.Links[i].Cost, 1)
 		s.Links[i].MTU = or(s.Links[i].MTU, DefaultMTU)
 	}
+	for i := range s.Sweeps {
+		for j := range s.Sweeps[i].Axes {
+			axis := &s.Sweeps[i].Axes[j]
+			axis.Name = or(axis.Name, axis.Key)
+		}
+	}
 	s.Workload.setDefaults(s)
 	for i := range s.Procedures {
 		s.Procedures[i].setDefaults(s)

@@ -31,7 +31,8 @@ type Scenario struct {
 	Seed        int64         `toml:"seed"`
 	Hosts       []Host        `toml:"host"`
 	Links       []Link        `toml:"link"`
-	Variants    []Variant     `toml:"variant"`
+	Variants    []Variant     `toml:"variant"` // after Parse, those of the sweeps too
+	Sweeps      []Sweep       `toml:"sweep"`
 	Workload    Workload      `toml:"workload"`
 	Procedures  []Procedure   `toml:"procedure"`
 	Events      []Event       `toml:"event"`
@@ -149,6 +150,8 @@ type Variant struct {
 	Name        string   `toml:"name"`
 	Description string   `toml:"description"`
 	Changes     []Change `toml:"change"`
+	// Coordinates say where a variant of a sweep stands, by axis; others have none.
+	Coordinates []Coordinate
 }
 
 // WorkloadKind says which programs make the traffic.

@@ -1,0 +1,141 @@
+package scenario
+
+import (
+	"encoding"
+	"fmt"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// Sweep varies properties of links over a grid: each combination of its axes'
+// values is a variant of the scenario.
+type Sweep struct {
+	Axes []Axis `toml:"axis"`
+}
+
+// Axis is one property of one or more links and the values it takes.
+type Axis struct {
+	// Name stands in the variants' names, before the value.
+	Name string `toml:"name"`
+	// Description says in words what is varied, for the labels of plots.
+	Description string `toml:"description"`
+	// Links are those that get the value, in both directions.
+	Links  []string `toml:"links"`
+	Key    string   `toml:"key"`
+	Values []string `toml:"values"`
+}
+
+// Coordinate is where a variant stands on one axis.
+type Coordinate struct {
+	Axis  string
+	Label string // the axis in words; may be empty
+	Unit  string // of Value
+	Value float64
+}
+
+// The properties of a link that an axis may vary.
+const (
+	keyRate   = "rate"
+	keyDelay  = "delay"
+	keyJitter = "jitter"
+	keyLoss   = "loss"
+	keyQueue  = "queue"
+)
+
+func axisKeys() []string { return []string{keyRate, keyDelay, keyJitter, keyLoss, keyQueue} }
+
+// point is one value of an axis.
+type point struct {
+	name   string // part of the variant's name: rate-2.5mbit
+	params Params
+	at     Coordinate
+}
+
+// points reads the axis's values, in their order. The error is about one of them.
+func (a Axis) points() ([]point, error) {
+	points := make([]point, len(a.Values))
+	for i, text := range a.Values {
+		params, value, unit, err := parseProperty(a.Key, text)
+		if err != nil {
+			return nil, err
+		}
+		points[i] = point{a.Name + "-" + valueName(text), params, Coordinate{a.Name, a.Description, unit, value}}
+	}
+	return points, nil
+}
+
+// valueName is a value as it stands in names, where a share has no sign.
+func valueName(text string) string {
+	return strings.ToLower(strings.TrimSuffix(strings.ReplaceAll(text, " ", ""), "%"))
+}
+
+// parseProperty reads the value of a link's property, also as a number in the
+// unit that it has in plots.
+func parseProperty(key, text string) (p Params, value float64, unit string, err error) {
+	read := func(into encoding.TextUnmarshaler) { err = into.UnmarshalText([]byte(text)) }
+	switch key {
+	case keyRate:
+		p.Rate = new(units.Rate)
+		if read(p.Rate); err == nil && *p.Rate == 0 {
+			err = fmt.Errorf("%q has no place on an axis; give a rate", text)
+		}
+		value, unit = p.Rate.Mbps(), "Mbit/s"
+	case keyDelay:
+		p.Delay = new(units.Duration)
+		read(p.Delay)
+		value, unit = 1e3*p.Delay.Seconds(), "ms"
+	case keyJitter:
+		p.Jitter = new(units.Duration)
+		read(p.Jitter)
+		value, unit = 1e3*p.Jitter.Seconds(), "ms"
+	case keyLoss:
+		p.Loss = new(units.Share)
+		read(p.Loss)
+		value, unit = 100*float64(*p.Loss), "%"
+	case keyQueue:
+		p.Queue = new(Queue)
+		read(p.Queue)
+		value, unit = float64(p.Queue.Bytes)/1e3, "KB"
+		if p.Queue.Packets > 0 {
+			value, unit = float64(p.Queue.Packets), "packets"
+		}
+	}
+	return p, value, unit, err
+}
+
+// variants are the combinations of the axes' values, those of the last axis
+// next to each other: rate-5mbit_delay-10ms, rate-5mbit_delay-30ms and so on.
+func (s Sweep) variants() ([]Variant, error) {
+	made := []Variant{{}}
+	for _, axis := range s.Axes {
+		points, err := axis.points()
+		if err != nil {
+			return nil, err
+		}
+		var next []Variant
+		for _, v := range made {
+			for _, p := range points {
+				next = append(next, v.with(axis.Links, p))
+			}
+		}
+		made = next
+	}
+	return made, nil
+}
+
+// with is the variant moved to a point on one more axis.
+func (v Variant) with(links []string, p point) Variant {
+	moved := Variant{
+		Name:        p.name,
+		Coordinates: append(v.Coordinates[:len(v.Coordinates):len(v.Coordinates)], p.at),
+		Changes:     v.Changes[:len(v.Changes):len(v.Changes)],
+	}
+	if v.Name != "" {
+		moved.Name = v.Name + "_" + p.name
+	}
+	for _, link := range links {
+		moved.Changes = append(moved.Changes, Change{Link: link, Shape: Shape{Params: p.params}})
+	}
+	return moved
+}
