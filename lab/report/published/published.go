@@ -1,0 +1,186 @@
+// Package published has the numbers that the 2017 evaluation of DCol printed, to
+// be laid beside ours: Tables 1 and 2 of S. Brennan, "Exploring Alternative
+// Routes Using Multipath TCP", MSc thesis, Case Western Reserve University, 2017
+// (appendix "Data"), as they stand there. It is pure; lab/report/page uses it.
+//
+// The kernel was the out-of-tree MPTCP v0.91, whose MPTCP connections used the
+// coupled congestion control LIA and whose plain TCP used CUBIC (5.1.3, 5.1.4).
+// Throughput is that of iperf3 uploads of 10 s, of which the first second and
+// what came after the tenth did not count. "Delay" is the one-way delay of link
+// 2, 5 ms where nothing else is said.
+package published
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/csv"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+//go:embed table1.csv
+var table1 []byte
+
+//go:embed table2.csv
+var table2 []byte
+
+// Setting is a network of the evaluation: one of the two topologies, and what
+// was varied on its link 2.
+type Setting struct {
+	Network string  // "core-limited" or "symmetric"
+	LossPct float64 // per cent of packets
+	DelayMS float64 // one way
+}
+
+// Throughput is a cell of Table 1.
+type Throughput struct {
+	MeanMbps, SDMbps float64
+	Trials           int
+	// Congestion is the congestion control it was measured with: "lia" of
+	// MPTCP connections, "cubic" of plain TCP.
+	Congestion string
+}
+
+// Split is a row of Table 2: bytes of one trial by path, counted in packet
+// captures.
+type Split struct {
+	DirectBytes, DetourBytes int64
+}
+
+// Tables are both tables.
+type Tables struct {
+	throughput map[key]Throughput
+	splits     map[key]Split
+}
+
+type key struct {
+	Setting
+	procedure string
+}
+
+// columns are the names of Table 1's columns by the procedures' names in the
+// lab's scenarios.
+func columns() map[string]string {
+	return map[string]string{
+		"mptcp-1":      "subflow1",
+		"dcol":         "nat",
+		"dcol-openvpn": "vpn",
+		"tcp":          "tcp",
+		"tcp-detour":   "tcp_nat",
+		"tcp-openvpn":  "tcp_vpn",
+	}
+}
+
+// Load reads the tables.
+func Load() (*Tables, error) {
+	t := &Tables{throughput: map[key]Throughput{}, splits: map[key]Split{}}
+	if err := each(table1, t.addThroughput); err != nil {
+		return nil, fmt.Errorf("read the published Table 1: %w", err)
+	}
+	if err := each(table2, t.addSplit); err != nil {
+		return nil, fmt.Errorf("read the published Table 2: %w", err)
+	}
+	return t, nil
+}
+
+// Throughput looks a cell of Table 1 up by the procedure's name in the lab's
+// scenarios. It reports false for what was not measured in 2017.
+func (t *Tables) Throughput(s Setting, procedure string) (Throughput, bool) {
+	v, ok := t.throughput[key{s, procedure}]
+	return v, ok
+}
+
+// Split looks a row of Table 2 up.
+func (t *Tables) Split(s Setting, procedure string) (Split, bool) {
+	v, ok := t.splits[key{s, procedure}]
+	return v, ok
+}
+
+func (t *Tables) addThroughput(r record) error {
+	setting := Setting{Network: r.text("network"), LossPct: r.number("loss_pct"), DelayMS: r.number("link2_delay_ms")}
+	for procedure, column := range columns() {
+		congestion := "lia"
+		if strings.HasPrefix(procedure, "tcp") {
+			congestion = "cubic"
+		}
+		t.throughput[key{setting, procedure}] = Throughput{
+			MeanMbps: r.number(column + "_mean"), SDMbps: r.number(column + "_sd"),
+			Trials: int(r.number("trials")), Congestion: congestion,
+		}
+	}
+	return *r.err
+}
+
+// addSplit reads a configuration such as "core-limited lossy nat". Lossy is 1 %
+// on link 2, delayed 100 ms there (5.1.3).
+func (t *Tables) addSplit(r record) error {
+	words := strings.Fields(r.text("configuration"))
+	if len(words) < 2 {
+		return fmt.Errorf("%q is not a configuration", r.text("configuration"))
+	}
+	setting := Setting{Network: words[0], DelayMS: 5}
+	for _, word := range words[1 : len(words)-1] {
+		switch word {
+		case "lossy":
+			setting.LossPct = 1
+		case "delayed":
+			setting.DelayMS = 100
+		default:
+			return fmt.Errorf("%q is not a condition of link 2", word)
+		}
+	}
+	procedure := ""
+	for name, column := range columns() {
+		if column == words[len(words)-1] {
+			procedure = name
+		}
+	}
+	if procedure == "" {
+		return fmt.Errorf("%q is not a procedure", words[len(words)-1])
+	}
+	t.splits[key{setting, procedure}] = Split{
+		DirectBytes: int64(r.number("bytes_default")), DetourBytes: int64(r.number("bytes_detour")),
+	}
+	return *r.err
+}
+
+// record is a line of a table with its column's names. Its error is the first
+// of any cell.
+type record struct {
+	cells map[string]string
+	err   *error
+}
+
+func (r record) text(column string) string {
+	cell, ok := r.cells[column]
+	if !ok && *r.err == nil {
+		*r.err = fmt.Errorf("there is no column %q", column)
+	}
+	return cell
+}
+
+func (r record) number(column string) float64 {
+	v, err := strconv.ParseFloat(r.text(column), 64)
+	if err != nil && *r.err == nil {
+		*r.err = fmt.Errorf("column %q: %w", column, err)
+	}
+	return v
+}
+
+func each(table []byte, add func(record) error) error {
+	lines, err := csv.NewReader(bytes.NewReader(table)).ReadAll()
+	if err != nil {
+		return err
+	}
+	for i, line := range lines[1:] {
+		r := record{cells: map[string]string{}, err: new(error)}
+		for j, cell := range line {
+			r.cells[lines[0][j]] = cell
+		}
+		if err := add(r); err != nil {
+			return fmt.Errorf("line %d: %w", i+2, err)
+		}
+	}
+	return nil
+}
