@@ -55,17 +55,21 @@ func paths(ctx context.Context, o Options) ([]Measurement, error) {
 // pathProcedures are those that are compared.
 var pathProcedures = []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band"}
 
-func runScenario(ctx context.Context, o Options, name string) (*report.Result, error) {
+func runScenario(ctx context.Context, o Options, name string) (report.Measured, error) {
 	s, err := scenarios.Open(name)
 	if err != nil {
-		return nil, err
+		return report.Measured{}, err
 	}
-	return experiment.Run(ctx, s, experiment.Options{
+	result, err := experiment.Run(ctx, s, experiment.Options{
 		Program: o.Program, Out: filepath.Join(o.Out, name), Repetitions: pathRepetitions, Procedures: pathProcedures,
 		Stderr: o.Stderr, Log: o.Log,
 	})
+	if err != nil {
+		return report.Measured{}, err
+	}
+	return result.Under(s.Congestion), nil
 }
 
-func median(r *report.Result, procedure string) float64 {
+func median(r report.Measured, procedure string) float64 {
 	return stats.Median(r.Goodput(scenario.Base, procedure))
 }

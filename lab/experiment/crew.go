@@ -178,7 +178,7 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	run.Repetition, run.Attempt = t.repetition, t.attempts
 	run.Networks = t.shared.Seconds() / now.Sub(t.began).Seconds()
 	if o.err != nil {
-		run.Discarded = o.err.Error()
+		run.Cause, run.Discarded = report.CauseFailure, o.err.Error()
 	} else {
 		c.governor.learn(outlook{networks: run.Networks, cpu: run.CPUShare, lateness: strain(run)})
 	}

@@ -50,7 +50,7 @@ type LivePath struct {
 // Execute runs the workload once. An error means the run did not come to its
 // end; the result then says how far it came.
 func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
-	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Log: filepath.Join("logs", o.Log)}
+	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Congestion: l.Scenario.Congestion, Log: filepath.Join("logs", o.Log)}
 	x := &execution{
 		lab: l, workload: l.Scenario.Workload, procedure: o.Procedure,
 		dir: filepath.Join(l.opts.Out, "logs", o.Log), result: &run,
@@ -170,7 +170,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 		x.result.ReferenceP99MS = milliseconds(l.opts.reference.lateness(x.result.Started))
 	}
 	if !l.opts.anyFidelity {
-		x.result.Discarded = infidelity(*x.result)
+		x.result.Cause, x.result.Discarded = infidelity(*x.result)
 	}
 	return errors.Join(err, statErr)
 }

@@ -129,7 +129,7 @@ kill = "bystander"
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress)
 	}
-	if row, _ := result.Row(scenario.Base, "tcp"); row.N != 2 {
+	if row, _ := result.Under("cubic").Row(scenario.Base, "tcp"); row.N != 2 {
 		t.Errorf("%d valid runs of 2\n%s", row.N, progress)
 	}
 }

@@ -39,22 +39,22 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // infidelity says why the emulation was not true to its parameters in a run, or the
 // machine too busy for its programs; it is empty when all was well.
-func infidelity(r report.Run) string {
+func infidelity(r report.Run) (cause report.Cause, why string) {
 	most := milliseconds(maxLateness)
 	for _, u := range r.Links {
 		switch {
 		case u.EmulationDrops > 0:
-			return fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
+			return report.CauseEmulation, fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
 		case u.LatenessP99MS > most:
-			return fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
+			return report.CauseLateLink, fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
 				u.Link, u.From, u.LatenessP99MS, maxLateness)
 		}
 	}
 	if r.ReferenceP99MS > most {
-		return fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
+		return report.CauseLateReference, fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
 			r.ReferenceP99MS, maxLateness)
 	}
-	return ""
+	return "", ""
 }
 
 // strain is how near a run was to not counting: 1 is the most that is sound.

@@ -124,19 +124,19 @@ func TestInfidelity(t *testing.T) {
 	sound := report.LinkUse{Link: "1", From: "a", To: "b", Packets: 100, QueueDrops: 5, LossDrops: 3, LatenessP99MS: 0.2, LatenessMaxMS: 9}
 	late, broken := sound, sound
 	late.LatenessP99MS, broken.EmulationDrops = 5, 1
-	if why := infidelity(report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
+	if _, why := infidelity(report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
 		t.Errorf("a sound run was refused: %s", why)
 	}
 	for _, u := range []report.LinkUse{late, broken} {
 		run := report.Run{Links: []report.LinkUse{sound, u}}
-		if why := infidelity(run); !strings.Contains(why, "link 1") {
+		if _, why := infidelity(run); !strings.Contains(why, "link 1") {
 			t.Errorf("%+v: %q", u, why)
 		}
 		if got := strain(run); got <= 1 {
 			t.Errorf("%+v: strain %v of a run that does not count", u, got)
 		}
 	}
-	if why := infidelity(report.Run{ReferenceP99MS: 12.5}); !strings.Contains(why, "echoes came more than 12.5 ms late") {
+	if _, why := infidelity(report.Run{ReferenceP99MS: 12.5}); !strings.Contains(why, "echoes came more than 12.5 ms late") {
 		t.Errorf("late programs: %q", why)
 	}
 	if got := strain(report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 1.5}); got != 0.5 {

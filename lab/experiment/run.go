@@ -36,7 +36,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
 	e.result.Seconds = e.ledger.head.Seconds
-	e.result.Summarize(e.variants, names(e.procedures), e.scenario.Expects)
+	e.result.Summarize(e.variants, names(e.procedures), []string{s.Congestion}, e.scenario.Expects)
 	if len(e.result.Runs) == 0 {
 		return e.result, errors.Join(runErr, closeErr)
 	}
@@ -100,7 +100,7 @@ func (e *experiment) recall(ctx context.Context) error {
 	e.result = &Result{
 		Schema: report.Schema, Scenario: s.Name, Description: s.Description, Started: e.ledger.head.Started,
 		Environment: environment, Paths: append([]string{scenario.DirectPath}, s.WithRole(scenario.RoleWaypoint)...),
-		Runs: []report.Run{},
+		Variants: variantsOf(s, e.variants), Runs: []report.Run{},
 	}
 	tasks := e.tasks(recorded)
 	e.crew = &crew{
@@ -148,7 +148,7 @@ func (e *experiment) tasks(recorded []report.Run) []*task {
 
 // attempt makes a run on a network of its own.
 func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
-	none := report.Run{Variant: t.variant.Name, Procedure: t.procedure.Name, Started: time.Now(), Log: filepath.Join("logs", t.log())}
+	none := report.Run{Variant: t.variant.Name, Procedure: t.procedure.Name, Congestion: e.scenario.Congestion, Started: time.Now(), Log: filepath.Join("logs", t.log())}
 	o := e.options
 	o.Procedures, o.within, o.luck = []string{t.procedure.Name}, t.log(), luck(e.scenario.Seed, t)
 	select {
@@ -181,6 +181,16 @@ func (e *experiment) done(t *task, run report.Run, again bool) error {
 	e.result.Runs = append(e.result.Runs, run)
 	e.progress.done(t, run, again, e.crew.governor.level)
 	return e.ledger.add(run)
+}
+
+// variantsOf are the variants that were asked for, as a result has them.
+func variantsOf(s *scenario.Scenario, names []string) []report.Variant {
+	variants := make([]report.Variant, len(names))
+	for i, name := range names {
+		v, _ := s.Variant(name)
+		variants[i] = report.Variant{Name: name, Description: v.Description, Coordinates: []report.Coordinate{}}
+	}
+	return variants
 }
 
 func names(procedures []scenario.Procedure) []string {

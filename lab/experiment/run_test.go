@@ -72,8 +72,8 @@ func TestRunPlainTCP(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
-	base, _ := result.Row("base", "tcp")
-	slow, _ := result.Row("slow", "tcp")
+	base, _ := result.Under("cubic").Row("base", "tcp")
+	slow, _ := result.Under("cubic").Row("slow", "tcp")
 	if base.N != 1 || slow.N != 1 {
 		t.Fatalf("%d and %d valid runs\n%s", base.N, slow.N, progress.String())
 	}
@@ -130,7 +130,7 @@ func TestRunResumes(t *testing.T) {
 	if len(more.Runs) != 3 || !more.Runs[0].Started.Equal(first.Runs[0].Started) || !strings.Contains(progress, "tiny: 2 runs") {
 		t.Errorf("%d runs\n%s", len(more.Runs), progress)
 	}
-	if row, _ := more.Row(scenario.Base, "tcp"); row.N != 3 || !more.Started.Equal(first.Started) || more.Seconds <= first.Seconds {
+	if row, _ := more.Under("cubic").Row(scenario.Base, "tcp"); row.N != 3 || !more.Started.Equal(first.Started) || more.Seconds <= first.Seconds {
 		t.Errorf("%d runs count; begun %v and %v, %.1f s and %.1f s", row.N, first.Started, more.Started, first.Seconds, more.Seconds)
 	}
 	fewer, progress := run(tiny, true)

@@ -8,37 +8,50 @@ import (
 	"github.com/detour-collective/dcol/lab/report/stats"
 )
 
-// WritePlots draws, for every variant, the distributions of goodput and, of
-// each procedure's median run, goodput over time.
+// WritePlots draws, for every variant and congestion control, the distributions of
+// goodput and, of each procedure's median run, goodput over time.
 func (r *Result) WritePlots(dir string, marks []Mark) error {
-	for _, variant := range r.variants() {
-		var boxes []Box
-		for _, row := range r.Rows {
-			if row.Variant != variant || row.N == 0 {
-				continue
-			}
-			boxes = append(boxes, Box{Label: row.Procedure, Values: r.Goodput(variant, row.Procedure)})
-			if err := r.plotRun(dir, variant, row.Procedure, marks); err != nil {
+	for _, congestion := range r.Congestions() {
+		for _, variant := range r.variants() {
+			if err := r.Under(congestion).writePlots(dir, variant, marks); err != nil {
 				return err
 			}
-		}
-		if len(boxes) == 0 {
-			continue
-		}
-		err := Boxes(BoxChart{
-			Title: "Goodput by procedure", Subtitle: r.conditions(variant), Unit: "goodput, Mbit/s", Boxes: boxes,
-		}, filepath.Join(dir, "goodput-"+variant))
-		if err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
+func (m Measured) writePlots(dir, variant string, marks []Mark) error {
+	var boxes []Box
+	for _, row := range m.Rows {
+		if row.Variant != variant || row.Congestion != m.Congestion || row.N == 0 {
+			continue
+		}
+		boxes = append(boxes, Box{Label: row.Procedure, Values: m.Goodput(variant, row.Procedure)})
+		if err := m.plotRun(dir, variant, row.Procedure, marks); err != nil {
+			return err
+		}
+	}
+	if len(boxes) == 0 {
+		return nil
+	}
+	return Boxes(BoxChart{
+		Title: "Goodput by procedure", Subtitle: m.conditions(variant), Unit: "goodput, Mbit/s", Boxes: boxes,
+	}, filepath.Join(dir, "goodput-"+m.file(variant)))
+}
+
+// file is the variant's part of a file's name.
+func (m Measured) file(variant string) string {
+	if len(m.Congestions()) > 1 {
+		return variant + "-" + m.Congestion
+	}
+	return variant
+}
+
 // conditions says in a line what the numbers depend on.
-func (r *Result) conditions(variant string) string {
+func (m Measured) conditions(variant string) string {
 	return fmt.Sprintf("%s, %s; %s, Linux %s, links by %s",
-		r.Scenario, variant, r.Environment.Congestion, r.Environment.Kernel, r.Environment.Backend)
+		m.Scenario, variant, m.Congestion, m.Environment.Kernel, m.Environment.Backend)
 }
 
 func (r *Result) variants() []string {
@@ -51,24 +64,30 @@ func (r *Result) variants() []string {
 	return names
 }
 
-// plotRun draws goodput over time of the run nearest to the median.
-func (r *Result) plotRun(dir, variant, procedure string, marks []Mark) error {
-	median := stats.Median(r.Goodput(variant, procedure))
-	var typical Run
-	for i, run := range r.valid(variant, procedure) {
+// Typical is the run of a procedure that is nearest to the median goodput; there is
+// none if no run counts.
+func (m Measured) Typical(variant, procedure string) (typical Run, ok bool) {
+	median := stats.Median(m.Goodput(variant, procedure))
+	for i, run := range m.Valid(variant, procedure) {
 		if i == 0 || abs(run.GoodputMbps-median) < abs(typical.GoodputMbps-median) {
-			typical = run
+			typical, ok = run, true
 		}
 	}
-	if len(typical.Series.Paths) == 0 || len(typical.Series.Paths[0].Mbps) == 0 {
+	return typical, ok
+}
+
+// plotRun draws goodput over time of the typical run.
+func (m Measured) plotRun(dir, variant, procedure string, marks []Mark) error {
+	typical, ok := m.Typical(variant, procedure)
+	if !ok || len(typical.Series.Paths) == 0 || len(typical.Series.Paths[0].Mbps) == 0 {
 		return nil // shorter than a step
 	}
 	return Goodput(GoodputChart{
 		Title:    fmt.Sprintf("%s: goodput by path, %s Mbit/s", procedure, formatMbps(typical.GoodputMbps)),
-		Subtitle: r.conditions(variant),
+		Subtitle: m.conditions(variant),
 		Series:   typical.Series,
 		Marks:    marks,
-	}, filepath.Join(dir, fmt.Sprintf("series-%s-%s", variant, procedure)))
+	}, filepath.Join(dir, fmt.Sprintf("series-%s-%s", m.file(variant), procedure)))
 }
 
 func abs(x float64) float64 {

@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/detour-collective/dcol/lab/report/stats"
-	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Schema is the version of the JSON form of a Result. Fields are only ever
@@ -26,6 +23,7 @@ type Result struct {
 	Seconds      float64       `json:"seconds"`
 	Environment  Environment   `json:"environment"`
 	Paths        []string      `json:"paths"`
+	Variants     []Variant     `json:"variants"` // those that were asked for
 	Rows         []Row         `json:"rows"`
 	Expectations []Expectation `json:"expectations"`
 	Runs         []Run         `json:"runs"`
@@ -36,16 +34,35 @@ type Environment struct {
 	Kernel     string            `json:"kernel"`
 	CPUs       int               `json:"cpus"`
 	Backend    string            `json:"backend"`
-	Congestion string            `json:"congestion_control"`
+	Congestion string            `json:"congestion_control"` // all that were used, with commas
 	Seed       int64             `json:"seed"`
 	Programs   map[string]string `json:"programs"` // name to version
 }
 
-// Row sums up the valid runs of one procedure in one variant.
+// Variant is one of the scenario's networks, with what is special about it as
+// numbers: a sweep's variants lie on a grid, others have no coordinates or those of
+// the link that a suite says is varied.
+type Variant struct {
+	Name        string       `json:"name"`
+	Description string       `json:"description"`
+	Coordinates []Coordinate `json:"coordinates"`
+}
+
+// Coordinate is where a variant stands on one axis.
+type Coordinate struct {
+	Axis  string  `json:"axis"`
+	Label string  `json:"label"` // the axis in words; may be empty
+	Unit  string  `json:"unit"`  // of Value
+	Value float64 `json:"value"`
+}
+
+// Row sums up the valid runs of one procedure in one variant with one congestion
+// control.
 type Row struct {
-	Variant   string `json:"variant"`
-	Procedure string `json:"procedure"`
-	N         int    `json:"n"`
+	Variant    string `json:"variant"`
+	Procedure  string `json:"procedure"`
+	Congestion string `json:"congestion_control"`
+	N          int    `json:"n"`
 	// Discarded counts runs that were repeated because the emulation was not
 	// true to its parameters, or something else went wrong.
 	Discarded   int                `json:"discarded"`
@@ -69,12 +86,14 @@ type Distribution struct {
 	Max    float64 `json:"max"`
 }
 
-// Expectation is what became of one of the scenario's, in one variant. Left
-// and Right are the sides of its comparison, where it is one.
+// Expectation is what became of one of the scenario's, in one variant with one
+// congestion control. Left and Right are the sides of its comparison, where it is
+// one.
 type Expectation struct {
 	Description string   `json:"description"`
 	Expression  string   `json:"expression"`
 	Variant     string   `json:"variant"`
+	Congestion  string   `json:"congestion_control"`
 	Met         bool     `json:"met"`
 	Left        *float64 `json:"left,omitempty"`
 	Right       *float64 `json:"right,omitempty"`
@@ -85,11 +104,14 @@ type Expectation struct {
 type Run struct {
 	Variant    string    `json:"variant"`
 	Procedure  string    `json:"procedure"`
-	Repetition int       `json:"repetition"` // from 1
-	Attempt    int       `json:"attempt"`    // from 1; more when earlier ones were discarded
+	Congestion string    `json:"congestion_control"` // of client and server
+	Repetition int       `json:"repetition"`         // from 1
+	Attempt    int       `json:"attempt"`            // from 1; more when earlier ones were discarded
 	Started    time.Time `json:"started"`
 	// Discarded is why the run does not count; empty when it does.
 	Discarded string `json:"discarded,omitempty"`
+	// Cause is the same as one of a few words, to be counted.
+	Cause Cause `json:"discarded_for,omitempty"`
 
 	// GoodputMbps is the program's bytes over time, both after the skip.
 	GoodputMbps       float64 `json:"goodput_mbps"`
@@ -112,6 +134,17 @@ type Run struct {
 	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
 	Log            string  `json:"log"` // folder with the programs' output
 }
+
+// Cause is what a run that does not count was discarded for.
+type Cause string
+
+// The causes.
+const (
+	CauseLateLink      Cause = "link-late"      // a link delivered too much too late
+	CauseEmulation     Cause = "link-lost"      // a link's emulation lost packets itself
+	CauseLateReference Cause = "reference-late" // programs waited for a processor
+	CauseFailure       Cause = "failed"         // a program did, or the run took too long
+)
 
 // PathUse is what one path carried in a run.
 type PathUse struct {
@@ -148,130 +181,6 @@ func (r Run) PathBytes(path string) int64 {
 	return 0
 }
 
-// valid are the runs of a procedure in a variant that count.
-func (r *Result) valid(variant, procedure string) []Run {
-	var runs []Run
-	for _, run := range r.Runs {
-		if run.Valid() && run.Variant == variant && run.Procedure == procedure {
-			runs = append(runs, run)
-		}
-	}
-	return runs
-}
-
-func (r *Result) each(variant, procedure string, value func(Run) float64) []float64 {
-	var values []float64
-	for _, run := range r.valid(variant, procedure) {
-		values = append(values, value(run))
-	}
-	return values
-}
-
-// Goodput implements scenario.Measurements.
-func (r *Result) Goodput(variant, procedure string) []float64 {
-	return r.each(variant, procedure, func(run Run) float64 { return run.GoodputMbps })
-}
-
-// Share implements scenario.Measurements.
-func (r *Result) Share(variant, procedure, path string) []float64 {
-	return r.each(variant, procedure, func(run Run) float64 {
-		total := int64(0)
-		for _, p := range run.Paths {
-			total += p.Bytes
-		}
-		return float64(run.PathBytes(path)) / float64(max(total, 1))
-	})
-}
-
-// Stall implements scenario.Measurements.
-func (r *Result) Stall(variant, procedure string) []float64 {
-	return r.each(variant, procedure, func(run Run) float64 { return run.LongestStallMS })
-}
-
-// Retransmitted implements scenario.Measurements.
-func (r *Result) Retransmitted(variant, procedure string) []float64 {
-	return r.each(variant, procedure, func(run Run) float64 {
-		total := int64(0)
-		for _, p := range run.Paths {
-			total += p.Retransmitted
-		}
-		return float64(total)
-	})
-}
-
-// Completion implements scenario.Measurements.
-func (r *Result) Completion(variant, procedure string) []float64 {
-	return r.each(variant, procedure, func(run Run) float64 { return run.CompletionSeconds })
-}
-
-// Summarize fills in the rows and decides the expectations from the runs, for
-// the variants and procedures given. What is expected of other procedures too is
-// left out.
-func (r *Result) Summarize(variants, procedures []string, expects []scenario.Expectation) {
-	r.Rows, r.Expectations = []Row{}, []Expectation{}
-	for _, v := range variants {
-		for _, p := range procedures {
-			r.Rows = append(r.Rows, r.row(v, p))
-		}
-	}
-	for _, v := range variants {
-		for _, e := range expects {
-			if e.About(v, procedures) {
-				r.Expectations = append(r.Expectations, decide(e, r, v))
-			}
-		}
-	}
-}
-
-func decide(e scenario.Expectation, m scenario.Measurements, variant string) Expectation {
-	verdict := e.Evaluate(m, variant)
-	decided := Expectation{
-		Description: e.Description, Expression: e.That, Variant: variant,
-		Met: verdict.Met, Left: verdict.Left, Right: verdict.Right,
-	}
-	if verdict.Err != nil {
-		decided.Error = verdict.Err.Error()
-	}
-	return decided
-}
-
-func (r *Result) row(variant, procedure string) Row {
-	row := Row{Variant: variant, Procedure: procedure, PathBytes: map[string]float64{}}
-	runs := r.valid(variant, procedure)
-	for _, run := range r.Runs {
-		if run.Variant == variant && run.Procedure == procedure && !run.Valid() {
-			row.Discarded++
-		}
-	}
-	row.N = len(runs)
-	if row.N == 0 {
-		return row
-	}
-	s := stats.Summarize(r.Goodput(variant, procedure))
-	row.GoodputMbps = Distribution{Mean: s.Mean, SD: s.SD, Min: s.Min, Q1: s.Q1, Median: s.Median, Q3: s.Q3, Max: s.Max}
-	for _, path := range r.Paths {
-		bytes := stats.Median(r.each(variant, procedure, func(run Run) float64 { return float64(run.PathBytes(path)) }))
-		if bytes > 0 {
-			row.PathBytes[path] = bytes
-		}
-	}
-	row.Retransmitted = stats.Median(r.Retransmitted(variant, procedure))
-	row.CompletionSeconds = stats.Median(r.Completion(variant, procedure))
-	row.LongestStallMS = stats.Summarize(r.Stall(variant, procedure)).Max
-	row.CPUShare = stats.Median(r.each(variant, procedure, func(run Run) float64 { return run.CPUShare }))
-	return row
-}
-
-// Row returns the row of a procedure in a variant.
-func (r *Result) Row(variant, procedure string) (Row, bool) {
-	for _, row := range r.Rows {
-		if row.Variant == variant && row.Procedure == procedure {
-			return row, true
-		}
-	}
-	return Row{}, false
-}
-
 // Met reports whether every expectation is met.
 func (r *Result) Met() bool {
 	for _, e := range r.Expectations {
@@ -283,10 +192,12 @@ func (r *Result) Met() bool {
 }
 
 // WriteJSON writes the result in its versioned form.
-func (r *Result) WriteJSON(w io.Writer) error {
+func (r *Result) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, what any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
+	if err := enc.Encode(what); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil

@@ -18,6 +18,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+const (
+	late   = "link 1 from client delivered 1% of packets more than 9.0 ms late"
+	failed = "curl on client: exit status 56"
+)
+
 // example is a small experiment's result, made up.
 func example() *Result {
 	r := &Result{
@@ -28,7 +33,12 @@ func example() *Result {
 			Programs: map[string]string{"curl": "curl 7.88.1", "nginx": "nginx version: nginx/1.22.1"},
 		},
 		Paths: []string{"direct", "waypoint"},
+		Variants: []Variant{
+			{Name: "base", Description: "the network as declared"},
+			{Name: "lossy", Description: "it loses", Coordinates: []Coordinate{{Axis: "loss", Unit: "%", Value: 1}}},
+		},
 	}
+	causes := map[string]Cause{late: CauseLateLink, failed: CauseFailure}
 	run := func(variant, procedure string, repetition int, mbps float64, direct, detour int64, discarded string) {
 		uses := []PathUse{{Path: "direct", Bytes: direct, Retransmitted: 4}}
 		series := Series{StepSeconds: 0.25, Paths: []PathSeries{{Path: "direct", Mbps: []float64{mbps / 2, mbps / 2}}}}
@@ -38,7 +48,7 @@ func example() *Result {
 		}
 		same := true
 		r.Runs = append(r.Runs, Run{
-			Variant: variant, Procedure: procedure, Repetition: repetition, Attempt: 1, Discarded: discarded,
+			Variant: variant, Procedure: procedure, Congestion: "cubic", Repetition: repetition, Attempt: 1, Discarded: discarded, Cause: causes[discarded],
 			GoodputMbps: mbps, Bytes: direct + detour, MeasuredSeconds: 4, CompletionSeconds: 4.2, LongestStallMS: 12.5,
 			SHA256OK: &same, Paths: uses, Series: series, CPUShare: 0.05, Log: "logs/" + procedure,
 			Links: []LinkUse{{Link: "1", From: "client", To: "server", Packets: 40, Bytes: 2000, LatenessP99MS: 0.1, LatenessMaxMS: 0.4}},
@@ -48,10 +58,10 @@ func example() *Result {
 		run("base", "tcp", i+1, mbps, 5e6, 0, "")
 		run("base", "dcol", i+1, 2*mbps-0.1, 4.6e6, 4.4e6, "")
 	}
-	run("base", "dcol", 3, 3, 1e6, 0, "link 1 from client delivered 1% of packets more than 9.0 ms late")
+	run("base", "dcol", 3, 3, 1e6, 0, late)
 	run("lossy", "tcp", 1, 5.1, 5e6, 0, "")
-	run("lossy", "dcol", 1, 4, 1e6, 1e6, "curl on client: exit status 56")
-	r.Summarize([]string{"base", "lossy"}, []string{"tcp", "dcol"}, []scenario.Expectation{
+	run("lossy", "dcol", 1, 4, 1e6, 1e6, failed)
+	r.Summarize([]string{"base", "lossy"}, []string{"tcp", "dcol"}, []string{"cubic"}, []scenario.Expectation{
 		{Description: "two paths carry nearly twice as much", That: `median("dcol") >= 1.9 * median("tcp")`, Variants: []string{"base"}},
 		{Description: "the detour carries its part", That: `share("dcol", "waypoint") > 0.4 and share("dcol", "direct") > 0.4`, Variants: []string{"base"}},
 		{Description: "loss does not matter", That: `median("dcol") > 9`, Variants: []string{"lossy"}},
@@ -102,14 +112,14 @@ func TestJSONGolden(t *testing.T) {
 
 func TestRowsCountValidRunsOnly(t *testing.T) {
 	r := example()
-	base, _ := r.Row("base", "dcol")
+	base, _ := r.Under("cubic").Row("base", "dcol")
 	if base.N != 3 || base.Discarded != 1 || base.GoodputMbps.Min < 18 {
 		t.Errorf("base dcol: %+v", base)
 	}
-	if lossy, _ := r.Row("lossy", "dcol"); lossy.N != 0 || lossy.Discarded != 1 {
+	if lossy, _ := r.Under("cubic").Row("lossy", "dcol"); lossy.N != 0 || lossy.Discarded != 1 {
 		t.Errorf("lossy dcol: %+v", lossy)
 	}
-	if _, ok := r.Row("base", "none"); ok {
+	if _, ok := r.Under("cubic").Row("base", "none"); ok {
 		t.Error("there is a row of no procedure")
 	}
 	if r.Met() {
@@ -159,5 +169,5 @@ func TestSchemaIsDocumented(t *testing.T) {
 			visit(typ.Field(i).Type)
 		}
 	}
-	visit(reflect.TypeFor[Result]())
+	visit(reflect.TypeFor[SuiteResult]())
 }

@@ -21,8 +21,8 @@ func (r *Result) WriteText(w io.Writer) error {
 	var rows []Row
 	for i, row := range r.Rows {
 		rows = append(rows, row)
-		if i+1 == len(r.Rows) || r.Rows[i+1].Variant != row.Variant {
-			fmt.Fprintf(&b, "\n%s, goodput in Mbit/s\n", row.Variant)
+		if i+1 == len(r.Rows) || r.Rows[i+1].Variant != row.Variant || r.Rows[i+1].Congestion != row.Congestion {
+			fmt.Fprintf(&b, "\n%s, goodput in Mbit/s\n", r.under(row.Variant, row.Congestion))
 			r.writeRows(&b, rows)
 			rows = nil
 		}
@@ -33,6 +33,14 @@ func (r *Result) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// under names a variant, with the congestion control if there are several.
+func (r *Result) under(variant, congestion string) string {
+	if len(r.Congestions()) > 1 {
+		return variant + ", " + congestion
+	}
+	return variant
 }
 
 func (r *Result) writeRows(b *strings.Builder, rows []Row) {
@@ -77,7 +85,7 @@ func (r *Result) writeExpectations(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "  %s  %s", verdict, e.Description)
 		if e.Variant != "" {
-			fmt.Fprintf(b, " (%s)", e.Variant)
+			fmt.Fprintf(b, " (%s)", r.under(e.Variant, e.Congestion))
 		}
 		b.WriteByte('\n')
 		switch {

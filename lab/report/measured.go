@@ -1,0 +1,158 @@
+package report
+
+import (
+	"slices"
+
+	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// Measured are a result's runs with one congestion control. It is what expectations
+// are decided on (scenario.Measurements): with another one all numbers are others.
+type Measured struct {
+	*Result
+	Congestion string
+}
+
+// Under are the runs with a congestion control.
+func (r *Result) Under(congestion string) Measured { return Measured{r, congestion} }
+
+// Congestions lists the congestion controls of the rows, in their order.
+func (r *Result) Congestions() []string {
+	var names []string
+	for _, row := range r.Rows {
+		if !slices.Contains(names, row.Congestion) {
+			names = append(names, row.Congestion)
+		}
+	}
+	return names
+}
+
+// Valid are the runs of a procedure in a variant that count, in the order in which
+// they were made.
+func (m Measured) Valid(variant, procedure string) []Run {
+	var runs []Run
+	for _, run := range m.Runs {
+		if run.Valid() && run.Variant == variant && run.Procedure == procedure && run.Congestion == m.Congestion {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// Row returns the row of a procedure in a variant.
+func (m Measured) Row(variant, procedure string) (Row, bool) {
+	for _, row := range m.Rows {
+		if row.Variant == variant && row.Procedure == procedure && row.Congestion == m.Congestion {
+			return row, true
+		}
+	}
+	return Row{}, false
+}
+
+func (m Measured) each(variant, procedure string, value func(Run) float64) []float64 {
+	var values []float64
+	for _, run := range m.Valid(variant, procedure) {
+		values = append(values, value(run))
+	}
+	return values
+}
+
+// Goodput implements scenario.Measurements.
+func (m Measured) Goodput(variant, procedure string) []float64 {
+	return m.each(variant, procedure, func(run Run) float64 { return run.GoodputMbps })
+}
+
+// Share implements scenario.Measurements.
+func (m Measured) Share(variant, procedure, path string) []float64 {
+	return m.each(variant, procedure, func(run Run) float64 {
+		total := int64(0)
+		for _, p := range run.Paths {
+			total += p.Bytes
+		}
+		return float64(run.PathBytes(path)) / float64(max(total, 1))
+	})
+}
+
+// Stall implements scenario.Measurements.
+func (m Measured) Stall(variant, procedure string) []float64 {
+	return m.each(variant, procedure, func(run Run) float64 { return run.LongestStallMS })
+}
+
+// Retransmitted implements scenario.Measurements.
+func (m Measured) Retransmitted(variant, procedure string) []float64 {
+	return m.each(variant, procedure, func(run Run) float64 {
+		total := int64(0)
+		for _, p := range run.Paths {
+			total += p.Retransmitted
+		}
+		return float64(total)
+	})
+}
+
+// Completion implements scenario.Measurements.
+func (m Measured) Completion(variant, procedure string) []float64 {
+	return m.each(variant, procedure, func(run Run) float64 { return run.CompletionSeconds })
+}
+
+// Summarize fills in the rows and decides the expectations from the runs, for the
+// variants, procedures and congestion controls given. What is expected of other
+// procedures too is left out.
+func (r *Result) Summarize(variants, procedures, congestions []string, expects []scenario.Expectation) {
+	r.Rows, r.Expectations = []Row{}, []Expectation{}
+	for _, c := range congestions {
+		for _, v := range variants {
+			for _, p := range procedures {
+				r.Rows = append(r.Rows, r.Under(c).sum(v, p))
+			}
+		}
+	}
+	for _, c := range congestions {
+		for _, v := range variants {
+			for _, e := range expects {
+				if e.About(v, procedures) {
+					r.Expectations = append(r.Expectations, r.Under(c).decide(e, v))
+				}
+			}
+		}
+	}
+}
+
+func (m Measured) decide(e scenario.Expectation, variant string) Expectation {
+	verdict := e.Evaluate(m, variant)
+	decided := Expectation{
+		Description: e.Description, Expression: e.That, Variant: variant, Congestion: m.Congestion,
+		Met: verdict.Met, Left: verdict.Left, Right: verdict.Right,
+	}
+	if verdict.Err != nil {
+		decided.Error = verdict.Err.Error()
+	}
+	return decided
+}
+
+// sum makes the row of a procedure in a variant.
+func (m Measured) sum(variant, procedure string) Row {
+	row := Row{Variant: variant, Procedure: procedure, Congestion: m.Congestion, PathBytes: map[string]float64{}}
+	for _, run := range m.Runs {
+		if run.Variant == variant && run.Procedure == procedure && run.Congestion == m.Congestion && !run.Valid() {
+			row.Discarded++
+		}
+	}
+	row.N = len(m.Valid(variant, procedure))
+	if row.N == 0 {
+		return row
+	}
+	s := stats.Summarize(m.Goodput(variant, procedure))
+	row.GoodputMbps = Distribution{Mean: s.Mean, SD: s.SD, Min: s.Min, Q1: s.Q1, Median: s.Median, Q3: s.Q3, Max: s.Max}
+	for _, path := range m.Paths {
+		bytes := stats.Median(m.each(variant, procedure, func(run Run) float64 { return float64(run.PathBytes(path)) }))
+		if bytes > 0 {
+			row.PathBytes[path] = bytes
+		}
+	}
+	row.Retransmitted = stats.Median(m.Retransmitted(variant, procedure))
+	row.CompletionSeconds = stats.Median(m.Completion(variant, procedure))
+	row.LongestStallMS = stats.Summarize(m.Stall(variant, procedure)).Max
+	row.CPUShare = stats.Median(m.each(variant, procedure, func(run Run) float64 { return run.CPUShare }))
+	return row
+}

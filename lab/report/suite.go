@@ -1,0 +1,142 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/report/stats"
+)
+
+// SuiteSchema is the version of the JSON form of a SuiteResult. Fields are only ever
+// added under the same version.
+const SuiteSchema = "dcol.suite-result/1"
+
+// SuiteResult is everything that a suite's experiments found. They were made as one:
+// beside each other, on the same machine with the same programs.
+type SuiteResult struct {
+	Schema      string      `json:"schema"`
+	Name        string      `json:"name"`
+	Description string      `json:"description"`
+	Started     time.Time   `json:"started"`
+	Seconds     float64     `json:"seconds"`
+	Environment Environment `json:"environment"`
+	Fidelity    Fidelity    `json:"fidelity"`
+	Parts       []*Result   `json:"parts"`
+}
+
+// Fidelity sums up how true the runs were to what they were meant to be. What the
+// machine did is of the runs that count: the others are told of by their number and
+// their causes.
+type Fidelity struct {
+	Runs      int           `json:"runs"` // that count
+	Discarded int           `json:"discarded"`
+	Causes    map[Cause]int `json:"causes"` // of the discarded, counted
+	// CPUShare is the busy part of the machine's processors during a run, 0..1.
+	CPUShare Spread `json:"cpu_share"`
+	// LinkP99MS is, of the link that was worst in a run, how late the 99th percentile
+	// of its packets was.
+	LinkP99MS Spread `json:"link_lateness_p99_ms"`
+	// ReferenceP99MS is how late the 99th percentile of the reference flow's echoes was.
+	ReferenceP99MS Spread  `json:"reference_lateness_p99_ms"`
+	Networks       float64 `json:"networks"` // at a time, mean over the runs
+}
+
+// Spread is the middle and the end of a sample.
+type Spread struct {
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+// LatestMS is how late the 99th percentile of packets was on the worst link.
+func (r Run) LatestMS() float64 {
+	latest := 0.0
+	for _, u := range r.Links {
+		latest = max(latest, u.LatenessP99MS)
+	}
+	return latest
+}
+
+// FidelityOf sums up the fidelity of runs.
+func FidelityOf(runs []Run) Fidelity {
+	f := Fidelity{Causes: map[Cause]int{}}
+	var cpu, link, reference, networks []float64
+	for _, run := range runs {
+		if !run.Valid() {
+			f.Discarded++
+			f.Causes[run.Cause]++
+			continue
+		}
+		f.Runs++
+		cpu = append(cpu, run.CPUShare)
+		link = append(link, run.LatestMS())
+		reference = append(reference, run.ReferenceP99MS)
+		networks = append(networks, run.Networks)
+	}
+	if f.Runs > 0 {
+		f.CPUShare, f.LinkP99MS, f.ReferenceP99MS = spread(cpu), spread(link), spread(reference)
+		f.Networks = stats.Mean(networks)
+	}
+	return f
+}
+
+func spread(values []float64) Spread {
+	s := stats.Summarize(values)
+	return Spread{Median: s.Median, Max: s.Max}
+}
+
+// Met reports whether every expectation of every part is met.
+func (s *SuiteResult) Met() bool {
+	for _, part := range s.Parts {
+		if !part.Met() {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteJSON writes the result in its versioned form.
+func (s *SuiteResult) WriteJSON(w io.Writer) error { return writeJSON(w, s) }
+
+// WriteText writes the result for people: each part's tables, then how true it is.
+func (s *SuiteResult) WriteText(w io.Writer) error {
+	for i, part := range s.Parts {
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		if err := part.WriteText(w); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%s", s.Fidelity)
+	return err
+}
+
+// String says it in a few lines.
+func (f Fidelity) String() string {
+	if f.Runs == 0 {
+		return "no run counts\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "fidelity: %d runs count, %.1f networks at a time\n", f.Runs, f.Networks)
+	t := table{
+		{"median and worst run", "median", "worst"},
+		{"processors busy, %", percent(f.CPUShare.Median), percent(f.CPUShare.Max)},
+		{"packets late on the worst link, 99th percentile, ms", formatMS(f.LinkP99MS.Median), formatMS(f.LinkP99MS.Max)},
+		{"reference flow late, 99th percentile, ms", formatMS(f.ReferenceP99MS.Median), formatMS(f.ReferenceP99MS.Max)},
+	}
+	t.write(&b)
+	for _, cause := range slices.Sorted(maps.Keys(f.Causes)) {
+		fmt.Fprintf(&b, "  repeated or given up: %d runs, %s\n", f.Causes[cause], cause)
+	}
+	return b.String()
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f", 100*share) }
+
+func formatMS(v float64) string { return fmt.Sprintf("%.2f", v) }
