@@ -64,7 +64,7 @@ func Boxes(b BoxChart, base string) error {
 		names[i] = plot.Tick{Value: row.at, Label: row.label}
 	}
 	p.Y.Tick.Marker = plot.ConstantTicks(names)
-	ch := chart{title: b.Title, subtitle: b.Subtitle, plot: p, right: 52}
+	ch := chart{title: b.Title, subtitle: b.Subtitle, plot: p, width: chartWidth, right: 52}
 	ch.height = vg.Length(len(b.Boxes))*38 + 120
 	ch.over = func(_, data draw.Canvas) {
 		x, y := p.Transforms(&data)

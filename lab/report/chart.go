@@ -64,7 +64,7 @@ func thin(c color.Color, dashes ...vg.Length) draw.LineStyle {
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.TextHandler = text.Plain{Fonts: fonts}
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Color = faint
 		axis.LineStyle.Width = vg.Points(0.6)
@@ -86,10 +86,12 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-// chart is a plot with its headings and the room beside it for labels.
+// chart is a plot with its headings, if it has any, and the room beside it for
+// labels.
 type chart struct {
 	title, subtitle string
 	plot            *plot.Plot
+	width           vg.Length
 	height          vg.Length
 	right           vg.Length // room right of the data
 	// over draws on top of the plot; data is the plot's data area.
@@ -98,9 +100,9 @@ type chart struct {
 
 // save writes the chart to base.svg and base.png.
 func (ch chart) save(base string) error {
-	svg := vgsvg.New(chartWidth, ch.height)
+	svg := vgsvg.New(ch.width, ch.height)
 	ch.draw(draw.New(svg))
-	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(chartWidth, ch.height), vgimg.UseDPI(pngDPI))}
+	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(ch.width, ch.height), vgimg.UseDPI(pngDPI))}
 	ch.draw(draw.New(png))
 	for _, out := range []struct {
 		path  string
@@ -131,17 +133,23 @@ func writeFile(path string, write func(*os.File) error) error {
 func (ch chart) draw(c draw.Canvas) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())
-	c = draw.Crop(c, margin, -margin, margin, -margin)
+	around, gap := margin, vg.Length(16)
+	if ch.title == "" { // part of a page that has headings and margins itself
+		around, gap = 4, 0
+	}
+	c = draw.Crop(c, around, -around, around, -around)
 	top := c.Max.Y
-	heading := label(14, ink, true)
-	top -= heading.Font.Size
-	c.FillText(heading, vg.Point{X: c.Min.X, Y: top}, ch.title)
+	if ch.title != "" {
+		heading := label(14, ink, true)
+		top -= heading.Font.Size
+		c.FillText(heading, vg.Point{X: c.Min.X, Y: top}, ch.title)
+	}
 	if ch.subtitle != "" {
 		sub := label(10, faint, false)
 		top -= sub.Font.Size + 6
 		c.FillText(sub, vg.Point{X: c.Min.X, Y: top}, ch.subtitle)
 	}
-	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-16)
+	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-gap)
 	ch.plot.Draw(area)
 	if ch.over != nil {
 		ch.over(c, ch.plot.DataCanvas(area))

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"html/template"
 	"math"
 	"slices"
 
@@ -44,8 +46,26 @@ type GoodputChart struct {
 
 // Goodput draws the chart to base.svg and base.png.
 func Goodput(g GoodputChart, base string) error {
+	ch, err := g.chart(chartWidth)
+	if err != nil {
+		return fmt.Errorf("draw %s: %w", base, err)
+	}
+	return ch.save(base)
+}
+
+// SVG is the chart as a part of a page, without headings.
+func (g GoodputChart) SVG() (template.HTML, error) {
+	g.Title, g.Subtitle = "", ""
+	ch, err := g.chart(inlineWidth)
+	if err != nil {
+		return "", fmt.Errorf("draw goodput over time: %w", err)
+	}
+	return ch.inline()
+}
+
+func (g GoodputChart) chart(width vg.Length) (chart, error) {
 	if g.Series.StepSeconds <= 0 || len(g.Series.Paths) == 0 {
-		return fmt.Errorf("draw %s: there is no series to draw", base)
+		return chart{}, errors.New("there is no series to draw")
 	}
 	bands := stack(g.Series)
 	p := newPlot("time, s", "goodput, Mbit/s")
@@ -63,14 +83,15 @@ func Goodput(g GoodputChart, base string) error {
 		p.Y.Max = 1
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = evenTicks{8}, evenTicks{5}
-	ch := chart{title: g.Title, subtitle: g.Subtitle, plot: p, height: chartHeight, right: sideRoom(bands)}
+	ch := chart{title: g.Title, subtitle: g.Subtitle, plot: p, width: width, right: sideRoom(bands)}
+	ch.height = chartHeight * width / chartWidth
 	ch.over = func(_, data draw.Canvas) {
 		x, y := p.Transforms(&data)
 		drawLevels(data, y, g.Levels)
 		drawMarks(data, x, g.Marks)
 		drawBandLabels(data, x, y, bands)
 	}
-	return ch.save(base)
+	return ch, nil
 }
 
 // band is one path's part of a stack: it lies between low and high.

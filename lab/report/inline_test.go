@@ -1,0 +1,170 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"html/template"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func ptr(v float64) *float64 { return &v }
+
+func evaluation() ColumnChart {
+	c := ColumnChart{Unit: "goodput, Mbit/s", ReferenceName: "published mean"}
+	names := []string{"mptcp-1", "dcol", "dcol-in-band", "dcol-openvpn", "dcol-wireguard", "tcp", "tcp-detour", "tcp-openvpn", "tcp-wireguard"}
+	for i, name := range names {
+		middle := 9.4
+		if strings.HasPrefix(name, "dcol") {
+			middle = 18.6
+		}
+		spread := 0.05 * float64(i)
+		column := Column{
+			Label: name, Look: Look{Colour: i % 5, Hollow: i > 4},
+			Values: []float64{middle - spread, middle, middle + spread, middle + 2*spread, middle - 8*spread},
+		}
+		if i%2 == 0 {
+			column.Reference = ptr(middle - 0.7)
+		}
+		c.Columns = append(c.Columns, column)
+	}
+	return c
+}
+
+func heat() HeatChart {
+	return HeatChart{
+		XTitle: "rate of the detour, Mbit/s", YTitle: "delay of the detour, ms",
+		XLabels: []string{"1", "2", "5", "10", "20"}, YLabels: []string{"5", "20", "80"},
+		Ratios: [][]float64{{0.97, 1.1, 1.4, 1.96, 2.0}, {0.93, 1.05, 1.31, 1.9, 1.9}, {0.7, 0.9, 1.2, math.NaN(), 1.5}},
+	}
+}
+
+func sizes() LineChart {
+	l := LineChart{XTitle: "size, KB", YTitle: "completion, s", XLog: true, YLog: true}
+	for i, name := range []string{"tcp", "dcol"} {
+		line := Line{Label: name, Look: Look{Colour: i, Hollow: i == 0}}
+		for size := 10.0; size <= 1e5; size *= 10 {
+			line.Points = append(line.Points, Point{size, 0.05 + size*8e-4/float64(i+1)})
+		}
+		l.Lines = append(l.Lines, line)
+	}
+	l.Lines = append(l.Lines, Line{Label: "without points"})
+	return l
+}
+
+func TestInlineCharts(t *testing.T) {
+	narrow := evaluation()
+	narrow.Columns[0].Label = "a-procedure-of-a-long-name"
+	narrow.Columns[1].Values = nil
+	tests := map[string]struct {
+		draw  func() (template.HTML, error)
+		words []string
+	}{
+		"columns":      {evaluation().SVG, []string{"published mean", "wireguard", "18.60", "goodput, Mbit/s"}},
+		"columns-long": {narrow.SVG, []string{"a-procedure-of-a-long-name", "dcol-wireguard"}},
+		"heat":         {heat().SVG, []string{"1.96", "0.70", "–", "delay of the detour, ms"}},
+		"lines":        {sizes().SVG, []string{"tcp", "dcol", "100000", "0.1", "size, KB"}},
+		"goodput": {GoodputChart{
+			Title: "not in a page", Series: exampleSeries(), Marks: []Mark{{Seconds: 7, Label: "waypoint killed"}},
+		}.SVG, []string{"direct", "waypoint killed"}},
+	}
+	for name, test := range tests {
+		svg, err := test.draw()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(chartFolder(t), "inline-"+name+".svg"), []byte(svg), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		said := textOf(t, string(svg))
+		for _, word := range test.words {
+			if !strings.Contains(said, word) {
+				t.Errorf("%s does not say %q", name, word)
+			}
+		}
+		if strings.Contains(said, "not in a page") || strings.Contains(said, "without points") {
+			t.Errorf("%s says what it should not", name)
+		}
+		start, _, _ := strings.Cut(string(svg), ">")
+		if strings.Contains(start, "width") || strings.Contains(string(svg), " id=") {
+			t.Errorf("%s does not fit into a page: it starts %s", name, start)
+		}
+	}
+}
+
+// textOf is all that an SVG says; the SVG must be well-formed.
+func textOf(t *testing.T, svg string) string {
+	t.Helper()
+	var said strings.Builder
+	dec := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return said.String()
+		}
+		if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+		if text, ok := token.(xml.CharData); ok {
+			said.Write(text)
+		}
+	}
+}
+
+func TestNothingToDrawInline(t *testing.T) {
+	zero := sizes()
+	zero.Lines[0].Points[0].Y = 0
+	for name, draw := range map[string]func() (template.HTML, error){
+		"columns":           ColumnChart{Columns: []Column{{Label: "empty", Reference: ptr(1)}}}.SVG,
+		"heat":              HeatChart{}.SVG,
+		"lines":             LineChart{Lines: []Line{{Label: "empty"}}}.SVG,
+		"logarithm of zero": zero.SVG,
+		"goodput":           GoodputChart{}.SVG,
+	} {
+		if _, err := draw(); err == nil {
+			t.Errorf("%s: nothing was drawn without an error", name)
+		}
+	}
+}
+
+// A cell above 1 and one below differ in hue, and further ones have more of it.
+func TestHeatTint(t *testing.T) {
+	h := cells{furthest: math.Log(2)}
+	if c := h.tint(1); c.R != 255 || c.B != 255 {
+		t.Errorf("1 is not white: %v", c)
+	}
+	gain, more, loss := h.tint(1.3), h.tint(2), h.tint(0.7)
+	if gain.R >= gain.B || more.R >= gain.R || loss.B >= loss.R {
+		t.Errorf("gain %v, more %v, loss %v", gain, more, loss)
+	}
+}
+
+// Names of lines that end at the same place stand apart, inside the chart.
+func TestNamesOfLinesStayApart(t *testing.T) {
+	l := LineChart{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.Lines = append(l.Lines, Line{Label: name, Points: []Point{{0, 1}, {1, 2}}})
+	}
+	svg, err := l.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(string(svg), "<text") {
+		for _, line := range l.Lines {
+			if strings.Contains(part, ">"+line.Label+"</text>") {
+				_, place, _ := strings.Cut(part, `y="`)
+				place, _, _ = strings.Cut(place, `"`)
+				seen[place] = true
+			}
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("four names stand at %d heights: %v", len(seen), seen)
+	}
+}

@@ -1,0 +1,182 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Line is one line of a LineChart through its points, in the order given.
+type Line struct {
+	Label  string
+	Points []Point
+	Look   Look
+}
+
+// Point is a place in a LineChart.
+type Point struct{ X, Y float64 }
+
+// Tick is a labelled place on an axis.
+type Tick struct {
+	Value float64
+	Label string
+}
+
+// LineChart is a plot of lines, named at their ends.
+type LineChart struct {
+	XTitle, YTitle string
+	XTicks, YTicks []Tick // none: round numbers
+	XLog, YLog     bool   // logarithmic axes: every value must be above 0
+	FromZero       bool   // the upward axis starts at 0
+	Lines          []Line
+}
+
+// SVG is the chart as a part of a page. Lines without points are left out.
+func (l LineChart) SVG() (template.HTML, error) {
+	var points []Point
+	lines := slices.DeleteFunc(slices.Clone(l.Lines), func(line Line) bool { return len(line.Points) == 0 })
+	for _, line := range lines {
+		points = append(points, line.Points...)
+	}
+	if len(points) == 0 {
+		return "", errors.New("draw lines: there are no points to draw")
+	}
+	p := newPlot(l.XTitle, l.YTitle)
+	p.Add(horizontalRules{})
+	for _, line := range lines {
+		p.Add(line)
+	}
+	xs, ys := make([]float64, len(points)), make([]float64, len(points))
+	for i, pt := range points {
+		xs[i], ys[i] = pt.X, pt.Y
+	}
+	if l.FromZero {
+		ys = append(ys, 0)
+	}
+	var err error
+	if p.X.Min, p.X.Max, p.X.Scale, err = scale(xs, l.XLog); err != nil {
+		return "", err
+	}
+	if p.Y.Min, p.Y.Max, p.Y.Scale, err = scale(ys, l.YLog); err != nil {
+		return "", err
+	}
+	if l.FromZero {
+		p.Y.Min = 0
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = marker(l.XTicks, l.XLog), marker(l.YTicks, l.YLog)
+	right := vg.Length(0)
+	for _, line := range lines {
+		right = max(right, label(9, ink, true).Width(line.Label)+10)
+	}
+	ch := chart{plot: p, width: inlineWidth, height: 250, right: right}
+	ch.over = func(_, data draw.Canvas) { nameLines(data, p, lines) }
+	return ch.inline()
+}
+
+// scale is the range of an axis with a little room at both ends.
+func scale(values []float64, logarithmic bool) (low, high float64, n plot.Normalizer, err error) {
+	low, high = slices.Min(values), slices.Max(values)
+	if logarithmic {
+		if low <= 0 {
+			return 0, 0, nil, errors.New("draw lines: a value on a logarithmic axis is not above 0")
+		}
+		room := math.Pow(high/low, 0.05)
+		if high == low {
+			room = 1.5
+		}
+		return low / room, high * room, plot.LogScale{}, nil
+	}
+	room := (high - low) * 0.06
+	if high == low {
+		room = max(abs(high)*0.1, 1e-9)
+	}
+	return low - room, high + room, plot.LinearScale{}, nil
+}
+
+func marker(ticks []Tick, logarithmic bool) plot.Ticker {
+	if len(ticks) == 0 && logarithmic {
+		return decades{}
+	}
+	if len(ticks) == 0 {
+		return evenTicks{6}
+	}
+	marks := make(plot.ConstantTicks, len(ticks))
+	for i, t := range ticks {
+		marks[i] = plot.Tick{Value: t.Value, Label: t.Label}
+	}
+	return marks
+}
+
+// decades puts ticks at 1, 2 and 5 of every power of ten; over a wide range at
+// 1 only.
+type decades struct{}
+
+// Ticks implements plot.Ticker.
+func (decades) Ticks(low, high float64) []plot.Tick {
+	steps := []float64{1, 2, 5}
+	if high/low > 2000 {
+		steps = steps[:1]
+	}
+	var ticks []plot.Tick
+	for power := math.Floor(math.Log10(low)); power <= math.Log10(high); power++ {
+		for _, step := range steps {
+			if v := step * math.Pow(10, power); v >= low && v <= high {
+				ticks = append(ticks, plot.Tick{Value: v, Label: formatTick(v)})
+			}
+		}
+	}
+	return ticks
+}
+
+func formatTick(v float64) string {
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
+
+// Plot implements plot.Plotter.
+func (l Line) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	stroke := draw.LineStyle{Color: colour(l.Look.Colour), Width: vg.Points(1.6)}
+	if l.Look.Hollow {
+		stroke.Dashes = []vg.Length{vg.Points(4), vg.Points(2.5)}
+	}
+	way := make([]vg.Point, len(l.Points))
+	for i, pt := range l.Points {
+		way[i] = vg.Point{X: x(pt.X), Y: y(pt.Y)}
+	}
+	c.StrokeLines(stroke, way)
+	dot := draw.GlyphStyle{Color: stroke.Color, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}}
+	for _, at := range way {
+		c.DrawGlyph(dot, at)
+	}
+}
+
+// nameLines writes the names right of the lines' ends, and keeps them apart.
+func nameLines(data draw.Canvas, p *plot.Plot, lines []Line) {
+	_, y := p.Transforms(&data)
+	const size = vg.Length(9)
+	ends := slices.Clone(lines)
+	at := func(l Line) vg.Length { return y(l.Points[len(l.Points)-1].Y) - size*0.4 }
+	slices.SortStableFunc(ends, func(a, b Line) int { return cmp.Compare(at(a), at(b)) })
+	places := make([]vg.Length, len(ends))
+	for i, line := range ends { // upwards, then pushed down from the top
+		places[i] = at(line)
+		if i > 0 {
+			places[i] = max(places[i], places[i-1]+size+1)
+		}
+	}
+	ceiling := data.Max.Y
+	for i := len(places) - 1; i >= 0; i-- {
+		places[i] = min(places[i], ceiling-size)
+		ceiling = places[i] - 1
+	}
+	for i, line := range ends {
+		data.FillText(label(size, colour(line.Look.Colour), true), vg.Point{X: data.Max.X + 8, Y: places[i]}, line.Label)
+	}
+}
