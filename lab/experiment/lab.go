@@ -132,7 +132,7 @@ func (l *Lab) spec() testbed.Spec {
 	s := testbed.Spec{Seed: cmp.Or(l.opts.luck, uint64(l.Scenario.Seed)), Backend: l.opts.Backend}
 	for _, h := range l.Scenario.Hosts {
 		spec := testbed.HostSpec{
-			Name: h.Name, Forward: h.Has(scenario.RoleRouter),
+			Name: h.Name, Forward: h.Has(scenario.RoleRouter), Subflows: h.Subflows,
 			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT},
 		}
 		for _, f := range h.Forwards {

@@ -129,6 +129,9 @@ func (c *checker) hosts() {
 		if h.DCol != nil && !h.Has(RoleClient) && !h.Has(RoleWaypoint) {
 			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client or waypoint", h.Name)
 		}
+		if h.Subflows < 0 || h.Subflows > maxSubflows {
+			c.report(path+".mptcp_subflows", "%d is not a number from 1 to %d", h.Subflows, maxSubflows)
+		}
 		c.interference(path, h)
 	}
 	if len(c.Hosts) < 2 {

@@ -59,6 +59,9 @@ type Host struct {
 	Middlebox Middlebox `toml:"middlebox"`
 	NAT       []string  `toml:"nat"`
 	Forwards  []Forward `toml:"forward"`
+	// Subflows is how many a server takes besides an MPTCP connection's first; 0: as
+	// many as its kernel does by itself.
+	Subflows int `toml:"mptcp_subflows"`
 	// DCol is laid over the configuration the lab writes for this host's agent.
 	DCol map[string]any `toml:"dcol"`
 }

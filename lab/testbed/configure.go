@@ -37,8 +37,8 @@ func hostSysctls(forward bool) [][2]string {
 }
 
 // configureHost runs on the host's thread, before it has links.
-func configureHost(forward bool) error {
-	for _, s := range hostSysctls(forward) {
+func configureHost(p hostPlan) error {
+	for _, s := range hostSysctls(p.Forward) {
 		if err := setSysctl(s[0], s[1]); err != nil {
 			return err
 		}
@@ -46,6 +46,11 @@ func configureHost(forward bool) error {
 	// A kernel without MPTCP still serves for plain TCP.
 	if err := setSysctl("net.mptcp.enabled", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if p.Subflows > 0 {
+		if err := setSubflowLimit(p.Subflows); err != nil {
+			return err
+		}
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

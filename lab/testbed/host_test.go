@@ -20,6 +20,17 @@ func pair(backend string, p LinkParams) Spec {
 	}
 }
 
+func TestSubflowLimit(t *testing.T) {
+	spec := pair(BackendVeth, LinkParams{})
+	spec.Hosts[1].Subflows = 5
+	n := build(t, spec)
+	for _, test := range []struct{ host, want string }{{"left", "subflows 2"}, {"right", "subflows 5"}} {
+		if got := run(t, n.Host(test.host), "ip", "mptcp", "limits"); !strings.Contains(got, test.want) {
+			t.Errorf("%s has %q, want %s", test.host, got, test.want)
+		}
+	}
+}
+
 func TestHostsHaveTheirOwnView(t *testing.T) {
 	n := build(t, pair(BackendVeth, LinkParams{}))
 	left, right := n.Host("left"), n.Host("right")

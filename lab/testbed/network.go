@@ -67,7 +67,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 			return err
 		}
 		n.hosts = append(n.hosts, h)
-		if err := h.Do(func() error { return configureHost(p.Forward) }); err != nil {
+		if err := h.Do(func() error { return configureHost(p) }); err != nil {
 			return fmt.Errorf("host %s: %w", p.Name, err)
 		}
 	}

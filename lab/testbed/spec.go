@@ -12,6 +12,9 @@ import (
 type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
 	Forward bool   // it routes packets of others
+	// Subflows is how many it takes besides an MPTCP connection's first, 0 as many
+	// as the kernel does by itself: 2.
+	Subflows int
 
 	// Only for hosts that forward.
 	Middlebox Middlebox
