@@ -32,7 +32,7 @@ a network of one's own.`,
 		builder.PreRunE = needRoot
 		cmd.AddCommand(builder)
 	}
-	cmd.AddCommand(labLoadCommand(), labListCommand())
+	cmd.AddCommand(labLoadCommand(), labTrafficCommand(), labListCommand())
 	return cmd
 }
 

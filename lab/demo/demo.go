@@ -92,7 +92,7 @@ func network() (*scenario.Scenario, error) {
 		return nil, err
 	}
 	s.Workload.Kind, s.Workload.Size, s.Workload.Duration, s.Workload.Skip = scenario.HTTP, size, 0, settling
-	s.Workload.Port = 80
+	s.Workload.Count, s.Workload.Port = 1, 80
 	return s, nil
 }
 

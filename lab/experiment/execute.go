@@ -52,7 +52,7 @@ type LivePath struct {
 func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
 	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Congestion: l.Scenario.Congestion, Log: filepath.Join("logs", o.Log)}
 	x := &execution{
-		lab: l, workload: l.Scenario.Workload, procedure: o.Procedure,
+		lab: l, workload: l.Scenario.WorkloadIn(o.Variant), procedure: o.Procedure,
 		dir: filepath.Join(l.opts.Out, "logs", o.Log), result: &run,
 	}
 	if err := os.MkdirAll(x.dir, 0o755); err != nil {
@@ -158,7 +158,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	err = errors.Join(err, stopTimeline(), sampler.err)
 	x.result.Paths = sampler.use()
 	x.result.Series = sampler.series(end)
-	if x.result.LongestStallMS == 0 {
+	if !x.workload.HasLatency() {
 		x.result.LongestStallMS = milliseconds(sampler.longestStall(end))
 	}
 	if after, cpuErr := readCPU(); cpuErr == nil {

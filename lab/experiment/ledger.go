@@ -51,7 +51,7 @@ func newLedgerHead(s *scenario.Scenario, program string, e report.Environment) (
 	}
 	sum := sha256.Sum256(data)
 	h.Scenario = hex.EncodeToString(sum[:])
-	if s.UsesDCol() {
+	if s.UsesDCol() || s.Workload.MadeByDCol() {
 		h.Program, err = fileSum(program)
 	}
 	return h, err

@@ -82,7 +82,7 @@ func describeMachine(ctx context.Context, s *scenario.Scenario, backend, program
 		programs["curl"] = []string{"curl", "--version"}
 		programs["nginx"] = []string{"nginx", "-v"}
 	}
-	if s.UsesDCol() {
+	if s.UsesDCol() || s.Workload.MadeByDCol() {
 		programs["dcol"] = []string{program, "--version"}
 	}
 	for name, argv := range programs {

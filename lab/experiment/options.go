@@ -83,7 +83,7 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	o.Out = out
-	if o.Program == "" && agents {
+	if o.Program == "" && (agents || s.Workload.MadeByDCol()) {
 		if o.Program, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the dcol program: %w", err)
 		}
@@ -102,7 +102,7 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	if len(s.Procedures) > 0 && s.Workload.Kind == scenario.HTTP {
-		if err := makeFile(o.Out, s); err != nil {
+		if err := makeFiles(o.Out, s, o.variants(s)); err != nil {
 			return fmt.Errorf("make the file to download: %w", err)
 		}
 	}

@@ -65,7 +65,8 @@ func (p *progress) begin(level, recorded int, folder, other string) {
 // left estimates the time to the end when so many runs are made at a time; zero is
 // not known.
 func (p *progress) left(level int) time.Duration {
-	each := p.scenario.RunTime()
+	base, _ := p.scenario.Variant(scenario.Base)
+	each := p.scenario.RunTime(base)
 	if each > 0 {
 		each += setUpTime
 	}

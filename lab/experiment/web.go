@@ -11,14 +11,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-const webFile = "file"
+// webFile is the name of a file of that size.
+func webFile(size units.Size) string { return fmt.Sprintf("noise-%d", int64(size)) }
 
 // ErrCorrupt is the error of a download that differs from what the server has.
 var ErrCorrupt = errors.New("what arrived is not what was sent")
@@ -50,19 +54,29 @@ func (l *Lab) webConfig(dir string) (string, error) {
 // webRoot is the folder that web servers serve.
 func webRoot(out string) string { return filepath.Join(out, "www") }
 
-// makeFile writes the file to download, once: noise, so that nothing can shorten it
-// and every misplaced byte shows. The sum is written last: it marks the file as
-// complete.
-func makeFile(out string, s *scenario.Scenario) error {
-	size := int64(s.Workload.Size)
-	path := filepath.Join(webRoot(out), webFile)
-	if info, err := os.Stat(path); err == nil && info.Size() == size {
-		if _, err := os.Stat(path + ".sha256"); err == nil {
-			return nil
-		}
-	}
+// makeFiles writes the files to download in the variants, each once: noise, so that
+// nothing can shorten it and every misplaced byte shows.
+func makeFiles(out string, s *scenario.Scenario, variants []string) error {
 	if err := os.MkdirAll(webRoot(out), 0o755); err != nil {
 		return err
+	}
+	for _, name := range variants {
+		variant, _ := s.Variant(name) // options are checked
+		if err := makeFile(webRoot(out), s.WorkloadIn(variant).Size, s.Seed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeFile writes a file unless it is there. The sum is written last: it marks the
+// file as complete.
+func makeFile(dir string, size units.Size, seed int64) error {
+	path := filepath.Join(dir, webFile(size))
+	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) {
+		if _, err := os.Stat(path + sumSuffix); err == nil {
+			return nil
+		}
 	}
 	f, err := os.Create(path)
 	if err != nil {
@@ -70,43 +84,81 @@ func makeFile(out string, s *scenario.Scenario) error {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	noise := rand.NewChaCha8([32]byte{byte(s.Seed)})
-	if _, err := io.CopyN(io.MultiWriter(f, sum), noise, size); err != nil {
+	noise := rand.NewChaCha8([32]byte{byte(seed)})
+	if _, err := io.CopyN(io.MultiWriter(f, sum), noise, int64(size)); err != nil {
 		return err
 	}
-	return os.WriteFile(path+".sha256", []byte(hex.EncodeToString(sum.Sum(nil))), 0o644)
+	return os.WriteFile(path+sumSuffix, []byte(hex.EncodeToString(sum.Sum(nil))), 0o644)
 }
 
-// web measures a download by curl: the goodput is counted where curl writes
-// what it got, from the skip to the last byte.
+const sumSuffix = ".sha256"
+
+// web measures downloads by curl, one after another, each by another curl.
 func (x *execution) web(ctx context.Context) error {
-	meter := newMeter()
-	argv := []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer"}
-	if x.local.IsValid() {
-		argv = append(argv, "--interface", x.local.String())
-	}
-	p, err := x.runClient(ctx, "curl", append(argv, fmt.Sprintf("http://%s/%s", x.target, webFile)), meter)
-	if err != nil {
-		return err
-	}
-	want, err := os.ReadFile(filepath.Join(webRoot(x.lab.opts.Out), webFile+".sha256"))
+	want, err := os.ReadFile(filepath.Join(webRoot(x.lab.opts.Out), webFile(x.workload.Size)+sumSuffix))
 	if err != nil {
 		return fmt.Errorf("read the sum of the file: %w", err)
 	}
-	same := hex.EncodeToString(meter.sum.Sum(nil)) == string(want)
+	var took []time.Duration
+	began := time.Now()
+	for range x.workload.Count {
+		d, err := x.fetch(ctx, string(want))
+		if err != nil {
+			return err
+		}
+		took = append(took, d)
+	}
+	x.result.CompletionSeconds = time.Since(began).Seconds()
+	x.result.Latency = report.NewLatency(took)
+	if x.workload.Count > 1 { // else it is measured by when curl wrote what
+		sum := time.Duration(0)
+		for _, d := range took {
+			sum += d
+		}
+		x.result.Bytes = int64(x.workload.Size) * int64(x.workload.Count)
+		x.result.MeasuredSeconds = sum.Seconds()
+		x.result.GoodputMbps = float64(x.result.Bytes) * 8 / 1e6 / sum.Seconds()
+	}
+	return nil
+}
+
+// fetch downloads the file, whose sum is known, once, and returns how long curl says
+// that it took: from its start, without that of its process, to the last byte.
+func (x *execution) fetch(ctx context.Context, want string) (time.Duration, error) {
+	meter := newMeter()
+	argv := []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--write-out", `%{stderr}%{time_total}\n`}
+	if x.local.IsValid() {
+		argv = append(argv, "--interface", x.local.String())
+	}
+	p, err := x.runClient(ctx, "curl", append(argv, fmt.Sprintf("http://%s/%s", x.target, webFile(x.workload.Size))), meter)
+	if err != nil {
+		return 0, err
+	}
+	same := hex.EncodeToString(meter.sum.Sum(nil)) == want
 	x.result.SHA256OK = &same
 	if !same {
-		return p.trouble(fmt.Errorf("%w: %d bytes of %d", ErrCorrupt, meter.total(), x.workload.Size))
+		return 0, p.trouble(fmt.Errorf("%w: %d bytes of %d", ErrCorrupt, meter.total(), x.workload.Size))
 	}
-	seconds, carried, err := meter.since(x.began.Add(x.workload.Skip.Std()))
-	if err != nil {
-		return p.trouble(err)
+	x.result.LongestStallMS = max(x.result.LongestStallMS, milliseconds(meter.longestStall()))
+	if x.workload.Count == 1 {
+		seconds, carried, err := meter.since(x.began.Add(x.workload.Skip.Std()))
+		if err != nil {
+			return 0, p.trouble(err)
+		}
+		x.result.Bytes, x.result.MeasuredSeconds = carried, seconds
+		x.result.GoodputMbps = float64(carried) * 8 / 1e6 / seconds
 	}
-	x.result.Bytes = carried
-	x.result.MeasuredSeconds = seconds
-	x.result.GoodputMbps = float64(carried) * 8 / 1e6 / seconds
-	x.result.LongestStallMS = float64(meter.longestStall()) / float64(time.Millisecond)
-	return nil
+	return curlTime(p)
+}
+
+// curlTime reads the seconds that curl wrote to its log last.
+func curlTime(p *program) (time.Duration, error) {
+	last := strings.TrimSpace(lastLines(p.log, 1))
+	seconds, err := strconv.ParseFloat(last, 64)
+	if err != nil || !(seconds > 0) {
+		return 0, p.trouble(fmt.Errorf("it does not say how long it took, but %q", last))
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
 // meter is an io.Writer that notes when how much was written.

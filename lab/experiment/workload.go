@@ -41,6 +41,8 @@ func (x *execution) traffic(ctx context.Context) error {
 		return x.iperf(ctx)
 	case scenario.HTTP:
 		return x.web(ctx)
+	case scenario.Stream, scenario.Requests:
+		return x.turns(ctx)
 	default:
 		return x.command(ctx)
 	}
@@ -90,6 +92,8 @@ func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 			return nil, err
 		}
 		name, argv = "nginx", nginx(config)
+	case scenario.Stream, scenario.Requests:
+		name, argv = "traffic", trafficServer(l.opts.Program, w)
 	default:
 		name = filepath.Base(w.ServerCommand[0])
 		argv = expand(w.ServerCommand, netip.AddrPortFrom(host.Addr4(), uint16(w.Port)), host.Addr4())

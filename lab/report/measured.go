@@ -95,6 +95,17 @@ func (m Measured) Completion(variant, procedure string) []float64 {
 	return m.each(variant, procedure, func(run Run) float64 { return run.CompletionSeconds })
 }
 
+// LatencyMS implements scenario.Measurements.
+func (m Measured) LatencyMS(variant, procedure string, pct scenario.Percentile) []float64 {
+	var values []float64
+	for _, run := range m.Valid(variant, procedure) {
+		if run.Latency != nil {
+			values = append(values, run.Latency.percentile(pct))
+		}
+	}
+	return values
+}
+
 // Summarize fills in the rows and decides the expectations from the runs, for the
 // variants, procedures and congestion controls given. What is expected of other
 // procedures too is left out.
@@ -153,6 +164,7 @@ func (m Measured) sum(variant, procedure string) Row {
 	row.Retransmitted = stats.Median(m.Retransmitted(variant, procedure))
 	row.CompletionSeconds = stats.Median(m.Completion(variant, procedure))
 	row.LongestStallMS = stats.Summarize(m.Stall(variant, procedure)).Max
+	row.Latency = medianLatency(m.Valid(variant, procedure))
 	row.CPUShare = stats.Median(m.each(variant, procedure, func(run Run) float64 { return run.CPUShare }))
 	return row
 }

@@ -73,6 +73,9 @@ type Row struct {
 	CompletionSeconds float64 `json:"completion_seconds"`
 	LongestStallMS    float64 `json:"longest_stall_ms"`
 	CPUShare          float64 `json:"cpu_share"`
+	// Latency has the medians of the runs' percentiles, where they have any; Count is
+	// that of a run.
+	Latency *Latency `json:"latency,omitempty"`
 }
 
 // Distribution describes a sample.
@@ -122,6 +125,8 @@ type Run struct {
 	// SHA256OK tells whether what arrived is what was sent, where a workload
 	// has a file to compare.
 	SHA256OK *bool `json:"sha256_ok,omitempty"`
+	// Latency is there if the workload is messages, requests or files.
+	Latency *Latency `json:"latency,omitempty"`
 
 	Paths    []PathUse `json:"paths"`
 	Series   Series    `json:"series"`

@@ -222,8 +222,8 @@ func (c *checker) variants() {
 		for j, change := range v.Changes {
 			c.change(fmt.Sprintf("%s.change[%d]", path, j), change)
 		}
-		if len(v.Changes) == 0 {
-			c.report(path, "changes nothing; say what with [[variant.change]]")
+		if len(v.Changes) == 0 && v.Workload == (WorkloadChange{}) {
+			c.report(path, "changes nothing; say what with [[variant.change]] or [variant.workload]")
 		}
 	}
 }

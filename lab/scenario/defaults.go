@@ -15,6 +15,14 @@ const (
 	DefaultIperfPort   = 5201
 	DefaultHTTPPort    = 80
 	defaultDuration    = units.Duration(10 * time.Second)
+
+	// Of streams and requests. The stream is about a video call's: fifty messages a
+	// second, each of one packet.
+	defaultTrafficPort  = 7007
+	defaultStreamRate   = units.Rate(500e3)
+	defaultMessageEvery = units.Duration(20 * time.Millisecond)
+	defaultAnswer       = units.Size(10e3)
+	defaultRequestEvery = units.Duration(100 * time.Millisecond)
 )
 
 func (s *Scenario) setDefaults() {
@@ -48,6 +56,18 @@ func (w *Workload) setDefaults(s *Scenario) {
 	case HTTP:
 		w.Port = or(w.Port, DefaultHTTPPort)
 		w.Size = or(w.Size, DefaultSize)
+		w.Count = or(w.Count, 1)
+	case Stream:
+		w.Port = or(w.Port, defaultTrafficPort)
+		w.Duration = or(w.Duration, defaultDuration)
+		w.Rate = or(w.Rate, defaultStreamRate)
+		w.Interval = or(w.Interval, defaultMessageEvery)
+		w.Direction = or(w.Direction, Upload)
+	case Requests:
+		w.Port = or(w.Port, defaultTrafficPort)
+		w.Duration = or(w.Duration, defaultDuration)
+		w.Size = or(w.Size, defaultAnswer)
+		w.Interval = or(w.Interval, defaultRequestEvery)
 	}
 }
 

@@ -30,6 +30,9 @@ type Measurements interface {
 	Stall(variant, procedure string) []float64         // longest in the run, ms
 	Retransmitted(variant, procedure string) []float64 // segments
 	Completion(variant, procedure string) []float64    // seconds
+	// LatencyMS is the pct-th percentile of the latencies within each run; runs of
+	// workloads that have none are left out.
+	LatencyMS(variant, procedure string, pct Percentile) []float64
 }
 
 // Verdict is what became of an expectation. Left and Right are the sides of
@@ -54,6 +57,26 @@ func goodput(m Measurements, variant, procedure, _ string) []float64 {
 	return m.Goodput(variant, procedure)
 }
 
+// Percentile is one of those that expectations may ask for.
+type Percentile int
+
+// The percentiles of latency.
+const (
+	P50 Percentile = 50
+	P90 Percentile = 90
+	P95 Percentile = 95
+	P99 Percentile = 99
+)
+
+// latencyPrefix begins the names of the functions about latency.
+const latencyPrefix = "latency_"
+
+func latency(pct Percentile) func(Measurements, string, string, string) []float64 {
+	return func(m Measurements, variant, procedure, _ string) []float64 {
+		return m.LatencyMS(variant, procedure, pct)
+	}
+}
+
 func summary(pick func(stats.Summary) float64) func([]float64) float64 {
 	return func(v []float64) float64 { return pick(stats.Summarize(v)) }
 }
@@ -73,6 +96,10 @@ var statistics = []statistic{
 		summary(func(s stats.Summary) float64 { return s.Max })},
 	{"retransmitted", false, func(m Measurements, v, p, _ string) []float64 { return m.Retransmitted(v, p) }, stats.Median},
 	{"completion", false, func(m Measurements, v, p, _ string) []float64 { return m.Completion(v, p) }, stats.Median},
+	{latencyPrefix + "p50", false, latency(P50), stats.Median},
+	{latencyPrefix + "p90", false, latency(P90), stats.Median},
+	{latencyPrefix + "p95", false, latency(P95), stats.Median},
+	{latencyPrefix + "p99", false, latency(P99), stats.Median},
 }
 
 // Functions lists the names of the functions an expectation may call.

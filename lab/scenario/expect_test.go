@@ -23,7 +23,10 @@ func (measured) Share(_, _, path string) []float64 {
 }
 func (measured) Stall(string, string) []float64         { return []float64{10, 250, 40} }
 func (measured) Retransmitted(string, string) []float64 { return []float64{0, 7, 3} }
-func (measured) Completion(string, string) []float64    { return []float64{4, 2, 3} }
+func (measured) LatencyMS(_, _ string, pct Percentile) []float64 {
+	return []float64{float64(pct), float64(pct) + 2, 3 * float64(pct)}
+}
+func (measured) Completion(string, string) []float64 { return []float64{4, 2, 3} }
 
 func TestEvaluate(t *testing.T) {
 	nan := math.NaN() // in place of a side that has no value
@@ -43,6 +46,8 @@ func TestEvaluate(t *testing.T) {
 		{`stall("dcol") < 200`, "base", false, 250, 200},
 		{`retransmitted("dcol") <= 3`, "base", true, 3, 3},
 		{`completion("dcol") < 3`, "base", false, 3, 3},
+		{`latency_p50("dcol") < latency_p90("dcol")`, "base", true, 52, 92},
+		{`latency_p95("dcol") > latency_p99("dcol")`, "base", false, 97, 101},
 		{`median("tcp") < 6`, "lossy", true, 5, 6},
 		{`not (median("tcp") < 6)`, "lossy", false, nan, nan},
 	}

@@ -7,8 +7,6 @@
 package scenario
 
 import (
-	"time"
-
 	"github.com/detour-collective/dcol/internal/units"
 )
 
@@ -148,49 +146,14 @@ type Change struct {
 	Shape
 }
 
-// Variant is a named set of changes to the network as declared.
+// Variant is a named set of changes to the network and the workload as declared.
 type Variant struct {
-	Name        string   `toml:"name"`
-	Description string   `toml:"description"`
-	Changes     []Change `toml:"change"`
+	Name        string         `toml:"name"`
+	Description string         `toml:"description"`
+	Changes     []Change       `toml:"change"`
+	Workload    WorkloadChange `toml:"workload"`
 	// Coordinates say where a variant of a sweep stands, by axis; others have none.
 	Coordinates []Coordinate
-}
-
-// WorkloadKind says which programs make the traffic.
-type WorkloadKind string
-
-// The workloads.
-const (
-	// Upload is iperf3 from client to server.
-	Upload WorkloadKind = "upload"
-	// Download is iperf3 from server to client.
-	Download WorkloadKind = "download"
-	// HTTP is one file fetched by curl from nginx.
-	HTTP WorkloadKind = "http"
-	// Command is a pair of programs of the author's.
-	Command WorkloadKind = "command"
-)
-
-// What stands in a command for where to connect and, in the client's, from where.
-const (
-	AddressMark = "{address}"
-	PortMark    = "{port}"
-	LocalMark   = "{local}"
-)
-
-// Workload is the traffic of one run.
-type Workload struct {
-	Kind     WorkloadKind   `toml:"kind"`
-	Client   string         `toml:"client"`
-	Server   string         `toml:"server"`
-	Duration units.Duration `toml:"duration"`
-	Skip     units.Duration `toml:"skip"`
-	Size     units.Size     `toml:"size"`
-	Port     int            `toml:"port"`
-	// ClientCommand and ServerCommand may contain the marks.
-	ClientCommand []string `toml:"client_command"`
-	ServerCommand []string `toml:"server_command"`
 }
 
 // Event happens inside every run, At after the workload's start.
@@ -268,22 +231,4 @@ func (s *Scenario) Shapes(v Variant) []Shape {
 		}
 	}
 	return shapes
-}
-
-// RunTime estimates one run: a workload by duration takes that long, one by
-// size what the slowest link needs for it. Zero is not known.
-func (s *Scenario) RunTime() time.Duration {
-	if d := s.Workload.Duration.Std(); d > 0 {
-		return d
-	}
-	var slowest units.Rate
-	for _, l := range s.Links {
-		if l.Rate != nil && *l.Rate > 0 && (slowest == 0 || *l.Rate < slowest) {
-			slowest = *l.Rate
-		}
-	}
-	if slowest == 0 {
-		return 0
-	}
-	return time.Duration(float64(s.Workload.Size) * 8 / float64(slowest) * float64(time.Second))
 }

@@ -270,11 +270,11 @@ func TestQueue(t *testing.T) {
 }
 
 func TestRunTime(t *testing.T) {
-	if got := parse(t, minimal).RunTime(); got != 10*time.Second {
+	if got := parse(t, minimal).RunTime(Variant{}); got != 10*time.Second {
 		t.Errorf("by duration: %v", got)
 	}
 	s := parse(t, strings.Replace(minimal, `b = "server"`, "b = \"server\"\nrate = \"8mbit\"", 1)+"[workload]\nkind = \"http\"\nsize = \"4MB\"\n")
-	if got := s.RunTime(); got != 4*time.Second {
+	if got := s.RunTime(Variant{}); got != 4*time.Second {
 		t.Errorf("4 MB at 8 Mbit/s: %v", got)
 	}
 }
@@ -351,6 +351,70 @@ func FuzzParse(f *testing.F) {
 
 func TestNoFile(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "read the scenario") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A variant's word on the workload is laid over the scenario's; defaults are filled
+// in before.
+func TestWorkloadIn(t *testing.T) {
+	s := parse(t, minimal+`
+[workload]
+kind = "stream"
+rate = "1mbit"
+[[variant]]
+name = "down"
+[variant.workload]
+direction = "download"
+interval = "50ms"
+duration = "4s"
+[[event]]
+at = "3s"
+link = "1"
+down = true
+`)
+	base, _ := s.Variant(Base)
+	w := s.WorkloadIn(base)
+	if w.Direction != Upload || w.Duration.Std() != 10*time.Second || w.MessageSize() != 2500 || w.Turns() != 500 {
+		t.Errorf("as declared: %+v, %d messages of %d bytes", w, w.Turns(), w.MessageSize())
+	}
+	down, _ := s.Variant("down")
+	w = s.WorkloadIn(down)
+	if w.Kind != Stream || w.Direction != Download || w.MessageSize() != 6250 || w.Turns() != 80 || s.RunTime(down) != 4*time.Second {
+		t.Errorf("down: %+v, %d messages of %d bytes", w, w.Turns(), w.MessageSize())
+	}
+	s = parse(t, strings.Replace(minimal, `b = "server"`, "b = \"server\"\nrate = \"8mbit\"", 1)+`
+[workload]
+kind = "http"
+size = "1MB"
+[[variant]]
+name = "small"
+[variant.workload]
+size = "10KB"
+count = 20
+[[variant.change]]
+link = "1"
+rate = "800kbit"
+`)
+	small, _ := s.Variant("small")
+	if w := s.WorkloadIn(small); w.Size != 10e3 || w.Count != 20 || s.RunTime(small) != 2*time.Second || s.RunTime(Variant{}) != time.Second {
+		t.Errorf("small: %+v, in %v", w, s.RunTime(small))
+	}
+}
+
+// Events are within the workload's duration in every variant.
+func TestEventWithinShortestWorkload(t *testing.T) {
+	_, err := Parse("test.toml", []byte(minimal+`
+[[variant]]
+name = "short"
+[variant.workload]
+duration = "2s"
+[[event]]
+at = "3s"
+link = "1"
+down = true
+`))
+	if err == nil || !strings.Contains(err.Error(), "3s is not within the workload's duration, 2s") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,124 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// WorkloadKind says which programs make the traffic.
+type WorkloadKind string
+
+// The workloads.
+const (
+	// Upload is iperf3 from client to server.
+	Upload WorkloadKind = "upload"
+	// Download is iperf3 from server to client.
+	Download WorkloadKind = "download"
+	// HTTP is a file fetched by curl from nginx, once or several times in a row.
+	HTTP WorkloadKind = "http"
+	// Stream is messages at a fixed interval over one connection.
+	Stream WorkloadKind = "stream"
+	// Requests is one connection over which a request is sent at a fixed interval,
+	// and answered.
+	Requests WorkloadKind = "requests"
+	// Command is a pair of programs of the author's.
+	Command WorkloadKind = "command"
+)
+
+// What stands in a command for where to connect and, in the client's, from where.
+const (
+	AddressMark = "{address}"
+	PortMark    = "{port}"
+	LocalMark   = "{local}"
+)
+
+// Workload is the traffic of one run.
+type Workload struct {
+	Kind     WorkloadKind   `toml:"kind"`
+	Client   string         `toml:"client"`
+	Server   string         `toml:"server"`
+	Duration units.Duration `toml:"duration"`
+	Skip     units.Duration `toml:"skip"`
+	// Size is that of the file, or of the answer to a request.
+	Size units.Size `toml:"size"`
+	// Count is how often the file is fetched.
+	Count int `toml:"count"`
+	// Rate is a stream's, in the program's own bytes.
+	Rate units.Rate `toml:"rate"`
+	// Interval is from one message or request to the next.
+	Interval units.Duration `toml:"interval"`
+	// Direction is a stream's: Upload or Download.
+	Direction WorkloadKind `toml:"direction"`
+	Port      int          `toml:"port"`
+	// ClientCommand and ServerCommand may contain the marks.
+	ClientCommand []string `toml:"client_command"`
+	ServerCommand []string `toml:"server_command"`
+}
+
+// WorkloadChange is what a variant says of the workload. What is zero stays as
+// the scenario has it.
+type WorkloadChange struct {
+	Duration  units.Duration `toml:"duration"`
+	Skip      units.Duration `toml:"skip"`
+	Size      units.Size     `toml:"size"`
+	Count     int            `toml:"count"`
+	Rate      units.Rate     `toml:"rate"`
+	Interval  units.Duration `toml:"interval"`
+	Direction WorkloadKind   `toml:"direction"`
+}
+
+// Over lays c over a workload.
+func (c WorkloadChange) Over(w Workload) Workload {
+	w.Duration = or(c.Duration, w.Duration)
+	w.Skip = or(c.Skip, w.Skip)
+	w.Size = or(c.Size, w.Size)
+	w.Count = or(c.Count, w.Count)
+	w.Rate = or(c.Rate, w.Rate)
+	w.Interval = or(c.Interval, w.Interval)
+	w.Direction = or(c.Direction, w.Direction)
+	return w
+}
+
+// WorkloadIn is the workload under a variant.
+func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Workload) }
+
+// MadeByDCol reports whether dcol itself has the workload's two programs.
+func (w Workload) MadeByDCol() bool { return w.Kind == Stream || w.Kind == Requests }
+
+// HasLatency reports whether it consists of messages, requests or files that each
+// take a time.
+func (w Workload) HasLatency() bool { return w.MadeByDCol() || w.Kind == HTTP }
+
+// MessageSize is how many bytes each message of a stream has.
+func (w Workload) MessageSize() int {
+	return int(float64(w.Rate) / 8 * w.Interval.Seconds())
+}
+
+// Turns is how many messages or requests there are in the duration.
+func (w Workload) Turns() int {
+	if w.Interval <= 0 {
+		return 0
+	}
+	return int(w.Duration / w.Interval)
+}
+
+// RunTime estimates one run in a variant: a workload by duration takes that long,
+// one by size what the slowest link needs for it. Zero is not known.
+func (s *Scenario) RunTime(v Variant) time.Duration {
+	w := s.WorkloadIn(v)
+	if w.Duration > 0 {
+		return w.Duration.Std()
+	}
+	var slowest units.Rate
+	for _, l := range s.Shapes(v) {
+		if l.Rate != nil && *l.Rate > 0 && (slowest == 0 || *l.Rate < slowest) {
+			slowest = *l.Rate
+		}
+	}
+	if slowest == 0 {
+		return 0
+	}
+	bits := float64(w.Size) * 8 * float64(max(w.Count, 1))
+	return time.Duration(bits / float64(slowest) * float64(time.Second))
+}

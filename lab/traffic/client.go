@@ -1,0 +1,99 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// dialLimit is how long a connection may take to be there.
+const dialLimit = 10 * time.Second
+
+// Client is the end that decides what there is to be.
+type Client struct {
+	Plan Plan
+	At   netip.AddrPort // the server
+	From netip.Addr     // the socket's own address, unless it is not valid
+}
+
+// Args are the words after `dcol lab traffic` that make this client.
+func (c Client) Args() []string {
+	args := []string{
+		string(c.Plan.Kind), "--at", c.At.String(), "--size", strconv.Itoa(c.Plan.Size),
+		"--count", strconv.Itoa(c.Plan.Count), "--interval", c.Plan.Interval.String(),
+	}
+	if c.From.IsValid() {
+		args = append(args, "--from", c.From.String())
+	}
+	return args
+}
+
+// Run makes the traffic to its end.
+func (c Client) Run(ctx context.Context) (Report, error) {
+	if err := c.Plan.check(); err != nil {
+		return Report{}, err
+	}
+	d := net.Dialer{Timeout: dialLimit, KeepAlive: -1}
+	d.SetMultipathTCP(false) // what it is to be, others decide
+	if c.From.IsValid() {
+		d.LocalAddr = &net.TCPAddr{IP: c.From.AsSlice()}
+	}
+	conn, err := d.DialContext(ctx, "tcp", c.At.String())
+	if err != nil {
+		return Report{}, fmt.Errorf("connect to the server: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := conn.SetDeadline(time.Now().Add(c.Plan.end())); err != nil {
+		return Report{}, err
+	}
+	done, err := c.converse(ctx, conn)
+	if err != nil {
+		return Report{}, fmt.Errorf("%w (at most %v after the last was due)", err, Patience)
+	}
+	return Report{Size: c.Plan.Size, Interval: c.Plan.Interval, Done: done}, nil
+}
+
+func (c Client) converse(ctx context.Context, conn net.Conn) ([]time.Duration, error) {
+	if err := c.Plan.write(conn); err != nil {
+		return nil, fmt.Errorf("say what is to come: %w", err)
+	}
+	switch c.Plan.Kind {
+	case Requests:
+		return ask(ctx, conn, c.Plan)
+	case Download:
+		return receiveMessages(conn, c.Plan)
+	default:
+		if err := sendMessages(ctx, conn, c.Plan); err != nil {
+			return nil, err
+		}
+		return readArrivals(conn, c.Plan)
+	}
+}
+
+// writeArrivals tells the client when its messages were there: microseconds, four
+// bytes each.
+func writeArrivals(w io.Writer, done []time.Duration) error {
+	us := make([]uint32, len(done))
+	for i, d := range done {
+		us[i] = uint32(d.Microseconds())
+	}
+	return binary.Write(w, binary.BigEndian, us)
+}
+
+func readArrivals(r io.Reader, p Plan) ([]time.Duration, error) {
+	us := make([]uint32, p.Count)
+	if err := binary.Read(r, binary.BigEndian, us); err != nil {
+		return nil, fmt.Errorf("wait for the server to have all %d messages: %w", p.Count, err)
+	}
+	done := make([]time.Duration, len(us))
+	for i, d := range us {
+		done[i] = time.Duration(d) * time.Microsecond
+	}
+	return done, nil
+}

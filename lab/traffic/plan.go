@@ -1,0 +1,85 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Kind is what goes over the connection.
+type Kind string
+
+// The kinds of traffic.
+const (
+	Upload   Kind = "upload"   // messages from client to server
+	Download Kind = "download" // messages from server to client
+	Requests Kind = "requests" // a request each from the client, and the answer
+)
+
+// Kinds are all there are. On the wire a kind is its place here.
+func Kinds() []Kind { return []Kind{Upload, Download, Requests} }
+
+// Plan is the traffic of one connection. The client sends it first.
+type Plan struct {
+	Kind     Kind
+	Size     int // of each message or answer, bytes
+	Count    int // of messages or requests
+	Interval time.Duration
+}
+
+// What a server takes on; a client asks for less, or it is none of ours.
+const (
+	maxSize  = 1 << 30
+	maxCount = 1 << 20
+	maxTime  = time.Hour // arrivals are told in 32 bits of microseconds
+)
+
+// plan's form on the wire.
+type wirePlan struct {
+	Magic       uint32
+	Kind        uint8
+	Size, Count uint32
+	Interval    int64 // ns
+}
+
+const magic = 0x64743031 // "dt01"
+
+func (p Plan) check() error {
+	switch {
+	case !slices.Contains(Kinds(), p.Kind):
+		return fmt.Errorf("%q is no kind of traffic; there are %q", p.Kind, Kinds())
+	case p.Size < 1 || p.Size > maxSize:
+		return fmt.Errorf("a size of %d bytes is not from 1 to %d", p.Size, maxSize)
+	case p.Count < 1 || p.Count > maxCount:
+		return fmt.Errorf("a count of %d is not from 1 to %d", p.Count, maxCount)
+	case p.Interval <= 0 || p.Interval > maxTime/time.Duration(p.Count):
+		return fmt.Errorf("%d times an interval of %v is not more than nothing and at most %v", p.Count, p.Interval, maxTime)
+	}
+	return nil
+}
+
+// end is how long after its start the traffic may last.
+func (p Plan) end() time.Duration { return time.Duration(p.Count)*p.Interval + Patience }
+
+func (p Plan) write(w io.Writer) error {
+	kind := uint8(slices.Index(Kinds(), p.Kind))
+	return binary.Write(w, binary.BigEndian, wirePlan{magic, kind, uint32(p.Size), uint32(p.Count), int64(p.Interval)})
+}
+
+func readPlan(r io.Reader) (Plan, error) {
+	var w wirePlan
+	if err := binary.Read(r, binary.BigEndian, &w); err != nil {
+		return Plan{}, err
+	}
+	if w.Magic != magic {
+		return Plan{}, errors.New("it is not a client of this program")
+	}
+	if int(w.Kind) >= len(Kinds()) {
+		return Plan{}, fmt.Errorf("it asks for traffic of kind %d, which this program does not know", w.Kind)
+	}
+	p := Plan{Kinds()[w.Kind], int(w.Size), int(w.Count), time.Duration(w.Interval)}
+	return p, p.check()
+}

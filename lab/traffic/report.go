@@ -1,0 +1,52 @@
+package traffic
+
+import (
+	"errors"
+	"time"
+)
+
+// Report is when everything was there: what the client's end prints, as JSON.
+type Report struct {
+	Size     int           `json:"size"`        // of each message or answer, bytes
+	Interval time.Duration `json:"interval_ns"` // the n-th was due at n times that
+	// Done is when the n-th message was delivered or request answered, on the
+	// same clock.
+	Done []time.Duration `json:"done_ns"`
+}
+
+// Measured is what a Report says of the time after a skip.
+type Measured struct {
+	Bytes   int64
+	Seconds float64 // from when the first was due to when the last was there
+	// Latencies are from when each was due to when it was there, in order.
+	Latencies []time.Duration
+	// Stall is the longest time in which something was due and nothing came.
+	Stall time.Duration
+}
+
+// After measures what was due from the skip on.
+func (r Report) After(skip time.Duration) (Measured, error) {
+	if r.Interval <= 0 {
+		return Measured{}, errors.New("the report has no interval")
+	}
+	first := int((skip + r.Interval - 1) / r.Interval)
+	if first >= len(r.Done) {
+		return Measured{}, errors.New("nothing was due after the skip")
+	}
+	var m Measured
+	begin := time.Duration(first) * r.Interval
+	before, last := begin, begin
+	for i, done := range r.Done[first:] {
+		due := begin + time.Duration(i)*r.Interval
+		m.Bytes += int64(r.Size)
+		m.Latencies = append(m.Latencies, done-due)
+		m.Stall = max(m.Stall, done-max(before, due))
+		before = done
+		last = max(last, done)
+	}
+	m.Seconds = (last - begin).Seconds()
+	if m.Seconds <= 0 {
+		return Measured{}, errors.New("everything was there before it was due: the clocks of the two ends differ")
+	}
+	return m, nil
+}

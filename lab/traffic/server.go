@@ -1,0 +1,93 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// planLimit is how long a client may take to say what it wants.
+const planLimit = 10 * time.Second
+
+// Server is the end that does as it is told, for any number of clients.
+type Server struct {
+	Port int // TCP, of both families
+	Log  *slog.Logger
+}
+
+// Run serves until ctx ends.
+func (s Server) Run(ctx context.Context) error {
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(false) // what it is to be, others decide
+	l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", s.Port))
+	if err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	return s.serve(ctx, l)
+}
+
+// serve serves the clients of a listener, which it closes.
+func (s Server) serve(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer l.Close()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("wait for clients: %w", err)
+		}
+		clients.Go(func() {
+			if err := s.client(ctx, conn); err != nil && ctx.Err() == nil {
+				s.Log.Error("a client's traffic did not come to its end", "client", conn.RemoteAddr(), "error", err)
+			}
+		})
+	}
+}
+
+// client does what one client says.
+func (s Server) client(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	conn.SetDeadline(time.Now().Add(planLimit))
+	p, err := readPlan(conn)
+	if err != nil {
+		return fmt.Errorf("hear what is to come: %w", err)
+	}
+	conn.SetDeadline(time.Now().Add(p.end()))
+	switch p.Kind {
+	case Requests:
+		return answer(conn, p)
+	case Download:
+		if err := sendMessages(ctx, conn, p); err != nil {
+			return err
+		}
+		return drained(conn)
+	default:
+		done, err := receiveMessages(conn, p)
+		if err != nil {
+			return err
+		}
+		return writeArrivals(conn, done)
+	}
+}
+
+// drained waits until the client, who has everything then, closes.
+func drained(conn net.Conn) error {
+	switch n, err := conn.Read(make([]byte, 1)); {
+	case n > 0:
+		return errors.New("the client says more than it should")
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return fmt.Errorf("wait for the client to close: %w", err)
+	}
+}
