@@ -47,7 +47,7 @@ func (a *Addresses) Own() ([]Address, error) {
 }
 
 func (a *Addresses) list(want func(*netlink.Addr) bool) ([]Address, error) {
-	links, err := a.handle.LinkList()
+	links, err := consistent(a.handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -55,7 +55,7 @@ func (a *Addresses) list(want func(*netlink.Addr) bool) ([]Address, error) {
 	for _, l := range links {
 		up[l.Attrs().Index] = l.Attrs().Flags&net.FlagUp != 0
 	}
-	addrs, err := a.handle.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := consistent(func() ([]netlink.Addr, error) { return a.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

@@ -14,7 +14,7 @@ type Interface struct {
 
 // Interfaces lists the interfaces that are up.
 func (a *Addresses) Interfaces() ([]Interface, error) {
-	links, err := a.handle.LinkList()
+	links, err := consistent(a.handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}

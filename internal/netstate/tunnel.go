@@ -96,7 +96,7 @@ func (t Tunnel) set() error {
 
 // setAddresses tells apart what the tunnel can do without.
 func (t Tunnel) setAddresses(link netlink.Link) (noIPv6, err error) {
-	listed, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	listed, err := consistent(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

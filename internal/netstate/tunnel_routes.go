@@ -144,14 +144,3 @@ func deleteRule(r netlink.Rule) error {
 	}
 	return nil
 }
-
-// consistent asks for a list again while it changes under our hands.
-func consistent[T any](list func() ([]T, error)) ([]T, error) {
-	for range 10 {
-		got, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return got, err
-		}
-	}
-	return nil, errors.New("it changes too often to be read")
-}

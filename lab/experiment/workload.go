@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -136,7 +137,7 @@ func listening(do func(func() error) error, port int) (found bool, err error) {
 		defer handle.Close()
 		for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
 			sockets, err := handle.SocketDiagTCP(family)
-			if err != nil {
+			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then it is looked for again
 				return fmt.Errorf("list TCP sockets: %w", err)
 			}
 			for _, s := range sockets {
