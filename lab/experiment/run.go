@@ -189,6 +189,9 @@ func variantsOf(s *scenario.Scenario, names []string) []report.Variant {
 	for i, name := range names {
 		v, _ := s.Variant(name)
 		variants[i] = report.Variant{Name: name, Description: v.Description, Coordinates: []report.Coordinate{}}
+		for _, c := range v.Coordinates {
+			variants[i].Coordinates = append(variants[i].Coordinates, report.Coordinate(c))
+		}
 	}
 	return variants
 }
