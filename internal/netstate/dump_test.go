@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -56,6 +57,7 @@ func flap(iface string, stop <-chan struct{}) error {
 		if err = netlink.AddrAdd(link, addr); err == nil {
 			err = netlink.AddrDel(link, addr)
 		}
+		time.Sleep(time.Millisecond)
 	}
 	return err
 }
