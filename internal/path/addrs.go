@@ -8,8 +8,9 @@ import (
 
 // This host's addresses, and which of them are its tunnels'.
 
-// localAddrs: on another network the failures on the last one mean nothing. A
-// tunnel that comes or goes is no other network.
+// localAddrs: on another network the failures on the last one mean nothing, and
+// what travelled from an address that is gone may be lost. A tunnel that comes or
+// goes is no other network.
 func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	for _, a := range ev.Tunnels {
 		m.tunnels[a] = true
@@ -29,6 +30,11 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	for _, c := range inOrder(m.conns) {
 		if moved {
 			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
+		}
+		for _, s := range c.subflows {
+			if !m.here(s) {
+				c.doubt(s) // it may live on if its address comes back
+			}
 		}
 		m.step(c, now)
 	}

@@ -16,8 +16,9 @@ import (
 //     would be lost with it.
 //   - One goes at a time, and joins follow after a while: a Linux server drops one
 //     that comes before it has dealt with the last.
-//   - It goes again when a subflow that may have carried it ends without a sign
-//     of life after, and tellAgain times when the server still has no place.
+//   - It goes again when a subflow that may have carried it ends, or its address
+//     goes, without a sign of life after, and tellAgain times when the server still
+//     has no place.
 //   - It is forgotten when a subflow that came up after it has stayed.
 //   - Where the server has no place, neither path nor waypoint is to blame, and
 //     the connection opens nothing for a while. A place may become free without a
@@ -61,7 +62,8 @@ func (c *conn) lose(s *subflow) {
 	c.lost = append(c.lost, lostAddr{id: s.id, local: s.local})
 }
 
-// doubt: the subflow ended, and may have had words on it that did not arrive.
+// doubt: the subflow ended or its address is gone, and it may have had words on it
+// that did not arrive.
 // What moved within a round trip of a word is no sign that it did.
 func (c *conn) doubt(s *subflow) {
 	for i := range c.lost {

@@ -119,11 +119,6 @@ func (w *world) serversGiveUp() {
 
 // moveTo: this host has these addresses now.
 func (w *world) moveTo(addrs ...netip.Addr) {
-	if len(addrs) == 0 {
-		// A word that was on its way is lost, and the subflow that carried it may live
-		// on when its address comes back: then the server finds out by its own timers.
-		w.unsure()
-	}
 	w.addrs = addrs
 	w.left()
 	w.tellAddrs()
