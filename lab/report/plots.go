@@ -9,7 +9,8 @@ import (
 )
 
 // WritePlots draws, for every variant and congestion control, the distributions of
-// goodput and, of each procedure's median run, goodput over time.
+// goodput, the latencies where there are any and, of each procedure's median run,
+// goodput over time.
 func (r *Result) WritePlots(dir string, marks []Mark) error {
 	for _, congestion := range r.Congestions() {
 		for _, variant := range r.variants() {
@@ -35,9 +36,34 @@ func (m Measured) writePlots(dir, variant string, marks []Mark) error {
 	if len(boxes) == 0 {
 		return nil
 	}
+	if err := m.plotLatencies(dir, variant); err != nil {
+		return err
+	}
 	return Boxes(BoxChart{
 		Title: "Goodput by procedure", Subtitle: m.conditions(variant), Unit: "goodput, Mbit/s", Boxes: boxes,
 	}, filepath.Join(dir, "goodput-"+m.file(variant)))
+}
+
+// LatencyBars are the procedures' latencies in a variant, in the rows' order; those of
+// one file alone, which are no distribution, are left out.
+func (m Measured) LatencyBars(variant string) []LatencyBar {
+	var bars []LatencyBar
+	for _, row := range m.Rows {
+		if row.Variant == variant && row.Congestion == m.Congestion && anyLatency([]Row{row}) {
+			bars = append(bars, LatencyBar{Label: row.Procedure, Latency: *row.Latency})
+		}
+	}
+	return bars
+}
+
+func (m Measured) plotLatencies(dir, variant string) error {
+	bars := m.LatencyBars(variant)
+	if len(bars) == 0 {
+		return nil
+	}
+	return Latencies(LatencyChart{
+		Title: "Latency by procedure: median, 90, 95 and 99 %, longest", Subtitle: m.conditions(variant), Bars: bars,
+	}, filepath.Join(dir, "latency-"+m.file(variant)))
 }
 
 // file is the variant's part of a file's name.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -56,6 +57,10 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 	if discarded {
 		header = append(header, "discarded")
 	}
+	hasLatency := anyLatency(rows)
+	if hasLatency {
+		header = append(header, "p50 ms", "p90 ms", "p95 ms", "p99 ms", "max ms")
+	}
 	t := table{header}
 	for _, row := range rows {
 		cells := []string{row.Procedure, fmt.Sprint(row.N)}
@@ -71,10 +76,26 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 			if discarded {
 				cells = append(cells, fmt.Sprint(row.Discarded))
 			}
+			if hasLatency {
+				cells = append(cells, latencyCells(row.Latency)...)
+			}
 		}
 		t = append(t, cells)
 	}
 	t.write(b)
+}
+
+// anyLatency reports whether some row has latencies worth a column: of one file alone
+// there is only its completion.
+func anyLatency(rows []Row) bool {
+	return slices.ContainsFunc(rows, func(row Row) bool { return row.Latency != nil && row.Latency.Count > 1 })
+}
+
+func latencyCells(l *Latency) []string {
+	if l == nil {
+		return slices.Repeat([]string{"-"}, 5)
+	}
+	return []string{formatLatency(l.P50MS), formatLatency(l.P90MS), formatLatency(l.P95MS), formatLatency(l.P99MS), formatLatency(l.MaxMS)}
 }
 
 func (r *Result) writeExpectations(b *strings.Builder) {

@@ -1,0 +1,130 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"html/template"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// LatencyBar is a procedure's latency in a LatencyChart.
+type LatencyBar struct {
+	Label   string
+	Latency Latency
+}
+
+// LatencyChart is a plot of latencies side by side, one lying bar each: it begins at
+// the median and has steps at the 90th, 95th and 99th percentile, and a ring is the
+// longest. The axis is logarithmic, as stalls are many times the usual.
+type LatencyChart struct {
+	Title, Subtitle string
+	Bars            []LatencyBar
+}
+
+// Latencies draws the chart to base.svg and base.png.
+func Latencies(l LatencyChart, base string) error {
+	ch, err := l.chart(chartWidth)
+	if err != nil {
+		return fmt.Errorf("draw %s: %w", base, err)
+	}
+	return ch.save(base)
+}
+
+// SVG is the chart as a part of a page, without headings.
+func (l LatencyChart) SVG() (template.HTML, error) {
+	l.Title, l.Subtitle = "", ""
+	ch, err := l.chart(inlineWidth)
+	if err != nil {
+		return "", fmt.Errorf("draw latencies: %w", err)
+	}
+	return ch.inline()
+}
+
+func (l LatencyChart) chart(width vg.Length) (chart, error) {
+	if len(l.Bars) == 0 {
+		return chart{}, errors.New("there are no latencies to draw")
+	}
+	p := newPlot("latency, ms", "")
+	p.Add(verticalRules{})
+	var ends []float64
+	names := make(plot.ConstantTicks, len(l.Bars))
+	at := func(i int) float64 { return float64(len(l.Bars) - 1 - i) }
+	for i, bar := range l.Bars {
+		index := 0
+		if len(l.Bars) <= len(palette) { // a colour twice would look like kinship
+			index = i
+		}
+		p.Add(latencyBar{bar.Latency, at(i), index})
+		ends = append(ends, bar.Latency.P50MS, bar.Latency.MaxMS)
+		names[i] = plot.Tick{Value: at(i), Label: bar.Label}
+	}
+	var err error
+	if p.X.Min, p.X.Max, p.X.Scale, err = scale(ends, true); err != nil {
+		return chart{}, err
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, names
+	p.Y.Min, p.Y.Max = -0.6, float64(len(l.Bars))-0.4
+	ch := chart{title: l.Title, subtitle: l.Subtitle, plot: p, width: width, right: 84}
+	ch.height = vg.Length(len(l.Bars))*30 + 120
+	ch.over = func(_, data draw.Canvas) {
+		_, y := p.Transforms(&data)
+		number, heading := label(10, ink, true), label(9.5, faint, false)
+		for c, column := range []struct {
+			name string
+			of   func(Latency) float64
+		}{
+			{"median", func(l Latency) float64 { return l.P50MS }},
+			{"99 %", func(l Latency) float64 { return l.P99MS }},
+		} {
+			left := data.Max.X + 8 + vg.Length(c)*42
+			data.FillText(heading, vg.Point{X: left, Y: data.Max.Y - heading.Font.Size}, column.name)
+			for i, bar := range l.Bars {
+				data.FillText(number, vg.Point{X: left, Y: y(at(i)) - number.Font.Size*0.4}, formatLatency(column.of(bar.Latency)))
+			}
+		}
+	}
+	return ch, nil
+}
+
+// latencyBar is one bar, lying so that its name can be read.
+type latencyBar struct {
+	Latency
+	at    float64
+	index int
+}
+
+// Plot implements plot.Plotter.
+func (b latencyBar) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	middle, line := y(b.at), colour(b.index)
+	c.StrokeLine2(thin(line), x(b.P99MS), middle, x(b.MaxMS), middle)
+	for _, step := range []struct {
+		from, to float64
+		half     vg.Length
+		opacity  uint8
+	}{
+		{b.P50MS, b.P90MS, 9, 0xB0}, {b.P90MS, b.P95MS, 6.5, 0x80}, {b.P95MS, b.P99MS, 4, 0x50},
+	} {
+		c.FillPolygon(alpha(line, step.opacity), []vg.Point{
+			{X: x(step.from), Y: middle - step.half}, {X: x(step.to), Y: middle - step.half},
+			{X: x(step.to), Y: middle + step.half}, {X: x(step.from), Y: middle + step.half},
+		})
+	}
+	c.StrokeLine2(draw.LineStyle{Color: line, Width: vg.Points(2.6)}, x(b.P50MS), middle-9, x(b.P50MS), middle+9)
+	c.DrawGlyph(draw.GlyphStyle{Color: line, Radius: vg.Points(2.6), Shape: draw.RingGlyph{}}, vg.Point{X: x(b.MaxMS), Y: middle})
+}
+
+// formatLatency is a time in ms with three figures or more.
+func formatLatency(ms float64) string {
+	switch {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f", ms)
+	default:
+		return fmt.Sprintf("%.2f", ms)
+	}
+}
