@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// sampleInterval bounds what is missed of a path's bytes: what it carried
-	// between the last sample and the end of its socket.
+	// sampleInterval is the resolution in time of what a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond
@@ -57,7 +56,7 @@ func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 	}
 	noTunnels := func() ([]tunnelEnd, error) { return nil, nil }
 	if s.server, err = newTap(server, l.paths.server, noTunnels); err != nil {
-		s.client.handle.Close()
+		s.client.close()
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -69,8 +68,8 @@ func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 		cancel()
 		done.Wait()
 		s.take()
-		s.client.handle.Close()
-		s.server.handle.Close()
+		s.client.close()
+		s.server.close()
 	}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 // tap is the view of one host's TCP sockets.
 type tap struct {
 	handle  *netlink.Handle
+	ends    *obituaries
 	byPeer  map[netip.Addr]string
 	byLocal map[netip.Addr]string // its ends of tunnels; "" is an address that is none
 	tunnels func() ([]tunnelEnd, error)
@@ -42,12 +43,22 @@ func newTap(h *testbed.Host, byPeer map[netip.Addr]string, tunnels func() ([]tun
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
 	}
-	err = t.each(func(cookie uint64, _ tally) { t.ignored[cookie] = true })
-	if err != nil {
+	// First those that end, so that none is missed.
+	if t.ends, err = openObituaries(h); err != nil {
 		t.handle.Close()
 		return nil, err
 	}
+	err = t.each(func(cookie uint64, _ tally) { t.ignored[cookie] = true })
+	if err != nil {
+		t.close()
+		return nil, err
+	}
 	return t, nil
+}
+
+func (t *tap) close() {
+	t.handle.Close()
+	t.ends.close()
 }
 
 // each yields the sockets of the workload. A server that listens for both
@@ -66,8 +77,7 @@ func (t *tap) each(yield func(cookie uint64, now tally)) error {
 			if path == "" || s.TCPInfo == nil {
 				continue
 			}
-			cookie := uint64(s.InetDiagMsg.ID.Cookie[1])<<32 | uint64(s.InetDiagMsg.ID.Cookie[0])
-			yield(cookie, tally{
+			yield(cookieOf(s.InetDiagMsg.ID), tally{
 				path:          path,
 				bytes:         int64(s.TCPInfo.Bytes_acked + s.TCPInfo.Bytes_received),
 				retransmitted: int64(s.TCPInfo.Total_retrans),
@@ -100,10 +110,25 @@ func (t *tap) path(id netlink.SocketID) (string, error) {
 	return cmp.Or(t.byLocal[local], path), nil
 }
 
+func cookieOf(id netlink.SocketID) uint64 { return uint64(id.Cookie[1])<<32 | uint64(id.Cookie[0]) }
+
+// look takes in the counters of all sockets, and the last ones of those that ended.
 func (t *tap) look() error {
-	return t.each(func(cookie uint64, now tally) {
+	note := func(cookie uint64, now tally) {
 		if !t.ignored[cookie] {
 			t.sockets[cookie] = now
 		}
+	}
+	if err := t.each(note); err != nil {
+		return err
+	}
+	return t.ends.each(func(o obituary) error {
+		path, err := t.path(o.id)
+		if path != "" && err == nil {
+			note(cookieOf(o.id), tally{
+				path: path, bytes: int64(o.info.Bytes_acked + o.info.Bytes_received), retransmitted: int64(o.info.Total_retrans),
+			})
+		}
+		return err
 	})
 }

@@ -1,0 +1,128 @@
+package experiment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// obituaries are what a host's kernel tells of TCP sockets that end, with their last
+// counters (sock_diag(7), as ss -E shows it). Without them, what a socket moved after
+// it was last looked at would be missed: of short connections, all.
+type obituaries struct{ fd int }
+
+const (
+	// Multicast groups of sock_diag, include/uapi/linux/sock_diag.h: TCP sockets
+	// that end, of IPv4 and of IPv6.
+	tcpEnds  = 1
+	tcp6Ends = 3
+
+	obituaryBuffer = 1 << 20 // bytes; thousands between two looks
+	diagInfo       = 2       // INET_DIAG_INFO, include/uapi/linux/inet_diag.h
+)
+
+// openObituaries subscribes to them on the host.
+func openObituaries(h *testbed.Host) (o *obituaries, err error) {
+	err = h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_INET_DIAG)
+		if err != nil {
+			return err
+		}
+		groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1<<(tcpEnds-1) | 1<<(tcp6Ends-1)}
+		err = errors.Join(unix.Bind(fd, groups), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, obituaryBuffer))
+		if err != nil {
+			unix.Close(fd)
+			return err
+		}
+		o = &obituaries{fd}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to the ends of sockets on %s: %w", h.Name(), err)
+	}
+	return o, nil
+}
+
+func (o *obituaries) close() { unix.Close(o.fd) }
+
+// each yields those that came since the last time.
+func (o *obituaries) each(yield func(obituary) error) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(o.fd, buf, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR):
+			continue // some were dropped: of those, the last look counts
+		case err != nil:
+			return fmt.Errorf("read the ends of sockets: %w", err)
+		}
+		found, err := parseObituaries(buf[:n])
+		if err != nil {
+			return err
+		}
+		for _, one := range found {
+			if err := yield(one); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// obituary is a socket that has ended.
+type obituary struct {
+	id   netlink.SocketID
+	info unix.TCPInfo
+}
+
+// inetDiagMsg is struct inet_diag_msg up to what matters here.
+type inetDiagMsg struct {
+	Family, State, Timer, Retrans     uint8
+	SourcePort, DestinationPort       uint16
+	Source, Destination               [16]byte
+	Interface                         uint32
+	Cookie                            [2]uint32
+	Expires, Rqueue, Wqueue, UID, Ino uint32
+}
+
+// parseObituaries reads netlink messages. What is none of TCP's counters is passed over.
+func parseObituaries(data []byte) ([]obituary, error) {
+	messages, err := syscall.ParseNetlinkMessage(data)
+	if err != nil {
+		return nil, fmt.Errorf("read the ends of sockets: %w", err)
+	}
+	var out []obituary
+	for _, message := range messages {
+		var m inetDiagMsg
+		size, err := binary.Decode(message.Data, binary.NativeEndian, &m)
+		if err != nil {
+			return nil, fmt.Errorf("read the end of a socket: %w", err)
+		}
+		length := net.IPv6len
+		if m.Family == unix.AF_INET {
+			length = net.IPv4len
+		}
+		one := obituary{id: netlink.SocketID{Source: m.Source[:length], Destination: m.Destination[:length], Cookie: m.Cookie}}
+		attributes, err := nl.ParseRouteAttr(message.Data[size:])
+		if err != nil {
+			return nil, fmt.Errorf("read the end of a socket: %w", err)
+		}
+		for _, a := range attributes {
+			if a.Attr.Type == diagInfo { // an older kernel's is shorter: the rest stays zero
+				copy(unsafe.Slice((*byte)(unsafe.Pointer(&one.info)), unsafe.Sizeof(one.info)), a.Value)
+				out = append(out, one)
+			}
+		}
+	}
+	return out, nil
+}
