@@ -47,7 +47,7 @@ func newTunnels() *tunnels {
 	}
 }
 
-// guard lets nothing but answers come out of tunnels; it is *tunnel.Guard.
+// guard lets nothing but answers come out of tunnels; it is that of tunnel.OpenGuard.
 type guard interface {
 	Check() (restored bool, err error)
 	Close() error

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/netstate/nft"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
@@ -14,7 +15,10 @@ import (
 // CleanUp removes every trace of tunnels, of both sides, from the calling thread's
 // network namespace; no agent may run. Doing it again is harmless.
 func CleanUp() error {
-	return errors.Join(netstate.CleanUpTunnels(), openvpn.CleanUp(openvpnInterface), wireguard.CleanUpSharedPort(), cleanUpGuard())
+	return errors.Join(
+		netstate.CleanUpTunnels(),
+		openvpn.CleanUp(openvpnInterface), wireguard.CleanUpSharedPort(), nft.RemoveTable(guardTable),
+	)
 }
 
 // Ours says whether an interface is the end of one of our tunnels.

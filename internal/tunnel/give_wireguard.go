@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/netstate/nft"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 	"github.com/detour-collective/dcol/internal/waypoint"
@@ -58,7 +59,7 @@ type wireguardFar struct {
 	log     *slog.Logger
 
 	*wireguard.Device // nil: somebody has removed its interface, and it could not be made anew
-	shared            *wireguard.SharedPort
+	shared            *nft.Kept
 	looked            time.Time          // when the sharing was last looked at
 	narrow            map[netip.Addr]int // addresses in the tunnel with an MTU of their own
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/netstate/nft"
 )
 
 // The table says what its comment does, comes back when a firewall is reloaded, and
 // goes without a trace.
 func TestGuard(t *testing.T) {
 	ns := netnstest.New(t)
-	var g *Guard
+	var g *nft.Kept
 	ns.Must(t, func() (err error) {
 		g, err = OpenGuard([]string{"dcolwg0", "dcolov0"})
 		return err
@@ -39,7 +40,7 @@ func TestGuard(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 {
-		ns.Must(t, cleanUpGuard)
+		ns.Must(t, func() error { return nft.RemoveTable(guardTable) })
 	}
 	if left := ns.Output(t, "nft", "list", "ruleset"); left != "" {
 		t.Errorf("left behind:\n%s", left)

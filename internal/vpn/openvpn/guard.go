@@ -35,11 +35,10 @@ const (
 //		counter drop
 //	}
 type guard struct {
-	table nft.Table
-	port  uint16
+	port uint16
 
 	mu      sync.Mutex
-	conn    *nft.Conn
+	table   *nft.Kept
 	clients map[netip.AddrPort]struct{}
 }
 
@@ -53,30 +52,18 @@ func guardTable(iface string) nft.Table { return nft.Table{Name: iface} }
 
 // newGuard makes the table in the calling thread's network namespace, in place of one that a crash
 // has left. Nobody is let in yet.
-func newGuard(iface string, port uint16) (*guard, error) {
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
-	g := &guard{table: guardTable(iface), port: port, conn: conn, clients: map[netip.AddrPort]struct{}{}}
-	if err := g.install(); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return g, nil
-}
-
-func (g *guard) install() error {
-	return g.conn.Commit("install nftables table "+g.table.Name, func(tx *nft.Tx) {
-		tx.DeleteTable(g.table)
-		tx.AddTable(g.table)
-		tx.AddSet(g.table, clients4)
-		tx.AddSet(g.table, clients6)
-		tx.AddChains(g.table, g.chains())
+func newGuard(iface string, port uint16) (g *guard, err error) {
+	g = &guard{port: port, clients: map[netip.AddrPort]struct{}{}}
+	t := guardTable(iface)
+	g.table, err = nft.Keep(t, func(tx *nft.Tx) {
+		tx.AddSet(t, clients4)
+		tx.AddSet(t, clients6)
+		tx.AddChains(t, g.chains())
 		four, six := elements(slices.Collect(maps.Keys(g.clients)))
-		tx.AddElements(g.table, clients4, four)
-		tx.AddElements(g.table, clients6, six)
+		tx.AddElements(t, clients4, four)
+		tx.AddElements(t, clients6, six)
 	})
+	return g, err
 }
 
 const (
@@ -152,10 +139,10 @@ func (g *guard) admit(client netip.AddrPort) error {
 		return nil
 	}
 	g.clients[client] = struct{}{}
-	err := g.conn.Commit(fmt.Sprintf("let in packets from %v", client), func(tx *nft.Tx) {
+	err := g.table.Commit(fmt.Sprintf("let in packets from %v", client), func(tx *nft.Tx) {
 		four, six := elements([]netip.AddrPort{client})
-		tx.AddElements(g.table, clients4, four)
-		tx.AddElements(g.table, clients6, six)
+		tx.AddElements(g.table.Table, clients4, four)
+		tx.AddElements(g.table.Table, clients6, six)
 	})
 	if err != nil {
 		delete(g.clients, client)
@@ -172,35 +159,23 @@ func (g *guard) keep(clients map[netip.AddrPort]struct{}) error {
 	}
 	g.clients = map[netip.AddrPort]struct{}{}
 	maps.Copy(g.clients, clients)
-	return g.install()
+	return g.table.Install()
 }
 
-// check puts the table back when somebody has flushed all tables, as a reloaded firewall does.
+// check puts the table back when somebody has flushed all tables.
 func (g *guard) check() (restored bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	there, err := g.conn.HasTable(g.table)
-	if err != nil || there {
-		return false, err
-	}
-	return true, g.install()
+	return g.table.Check()
 }
 
 // close removes the table.
 func (g *guard) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	defer g.conn.Close()
-	return g.conn.DeleteTable(g.table)
+	return g.table.Close()
 }
 
 // CleanUp removes the guard that a server of this interface has left in the calling thread's
 // network namespace when its agent crashed. The interface itself is netstate's to remove.
-func CleanUp(iface string) error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return conn.DeleteTable(guardTable(iface))
-}
+func CleanUp(iface string) error { return nft.RemoveTable(guardTable(iface)) }

@@ -195,7 +195,7 @@ func (s *Server) look(ctx context.Context, files Files, restart func()) {
 		case err != nil:
 			s.log.Warn("cannot look after the guard of OpenVPN's port", "error", err)
 		case restored:
-			s.log.Warn("somebody had removed the guard of OpenVPN's port; it is back", "table", s.guard.table.Name)
+			s.log.Warn("somebody had removed the guard of OpenVPN's port; it is back", "table", s.guard.table.Table.Name)
 		}
 		if renewal.due(files.versions()) {
 			s.log.Info("the certificate was replaced; OpenVPN is started anew with it")

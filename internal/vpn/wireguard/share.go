@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/netstate/nft"
 )
 
-// SharedPort has a device answer at a UDP port that a QUIC server of this host has, so that a
+// sharing has a device answer at a UDP port that a QUIC server of this host has, so that a
 // firewall or a NAT before it needs to let in that port only. A WireGuard message begins with its
 // type, 1 to 4, and three zero bytes (WireGuard paper, section 5.4); a QUIC packet has one of the two
 // upper bits of its first byte set (RFC 9000, section 17; RFC 8999, section 6), as RFC 9443 has it for
@@ -29,8 +29,7 @@ import (
 // The ports are changed inside of all that keeps state of packets: after the host's own firewall,
 // which so sees the port that it lets in, and after connection tracking, which in a redirection would
 // remember where a flow led while the table was not there, as long as a client knocks.
-type SharedPort struct {
-	conn   *nft.Conn
+type sharing struct {
 	public netip.AddrPort
 	own    uint16
 }
@@ -42,58 +41,24 @@ const (
 	beforeConnTracking = -300 // which is at -200
 )
 
-// SharePort begins, in the calling thread's network namespace and in place of what a crash has left.
-// public is where QUIC is: without an address, at all of the host's. own is the device's port.
-func SharePort(public netip.AddrPort, own int) (*SharedPort, error) {
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
+// SharePort has a device answer at the UDP port of a QUIC server, in the calling thread's network
+// namespace, until the table is closed. public is where QUIC is: without an address, at all of the
+// host's. own is the device's port.
+func SharePort(public netip.AddrPort, own int) (*nft.Kept, error) {
 	addr := public.Addr().Unmap()
 	if addr.IsUnspecified() {
 		addr = netip.Addr{}
 	}
-	s := &SharedPort{conn: conn, public: netip.AddrPortFrom(addr, public.Port()), own: uint16(own)}
-	if err := s.install(); err != nil {
-		conn.Close()
-		return nil, err
+	s := sharing{public: netip.AddrPortFrom(addr, public.Port()), own: uint16(own)}
+	table, err := nft.Keep(sharedTable, func(tx *nft.Tx) { tx.AddChains(sharedTable, s.chains()) })
+	if err != nil {
+		return nil, fmt.Errorf("share UDP port %d with WireGuard: %w", public.Port(), err)
 	}
-	return s, nil
-}
-
-// Check puts the rules back when somebody has flushed all tables, as a reloaded firewall does.
-func (s *SharedPort) Check() (restored bool, err error) {
-	there, err := s.conn.HasTable(sharedTable)
-	if err != nil || there {
-		return false, err
-	}
-	return true, s.install()
-}
-
-// Close ends the sharing.
-func (s *SharedPort) Close() error {
-	defer s.conn.Close()
-	return s.conn.DeleteTable(sharedTable)
+	return table, nil
 }
 
 // CleanUpSharedPort ends a sharing that a crash has left in the calling thread's network namespace.
-func CleanUpSharedPort() error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return conn.DeleteTable(sharedTable)
-}
-
-func (s *SharedPort) install() error {
-	doing := fmt.Sprintf("share UDP port %d with WireGuard (nftables table %s)", s.public.Port(), sharedTable.Name)
-	return s.conn.Commit(doing, func(tx *nft.Tx) {
-		tx.DeleteTable(sharedTable)
-		tx.AddTable(sharedTable)
-		tx.AddChains(sharedTable, s.chains())
-	})
-}
+func CleanUpSharedPort() error { return nft.RemoveTable(sharedTable) }
 
 // Places in a UDP header, and the first byte after it.
 const (
@@ -105,7 +70,7 @@ const (
 
 const reg = unix.NFT_REG_1
 
-func (s *SharedPort) chains() []nft.Chain {
+func (s sharing) chains() []nft.Chain {
 	public, own := portBytes(s.public.Port()), portBytes(s.own)
 	in := append(s.toAddress(), udp()...)
 	in = append(in,
@@ -129,7 +94,7 @@ func (s *SharedPort) chains() []nft.Chain {
 }
 
 // toAddress matches packets to where QUIC listens, if that is not everywhere.
-func (s *SharedPort) toAddress() []expr.Any {
+func (s sharing) toAddress() []expr.Any {
 	addr := s.public.Addr()
 	if !addr.IsValid() {
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/netstate/nft"
 )
 
 const sharedPort = 45672
@@ -65,9 +66,9 @@ func (n network) neighbour(t *testing.T, at string) *neighbour {
 	return &q
 }
 
-func share(t *testing.T, waypoint *end, public string) *SharedPort {
+func share(t *testing.T, waypoint *end, public string) *nft.Kept {
 	t.Helper()
-	var s *SharedPort
+	var s *nft.Kept
 	waypoint.ns.Must(t, func() (err error) {
 		s, err = SharePort(netip.MustParseAddrPort(public), waypoint.ListenPort())
 		return err
@@ -81,7 +82,7 @@ func share(t *testing.T, waypoint *end, public string) *SharedPort {
 }
 
 // shared is a waypoint whose device has any port, and a client that knows the shared one.
-func (n network) shared(t *testing.T, c Config, public, outer string) (client, waypoint *end, s *SharedPort) {
+func (n network) shared(t *testing.T, c Config, public, outer string) (client, waypoint *end, s *nft.Kept) {
 	t.Helper()
 	c.Interface, c.ListenPort = "dcolwg", 0
 	waypoint = open(t, n.waypoint, c)

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/detour-collective/dcol/internal/netstate/nft"
@@ -110,10 +109,4 @@ func put(tx *nft.Tx, list []setElements) {
 }
 
 // Delete removes the table from the calling thread's network namespace, if it is there.
-func Delete() error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	return errors.Join(conn.DeleteTable(table), conn.Close())
-}
+func Delete() error { return nft.RemoveTable(table) }
