@@ -189,7 +189,8 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 		return
 	}
 	tunnels := make(map[int]bool)
-	for _, i := range c.interfaces() {
+	interfaces := c.interfaces()
+	for _, i := range interfaces {
 		tunnels[i.Index] = tunnel.Ours(i.Name)
 	}
 	var local path.LocalAddrs
@@ -202,7 +203,7 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 	for _, w := range c.waypoints {
 		w.NetworkChanged()
 	}
-	c.attachSyns()
+	c.attachSyns(interfaces)
 	c.pokeTunnels(ctx)
 	c.tell(ctx, now, local)
 }

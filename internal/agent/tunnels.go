@@ -130,7 +130,7 @@ func (c *client) openSyns(cgroup string) error {
 		return err
 	}
 	c.tunnels.syns = syns
-	c.attachSyns()
+	c.attachSyns(c.interfaces())
 	return nil
 }
 
@@ -147,14 +147,14 @@ func (c *client) noInBand(leads map[string][]tunnel.Lead, err error) {
 	}
 }
 
-// attachSyns has SYNs authenticated on every interface by which a waypoint may be
-// reached.
-func (c *client) attachSyns() {
+// attachSyns has SYNs authenticated on every one of the host's interfaces by which a
+// waypoint may be reached.
+func (c *client) attachSyns(interfaces []netstate.Interface) {
 	if c.tunnels.syns == nil {
 		return
 	}
 	var outside []int
-	for _, i := range c.interfaces() {
+	for _, i := range interfaces {
 		if !i.Loopback && !tunnel.Ours(i.Name) {
 			outside = append(outside, i.Index)
 		}
