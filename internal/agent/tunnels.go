@@ -95,7 +95,7 @@ func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tu
 			}
 		}
 		if p.config.Client.Uses(config.WireGuard) {
-			name := fmt.Sprintf("dcolwg%d", n)
+			name := tunnel.Interface(path.WireGuard, n)
 			k, err := tunnel.NewWireGuard(name, of, tell, log)
 			if err != nil {
 				return err
@@ -104,7 +104,7 @@ func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tu
 			c.tunnels.names = append(c.tunnels.names, name)
 		}
 		if p.config.Client.Uses(config.OpenVPN) {
-			name := fmt.Sprintf("dcolov%d", n)
+			name := tunnel.Interface(path.OpenVPN, n)
 			c.tunnels.names = append(c.tunnels.names, name)
 			c.tunnels.tunnels = append(c.tunnels.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
 				Interface: name, Waypoint: w.Name, Files: openvpnFiles(p),

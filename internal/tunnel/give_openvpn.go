@@ -11,9 +11,6 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-// openvpnInterface is the waypoint's, of which it has one.
-const openvpnInterface = "dcolov"
-
 // GiveOpenVPNConfig is what the waypoint's OpenVPN end needs.
 type GiveOpenVPNConfig struct {
 	Name  string // this member's

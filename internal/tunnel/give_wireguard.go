@@ -15,9 +15,6 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-// wireguardInterface is the waypoint's, of which it has one.
-const wireguardInterface = "dcolwg"
-
 const (
 	// outerMTU is what the waypoint expects of the paths to its members; each member
 	// takes less where it knows better.

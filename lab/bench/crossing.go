@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // The forwarders of a chain: a router, one that also masquerades, and a waypoint.
@@ -119,7 +121,8 @@ func (s *network) relay(ctx context.Context, host string, to netip.AddrPort) err
 // tunnelAddr is the client's IPv4 address in its tunnel of a kind to its only
 // waypoint: a socket that is bound to it goes through there.
 func (s *network) tunnelAddr(kind config.Kind) (addr netip.Addr, err error) {
-	name := map[config.Kind]string{config.WireGuard: "dcolwg0", config.OpenVPN: "dcolov0"}[kind]
+	known, _ := path.ParseKind(string(kind))
+	name := tunnel.Interface(known, 0)
 	err = s.Host(clientHost).Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {

@@ -3,19 +3,15 @@ package experiment
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
-
-// tunnelNames are how an agent's interfaces begin, by kind; the waypoint's place in
-// its configuration follows.
-var tunnelNames = map[scenario.Detour]string{scenario.WireGuard: "dcolwg", scenario.OpenVPN: "dcolov"}
 
 // tunnelEnd is an address of a client's end of a tunnel.
 type tunnelEnd struct {
@@ -55,12 +51,13 @@ func tunnelEnds(h *testbed.Host, via []string) (ends []tunnelEnd, err error) {
 	return ends, nil
 }
 
-// tunnelOf says what tunnel an interface is; no waypoint: none.
+// tunnelOf says what tunnel a client's interface is; no waypoint: none.
 func tunnelOf(iface string, via []string) (kind scenario.Detour, waypoint string) {
-	for kind, begins := range tunnelNames {
-		number, is := strings.CutPrefix(iface, begins)
-		if n, err := strconv.Atoi(number); is && err == nil && n >= 0 && n < len(via) {
-			return kind, via[n]
+	for n, waypoint := range via {
+		for _, kind := range []path.Kind{path.WireGuard, path.OpenVPN} {
+			if iface == tunnel.Interface(kind, n) {
+				return scenario.Detour(kind.String()), waypoint
+			}
 		}
 	}
 	return "", ""

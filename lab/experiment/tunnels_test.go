@@ -18,7 +18,7 @@ func TestTunnelOf(t *testing.T) {
 	via := []string{"w1", "w2"}
 	for iface, want := range map[string]string{
 		"dcolwg0": "wireguard w1", "dcolwg1": "wireguard w2", "dcolov1": "openvpn w2",
-		"dcolwg2": " ", "dcolwg": " ", "dcolwg-1": " ", "eth0": " ", "dcolxx0": " ", "dcolwgs": " ",
+		"dcolwg2": " ", "dcolwg": " ", "dcolwg-1": " ", "eth0": " ", "dcolxx0": " ", "dcolwgs": " ", "": " ",
 	} {
 		kind, waypoint := tunnelOf(iface, via)
 		if got := string(kind) + " " + waypoint; got != want {
@@ -73,13 +73,7 @@ func TestTapPath(t *testing.T) {
 const kindsNetwork = `
 schema = "dcol.scenario/1"
 name = "kinds"
-repetitions = 1
-[[host]]
-name = "client"
-roles = ["client"]
-[[host]]
-name = "server"
-roles = ["server"]
+` + clientAndServer + `
 [[host]]
 name = "w"
 roles = ["waypoint"]
