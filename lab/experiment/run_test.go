@@ -18,10 +18,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-const tiny = `
-schema = "dcol.scenario/1"
-name = "tiny"
-description = "two hosts and a wire"
+// clientAndServer goes on from a scenario's name.
+const clientAndServer = `
 repetitions = 1
 [[host]]
 name = "client"
@@ -29,6 +27,13 @@ roles = ["client"]
 [[host]]
 name = "server"
 roles = ["server"]
+`
+
+const tiny = `
+schema = "dcol.scenario/1"
+name = "tiny"
+description = "two hosts and a wire"
+` + clientAndServer + `
 [[link]]
 name = "1"
 a = "client"
