@@ -58,58 +58,6 @@ func labLevel(verbose bool) string {
 	return "warn"
 }
 
-func labRunCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "run SCENARIO",
-		Short: "Run an experiment: a scenario's name, or a file",
-		Args:  cobra.ExactArgs(1),
-	}
-	out := outFlag(cmd, "")
-	verbose := verboseFlag(cmd)
-	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1)")
-	reps := cmd.Flags().Int("reps", 0, "repetitions, in place of the scenario's `number`")
-	variants := cmd.Flags().StringSlice("variant", nil, "`names` of variants to run, or all (default: the network as declared)")
-	procedures := cmd.Flags().StringSlice("procedure", nil, "`names` of procedures to run, or all (default: those that are not optional)")
-	jobs := cmd.Flags().Int("jobs", experiment.Automatic, "`number` of networks at a time (default: what the machine bears)")
-	anew := cmd.Flags().Bool("anew", false, "make all runs again, also those that the folder has from before")
-	backend := cmd.Flags().String("backend", "", "netem or wire (default: netem where the kernel has it)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := scenarios.Open(args[0])
-		if err != nil {
-			return err
-		}
-		if cmd.Flags().Changed("reps") && *reps < 1 {
-			return fmt.Errorf("--reps %d: it must be 1 or more", *reps)
-		}
-		if cmd.Flags().Changed("jobs") && *jobs < 1 {
-			return fmt.Errorf("--jobs %d: it must be 1 or more", *jobs)
-		}
-		if *out == "" {
-			*out = filepath.Join("out", "lab", s.Name)
-		}
-		result, err := experiment.Run(cmd.Context(), s, experiment.Options{
-			Out: *out, Repetitions: *reps, Variants: *variants, Procedures: *procedures, Backend: *backend,
-			Jobs: *jobs, Resume: !*anew, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
-		})
-		if result == nil || len(result.Runs) == 0 {
-			return err
-		}
-		write := result.WriteText
-		if *asJSON {
-			write = result.WriteJSON
-		}
-		if werr := write(os.Stdout); werr != nil || err != nil {
-			return errors.Join(err, werr)
-		}
-		fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", *out)
-		if !result.Met() {
-			return exitCode(3)
-		}
-		return nil
-	}
-	return cmd
-}
-
 func labShellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell SCENARIO",
@@ -203,22 +151,4 @@ func labLoadCommand() *cobra.Command {
 		end("drive", "Open MPTCP connections, hold them and close them", bench.Load.Drive),
 	)
 	return cmd
-}
-
-func labListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the scenarios that come with dcol",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			for _, name := range scenarios.Names() {
-				s, err := scenarios.Open(name)
-				if err != nil {
-					return err
-				}
-				fmt.Printf("%-14s %s\n", name, s.Description)
-			}
-			return nil
-		},
-	}
 }

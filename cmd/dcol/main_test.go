@@ -13,9 +13,12 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 func TestMain(m *testing.M) {
+	testbed.Stage() // hosts of the lab start as this executable
 	testscript.Main(m, map[string]func(){"dcol": main, "nobody": nobody})
 }
 

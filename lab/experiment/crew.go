@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -23,8 +24,10 @@ const (
 	breather = 2 * time.Second
 )
 
-// task is a run to be made: a procedure in a variant, for the n-th time.
+// task is a run to be made: a procedure in a variant of a scenario, for the n-th
+// time.
 type task struct {
+	scenario   *scenario.Scenario // with the congestion control of the run
 	variant    scenario.Variant
 	procedure  scenario.Procedure
 	repetition int
@@ -39,13 +42,18 @@ type task struct {
 	shared  time.Duration // time under way, times how many were
 }
 
+// key is what no two tasks of an experiment have in common.
+func (t *task) key() key {
+	return key{t.scenario.Name, t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition}
+}
+
 // log is the folder, below logs, of the task's present attempt.
 func (t *task) log() string {
-	name := fmt.Sprintf("%s-%s-%d", t.variant.Name, t.procedure.Name, t.repetition)
+	name := fmt.Sprintf("%s-%s-%s-%d", t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition)
 	if t.attempts > 1 {
 		name += fmt.Sprintf("-again-%d", t.attempts-1)
 	}
-	return name
+	return filepath.Join(t.scenario.Name, name)
 }
 
 // alone says that nothing may run beside the task.
@@ -200,7 +208,7 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 		}
 		c.todo = slices.Insert(c.todo, 0, t)
 	} else if o.err != nil {
-		return fmt.Errorf("%s in variant %s: %w", t.procedure.Name, t.variant.Name, o.err)
+		return fmt.Errorf("%s: %s in variant %s: %w", t.scenario.Name, t.procedure.Name, t.variant.Name, o.err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type shift struct {
 func newShift(jobs int, tasks []string, end func(t *task) (report.Run, error)) *shift {
 	s := &shift{crew: crew{governor: newGovernor(jobs)}}
 	for _, name := range tasks {
-		s.todo = append(s.todo, &task{variant: scenario.Variant{Name: "base"}, procedure: scenario.Procedure{Name: name}, repetition: 1})
+		s.todo = append(s.todo, &task{scenario: &scenario.Scenario{Name: "s"}, variant: scenario.Variant{Name: "base"}, procedure: scenario.Procedure{Name: name}, repetition: 1})
 	}
 	s.attempt = func(ctx context.Context, t *task) (report.Run, error) {
 		s.trying.Add(1)
@@ -131,7 +131,7 @@ func TestCrewStopsAtFailure(t *testing.T) {
 			return ok(t)
 		})
 		err := s.work(t.Context())
-		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "broken in variant base") {
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "s: broken in variant base") {
 			t.Errorf("error %v", err)
 		}
 		if len(s.running) != 0 || len(s.todo) == 0 {

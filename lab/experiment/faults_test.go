@@ -191,8 +191,8 @@ func processesIn(t *testing.T, folder string) []string {
 
 func TestUnknownVariant(t *testing.T) {
 	_, err := Run(t.Context(), parse(t, tiny), Options{Out: t.TempDir(), Variants: []string{"slwo"}})
-	if err == nil || !strings.Contains(err.Error(), "base, slow") {
-		t.Errorf("error %v does not list the variants", err)
+	if err == nil || !strings.Contains(err.Error(), `did you mean "slow"`) {
+		t.Errorf("error %v does not name the nearest variant", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,42 +21,61 @@ import (
 )
 
 // ledger is where runs are recorded as they end, so that an experiment that was
-// interrupted goes on from there. It is a folder: a file for every run, and one that
-// says what they depend on.
+// interrupted goes on from there. It is a folder: one for every scenario, with a file
+// for every run, and a file that says what they depend on.
 type ledger struct {
 	dir  string
 	head ledgerHead
 }
 
-// ledgerHead is what recorded runs depend on. Runs of another kernel, program or
-// scenario do not belong together.
+// ledgerHead is what recorded runs depend on. Runs of another kernel or program do not
+// belong together; nor do those of another version of a scenario, but they can go
+// without the others.
 type ledgerHead struct {
-	// Scenario is a digest of all that matters to a run; not of how often it is
-	// repeated and what is expected.
-	Scenario    string             `json:"scenario_sha256"`
-	Program     string             `json:"program_sha256,omitempty"` // the dcol executable
+	// Scenarios are digests, by the scenarios' names.
+	Scenarios   map[string]string  `json:"scenarios_sha256"`
+	Program     string             `json:"program_sha256,omitempty"` // the dcol executable, if one needs it
 	Environment report.Environment `json:"environment"`
 	Started     time.Time          `json:"started"`
 	Seconds     float64            `json:"seconds"` // all sessions together
 }
 
+// recorded is a run of a scenario.
+type recorded struct {
+	scenario string
+	run      report.Run
+}
+
+func (r recorded) key() key {
+	return key{r.scenario, r.run.Variant, r.run.Procedure, r.run.Congestion, r.run.Repetition}
+}
+
 const headFile = "experiment.json"
 
-// newLedgerHead describes an experiment that begins now.
-func newLedgerHead(s *scenario.Scenario, program string, e report.Environment) (ledgerHead, error) {
-	h := ledgerHead{Environment: e, Started: time.Now()}
-	essence := *s
-	essence.Repetitions, essence.Expects = 0, nil
-	data, err := json.Marshal(essence)
-	if err != nil {
-		return h, fmt.Errorf("describe the scenario: %w", err)
+// newLedgerHead describes an experiment on these scenarios that begins now.
+func newLedgerHead(scenarios []*scenario.Scenario, program string, e report.Environment) (h ledgerHead, err error) {
+	h = ledgerHead{Scenarios: map[string]string{}, Environment: e, Started: time.Now()}
+	for _, s := range scenarios {
+		if h.Scenarios[s.Name], err = essence(*s); err != nil {
+			return h, err
+		}
 	}
-	sum := sha256.Sum256(data)
-	h.Scenario = hex.EncodeToString(sum[:])
-	if s.UsesDCol() || s.Workload.MadeByDCol() {
+	if slices.ContainsFunc(scenarios, (*scenario.Scenario).RunsDCol) {
 		h.Program, err = fileSum(program)
 	}
 	return h, err
+}
+
+// essence is a digest of all that matters to a run: not of how often it is repeated,
+// what is expected, and the congestion control, which each run has its own.
+func essence(s scenario.Scenario) (string, error) {
+	s.Repetitions, s.Expects, s.Congestion, s.Varied = 0, nil, "", ""
+	data, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("describe the scenario: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 func fileSum(path string) (string, error) {
@@ -70,14 +91,12 @@ func fileSum(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// differs says in what way runs of another experiment do not belong to this one;
-// nothing if they do.
+// differs says in what way the runs of another experiment do not belong to this one;
+// nothing if they do. What only one of the two needed is no difference.
 func (h ledgerHead) differs(other ledgerHead) string {
 	a, b := h.Environment, other.Environment
 	switch {
-	case h.Scenario != other.Scenario:
-		return "of another version of the scenario"
-	case h.Program != other.Program:
+	case h.Program != other.Program && h.Program != "" && other.Program != "":
 		return "of another version of dcol"
 	case a.Kernel != b.Kernel:
 		return "of Linux " + b.Kernel
@@ -87,70 +106,112 @@ func (h ledgerHead) differs(other ledgerHead) string {
 		return fmt.Sprintf("of a machine with %d CPUs", b.CPUs)
 	}
 	for name, version := range a.Programs {
-		if b.Programs[name] != version && name != "dcol" { // dcol's sum says more
-			return fmt.Sprintf("with %s %q", name, b.Programs[name])
+		before, there := b.Programs[name]
+		if there && before != version && name != "dcol" { // dcol's sum says more
+			return fmt.Sprintf("with %s %q", name, before)
 		}
 	}
 	return ""
 }
 
-// openLedger opens the record in a folder. Runs that are there already are kept if
-// resume says so and they belong to this experiment; if they do not, other says why.
-func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []report.Run, other string, err error) {
-	l = &ledger{dir: dir, head: head}
-	var before ledgerHead
-	switch err := readJSON(filepath.Join(dir, headFile), &before); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		other = "not to be read: " + err.Error()
-	default:
-		other = head.differs(before)
-		if resume && other == "" {
-			l.head.Started, l.head.Seconds = before.Started, before.Seconds
-			runs, err := l.load()
-			return l, runs, "", err
-		}
-	}
-	if !resume {
-		other = ""
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return nil, nil, other, fmt.Errorf("begin the record of runs: %w", err)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, nil, other, fmt.Errorf("begin the record of runs: %w", err)
-	}
-	err = l.writeHead()
-	return l, nil, other, err
+// adopt takes over what the head of the same folder says from before.
+func (h *ledgerHead) adopt(before ledgerHead) {
+	h.Started, h.Seconds = before.Started, before.Seconds
+	h.Program = cmp.Or(h.Program, before.Program)
+	h.Environment.Programs = union(before.Environment.Programs, h.Environment.Programs)
+	h.Scenarios = union(before.Scenarios, h.Scenarios)
 }
 
-// load reads the recorded runs, in the order in which they began. A file that was
-// not written by us is an error, as nobody else has business there.
-func (l *ledger) load() ([]report.Run, error) {
-	files, err := filepath.Glob(filepath.Join(l.dir, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	var runs []report.Run
-	for _, f := range files {
-		if filepath.Base(f) == headFile {
-			continue
+// union has what is in either, by preference as in b.
+func union(a, b map[string]string) map[string]string {
+	both := maps.Clone(b)
+	for k, v := range a {
+		if _, there := both[k]; !there {
+			both[k] = v
 		}
-		var run report.Run
-		if err := readJSON(f, &run); err != nil {
-			return nil, fmt.Errorf("%w; remove that file to have the run repeated", err)
-		}
-		runs = append(runs, run)
 	}
-	slices.SortStableFunc(runs, func(a, b report.Run) int { return a.Started.Compare(b.Started) })
+	return both
+}
+
+// openLedger opens the record in a folder. Runs that are there already are kept if
+// resume says so and they belong to this experiment; others says of which ones they do
+// not, and why.
+func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []recorded, others []string, err error) {
+	l = &ledger{dir: dir, head: head}
+	var before ledgerHead
+	err = readJSON(filepath.Join(dir, headFile), &before)
+	switch {
+	case !resume || errors.Is(err, fs.ErrNotExist):
+		err = l.clear()
+		return l, nil, nil, err
+	case err != nil:
+		others = []string{"the runs there are not to be read: " + err.Error()}
+	default:
+		if why := head.differs(before); why != "" {
+			others = []string{"the runs there are " + why}
+		}
+	}
+	if len(others) > 0 {
+		err = l.clear()
+		return l, nil, others, err
+	}
+	l.head.adopt(before)
+	for _, name := range slices.Sorted(maps.Keys(head.Scenarios)) {
+		if was, there := before.Scenarios[name]; there && was != head.Scenarios[name] {
+			others = append(others, fmt.Sprintf("the runs of %s there are of another version of the scenario", name))
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				return nil, nil, others, fmt.Errorf("begin the record of runs of %s: %w", name, err)
+			}
+		}
+	}
+	if err := l.writeHead(); err != nil {
+		return nil, nil, others, err
+	}
+	runs, err = l.load(slices.Sorted(maps.Keys(head.Scenarios)))
+	return l, runs, others, err
+}
+
+// clear begins the record, without what was there.
+func (l *ledger) clear() error {
+	if err := os.RemoveAll(l.dir); err != nil {
+		return fmt.Errorf("begin the record of runs: %w", err)
+	}
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return fmt.Errorf("begin the record of runs: %w", err)
+	}
+	return l.writeHead()
+}
+
+// load reads the recorded runs of scenarios, in the order in which they began. A file
+// that was not written by us is an error, as nobody else has business there.
+func (l *ledger) load(scenarios []string) ([]recorded, error) {
+	var runs []recorded
+	for _, name := range scenarios {
+		files, err := filepath.Glob(filepath.Join(l.dir, name, "*.json"))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			r := recorded{scenario: name}
+			if err := readJSON(f, &r.run); err != nil {
+				return nil, fmt.Errorf("%w; remove that file to have the run repeated", err)
+			}
+			runs = append(runs, r)
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b recorded) int { return a.run.Started.Compare(b.run.Started) })
 	return runs, nil
 }
 
 // add records a run. Names have no plus sign in them, so that no two runs share a
 // file.
-func (l *ledger) add(run report.Run) error {
-	name := fmt.Sprintf("%s+%s+%d+%d.json", run.Variant, run.Procedure, run.Repetition, run.Attempt)
-	return writeJSON(filepath.Join(l.dir, name), run)
+func (l *ledger) add(r recorded) error {
+	dir := filepath.Join(l.dir, r.scenario)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	name := fmt.Sprintf("%s+%s+%s+%d+%d.json", r.run.Variant, r.run.Procedure, r.run.Congestion, r.run.Repetition, r.run.Attempt)
+	return writeJSON(filepath.Join(dir, name), r.run)
 }
 
 // spent adds the time of a session.

@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 func header(t *testing.T, text string) ledgerHead {
 	t.Helper()
-	h, err := newLedgerHead(parse(t, text), "", report.Environment{
+	h, err := newLedgerHead([]*scenario.Scenario{parse(t, text)}, "", report.Environment{
 		Kernel: "6.18", CPUs: 2, Backend: "wire", Programs: map[string]string{"curl": "curl 8"},
 	})
 	if err != nil {
@@ -28,16 +29,17 @@ func TestLedger(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs")
 	h := header(t, tiny)
 	l, runs, other, err := openLedger(dir, h, true)
-	if err != nil || len(runs) != 0 || other != "" {
+	if err != nil || len(runs) != 0 || len(other) > 0 {
 		t.Fatalf("of no record: %d runs, %q, %v", len(runs), other, err)
 	}
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	want := []report.Run{
-		{Variant: "base-a", Procedure: "b", Repetition: 1, Attempt: 1, Started: began, Discarded: "late"},
-		{Variant: "base", Procedure: "a-b", Repetition: 1, Attempt: 1, Started: began.Add(time.Minute), GoodputMbps: 9.5},
-		{Variant: "base", Procedure: "a", Repetition: 1, Attempt: 2, Started: began.Add(2 * time.Minute)},
+	want := []recorded{
+		{"tiny", report.Run{Variant: "base-a", Procedure: "b", Congestion: "cubic", Repetition: 1, Attempt: 1, Started: began, Discarded: "late"}},
+		{"tiny", report.Run{Variant: "base", Procedure: "a-b", Congestion: "cubic", Repetition: 1, Attempt: 1, Started: began.Add(time.Minute), GoodputMbps: 9.5}},
+		{"tiny", report.Run{Variant: "base", Procedure: "a", Congestion: "cubic", Repetition: 1, Attempt: 2, Started: began.Add(2 * time.Minute)}},
+		{"tiny", report.Run{Variant: "base", Procedure: "a", Congestion: "reno", Repetition: 1, Attempt: 2, Started: began.Add(3 * time.Minute)}},
 	}
-	for _, run := range []report.Run{want[2], want[0], want[1]} {
+	for _, run := range []recorded{want[2], want[0], want[1], want[3]} {
 		if err := l.add(run); err != nil {
 			t.Fatal(err)
 		}
@@ -46,16 +48,16 @@ func TestLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, runs, other, err := openLedger(dir, h, true)
-	if err != nil || other != "" {
+	if err != nil || len(other) > 0 {
 		t.Fatalf("%q, %v", other, err)
 	}
-	if diff := cmp.Diff(want, runs); diff != "" {
+	if diff := cmp.Diff(want, runs, cmp.AllowUnexported(recorded{})); diff != "" {
 		t.Errorf("recorded (-want +got):\n%s", diff)
 	}
 	if !again.head.Started.Equal(l.head.Started) || again.head.Seconds != 90 {
 		t.Errorf("begun %v, %v s", again.head.Started, again.head.Seconds)
 	}
-	if _, runs, other, err = openLedger(dir, h, false); err != nil || len(runs) != 0 || other != "" {
+	if _, runs, other, err = openLedger(dir, h, false); err != nil || len(runs) != 0 || len(other) > 0 {
 		t.Errorf("begun anew: %d runs, %q, %v", len(runs), other, err)
 	}
 	if _, runs, _, _ = openLedger(dir, h, true); len(runs) != 0 {
@@ -67,6 +69,8 @@ func TestLedgerOfAnotherExperiment(t *testing.T) {
 	kernel, program, tool := header(t, tiny), header(t, tiny), header(t, tiny)
 	kernel.Environment.Kernel = "6.1"
 	program.Program = "0badc0de"
+	mine := header(t, tiny)
+	mine.Program = "600dc0de"
 	tool.Environment.Programs = map[string]string{"curl": "curl 9"}
 	for _, test := range []struct {
 		name   string
@@ -85,11 +89,11 @@ func TestLedgerOfAnotherExperiment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.add(report.Run{Variant: "base", Procedure: "tcp", Repetition: 1, Attempt: 1}); err != nil {
+		if err := l.add(recorded{"tiny", report.Run{Variant: "base", Procedure: "tcp", Congestion: "cubic", Repetition: 1, Attempt: 1}}); err != nil {
 			t.Fatal(err)
 		}
-		_, runs, other, err := openLedger(dir, header(t, tiny), true)
-		if err != nil || (other == "") != (test.want == "") || !strings.Contains(other, test.want) || (len(runs) == 1) != (other == "") {
+		_, runs, other, err := openLedger(dir, mine, true)
+		if err != nil || (len(other) == 0) != (test.want == "") || !strings.Contains(strings.Join(other, "\n"), test.want) || (len(runs) == 1) != (len(other) == 0) {
 			t.Errorf("%s: %d runs, %q, %v", test.name, len(runs), other, err)
 		}
 	}
@@ -101,7 +105,10 @@ func TestLedgerDamaged(t *testing.T) {
 	if _, _, _, err := openLedger(dir, header(t, tiny), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "base+tcp+1+1.json"), []byte(`{"variant": "ba`), 0o600); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "tiny"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tiny", "base+tcp+1+1.json"), []byte(`{"variant": "ba`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, _, err := openLedger(dir, header(t, tiny), true); err == nil || !strings.Contains(err.Error(), "base+tcp+1+1.json") {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -62,28 +63,23 @@ func (c cpuTime) busyShareSince(before cpuTime) float64 {
 
 // Environment records what the numbers depend on.
 func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
-	return describeMachine(ctx, l.Scenario, l.net.Backend(), l.opts.Program)
+	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Program)
 }
 
-func describeMachine(ctx context.Context, s *scenario.Scenario, backend, program string) (report.Environment, error) {
+// describeMachine is what the numbers of experiments on these scenarios depend on.
+func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backend, program string) (report.Environment, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return report.Environment{}, fmt.Errorf("ask for the kernel's version: %w", err)
 	}
+	first := scenarios[0]
 	e := report.Environment{
 		Kernel: unix.ByteSliceToString(u.Release[:]), CPUs: runtime.NumCPU(), Backend: backend,
-		Congestion: s.Congestion, Seed: s.Seed, Programs: map[string]string{},
+		Congestion: first.Congestion, Seed: first.Seed, Programs: map[string]string{},
 	}
 	programs := map[string][]string{}
-	switch s.Workload.Kind {
-	case scenario.Upload, scenario.Download:
-		programs["iperf3"] = []string{"iperf3", "--version"}
-	case scenario.HTTP:
-		programs["curl"] = []string{"curl", "--version"}
-		programs["nginx"] = []string{"nginx", "-v"}
-	}
-	if s.UsesDCol() || s.Workload.MadeByDCol() {
-		programs["dcol"] = []string{program, "--version"}
+	for _, s := range scenarios {
+		maps.Copy(programs, versionCommands(s, program))
 	}
 	for name, argv := range programs {
 		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
@@ -94,4 +90,20 @@ func describeMachine(ctx context.Context, s *scenario.Scenario, backend, program
 		e.Programs[name] = first
 	}
 	return e, nil
+}
+
+// versionCommands are those that tell the versions of the programs a scenario needs.
+func versionCommands(s *scenario.Scenario, program string) map[string][]string {
+	programs := map[string][]string{}
+	switch s.Workload.Kind {
+	case scenario.Upload, scenario.Download:
+		programs["iperf3"] = []string{"iperf3", "--version"}
+	case scenario.HTTP:
+		programs["curl"] = []string{"curl", "--version"}
+		programs["nginx"] = []string{"nginx", "-v"}
+	}
+	if s.RunsDCol() {
+		programs["dcol"] = []string{program, "--version"}
+	}
+	return programs
 }

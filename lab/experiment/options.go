@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -18,14 +17,18 @@ type Options struct {
 	Program string
 	// Out is the folder for logs, results and plots. It is made if need be.
 	Out string
-	// Repetitions, unless 0, replaces the scenario's.
+	// Repetitions, unless 0, replaces the scenario's or the suite's.
 	Repetitions int
 	// Variants are the names of those to run; the base network when empty,
-	// every one when it is "all".
+	// every one when it is "all". Of a suite they are those that it is narrowed to;
+	// so are procedures and congestion controls.
 	Variants []string
 	// Procedures are the names of those to run; every one that is not optional
 	// when empty, every one when it is "all".
 	Procedures []string
+	// Congestions are the congestion controls to run with, one after the other; the
+	// scenario's when empty.
+	Congestions []string
 	// Backend is the testbed's; empty lets it choose.
 	Backend string
 	// Jobs is how many networks there are at a time; one if 0, and with Automatic as
@@ -52,18 +55,9 @@ type Options struct {
 // Automatic as the number of jobs has it follow from how the runs go.
 const Automatic = -1
 
-// allVariants is the word for every variant.
-const allVariants = "all"
-
-func (o Options) variants(s *scenario.Scenario) []string {
-	switch {
-	case len(o.Variants) == 0:
-		return []string{scenario.Base}
-	case len(o.Variants) == 1 && o.Variants[0] == allVariants:
-		return s.VariantNames()
-	default:
-		return o.Variants
-	}
+// selection is what they say of the scenario or the suite.
+func (o Options) selection() scenario.Selection {
+	return scenario.Selection{Variants: o.Variants, Procedures: o.Procedures, Congestions: o.Congestions, Repetitions: o.Repetitions}
 }
 
 // complete fills in what was left open, checks all that can be checked before
@@ -74,6 +68,9 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 	}
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
+	}
+	if len(o.Variants) == 0 {
+		o.Variants = []string{scenario.Base}
 	}
 	if o.Out == "" {
 		return errors.New("an experiment needs a folder for its output")
@@ -88,11 +85,6 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 			return fmt.Errorf("find the dcol program: %w", err)
 		}
 	}
-	for _, v := range o.variants(s) {
-		if _, ok := s.Variant(v); !ok {
-			return fmt.Errorf("scenario %s has no variant %q; it has %s", s.Name, v, strings.Join(s.VariantNames(), ", "))
-		}
-	}
 	if agents {
 		if err := checkAgents(s); err != nil {
 			return err
@@ -102,7 +94,7 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	if len(s.Procedures) > 0 && s.Workload.Kind == scenario.HTTP {
-		if err := makeFiles(o.Out, s, o.variants(s)); err != nil {
+		if err := makeFiles(o.Out, s, o.Variants); err != nil {
 			return fmt.Errorf("make the file to download: %w", err)
 		}
 	}

@@ -23,10 +23,12 @@ const setUpTime = 2 * time.Second
 type progress struct {
 	w        io.Writer
 	terminal *os.File // nil: none
-	scenario *scenario.Scenario
+	suite    *scenario.Suite
 	total    int
 	counted  int
-	spent    time.Duration // on the runs that count in counted, each for itself
+	// What is left is estimated from how long runs were to take and did take, each
+	// for itself.
+	ahead, expected, spent time.Duration
 
 	mu      sync.Mutex // live lines come from other goroutines
 	running []*underWay
@@ -38,42 +40,54 @@ type underWay struct {
 	now  Live
 }
 
-func newProgress(w io.Writer, s *scenario.Scenario, total int) *progress {
-	p := &progress{w: w, scenario: s, total: total}
+func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
+	p := &progress{w: w, suite: suite, total: len(tasks)}
+	for _, t := range tasks {
+		p.ahead += t.planned()
+	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.terminal = f
 	}
 	return p
 }
 
+// planned is how long the task is to take; zero is not known.
+func (t *task) planned() time.Duration {
+	if d := t.scenario.RunTime(t.variant); d > 0 {
+		return d + setUpTime
+	}
+	return 0
+}
+
 // begin says what is going to be done, and what becomes of runs that were recorded
-// in the folder before: other says why they do not belong here.
-func (p *progress) begin(level, recorded int, folder, other string) {
-	switch {
-	case other != "":
-		fmt.Fprintf(p.w, "the runs in %s are %s: all are made anew\n", folder, other)
-	case recorded > 0:
-		fmt.Fprintf(p.w, "%s has %d runs of this experiment, which are not made again (--anew makes them again)\n", folder, recorded)
+// in the folder before: others says which ones do not belong here.
+func (p *progress) begin(g *governor, before int, folder string, others []string) {
+	for _, why := range others {
+		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
+	}
+	if before > 0 {
+		fmt.Fprintf(p.w, "%s has %d runs of this experiment, which are not made again (--anew makes them again)\n", folder, before)
 	}
 	estimate := ""
-	if left := p.left(level); left > 0 {
+	if left := p.left(g.level); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
+		if !g.fixed {
+			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, g.level)
+		}
 	}
-	fmt.Fprintf(p.w, "%s: %d runs%s\n", p.scenario.Name, p.total, estimate)
+	fmt.Fprintf(p.w, "%s: %d runs%s\n", p.suite.Name, p.total, estimate)
 }
 
 // left estimates the time to the end when so many runs are made at a time; zero is
 // not known.
 func (p *progress) left(level int) time.Duration {
-	base, _ := p.scenario.Variant(scenario.Base)
-	each := p.scenario.RunTime(base)
-	if each > 0 {
-		each += setUpTime
+	all := p.ahead / time.Duration(level)
+	switch {
+	case p.expected > 0:
+		all = time.Duration(float64(all) * p.spent.Seconds() / p.expected.Seconds())
+	case p.counted > 0: // nobody knows how long one takes, but those that were made took
+		all = p.spent / time.Duration(p.counted) * time.Duration(p.total-p.counted) / time.Duration(level)
 	}
-	if p.counted > 0 {
-		each = p.spent / time.Duration(p.counted)
-	}
-	all := time.Duration(p.total-p.counted) * each / time.Duration(level)
 	return all.Round(roundTo(all))
 }
 
@@ -128,7 +142,7 @@ func (p *progress) show() {
 	case len(p.running) > 1:
 		line = fmt.Sprintf("%3d/%d  %d at a time", p.counted+1, p.total, len(p.running))
 		for _, r := range p.running {
-			line += fmt.Sprintf("  %s %.1f", r.task.log(), r.now.Mbps)
+			line += fmt.Sprintf("  %s %.1f", p.title(r.task), r.now.Mbps)
 		}
 	}
 	if width, _, err := term.GetSize(int(p.terminal.Fd())); err == nil && width > 1 && len(line) >= width {
@@ -138,7 +152,20 @@ func (p *progress) show() {
 }
 
 func (p *progress) head(t *task) string {
-	return fmt.Sprintf("%3d/%d  %s  %s #%d", p.counted+1, p.total, t.variant.Name, t.procedure.Name, t.repetition)
+	return fmt.Sprintf("%3d/%d  %s", p.counted+1, p.total, p.title(t))
+}
+
+// title names a task by what tells it from the others.
+func (p *progress) title(t *task) string {
+	var words []string
+	if len(p.suite.Parts) > 1 {
+		words = append(words, t.scenario.Name)
+	}
+	words = append(words, t.variant.Name, t.procedure.Name)
+	if len(congestions(p.suite.Parts)) > 1 {
+		words = append(words, t.scenario.Congestion)
+	}
+	return fmt.Sprintf("%s #%d", strings.Join(words, " "), t.repetition)
 }
 
 // clear removes the live line.
@@ -173,6 +200,8 @@ func (p *progress) done(t *task, run report.Run, again bool, level int) {
 
 func (p *progress) count(t *task) {
 	p.counted++
+	p.ahead -= t.planned()
+	p.expected += t.planned()
 	p.spent += time.Since(t.began)
 }
 

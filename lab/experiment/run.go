@@ -5,215 +5,279 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// Result is what an experiment found.
+// Result is what an experiment on one scenario found.
 type Result = report.Result
 
-// Run carries out the scenario's experiment: every procedure in every variant,
-// as often as there are repetitions. They take turns, so that whatever disturbs
-// the machine for a while disturbs all alike. The result and the plots are also
-// written to the output folder, and each run as soon as it has ended.
+// Run carries out the scenario's experiment: every procedure in every variant with
+// every congestion control, as often as there are repetitions. They take turns, so
+// that whatever disturbs the machine for a while disturbs all alike. The result and
+// the plots are also written to the output folder, and each run as soon as it has
+// ended.
 //
 // When ctx is cancelled everything ends within a second or so; the result then
 // has the runs done so far, and the error is ctx's.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
-	if len(s.Procedures) == 0 {
-		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol lab shell`", s.Name)
+	suite, err := scenario.SuiteOf(s, o.selection())
+	if err != nil {
+		return nil, err
 	}
+	found, err := carryOut(ctx, suite, o)
+	if found == nil {
+		return nil, err
+	}
+	result := found.Parts[0]
+	if len(result.Runs) == 0 {
+		return result, err
+	}
+	return result, errors.Join(err, write(o.Out, "result.json", result.WriteJSON), result.WritePlots(o.Out, Marks(s.Events)))
+}
+
+// RunSuite carries out all of a suite's experiments as one, as Run does with one. Its
+// parts take turns too. Everything found is written to runs.json.
+func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.SuiteResult, error) {
+	suite, err := suite.Narrow(o.selection())
+	if err != nil {
+		return nil, err
+	}
+	found, err := carryOut(ctx, suite, o)
+	if found == nil || found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
+		return found, err
+	}
+	return found, errors.Join(err, write(o.Out, "runs.json", found.WriteJSON))
+}
+
+// carryOut makes the runs. There is no result if there is nothing that could be begun.
+func carryOut(ctx context.Context, suite *scenario.Suite, o Options) (*report.SuiteResult, error) {
 	began := time.Now()
-	e, err := newExperiment(ctx, s, o)
+	e, err := newExperiment(ctx, suite, o)
 	if err != nil {
 		return nil, err
 	}
 	runErr := e.crew.work(ctx)
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
-	e.result.Seconds = e.ledger.head.Seconds
-	e.result.Summarize(e.variants, names(e.procedures), []string{s.Congestion}, e.scenario.Expects)
-	if len(e.result.Runs) == 0 {
-		return e.result, errors.Join(runErr, closeErr)
-	}
-	return e.result, errors.Join(runErr, closeErr, e.write())
+	return e.result(), errors.Join(runErr, closeErr)
 }
 
+// experiment is a suite that is being carried out.
 type experiment struct {
-	scenario   *scenario.Scenario
-	options    Options
-	variants   []string
-	procedures []scenario.Procedure
-	ledger     *ledger
-	crew       *crew
-	progress   *progress
-	result     *Result
+	suite       *scenario.Suite
+	options     Options
+	environment report.Environment
+	ledger      *ledger
+	crew        *crew
+	progress    *progress
+	runs        []recorded // those wanted, of this session and of those before
 	// building is held while a network comes up: that is the most any run does to
 	// the machine, and one at a time is enough of it.
 	building chan struct{}
 }
 
-func newExperiment(ctx context.Context, s *scenario.Scenario, o Options) (_ *experiment, err error) {
-	if o.Repetitions > 0 {
-		reps := *s
-		reps.Repetitions = o.Repetitions
-		s = &reps
+func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *experiment, err error) {
+	e := &experiment{suite: suite, building: make(chan struct{}, 1)}
+	for _, p := range suite.Parts {
+		o.Variants = p.Variants
+		if err := o.complete(p.Of, p.Of.UsesDCol()); err != nil {
+			return nil, err
+		}
 	}
-	e := &experiment{scenario: s, building: make(chan struct{}, 1)}
-	if e.procedures, err = s.Select(o.Procedures); err != nil {
-		return nil, err
-	}
-	if err := o.complete(s, s.UsesDCol()); err != nil {
-		return nil, err
-	}
-	e.variants = o.variants(s)
 	if o.reference, err = startReference(ctx, o.Backend, o.Log); err != nil {
 		return nil, err
 	}
 	e.options = o
-	if err := e.recall(ctx); err != nil {
+	err = e.checkCongestion()
+	if err == nil {
+		err = e.recall(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, o.reference.close())
 	}
 	return e, nil
 }
 
+// scenarios are those of the parts, each once.
+func (e *experiment) scenarios() []*scenario.Scenario {
+	var all []*scenario.Scenario
+	for _, p := range e.suite.Parts {
+		if !slices.ContainsFunc(all, func(s *scenario.Scenario) bool { return s.Name == p.Of.Name }) {
+			all = append(all, p.Of)
+		}
+	}
+	return all
+}
+
+// checkCongestion finds out whether the kernel has every congestion control that is
+// wanted, before anything is measured. Asking for one may load its module.
+func (e *experiment) checkCongestion() error {
+	for _, name := range congestions(e.suite.Parts) {
+		if err := e.options.reference.net.Host("reply").SetCongestionControl(name); err != nil {
+			if unknown := (*testbed.UnknownCongestionError)(nil); errors.As(err, &unknown) {
+				return unknown // it is no fault of that host
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // recall finds out what is to be done, and what was done before.
-func (e *experiment) recall(ctx context.Context) error {
-	s, o := e.scenario, e.options
-	environment, err := describeMachine(ctx, s, o.reference.net.Backend(), o.Program)
+func (e *experiment) recall(ctx context.Context) (err error) {
+	o := e.options
+	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.net.Backend(), o.Program); err != nil {
+		return err
+	}
+	head, err := newLedgerHead(e.scenarios(), o.Program, e.environment)
 	if err != nil {
 		return err
 	}
-	head, err := newLedgerHead(s, o.Program, environment)
-	if err != nil {
-		return err
-	}
-	ledger, recorded, other, err := openLedger(filepath.Join(o.Out, "runs"), head, o.Resume)
+	ledger, before, others, err := openLedger(filepath.Join(o.Out, "runs"), head, o.Resume)
 	if err != nil {
 		return err
 	}
 	e.ledger = ledger
-	e.result = &Result{
-		Schema: report.Schema, Scenario: s.Name, Description: s.Description, Started: e.ledger.head.Started,
-		Environment: environment, Paths: append([]string{scenario.DirectPath}, s.WithRole(scenario.RoleWaypoint)...),
-		Variants: variantsOf(s, e.variants), Runs: []report.Run{},
-	}
-	tasks := e.tasks(recorded)
+	tasks := e.tasks(before)
 	e.crew = &crew{
-		governor: newGovernor(o.Jobs), todo: tasks,
+		governor: newGovernor(o.Jobs), todo: slices.Clone(tasks),
 		attempt: e.attempt, begun: e.begun, done: e.done,
 	}
-	e.progress = newProgress(o.Stderr, s, len(tasks))
-	e.progress.begin(e.crew.governor.level, len(recorded), o.Out, other)
+	e.progress = newProgress(o.Stderr, e.suite, tasks)
+	e.progress.begin(e.crew.governor, len(before), o.Out, others)
 	return nil
 }
 
-// tasks are the runs that are to be made. Of those recorded it takes into the
-// result what was asked for.
-func (e *experiment) tasks(recorded []report.Run) []*task {
-	type key struct {
-		variant, procedure string
-		repetition         int
-	}
+// key says which run it is. A run that several parts want is made once.
+type key struct {
+	scenario, variant, procedure, congestion string
+	repetition                               int
+}
+
+// tasks are the runs that are to be made, of each repetition those of all parts. Of
+// those recorded it takes in what is wanted.
+func (e *experiment) tasks(before []recorded) []*task {
 	attempts, made, wanted := map[key]int{}, map[key]bool{}, map[key]bool{}
-	for _, run := range recorded {
-		k := key{run.Variant, run.Procedure, run.Repetition}
-		attempts[k] = max(attempts[k], run.Attempt)
-		made[k] = made[k] || run.Valid()
+	for _, r := range before {
+		attempts[r.key()] = max(attempts[r.key()], r.run.Attempt)
+		made[r.key()] = made[r.key()] || r.run.Valid()
 	}
 	var tasks []*task
-	for repetition := 1; repetition <= e.scenario.Repetitions; repetition++ {
-		for _, name := range e.variants {
-			variant, _ := e.scenario.Variant(name)
-			for _, p := range e.procedures {
-				k := key{name, p.Name, repetition}
-				wanted[k] = true
-				if !made[k] {
-					tasks = append(tasks, &task{variant: variant, procedure: p, repetition: repetition, attempts: attempts[k]})
+	for repetition := 1; repetition <= repetitions(e.suite.Parts); repetition++ {
+		for _, p := range e.suite.Parts {
+			if repetition > p.Repetitions {
+				continue
+			}
+			for _, t := range tasksOf(p, repetition) {
+				if !wanted[t.key()] && !made[t.key()] {
+					t.attempts = attempts[t.key()]
+					tasks = append(tasks, t)
 				}
+				wanted[t.key()] = true
 			}
 		}
 	}
-	for _, run := range recorded {
-		if wanted[key{run.Variant, run.Procedure, run.Repetition}] {
-			e.result.Runs = append(e.result.Runs, run)
+	for _, r := range before {
+		if wanted[r.key()] {
+			e.runs = append(e.runs, r)
 		}
 	}
 	return tasks
 }
 
+// tasksOf are the runs of a part's repetition.
+func tasksOf(p scenario.Part, repetition int) []*task {
+	var tasks []*task
+	procedures, _ := p.Of.Select(p.Procedures) // they were checked
+	for _, congestion := range p.Congestions {
+		s := *p.Of
+		s.Congestion = congestion
+		for _, name := range p.Variants {
+			variant, _ := s.Variant(name)
+			for _, procedure := range procedures {
+				tasks = append(tasks, &task{scenario: &s, variant: variant, procedure: procedure, repetition: repetition})
+			}
+		}
+	}
+	return tasks
+}
+
+// repetitions are those of the part that has the most.
+func repetitions(parts []scenario.Part) int {
+	most := 0
+	for _, p := range parts {
+		most = max(most, p.Repetitions)
+	}
+	return most
+}
+
+// congestions are the congestion controls of all parts, each once.
+func congestions(parts []scenario.Part) []string {
+	var names []string
+	for _, p := range parts {
+		for _, name := range p.Congestions {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // attempt makes a run on a network of its own.
 func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
-	none := report.Run{Variant: t.variant.Name, Procedure: t.procedure.Name, Congestion: e.scenario.Congestion, Started: time.Now(), Log: filepath.Join("logs", t.log())}
+	none := report.Run{
+		Variant: t.variant.Name, Procedure: t.procedure.Name, Congestion: t.scenario.Congestion,
+		Started: time.Now(), Log: filepath.Join("logs", t.log()),
+	}
 	o := e.options
-	o.Procedures, o.within, o.luck = []string{t.procedure.Name}, t.log(), luck(e.scenario.Seed, t)
+	o.Variants, o.Procedures, o.within, o.luck = []string{t.variant.Name}, []string{t.procedure.Name}, t.log(), luck(t)
 	select {
 	case e.building <- struct{}{}:
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
-	l, err := Open(ctx, e.scenario, o)
+	l, err := Open(ctx, t.scenario, o)
 	<-e.building
 	if err != nil {
 		return none, err
 	}
 	run, err := l.Execute(ctx, Order{
-		Variant: t.variant, Procedure: t.procedure, Events: e.scenario.Events, Log: t.log(), Live: e.progress.live(t),
+		Variant: t.variant, Procedure: t.procedure, Events: t.scenario.Events, Log: t.log(), Live: e.progress.live(t),
 	})
 	return run, errors.Join(err, l.Close())
 }
 
-// luck is the seed of a run's network. It differs by repetition; procedures of the
-// same repetition have the same luck.
-func luck(seed int64, t *task) uint64 {
+// luck is the seed of a run's network. It differs by repetition; procedures and
+// congestion controls of the same repetition have the same luck.
+func luck(t *task) uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %d", seed, t.variant.Name, t.repetition)
+	fmt.Fprintf(h, "%d %s %d", t.scenario.Seed, t.variant.Name, t.repetition)
 	return h.Sum64() | 1
 }
 
 func (e *experiment) begun(t *task) { e.progress.begun(t) }
 
 func (e *experiment) done(t *task, run report.Run, again bool) error {
-	e.result.Runs = append(e.result.Runs, run)
+	r := recorded{t.scenario.Name, run}
+	e.runs = append(e.runs, r)
 	e.progress.done(t, run, again, e.crew.governor.level)
-	return e.ledger.add(run)
+	return e.ledger.add(r)
 }
 
-// variantsOf are the variants that were asked for, as a result has them.
-func variantsOf(s *scenario.Scenario, names []string) []report.Variant {
-	variants := make([]report.Variant, len(names))
-	for i, name := range names {
-		v, _ := s.Variant(name)
-		variants[i] = report.Variant{Name: name, Description: v.Description, Coordinates: []report.Coordinate{}}
-		for _, c := range v.Coordinates {
-			variants[i].Coordinates = append(variants[i].Coordinates, report.Coordinate(c))
-		}
-	}
-	return variants
-}
-
-func names(procedures []scenario.Procedure) []string {
-	names := make([]string, len(procedures))
-	for i, p := range procedures {
-		names[i] = p.Name
-	}
-	return names
-}
-
-// write puts the result and the plots into the output folder.
-func (e *experiment) write() error {
-	out := e.options.Out
-	f, err := os.Create(filepath.Join(out, "result.json"))
+// write puts a result into the output folder.
+func write(folder, name string, into func(w io.Writer) error) error {
+	f, err := os.Create(filepath.Join(folder, name))
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
-	err = e.result.WriteJSON(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return e.result.WritePlots(out, Marks(e.scenario.Events))
+	return errors.Join(into(f), f.Close())
 }

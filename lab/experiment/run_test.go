@@ -109,7 +109,7 @@ func checkFiles(t *testing.T, out string) {
 	if err := json.Unmarshal(data, &stored); err != nil || stored.Schema != report.Schema {
 		t.Errorf("result.json: schema %q, %v", stored.Schema, err)
 	}
-	for _, name := range []string{"goodput-base.svg", "goodput-slow.png", "series-base-tcp.svg", "logs/base-tcp-1/server-nginx.log"} {
+	for _, name := range []string{"goodput-base.svg", "goodput-slow.png", "series-base-tcp.svg", "logs/tiny/base-tcp-cubic-1/server-nginx.log"} {
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			t.Errorf("missing: %v", err)
 		}
@@ -147,7 +147,7 @@ func TestRunResumes(t *testing.T) {
 		t.Errorf("%d runs, the first the same as before\n%s", len(anew.Runs), progress)
 	}
 	other, progress := run(strings.Replace(tiny, `delay = "5ms"`, `delay = "6ms"`, 1), true)
-	if len(other.Runs) != 1 || !strings.Contains(progress, "another version of the scenario: all are made anew") {
+	if len(other.Runs) != 1 || !strings.Contains(progress, "another version of the scenario: they are made anew") {
 		t.Errorf("%d runs\n%s", len(other.Runs), progress)
 	}
 }

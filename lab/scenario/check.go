@@ -20,6 +20,10 @@ const (
 	hostNameForm  = `use small letters, digits and dashes, and not "localhost"`
 	plainNameForm = "use letters, digits, dots, dashes and underscores"
 
+	congestionForm = "use a name the kernel knows, such as cubic, reno or bbr"
+
+	maxRepetitions = 10000
+
 	minMTU      = 1280 // IPv6 needs it (RFC 8200, section 5)
 	maxMTU      = 65521
 	maxRate     = units.Rate(1e12)
@@ -39,15 +43,18 @@ func (c *checker) check() {
 		c.report("schema", "%q is not understood; this program reads %q", c.Schema, Schema)
 	}
 	c.name("name", c.Name, plainName, plainNameForm)
-	if c.Repetitions < 1 || c.Repetitions > 10000 {
-		c.report("repetitions", "%d is not a number from 1 to 10000", c.Repetitions)
+	if c.Repetitions < 1 || c.Repetitions > maxRepetitions {
+		c.report("repetitions", "%d is not a number from 1 to %d", c.Repetitions, maxRepetitions)
 	}
 	if c.Seed < 0 {
 		c.report("seed", "%d is negative; use a number from 1 up", c.Seed)
 	}
-	c.name("congestion_control", c.Congestion, plainName, "use a name the kernel knows, such as cubic, reno or bbr")
+	c.name("congestion_control", c.Congestion, plainName, congestionForm)
 	c.hosts()
 	c.links()
+	if c.Varied != "" {
+		c.known("varied", c.Varied, "link", c.linkNames())
+	}
 	c.variants()
 	c.Variants = append(c.Variants, c.sweeps()...) // what is expected may be about them
 	c.workload()

@@ -15,7 +15,7 @@ func (c *checker) procedures() {
 	for i, p := range c.Procedures {
 		path := fmt.Sprintf("procedure[%d]", i)
 		c.name(path+".name", p.Name, plainName, plainNameForm)
-		if p.Name == AllProcedures {
+		if p.Name == All {
 			c.report(path+".name", "%q means every procedure; call this one something else", p.Name)
 		} else {
 			c.unique(path+".name", p.Name, seen)

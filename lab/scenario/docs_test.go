@@ -38,7 +38,14 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		heading, body, _ := strings.Cut(text, "\n")
 		sections[strings.Trim(heading, "`[]")] = body
 	}
-	for _, key := range Keys() {
+	keys := Keys()
+	for _, key := range SuiteKeys() {
+		if !strings.Contains(key, ".") {
+			key = "The suite." + key
+		}
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
 		table, name, nested := strings.Cut(key, ".")
 		if !nested {
 			table, name = "The scenario", key

@@ -63,24 +63,27 @@ func (s *Scenario) Procedure(name string) (Procedure, bool) {
 	return Procedure{}, false
 }
 
-// AllProcedures is the word for every procedure, the optional ones too.
-const AllProcedures = "all"
+// ProcedureNames lists all procedures.
+func (s *Scenario) ProcedureNames() []string {
+	var names []string
+	for _, p := range s.Procedures {
+		names = append(names, p.Name)
+	}
+	return names
+}
 
 // Select lists the procedures of these names, in the scenario's order; without
 // names, those that are not optional.
 func (s *Scenario) Select(names []string) ([]Procedure, error) {
-	var known []string
-	for _, p := range s.Procedures {
-		known = append(known, p.Name)
-	}
+	known := s.ProcedureNames()
 	for _, n := range names {
-		if n != AllProcedures && !slices.Contains(known, n) {
+		if n != All && !slices.Contains(known, n) {
 			return nil, fmt.Errorf("scenario %s has no procedure %q%s", s.Name, n, tomlfile.Nearest(n, known))
 		}
 	}
 	var chosen []Procedure
 	for _, p := range s.Procedures {
-		if slices.Contains(names, p.Name) || slices.Contains(names, AllProcedures) || len(names) == 0 && !p.Optional {
+		if slices.Contains(names, p.Name) || slices.Contains(names, All) || len(names) == 0 && !p.Optional {
 			chosen = append(chosen, p)
 		}
 	}

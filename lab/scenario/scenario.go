@@ -21,20 +21,22 @@ const DirectPath = "direct"
 
 // Scenario is a whole file, with the defaults filled in.
 type Scenario struct {
-	Schema      string        `toml:"schema"`
-	Name        string        `toml:"name"`
-	Description string        `toml:"description"`
-	Congestion  string        `toml:"congestion_control"`
-	Repetitions int           `toml:"repetitions"`
-	Seed        int64         `toml:"seed"`
-	Hosts       []Host        `toml:"host"`
-	Links       []Link        `toml:"link"`
-	Variants    []Variant     `toml:"variant"` // after Parse, those of the sweeps too
-	Sweeps      []Sweep       `toml:"sweep"`
-	Workload    Workload      `toml:"workload"`
-	Procedures  []Procedure   `toml:"procedure"`
-	Events      []Event       `toml:"event"`
-	Expects     []Expectation `toml:"expect"`
+	Schema      string `toml:"schema"`
+	Name        string `toml:"name"`
+	Description string `toml:"description"`
+	Congestion  string `toml:"congestion_control"`
+	Repetitions int    `toml:"repetitions"`
+	Seed        int64  `toml:"seed"`
+	// Varied names the link whose loss and delay tell the variants apart.
+	Varied     string        `toml:"varied"`
+	Hosts      []Host        `toml:"host"`
+	Links      []Link        `toml:"link"`
+	Variants   []Variant     `toml:"variant"` // after Parse, those of the sweeps too
+	Sweeps     []Sweep       `toml:"sweep"`
+	Workload   Workload      `toml:"workload"`
+	Procedures []Procedure   `toml:"procedure"`
+	Events     []Event       `toml:"event"`
+	Expects    []Expectation `toml:"expect"`
 }
 
 // Role says what a host does.

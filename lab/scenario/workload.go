@@ -86,6 +86,9 @@ func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Wor
 // MadeByDCol reports whether dcol itself has the workload's two programs.
 func (w Workload) MadeByDCol() bool { return w.Kind == Stream || w.Kind == Requests }
 
+// RunsDCol reports whether any host runs dcol, be it only as the workload.
+func (s *Scenario) RunsDCol() bool { return s.UsesDCol() || s.Workload.MadeByDCol() }
+
 // HasLatency reports whether it consists of messages, requests or files that each
 // take a time.
 func (w Workload) HasLatency() bool { return w.MadeByDCol() || w.Kind == HTTP }

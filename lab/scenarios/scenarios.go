@@ -1,6 +1,6 @@
-// Package scenarios carries the scenario files that come with dcol, so that
-// `dcol lab run core-limited` works on any machine that has the program. The
-// command line and the benchmarks import it.
+// Package scenarios carries the scenarios that come with dcol, and the suites that
+// run several of them, so that `dcol lab run core-limited` works on any machine that
+// has the program. The command line and the benchmarks import it.
 package scenarios
 
 import (
@@ -9,45 +9,80 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-//go:embed *.toml
+//go:embed *.toml */*.toml
 var files embed.FS
 
-// Names lists the scenarios that come with dcol.
+const suffix = ".toml"
+
+// Names lists what comes with dcol, those in folders after the others.
 func Names() []string {
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		panic(err) // the files are part of the program
-	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = strings.TrimSuffix(e.Name(), ".toml")
+	var names []string
+	for _, pattern := range []string{"*" + suffix, "*/*" + suffix} {
+		found, err := fs.Glob(files, pattern)
+		if err != nil {
+			panic(err) // the patterns are ours
+		}
+		for _, file := range found {
+			names = append(names, strings.TrimSuffix(file, suffix))
+		}
 	}
 	return names
 }
 
-// Source is the text of a scenario that comes with dcol.
-func Source(name string) ([]byte, error) { return files.ReadFile(name + ".toml") }
-
-// Open reads the scenario in a file or, when there is no such file, the one of
-// that name that comes with dcol.
+// Open reads the scenario in a file or, when there is no such file, the one of that
+// name that comes with dcol.
 func Open(nameOrPath string) (*scenario.Scenario, error) {
-	_, err := os.Stat(nameOrPath)
-	if err == nil {
-		return scenario.Load(nameOrPath)
+	s, _, err := Find(nameOrPath)
+	if err == nil && s == nil {
+		return nil, fmt.Errorf("%s is a suite of several networks; name one: dcol lab list", nameOrPath)
 	}
-	data, embedded := Source(nameOrPath)
+	return s, err
+}
+
+// Find reads a scenario or a suite, one of the two, as Open does. A suite finds its
+// scenarios in its own folder, or among those that come with dcol.
+func Find(nameOrPath string) (*scenario.Scenario, *scenario.Suite, error) {
+	file, data, err := read(nameOrPath)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !scenario.IsSuite(data) {
+		s, err := scenario.Parse(file, data)
+		return s, nil, err
+	}
+	suite, err := scenario.ParseSuite(file, data, func(name string) (*scenario.Scenario, error) {
+		beside := filepath.Join(filepath.Dir(file), name)
+		if _, err := os.Stat(beside); err == nil && file == nameOrPath {
+			return Open(beside)
+		}
+		return Open(name)
+	})
+	return nil, suite, err
+}
+
+// read finds a file, and what errors are to call it.
+func read(nameOrPath string) (file string, data []byte, err error) {
+	if _, err := os.Stat(nameOrPath); err == nil {
+		data, err := os.ReadFile(nameOrPath)
+		if err != nil {
+			return nameOrPath, nil, fmt.Errorf("read the scenario: %w", err)
+		}
+		return nameOrPath, data, nil
+	}
+	file = nameOrPath + suffix
+	data, err = files.ReadFile(file)
 	switch {
-	case embedded == nil:
-		return scenario.Parse(nameOrPath+".toml", data)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no file %q and no scenario of that name; those that come with dcol: %s",
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
+		return file, nil, fmt.Errorf("there is no file %q and no scenario of that name; those that come with dcol: %s",
 			nameOrPath, strings.Join(Names(), ", "))
-	default:
-		return nil, fmt.Errorf("read the scenario: %w", err)
+	case err != nil:
+		return file, nil, fmt.Errorf("read the scenario: %w", err)
 	}
+	return file, data, nil
 }

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"path"
 	"strings"
 	"testing"
 
@@ -9,12 +10,18 @@ import (
 
 func TestAllParse(t *testing.T) {
 	for _, name := range Names() {
-		s, err := Open(name)
+		s, suite, err := Find(name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if s.Name != name {
+		if suite != nil {
+			if suite.Name != name || suite.Description == "" {
+				t.Errorf("%s.toml is named %q inside and describes itself as %q", name, suite.Name, suite.Description)
+			}
+			continue
+		}
+		if s.Name != path.Base(name) {
 			t.Errorf("%s.toml is named %q inside", name, s.Name)
 		}
 		if s.Description == "" || len(s.Expects) == 0 {

@@ -15,6 +15,17 @@ import (
 // may be another, and experiments compare.
 const DefaultCongestionControl = "cubic"
 
+// UnknownCongestionError is the error of a congestion control that this kernel
+// neither has nor has a module for.
+type UnknownCongestionError struct {
+	Name      string
+	Available []string
+}
+
+func (e *UnknownCongestionError) Error() string {
+	return fmt.Sprintf("this kernel has no congestion control %q; it has %s", e.Name, strings.Join(e.Available, ", "))
+}
+
 // SetCongestionControl makes an algorithm the one of all connections the host
 // opens or accepts from now on. MPTCP subflows are no exception.
 //
@@ -32,7 +43,7 @@ func (h *Host) SetCongestionControl(name string) error {
 			return setRouteCongestion(name)
 		case errors.Is(err, fs.ErrNotExist):
 			available, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-			return fmt.Errorf("this kernel has only %s", strings.TrimSpace(string(available)))
+			return &UnknownCongestionError{Name: name, Available: strings.Fields(string(available))}
 		}
 		return err
 	})

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/scenarios"
+)
+
+// maxReps is enough for any comparison; a typo should not cost a day.
+const maxReps = 60
+
+func labRunCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO|SUITE",
+		Short: "Run an experiment, or a suite of several: by name, or a file",
+		Args:  cobra.ExactArgs(1),
+	}
+	var o experiment.Options
+	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for results, plots and logs (default: out/lab/NAME, or what the suite says)")
+	verbose := verboseFlag(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1; of a suite, dcol.suite-result/1)")
+	cmd.Flags().IntVar(&o.Repetitions, "reps", 0, fmt.Sprintf("repetitions, in place of the file's `number`: 1 to %d", maxReps))
+	cmd.Flags().StringSliceVar(&o.Variants, "variant", nil, "`names` of variants to run, or all (default: the network as declared; of a suite, all of its)")
+	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; of a suite, all of its)")
+	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; of a suite, all of its)")
+	cmd.Flags().IntVar(&o.Jobs, "jobs", experiment.Automatic, "`number` of networks at a time (default: what the machine bears)")
+	anew := cmd.Flags().Bool("anew", false, "make all runs again, also those that the folder has from before")
+	cmd.Flags().StringVar(&o.Backend, "backend", "", "netem or wire (default: netem where the kernel has it)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, suite, err := scenarios.Find(args[0])
+		if err != nil {
+			return err
+		}
+		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {
+			return fmt.Errorf("--reps %d: it must be 1 to %d", o.Repetitions, maxReps)
+		}
+		if cmd.Flags().Changed("jobs") && o.Jobs < 1 {
+			return fmt.Errorf("--jobs %d: it must be 1 or more", o.Jobs)
+		}
+		if o.Out == "" {
+			o.Out = outFolder(s, suite)
+		}
+		o.Resume, o.Stderr, o.Log = !*anew, os.Stderr, newLogger(labLevel(*verbose))
+		result, err := labRun(cmd.Context(), s, suite, o)
+		if result == nil {
+			return err
+		}
+		write := result.WriteText
+		if *asJSON {
+			write = result.WriteJSON
+		}
+		if werr := write(os.Stdout); werr != nil || err != nil {
+			return errors.Join(err, werr)
+		}
+		fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", o.Out)
+		if !result.Met() {
+			return exitCode(3)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// outFolder is where results go by default.
+func outFolder(s *scenario.Scenario, suite *scenario.Suite) string {
+	switch {
+	case s != nil:
+		return filepath.Join("out", "lab", s.Name)
+	case suite.Out != "":
+		return suite.Out
+	default:
+		return filepath.Join("out", "lab", filepath.FromSlash(suite.Name))
+	}
+}
+
+// labResult is what comes out of a scenario or a suite.
+type labResult interface {
+	WriteText(w io.Writer) error
+	WriteJSON(w io.Writer) error
+	Met() bool
+}
+
+// labRun runs whichever of the two there is; without any run there is no result.
+func labRun(ctx context.Context, s *scenario.Scenario, suite *scenario.Suite, o experiment.Options) (labResult, error) {
+	if s != nil {
+		result, err := experiment.Run(ctx, s, o)
+		if result == nil || len(result.Runs) == 0 {
+			return nil, err
+		}
+		return result, err
+	}
+	result, err := experiment.RunSuite(ctx, suite, o)
+	if result == nil || result.Fidelity.Runs+result.Fidelity.Discarded == 0 {
+		return nil, err
+	}
+	return result, err
+}
+
+func labListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios that come with dcol, and the suites of them",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, name := range scenarios.Names() {
+				s, suite, err := scenarios.Find(name)
+				if err != nil {
+					return err
+				}
+				if suite != nil {
+					fmt.Printf("%-22s suite: %s\n", name, suite.Description)
+					continue
+				}
+				fmt.Printf("%-22s %s\n", name, s.Description)
+			}
+			return nil
+		},
+	}
+}

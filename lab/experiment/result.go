@@ -1,0 +1,81 @@
+package experiment
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// result sums up the runs, part by part.
+func (e *experiment) result() *report.SuiteResult {
+	all := make([]report.Run, len(e.runs))
+	for i, r := range e.runs {
+		all[i] = r.run
+	}
+	s := &report.SuiteResult{
+		Schema: report.SuiteSchema, Name: e.suite.Name, Description: e.suite.Description,
+		Started: e.ledger.head.Started, Seconds: e.ledger.head.Seconds,
+		Environment: e.environment, Fidelity: report.FidelityOf(all),
+	}
+	s.Environment.Congestion = strings.Join(congestions(e.suite.Parts), ", ")
+	for _, p := range e.suite.Parts {
+		s.Parts = append(s.Parts, e.partResult(p))
+	}
+	return s
+}
+
+func (e *experiment) partResult(p scenario.Part) *report.Result {
+	r := &report.Result{
+		Schema: report.Schema, Scenario: p.Of.Name, Description: p.Of.Description,
+		Started: e.ledger.head.Started, Seconds: e.ledger.head.Seconds, Environment: e.environment,
+		Paths: append([]string{scenario.DirectPath}, p.Of.WithRole(scenario.RoleWaypoint)...),
+		Runs:  []report.Run{},
+	}
+	r.Environment.Programs = maps.Clone(e.environment.Programs)
+	r.Environment.Congestion, r.Environment.Seed = strings.Join(p.Congestions, ", "), p.Of.Seed
+	for _, name := range p.Variants {
+		v, _ := p.Of.Variant(name)
+		r.Variants = append(r.Variants, report.Variant{Name: name, Description: v.Description, Coordinates: coordinates(p.Of, v)})
+	}
+	wanted := map[key]bool{}
+	for repetition := 1; repetition <= p.Repetitions; repetition++ {
+		for _, t := range tasksOf(p, repetition) {
+			wanted[t.key()] = true
+		}
+	}
+	for _, recorded := range e.runs {
+		if wanted[recorded.key()] {
+			r.Runs = append(r.Runs, recorded.run)
+		}
+	}
+	r.Summarize(p.Variants, p.Procedures, p.Congestions, p.Of.Expects)
+	return r
+}
+
+// coordinates say where a variant stands: on the axes of its sweep, or by the loss and
+// the delay of the link that the scenario says is varied, from its a to its b.
+func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
+	found := []report.Coordinate{}
+	for _, c := range v.Coordinates {
+		found = append(found, report.Coordinate(c))
+	}
+	i := slices.IndexFunc(s.Links, func(l scenario.Link) bool { return l.Name == s.Varied })
+	if i < 0 {
+		return found
+	}
+	link, _ := s.Shapes(v)[i].Directions()
+	loss, delay := 0.0, 0.0
+	if link.Loss != nil {
+		loss = 100 * float64(*link.Loss)
+	}
+	if link.Delay != nil {
+		delay = milliseconds(link.Delay.Std())
+	}
+	return append(found,
+		report.Coordinate{Axis: "loss", Label: "loss on link " + s.Varied, Unit: "%", Value: loss},
+		report.Coordinate{Axis: "delay", Label: "delay of link " + s.Varied, Unit: "ms", Value: delay},
+	)
+}

@@ -1,0 +1,188 @@
+package scenario
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// SuiteSchema is the version of the format of suites.
+const SuiteSchema = "dcol.suite/1"
+
+// Suite is several experiments that are carried out as one: beside each other, with
+// one record and one report.
+type Suite struct {
+	Schema      string `toml:"schema"`
+	Name        string `toml:"name"`
+	Description string `toml:"description"`
+	Repetitions int    `toml:"repetitions"`
+	// Out is the folder for what comes out, unless the command line names another.
+	Out   string `toml:"out"`
+	Parts []Part `toml:"part"`
+}
+
+// Part is what is run of one scenario: every procedure in every variant with every
+// congestion control. Once read, nothing is left open in it.
+type Part struct {
+	Scenario    string   `toml:"scenario"`
+	Variants    []string `toml:"variants"`
+	Procedures  []string `toml:"procedures"`
+	Congestions []string `toml:"congestion_controls"`
+	Repetitions int      `toml:"repetitions"`
+	// Of is the scenario itself.
+	Of *Scenario
+}
+
+// Selection is what somebody wants of a scenario or a suite; what is empty is
+// whatever that says itself.
+type Selection struct {
+	Variants    []string
+	Procedures  []string
+	Congestions []string
+	Repetitions int
+}
+
+// All is the word for every variant, or every procedure with the optional ones.
+const All = "all"
+
+// IsSuite reports whether a file says that it is a suite. Whatever is wrong with it is
+// for the one who reads it to say.
+func IsSuite(data []byte) bool {
+	var head struct {
+		Schema string `toml:"schema"`
+	}
+	_ = toml.NewDecoder(bytes.NewReader(data)).Decode(&head)
+	return strings.HasPrefix(head.Schema, "dcol.suite/")
+}
+
+// ParseSuite reads and checks a suite; name stands for the file in errors, and open
+// finds its scenarios by their names. The error holds every problem found, one a line,
+// each with its place.
+func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) (*Suite, error) {
+	s := &Suite{}
+	problems := tomlfile.Decode(name, data, s)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	c := suiteChecker{Suite: s, checker: checker{Scenario: &Scenario{}, report: problems.At}, open: open}
+	c.check()
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	for i := range s.Parts {
+		s.Parts[i].complete(s.Repetitions)
+	}
+	return s, nil
+}
+
+// SuiteKeys lists every key of the format, as "part.variants"; documentation is
+// checked against it.
+func SuiteKeys() []string { return tomlfile.Keys(reflect.TypeFor[Suite]()) }
+
+// complete fills in what a part, of names that are known, leaves open.
+func (p *Part) complete(repetitions int) {
+	switch {
+	case len(p.Variants) == 0:
+		p.Variants = []string{Base}
+	case slices.Contains(p.Variants, All):
+		p.Variants = p.Of.VariantNames()
+	}
+	var chosen []string
+	for _, o := range p.Of.Procedures {
+		if slices.Contains(p.Procedures, o.Name) || slices.Contains(p.Procedures, All) || len(p.Procedures) == 0 && !o.Optional {
+			chosen = append(chosen, o.Name)
+		}
+	}
+	p.Procedures = chosen
+	if len(p.Congestions) == 0 {
+		p.Congestions = []string{p.Of.Congestion}
+	}
+	p.Repetitions = or(p.Repetitions, or(repetitions, p.Of.Repetitions))
+}
+
+// SuiteOf is a suite of one part, what is wanted of a scenario: by default its
+// procedures that are not optional, on the network as declared.
+func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
+	if len(s.Procedures) == 0 {
+		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol lab shell`", s.Name)
+	}
+	if _, err := s.Select(wanted.Procedures); err != nil {
+		return nil, err
+	}
+	for _, v := range wanted.Variants {
+		if _, ok := s.Variant(v); !ok && v != All {
+			return nil, fmt.Errorf("scenario %s has no variant %q%s", s.Name, v, tomlfile.Nearest(v, s.VariantNames()))
+		}
+	}
+	p := Part{
+		Scenario: s.Name, Of: s, Variants: unique(wanted.Variants), Procedures: wanted.Procedures,
+		Congestions: unique(wanted.Congestions), Repetitions: wanted.Repetitions,
+	}
+	p.complete(0)
+	return &Suite{Schema: SuiteSchema, Name: s.Name, Description: s.Description, Parts: []Part{p}}, nil
+}
+
+// Narrow is the suite with no more than what is wanted of it. Parts of which nothing is
+// left are left out; a name that is in no part is an error.
+func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
+	narrow := *s
+	narrow.Parts = nil
+	for _, axis := range []struct {
+		what   string
+		wanted []string
+		has    func(Part) []string
+	}{
+		{"variant", wanted.Variants, func(p Part) []string { return p.Variants }},
+		{"procedure", wanted.Procedures, func(p Part) []string { return p.Procedures }},
+		{"congestion control", wanted.Congestions, func(p Part) []string { return p.Congestions }},
+	} {
+		var all []string
+		for _, p := range s.Parts {
+			all = append(all, axis.has(p)...)
+		}
+		all = unique(all)
+		for _, name := range axis.wanted {
+			if name != All && !slices.Contains(all, name) {
+				return nil, fmt.Errorf("no part of %s has the %s %q%s", s.Name, axis.what, name, tomlfile.Nearest(name, all))
+			}
+		}
+	}
+	for _, p := range s.Parts {
+		p.Variants = amid(p.Variants, wanted.Variants)
+		p.Procedures = amid(p.Procedures, wanted.Procedures)
+		p.Congestions = amid(p.Congestions, wanted.Congestions)
+		p.Repetitions = or(wanted.Repetitions, p.Repetitions)
+		if len(p.Variants) > 0 && len(p.Procedures) > 0 && len(p.Congestions) > 0 {
+			narrow.Parts = append(narrow.Parts, p)
+		}
+	}
+	if len(narrow.Parts) == 0 {
+		return nil, fmt.Errorf("no part of %s has such a procedure in such a variant with such a congestion control", s.Name)
+	}
+	return &narrow, nil
+}
+
+// amid are those of the names that are wanted: all of them if it does not say.
+func amid(names, wanted []string) []string {
+	if len(wanted) == 0 || slices.Contains(wanted, All) {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(wanted, n) })
+}
+
+// unique are the names without those that were there before.
+func unique(names []string) []string {
+	var once []string
+	for _, n := range names {
+		if !slices.Contains(once, n) {
+			once = append(once, n)
+		}
+	}
+	return once
+}
