@@ -26,8 +26,8 @@ type PathSeries struct {
 
 // Mark is a moment to point out, such as the death of a waypoint.
 type Mark struct {
-	Seconds float64
-	Label   string
+	Seconds float64 `json:"seconds"`
+	Label   string  `json:"label"`
 }
 
 // Level is a goodput to compare with.

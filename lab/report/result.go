@@ -24,6 +24,7 @@ type Result struct {
 	Environment  Environment   `json:"environment"`
 	Paths        []string      `json:"paths"`
 	Variants     []Variant     `json:"variants"` // those that were asked for
+	Marks        []Mark        `json:"marks"`    // what happens during each run
 	Rows         []Row         `json:"rows"`
 	Expectations []Expectation `json:"expectations"`
 	Runs         []Run         `json:"runs"`

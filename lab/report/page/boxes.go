@@ -1,0 +1,110 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+// boxPlots draws for every variant of a network the distributions of goodput side
+// by side, as the figures of 2017 do, all of a network to the same scale. Networks
+// that lie on a grid have other plots, see sweeps.
+func (b *book) boxPlots() ([]section, error) {
+	var sections []section
+	for _, n := range b.networks {
+		if len(n.axes()) > 0 || len(n.shown()) == 0 {
+			continue
+		}
+		s := section{
+			ID: "boxes-" + n.name, Title: "Goodput: " + n.name,
+			Text: []string{n.description, fmt.Sprintf(
+				"Each box is the middle half of the runs with a line at the median, which is also written above it; whiskers reach "+
+					"to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes are MPTCP, hollow "+
+					"ones plain TCP. Congestion control: %s.", n.congestions[0])},
+		}
+		if n.inPapers() {
+			s.Text[1] += " A diamond is the mean published in 2017."
+		}
+		top := n.top(n.congestions[0])
+		for _, v := range n.shown() {
+			f, ok, err := n.boxes(v, top)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				s.Figures = append(s.Figures, f)
+			}
+		}
+		sections = append(sections, s)
+	}
+	return sections, nil
+}
+
+// top is the highest goodput of all of a network's runs.
+func (n *network) top(congestion string) float64 {
+	top := 0.0
+	for _, r := range n.rows {
+		if r.Congestion == congestion && r.N > 0 {
+			top = max(top, *r.Max)
+		}
+	}
+	return top
+}
+
+func (n *network) boxes(v report.Variant, top float64) (f figure, ok bool, err error) {
+	chart := report.ColumnChart{Unit: "goodput, Mbit/s", Top: top, ReferenceName: "published mean"}
+	var said []string
+	for i, procedure := range n.procedures {
+		at := cell{v.Name, procedure, n.congestions[0]}
+		row, measured := n.row(at)
+		if !measured && !n.planned(at) {
+			continue
+		}
+		chart.Columns = append(chart.Columns, report.Column{
+			Label: procedure, Values: n.values(at), Look: look(procedure, i), Reference: row.PublishedMean,
+		})
+		if measured {
+			said = append(said, fmt.Sprintf("%s %.2f", procedure, *row.Median))
+		}
+	}
+	if len(said) == 0 {
+		return figure{}, false, nil
+	}
+	svg, err := chart.SVG()
+	if err != nil {
+		return figure{}, false, fmt.Errorf("plot %s, %s: %w", n.name, v.Name, err)
+	}
+	return figure{Title: title(v), Caption: "medians in Mbit/s: " + strings.Join(said, ", "), SVG: svg}, true, nil
+}
+
+// planned reports whether a cell belongs to what was asked for.
+func (n *network) planned(c cell) bool {
+	return slices.ContainsFunc(n.rows, func(r Row) bool {
+		return r.Variant == c.variant && r.Procedure == c.procedure && r.Congestion == c.congestion
+	})
+}
+
+// look gives the kinds of detours a colour each, and plain TCP hollow boxes.
+func look(procedure string, index int) report.Look {
+	l := report.Look{Hollow: strings.HasPrefix(procedure, "tcp")}
+	switch strings.TrimPrefix(strings.TrimPrefix(procedure, "tcp"), "dcol") {
+	case "-openvpn":
+		l.Colour = 3
+	case "-wireguard":
+		l.Colour = 5
+	case "-in-band":
+		l.Colour = 2
+	case "-detour":
+		l.Colour = 1
+	case "":
+		if !l.Hollow {
+			l.Colour = 1 // dcol; plain tcp has the direct path's
+		}
+	case "mptcp-1":
+	default:
+		l.Colour = index
+	}
+	return l
+}

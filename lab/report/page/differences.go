@@ -1,0 +1,155 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report/published"
+)
+
+// noticeable is how far from 1 a ratio to a published mean is worth a line.
+const noticeable = 0.02
+
+// differences says in words where ours differ from the published numbers, and why,
+// as far as that is known: each sentence's numbers are from the runs and the tables.
+func (b *book) differences() ([]section, error) {
+	if !b.inPapers() {
+		return nil, nil
+	}
+	s := section{ID: "differences", Title: "Where ours differ, and why"}
+	for _, paragraph := range []string{
+		b.headerWords(), b.lossWords("core-limited"), b.lossWords("symmetric"), b.openVPNWords(), methodWords(),
+	} {
+		if paragraph != "" {
+			s.Text = append(s.Text, paragraph)
+		}
+	}
+	if t := b.farthest(); len(t.Rows) > 0 {
+		s.Tables = append(s.Tables, t)
+	}
+	return []section{s}, nil
+}
+
+// headerWords is about what MPTCP itself costs.
+func (b *book) headerWords() string {
+	n := b.network("core-limited")
+	if n == nil {
+		return ""
+	}
+	base := published.Setting{Network: n.name, DelayMS: defaultDelayMS}
+	ours, _ := n.ratio(base, func(value func(string) (float64, bool)) *float64 { return pctOf(value, "mptcp-1", "tcp") })
+	theirs := pctOf(b.publishedMean(base), "mptcp-1", "tcp")
+	if ours == nil || theirs == nil {
+		return ""
+	}
+	return fmt.Sprintf("What MPTCP costs. With one subflow it carries %.2f %% less than plain TCP here, %.2f %% less in 2017. Its data "+
+		"sequence option takes 24 of the 1448 bytes of a full segment of an upload here, and took 20 in 2017 (thesis, 5.1.4). So "+
+		"%.2f %% of the sum of the paths is the most that two subflows can carry here, and a target of 98.5 %% cannot be reached by "+
+		"uploads, whatever the path manager does.", 100-*ours, 100-*theirs, possiblePct)
+}
+
+// lossWords is about loss on the direct path, where the congestion control
+// decides.
+func (b *book) lossWords(name string) string {
+	n := b.network(name)
+	if n == nil {
+		return ""
+	}
+	setting := published.Setting{Network: name, LossPct: 1, DelayMS: defaultDelayMS}
+	v, ok := n.at(setting.LossPct, setting.DelayMS)
+	if !ok {
+		return ""
+	}
+	var parts []string
+	for _, p := range []struct{ procedure, words string }{
+		{"tcp", "plain TCP on the lossy path gets"}, {"mptcp-1", "one MPTCP subflow there"}, {"dcol", "MPTCP with a detour"},
+	} {
+		ours, ok := n.median(cell{v.Name, p.procedure, n.congestions[0]})
+		theirs, published := b.published.Throughput(setting, p.procedure)
+		if ok && published {
+			parts = append(parts, fmt.Sprintf("%s %.2f Mbit/s here with %s, %.2f in 2017 with %s", p.words,
+				ours, strings.ToUpper(n.congestions[0]), theirs.MeanMbps, strings.ToUpper(theirs.Congestion)))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	kept := ""
+	if ratio := pctOf(n.medians(v.Name, n.congestions[0]), "mptcp-1", "tcp"); ratio != nil {
+		kept = fmt.Sprintf(", and one MPTCP subflow gets %.0f %% of what TCP does", *ratio)
+	}
+	return fmt.Sprintf("Loss, %s. With 1 %% on link 2, %s. The MPTCP of 2017 was slower there than its own plain TCP because LIA is more "+
+		"cautious than CUBIC (thesis, 5.1.4); here both run the same congestion control%s.",
+		name, strings.Join(parts, "; "), kept)
+}
+
+// openVPNWords is about what the tunnel costs.
+func (b *book) openVPNWords() string {
+	n := b.network("core-limited")
+	if n == nil {
+		return ""
+	}
+	base := published.Setting{Network: n.name, DelayMS: defaultDelayMS}
+	ours, _ := n.ratio(base, func(value func(string) (float64, bool)) *float64 { return pctOf(value, "tcp-openvpn", "tcp-detour") })
+	theirs := pctOf(b.publishedMean(base), "tcp-openvpn", "tcp-detour")
+	if ours == nil || theirs == nil {
+		return ""
+	}
+	version := b.suite.Environment.Programs["openvpn"]
+	if version == "" {
+		version = "today's OpenVPN"
+	}
+	text := fmt.Sprintf("OpenVPN. Plain TCP through its tunnel carries %.2f %% less than through a mapped port here (%s), %.2f %% less in "+
+		"2017, when the tunnel took 91 bytes of each segment's 1428 (thesis, 5.1.4).", 100-*ours, version, 100-*theirs)
+	wireguard, _ := n.ratio(base, func(value func(string) (float64, bool)) *float64 { return pctOf(value, "tcp-wireguard", "tcp-detour") })
+	if wireguard != nil {
+		text += fmt.Sprintf(" WireGuard, which encrypts, costs %.2f %%.", 100-*wireguard)
+	}
+	return text
+}
+
+func methodWords() string {
+	return "Method. As in 2017, iperf3 sends for 10 s; the first second does not count, nor what comes after the tenth. Ours is what the " +
+		"receiving iperf3 counted. The published numbers are means; here too Table 1 has means, while plots, targets and comparisons " +
+		"use medians, which one run gone wrong does not move."
+}
+
+// farthest lists the cells whose means differ most from the published.
+func (b *book) farthest() table {
+	var rows []Row
+	for _, n := range b.networks {
+		for _, r := range n.rows {
+			if r.Ratio != nil && r.Congestion == n.congestions[0] && (*r.Ratio > 1+noticeable || *r.Ratio < 1-noticeable) {
+				rows = append(rows, r)
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(x, y Row) int { return cmp.Compare(*x.Ratio, *y.Ratio) })
+	t := table{
+		Title: fmt.Sprintf("All cells of Table 1 that differ by more than %.0f %%", 100*noticeable), Words: 3,
+		Note: "From the lowest ratio to the highest. What is not explained here or above has no explanation yet.",
+		Head: []string{"network", "procedure", "known cause", "ours", "2017", "ratio"},
+	}
+	for _, r := range rows {
+		t.Rows = append(t.Rows, []entry{
+			{Text: r.Network, Below: []string{title(b.network(r.Network).variant(r.Variant))}}, {Text: r.Procedure}, {Text: cause(r)},
+			{Text: meanSD(*r.Mean, *r.SD)}, {Text: meanSD(*r.PublishedMean, *r.PublishedSD)}, {Text: fmt.Sprintf("%.3f", *r.Ratio)},
+		})
+	}
+	return t
+}
+
+// cause is why a cell differs, if that is known from what the cell is.
+func cause(r Row) string {
+	lossy := r.LossPct != nil && *r.LossPct > 0
+	switch {
+	case lossy && *r.PublishedCongestion != r.Congestion:
+		return fmt.Sprintf("%s here, %s in 2017, under loss", strings.ToUpper(r.Congestion), strings.ToUpper(*r.PublishedCongestion))
+	case strings.HasSuffix(r.Procedure, "openvpn"):
+		return "another version of OpenVPN, and what it adds to packets"
+	default:
+		return "–"
+	}
+}

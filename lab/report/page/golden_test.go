@@ -1,0 +1,114 @@
+package page
+
+import (
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func compare(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// golden is a suite small enough to be checked by hand: one network with what was
+// published of it, a procedure without published values, and one without runs.
+func golden() *report.SuiteResult {
+	r := &report.Result{
+		Scenario: "core-limited", Paths: []string{"direct", "waypoint"}, Variants: conditions()[:1],
+	}
+	for procedure, all := range map[string][]float64{
+		"tcp": {9.5, 9.6, 9.4}, "tcp-detour": {9.5, 9.5, 9.5}, "dcol": {18, 19, 18.5, 18.7},
+	} {
+		for i, mbps := range all {
+			r.Runs = append(r.Runs, report.Run{
+				Variant: "base", Procedure: procedure, Congestion: "cubic", Repetition: i + 1, GoodputMbps: mbps,
+				Paths: []report.PathUse{{Path: "direct", Bytes: int64(1e6 * mbps)}},
+			})
+		}
+	}
+	r.Runs = append(r.Runs, report.Run{
+		Variant: "base", Procedure: "dcol-wireguard", Congestion: "cubic", Repetition: 1,
+		Discarded: "wg: exit status 1", Cause: report.CauseFailure,
+	})
+	r.Summarize([]string{"base"}, []string{"tcp", "tcp-detour", "dcol", "dcol-wireguard"}, []string{"cubic"}, []scenario.Expectation{
+		{Description: "more than one path has", That: `median("dcol") > 1.5 * median("tcp")`},
+	})
+	return suiteOf("golden", "made up, to be checked by hand", r)
+}
+
+// The numbers of the golden files, worked out by hand.
+func TestRowsByHand(t *testing.T) {
+	var table Table
+	if err := json.Unmarshal([]byte(read(t, written(t, golden()), JSONFile)), &table); err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]Row{}
+	for _, r := range table.Rows {
+		rows[r.Procedure] = r
+	}
+	dcol := rows["dcol"]
+	for what, pair := range map[string][2]float64{
+		"mean":           {*dcol.Mean, 18.55},
+		"median":         {*dcol.Median, 18.6},
+		"sd":             {*dcol.SD, 0.42032},
+		"q1":             {*dcol.Q1, 18.375},
+		"q3":             {*dcol.Q3, 18.775},
+		"published mean": {*dcol.PublishedMean, 18.81},
+		"ratio":          {*dcol.Ratio, 18.55 / 18.81},
+		"direct":         {dcol.PublishedBytesPerPath["waypoint"], 12784884},
+		"loss":           {*dcol.LossPct, 0},
+		"delay":          {*dcol.DelayMS, 5},
+	} {
+		if math.Abs(pair[0]-pair[1]) > 1e-4*math.Abs(pair[1])+1e-12 {
+			t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
+		}
+	}
+	if w := rows["dcol-wireguard"]; w.N != 0 || w.Discarded != 1 || w.Mean != nil || w.PublishedMean != nil {
+		t.Errorf("a procedure without runs: %+v", w)
+	}
+	first := table.Targets[0] // 18.6 of 9.5 + 9.5
+	if first.Procedure != "dcol" || first.Met || math.Abs(*first.Measured-97.8947) > 1e-3 || math.Abs(*first.Published-98.4817) > 1e-3 {
+		t.Errorf("the first target: %+v", first)
+	}
+}
+
+func TestTargetsDecide(t *testing.T) {
+	value := func(v float64) *float64 { return &v }
+	for _, test := range []struct {
+		target Target
+		met    bool
+	}{
+		{Target{AtLeast: true, LimitPct: 98, Measured: value(98)}, true},
+		{Target{AtLeast: true, LimitPct: 98, Measured: value(97.99)}, false},
+		{Target{LimitPct: 1.5, Measured: value(1.4)}, true},
+		{Target{LimitPct: 1.5, Measured: value(1.66)}, false},
+		{Target{LimitPct: 1.5}, false},
+	} {
+		if got := test.target.decided().Met; got != test.met {
+			t.Errorf("%+v: met %t, want %t", test.target, got, test.met)
+		}
+	}
+}

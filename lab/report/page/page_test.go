@@ -1,0 +1,222 @@
+package page
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+// written writes a suite's files; DCOL_PAGES keeps them for the eye.
+func written(t *testing.T, s *report.SuiteResult) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if keep := os.Getenv("DCOL_PAGES"); keep != "" {
+		dir = filepath.Join(keep, strings.ReplaceAll(t.Name(), "/", "-"))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Write(s, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// element is a start tag of the page.
+type element struct {
+	name  string
+	attrs map[string]string
+}
+
+// parsed is a page's elements and its text. The page is written so that it is
+// well-formed XML too, which finds what a browser would silently mend.
+func parsed(t *testing.T, html string) (elements []element, text string) {
+	t.Helper()
+	dec := xml.NewDecoder(strings.NewReader(html))
+	dec.Entity = xml.HTMLEntity
+	var said strings.Builder
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return elements, said.String()
+		}
+		if err != nil {
+			t.Fatalf("the page is not well-formed: %v", err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			e := element{token.Name.Local, map[string]string{}}
+			for _, a := range token.Attr {
+				e.attrs[a.Name.Local] = a.Value
+			}
+			elements = append(elements, e)
+		case xml.CharData:
+			said.Write(token)
+		}
+	}
+}
+
+// checkAlone checks that the page needs nothing but itself, and that its links
+// lead somewhere.
+func checkAlone(t *testing.T, html string) {
+	t.Helper()
+	elements, _ := parsed(t, html)
+	ids := map[string]bool{}
+	for _, e := range elements {
+		if id := e.attrs["id"]; id != "" {
+			if ids[id] {
+				t.Errorf("the id %q is there twice", id)
+			}
+			ids[id] = true
+		}
+	}
+	for _, e := range elements {
+		for _, attr := range []string{"src", "href", "data", "action", "srcset"} {
+			value, ok := e.attrs[attr]
+			if ok && (!strings.HasPrefix(value, "#") || !ids[value[1:]]) {
+				t.Errorf("<%s %s=%q> leads out of the page, or nowhere", e.name, attr, value)
+			}
+		}
+		if e.name == "script" || e.name == "link" || e.name == "img" || e.name == "iframe" {
+			t.Errorf("there is a <%s>", e.name)
+		}
+	}
+	for _, word := range []string{"@import", "url("} {
+		if strings.Contains(html, word) {
+			t.Errorf("the page has %q", word)
+		}
+	}
+}
+
+func TestPapersPage(t *testing.T) {
+	dir := written(t, papers(t, 6))
+	html := read(t, dir, HTMLFile)
+	checkAlone(t, html)
+	elements, text := parsed(t, html)
+	plots := 0
+	for _, e := range elements {
+		if e.name == "svg" {
+			plots++
+		}
+	}
+	if plots != 16 {
+		t.Errorf("%d plots, want one of each of the 16 networks", plots)
+	}
+	for _, word := range []string{
+		"18.81 (0.02)", "12.78", "not in mainline", "LIA", "6.18.0-made-up", "98.34 %", "Case Western", "OpenVPN 2.6.3",
+	} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the page does not say %q", word)
+		}
+	}
+}
+
+func TestBeyondPage(t *testing.T) {
+	dir := written(t, beyond())
+	html := read(t, dir, HTMLFile)
+	checkAlone(t, html)
+	_, text := parsed(t, html)
+	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "size of the file, KB", "× 0."} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the page does not say %q", word)
+		}
+	}
+	for _, word := range []string{"published", "Table 2"} {
+		if strings.Contains(strings.Split(text, "What was run on what")[1], word+" mean") || strings.Contains(text, "Table 2: bytes") {
+			t.Errorf("the page says %q, though nothing was published", word)
+		}
+	}
+}
+
+// A suite that was stopped at once has a page, too.
+func TestPageWithoutRuns(t *testing.T) {
+	for name, s := range map[string]*report.SuiteResult{
+		"planned":  papers(t, 0),
+		"no parts": suiteOf("empty", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := written(t, s)
+			html := read(t, dir, HTMLFile)
+			checkAlone(t, html)
+			if strings.Contains(html, "NaN") || strings.Contains(html, "Inf") {
+				t.Error("the page has numbers that are none")
+			}
+			var table Table
+			if err := json.Unmarshal([]byte(read(t, dir, JSONFile)), &table); err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range table.Targets {
+				if target.Met || target.Measured != nil {
+					t.Errorf("a target without runs is decided: %+v", target)
+				}
+			}
+		})
+	}
+}
+
+// One run of every kind that was interrupted: what is there is shown.
+func TestPageOfAnInterruptedSuite(t *testing.T) {
+	s := papers(t, 3)
+	first := s.Parts[0]
+	first.Runs = first.Runs[:31]
+	var names []string
+	for _, v := range first.Variants {
+		names = append(names, v.Name)
+	}
+	first.Summarize(names, order(), []string{"cubic"}, nil)
+	s.Parts = s.Parts[:1]
+	dir := written(t, s)
+	html := read(t, dir, HTMLFile)
+	checkAlone(t, html)
+	_, text := parsed(t, html)
+	for _, word := range []string{"have no run yet", "no run"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the page does not say %q", word)
+		}
+	}
+}
+
+// Names and descriptions are words, whatever is in them.
+func TestPageEscapes(t *testing.T) {
+	const evil = `<script>alert("x")</script> & "more"`
+	s := papers(t, 2)
+	s.Description, s.Environment.Kernel = evil, evil
+	s.Parts[0].Description = evil
+	s.Parts[0].Variants[0].Description = evil
+	html := read(t, written(t, s), HTMLFile)
+	checkAlone(t, html)
+	if _, text := parsed(t, html); !strings.Contains(text, evil) {
+		t.Error("the page does not say what the description says")
+	}
+}
+
+func TestRowsGolden(t *testing.T) {
+	dir := written(t, golden())
+	for _, name := range []string{JSONFile, CSVFile} {
+		compare(t, name, read(t, dir, name))
+	}
+	lines, err := csv.NewReader(strings.NewReader(read(t, dir, CSVFile))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 5 {
+		t.Errorf("%d lines, want a header and four rows", len(lines))
+	}
+}

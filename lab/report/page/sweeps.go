@@ -1,0 +1,233 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+// axis is what a network's variants differ in, with the values that occur,
+// ascending.
+type axis struct {
+	name, label, unit string
+	values            []float64
+}
+
+// title names an axis with its unit.
+func (a axis) title() string {
+	label := a.label
+	if label == "" {
+		label = a.name
+	}
+	return fmt.Sprintf("%s, %s", label, a.unit)
+}
+
+// axes are those of a network's variants on which they have two places or more.
+// The networks of 2017 have none: there one thing or another was varied, never both.
+func (n *network) axes() []axis {
+	if n.inPapers() {
+		return nil
+	}
+	var axes []axis
+	for _, v := range n.variants {
+		for _, c := range v.Coordinates {
+			at := slices.IndexFunc(axes, func(a axis) bool { return a.name == c.Axis })
+			if at < 0 {
+				at = len(axes)
+				axes = append(axes, axis{name: c.Axis, label: c.Label, unit: c.Unit})
+			}
+			if !slices.Contains(axes[at].values, c.Value) {
+				axes[at].values = append(axes[at].values, c.Value)
+			}
+		}
+	}
+	axes = slices.DeleteFunc(axes, func(a axis) bool { return len(a.values) < 2 })
+	for i := range axes {
+		slices.Sort(axes[i].values)
+	}
+	return axes
+}
+
+// sweeps draws the networks whose variants lie on axes: on two as heat maps of the
+// gain, on one as lines.
+func (b *book) sweeps() ([]section, error) {
+	var sections []section
+	for _, n := range b.networks {
+		axes := n.axes()
+		if len(axes) == 0 || len(n.shown()) == 0 {
+			continue
+		}
+		s := section{ID: "sweep-" + n.name, Title: "Sweep: " + n.name, Text: []string{n.description}}
+		var err error
+		if len(axes) == 1 {
+			s.Figures, s.Tables, err = n.lines(axes[0])
+			s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. Congestion control: "+n.congestions[0]+".")
+		} else {
+			s.Figures, err = n.heatMaps(axes[0], axes[1])
+			s.Text = append(s.Text, "The gain is the median goodput over that of plain TCP: blue above 1, red below. Where a plain TCP "+
+				"through the waypoint is the better one, a program would have had to know. Congestion control: "+n.congestions[0]+".")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("plot the sweep %s: %w", n.name, err)
+		}
+		sections = append(sections, s)
+	}
+	return sections, nil
+}
+
+// heatMaps are of each of dcol's procedures, over TCP on the direct path and over
+// the best of all plain TCP.
+func (n *network) heatMaps(x, y axis) ([]figure, error) {
+	var figures []figure
+	plainTCP := slices.DeleteFunc(slices.Clone(n.procedures), func(p string) bool { return !strings.HasPrefix(p, "tcp") })
+	for _, procedure := range n.procedures {
+		if !strings.HasPrefix(procedure, "dcol") {
+			continue
+		}
+		for _, over := range []struct {
+			name  string
+			among []string
+		}{{"plain TCP on the direct path", []string{"tcp"}}, {"the best of plain TCP on either path", plainTCP}} {
+			if len(over.among) == 0 || len(over.among) == 1 && over.name != "plain TCP on the direct path" {
+				continue
+			}
+			h := report.HeatChart{XTitle: x.title(), YTitle: y.title(), XLabels: x.labels(), YLabels: y.labels()}
+			low, high := math.Inf(1), math.Inf(-1)
+			for _, yValue := range y.values {
+				line := make([]float64, len(x.values))
+				for j, xValue := range x.values {
+					line[j] = n.gain(procedure, over.among, map[string]float64{x.name: xValue, y.name: yValue})
+					if !math.IsNaN(line[j]) {
+						low, high = min(low, line[j]), max(high, line[j])
+					}
+				}
+				h.Ratios = append(h.Ratios, line)
+			}
+			if math.IsInf(low, 0) {
+				continue
+			}
+			svg, err := h.SVG()
+			if err != nil {
+				return nil, err
+			}
+			figures = append(figures, figure{
+				Title:   fmt.Sprintf("Gain of %s over %s", procedure, over.name),
+				Caption: fmt.Sprintf("between %.2f and %.2f", low, high), SVG: svg,
+			})
+		}
+	}
+	return figures, nil
+}
+
+func (a axis) labels() []string {
+	labels := make([]string, len(a.values))
+	for i, v := range a.values {
+		labels[i] = number(&v)
+	}
+	return labels
+}
+
+// gain is a procedure's median over the highest of others', in the variant with
+// these coordinates; NaN if there is none.
+func (n *network) gain(procedure string, over []string, at map[string]float64) float64 {
+	v, ok := n.variantAt(at)
+	if !ok {
+		return math.NaN()
+	}
+	got, ok := n.median(cell{v.Name, procedure, n.congestions[0]})
+	best := 0.0
+	for _, other := range over {
+		if value, ok := n.median(cell{v.Name, other, n.congestions[0]}); ok {
+			best = max(best, value)
+		}
+	}
+	if !ok || best == 0 {
+		return math.NaN()
+	}
+	return got / best
+}
+
+// variantAt is the first variant with these coordinates.
+func (n *network) variantAt(at map[string]float64) (report.Variant, bool) {
+	for _, v := range n.variants {
+		fits := 0
+		for name, value := range at {
+			if c := coordinate(v, name); c != nil && *c == value {
+				fits++
+			}
+		}
+		if fits == len(at) {
+			return v, true
+		}
+	}
+	return report.Variant{}, false
+}
+
+// lines draws the procedures along an axis: what files take if they have
+// latencies, goodput otherwise, and what that is of plain TCP's.
+func (n *network) lines(x axis) ([]figure, []table, error) {
+	quantity, of := "goodput, Mbit/s", func(r Row) float64 { return *r.Median }
+	if n.hasLatency() {
+		quantity, of = "median time, ms", func(r Row) float64 {
+			if r.Latency == nil {
+				return math.NaN()
+			}
+			return r.Latency.P50MS
+		}
+	}
+	chart := report.LineChart{
+		XTitle: x.title(), YTitle: quantity, XLog: x.values[0] > 0 && x.values[len(x.values)-1] > 20*x.values[0],
+		YLog: n.hasLatency(), FromZero: !n.hasLatency(),
+	}
+	for _, v := range x.values {
+		chart.XTicks = append(chart.XTicks, report.Tick{Value: v, Label: number(&v)})
+	}
+	t := table{Title: quantity + ", and its ratio to plain TCP's", Words: 1, Head: append([]string{x.title()}, n.procedures...)}
+	for _, value := range x.values {
+		line := words(number(&value))
+		reference, haveReference := n.along(x, value, "tcp", of)
+		for _, procedure := range n.procedures {
+			got, ok := n.along(x, value, procedure, of)
+			switch {
+			case !ok:
+				line = append(line, none())
+			case haveReference && procedure != "tcp":
+				line = append(line, entry{Text: digits(got), Below: []string{fmt.Sprintf("× %.3f", got/reference)}})
+			default:
+				line = append(line, entry{Text: digits(got)})
+			}
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	for i, procedure := range n.procedures {
+		line := report.Line{Label: procedure, Look: look(procedure, i)}
+		for _, value := range x.values {
+			if got, ok := n.along(x, value, procedure, of); ok {
+				line.Points = append(line.Points, report.Point{X: value, Y: got})
+			}
+		}
+		chart.Lines = append(chart.Lines, line)
+	}
+	svg, err := chart.SVG()
+	if err != nil {
+		return nil, nil, err
+	}
+	return []figure{{Title: quantity + " by " + x.title(), Caption: "the numbers are in the table below", SVG: svg}}, []table{t}, nil
+}
+
+// along is a procedure's value at a place of an axis.
+func (n *network) along(x axis, value float64, procedure string, of func(Row) float64) (float64, bool) {
+	v, ok := n.variantAt(map[string]float64{x.name: value})
+	if !ok {
+		return 0, false
+	}
+	row, ok := n.row(cell{v.Name, procedure, n.congestions[0]})
+	if !ok {
+		return 0, false
+	}
+	got := of(row)
+	return got, got > 0
+}

@@ -1,0 +1,200 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/report/published"
+)
+
+// Target is something that a repetition of the 2017 evaluation is to show. Values
+// are per cent, computed from medians; the published ones from the means, which is
+// what was printed. Measured is null where no run counts.
+type Target struct {
+	What      string   `json:"what"`
+	Procedure string   `json:"procedure"`
+	Where     string   `json:"where"`
+	AtLeast   bool     `json:"at_least"` // or, if not, at most
+	LimitPct  float64  `json:"limit_pct"`
+	Measured  *float64 `json:"measured_pct"`
+	Published *float64 `json:"published_pct"`
+	Met       bool     `json:"met"`
+	Remark    string   `json:"remark"`
+}
+
+// The part of a full segment's 1448 bytes that MPTCP's data sequence option leaves,
+// with 24 bytes for the option as mainline Linux sends it with uploads, and as
+// percentages: the most that MPTCP can carry of what TCP does, and what it costs.
+const (
+	possiblePct = 100 * (1448.0 - 24) / 1448
+	headerPct   = 100 * 24.0 / 1448
+)
+
+// Conditions of link 2 in the networks of 2017.
+const defaultDelayMS = 5
+
+// targets are those whose networks belong to the suite.
+func (b *book) targets() []Target {
+	targets := []Target{}
+	if core := b.network("core-limited"); core != nil {
+		possible := fmt.Sprintf("MPTCP's headers leave at most %.2f %%", possiblePct)
+		base := published.Setting{Network: core.name, DelayMS: defaultDelayMS}
+		lossy := published.Setting{Network: core.name, LossPct: 1, DelayMS: defaultDelayMS}
+		targets = append(targets,
+			b.sum(core, base, "dcol", "tcp-detour", 98.5, possible),
+			b.sum(core, base, "dcol-in-band", "tcp-detour", 98.5, possible),
+			b.sum(core, base, "dcol-openvpn", "tcp-openvpn", 98.1, ""),
+			b.sum(core, base, "dcol-wireguard", "tcp-wireguard", 98.1, ""),
+			b.sum(core, lossy, "dcol", "tcp-detour", 90, ""),
+			b.sum(core, lossy, "dcol-in-band", "tcp-detour", 90, ""))
+	}
+	if symmetric := b.network("symmetric"); symmetric != nil {
+		base := published.Setting{Network: symmetric.name, DelayMS: defaultDelayMS}
+		cost := fmt.Sprintf("MPTCP's headers alone cost %.2f %%", headerPct)
+		targets = append(targets,
+			b.overhead(symmetric, base, "dcol", cost),
+			b.overhead(symmetric, base, "dcol-in-band", cost))
+	}
+	return append(targets, b.worst()...)
+}
+
+// sum is what a procedure carries of the sum of plain TCP on the two paths.
+func (b *book) sum(n *network, s published.Setting, procedure, detour string, limit float64, remark string) Target {
+	t := Target{What: "carries the sum of what TCP carries on each path", Procedure: procedure, AtLeast: true, LimitPct: limit, Remark: remark}
+	t.Measured, t.Where = n.ratio(s, func(median func(string) (float64, bool)) *float64 {
+		return ofSum(median, procedure, detour)
+	})
+	t.Published = ofSum(b.publishedMean(s), procedure, detour)
+	return t.decided()
+}
+
+// overhead is how much less than plain TCP a procedure carries.
+func (b *book) overhead(n *network, s published.Setting, procedure, remark string) Target {
+	t := Target{What: "costs next to nothing where a detour cannot help", Procedure: procedure, LimitPct: 1.5, Remark: remark}
+	less := func(value func(string) (float64, bool)) *float64 {
+		ratio := pctOf(value, procedure, "tcp")
+		if ratio == nil {
+			return nil
+		}
+		cost := 100 - *ratio
+		return &cost
+	}
+	t.Measured, t.Where = n.ratio(s, less)
+	t.Published = less(b.publishedMean(s))
+	return t.decided()
+}
+
+// worst is, for each procedure with a detour, what it carries of plain TCP where
+// that is least: over all networks, variants and congestion controls in which both
+// ran.
+func (b *book) worst() []Target {
+	var procedures []string
+	for _, n := range b.networks {
+		for _, procedure := range n.procedures {
+			if strings.HasPrefix(procedure, "dcol") {
+				procedures = appendNew(procedures, procedure)
+			}
+		}
+	}
+	var targets []Target
+	for _, procedure := range procedures {
+		t := Target{What: "nowhere more than 2 % below plain TCP", Procedure: procedure, AtLeast: true, LimitPct: 98}
+		places := 0
+		for _, n := range b.networks {
+			for _, v := range n.variants {
+				places += b.lower(&t, n, v)
+			}
+		}
+		if places > 0 {
+			t.Remark = fmt.Sprintf("the worst of %d places", places)
+			targets = append(targets, t.decided())
+		}
+	}
+	return targets
+}
+
+// lower makes a variant the target's worst place if it is, and counts the places
+// looked at.
+func (b *book) lower(t *Target, n *network, v report.Variant) (places int) {
+	for _, congestion := range n.congestions {
+		ratio := pctOf(n.medians(v.Name, congestion), t.Procedure, "tcp")
+		if ratio == nil {
+			continue
+		}
+		places++
+		if t.Measured == nil || *ratio < *t.Measured {
+			t.Measured, t.Where = ratio, place(n, v, congestion)
+		}
+	}
+	if s, ok := settingOf(n.name, v); ok {
+		if p := pctOf(b.publishedMean(s), t.Procedure, "tcp"); p != nil && (t.Published == nil || *p < *t.Published) {
+			t.Published = p
+		}
+	}
+	return places
+}
+
+func (t Target) decided() Target {
+	if t.Measured == nil {
+		t.Met = false
+		return t
+	}
+	t.Met = *t.Measured >= t.LimitPct
+	if !t.AtLeast {
+		t.Met = *t.Measured <= t.LimitPct
+	}
+	return t
+}
+
+// ratio computes something from a setting's medians with the first congestion
+// control that has it all.
+func (n *network) ratio(s published.Setting, of func(func(string) (float64, bool)) *float64) (value *float64, where string) {
+	v, ok := n.at(s.LossPct, s.DelayMS)
+	if !ok {
+		return nil, n.name
+	}
+	for _, congestion := range n.congestions {
+		if value := of(n.medians(v.Name, congestion)); value != nil {
+			return value, place(n, v, congestion)
+		}
+	}
+	return nil, n.name + ", " + title(v)
+}
+
+func place(n *network, v report.Variant, congestion string) string {
+	return fmt.Sprintf("%s, %s, %s", n.name, title(v), congestion)
+}
+
+// medians looks procedures' medians up.
+func (n *network) medians(variant, congestion string) func(string) (float64, bool) {
+	return func(procedure string) (float64, bool) { return n.median(cell{variant, procedure, congestion}) }
+}
+
+func (b *book) publishedMean(s published.Setting) func(string) (float64, bool) {
+	return func(procedure string) (float64, bool) {
+		v, ok := b.published.Throughput(s, procedure)
+		return v.MeanMbps, ok
+	}
+}
+
+func ofSum(value func(string) (float64, bool), procedure, detour string) *float64 {
+	got, ok := value(procedure)
+	direct, okDirect := value("tcp")
+	other, okOther := value(detour)
+	if !ok || !okDirect || !okOther || direct+other == 0 {
+		return nil
+	}
+	pct := 100 * got / (direct + other)
+	return &pct
+}
+
+func pctOf(value func(string) (float64, bool), procedure, of string) *float64 {
+	got, ok := value(procedure)
+	whole, okWhole := value(of)
+	if !ok || !okWhole || whole == 0 {
+		return nil
+	}
+	pct := 100 * got / whole
+	return &pct
+}

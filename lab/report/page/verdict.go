@@ -1,0 +1,147 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+)
+
+// verdict says first what came of it: the targets, then what the scenarios
+// themselves expect.
+func (b *book) verdict() ([]section, error) {
+	s := section{ID: "verdict", Title: "What it shows"}
+	f := b.suite.Fidelity
+	s.Text = append(s.Text, fmt.Sprintf("%s, %s. %s.",
+		counted(f.Runs, "run counts", "runs count"),
+		counted(f.Discarded, "more was repeated or given up", "more were repeated or given up"), b.progress()))
+	if targets := b.targets(); len(targets) > 0 {
+		s.Text = append(s.Text, targetsLine(targets))
+		s.Tables = append(s.Tables, targetTable(targets))
+	}
+	if expectations := b.expectations(); len(expectations) > 0 {
+		s.Tables = append(s.Tables, expectationTable(expectations))
+	}
+	return []section{s}, nil
+}
+
+// progress says whether everything that was asked for has been measured.
+func (b *book) progress() string {
+	missing, all := 0, 0
+	for _, n := range b.networks {
+		for _, r := range n.rows {
+			all++
+			if r.N == 0 {
+				missing++
+			}
+		}
+	}
+	if missing == 0 {
+		return fmt.Sprintf("All %d combinations of network, procedure and congestion control have runs", all)
+	}
+	return fmt.Sprintf("%d of %d combinations of network, procedure and congestion control have no run yet", missing, all)
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func targetsLine(targets []Target) string {
+	met, missed, open := 0, []string{}, 0
+	for _, t := range targets {
+		switch {
+		case t.Measured == nil:
+			open++
+		case t.Met:
+			met++
+		default:
+			missed = append(missed, t.Procedure)
+		}
+	}
+	line := fmt.Sprintf("%d of %d targets are met", met, len(targets))
+	if len(missed) > 0 {
+		line += fmt.Sprintf(", %d are not", len(missed))
+	}
+	if open > 0 {
+		line += fmt.Sprintf(", %d wait for runs", open)
+	}
+	return line + "."
+}
+
+func targetTable(targets []Target) table {
+	t := table{
+		Title: "Targets", Words: 1,
+		Note: "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so.",
+		Head: []string{"", "wanted", "measured", "2017"},
+	}
+	for _, target := range targets {
+		verdict := entry{Text: "met", Mark: good}
+		if target.Measured == nil {
+			verdict = entry{Text: "no run", Mark: empty}
+		} else if !target.Met {
+			verdict = entry{Text: "NOT MET", Mark: bad}
+		}
+		sign := "≤"
+		if target.AtLeast {
+			sign = "≥"
+		}
+		verdict.Below = []string{target.Procedure + ": " + target.What, target.Where}
+		if target.Remark != "" {
+			verdict.Below = append(verdict.Below, target.Remark)
+		}
+		t.Rows = append(t.Rows, []entry{
+			verdict, {Text: fmt.Sprintf("%s %.1f %%", sign, target.LimitPct)}, percent(target.Measured), percent(target.Published),
+		})
+	}
+	return t
+}
+
+func expectationTable(expectations []Expectation) table {
+	t := table{Title: "What the scenarios expect", Words: 1, Head: []string{"", "left", "right"}}
+	for _, unmet := range []bool{true, false} { // what needs a look comes first
+		for _, e := range expectations {
+			if e.Met == unmet {
+				continue
+			}
+			verdict := entry{Text: "met", Mark: good}
+			if unmet {
+				verdict = entry{Text: "NOT MET", Mark: bad}
+			}
+			where := strings.TrimSuffix(e.Network+", "+e.Variant, ", ") + ", " + e.Congestion
+			verdict.Below = []string{e.Description, e.Expression, where}
+			if e.Error != "" {
+				verdict.Text, verdict.Mark = "open", empty
+				verdict.Below = append(verdict.Below, e.Error)
+			}
+			t.Rows = append(t.Rows, []entry{verdict, side(e.Left), side(e.Right)})
+		}
+	}
+	return t
+}
+
+func side(v *float64) entry {
+	if v == nil {
+		return none()
+	}
+	return entry{Text: digits(*v)}
+}
+
+func percent(v *float64) entry {
+	if v == nil {
+		return none()
+	}
+	return entry{Text: fmt.Sprintf("%.2f %%", *v)}
+}
+
+// digits has as many decimals as a reader needs.
+func digits(v float64) string {
+	switch {
+	case v >= 1000 || v <= -1000:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
