@@ -1,0 +1,120 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// measurementLimit is how long a busy machine may make the regression test last.
+// A quiet one with two processors needs less than a minute.
+const measurementLimit = 3 * time.Minute
+
+var measure = flag.Bool("measure", false, "measure the suite `regression`; nothing else should run on the machine")
+
+func TestMain(m *testing.M) {
+	testbed.Stage() // hosts and wires start as this executable
+	os.Exit(m.Run())
+}
+
+// The suite `regression` on the real kernel, held to its scenarios' own
+// expectations. What this machine was too busy to measure true is no verdict and
+// is skipped; what was measured and is wrong fails.
+func TestRegression(t *testing.T) {
+	program := built(t)
+	_, suite, err := Find("regression")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), measurementLimit)
+	defer cancel()
+	found, err := experiment.RunSuite(ctx, suite, experiment.Options{
+		Program: program, Out: t.TempDir(), Jobs: experiment.Automatic, Stderr: t.Output(),
+	})
+	if err != nil && (found == nil || !errors.Is(err, context.DeadlineExceeded)) {
+		t.Fatal(err)
+	}
+	t.Log(found.Fidelity)
+	for _, part := range found.Parts {
+		t.Run(part.Scenario, func(t *testing.T) { holds(t, part) })
+	}
+}
+
+// built is the program under test; the test is skipped where it cannot measure.
+func built(t *testing.T) string {
+	t.Helper()
+	if !*measure {
+		t.Skip("measures only when asked to, by `make test` or -measure: it needs the machine for itself")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for network namespaces")
+	}
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("this kernel has no MPTCP")
+	}
+	for _, name := range []string{"iperf3", "curl", "nginx"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("needs the program %s", name)
+		}
+	}
+	program := filepath.Join(t.TempDir(), "dcol")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/detour-collective/dcol/cmd/dcol")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build dcol: %v\n%s", err, out)
+	}
+	return program
+}
+
+// holds fails the test if something expected of a part does not hold, and skips it
+// if some of it could not be measured.
+func holds(t *testing.T, part *report.Result) {
+	t.Helper()
+	if len(part.Expectations) == 0 {
+		t.Fatal("nothing is expected of what runs here: the test cannot fail")
+	}
+	for _, e := range part.Expectations {
+		if !e.Met && (e.Error == "" || !unmeasured(part, e.Variant)) {
+			t.Errorf("%s (%s): %s%s%s", e.Description, e.Variant, e.Expression, sides(e), e.Error)
+		}
+	}
+	for _, row := range part.Rows {
+		if row.N == 0 {
+			t.Skipf("the machine is too busy to measure %s in variant %s: %s", row.Procedure, row.Variant, lastCause(part, row))
+		}
+	}
+}
+
+// unmeasured: some procedure has no run that counts in the variant, so that what is
+// expected of it is undecided.
+func unmeasured(part *report.Result, variant string) bool {
+	return slices.ContainsFunc(part.Rows, func(r report.Row) bool { return r.Variant == variant && r.N == 0 })
+}
+
+func sides(e report.Expectation) string {
+	if e.Left == nil || e.Right == nil {
+		return ""
+	}
+	return fmt.Sprintf(": %.3f against %.3f", *e.Left, *e.Right)
+}
+
+// lastCause is why the last attempt at a row's run does not count.
+func lastCause(part *report.Result, row report.Row) string {
+	for _, run := range slices.Backward(part.Runs) {
+		if run.Variant == row.Variant && run.Procedure == row.Procedure {
+			return run.Discarded
+		}
+	}
+	return "there was no time for it"
+}
