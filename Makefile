@@ -44,6 +44,8 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
 	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=10m ./...
+	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout=10m -run TestRegression ./lab/scenarios -measure
 
 test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
 	@scripts/deps.sh test-kernels

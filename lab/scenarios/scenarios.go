@@ -68,7 +68,7 @@ func Find(nameOrPath string) (*scenario.Scenario, *scenario.Suite, error) {
 
 // read finds a file, and what errors are to call it.
 func read(nameOrPath string) (file string, data []byte, err error) {
-	if _, err := os.Stat(nameOrPath); err == nil {
+	if info, err := os.Stat(nameOrPath); err == nil && !info.IsDir() { // a folder may have a scenario's name
 		data, err := os.ReadFile(nameOrPath)
 		if err != nil {
 			return nameOrPath, nil, fmt.Errorf("read the scenario: %w", err)
