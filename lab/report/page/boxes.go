@@ -8,39 +8,37 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// boxPlots draws for every variant of a network the distributions of goodput side
-// by side, as the figures of 2017 do, all of a network to the same scale. Networks
-// that lie on a grid have other plots, see sweeps.
-func (b *book) boxPlots() ([]section, error) {
-	var sections []section
-	for _, n := range b.networks {
-		if len(n.axes()) > 0 || len(n.shown()) == 0 {
-			continue
-		}
-		s := section{
-			ID: "boxes-" + n.name, Title: "Goodput: " + n.name,
-			Text: []string{n.description, fmt.Sprintf(
-				"Each box is the middle half of the runs with a line at the median, which is also written above it; whiskers reach "+
-					"to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes are MPTCP, hollow "+
-					"ones plain TCP. Congestion control: %s.", n.congestions[0])},
-		}
-		if n.inPapers() {
-			s.Text[1] += " A diamond is the mean published in 2017."
-		}
-		top := n.top(n.congestions[0])
-		for _, v := range n.shown() {
-			f, ok, err := n.boxes(v, top)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				s.Figures = append(s.Figures, f)
-			}
-		}
-		sections = append(sections, s)
+// boxPlots draws for every variant the distributions of goodput side by side, as
+// the figures of 2017 do, all of a network to the same scale. Networks that lie on
+// axes have other plots, see sweep, and so have those whose programs set the pace,
+// see latencies.
+func boxPlots(n *network) (s section, ok bool, err error) {
+	if len(n.axes()) > 0 || n.hasLatency() {
+		return section{}, false, nil
 	}
-	return sections, nil
+	s = section{
+		ID: "boxes-" + n.name, Title: "Goodput: " + n.name,
+		Text: []string{n.description, "A box is the middle half of the runs, with a line at the median, which is also written " +
+			"above; whiskers reach to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes " +
+			"are MPTCP, hollow ones plain TCP. " + n.underWhich()},
+	}
+	if n.inPapers() {
+		s.Text[1] += " A diamond is the mean published in 2017."
+	}
+	for _, v := range n.shown() {
+		f, ok, err := n.boxes(v, n.top(n.congestions[0]))
+		if err != nil {
+			return section{}, false, err
+		}
+		if ok {
+			s.Figures = append(s.Figures, f)
+		}
+	}
+	return s, len(s.Figures) > 0, nil
 }
+
+// underWhich says which congestion control a plot is of.
+func (n *network) underWhich() string { return "Congestion control: " + n.congestions[0] + "." }
 
 // top is the highest goodput of all of a network's runs.
 func (n *network) top(congestion string) float64 {
@@ -74,7 +72,7 @@ func (n *network) boxes(v report.Variant, top float64) (f figure, ok bool, err e
 	}
 	svg, err := chart.SVG()
 	if err != nil {
-		return figure{}, false, fmt.Errorf("plot %s, %s: %w", n.name, v.Name, err)
+		return figure{}, false, fmt.Errorf("%s: %w", v.Name, err)
 	}
 	return figure{Title: title(v), Caption: "medians in Mbit/s: " + strings.Join(said, ", "), SVG: svg}, true, nil
 }

@@ -59,7 +59,7 @@ func (b *book) congestionTable(n *network) table {
 			}
 		}
 	}
-	return t
+	return t.grouped()
 }
 
 // compared are the congestion controls with runs in a variant.

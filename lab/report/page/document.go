@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"strings"
 )
@@ -49,6 +50,22 @@ type entry struct {
 	Text  string
 	Below []string
 	Mark  mark
+	Lines int  // of the table that the cell stands for, if more than one
+	Under bool // the cell above stands for this one too
+}
+
+// grouped has one cell stand for equal ones in the first column.
+func (t table) grouped() table {
+	first := 0
+	for i := range t.Rows {
+		if i > 0 && t.Rows[i][0].Text == t.Rows[first][0].Text {
+			t.Rows[i][0].Under = true
+			t.Rows[first][0].Lines = i - first + 1
+			continue
+		}
+		first = i
+	}
+	return t
 }
 
 // mark is how a cell stands out; never by colour alone.
@@ -72,22 +89,36 @@ func words(texts ...string) []entry {
 // none is the cell of something that was not measured.
 func none() entry { return entry{Text: "–", Mark: empty} }
 
+// eachNetwork has the plots, network by network.
+func (b *book) eachNetwork() ([]section, error) {
+	var sections []section
+	for _, n := range b.networks {
+		for _, part := range []func(*network) (section, bool, error){boxPlots, sweep, latencies, series} {
+			s, ok, err := part(n)
+			if err != nil {
+				return nil, fmt.Errorf("plot %s: %w", n.name, err)
+			}
+			if ok {
+				sections = append(sections, s)
+			}
+		}
+	}
+	return sections, nil
+}
+
 func (b *book) writeHTML(out *bytes.Buffer) error {
 	doc := document{Title: b.suite.Name, Lead: b.suite.Description, Style: template.CSS(pageStyle)}
-	for _, make := range []func() ([]section, error){
+	for _, part := range []func() ([]section, error){
 		b.verdict,
-		b.boxPlots,
+		b.eachNetwork,
 		b.table1,
 		b.table2,
 		b.congestion,
-		b.sweeps,
-		b.latencies,
-		b.series,
 		b.differences,
 		b.fidelity,
 		b.environment,
 	} {
-		sections, err := make()
+		sections, err := part()
 		if err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ func TestBeyondPage(t *testing.T) {
 	html := read(t, dir, HTMLFile)
 	checkAlone(t, html)
 	_, text := parsed(t, html)
-	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "size of the file, KB", "× 0."} {
+	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "100 MB", "× 0."} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
 		}

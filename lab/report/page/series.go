@@ -8,34 +8,28 @@ import (
 
 // series draws goodput over time where something happens in the network while
 // runs are made.
-func (b *book) series() ([]section, error) {
-	var sections []section
-	for _, n := range b.networks {
-		s := section{
-			ID: "series-" + n.name, Title: "Over time: " + n.name,
-			Text: []string{n.description, "Goodput by path, of each procedure's run that is nearest to its median. Congestion control: " + n.congestions[0] + "."},
+func series(n *network) (s section, ok bool, err error) {
+	s = section{
+		ID: "series-" + n.name, Title: "Over time: " + n.name,
+		Text: []string{n.description, "Goodput by path, of each procedure's run that is nearest to its median. " + n.underWhich()},
+	}
+	for _, part := range n.parts {
+		if len(part.Marks) == 0 {
+			continue
 		}
-		for _, part := range n.parts {
-			if len(part.Marks) == 0 {
-				continue
-			}
-			for _, v := range part.Variants {
-				for _, procedure := range n.procedures {
-					f, ok, err := over(part, v, cell{v.Name, procedure, n.congestions[0]})
-					if err != nil {
-						return nil, err
-					}
-					if ok {
-						s.Figures = append(s.Figures, f)
-					}
+		for _, v := range part.Variants {
+			for _, procedure := range n.procedures {
+				f, ok, err := over(part, v, cell{v.Name, procedure, n.congestions[0]})
+				if err != nil {
+					return section{}, false, err
+				}
+				if ok {
+					s.Figures = append(s.Figures, f)
 				}
 			}
 		}
-		if len(s.Figures) > 0 {
-			sections = append(sections, s)
-		}
 	}
-	return sections, nil
+	return s, len(s.Figures) > 0, nil
 }
 
 // over draws a cell's typical run; ok is false if there is none, or if it was
@@ -47,7 +41,7 @@ func over(part *report.Result, v report.Variant, c cell) (f figure, ok bool, err
 	}
 	svg, err := report.GoodputChart{Series: run.Series, Marks: part.Marks}.SVG()
 	if err != nil {
-		return figure{}, false, fmt.Errorf("plot %s, %s, %s: %w", part.Scenario, c.variant, c.procedure, err)
+		return figure{}, false, fmt.Errorf("%s, %s: %w", c.variant, c.procedure, err)
 	}
 	what := c.procedure
 	if len(part.Variants) > 1 {

@@ -16,13 +16,32 @@ type axis struct {
 	values            []float64
 }
 
-// title names an axis with its unit.
+// title names an axis with its unit, unless the values have it.
 func (a axis) title() string {
 	label := a.label
 	if label == "" {
 		label = a.name
 	}
+	if a.unit == kilobytes {
+		return label
+	}
 	return fmt.Sprintf("%s, %s", label, a.unit)
+}
+
+// kilobytes is a unit over whose values a reader would stumble: 100000 KB.
+const kilobytes = "KB"
+
+// tick is a value as it stands at the axis.
+func (a axis) tick(v float64) string {
+	switch {
+	case a.unit == kilobytes && v >= 1000:
+		v /= 1000
+		return number(&v) + " MB"
+	case a.unit == kilobytes:
+		return number(&v) + " KB"
+	default:
+		return number(&v)
+	}
 }
 
 // axes are those of a network's variants on which they have two places or more.
@@ -51,31 +70,23 @@ func (n *network) axes() []axis {
 	return axes
 }
 
-// sweeps draws the networks whose variants lie on axes: on two as heat maps of the
+// sweep draws a network whose variants lie on axes: on two as heat maps of the
 // gain, on one as lines.
-func (b *book) sweeps() ([]section, error) {
-	var sections []section
-	for _, n := range b.networks {
-		axes := n.axes()
-		if len(axes) == 0 || len(n.shown()) == 0 {
-			continue
-		}
-		s := section{ID: "sweep-" + n.name, Title: "Sweep: " + n.name, Text: []string{n.description}}
-		var err error
-		if len(axes) == 1 {
-			s.Figures, s.Tables, err = n.lines(axes[0])
-			s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. Congestion control: "+n.congestions[0]+".")
-		} else {
-			s.Figures, err = n.heatMaps(axes[0], axes[1])
-			s.Text = append(s.Text, "The gain is the median goodput over that of plain TCP: blue above 1, red below. Where a plain TCP "+
-				"through the waypoint is the better one, a program would have had to know. Congestion control: "+n.congestions[0]+".")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("plot the sweep %s: %w", n.name, err)
-		}
-		sections = append(sections, s)
+func sweep(n *network) (s section, ok bool, err error) {
+	axes := n.axes()
+	if len(axes) == 0 || len(n.shown()) == 0 {
+		return section{}, false, nil
 	}
-	return sections, nil
+	s = section{ID: "sweep-" + n.name, Title: "Sweep: " + n.name, Text: []string{n.description}}
+	if len(axes) == 1 {
+		s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. "+n.underWhich())
+		s.Figures, s.Tables, err = n.lines(axes[0])
+	} else {
+		s.Text = append(s.Text, "The gain is the median goodput over that of plain TCP: blue above 1, red below. To have the best of "+
+			"plain TCP a program would have to know which path that is. "+n.underWhich())
+		s.Figures, err = n.heatMaps(axes[0], axes[1])
+	}
+	return s, len(s.Figures) > 0, err
 }
 
 // heatMaps are of each of dcol's procedures, over TCP on the direct path and over
@@ -125,7 +136,7 @@ func (n *network) heatMaps(x, y axis) ([]figure, error) {
 func (a axis) labels() []string {
 	labels := make([]string, len(a.values))
 	for i, v := range a.values {
-		labels[i] = number(&v)
+		labels[i] = a.tick(v)
 	}
 	return labels
 }
@@ -183,11 +194,11 @@ func (n *network) lines(x axis) ([]figure, []table, error) {
 		YLog: n.hasLatency(), FromZero: !n.hasLatency(),
 	}
 	for _, v := range x.values {
-		chart.XTicks = append(chart.XTicks, report.Tick{Value: v, Label: number(&v)})
+		chart.XTicks = append(chart.XTicks, report.Tick{Value: v, Label: x.tick(v)})
 	}
 	t := table{Title: quantity + ", and its ratio to plain TCP's", Words: 1, Head: append([]string{x.title()}, n.procedures...)}
 	for _, value := range x.values {
-		line := words(number(&value))
+		line := words(x.tick(value))
 		reference, haveReference := n.along(x, value, "tcp", of)
 		for _, procedure := range n.procedures {
 			got, ok := n.along(x, value, procedure, of)
@@ -210,6 +221,9 @@ func (n *network) lines(x axis) ([]figure, []table, error) {
 			}
 		}
 		chart.Lines = append(chart.Lines, line)
+	}
+	if !slices.ContainsFunc(chart.Lines, func(l report.Line) bool { return len(l.Points) > 0 }) {
+		return nil, nil, nil
 	}
 	svg, err := chart.SVG()
 	if err != nil {

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/detour-collective/dcol/lab/report"
 )
@@ -120,13 +121,20 @@ func (n *network) splitTable() table {
 	}
 	t.Head = append(t.Head, "2017: MB direct", "MB detour", "% detour")
 	for _, v := range n.variants {
+		if !n.splitPublished(v) {
+			continue // those are in the files
+		}
 		for _, procedure := range n.procedures {
 			if line, ok := n.splitLine(v, procedure); ok {
 				t.Rows = append(t.Rows, line)
 			}
 		}
 	}
-	return t
+	return t.grouped()
+}
+
+func (n *network) splitPublished(v report.Variant) bool {
+	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.Variant == v.Name && r.PublishedBytesPerPath != nil })
 }
 
 // splitLine is a procedure's line, if it used more than one path or one was
