@@ -16,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -134,7 +135,7 @@ func (l *lab) startClient() {
 		if kernel, err = mptcp.Open(log); err != nil {
 			return err
 		}
-		if _, err = kernel.AcquireUserspacePM(); err != nil {
+		if err = mptcptest.UserspacePM(kernel); err != nil {
 			return err
 		}
 		if c.ports, err = newPortPicker(); err != nil {

@@ -109,18 +109,11 @@ func offered(list []wire.Kind) []path.Kind {
 // takeOver gives new sockets of the namespace to us, and notes what was before
 // where a crash cannot lose it.
 func takeOver(kernel *mptcp.Namespace, stateDir string) error {
-	settings, err := kernel.Settings()
+	key, value, err := kernel.UserspacePMSysctl()
 	if err != nil {
 		return err
-	}
-	if !settings.Enabled {
-		return errors.New("MPTCP is switched off in this network namespace: sysctl -w net.mptcp.enabled=1")
 	}
 	record, err := netstate.OpenRecord(clientRecord(stateDir))
-	if err != nil {
-		return err
-	}
-	key, value, err := kernel.UserspacePMSysctl()
 	if err != nil {
 		return err
 	}

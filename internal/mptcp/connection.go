@@ -47,7 +47,7 @@ func (n *Namespace) Connections() ([]Connection, error) {
 	defer n.diagMu.Unlock()
 
 	byToken := make(map[uint32]*Connection)
-	err := n.diag.dumpConnections(func(c *Connection) bool {
+	err := n.diag.dumpConnections(protocolMPTCP, func(c *Connection) bool {
 		found := *c
 		byToken[c.Token] = &found
 		return true

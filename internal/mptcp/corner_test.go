@@ -23,15 +23,15 @@ type connected struct {
 	conn   net.Conn
 	token  uint32
 	local  netip.AddrPort
+
+	toKernel func() // gives new sockets back
 }
 
 func connect(t *testing.T) *connected {
 	t.Helper()
 	s := newSite(t, false)
 	c := &connected{site: s, client: watch(t, s.Client)}
-	if _, err := c.client.AcquireUserspacePM(); err != nil {
-		t.Fatal(err)
-	}
+	c.toKernel = s.Client.UserspacePM(t, c.client.UserspacePMSysctl)
 	c.conn = s.Client.Dial(t, s.server)
 	threehosts.Echo(t, c.conn, "hello")
 	c.client.next(t, mptcp.Created)
@@ -187,9 +187,7 @@ func TestCreateRefusedLocally(t *testing.T) {
 func TestServerSide(t *testing.T) {
 	s := newSite(t, false)
 	client, server := open(t, s.Client), watch(t, s.Server)
-	if _, err := client.AcquireUserspacePM(); err != nil {
-		t.Fatal(err)
-	}
+	s.Client.UserspacePM(t, client.UserspacePMSysctl)
 	threehosts.Echo(t, s.Client.Dial(t, s.server), "hello")
 	for _, kind := range []mptcp.EventKind{mptcp.Created, mptcp.Established} {
 		if ev := server.next(t, kind); !ev.ServerSide || ev.Local != s.server {
@@ -238,9 +236,7 @@ func TestServerSide(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	c := connect(t)
 	c.join(t, mptcp.NewSubflow{Local: netip.AddrPortFrom(c.Client.IP4, 0), LocalID: 1, Remote: c.detour(0)})
-	if err := c.client.SetPM(mptcp.KernelPM); err != nil {
-		t.Fatal(err)
-	}
+	c.toKernel()
 	second := watch(t, c.Client)
 	conns, err := second.Connections()
 	if err != nil || len(conns) != 1 || len(conns[0].Subflows) != 2 {

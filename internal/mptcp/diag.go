@@ -108,10 +108,10 @@ func (d *diagSocket) dumpSubflows(yield func(*Subflow) bool) error {
 	return nil
 }
 
-func (d *diagSocket) dumpConnections(yield func(*Connection) bool) error {
+func (d *diagSocket) dumpConnections(protocol uint16, yield func(*Connection) bool) error {
 	var c Connection
 	for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
-		err := d.ask(diagRequest{family: family, protocol: protocolMPTCP}, netlink.Dump, func(msg []byte) (bool, error) {
+		err := d.ask(diagRequest{family: family, protocol: protocol}, netlink.Dump, func(msg []byte) (bool, error) {
 			ok, err := decodeConnection(msg, &c)
 			return !ok || yield(&c), err
 		})

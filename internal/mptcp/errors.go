@@ -20,6 +20,7 @@ var (
 	ErrFamily       = errors.New("the address family does not fit the connection")
 	ErrAddressID    = errors.New("the local address and its id contradict those in use")
 	ErrNoAddress    = errors.New("no local address of the connection has this id")
+	ErrSwitchedOff  = errors.New("MPTCP is switched off in this network namespace: sysctl -w net.mptcp.enabled=1")
 	ErrUnsupported  = errors.New("not supported by this kernel")
 )
 

@@ -50,13 +50,6 @@ type Kernel interface {
 	// Subflow looks up one subflow by its addresses. An error that wraps
 	// ErrNoSubflow means that there is none.
 	Subflow(local, remote netip.AddrPort) (Subflow, error)
-
-	// AcquireUserspacePM makes new sockets of the namespace take their path
-	// manager from userspace and returns what they took before, for SetPM.
-	AcquireUserspacePM() (previous PathManager, err error)
-
-	// SetPM sets the path manager of new sockets; live ones keep theirs.
-	SetPM(PathManager) error
 }
 
 // NewSubflow is a subflow to create.

@@ -109,9 +109,11 @@ func TestKernelConforms(t *testing.T) {
 func bench(t *testing.T, family string) mptcptest.Bench {
 	six := family == "IPv6"
 	s := newSite(t, six)
+	kernel := open(t, s.Client)
 	b := mptcptest.Bench{
-		Kernel: open(t, s.Client),
+		Kernel: kernel,
 		Local:  s.Client.IP4, Other: s.Client.IP6,
+		UserspacePM: func(t *testing.T) func() { return s.Client.UserspacePM(t, kernel.UserspacePMSysctl) },
 		Dial: func(t *testing.T) func() {
 			dial := s.Client.Dial
 			if family == "IPv4 through an IPv6 socket" {

@@ -85,8 +85,13 @@ func TestCloseEndsListen(t *testing.T) {
 
 // A protocol without socket diagnostics is told from one without sockets.
 func TestDiagMissing(t *testing.T) {
+	d, err := openDiag()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
 	const none = 250
-	err := probeDiag(none)(ConnectionDiag)
+	err = d.dumpConnections(none, func(*Connection) bool { return true })
 	if !errors.Is(err, ErrUnsupported) {
 		t.Errorf("error %v, want %v", err, ErrUnsupported)
 	}
@@ -100,9 +105,7 @@ func BenchmarkConnections(b *testing.B) {
 	hosts.Server.Listen(b, at)
 	hosts.Forward(b, 3000, at)
 	n := openOn(b, hosts.Client)
-	if _, err := n.AcquireUserspacePM(); err != nil {
-		b.Fatal(err)
-	}
+	hosts.Client.UserspacePM(b, n.UserspacePMSysctl)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	events := make(chan Event, 1024)
@@ -160,9 +163,7 @@ func BenchmarkListen(b *testing.B) {
 	at := netip.AddrPortFrom(hosts.Server.IP4, 80)
 	hosts.Server.Listen(b, at)
 	client := openOn(b, hosts.Client)
-	if _, err := client.AcquireUserspacePM(); err != nil {
-		b.Fatal(err)
-	}
+	hosts.Client.UserspacePM(b, client.UserspacePMSysctl)
 	threehosts.Echo(b, hosts.Client.Dial(b, at), "hello")
 	conns, err := client.Connections()
 	if err != nil || len(conns) != 1 {

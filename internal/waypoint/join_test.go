@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
@@ -43,7 +44,7 @@ func newJoining(t *testing.T, mode InBandMode) *joining {
 
 	j.client.Must(t, func() (err error) {
 		if j.pm, err = mptcp.Open(slog.New(slog.DiscardHandler)); err == nil {
-			_, err = j.pm.AcquireUserspacePM()
+			err = mptcptest.UserspacePM(j.pm)
 		}
 		return err
 	})

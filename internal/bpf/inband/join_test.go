@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
@@ -96,7 +97,7 @@ func (n *internet) watch(t *testing.T) {
 	n.client.Must(t, func() (err error) {
 		n.kernel, err = mptcp.Open(slog.New(slog.DiscardHandler))
 		if err == nil {
-			_, err = n.kernel.AcquireUserspacePM()
+			err = mptcptest.UserspacePM(n.kernel)
 		}
 		return err
 	})

@@ -21,7 +21,7 @@ func (f *Fake) managed(op string, token uint32, local, remote netip.AddrPort) (*
 	if c == nil {
 		return nil, refuse(op, token, local, remote, syscall.EINVAL, "invalid token")
 	}
-	if c.pm != mptcp.UserspacePM {
+	if !c.userspace {
 		return nil, refuse(op, token, local, remote, syscall.EINVAL, "userspace PM not selected")
 	}
 	return c, nil
@@ -229,23 +229,6 @@ func (f *Fake) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
 		}
 	}
 	return mptcp.Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, mptcp.ErrNoSubflow)
-}
-
-// AcquireUserspacePM implements mptcp.Kernel.
-func (f *Fake) AcquireUserspacePM() (mptcp.PathManager, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	previous := f.pm
-	f.pm = mptcp.UserspacePM
-	return previous, nil
-}
-
-// SetPM implements mptcp.Kernel.
-func (f *Fake) SetPM(pm mptcp.PathManager) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pm = pm
-	return nil
 }
 
 func (c *conn) find(local, remote netip.AddrPort) int {

@@ -22,6 +22,8 @@ type Bench struct {
 	Closed  netip.AddrPort    // answers with a reset
 	Silent  netip.AddrPort    // does not answer
 
+	// UserspacePM gives new sockets to userspace, and back to the kernel.
+	UserspacePM func(t *testing.T) (back func())
 	// Dial connects a program to the server and exchanges data, so that the
 	// connection is established; hangUp closes it.
 	Dial func(t *testing.T) (hangUp func())
@@ -58,9 +60,7 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 					t.Errorf("Listen: %v", err)
 				}
 			}()
-			if _, err := r.Kernel.AcquireUserspacePM(); err != nil {
-				t.Fatal(err)
-			}
+			r.back = r.UserspacePM(t)
 			c.test(t, r)
 		})
 	}
@@ -69,6 +69,7 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 type run struct {
 	*testing.T
 	Bench
+	back   func() // new sockets become the kernel's
 	events chan mptcp.Event
 }
 
@@ -368,13 +369,7 @@ func testErrors(t *testing.T, r *run) {
 
 func testKernelPM(t *testing.T, r *run) {
 	before, _ := r.dial()
-	previous, err := r.Kernel.AcquireUserspacePM()
-	if err != nil || previous != mptcp.UserspacePM {
-		t.Fatalf("path manager was %q (error %v), want %q", previous, err, mptcp.UserspacePM)
-	}
-	if err := r.Kernel.SetPM(mptcp.KernelPM); err != nil {
-		t.Fatal(err)
-	}
+	r.back()
 	after, _ := r.dial()
 	r.join(before, r.Detours[0], 1) // a live connection keeps its path manager
 	r.wantErr(r.try(after, r.Detours[0], 1, false), mptcp.ErrKernelPM)

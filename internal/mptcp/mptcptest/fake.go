@@ -25,7 +25,7 @@ const DefaultServerLimit = 2
 // shows the whole state.
 type Fake struct {
 	mu     sync.Mutex
-	pm     mptcp.PathManager
+	toUser bool // new connections are userspace's
 	conns  map[uint32]*conn
 	ways   map[netip.AddrPort]Way
 	limit  int
@@ -50,8 +50,8 @@ const (
 
 type conn struct {
 	mptcp.Connection
-	pm      mptcp.PathManager
-	entries []entry
+	userspace bool // manages its paths
+	entries   []entry
 }
 
 // entry is the kernel's memory of which local address has which id; port is
@@ -65,7 +65,6 @@ type entry struct {
 // manager.
 func New() *Fake {
 	return &Fake{
-		pm:    mptcp.KernelPM,
 		conns: make(map[uint32]*conn),
 		ways:  make(map[netip.AddrPort]Way),
 		gone:  make(map[netip.Addr]bool),
@@ -74,6 +73,14 @@ func New() *Fake {
 		port:  40000,
 		wake:  make(chan struct{}, 1),
 	}
+}
+
+// SetUserspacePM gives new sockets to userspace, or back to the kernel; live
+// connections keep their path manager.
+func (f *Fake) SetUserspacePM(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.toUser = on
 }
 
 // SetServerLimit sets how many additional subflows servers accept.
@@ -121,7 +128,7 @@ func (f *Fake) Accept(local, remote netip.AddrPort) (token uint32) {
 
 func (f *Fake) begin(local, remote netip.AddrPort, ev mptcp.Event) uint32 {
 	f.token++
-	c := &conn{pm: f.pm, Connection: mptcp.Connection{
+	c := &conn{userspace: f.toUser, Connection: mptcp.Connection{
 		Token: f.token, Local: local, Remote: remote, ServerSide: ev.ServerSide,
 		State: mptcp.StateEstablished, Established: true,
 	}}

@@ -29,6 +29,10 @@ func TestFakeConforms(t *testing.T) {
 		b := Bench{
 			Kernel: f, Local: client, Other: netip.MustParseAddr("2001:db8::2"),
 			Closed: closed, Silent: silent,
+			UserspacePM: func(*testing.T) func() {
+				f.SetUserspacePM(true)
+				return func() { f.SetUserspacePM(false) }
+			},
 			Dial: func(*testing.T) func() {
 				token := f.Connect(client, server)
 				return func() { f.Close(token) }
@@ -65,9 +69,7 @@ func drain(f *Fake) []string {
 
 func TestRendering(t *testing.T) {
 	f := New()
-	if _, err := f.AcquireUserspacePM(); err != nil {
-		t.Fatal(err)
-	}
+	f.SetUserspacePM(true)
 	token := f.Connect(client, server)
 	f.Accept(netip.AddrPortFrom(client, 80), netip.MustParseAddrPort("203.0.113.5:1234"))
 	silent := netip.MustParseAddrPort("192.0.2.9:1")
@@ -104,9 +106,7 @@ func TestLosingEvents(t *testing.T) {
 
 func TestTheWorldAround(t *testing.T) {
 	f := New()
-	if _, err := f.AcquireUserspacePM(); err != nil {
-		t.Fatal(err)
-	}
+	f.SetUserspacePM(true)
 	f.SetServerLimit(0)
 	token := f.ConnectDenied(client, server)
 	f.Advertise(token, netip.MustParseAddrPort("198.51.100.2:443"), 3)

@@ -16,7 +16,7 @@ import (
 func (f *Fake) String() string {
 	all, _ := f.Connections() // of a Fake it cannot fail
 	f.mu.Lock()
-	pm := f.pm
+	pm := map[bool]string{false: "kernel", true: "userspace"}[f.toUser]
 	f.mu.Unlock()
 
 	var b strings.Builder

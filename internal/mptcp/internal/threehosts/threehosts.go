@@ -176,6 +176,23 @@ func (h *Host) Sysctl(t testing.TB, name, value string) {
 	h.Do(t, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0o644) })
 }
 
+// UserspacePM gives new MPTCP sockets of the host to userspace, by the sysctl that
+// does it on this kernel, and back to what was before.
+func (h *Host) UserspacePM(t testing.TB, sysctl func() (name, value string, err error)) (back func()) {
+	t.Helper()
+	name, value, err := sysctl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before []byte
+	h.Do(t, func() (err error) {
+		before, err = os.ReadFile("/proc/sys/" + name)
+		return err
+	})
+	h.Sysctl(t, name, value)
+	return func() { h.Sysctl(t, name, strings.TrimSpace(string(before))) }
+}
+
 // AddAddress gives the host another address on its link.
 func (h *Host) AddAddress(t testing.TB, prefix string) {
 	t.Helper()
