@@ -95,9 +95,6 @@ func (g *Giver) Interface() string { return g.far.iface() }
 // nothing is known to be amiss.
 func (g *Giver) Problem() error { return g.far.problem() }
 
-// Kind is what it gives.
-func (g *Giver) Kind() wire.Kind { return g.kind }
-
 // Run takes back what nobody asked for again, until ctx ends; then everything.
 func (g *Giver) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
