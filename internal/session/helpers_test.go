@@ -138,6 +138,14 @@ type waypoint struct {
 	crash func()
 }
 
+// live are those at the other ends of the sessions, the oldest first.
+func (w *waypoint) live() (peers []Peer) {
+	for _, l := range w.registry.all() {
+		peers = append(peers, l.peer())
+	}
+	return peers
+}
+
 func startServer(t testing.TB, config ServerConfig) *waypoint {
 	t.Helper()
 	if config.Listen == "" {

@@ -112,7 +112,7 @@ func TestRebinding(t *testing.T) {
 	if g := m.mustMap("203.0.113.5:443"); g.Client != moved {
 		t.Errorf("granted for %v", g.Client)
 	}
-	if live := w.Sessions(); len(live) != 1 || live[0].Peer.Addr != moved {
+	if live := w.live(); len(live) != 1 || live[0].Addr != moved {
 		t.Errorf("at the waypoint: %+v", live)
 	}
 }

@@ -191,19 +191,3 @@ func closeCodeOf(err error) quic.ApplicationErrorCode {
 	}
 	return closeNotMember
 }
-
-// SessionInfo is a session for a person to look at.
-type SessionInfo struct {
-	Peer  Peer
-	Since time.Time
-	RTT   time.Duration
-}
-
-// Sessions lists the live sessions, oldest first.
-func (s *Server) Sessions() []SessionInfo {
-	var out []SessionInfo
-	for _, l := range s.registry.all() {
-		out = append(out, SessionInfo{Peer: l.peer(), Since: l.since, RTT: l.conn.ConnectionStats().SmoothedRTT})
-	}
-	return out
-}

@@ -31,8 +31,8 @@ func TestMap(t *testing.T) {
 			if s := m.State(); s.RTT <= 0 || s.MinRTT <= 0 || s.MinRTT > s.RTT*10 || s.Loss != 0 {
 				t.Errorf("measured %+v", s)
 			}
-			live := w.Sessions()
-			if len(live) != 1 || live[0].Peer.Name != "alice" || live[0].Peer.Serial != alice.Self().Serial || live[0].Peer.Addr != s.Observed.Addr() {
+			live := w.live()
+			if len(live) != 1 || live[0].Name != "alice" || live[0].Serial != alice.Self().Serial || live[0].Addr != s.Observed.Addr() {
 				t.Errorf("live sessions %+v", live)
 			}
 			m.Close()

@@ -230,7 +230,7 @@ func TestMovesAreTold(t *testing.T) {
 	<-j.asked
 	moved := netip.MustParseAddr("127.0.0.9")
 	r.rebind(moved)
-	for deadline := time.Now().Add(10 * time.Second); w.Sessions()[0].Peer.Addr != moved; {
+	for deadline := time.Now().Add(10 * time.Second); w.live()[0].Addr != moved; {
 		if time.Now().After(deadline) {
 			t.Fatal("the session did not move")
 		}

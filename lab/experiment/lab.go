@@ -124,9 +124,6 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Network is what the lab is built on.
-func (l *Lab) Network() *testbed.Network { return l.net }
-
 // spec is the scenario's network in the testbed's words.
 func (l *Lab) spec() testbed.Spec {
 	s := testbed.Spec{Seed: cmp.Or(l.opts.luck, uint64(l.Scenario.Seed)), Backend: l.opts.Backend}
