@@ -55,12 +55,16 @@ func (e *experiment) partResult(p scenario.Part) *report.Result {
 	return r
 }
 
-// coordinates say where a variant stands: on the axes of its sweep, or by the loss and
-// the delay of the link that the scenario says is varied, from its a to its b.
+// coordinates say where a variant stands: on the axes of its sweep, by the size that it
+// gives the workload, or by the loss and the delay of the link that the scenario says is
+// varied, from its a to its b.
 func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
 	found := []report.Coordinate{}
 	for _, c := range v.Coordinates {
 		found = append(found, report.Coordinate(c))
+	}
+	if size := v.Workload.Size; size > 0 {
+		found = append(found, report.Coordinate{Axis: "size", Label: "size", Unit: "KB", Value: float64(size) / 1e3})
 	}
 	i := slices.IndexFunc(s.Links, func(l scenario.Link) bool { return l.Name == s.Varied })
 	if i < 0 {
