@@ -61,7 +61,11 @@ func labRunCommand() *cobra.Command {
 		if werr := write(os.Stdout); werr != nil || err != nil {
 			return errors.Join(err, werr)
 		}
-		fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", o.Out)
+		written := "result.json, plots"
+		if suite != nil {
+			written = "report.html, result.json"
+		}
+		fmt.Fprintf(os.Stderr, "%s and logs are in %s\n", written, o.Out)
 		if !result.Met() {
 			return exitCode(3)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // result sums up the runs, part by part.
@@ -32,7 +33,7 @@ func (e *experiment) partResult(p scenario.Part) *report.Result {
 		Schema: report.Schema, Scenario: p.Of.Name, Description: p.Of.Description,
 		Started: e.ledger.head.Started, Seconds: e.ledger.head.Seconds, Environment: e.environment,
 		Paths: append([]string{scenario.DirectPath}, p.Of.WithRole(scenario.RoleWaypoint)...),
-		Runs:  []report.Run{},
+		Links: linksOf(p.Of), Marks: Marks(p.Of.Events), Runs: []report.Run{},
 	}
 	r.Environment.Programs = maps.Clone(e.environment.Programs)
 	r.Environment.Congestion, r.Environment.Seed = strings.Join(p.Congestions, ", "), p.Of.Seed
@@ -53,6 +54,23 @@ func (e *experiment) partResult(p scenario.Part) *report.Result {
 	}
 	r.Summarize(p.Variants, p.Procedures, p.Congestions, p.Of.Expects)
 	return r
+}
+
+// linksOf are the scenario's links as declared, each direction by itself.
+func linksOf(s *scenario.Scenario) []report.Link {
+	var links []report.Link
+	for _, l := range s.Links {
+		ab, ba := linkParams(l.Shape, l.MTU)
+		links = append(links, linkOf(l.Name, l.A, l.B, ab), linkOf(l.Name, l.B, l.A, ba))
+	}
+	return links
+}
+
+func linkOf(name, from, to string, p testbed.LinkParams) report.Link {
+	return report.Link{
+		Link: name, From: from, To: to, RateMbps: float64(p.Rate) / 1e6, DelayMS: milliseconds(p.Delay),
+		JitterMS: milliseconds(p.Jitter), LossPct: 100 * p.Loss, QueueBytes: p.QueueBytes(),
+	}
 }
 
 // coordinates say where a variant stands: on the axes of its sweep, by the size that it

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/report/page"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -44,7 +45,8 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 }
 
 // RunSuite carries out all of a suite's experiments as one, as Run does with one. Its
-// parts take turns too. Everything found is written to runs.json.
+// parts take turns too. Everything found is written to runs.json, and its report beside
+// that.
 func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.SuiteResult, error) {
 	suite, err := suite.Narrow(o.selection())
 	if err != nil {
@@ -54,7 +56,7 @@ func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	if found == nil || found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
 		return found, err
 	}
-	return found, errors.Join(err, write(o.Out, "runs.json", found.WriteJSON))
+	return found, errors.Join(err, write(o.Out, "runs.json", found.WriteJSON), page.Write(found, o.Out))
 }
 
 // carryOut makes the runs. There is no result if there is nothing that could be begun.

@@ -73,7 +73,7 @@ func (l LineChart) SVG() (template.HTML, error) {
 	p.X.Tick.Marker, p.Y.Tick.Marker = marker(l.XTicks, l.XLog), marker(l.YTicks, l.YLog)
 	right := vg.Length(0)
 	for _, line := range lines {
-		right = max(right, label(9, ink, true).Width(line.Label)+10)
+		right = max(right, label(9, ink, true).Width(line.Label)+sampleWidth+10)
 	}
 	ch := chart{plot: p, width: inlineWidth, height: 250, right: right}
 	ch.over = func(_, data draw.Canvas) { nameLines(data, p, lines) }
@@ -139,13 +139,21 @@ func formatTick(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// Plot implements plot.Plotter.
-func (l Line) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
+// sampleWidth is the length of the piece of a line that stands before its name.
+const sampleWidth = vg.Length(14)
+
+func (l Line) stroke() draw.LineStyle {
 	stroke := draw.LineStyle{Color: colour(l.Look.Colour), Width: vg.Points(1.6)}
 	if l.Look.Hollow {
 		stroke.Dashes = []vg.Length{vg.Points(4), vg.Points(2.5)}
 	}
+	return stroke
+}
+
+// Plot implements plot.Plotter.
+func (l Line) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	stroke := l.stroke()
 	way := make([]vg.Point, len(l.Points))
 	for i, pt := range l.Points {
 		way[i] = vg.Point{X: x(pt.X), Y: y(pt.Y)}
@@ -157,7 +165,8 @@ func (l Line) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// nameLines writes the names right of the lines' ends, and keeps them apart.
+// nameLines writes the names right of the lines' ends, each with a piece of its
+// line, and keeps them apart.
 func nameLines(data draw.Canvas, p *plot.Plot, lines []Line) {
 	_, y := p.Transforms(&data)
 	const size = vg.Length(9)
@@ -177,6 +186,8 @@ func nameLines(data draw.Canvas, p *plot.Plot, lines []Line) {
 		ceiling = places[i] - 1
 	}
 	for i, line := range ends {
-		data.FillText(label(size, colour(line.Look.Colour), true), vg.Point{X: data.Max.X + 8, Y: places[i]}, line.Label)
+		left, middle := data.Max.X+6, places[i]+size*0.4
+		data.StrokeLine2(line.stroke(), left, middle, left+sampleWidth, middle)
+		data.FillText(label(size, colour(line.Look.Colour), true), vg.Point{X: left + sampleWidth + 3, Y: places[i]}, line.Label)
 	}
 }

@@ -24,6 +24,7 @@ type Result struct {
 	Environment  Environment   `json:"environment"`
 	Paths        []string      `json:"paths"`
 	Variants     []Variant     `json:"variants"` // those that were asked for
+	Links        []Link        `json:"links"`    // of the network as declared, by direction
 	Marks        []Mark        `json:"marks"`    // what happens during each run
 	Rows         []Row         `json:"rows"`
 	Expectations []Expectation `json:"expectations"`
@@ -38,6 +39,18 @@ type Environment struct {
 	Congestion string            `json:"congestion_control"` // all that were used, with commas
 	Seed       int64             `json:"seed"`
 	Programs   map[string]string `json:"programs"` // name to version
+}
+
+// Link is one direction of a link as declared; variants change it.
+type Link struct {
+	Link       string  `json:"link"`
+	From       string  `json:"from"`
+	To         string  `json:"to"`
+	RateMbps   float64 `json:"rate_mbps"` // 0: unlimited
+	DelayMS    float64 `json:"delay_ms"`
+	JitterMS   float64 `json:"jitter_ms"`
+	LossPct    float64 `json:"loss_pct"`
+	QueueBytes int     `json:"queue_bytes"`
 }
 
 // Variant is one of the scenario's networks, with what is special about it as

@@ -44,10 +44,10 @@ func (b *book) headerWords() string {
 	if ours == nil || theirs == nil {
 		return ""
 	}
-	return fmt.Sprintf("What MPTCP costs. With one subflow it carries %.2f %% less than plain TCP here, %.2f %% less in 2017. Its data "+
+	return fmt.Sprintf("What MPTCP costs. One subflow carries %.2f %% of what plain TCP does here, and carried %.2f %% in 2017. Its data "+
 		"sequence option takes 24 of the 1448 bytes of a full segment of an upload here, and took 20 in 2017 (thesis, 5.1.4). So "+
 		"%.2f %% of the sum of the paths is the most that two subflows can carry here, and a target of 98.5 %% cannot be reached by "+
-		"uploads, whatever the path manager does.", 100-*ours, 100-*theirs, possiblePct)
+		"uploads, whatever the path manager does.", *ours, *theirs, possiblePct)
 }
 
 // lossWords is about loss on the direct path, where the congestion control
@@ -101,11 +101,11 @@ func (b *book) openVPNWords() string {
 	if version == "" {
 		version = "today's OpenVPN"
 	}
-	text := fmt.Sprintf("OpenVPN. Plain TCP through its tunnel carries %.2f %% less than through a mapped port here (%s), %.2f %% less in "+
-		"2017, when the tunnel took 91 bytes of each segment's 1428 (thesis, 5.1.4).", 100-*ours, version, 100-*theirs)
+	text := fmt.Sprintf("OpenVPN. Plain TCP through its tunnel carries %.2f %% of what it does through a mapped port here (%s), and %.2f %% in "+
+		"2017, when the tunnel took 91 bytes of each segment's 1428 (thesis, 5.1.4).", *ours, version, *theirs)
 	wireguard, _ := n.ratio(base, func(value func(string) (float64, bool)) *float64 { return pctOf(value, "tcp-wireguard", "tcp-detour") })
 	if wireguard != nil {
-		text += fmt.Sprintf(" WireGuard, which encrypts, costs %.2f %%.", 100-*wireguard)
+		text += fmt.Sprintf(" Through WireGuard, which encrypts, it is %.2f %%.", *wireguard)
 	}
 	return text
 }

@@ -67,6 +67,12 @@ func part(name string, variants []report.Variant, procedures, congestions []stri
 	r := &report.Result{
 		Schema: report.Schema, Scenario: name, Description: "A made-up network to look at.",
 		Paths: []string{"direct", "waypoint"}, Variants: variants, Runs: []report.Run{},
+		Links: []report.Link{
+			{Link: "1", From: "client", To: "r1", RateMbps: 20, DelayMS: 5, QueueBytes: 250000},
+			{Link: "1", From: "r1", To: "client", RateMbps: 20, DelayMS: 5, QueueBytes: 250000},
+			{Link: "2", From: "r1", To: "r2", RateMbps: 10, DelayMS: 5, QueueBytes: 125000},
+			{Link: "2", From: "r2", To: "r1", DelayMS: 5, QueueBytes: 125000},
+		},
 	}
 	var names []string
 	for _, v := range variants {

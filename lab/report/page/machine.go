@@ -96,12 +96,18 @@ func (b *book) environment() ([]section, error) {
 			{Text: fmt.Sprint(runs)},
 		})
 	}
+	tables := []table{parts, t}
+	for _, n := range b.networks {
+		if links := n.linkTable(); len(links.Rows) > 0 {
+			tables = append(tables, links)
+		}
+	}
 	return []section{{
 		ID: "environment", Title: "What was run on what",
 		Text: []string{"The numbers of this page, one line for each network, procedure and congestion control, are in " + JSONFile +
 			" and " + CSVFile + " beside it. The published ones are from S. Brennan, Exploring Alternative Routes Using Multipath TCP, " +
 			"MSc thesis, Case Western Reserve University, 2017, Tables 1 and 2."},
-		Tables: []table{parts, t},
+		Tables: tables,
 	}}, nil
 }
 
@@ -111,4 +117,32 @@ func names(variants []report.Variant) []string {
 		names = append(names, v.Name)
 	}
 	return names
+}
+
+// linkTable is the network as declared, with one line for a link that is the same
+// in both directions.
+func (n *network) linkTable() table {
+	t := table{
+		Title: "The links of " + n.name, Words: 2, Note: "As declared; a variant changes what its name says. Queues are drop-tail.",
+		Head: []string{"link", "between", "Mbit/s", "delay, ms", "jitter, ms", "loss, %", "queue, KB"},
+	}
+	var last report.Link
+	for _, link := range n.parts[0].Links {
+		back := last
+		back.From, back.To = last.To, last.From
+		arrow := " → "
+		if link == back {
+			t.Rows = t.Rows[:len(t.Rows)-1]
+			link, arrow = last, " ↔ "
+		}
+		last = link
+		rate := number(&link.RateMbps)
+		if link.RateMbps == 0 {
+			rate = "unlimited"
+		}
+		queue := float64(link.QueueBytes) / 1e3
+		t.Rows = append(t.Rows, words(link.Link, link.From+arrow+link.To, rate,
+			number(&link.DelayMS), number(&link.JitterMS), number(&link.LossPct), number(&queue)))
+	}
+	return t
 }
