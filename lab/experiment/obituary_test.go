@@ -69,3 +69,14 @@ func FuzzParseObituaries(f *testing.F) {
 		}
 	})
 }
+
+// What a socket had carried stays, whatever its obituary says.
+func TestAtLeast(t *testing.T) {
+	seen := tally{path: "direct", bytes: 1000, retransmitted: 3}
+	if got := seen.atLeast(tally{path: "direct"}); got != seen {
+		t.Errorf("an obituary of zeros makes it %+v", got)
+	}
+	if got, want := seen.atLeast(tally{"direct", 1500, 4}), (tally{"direct", 1500, 4}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -30,6 +30,13 @@ type tally struct {
 	bytes, retransmitted int64
 }
 
+// atLeast is the last of a socket's counters, but not below what was seen. Linux sets
+// those of an MPTCP connection's first subflow to zero before that socket ends.
+func (seen tally) atLeast(last tally) tally {
+	last.bytes, last.retransmitted = max(last.bytes, seen.bytes), max(last.retransmitted, seen.retransmitted)
+	return last
+}
+
 // newTap opens sock_diag on the host.
 func newTap(h *testbed.Host, byPeer map[netip.Addr]string, tunnels func() ([]tunnelEnd, error)) (*tap, error) {
 	t := &tap{
@@ -125,9 +132,9 @@ func (t *tap) look() error {
 	return t.ends.each(func(o obituary) error {
 		path, err := t.path(o.id)
 		if path != "" && err == nil {
-			note(cookieOf(o.id), tally{
+			note(cookieOf(o.id), t.sockets[cookieOf(o.id)].atLeast(tally{
 				path: path, bytes: int64(o.info.Bytes_acked + o.info.Bytes_received), retransmitted: int64(o.info.Total_retrans),
-			})
+			}))
 		}
 		return err
 	})
