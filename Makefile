@@ -65,6 +65,11 @@ bench-%: ## Run one benchmark, as in: make bench-wire.
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab bench $*
 
+paper: ## Repeat the papers' evaluation (root, 25 minutes); writes out/paper/report.html.
+	@scripts/deps.sh paper
+	@$(MAKE) --no-print-directory build
+	bin/dcol lab run papers/dcol
+
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
 	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
@@ -116,4 +121,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-kernels bench lint fuzz cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-kernels bench paper lint fuzz cover arm64 generate check-generate install uninstall clean

@@ -2,7 +2,7 @@
 # Installs by name what a make target needs and this machine lacks, and says so
 # first. It is silent when nothing is lacking.
 #
-#   scripts/deps.sh build|demo|bench|test|test-kernels|lint|generate
+#   scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate
 #
 # Programs come from Debian's packages. Go tools are built with `go install`,
 # at the versions below, into .cache/bin of this repository.
@@ -72,6 +72,11 @@ set_bench() {
 	need_program openvpn openvpn 'OpenVPN detours'
 	need_program socat socat 'the user-space relay dcol is compared with'
 	need_program nft nftables 'the rules dcol is compared with'
+}
+set_paper() {
+	set_build
+	need_program iperf3 iperf3 'the traffic of the evaluation'
+	need_program openvpn openvpn 'OpenVPN detours'
 }
 set_test() {
 	set_demo

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/report/page"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
@@ -58,20 +59,26 @@ func labRunCommand() *cobra.Command {
 		if *asJSON {
 			write = result.WriteJSON
 		}
-		if werr := write(os.Stdout); werr != nil || err != nil {
+		werr := write(os.Stdout)
+		whereItIs(suite != nil, o.Out) // of what there is, should it have been cut short
+		if werr != nil || err != nil {
 			return errors.Join(err, werr)
 		}
-		written := "result.json, plots"
-		if suite != nil {
-			written = "report.html, result.json"
-		}
-		fmt.Fprintf(os.Stderr, "%s and logs are in %s\n", written, o.Out)
 		if !result.Met() {
 			return exitCode(3)
 		}
 		return nil
 	}
 	return cmd
+}
+
+// whereItIs says where to find what came out.
+func whereItIs(suite bool, folder string) {
+	if suite {
+		fmt.Fprintf(os.Stderr, "the report is %s; result.json, result.csv, runs.json and logs are beside it\n", filepath.Join(folder, page.HTMLFile))
+		return
+	}
+	fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", folder)
 }
 
 // outFolder is where results go by default.

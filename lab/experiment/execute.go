@@ -111,8 +111,11 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure) (err e
 	}
 	plan := agentPlan{subflows: max(p.Subflows, 1), via: p.Via, kinds: scenario.KindsOf([]scenario.Procedure{p}), needs: p.Detour, offers: l.offers}
 	l.clientVia = without(p.Via, l.Scenario.Workload.Client)
-	l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, plan)
-	return err
+	if l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, plan); err != nil {
+		return err
+	}
+	// Its tunnels brought routes.
+	return l.net.Host(l.client.host).SetCongestionControl(l.Scenario.Congestion)
 }
 
 // findWay finds out what the workload's client connects to, and from where: to the

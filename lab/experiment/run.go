@@ -69,7 +69,7 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	runErr := e.crew.work(ctx)
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
-	return e.result(), errors.Join(runErr, closeErr)
+	return e.result(runErr != nil), errors.Join(runErr, closeErr)
 }
 
 // experiment is a suite that is being carried out.

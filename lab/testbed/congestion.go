@@ -6,8 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
-	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,8 +32,8 @@ func (e *UnknownCongestionError) Error() string {
 //
 // A namespace may have as its default only what the machine's
 // tcp_allowed_congestion_control lists, which is not for us to change. Any
-// other algorithm is set on the host's routes instead, where it wins over what
-// a program chooses before it connects; routes added later do not have it.
+// other algorithm is set on the host's routes instead, of all tables, where it wins
+// over what a program chooses. Routes added later do not have it: call it again.
 func (h *Host) SetCongestionControl(name string) error {
 	err := h.Do(func() error {
 		err := setSysctl("net.ipv4.tcp_congestion_control", name)
@@ -55,21 +56,89 @@ func (h *Host) SetCongestionControl(name string) error {
 
 // setRouteCongestion sets the algorithm of all routes that leave the host, or
 // takes it off them if name is empty.
+//
+// It is locked there. Else MPTCP, when a subflow joins, would give it the algorithm of
+// its connection's first socket, which was made with the namespace's default and not
+// with the route's (sync_socket_options in net/mptcp/sockopt.c).
+//
+// Routes go back to the kernel as they came from it, but for that: the netlink library
+// knows no such lock.
 func setRouteCongestion(name string) error {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_UNSPEC}})
+	routes, err := list.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
-	const loopback = 1 // in every network namespace
-	for _, route := range routes {
-		if route.LinkIndex == loopback || route.Congctl == name || route.Type != unix.RTN_UNICAST {
+	for _, data := range routes {
+		msg := nl.DeserializeRtMsg(data)
+		attrs, err := nl.ParseRouteAttr(data[msg.Len():])
+		if err != nil {
+			return fmt.Errorf("read a route: %w", err)
+		}
+		changed, changes, err := withCongestion(attrs, name)
+		if err != nil {
+			return err
+		}
+		if !changes || msg.Type != unix.RTN_UNICAST || leavesBy(attrs) == loopback {
 			continue
 		}
-		route.Congctl = name
-		route.Flags &= int(netlink.FLAG_ONLINK) // the others are state the kernel reports
-		if err := netlink.RouteReplace(&route); err != nil {
-			return fmt.Errorf("replace route to %v: %w", route.Dst, err)
+		msg.Flags &= unix.RTNH_F_ONLINK // the others are state the kernel reports
+		replace := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_REPLACE|unix.NLM_F_CREATE|unix.NLM_F_ACK)
+		replace.AddData(msg)
+		for _, a := range changed {
+			replace.AddData(a)
+		}
+		if _, err := replace.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+			return fmt.Errorf("replace a route: %w", err)
 		}
 	}
 	return nil
+}
+
+const loopback = 1 // the index of lo in every network namespace
+
+// leavesBy is the index of a route's interface, or 0.
+func leavesBy(attrs []syscall.NetlinkRouteAttr) uint32 {
+	for _, a := range attrs {
+		if a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4 {
+			return nl.NativeEndian().Uint32(a.Value)
+		}
+	}
+	return 0
+}
+
+// withCongestion are a route's attributes with an algorithm, locked, or without any if
+// name is empty, and whether that changes anything. What tells of the route's use is
+// left out.
+func withCongestion(attrs []syscall.NetlinkRouteAttr, name string) (changed []*nl.RtAttr, changes bool, err error) {
+	metrics, before := nl.NewRtAttr(unix.RTA_METRICS, nil), ""
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.RTA_CACHEINFO:
+		case unix.RTA_METRICS:
+			old, err := nl.ParseRouteAttr(a.Value)
+			if err != nil {
+				return nil, false, fmt.Errorf("read a route's metrics: %w", err)
+			}
+			for _, m := range old {
+				switch m.Attr.Type {
+				case unix.RTAX_CC_ALGO:
+					before = nl.BytesToString(m.Value)
+				case unix.RTAX_LOCK: // only ever ours: the lab locks nothing else
+				default:
+					metrics.AddRtAttr(int(m.Attr.Type), m.Value)
+				}
+			}
+		default:
+			changed = append(changed, nl.NewRtAttr(int(a.Attr.Type), a.Value))
+		}
+	}
+	if name != "" {
+		lock := make([]byte, 4)
+		nl.NativeEndian().PutUint32(lock, 1<<unix.RTAX_CC_ALGO)
+		metrics.AddRtAttr(unix.RTAX_LOCK, lock)
+		metrics.AddRtAttr(unix.RTAX_CC_ALGO, nl.ZeroTerminated(name))
+	}
+	return append(changed, metrics), before != name, nil
 }
