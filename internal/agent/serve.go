@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -37,7 +38,7 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 	if err != nil {
 		return nil, err
 	}
-	if err := h.start(ctx, p); err != nil {
+	if err := h.start(ctx, p, server.Addr()); err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
 	group.Go(func() error {
@@ -79,7 +80,9 @@ type handler struct {
 	problems  []string // why something that the operator wants offered is not
 }
 
-func (h *handler) start(ctx context.Context, p *Plan) error {
+// start makes everything ready that the waypoint gives; session is where the server
+// listens.
+func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) error {
 	c := p.config.Waypoint
 	way, err := waypoint.Start(waypoint.Config{
 		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c),
@@ -91,7 +94,7 @@ func (h *handler) start(ctx context.Context, p *Plan) error {
 		return err
 	}
 	h.way = way
-	if err := h.open(ctx, p); err != nil {
+	if err := h.open(ctx, p, session); err != nil {
 		return errors.Join(err, way.Close())
 	}
 	snap, err := way.Snapshot()

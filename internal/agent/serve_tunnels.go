@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"path/filepath"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -25,10 +25,10 @@ type giver interface {
 
 // open makes ready what the operator offers. What this host cannot give is left
 // out and named in the status: the rest of the waypoint works without it.
-func (h *handler) open(ctx context.Context, p *Plan) error {
+func (h *handler) open(ctx context.Context, p *Plan, session netip.AddrPort) error {
 	var interfaces []string
 	for _, k := range p.config.Waypoint.Offers {
-		g, err := h.giver(ctx, p, k)
+		g, err := h.giver(ctx, p, k, session)
 		if err != nil {
 			p.log.Error("a kind of detour is not offered", "kind", k, "err", err)
 			h.problems = append(h.problems, fmt.Sprintf("%s detours are not offered: %s", k, tunnel.OneLine(err)))
@@ -46,18 +46,14 @@ func (h *handler) open(ctx context.Context, p *Plan) error {
 
 // giver opens the waypoint's end of a kind; nil where the waypoint itself is all
 // it takes.
-func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind) (giver, error) {
+func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind, session netip.AddrPort) (giver, error) {
 	c, log := p.config.Waypoint, p.log.With("subsystem", "tunnel")
 	lease := c.MappingLifetime.Std()
 	switch k {
 	case config.WireGuard:
-		listen, err := net.ResolveUDPAddr("udp", p.config.Session.Listen)
-		if err != nil {
-			return nil, fmt.Errorf("read where sessions are listened for: %w", err)
-		}
 		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{
 			// The key is derived, so that it is the same after a restart and members' tunnels go on.
-			Name: p.config.Name, Key: p.identity.Derive("wireguard"), Session: listen.AddrPort(),
+			Name: p.config.Name, Key: p.identity.Derive("wireguard"), Session: session,
 			Lease: lease, Gate: h.way, Log: log,
 		})
 	case config.OpenVPN:
