@@ -99,7 +99,7 @@ type WaypointKind struct {
 	Kind string `json:"kind"`
 	// State is ready, resting (after a failure), down or not-offered.
 	State string `json:"state"`
-	// Why it is not ready.
+	// Why it is not ready, or, where it is, what keeps it from some servers.
 	Why string `json:"why,omitempty"`
 }
 
@@ -134,7 +134,7 @@ type Served struct {
 	Member   string `json:"member"`
 	Sessions int    `json:"sessions"`
 	Mappings int    `json:"mappings"`
-	Tunnels  int    `json:"tunnels"` // WireGuard's and OpenVPN's
+	Tunnels  int    `json:"tunnels"` // WireGuard's and OpenVPN's, whose client has a session
 	Flows    int    `json:"flows"`
 	Bytes    uint64 `json:"bytes"`
 }

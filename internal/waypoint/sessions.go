@@ -56,6 +56,7 @@ func (w *Waypoint) SessionUp(peer Peer) {
 func (w *Waypoint) SessionDown(peer Peer) {
 	_ = w.ask(func() {
 		if p, ok := w.sessions.remove(peer.ID); ok {
+			w.leaveTunnels(peer.ID)
 			w.sessionLeft(peer.ID, p)
 		}
 	})

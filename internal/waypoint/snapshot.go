@@ -33,7 +33,7 @@ type MemberSnapshot struct {
 	Name, Serial string
 	Sessions     int
 	Mappings     int
-	Tunnels      int
+	Tunnels      int // but those of a session that has ended
 	Flows        int // connections that are open
 	Granted      uint64
 	Refused      map[wire.Code]uint64
@@ -109,7 +109,7 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	}
 	tunnels := make(map[*member]int)
 	for a, t := range w.tunnels {
-		if a.Is4() { // each tunnel has one such address
+		if a.Is4() && !t.left { // each tunnel has one such address
 			tunnels[t.member]++
 		}
 	}

@@ -17,6 +17,8 @@ type tunnelAddr struct {
 	member  *member
 	kind    wire.Kind
 	client  netip.Addr // where the member called from when it got it; invalid: an agent before us knew
+	session uint64     // over which it was asked for last; 0: of an agent before us
+	left    bool       // that session has ended
 	expires time.Time
 }
 
@@ -43,7 +45,7 @@ func (w *Waypoint) admitTunnel(peer Peer, kind wire.Kind, addrs []netip.Addr, le
 	})
 	err := w.revokeTunnel(others)
 	if err == nil {
-		err = w.writeTunnel(m, peer.client(), kind, addrs, now.Add(lease), now)
+		err = w.writeTunnel(m, peer, kind, addrs, now.Add(lease), now)
 	}
 	if err != nil {
 		w.log.Error("cannot admit a tunnel", "member", m.Name, "kind", kind, "err", err)
@@ -55,12 +57,12 @@ func (w *Waypoint) admitTunnel(peer Peer, kind wire.Kind, addrs []netip.Addr, le
 	return nil
 }
 
-func (w *Waypoint) writeTunnel(m *member, client netip.Addr, kind wire.Kind, addrs []netip.Addr, expires, now time.Time) error {
+func (w *Waypoint) writeTunnel(m *member, peer Peer, kind wire.Kind, addrs []netip.Addr, expires, now time.Time) error {
 	var change rules.Change
 	before := make(map[netip.Addr]*tunnelAddr, len(addrs))
 	for _, a := range addrs {
 		before[a] = w.tunnels[a]
-		w.tunnels[a] = &tunnelAddr{member: m, kind: kind, client: client, expires: expires}
+		w.tunnels[a] = &tunnelAddr{member: m, kind: kind, client: peer.client(), session: peer.ID, expires: expires}
 		change.Admit = append(change.Admit, w.tunnels[a].admission(a, now))
 	}
 	if !m.saved {
@@ -158,6 +160,14 @@ func (w *Waypoint) tunnelsOf(m *member) []netip.Addr {
 		}
 	}
 	return addrs
+}
+
+// leaveTunnels notes that a session has ended. Its tunnels go on until their lease is over, and are
+// asked for again over the next session if their client is still there.
+func (w *Waypoint) leaveTunnels(session uint64) {
+	for _, t := range w.tunnels {
+		t.left = t.left || t.session == session
+	}
 }
 
 // adoptTunnels takes over what an agent before us admitted.

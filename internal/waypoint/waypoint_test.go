@@ -179,3 +179,46 @@ func TestSessionsAreCounted(t *testing.T) {
 		}
 	})
 }
+
+// A tunnel counts as long as there is somebody who may use it: not from the end of the session over
+// which it was asked for until it is asked for again, though its lease goes on.
+func TestTunnelsAreCounted(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		tunnels := func(when string, want int) {
+			t.Helper()
+			if s, err := w.Snapshot(); err != nil || len(s.Members) != 1 || s.Members[0].Tunnels != want {
+				t.Errorf("%s: %+v, %v; want %d", when, s.Members, err, want)
+			}
+		}
+		admit := func(by Peer, addr string) {
+			t.Helper()
+			if refusal := w.AdmitTunnel(t.Context(), by, wire.WireGuard, []netip.Addr{netip.MustParseAddr(addr)}, time.Hour); refusal != nil {
+				t.Fatal(refusal)
+			}
+		}
+		one, other, again := session("alice", aliceAt.Addr, 1), session("alice", aliceAt.Addr, 2), session("alice", aliceAt.Addr, 3)
+		w.SessionUp(one)
+		w.SessionUp(other)
+		admit(one, "10.77.0.2")
+		admit(other, "10.77.0.3")
+		tunnels("two agents", 2)
+		w.SessionDown(one)
+		tunnels("one has gone", 1)
+		w.SessionUp(again)
+		tunnels("it has come back", 1)
+		admit(again, "10.77.0.2")
+		tunnels("and asked again", 2)
+		if got := len(h.admitted(t, wire.WireGuard)); got != 2 {
+			t.Errorf("%d addresses are admitted", got)
+		}
+		w.SessionDown(other)
+		if got := len(h.admitted(t, wire.WireGuard)); got != 2 {
+			t.Errorf("%d addresses are admitted: a lease did not go on without its session", got)
+		}
+		mustClose(t, w)
+		w = h.start(t)
+		defer mustClose(t, w)
+		tunnels("who has gone is not known after a restart", 2)
+	})
+}
