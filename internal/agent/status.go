@@ -34,14 +34,7 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.At}]++
 			}
 		}
-		detours := make(map[standingKey]path.DetourState)
-		for _, d := range snap.Detours {
-			at := d.Remote.Addr()
-			if d.Endpoint.IsValid() { // a tunnel's: its subflows go to the server itself
-				at = d.Endpoint
-			}
-			detours[standingKey{detour.Via{Waypoint: d.Waypoint, Addr: at}, d.Kind}] = d
-		}
+		detours := byStanding(snap.Detours)
 		for v, w := range c.waypoints {
 			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v], detours))
 		}
@@ -53,6 +46,23 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 		})
 		return u, nil
 	})
+}
+
+// byStanding sorts detours by where they stand in the status. A tunnel is two, for
+// IPv4 servers and for IPv6 ones: the one of which there is something to say counts.
+func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
+	detours := make(map[standingKey]path.DetourState)
+	for _, d := range list {
+		at := d.Remote.Addr()
+		if d.Endpoint.IsValid() { // a tunnel's: its subflows go to the server itself
+			at = d.Endpoint
+		}
+		key := standingKey{detour.Via{Waypoint: d.Waypoint, Addr: at}, d.Kind}
+		if detours[key].Why == "" {
+			detours[key] = d
+		}
+	}
+	return detours
 }
 
 func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Connection {

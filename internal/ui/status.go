@@ -77,7 +77,11 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	p.table("NAME|ADDRESS|STATE|RTT|LOSS|READY|MAPPINGS|SUBFLOWS|WHY NOT USED", rows)
 	for _, w := range u.Waypoints {
 		for _, k := range w.Kinds {
-			if k.State != kindReady && k.State != kindNotOffered && k.Why != "" {
+			switch {
+			case k.State == kindNotOffered || k.Why == "":
+			case k.State == kindReady:
+				p.linef("  %s by %s: %s", w.Name, k.Kind, k.Why)
+			default:
 				p.linef("  %s by %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
 			}
 		}

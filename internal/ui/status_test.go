@@ -29,6 +29,9 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "not-offered"}, {Kind: "in-band", State: "resting", Why: "a join was not answered; tried again in 9 min"}, {Kind: "mapped", State: "ready"},
 				}},
 				{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: "down", Since: ago(40 * time.Second), Why: "no answer: is its agent running?"},
+				{Name: "erin", Addr: at("192.0.2.9:45672"), State: "up", Since: ago(time.Minute), RTT: 20, Kinds: []api.WaypointKind{
+					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
+				}},
 			},
 			Connections: []api.Connection{
 				{

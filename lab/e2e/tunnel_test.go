@@ -110,6 +110,28 @@ func testTunnel(t *testing.T, kind string) {
 	x.endsWell()
 }
 
+// Where the waypoint leads nobody, no tunnel does either, and the status says so of a
+// client that has nothing but tunnels.
+func TestForbiddenByTunnel(t *testing.T) {
+	for _, kind := range []string{"wireguard", "openvpn"} {
+		t.Run(kind, func(t *testing.T) {
+			w := withKinds(newWorld(t), kind)
+			w.configure(bob, waypointConfig(fmt.Sprintf("offers = [%q]\n", kind)))
+			w.startBoth()
+			w.kindIs(kind, "ready")
+			x := w.curl(w.url())
+			w.eventually("the status says why the tunnel is not used", func() error {
+				status := w.dcol(alice, "status")
+				return holds(strings.Contains(status, fmt.Sprintf("bob by %s: rests towards %v:80", kind, w.addr4(server))), "it says\n%s", status)
+			})
+			w.subflows("direct up")
+			w.kindIs(kind, "ready") // for other servers
+			x.goesOn()
+			x.endsWell()
+		})
+	}
+}
+
 // tunnelAtBob is the name of bob's end.
 func (w *world) tunnelAtBob(kind string) string {
 	return map[string]string{"wireguard": "dcolwg", "openvpn": "dcolov"}[kind]
