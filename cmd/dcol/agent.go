@@ -50,14 +50,15 @@ func downCommand() *cobra.Command {
 		Short: "Remove every trace of a waypoint and client that no longer runs",
 		Long: `Removes what dcol changed on this host: the nftables tables with all mappings,
 the connections it forwards, tunnels with their interfaces, rules and routes, eBPF
-filters, and the sysctls it set, which are put back. The agent must not be running.`,
+filters, the agent's run-time files, and the sysctls it set, which are put back. The
+agent must not be running.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			stateDir, err := config.StateDir(path)
+			c, err := config.LoadOrDefault(path)
 			if err != nil {
 				return err
 			}
-			if err := agent.Down(stateDir, newLogger("info")); err != nil {
+			if err := agent.Down(c, newLogger("info")); err != nil {
 				return err
 			}
 			fmt.Fprintln(os.Stderr, "dcol left no trace on this host's network")

@@ -12,11 +12,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,6 +28,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/tunnel"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
@@ -170,14 +173,40 @@ func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "cl
 func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
 
 // Down removes every trace of an agent that no longer runs.
-func Down(stateDir string, log *slog.Logger) error {
+func Down(c *config.Config, log *slog.Logger) error {
 	only, err := onlyAgent()
 	if err != nil {
 		return err
 	}
 	defer only.Close()
-	return errors.Join(waypoint.CleanUp(waypointRecord(stateDir)), tunnel.CleanUp(), restoreClient(stateDir, log))
+	return errors.Join(
+		removeRunFiles(c),
+		waypoint.CleanUp(waypointRecord(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+	)
 }
+
+// removeRunFiles removes the socket, and what openvpn was told and says; an openvpn
+// that still runs is ended.
+func removeRunFiles(c *config.Config) error {
+	folders, err := os.ReadDir(c.RunDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what an agent has left: %w", err)
+	}
+	errs := []error{api.RemoveSocket(c.Socket())}
+	for _, f := range folders {
+		if f.IsDir() && strings.HasPrefix(f.Name(), openvpnDir) {
+			errs = append(errs, openvpn.CleanUpDir(filepath.Join(c.RunDir, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// openvpnDir is the run-time folder of the waypoint's openvpn; those of a client's
+// begin with it.
+const openvpnDir = "openvpn"
 
 // restoreClient puts back the path manager of new sockets.
 func restoreClient(stateDir string, log *slog.Logger) error {

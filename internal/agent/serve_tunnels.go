@@ -58,7 +58,7 @@ func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind, session net
 		})
 	case config.OpenVPN:
 		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
-			Name: p.config.Name, Port: c.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, "openvpn"),
+			Name: p.config.Name, Port: c.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, openvpnDir),
 			Lease: lease, Gate: h.way, Log: log,
 		})
 	case config.InBand:

@@ -108,7 +108,7 @@ func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tu
 			c.tunnels.names = append(c.tunnels.names, name)
 			c.tunnels.tunnels = append(c.tunnels.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
 				Interface: name, Waypoint: w.Name, Files: openvpnFiles(p),
-				Dir: filepath.Join(p.config.RunDir, "openvpn-"+w.Name), Log: log,
+				Dir: filepath.Join(p.config.RunDir, openvpnDir+"-"+w.Name), Log: log,
 			}, of, tell))
 		}
 	}

@@ -26,7 +26,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the agent's run directory: %w", err)
 	}
-	if err := removeSocket(path); err != nil {
+	if err := RemoveSocket(path); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
@@ -40,8 +40,9 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeSocket removes nothing but a socket: another file there is somebody's.
-func removeSocket(path string) error {
+// RemoveSocket removes the socket that a crash has left, if there is one, and nothing
+// but a socket: another file there is somebody's.
+func RemoveSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -148,17 +148,13 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// StateDir is the state directory that the file at path names, or the default
-// when there is no such file: cleaning up must work without a configuration.
-func StateDir(path string) (string, error) {
+// LoadOrDefault is Load, but for the default values when there is no such file:
+// cleaning up must work without a configuration.
+func LoadOrDefault(path string) (*Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return defaultStateDir, nil
+		return defaults(), nil
 	}
-	c, err := Load(path)
-	if err != nil {
-		return "", err
-	}
-	return c.StateDir, nil
+	return Load(path)
 }
 
 // Parse reads a configuration; name stands for the file in errors.

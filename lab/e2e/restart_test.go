@@ -120,6 +120,9 @@ func TestWaypointRestart(t *testing.T) {
 	if left := strings.Fields(w.run(bob, "ls", "-A", "/var/lib/dcol")); len(left) != 0 {
 		t.Errorf("dcol down leaves %q", left)
 	}
+	if left := strings.Fields(w.run(bob, "find", "/run/dcol", "!", "-type", "d")); len(left) != 0 {
+		t.Errorf("dcol down leaves %q", left)
+	}
 	w.dcol(bob, "down") // doing it again is harmless
 	x.endsWell()
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -310,6 +312,47 @@ func processState(pid int) byte {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return rest[0]
+}
+
+// What a crashed agent has left in its folder goes, with an openvpn that hangs; a folder that is
+// not ours stays.
+func TestCleanUpDir(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	c := n.serverConfig()
+	c.Log = nil
+	first := startAgent(t, n.bob, role{Server: &c, Member: "carol", Addrs: carolIn})
+	first.expect("ready")
+	pid := pidIn(t, c.Dir)
+	stayInGroup(t, pid)
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "openvpn to stop", func() bool { return processState(pid) == 'T' })
+	first.crash()
+	if state := processState(pid); state != 'T' {
+		t.Fatalf("the stopped openvpn is in state %c; this test shows nothing", state)
+	}
+	for range 2 {
+		if err := CleanUpDir(c.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(c.Dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the folder is still there: %v", err)
+		}
+	}
+	waitFor(t, "openvpn to end", func() bool { return processState(pid) == 'Z' })
+
+	others := t.TempDir()
+	if err := os.WriteFile(filepath.Join(others, "pid"), []byte(fmt.Sprint(os.Getpid())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CleanUpDir(others); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(others, "pid")); err != nil {
+		t.Errorf("somebody else's file was removed: %v", err)
+	}
 }
 
 func TestEndsWithItsContext(t *testing.T) {

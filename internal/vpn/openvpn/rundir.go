@@ -50,6 +50,24 @@ func openRundir(path string) (rundir, error) {
 	return d, nil
 }
 
+// CleanUpDir ends the openvpn that an agent which crashed has left running from a folder, and removes
+// what is ours of it. A folder without our configuration is left alone.
+func CleanUpDir(path string) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("find openvpn's folder: %w", err)
+	}
+	d := rundir{path: abs}
+	if _, err := os.Stat(d.config()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := d.endLeftover(); err != nil {
+		return fmt.Errorf("end the openvpn of an agent that has crashed: %w", err)
+	}
+	d.remove()
+	return nil
+}
+
 // endLeftover kills the openvpn whose number is in the folder, if it is still ours. It has had its
 // signal when its agent died; this is for one that hangs.
 func (d rundir) endLeftover() error {
