@@ -38,7 +38,7 @@ func (x *execution) command(ctx context.Context) error {
 	case <-limit:
 		stopped = true
 	}
-	x.sampler.take() // before the sockets go with the program
+	x.sampler.take(true) // before the sockets go with the program
 	end := time.Since(x.sampler.began)
 	p.stop()
 	x.result.CompletionSeconds = time.Since(x.began).Seconds()
