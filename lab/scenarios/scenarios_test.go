@@ -75,3 +75,26 @@ func TestUnknownNameListsTheKnown(t *testing.T) {
 		t.Errorf("error %v does not name the scenarios there are", err)
 	}
 }
+
+// Every part of a suite runs what something is expected of: else it could not fail.
+func TestSuitesExpectSomething(t *testing.T) {
+	for _, name := range Names() {
+		_, suite, err := Find(name)
+		if err != nil || suite == nil {
+			continue // TestAllParse has the errors
+		}
+		for i, p := range suite.Parts {
+			decided := 0
+			for _, variant := range p.Variants {
+				for _, e := range p.Of.Expects {
+					if e.About(variant, p.Procedures) {
+						decided++
+					}
+				}
+			}
+			if decided == 0 {
+				t.Errorf("%s: part %d, %s: nothing is expected of what it runs", name, i+1, p.Scenario)
+			}
+		}
+	}
+}
