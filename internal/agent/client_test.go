@@ -135,7 +135,7 @@ func (l *lab) startClient() {
 		if kernel, err = mptcp.Open(log); err != nil {
 			return err
 		}
-		if err = mptcptest.UserspacePM(kernel); err != nil {
+		if err := mptcptest.UserspacePM(kernel); err != nil {
 			return err
 		}
 		if c.ports, err = newPortPicker(); err != nil {

@@ -367,7 +367,7 @@ func testErrors(t *testing.T, r *run) {
 	r.wantErr(k.CreateSubflow(taken), syscall.EADDRINUSE)
 }
 
-func testKernelPM(t *testing.T, r *run) {
+func testKernelPM(_ *testing.T, r *run) {
 	before, _ := r.dial()
 	r.back()
 	after, _ := r.dial()
