@@ -151,7 +151,7 @@ func title(v report.Variant) string {
 	switch {
 	case v.Description != "":
 		return v.Description
-	case v.Name == "base":
+	case v.Name == baseVariant:
 		return "as it is"
 	default:
 		return v.Name

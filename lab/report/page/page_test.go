@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // written writes a suite's files; DCOL_PAGES keeps them for the eye.
@@ -171,6 +172,28 @@ func TestPageWithoutRuns(t *testing.T) {
 	}
 }
 
+// Variants that differ in one thing and another are no sweep, even if some have
+// places on an axis.
+func TestAxesNeedAllVariants(t *testing.T) {
+	size := func(name string, kb float64) report.Variant {
+		return report.Variant{Name: name, Coordinates: []report.Coordinate{{Axis: "size", Unit: "KB", Value: kb}}}
+	}
+	base, slow := report.Variant{Name: "base"}, report.Variant{Name: "slow"}
+	for _, test := range []struct {
+		variants []report.Variant
+		axes     int
+	}{
+		{[]report.Variant{base, size("10KB", 10), size("20KB", 20)}, 1},
+		{[]report.Variant{base, size("10KB", 10)}, 0},
+		{[]report.Variant{base, slow, size("10KB", 10), size("20KB", 20)}, 0},
+		{nil, 0},
+	} {
+		if got := (&network{variants: test.variants}).axes(); len(got) != test.axes {
+			t.Errorf("%v: axes %v, want %d", test.variants, got, test.axes)
+		}
+	}
+}
+
 // One run of every kind that was interrupted: what is there is shown.
 func TestPageOfAnInterruptedSuite(t *testing.T) {
 	s := papers(t, 3)
@@ -180,13 +203,15 @@ func TestPageOfAnInterruptedSuite(t *testing.T) {
 	for _, v := range first.Variants {
 		names = append(names, v.Name)
 	}
-	first.Summarize(names, order(), []string{"cubic"}, nil)
+	first.Summarize(names, order(), []string{"cubic"}, []scenario.Expectation{
+		{Description: "not yet", That: `median("tcp-wireguard") > 1`, Variants: []string{"delay-100"}},
+	})
 	s.Parts = s.Parts[:1]
 	dir := written(t, s)
 	html := read(t, dir, HTMLFile)
 	checkAlone(t, html)
 	_, text := parsed(t, html)
-	for _, word := range []string{"have no run yet", "no run"} {
+	for _, word := range []string{"have no run yet", "no run", "1 more cannot be decided; why is in result.json."} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
 		}

@@ -28,6 +28,9 @@ func (a axis) title() string {
 	return fmt.Sprintf("%s, %s", label, a.unit)
 }
 
+// baseVariant is the network as declared.
+const baseVariant = "base"
+
 // kilobytes is a unit over whose values a reader would stumble: 100000 KB.
 const kilobytes = "KB"
 
@@ -44,14 +47,18 @@ func (a axis) tick(v float64) string {
 	}
 }
 
-// axes are those of a network's variants on which they have two places or more.
-// The networks of 2017 have none: there one thing or another was varied, never both.
+// axes are those of a network's variants on which they have two places or more, if
+// all but the network as declared lie on them. The networks of 2017 have none: there
+// one thing or another was varied, never both.
 func (n *network) axes() []axis {
 	if n.inPapers() {
 		return nil
 	}
 	var axes []axis
 	for _, v := range n.variants {
+		if len(v.Coordinates) == 0 && v.Name != baseVariant {
+			return nil
+		}
 		for _, c := range v.Coordinates {
 			at := slices.IndexFunc(axes, func(a axis) bool { return a.name == c.Axis })
 			if at < 0 {
