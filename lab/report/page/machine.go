@@ -89,7 +89,7 @@ func (b *book) environment() ([]section, error) {
 		}
 		parts.Rows = append(parts.Rows, []entry{
 			{Text: n.name, Below: []string{n.description}},
-			{Text: strings.Join(names(n.variants), ", ")},
+			{Text: listed(n.variants)},
 			{Text: strings.Join(n.procedures, ", ")},
 			{Text: strings.Join(n.congestions, ", ")},
 			{Text: fmt.Sprint(len(n.rows))},
@@ -111,12 +111,16 @@ func (b *book) environment() ([]section, error) {
 	}}, nil
 }
 
-func names(variants []report.Variant) []string {
-	var names []string
-	for _, v := range variants {
-		names = append(names, v.Name)
+// listed names variants, or counts them if they are many, as a sweep's are.
+func listed(variants []report.Variant) string {
+	if len(variants) > 10 {
+		return fmt.Sprint(len(variants))
 	}
-	return names
+	names := make([]string, len(variants))
+	for i, v := range variants {
+		names[i] = v.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // linkTable is the network as declared, with one line for a link that is the same

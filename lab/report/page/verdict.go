@@ -73,7 +73,7 @@ func targetTable(targets []Target) table {
 	t := table{
 		Title: "Targets", Words: 1,
 		Note: "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so.",
-		Head: []string{"", "wanted", "measured", "2017"},
+		Head: []string{"in per cent", "wanted", "measured", "2017"},
 	}
 	for _, target := range targets {
 		verdict := entry{Text: "met", Mark: good}
@@ -91,7 +91,7 @@ func targetTable(targets []Target) table {
 			verdict.Below = append(verdict.Below, target.Remark)
 		}
 		t.Rows = append(t.Rows, []entry{
-			verdict, {Text: fmt.Sprintf("%s %.1f %%", sign, target.LimitPct)}, percent(target.Measured), percent(target.Published),
+			verdict, {Text: fmt.Sprintf("%s %.1f", sign, target.LimitPct)}, twoDecimals(target.Measured), twoDecimals(target.Published),
 		})
 	}
 	return t
@@ -132,11 +132,11 @@ func side(v *float64) entry {
 	return entry{Text: digits(*v)}
 }
 
-func percent(v *float64) entry {
+func twoDecimals(v *float64) entry {
 	if v == nil {
 		return none()
 	}
-	return entry{Text: fmt.Sprintf("%.2f %%", *v)}
+	return entry{Text: fmt.Sprintf("%.2f", *v)}
 }
 
 // digits has as many decimals as a reader needs.
