@@ -188,7 +188,7 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	if o.err != nil {
 		run.Cause, run.Discarded = report.CauseFailure, o.err.Error()
 	} else {
-		c.governor.learn(outlook{networks: run.Networks, cpu: run.CPUShare, lateness: strain(run)})
+		c.governor.learn(outlook{networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run)})
 	}
 	switch {
 	case run.Valid():

@@ -8,7 +8,7 @@ import (
 const (
 	// roomy is the busy part of the processors up to which another network may be
 	// added; it leaves room for what a run does at its start and its end.
-	roomy = 0.7
+	roomy = 0.8
 	// crowded is the part above which there is one too many.
 	crowded = 0.9
 	// networksPerCPU bounds the number of networks whatever the processors say:

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -122,25 +123,35 @@ func approx(a, b []float64) bool {
 
 func TestInfidelity(t *testing.T) {
 	sound := report.LinkUse{Link: "1", From: "a", To: "b", Packets: 100, QueueDrops: 5, LossDrops: 3, LatenessP99MS: 0.2, LatenessMaxMS: 9}
+	upload := scenario.Workload{Kind: scenario.Upload}
 	late, broken := sound, sound
 	late.LatenessP99MS, broken.EmulationDrops = 5, 1
-	if _, why := infidelity(report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
+	if _, why := infidelity(upload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
 		t.Errorf("a sound run was refused: %s", why)
 	}
 	for _, u := range []report.LinkUse{late, broken} {
 		run := report.Run{Links: []report.LinkUse{sound, u}}
-		if _, why := infidelity(run); !strings.Contains(why, "link 1") {
+		if _, why := infidelity(upload, run); !strings.Contains(why, "link 1") {
 			t.Errorf("%+v: %q", u, why)
 		}
-		if got := strain(run); got <= 1 {
+		if got := strain(upload, run); got <= 1 {
 			t.Errorf("%+v: strain %v of a run that does not count", u, got)
 		}
 	}
-	if _, why := infidelity(report.Run{ReferenceP99MS: 12.5}); !strings.Contains(why, "echoes came more than 12.5 ms late") {
-		t.Errorf("late programs: %q", why)
-	}
-	if got := strain(report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 1.5}); got != 0.5 {
-		t.Errorf("half of what is sound is a strain of %v", got)
+	for _, c := range []struct {
+		workload scenario.Workload
+		sound    float64 // ms
+	}{{upload, 6}, {scenario.Workload{Kind: scenario.Requests}, 3}} {
+		if cause, why := infidelity(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
+			t.Errorf("%s: %s %s", c.workload.Kind, cause, why)
+		}
+		cause, why := infidelity(c.workload, report.Run{ReferenceP99MS: c.sound + 0.5})
+		if want := fmt.Sprintf("echoes came more than %.1f ms late (at most %vms", c.sound+0.5, c.sound); cause != report.CauseLateReference || !strings.Contains(why, want) {
+			t.Errorf("%s: %s %q", c.workload.Kind, cause, why)
+		}
+		if got := strain(c.workload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: c.sound / 2}); got != 0.5 {
+			t.Errorf("%s: half of what is sound is a strain of %v", c.workload.Kind, got)
+		}
 	}
 }
 
