@@ -2,58 +2,18 @@ package inband
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/detour-collective/dcol/internal/bpf/tcfilter/tcfiltertest"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
-
-// describe is the qdiscs for filters and the filters in the thread's network
-// namespace, one a line.
-func describe(t testing.TB) string {
-	t.Helper()
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer handle.Close()
-	state, err := readQdiscs(handle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for _, link := range state.links {
-		name, kind := link.Attrs().Name, state.kinds[link.Attrs().Index]
-		if kind == "" {
-			continue
-		}
-		lines = append(lines, fmt.Sprintf("%s %s", name, kind))
-		there, err := listFilters(handle, link, kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range there {
-			place := map[uint32]string{atIngress: "ingress", atEgress: "egress"}[f.Attrs().Parent]
-			what := f.Type()
-			if bpf, ok := f.(*netlink.BpfFilter); ok {
-				what = bpf.Name
-			}
-			lines = append(lines, fmt.Sprintf("%s %s %s", name, place, what))
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
-}
 
 func checkState(t testing.TB, ns *netnstest.NS, when string, want ...string) {
 	t.Helper()
 	ns.Must(t, func() error {
-		if got := describe(t); got != strings.Join(want, "\n") {
+		if got := tcfiltertest.Describe(t); got != strings.Join(want, "\n") {
 			t.Errorf("%s:\n%s\nwant:\n%s", when, got, strings.Join(want, "\n"))
 		}
 		return nil
@@ -128,7 +88,7 @@ func TestCleanUpKeepsWhatOthersHave(t *testing.T) {
 		return []string{"a clsact", "b clsact", "b ingress u32", "c clsact", "c egress u32"}
 	}
 	ns.Must(t, func() error {
-		if got := describe(t); !strings.Contains(got, "b egress dcol-inband-send+qdisc") || !strings.Contains(got, "c egress dcol-inband-send\n") {
+		if got := tcfiltertest.Describe(t); !strings.Contains(got, "b egress dcol-inband-send+qdisc") || !strings.Contains(got, "c egress dcol-inband-send\n") {
 			t.Errorf("before: %s", got)
 		}
 		return nil
@@ -136,7 +96,7 @@ func TestCleanUpKeepsWhatOthersHave(t *testing.T) {
 	ns.Must(t, CleanUp)
 	// u32 shows its tables as filters too.
 	ns.Must(t, func() error {
-		if got := slices.Compact(strings.Split(describe(t), "\n")); !slices.Equal(got, theirs()) {
+		if got := slices.Compact(strings.Split(tcfiltertest.Describe(t), "\n")); !slices.Equal(got, theirs()) {
 			t.Errorf("cleaned up:\n%v\nwant:\n%v", got, theirs())
 		}
 		return nil

@@ -10,7 +10,13 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/bpf/tcfilter"
 )
+
+// kept are the maps that outlive a process; the others hold nothing between
+// packets.
+var kept = []string{"clients", "seen", "counts"}
 
 // MaxSlots is how many keys one address can have: several members may be
 // behind it, and each may have an old key beside the new one.
@@ -39,8 +45,8 @@ type Counters struct {
 type Receiver struct {
 	objects receiveObjects
 
-	mu      sync.Mutex // of filters
-	filters filters
+	mu     sync.Mutex // of filter
+	filter tcfilter.Filter
 }
 
 // OpenReceiver makes the programs ready; Attach puts them to work. Where
@@ -64,21 +70,15 @@ func OpenReceiver() (_ *Receiver, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded programs of the receiver: %w", err)
 	}
-	adopted, err := adopt(handle, spec)
+	adopted, err := tcfilter.Adopt(handle, nameReceive, spec, kept...)
 	if err != nil {
 		return nil, err
 	}
-	defer adopted.close()
+	defer adopted.Close()
 	if err := spec.LoadAndAssign(&r.objects, &ebpf.CollectionOptions{MapReplacements: adopted}); err != nil {
 		return nil, unavailable(fmt.Errorf("load the receiver's programs: %w", err))
 	}
-	r.filters = filters{
-		handle:     handle,
-		parent:     atIngress,
-		name:       nameReceive,
-		ethernet:   r.objects.ReceiveEthernet,
-		headerless: r.objects.ReceiveHeaderless,
-	}
+	r.filter = newFilter(handle, tcfilter.AtIngress, nameReceive, r.objects.ReceiveEthernet, r.objects.ReceiveHeaderless)
 	return r, nil
 }
 
@@ -89,7 +89,7 @@ func OpenReceiver() (_ *Receiver, err error) {
 func (r *Receiver) Attach(interfaces []int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.filters.set(interfaces)
+	return r.filter.Set(interfaces)
 }
 
 // Set replaces the keys of an IPv4 address, in one step; none removes it. The
@@ -163,7 +163,7 @@ func (r *Receiver) Counters() (Counters, error) {
 
 // Close leaves filters and keys at work; see CleanUp.
 func (r *Receiver) Close() error {
-	r.filters.handle.Close()
+	r.filter.Handle.Close()
 	return r.objects.Close()
 }
 

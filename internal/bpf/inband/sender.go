@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/bpf/tcfilter"
 )
 
 // SenderConfig says whose SYNs may carry the option.
@@ -31,8 +33,8 @@ type Sender struct {
 	link    link.Link
 	proc    *os.File // /proc/sys/net/ipv4 of the namespace
 
-	mu      sync.Mutex // of filters
-	filters filters
+	mu     sync.Mutex // of filter
+	filter tcfilter.Filter
 }
 
 // OpenSender puts the program that writes the option to work. It works until
@@ -79,13 +81,7 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	s.filters = filters{
-		handle:     handle,
-		parent:     atEgress,
-		name:       nameSend,
-		ethernet:   s.objects.SendEthernet,
-		headerless: s.objects.SendHeaderless,
-	}
+	s.filter = newFilter(handle, tcfilter.AtEgress, nameSend, s.objects.SendEthernet, s.objects.SendHeaderless)
 	return s, nil
 }
 
@@ -96,7 +92,7 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 func (s *Sender) Attach(interfaces []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.filters.set(interfaces)
+	return s.filter.Set(interfaces)
 }
 
 // Timestamps says whether new connections of the namespace have TCP timestamps
@@ -168,8 +164,8 @@ func (s *Sender) release() error {
 	if s.link != nil {
 		errs = append(errs, s.link.Close())
 	}
-	if s.filters.handle != nil {
-		s.filters.handle.Close()
+	if s.filter.Handle != nil {
+		s.filter.Handle.Close()
 	}
 	if s.proc != nil {
 		errs = append(errs, s.proc.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/bpf/tcfilter/tcfiltertest"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
@@ -236,7 +237,7 @@ func TestDetach(t *testing.T) {
 	}
 	checkPlain(t, try(40010))
 	p.client.Must(t, func() error {
-		if left := describe(t); left != "" {
+		if left := tcfiltertest.Describe(t); left != "" {
 			t.Errorf("left behind: %s", left)
 		}
 		return nil

@@ -1,31 +1,30 @@
-package inband
+package tcfilter
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// adopted are maps of an earlier process, by their names in the programs.
-type adopted map[string]*ebpf.Map
+// Maps are maps of an earlier process, by their names in the programs.
+type Maps map[string]*ebpf.Map
 
-func (a adopted) close() {
-	for _, m := range a {
-		m.Close()
+// Close lets go of them.
+func (m Maps) Close() {
+	for _, each := range m {
+		each.Close()
 	}
 }
 
-// kept are the maps that outlive a process; the others hold nothing between
-// packets.
-var kept = []string{"clients", "seen", "counts"}
-
-// adopt finds the maps of the filters that an earlier process left at ingress.
-// It finds none where that is not allowed, or where another version of the
+// Adopt finds the maps of the filters of a name that an earlier process left at
+// ingress, those named kept, if they are as spec has them. It finds none where
+// that is not allowed (it takes CAP_SYS_ADMIN), or where another version of the
 // programs had other maps.
-func adopt(handle *netlink.Handle, spec *ebpf.CollectionSpec) (adopted, error) {
+func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept ...string) (Maps, error) {
 	state, err := readQdiscs(handle)
 	if err != nil {
 		return nil, err
@@ -42,18 +41,18 @@ func adopt(handle *netlink.Handle, spec *ebpf.CollectionSpec) (adopted, error) {
 			}
 			return nil, err
 		}
-		for _, filter := range there.ours(atIngress) {
-			maps, err := mapsOf(ebpf.ProgramID(filter.Id), spec)
+		for _, filter := range there.named(name) {
+			maps, err := mapsOf(ebpf.ProgramID(filter.Id), spec, kept)
 			switch {
 			case errors.Is(err, unix.EPERM):
 				return nil, nil
 			case errors.Is(err, unix.ENOENT): // it went meanwhile
 			case err != nil:
-				return nil, fmt.Errorf("take over the keys of the filter %s on %s: %w", filter.Name, link.Attrs().Name, err)
+				return nil, fmt.Errorf("take over the maps of the filter %s on %s: %w", filter.Name, link.Attrs().Name, err)
 			case len(maps) == len(kept):
 				return maps, nil
 			default:
-				maps.close()
+				maps.Close()
 			}
 		}
 	}
@@ -61,7 +60,7 @@ func adopt(handle *netlink.Handle, spec *ebpf.CollectionSpec) (adopted, error) {
 }
 
 // mapsOf are those of the program's maps that are kept and as spec has them.
-func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec) (_ adopted, err error) {
+func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec, kept []string) (_ Maps, err error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if err != nil {
 		return nil, err
@@ -72,10 +71,10 @@ func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec) (_ adopted, err error)
 		return nil, err
 	}
 	ids, _ := info.MapIDs()
-	found := adopted{}
+	found := Maps{}
 	defer func() {
 		if err != nil {
-			found.close()
+			found.Close()
 		}
 	}()
 	for _, id := range ids {
@@ -88,20 +87,11 @@ func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec) (_ adopted, err error)
 			m.Close()
 			return nil, err
 		}
-		if !isKept(info.Name) || spec.Maps[info.Name].Compatible(m) != nil {
+		if !slices.Contains(kept, info.Name) || spec.Maps[info.Name].Compatible(m) != nil {
 			m.Close()
 			continue
 		}
 		found[info.Name] = m
 	}
 	return found, nil
-}
-
-func isKept(name string) bool {
-	for _, k := range kept {
-		if k == name {
-			return true
-		}
-	}
-	return false
 }

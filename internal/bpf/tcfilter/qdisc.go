@@ -1,0 +1,61 @@
+package tcfilter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// qdiscs is which interfaces there are, and which of them have a qdisc for
+// filters: "clsact", or "ingress", which cannot be there beside it.
+type qdiscs struct {
+	links []netlink.Link
+	kinds map[int]string
+}
+
+func readQdiscs(handle *netlink.Handle) (*qdiscs, error) {
+	state := &qdiscs{kinds: map[int]string{}}
+	err := whole(func() (err error) {
+		state.links, err = handle.LinkList()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces: %w", err)
+	}
+	var all []netlink.Qdisc
+	err = whole(func() (err error) {
+		all, err = handle.QdiscList(nil)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the qdiscs: %w", err)
+	}
+	for _, q := range all {
+		if kind := q.Type(); kind == "clsact" || kind == "ingress" {
+			state.kinds[q.Attrs().LinkIndex] = kind
+		}
+	}
+	return state, nil
+}
+
+// whole asks again when what is listed changed meanwhile.
+func whole(list func() error) (err error) {
+	for range 10 {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+func clsact(index int) netlink.Qdisc {
+	return &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: index,
+			Handle:    netlink.MakeHandle(0xffff, 0),
+			Parent:    netlink.HANDLE_CLSACT,
+		},
+		QdiscType: "clsact",
+	}
+}

@@ -1,0 +1,47 @@
+package tcfilter
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Mend says what would make the kernel take programs that it refused with err.
+// kernel is what they need of it.
+func Mend(err error, kernel string) string {
+	var rejected *ebpf.VerifierError
+	switch {
+	case errors.As(err, &rejected):
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return mendRights()
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS),
+		errors.Is(err, unix.ENOENT), errors.Is(err, os.ErrNotExist):
+		return kernel
+	}
+	return "unexpected: please report it with `uname -a`"
+}
+
+// mendRights says which capabilities the thread lacks, or that the refusal has
+// another cause.
+func mendRights() string {
+	const policy = "the capabilities are there, so a policy forbids it: the kernel's lockdown, a security module, or a seccomp filter (systemd: SystemCallFilter=bpf)"
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		return "needs CAP_BPF and CAP_NET_ADMIN"
+	}
+	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
+	var lacking []string
+	if !has(unix.CAP_NET_ADMIN) {
+		lacking = append(lacking, "CAP_NET_ADMIN")
+	}
+	if !has(unix.CAP_BPF) && !has(unix.CAP_SYS_ADMIN) {
+		lacking = append(lacking, "CAP_BPF")
+	}
+	if len(lacking) == 0 {
+		return policy
+	}
+	return "give the agent " + strings.Join(lacking, " and ")
+}
