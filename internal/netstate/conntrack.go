@@ -1,8 +1,10 @@
 package netstate
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/net/bpf"
@@ -83,7 +85,8 @@ func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, err
 	return len(found), nil
 }
 
-// FlowEvents is a subscription to the beginning and the end of conntrack entries.
+// FlowEvents is a subscription to conntrack entries: their beginning, that they are established, and
+// their end.
 type FlowEvents struct{ conn *netlink.Conn }
 
 // eventBuffer holds the events of several seconds at thousands of connections per second.
@@ -99,12 +102,13 @@ func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
 	}
-	filter, err := bpf.Assemble(markFilter(match))
+	filter, err := bpf.Assemble(eventFilter(match))
 	if err == nil {
 		err = errors.Join(
 			conn.SetBPF(filter),
 			conn.SetReadBuffer(eventBuffer),
 			conn.JoinGroup(groupConntrackNew),
+			conn.JoinGroup(groupConntrackUpdate),
 			conn.JoinGroup(groupConntrackDestroy),
 		)
 	}
@@ -131,21 +135,54 @@ func loadConntrack() error {
 	return nil
 }
 
-// markFilter passes messages that carry a CTA_MARK attribute with the mark.
-func markFilter(match MarkMatch) []bpf.Instruction {
-	const attributes = unix.NLMSG_HDRLEN + nfgenmsgSize
-	return []bpf.Instruction{
-		bpf.LoadConstant{Dst: bpf.RegX, Val: ctaMark},
-		bpf.LoadConstant{Dst: bpf.RegA, Val: attributes},
-		bpf.LoadExtension{Num: bpf.ExtNetlinkAttr}, // A = where attribute X is, 0 if nowhere
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 4},
-		bpf.TAX{},
-		bpf.LoadIndirect{Off: 4, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: match.Mask},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: match.Value, SkipTrue: 1},
-		bpf.RetConstant{Val: 0},
-		bpf.RetConstant{Val: 0xffffffff},
+// eventFilter passes messages of entries that carry the mark, and of those about a change, the ones
+// that say that the entry is established.
+func eventFilter(match MarkMatch) []bpf.Instruction {
+	const (
+		kind       = 4 // low byte of the type, which is in the host's order; so are flags
+		flags      = 6
+		attributes = unix.NLMSG_HDRLEN + nfgenmsgSize
+	)
+	isNew := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.NLM_F_CREATE))
+	pass, drop := bpf.RetConstant{Val: 0xffffffff}, bpf.RetConstant{Val: 0}
+	// find goes in A from where attributes begin, or from the attribute that others are nested in, to
+	// one of those.
+	find := func(attribute uint32, by bpf.Extension) []bpf.Instruction {
+		return []bpf.Instruction{
+			bpf.LoadConstant{Dst: bpf.RegX, Val: attribute},
+			bpf.LoadExtension{Num: by},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}, // where it is
+			drop,
+		}
 	}
+	return slices.Concat(
+		[]bpf.Instruction{bpf.LoadConstant{Dst: bpf.RegA, Val: attributes}},
+		find(ctaMark, bpf.ExtNetlinkAttr),
+		[]bpf.Instruction{
+			bpf.TAX{},
+			bpf.LoadIndirect{Off: unix.NLA_HDRLEN, Size: 4},
+			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: match.Mask},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: match.Value, SkipTrue: 1},
+			drop,
+			bpf.LoadAbsolute{Off: kind, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: ctMsgNew, SkipTrue: 1},
+			pass,
+			bpf.LoadAbsolute{Off: flags, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: uint32(isNew), SkipTrue: 1},
+			pass,
+			bpf.LoadConstant{Dst: bpf.RegA, Val: attributes},
+		},
+		find(ctaProtoInfo, bpf.ExtNetlinkAttr),
+		find(ctaProtoInfoTCP, bpf.ExtNetlinkAttrNested),
+		find(ctaProtoInfoTCPState, bpf.ExtNetlinkAttrNested),
+		[]bpf.Instruction{
+			bpf.TAX{},
+			bpf.LoadIndirect{Off: unix.NLA_HDRLEN, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: tcpEstablished, SkipTrue: 1},
+			drop,
+			pass,
+		},
+	)
 }
 
 // Receive waits for events. With ErrEventsLost it returns those that were not lost; any other error

@@ -12,6 +12,12 @@ import (
 type Flow struct {
 	Origin, Reply Tuple
 	Mark          uint32
+	// Established: both ends have shaken hands, and neither has begun to close. An
+	// event of a new entry does not say it yet.
+	Established bool
+	// Helped: one of conntrack's helpers reads what the flow carries, or its sequence numbers are
+	// translated. An event does not say it.
+	Helped bool
 	// Bytes of IP packets by direction; zero unless nf_conntrack_acct is on. An event of a new
 	// entry has none yet.
 	BytesOrigin, BytesReply uint64
@@ -20,7 +26,7 @@ type Flow struct {
 // Tuple is one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// FlowEvent is the beginning of a flow, or its end with the final counters.
+// FlowEvent is the beginning of a flow, that it is established, or its end with the final counters.
 type FlowEvent struct {
 	Flow
 	Closed bool
@@ -30,15 +36,21 @@ type FlowEvent struct {
 const (
 	nfgenmsgSize = 4
 
+	ctMsgNew         = 0
 	ctMsgGet         = 1
 	ctMsgDelete      = 2
 	ctMsgGetStatsCPU = 4
 
 	groupConntrackNew     = 1
+	groupConntrackUpdate  = 2
 	groupConntrackDestroy = 3
 
 	ctaTupleOrig     = 1
 	ctaTupleReply    = 2
+	ctaStatus        = 3
+	ctaProtoInfo     = 4
+	ctaHelp          = 5
+	ctaTimeout       = 7
 	ctaMark          = 8
 	ctaCountersOrig  = 9
 	ctaCountersReply = 10
@@ -57,6 +69,19 @@ const (
 	ctaProtoDstPort = 3
 
 	ctaCountersBytes = 2
+
+	ctaProtoInfoTCP          = 1
+	ctaProtoInfoTCPState     = 1
+	ctaProtoInfoTCPFlagsOrig = 4
+	ctaProtoInfoTCPFlagsRply = 5
+
+	statusSeqAdjust = 1 << 6 // enum ip_conntrack_status of nf_conntrack_common.h
+
+	tcpEstablished = 3 // enum tcp_conntrack of nf_conntrack_tcp.h
+
+	// Flags of either direction, from the same file.
+	tcpBeLiberal = 0x08
+	tcpMaxAckSet = 0x20
 )
 
 // decodeFlow reads a ctnetlink message from its struct nfgenmsg on. Anything but a whole TCP entry
@@ -76,6 +101,12 @@ func decodeFlow(b []byte) (f Flow, ok bool) {
 			return haveReply
 		case ctaMark:
 			return beUint(value, 4, func(v uint64) { f.Mark = uint32(v) })
+		case ctaStatus:
+			return beUint(value, 4, func(v uint64) { f.Helped = f.Helped || v&statusSeqAdjust != 0 })
+		case ctaHelp:
+			f.Helped = true
+		case ctaProtoInfo:
+			return decodeState(value, &f.Established)
 		case ctaCountersOrig:
 			return decodeBytes(value, &f.BytesOrigin)
 		case ctaCountersReply:
@@ -123,6 +154,20 @@ func decodeTuple(b []byte) (t Tuple, ok bool) {
 	})
 	t = Tuple{Src: netip.AddrPortFrom(src, uint16(srcPort)), Dst: netip.AddrPortFrom(dst, uint16(dstPort))}
 	return t, ok && proto == unix.IPPROTO_TCP && src.IsValid() && dst.IsValid()
+}
+
+func decodeState(b []byte, established *bool) bool {
+	return attributes(b, func(kind uint16, value []byte) bool {
+		if kind != ctaProtoInfoTCP {
+			return true
+		}
+		return attributes(value, func(kind uint16, value []byte) bool {
+			if kind != ctaProtoInfoTCPState {
+				return true
+			}
+			return beUint(value, 1, func(v uint64) { *established = v == tcpEstablished })
+		})
+	})
 }
 
 func decodeBytes(b []byte, bytes *uint64) bool {

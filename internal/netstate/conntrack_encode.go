@@ -2,6 +2,7 @@ package netstate
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,27 @@ func ctnetlinkRequest(msg uint16, flags netlink.HeaderFlags, match MarkMatch) ne
 	}
 }
 
-// deleteRequest names one TCP entry by the direction in which it began.
+// deleteRequest removes one TCP entry.
 func deleteRequest(origin Tuple) netlink.Message {
+	return entryRequest(ctMsgDelete, netlink.Request|netlink.Acknowledge, origin)
+}
+
+// relaxRequest has one TCP entry let everything pass that its window does not, forget what was
+// acknowledged, and live for so long unless that is 0.
+func relaxRequest(origin Tuple, timeout time.Duration) netlink.Message {
+	flags := []byte{tcpBeLiberal, tcpBeLiberal | tcpMaxAckSet} // struct nf_ct_tcp_flags: flags, mask
+	tcp := appendAttribute(nil, ctaProtoInfoTCPFlagsOrig, flags)
+	tcp = appendAttribute(tcp, ctaProtoInfoTCPFlagsRply, flags)
+	m := entryRequest(ctMsgNew, netlink.Request|netlink.Acknowledge, origin)
+	if timeout > 0 {
+		m.Data = appendAttribute(m.Data, ctaTimeout, binary.BigEndian.AppendUint32(nil, uint32(timeout.Seconds())))
+	}
+	m.Data = appendAttribute(m.Data, ctaProtoInfo|unix.NLA_F_NESTED, appendAttribute(nil, ctaProtoInfoTCP|unix.NLA_F_NESTED, tcp))
+	return m
+}
+
+// entryRequest names one TCP entry by the direction in which it began.
+func entryRequest(msg uint16, flags netlink.HeaderFlags, origin Tuple) netlink.Message {
 	family, src, dst := byte(unix.AF_INET), uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 	if origin.Src.Addr().Is6() {
 		family, src, dst = unix.AF_INET6, ctaIPv6Src, ctaIPv6Dst
@@ -33,8 +53,8 @@ func deleteRequest(origin Tuple) netlink.Message {
 	tuple = appendAttribute(tuple, ctaTupleProto|unix.NLA_F_NESTED, proto)
 	return netlink.Message{
 		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | ctMsgDelete),
-			Flags: netlink.Request | netlink.Acknowledge,
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | msg),
+			Flags: flags,
 		},
 		Data: appendAttribute([]byte{family, unix.NFNETLINK_V0, 0, 0}, ctaTupleOrig|unix.NLA_F_NESTED, tuple),
 	}
