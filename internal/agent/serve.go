@@ -85,7 +85,7 @@ type handler struct {
 func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) error {
 	c := p.config.Waypoint
 	way, err := waypoint.Start(waypoint.Config{
-		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c),
+		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
 		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Log: c.Log, Record: waypointRecord(p.config.StateDir),
@@ -165,6 +165,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 			}
 		}
 	}
+	out.FastFlows = snap.Fast
 	for code, n := range snap.Refused {
 		out.Refused[code.String()] = int(n)
 	}

@@ -112,7 +112,9 @@ type Serving struct {
 	Refused  map[string]int `json:"refused"` // by code
 	Offers   []string       `json:"offers"`  // kinds of detours
 	InBand   *InBand        `json:"in_band,omitempty"`
-	Members  []Served       `json:"members"`
+	// FastFlows is how many of the members' connections pass by netfilter; nil where none may.
+	FastFlows *int     `json:"fast_flows,omitempty"`
+	Members   []Served `json:"members"`
 }
 
 // InBand is what a waypoint did with SYNs that name a server.

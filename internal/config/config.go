@@ -112,6 +112,7 @@ type Peer struct {
 type Waypoint struct {
 	Offers               []Kind         `toml:"offers"`
 	InBandAuthenticator  bool           `toml:"in_band_authenticator"`
+	FastPath             bool           `toml:"fast_path"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
@@ -192,6 +193,7 @@ func defaults() *Config {
 		Waypoint: Waypoint{
 			Offers:               []Kind{InBand, Mapped},
 			InBandAuthenticator:  true,
+			FastPath:             true,
 			OpenVPNPort:          1194,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,

@@ -139,6 +139,9 @@ func (p *printer) serving(s *api.Serving) {
 	if i := s.InBand; i != nil {
 		p.linef("  in-band: taken from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
 	}
+	if n := s.FastFlows; n != nil {
+		p.linef("  fast path: %s", count(*n, "connection"))
+	}
 	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
 		p.linef("  refused %d: %s", s.Refused[code], code)
 	}

@@ -31,6 +31,7 @@ type fakeHost struct {
 	lists     int
 	deleted   []netstate.MarkMatch
 	inBand    fakeInBand
+	fast      *fakeFast // nil: there is none
 }
 
 // fakeInBand is what a fakeReceiver has.
@@ -145,10 +146,11 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 			defer h.mu.Unlock()
 			return h.inBand.interfaces, nil
 		},
-		receiver: h.receiver(),
-		flows:    h,
-		events:   fakeEvents{h},
-		close:    func() error { return nil },
+		receiver:   h.receiver(),
+		flows:      h,
+		events:     fakeEvents{h},
+		fastKernel: h.fast.kernel(),
+		close:      func() error { return nil },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

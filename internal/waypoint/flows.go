@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/bpf/forward"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
@@ -18,6 +19,8 @@ type liveFlow struct {
 	kind   wire.Kind
 	opened time.Time
 	flow   netstate.Flow
+	// passed is what the fast path has carried of it; what it carries now is not yet in it.
+	passed forward.Passed
 }
 
 // flowNews is what readEvents hands to the owner: events, or that some were lost.
@@ -51,7 +54,18 @@ func (w *Waypoint) readEvents() {
 // adoptFlows finds the flows that are open already. The subscription is older, so what happens
 // meanwhile arrives afterwards.
 func (w *Waypoint) adoptFlows() error {
-	return w.listFlows(func(f netstate.Flow) { w.openFlow(attribution.FlowFound, f) })
+	var left map[forward.Tuple]uint64
+	if w.kernel.fast != nil {
+		left = w.kernel.fast.Left()
+	}
+	return w.listFlows(func(f netstate.Flow) {
+		w.openFlow(attribution.FlowFound, f)
+		if l, ok := w.live[f.Origin]; ok {
+			l.passed = forward.Passed{Origin: left[forward.Tuple(f.Origin)], Reply: left[forward.Tuple(f.Reply)]}
+			w.live[f.Origin] = l
+		}
+		w.enterFastPath(f)
+	})
 }
 
 func (w *Waypoint) listFlows(each func(netstate.Flow)) error {
@@ -66,6 +80,7 @@ func (w *Waypoint) noteFlows(news flowNews) {
 			w.closeFlow(e.Flow, true)
 		} else {
 			w.openFlow(attribution.FlowOpened, e.Flow)
+			w.enterFastPath(e.Flow)
 		}
 	}
 	if news.lost {
@@ -80,6 +95,7 @@ func (w *Waypoint) resyncFlows() {
 	err := w.listFlows(func(f netstate.Flow) {
 		there[f.Origin] = struct{}{}
 		w.openFlow(attribution.FlowFound, f)
+		w.enterFastPath(f)
 	})
 	if err != nil {
 		w.log.Warn("events of connections were lost and cannot be made up for", "err", err)
@@ -108,6 +124,7 @@ func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
 
 // closeFlow records the end of a flow, with its bytes if its end was seen.
 func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
+	_ = w.leaveFastPath(f.Origin) // which logs its failure
 	l, known := w.live[f.Origin]
 	if !known { // its beginning was lost
 		id, kind, ours := rules.OfMark(f.Mark)
@@ -123,6 +140,8 @@ func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 	e := l.entry(attribution.FlowClosed)
 	e.Time, e.Opened = time.Now(), l.opened
 	if seen {
+		f.BytesOrigin += l.passed.Origin
+		f.BytesReply += l.passed.Reply
 		e.BytesFromClient, e.BytesToClient = &f.BytesOrigin, &f.BytesReply
 		l.member.bytesFromClient += f.BytesOrigin
 		l.member.bytesToClient += f.BytesReply

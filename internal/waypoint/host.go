@@ -51,20 +51,21 @@ func (w *Waypoint) readOwn() (changed bool, err error) {
 // attachEvery is how late, at most, filters are put back that somebody removed.
 const attachEvery = 30 * time.Second
 
-// attach has SYNs looked at on every interface by which members may come.
+// attach has packets looked at on every interface by which members may come: SYNs, and those of
+// established connections.
 func (w *Waypoint) attach(now time.Time) {
-	if w.kernel.receiver == nil {
+	if w.kernel.receiver == nil && w.kernel.fast == nil {
 		return
 	}
 	w.attachDue = now.Add(attachEvery)
-	list, err := w.kernel.interfaces()
+	outside, err := w.outside()
+	if err == nil && w.kernel.fast != nil {
+		w.attachFastPath(outside)
+	}
+	if w.kernel.receiver == nil {
+		return
+	}
 	if err == nil {
-		var outside []int
-		for _, i := range list {
-			if !i.Loopback && !slices.Contains(w.tunnelInterfaces, i.Name) {
-				outside = append(outside, i.Index)
-			}
-		}
 		err = w.kernel.receiver.Attach(outside)
 	}
 	if err == nil {
@@ -83,8 +84,23 @@ func (w *Waypoint) attach(now time.Time) {
 	}
 }
 
-// checkReceiver puts back filters that somebody removed, and tries again what failed.
-func (w *Waypoint) checkReceiver(now time.Time) {
+// outside is the interfaces by which members may come.
+func (w *Waypoint) outside() ([]int, error) {
+	list, err := w.kernel.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var outside []int
+	for _, i := range list {
+		if !i.Loopback && !slices.Contains(w.tunnelInterfaces, i.Name) {
+			outside = append(outside, i.Index)
+		}
+	}
+	return outside, nil
+}
+
+// checkFilters puts back filters that somebody removed, and tries again what failed.
+func (w *Waypoint) checkFilters(now time.Time) {
 	if !w.attachDue.After(now) {
 		w.attach(now)
 	}

@@ -186,7 +186,7 @@ func TestInBandWithoutAnAgent(t *testing.T) {
 			}
 			stop()
 			// Switched off, nothing of it is left.
-			p.config.InBand = InBandOff
+			p.config.InBand, p.config.FastPath = InBandOff, false
 			p.start(t)
 			if left := p.waypoint.Output(t, "tc", "qdisc", "show"); strings.Contains(left, "clsact") {
 				t.Errorf("left:\n%s", left)

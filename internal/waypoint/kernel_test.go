@@ -272,7 +272,7 @@ func TestCleanUpLeavesNoTrace(t *testing.T) {
 	n.waypoint.Must(t, func() error { return netstate.SetSysctl("net/ipv4/conf/all/accept_redirects", "0") })
 	trace := func() string {
 		return n.waypoint.Output(t, "sh", "-c", "nft list ruleset; sysctl -a 2>/dev/null | "+
-			"grep -E '^net.(ipv[46].*(forward|accept_ra |redirects|rp_filter)|netfilter.nf_conntrack_(acct|events|max))'; ip -o -4 address; ip -o -6 address show scope global; ip route")
+			"grep -E '^net.(ipv[46].*(forward|accept_ra |redirects|rp_filter)|netfilter.nf_conntrack_(acct|events|max))'; ip -o -4 address; ip -o -6 address show scope global; ip route; tc qdisc show; tc filter show dev eth0 ingress")
 	}
 	before := trace()
 	if !strings.Contains(before, "net.ipv4.ip_forward = 0") || !strings.Contains(before, "accept_ra = 1") {

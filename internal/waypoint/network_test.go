@@ -53,6 +53,7 @@ func newNetwork(t testing.TB) *network {
 		DenyPorts:         []uint16{25},
 		MappingsPerMember: 100,
 		MappingLifetime:   time.Minute,
+		FastPath:          true,
 		Log:               filepath.Join(dir, "attribution.jsonl"),
 		Record:            filepath.Join(dir, "sysctls.json"),
 	}

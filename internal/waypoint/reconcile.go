@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
@@ -166,6 +167,7 @@ func (w *Waypoint) expel(name string) error {
 	if w.outOfStep { // the kernel may have what the index lacks
 		errs = append(errs, w.install())
 	}
+	errs = append(errs, w.leaveFastPathEach(rules.Of(m.ID), func(netstate.Flow) bool { return true }))
 	w.flowsMu.Lock()
 	errs = append(errs, w.kernel.flows.Delete(rules.Of(m.ID)))
 	w.flowsMu.Unlock()

@@ -1,6 +1,7 @@
 package waypoint
 
 import (
+	"errors"
 	"net/netip"
 
 	"github.com/detour-collective/dcol/internal/netstate"
@@ -94,7 +95,10 @@ func (w *Waypoint) endFlows(of netstate.MarkMatch, from ...netip.Addr) (int, err
 	for _, a := range from {
 		is[a] = true
 	}
+	which := func(f netstate.Flow) bool { return is[f.Origin.Src.Addr()] }
+	left := w.leaveFastPathEach(of, which)
 	w.flowsMu.Lock()
 	defer w.flowsMu.Unlock()
-	return w.kernel.flows.DeleteEach(of, func(f netstate.Flow) bool { return is[f.Origin.Src.Addr()] })
+	n, err := w.kernel.flows.DeleteEach(of, which)
+	return n, errors.Join(left, err)
 }

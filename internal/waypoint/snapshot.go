@@ -21,7 +21,9 @@ type Snapshot struct {
 	// InBand is the number of addresses that in-band detours are taken from.
 	InBand int
 	// SYNs counts those that were authenticated or not; nil where that is not done.
-	SYNs     *inband.Counters
+	SYNs *inband.Counters
+	// Fast is the number of connections on the fast path; nil where there is none.
+	Fast     *int
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections; what was missed is
 	// found again, but for the bytes of flows that ended meanwhile.
@@ -107,6 +109,10 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 			s.SYNs = &c
 		}
 	}
+	if w.kernel.fast != nil {
+		n := len(w.fast)
+		s.Fast = &n
+	}
 	tunnels := make(map[*member]int)
 	for a, t := range w.tunnels {
 		if a.Is4() && !t.left { // each tunnel has one such address
@@ -116,8 +122,9 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	open := make(map[*member]netstate.Flow)
 	for tuple, l := range w.live {
 		sum, f := open[l.member], counted[tuple]
-		sum.BytesOrigin += f.BytesOrigin
-		sum.BytesReply += f.BytesReply
+		passed := w.passedFast(tuple)
+		sum.BytesOrigin += f.BytesOrigin + passed.Origin
+		sum.BytesReply += f.BytesReply + passed.Reply
 		open[l.member] = sum
 	}
 	for _, m := range w.members.all() {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/bpf/forward"
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
@@ -27,6 +28,7 @@ type kernel struct {
 	noReceiver error
 	flows      flowTable
 	events     flowEvents
+	fastKernel
 	// guard4 and guard6 are the interfaces that strangers' packets are not to be forwarded from,
 	// because forwarding is on only by our doing.
 	guard4, guard6 []string
@@ -125,6 +127,12 @@ func openKernel(config Config) (k kernel, err error) {
 		return k, err
 	}
 	k.events = events
+	fast, closeFast, err := openFastPath(config)
+	if err != nil {
+		return k, errors.Join(err, events.Close())
+	}
+	closers = append(closers, closeFast)
+	k.fastKernel = fast
 	if k.guard4, k.guard6, err = prepareHost(record); err != nil {
 		return k, errors.Join(err, events.Close())
 	}
@@ -231,7 +239,7 @@ func otherInterfaces() ([]string, error) {
 // the sysctls back; no agent needs to run, and none may. Doing it again is harmless.
 func CleanUp(record string) error {
 	var errs []error
-	errs = append(errs, rules.Delete(), inband.CleanUp())
+	errs = append(errs, rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {

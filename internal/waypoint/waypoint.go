@@ -26,6 +26,9 @@ type Config struct {
 	BandwidthPerMember   int64 // bytes per second, both directions together; 0: no limit
 	MappingLifetime      time.Duration
 	InBand               InBandMode
+	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where no
+	// limit of bandwidth wants to see each.
+	FastPath bool
 
 	Log    string // file of the attribution log
 	Record string // file that remembers the sysctls we changed
@@ -72,6 +75,7 @@ type Waypoint struct {
 	forbidden []egress.Range // with our own addresses
 	listening listeners
 	live      map[netstate.Tuple]liveFlow
+	fast      map[netstate.Tuple]*fastFlow // by origin, of those in live
 	refusals  *attribution.Refusals
 	sessions  *sessions
 	passes    passes
@@ -81,11 +85,13 @@ type Waypoint struct {
 	problems         problems
 	eventsLost       uint64
 	outOfStep        bool // the table could not be written as the index is
-	// Of in-band detours: addresses whose keys could not be written, when filters are to be looked
-	// after, and why some interfaces have none.
+	// Addresses whose keys for in-band detours could not be written, when filters are to be looked
+	// after, and why some interfaces have none for SYNs.
 	staleKeys   map[netip.Addr]bool
 	attachDue   time.Time
 	notAttached string
+	notFast     string // why some interfaces have no fast path
+	saidSlow    bool   // that a connection could not get onto it
 }
 
 // tableCheck is how often the table is looked for: a reload of the host's firewall flushes it.
@@ -98,6 +104,9 @@ func Start(config Config, log *slog.Logger) (*Waypoint, error) {
 	k, err := openKernel(config)
 	if err != nil {
 		return nil, fmt.Errorf("start the waypoint: %w", err)
+	}
+	if k.noFast != nil {
+		log.Warn("netfilter sees every packet of detours, which costs more", "err", k.noFast)
 	}
 	w, err := start(config, k, log)
 	if err != nil {
@@ -123,6 +132,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		index:     newIndex(),
 		members:   newMembers(),
 		live:      make(map[netstate.Tuple]liveFlow),
+		fast:      make(map[netstate.Tuple]*fastFlow),
 		refusals:  attribution.NewRefusals(),
 		sessions:  newSessions(),
 		passes:    make(passes),
@@ -183,7 +193,8 @@ func (w *Waypoint) run() {
 		case <-check.C:
 			w.expire()
 			w.checkTable()
-			w.checkReceiver(time.Now())
+			w.checkFilters(time.Now())
+			w.keepEntries(time.Now())
 		case <-w.stop:
 			return
 		}

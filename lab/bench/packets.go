@@ -47,6 +47,9 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 		}
 		ways = append(ways, w)
 	}
+	if err := s.awaitFast(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.nft(ctx, serverHost, `table ip deaf {
 	chain prerouting {
 		type filter hook prerouting priority raw
@@ -74,6 +77,18 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 		}
 	}
 	return packetFigures(ways, costs, plan), s.nft(ctx, serverHost, "delete table ip deaf")
+}
+
+// awaitFast waits until the waypoint has both detours on its fast path, where it has one.
+func (s *network) awaitFast(ctx context.Context) error {
+	const detours = 2
+	return await(ctx, func() error {
+		status, err := s.status(ctx, memberHost)
+		if err != nil || status.Serving == nil || status.Serving.FastFlows == nil || *status.Serving.FastFlows >= detours {
+			return err
+		}
+		return fmt.Errorf("the waypoint has %d connections of %d on its fast path", *status.Serving.FastFlows, detours)
+	})
 }
 
 // packetWay is a connection and one of its packets.

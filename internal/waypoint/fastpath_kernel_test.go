@@ -1,0 +1,393 @@
+package waypoint
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// waitFast waits until so many connections are on the fast path.
+func waitFast(t testing.TB, w *Waypoint, n int) {
+	t.Helper()
+	eventually(t, "the connections are on the fast path", func() bool {
+		s, err := w.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Fast == nil {
+			t.Skip("this kernel has no fast path")
+		}
+		return *s.Fast == n
+	})
+}
+
+// tracked is what conntrack has of our connections.
+func (n *network) tracked(t testing.TB) (list []netstate.Flow) {
+	t.Helper()
+	n.waypoint.Must(t, func() error {
+		ct, err := netstate.OpenConntrack()
+		if err != nil {
+			return err
+		}
+		return errors.Join(ct.Flows(rules.Ours(), func(f netstate.Flow) { list = append(list, f) }), ct.Close())
+	})
+	return list
+}
+
+// forget makes conntrack forget our connections, and returns the log's last words on one.
+func (n *network) forget(t testing.TB) attribution.Entry {
+	t.Helper()
+	n.waypoint.Must(t, func() error {
+		ct, err := netstate.OpenConntrack()
+		if err != nil {
+			return err
+		}
+		return errors.Join(ct.Delete(rules.Ours()), ct.Close())
+	})
+	return n.waitEntry(t, "flow-closed", func(e attribution.Entry) bool { return e.Event == attribution.FlowClosed })
+}
+
+// Data passes by netfilter, and is counted; the end of the connection does not.
+func TestFastPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		client, waypoint netip.Addr
+		listen           string
+	}{
+		"IPv4": {client4, waypoint4, "10.2.0.1:443"},
+		"IPv6": {client6, waypoint6, "[fd02::1]:443"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			server := n.echo(t, c.listen)
+			w, _ := n.start(t)
+			mustMap(t, w, peer("alice", c.client), server, 443)
+			through := n.mustDial(t, netip.AddrPortFrom(c.waypoint, 443))
+			waitFast(t, w, 1)
+			const size = 20 << 20
+			if err := through.talk(size); err != nil {
+				t.Fatal(err)
+			}
+			if list := n.tracked(t); len(list) != 1 || list[0].BytesOrigin > size/10 || list[0].BytesReply > size/10 {
+				t.Errorf("netfilter has seen %+v", list)
+			}
+			s, err := w.Snapshot()
+			if err != nil || s.Members[0].BytesFromClient < size || s.Members[0].BytesToClient < size {
+				t.Errorf("snapshot %+v, %v", s, err)
+			}
+
+			through.Close()
+			eventually(t, "netfilter has seen the end", func() bool {
+				list := n.tracked(t)
+				return len(list) == 1 && !list[0].Established
+			})
+			closed := n.forget(t)
+			const most = size + size/10 // with headers and acknowledgements
+			if *closed.BytesFromClient < size || *closed.BytesFromClient > most || *closed.BytesToClient < size || *closed.BytesToClient > most {
+				t.Errorf("the log has %d and %d bytes", *closed.BytesFromClient, *closed.BytesToClient)
+			}
+			waitFast(t, w, 0)
+		})
+	}
+}
+
+// The agent's end is none for a connection whose data does not stop, and the next agent takes it
+// again, with what was counted.
+func TestFastPathWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	server := n.echo(t, "10.2.0.1:443")
+	w, stop := n.start(t)
+	mustMap(t, w, peer("alice", client4), server, 443)
+	c := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+	waitFast(t, w, 1)
+	total := 0
+	talkWhile := func(change func()) {
+		t.Helper()
+		const size = 1 << 20
+		done := make(chan struct{})
+		go func() { defer close(done); change() }()
+		for after := 0; after < 5; {
+			select {
+			case <-done:
+				after++
+			default:
+			}
+			if err := c.talk(size); err != nil {
+				t.Fatal(err)
+			}
+			total += size
+		}
+	}
+	talkWhile(stop)
+	seen := n.tracked(t)
+	if err := c.talk(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	total += 1 << 20
+	if now := n.tracked(t); now[0].BytesOrigin < seen[0].BytesOrigin+1<<20 {
+		t.Errorf("without an agent netfilter saw %+v, then %+v", seen, now)
+	}
+	talkWhile(func() { w, stop = n.start(t) })
+	waitFast(t, w, 1)
+	talkWhile(func() {})
+	closed := n.forget(t)
+	if *closed.BytesFromClient < uint64(total) || *closed.BytesFromClient > uint64(total+total/10) {
+		t.Errorf("the log has %d bytes of %d", *closed.BytesFromClient, total)
+	}
+}
+
+// Who is expelled or moves is cut off at once, on the fast path too.
+func TestFastPathIsRevoked(t *testing.T) {
+	for name, revoke := range map[string]func(*Waypoint) error{
+		"expelled": func(w *Waypoint) error { return w.Expel("alice") },
+		"moved": func(w *Waypoint) error {
+			w.SessionMoved(session("alice", client4, 1), session("alice", netip.MustParseAddr("10.1.0.11"), 1))
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			server := n.echo(t, "10.2.0.1:443")
+			w, _ := n.start(t)
+			w.SessionUp(session("alice", client4, 1))
+			mustMap(t, w, peer("alice", client4), server, 443)
+			mustMap(t, w, peer("bob", client4), server, 444)
+			alices := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+			bobs := n.mustDial(t, netip.AddrPortFrom(waypoint4, 444))
+			waitFast(t, w, 2)
+			if err := revoke(w); err != nil {
+				t.Fatal(err)
+			}
+			if list := n.tracked(t); len(list) != 1 {
+				t.Errorf("conntrack has %+v", list)
+			}
+			if s, err := w.Snapshot(); err != nil || *s.Fast != 1 {
+				t.Errorf("snapshot %+v, %v", s, err)
+			}
+			_ = alices.SetDeadline(time.Now().Add(time.Second))
+			if err := alices.talk(10); err == nil && name == "expelled" { // else the mapping is there for a new one
+				t.Error("the connection goes on")
+			}
+			if err := bobs.talk(1 << 20); err != nil {
+				t.Errorf("the other member's: %v", err)
+			}
+		})
+	}
+}
+
+// A packet that has become too large for the way out is answered as a router does.
+func TestFastPathSmallerMTU(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	server := n.echo(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	mustMap(t, w, peer("alice", client4), server, 443)
+	c := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+	waitFast(t, w, 1)
+	if err := c.talk(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	n.server.Output(t, "ip", "link", "set", "eth0", "mtu", "1300")
+	n.waypoint.Output(t, "ip", "link", "set", "eth1", "mtu", "1300")
+	if err := c.talk(4 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if routes := n.client.Output(t, "ip", "route", "get", "10.1.0.2"); !strings.Contains(routes, "mtu 1300") {
+		t.Errorf("the client did not learn of it: %s", routes)
+	}
+	if list := n.tracked(t); list[0].BytesOrigin > 3<<20 {
+		t.Errorf("small packets too go through netfilter: %+v", list)
+	}
+}
+
+// conntrack forgets connections soon here. It keeps those that are alive, and no other.
+func TestFastPathKeepsEntries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for timeouts")
+	}
+	t.Parallel()
+	n := newNetwork(t)
+	const timeout = 4 * time.Second
+	n.waypoint.Must(t, func() error {
+		events, err := netstate.SubscribeFlows(rules.Ours()) // loads conntrack
+		if err != nil {
+			return err
+		}
+		for _, key := range []string{timeoutEstablished, timeoutUnanswered, timeoutRetrying} {
+			if err := netstate.SetSysctl(key, "4"); err != nil {
+				return err
+			}
+		}
+		return events.Close()
+	})
+	server := n.echo(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	mustMap(t, w, peer("alice", client4), server, 443)
+	alive, idle := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443)), n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+	waitFast(t, w, 2)
+	for start := time.Now(); time.Since(start) < 3*timeout; time.Sleep(timeout / 8) {
+		if err := alive.talk(1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := n.tracked(t)
+	if len(list) != 1 || list[0].Origin.Src.String() != alive.LocalAddr().String() {
+		t.Errorf("conntrack has %+v, want that of %v", list, alive.LocalAddr())
+	}
+	waitFast(t, w, 1)
+	idle.Close()
+	eventually(t, "the other one is forgotten", func() bool { return len(n.tracked(t)) == 0 })
+	waitFast(t, w, 0)
+}
+
+// What ends is not kept alive by us, however short it was.
+func TestFastPathShortConnections(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	server := n.echo(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	mustMap(t, w, peer("alice", client4), server, 443)
+	for i := range 200 {
+		c := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+		if err := c.talk(i * 100); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			_ = c.Conn.(*net.TCPConn).SetLinger(0)
+		}
+		c.Close()
+	}
+	eventually(t, "none is established", func() bool {
+		for _, f := range n.tracked(t) {
+			if f.Established {
+				return false
+			}
+		}
+		return true
+	})
+	for line := range strings.Lines(n.waypoint.Output(t, "sh", "-c", "conntrack -L -o extended 2>/dev/null")) {
+		if fields := strings.Fields(line); len(fields) > 4 && (len(fields[4]) > 3 || fields[4] > "120" && len(fields[4]) == 3) {
+			t.Errorf("lives on: %s", line)
+		}
+	}
+}
+
+// After one end has finished the other may go on, for longer than conntrack keeps such connections
+// without a packet.
+func TestFastPathHalfClosed(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	listener := n.server.Listen(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	mustMap(t, w, peer("alice", client4), netip.MustParseAddrPort("10.2.0.1:443"), 443)
+	client, err := n.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, 443))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	waitFast(t, w, 1)
+	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(server); err != nil {
+		t.Fatal(err)
+	}
+	const size = 1 << 20
+	go func() {
+		_, _ = server.Write(make([]byte, size))
+		_ = server.Close()
+	}()
+	got, err := io.ReadAll(client)
+	if err != nil || len(got) != size {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if list := n.tracked(t); len(list) != 1 || list[0].BytesReply < size {
+		t.Errorf("netfilter has not seen what followed the first end: %+v", list)
+	}
+}
+
+// conntrack holds a reset to be forged whose number is before what it saw acknowledged: after two
+// gigabytes that it did not see, any number may be.
+func TestFastPathResetAfterTwoGigabytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends more than two gigabytes")
+	}
+	n := newNetwork(t)
+	listener := n.server.Listen(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	mustMap(t, w, peer("alice", client4), netip.MustParseAddrPort("10.2.0.1:443"), 443)
+	client, err := n.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, 443))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	waitFast(t, w, 1)
+	const size = 1<<31 + 1<<28
+	go func() {
+		piece := make([]byte, 1<<20)
+		for sent := 0; sent < size; sent += len(piece) {
+			if _, err := server.Write(piece); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := io.CopyN(io.Discard, client, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(server.(*net.TCPConn).SetLinger(0), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client sees %v", err)
+	}
+}
+
+// Where each packet counts, none passes by.
+func TestNoFastPath(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	_, stop := n.start(t)
+	stop()
+	filters := func() string { return n.waypoint.Output(t, "tc", "filter", "show", "dev", "eth0", "ingress") }
+	if !strings.Contains(filters(), "dcol-forward") {
+		t.Skip("this kernel has no fast path")
+	}
+	for name, change := range map[string]func(*Config){
+		"a limit of bandwidth": func(c *Config) { c.BandwidthPerMember = 1 << 20 },
+		"switched off":         func(c *Config) { c.FastPath = false },
+	} {
+		m := *n
+		change(&m.config)
+		w, stop := m.start(t)
+		if s, err := w.Snapshot(); err != nil || s.Fast != nil {
+			t.Errorf("%s: snapshot %+v, %v", name, s, err)
+		}
+		if left := filters(); strings.Contains(left, "dcol-forward") {
+			t.Errorf("%s: left %s", name, left)
+		}
+		stop()
+	}
+}

@@ -1,0 +1,297 @@
+package waypoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/bpf/forward"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// fakeFast is a fast path and conntrack's entries. It notes what it is asked, in order.
+type fakeFast struct {
+	mu      sync.Mutex
+	calls   []string
+	flows   map[forward.Flow]forward.State
+	entry   netstate.Flow
+	adding  error // what Add and the others answer
+	removes error
+	relaxes error
+	left    map[forward.Tuple]uint64
+}
+
+func (f *fakeFast) kernel() fastKernel {
+	if f == nil {
+		return fastKernel{}
+	}
+	return fastKernel{fast: f, entries: f, timeouts: flowTimeouts{established: time.Hour, shortest: 40 * time.Second}}
+}
+
+func (f *fakeFast) note(format string, args ...any) {
+	f.calls = append(f.calls, fmt.Sprintf(format, args...))
+}
+
+// took returns what was asked since the last time.
+func (f *fakeFast) took() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return strings.Join(calls, ", ")
+}
+
+func (f *fakeFast) change(how func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how()
+}
+
+func (f *fakeFast) Attach([]int) error { return nil }
+
+func (f *fakeFast) Left() map[forward.Tuple]uint64 { return f.left }
+
+func (f *fakeFast) Add(flow forward.Flow, passed forward.Passed) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("add")
+	if f.adding == nil {
+		f.flows[flow] = forward.State{Passed: passed}
+	}
+	return f.adding
+}
+
+func (f *fakeFast) Remove(flow forward.Flow) (forward.Passed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("remove")
+	if f.removes != nil {
+		return forward.Passed{}, f.removes
+	}
+	passed := f.flows[flow].Passed
+	delete(f.flows, flow)
+	return passed, nil
+}
+
+func (f *fakeFast) Look(flow forward.Flow) (forward.State, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flows[flow], nil
+}
+
+func (f *fakeFast) Relax(_ netstate.Tuple, timeout time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("relax %v", timeout)
+	return f.relaxes
+}
+
+func (f *fakeFast) Flow(netstate.Tuple) (netstate.Flow, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("ask")
+	return f.entry, true, nil
+}
+
+func (f *fakeFast) carry(flow netstate.Flow, passed forward.Passed, ended bool) {
+	f.change(func() { f.flows[fastFlowOf(flow)] = forward.State{Passed: passed, Ended: ended} })
+}
+
+func runFast(t *testing.T, f func(t *testing.T, h *fakeHost)) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.fast = &fakeFast{flows: make(map[forward.Flow]forward.State), entry: netstate.Flow{Established: true}}
+		f(t, h)
+	})
+}
+
+// establish tells of a connection of alice, who is member 1, by a kind of detour.
+func (h *fakeHost) establish(t *testing.T, w *Waypoint, kind wire.Kind) netstate.Flow {
+	t.Helper()
+	mustMap(t, w, aliceAt, serverNumber(1), 443)
+	f := netstate.Flow{
+		Origin: netstate.Tuple{Src: netip.AddrPortFrom(aliceAt.Addr, 40000), Dst: netip.AddrPortFrom(ownAddr, 443)},
+		Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, 61000)},
+		Mark:   rules.MemberID(1).Mark(kind),
+	}
+	h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}}
+	f.Established = true
+	h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}}
+	synctest.Wait()
+	return f
+}
+
+func (h *fakeHost) end(f netstate.Flow) {
+	h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f, Closed: true}}}
+	synctest.Wait()
+}
+
+const entering = "relax 0s, add, relax 0s, ask"
+
+// Who enters the fast path, and what is asked of the kernel for it, in which order.
+func TestEntersFastPath(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kind   wire.Kind
+		change func(*fakeFast)
+		want   string
+		fast   int
+	}{
+		{"mapped", wire.Mapped, nil, entering, 1},
+		{"in-band", wire.InBand, nil, entering, 1},
+		{"a tunnel", wire.WireGuard, nil, "", 0},
+		{"closing already", wire.Mapped, func(f *fakeFast) { f.entry.Established = false }, entering + ", remove", 0},
+		{"with a helper", wire.Mapped, func(f *fakeFast) { f.entry.Helped = true }, entering + ", remove", 0},
+		{"full", wire.Mapped, func(f *fakeFast) { f.adding = forward.ErrFull }, "relax 0s, add", 0},
+		{"gone already", wire.Mapped, func(f *fakeFast) { f.relaxes = unix.ENOENT }, "relax 0s", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runFast(t, func(t *testing.T, h *fakeHost) {
+				if c.change != nil {
+					c.change(h.fast)
+				}
+				w := h.start(t)
+				defer mustClose(t, w)
+				f := h.establish(t, w, c.kind)
+				h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}} // our own change is told as well
+				synctest.Wait()
+				if got := h.fast.took(); got != c.want && (c.fast > 0 || !strings.HasPrefix(got, c.want)) {
+					t.Errorf("asked %q, want %q", got, c.want)
+				}
+				s, err := w.Snapshot()
+				if err != nil || *s.Fast != c.fast || len(h.fast.flows) != c.fast || s.Members[0].Flows != 1 {
+					t.Errorf("snapshot %+v, %v, kernel %+v", s, err, h.fast.flows)
+				}
+				h.end(f)
+				if s, err := w.Snapshot(); err != nil || *s.Fast != 0 || len(h.fast.flows) != 0 {
+					t.Errorf("after the end: snapshot %+v, %v, kernel %+v", s, err, h.fast.flows)
+				}
+			})
+		})
+	}
+}
+
+// Entries are prolonged while data passes, and no longer; bytes are those of both ways.
+func TestKeepsEntries(t *testing.T) {
+	runFast(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		f := h.establish(t, w, wire.Mapped)
+		h.fast.took()
+		const round = 12 * time.Second
+		for _, step := range []struct {
+			name   string
+			passed forward.Passed
+			ended  bool
+			want   string
+		}{
+			{"nothing passes", forward.Passed{}, false, ""},
+			{"data passes", forward.Passed{Origin: 1000}, false, "relax 1h0m0s"},
+			{"no more", forward.Passed{Origin: 1000}, false, ""},
+			{"answers", forward.Passed{Origin: 1000, Reply: 50}, false, "relax 1h0m0s"},
+			{"the end", forward.Passed{Origin: 2000, Reply: 50}, true, "remove"},
+			{"after it", forward.Passed{}, false, ""},
+		} {
+			if step.passed != (forward.Passed{}) {
+				h.fast.carry(f, step.passed, step.ended)
+			}
+			time.Sleep(round)
+			synctest.Wait()
+			if got := h.fast.took(); got != step.want {
+				t.Errorf("%s: asked %q, want %q", step.name, got, step.want)
+			}
+		}
+		h.setFlows(f)
+		if s, err := w.Snapshot(); err != nil || s.Members[0].BytesFromClient != 2000 || s.Members[0].BytesToClient != 50 {
+			t.Errorf("snapshot %+v, %v", s, err)
+		}
+		f.BytesOrigin, f.BytesReply = 100, 10
+		h.end(f)
+		entries := h.entries(t)
+		last := entries[len(entries)-1]
+		if last.Event != attribution.FlowClosed || *last.BytesFromClient != 2100 || *last.BytesToClient != 60 {
+			t.Errorf("last entry %+v", last)
+		}
+	})
+}
+
+// An entry that is prolonged just when its connection ends does not live on.
+func TestEndsWhileKept(t *testing.T) {
+	runFast(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		f := h.establish(t, w, wire.Mapped)
+		h.fast.took()
+		h.fast.carry(f, forward.Passed{Origin: 1}, false)
+		looks := 0
+		w.kernel.fast = &endingFast{fakeFast: h.fast, looks: &looks}
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		if got, want := h.fast.took(), "relax 1h0m0s, relax 2m0s"; got != want {
+			t.Errorf("asked %q, want %q", got, want)
+		}
+	})
+}
+
+// endingFast has connections end between two looks at them.
+type endingFast struct {
+	*fakeFast
+	looks *int
+}
+
+func (e *endingFast) Look(flow forward.Flow) (forward.State, error) {
+	*e.looks++
+	state, err := e.fakeFast.Look(flow)
+	state.Ended = *e.looks > 1
+	return state, err
+}
+
+// What does not leave the fast path is said, and does not count as left.
+func TestExpelSaysWhatStays(t *testing.T) {
+	runFast(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		defer mustClose(t, w)
+		h.establish(t, w, wire.Mapped)
+		broken := errors.New("broken")
+		h.fast.change(func() { h.fast.removes = broken })
+		if err := w.Expel("alice"); !errors.Is(err, broken) {
+			t.Errorf("expel: %v", err)
+		}
+		h.fast.change(func() { h.fast.removes = nil })
+		if err := w.Expel("alice"); err != nil || len(h.fast.flows) != 0 {
+			t.Errorf("expel again: %v, left %+v", err, h.fast.flows)
+		}
+		if !slices.Contains(h.deleted, rules.Of(1)) {
+			t.Error("conntrack keeps the connections")
+		}
+	})
+}
+
+// What an agent before counted is not lost, for connections that are still there.
+func TestFastPathIsAdopted(t *testing.T) {
+	runFast(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		f := h.establish(t, w, wire.Mapped)
+		mustClose(t, w)
+		h.setFlows(f)
+		h.fast.change(func() {
+			clear(h.fast.flows)
+			h.fast.left = map[forward.Tuple]uint64{forward.Tuple(f.Origin): 700, forward.Tuple(f.Reply): 70, {}: 7}
+		})
+		w = h.start(t)
+		defer mustClose(t, w)
+		if got := h.fast.flows[fastFlowOf(f)]; got.Passed != (forward.Passed{Origin: 700, Reply: 70}) {
+			t.Errorf("%+v", h.fast.flows)
+		}
+	})
+}
