@@ -1,0 +1,289 @@
+package bus
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// authorityFile is one file, so that it is whole or as it was before, whatever happens.
+const authorityFile = "bus.json"
+
+// Authority decides who may use the bus. It holds the keys of NATS's own chain of trust (operator,
+// account, user) in the coordinator's directory, and which members' JWTs count no longer. Its methods
+// may be called from any goroutine, and several processes may use one directory.
+type Authority struct {
+	dir      string
+	operator nkeys.KeyPair
+	account  nkeys.KeyPair
+	system   nkeys.KeyPair
+
+	mu    sync.Mutex
+	state authorityState
+}
+
+// authorityState is the contents of the file.
+type authorityState struct {
+	Collective string `json:"collective"`
+	// Seeds in NATS's own notation (SO..., SA...).
+	Operator string `json:"operator"`
+	Account  string `json:"account"`
+	System   string `json:"system"`
+	// Revoked says until when JWTs of a user's public key (U...) that were issued count no more.
+	Revoked map[string]time.Time `json:"revoked,omitempty"`
+}
+
+// InitAuthority makes new keys in dir for the collective's bus. It refuses to replace those that are
+// there, as that would cut off every member.
+func InitAuthority(dir, collectiveName string) (*Authority, error) {
+	path := filepath.Join(dir, authorityFile)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the bus's keys: %w", err)
+	}
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := os.Lstat(path); err == nil {
+		return nil, &collective.Error{File: path, Problem: "keys of a bus", Err: collective.ErrExists, Mend: "use them, or choose another directory"}
+	}
+	state := authorityState{Collective: collectiveName}
+	for _, k := range []struct {
+		seed *string
+		make func() (nkeys.KeyPair, error)
+	}{{&state.Operator, nkeys.CreateOperator}, {&state.Account, nkeys.CreateAccount}, {&state.System, nkeys.CreateAccount}} {
+		pair, err := k.make()
+		if err != nil {
+			return nil, fmt.Errorf("make a key of the bus: %w", err)
+		}
+		seed, err := pair.Seed()
+		if err != nil {
+			return nil, fmt.Errorf("make a key of the bus: %w", err)
+		}
+		*k.seed = string(seed)
+	}
+	a, err := newAuthority(dir, state)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.write(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// OpenAuthority opens what InitAuthority made in dir.
+func OpenAuthority(dir string) (*Authority, error) {
+	state, err := readAuthority(dir)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newAuthority(dir, state)
+	if err != nil {
+		return nil, damagedAuthority(dir, err)
+	}
+	return a, nil
+}
+
+func newAuthority(dir string, state authorityState) (*Authority, error) {
+	a := &Authority{dir: dir, state: state}
+	for _, k := range []struct {
+		pair *nkeys.KeyPair
+		seed string
+		kind nkeys.PrefixByte
+	}{{&a.operator, state.Operator, nkeys.PrefixByteOperator}, {&a.account, state.Account, nkeys.PrefixByteAccount}, {&a.system, state.System, nkeys.PrefixByteAccount}} {
+		kind, _, err := nkeys.DecodeSeed([]byte(k.seed))
+		if err != nil {
+			return nil, fmt.Errorf("read a key of the bus: %w", err)
+		}
+		if kind != k.kind {
+			return nil, fmt.Errorf("read a key of the bus: it is of kind %v, wanted %v", kind, k.kind)
+		}
+		if *k.pair, err = nkeys.FromSeed([]byte(k.seed)); err != nil {
+			return nil, fmt.Errorf("read a key of the bus: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Revoke makes the JWTs of a member's key worthless that were issued until now. It returns the account's
+// new JWT, which servers must be told (Server.SetAccount, System.SetAccount): they cut the member's
+// connections at once. A JWT issued later counts again, so a member that comes back needs no new key.
+func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error) {
+	user, err := nkeys.Encode(nkeys.PrefixByteUser, key)
+	if err != nil {
+		return "", fmt.Errorf("revoke a key: %w", err)
+	}
+	unlock, err := lockDir(a.dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	state, err := readAuthority(a.dir) // another process may have revoked meanwhile
+	if err != nil {
+		return "", err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if state.Operator != a.state.Operator || state.Account != a.state.Account {
+		return "", &collective.Error{File: filepath.Join(a.dir, authorityFile), Problem: "holds other keys than when it was opened", Mend: "start the coordinator anew"}
+	}
+	now := time.Now()
+	if state.Revoked == nil {
+		state.Revoked = map[string]time.Time{}
+	}
+	state.Revoked[string(user)] = now
+	// What was issued before then has ended by itself.
+	maps.DeleteFunc(state.Revoked, func(_ string, at time.Time) bool { return now.Sub(at) > maxUserLife+time.Hour })
+	a.state = state
+	if err := a.write(); err != nil {
+		return "", err
+	}
+	return a.accountJWT()
+}
+
+// AccountJWT says who may connect: its signature is the operator's, and it lists what is revoked.
+func (a *Authority) AccountJWT() (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.accountJWT()
+}
+
+func (a *Authority) accountJWT() (string, error) {
+	claims := jwt.NewAccountClaims(publicKey(a.account))
+	claims.Name = a.state.Collective
+	claims.Limits.DisallowBearer = true
+	claims.Limits.LeafNodeConn = 0
+	// No need for more than a few streams of some megabytes; members cannot reach them.
+	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+		DiskStorage: maxStore, Streams: 16, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit,
+	}
+	for user, at := range a.state.Revoked {
+		claims.RevokeAt(user, at)
+	}
+	return encodeClaims(claims, a.operator)
+}
+
+// maxStore is how many bytes of records and trust a coordinator keeps, many times what 100,000 members need.
+const maxStore = 1 << 30
+
+func (a *Authority) systemJWT() (string, error) {
+	claims := jwt.NewAccountClaims(publicKey(a.system))
+	claims.Name = "system of " + a.state.Collective
+	claims.Limits.DisallowBearer = true
+	return encodeClaims(claims, a.operator)
+}
+
+func (a *Authority) operatorClaims() *jwt.OperatorClaims {
+	claims := jwt.NewOperatorClaims(publicKey(a.operator))
+	claims.Name = a.state.Collective
+	claims.SystemAccount = publicKey(a.system)
+	return claims
+}
+
+func encodeClaims(claims jwt.Claims, by nkeys.KeyPair) (string, error) {
+	text, err := claims.Encode(by)
+	if err != nil {
+		return "", fmt.Errorf("sign a JWT of the bus: %w", err)
+	}
+	return text, nil
+}
+
+// publicKey writes a key as NATS does. It cannot fail for a pair that came from a seed.
+func publicKey(pair nkeys.KeyPair) string {
+	text, _ := pair.PublicKey()
+	return text
+}
+
+// write replaces the file in one step.
+func (a *Authority) write() (err error) {
+	data, err := json.MarshalIndent(a.state, "", "\t")
+	if err != nil {
+		return fmt.Errorf("write the bus's keys: %w", err)
+	}
+	return replaceFile(filepath.Join(a.dir, authorityFile), append(data, '\n'))
+}
+
+func readAuthority(dir string) (authorityState, error) {
+	path := filepath.Join(dir, authorityFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return authorityState{}, &collective.Error{File: path, Problem: "the bus has no keys", Err: err, Mend: "make the collective first: dcol init NAME"}
+	}
+	if err != nil {
+		return authorityState{}, fmt.Errorf("read the bus's keys: %w", err)
+	}
+	var state authorityState
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&state); err != nil {
+		return authorityState{}, damagedAuthority(dir, err)
+	}
+	return state, nil
+}
+
+func damagedAuthority(dir string, err error) error {
+	return &collective.Error{File: filepath.Join(dir, authorityFile), Problem: "is damaged", Err: err, Mend: "put back a copy of it"}
+}
+
+// replaceFile writes a file that only we may read, so that a reader and a power cut find the old or the
+// new contents, never half of one.
+func replaceFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync() // the new name, too, must outlive a power cut
+}
+
+// lockDir keeps two processes from writing at once: one revocation would get lost.
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory of the bus's keys: %w", err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { d.Close() }, nil
+}

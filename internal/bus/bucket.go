@@ -1,0 +1,129 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Errors of a bucket, for errors.Is.
+var (
+	ErrNotFound = errors.New("there is no such key")
+	ErrConflict = errors.New("somebody else has changed it")
+)
+
+// Bucket keeps values by key for coordinators, on disk, on as many servers as it was made for. What a
+// method has accepted is not lost.
+type Bucket struct {
+	name string
+	kv   jetstream.KeyValue
+}
+
+// Entry is a value, or that there is none any more.
+type Entry struct {
+	Key      string
+	Value    []byte
+	Revision uint64 // grows with every change in the bucket
+	Deleted  bool
+}
+
+// Bucket opens a bucket, and makes it if there is none. With an external cluster, replicas is how many of
+// its servers hold it: 3 of 3 go on when one is lost. The embedded server is one.
+func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*Bucket, error) {
+	kv, err := c.jetstream.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the bucket %s on the bus: %w", name, err)
+	}
+	return &Bucket{name: name, kv: kv}, nil
+}
+
+// Put sets a value, whatever was there.
+func (b *Bucket) Put(ctx context.Context, key string, value []byte) (revision uint64, err error) {
+	revision, err = b.kv.Put(ctx, key, value)
+	return revision, b.wrap("put", key, err)
+}
+
+// Update sets a value if it has the given revision; 0: if there is none. ErrConflict if not.
+func (b *Bucket) Update(ctx context.Context, key string, value []byte, last uint64) (revision uint64, err error) {
+	if last == 0 {
+		revision, err = b.kv.Create(ctx, key, value)
+	} else {
+		revision, err = b.kv.Update(ctx, key, value, last)
+	}
+	return revision, b.wrap("update", key, err)
+}
+
+// Get returns a value, or ErrNotFound.
+func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
+	e, err := b.kv.Get(ctx, key)
+	if err != nil {
+		return Entry{}, b.wrap("get", key, err)
+	}
+	return entry(e), nil
+}
+
+// Delete removes a value. There may be none.
+func (b *Bucket) Delete(ctx context.Context, key string) error {
+	return b.wrap("delete", key, b.kv.Delete(ctx, key))
+}
+
+// Last is the revision of the last change in the bucket. One lower than a coordinator has seen before means
+// that changes are lost, with the disk or the cluster that held them.
+func (b *Bucket) Last(ctx context.Context) (uint64, error) {
+	status, err := b.kv.Status(ctx)
+	if err != nil {
+		return 0, b.wrap("ask for the state of", "*", err)
+	}
+	stream, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
+	if !ok {
+		return 0, b.wrap("ask for the state of", "*", fmt.Errorf("a bucket of kind %T has no revisions", status))
+	}
+	return stream.StreamInfo().State.LastSeq, nil
+}
+
+// Watch gives every value there is to f, then calls current once, then gives every change to f until the
+// context ends. A change that was overtaken by another may be left out.
+func (b *Bucket) Watch(ctx context.Context, f func(Entry), current func()) error {
+	w, err := b.kv.WatchAll(ctx)
+	if err != nil {
+		return b.wrap("watch", "*", err)
+	}
+	defer w.Stop() //nolint:errcheck // the subscription goes with the connection at the latest
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return b.wrap("watch", "*", ErrNotConnected)
+			case e == nil:
+				current()
+			default:
+				f(entry(e))
+			}
+		case <-ctx.Done():
+			return b.wrap("watch", "*", ctx.Err())
+		}
+	}
+}
+
+func entry(e jetstream.KeyValueEntry) Entry {
+	return Entry{Key: e.Key(), Value: e.Value(), Revision: e.Revision(), Deleted: e.Operation() != jetstream.KeyValuePut}
+}
+
+func (b *Bucket) wrap(what, key string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		err = ErrNotFound
+	case errors.Is(err, jetstream.ErrKeyExists):
+		err = ErrConflict
+	default:
+		err = sayWhy(err)
+	}
+	return fmt.Errorf("%s %s in the bucket %s: %w", what, key, b.name, err)
+}

@@ -1,0 +1,280 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// Endpoint is a server of the bus: the name its certificate must have, and host:port.
+type Endpoint struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Config is what a connection needs, a member's as a coordinator's.
+type Config struct {
+	Identity *collective.Identity
+	// JWT returns the user JWT to show, as from Authority.MemberJWT. It is asked at every connect, so that
+	// a renewed one counts from then on.
+	JWT func() (string, error)
+	// Servers are tried in random order. They are all there is: what servers say of others is not heard.
+	Servers []Endpoint
+	// Changed is told when the connection came up, went, or could not be made again; may be nil. After a
+	// connect, what was sent meanwhile is missing and must be asked for. It must not block for long.
+	Changed func(State)
+	Log     *slog.Logger
+}
+
+// State is what a person or a health check wants to know of a connection.
+type State struct {
+	Connected bool
+	Server    string    // name of the server, if connected
+	Since     time.Time // when the connection came up, or went
+	Err       error     // why there is none
+	Connects  uint64    // connections made since the start
+	Dropped   uint64    // messages that came faster than they were handled
+}
+
+const (
+	dialTimeout    = 5 * time.Second
+	pingInterval   = 30 * time.Second // two without answer end a connection
+	firstDelay     = 2 * time.Second
+	longestDelay   = time.Minute
+	longestNonce   = 64
+	nonceAlphabet  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	receiveBacklog = 256 // messages of up to MaxPayload that wait to be handled
+)
+
+// Errors of requests and messages, for errors.Is.
+var (
+	ErrNotConnected  = errors.New("not connected to the bus")
+	ErrNoCoordinator = errors.New("no coordinator is connected to the bus")
+	// ErrNotLetIn: the JWT or its member's certificate has ended, or the member was expelled.
+	ErrNotLetIn = errors.New("the bus does not let this member in")
+	ErrTooLarge = fmt.Errorf("larger than %d bytes", MaxPayload)
+)
+
+// link is one connection that is made again whenever it goes, for ever.
+type link struct {
+	config Config
+	name   string // the member's
+	nats   *nats.Conn
+
+	mu     sync.Mutex
+	state  State
+	parted error // what the server said last before it ended the connection
+}
+
+// connect makes the first attempt before it returns, which may take dialTimeout for each server; further
+// ones follow in the background. Only a wrong configuration is an error.
+func connect(c Config, role string) (*link, error) {
+	if len(c.Servers) == 0 {
+		return nil, errors.New("connect to the bus: no server is configured")
+	}
+	l := &link{config: c, name: c.Identity.Name(), state: State{Since: time.Now()}}
+	var urls []string
+	names := map[string]string{}
+	for _, s := range c.Servers {
+		if _, _, err := net.SplitHostPort(s.Address); err != nil {
+			return nil, fmt.Errorf("connect to the bus: the address of %s: %w", s.Name, err)
+		}
+		if err := collective.CheckName(s.Name); err != nil {
+			return nil, fmt.Errorf("connect to the bus: the server %s: %w", s.Address, err)
+		}
+		urls = append(urls, "nats://"+s.Address)
+		names[s.Address] = s.Name
+	}
+	nc, err := nats.Connect(strings.Join(urls, ","),
+		nats.Name(l.name+" "+role),
+		nats.SetCustomDialer(&dialer{id: c.Identity, names: names}),
+		nats.SkipHostLookup(), // the dialer's, so that it knows whom it asked for
+		nats.IgnoreDiscoveredServers(),
+		nats.UserJWT(c.JWT, l.signNonce),
+		nats.CustomInboxPrefix(inbox(l.name)),
+		nats.Timeout(dialTimeout),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.ReconnectBufSize(-1), // what cannot be sent now is an error now
+		nats.ConnectHandler(l.connected), nats.ReconnectHandler(l.connected),
+		nats.DisconnectErrHandler(l.disconnected), nats.ReconnectErrHandler(l.notConnected),
+		nats.ErrorHandler(l.complained),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the bus: %w", err)
+	}
+	l.nats = nc
+	return l, nil
+}
+
+// reconnectDelay says how long to wait after all servers were tried n times. The first wait is spread
+// over two seconds, so that not all members come back in one moment; it doubles up to a minute.
+func reconnectDelay(n int) time.Duration {
+	if n <= 1 {
+		return rand.N(firstDelay)
+	}
+	limit := min(firstDelay<<min(n-1, 10), longestDelay)
+	return limit/2 + rand.N(limit/2)
+}
+
+// signNonce proves to the server that we are whom the JWT names. The nonce is the server's choice: it
+// must not be able to have something signed that means more than this.
+func (l *link) signNonce(nonce []byte) ([]byte, error) {
+	if len(nonce) == 0 || len(nonce) > longestNonce || strings.Trim(string(nonce), nonceAlphabet) != "" {
+		return nil, fmt.Errorf("the bus's server asked for a signature over %q, which is no nonce", nonce)
+	}
+	return l.config.Identity.Sign(nonce), nil
+}
+
+// dialer does TLS by itself, as nats.go would keep the certificates it was given first.
+type dialer struct {
+	id    *collective.Identity
+	names map[string]string // by address
+}
+
+// SkipTLSHandshake tells nats.go that what Dial returns is secure already.
+func (*dialer) SkipTLSHandshake() bool { return true }
+
+// Dial connects to a server and makes sure that it has the right name.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	name := d.names[address]
+	plain, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("reach %s: %w", name, err)
+	}
+	conn := tls.Client(plain, d.id.ClientTLS(alpn, name))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		plain.Close()
+		return nil, fmt.Errorf("meet %s at %s: %w", name, address, err)
+	}
+	return conn, nil
+}
+
+func (l *link) connected(nc *nats.Conn) {
+	address := strings.TrimPrefix(nc.ConnectedUrl(), "nats://")
+	l.change(func(s *State) {
+		var name string
+		for _, e := range l.config.Servers {
+			if e.Address == address {
+				name = e.Name
+			}
+		}
+		s.Connected, s.Server, s.Since, s.Err = true, name, time.Now(), nil
+		s.Connects++
+		l.config.Log.Info("bus: connected", "server", name, "address", address)
+	})
+}
+
+func (l *link) disconnected(nc *nats.Conn, cause error) {
+	if nc.IsClosed() {
+		return // by us
+	}
+	l.change(func(s *State) {
+		err := cmp.Or(l.parted, cause, errors.New("the connection was closed"))
+		l.parted = nil
+		s.Connected, s.Server, s.Since, s.Err = false, "", time.Now(), err
+		l.config.Log.Warn("bus: connection lost", "err", err)
+	})
+}
+
+func (l *link) notConnected(_ *nats.Conn, err error) {
+	l.change(func(s *State) {
+		s.Err = sayWhy(err)
+		l.config.Log.Info("bus: cannot connect, trying again", "err", err)
+	})
+}
+
+// complained gets what no call could return: a refused subject, a message dropped.
+func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	l.mu.Lock()
+	switch {
+	case errors.Is(err, nats.ErrSlowConsumer):
+		l.state.Dropped++ // NATS tells of the first of a row only
+	case isRefusal(err):
+		l.parted = sayWhy(err)
+	}
+	l.mu.Unlock()
+	l.config.Log.Warn("bus: the connection complains", "subject", subject, "err", err)
+}
+
+func (l *link) change(f func(*State)) {
+	l.mu.Lock()
+	f(&l.state)
+	s := l.state
+	l.mu.Unlock()
+	if l.config.Changed != nil {
+		l.config.Changed(s)
+	}
+}
+
+// State is how the connection is now.
+func (l *link) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+// Reconnect makes the connection anew, with the certificate and JWT there are now: after a renewal, and
+// before the old ones end.
+func (l *link) Reconnect() error {
+	if err := l.nats.ForceReconnect(); err != nil {
+		return fmt.Errorf("connect to the bus anew: %w", err)
+	}
+	return nil
+}
+
+// Close ends the connection for good.
+func (l *link) Close() { l.nats.Close() }
+
+// publish sends data, which is at most MaxPayload, to a subject.
+func (l *link) publish(subject string, data []byte) error {
+	if len(data) > MaxPayload {
+		return fmt.Errorf("send %s: %d bytes are %w", subject, len(data), ErrTooLarge)
+	}
+	if err := l.nats.Publish(subject, data); err != nil {
+		return fmt.Errorf("send %s: %w", subject, sayWhy(err))
+	}
+	return nil
+}
+
+// sayWhy turns NATS's errors that mean something to our callers into ours.
+func sayWhy(err error) error {
+	switch {
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionReconnecting):
+		return fmt.Errorf("%w: %w", ErrNotConnected, err)
+	case errors.Is(err, nats.ErrNoResponders):
+		return ErrNoCoordinator
+	case isRefusal(err):
+		return fmt.Errorf("%w: %w", ErrNotLetIn, err)
+	}
+	return err
+}
+
+// isRefusal says whether a server wants nothing to do with us, or no more.
+func isRefusal(err error) bool {
+	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthRevoked, nats.ErrAuthExpired, nats.ErrAccountAuthExpired} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,94 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Message is what a coordinator tells this member, or all.
+type Message struct {
+	Topic string
+	Data  []byte
+	ToAll bool
+}
+
+// Member is a member's connection to the bus.
+type Member struct {
+	*link
+	received chan *nats.Msg
+	done     chan struct{}
+}
+
+// Refusal is a coordinator's answer that it will not do what was asked.
+type Refusal struct{ Why string }
+
+func (r *Refusal) Error() string { return "the coordinator refuses: " + r.Why }
+
+// Connect connects a member. Messages for it and for all are given to receive, one after the other, in
+// the order in which a coordinator sent them; there is no order between several coordinators.
+func Connect(c Config, receive func(Message)) (*Member, error) {
+	l, err := connect(c, "member")
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{link: l, received: make(chan *nats.Msg, receiveBacklog), done: make(chan struct{})}
+	for _, subject := range []string{allPrefix + ">", toPrefix + m.name + ".>"} {
+		if _, err := m.nats.ChanSubscribe(subject, m.received); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("listen to %s on the bus: %w", subject, err)
+		}
+	}
+	go m.dispatch(receive)
+	return m, nil
+}
+
+func (m *Member) dispatch(receive func(Message)) {
+	for {
+		select {
+		case msg := <-m.received:
+			topic, toAll := strings.CutPrefix(msg.Subject, allPrefix)
+			if !toAll {
+				topic = strings.TrimPrefix(msg.Subject, toPrefix+m.name+".")
+			}
+			receive(Message{Topic: topic, Data: msg.Data, ToAll: toAll})
+		case <-m.done:
+			return
+		}
+	}
+}
+
+// Close ends the connection for good. No message is given to receive after the one it has.
+func (m *Member) Close() {
+	m.link.Close()
+	close(m.done)
+}
+
+// Tell sends a message to the coordinators, one of which takes it. Nothing says whether one did.
+func (m *Member) Tell(topic string, data []byte) error {
+	if err := checkTopic(topic); err != nil {
+		return err
+	}
+	return m.publish(fromPrefix+m.name+"."+topic, data)
+}
+
+// Ask sends a request to the coordinators and waits for the answer of the one that takes it. The error
+// may be a *Refusal, ErrNoCoordinator, ErrNotConnected, or the context's.
+func (m *Member) Ask(ctx context.Context, topic string, data []byte) ([]byte, error) {
+	if err := checkTopic(topic); err != nil {
+		return nil, err
+	}
+	if len(data) > MaxPayload {
+		return nil, fmt.Errorf("ask for %s: %d bytes are %w", topic, len(data), ErrTooLarge)
+	}
+	answer, err := m.nats.RequestWithContext(ctx, fromPrefix+m.name+"."+topic, data)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", topic, sayWhy(err))
+	}
+	if why := answer.Header.Get(refusalHeader); why != "" {
+		return nil, fmt.Errorf("ask for %s: %w", topic, &Refusal{Why: why})
+	}
+	return answer.Data, nil
+}

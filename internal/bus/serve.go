@@ -1,0 +1,233 @@
+package bus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// What one connection may cost a server, embedded or external.
+const (
+	maxPending    = 8 << 20 // bytes that wait for one who reads slowly
+	writeDeadline = 5 * time.Second
+
+	startTimeout = 30 * time.Second
+)
+
+// alpn tells a bus from a member's session; nats-server itself asks for none.
+const alpn = "dcol-bus"
+
+// ServerConfig is what the embedded server needs.
+type ServerConfig struct {
+	Identity  *collective.Identity
+	Authority *Authority
+	Listen    string // host:port; port 0 takes any
+	// Store is a directory of the server's own, where JetStream keeps records and trust.
+	Store string
+	// MaxConnections bounds members and coordinators that are connected at once.
+	MaxConnections int
+	Log            *slog.Logger
+}
+
+// Server is the embedded NATS server.
+type Server struct {
+	nats     *server.Server
+	accounts *server.MemAccResolver
+	address  string
+	name     string
+	damage   []string
+	failed   chan string
+}
+
+// Serve starts the embedded server and returns when it takes connections. Whatever of its store is
+// damaged is put aside, see Damage: a coordinator refills it from its own copy and from the members.
+func Serve(c ServerConfig) (*Server, error) {
+	store, damage, err := openStore(c.Store)
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(c)
+	if errors.Is(err, errStore) {
+		restore, aside, moveErr := store.putAside()
+		if moveErr != nil {
+			return nil, errors.Join(err, moveErr)
+		}
+		damage = append(damage, fmt.Sprintf("%v: it lies in %s now", err, aside))
+		if s, err = start(c); err != nil {
+			return nil, errors.Join(err, restore()) // not the store's fault, then
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	lost, err := store.check(s.nats, publicKey(c.Authority.account))
+	if err == nil {
+		err = store.ready()
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.damage = slices.Concat(damage, lost)
+	for _, d := range s.damage {
+		c.Log.Error("bus: the store was damaged", "damage", d)
+	}
+	c.Log.Info("bus: serving", "address", s.address)
+	return s, nil
+}
+
+// start makes one attempt. The server starts its store before it listens.
+func start(c ServerConfig) (*Server, error) {
+	s := &Server{name: c.Identity.Name(), accounts: &server.MemAccResolver{}, failed: make(chan string, 8)}
+	options, err := s.options(c)
+	if err != nil {
+		return nil, err
+	}
+	if s.nats, err = server.NewServer(options); err != nil {
+		return nil, fmt.Errorf("make the bus's server: %w", err)
+	}
+	s.nats.SetLoggerV2(&serverLog{log: c.Log, failed: s.failed}, c.Log.Enabled(context.Background(), slog.LevelDebug), false, false)
+	s.nats.Start()
+	for deadline := time.Now().Add(startTimeout); !s.nats.ReadyForConnections(50 * time.Millisecond); {
+		select {
+		case why := <-s.failed:
+			stored := s.nats.JetStreamEnabled()
+			s.Close()
+			if !stored {
+				return nil, fmt.Errorf("start the bus's server on its store %s: %w: %s", c.Store, errStore, why)
+			}
+			return nil, fmt.Errorf("start the bus's server on %s: %s", c.Listen, why)
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.Close()
+			return nil, fmt.Errorf("start the bus's server on %s: not ready after %v", c.Listen, startTimeout)
+		}
+	}
+	s.address = reachable(s.nats.Addr())
+	return s, nil
+}
+
+func (s *Server) options(c ServerConfig) (*server.Options, error) {
+	host, portText, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("the bus's address %q: %w", c.Listen, err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("the bus's address %q has no port number: %w", c.Listen, err)
+	}
+	if host == "" {
+		host = "::"
+	}
+	natsPort := int(port)
+	if natsPort == 0 {
+		natsPort = server.RANDOM_PORT
+	}
+	accountJWT, err := c.Authority.AccountJWT()
+	if err != nil {
+		return nil, err
+	}
+	systemJWT, err := c.Authority.systemJWT()
+	if err != nil {
+		return nil, err
+	}
+	for id, text := range map[string]string{publicKey(c.Authority.account): accountJWT, publicKey(c.Authority.system): systemJWT} {
+		if err := s.accounts.Store(id, text); err != nil {
+			return nil, fmt.Errorf("keep an account of the bus: %w", err)
+		}
+	}
+	return &server.Options{
+		ServerName: s.name,
+		Host:       host,
+		Port:       natsPort,
+		NoSigs:     true, // signals are the agent's
+
+		TLS: true, TLSVerify: true, TLSConfig: serverTLS(c.Identity), TLSTimeout: 5,
+		TLSHandshakeFirst: true, // who has no certificate hears nothing of us
+
+		TrustedOperators: []*jwt.OperatorClaims{c.Authority.operatorClaims()},
+		SystemAccount:    publicKey(c.Authority.system),
+		AccountResolver:  s.accounts,
+
+		MaxConn: c.MaxConnections, MaxPending: maxPending, WriteDeadline: writeDeadline,
+		MaxClosedClients: 100, // kept for NATS's own monitoring, which has no port here
+
+		JetStream: true, StoreDir: c.Store, JetStreamMaxStore: maxStore, DisableJetStreamBanner: true,
+		// What was acknowledged outlives a power cut. Changes are few, and each is worth one fsync.
+		SyncAlways: true,
+	}, nil
+}
+
+// serverTLS follows the identity's files, and refuses who was revoked.
+func serverTLS(id *collective.Identity) *tls.Config {
+	base := id.ServerTLS(alpn)
+	config := base.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		now, err := base.GetConfigForClient(hello)
+		if err != nil {
+			return nil, err
+		}
+		now.VerifyConnection = func(cs tls.ConnectionState) error {
+			_, err := id.Peer(cs)
+			return err
+		}
+		return now, nil
+	}
+	return config
+}
+
+// reachable is the address under which a process on this host reaches a listener.
+func reachable(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return a.String()
+	}
+	return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
+}
+
+// Endpoint is where a coordinator in this process connects to.
+func (s *Server) Endpoint() Endpoint { return Endpoint{Name: s.name, Address: s.address} }
+
+// Damage is what of the store was damaged when the server started, and where it lies now.
+func (s *Server) Damage() []string { return s.damage }
+
+// Failed gets the server's complaint if it cannot go on; it should then be closed.
+func (s *Server) Failed() <-chan string { return s.failed }
+
+// SetAccount takes what Authority.Revoke returned: connections of those revoked are cut before it returns.
+func (s *Server) SetAccount(_ context.Context, accountJWT string) error {
+	claims, err := jwt.DecodeAccountClaims(accountJWT)
+	if err != nil {
+		return fmt.Errorf("tell the bus's server whom to let in: %w", err)
+	}
+	if err := s.accounts.Store(claims.Subject, accountJWT); err != nil {
+		return fmt.Errorf("tell the bus's server whom to let in: %w", err)
+	}
+	account, err := s.nats.LookupAccount(claims.Subject)
+	if err != nil {
+		return fmt.Errorf("tell the bus's server whom to let in: %w", err)
+	}
+	s.nats.UpdateAccountClaims(account, claims)
+	return nil
+}
+
+// Connections is how many members and coordinators are connected.
+func (s *Server) Connections() int { return s.nats.NumClients() }
+
+// Close ends all connections and returns when the store is closed. Members come back by themselves.
+func (s *Server) Close() {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+}

@@ -1,0 +1,43 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// serverLog brings nats-server's log to ours. What it calls fatal ends no process here: it is sent on.
+type serverLog struct {
+	log    *slog.Logger
+	failed chan<- string
+}
+
+// intended is what nats-server warns of at every start, and we want.
+const intended = "Clients that are not using \"TLS Handshake First\" option"
+
+// ofClient marks lines about one connection. Strangers can cause as many of them as they like.
+const ofClient = " - cid:"
+
+func (l *serverLog) write(level slog.Level, format string, args []any) string {
+	text := fmt.Sprintf(format, args...)
+	if strings.Contains(text, ofClient) || strings.HasPrefix(text, intended) {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "bus: nats-server", "says", strings.TrimSpace(text))
+	return text
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.write(slog.LevelWarn, format, v) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.write(slog.LevelError, format, v) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	text := l.write(slog.LevelError, format, v)
+	select {
+	case l.failed <- text:
+	default: // enough is said
+	}
+}

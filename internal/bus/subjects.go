@@ -1,0 +1,43 @@
+package bus
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	fromPrefix  = "dcol.from."
+	toPrefix    = "dcol.to."
+	allPrefix   = "dcol.all."
+	inboxPrefix = "_INBOX."
+)
+
+// MaxPayload is the size in bytes of the largest message, either way. Snapshots go in parts.
+const MaxPayload = 64 << 10
+
+// checkTopic says whether a message may be about topic: words of a-z, 0-9 and '-' with dots between, so
+// that no topic can be a wildcard or leave its place in the subject.
+func checkTopic(topic string) error {
+	for word := range strings.SplitSeq(topic, ".") {
+		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return fmt.Errorf("the topic %q is not words of a-z, 0-9 and '-' with dots between", topic)
+		}
+	}
+	return nil
+}
+
+// sender splits the subject of a message that a member published.
+func sender(subject string) (member, topic string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, fromPrefix)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ".")
+}
+
+// inbox is the prefix of the subjects at which a member gets its answers.
+func inbox(member string) string { return inboxPrefix + member }
+
+// isInbox says whether an answer sent to subject reaches nobody but the member. A member chooses the
+// subject itself: a coordinator that answered anywhere would lend it its own permissions.
+func isInbox(subject, member string) bool { return strings.HasPrefix(subject, inbox(member)+".") }
