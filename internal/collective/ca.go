@@ -5,8 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -14,119 +15,195 @@ import (
 	"time"
 )
 
-// The authority's files. Beside them lie NAME.crt and NAME.key of each member until they are handed
-// over, and issued/SERIAL.crt of everything ever signed: revoking a member by name needs them all.
+// An authority's files. A root has ca.key, a signer signer.key and signer.crt. ca.crt and ca.crl are what
+// members get, issued is what was ever signed: revoking a member by name needs it. NAME.crt and NAME.key
+// of members whose key is made here lie beside them until they are handed over.
 const (
-	caCertFile = "ca.crt"
-	caKeyFile  = "ca.key"
-	caCRLFile  = "ca.crl"
-	issuedDir  = "issued"
+	caCertFile     = "ca.crt"
+	caCRLFile      = "ca.crl"
+	caKeyFile      = "ca.key"
+	signerCertFile = "signer.crt"
+	signerKeyFile  = "signer.key"
+	issuedDir      = "issued"
 )
 
-const caValidity = 10 * 365 * 24 * time.Hour
+const (
+	rootValidity   = 10 * 365 * 24 * time.Hour
+	signerValidity = 365 * 24 * time.Hour
+)
 
 // backdate lets a certificate be used at once by a host whose clock is a little behind.
 const backdate = 5 * time.Minute
 
-// CA is the collective's certificate authority, kept in one directory.
+// CA is an authority, a root or a signer, kept in one directory.
 type CA struct {
-	dir  string
-	cert *x509.Certificate
-	key  ed25519.PrivateKey
+	dir    string
+	cert   *x509.Certificate
+	key    ed25519.PrivateKey
+	root   *x509.Certificate // the same as cert if it is a root
+	issued ledger
 }
 
-// InitCA makes a new authority in dir: ca.crt and an empty ca.crl for every member, and ca.key, which
-// stays. It refuses to overwrite one that is there, as that would cut off every member.
+// InitCA makes a new collective: a root in dir, with ca.crt and an empty ca.crl for every member, and
+// ca.key, which stays. It refuses to overwrite one that is there, as that would cut off every member.
 func InitCA(dir, name string) (*CA, error) {
 	if name == "" {
-		return nil, fmt.Errorf("the collective needs a name")
+		return nil, errors.New("the collective needs a name")
 	}
-	if err := os.MkdirAll(filepath.Join(dir, issuedDir), 0o700); err != nil {
-		return nil, fmt.Errorf("make the authority's directory: %w", err)
-	}
-	unlock, err := lockDir(dir)
+	unlock, err := newDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	for _, f := range []string{caKeyFile, caCertFile, caCRLFile} {
-		path := filepath.Join(dir, f)
-		if _, err := os.Lstat(path); err == nil {
-			return nil, &Error{File: path, Problem: "an authority", Err: ErrExists, Mend: "use it, or choose another directory"}
-		}
-	}
-
-	pub, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority's key: %w", err)
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber:          newSerial(),
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(caValidity),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, pub, key)
-	if err != nil {
-		return nil, fmt.Errorf("sign the authority's certificate: %w", err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("read back the authority's certificate: %w", err)
-	}
-	ca := &CA{dir: dir, cert: cert, key: key}
-
-	keyPEM, err := encodeKey(key)
+	ca, err := newRoot(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
+	list, err := ca.sign(nil, big.NewInt(1))
+	if err != nil {
 		return nil, err
 	}
-	if err := ca.writeCRL(nil, big.NewInt(1)); err != nil {
-		return nil, err
-	}
-	// Last, because a directory with a certificate counts as complete.
-	if err := writeFile(filepath.Join(dir, caCertFile), encodeCert(der), 0o644); err != nil {
+	if err := ca.create(newTrust(&rootSet{certs: []*x509.Certificate{ca.cert}}, list)); err != nil {
 		return nil, err
 	}
 	return ca, nil
 }
 
-// OpenCA opens the authority that InitCA made in dir.
-func OpenCA(dir string) (*CA, error) {
-	const mend = "name the directory given to dcol ca init, or run it first"
-	certPath, keyPath := filepath.Join(dir, caCertFile), filepath.Join(dir, caKeyFile)
-	cert, err := readCertificate(certPath, mend)
+// newRoot makes a root's key and certificate, in memory.
+func newRoot(dir, name string) (*CA, error) {
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the authority's key: %w", err)
 	}
-	key, err := readKey(keyPath, mend)
+	now := time.Now()
+	template := authorityTemplate(now, now.Add(rootValidity))
+	// The key in the name keeps a collective's roots apart for software that knows authorities by name.
+	template.Subject = pkix.Name{CommonName: name, SerialNumber: shortKey(pub)}
+	template.MaxPathLen = 1
+	cert, err := createCertificate(template, template, pub, key)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sign the authority's certificate: %w", err)
 	}
-	if !key.Public().(ed25519.PublicKey).Equal(cert.PublicKey) {
-		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Mend: "put back the two files made together"}
-	}
-	if now := time.Now(); now.After(cert.NotAfter) {
-		return nil, &Error{File: certPath, Problem: "the authority ended on " + cert.NotAfter.Format(time.DateOnly), Err: ErrExpired, Mend: "start a new one with dcol ca init and issue every member anew, or set the clock right"}
-	}
-	return &CA{dir: dir, cert: cert, key: key}, nil
+	return &CA{dir: dir, cert: cert, key: key, root: cert, issued: ledger{filepath.Join(dir, issuedDir)}}, nil
 }
 
+// create writes the files of a new authority.
+func (ca *CA) create(t *Trust) error {
+	name := caKeyFile
+	if !ca.isRoot() {
+		name = signerKeyFile
+		if err := writeFile(filepath.Join(ca.dir, signerCertFile), encodeCerts(ca.cert), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := createKey(filepath.Join(ca.dir, name), ca.key); err != nil {
+		return err
+	}
+	if err := writeFile(ca.CRLFile(), t.Lists(), 0o644); err != nil {
+		return err
+	}
+	// Last, because a directory with it counts as complete.
+	return writeFile(ca.CertFile(), t.Roots(), 0o644)
+}
+
+// OpenCA opens an authority: what InitCA, NewSigner or Successor made in dir.
+func OpenCA(dir string) (*CA, error) {
+	const mend = "name the directory given to dcol ca init, or run it first"
+	ca := &CA{dir: dir, issued: ledger{filepath.Join(dir, issuedDir)}}
+	roots, err := readCertificates(ca.CertFile(), maxRoots, mend)
+	if err != nil {
+		return nil, err
+	}
+	certs, certPath, keyPath := roots, ca.CertFile(), filepath.Join(dir, caKeyFile)
+	end := "start a new one with dcol ca init and issue every member anew"
+	if _, err := os.Lstat(filepath.Join(dir, signerKeyFile)); err == nil {
+		certPath, keyPath = filepath.Join(dir, signerCertFile), filepath.Join(dir, signerKeyFile)
+		end = "have it renewed by the collective's root"
+		if certs, err = readCertificates(certPath, 1, mend); err != nil {
+			return nil, err
+		}
+	}
+	if ca.key, err = readKey(keyPath, mend); err != nil {
+		return nil, err
+	}
+	for _, c := range certs {
+		if ca.key.Public().(ed25519.PublicKey).Equal(c.PublicKey) {
+			ca.cert = c
+		}
+	}
+	if ca.cert == nil {
+		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Mend: "put back the two files made together"}
+	}
+	way := linkUp(ca.cert, nil, roots)
+	if way == nil {
+		return nil, &Error{File: certPath, Problem: "not signed by a root in " + ca.CertFile(), Err: ErrOtherCA, Mend: "let one of today's roots make a signer"}
+	}
+	ca.root = way[1]
+	if err := CheckTime(ca.cert, time.Now()); err != nil {
+		return nil, &Error{File: certPath, Problem: "the authority cannot be used", Err: err, Mend: end + ", or set the clock right"}
+	}
+	t, err := ca.Trust()
+	if err != nil {
+		return nil, err
+	}
+	if t.lists.revoked(&revocationList{issuer: ca.cert, root: ca.root}) {
+		return nil, &Error{File: certPath, Problem: "this signer was revoked", Mend: "let the collective's root make another"}
+	}
+	return ca, nil
+}
+
+func (ca *CA) isRoot() bool { return ca.cert.Equal(ca.root) }
+
 // Name is the collective's name.
-func (ca *CA) Name() string { return ca.cert.Subject.CommonName }
+func (ca *CA) Name() string { return ca.root.Subject.CommonName }
+
+// Subject is what this authority is called in its certificate: by that name its root can revoke a signer.
+func (ca *CA) Subject() string { return ca.cert.Subject.CommonName }
+
+// NotAfter is the authority's end. Nothing that it signs lasts longer.
+func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 
 // CertFile is what every member needs to know the others.
 func (ca *CA) CertFile() string { return filepath.Join(ca.dir, caCertFile) }
 
 // CRLFile is what every member needs to refuse those revoked.
 func (ca *CA) CRLFile() string { return filepath.Join(ca.dir, caCRLFile) }
+
+// Trust reads what members get.
+func (ca *CA) Trust() (*Trust, error) { return ReadTrust(ca.CertFile(), ca.CRLFile()) }
+
+// TakeTrust takes newer roots and lists from another authority of the collective (its ca.crt and ca.crl;
+// either may be empty), as a member does. changed says whether there was anything new.
+func (ca *CA) TakeTrust(roots, lists []byte) (changed bool, err error) {
+	unlock, err := lockDir(ca.dir)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	before, err := ca.Trust()
+	if err != nil {
+		return false, err
+	}
+	return before.take(roots, lists, ca.CertFile(), ca.CRLFile())
+}
+
+// newDir makes an authority's directory, where none may be yet.
+func newDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Join(dir, issuedDir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the authority's directory: %w", err)
+	}
+	if unlock, err = lockDir(dir); err != nil {
+		return nil, err
+	}
+	for _, f := range []string{caKeyFile, caCertFile, caCRLFile, signerCertFile, signerKeyFile} {
+		path := filepath.Join(dir, f)
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			unlock()
+			return nil, &Error{File: path, Problem: "an authority", Err: ErrExists, Mend: "use it, or choose another directory"}
+		}
+	}
+	return unlock, nil
+}
 
 // lockDir keeps two commands from signing at once: one revocation would get lost.
 func lockDir(dir string) (unlock func(), err error) {
@@ -150,6 +227,24 @@ func newSerial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-func encodeCert(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der})
+func authorityTemplate(now, notAfter time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber:          newSerial(),
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              notAfter,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
 }
+
+func createCertificate(template, parent *x509.Certificate, pub ed25519.PublicKey, key ed25519.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// shortKey is enough of a key to tell a collective's authorities apart.
+func shortKey(key ed25519.PublicKey) string { return PublicKey(key).String()[:16] }

@@ -91,10 +91,12 @@ func TestRevoke(t *testing.T) {
 		t.Fatalf("revoking a stranger: %v", err)
 	}
 
-	list, err := readCRL(ca.CRLFile(), ca.cert)
+	trust, err := ca.Trust()
 	if err != nil {
 		t.Fatal(err)
 	}
+	key, _ := keyOf(ca.cert)
+	list := trust.lists[key].list
 	reasons := map[string]int{}
 	for _, e := range list.RevokedCertificateEntries {
 		reasons[serialText(e.SerialNumber)] = e.ReasonCode

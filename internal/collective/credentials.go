@@ -4,49 +4,39 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"math/big"
 	"time"
 )
 
 // Files is where a member's identity lies.
 type Files struct {
-	Certificate string
+	Certificate string // with the signer's after it, if a signer has signed
 	Key         string
 	CA          string
 	CRL         string // empty: nobody counts as revoked
 }
 
-// credentials is one consistent reading of Certificate, Key and CA; it is never changed.
+// credentials is one consistent reading of Certificate and Key; it is never changed.
 type credentials struct {
-	cert tls.Certificate
-	leaf *x509.Certificate
-	key  ed25519.PrivateKey
-	ca   *x509.Certificate
-	pool *x509.CertPool
+	cert    tls.Certificate
+	leaf    *x509.Certificate
+	between []*x509.Certificate
+	key     ed25519.PrivateKey
 }
 
-// revocations is one reading of the CRL; it is never changed.
-type revocations struct {
-	number *big.Int
-	at     map[string]time.Time // by serial number
+// own is credentials with the way up to a root: what others make of us.
+type own struct {
+	*credentials
+	chain  []*x509.Certificate // down from the member's own to the root's
+	member Member
 }
+
+const (
+	certMend = "copy NAME.crt from the authority (dcol ca issue NAME)"
+	keyMend  = "copy NAME.key from the authority (dcol ca issue NAME)"
+)
 
 func readCredentials(f Files) (*credentials, error) {
-	const (
-		certMend = "copy NAME.crt from the authority (dcol ca issue NAME)"
-		keyMend  = "copy NAME.key from the authority (dcol ca issue NAME)"
-		caMend   = "copy ca.crt from the authority"
-	)
-	ca, err := readCertificate(f.CA, caMend)
-	if err != nil {
-		return nil, err
-	}
-	if !ca.IsCA {
-		return nil, &Error{File: f.CA, Problem: "a member's certificate, not an authority's", Mend: caMend}
-	}
-	leaf, err := readCertificate(f.Certificate, certMend)
+	certs, err := readCertificates(f.Certificate, maxChain, certMend)
 	if err != nil {
 		return nil, err
 	}
@@ -54,67 +44,55 @@ func readCredentials(f Files) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !key.Public().(ed25519.PublicKey).Equal(leaf.PublicKey) {
+	c := newCredentials(certs, key)
+	if !key.Public().(ed25519.PublicKey).Equal(c.leaf.PublicKey) {
 		return nil, &Error{File: f.Key, Problem: "not the key of " + f.Certificate, Err: ErrKeyMismatch, Mend: "copy both files of one issue from the authority"}
-	}
-	if err := leaf.CheckSignatureFrom(ca); err != nil {
-		return nil, &Error{File: f.Certificate, Problem: "not signed by " + f.CA, Err: errors.Join(ErrOtherCA, err), Mend: "copy certificate, key and ca.crt from the same authority"}
-	}
-	c := &credentials{
-		cert: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
-		leaf: leaf,
-		key:  key,
-		ca:   ca,
-		pool: x509.NewCertPool(),
-	}
-	c.pool.AddCert(ca)
-	if _, err := memberOf(leaf); err != nil {
-		return nil, &Error{File: f.Certificate, Problem: err.Error(), Mend: certMend}
 	}
 	return c, nil
 }
 
+func newCredentials(certs []*x509.Certificate, key ed25519.PrivateKey) *credentials {
+	c := &credentials{leaf: certs[0], between: certs[1:], key: key}
+	c.cert = tls.Certificate{PrivateKey: key, Leaf: c.leaf}
+	for _, cert := range certs {
+		c.cert.Certificate = append(c.cert.Certificate, cert.Raw)
+	}
+	return c
+}
+
+// under finds the way from a member's certificate to one of the roots.
+func (c *credentials) under(f Files, roots *rootSet) (*own, error) {
+	chain := linkUp(c.leaf, c.between, roots.certs)
+	if chain == nil {
+		return nil, &Error{File: f.Certificate, Problem: "not signed under " + f.CA, Err: ErrOtherCA,
+			Mend: "copy certificate, key and ca.crt from the same authority"}
+	}
+	m, err := memberOf(chain)
+	if err != nil {
+		return nil, &Error{File: f.Certificate, Problem: err.Error(), Mend: certMend}
+	}
+	return &own{credentials: c, chain: chain, member: m}, nil
+}
+
 // checkTime tells whether the certificates are valid now. It is apart from reading them because time
 // passes without a file changing.
-func (c *credentials) checkTime(f Files, now time.Time) error {
-	for _, of := range []struct {
-		file string
-		cert *x509.Certificate
-		mend string
-	}{
-		{f.CA, c.ca, "the collective needs a new authority (dcol ca init)"},
-		{f.Certificate, c.leaf, "have it issued anew (dcol ca issue --reissue " + c.leaf.Subject.CommonName + ")"},
-	} {
-		switch {
-		case now.After(of.cert.NotAfter):
-			return &Error{
-				File: of.file, Err: ErrExpired, Problem: fmt.Sprintf("ended on %s and it is %s", stamp(of.cert.NotAfter), stamp(now)),
-				Mend: of.mend + ", or set this host's clock right",
-			}
-		case now.Before(of.cert.NotBefore):
-			return &Error{
-				File: of.file, Err: ErrNotYetValid, Problem: fmt.Sprintf("begins on %s and it is %s", stamp(of.cert.NotBefore), stamp(now)),
-				Mend: "set this host's clock right",
-			}
+func (o *own) checkTime(f Files, now time.Time) error {
+	last := len(o.chain) - 1
+	for i := last; i >= 0; i-- {
+		err := CheckTime(o.chain[i], now)
+		if err == nil {
+			continue
 		}
+		file, mend := f.Certificate, "have it issued anew (dcol ca issue --reissue "+o.member.Name+")"
+		if i == last {
+			file, mend = f.CA, "the collective needs a new authority (dcol ca init)"
+		}
+		if clock, ok := AsClockError(err, now); ok && clock.Off() < 0 {
+			mend = "set this host's clock right"
+		} else {
+			mend += ", or set this host's clock right"
+		}
+		return &Error{File: file, Problem: "not valid now", Err: err, Mend: mend}
 	}
 	return nil
 }
-
-func readRevocations(f Files, ca *x509.Certificate) (*revocations, error) {
-	r := &revocations{number: new(big.Int), at: map[string]time.Time{}}
-	if f.CRL == "" {
-		return r, nil
-	}
-	list, err := readCRL(f.CRL, ca)
-	if err != nil {
-		return nil, err
-	}
-	r.number = list.Number
-	for _, e := range list.RevokedCertificateEntries {
-		r.at[serialText(e.SerialNumber)] = e.RevocationTime
-	}
-	return r, nil
-}
-
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

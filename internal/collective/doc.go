@@ -1,9 +1,17 @@
-// Package collective holds who is who: the collective's certificate authority kept in files, members'
-// ed25519 identities under it, and revocation.
+// Package collective holds who is who: the collective's certificate authorities kept in files, members'
+// ed25519 identities under them, and revocation.
 //
-// The authority's half (InitCA, OpenCA, Issue, Revoke) runs where the authority's key lies, as short
-// commands. The member's half (Load) runs in every agent: it checks the identity when it starts, picks
-// up replaced files, and answers who is at the other end of a TLS connection. It knows nothing of QUIC.
+// A root (InitCA) signs for ten years. It may sign members itself, or make signers (NewSigner) of a year
+// that do so on a host that is on the network, so that the root's key need not be. Members' certificates
+// then last days. Both kinds of authority are a CA: a directory, short commands, no process.
+//
+// What every member needs to know others is two files: the roots (ca.crt), and one revocation list of
+// each authority (ca.crl). Trust is one reading of them and decides, without I/O, who is a member. Roots
+// change by statements that a root known before has signed (roots.go).
+//
+// The member's half (Load) runs in every agent: an Identity follows its files, takes what the coordinator
+// sends after checking it, and answers who is at the other end of a TLS connection. It knows nothing of
+// QUIC.
 //
 // It imports nothing of ours; session, agent and the commands may import it.
 package collective

@@ -35,16 +35,21 @@ var (
 	ErrOtherCA     = errors.New("certificate is not of this collective")
 	ErrKeyMismatch = errors.New("key does not belong to the certificate")
 	ErrExists      = errors.New("exists already")
+	ErrNotEndorsed = errors.New("not stated by a root known before")
 )
 
-// RevokedError says that a certificate is on the collective's revocation list.
+// RevokedError says that a certificate is on a revocation list of the collective's, or its signer's is.
 type RevokedError struct {
 	Name   string
 	Serial string
+	Signer string // serial number of the signer's certificate, if that is what was revoked
 	At     time.Time
 }
 
 func (e *RevokedError) Error() string {
+	if e.Signer != "" {
+		return fmt.Sprintf("the signer of the certificate of %s (serial %s) was revoked on %s", e.Name, e.Serial, e.At.UTC().Format(time.DateOnly))
+	}
 	return fmt.Sprintf("the certificate of %s (serial %s) was revoked on %s", e.Name, e.Serial, e.At.UTC().Format(time.DateOnly))
 }
 

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
@@ -16,6 +17,7 @@ const (
 	pemCertificate = "CERTIFICATE"
 	pemKey         = "PRIVATE KEY"
 	pemCRL         = "X509 CRL"
+	pemRequest     = "CERTIFICATE REQUEST"
 
 	// No file of ours comes near it; a wrong path (a disk image, /dev/zero) must not fill memory.
 	maxFile = 4 << 20
@@ -37,8 +39,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readPEM returns the contents of the first block of the wanted kind.
-func readPEM(path, kind, mend string) ([]byte, error) {
+// readNamed reads a file whose absence is a fault.
+func readNamed(path, mend string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil {
 		problem := "cannot be read"
@@ -46,6 +48,28 @@ func readPEM(path, kind, mend string) ([]byte, error) {
 			problem = "is missing"
 		}
 		return nil, &Error{File: path, Problem: problem, Mend: mend, Err: err}
+	}
+	return data, nil
+}
+
+// pemBlocks reads all blocks. A damaged one, or one that is cut off, is a fault: to pass over it, as
+// package pem does, would lose a revocation list.
+func pemBlocks(data []byte) ([]*pem.Block, error) {
+	var out []*pem.Block
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		out = append(out, block)
+	}
+	if begun := bytes.Count(data, []byte("-----BEGIN ")); begun != len(out) {
+		return nil, fmt.Errorf("holds a PEM block that is damaged or cut off (%d of %d can be read)", len(out), begun)
+	}
+	return out, nil
+}
+
+// readPEM returns the contents of the first block of the wanted kind.
+func readPEM(path, kind, mend string) ([]byte, error) {
+	data, err := readNamed(path, mend)
+	if err != nil {
+		return nil, err
 	}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == kind {
@@ -55,16 +79,17 @@ func readPEM(path, kind, mend string) ([]byte, error) {
 	return nil, &Error{File: path, Problem: "holds no PEM block " + kind, Mend: mend}
 }
 
-func readCertificate(path, mend string) (*x509.Certificate, error) {
-	der, err := readPEM(path, pemCertificate, mend)
+// readCertificates reads all certificates of a file, in order.
+func readCertificates(path string, most int, mend string) ([]*x509.Certificate, error) {
+	data, err := readNamed(path, mend)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := x509.ParseCertificate(der)
+	certs, err := parseCertificates(data, most)
 	if err != nil {
-		return nil, &Error{File: path, Problem: "holds a damaged certificate", Mend: mend, Err: err}
+		return nil, &Error{File: path, Problem: err.Error(), Mend: mend}
 	}
-	return cert, nil
+	return certs, nil
 }
 
 // readKey refuses a key that others on the machine can read: whoever has it is the member.
@@ -99,9 +124,31 @@ func encodeKey(key ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
+// createKey writes a key where there is none yet.
+func createKey(path string, key ed25519.PrivateKey) error {
+	data, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	return write(path, data, 0o600, func(from, to string) error {
+		if err := os.Link(from, to); err != nil { // unlike a rename, it never replaces
+			if errors.Is(err, fs.ErrExist) {
+				return &Error{File: to, Problem: "a key", Err: ErrExists, Mend: "use it, or move it away"}
+			}
+			return err
+		}
+		return os.Remove(from)
+	})
+}
+
 // writeFile replaces path in one step, so that an agent that reads it meanwhile sees the old or the new
 // contents, never half of one.
-func writeFile(path string, data []byte, mode os.FileMode) (err error) {
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	return write(path, data, mode, os.Rename)
+}
+
+// write returns when the contents, and that they are called so, are on the disk.
+func write(path string, data []byte, mode os.FileMode, place func(from, to string) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -125,5 +172,17 @@ func writeFile(path string, data []byte, mode os.FileMode) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err := place(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

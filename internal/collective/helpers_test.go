@@ -2,6 +2,7 @@ package collective
 
 import (
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -9,6 +10,71 @@ import (
 	"testing"
 	"time"
 )
+
+// newSigner is a root's signer with a directory of its own.
+func newSigner(t *testing.T, root *CA) *CA {
+	t.Helper()
+	s, err := root.NewSigner(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// enrol has a member make its key, and the authority sign for it, as through a coordinator.
+func enrol(t *testing.T, ca *CA, terms Terms) Files {
+	t.Helper()
+	dir := t.TempDir()
+	f := Files{
+		Certificate: filepath.Join(dir, "me.crt"), Key: filepath.Join(dir, "me.key"),
+		CA: filepath.Join(dir, "ca.crt"), CRL: filepath.Join(dir, "ca.crl"),
+	}
+	key, err := NewKey(f.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := NewRequest(key, terms.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := sign(t, ca, pem, terms)
+	if err := writeFile(f.Certificate, out.Chain, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, ca.CertFile(), f.CA)
+	copyFile(t, ca.CRLFile(), f.CRL)
+	return f
+}
+
+func sign(t *testing.T, ca *CA, request []byte, terms Terms) Signed {
+	t.Helper()
+	r, err := ParseRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := ca.Sign(r, terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func readAll(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// meet has two members shake hands both ways, and says whether all four sides were content.
+func meet(t *testing.T, a, b *Identity) error {
+	t.Helper()
+	_, _, e1, e2 := handshake(t, a, b, a.Name())
+	_, _, e3, e4 := handshake(t, b, a, b.Name())
+	return errors.Join(e1, e2, e3, e4)
+}
 
 func newCA(t *testing.T) *CA {
 	t.Helper()

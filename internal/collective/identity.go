@@ -3,6 +3,7 @@ package collective
 import (
 	"crypto/hkdf"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -12,34 +13,44 @@ import (
 	"time"
 )
 
-// Identity is this host's member identity. It follows its files: a replaced certificate or revocation
+// Identity is this host's member identity. It follows its files: a replaced certificate, root or revocation
 // list counts from the next handshake on; a file that got worse is reported and the last good one kept.
 // Its methods may be called from any goroutine; they read files but wait for nothing else.
 type Identity struct {
 	files Files
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	seen    [4]fileStamp
-	creds   *credentials
-	revoked *revocations
-	fault   error // what is wrong with the files as they are now
+	taking sync.Mutex // held while files are replaced by what came from elsewhere
+
+	mu    sync.Mutex
+	seen  [4]fileStamp
+	own   *own
+	trust *Trust
+	// cutOff: the collective's roots are other ones now, and none of them leads to our certificate.
+	cutOff error
+	fault  error // what is wrong with the files as they are now
 }
 
 // Load reads and checks an identity. An error names the file and the mend.
 func Load(files Files, log *slog.Logger) (*Identity, error) {
 	id := &Identity{files: files, log: log, seen: stamps(files)}
-	var err error
-	if id.creds, err = readCredentials(files); err != nil {
+	roots, err := readRoots(files.CA)
+	if err != nil {
 		return nil, err
 	}
-	if err := id.creds.checkTime(files, time.Now()); err != nil {
+	creds, err := readCredentials(files)
+	if err != nil {
 		return nil, err
 	}
-	if id.revoked, err = readRevocations(files, id.creds.ca); err != nil {
+	if id.own, err = creds.under(files, roots); err != nil {
 		return nil, err
 	}
-	if err := id.ownRevocation(); err != nil {
+	lists, err := readLists(files.CRL, roots.certs)
+	if err != nil {
+		return nil, err
+	}
+	id.trust = newTrust(roots, lists)
+	if err := id.unusable(); err != nil {
 		return nil, err
 	}
 	return id, nil
@@ -49,12 +60,7 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 func (id *Identity) Name() string { return id.Self().Name }
 
 // Self is what others see of this member.
-func (id *Identity) Self() Member {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	m, _ := memberOf(id.creds.leaf) // checked when it was read
-	return m
-}
+func (id *Identity) Self() Member { return id.current().member }
 
 // Refresh reads what has changed on disk. Handshakes do it by themselves; who keeps sessions open calls
 // it now and then, so that a revocation reaches them. It costs four calls of stat when nothing changed.
@@ -67,46 +73,76 @@ func (id *Identity) Refresh() {
 	}
 	id.seen = now
 	before := id.fault
-	id.fault = id.reload()
+	id.fault = id.reload(time.Now())
 	switch {
 	case id.fault != nil:
 		id.log.Warn("identity: new files not taken, keeping the last good ones", "err", id.fault)
 	case before != nil:
 		id.log.Info("identity: files are good again")
 	default:
-		id.log.Info("identity: took new files", "serial", serialText(id.creds.leaf.SerialNumber), "revoked", len(id.revoked.at))
+		id.log.Info("identity: took new files", "serial", id.own.member.Serial, "roots", len(id.trust.roots.certs), "revoked", id.trust.lists.total())
 	}
 }
 
-// reload takes each of certificate and revocation list that is good. Certificate and key cannot be
-// replaced in one step, so a mismatch may be one of a moment: the next change of a file brings us back.
-func (id *Identity) reload() error {
+// reload takes each of two halves that is good: our credentials, and whom we trust. The files of a half
+// cannot be replaced in one step, so what does not fit may do so for a moment only: the next change of a
+// file brings us back.
+func (id *Identity) reload(now time.Time) error {
 	creds, credErr := readCredentials(id.files)
+	candidate := creds
+	if credErr != nil {
+		candidate = id.own.credentials
+	}
+	trust, trustErr := ReadTrust(id.files.CA, id.files.CRL)
+	if trustErr == nil {
+		trustErr = id.mayTrust(trust, candidate, now)
+	}
+	if trustErr == nil {
+		id.trust = trust
+	}
 	if credErr == nil {
-		credErr = creds.checkTime(id.files, time.Now())
+		credErr = id.use(creds, now)
 	}
 	if credErr != nil {
-		creds = id.creds
+		id.cutOff = id.use(id.own.credentials, time.Time{})
 	}
-	sameCA := creds.ca.Equal(id.creds.ca)
-	revoked, err := readRevocations(id.files, creds.ca)
-	if err == nil && sameCA && revoked.number.Cmp(id.revoked.number) < 0 {
-		err = &Error{
-			File: id.files.CRL, Problem: fmt.Sprintf("list number %v is older than number %v seen before", revoked.number, id.revoked.number),
-			Mend: "copy ca.crl anew from the authority",
-		}
+	if credErr != nil && trustErr != nil {
+		return fmt.Errorf("%w; and %w", credErr, trustErr)
 	}
+	return errors.Join(credErr, trustErr)
+}
+
+// use makes credentials our own if they lead to a root, and are valid at a time that is not zero.
+func (id *Identity) use(creds *credentials, now time.Time) error {
+	o, err := creds.under(id.files, id.trust.roots)
 	if err != nil {
-		if sameCA {
-			id.creds = creds
-		}
-		if credErr != nil {
-			return fmt.Errorf("%w; and %w", credErr, err)
-		}
 		return err
 	}
-	id.creds, id.revoked = creds, revoked
-	return credErr
+	if !now.IsZero() {
+		if err := o.checkTime(id.files, now); err != nil {
+			return err
+		}
+	}
+	id.own, id.cutOff = o, nil
+	return nil
+}
+
+// mayTrust says whether roots and lists may take the place of those known: neither may go back, and other
+// roots must be stated by those before, or have been put there for the certificate that is there: whoever
+// can write this host's files decides whom it trusts.
+func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error {
+	if err := t.lists.goesBack(id.trust.lists, t.roots, now); err != nil && id.files.CRL != "" {
+		return &Error{File: id.files.CRL, Problem: err.Error(), Mend: listsMend}
+	}
+	err := t.roots.follows(id.trust.roots)
+	if err == nil {
+		return nil
+	}
+	_, misfit := creds.under(id.files, t.roots)
+	if misfit == nil && !t.roots.olderThan(id.trust.roots) {
+		return nil
+	}
+	return &Error{File: id.files.CA, Problem: "roots not taken", Err: err, Mend: rootsMend + "; for another collective, with certificate and key of it"}
 }
 
 // Problem is why this identity cannot be used now, or why its files as they lie there were not taken;
@@ -128,32 +164,27 @@ func (id *Identity) Usable() error {
 }
 
 func (id *Identity) unusable() error {
-	if err := id.creds.checkTime(id.files, time.Now()); err != nil {
+	if id.cutOff != nil {
+		return id.cutOff
+	}
+	now := time.Now()
+	if err := id.own.checkTime(id.files, now); err != nil {
 		return err
 	}
-	return id.ownRevocation()
-}
-
-func (id *Identity) ownRevocation() error {
-	serial := serialText(id.creds.leaf.SerialNumber)
-	at, revoked := id.revoked.at[serial]
-	if !revoked {
+	err := id.trust.Check(id.own.member, now)
+	if err == nil {
 		return nil
 	}
-	name := id.creds.leaf.Subject.CommonName
 	return &Error{
-		File: id.files.Certificate, Problem: "is on the revocation list", Err: &RevokedError{Name: name, Serial: serial, At: at},
-		Mend: "ask the collective's authority why; after that it can issue a new one (dcol ca issue --reissue " + name + ")",
+		File: id.files.Certificate, Problem: "is on a revocation list", Err: err,
+		Mend: "ask the collective's authority why; after that it can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
 	}
 }
 
 // Derive makes a secret for one purpose out of the member's key: the same after a restart, known to
 // nobody else (HKDF, RFC 5869).
 func (id *Identity) Derive(purpose string) [32]byte {
-	id.mu.Lock()
-	seed := id.creds.key.Seed()
-	id.mu.Unlock()
-	out, err := hkdf.Key(sha256.New, seed, nil, "dcol "+purpose, 32)
+	out, err := hkdf.Key(sha256.New, id.current().key.Seed(), nil, "dcol "+purpose, 32)
 	if err != nil {
 		panic(err) // only for lengths over 255 hashes
 	}

@@ -64,7 +64,7 @@ func TestLoadFaults(t *testing.T) {
 		"endless file": {spoil: func(t *testing.T, f *Files) { f.Certificate = "/dev/zero" }, file: func(f Files) string { return f.Certificate }, words: "larger"},
 		"directory":    {spoil: func(t *testing.T, f *Files) { f.Certificate = t.TempDir() }, file: func(f Files) string { return f.Certificate }},
 		"crl of another authority": {spoil: func(t *testing.T, f *Files) { copyFile(t, other.CRLFile(), f.CRL) }, file: func(f Files) string { return f.CRL },
-			words: "not signed"},
+			words: "no revocation list that is signed by"},
 		"damaged crl": {spoil: func(t *testing.T, f *Files) {
 			os.WriteFile(f.CRL, pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: []byte("hello")}), 0o644)
 		}, file: func(f Files) string { return f.CRL }, words: "damaged"},

@@ -6,15 +6,57 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 )
 
-// Request is what a member's certificate shall say.
+// MemberValidity is how long a certificate lasts that its member renews by itself: long enough for a
+// coordinator to be away for days, short enough to be forgotten soon.
+const MemberValidity = 7 * 24 * time.Hour
+
+// Terms is what the authority grants to who sent a SigningRequest.
+type Terms struct {
+	Name     string        // must be the one asked for
+	Subnet   netip.Prefix  // of its own; zero: none
+	Validity time.Duration // zero: MemberValidity; it is cut to the authority's own end
+}
+
+// Signed is a certificate for a key that the authority never saw.
+type Signed struct {
+	Member Member
+	Chain  []byte // PEM: the certificate, and the signer's if one has signed
+}
+
+// Sign makes a certificate for who sent a request, good as client and as waypoint. It is on record before
+// it is returned.
+func (ca *CA) Sign(r *SigningRequest, t Terms) (Signed, error) {
+	if r.name != t.Name {
+		return Signed{}, fmt.Errorf("sign a certificate for %s: the request is for %q", t.Name, r.name)
+	}
+	unlock, err := lockDir(ca.dir)
+	if err != nil {
+		return Signed{}, err
+	}
+	defer unlock()
+	now := time.Now()
+	if t.Validity == 0 {
+		t.Validity = MemberValidity
+	}
+	end := now.Add(t.Validity)
+	if end.After(ca.cert.NotAfter) {
+		end = ca.cert.NotAfter
+	}
+	return ca.signMember(r.key, t.Name, t.Subnet, now.Add(-backdate), end)
+}
+
+// Request is what the certificate of a member shall say whose key is made here.
 type Request struct {
 	Name      string
-	NotBefore time.Time // zero: now, less five minutes for clocks that are behind
+	Subnet    netip.Prefix // of its own; zero: none
+	NotBefore time.Time    // zero: now, less five minutes for clocks that are behind
 	Validity  time.Duration
 	// Reissue replaces NAME.crt and NAME.key that are there. The certificate replaced stays valid
 	// until it ends or is revoked.
@@ -65,35 +107,19 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	if notBefore.IsZero() {
 		notBefore = time.Now().Add(-backdate)
 	}
-	notAfter := notBefore.Add(r.Validity)
+	out.NotAfter = notBefore.Add(r.Validity)
 	if r.NotBefore.IsZero() {
-		notAfter = notAfter.Add(backdate)
+		out.NotAfter = out.NotAfter.Add(backdate)
 	}
-	if notAfter.After(ca.cert.NotAfter) {
+	if out.NotAfter.After(ca.cert.NotAfter) {
 		return Issued{}, fmt.Errorf("issue a certificate for %s until %s: the authority itself ends on %s: give a shorter validity",
-			r.Name, notAfter.Format(time.DateOnly), ca.cert.NotAfter.Format(time.DateOnly))
+			r.Name, out.NotAfter.Format(time.DateOnly), ca.cert.NotAfter.Format(time.DateOnly))
 	}
-	serial := newSerial()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: r.Name},
-		DNSNames:              []string{r.Name},
-		NotBefore:             notBefore,
-		NotAfter:              notAfter,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, ca.cert, pub, ca.key)
+	signed, err := ca.signMember(PublicKey(pub), r.Name, r.Subnet, notBefore, out.NotAfter)
 	if err != nil {
-		return Issued{}, fmt.Errorf("sign the certificate of %s: %w", r.Name, err)
-	}
-	out.Serial, out.NotAfter = serialText(serial), notAfter
-
-	// The record first: a certificate nobody remembers could not be revoked by name.
-	certPEM := encodeCert(der)
-	if err := writeFile(filepath.Join(ca.dir, issuedDir, out.Serial+".crt"), certPEM, 0o644); err != nil {
 		return Issued{}, err
 	}
+	out.Serial = signed.Member.Serial
 	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return Issued{}, err
@@ -101,8 +127,50 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	if err := writeFile(out.KeyFile, keyPEM, 0o600); err != nil {
 		return Issued{}, err
 	}
-	if err := writeFile(out.CertFile, certPEM, 0o644); err != nil {
+	if err := writeFile(out.CertFile, signed.Chain, 0o644); err != nil {
 		return Issued{}, err
 	}
 	return out, nil
+}
+
+// signMember signs, and records what it has signed. The caller has the lock.
+func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBefore, notAfter time.Time) (Signed, error) {
+	if !notAfter.After(notBefore) {
+		return Signed{}, fmt.Errorf("sign a certificate for %s from %s to %s: that is no time", name, stamp(notBefore), stamp(notAfter))
+	}
+	var uris []*url.URL
+	if subnet.IsValid() {
+		if err := checkSubnet(subnet); err != nil {
+			return Signed{}, fmt.Errorf("sign a certificate for %s: %w", name, err)
+		}
+		uris = append(uris, subnetURI(subnet))
+	}
+	cert, err := createCertificate(&x509.Certificate{
+		SerialNumber:          newSerial(),
+		Subject:               pkix.Name{CommonName: name, Organization: []string{ca.Name()}},
+		DNSNames:              []string{name},
+		URIs:                  uris,
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, ca.cert, pub[:], ca.key)
+	if err != nil {
+		return Signed{}, fmt.Errorf("sign the certificate of %s: %w", name, err)
+	}
+	member, err := memberOf(linkUp(cert, []*x509.Certificate{ca.cert}, []*x509.Certificate{ca.root}))
+	if err != nil {
+		return Signed{}, fmt.Errorf("sign the certificate of %s: it would not be taken: %w", name, err)
+	}
+	if err := ca.issued.add(record{
+		Serial: member.Serial, Name: name, NotBefore: notBefore, NotAfter: notAfter, Key: pub, Subnet: subnet,
+	}); err != nil {
+		return Signed{}, err
+	}
+	chain := encodeCerts(cert)
+	if !ca.isRoot() {
+		chain = append(chain, encodeCerts(ca.cert)...)
+	}
+	return Signed{Member: member, Chain: chain}, nil
 }

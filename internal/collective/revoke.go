@@ -1,13 +1,12 @@
 package collective
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -53,71 +52,83 @@ func ParseReason(s string) (Reason, error) {
 	return 0, fmt.Errorf("unknown reason %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Revoke puts certificates on the revocation list: all valid ones of a member, or the one with a serial
-// number. It returns the serial numbers now on the list because of it.
+// Revoke puts certificates on the revocation list: all valid ones of a member or a signer, or the one with
+// a serial number. It returns the serial numbers now on the list because of it.
 func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
 	unlock, err := lockDir(ca.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	found, err := ca.find(nameOrSerial)
+	found, err := ca.issued.find(nameOrSerial, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	list, err := readCRL(ca.CRLFile(), ca.cert)
-	if err != nil {
-		return nil, err
+	if len(found) == 0 {
+		return nil, fmt.Errorf("revoke %s: %s has issued no valid certificate of that name or serial number: see %s", nameOrSerial, ca.Name(), ca.issued.dir)
 	}
-	entries := list.RevokedCertificateEntries
 	var serials []string
-	for _, cert := range found {
-		serials = append(serials, serialText(cert.SerialNumber))
-		if !slices.ContainsFunc(entries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(cert.SerialNumber) == 0 }) {
-			entries = append(entries, x509.RevocationListEntry{
-				SerialNumber:   cert.SerialNumber,
-				RevocationTime: time.Now(),
-				ReasonCode:     int(reason),
-			})
-		}
-	}
-	if err := ca.writeCRL(entries, new(big.Int).Add(list.Number, big.NewInt(1))); err != nil {
-		return nil, err
-	}
-	return serials, nil
-}
-
-// find returns the unexpired certificates of a member, or the one with that serial number.
-func (ca *CA) find(nameOrSerial string) ([]*x509.Certificate, error) {
-	const mend = "restore the authority's directory from its backup"
-	dir := filepath.Join(ca.dir, issuedDir)
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("list what was issued: %w", err)
-	}
-	var found []*x509.Certificate
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") || filepath.Ext(f.Name()) != ".crt" {
-			continue
-		}
-		cert, err := readCertificate(filepath.Join(dir, f.Name()), mend)
+	err = ca.changeList(func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) {
+		entries, err := ca.withoutEnded(entries, time.Now())
 		if err != nil {
 			return nil, err
 		}
-		if serialText(cert.SerialNumber) == strings.ToLower(nameOrSerial) ||
-			cert.Subject.CommonName == nameOrSerial && time.Now().Before(cert.NotAfter) {
-			found = append(found, cert)
+		for _, r := range found {
+			serial, ok := new(big.Int).SetString(r.Serial, 16)
+			if !ok {
+				return nil, fmt.Errorf("revoke %s: %q in %s is no serial number: %s", nameOrSerial, r.Serial, ca.issued.dir, recordMend)
+			}
+			serials = append(serials, r.Serial)
+			if !slices.ContainsFunc(entries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(serial) == 0 }) {
+				entries = append(entries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: time.Now(), ReasonCode: int(reason)})
+			}
 		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("revoke %s: %s has issued no valid certificate of that name or serial number: see %s", nameOrSerial, ca.Name(), dir)
-	}
-	return found, nil
+		return entries, nil
+	})
+	return serials, err
 }
 
-// writeCRL signs the list. It ends with the authority: members take whichever list has the highest
-// number, and a member that gets no newer one must go on with what it knows.
-func (ca *CA) writeCRL(entries []x509.RevocationListEntry, number *big.Int) error {
+// withoutEnded leaves out what no longer needs to be on the list because it has ended. A list of a
+// collective whose certificates last days therefore stays short.
+func (ca *CA) withoutEnded(entries []x509.RevocationListEntry, now time.Time) ([]x509.RevocationListEntry, error) {
+	if len(entries) == 0 {
+		return entries, nil
+	}
+	oldest := slices.MinFunc(entries, func(a, b x509.RevocationListEntry) int { return a.RevocationTime.Compare(b.RevocationTime) })
+	over, err := ca.issued.over(oldest.RevocationTime, now)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(e x509.RevocationListEntry) bool { return over[serialText(e.SerialNumber)] }), nil
+}
+
+// changeList signs the authority's own list anew and puts it into ca.crl in place of the one before. The
+// caller has the lock.
+func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.RevocationListEntry, error)) error {
+	t, err := ca.Trust()
+	if err != nil {
+		return err
+	}
+	old := t.lists[PublicKey(ca.key.Public().(ed25519.PublicKey))]
+	var entries []x509.RevocationListEntry
+	if old != nil {
+		entries = old.list.RevokedCertificateEntries
+	}
+	if entries, err = change(entries); err != nil {
+		return err
+	}
+	list, err := ca.sign(entries, nextNumber(old))
+	if err != nil {
+		return err
+	}
+	lists := maps.Clone(t.lists)
+	maps.Copy(lists, list)
+	return writeFile(ca.CRLFile(), lists.encode(), 0o644)
+}
+
+// sign makes the authority's list. It ends with the authority: members take whichever list has the
+// highest number, and a member that gets no newer one must go on with what it knows.
+func (ca *CA) sign(entries []x509.RevocationListEntry, number *big.Int) (listSet, error) {
 	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
 		Number:                    number,
 		ThisUpdate:                time.Now().Add(-backdate),
@@ -125,27 +136,12 @@ func (ca *CA) writeCRL(entries []x509.RevocationListEntry, number *big.Int) erro
 		RevokedCertificateEntries: entries,
 	}, ca.cert, ca.key)
 	if err != nil {
-		return fmt.Errorf("sign the revocation list: %w", err)
-	}
-	return writeFile(ca.CRLFile(), pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: der}), 0o644)
-}
-
-// readCRL reads a revocation list and checks that the authority signed it.
-func readCRL(path string, ca *x509.Certificate) (*x509.RevocationList, error) {
-	const mend = "copy ca.crl anew from the authority"
-	der, err := readPEM(path, pemCRL, mend)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sign the revocation list: %w", err)
 	}
 	list, err := x509.ParseRevocationList(der)
 	if err != nil {
-		return nil, &Error{File: path, Problem: "holds a damaged revocation list", Mend: mend, Err: err}
+		return nil, fmt.Errorf("read back the revocation list: %w", err)
 	}
-	if err := list.CheckSignatureFrom(ca); err != nil {
-		return nil, &Error{File: path, Problem: "the revocation list is not signed by " + ca.Subject.CommonName, Mend: mend, Err: err}
-	}
-	if list.Number == nil {
-		return nil, &Error{File: path, Problem: "the revocation list has no number", Mend: mend}
-	}
-	return list, nil
+	out := listSet{}
+	return out, out.add(list, &revocationList{issuer: ca.cert, root: ca.root})
 }

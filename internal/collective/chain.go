@@ -1,0 +1,192 @@
+package collective
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// PublicKey is an ed25519 public key as a value.
+type PublicKey [ed25519.PublicKeySize]byte
+
+func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
+
+// Member is who is at the other end, as its certificate says.
+type Member struct {
+	Name       string
+	Collective string
+	Serial     string
+	Key        PublicKey
+	Subnet     netip.Prefix // of its own in the collective's network; zero: none
+	NotBefore  time.Time
+	NotAfter   time.Time
+	Issuer     Issuer
+}
+
+// Issuer is by whom a certificate was signed. The zero Issuer is one that is not known.
+type Issuer struct {
+	Key    PublicKey
+	Serial string    // of the signer's certificate; empty if a root has signed
+	Root   PublicKey // the same as Key if a root has signed
+}
+
+// maxChain is a member's certificate, a signer's and a root's.
+const maxChain = 3
+
+// memberOf reads a chain that has been verified: the member's certificate first, a root last.
+func memberOf(chain []*x509.Certificate) (Member, error) {
+	if len(chain) < 2 || len(chain) > maxChain {
+		return Member{}, fmt.Errorf("certificate of no member: a chain of %d", len(chain))
+	}
+	leaf, root := chain[0], chain[len(chain)-1]
+	name := leaf.Subject.CommonName
+	if err := CheckName(name); err != nil {
+		return Member{}, fmt.Errorf("certificate of no member: %w", err)
+	}
+	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != name {
+		return Member{}, fmt.Errorf("certificate of no member: it is for %q and for %q", name, leaf.DNSNames)
+	}
+	if leaf.IsCA {
+		return Member{}, errors.New("certificate of no member: it is an authority's")
+	}
+	collective := root.Subject.CommonName
+	if o := leaf.Subject.Organization; len(o) != 1 || o[0] != collective {
+		return Member{}, fmt.Errorf("certificate of no member of %q: it is for %q", collective, o)
+	}
+	subnet, err := subnetOf(leaf.URIs)
+	if err != nil {
+		return Member{}, fmt.Errorf("certificate of no member: %w", err)
+	}
+	m := Member{
+		Name: name, Collective: collective, Serial: serialText(leaf.SerialNumber), Subnet: subnet,
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
+	}
+	var ok [3]bool
+	m.Key, ok[0] = keyOf(leaf)
+	m.Issuer.Key, ok[1] = keyOf(chain[1])
+	m.Issuer.Root, ok[2] = keyOf(root)
+	if ok != [3]bool{true, true, true} {
+		return Member{}, errors.New("certificate of no member: a key in its chain is not ed25519")
+	}
+	if len(chain) == maxChain {
+		m.Issuer.Serial = serialText(chain[1].SerialNumber)
+	}
+	return m, nil
+}
+
+func keyOf(cert *x509.Certificate) (PublicKey, bool) {
+	key, ok := cert.PublicKey.(ed25519.PublicKey)
+	if !ok {
+		return PublicKey{}, false
+	}
+	return PublicKey(key), true
+}
+
+// A member's subnet stands in its certificate as the URI dcol:subnet:10.1.2.0/26, so that nobody can
+// claim another's. Other URIs are left to later versions.
+const (
+	subnetScheme = "dcol"
+	subnetPrefix = "subnet:"
+)
+
+func subnetURI(p netip.Prefix) *url.URL {
+	return &url.URL{Scheme: subnetScheme, Opaque: subnetPrefix + p.String()}
+}
+
+func subnetOf(uris []*url.URL) (netip.Prefix, error) {
+	var found netip.Prefix
+	for _, u := range uris {
+		text, ok := strings.CutPrefix(u.Opaque, subnetPrefix)
+		if u.Scheme != subnetScheme || !ok {
+			continue
+		}
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return netip.Prefix{}, fmt.Errorf("the subnet %q: %w", text, err)
+		}
+		if err := checkSubnet(p); err != nil {
+			return netip.Prefix{}, err
+		}
+		if found.IsValid() {
+			return netip.Prefix{}, fmt.Errorf("two subnets, %v and %v", found, p)
+		}
+		found = p
+	}
+	return found, nil
+}
+
+func checkSubnet(p netip.Prefix) error {
+	if !p.IsValid() || p.Masked() != p || p.Bits() == 0 || p.Addr().Is4In6() {
+		return fmt.Errorf("the subnet %v is none: write it like 10.1.2.0/26", p)
+	}
+	return nil
+}
+
+// linkUp finds the way from a leaf to one of the roots, by signatures alone: whether the certificates are
+// valid now is another question, so that it can be answered in words.
+func linkUp(leaf *x509.Certificate, between, roots []*x509.Certificate) []*x509.Certificate {
+	for _, r := range roots {
+		if signed(leaf, r) {
+			return []*x509.Certificate{leaf, r}
+		}
+	}
+	for _, s := range between {
+		if !signed(leaf, s) {
+			continue
+		}
+		for _, r := range roots {
+			if signed(s, r) {
+				return []*x509.Certificate{leaf, s, r}
+			}
+		}
+	}
+	return nil
+}
+
+func signed(child, parent *x509.Certificate) bool {
+	return bytes.Equal(child.RawIssuer, parent.RawSubject) && child.CheckSignatureFrom(parent) == nil
+}
+
+// isRoot tells whether a certificate is that of an authority that nobody else vouches for.
+func isRoot(cert *x509.Certificate) bool { return cert.IsCA && signed(cert, cert) }
+
+// parseCertificates reads all certificates of a PEM file, and leaves other blocks to those who know them.
+func parseCertificates(data []byte, most int) ([]*x509.Certificate, error) {
+	blocks, err := pemBlocks(data)
+	if err != nil {
+		return nil, err
+	}
+	var out []*x509.Certificate
+	for _, block := range blocks {
+		if block.Type != pemCertificate {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("holds a damaged certificate: %w", err)
+		}
+		if out = append(out, cert); len(out) > most {
+			return nil, fmt.Errorf("holds more than %d certificates", most)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("holds no PEM block " + pemCertificate)
+	}
+	return out, nil
+}
+
+func encodeCerts(certs ...*x509.Certificate) []byte {
+	var out []byte
+	for _, c := range certs {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package collective
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ClockError says that a certificate is not valid at a host's time. The certificate may have ended, or
+// the clock may be wrong: a certificate that is not valid yet means the latter.
+type ClockError struct {
+	Subject   string // whose certificate
+	Now       time.Time
+	NotBefore time.Time
+	NotAfter  time.Time
+}
+
+// CheckTime is a *ClockError if the certificate is not valid at the time.
+func CheckTime(cert *x509.Certificate, now time.Time) error {
+	if !now.Before(cert.NotBefore) && !now.After(cert.NotAfter) {
+		return nil
+	}
+	return &ClockError{Subject: cert.Subject.CommonName, Now: now, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
+}
+
+// AsClockError finds what a failed TLS handshake said of time; now is this host's.
+func AsClockError(err error, now time.Time) (*ClockError, bool) {
+	if own, ok := errors.AsType[*ClockError](err); ok {
+		return own, true
+	}
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	if !ok || invalid.Reason != x509.Expired {
+		return nil, false
+	}
+	return errors.AsType[*ClockError](CheckTime(invalid.Cert, now))
+}
+
+// Off is how far the clock is from the certificate's time: negative if it is behind its beginning. A
+// clock that is wrong is wrong by at least as much.
+func (e *ClockError) Off() time.Duration {
+	if e.Now.Before(e.NotBefore) {
+		return e.Now.Sub(e.NotBefore)
+	}
+	return e.Now.Sub(e.NotAfter)
+}
+
+func (e *ClockError) Error() string {
+	if e.Off() < 0 {
+		return fmt.Sprintf("the certificate of %s begins on %s and by this host's clock it is %s, %s earlier: the clock is behind",
+			e.Subject, stamp(e.NotBefore), stamp(e.Now), span(-e.Off()))
+	}
+	return fmt.Sprintf("the certificate of %s ended on %s and by this host's clock it is %s, %s later",
+		e.Subject, stamp(e.NotAfter), stamp(e.Now), span(e.Off()))
+}
+
+// Is makes it ErrExpired or ErrNotYetValid.
+func (e *ClockError) Is(target error) bool {
+	if e.Off() < 0 {
+		return target == ErrNotYetValid
+	}
+	return target == ErrExpired
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+// span is a time for a person: days and hours, or hours and minutes.
+func span(d time.Duration) string {
+	day := 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,193 @@
+package collective
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ledger is what an authority has signed: a directory with a file for each day, which holds a line for
+// each certificate that ends on that day (UTC). So who revokes a member reads what still counts and no
+// more, however much was ever signed.
+type ledger struct{ dir string }
+
+// record is one line.
+type record struct {
+	Serial    string
+	Name      string
+	NotBefore time.Time
+	NotAfter  time.Time
+	Key       PublicKey
+	Subnet    netip.Prefix // may be zero
+}
+
+// recordMend is for what no command of ours can have written.
+const recordMend = "restore the authority's directory from its backup"
+
+func (r record) String() string {
+	subnet := "-"
+	if r.Subnet.IsValid() {
+		subnet = r.Subnet.String()
+	}
+	return strings.Join([]string{
+		r.Serial, r.Name, r.NotBefore.UTC().Format(time.RFC3339), r.NotAfter.UTC().Format(time.RFC3339), r.Key.String(), subnet,
+	}, " ")
+}
+
+func parseRecord(line string) (r record, err error) {
+	f := strings.Split(line, " ")
+	if len(f) != 6 {
+		return r, fmt.Errorf("%d words are no record of a certificate", len(f))
+	}
+	r.Serial, r.Name = f[0], f[1]
+	if r.Serial == "" || r.Name == "" {
+		return r, errors.New("a record without serial number or name")
+	}
+	if r.NotBefore, err = time.Parse(time.RFC3339, f[2]); err != nil {
+		return r, err
+	}
+	if r.NotAfter, err = time.Parse(time.RFC3339, f[3]); err != nil {
+		return r, err
+	}
+	if n, err := hex.Decode(r.Key[:], []byte(f[4][:min(len(f[4]), 2*len(r.Key))])); err != nil || n != len(r.Key) || len(f[4]) != 2*len(r.Key) {
+		return r, fmt.Errorf("%q is no key", f[4])
+	}
+	if f[5] == "-" {
+		return r, nil
+	}
+	if r.Subnet, err = netip.ParsePrefix(f[5]); err != nil {
+		return r, err
+	}
+	return r, nil
+}
+
+// add writes a record and returns when it is on the disk: a certificate nobody remembers could not be
+// revoked by name. The caller has the directory's lock.
+func (l ledger) add(r record) (err error) {
+	path := filepath.Join(l.dir, r.NotAfter.UTC().Format(time.DateOnly))
+	_, statErr := os.Lstat(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("record a certificate: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = fmt.Errorf("record a certificate: %w", err)
+		}
+	}()
+	end, err := wholeLines(f)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt([]byte(r.String()+"\n"), end); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if statErr != nil {
+		return syncDir(l.dir)
+	}
+	return nil
+}
+
+// wholeLines cuts off what a power cut left half written: nothing was handed out for it. It returns the
+// file's end.
+func wholeLines(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	const longest = 512 // of a line
+	tail := make([]byte, min(info.Size(), longest))
+	start := info.Size() - int64(len(tail))
+	if _, err := f.ReadAt(tail, start); err != nil {
+		return 0, err
+	}
+	end := start + int64(bytes.LastIndexByte(tail, '\n')+1)
+	if end == start && start > 0 {
+		return 0, fmt.Errorf("%s has no lines: %s", f.Name(), recordMend)
+	}
+	if end == info.Size() {
+		return end, nil
+	}
+	return end, f.Truncate(end)
+}
+
+// each calls f with every record of the days for which want is true.
+func (l ledger) each(want func(day time.Time) bool, f func(record)) error {
+	days, err := l.days()
+	if err != nil {
+		return err
+	}
+	for _, day := range days {
+		if !want(day) {
+			continue
+		}
+		path := filepath.Join(l.dir, day.Format(time.DateOnly))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read what was issued: %w", err)
+		}
+		lines := strings.Split(string(data), "\n")
+		for n, line := range lines[:len(lines)-1] { // the last is empty, or half written and handed to nobody
+			r, err := parseRecord(line)
+			if err != nil {
+				return &Error{File: path, Problem: fmt.Sprintf("line %d is damaged", n+1), Err: err, Mend: recordMend}
+			}
+			f(r)
+		}
+	}
+	return nil
+}
+
+// days lists those of which there are records, in order.
+func (l ledger) days() ([]time.Time, error) {
+	files, err := os.ReadDir(l.dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &Error{File: l.dir, Problem: "what was issued is missing", Err: err, Mend: recordMend}
+		}
+		return nil, fmt.Errorf("list what was issued: %w", err)
+	}
+	var out []time.Time
+	for _, f := range files {
+		if day, err := time.Parse(time.DateOnly, f.Name()); err == nil {
+			out = append(out, day)
+		}
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	return out, nil
+}
+
+// find returns what still counts of a name, or has that serial number.
+func (l ledger) find(nameOrSerial string, now time.Time) ([]record, error) {
+	var found []record
+	serial := strings.ToLower(nameOrSerial)
+	err := l.each(func(day time.Time) bool { return !ended(day, now) }, func(r record) {
+		if r.Serial == serial || r.Name == nameOrSerial && now.Before(r.NotAfter) {
+			found = append(found, r)
+		}
+	})
+	return found, err
+}
+
+// over returns the serial numbers of what ended since a day, and has ended for members too whose clock is
+// a day behind.
+func (l ledger) over(since, now time.Time) (map[string]bool, error) {
+	out := map[string]bool{}
+	err := l.each(func(day time.Time) bool { return !ended(day, since) && ended(day.AddDate(0, 0, 2), now) },
+		func(r record) { out[r.Serial] = true })
+	return out, err
+}
+
+// ended tells whether all of a day (UTC) is over.
+func ended(day, now time.Time) bool { return !now.Before(day.AddDate(0, 0, 1)) }

@@ -1,0 +1,232 @@
+package collective
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// ca.crl holds one revocation list of each authority, and the certificates of the signers among them:
+// a member has no other way to know a signer but from the chains of those it meets.
+
+// maxLists bounds authorities in one file; a collective has a few.
+const maxLists = 64
+
+// revocationList is the list of one authority. It is never changed.
+type revocationList struct {
+	issuer *x509.Certificate // the newest, if the signer has been renewed
+	root   *x509.Certificate // the same if it is a root's own list
+	list   *x509.RevocationList
+	at     map[string]time.Time // by serial number
+}
+
+// listSet is what ca.crl holds, by the authority's key. It is never changed.
+type listSet map[PublicKey]*revocationList
+
+// parseLists reads ca.crl and checks each list against who must have signed it. A list of an authority
+// that does not lead to these roots is passed over and counted: while roots change, the two files are
+// replaced one after the other.
+func parseLists(data []byte, roots []*x509.Certificate) (lists listSet, foreign int, err error) {
+	lists = listSet{}
+	issuers := map[string]*revocationList{} // by subject key identifier (RFC 5280, 4.2.1.2)
+	for _, r := range roots {
+		issuers[string(r.SubjectKeyId)] = &revocationList{issuer: r, root: r}
+	}
+	blocks, err := pemBlocks(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	var parsed []*x509.RevocationList
+	for _, block := range blocks {
+		switch block.Type {
+		case pemCertificate:
+			if err := addSigner(issuers, block.Bytes, roots); err != nil {
+				return nil, 0, err
+			}
+		case pemCRL:
+			list, err := x509.ParseRevocationList(block.Bytes)
+			if err != nil {
+				return nil, 0, fmt.Errorf("holds a damaged revocation list: %w", err)
+			}
+			parsed = append(parsed, list)
+		}
+		if len(parsed) > maxLists || len(issuers) > maxLists {
+			return nil, 0, fmt.Errorf("holds more than %d revocation lists", maxLists)
+		}
+	}
+	if len(parsed) == 0 {
+		return nil, 0, errors.New("holds no PEM block " + pemCRL)
+	}
+	for _, list := range parsed {
+		by := issuers[string(list.AuthorityKeyId)]
+		if by == nil || len(list.AuthorityKeyId) == 0 {
+			foreign++
+			continue
+		}
+		if err := lists.add(list, by); err != nil {
+			return nil, 0, err
+		}
+	}
+	return lists, foreign, nil
+}
+
+func addSigner(issuers map[string]*revocationList, der []byte, roots []*x509.Certificate) error {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("holds a damaged certificate: %w", err)
+	}
+	way := linkUp(cert, nil, roots)
+	if way == nil || !cert.IsCA || isRoot(cert) {
+		return nil // a root needs none here, and a stranger's is of no use
+	}
+	known := issuers[string(cert.SubjectKeyId)]
+	switch {
+	case known != nil && !bytes.Equal(known.issuer.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo):
+		return errors.New("holds two authorities with one key identifier")
+	case known == nil || cert.NotAfter.After(known.issuer.NotAfter):
+		issuers[string(cert.SubjectKeyId)] = &revocationList{issuer: cert, root: way[1]}
+	}
+	return nil
+}
+
+func (s listSet) add(list *x509.RevocationList, by *revocationList) error {
+	name := by.issuer.Subject.CommonName
+	if err := list.CheckSignatureFrom(by.issuer); err != nil {
+		return fmt.Errorf("the revocation list of %s is not signed by it: %w", name, err)
+	}
+	if list.Number == nil {
+		return fmt.Errorf("the revocation list of %s has no number", name)
+	}
+	key, ok := keyOf(by.issuer)
+	if !ok {
+		return fmt.Errorf("the revocation list of %s is not signed with ed25519", name)
+	}
+	if other := s[key]; other != nil && other.list.Number.Cmp(list.Number) >= 0 {
+		return nil
+	}
+	at := make(map[string]time.Time, len(list.RevokedCertificateEntries))
+	for _, e := range list.RevokedCertificateEntries {
+		at[serialText(e.SerialNumber)] = e.RevocationTime
+	}
+	s[key] = &revocationList{issuer: by.issuer, root: by.root, list: list, at: at}
+	return nil
+}
+
+// complete says whether each root has a list: without it nobody would know which signers are revoked.
+func (s listSet) complete(roots []*x509.Certificate) error {
+	for _, r := range roots {
+		if key, _ := keyOf(r); s[key] == nil {
+			return fmt.Errorf("holds no revocation list that is signed by %s (root %s)", r.Subject.CommonName, serialText(r.SerialNumber))
+		}
+	}
+	return nil
+}
+
+// goesBack says whether a list that still counts is missing or older than before.
+func (s listSet) goesBack(before listSet, roots *rootSet, now time.Time) error {
+	for key, old := range before {
+		if root, _ := keyOf(old.root); !roots.has(root) {
+			continue
+		}
+		list := s[key]
+		switch {
+		case list == nil && !old.isRoot() && (now.After(old.issuer.NotAfter) || s.revoked(old)):
+			// Whoever it has revoked is none of us any more.
+		case list == nil:
+			return fmt.Errorf("lacks the revocation list of %s, seen before", old.issuer.Subject.CommonName)
+		case list.list.Number.Cmp(old.list.Number) < 0:
+			return fmt.Errorf("list number %v of %s is older than number %v seen before", list.list.Number, old.issuer.Subject.CommonName, old.list.Number)
+		}
+	}
+	return nil
+}
+
+func (l *revocationList) isRoot() bool { return l.issuer.Equal(l.root) }
+
+// revoked says whether a signer is on its root's list.
+func (s listSet) revoked(l *revocationList) bool {
+	root, _ := keyOf(l.root)
+	by := s[root]
+	if by == nil {
+		return false
+	}
+	_, on := by.at[serialText(l.issuer.SerialNumber)]
+	return on
+}
+
+// merge takes of each authority the newer list. It is the other way of saying "nothing goes back".
+func (s listSet) merge(other listSet) listSet {
+	out := maps.Clone(s)
+	for key, l := range other {
+		have := out[key]
+		switch {
+		case have == nil:
+			out[key] = l
+		case l.list.Number.Cmp(have.list.Number) > 0:
+			out[key] = l.withIssuer(have.issuer)
+		default:
+			out[key] = have.withIssuer(l.issuer)
+		}
+	}
+	return out
+}
+
+// withIssuer keeps the newer certificate of a signer.
+func (l *revocationList) withIssuer(other *x509.Certificate) *revocationList {
+	if !other.NotAfter.After(l.issuer.NotAfter) || l.isRoot() {
+		return l
+	}
+	c := *l
+	c.issuer = other
+	return &c
+}
+
+// same says whether nothing would change in the file.
+func (s listSet) same(other listSet) bool {
+	return maps.EqualFunc(s, other, func(a, b *revocationList) bool {
+		return a.issuer.Equal(b.issuer) && bytes.Equal(a.list.Raw, b.list.Raw)
+	})
+}
+
+func (s listSet) total() (n int) {
+	for _, l := range s {
+		n += len(l.at)
+	}
+	return n
+}
+
+// encode writes ca.crl: the roots' lists first, then signers in the order of their keys.
+func (s listSet) encode() []byte {
+	keys := slices.SortedFunc(maps.Keys(s), func(a, b PublicKey) int {
+		if x, y := s[a].isRoot(), s[b].isRoot(); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return bytes.Compare(a[:], b[:])
+	})
+	var out []byte
+	for _, k := range keys {
+		l := s[k]
+		if !l.isRoot() {
+			out = append(out, encodeCerts(l.issuer)...)
+		}
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: l.list.Raw})...)
+	}
+	return out
+}
+
+// nextNumber is that of a list's successor.
+func nextNumber(l *revocationList) *big.Int {
+	if l == nil {
+		return big.NewInt(1)
+	}
+	return new(big.Int).Add(l.list.Number, big.NewInt(1))
+}

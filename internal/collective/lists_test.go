@@ -1,0 +1,218 @@
+package collective
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTakeLists(t *testing.T) {
+	root := newCA(t)
+	s := newSigner(t, root)
+	f := enrol(t, s, Terms{Name: "alice"})
+	alice := load(t, f)
+	bob, carol := load(t, enrol(t, s, Terms{Name: "bob"})), load(t, install(t, root, issue(t, root, Request{Name: "carol"})))
+	old := readAll(t, s.CRLFile())
+
+	// Each authority's list comes on its own, as through a bus.
+	for _, step := range []struct {
+		by  *CA
+		who *Identity
+	}{{s, bob}, {root, carol}} {
+		if err := alice.Check(step.who.Self()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := step.by.Revoke(step.who.Name(), PrivilegeWithdrawn); err != nil {
+			t.Fatal(err)
+		}
+		if changed, err := alice.TakeTrust(nil, readAll(t, step.by.CRLFile())); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+		var revoked *RevokedError
+		if err := alice.Check(step.who.Self()); !errors.As(err, &revoked) || revoked.Name != step.who.Name() || revoked.Signer != "" {
+			t.Errorf("%s: %v", step.who.Name(), err)
+		}
+	}
+	// What is known is not unlearnt: not by older lists, not by a restart.
+	if changed, err := alice.TakeTrust(nil, old); changed || err != nil {
+		t.Errorf("older lists: %v, %v", changed, err)
+	}
+	for _, id := range []*Identity{alice, load(t, f)} {
+		for _, who := range []*Identity{bob, carol} {
+			if id.Check(who.Self()) == nil || id.Check(Member{Name: who.Name(), Serial: who.Self().Serial}) == nil {
+				t.Errorf("%s is back", who.Name())
+			}
+		}
+	}
+	// An older file, put there by hand.
+	if err := writeFile(f.CRL, old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	alice.Refresh()
+	if alice.Check(bob.Self()) == nil || alice.Problem() == nil {
+		t.Errorf("an older file: %v", alice.Problem())
+	}
+}
+
+func TestTakeListsFaults(t *testing.T) {
+	root, other := newCA(t), newCA(t)
+	s := newSigner(t, root)
+	f := enrol(t, s, Terms{Name: "alice"})
+	alice := load(t, f)
+	before := readAll(t, f.CRL)
+	if _, err := s.Revoke("alice", KeyCompromise); err != nil {
+		t.Fatal(err)
+	}
+	good := readAll(t, s.CRLFile())
+	spoil := func(kind string, at int) []byte {
+		var out []byte
+		for block, rest := pem.Decode(good); block != nil; block, rest = pem.Decode(rest) {
+			if block.Type == kind {
+				block.Bytes[(at+len(block.Bytes))%len(block.Bytes)] ^= 1
+			}
+			out = append(out, pem.EncodeToMemory(block)...)
+		}
+		return out
+	}
+	// A list in the signer's name, by whoever has another key.
+	forged, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(99), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)},
+		&x509.Certificate{RawSubject: s.cert.RawSubject, SubjectKeyId: s.cert.SubjectKeyId, KeyUsage: x509.KeyUsageCRLSign, PublicKey: other.cert.PublicKey}, other.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgedPEM := pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: forged})
+	list := pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: must(s.Trust())(t).lists[PublicKey(s.cert.PublicKey.(ed25519.PublicKey))].list.Raw})
+	for name, lists := range map[string][]byte{
+		"another collective's":      readAll(t, other.CRLFile()),
+		"with another collective's": append(slices.Clone(good), readAll(t, other.CRLFile())...),
+		"without its signer":        list,
+		"signature tampered":        spoil(pemCRL, -1),
+		"contents tampered":         spoil(pemCRL, -120),
+		"its signer tampered":       spoil(pemCertificate, -1),
+		"forged":                    append(s.Certificate(), forgedPEM...),
+		"half written":              good[:len(good)/5],
+		"damaged":                   pem.EncodeToMemory(&pem.Block{Type: pemCRL, Bytes: []byte("hello")}),
+		"too many":                  bytes.Repeat(list, maxLists+1),
+		"garbage":                   []byte("hello"),
+		"a certificate for a list":  readAll(t, f.Certificate),
+	} {
+		if changed, err := alice.TakeTrust(nil, lists); changed || err == nil {
+			t.Errorf("took lists: %s", name)
+		}
+	}
+	if !bytes.Equal(readAll(t, f.CRL), before) || alice.Usable() != nil {
+		t.Fatal("the lists have changed")
+	}
+	if changed, err := alice.TakeTrust(nil, good); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+
+	none := f
+	none.CRL = ""
+	id := load(t, none)
+	if _, err := id.TakeTrust(nil, good); err == nil || !strings.Contains(err.Error(), "identity.crl") {
+		t.Errorf("without a file for it: %v", err)
+	}
+}
+
+// A list names what still counts: of certificates of days it stays short.
+func TestListForgetsWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t)
+		on := func() (out []string) {
+			key, _ := keyOf(ca.cert)
+			for _, e := range must(ca.Trust())(t).lists[key].list.RevokedCertificateEntries {
+				out = append(out, serialText(e.SerialNumber))
+			}
+			return out
+		}
+		var weeks []Issued
+		for day := range 30 {
+			i := issue(t, ca, Request{Name: "alice", Validity: MemberValidity, Reissue: true})
+			weeks = append(weeks, i)
+			if _, err := ca.Revoke(i.Serial, Superseded); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{}
+			for _, w := range weeks {
+				if time.Now().Before(w.NotAfter.Truncate(24*time.Hour).AddDate(0, 0, 3)) {
+					want = append(want, w.Serial)
+				}
+			}
+			if got := on(); !slices.Equal(got, want) {
+				t.Fatalf("day %d: %d on the list, want %d", day, len(got), len(want))
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		if n := len(on()); n > 11 {
+			t.Errorf("%d on the list", n)
+		}
+		long := issue(t, ca, Request{Name: "bob", Validity: 300 * 24 * time.Hour})
+		if _, err := ca.Revoke("bob", KeyCompromise); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * 24 * time.Hour)
+		issue(t, ca, Request{Name: "carol"})
+		if _, err := ca.Revoke("carol", KeyCompromise); err != nil {
+			t.Fatal(err)
+		}
+		if got := on(); len(got) != 2 || got[0] != long.Serial {
+			t.Errorf("on the list: %v", got)
+		}
+	})
+}
+
+func TestVerifyFaults(t *testing.T) {
+	root, other := newCA(t), newCA(t)
+	s := newSigner(t, root)
+	id := load(t, enrol(t, s, Terms{Name: "alice"}))
+	trust, chain, now := id.Trust(), id.Chain(), time.Now()
+	if m, err := trust.Verify(chain, now); err != nil || m != id.Self() {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if m, err := trust.Verify(append(slices.Clone(chain), root.cert.Raw), now); err != nil || m != id.Self() {
+		t.Errorf("with the root: %+v, %v", m, err)
+	}
+	bad := slices.Clone(chain[0])
+	bad[len(bad)-1] ^= 1
+	for name, c := range map[string][][]byte{
+		"nothing": nil, "without the signer": chain[:1], "the signer first": {chain[1], chain[0]}, "the signer alone": chain[1:],
+		"the root": {root.cert.Raw}, "tampered": {bad, chain[1]}, "garbage": {[]byte("hello")}, "garbage above": {chain[0], []byte("hello")},
+		"too long": {chain[0], chain[1], chain[1], chain[1]}, "another root's": {other.cert.Raw},
+		"another collective's": load(t, enrol(t, other, Terms{Name: "alice"})).Chain(),
+	} {
+		if m, err := trust.Verify(c, now); err == nil {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	day := 24 * time.Hour
+	for _, wrong := range []struct {
+		now time.Time
+		is  error
+		off time.Duration
+	}{
+		{now.Add(-day), ErrNotYetValid, -day},
+		{now.Add(MemberValidity + day), ErrExpired, day},
+	} {
+		_, err := trust.Verify(chain, wrong.now)
+		clock, ok := errors.AsType[*ClockError](err)
+		if !ok || !errors.Is(err, wrong.is) || (clock.Off()-wrong.off).Abs() > time.Hour || clock.Subject != "alice" {
+			t.Errorf("at %v: %v", wrong.now, err)
+			continue
+		}
+		for _, at := range []time.Time{clock.Now, map[bool]time.Time{true: clock.NotBefore, false: clock.NotAfter}[clock.Off() < 0]} {
+			if !strings.Contains(err.Error(), stamp(at)) {
+				t.Errorf("%q does not name %s", err, stamp(at))
+			}
+		}
+	}
+}

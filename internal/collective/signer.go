@@ -1,0 +1,165 @@
+package collective
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"path/filepath"
+	"time"
+)
+
+// A signer is an authority of a year under a root (an intermediate, RFC 5280). Its directory is all a
+// coordinator needs, so that the root's can lie in a drawer.
+
+// signerPrefix keeps signers' names from ever being members' names (CheckName has no colon).
+const signerPrefix = "signer:"
+
+// NewSigner makes a signer in a new directory. Only a root can. That directory holds all the signer
+// needs, and nothing of the root's key.
+func (ca *CA) NewSigner(dir string) (*CA, error) {
+	if err := ca.mustBeRoot("make a signer"); err != nil {
+		return nil, err
+	}
+	unlock, err := lockDir(ca.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	unlockNew, err := newDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlockNew()
+	t, err := ca.Trust()
+	if err != nil {
+		return nil, err
+	}
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the signer's key: %w", err)
+	}
+	cert, err := ca.signSigner(pub)
+	if err != nil {
+		return nil, err
+	}
+	s := &CA{dir: dir, cert: cert, key: key, root: ca.cert, issued: ledger{filepath.Join(dir, issuedDir)}}
+	list, err := s.sign(nil, big.NewInt(1))
+	if err != nil {
+		return nil, err
+	}
+	lists := maps.Clone(t.lists)
+	maps.Copy(lists, list)
+	if err := s.create(newTrust(t.roots, lists)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// RenewSigner signs a signer's certificate (its signer.crt) anew, for the same key and another year. The
+// answer is for TakeSigner. Only the root that made the signer can.
+func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
+	if err := ca.mustBeRoot("renew a signer"); err != nil {
+		return nil, err
+	}
+	unlock, err := lockDir(ca.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	certs, err := parseCertificates(signerCert, 1)
+	if err != nil {
+		return nil, fmt.Errorf("renew a signer: its certificate %w", err)
+	}
+	old := certs[0]
+	pub, ok := old.PublicKey.(ed25519.PublicKey)
+	if !ok || !old.IsCA || old.Equal(ca.cert) || !signed(old, ca.cert) {
+		return nil, fmt.Errorf("renew a signer: %s has not signed it as one: %w", ca.Name(), ErrOtherCA)
+	}
+	t, err := ca.Trust()
+	if err != nil {
+		return nil, err
+	}
+	if t.lists.revoked(&revocationList{issuer: old, root: ca.cert}) {
+		return nil, fmt.Errorf("renew a signer: %s was revoked: make another", old.Subject.CommonName)
+	}
+	cert, err := ca.signSigner(pub)
+	if err != nil {
+		return nil, err
+	}
+	return encodeCerts(cert), nil
+}
+
+// signSigner signs for a signer's key. The caller has the lock.
+func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
+	if ca.cert.MaxPathLenZero || ca.cert.MaxPathLen == 0 {
+		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Mend: "make a new one with dcol ca init"}
+	}
+	now := time.Now()
+	end := now.Add(signerValidity)
+	if end.After(ca.cert.NotAfter) {
+		end = ca.cert.NotAfter
+	}
+	template := authorityTemplate(now, end)
+	template.Subject = pkix.Name{CommonName: signerPrefix + shortKey(pub), Organization: []string{ca.Name()}}
+	template.MaxPathLenZero = true
+	cert, err := createCertificate(template, ca.cert, pub, ca.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the signer's certificate: %w", err)
+	}
+	return cert, ca.issued.add(record{
+		Serial: serialText(cert.SerialNumber), Name: cert.Subject.CommonName, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, Key: PublicKey(pub),
+	})
+}
+
+// Certificate is the authority's own, as PEM: what RenewSigner needs of a signer.
+func (ca *CA) Certificate() []byte { return encodeCerts(ca.cert) }
+
+// TakeSigner takes a signer's renewed certificate. Its list is signed anew, so that it lasts as long.
+func (ca *CA) TakeSigner(renewed []byte) error {
+	if ca.isRoot() {
+		return errors.New("take a signer's certificate: this is a root")
+	}
+	certs, err := parseCertificates(renewed, 1)
+	if err != nil {
+		return fmt.Errorf("take a signer's certificate: it %w", err)
+	}
+	cert := certs[0]
+	unlock, err := lockDir(ca.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t, err := ca.Trust()
+	if err != nil {
+		return err
+	}
+	way := linkUp(cert, nil, t.roots.certs)
+	switch {
+	case !ca.key.Public().(ed25519.PublicKey).Equal(cert.PublicKey):
+		return fmt.Errorf("take a signer's certificate: it is for another key: %w", ErrKeyMismatch)
+	case !cert.IsCA || way == nil || isRoot(cert):
+		return fmt.Errorf("take a signer's certificate: it is not signed by a root in %s: %w", ca.CertFile(), ErrOtherCA)
+	case !cert.NotAfter.After(ca.cert.NotAfter):
+		return fmt.Errorf("take a signer's certificate: it ends on %s, no later than the one that is here", stamp(cert.NotAfter))
+	}
+	if err := CheckTime(cert, time.Now()); err != nil {
+		return fmt.Errorf("take a signer's certificate: %w", err)
+	}
+	if err := writeFile(filepath.Join(ca.dir, signerCertFile), encodeCerts(cert), 0o644); err != nil {
+		return err
+	}
+	ca.cert, ca.root = cert, way[1]
+	return ca.changeList(func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) { return entries, nil })
+}
+
+func (ca *CA) mustBeRoot(to string) error {
+	if !ca.isRoot() {
+		return fmt.Errorf("%s: %s is a signer's directory: this takes the root's", to, ca.dir)
+	}
+	return nil
+}

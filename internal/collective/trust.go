@@ -1,0 +1,230 @@
+package collective
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Trust is whom to believe: the collective's roots and its revocation lists, as one reading of ca.crt and
+// ca.crl. It is never changed and does no I/O, so one may be used for as long as its answers may be as
+// old as the reading.
+type Trust struct {
+	roots *rootSet
+	lists listSet // empty if there is no file of lists: nobody counts as revoked
+	pool  *x509.CertPool
+}
+
+const (
+	rootsMend = "copy ca.crt from the authority"
+	listsMend = "copy ca.crl anew from the authority"
+)
+
+// ReadTrust reads the two files. An empty crlFile means that nobody counts as revoked.
+func ReadTrust(caFile, crlFile string) (*Trust, error) {
+	roots, err := readRoots(caFile)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := readLists(crlFile, roots.certs)
+	if err != nil {
+		return nil, err
+	}
+	return newTrust(roots, lists), nil
+}
+
+func newTrust(roots *rootSet, lists listSet) *Trust {
+	t := &Trust{roots: roots, lists: lists, pool: x509.NewCertPool()}
+	for _, r := range roots.certs {
+		t.pool.AddCert(r)
+	}
+	return t
+}
+
+func readRoots(path string) (*rootSet, error) {
+	data, err := readNamed(path, rootsMend)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := parseRoots(data)
+	if err != nil {
+		return nil, &Error{File: path, Problem: err.Error(), Mend: rootsMend}
+	}
+	return roots, nil
+}
+
+func readLists(path string, roots []*x509.Certificate) (listSet, error) {
+	if path == "" {
+		return listSet{}, nil
+	}
+	data, err := readNamed(path, listsMend)
+	if err != nil {
+		return nil, err
+	}
+	lists, _, err := parseLists(data, roots)
+	if err == nil {
+		err = lists.complete(roots)
+	}
+	if err != nil {
+		return nil, &Error{File: path, Problem: err.Error(), Mend: listsMend}
+	}
+	return lists, nil
+}
+
+// Collective is the collective's name.
+func (t *Trust) Collective() string { return t.roots.collective() }
+
+// Roots is the content of ca.crt, for who has to know it from elsewhere.
+func (t *Trust) Roots() []byte { return t.roots.encode() }
+
+// Lists is the content of ca.crl.
+func (t *Trust) Lists() []byte { return t.lists.encode() }
+
+// Verify says who showed a chain (DER, its own certificate first, a root need not be there) and whether
+// that is a member now. A certificate that is not valid at that time is a *ClockError.
+func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
+	if len(chain) == 0 || len(chain) > maxChain {
+		return Member{}, fmt.Errorf("a chain of %d certificates: there are 1 to %d", len(chain), maxChain)
+	}
+	var leaf *x509.Certificate
+	between := x509.NewCertPool()
+	for i, der := range chain {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return Member{}, fmt.Errorf("a damaged certificate in the chain: %w", err)
+		}
+		if i == 0 {
+			leaf = cert
+		} else {
+			between.AddCert(cert)
+		}
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots: t.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		if clock, ok := AsClockError(err, now); ok {
+			return Member{}, clock
+		}
+		return Member{}, fmt.Errorf("%w: %w", ErrOtherCA, err)
+	}
+	return t.member(chains, now)
+}
+
+// member says who is at the leaf of verified chains; one of them must be good. There are several when a
+// signer has been renewed.
+func (t *Trust) member(chains [][]*x509.Certificate, now time.Time) (m Member, err error) {
+	if len(chains) == 0 {
+		return Member{}, errors.New("the other side showed no certificate of this collective")
+	}
+	for _, chain := range chains {
+		if m, err = memberOf(chain); err != nil {
+			continue
+		}
+		if err = t.Check(m, now); err == nil {
+			break
+		}
+	}
+	return m, err
+}
+
+// Check says whether a member known from an earlier time still is one. Of a Member with a zero Issuer
+// (all that is left after a restart) it knows only whether anybody has revoked its certificate.
+func (t *Trust) Check(m Member, now time.Time) error {
+	if m.Issuer == (Issuer{}) {
+		for _, l := range t.lists {
+			if at, on := l.at[m.Serial]; on {
+				return &RevokedError{Name: m.Name, Serial: m.Serial, At: at}
+			}
+		}
+	} else {
+		if !t.roots.has(m.Issuer.Root) {
+			return fmt.Errorf("the certificate of %s is of a root that the collective has given up: %w", m.Name, ErrOtherCA)
+		}
+		if at, on := t.lists.find(m.Issuer.Key, m.Serial); on {
+			return &RevokedError{Name: m.Name, Serial: m.Serial, At: at}
+		}
+		if at, on := t.lists.find(m.Issuer.Root, m.Issuer.Serial); on && m.Issuer.Serial != "" {
+			return &RevokedError{Name: m.Name, Serial: m.Serial, Signer: m.Issuer.Serial, At: at}
+		}
+	}
+	if now.After(m.NotAfter) {
+		return fmt.Errorf("the certificate of %s ended on %s: %w", m.Name, stamp(m.NotAfter), ErrExpired)
+	}
+	return nil
+}
+
+func (s listSet) find(issuer PublicKey, serial string) (at time.Time, on bool) {
+	if l := s[issuer]; l != nil {
+		at, on = l.at[serial]
+	}
+	return at, on
+}
+
+// follow is the trust after roots and lists that came from elsewhere, and what is new. Roots must have
+// been stated by those known before, lists be signed; older lists change nothing. Either may be empty.
+func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists bool, err error) {
+	set := t.roots
+	if len(roots) > 0 {
+		if set, err = parseRoots(roots); err != nil {
+			return nil, false, false, fmt.Errorf("the roots that came: %w", err)
+		}
+		if err := set.follows(t.roots); err != nil {
+			return nil, false, false, fmt.Errorf("the roots that came: %w", err)
+		}
+	}
+	merged := t.lists
+	if len(lists) > 0 {
+		came, foreign, err := parseLists(lists, set.certs)
+		if err != nil {
+			return nil, false, false, fmt.Errorf("the revocation lists that came: one %w", err)
+		}
+		if foreign > 0 {
+			return nil, false, false, fmt.Errorf("the revocation lists that came: %d are signed by no authority of this collective: %w", foreign, ErrOtherCA)
+		}
+		merged = merged.merge(came)
+	}
+	merged = merged.of(set)
+	if err := merged.complete(set.certs); err != nil {
+		return nil, false, false, fmt.Errorf("the revocation lists with what came: it %w", err)
+	}
+	return newTrust(set, merged), !bytes.Equal(set.encode(), t.roots.encode()), !merged.same(t.lists), nil
+}
+
+// of leaves out the lists of authorities whose root is gone.
+func (s listSet) of(roots *rootSet) listSet {
+	out := listSet{}
+	for key, l := range s {
+		if root, _ := keyOf(l.root); roots.has(root) {
+			out[key] = l
+		}
+	}
+	return out
+}
+
+// take follows what came and puts what is new into the files that t was read from.
+func (t *Trust) take(roots, lists []byte, caFile, crlFile string) (changed bool, err error) {
+	next, newRoots, newLists, err := t.follow(roots, lists)
+	if err != nil || !newRoots && !newLists {
+		return false, err
+	}
+	return true, next.write(caFile, crlFile, t, newRoots)
+}
+
+// write puts roots and lists into the files. The lists go first, those of roots now gone among them: with
+// a power cut in between, the files still make sense together.
+func (t *Trust) write(caFile, crlFile string, before *Trust, newRoots bool) error {
+	lists := t.lists
+	if newRoots {
+		lists = before.lists.merge(t.lists)
+	}
+	if err := writeFile(crlFile, lists.encode(), 0o644); err != nil {
+		return err
+	}
+	if newRoots {
+		return writeFile(caFile, t.Roots(), 0o644)
+	}
+	return nil
+}
