@@ -22,19 +22,19 @@ type expeller struct {
 	expel  func(name string) error
 	log    *slog.Logger
 	mu     sync.Mutex
-	latest map[string]string // by name: serial of the certificate used last
+	latest map[string]collective.Member // by name: what is known of the certificate used last
 }
 
 func newExpeller(check func(collective.Member) error, expel func(string) error, log *slog.Logger) *expeller {
-	return &expeller{check: check, expel: expel, log: log, latest: make(map[string]string)}
+	return &expeller{check: check, expel: expel, log: log, latest: make(map[string]collective.Member)}
 }
 
 // seen notes the certificate that a member now uses. Earlier ones no longer
 // matter: whoever replaces a certificate has the old one revoked.
-func (e *expeller) seen(name, serial string) {
+func (e *expeller) seen(m collective.Member) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.latest[name] = serial
+	e.latest[m.Name] = m
 }
 
 // sessionDown comes after the session's last grant, so that none escapes.
@@ -43,31 +43,37 @@ func (e *expeller) sessionDown(p session.Peer) {
 	defer e.mu.Unlock()
 	// Expelled by judgeAll already, it may have been granted something since.
 	latest, known := e.latest[p.Name]
-	if !known || latest == p.Serial {
-		e.judge(p.Name, p.Serial)
+	if !known || latest.Serial == p.Serial {
+		e.judge(memberOf(p))
 	}
 }
 
 func (e *expeller) judgeAll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name, serial := range e.latest {
-		e.judge(name, serial)
+	for _, m := range e.latest {
+		e.judge(m)
 	}
 }
 
-// judge expels a member whose certificate is revoked. The caller has the lock.
-func (e *expeller) judge(name, serial string) {
+// judge expels a member whose certificate is revoked, or was signed under a root that the collective has
+// given up. The caller has the lock.
+func (e *expeller) judge(m collective.Member) {
 	var revoked *collective.RevokedError
-	err := e.check(collective.Member{Name: name, Serial: serial})
-	if !errors.As(err, &revoked) {
+	err := e.check(m)
+	if !errors.As(err, &revoked) && !errors.Is(err, collective.ErrOtherCA) {
 		return
 	}
-	if err := e.expel(name); err != nil {
-		e.log.Error("a revoked member keeps what it has here", "member", name, "err", err)
+	if err := e.expel(m.Name); err != nil {
+		e.log.Error("a revoked member keeps what it has here", "member", m.Name, "err", err)
 		return // the next round tries again
 	}
-	delete(e.latest, name)
+	delete(e.latest, m.Name)
+}
+
+// memberOf is what a session knows of a member's certificate, enough to ask whether it is revoked.
+func memberOf(p session.Peer) collective.Member {
+	return collective.Member{Name: p.Name, Serial: p.Serial, Issuer: p.Issuer}
 }
 
 // run judges until ctx ends; refresh reads a new revocation list.

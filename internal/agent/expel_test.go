@@ -50,8 +50,8 @@ func (x *expulsions) want(t *testing.T, names ...string) {
 
 func TestExpelWithAndWithoutSession(t *testing.T) {
 	x := newExpulsions()
-	x.seen("alice", "a1")
-	x.seen("bob", "b1")
+	x.seen(collective.Member{Name: "alice", Serial: "a1"})
+	x.seen(collective.Member{Name: "bob", Serial: "b1"})
 	x.judgeAll()
 	x.want(t)
 
@@ -69,8 +69,8 @@ func TestExpelWithAndWithoutSession(t *testing.T) {
 
 func TestExpelSparesReplacedCertificates(t *testing.T) {
 	x := newExpulsions()
-	x.seen("alice", "a1")
-	x.seen("alice", "a2")
+	x.seen(collective.Member{Name: "alice", Serial: "a1"})
+	x.seen(collective.Member{Name: "alice", Serial: "a2"})
 	x.revoked = []string{"a1"}
 	x.judgeAll()
 	x.sessionDown(session.Peer{Name: "alice", Serial: "a1"})
@@ -83,7 +83,7 @@ func TestExpelSparesReplacedCertificates(t *testing.T) {
 func TestExpelTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExpulsions()
-		x.seen("alice", "a1")
+		x.seen(collective.Member{Name: "alice", Serial: "a1"})
 		x.failing = true
 		refreshed := 0
 		ctx, stop := context.WithCancel(t.Context())

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -103,7 +104,7 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 	}
 	h.expelling = newExpeller(p.identity.Check, h.expel, p.log.With("subsystem", "expulsion"))
 	for _, m := range snap.Members { // of an agent before us
-		h.expelling.seen(m.Name, m.Serial)
+		h.expelling.seen(collective.Member{Name: m.Name, Serial: m.Serial})
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func inBandMode(c config.Waypoint) waypoint.InBandMode {
 }
 
 func (h *handler) SessionUp(p session.Peer) {
-	h.expelling.seen(p.Name, p.Serial)
+	h.expelling.seen(memberOf(p))
 	h.way.SessionUp(peer(p))
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/quic-go/quic-go"
@@ -144,7 +145,7 @@ func classify(w where, err error) *Problem {
 	case errors.As(err, &unknownCA):
 		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Mend: "both need certificates of the same authority, and its ca.crt"}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired, errors.Is(err, collective.ErrExpired):
-		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, err), Mend: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}
+		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, inTime(err)), Mend: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}
 	case errors.As(err, &app):
 		return byWaypoint(w, app)
 	case errors.As(err, &reset):
@@ -171,6 +172,14 @@ func classify(w where, err error) *Problem {
 		return &Problem{Code: Lost, Text: "the session with " + w.waypoint + " ended"}
 	}
 	return &Problem{Code: OtherProblem, Text: fmt.Sprintf("the session with %s at %v failed (%v)", w.waypoint, w.addr, err)}
+}
+
+// inTime puts what TLS says of a certificate's time into words that name both times.
+func inTime(err error) error {
+	if clock, ok := collective.AsClockError(err, time.Now()); ok {
+		return clock
+	}
+	return err
 }
 
 func nonsense(w where, text string) *Problem {

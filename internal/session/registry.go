@@ -23,7 +23,7 @@ type line struct {
 }
 
 func (l *line) peer() Peer {
-	return Peer{ID: l.id, Name: l.member.Name, Serial: l.member.Serial, Addr: addrPort(l.conn.RemoteAddr()).Addr()}
+	return Peer{ID: l.id, Name: l.member.Name, Serial: l.member.Serial, Issuer: l.member.Issuer, Addr: addrPort(l.conn.RemoteAddr()).Addr()}
 }
 
 // use is what one member uses, over all its sessions.

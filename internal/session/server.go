@@ -20,9 +20,10 @@ import (
 
 // Peer is the member at the other end of a session.
 type Peer struct {
-	ID     uint64 // of the session, unique while the agent runs
-	Name   string // as in its certificate
-	Serial string // of that certificate
+	ID     uint64            // of the session, unique while the agent runs
+	Name   string            // as in its certificate
+	Serial string            // of that certificate
+	Issuer collective.Issuer // of that certificate
 	// Addr is where the session comes from, validated by QUIC. It changes when the member's address
 	// does; a Handler is told before it sees another one.
 	Addr netip.Addr
