@@ -18,7 +18,7 @@ func caCommand() *cobra.Command {
 		Short: "Keep a collective's certificates, in files",
 	}
 	dir := cmd.PersistentFlags().String("dir", ".", "the authority's `directory`")
-	cmd.AddCommand(caInit(dir), caIssue(dir), caRevoke(dir))
+	cmd.AddCommand(caInit(dir), caIssue(dir), caRevoke(dir), caSigner(dir), caRenew(dir), caTake(dir), caRotate(dir), caRetire(dir))
 	return cmd
 }
 

@@ -35,7 +35,8 @@ const (
 // backdate lets a certificate be used at once by a host whose clock is a little behind.
 const backdate = 5 * time.Minute
 
-// CA is an authority, a root or a signer, kept in one directory.
+// CA is an authority, a root or a signer, kept in one directory. It is never changed and holds nothing but
+// certificate and key, so it may be used from any goroutine, and several processes may open one.
 type CA struct {
 	dir    string
 	cert   *x509.Certificate

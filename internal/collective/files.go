@@ -56,11 +56,17 @@ func readNamed(path, mend string) ([]byte, error) {
 // package pem does, would lose a revocation list.
 func pemBlocks(data []byte) ([]*pem.Block, error) {
 	var out []*pem.Block
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		out = append(out, block)
+	rest := data
+	for {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		out, rest = append(out, block), after
 	}
-	if begun := bytes.Count(data, []byte("-----BEGIN ")); begun != len(out) {
-		return nil, fmt.Errorf("holds a PEM block that is damaged or cut off (%d of %d can be read)", len(out), begun)
+	cutOff := bytes.HasPrefix(rest, []byte("-")) || bytes.Contains(rest, []byte("\n-"))
+	if begun := bytes.Count(data, []byte("-----BEGIN ")); begun != len(out) || cutOff {
+		return nil, fmt.Errorf("holds a PEM block that is damaged or cut off (after %d that can be read)", len(out))
 	}
 	return out, nil
 }

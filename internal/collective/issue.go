@@ -135,6 +135,9 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 
 // signMember signs, and records what it has signed. The caller has the lock.
 func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBefore, notAfter time.Time) (Signed, error) {
+	if err := CheckTime(ca.cert, time.Now()); err != nil {
+		return Signed{}, fmt.Errorf("sign a certificate for %s: the authority: %w", name, err)
+	}
 	if !notAfter.After(notBefore) {
 		return Signed{}, fmt.Errorf("sign a certificate for %s from %s to %s: that is no time", name, stamp(notBefore), stamp(notAfter))
 	}

@@ -5,9 +5,12 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"math/big"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +64,70 @@ func TestTakeLists(t *testing.T) {
 	if alice.Check(bob.Self()) == nil || alice.Problem() == nil {
 		t.Errorf("an older file: %v", alice.Problem())
 	}
+}
+
+// A file put there by hand must have what the one before had, but for signers that no longer count.
+func TestListMissing(t *testing.T) {
+	root := newCA(t)
+	s := newSigner(t, root)
+	f := enrol(t, s, Terms{Name: "alice"})
+	id := load(t, f)
+	copyFile(t, root.CRLFile(), f.CRL)
+	id.Refresh()
+	if err := id.Problem(); err == nil || !strings.Contains(err.Error(), "lacks the revocation list of "+s.Subject()) {
+		t.Errorf("without the signer's: %v", err)
+	}
+	gone := newSigner(t, root)
+	if _, err := id.TakeTrust(nil, readAll(t, gone.CRLFile())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.Revoke(gone.Subject(), KeyCompromise); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.TakeTrust(nil, readAll(t, root.CRLFile())); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, s.CRLFile(), f.CRL) // knows nothing of the signer that is gone
+	id.Refresh()
+	if err := id.Problem(); err != nil {
+		t.Errorf("without that of a signer that was revoked: %v", err)
+	}
+}
+
+// A file that is cut off (a copy that was interrupted) must not pass for one with fewer lists.
+func TestListsCutOff(t *testing.T) {
+	root := newCA(t)
+	data := readAll(t, newSigner(t, root).CRLFile())
+	for cut := range data {
+		if bytes.HasPrefix(bytes.TrimLeft(data[cut:], "\n"), []byte("-----BEGIN ")) {
+			continue // between two blocks: that cannot be told
+		}
+		if lists, _, err := parseLists(data[:cut], []*x509.Certificate{root.cert}); err == nil && len(lists) < 2 {
+			t.Fatalf("took the first %d of %d bytes", cut, len(data))
+		}
+	}
+}
+
+// Files that were put together by hand may hold a signer's certificate of last year, too.
+func TestRenewedSignerInLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := newCA(t)
+		s := newSigner(t, root)
+		old := s.Certificate()
+		time.Sleep(time.Hour)
+		renewed := must(root.RenewSigner(old))(t)
+		list := readAll(t, s.CRLFile())
+		for _, data := range [][]byte{slices.Concat(old, renewed, list), slices.Concat(renewed, old, list), append(list, renewed...)} {
+			lists, foreign, err := parseLists(data, []*x509.Certificate{root.cert})
+			if err != nil || foreign > 0 {
+				t.Fatal(foreign, err)
+			}
+			key, _ := keyOf(s.cert)
+			if got := encodeCerts(lists[key].issuer); !bytes.Equal(got, renewed) {
+				t.Error("the older certificate counts")
+			}
+		}
+	})
 }
 
 func TestTakeListsFaults(t *testing.T) {
@@ -121,6 +188,41 @@ func TestTakeListsFaults(t *testing.T) {
 	id := load(t, none)
 	if _, err := id.TakeTrust(nil, good); err == nil || !strings.Contains(err.Error(), "identity.crl") {
 		t.Errorf("without a file for it: %v", err)
+	}
+}
+
+// What comes again mends files that were damaged, but leaves alone what somebody is replacing.
+func TestTakeTrustMends(t *testing.T) {
+	root, other := newCA(t), newCA(t)
+	f := enrol(t, root, Terms{Name: "alice"})
+	id := load(t, f)
+	roots, lists := readAll(t, f.CA), readAll(t, f.CRL)
+	for name, spoil := range map[string]func() error{
+		"lists cut off":  func() error { return os.Truncate(f.CRL, 100) },
+		"lists gone":     func() error { return os.Remove(f.CRL) },
+		"roots cut off":  func() error { return os.Truncate(f.CA, 100) },
+		"both are empty": func() error { return errors.Join(os.Truncate(f.CA, 0), os.Truncate(f.CRL, 0)) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		id.Refresh()
+		if id.Problem() == nil || id.Usable() != nil {
+			t.Errorf("%s: problem %v, usable %v", name, id.Problem(), id.Usable())
+		}
+		if changed, err := id.TakeTrust(roots, lists); changed || err != nil {
+			t.Errorf("%s: %v, %v", name, changed, err)
+		}
+		if err := id.Problem(); err != nil || load(t, f).Problem() != nil {
+			t.Errorf("%s: not mended: %v", name, err)
+		}
+	}
+	copyFile(t, other.CertFile(), f.CA)
+	if changed, err := id.TakeTrust(roots, lists); changed || err != nil {
+		t.Error(changed, err)
+	}
+	if !bytes.Equal(readAll(t, f.CA), readAll(t, other.CertFile())) {
+		t.Error("took away the roots that somebody put there")
 	}
 }
 
@@ -192,6 +294,30 @@ func TestVerifyFaults(t *testing.T) {
 	} {
 		if m, err := trust.Verify(c, now); err == nil {
 			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	// Whatever an authority may have signed by another's mistake.
+	for name, change := range map[string]func(*x509.Certificate){
+		"of no collective":   func(c *x509.Certificate) { c.Subject.Organization = nil },
+		"of another one":     func(c *x509.Certificate) { c.Subject.Organization = []string{"other"} },
+		"of two":             func(c *x509.Certificate) { c.Subject.Organization = []string{"test collective", "other"} },
+		"an authority":       func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true },
+		"for two names":      func(c *x509.Certificate) { c.DNSNames = []string{"eve", "alice"} },
+		"for another name":   func(c *x509.Certificate) { c.DNSNames = []string{"alice"} },
+		"a bad subnet":       func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "dcol", Opaque: "subnet:10.0.0.1/8"}} },
+		"unchanged and good": func(*x509.Certificate) {},
+	} {
+		template := &x509.Certificate{
+			SerialNumber: newSerial(), Subject: pkix.Name{CommonName: "eve", Organization: []string{"test collective"}}, DNSNames: []string{"eve"},
+			NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		}
+		change(template)
+		cert, err := createCertificate(template, root.cert, id.PublicKey(), root.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := trust.Verify([][]byte{cert.Raw}, now); (err == nil) != (name == "unchanged and good") {
+			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
 	day := 24 * time.Hour

@@ -200,6 +200,23 @@ func (s *rootSet) number() uint64 {
 	return s.statements[len(s.statements)-1].Number
 }
 
+// ever is every root that was one, in what is known and in what is stated here.
+func (s *rootSet) ever(known *rootSet) []*x509.Certificate {
+	out := slices.Clone(s.certs)
+	add := func(certs []*x509.Certificate) {
+		for _, c := range certs {
+			if !slices.ContainsFunc(out, c.Equal) {
+				out = append(out, c)
+			}
+		}
+	}
+	add(known.certs)
+	for _, st := range s.statements {
+		add(st.certs)
+	}
+	return out
+}
+
 func (s *rootSet) has(key PublicKey) bool {
 	return slices.ContainsFunc(s.certs, func(c *x509.Certificate) bool { k, _ := keyOf(c); return k == key })
 }

@@ -126,7 +126,8 @@ func TestRotation(t *testing.T) {
 			t.Errorf("went back: %v", err)
 		}
 	}
-	if err := os.WriteFile(r.aliceFiles.CA, r.both.Roots(), 0o644); err != nil {
+	lists := r.both.lists.merge(r.alice.trust.lists).encode()
+	if err := errors.Join(os.WriteFile(r.aliceFiles.CRL, lists, 0o644), os.WriteFile(r.aliceFiles.CA, r.both.Roots(), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.alice.Check(dave.Self()); !errors.Is(err, ErrOtherCA) {
@@ -228,6 +229,12 @@ func TestRotationBadInput(t *testing.T) {
 		if changed, err := r.alice.TakeTrust(roots, append(slices.Clone(r.both.Lists()), evilTrust.Lists()...)); err == nil || changed {
 			t.Errorf("took roots: %s", name)
 		}
+		// Whatever lists come with them.
+		if set, err := parseRoots(roots); err == nil {
+			if err := set.follows(r.before.roots); !errors.Is(err, ErrNotEndorsed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 	// Good roots without the new one's list, and with a list that is not theirs.
 	if _, err := r.alice.TakeTrust(both, nil); err == nil {
@@ -240,6 +247,54 @@ func TestRotationBadInput(t *testing.T) {
 		t.Fatal("the files have changed")
 	}
 	take(t, r.alice, r.both)
+}
+
+// A root that has thought better of its successor: the statement that made it must not come back.
+func TestRotationGivenUp(t *testing.T) {
+	old := newCA(t)
+	alice := load(t, install(t, old, issue(t, old, Request{Name: "alice"})))
+	first := must(old.Trust())(t)
+	if _, err := old.Successor(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	both := must(old.Trust())(t)
+	if err := old.DropOthers(); err != nil {
+		t.Fatal(err)
+	}
+	alone := must(old.Trust())(t)
+	take(t, alice, both)
+	take(t, alice, alone)
+	for name, old := range map[string]*Trust{"the first": first, "both": both} {
+		if _, err := alice.TakeTrust(old.Roots(), old.Lists()); !errors.Is(err, ErrNotEndorsed) {
+			t.Errorf("went back to %s: %v", name, err)
+		}
+		if err := old.roots.follows(alone.roots); !errors.Is(err, ErrNotEndorsed) {
+			t.Errorf("%s follow: %v", name, err)
+		}
+	}
+}
+
+// The files of an authority as they lie there are good for members, also if the power went while it
+// dropped a root.
+func TestDroppedRootsLists(t *testing.T) {
+	r := rotate(t)
+	mixed := r.both.lists.merge(r.alone.lists).encode()
+	for name, from := range map[string]*Trust{"one that knows the old root only": r.before, "one that knows both": r.both, "one that knows the new root": r.alone} {
+		next, _, _, err := from.follow(r.alone.Roots(), mixed)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(next.lists) != 1 {
+			t.Errorf("%s: has %d lists", name, len(next.lists))
+		}
+	}
+	if err := r.next.DropOthers(); err != nil {
+		t.Fatal(err)
+	}
+	if lists, foreign, err := parseLists(readAll(t, r.next.CRLFile()), []*x509.Certificate{r.next.cert}); err != nil || foreign > 0 || len(lists) != 1 {
+		t.Errorf("ca.crl has %d lists and %d of others: %v", len(lists), foreign, err)
+	}
 }
 
 // Whatever a power cut leaves, the member starts again.

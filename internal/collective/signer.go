@@ -119,42 +119,47 @@ func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 // Certificate is the authority's own, as PEM: what RenewSigner needs of a signer.
 func (ca *CA) Certificate() []byte { return encodeCerts(ca.cert) }
 
-// TakeSigner takes a signer's renewed certificate. Its list is signed anew, so that it lasts as long.
-func (ca *CA) TakeSigner(renewed []byte) error {
+// TakeSigner takes a signer's renewed certificate and returns the signer with it. Its list is signed anew,
+// so that it lasts as long.
+func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 	if ca.isRoot() {
-		return errors.New("take a signer's certificate: this is a root")
+		return nil, errors.New("take a signer's certificate: this is a root")
 	}
 	certs, err := parseCertificates(renewed, 1)
 	if err != nil {
-		return fmt.Errorf("take a signer's certificate: it %w", err)
+		return nil, fmt.Errorf("take a signer's certificate: it %w", err)
 	}
 	cert := certs[0]
 	unlock, err := lockDir(ca.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	t, err := ca.Trust()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	way := linkUp(cert, nil, t.roots.certs)
 	switch {
 	case !ca.key.Public().(ed25519.PublicKey).Equal(cert.PublicKey):
-		return fmt.Errorf("take a signer's certificate: it is for another key: %w", ErrKeyMismatch)
+		return nil, fmt.Errorf("take a signer's certificate: it is for another key: %w", ErrKeyMismatch)
 	case !cert.IsCA || way == nil || isRoot(cert):
-		return fmt.Errorf("take a signer's certificate: it is not signed by a root in %s: %w", ca.CertFile(), ErrOtherCA)
+		return nil, fmt.Errorf("take a signer's certificate: it is not signed by a root in %s: %w", ca.CertFile(), ErrOtherCA)
 	case !cert.NotAfter.After(ca.cert.NotAfter):
-		return fmt.Errorf("take a signer's certificate: it ends on %s, no later than the one that is here", stamp(cert.NotAfter))
+		return nil, fmt.Errorf("take a signer's certificate: it ends on %s, no later than the one that is here", stamp(cert.NotAfter))
 	}
 	if err := CheckTime(cert, time.Now()); err != nil {
-		return fmt.Errorf("take a signer's certificate: %w", err)
+		return nil, fmt.Errorf("take a signer's certificate: %w", err)
 	}
 	if err := writeFile(filepath.Join(ca.dir, signerCertFile), encodeCerts(cert), 0o644); err != nil {
-		return err
+		return nil, err
 	}
-	ca.cert, ca.root = cert, way[1]
-	return ca.changeList(func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) { return entries, nil })
+	next := &CA{dir: ca.dir, cert: cert, key: ca.key, root: way[1], issued: ca.issued}
+	same := func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) { return entries, nil }
+	if err := next.changeList(same); err != nil {
+		return nil, err
+	}
+	return next, nil
 }
 
 func (ca *CA) mustBeRoot(to string) error {

@@ -165,13 +165,13 @@ func TestRenewSigner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.TakeSigner(renewed); err != nil {
+		if s, err = s.TakeSigner(renewed); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.TakeSigner(renewed); err == nil {
+		if _, err := s.TakeSigner(renewed); err == nil {
 			t.Error("took the same certificate twice")
 		}
-		if err := s.TakeSigner(encodeCerts(old)); err == nil {
+		if _, err := s.TakeSigner(encodeCerts(old)); err == nil {
 			t.Error("took the old certificate back")
 		}
 		trust, err := s.Trust()
@@ -194,6 +194,14 @@ func TestRenewSigner(t *testing.T) {
 			t.Fatal(err)
 		}
 		load(t, enrol(t, opened, Terms{Name: "later"}))
+		time.Sleep(300 * 24 * time.Hour)
+		r := must(ParseRequest(must(after.RenewalRequest())(t)))(t)
+		if _, err := opened.Sign(r, Terms{Name: "after"}); !errors.Is(err, ErrExpired) {
+			t.Errorf("a signer that is over signs: %v", err)
+		}
+		if _, err := OpenCA(s.dir); !errors.Is(err, ErrExpired) || !strings.Contains(err.Error(), "renewed by the collective's root") {
+			t.Errorf("a signer that is over opens: %v", err)
+		}
 	})
 }
 
@@ -209,14 +217,14 @@ func TestSignerBadInput(t *testing.T) {
 		if _, err := root.RenewSigner(cert); err == nil {
 			t.Errorf("renewed %s", name)
 		}
-		if err := s.TakeSigner(cert); err == nil {
+		if _, err := s.TakeSigner(cert); err == nil {
 			t.Errorf("took %s", name)
 		}
 	}
-	if err := s.TakeSigner(sibling.Certificate()); !errors.Is(err, ErrKeyMismatch) {
+	if _, err := s.TakeSigner(sibling.Certificate()); !errors.Is(err, ErrKeyMismatch) {
 		t.Errorf("took another signer's: %v", err)
 	}
-	if err := root.TakeSigner(s.Certificate()); err == nil {
+	if _, err := root.TakeSigner(s.Certificate()); err == nil {
 		t.Error("a root took a signer's certificate")
 	}
 	if _, err := root.NewSigner(s.dir); !errors.Is(err, ErrExists) {

@@ -9,21 +9,41 @@ import (
 // counts from then on. Nothing is taken that does not verify; who brings it need not be trusted.
 
 // TakeTrust takes newer roots and revocation lists (contents of ca.crt and ca.crl; either may be empty).
-// New roots must be stated by one known here. changed says whether there was anything new.
+// New roots must be stated by one known here. changed says whether there was anything new. Files that were
+// damaged meanwhile are mended by the way.
 func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	if id.files.CRL == "" {
 		return false, &Error{File: id.files.CA, Problem: "nothing can be taken without a file for the revocation lists", Mend: "name one in the configuration (identity.crl)"}
 	}
 	id.taking.Lock()
 	defer id.taking.Unlock()
-	if changed, err = id.Trust().take(roots, lists, id.files.CA, id.files.CRL); changed {
-		id.Refresh()
+	known := id.Trust()
+	if changed, err = known.take(roots, lists, id.files.CA, id.files.CRL); err != nil {
+		return false, err
 	}
+	if !changed && known.lostIn(id.files) {
+		err = known.write(id.files.CA, id.files.CRL, known, true)
+	}
+	id.Refresh()
 	return changed, err
 }
 
+// lostIn tells whether the files no longer say what they said. Those that say something else are left
+// alone: somebody may just be replacing them.
+func (t *Trust) lostIn(f Files) bool {
+	roots, err := readRoots(f.CA)
+	if err != nil {
+		return true
+	}
+	if !sameCerts(roots.certs, t.roots.certs) {
+		return false
+	}
+	_, err = readLists(f.CRL, roots.certs)
+	return err != nil
+}
+
 // TakeCertificate takes this member's renewed certificate (PEM, with the signer's if there is one), which
-// must be for the key that is here.
+// must be for the key that is here. Whoever gets roots with it takes those first.
 func (id *Identity) TakeCertificate(chain []byte) error {
 	id.taking.Lock()
 	defer id.taking.Unlock()

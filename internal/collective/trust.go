@@ -177,7 +177,8 @@ func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists boo
 	}
 	merged := t.lists
 	if len(lists) > 0 {
-		came, foreign, err := parseLists(lists, set.certs)
+		// Lists of roots that were ours once are no strangers', but do not count any more.
+		came, foreign, err := parseLists(lists, set.ever(t.roots))
 		if err != nil {
 			return nil, false, false, fmt.Errorf("the revocation lists that came: one %w", err)
 		}
@@ -213,18 +214,16 @@ func (t *Trust) take(roots, lists []byte, caFile, crlFile string) (changed bool,
 	return true, next.write(caFile, crlFile, t, newRoots)
 }
 
-// write puts roots and lists into the files. The lists go first, those of roots now gone among them: with
-// a power cut in between, the files still make sense together.
+// write puts roots and lists into the files. While the roots are replaced, the lists of those gone are
+// there too: with a power cut in between, the files still make sense together.
 func (t *Trust) write(caFile, crlFile string, before *Trust, newRoots bool) error {
-	lists := t.lists
 	if newRoots {
-		lists = before.lists.merge(t.lists)
+		if err := writeFile(crlFile, before.lists.merge(t.lists).encode(), 0o644); err != nil {
+			return err
+		}
+		if err := writeFile(caFile, t.Roots(), 0o644); err != nil {
+			return err
+		}
 	}
-	if err := writeFile(crlFile, lists.encode(), 0o644); err != nil {
-		return err
-	}
-	if newRoots {
-		return writeFile(caFile, t.Roots(), 0o644)
-	}
-	return nil
+	return writeFile(crlFile, t.lists.encode(), 0o644)
 }

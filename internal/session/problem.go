@@ -142,7 +142,7 @@ func classify(w where, err error) *Problem {
 		return &Problem{Code: Revoked, Text: revoked.Error(), Mend: "take " + w.waypoint + " out of your configuration, or ask it to get a new certificate"}
 	case errors.As(err, &host):
 		return &Problem{Code: WrongName, Text: fmt.Sprintf("at %v answers %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Mend: "correct name or addresses of this [[client.waypoint]]"}
-	case errors.As(err, &unknownCA):
+	case errors.As(err, &unknownCA), errors.Is(err, collective.ErrOtherCA):
 		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Mend: "both need certificates of the same authority, and its ca.crt"}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired, errors.Is(err, collective.ErrExpired):
 		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, inTime(err)), Mend: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}

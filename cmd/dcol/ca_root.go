@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// What a root does besides signing members: making and renewing signers, and giving way to another root.
+
+func caSigner(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "signer NEWDIR",
+		Short: "Make a signer, which signs members so that the root's key can be kept offline",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			root, err := collective.OpenCA(*dir)
+			if err != nil {
+				return err
+			}
+			s, err := root.NewSigner(args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Println(s.Subject())
+			fmt.Fprintf(os.Stderr, "%s signs until %s. It needs %s and nothing of %s.\n", s.Subject(), s.NotAfter().Format(time.DateOnly), args[0], *dir)
+			return nil
+		},
+	}
+}
+
+func caRenew(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "renew SIGNER.CRT",
+		Short: "Print a new certificate for a signer of this root",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			root, err := collective.OpenCA(*dir)
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(args[0])
+			if err != nil {
+				return fmt.Errorf("read the signer's certificate: %w", err)
+			}
+			renewed, err := root.RenewSigner(data)
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stdout.Write(renewed); err != nil {
+				return err
+			}
+			fmt.Fprintln(os.Stderr, "Where the signer is: dcol ca take --signer FILE")
+			return nil
+		},
+	}
+}
+
+func caTake(dir *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "take [--roots FILE] [--lists FILE] [--signer FILE]",
+		Short: "Take what another authority of the collective has changed",
+		Args:  cobra.NoArgs,
+	}
+	roots := cmd.Flags().String("roots", "", "the other's ca.crt, a `file`")
+	lists := cmd.Flags().String("lists", "", "the other's ca.crl, a `file`")
+	signer := cmd.Flags().String("signer", "", "what dcol ca renew printed, a `file`")
+	cmd.MarkFlagsOneRequired("roots", "lists", "signer")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		var read [3][]byte
+		for i, path := range []string{*roots, *lists, *signer} {
+			if path == "" {
+				continue
+			}
+			var err error
+			if read[i], err = os.ReadFile(path); err != nil {
+				return fmt.Errorf("read what to take: %w", err)
+			}
+		}
+		ca, err := collective.OpenCA(*dir)
+		if err != nil {
+			return err
+		}
+		if _, err := ca.TakeTrust(read[0], read[1]); err != nil {
+			return err
+		}
+		if *signer == "" {
+			return nil
+		}
+		renewed, err := ca.TakeSigner(read[2])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%s signs until %s.\n", renewed.Subject(), renewed.NotAfter().Format(time.DateOnly))
+		return nil
+	}
+	return cmd
+}
+
+func caRotate(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate NEWDIR",
+		Short: "Make a second root, stated by this one",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			root, err := collective.OpenCA(*dir)
+			if err != nil {
+				return err
+			}
+			next, err := root.Successor(args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Println(next.CertFile())
+			fmt.Fprintf(os.Stderr, "%s has two roots now. Every member and signer needs a copy of %s and %s, before the new root signs.\n"+
+				"When all certificates of the old one are over: dcol ca retire --dir %s\n", next.Name(), next.CertFile(), next.CRLFile(), args[0])
+			return nil
+		},
+	}
+}
+
+func caRetire(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "retire",
+		Short: "State that this root is the only one from now on",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			root, err := collective.OpenCA(*dir)
+			if err != nil {
+				return err
+			}
+			if err := root.DropOthers(); err != nil {
+				return err
+			}
+			fmt.Println(root.CertFile())
+			fmt.Fprintf(os.Stderr, "Copy %s to every member: what the other root and its signers signed ends there.\n", root.CertFile())
+			return nil
+		},
+	}
+}
