@@ -1,0 +1,80 @@
+package directory
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"iter"
+	"slices"
+)
+
+// DefaultWaypoints is how many waypoints a client has sessions with, if nobody says otherwise.
+const DefaultWaypoints = 4
+
+// Client is who chooses, and what matters to it.
+type Client struct {
+	Name   string
+	Region string   // empty: none is nearer than another
+	Kinds  []string // of detours that it can use; empty: whatever there is
+	Want   int      // number of waypoints
+}
+
+// Choose picks the waypoints that a client should have sessions with: those of current that still serve,
+// in their order, and then the best of the others, so that nothing moves while waypoints live. It picks
+// none that is in unreachable, nor the client itself.
+func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable map[string]bool) []*Verified {
+	kept := make([]*Verified, len(current))
+	var others []ranked
+	for v := range members {
+		if !c.canUse(&v.Record) || unreachable[v.Record.Name] {
+			continue
+		}
+		if i := slices.Index(current, v.Record.Name); i >= 0 {
+			kept[i] = v
+		} else {
+			others = append(others, ranked{v, c.rank(&v.Record)})
+		}
+	}
+	chosen := slices.DeleteFunc(kept, func(v *Verified) bool { return v == nil })
+	if len(chosen) >= c.Want {
+		return chosen[:max(c.Want, 0)]
+	}
+	slices.SortFunc(others, func(a, b ranked) int { return a.compare(b.rank) })
+	for _, o := range others[:min(c.Want-len(chosen), len(others))] {
+		chosen = append(chosen, o.Verified)
+	}
+	return chosen
+}
+
+func (c Client) canUse(r *Record) bool {
+	return r.Name != c.Name && r.IsWaypoint() &&
+		(len(c.Kinds) == 0 || slices.ContainsFunc(r.Kinds, func(k string) bool { return slices.Contains(c.Kinds, k) }))
+}
+
+// rank orders waypoints for a client, the best first. Of what a record says, only the region counts: who
+// says that it has much capacity would have most clients. Measured qualities belong before the hash.
+type rank struct {
+	elsewhere bool
+	hash      [sha256.Size]byte // of both names: it spreads clients evenly (rendezvous hashing)
+}
+
+type ranked struct {
+	*Verified
+	rank
+}
+
+func (c Client) rank(r *Record) rank {
+	return rank{
+		elsewhere: c.Region != "" && r.Region != c.Region,
+		hash:      sha256.Sum256([]byte("dcol waypoint\n" + c.Name + "\n" + r.Name)),
+	}
+}
+
+func (r rank) compare(other rank) int {
+	if r.elsewhere != other.elsewhere {
+		if r.elsewhere {
+			return 1
+		}
+		return -1
+	}
+	return bytes.Compare(r.hash[:], other.hash[:])
+}

@@ -1,0 +1,222 @@
+package directory
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// Limits bound what a directory holds; what comes above them is refused.
+type Limits struct {
+	Members int
+	Bytes   int // of signed records
+}
+
+// DefaultLimits are for ten times the members that dcol is measured with.
+func DefaultLimits() Limits { return Limits{Members: 100_000, Bytes: 256 << 20} }
+
+// Directory is the verified copy. It does no I/O and is told the time. Not for concurrent use.
+type Directory struct {
+	limits  Limits
+	entries map[string]*entry // by name
+	subnets subnets
+	keys    map[WireGuardKey]string // who has which
+	waiting map[string]*entry       // verified, but another has what they claim; at most maxWaiting
+	bytes   int
+	refused map[Reason]uint64
+	last    error // the last refusal
+	ticked  time.Time
+	relist  time.Time // when to ask for everything again; zero: not
+	foreign bool      // a record was refused because of its authority since then
+
+	// Where in the feed we are.
+	epoch    uint64
+	revision uint64
+	head     uint64 // of the store, as far as we know
+	doubt    bool   // something may have been missed
+	listing  listing
+}
+
+type entry struct {
+	*Verified
+	epoch    uint64 // with which it came, or was listed
+	revision uint64
+	mark     uint64 // the listing in which it was last seen
+}
+
+// listing is the state of one that is under way.
+type listing struct {
+	id   uint64 // 0: none
+	mark uint64 // grows with each
+}
+
+// New makes an empty directory, which has to ask for everything.
+func New(limits Limits) *Directory {
+	return &Directory{
+		limits: limits, entries: map[string]*entry{}, keys: map[WireGuardKey]string{}, waiting: map[string]*entry{},
+		refused: map[Reason]uint64{}, doubt: true,
+	}
+}
+
+// Get returns a member's record.
+func (d *Directory) Get(name string) (*Verified, bool) {
+	e, ok := d.entries[name]
+	if !ok {
+		return nil, false
+	}
+	return e.Verified, true
+}
+
+// All goes through the members in no particular order.
+func (d *Directory) All() iter.Seq[*Verified] {
+	return func(yield func(*Verified) bool) {
+		for _, e := range d.entries {
+			if !yield(e.Verified) {
+				return
+			}
+		}
+	}
+}
+
+// Len is the number of members.
+func (d *Directory) Len() int { return len(d.entries) }
+
+// Bytes is what their signed records have.
+func (d *Directory) Bytes() int { return d.bytes }
+
+// Refused says how many records were not taken, by reason, since the start.
+func (d *Directory) Refused() map[Reason]uint64 { return maps.Clone(d.refused) }
+
+// LastRefusal is why the last record was not taken; nil if all were.
+func (d *Directory) LastRefusal() error { return d.last }
+
+// Position says which store's feed this is a copy of, and up to which revision. Zeros: of none yet.
+func (d *Directory) Position() (epoch, revision uint64) { return d.epoch, d.revision }
+
+// Judge says whether a new record may be taken. The coordinator asks before it stores one: a record that
+// claims what another member has is refused, whoever was given it later.
+func (d *Directory) Judge(s *SignedRecord, trust *collective.Trust, now time.Time) (*Verified, error) {
+	v, err := d.judge(s, trust, now)
+	if err != nil {
+		return nil, err
+	}
+	displaced, err := d.conflicts(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(displaced) > 0 {
+		return nil, refuse(SubnetTaken, v.Record.Name, "%v is in use by %s", v.Record.Subnet, displaced[0])
+	}
+	return v, nil
+}
+
+// judge looks at the record, its predecessor and the limits.
+func (d *Directory) judge(s *SignedRecord, trust *collective.Trust, now time.Time) (*Verified, error) {
+	v, err := s.Verify(trust, now)
+	if err != nil {
+		return nil, err
+	}
+	r := &v.Record
+	members, bytes := len(d.entries)+1, d.bytes+s.Size()
+	if old := d.entries[r.Name]; old != nil {
+		if !v.supersedes(old.Verified) {
+			return nil, refuse(Older, r.Name, "number %d with certificate %s is not newer than number %d with %s",
+				r.Sequence, v.Holder.Serial, old.Record.Sequence, old.Holder.Serial)
+		}
+		members, bytes = members-1, bytes-old.Signed.Size()
+	}
+	if members > d.limits.Members || bytes > d.limits.Bytes {
+		return nil, refuse(Full, r.Name, "there are %d members with %d bytes, at most %d with %d",
+			len(d.entries), d.bytes, d.limits.Members, d.limits.Bytes)
+	}
+	return v, nil
+}
+
+// conflicts looks at what others have. Of two members whose certificates give them the same addresses, it
+// is the one with the later certificate that the authority means.
+func (d *Directory) conflicts(v *Verified) (displaced []string, err error) {
+	r := &v.Record
+	if has := d.keys[r.Key]; !r.Key.IsZero() && has != "" && has != r.Name {
+		return nil, refuse(KeyTaken, r.Name, "its key for WireGuard is that of %s", has)
+	}
+	displaced = d.subnets.overlapping(r.Subnet, r.Name)
+	for _, name := range displaced {
+		if !v.Holder.NotBefore.After(d.entries[name].Holder.NotBefore) {
+			return nil, refuse(SubnetTaken, r.Name, "%v is in use by %s", r.Subnet, name)
+		}
+	}
+	return displaced, nil
+}
+
+// put makes a verified record that of its member, if nobody else has what it claims.
+func (d *Directory) put(e *entry) (events []Event, err error) {
+	r := &e.Record
+	displaced, err := d.conflicts(e.Verified)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range displaced {
+		d.waitFor(d.entries[name])
+		events = append(events, d.drop(name, "its subnet was given to "+r.Name))
+	}
+	var old *Verified
+	if before := d.entries[r.Name]; before != nil {
+		old = before.Verified
+		d.forget(before)
+	}
+	d.entries[r.Name] = e
+	d.subnets.add(r.Subnet, r.Name)
+	if !r.Key.IsZero() {
+		d.keys[r.Key] = r.Name
+	}
+	d.bytes += e.Signed.Size()
+	delete(d.waiting, r.Name)
+	return append(events, newEvent(old, e.Verified)), nil
+}
+
+// drop removes a member that is there.
+func (d *Directory) drop(name, why string) Event {
+	e := d.entries[name]
+	d.forget(e)
+	return Event{Kind: Left, Name: name, Old: e.Verified, Why: why}
+}
+
+func (d *Directory) forget(e *entry) {
+	r := &e.Record
+	delete(d.entries, r.Name)
+	d.subnets.remove(r.Subnet)
+	delete(d.keys, r.Key)
+	d.bytes -= e.Signed.Size()
+}
+
+// maxWaiting bounds conflicts; each is a mistake, or a change of two members that came in one order and
+// is told in another.
+const maxWaiting = 256
+
+// waitFor keeps a record until what it claims is free.
+func (d *Directory) waitFor(e *entry) {
+	if _, there := d.waiting[e.Record.Name]; there || len(d.waiting) < maxWaiting {
+		d.waiting[e.Record.Name] = e
+	}
+}
+
+// retry takes the records whose time has come.
+func (d *Directory) retry() (events []Event) {
+	for _, name := range slices.Sorted(maps.Keys(d.waiting)) {
+		e := d.waiting[name]
+		if e == nil {
+			continue // an earlier one has taken its place
+		}
+		if old := d.entries[name]; old != nil && !e.supersedes(old.Verified) {
+			delete(d.waiting, name)
+			continue
+		}
+		if more, err := d.put(e); err == nil {
+			events = append(events, more...)
+		}
+	}
+	return events
+}

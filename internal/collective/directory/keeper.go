@@ -1,0 +1,323 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// Config is what a Keeper needs.
+type Config struct {
+	File   string // where the copy is kept; empty: nowhere
+	Limits Limits
+	Trust  func() *collective.Trust // as it is now
+	// Ask asks the coordinators; the answer is a batch as it travels.
+	Ask func(ctx context.Context, ask []byte) ([]byte, error)
+	// Changed is told what became of members, first of those in the file. It is called by one goroutine,
+	// must not block for long, nor call Close. May be nil.
+	Changed func([]Event)
+	Log     *slog.Logger
+}
+
+const (
+	inbox     = 256 // batches that wait; what does not fit is asked for later
+	tickEvery = 5 * time.Second
+	askWithin = 30 * time.Second
+
+	// Waits between asks that brought nothing new: the first, doubled up to the last. Half of each is by
+	// chance, as what one member misses, others may.
+	firstPause = time.Second
+	lastPause  = time.Minute
+)
+
+// Keeper keeps a directory in an agent: it takes the feed, asks for what is missing, tells of changes,
+// and keeps the copy on disk. Its methods may be called from any goroutine.
+type Keeper struct {
+	config   Config
+	inbox    chan []byte
+	poked    chan struct{} // doubt or retrust was set
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	answered chan answer
+	saved    chan error
+
+	mu       sync.RWMutex
+	d        *Directory
+	doubt    bool // to be told to d
+	retrust  bool
+	askErr   error
+	loadErr  error
+	saveErr  error
+	garbled  uint64
+	garbage  error // why the last message could not be read
+	savedAt  time.Time
+	savedPos position
+
+	// The loop's own.
+	askAt    time.Time // not earlier
+	failures int
+	asking   bool
+	saving   bool
+	dirty    bool
+	saveAt   time.Time // not earlier
+}
+
+type answer struct {
+	ask  Ask
+	data []byte
+	err  error
+}
+
+type position struct{ epoch, revision uint64 }
+
+// State is how the copy is, for a person.
+type State struct {
+	Members int
+	Bytes   int // of signed records
+	// Epoch and Revision are where in the feed the copy is; zeros: the coordinators have said nothing yet.
+	Epoch, Revision uint64
+	Behind          bool  // something is missing
+	AskErr          error // why it could not be got
+	Refused         map[Reason]uint64
+	LastRefusal     error
+	LoadErr         error     // why the copy on disk was of no use at the start
+	SaveErr         error     // why it cannot be written
+	Saved           time.Time // when it was written last; zero: not since the start
+}
+
+// Open reads the copy on disk and begins to keep it. A copy that is of no use is reported in State.
+func Open(c Config) *Keeper {
+	d, err := New(c.Limits), error(nil)
+	if c.File != "" {
+		d, err = Load(c.File, c.Limits, c.Trust(), time.Now())
+	}
+	if err != nil {
+		c.Log.Warn("directory: starting without a copy", "err", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k := &Keeper{
+		config: c, d: d, loadErr: err, stop: stop,
+		inbox: make(chan []byte, inbox), poked: make(chan struct{}, 1),
+		answered: make(chan answer, 1), saved: make(chan error, 1),
+	}
+	k.running.Go(func() { k.run(ctx) })
+	return k
+}
+
+// Close writes what is not on disk yet, and returns when nothing of the keeper runs.
+func (k *Keeper) Close() {
+	k.stop()
+	k.running.Wait()
+}
+
+// Receive takes a batch as told to all members. It never blocks.
+func (k *Keeper) Receive(data []byte) {
+	select {
+	case k.inbox <- data:
+	default:
+		k.Connected()
+	}
+}
+
+// Connected says that there is a connection to the coordinators again: what they told meanwhile is
+// missing.
+func (k *Keeper) Connected() { k.poke(func() { k.doubt = true }) }
+
+// TrustChanged says that somebody may be no member any more, or be one now.
+func (k *Keeper) TrustChanged() { k.poke(func() { k.retrust = true }) }
+
+func (k *Keeper) poke(set func()) {
+	k.mu.Lock()
+	set()
+	k.mu.Unlock()
+	select {
+	case k.poked <- struct{}{}:
+	default:
+	}
+}
+
+// View lets f read the directory. What f gets from it does not change later, but the directory does.
+func (k *Keeper) View(f func(*Directory)) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	f(k.d)
+}
+
+// State is how the copy is now.
+func (k *Keeper) State() State {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	_, behind := k.d.Behind()
+	s := State{
+		Members: k.d.Len(), Bytes: k.d.Bytes(), Behind: behind || k.doubt, AskErr: k.askErr,
+		Refused: k.d.Refused(), LastRefusal: k.d.LastRefusal(),
+		LoadErr: k.loadErr, SaveErr: k.saveErr, Saved: k.savedAt,
+	}
+	s.Epoch, s.Revision = k.d.Position()
+	if k.garbled > 0 {
+		s.Refused[MalformedMessage] = k.garbled
+		s.LastRefusal = errors.Join(s.LastRefusal, k.garbage)
+	}
+	return s
+}
+
+// run owns the directory: nobody else changes it.
+func (k *Keeper) run(ctx context.Context) {
+	var inFlight sync.WaitGroup
+	defer inFlight.Wait()
+	k.begin()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	tickAt := time.Now()
+	for {
+		// 1. What is due.
+		now := time.Now()
+		if !now.Before(tickAt) {
+			k.change(func(d *Directory) []Event { return d.Tick(now) })
+			tickAt = now.Add(tickEvery)
+		}
+		k.ask(ctx, now, &inFlight)
+		k.save(now, &inFlight)
+		timer.Reset(time.Until(k.next(tickAt)))
+
+		// 2. What happens next.
+		select {
+		case data := <-k.inbox:
+			k.receive(data)
+		case a := <-k.answered:
+			k.takeAnswer(a)
+		case <-k.poked:
+			k.takePoke()
+		case err := <-k.saved:
+			k.takeSaved(err)
+		case <-timer.C:
+		case <-ctx.Done():
+			// 3. The end.
+			inFlight.Wait()
+			k.finish()
+			return
+		}
+	}
+}
+
+func (k *Keeper) begin() {
+	var events []Event
+	for v := range k.d.All() {
+		events = append(events, newEvent(nil, v))
+	}
+	k.tell(events)
+	k.savedPos.epoch, k.savedPos.revision = k.d.Position()
+}
+
+func (k *Keeper) next(tickAt time.Time) time.Time {
+	at := tickAt
+	if _, behind := k.d.Behind(); behind && !k.asking && k.askAt.Before(at) {
+		at = k.askAt
+	}
+	if k.dirty && !k.saving && k.saveAt.Before(at) {
+		at = k.saveAt
+	}
+	return at
+}
+
+// change does something to the directory, and tells of it.
+func (k *Keeper) change(do func(*Directory) []Event) {
+	k.mu.Lock()
+	events := do(k.d)
+	var pos position
+	pos.epoch, pos.revision = k.d.Position()
+	refusal := k.d.LastRefusal()
+	k.mu.Unlock()
+	if k.config.File != "" && (len(events) > 0 || pos != k.savedPos) {
+		k.dirty = true
+	}
+	if refusal != nil && k.config.Log.Enabled(context.Background(), slog.LevelDebug) {
+		k.config.Log.Debug("directory: last refusal", "err", refusal)
+	}
+	k.tell(events)
+}
+
+func (k *Keeper) tell(events []Event) {
+	if len(events) > 0 && k.config.Changed != nil {
+		k.config.Changed(events)
+	}
+}
+
+func (k *Keeper) receive(data []byte) {
+	b, err := DecodeBatch(data)
+	if err != nil {
+		k.mu.Lock()
+		k.garbled++
+		k.garbage = err
+		k.mu.Unlock()
+		return
+	}
+	_, wasBehind := k.d.Behind()
+	k.change(func(d *Directory) []Event { return d.Apply(b, k.config.Trust(), time.Now()) })
+	if _, behind := k.d.Behind(); behind && !wasBehind {
+		k.askAt = time.Now().Add(rand.N(firstPause)) // others may have missed the same
+	}
+}
+
+func (k *Keeper) takePoke() {
+	k.mu.Lock()
+	doubt, retrust := k.doubt, k.retrust
+	k.doubt, k.retrust = false, false
+	if doubt {
+		k.d.Doubt()
+		k.failures, k.askAt = 0, time.Time{}
+	}
+	k.mu.Unlock()
+	if retrust {
+		k.change(func(d *Directory) []Event { return d.Recheck(k.config.Trust(), time.Now()) })
+	}
+}
+
+// ask asks for what is missing, one thing at a time.
+func (k *Keeper) ask(ctx context.Context, now time.Time, inFlight *sync.WaitGroup) {
+	ask, behind := k.d.Behind()
+	if !behind || k.asking || now.Before(k.askAt) {
+		return
+	}
+	k.asking = true
+	inFlight.Go(func() {
+		data, err := ask.Encode()
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, askWithin)
+			data, err = k.config.Ask(ctx, data)
+			cancel()
+		}
+		k.answered <- answer{ask, data, err}
+	})
+}
+
+func (k *Keeper) takeAnswer(a answer) {
+	k.asking = false
+	var b Batch
+	if a.err == nil {
+		b, a.err = DecodeBatch(a.data)
+	}
+	if a.err == nil {
+		k.change(func(d *Directory) []Event { return d.Answer(b, k.config.Trust(), time.Now()) })
+		if next, behind := k.d.Behind(); behind && next == a.ask {
+			a.err = fmt.Errorf("the coordinators know the directory up to %d only, there is %d", b.Head, k.d.head)
+		}
+	}
+	k.mu.Lock()
+	k.askErr = a.err
+	k.mu.Unlock()
+	if a.err == nil {
+		k.failures, k.askAt = 0, time.Time{}
+		return
+	}
+	pause := min(firstPause<<min(k.failures, 10), lastPause)
+	k.failures++
+	k.askAt = time.Now().Add(pause/2 + rand.N(pause/2))
+	k.config.Log.Debug("directory: cannot get what is missing, trying again", "err", a.err, "at", k.askAt)
+}
