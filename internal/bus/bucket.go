@@ -15,7 +15,8 @@ var (
 )
 
 // Bucket keeps values by key for coordinators, on disk, on as many servers as it was made for. What a
-// method has accepted is not lost.
+// method has accepted is not lost. A request on its way to a server that dies is: the method returns when
+// its context ends, which should be soon, and says nothing of what became of the change.
 type Bucket struct {
 	name string
 	kv   jetstream.KeyValue
@@ -36,7 +37,7 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the bucket %s on the bus: %w", name, err)
+		return nil, fmt.Errorf("open the bucket %s on the bus: %w", name, sayWhy(err))
 	}
 	return &Bucket{name: name, kv: kv}, nil
 }

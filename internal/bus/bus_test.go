@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if config := os.Getenv(asNatsServer); config != "" {
+		os.Exit(natsServer(config))
+	}
+	if job := os.Getenv(asMembers); job != "" {
+		os.Exit(manyMembers(job))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestAskAndTell(t *testing.T) {
 	w := newWorld(t)

@@ -13,13 +13,13 @@ import (
 
 // world is a collective with a coordinator's host named hub.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	ca        *collective.CA
 	authority *Authority
 	hub       *collective.Identity
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	ca, err := collective.InitCA(t.TempDir(), "test collective")
 	if err != nil {
@@ -124,7 +124,7 @@ func echo() Handlers {
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // testLog shows what happened when a test fails.
-func testLog(t *testing.T) *slog.Logger {
+func testLog(t testing.TB) *slog.Logger {
 	level := slog.LevelWarn
 	if os.Getenv("DCOL_TEST_DEBUG") != "" {
 		level = slog.LevelDebug
@@ -132,7 +132,7 @@ func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
 }
 
-func copyFile(t *testing.T, from, to string) {
+func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	if err != nil {

@@ -53,8 +53,6 @@ const (
 	pingInterval   = 30 * time.Second // two without answer end a connection
 	firstDelay     = 2 * time.Second
 	longestDelay   = time.Minute
-	longestNonce   = 64
-	nonceAlphabet  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	receiveBacklog = 256 // messages of up to MaxPayload that wait to be handled
 )
 
@@ -97,12 +95,13 @@ func connect(c Config, role string) (*link, error) {
 		urls = append(urls, "nats://"+s.Address)
 		names[s.Address] = s.Name
 	}
+	d := &dialer{id: c.Identity, names: names, jwt: c.JWT}
 	nc, err := nats.Connect(strings.Join(urls, ","),
 		nats.Name(l.name+" "+role),
-		nats.SetCustomDialer(&dialer{id: c.Identity, names: names}),
+		nats.SetCustomDialer(d),
 		nats.SkipHostLookup(), // the dialer's, so that it knows whom it asked for
 		nats.IgnoreDiscoveredServers(),
-		nats.UserJWT(c.JWT, l.signNonce),
+		nats.UserJWT(d.lastJWT, l.signNonce),
 		nats.CustomInboxPrefix(inbox(l.name)),
 		nats.Timeout(dialTimeout),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
@@ -130,19 +129,32 @@ func reconnectDelay(n int) time.Duration {
 	return limit/2 + rand.N(limit/2)
 }
 
-// signNonce proves to the server that we are whom the JWT names. The nonce is the server's choice: it
-// must not be able to have something signed that means more than this.
+// signNonce proves to the server that we are whom the JWT names. What is no nonce stays unsigned, and the
+// server will not let us in.
 func (l *link) signNonce(nonce []byte) ([]byte, error) {
-	if len(nonce) == 0 || len(nonce) > longestNonce || strings.Trim(string(nonce), nonceAlphabet) != "" {
-		return nil, fmt.Errorf("the bus's server asked for a signature over %q, which is no nonce", nonce)
+	if !isNonce(nonce) {
+		l.config.Log.Warn("bus: a server asked for a signature over what is no nonce", "wanted", string(nonce))
+		return nil, nil
 	}
 	return l.config.Identity.Sign(nonce), nil
 }
 
-// dialer does TLS by itself, as nats.go would keep the certificates it was given first.
+// isNonce says whether this can be a nonce and nothing else: a server chooses it, and must not be able to
+// have something signed that means more. Whatever else members sign has a space or an end of line in it.
+func isNonce(nonce []byte) bool {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return len(nonce) > 0 && len(nonce) <= 64 && strings.Trim(string(nonce), alphabet) == ""
+}
+
+// dialer does TLS by itself, as nats.go would keep the certificates it was given first. And it gets the
+// JWT, because nats.go gives up for good if there is none for the first connect.
 type dialer struct {
 	id    *collective.Identity
 	names map[string]string // by address
+	jwt   func() (string, error)
+
+	mu   sync.Mutex
+	last string // JWT
 }
 
 // SkipTLSHandshake tells nats.go that what Dial returns is secure already.
@@ -153,6 +165,13 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	name := d.names[address]
+	token, err := d.jwt()
+	if err != nil {
+		return nil, fmt.Errorf("get the JWT for the bus: %w", err)
+	}
+	d.mu.Lock()
+	d.last = token
+	d.mu.Unlock()
 	plain, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", name, err)
@@ -163,6 +182,13 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, fmt.Errorf("meet %s at %s: %w", name, address, err)
 	}
 	return conn, nil
+}
+
+// lastJWT is the one for the connection just dialled.
+func (d *dialer) lastJWT() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last, nil
 }
 
 func (l *link) connected(nc *nats.Conn) {

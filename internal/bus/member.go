@@ -19,7 +19,8 @@ type Message struct {
 type Member struct {
 	*link
 	received chan *nats.Msg
-	done     chan struct{}
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
 }
 
 // Refusal is a coordinator's answer that it will not do what was asked.
@@ -34,10 +35,11 @@ func Connect(c Config, receive func(Message)) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{link: l, received: make(chan *nats.Msg, receiveBacklog), done: make(chan struct{})}
+	m := &Member{link: l, received: make(chan *nats.Msg, receiveBacklog)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for _, subject := range []string{allPrefix + ">", toPrefix + m.name + ".>"} {
 		if _, err := m.nats.ChanSubscribe(subject, m.received); err != nil {
-			l.Close()
+			m.Close()
 			return nil, fmt.Errorf("listen to %s on the bus: %w", subject, err)
 		}
 	}
@@ -54,7 +56,7 @@ func (m *Member) dispatch(receive func(Message)) {
 				topic = strings.TrimPrefix(msg.Subject, toPrefix+m.name+".")
 			}
 			receive(Message{Topic: topic, Data: msg.Data, ToAll: toAll})
-		case <-m.done:
+		case <-m.ctx.Done():
 			return
 		}
 	}
@@ -62,8 +64,8 @@ func (m *Member) dispatch(receive func(Message)) {
 
 // Close ends the connection for good. No message is given to receive after the one it has.
 func (m *Member) Close() {
+	m.cancel()
 	m.link.Close()
-	close(m.done)
 }
 
 // Tell sends a message to the coordinators, one of which takes it. Nothing says whether one did.

@@ -19,7 +19,9 @@ import (
 
 // What one connection may cost a server, embedded or external.
 const (
-	maxPending    = 8 << 20 // bytes that wait for one who reads slowly
+	// maxPending is how many bytes wait for one who reads slowly. JetStream, whose flow control lets 32 MiB
+	// be under way to a coordinator, needs more than that.
+	maxPending    = 64 << 20
 	writeDeadline = 5 * time.Second
 
 	startTimeout = 30 * time.Second
@@ -162,7 +164,8 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 		AccountResolver:  s.accounts,
 
 		MaxConn: c.MaxConnections, MaxPending: maxPending, WriteDeadline: writeDeadline,
-		MaxClosedClients: 100, // kept for NATS's own monitoring, which has no port here
+		NoFastProducerStall: true, // who reads slowly is cut; nobody waits for it
+		MaxClosedClients:    100,  // kept for NATS's own monitoring, which has no port here
 
 		JetStream: true, StoreDir: c.Store, JetStreamMaxStore: maxStore, DisableJetStreamBanner: true,
 		// What was acknowledged outlives a power cut. Changes are few, and each is worth one fsync.
@@ -170,9 +173,10 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 	}, nil
 }
 
-// serverTLS follows the identity's files, and refuses who was revoked.
+// serverTLS follows the identity's files, refuses who was revoked and bounds a member's connections.
 func serverTLS(id *collective.Identity) *tls.Config {
 	base := id.ServerTLS(alpn)
+	doors := newDoors()
 	config := base.Clone()
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		now, err := base.GetConfigForClient(hello)
@@ -180,7 +184,10 @@ func serverTLS(id *collective.Identity) *tls.Config {
 			return nil, err
 		}
 		now.VerifyConnection = func(cs tls.ConnectionState) error {
-			_, err := id.Peer(cs)
+			member, err := id.Peer(cs)
+			if err == nil {
+				doors.enter(member.Name, hello.Conn)
+			}
 			return err
 		}
 		return now, nil

@@ -4,25 +4,78 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
+	"time"
 )
 
 // claimsUpdate is where servers of an external cluster take new versions of an account.
 const claimsUpdate = "$SYS.REQ.CLAIMS.UPDATE"
 
-// System is a coordinator's connection to the servers of an external cluster themselves.
-type System struct{ *link }
+const setTimeout = 10 * time.Second
 
-// ConnectSystem connects with a JWT of Authority.SystemJWT.
-func ConnectSystem(c Config) (*System, error) {
-	l, err := connect(c, "system")
-	if err != nil {
-		return nil, err
-	}
-	return &System{link: l}, nil
+// System is a coordinator's connection to the servers of an external cluster themselves. After every
+// connect it tells them whom to let in, as they may have been away when that changed.
+type System struct {
+	*link
+	authority *Authority
+	connected chan struct{}
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
 }
 
-// SetAccount takes what Authority.Revoke returned to all servers, and returns when one has taken it. It is
-// to be repeated after every connect, as a server may have been away.
+// ConnectSystem connects with a JWT of Authority.SystemJWT.
+func ConnectSystem(c Config, a *Authority) (*System, error) {
+	s := &System{authority: a, connected: make(chan struct{}, 1)}
+	changed := c.Changed
+	c.Changed = func(state State) {
+		if state.Connected {
+			select {
+			case s.connected <- struct{}{}:
+			default: // it will be told anyway
+			}
+		}
+		if changed != nil {
+			changed(state)
+		}
+	}
+	var err error
+	if s.link, err = connect(c, "system"); err != nil {
+		return nil, err
+	}
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.running.Go(func() { s.repeat(ctx) })
+	return s, nil
+}
+
+// Close ends the connection for good.
+func (s *System) Close() {
+	s.cancel()
+	s.link.Close()
+	s.running.Wait()
+}
+
+func (s *System) repeat(ctx context.Context) {
+	for {
+		select {
+		case <-s.connected:
+		case <-ctx.Done():
+			return
+		}
+		account, err := s.authority.AccountJWT()
+		if err == nil {
+			brief, cancel := context.WithTimeout(ctx, setTimeout)
+			err = s.SetAccount(brief, account)
+			cancel()
+		}
+		if err != nil && ctx.Err() == nil {
+			s.config.Log.Warn("bus: the servers may not know who was expelled", "err", err)
+		}
+	}
+}
+
+// SetAccount takes what Authority.Revoke returned to all servers, and returns when one has taken it.
+// Servers that hear nothing of it now learn it from the others.
 func (s *System) SetAccount(ctx context.Context, accountJWT string) error {
 	const doing = "tell the bus's servers whom to let in"
 	answer, err := s.nats.RequestWithContext(ctx, claimsUpdate, []byte(accountJWT))
