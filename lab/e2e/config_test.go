@@ -45,7 +45,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 			w.run(alice, "cp", "-p", w.caDir("collective")+"/bob.key", etc+"alice.key")
 		}, []string{`"alice"`, `"bob"`, "correct one of them"}},
 		{"certificate of another collective", func() { w.carry("others", alice, "alice.crt", "alice.key") },
-			[]string{"alice.crt", "not signed by", "ca.crt", "from the same authority"}},
+			[]string{"alice.crt", "not signed under", "ca.crt", "from the same authority"}},
 		{"damaged certificate", func() { w.write(alice, etc+"alice.crt", []byte("-----BEGIN"), 0o644) }, []string{"alice.crt", "dcol ca issue"}},
 		{"no revocation list", func() { w.run(alice, "rm", etc+"ca.crl") }, []string{"ca.crl", "copy ca.crl"}},
 		{"revoked certificate", func() {
