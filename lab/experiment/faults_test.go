@@ -83,7 +83,7 @@ name = "tcp"
 transport = "tcp"
 `)
 	result, progress, err := run(t, s)
-	for _, want := range []string{"sh on client", "exit status 7", "the reason is this", "base-tcp-1-again-2"} {
+	for _, want := range []string{"sh on client", "exit status 7", "the reason is this", "base-tcp-cubic-1-again-2"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
@@ -151,7 +151,7 @@ transport = "tcp"
 	go func() {
 		// The log is there when the run is under way.
 		for ctx.Err() == nil {
-			if _, err := os.Stat(filepath.Join(out, "logs", "base-tcp-1", "client-iperf3.log")); err == nil {
+			if _, err := os.Stat(filepath.Join(out, "logs", "tiny", "base-tcp-cubic-1", "client-iperf3.log")); err == nil {
 				asked <- time.Now()
 				cancel()
 			}
