@@ -186,7 +186,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | test | test-kernels | generate)
+build | demo | bench | paper | test | test-kernels | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	;;
@@ -196,6 +196,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|test|test-kernels|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate'
 	;;
 esac

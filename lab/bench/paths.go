@@ -62,7 +62,7 @@ func runScenario(ctx context.Context, o Options, name string) (report.Measured, 
 	}
 	result, err := experiment.Run(ctx, s, experiment.Options{
 		Program: o.Program, Out: filepath.Join(o.Out, name), Repetitions: pathRepetitions, Procedures: pathProcedures,
-		Stderr: o.Stderr, Log: o.Log,
+		Stderr: o.Stderr, Jobs: experiment.Automatic, Log: o.Log,
 	})
 	if err != nil {
 		return report.Measured{}, err
