@@ -9,6 +9,9 @@ import (
 // MaxMessage is the most bytes of an encoded batch: what a message on the bus may have.
 const MaxMessage = 64 << 10
 
+// MaxRecord is the most bytes of an encoded record.
+const MaxRecord = MaxPayload + maxChain*maxCertificate + 128
+
 // MaxAsk is the most bytes of an encoded ask.
 const MaxAsk = 64
 
@@ -32,6 +35,11 @@ type (
 		Above       []uint `cbor:"5,keyasint,omitempty"` // indices of Authorities
 		Name        string `cbor:"6,keyasint,omitempty"`
 		Why         string `cbor:"7,keyasint,omitempty"`
+	}
+	recordBody struct {
+		Payload   []byte   `cbor:"1,keyasint"`
+		Signature []byte   `cbor:"2,keyasint"`
+		Chain     [][]byte `cbor:"3,keyasint"`
 	}
 	askBody struct {
 		Epoch   uint64 `cbor:"1,keyasint,omitempty"`
@@ -172,6 +180,34 @@ func DecodeBatch(data []byte) (Batch, error) {
 		return Batch{}, fmt.Errorf("decode a batch: %w", err)
 	}
 	return b, nil
+}
+
+// Encode is the record as a member sends it to the coordinators, at most MaxRecord bytes.
+func (s *SignedRecord) Encode() ([]byte, error) {
+	out, err := cborCodec.enc.Marshal(recordBody(*s))
+	if err == nil {
+		err = s.checkSize()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode a record: %w", err)
+	}
+	return out, nil
+}
+
+// DecodeRecord reads what Encode writes. The record is not verified.
+func DecodeRecord(data []byte) (*SignedRecord, error) {
+	if len(data) > MaxRecord {
+		return nil, fmt.Errorf("decode a record: %d bytes, at most %d", len(data), MaxRecord)
+	}
+	var body recordBody
+	if err := cborCodec.dec.Unmarshal(data, &body); err != nil {
+		return nil, fmt.Errorf("decode a record: %w", err)
+	}
+	s := SignedRecord(body)
+	if err := s.checkSize(); err != nil {
+		return nil, fmt.Errorf("decode a record: %w", err)
+	}
+	return &s, nil
 }
 
 // Encode is the ask as it travels, at most MaxAsk bytes.

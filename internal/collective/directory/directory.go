@@ -173,7 +173,9 @@ func (d *Directory) put(e *entry) (events []Event, err error) {
 		d.keys[r.Key] = r.Name
 	}
 	d.bytes += e.Signed.Size()
-	delete(d.waiting, r.Name)
+	if w := d.waiting[r.Name]; w != nil && !w.supersedes(e.Verified) {
+		delete(d.waiting, r.Name)
+	}
 	return append(events, newEvent(old, e.Verified)), nil
 }
 
@@ -198,9 +200,11 @@ const maxWaiting = 256
 
 // waitFor keeps a record until what it claims is free.
 func (d *Directory) waitFor(e *entry) {
-	if _, there := d.waiting[e.Record.Name]; there || len(d.waiting) < maxWaiting {
-		d.waiting[e.Record.Name] = e
+	there := d.waiting[e.Record.Name]
+	if there == nil && len(d.waiting) == maxWaiting || there != nil && there.supersedes(e.Verified) {
+		return
 	}
+	d.waiting[e.Record.Name] = e
 }
 
 // retry takes the records whose time has come.

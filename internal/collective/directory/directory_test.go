@@ -330,6 +330,9 @@ func TestJournal(t *testing.T) {
 	if err := j.Put(1001, "alice", &SignedRecord{Payload: make([]byte, MaxMessage), Chain: s.Chain}); err == nil {
 		t.Error("took a record that fits in no message")
 	}
+	if err := j.Remove(1001, "../alice", ""); err == nil {
+		t.Error("took a name that nobody would read")
+	}
 	if len(j.items) > 100 {
 		t.Errorf("%d items for one name", len(j.items))
 	}

@@ -183,7 +183,7 @@ func TestFeedConverges(t *testing.T) {
 				}
 				before := m.d
 				m.d, m.events = New(DefaultLimits()), map[string]*Verified{}
-				m.d.restore(at, records, trust, now)
+				m.d.restore(t.Context(), at, records, trust, now)
 				for name, e := range m.d.entries {
 					m.events[name] = e.Verified
 					if had := before.entries[name]; had == nil || !had.Signed.Equal(e.Signed) {

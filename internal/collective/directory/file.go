@@ -3,6 +3,7 @@ package directory
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -129,8 +130,9 @@ func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 }
 
 // Load makes a directory from the copy in a file. It always returns one: empty if there is no file, or if
-// the error, a *FileError, says that it is of no use. A damaged file is put aside.
-func Load(path string, limits Limits, trust *collective.Trust, now time.Time) (*Directory, error) {
+// the error, a *FileError, says that it is of no use. A damaged file is put aside. As all is verified again,
+// it takes seconds for thousands of members; when the context ends, it stops with what it has.
+func Load(ctx context.Context, path string, limits Limits, trust *collective.Trust, now time.Time) (*Directory, error) {
 	d := New(limits)
 	data, err := readFile(path, 2*int64(limits.Bytes)+1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,14 +153,17 @@ func Load(path string, limits Limits, trust *collective.Trust, now time.Time) (*
 	case err != nil:
 		return d, &FileError{Path: path, Err: err}
 	}
-	d.restore(at, records, trust, now)
+	d.restore(ctx, at, records, trust, now)
 	return d, nil
 }
 
 // restore takes what was written, as far as it still is true. If anything may be missing because this
 // host's clock or trust is not what it was, all is asked for again.
-func (d *Directory) restore(at Batch, records []Batch, trust *collective.Trust, now time.Time) {
+func (d *Directory) restore(ctx context.Context, at Batch, records []Batch, trust *collective.Trust, now time.Time) {
 	for _, b := range records {
+		if ctx.Err() != nil {
+			return
+		}
 		d.epoch = b.Epoch
 		for _, c := range b.Changes {
 			if c.Signed != nil {

@@ -41,7 +41,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if err := os.WriteFile(path+".new", data[:100], 0o600); err != nil { // what a power cut leaves
 		t.Fatal(err)
 	}
-	back, err := Load(path, DefaultLimits(), a.trust(t), time.Now())
+	back, err := Load(t.Context(), path, DefaultLimits(), a.trust(t), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +62,12 @@ func TestSaveAndLoad(t *testing.T) {
 
 func TestLoadNothing(t *testing.T) {
 	a := newAuthority(t, testCollective)
-	d, err := Load(filepath.Join(t.TempDir(), "none"), DefaultLimits(), a.trust(t), time.Now())
+	d, err := Load(t.Context(), filepath.Join(t.TempDir(), "none"), DefaultLimits(), a.trust(t), time.Now())
 	if err != nil || d.Len() != 0 {
 		t.Fatal(d.Len(), err)
 	}
 	var fileErr *FileError
-	d, err = Load(t.TempDir(), DefaultLimits(), a.trust(t), time.Now()) // a directory of the file system
+	d, err = Load(t.Context(), t.TempDir(), DefaultLimits(), a.trust(t), time.Now()) // a directory of the file system
 	if !errors.As(err, &fileErr) || fileErr.Aside != "" || d.Len() != 0 {
 		t.Fatal(d.Len(), err)
 	}
@@ -85,7 +85,7 @@ func TestLoadDamaged(t *testing.T) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := Load(path, DefaultLimits(), trust, now)
+		d, err := Load(t.Context(), path, DefaultLimits(), trust, now)
 		var fileErr *FileError
 		if !errors.As(err, &fileErr) || !errors.Is(err, ErrDamaged) || d.Len() != 0 {
 			t.Fatalf("%s at %d: %d members, %v", what, at, d.Len(), err)
@@ -118,7 +118,7 @@ func TestLoadForged(t *testing.T) {
 	if err := Save(path, data); err != nil {
 		t.Fatal(err)
 	}
-	d, err := Load(path, DefaultLimits(), another.trust(t), time.Now())
+	d, err := Load(t.Context(), path, DefaultLimits(), another.trust(t), time.Now())
 	if err != nil || d.Len() != 0 || d.Refused()[Foreign] != 2 {
 		t.Fatal(d.Len(), d.Refused(), err)
 	}
@@ -161,7 +161,7 @@ func TestLoadWithoutTheExpelled(t *testing.T) {
 	if events := d.Recheck(a.trust(t), time.Now()); len(events) != 1 || events[0].Kind != Left || d.Len() != 0 {
 		t.Errorf("expelled: %+v", events)
 	}
-	back, err := Load(path, DefaultLimits(), a.trust(t), time.Now())
+	back, err := Load(t.Context(), path, DefaultLimits(), a.trust(t), time.Now())
 	if err != nil || back.Len() != 0 || back.Refused()[Revoked] != 1 {
 		t.Errorf("%d members, refused %v, %v", back.Len(), back.Refused(), err)
 	}
@@ -171,9 +171,17 @@ func TestLoadWithoutTheExpelled(t *testing.T) {
 }
 
 func FuzzDecodeFile(f *testing.F) {
-	a, _, data := kept(f)
-	trust, now := a.trust(f), time.Now()
-	f.Add(data[len(magic)+32:])
+	trust, now := newAuthority(f, testCollective).trust(f), time.Now()
+	made := &SignedRecord{Payload: []byte("{}"), Signature: []byte("s"), Chain: [][]byte{{1}, {2}}}
+	frames, err := appendFrame(nil, &Batch{Epoch: 1, After: 5, Revision: 5, Head: 5})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(frames)
+	if frames, err = appendFrame(frames, &Batch{Epoch: 1, After: 2, Revision: 3, Head: 3, Changes: []Change{{Revision: 3, Signed: made}}}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(frames)
 	f.Fuzz(func(t *testing.T, frames []byte) {
 		at, records, err := decodeFile(withSum(frames))
 		if err != nil {
@@ -183,7 +191,7 @@ func FuzzDecodeFile(f *testing.F) {
 			return
 		}
 		d := New(Limits{Members: 2, Bytes: 1 << 20})
-		d.restore(at, records, trust, now)
+		d.restore(t.Context(), at, records, trust, now)
 		if _, err := d.Encode(); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/detour-collective/dcol/internal/collective"
 )
 
 // maxRemoved is how many removals a journal remembers. A member that was away for more gets a listing.
@@ -52,6 +54,9 @@ func (j *Journal) Remove(revision uint64, name, why string) error {
 }
 
 func (j *Journal) change(name string, c Change) error {
+	if err := collective.CheckName(name); err != nil {
+		return err // nobody could read an answer with it
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if c.Revision <= j.head {

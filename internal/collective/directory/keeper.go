@@ -63,9 +63,11 @@ type Keeper struct {
 	askAt    time.Time // not earlier
 	failures int
 	asking   bool
+	again    bool // what is asked for may not be all any more
 	saving   bool
 	dirty    bool
 	saveAt   time.Time // not earlier
+	refusal  error     // the last that was logged
 }
 
 type answer struct {
@@ -91,18 +93,12 @@ type State struct {
 	Saved           time.Time // when it was written last; zero: not since the start
 }
 
-// Open reads the copy on disk and begins to keep it. A copy that is of no use is reported in State.
+// Open begins to keep a directory. It is empty until the copy on disk has been read, which takes seconds
+// for thousands of members. A copy that is of no use is reported in State.
 func Open(c Config) *Keeper {
-	d, err := New(c.Limits), error(nil)
-	if c.File != "" {
-		d, err = Load(c.File, c.Limits, c.Trust(), time.Now())
-	}
-	if err != nil {
-		c.Log.Warn("directory: starting without a copy", "err", err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	k := &Keeper{
-		config: c, d: d, loadErr: err, stop: stop,
+		config: c, d: New(c.Limits), stop: stop,
 		inbox: make(chan []byte, inbox), poked: make(chan struct{}, 1),
 		answered: make(chan answer, 1), saved: make(chan error, 1),
 	}
@@ -171,7 +167,7 @@ func (k *Keeper) State() State {
 func (k *Keeper) run(ctx context.Context) {
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()
-	k.begin()
+	k.begin(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	tickAt := time.Now()
@@ -206,13 +202,27 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) begin() {
+// begin takes what is on disk.
+func (k *Keeper) begin(ctx context.Context) {
+	if k.config.File == "" {
+		return
+	}
+	d, err := Load(ctx, k.config.File, k.config.Limits, k.config.Trust(), time.Now())
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		k.config.Log.Warn("directory: starting without a copy", "err", err)
+	}
+	k.mu.Lock()
+	k.d, k.loadErr = d, err
+	k.mu.Unlock()
 	var events []Event
-	for v := range k.d.All() {
+	for v := range d.All() {
 		events = append(events, newEvent(nil, v))
 	}
 	k.tell(events)
-	k.savedPos.epoch, k.savedPos.revision = k.d.Position()
+	k.savedPos.epoch, k.savedPos.revision = d.Position()
 }
 
 func (k *Keeper) next(tickAt time.Time) time.Time {
@@ -232,13 +242,13 @@ func (k *Keeper) change(do func(*Directory) []Event) {
 	events := do(k.d)
 	var pos position
 	pos.epoch, pos.revision = k.d.Position()
-	refusal := k.d.LastRefusal()
 	k.mu.Unlock()
 	if k.config.File != "" && (len(events) > 0 || pos != k.savedPos) {
 		k.dirty = true
 	}
-	if refusal != nil && k.config.Log.Enabled(context.Background(), slog.LevelDebug) {
-		k.config.Log.Debug("directory: last refusal", "err", refusal)
+	if err := k.d.LastRefusal(); err != k.refusal { //nolint:errorlint // is it the same one?
+		k.refusal = err
+		k.config.Log.Debug("directory: a record is refused", "err", err)
 	}
 	k.tell(events)
 }
@@ -271,7 +281,7 @@ func (k *Keeper) takePoke() {
 	k.doubt, k.retrust = false, false
 	if doubt {
 		k.d.Doubt()
-		k.failures, k.askAt = 0, time.Time{}
+		k.failures, k.askAt, k.again = 0, time.Time{}, k.asking
 	}
 	k.mu.Unlock()
 	if retrust {
@@ -298,14 +308,21 @@ func (k *Keeper) ask(ctx context.Context, now time.Time, inFlight *sync.WaitGrou
 }
 
 func (k *Keeper) takeAnswer(a answer) {
-	k.asking = false
+	again := k.again
+	k.asking, k.again = false, false
 	var b Batch
 	if a.err == nil {
 		b, a.err = DecodeBatch(a.data)
 	}
 	if a.err == nil {
-		k.change(func(d *Directory) []Event { return d.Answer(b, k.config.Trust(), time.Now()) })
-		if next, behind := k.d.Behind(); behind && next == a.ask {
+		k.change(func(d *Directory) []Event {
+			events := d.Answer(b, k.config.Trust(), time.Now())
+			if again {
+				d.Doubt()
+			}
+			return events
+		})
+		if next, behind := k.d.Behind(); behind && next == a.ask && !again {
 			a.err = fmt.Errorf("the coordinators know the directory up to %d only, there is %d", b.Head, k.d.head)
 		}
 	}

@@ -23,6 +23,7 @@ type coordinator struct {
 
 	mu   sync.Mutex
 	away error
+	hold chan struct{} // answers wait until it is closed; may be nil
 	asks []time.Time
 }
 
@@ -38,6 +39,9 @@ func (c *coordinator) Ask(_ context.Context, data []byte) ([]byte, error) {
 		return nil, c.away
 	}
 	b := c.journal.Answer(ask)
+	if c.hold != nil {
+		<-c.hold
+	}
 	return b.Encode()
 }
 
@@ -141,6 +145,25 @@ func TestKeeperFollows(t *testing.T) {
 			}
 		})
 		k.Close()
+	})
+}
+
+// An answer from before the connection was lost is not the last word.
+func TestKeeperHearsAnOldAnswer(t *testing.T) {
+	inTime(t, func(t *testing.T, a *authority, c *coordinator) {
+		c.hold = make(chan struct{})
+		k := c.open("", nil)
+		defer k.Close()
+		synctest.Wait()
+		alice := a.issue(t, "alice", terms{})
+		c.put(alice.signed(t, 1), "alice") // nobody hears of it
+		k.Connected()
+		synctest.Wait()
+		close(c.hold)
+		synctest.Wait()
+		if s := k.State(); s.Members != 1 || s.Behind {
+			t.Errorf("%+v after %d asks", s, c.asked())
+		}
 	})
 }
 
@@ -266,6 +289,7 @@ func TestKeeperSparesTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := c.open(file, nil)
+		synctest.Wait()
 		var fileErr *FileError
 		if s := k.State(); !errors.As(s.LoadErr, &fileErr) || fileErr.Aside == "" {
 			t.Errorf("a damaged file: %+v", s)
@@ -303,7 +327,7 @@ func TestKeeperSparesTheDisk(t *testing.T) {
 		k.Receive(c.put(alice.signed(t, 1001), "alice"))
 		synctest.Wait()
 		k.Close()
-		d, err := Load(file, DefaultLimits(), c.trust, time.Now())
+		d, err := Load(t.Context(), file, DefaultLimits(), c.trust, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,6 +73,9 @@ func (s *SignedRecord) checkSize() error {
 	if n := len(s.Payload); n > MaxPayload {
 		return fmt.Errorf("%d bytes: at most %d", n, MaxPayload)
 	}
+	if n := len(s.Signature); n > ed25519.SignatureSize {
+		return fmt.Errorf("a signature of %d bytes: %d", n, ed25519.SignatureSize)
+	}
 	if n := len(s.Chain); n == 0 || n > maxChain {
 		return fmt.Errorf("a chain of %d certificates: 1 to %d", n, maxChain)
 	}

@@ -37,6 +37,11 @@ func BenchmarkTenThousandMembers(b *testing.B) {
 		}
 		ask = Ask{Epoch: 1, After: batch.Revision, Listing: batch.Listing}
 	}
+	one := j.Answer(Ask{Epoch: 1, After: members - 1})
+	change, err := one.Encode()
+	if err != nil {
+		b.Fatal(err)
+	}
 	trust, now := a.trust(b), time.Now()
 	path := filepath.Join(b.TempDir(), "directory")
 
@@ -67,7 +72,7 @@ func BenchmarkTenThousandMembers(b *testing.B) {
 			b.Fatal(err)
 		}
 		start = time.Now()
-		if _, err := Load(path, DefaultLimits(), trust, now); err != nil {
+		if _, err := Load(b.Context(), path, DefaultLimits(), trust, now); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(time.Since(start).Microseconds())/members, "µs-load/member")
@@ -84,6 +89,7 @@ func BenchmarkTenThousandMembers(b *testing.B) {
 	}
 	b.ReportMetric(float64(wire)/members, "B-wire/member")
 	b.ReportMetric(float64(len(messages)), "messages")
+	b.ReportMetric(float64(len(change)), "B-wire/change")
 	if info, err := os.Stat(path); err == nil {
 		b.ReportMetric(float64(info.Size())/members, "B-disk/member")
 	}
@@ -94,4 +100,24 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// What an answer to an ask costs a coordinator.
+func BenchmarkAnswer(b *testing.B) {
+	a := newAuthority(b, testCollective)
+	j := NewJournal(1)
+	for i := range 200 {
+		m := a.issue(b, fmt.Sprint("member-", i), terms{})
+		if err := j.Put(uint64(i+1), m.name, m.signed(b, 1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		batch := j.Answer(Ask{})
+		data, err := batch.Encode()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(int64(len(data)))
+	}
 }

@@ -26,7 +26,10 @@ func (d *Directory) Tick(now time.Time) []Event {
 		d.startOver()
 	}
 	events := d.dropThose(func(e *entry) (why string, yes bool) {
-		return "its record ended at " + stamp(e.Until), now.After(e.Until)
+		if now.After(e.Until) {
+			return "its record ended at " + stamp(e.Until), true
+		}
+		return "", false
 	})
 	maps.DeleteFunc(d.waiting, func(_ string, e *entry) bool { return now.After(e.Until) })
 	return append(events, d.retry()...)
