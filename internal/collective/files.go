@@ -147,8 +147,10 @@ func createKey(path string, key ed25519.PrivateKey) error {
 	})
 }
 
-// writeFile replaces path in one step, so that an agent that reads it meanwhile sees the old or the new
-// contents, never half of one.
+// WriteFile replaces path in one step: who reads it meanwhile sees the old or the new contents, never half
+// of one, and a power cut leaves one of the two.
+func WriteFile(path string, data []byte, mode os.FileMode) error { return writeFile(path, data, mode) }
+
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	return write(path, data, mode, os.Rename)
 }

@@ -33,6 +33,19 @@ type Identity struct {
 
 // Load reads and checks an identity. An error names the file and the mend.
 func Load(files Files, log *slog.Logger) (*Identity, error) {
+	id, err := Open(files, log)
+	if err == nil {
+		err = id.unusable()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return id, nil
+}
+
+// Open is Load for a member that renews by itself: a certificate that has ended, or was revoked, is no
+// error but told by Usable.
+func Open(files Files, log *slog.Logger) (*Identity, error) {
 	id := &Identity{files: files, log: log, seen: stamps(files)}
 	roots, err := readRoots(files.CA)
 	if err != nil {
@@ -50,9 +63,6 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 		return nil, err
 	}
 	id.trust = newTrust(roots, lists)
-	if err := id.unusable(); err != nil {
-		return nil, err
-	}
 	return id, nil
 }
 

@@ -33,7 +33,7 @@ func newEvent(old, now *Verified) Event {
 	switch {
 	case old == nil:
 		e.Kind = Joined
-	case old.Record.sameButTime(now.Record):
+	case old.Record.SameButTime(now.Record):
 		e.Kind = Renewed
 	}
 	return e

@@ -202,7 +202,7 @@ func FuzzParseRecord(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: %v", s.Payload, err)
 		}
-		if !back.sameButTime(r) {
+		if !back.SameButTime(r) {
 			t.Fatalf("%s became %s", payload, s.Payload)
 		}
 	})

@@ -165,8 +165,8 @@ func isWord(s string) bool {
 	return true
 }
 
-// sameButTime says whether nothing but the time has changed: the member has only renewed its record.
-func (r Record) sameButTime(other Record) bool {
+// SameButTime says whether nothing but the time has changed: the member has only renewed its record.
+func (r Record) SameButTime(other Record) bool {
 	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port &&
 		slices.Equal(r.Addresses, other.Addresses) && slices.Equal(r.Roles, other.Roles) && slices.Equal(r.Kinds, other.Kinds) &&
 		r.Capacity == other.Capacity && r.Region == other.Region && r.AS == other.AS && r.Key == other.Key && r.Subnet == other.Subnet
