@@ -140,6 +140,18 @@ func (b *Book) Down(v Via) []path.Event {
 	return append(out, w.close(path.InBand)...)
 }
 
+// Leave: the waypoint is not to be used any more at this address. Nothing that it granted, refused or is
+// being asked counts any more.
+func (b *Book) Leave(v Via) []path.Event {
+	if w := b.vias[v]; w != nil {
+		for server := range w.maps {
+			delete(b.due, Ask{v, server})
+		}
+		delete(b.vias, v)
+	}
+	return []path.Event{path.WaypointLeft{Waypoint: v.Waypoint, Addr: v.Addr}}
+}
+
 // Request: a connection to server would take a mapping. It returns what to ask:
 // every waypoint that was not yet, so that a spare is at hand when one fails.
 func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {

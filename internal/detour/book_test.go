@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -167,6 +168,7 @@ func TestBookInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := New(nil), start
 		onOffer := map[path.DetourID]bool{}
+		of := map[path.DetourID]string{}
 		var asking []Ask
 		take := func(events []path.Event) {
 			for _, ev := range events {
@@ -175,19 +177,21 @@ func TestBookInvariants(t *testing.T) {
 					if onOffer[ev.Detour.ID] && ev.Detour.Kind != path.Mapped { // a renewal
 						t.Fatalf("%s offered twice", ev.Detour.ID)
 					}
-					onOffer[ev.Detour.ID] = true
+					onOffer[ev.Detour.ID], of[ev.Detour.ID] = true, ev.Detour.Waypoint
 				case path.DetourWithdrawn:
 					if !onOffer[ev.ID] {
 						t.Fatalf("%s withdrawn and was not on offer", ev.ID)
 					}
 					delete(onOffer, ev.ID)
+				case path.WaypointLeft:
+					maps.DeleteFunc(onOffer, func(id path.DetourID, _ bool) bool { return of[id] == ev.Waypoint })
 				}
 			}
 		}
 		vias := []Via{bob, carol}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			v := rapid.SampledFrom(vias).Draw(t, "via")
-			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			switch rapid.IntRange(0, 8).Draw(t, "what") {
 			case 0:
 				take(b.Up(v))
 			case 1:
@@ -214,6 +218,11 @@ func TestBookInvariants(t *testing.T) {
 				take(b.Opened(v, rapid.SampledFrom([]Tunnel{home, abroad, wg, ovpn}).Draw(t, "tunnel")))
 			case 7:
 				take(b.Closed(v, rapid.SampledFrom(path.Kinds()).Draw(t, "kind")))
+			case 8:
+				take(b.Leave(v))
+				if s := b.State(v); s.Up || s.Mappings > 0 || len(s.Tunnels) > 0 {
+					t.Fatalf("left, and there is %+v", s)
+				}
 			}
 			has := 0
 			for _, v := range vias {

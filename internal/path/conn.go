@@ -50,9 +50,11 @@ type subflow struct {
 	up            bool
 	since         time.Time
 	took          time.Duration // to come up
+	leaving       bool          // it is to end: its waypoint is not to be used any more
 
 	received, acked uint64
 	moved           time.Time // when either last grew
+	backoff         int       // how often its retransmission timer had doubled last
 }
 
 // ended is a subflow that ended, before it is known whether its connection did.

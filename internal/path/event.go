@@ -88,6 +88,14 @@ type WaypointLost struct {
 	Addr     netip.Addr
 }
 
+// WaypointLeft: a waypoint is not to be used any more at this address. Its
+// detours are off offer; a subflow through it is ended as soon as its connection
+// has another one. What is offered of it later counts as ever.
+type WaypointLeft struct {
+	Waypoint string
+	Addr     netip.Addr
+}
+
 // ServerRefused: a waypoint leads nobody to this server, by no kind of detour,
 // and will be asked for that again after some time.
 type ServerRefused struct {
@@ -168,6 +176,7 @@ func (DetourWithdrawn) event()    {}
 func (KindUnready) event()        {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
+func (WaypointLeft) event()       {}
 func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}

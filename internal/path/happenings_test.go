@@ -34,6 +34,7 @@ func TestWorld(t *testing.T) {
 			"mapping moves":   w.mappingMoves,
 			"waypoint dies":   w.waypointDies,
 			"waypoint back":   w.waypointBack,
+			"waypoint leaves": w.waypointLeaves,
 			"mood changes":    func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
 			"events are lost": func(*rapid.T) { w.deaf = true; w.unsure() },
 			"lost is found":   func(*rapid.T) { w.hear() },

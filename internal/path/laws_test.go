@@ -79,7 +79,7 @@ func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
 		if x.ours && x.direct && s.direct && w.here(x) {
 			w.t.Fatalf("%+v: there is a direct subflow", a)
 		}
-		if x.ours && !x.direct && w.here(x) {
+		if x.ours && !x.direct && !x.leaving && w.here(x) {
 			detours++
 		}
 	}
@@ -113,7 +113,12 @@ func (w *world) setBackup(a path.SetBackup) {
 
 // lawfulEnd: what is ended is ours to end, and there is a reason.
 func (w *world) lawfulEnd(c *wconn, s *wsub) {
+	instead := func(x *wsub) bool { return x != s && x.up && !x.leaving && w.here(x) }
 	switch {
+	case s.leaving && s.up && w.here(s) && s.ours && s.told && !s.stuck && !w.dead[s.detour.Waypoint] && !w.lost[s.detour.Waypoint]:
+		if !slices.ContainsFunc(c.subflows, instead) {
+			w.t.Fatalf("connection %d: subflow %d is ended, and there is nothing in its place", c.token, s.id)
+		}
 	case c.serverSide || c.excluded:
 		w.t.Fatalf("connection %d is not ours to manage, but a subflow is ended", c.token)
 	case s.direct && s.up && w.here(s) && s.ours && s.told:

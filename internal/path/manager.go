@@ -89,6 +89,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.waypointReady(ev, now)
 	case WaypointLost:
 		m.lose(via{ev.Waypoint, ev.Addr}, now)
+	case WaypointLeft:
+		m.leave(via{ev.Waypoint, ev.Addr}, now)
 	case ServerRefused:
 		m.serverRefused(ev, now)
 	case KindUnready:

@@ -32,7 +32,8 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
 			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
 		}
-		settled := !carried && s.carried()
+		settled := !carried && s.carried() || s.backoff != sm.Backoff && c.leaving()
+		s.backoff = sm.Backoff
 		// What is backup may be a subflow through a tunnel that is not known yet.
 		heard := s.direct && !s.backup && s.received > 0 && !c.open()
 		c.heard = c.heard || heard

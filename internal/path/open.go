@@ -49,7 +49,7 @@ func (c *conn) wants() bool {
 func (m *Manager) view(c *conn, now time.Time) View {
 	v := View{InUse: m.inUse[:0], Usable: m.usable[:0], Resting: m.resting[:0]}
 	for _, s := range c.subflows {
-		if !m.here(s) {
+		if !m.here(s) || s.leaving {
 			continue
 		}
 		u := InUse{Direct: s.direct}
@@ -77,7 +77,7 @@ func (m *Manager) view(c *conn, now time.Time) View {
 // taken: a subflow goes the way that d would go to remote.
 func (m *Manager) taken(c *conn, d *Detour, remote netip.AddrPort) bool {
 	return c.has(func(s *subflow) bool {
-		return m.here(s) && (s.detour != nil && s.detour.ID == d.ID ||
+		return m.here(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
 			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
 	})
 }

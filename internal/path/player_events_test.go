@@ -71,6 +71,8 @@ func (p *player) event(words []string) {
 		p.handle(ev)
 	case "lost":
 		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
+	case "left":
+		p.handle(path.WaypointLeft{Waypoint: args[0], Addr: p.addr(args[0])})
 	case "refused": // WAYPOINT SERVER
 		p.handle(path.ServerRefused{
 			Waypoint: args[0], Addr: p.addr(args[0]), Server: p.addrPort(args[1]), Err: errors.New("forbidden"), For: 30 * time.Second,

@@ -26,6 +26,7 @@ func (m *Manager) step(c *conn, now time.Time) {
 		m.probeHandshake(c, now)
 		if !c.closing() {
 			m.dropOrphans(c, now)
+			m.endLeaving(c, now)
 			m.tellLost(c, now)
 			m.open(c, now)
 		}
@@ -128,7 +129,7 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 	if c.waits() {
 		at(c.nextProbe)
 	}
-	if len(c.lost) > 0 || m.settling(c, now) {
+	if len(c.lost) > 0 || c.leaving() || m.settling(c, now) {
 		for _, s := range c.subflows {
 			at(s.since.Add(s.stays()))
 		}

@@ -33,7 +33,7 @@ func (w *world) offer(d path.Detour) {
 }
 
 func (w *world) offerGeneral(t *rapid.T) {
-	if d := rapid.SampledFrom(general).Draw(t, "detour"); !w.lost[d.Waypoint] || d.Kind != path.InBand {
+	if d := rapid.SampledFrom(general).Draw(t, "detour"); !w.unwanted[d.Waypoint] && (!w.lost[d.Waypoint] || d.Kind != path.InBand) {
 		w.offer(d)
 	}
 }
@@ -72,7 +72,7 @@ func (w *world) request(server netip.AddrPort) {
 				})
 				return
 			}
-			if _, known := w.offers[id]; known || w.dead[waypoint] || w.lost[waypoint] {
+			if _, known := w.offers[id]; known || w.dead[waypoint] || w.lost[waypoint] || w.unwanted[waypoint] {
 				return
 			}
 			w.port++
@@ -113,12 +113,29 @@ func (w *world) waypointDies(t *rapid.T) {
 	})
 }
 
+// waypointLeaves: it is not to be used any more, at none of its addresses.
+func (w *world) waypointLeaves(t *rapid.T) {
+	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
+	w.unwanted[waypoint] = true
+	maps.DeleteFunc(w.offers, func(_ path.DetourID, d path.Detour) bool { return d.Waypoint == waypoint })
+	for _, c := range w.conns {
+		for _, s := range c.subflows {
+			s.leaving = s.leaving || s.ours && s.detour != nil && s.detour.Waypoint == waypoint
+		}
+	}
+	for _, name := range []string{waypoint, waypoint + "6"} {
+		if _, has := hosts[name]; has {
+			w.tell(path.WaypointLeft{Waypoint: waypoint, Addr: ip(name)})
+		}
+	}
+}
+
 func (w *world) waypointBack(t *rapid.T) {
 	w.revive(rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint"))
 }
 
 func (w *world) revive(waypoint string) {
-	w.dead[waypoint] = false
+	w.dead[waypoint], w.unwanted[waypoint] = false, false
 	w.later(time.Second, func() {
 		if !w.dead[waypoint] {
 			w.lost[waypoint] = false
@@ -172,12 +189,14 @@ func (w *world) restart(*rapid.T) {
 	w.queue = slices.DeleteFunc(w.queue, func(p pending) bool { return p.kernel })
 	clear(w.offers)
 	clear(w.lost)
+	clear(w.unwanted)
 	for _, c := range w.conns {
 		c.server, c.denies = c.remote, false
 		for _, s := range c.subflows {
 			s.direct = s.direct && s.remote == c.remote
 			s.passes = s.remote == c.remote && !s.up
 			s.ours = s.direct && s.up
+			s.leaving = false
 		}
 	}
 	w.resync()
@@ -227,6 +246,9 @@ func (w *world) wantPaths() {
 			}
 		}
 		for _, s := range c.subflows {
+			if s.up && s.leaving {
+				w.t.Fatalf("connection %d to %v: subflow %d goes through a waypoint that is not used any more", c.token, c.server, s.id)
+			}
 			if !s.up || !w.here(s) {
 				continue
 			}

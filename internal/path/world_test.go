@@ -27,19 +27,20 @@ type world struct {
 	queue []pending // what the kernel and the waypoints say, on its way
 	deaf  bool      // the kernel's events are being lost
 
-	conns   map[path.Token]*wconn // living
-	past    map[path.Token]*wconn // all there ever were
-	addrs   []netip.Addr
-	offers  map[path.DetourID]path.Detour // as the Manager was told
-	dead    map[string]bool               // waypoints
-	lost    map[string]bool               // waypoints, as the Manager was told
-	limit   int                           // further subflows a server takes of a connection
-	moody   bool                          // some joins are refused or closed at once
-	started bool                          // the Manager began with connections there already
-	inband  inband
-	creates int
-	depth   int    // of answers to answers
-	port    uint16 // the last local port given out
+	conns    map[path.Token]*wconn // living
+	past     map[path.Token]*wconn // all there ever were
+	addrs    []netip.Addr
+	offers   map[path.DetourID]path.Detour // as the Manager was told
+	dead     map[string]bool               // waypoints
+	lost     map[string]bool               // waypoints, as the Manager was told
+	unwanted map[string]bool               // waypoints that are not to be used, as the Manager was told
+	limit    int                           // further subflows a server takes of a connection
+	moody    bool                          // some joins are refused or closed at once
+	started  bool                          // the Manager began with connections there already
+	inband   inband
+	creates  int
+	depth    int    // of answers to answers
+	port     uint16 // the last local port given out
 }
 
 type pending struct {
@@ -79,6 +80,7 @@ type wsub struct {
 	network       int  // as inband.network
 	trip          time.Duration
 	doomed        bool // the server has no place for it
+	leaving       bool // the Manager is to end it
 }
 
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -93,7 +95,7 @@ func newWorld(t *rapid.T) *world {
 			Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.113.99/32")},
 		},
 		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
-		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool),
+		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool), unwanted: make(map[string]bool),
 		addrs: []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
 	}
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
