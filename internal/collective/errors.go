@@ -36,6 +36,7 @@ var (
 	ErrKeyMismatch = errors.New("key does not belong to the certificate")
 	ErrExists      = errors.New("exists already")
 	ErrNotEndorsed = errors.New("not stated by a root known before")
+	ErrNotIssued   = errors.New("has issued no valid certificate of that name or serial number")
 )
 
 // RevokedError says that a certificate is on a revocation list of the collective's, or its signer's is.

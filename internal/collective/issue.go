@@ -133,6 +133,34 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	return out, nil
 }
 
+// IssuedCertificate is what an authority knows of one that it has signed.
+type IssuedCertificate struct {
+	Serial    string
+	Name      string // of a member, or of a signer
+	Key       PublicKey
+	Subnet    netip.Prefix
+	NotBefore time.Time
+	NotAfter  time.Time
+	Revoked   bool
+}
+
+// Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
+// the day of since.
+func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
+	t, err := ca.Trust()
+	if err != nil {
+		return nil, err
+	}
+	by := PublicKey(ca.key.Public().(ed25519.PublicKey))
+	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) {
+		_, revoked := t.lists.find(by, r.Serial)
+		out = append(out, IssuedCertificate{
+			Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter, Revoked: revoked,
+		})
+	})
+	return out, err
+}
+
 // signMember signs, and records what it has signed. The caller has the lock.
 func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBefore, notAfter time.Time) (Signed, error) {
 	if err := CheckTime(ca.cert, time.Now()); err != nil {

@@ -65,7 +65,7 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("revoke %s: %s has issued no valid certificate of that name or serial number: see %s", nameOrSerial, ca.Name(), ca.issued.dir)
+		return nil, fmt.Errorf("revoke %s: %s %w: see %s", nameOrSerial, ca.Name(), ErrNotIssued, ca.issued.dir)
 	}
 	var serials []string
 	err = ca.changeList(func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) {

@@ -35,6 +35,23 @@ func ReadTrust(caFile, crlFile string) (*Trust, error) {
 	return newTrust(roots, lists), nil
 }
 
+// ParseTrust reads the contents of the two files as they came from elsewhere. It does not ask whether these
+// are the right roots: the caller knows one of them.
+func ParseTrust(roots, lists []byte) (*Trust, error) {
+	set, err := parseRoots(roots)
+	if err != nil {
+		return nil, fmt.Errorf("the roots that came: it %w", err)
+	}
+	all, _, err := parseLists(lists, set.certs)
+	if err == nil {
+		err = all.complete(set.certs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the revocation lists that came: it %w", err)
+	}
+	return newTrust(set, all), nil
+}
+
 func newTrust(roots *rootSet, lists listSet) *Trust {
 	t := &Trust{roots: roots, lists: lists, pool: x509.NewCertPool()}
 	for _, r := range roots.certs {

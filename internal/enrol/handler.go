@@ -1,0 +1,135 @@
+package enrol
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// Service is what a coordinator does when it is asked. Errors that are no *Refusal are logged and told as
+// Unavailable. The methods are called from several goroutines.
+type Service interface {
+	Join(context.Context, JoinRequest) (*Welcome, error)
+	// Renew is asked by who has proved to have the key, in the TLS handshake.
+	Renew(context.Context, collective.PublicKey, RenewRequest) (*Welcome, error)
+	Trust(context.Context) (*TrustMessage, error)
+}
+
+// NewHandler is the interface of HTTPS in front of a service. It belongs behind ServerTLS.
+func NewHandler(s Service, now func() time.Time, log *slog.Logger) http.Handler {
+	h := &handler{service: s, now: now, log: log}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+pathJoin, h.join)
+	mux.HandleFunc("POST "+pathRenew, h.renew)
+	mux.HandleFunc("GET "+pathTrust, h.trust)
+	mux.HandleFunc("GET "+pathTime, func(w http.ResponseWriter, _ *http.Request) { h.answer(w, answer{}) })
+	return mux
+}
+
+type handler struct {
+	service Service
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+func (h *handler) join(w http.ResponseWriter, r *http.Request) {
+	var request JoinRequest
+	if !h.read(w, r, &request) {
+		return
+	}
+	welcome, err := h.service.Join(r.Context(), request)
+	h.finish(w, r, answer{Welcome: welcome}, err)
+}
+
+func (h *handler) renew(w http.ResponseWriter, r *http.Request) {
+	var request RenewRequest
+	if !h.read(w, r, &request) {
+		return
+	}
+	key, err := provenKey(r)
+	if err != nil {
+		h.finish(w, r, answer{}, err)
+		return
+	}
+	welcome, err := h.service.Renew(r.Context(), key, request)
+	h.finish(w, r, answer{Welcome: welcome}, err)
+}
+
+// provenKey is the one that the client used in the handshake. Whose it is the service knows.
+func provenKey(r *http.Request) (collective.PublicKey, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return collective.PublicKey{}, Refuse(Malformed, "a renewal needs the member's certificate in the TLS handshake")
+	}
+	key, ok := ed25519Key(r.TLS.PeerCertificates[0])
+	if !ok {
+		return collective.PublicKey{}, Refuse(Malformed, "the certificate in the TLS handshake is no member's")
+	}
+	return key, nil
+}
+
+func (h *handler) trust(w http.ResponseWriter, r *http.Request) {
+	t, err := h.service.Trust(r.Context())
+	h.finish(w, r, answer{Trust: t}, err)
+}
+
+func (h *handler) read(w http.ResponseWriter, r *http.Request, into any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		h.finish(w, r, answer{}, Refuse(Malformed, "the request cannot be read: %v", err))
+		return false
+	}
+	return true
+}
+
+func (h *handler) finish(w http.ResponseWriter, r *http.Request, a answer, err error) {
+	if err == nil {
+		h.answer(w, a)
+		return
+	}
+	refusal, ok := errors.AsType[*Refusal](err)
+	if ok {
+		h.log.Info("enrol: refused", "path", r.URL.Path, "from", r.RemoteAddr, "reason", string(refusal.Reason), "why", refusal.Why)
+	} else {
+		h.log.Error("enrol: cannot answer", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
+		refusal = Refuse(Unavailable, "the coordinator cannot do this now: its log says why")
+	}
+	h.answer(w, answer{Refusal: refusal})
+}
+
+func (h *handler) answer(w http.ResponseWriter, a answer) {
+	a.Time = h.now().UTC()
+	text, err := json.Marshal(a)
+	if err != nil {
+		h.log.Error("enrol: write an answer", "err", err)
+		http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.status())
+	w.Write(text) //nolint:errcheck // who asked has gone, and asks again
+}
+
+func (a *answer) status() int {
+	if a.Refusal == nil {
+		return http.StatusOK
+	}
+	switch a.Refusal.Reason {
+	case Malformed:
+		return http.StatusBadRequest
+	case TooMany:
+		return http.StatusTooManyRequests
+	case Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusForbidden
+	}
+}

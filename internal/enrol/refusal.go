@@ -1,0 +1,86 @@
+package enrol
+
+import (
+	"fmt"
+	"time"
+)
+
+// Reason is why a coordinator refuses. It is a target of errors.Is.
+type Reason string
+
+// The reasons. A coordinator of a later version may have others.
+const (
+	Malformed       Reason = "malformed"        // the request makes no sense
+	OtherCollective Reason = "other-collective" // the request is for another one
+	TokenUnknown    Reason = "token-unknown"
+	TokenUsed       Reason = "token-used"
+	TokenExpired    Reason = "token-expired"
+	NameTaken       Reason = "name-taken"   // see Refusal.Proposal
+	NameDiffers     Reason = "name-differs" // than the invitation's, see Refusal.Proposal
+	KeyTaken        Reason = "key-taken"    // another member has this key
+	ClockWrong      Reason = "clock-wrong"
+	NotMember       Reason = "not-member" // never was, with this name and key, or its certificate ended long ago
+	Expelled        Reason = "expelled"
+	TooMany         Reason = "too-many"    // requests; see Refusal.After
+	Unavailable     Reason = "unavailable" // this coordinator cannot do it now
+)
+
+// Error makes a reason a target of errors.Is.
+func (r Reason) Error() string { return string(r) }
+
+// Refusal is a coordinator's answer that it will not do what was asked, and why.
+type Refusal struct {
+	Reason Reason `json:"reason"`
+	// Why is the coordinator's sentence, with the names and times of the case.
+	Why string `json:"why"`
+	// Proposal is a name that is free, or the one that the invitation is for.
+	Proposal string `json:"proposal,omitempty"`
+	// After is in how many seconds to ask again; 0: it is no use, or as one likes.
+	After int `json:"after,omitempty"`
+	// Off is how far this host's clock is from the coordinator's; negative: behind. It is not sent.
+	Off time.Duration `json:"-"`
+}
+
+// Refuse makes a refusal.
+func Refuse(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Why: fmt.Sprintf(format, args...)}
+}
+
+func (r *Refusal) Error() string {
+	if mend := r.Mend(); mend != "" {
+		return r.Why + "; " + mend
+	}
+	return r.Why
+}
+
+// Unwrap is the reason.
+func (r *Refusal) Unwrap() error { return r.Reason }
+
+// Mend says what to do.
+func (r *Refusal) Mend() string {
+	switch r.Reason {
+	case OtherCollective, TokenUnknown, TokenUsed, TokenExpired:
+		return "ask for a new line (dcol invite, at the coordinator)"
+	case NameTaken, NameDiffers:
+		if r.Proposal != "" {
+			return "join as " + r.Proposal + ", or ask for a line with the right name"
+		}
+		return "choose another name"
+	case KeyTaken:
+		return "move this host's key away, so that a new one is made; two hosts cannot share one"
+	case ClockWrong:
+		return "set the clock right, then try again"
+	case NotMember:
+		return "join again with a new line (dcol invite, at the coordinator)"
+	case Expelled:
+		return "ask whoever runs the collective"
+	case TooMany, Unavailable:
+		if r.After > 0 {
+			return fmt.Sprintf("try again in %v", time.Duration(r.After)*time.Second)
+		}
+		return "try again later"
+	case Malformed:
+		return "use the same version of dcol on both hosts"
+	}
+	return ""
+}

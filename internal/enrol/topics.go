@@ -1,0 +1,79 @@
+package enrol
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// The topics of messages between members and coordinators on the bus.
+const (
+	// TopicRecord: a member asks that its record be taken (directory.SignedRecord, CBOR). The answer is empty.
+	TopicRecord = "record"
+	// TopicDirectory: a member asks for what it lacks (directory.Ask); to all: what is new (directory.Batch).
+	TopicDirectory = "directory"
+	// TopicTrust: a member asks for roots and lists, with the hash of those it has, or nothing; the answer,
+	// and what is told to all, is a TrustMessage, JSON.
+	TopicTrust = "trust"
+	// TopicCheck: a coordinator asks a member to try another's addresses (Check, JSON).
+	TopicCheck = "check"
+	// TopicChecked: the member tells what came of it (Checked, JSON).
+	TopicChecked = "checked"
+	// TopicReachability: a member asks who cannot be reached; the answer, and what is told to all, is a
+	// Reachability, JSON.
+	TopicReachability = "reachability"
+)
+
+// TrustMessage is roots and revocation lists (contents of ca.crt and ca.crl). What does not fit in a
+// message on the bus is told as its hash alone: who has another one then fetches it over HTTPS, a little
+// later, as all members hear of it at once.
+type TrustMessage struct {
+	Roots string `json:"roots,omitempty"`
+	Lists string `json:"lists,omitempty"`
+	Hash  string `json:"hash,omitempty"` // HashTrust of the two
+}
+
+// HashTrust names what a member believes: two with the same have the same roots and lists.
+func HashTrust(t *collective.Trust) string {
+	h := sha256.New()
+	for _, part := range [][]byte{t.Roots(), t.Lists()} {
+		sum := sha256.Sum256(part)
+		h.Write(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// NewTrustMessage is a reading of roots and lists, to be sent.
+func NewTrustMessage(t *collective.Trust) TrustMessage {
+	return TrustMessage{Roots: string(t.Roots()), Lists: string(t.Lists()), Hash: HashTrust(t)}
+}
+
+// Whole says whether there is more in it than the hash.
+func (m TrustMessage) Whole() bool { return m.Roots != "" || m.Lists != "" }
+
+// Check is what a member shall try: a handshake of a session with another, at each address until one works.
+type Check struct {
+	ID        string       `json:"id"` // to be sent back
+	Name      string       `json:"name"`
+	Addresses []netip.Addr `json:"addresses"`
+	Port      uint16       `json:"port"`
+	// Within is how many seconds the coordinator waits for the answer.
+	Within int `json:"within"`
+}
+
+// Checked is what came of it.
+type Checked struct {
+	ID        string `json:"id"`
+	Reachable bool   `json:"reachable"`
+	Why       string `json:"why,omitempty"` // it is not, in words
+}
+
+// Reachability is the coordinators' word on who cannot be reached, though it says that it is a waypoint.
+// It replaces what was said before.
+type Reachability struct {
+	At          time.Time `json:"at"`
+	Unreachable []string  `json:"unreachable"`
+}
