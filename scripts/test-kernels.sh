@@ -23,7 +23,7 @@ tests=$cache/tests
 # An emulated processor is some ten times slower than a real one.
 environment=(DCOL_TEST_BIN="$tests" DCOL_TEST_PATIENCE=5)
 boot_limit=180    # seconds until the guest runs tests
-test_limit=60m    # for one package
+test_limit=120m   # for one package
 guest_limit=10800 # seconds for all packages
 
 say() { printf 'test-kernels: %s\n' "$*" >&2; }

@@ -87,6 +87,9 @@ func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelReque
 // SessionMoved implements session.Handler.
 func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(peer(before), peer(now)) }
 
+// MemberLeft implements session.Handler.
+func (h *handler) MemberLeft(now session.Peer, from netip.Addr) { h.way.MemberLeft(peer(now), from) }
+
 // expel takes everything back that a member has here.
 func (h *handler) expel(member string) error {
 	err := h.way.Expel(member)

@@ -18,6 +18,7 @@ type answering struct {
 	out      *outbox
 	peer     Peer // as the handler knows it; the reading goroutine's
 	slots    chan struct{}
+	left     bool // it was said where the member was before; the reading goroutine's
 	requests sync.WaitGroup
 }
 
@@ -60,6 +61,8 @@ func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 			})
 		case wire.Ping:
 			reply = wire.Pong{ID: m.ID, Observed: from}
+		case wire.Left:
+			reply = a.leave(ctx, m.From)
 		case nil:
 			reply = &wire.Refusal{ID: malformed.ID, Code: wire.Malformed, Message: malformed.Error()}
 		default:
@@ -84,6 +87,28 @@ func (a *answering) follow(addr netip.Addr) {
 	a.peer.Addr = addr
 	a.config.Log.Info("session moved", "member", a.peer.Name, "session", a.peer.ID, "from", addr, "before", before.Addr)
 	a.config.Handler.SessionMoved(before, a.peer)
+}
+
+// leave ends the session that this one follows, whose end we may not have noticed, and tells the
+// handler where the member no longer is. Once a session, as it is work.
+func (a *answering) leave(ctx context.Context, from netip.AddrPort) wire.Message {
+	if a.left {
+		return &wire.Refusal{Code: wire.Malformed, Message: "where a session was before is said once"}
+	}
+	a.left = true
+	if broken := a.registry.other(a.line, from); broken != nil {
+		closeLine(broken.conn, closeNewer, "its client is back with another session")
+		select {
+		case <-broken.gone:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if from.Addr() != a.peer.Addr {
+		a.config.Log.Info("member left", "member", a.peer.Name, "session", a.peer.ID, "address", from.Addr())
+		a.config.Handler.MemberLeft(a.peer, from.Addr())
+	}
+	return nil
 }
 
 // begin has a request decided in a goroutine of its own, or is the refusal if there are too many.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // ClientConfig is what a Client needs.
@@ -32,6 +33,8 @@ type Client struct {
 	moved   chan struct{} // NetworkChanged was called
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	// seen is where the waypoint last saw us: run's. It knows all that a session says before a pong.
+	seen netip.AddrPort
 
 	mu      sync.Mutex
 	state   State
@@ -132,6 +135,9 @@ func (c *Client) session(ctx context.Context) *Problem {
 	defer line.close()
 	w.up = true
 	call := newCall(line)
+	if c.seen.IsValid() {
+		_ = call.out.put(wire.Left{From: c.seen}) // when the session has ended, reading says why
+	}
 	c.up(call)
 	err = c.tend(ctx, call)
 	problem := explain(w, err)
@@ -228,6 +234,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 		case <-call.heard:
 			quiet.Reset(silence)
 		case seen := <-call.pongs:
+			c.seen = seen
 			if move.arrived(seen) {
 				c.observe(call, seen)
 				c.settle()

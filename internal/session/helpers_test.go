@@ -109,6 +109,8 @@ func (g *granter) SessionMoved(before, now Peer) {
 	g.mu.Unlock()
 }
 
+func (g *granter) MemberLeft(Peer, netip.Addr) {}
+
 func (g *granter) Tunnel(ctx context.Context, p Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	if g.tunnel != nil {
 		return g.tunnel(ctx, p, r)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type line struct {
 	v4     bool
 	since  time.Time
 	use    *use
+	gone   chan struct{} // closed when its handler has heard of its end
 }
 
 func (l *line) peer() Peer {
@@ -60,7 +62,7 @@ func (r *registry) add(conn *quic.Conn, member collective.Member, now time.Time)
 		r.uses[member.Name] = u
 	}
 	r.lastID++
-	added = &line{id: r.lastID, conn: conn, member: member, v4: addrPort(conn.RemoteAddr()).Addr().Is4(), since: now, use: u}
+	added = &line{id: r.lastID, conn: conn, member: member, v4: addrPort(conn.RemoteAddr()).Addr().Is4(), since: now, use: u, gone: make(chan struct{})}
 	same := 0
 	for _, l := range u.lines {
 		if l.v4 == added.v4 {
@@ -83,6 +85,19 @@ func (r *registry) remove(gone *line) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	gone.use.lines = slices.DeleteFunc(gone.use.lines, func(l *line) bool { return l == gone })
+	close(gone.gone)
+}
+
+// other finds another session of a line's member, by where it comes from; nil if there is none.
+func (r *registry) other(than *line, from netip.AddrPort) *line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range than.use.lines {
+		if l != than && addrPort(l.conn.RemoteAddr()) == from {
+			return l
+		}
+	}
+	return nil
 }
 
 // forget drops members without a session. Not before their allowance is whole again: coming back must

@@ -40,6 +40,9 @@ type Handler interface {
 	// comes after what was asked from the old one has been answered, before anything asked from the
 	// new one, and before the client hears that it is seen there. It delays that session only.
 	SessionMoved(before, now Peer)
+	// MemberLeft says that the member, whose session broke, is no longer at the address, but where this
+	// session comes from. The broken one has ended by then. It delays that session only.
+	MemberLeft(now Peer, from netip.Addr)
 	// Map answers one request, for connections from peer.Addr. It is called concurrently, also for
 	// one session. Of the grant, Port and Lease count; the rest is filled in. ctx ends with the session.
 	Map(ctx context.Context, peer Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal)

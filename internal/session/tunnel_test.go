@@ -202,6 +202,9 @@ func (j *journal) SessionDown(p Peer) { j.note("down " + p.Addr.String()) }
 func (j *journal) SessionMoved(from, p Peer) {
 	j.note("moved " + from.Addr.String() + " " + p.Addr.String())
 }
+func (j *journal) MemberLeft(now Peer, from netip.Addr) {
+	j.note("left " + from.String() + " for " + now.Addr.String())
+}
 func (j *journal) Tunnel(_ context.Context, p Peer, _ wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	j.note("asked " + p.Addr.String())
 	j.asked <- struct{}{}

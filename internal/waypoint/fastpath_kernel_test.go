@@ -2,6 +2,7 @@ package waypoint
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -153,6 +154,17 @@ func TestFastPathIsRevoked(t *testing.T) {
 		"expelled": func(w *Waypoint) error { return w.Expel("alice") },
 		"moved": func(w *Waypoint) error {
 			w.SessionMoved(session("alice", client4, 1), session("alice", netip.MustParseAddr("10.1.0.11"), 1))
+			return nil
+		},
+		"came back elsewhere": func(w *Waypoint) error {
+			now := session("alice", netip.MustParseAddr("10.1.0.11"), 2)
+			w.SessionUp(now)
+			w.MemberLeft(now, client4) // but for one session
+			if s, err := w.Snapshot(); err != nil || *s.Fast != 2 {
+				return errors.Join(fmt.Errorf("with a session left: %+v", s), err)
+			}
+			w.SessionDown(session("alice", client4, 1))
+			w.MemberLeft(now, client4)
 			return nil
 		},
 	} {

@@ -63,9 +63,7 @@ func (w *Waypoint) SessionDown(peer Peer) {
 	})
 }
 
-// SessionMoved tells that a session's member has another address now. If it was its last at the
-// old one, nobody is there any more: its connections from there end, so that their servers meet a
-// reset and have room for the member's next subflows.
+// SessionMoved tells that a session's member has another address now.
 func (w *Waypoint) SessionMoved(before, now Peer) {
 	if before.client() == now.client() {
 		return
@@ -77,16 +75,36 @@ func (w *Waypoint) SessionMoved(before, now Peer) {
 		}
 		w.sessions.add(now.ID, presence{old.member, now.client()})
 		w.sessionLeft(before.ID, old)
-		if w.sessions.at[old] > 0 {
-			return
-		}
-		ended, err := w.endFlows(rules.Of(old.member.ID), old.addr)
-		if err != nil {
-			w.log.Warn("a member moved, and its connections from the old address stay", "member", old.member.Name, "err", err)
-			return
-		}
-		w.log.Info("member moved", "member", old.member.Name, "from", old.addr, "to", now.client(), "connections_ended", ended)
+		w.left(old, now.client())
 	})
+}
+
+// MemberLeft tells that a member has gone from an address to that of a session, by a gap in which
+// its session from there ended.
+func (w *Waypoint) MemberLeft(now Peer, from netip.Addr) {
+	if from = from.Unmap().WithZone(""); from == now.client() {
+		return
+	}
+	_ = w.ask(func() {
+		if m := w.members.known(now.Name); m != nil {
+			w.left(presence{m, from}, now.client())
+		}
+	})
+}
+
+// left is for a member that has gone from one address to another. If no session of it is left at the
+// old one, nobody is there any more: its connections from there end, so that their servers meet a
+// reset and have room for the member's next subflows.
+func (w *Waypoint) left(old presence, now netip.Addr) {
+	if w.sessions.at[old] > 0 {
+		return
+	}
+	ended, err := w.endFlows(rules.Of(old.member.ID), old.addr)
+	if err != nil {
+		w.log.Warn("a member moved, and its connections from the old address stay", "member", old.member.Name, "err", err)
+		return
+	}
+	w.log.Info("member moved", "member", old.member.Name, "from", old.addr, "to", now, "connections_ended", ended)
 }
 
 // endFlows makes the kernel forget connections that came from any of the addresses.

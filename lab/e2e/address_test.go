@@ -19,6 +19,11 @@ func TestClientAddressChangesTwice(t *testing.T) { testAddressChanges(t, "mapped
 
 func TestClientAddressChangesTwiceInBand(t *testing.T) { testAddressChanges(t, "in-band", 0, 0) }
 
+// With so long without a network in between that the session with the waypoint does not live through it.
+func TestClientAddressChangesTwiceSlowly(t *testing.T) {
+	testAddressChanges(t, "mapped", 5*time.Second, 5*time.Second)
+}
+
 func testAddressChange(t *testing.T, gap time.Duration) { testAddressChanges(t, "mapped", gap) }
 
 // testAddressChanges moves alice after each of the gaps.

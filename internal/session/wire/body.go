@@ -41,6 +41,9 @@ type (
 		ID       uint64 `cbor:"1,keyasint"`
 		Observed []byte `cbor:"2,keyasint"`
 	}
+	leftBody struct {
+		From []byte `cbor:"2,keyasint"`
+	}
 	idBody struct {
 		ID uint64 `cbor:"1,keyasint"`
 	}
@@ -127,6 +130,11 @@ func (m Pong) body() (any, error) {
 	return pongBody{ID: m.ID, Observed: observed}, err
 }
 
+func (m Left) body() (any, error) {
+	from, err := encodeEndpoint(m.From)
+	return leftBody{From: from}, err
+}
+
 var errUnknownType = errors.New("unknown message type")
 
 func decodeBody(t Type, data []byte) (Message, error) {
@@ -196,6 +204,13 @@ func decodeBody(t Type, data []byte) (Message, error) {
 			return nil, err
 		}
 		return b.message()
+	case TypeLeft:
+		var b leftBody
+		if err := decMode.Unmarshal(data, &b); err != nil {
+			return nil, err
+		}
+		from, err := parseEndpoint(b.From)
+		return Left{From: from}, err
 	}
 	return nil, errUnknownType
 }

@@ -19,6 +19,7 @@ func FuzzDecoder(f *testing.F) {
 		MapGrant{ID: 1, Port: 443, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1")},
 		Refusal{ID: 1, Code: Busy, Message: "later", RetryAfter: time.Second},
 		Ping{ID: 1},
+		Left{From: netip.MustParseAddrPort("192.0.2.1:1")},
 		Pong{ID: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1")},
 		TunnelRequest{ID: 1, Kind: WireGuard, Local: netip.MustParseAddr("192.0.2.1"), PublicKey: make([]byte, publicKeySize),
 			Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},

@@ -22,6 +22,7 @@ const (
 	TypePong          Type = 6
 	TypeTunnelRequest Type = 7
 	TypeTunnelGrant   Type = 8
+	TypeLeft          Type = 10
 )
 
 // Message is one of the types below.
@@ -54,6 +55,12 @@ type MapGrant struct {
 	Client netip.Addr
 }
 
+// Left is for a session that follows one which broke: From is where the waypoint saw the client in that
+// one, and the client is no longer there. A client says it first, or not at all; it is not answered.
+type Left struct {
+	From netip.AddrPort
+}
+
 // Ping asks for a Pong. It shows that the waypoint lives and what address it sees.
 type Ping struct {
 	ID uint64
@@ -73,6 +80,7 @@ func (Ping) messageType() Type          { return TypePing }
 func (Pong) messageType() Type          { return TypePong }
 func (TunnelRequest) messageType() Type { return TypeTunnelRequest }
 func (TunnelGrant) messageType() Type   { return TypeTunnelGrant }
+func (Left) messageType() Type          { return TypeLeft }
 
 func (t Type) String() string {
 	switch t {
@@ -92,6 +100,8 @@ func (t Type) String() string {
 		return "tunnel request"
 	case TypeTunnelGrant:
 		return "tunnel grant"
+	case TypeLeft:
+		return "left"
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }

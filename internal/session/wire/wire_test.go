@@ -36,6 +36,7 @@ func TestBytes(t *testing.T) {
 		{Refusal{ID: 7, Code: Busy, Message: "later", RetryAfter: time.Second}, "0011" + "04" + "a4" + "0107" + "0209" + "03656c61746572" + "041903e8"},
 		{Ping{ID: 7}, "001f" + "05" + "a2" + "0107" + "025818" + strings.Repeat("00", 24)},
 		{Pong{ID: 7, Observed: v4}, "000c" + "06" + "a2" + "0107" + "0246c000020701bb"},
+		{Left{From: v4}, "000a" + "0a" + "a1" + "0246c000020701bb"},
 		{TunnelRequest{ID: 7, Kind: InBand}, "0006" + "07" + "a2" + "0107" + "0202"},
 		{TunnelRequest{ID: 7, Kind: WireGuard, Local: v4.Addr(), PublicKey: bytes.Repeat([]byte{0xaa}, 32),
 			Avoid: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")}},
@@ -87,7 +88,7 @@ func drawMessage(t *rapid.T) Message {
 		return append(out, rapid.SliceOfN(prefix, 0, most).Draw(t, what)...)
 	}
 	id := rapid.Uint64().Draw(t, "id")
-	switch rapid.IntRange(0, 7).Draw(t, "type") {
+	switch rapid.IntRange(0, 8).Draw(t, "type") {
 	case 0:
 		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease")}
 		if n := rapid.SliceOfN(rapid.Uint16(), 0, maxOffers).Draw(t, "offers"); len(n) > 0 {
@@ -122,6 +123,8 @@ func drawMessage(t *rapid.T) Message {
 			Key: bytesOrNone("key", keySize), ClientPort: rapid.Bool().Draw(t, "client port"), PublicKey: bytesOrNone("public key", publicKeySize),
 			Port: rapid.Uint16().Draw(t, "port"), Addresses: prefixes("addresses", maxAddresses), MTU: rapid.Uint16().Draw(t, "mtu"),
 		}
+	case 7:
+		return Left{From: endpoint.Draw(t, "from")}
 	default:
 		return Pong{ID: id, Observed: endpoint.Draw(t, "observed")}
 	}
@@ -205,6 +208,7 @@ func TestMalformedIsSurvived(t *testing.T) {
 		"key of 15 bytes":       {frame(TypeTunnelGrant, "a5010702020319ea600444c0000207054f"+strings.Repeat("bb", 15)), 7},
 		"9 addresses":           {frame(TypeTunnelGrant, "a5010702030319ea600444c00002070989"+strings.Repeat("450a09000518", 9)), 7},
 		"tunnel port 65536":     {frame(TypeTunnelGrant, "a5010702030319ea600444c0000207081a00010000"), 7},
+		"left nowhere":          {frame(TypeLeft, "a0"), 0},
 		"negative id":           {frame(TypePing, "a10120"), 0},
 		"a million array items": {frame(TypeHello, "a2010102"+"9a000f4240"), 0},
 	}
@@ -271,6 +275,7 @@ func TestWhatCannotBeSaid(t *testing.T) {
 		"grant for nobody":    MapGrant{ID: 1, Port: 1},
 		"negative lease":      MapGrant{ID: 1, Port: 1, Client: good.Addr(), Lease: -1},
 		"endless retry":       Refusal{ID: 1, Code: Busy, RetryAfter: 1 << 62},
+		"left nowhere":        Left{},
 		"too many offers":     Hello{Version: 1, Offers: make([]Kind, maxOffers+1)},
 		"tunnel of no kind":   TunnelRequest{ID: 1},
 		"key of 31 bytes":     TunnelRequest{ID: 1, Kind: WireGuard, PublicKey: make([]byte, 31)},
