@@ -1,0 +1,135 @@
+package membership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// Coordinators have members try whether a waypoint can be reached where it says, and tell all what came of
+// it.
+
+const (
+	// maxChecks are under way at a time; a coordinator asks another member then.
+	maxChecks      = 4
+	checkAddresses = 8
+	checkWithin    = 10 * time.Second // at the most
+)
+
+// receiveCheck tries what a coordinator wants to know, in the background.
+func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
+	check, err := parse[enrol.Check](data)
+	if err != nil {
+		return err
+	}
+	select {
+	case m.checks <- struct{}{}:
+	default:
+		return nil
+	}
+	m.work.Go(func() {
+		defer func() { <-m.checks }()
+		err := m.try(ctx, check)
+		answer := enrol.Checked{ID: check.ID, Reachable: err == nil}
+		if err != nil {
+			answer.Why = oneLine(err)
+		}
+		line := m.line.Load()
+		text, encodeErr := json.Marshal(answer)
+		if line == nil || encodeErr != nil || ctx.Err() != nil {
+			return
+		}
+		if err := line.Tell(enrol.TopicChecked, text); err != nil {
+			m.log.Debug("membership: what came of a check is not told", "err", err)
+		}
+	})
+	return nil
+}
+
+// try begins a session at one address after the other, until one works.
+func (m *Membership) try(ctx context.Context, c enrol.Check) error {
+	if len(c.Addresses) == 0 || len(c.Addresses) > checkAddresses {
+		return fmt.Errorf("%d addresses: 1 to %d", len(c.Addresses), checkAddresses)
+	}
+	within := min(time.Duration(c.Within)*time.Second, checkWithin)
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var errs []error
+	for i, a := range c.Addresses {
+		left := time.Until(deadline(ctx)) / time.Duration(len(c.Addresses)-i)
+		one, cancel := context.WithTimeout(ctx, left)
+		err := m.config.Reach(one, c.Name, netip.AddrPortFrom(a, c.Port))
+		cancel()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func deadline(ctx context.Context) time.Time {
+	at, _ := ctx.Deadline()
+	return at
+}
+
+// oneLine is an error as others are told it.
+func oneLine(err error) string {
+	const most = 500
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// reachDue asks who cannot be reached, after each connect.
+func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
+	if !m.connected() || !m.reach.due(now) {
+		return m.reach.next()
+	}
+	m.reach.asking = true
+	asked := m.reach.at
+	m.begin(ctx, func() func(time.Time) {
+		answer, err := m.ask(ctx, enrol.TopicReachability, nil)
+		if err == nil {
+			err = m.receiveReachability(ctx, answer)
+		}
+		return func(now time.Time) { m.reach.answered(err, asked, now, rand.Float64()) }
+	})
+	return time.Time{}
+}
+
+// receiveReachability takes the coordinators' word on who cannot be reached. It replaces their last one.
+func (m *Membership) receiveReachability(ctx context.Context, data []byte) error {
+	word, err := parse[enrol.Reachability](data)
+	if err != nil {
+		return err
+	}
+	m.post(ctx, func(now time.Time) {
+		if word.At.Before(m.word.At) {
+			return
+		}
+		m.word = word
+		m.choosing.unreachable = map[string]bool{}
+		for _, name := range word.Unreachable {
+			m.choosing.unreachable[name] = true
+		}
+		m.choosing.soon(now)
+	})
+	return nil
+}
+
+// reachable is the coordinators' word on one member; nil: they have said nothing.
+func (m *Membership) reachable(name string) *bool {
+	if m.word.At.IsZero() {
+		return nil
+	}
+	yes := !slices.Contains(m.word.Unreachable, name)
+	return &yes
+}

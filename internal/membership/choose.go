@@ -1,0 +1,53 @@
+package membership
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective/directory"
+)
+
+// chooseEvery is the least time between two choices: the directory may change often.
+const chooseEvery = time.Second
+
+// choosing is which waypoints this host uses, as the loop sees it.
+type choosing struct {
+	*chooser
+	at     time.Time // when to look; zero: no need
+	last   time.Time
+	choice []Waypoint // as the agent was told
+}
+
+// soon has the choice looked at, not too often.
+func (c *choosing) soon(now time.Time) {
+	at := later(now, c.last.Add(chooseEvery))
+	if c.at.IsZero() || at.Before(c.at) {
+		c.at = at
+	}
+}
+
+// chooseDue chooses, and tells the agent if that is news.
+func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
+	c := &m.choosing
+	if c.at.IsZero() || now.Before(c.at) {
+		return c.at
+	}
+	var list []*directory.Verified
+	m.keeper.View(func(d *directory.Directory) { list, c.at = c.choose(d.All(), now) })
+	c.last = now
+	choice := make([]Waypoint, len(list))
+	for i, v := range list {
+		choice[i] = Waypoint{Name: v.Record.Name, Addresses: v.Record.Addresses, Port: v.Record.Port}
+	}
+	if !slices.EqualFunc(choice, c.choice, Waypoint.equal) {
+		c.choice = choice
+		m.log.Info("membership: waypoints are chosen", "waypoints", c.names())
+		m.config.Choice(choice)
+	}
+	return c.at
+}
+
+func (w Waypoint) equal(o Waypoint) bool {
+	return w.Name == o.Name && w.Port == o.Port && slices.Equal(w.Addresses, o.Addresses)
+}

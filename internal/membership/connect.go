@@ -1,0 +1,176 @@
+package membership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// link is the connection to the bus as the loop sees it. The bus itself makes it again whenever it goes.
+type link struct {
+	dialing bool
+	number  uint64         // counts lines: news of an earlier one is none
+	to      []bus.Endpoint // whom line knows
+	state   bus.State
+	seen    uint64 // connects
+	err     error  // why there is no line at all
+	notYet  time.Time
+}
+
+// dialAgain is how long a configuration of the bus that makes no sense is left alone.
+const dialAgain = time.Minute
+
+// connectDue makes a line, or another one where the servers are others.
+func (m *Membership) connectDue(ctx context.Context, now time.Time) time.Time {
+	l := &m.link
+	servers := endpoints(m.enrolment.BusServers)
+	switch {
+	case l.dialing || len(servers) == 0 || *m.jwt.Load() == "":
+		return time.Time{}
+	case m.line.Load() != nil && slices.Equal(l.to, servers):
+		return time.Time{}
+	case now.Before(l.notYet):
+		return l.notYet
+	}
+	m.hangUp()
+	l.dialing, l.to = true, servers
+	l.number++
+	number := l.number
+	config := bus.Config{
+		Identity: m.config.Identity, JWT: func() (string, error) { return *m.jwt.Load(), nil }, Servers: servers,
+		Changed: func(s bus.State) { m.post(ctx, func(now time.Time) { m.busChanged(number, s, now) }) },
+		Log:     m.log,
+	}
+	// The first attempt takes seconds for each server that does not answer, for which an agent that stops
+	// does not wait.
+	go func() {
+		line, err := bus.Connect(config, func(msg bus.Message) { m.received(ctx, msg) })
+		if ctx.Err() != nil {
+			if err == nil {
+				line.Close()
+			}
+			return
+		}
+		m.post(ctx, func(now time.Time) { m.dialled(line, err, now) })
+	}()
+	return time.Time{}
+}
+
+func (m *Membership) dialled(line *bus.Member, err error, now time.Time) {
+	m.link.dialing = false
+	if m.link.err = err; err != nil {
+		m.link.notYet = now.Add(dialAgain)
+		m.log.Warn("membership: the bus cannot be used", "err", err)
+		return
+	}
+	m.line.Store(line)
+	m.busChanged(m.link.number, line.State(), now)
+}
+
+// hangUp ends the line, if there is one.
+func (m *Membership) hangUp() {
+	if line := m.line.Swap(nil); line != nil {
+		m.link.seen, m.link.state = 0, bus.State{Since: time.Now()}
+		line.Close()
+	}
+}
+
+func endpoints(list []enrol.Endpoint) (out []bus.Endpoint) {
+	for _, e := range list {
+		out = append(out, bus.Endpoint(e))
+	}
+	return out
+}
+
+// busChanged: what was said while there was no connection is missing now.
+func (m *Membership) busChanged(line uint64, s bus.State, now time.Time) {
+	if line != m.link.number || m.line.Load() == nil { // dialled looks itself
+		return
+	}
+	m.link.state = s
+	switch {
+	case s.Connected && s.Connects > m.link.seen:
+		m.link.seen = s.Connects
+		m.keeper.Connected()
+		m.trust.at, m.reach.at, m.publish.notUntil = now, now, time.Time{}
+		m.renewing.letIn()
+	case !s.Connected && errors.Is(s.Err, bus.ErrNotLetIn):
+		m.renewing.notLetIn(now)
+	}
+}
+
+// connected: coordinators can be asked.
+func (m *Membership) connected() bool { return m.line.Load() != nil && m.link.state.Connected }
+
+// received takes a message. It is called by the bus's goroutine.
+func (m *Membership) received(ctx context.Context, msg bus.Message) {
+	var err error
+	switch msg.Topic {
+	case enrol.TopicDirectory:
+		m.keeper.Receive(msg.Data)
+	case enrol.TopicTrust:
+		err = m.receiveTrust(ctx, msg.Data)
+	case enrol.TopicReachability:
+		err = m.receiveReachability(ctx, msg.Data)
+	case enrol.TopicCheck:
+		err = m.receiveCheck(ctx, msg.Data)
+	}
+	if err != nil {
+		m.log.Warn("membership: a message of a coordinator makes no sense", "topic", msg.Topic, "err", err)
+	}
+}
+
+// askWithin bounds every question but those of the directory, whose keeper has a limit of its own.
+const askWithin = 15 * time.Second
+
+// ask asks the coordinators, by the line there is now.
+func (m *Membership) ask(ctx context.Context, topic string, data []byte) ([]byte, error) {
+	line := m.line.Load()
+	if line == nil {
+		return nil, bus.ErrNotConnected
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return line.Ask(ctx, topic, data)
+}
+
+func (m *Membership) askDirectory(ctx context.Context, ask []byte) ([]byte, error) {
+	line := m.line.Load()
+	if line == nil {
+		return nil, bus.ErrNotConnected
+	}
+	return line.Ask(ctx, enrol.TopicDirectory, ask)
+}
+
+func (m *Membership) directoryFile() string { return filepath.Join(m.config.Dir, directoryFile) }
+
+// directoryChanged looks for what concerns this host itself, and lets others be chosen.
+func (m *Membership) directoryChanged(events []directory.Event, now time.Time) {
+	self := m.config.Identity.Name()
+	for _, e := range events {
+		switch {
+		case e.Name != self:
+		case e.Kind == directory.Left:
+			m.removed = e.Why
+		default:
+			m.removed = ""
+		}
+	}
+	m.choosing.soon(now)
+}
+
+// parse reads JSON of a coordinator; keys that are not known are of later versions.
+func parse[T any](data []byte) (v T, err error) {
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, fmt.Errorf("read it: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,115 @@
+package membership
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+)
+
+// Offer is what this host says of itself to the others; the rest of its record is in its certificate.
+type Offer struct {
+	// Addresses and Port are where sessions reach it; none: they do not.
+	Addresses []netip.Addr
+	Port      uint16
+	Roles     []string
+	Kinds     []string // of detours
+	Capacity  uint64   // bit/s; 0: not said
+	Region    string
+	AS        uint32
+	Key       directory.WireGuardKey
+}
+
+const (
+	// recordLife is how long a record lasts whose certificate lasts longer.
+	recordLife = 14 * 24 * time.Hour
+	// echoWithin is how soon a record that was taken must be in the copy of the directory, before it is
+	// published again; doubled each time.
+	echoWithin  = time.Minute
+	longestEcho = time.Hour
+
+	firstPublishPause = 2 * time.Second
+	lastPublishPause  = 10 * time.Minute
+)
+
+// publication decides when this host's record is published: when it says something else than the one in the
+// directory, or has another certificate, or is half over.
+type publication struct {
+	taken    *directory.Record // the last one that a coordinator took; nil: none since the start
+	serial   string            // of its certificate
+	takenAt  time.Time
+	unheard  int // how often in a row one was taken that did not come back
+	failures int
+	notUntil time.Time
+}
+
+// record is what would be published, given the one that is in the directory; nil: none is.
+func (o Offer) record(self collective.Member, has *directory.Verified, now time.Time) directory.Record {
+	r := directory.Record{
+		Collective: self.Collective, Name: self.Name, Issued: now, Expires: now.Add(recordLife),
+		Addresses: o.Addresses, Port: o.Port, Roles: o.Roles, Kinds: o.Kinds,
+		Capacity: o.Capacity, Region: o.Region, AS: o.AS, Key: o.Key, Subnet: self.Subnet,
+	}
+	if len(r.Addresses) == 0 {
+		r.Port = 0
+	}
+	if self.NotAfter.Before(r.Expires) {
+		r.Expires = self.NotAfter
+	}
+	var last uint64
+	if has != nil {
+		last = has.Record.Sequence
+	}
+	r.Sequence = directory.NextSequence(last, now)
+	return r
+}
+
+// at is when to publish want, while the directory has this of us; nil: nothing.
+func (p *publication) at(want directory.Record, self collective.Member, has *directory.Verified, now time.Time) time.Time {
+	due := now
+	if has != nil && has.Holder.Serial == self.Serial && has.Record.SameButTime(want) {
+		due = halfOver(has.Record, self)
+	}
+	if p.onItsWay(want, self, has) {
+		due = later(due, p.takenAt.Add(min(echoWithin<<min(p.unheard, 10), longestEcho)))
+	}
+	return later(due, p.notUntil)
+}
+
+// onItsWay: a coordinator has taken it, and it is not in the directory yet.
+func (p *publication) onItsWay(want directory.Record, self collective.Member, has *directory.Verified) bool {
+	return p.taken != nil && p.serial == self.Serial && p.taken.SameButTime(want) &&
+		(has == nil || has.Record.Sequence < p.taken.Sequence)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// halfOver is when a record is to be renewed. One that ends with its certificate is renewed with it.
+func halfOver(r directory.Record, self collective.Member) time.Time {
+	if !r.Expires.Before(self.NotAfter.Truncate(time.Second)) {
+		return self.NotAfter
+	}
+	return r.Issued.Add(r.Expires.Sub(r.Issued) / 2)
+}
+
+// succeeded notes that a coordinator took it, while the directory had this of us.
+func (p *publication) succeeded(r directory.Record, self collective.Member, has *directory.Verified, now time.Time) {
+	unheard := 0
+	if p.onItsWay(r, self, has) {
+		unheard = p.unheard + 1
+	}
+	*p = publication{taken: &r, serial: self.Serial, takenAt: now, unheard: unheard}
+}
+
+// failed notes that no coordinator took it. chance is from 0 to 1.
+func (p *publication) failed(now time.Time, chance float64) {
+	pause := min(firstPublishPause<<min(p.failures, 12), lastPublishPause)
+	p.failures++
+	p.notUntil = now.Add(pause/2 + time.Duration(chance*float64(pause/2)))
+}

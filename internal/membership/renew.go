@@ -1,0 +1,101 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// renewing is the renewal of the certificate, as the loop sees it.
+type renewing struct {
+	renewal
+	asking   bool
+	err      error // why the last try failed
+	renewed  time.Time
+	expelled string // why the coordinators renew no more
+}
+
+// renewDue asks for a new certificate, and with it for all that a host has when it joins: the JWT ends with
+// the certificate, and servers may be others now.
+func (m *Membership) renewDue(ctx context.Context, now time.Time) time.Time {
+	r, self := &m.renewing, m.config.Identity.Self()
+	if r.asking {
+		return time.Time{}
+	}
+	if at := r.at(self, m.config.Identity.Usable() == nil); now.Before(at) {
+		return at
+	}
+	r.asking = true
+	at := m.offices()
+	m.begin(ctx, func() func(time.Time) {
+		enrolment, err := m.renew(ctx, at)
+		return func(now time.Time) { m.renewed(enrolment, err, now) }
+	})
+	return time.Time{}
+}
+
+// offices are the coordinators to ask over HTTPS: as they last said, then as configured.
+func (m *Membership) offices() []enrol.Endpoint {
+	list := slices.Clone(m.enrolment.Coordinators)
+	for _, e := range m.config.Coordinators {
+		if !slices.Contains(list, e) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (m *Membership) renew(ctx context.Context, at []enrol.Endpoint) (Enrolment, error) {
+	w, err := enrol.Renew(ctx, m.config.Identity, at, m.config.LANs())
+	if err != nil {
+		return Enrolment{}, err
+	}
+	// Roots first: the certificate may be signed under a new one.
+	if w.Whole() {
+		if _, err := m.config.Identity.TakeTrust([]byte(w.Roots), []byte(w.Lists)); err != nil {
+			return Enrolment{}, fmt.Errorf("renew the certificate: %w", err)
+		}
+	}
+	if err := m.config.Identity.TakeCertificate([]byte(w.Chain)); err != nil {
+		return Enrolment{}, fmt.Errorf("renew the certificate: %w", err)
+	}
+	return EnrolmentOf(*w), nil
+}
+
+func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
+	r, self := &m.renewing, m.config.Identity.Self()
+	r.asking, r.err = false, err
+	if err != nil {
+		var after time.Duration
+		if refusal, ok := errors.AsType[*enrol.Refusal](err); ok {
+			after = time.Duration(refusal.After) * time.Second
+			if refusal.Reason == enrol.Expelled {
+				r.expelled = refusal.Why
+			}
+		}
+		r.failed(self, now, after, rand.Float64())
+		m.log.Warn("membership: the certificate is not renewed, trying again", "err", err, "until", self.NotAfter, "next", r.notUntil)
+		return
+	}
+	r.succeeded()
+	r.renewed, r.expelled = now, ""
+	m.log.Info("membership: the certificate is renewed", "until", self.NotAfter, "serial", self.Serial)
+	m.enrolment = e
+	m.jwt.Store(&e.BusJWT)
+	if m.fileErr = e.Save(m.config.Dir); m.fileErr != nil {
+		m.log.Error("membership: what the coordinators said is not kept", "err", m.fileErr)
+	}
+	m.keeper.TrustChanged()
+	// The bus knows us by the old certificate and JWT, which end. If the servers are others, the step that
+	// follows makes a new line.
+	if line := m.line.Load(); line != nil && slices.Equal(m.link.to, endpoints(e.BusServers)) {
+		if err := line.Reconnect(); err != nil {
+			m.log.Warn("membership: the connection to the bus is not made anew", "err", err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package membership
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// renewal decides when the certificate is renewed.
+type renewal struct {
+	failures int
+	refusals int       // of the bus, in a row
+	notUntil time.Time // after a failure
+	needed   bool      // now, whatever the certificate says: there is no JWT, or it is of no use
+}
+
+// at is when to ask for a new certificate. usable: the one there is can be used.
+func (r *renewal) at(self collective.Member, usable bool) time.Time {
+	due := time.Time{}
+	if usable && !r.needed {
+		due = collective.RenewAt(self.NotBefore, self.NotAfter, spreadOf(self))
+	}
+	return later(due, r.notUntil)
+}
+
+// failed notes a try that brought nothing; after is how long not to ask again, if the coordinator has said
+// that. chance is from 0 to 1.
+func (r *renewal) failed(self collective.Member, now time.Time, after time.Duration, chance float64) {
+	r.failures++
+	r.notUntil = later(collective.RetryAt(self.NotAfter, now, r.failures, chance), now.Add(after))
+}
+
+func (r *renewal) succeeded() { r.failures, r.needed, r.notUntil = 0, false, time.Time{} }
+
+const (
+	firstRefusalPause = time.Minute
+	lastRefusalPause  = time.Hour
+)
+
+// notLetIn: the bus takes our JWT no more. Another may help; one that was given just now need not.
+func (r *renewal) notLetIn(now time.Time) {
+	if r.needed {
+		return
+	}
+	if r.needed = true; r.refusals > 0 {
+		r.notUntil = later(r.notUntil, now.Add(min(firstRefusalPause<<min(r.refusals-1, 10), lastRefusalPause)))
+	}
+	r.refusals++
+}
+
+// letIn: the JWT is good.
+func (r *renewal) letIn() { r.needed, r.refusals = false, 0 }
+
+// spreadOf is a member's own part, from 0 to 1, of the time within which to renew: another one with each
+// certificate, and the same after a restart.
+func spreadOf(self collective.Member) float64 {
+	sum := sha256.Sum256([]byte("dcol renewal\n" + self.Name + "\n" + self.Serial))
+	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
+}

@@ -1,0 +1,76 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// fetchSpread is the time over which members spread that fetch over HTTPS what did not fit in a message.
+// An expulsion must be known within five seconds.
+const fetchSpread = 2 * time.Second
+
+// trustDue asks what roots and lists there are, after each connect.
+func (m *Membership) trustDue(ctx context.Context, now time.Time) time.Time {
+	if !m.connected() || !m.trust.due(now) {
+		return m.trust.next()
+	}
+	m.trust.asking = true
+	asked := m.trust.at
+	m.begin(ctx, func() func(time.Time) {
+		answer, err := m.ask(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.config.Identity.Trust())))
+		if err == nil {
+			err = m.receiveTrust(ctx, answer)
+		}
+		return func(now time.Time) { m.trust.answered(err, asked, now, rand.Float64()) }
+	})
+	return time.Time{}
+}
+
+// receiveTrust takes roots and lists as a coordinator said them, or has them fetched.
+func (m *Membership) receiveTrust(ctx context.Context, data []byte) error {
+	msg, err := parse[enrol.TrustMessage](data)
+	if err != nil {
+		return err
+	}
+	if msg.Whole() {
+		return m.takeTrust(ctx, msg)
+	}
+	if msg.Hash != "" && msg.Hash != enrol.HashTrust(m.config.Identity.Trust()) {
+		m.post(ctx, func(now time.Time) { m.fetch.at = now.Add(rand.N(fetchSpread)) })
+	}
+	return nil
+}
+
+// fetchDue gets over HTTPS what does not fit in a message of the bus.
+func (m *Membership) fetchDue(ctx context.Context, now time.Time) time.Time {
+	if !m.fetch.due(now) {
+		return m.fetch.next()
+	}
+	m.fetch.asking = true
+	asked, at := m.fetch.at, m.offices()
+	m.begin(ctx, func() func(time.Time) {
+		msg, err := enrol.FetchTrust(ctx, at)
+		if err == nil {
+			err = m.takeTrust(ctx, *msg)
+		}
+		return func(now time.Time) { m.fetch.answered(err, asked, now, rand.Float64()) }
+	})
+	return time.Time{}
+}
+
+// takeTrust takes roots and lists, if they are what they must be, whoever has sent them.
+func (m *Membership) takeTrust(ctx context.Context, msg enrol.TrustMessage) error {
+	changed, err := m.config.Identity.TakeTrust([]byte(msg.Roots), []byte(msg.Lists))
+	if err != nil {
+		return fmt.Errorf("take roots and lists: %w", err)
+	}
+	if changed {
+		m.log.Info("membership: other roots or lists are taken")
+		m.post(ctx, func(time.Time) { m.keeper.TrustChanged() })
+	}
+	return nil
+}
