@@ -171,6 +171,7 @@ func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, err
 
 func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "client-sysctls.json") }
 func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
+func waypointMemory(stateDir string) string { return filepath.Join(stateDir, "waypoint-given.json") }
 
 // Down removes every trace of an agent that no longer runs.
 func Down(c *config.Config, log *slog.Logger) error {
@@ -181,7 +182,7 @@ func Down(c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
 	)
 }
 

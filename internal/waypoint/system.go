@@ -236,10 +236,11 @@ func otherInterfaces() ([]string, error) {
 }
 
 // CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
-// the sysctls back; no agent needs to run, and none may. Doing it again is harmless.
-func CleanUp(record string) error {
+// the sysctls back; no agent needs to run, and none may. What was used of the quota and SwitchOff stay
+// in the memory. Doing it again is harmless.
+func CleanUp(record, memory string) error {
 	var errs []error
-	errs = append(errs, rules.Delete(), inband.CleanUp(), forward.CleanUp())
+	errs = append(errs, rememberUsed(memory), rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {
