@@ -98,6 +98,32 @@ func TestWaypointOffAndOn(t *testing.T) {
 	}
 }
 
+// Who is a waypoint no more forwards nothing, as soon as its agent knows.
+func TestWaypointRoleDropped(t *testing.T) {
+	w := withKinds(newWorld(t), "in-band", "mapped")
+	forwarding := func() string { return w.run(bob, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding") }
+	before := forwarding()
+	w.startBoth()
+	w.kindIs("in-band", "ready")
+	x := w.curl(w.url())
+	w.subflows("direct up", "in-band up")
+	w.configure(bob, fmt.Sprintf("name = %q\nroles = [\"client\"]\n", bob)+fmt.Sprintf(identityTable, bob)+
+		fmt.Sprintf("[[client.waypoint]]\nname = %q\naddresses = [\"%v\"]\n", alice, w.addr4(alice)))
+	w.restart(bob)
+	if tables := w.run(bob, "nft", "list", "tables"); strings.Contains(tables, "dcol") {
+		t.Errorf("bob has\n%s", tables)
+	}
+	if flows := w.ourFlows(); len(flows) > 0 {
+		t.Errorf("bob forwards %q", flows)
+	}
+	if after := forwarding(); after != before {
+		t.Errorf("bob's forwarding is\n%s, and was\n%s", after, before)
+	}
+	w.fails(bob, []string{"waypoint", "on"}, "this member is no waypoint")
+	w.subflows("direct up")
+	x.endsWell()
+}
+
 // While one waypoint is off, connections take detours by another.
 func TestOtherWaypointTakesOver(t *testing.T) {
 	w := withKinds(newWorld(t))
