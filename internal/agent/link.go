@@ -183,7 +183,11 @@ func (l *link) Refusal(err error) detour.Refusal {
 	}
 	whole := r.Code == wire.RateLimited || r.Code == wire.Busy || r.Code == wire.ShuttingDown ||
 		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered || r.Code.Closed()
-	return detour.Refusal{Why: r.Error(), For: r.RetryAfter, All: whole, Forbidden: r.Code == wire.DestinationForbidden}
+	wait := r.RetryAfter
+	if r.Code.Closed() {
+		wait = 0 // not that long: the session tells of the end, and may have done so already
+	}
+	return detour.Refusal{Why: r.Error(), For: wait, All: whole, Forbidden: r.Code == wire.DestinationForbidden}
 }
 
 // Describe implements asker.

@@ -126,6 +126,11 @@ type Given struct {
 	Closed string    `json:"closed,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 	Hours  []string  `json:"hours"` // none: always
+	// Where connections may lead, as the configuration says; special-purpose addresses are denied
+	// unless they are allowed.
+	Allow     []netip.Prefix `json:"allow"`
+	Deny      []netip.Prefix `json:"deny"`
+	DenyPorts []int          `json:"deny_ports"`
 	// Bits per second: of all members together, in each direction, and of one, in both; 0: no limit.
 	Bandwidth          int64 `json:"bandwidth_bps"`
 	BandwidthPerMember int64 `json:"bandwidth_per_member_bps"`

@@ -84,7 +84,8 @@ func full() Status {
 			InBand:  &InBand{Authenticated: true, Addresses: 1, Accepted: 2, UnknownAddress: 3, BadAuthenticator: 4, Replayed: 5, Malformed: 6},
 			Members: []Served{{Member: "dave", Sessions: 1, Mappings: 2, Tunnels: 1, Flows: 3, Bytes: 4}},
 			Given: Given{
-				Closed: "outside-hours", Until: since, Hours: []string{"22:00-07:00"}, Bandwidth: 1e8, BandwidthPerMember: 1e7,
+				Closed: "outside-hours", Until: since, Hours: []string{"22:00-07:00"}, Bandwidth: 1e8,
+				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Deny: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, DenyPorts: []int{25}, BandwidthPerMember: 1e7,
 				QuotaBytes: 1e12, UsedBytes: 5e9, Renews: since,
 			},
 		},
@@ -98,7 +99,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Prefix{})); d != "" {
 		t.Errorf("(-agent's +client's)\n%s", d)
 	}
 }

@@ -59,6 +59,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[session]\nlisten = \":0\"", `"0" is not a port`},
 		{minimal + "[waypoint]\nbandwidth_per_member = \"fast\"", `"fast" is not a rate such as "10mbit"`},
 		{minimal + "[waypoint]\nbandwidth = \"1kbit\"", `conf:9: waypoint.bandwidth: 1kbit is less than 8kbit`},
+		{minimal + "[waypoint]\nbandwidth_per_member = \"200gbit\"", `conf:9: waypoint.bandwidth_per_member: 200gbit is more than 100gbit, the most that the kernel can limit to: write "unlimited"`},
 		{minimal + "[waypoint]\nmonthly_quota = \"much\"", `conf:9: waypoint.monthly_quota: "much" is not an amount such as "500GB"`},
 		{minimal + "[waypoint]\nmonthly_quota = 500", `conf:9: waypoint.monthly_quota: must be an amount such as "500GB"`},
 		{minimal + "[waypoint]\nhours = [\n \"22:00-07:00\",\n \"satday 10:00-11:00\"]", `waypoint.hours[1]: "satday 10:00-11:00" is not a time of the day`},

@@ -21,9 +21,10 @@ type ClientConfig struct {
 	Name     string         // the waypoint's: what its certificate must say
 	Addr     netip.AddrPort // where it is
 	Log      *slog.Logger
-	// Changed is told when the session comes up, goes down, says anew what it gives, or changes its address: then it is first
-	// not usable and then usable again, as grants are per address. It is called by one goroutine
-	// and must not block, nor call Close. May be nil.
+	// Changed is told when the session comes up or goes down, when the waypoint says anew what it
+	// gives, and when our address changes: then the session is first not usable and then usable
+	// again, as grants are per address. It is called by one goroutine and must not block, nor call
+	// Close. May be nil.
 	Changed func(State)
 }
 

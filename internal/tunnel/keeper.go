@@ -264,9 +264,9 @@ func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Durati
 func pause(err error) time.Duration {
 	var refused *wire.Refusal
 	switch {
-	case errors.As(err, &refused) && refused.RetryAfter > 0:
+	case errors.As(err, &refused) && refused.RetryAfter > 0 && !refused.Code.Closed():
 		return refused.RetryAfter
-	case errors.As(err, &refused):
+	case errors.As(err, &refused): // the session tells when a waypoint gives again, and may have done so already
 		return retryLater
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, session.ErrDown):
 		return askAgain

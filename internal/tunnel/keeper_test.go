@@ -188,6 +188,7 @@ func TestRefusalsAreNotPressed(t *testing.T) {
 	}{
 		{"its own time", &wire.Refusal{Code: wire.Busy, RetryAfter: time.Minute}, time.Minute},
 		{"no time", &wire.Refusal{Code: wire.NotOffered}, retryLater},
+		{"closed", &wire.Refusal{Code: wire.OutsideHours, RetryAfter: 8 * time.Hour}, retryLater},
 		{"unanswered", context.DeadlineExceeded, askAgain},
 		{"session down", &session.DownError{Waypoint: "bob", Problem: &session.Problem{Code: session.Lost}}, askAgain},
 		{"other", errors.New("strange"), retryLater},

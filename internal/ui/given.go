@@ -13,6 +13,7 @@ func Given(w io.Writer, g api.Given) error {
 	p := &printer{w: w}
 	p.linef("%s", standing(g))
 	p.linef("hours: %s", hours(g))
+	p.linef("destinations: %s", destinations(g))
 	p.linef("bandwidth: %s", bandwidth(g))
 	p.linef("quota: %s", quota(g))
 	return p.err
@@ -62,6 +63,32 @@ func hours(g api.Given) string {
 		return "always"
 	}
 	return strings.Join(g.Hours, ", ")
+}
+
+// destinations names the operator's lists; docs/security.md says what they mean.
+func destinations(g api.Given) string {
+	text := "public addresses"
+	for _, list := range []struct {
+		name  string
+		words string
+	}{
+		{"allowed", join(g.Allow)},
+		{"denied", join(g.Deny)},
+		{"denied ports", join(g.DenyPorts)},
+	} {
+		if list.words != "" {
+			text += "; " + list.name + ": " + list.words
+		}
+	}
+	return text
+}
+
+func join[T any](list []T) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, ", ")
 }
 
 func quota(g api.Given) string {

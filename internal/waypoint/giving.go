@@ -1,8 +1,11 @@
 package waypoint
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
@@ -106,9 +109,12 @@ func (w *Waypoint) countUsed(now time.Time) {
 	}
 	err := func() error {
 		used, err := w.kernel.rules.Used()
-		if err != nil {
+		if errors.Is(err, unix.ENOENT) {
 			w.log.Warn("somebody removed the rule that counts for the quota; it is written again", "err", err)
 			return w.kernel.rules.SetUsed(g.memory.Used.Used())
+		}
+		if err != nil {
+			return err
 		}
 		g.count(used)
 		month := giving.MonthOf(now)

@@ -285,6 +285,28 @@ func TestQuotaInTheKernel(t *testing.T) {
 	}
 }
 
+// What is no TCP, as the ICMP errors of a connection, is forwarded too, and so counts.
+func TestQuotaCountsErrors(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Quota = 1 << 30
+	w, _ := n.start(t)
+	n.server.Output(t, "nft", "add table inet f; add chain inet f in { type filter hook input priority 0; }; "+
+		"add rule inet f in tcp dport 443 reject with icmpx type port-unreachable")
+	mustMap(t, w, peer("alice", client4), netip.MustParseAddrPort("10.2.0.1:443"), 443)
+	if _, err := n.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, 443)); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Fatalf("got %v", err)
+	}
+	const syn = 60
+	eventually(t, "SYN and error are counted", func() bool {
+		s, err := w.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Given.Used > 2*syn // the error has the SYN in it
+	})
+}
+
 // wantReset takes the result of a write that a reset must have ended.
 func wantReset(n int, err error) error {
 	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {

@@ -23,8 +23,8 @@ type tunnelAddr struct {
 }
 
 // AdmitTunnel makes connections that come from these addresses out of a tunnel interface the
-// member's, until the lease is over; calling it again renews, also while the waypoint is closed. An address that was another's is so
-// no longer, and its connections end.
+// member's, until the lease is over; calling it again renews, also while the waypoint is closed. An
+// address that was another's is so no longer, and its connections end.
 func (w *Waypoint) AdmitTunnel(ctx context.Context, peer Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal {
 	var refusal *wire.Refusal
 	if err := w.askIn(ctx, func() { refusal = w.admitTunnel(peer, kind, addrs, lease) }); err != nil {

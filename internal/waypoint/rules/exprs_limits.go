@@ -99,16 +99,15 @@ func gotoChain(chain string) rule {
 	return rule{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
 }
 
-// limitQuota counts what is forwarded. What would go beyond the quota is answered with a reset, so
-// that both ends of a connection know at once that it has ended here and MPTCP goes on elsewhere.
-func limitQuota(quota, used uint64) rule {
+// limitQuota counts what is forwarded, ICMP errors of connections too. What would go beyond the quota
+// goes to another chain instead.
+func limitQuota(quota, used uint64, beyond string) rule {
 	return rule{
-		text: fmt.Sprintf("meta l4proto tcp quota over %d bytes used %d bytes counter reject with tcp reset", quota, used),
-		exprs: append(isTransportTCP(),
+		text: fmt.Sprintf("quota over %d bytes used %d bytes goto %s", quota, used, beyond),
+		exprs: []expr.Any{
 			&expr.Quota{Bytes: quota, Consumed: used, Over: true},
-			&expr.Counter{},
-			&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
-		),
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: beyond},
+		},
 	}
 }
 

@@ -196,16 +196,21 @@ func (s *schema) leaving() []chain {
 		},
 	}
 	if s.options.Quota > 0 {
-		chains = append(chains, chain{name: quotaChain})
+		// A reset tells both ends of a connection that it has ended here, so that MPTCP goes on elsewhere.
+		chains = append(chains, chain{name: quotaChain}, chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}})
 	}
 	return chains
 }
 
-// quotaChain has one rule, which holds how much is used up, and so is no part of the schema.
-const quotaChain = "month"
+// quotaChain has one rule, which holds how much is used up, and so is no part of the schema. spentChain
+// gets what is over.
+const (
+	quotaChain = "month"
+	spentChain = "spent"
+)
 
 func (s *schema) quota(used uint64) chain {
-	return chain{name: quotaChain, rules: []rule{limitQuota(s.options.Quota, used)}}
+	return chain{name: quotaChain, rules: []rule{limitQuota(s.options.Quota, used, spentChain)}}
 }
 
 // memberStateSet holds what the kernel counts for each member, by its id.
