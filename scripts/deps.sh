@@ -91,6 +91,7 @@ set_test() {
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
 	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
 	need_program socat socat 'services and senders in the tests'
+	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
 }
 set_test_kernels() {
 	set_test

@@ -1,0 +1,121 @@
+package nat
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/detour-collective/dcol/internal/nat/stun"
+)
+
+var open = Found{Mapping: Untranslated, Filtering: PassesAll}
+
+// boxes are all that can be told apart.
+func boxes() []Found {
+	var all []Found
+	for _, m := range []Mapping{Untranslated, Independent, Dependent} {
+		for _, f := range []Filtering{PassesAll, PassesAddresses, PassesPorts} {
+			if m != Dependent || f == PassesPorts {
+				all = append(all, Found{Mapping: m, Filtering: f})
+			}
+		}
+	}
+	return all
+}
+
+// What is concluded about a box is what it does.
+func TestExamine(t *testing.T) {
+	for _, is := range boxes() {
+		t.Run(Found.Kind(is), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				h := w.add("203.0.113.1", is)
+				one, two, third := w.add("198.51.100.1", open), w.add("198.51.100.2", open), w.add("198.51.100.3", open)
+				e := h.Examine(t.Context(), Question{
+					Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{one.at(), one.at(), two.at()},
+					Third: func(ctx context.Context, outside netip.AddrPort, id stun.ID) error {
+						_, err := third.Knock(ctx, []netip.AddrPort{outside}, id)
+						if errors.Is(err, ErrNoAnswer) {
+							err = nil
+						}
+						return err
+					},
+				})
+				if len(e.Sightings) != 2 || e.Asked != 2 {
+					t.Errorf("evidence %+v", e)
+				}
+				got, want := Conclude(e), is
+				if is.Mapping != Dependent {
+					want.Outside = h.at()
+				}
+				if got != want {
+					t.Errorf("found %+v, is %+v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// Members that do not answer cost time and nothing else.
+func TestExamineSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h := w.add("203.0.113.1", Found{Mapping: Independent, Filtering: PassesPorts})
+		dead, one := w.add("198.51.100.1", open), w.add("198.51.100.2", open)
+		dead.down = true
+		begin := time.Now()
+		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{dead.at(), one.at()}})
+		want := Evidence{
+			Own: []netip.Addr{h.inner.Addr()}, Port: port, Asked: 2, Sightings: []Sighting{{By: one.outside, At: h.at()}}, FromOtherPort: Missed,
+		}
+		if diff := cmp.Diff(want, e, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+			t.Error(diff)
+		}
+		if took := time.Since(begin); took > 8*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if f := Conclude(e); f.Kind() != "NAT" || f.Leaves() != LeavesOpen {
+			t.Errorf("one member tells %v, which leaves %v", f.Kind(), f.Leaves())
+		}
+	})
+}
+
+// An end to the asking is heard at once.
+func TestExamineCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h, dead := w.add("203.0.113.1", open), w.add("198.51.100.1", open)
+		dead.down = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		h.Examine(ctx, Question{Observers: []netip.AddrPort{dead.at(), netip.MustParseAddrPort("198.51.100.9:1")}})
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A flood of requests is answered in part only.
+func TestAnswersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h, flooder := w.add("203.0.113.1", open), w.add("198.51.100.1", open)
+		for range 2 * answersBurst {
+			flooder.WriteOther(stun.Message{ID: stun.NewID(), Request: true}.Append(nil), h.at())
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n := len(h.sent[port]); n < answersBurst || n > answersBurst+answersRate {
+			t.Errorf("%d answers", n)
+		}
+	})
+}

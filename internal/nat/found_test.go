@@ -1,0 +1,77 @@
+package nat
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestConclude(t *testing.T) {
+	at, addr := netip.MustParseAddrPort, netip.MustParseAddr
+	one, two := addr("198.51.100.1"), addr("198.51.100.2")
+	own := []netip.Addr{addr("192.168.1.2"), addr("203.0.113.7")}
+	outside, other := at("203.0.113.9:45672"), at("203.0.113.9:50000")
+	for _, c := range []struct {
+		name   string
+		e      Evidence
+		kind   string
+		leaves Leaves
+		at     netip.AddrPort
+	}{
+		{"nobody to ask", Evidence{}, "unknown", LeavesOpen, netip.AddrPort{}},
+		{"the only one is silent", Evidence{Asked: 1}, "unknown", LeavesOpen, netip.AddrPort{}},
+		{"two are silent", Evidence{Asked: 2}, "UDP is blocked", ClientOnly, netip.AddrPort{}},
+		{"own address", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}}, "no NAT", LeavesOpen, at("203.0.113.7:45672")},
+		{"own address, other ports get in", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}, FromOtherPort: Came},
+			"no NAT", Reachable, at("203.0.113.7:45672")},
+		{"own address, firewall", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}, FromOtherPort: Missed},
+			"no NAT, but a firewall", Punchable, at("203.0.113.7:45672")},
+		{"own address, another port", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:1")}}}, "NAT", LeavesOpen, at("203.0.113.7:1")},
+		{"one sees another", Evidence{Asked: 1, Sightings: []Sighting{{one, outside}}}, "NAT", LeavesOpen, outside},
+		{"one sees the same twice", Evidence{Asked: 1, Sightings: []Sighting{{one, outside}, {one, outside}}}, "NAT", LeavesOpen, outside},
+		{"two see the same", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}}, "cone NAT", LeavesOpen, outside},
+		{"full cone", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Came},
+			"full cone NAT", Reachable, outside},
+		{"full cone, a lost packet", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed, FromOtherAddress: Came},
+			"full cone NAT", Reachable, outside},
+		{"address-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Missed},
+			"address-restricted cone NAT", Punchable, outside},
+		{"other ports get in, strangers were not tried", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came},
+			"cone NAT", LeavesOpen, outside},
+		{"port-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed},
+			"port-restricted cone NAT", Punchable, outside},
+		{"symmetric", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, other}}, FromOtherPort: Missed}, "symmetric NAT", Unreachable, netip.AddrPort{}},
+		{"a member in the same network", Evidence{Asked: 2, Sightings: []Sighting{{one, at("192.168.1.2:45672")}, {two, outside}}}, "NAT", LeavesOpen, outside},
+		{"all in the same network", Evidence{Asked: 2, Sightings: []Sighting{{one, at("192.168.1.2:45672")}, {two, at("192.168.1.2:45672")}}},
+			"no NAT", LeavesOpen, at("192.168.1.2:45672")},
+		{"two own addresses", Evidence{Asked: 2, Sightings: []Sighting{{one, at("203.0.113.7:45672")}, {two, at("192.168.1.2:45672")}}},
+			"no NAT", LeavesOpen, at("203.0.113.7:45672")},
+	} {
+		c.e.Own, c.e.Port = own, 45672
+		f := Conclude(c.e)
+		if f.Kind() != c.kind || f.Leaves() != c.leaves || f.Outside != c.at {
+			t.Errorf("%s: %s at %v, leaves %v; want %s at %v, leaves %v", c.name, f.Kind(), f.Outside, f.Leaves(), c.kind, c.at, c.leaves)
+		}
+	}
+}
+
+func TestBehindAnother(t *testing.T) {
+	at := netip.MustParseAddrPort
+	seen := []Sighting{{netip.MustParseAddr("198.51.100.1"), at("203.0.113.9:1")}}
+	for _, c := range []struct {
+		opened string
+		seen   []Sighting
+		want   bool
+	}{
+		{"203.0.113.9:45672", seen, false},
+		{"203.0.113.9:45672", nil, false},
+		{"10.1.1.1:45672", nil, true},
+		{"100.64.0.1:45672", nil, true},
+		{"10.1.1.1:45672", seen, true},
+		{"203.0.113.8:45672", seen, true},
+		{"10.1.1.1:45672", []Sighting{{netip.MustParseAddr("10.9.9.9"), at("10.1.1.1:3")}}, false},
+	} {
+		if got := BehindAnother(at(c.opened), c.seen); got != c.want {
+			t.Errorf("%s, seen %v: %v", c.opened, c.seen, got)
+		}
+	}
+}

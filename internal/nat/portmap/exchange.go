@@ -1,0 +1,69 @@
+package portmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// serverPort is where gateways listen, for PCP and NAT-PMP alike (RFC 6887, 19.1).
+const serverPort = 5351
+
+const (
+	// patience is how long to wait for the first answer, then twice as long, tries times (RFC 6886, 3.1,
+	// which goes on for a minute; a router is one hop away).
+	patience = 250 * time.Millisecond
+	tries    = 4
+	// maxAnswer is the most a PCP message may have (RFC 6887, 7).
+	maxAnswer = 1100
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// errOther says that a packet is not the answer that we wait for.
+var errOther = errors.New("not the answer")
+
+// exchange sends a request to the gateway until read takes an answer, by returning anything but errOther.
+// The socket is connected: the kernel passes only what comes from there.
+func exchange(ctx context.Context, n Network, request []byte, read func([]byte) error) error {
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.Own, 0))}
+	conn, err := dialer.DialContext(ctx, "udp", netip.AddrPortFrom(n.Gateway, serverPort).String())
+	if err != nil {
+		return fmt.Errorf("send to the router %v: %w", n.Gateway, err)
+	}
+	defer conn.Close()
+	unhook := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer unhook()
+	var buf [maxAnswer]byte
+	wait := patience
+	for range tries {
+		conn.SetDeadline(time.Now().Add(wait))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, err := conn.Write(request); err != nil {
+			return fmt.Errorf("send to the router %v: %w", n.Gateway, err)
+		}
+		for {
+			got, err := conn.Read(buf[:])
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil { // refused: nobody listens there
+				return fmt.Errorf("no answer of the router %v: %w", n.Gateway, err)
+			}
+			if err := read(buf[:got]); !errors.Is(err, errOther) {
+				return err
+			}
+		}
+		wait *= 2
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errNoAnswer
+}

@@ -1,0 +1,266 @@
+package portmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// renewEvery is how late a restart of the router, or another address of it, is noticed: renewing is
+	// what asks. It costs a packet or a request each way.
+	renewEvery = time.Minute
+	// findEvery is how long a router that opens no ports is left alone.
+	findEvery = 10 * time.Minute
+	// anewAfter is after how many failures the protocol is found out anew: the router may be another.
+	anewAfter = 2
+	// closeTimeout bounds how long the agent's end waits for the router.
+	closeTimeout = 2 * time.Second
+)
+
+// Config is what a Keeper needs.
+type Config struct {
+	Wants []Want
+	// Network tells where the host is now; without a gateway, no router is to be asked.
+	Network func() (Network, error)
+	// Nonce is what PCP knows our ports by: the same one after a crash renews what is open.
+	Nonce [12]byte
+	// Changed is told after every change; it must not block. May be nil.
+	Changed func(State)
+	Log     *slog.Logger
+}
+
+// State is how the ports stand.
+type State struct {
+	Router   string // the protocol that the router speaks; empty: none was found
+	Network  Network
+	Mappings []Mapping // in the order of the wants; those that are open
+	Restarts int       // of the router, as far as it tells
+	// Problem is why a port is not open, and Mend what to do about it.
+	Problem, Mend string
+}
+
+// External is where a port is reached from outside.
+func (s State) External(w Want) (netip.AddrPort, bool) {
+	for _, m := range s.Mappings {
+		if m.Want == w {
+			return m.External, true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// Keeper keeps ports open.
+type Keeper struct {
+	config Config
+	find   func(context.Context, Network, [12]byte) (router, error)
+	moved  chan struct{}
+
+	router   router
+	failures int
+	epoch    epoch
+
+	mu    sync.Mutex
+	state State
+}
+
+// NewKeeper makes one; Run makes it work.
+func NewKeeper(c Config) *Keeper {
+	return &Keeper{config: c, find: find, moved: make(chan struct{}, 1)}
+}
+
+// State is how the ports stand now.
+func (k *Keeper) State() State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state
+	s.Mappings = slices.Clone(s.Mappings)
+	return s
+}
+
+// NetworkChanged says that this host's addresses or routes have changed.
+func (k *Keeper) NetworkChanged() {
+	select {
+	case k.moved <- struct{}{}:
+	default: // not seen to yet
+	}
+}
+
+// Run keeps the ports open until ctx ends, and closes them then.
+func (k *Keeper) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		k.rest(ctx, k.step(ctx))
+	}
+	// The router is told although ctx has ended.
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	k.close(closing)
+	return nil
+}
+
+// rest waits, but not when the host is in another network.
+func (k *Keeper) rest(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-k.moved:
+			if n, err := k.config.Network(); err != nil || n != k.State().Network {
+				return
+			}
+		}
+	}
+}
+
+// step opens and renews what there is to, and tells when to come again.
+func (k *Keeper) step(ctx context.Context) time.Duration {
+	s := k.State()
+	network, err := k.config.Network()
+	if err != nil {
+		k.router = nil
+		k.set(State{
+			Restarts: s.Restarts, Problem: fmt.Sprintf("there is no router to ask for a port: %v", err), Mend: "connect the host to a network",
+		})
+		return renewEvery
+	}
+	if !network.Gateway.IsValid() {
+		k.router = nil
+		k.set(State{Network: network, Restarts: s.Restarts})
+		return renewEvery
+	}
+	if network != s.Network || k.failures >= anewAfter {
+		if network != s.Network {
+			s = State{Network: network, Restarts: s.Restarts} // what another router opened is of no use
+		}
+		k.router, k.failures, k.epoch = nil, 0, epoch{}
+	}
+	if k.router == nil {
+		if k.router, err = k.find(ctx, network, k.config.Nonce); err != nil {
+			k.router, s.Router, s.Mappings = nil, "", nil
+			s.Problem, s.Mend = fmt.Sprintf("the router %v opens no port for us: %v", network.Gateway, err), k.byHand(network)
+			k.set(s)
+			return findEvery
+		}
+		s.Router = k.router.String()
+	}
+	s = k.renew(ctx, s)
+	k.set(s)
+	if len(s.Mappings) < len(k.config.Wants) && k.failures == 0 { // refused
+		return findEvery
+	}
+	return renewEvery
+}
+
+// renew asks for every port.
+func (k *Keeper) renew(ctx context.Context, s State) State {
+	before := s
+	now := time.Now()
+	s.Mappings, s.Problem, s.Mend = nil, "", ""
+	complain := func(format string, args ...any) {
+		if s.Problem == "" { // the first port is the one that matters most
+			s.Problem, s.Mend = fmt.Sprintf(format, args...), k.byHand(s.Network)
+		}
+	}
+	failed := false
+	for _, w := range k.config.Wants {
+		last, open := before.External(w)
+		proposed := w.Port
+		if open {
+			proposed = last.Port()
+		}
+		g, err := k.router.open(ctx, w, proposed)
+		if err == nil && (!g.external.IsValid() || g.external.Addr().IsUnspecified() || g.external.Port() == 0) {
+			err = errors.New("it has no address outside")
+		}
+		if err == nil && g.timed && k.epoch.next(g.epoch, now) {
+			s.Restarts++
+			k.config.Log.Info("the router has restarted and opens our ports anew", "router", s.Network.Gateway)
+		}
+		switch {
+		case err == nil:
+			m := Mapping{Want: w, External: g.external}
+			if g.lifetime > 0 {
+				m.Until = now.Add(g.lifetime)
+			}
+			s.Mappings = append(s.Mappings, m)
+			continue
+		case refused(err):
+			complain("port %v: %v", w, err)
+			continue
+		}
+		failed = true
+		complain("the router %v has not opened port %v: %v", s.Network.Gateway, w, err)
+		// It stays open for as long as it was opened.
+		for _, m := range before.Mappings {
+			if m.Want == w && (m.Until.IsZero() || now.Before(m.Until)) {
+				s.Mappings = append(s.Mappings, m)
+			}
+		}
+	}
+	if k.failures++; !failed {
+		k.failures = 0
+	}
+	return s
+}
+
+func refused(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r)
+}
+
+// byHand is what an operator can do without a router's help.
+func (k *Keeper) byHand(n Network) string {
+	text := "switch UPnP or PCP on in the router's settings, or have it forward"
+	for i, w := range k.config.Wants {
+		if i > 0 {
+			text += " and"
+		}
+		text += " port " + w.String()
+	}
+	return fmt.Sprintf("%s to %v", text, n.Own)
+}
+
+func (k *Keeper) set(s State) {
+	k.mu.Lock()
+	before := k.state
+	k.state = s
+	k.mu.Unlock()
+	for _, m := range s.Mappings {
+		if at, open := before.External(m.Want); !open || at != m.External {
+			k.config.Log.Info("the router has opened a port", "port", m.Want.String(), "outside", m.External, "by", s.Router)
+		}
+	}
+	if s.Problem != "" && s.Problem != before.Problem {
+		k.config.Log.Warn("port mapping", "problem", s.Problem, "mend", s.Mend)
+	}
+	if k.config.Changed != nil && changed(before, s) {
+		k.config.Changed(s)
+	}
+}
+
+// changed leaves out that leases are longer now.
+func changed(a, b State) bool {
+	return a.Router != b.Router || a.Network != b.Network || a.Problem != b.Problem || a.Restarts != b.Restarts ||
+		!slices.EqualFunc(a.Mappings, b.Mappings, func(a, b Mapping) bool { return a.Want == b.Want && a.External == b.External })
+}
+
+func (k *Keeper) close(ctx context.Context) {
+	if k.router == nil {
+		return
+	}
+	for _, m := range k.State().Mappings {
+		if err := k.router.close(ctx, m.Want, m.External.Port()); err != nil {
+			k.config.Log.Warn("a port stays open at the router for a while", "port", m.Want.String(), "until", m.Until, "err", err)
+		}
+	}
+	k.set(State{})
+}

@@ -1,0 +1,242 @@
+package portmap
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeRouter opens ports as the test wants.
+type fakeRouter struct {
+	external netip.AddrPort
+	err      error
+	booted   time.Time
+	opens    int
+	ports    map[Want]uint16
+}
+
+func (r *fakeRouter) String() string { return "PCP" }
+
+func (r *fakeRouter) open(_ context.Context, w Want, proposed uint16) (granted, error) {
+	r.opens++
+	if r.err != nil {
+		return granted{}, r.err
+	}
+	at := r.external
+	if at.Port() == 0 {
+		at = netip.AddrPortFrom(at.Addr(), proposed)
+	}
+	r.ports[w] = at.Port()
+	return granted{external: at, lifetime: lifetime, epoch: uint32(time.Since(r.booted) / time.Second), timed: true}, nil
+}
+
+func (r *fakeRouter) close(_ context.Context, w Want, external uint16) error {
+	if r.ports[w] != external {
+		return errors.New("it is not open")
+	}
+	delete(r.ports, w)
+	return nil
+}
+
+func (r *fakeRouter) restart() {
+	r.booted = time.Now()
+	clear(r.ports)
+}
+
+// home is a host, and what is around it.
+type home struct {
+	*Keeper
+	router  *fakeRouter
+	found   int
+	findErr error
+	network Network
+	changes []State
+	stop    func()
+}
+
+// begin runs a keeper for a moment, so that it has opened what it can.
+func begin(t *testing.T, change ...func(*home)) *home {
+	t.Helper()
+	h := &home{
+		router:  &fakeRouter{external: netip.MustParseAddrPort("203.0.113.9:0"), booted: time.Now().Add(-time.Hour), ports: make(map[Want]uint16)},
+		network: Network{Gateway: netip.MustParseAddr("192.168.1.1"), Own: netip.MustParseAddr("192.168.1.2")},
+	}
+	h.Keeper = NewKeeper(Config{
+		Wants: []Want{session, {UDP, 1194}},
+		Network: func() (Network, error) {
+			if !h.network.Gateway.IsValid() {
+				return Network{}, errors.New("no default route")
+			}
+			return h.network, nil
+		},
+		Changed: func(s State) { h.changes = append(h.changes, s) },
+		Log:     slog.New(slog.DiscardHandler),
+	})
+	h.find = func(context.Context, Network, [12]byte) (router, error) {
+		h.found++
+		if h.findErr != nil {
+			return nil, h.findErr
+		}
+		return h.router, nil
+	}
+	for _, f := range change {
+		f(h)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := h.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	h.stop = func() { cancel(); <-ended }
+	t.Cleanup(h.stop)
+	synctest.Wait()
+	return h
+}
+
+func (h *home) external(t *testing.T, want string) {
+	t.Helper()
+	got, open := h.State().External(session)
+	if !open && want != "" || open && got.String() != want {
+		t.Errorf("open is %v, want %q; %+v", got, want, h.State())
+	}
+}
+
+func TestKeeperOpensAndCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t)
+		h.external(t, "203.0.113.9:45672")
+		if s := h.State(); s.Router != "PCP" || s.Problem != "" || len(s.Mappings) != 2 || !s.Mappings[0].Until.Equal(time.Now().Add(lifetime)) {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Hour)
+		if h.router.opens != 2*61 || len(h.changes) != 1 {
+			t.Errorf("in an hour, %d renewals, %d changes", h.router.opens, len(h.changes))
+		}
+		h.stop()
+		if len(h.router.ports) != 0 || len(h.State().Mappings) != 0 {
+			t.Errorf("ports stay open: %v", h.router.ports)
+		}
+	})
+}
+
+// A restart of the router, and another address of it, are noticed within a minute.
+func TestKeeperFollowsRouter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t)
+		time.Sleep(10 * time.Minute)
+		h.router.restart()
+		h.router.external = netip.MustParseAddrPort("203.0.113.77:0")
+		time.Sleep(renewEvery)
+		synctest.Wait()
+		h.external(t, "203.0.113.77:45672")
+		if s := h.State(); s.Restarts != 1 || h.router.ports[session] != 45672 {
+			t.Errorf("%+v, open %v", s, h.router.ports)
+		}
+		// Another port than the one we asked for is the one that we ask for from then on.
+		h.router.external = netip.MustParseAddrPort("203.0.113.77:50000")
+		time.Sleep(renewEvery)
+		synctest.Wait()
+		h.external(t, "203.0.113.77:50000")
+		h.router.external = netip.MustParseAddrPort("203.0.113.77:0")
+		time.Sleep(renewEvery)
+		synctest.Wait()
+		h.external(t, "203.0.113.77:50000")
+	})
+}
+
+// A router that is away for a while keeps what it has opened, for as long as it has said so.
+func TestKeeperRouterAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t)
+		h.router.err = errNoAnswer
+		time.Sleep(lifetime - time.Second)
+		h.external(t, "203.0.113.9:45672")
+		if s := h.State(); !strings.Contains(s.Problem, "no answer") || !strings.Contains(s.Problem, "45672/udp") {
+			t.Errorf("%+v", s)
+		}
+		if h.found < 4 {
+			t.Errorf("what the router speaks was found out %d times", h.found)
+		}
+		time.Sleep(renewEvery)
+		synctest.Wait()
+		h.external(t, "")
+		h.router.err = nil
+		time.Sleep(renewEvery)
+		synctest.Wait()
+		h.external(t, "203.0.113.9:45672")
+		if s := h.State(); s.Problem != "" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestKeeperRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t, func(h *home) { h.router.err = &RefusedError{By: "PCP", Why: "not allowed", Code: 2} })
+		if s := h.State(); s.Router != "PCP" || !strings.Contains(s.Problem, "not allowed") || !strings.Contains(s.Mend, "to 192.168.1.2") {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Hour)
+		if h.router.opens > 2*8 {
+			t.Errorf("in an hour, it was asked %d times", h.router.opens)
+		}
+	})
+}
+
+func TestKeeperFindsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t, func(h *home) { h.findErr = ErrNoProtocol })
+		if s := h.State(); s.Router != "" || !strings.Contains(s.Problem, "UPnP") || !strings.Contains(s.Mend, "45672/udp and port 1194/udp to 192.168.1.2") {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Hour)
+		if h.found > 8 {
+			t.Errorf("in an hour, it was asked %d times", h.found)
+		}
+		// Somebody switches it on.
+		h.findErr = nil
+		time.Sleep(findEvery)
+		synctest.Wait()
+		h.external(t, "203.0.113.9:45672")
+	})
+}
+
+// In another network there is another router, at once.
+func TestKeeperMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t)
+		h.network = Network{}
+		h.NetworkChanged()
+		synctest.Wait()
+		h.external(t, "")
+		if s := h.State(); !strings.Contains(s.Problem, "no default route") {
+			t.Errorf("%+v", s)
+		}
+		h.network = Network{Gateway: netip.MustParseAddr("10.0.0.1"), Own: netip.MustParseAddr("10.0.0.9")}
+		h.router = &fakeRouter{external: netip.MustParseAddrPort("198.51.100.9:0"), ports: make(map[Want]uint16)}
+		h.NetworkChanged()
+		synctest.Wait()
+		h.external(t, "198.51.100.9:45672")
+		if s := h.State(); s.Network != h.network || s.Restarts != 0 || h.found != 2 {
+			t.Errorf("%+v, found %d times", s, h.found)
+		}
+	})
+}
+
+// A router that says it is connected and has no address opens nothing.
+func TestKeeperRouterOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := begin(t, func(h *home) { h.router.external = netip.MustParseAddrPort("0.0.0.0:45672") })
+		if s := h.State(); len(s.Mappings) != 0 || !strings.Contains(s.Problem, "no address outside") {
+			t.Errorf("%+v", s)
+		}
+	})
+}

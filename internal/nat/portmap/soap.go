@@ -1,0 +1,164 @@
+package portmap
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// httpTimeout bounds each request to a device.
+	httpTimeout = 3 * time.Second
+	// maxDocument is the most a device's document may have, in bytes, maxHeader what comes before it.
+	maxDocument = 256 << 10
+	maxHeader   = 16 << 10
+	// maxDepth and maxElements bound the XML of documents.
+	maxDepth    = 32
+	maxElements = 4096
+)
+
+// document gets a device's document, on a connection of its own: by no proxy, and following no redirection.
+func document(ctx context.Context, request *http.Request) (status int, body []byte, err error) {
+	dialer := net.Dialer{Timeout: httpTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(request.URL.Hostname(), cmp.Or(request.URL.Port(), "80")))
+	if err != nil {
+		return 0, nil, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(httpTimeout))
+	unhook := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer unhook()
+	request.Close = true
+	if err := request.Write(conn); err != nil {
+		return 0, nil, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxDocument+maxHeader)), request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(answer.Body, maxDocument+1))
+	if err == nil && len(body) > maxDocument {
+		err = fmt.Errorf("the document has more than %d bytes", maxDocument)
+	}
+	return answer.StatusCode, body, err
+}
+
+// argument is one of an action's.
+type argument struct{ name, value string }
+
+// call has a service of a device do something and returns what it answers.
+func call(ctx context.Context, at *url.URL, service, action string, in ...argument) (map[string]string, error) {
+	var b bytes.Buffer
+	b.WriteString(xml.Header + `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/" s:encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"><s:Body>`)
+	fmt.Fprintf(&b, `<u:%s xmlns:u="%s">`, action, service)
+	for _, a := range in {
+		fmt.Fprintf(&b, "<%s>", a.name)
+		if err := xml.EscapeText(&b, []byte(a.value)); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "</%s>", a.name)
+	}
+	fmt.Fprintf(&b, "</u:%s></s:Body></s:Envelope>", action)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), &b)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", `text/xml; charset="utf-8"`)
+	request.Header.Set("SOAPAction", `"`+service+"#"+action+`"`)
+	status, body, err := document(ctx, request)
+	if err != nil {
+		return nil, fmt.Errorf("UPnP %s: %w", action, err)
+	}
+	out, err := leaves(body)
+	switch {
+	case status == http.StatusOK && err == nil:
+		return out, nil
+	case status == http.StatusInternalServerError && err == nil && out["errorCode"] != "":
+		return nil, refusedIGD(out["errorCode"], out["errorDescription"])
+	case err == nil:
+		err = fmt.Errorf("HTTP status %d", status)
+	}
+	return nil, fmt.Errorf("UPnP %s: %w", action, err)
+}
+
+var errTooMuch = errors.New("the document is too large or too deep")
+
+// leaves are the texts of elements by their names; where one comes twice, the last.
+func leaves(document []byte) (map[string]string, error) {
+	found := make(map[string]string)
+	err := walk(document, func(path []string, text string) { found[path[len(path)-1]] = text })
+	return found, err
+}
+
+// walk tells of the elements of a document, at the end of each: where it is, and the text in it since the
+// last end.
+func walk(document []byte, element func(path []string, text string)) error {
+	d := xml.NewDecoder(bytes.NewReader(document))
+	// Routers name charsets that they do not use.
+	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+	var path []string
+	var text strings.Builder
+	seen := 0
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			if seen == 0 {
+				return errors.New("there is no document")
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if seen++; seen > maxElements || len(path) == maxDepth {
+				return errTooMuch
+			}
+			path = append(path, t.Name.Local)
+			text.Reset()
+		case xml.CharData:
+			text.Write(t)
+		case xml.EndElement:
+			element(path, strings.TrimSpace(text.String()))
+			path = path[:len(path)-1]
+			text.Reset()
+		}
+	}
+}
+
+// The codes of refusals that we do something about (WANIPConnection:2, 2.5.16).
+const (
+	igdNotAuthorized  = 606
+	igdConflict       = 718
+	igdPermanentOnly  = 725
+	igdOtherMechanism = 729
+)
+
+func refusedIGD(code, description string) error {
+	number, err := strconv.Atoi(code)
+	if err != nil {
+		return fmt.Errorf("the UPnP device refuses with code %.20q", code)
+	}
+	why := map[int]string{
+		501: "it failed", igdNotAuthorized: "not allowed", 714: "there is no such port", igdConflict: "somebody else has that port",
+		724: "it wants the same port inside and outside", igdPermanentOnly: "it opens ports for ever only",
+		728: "it has no room for more ports", igdOtherMechanism: "the port is opened in another way",
+	}[number]
+	if why == "" {
+		why = fmt.Sprintf("%.80q", description)
+	}
+	return &RefusedError{By: "UPnP", Code: number, Why: why}
+}

@@ -1,0 +1,218 @@
+package nat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/detour-collective/dcol/internal/nat/stun"
+)
+
+// Port is a UDP port that others share: only what is not theirs comes and goes here.
+type Port interface {
+	// ReadOther waits for a packet.
+	ReadOther(ctx context.Context, b []byte) (n int, from netip.AddrPort, err error)
+	WriteOther(b []byte, to netip.AddrPort) error
+}
+
+const (
+	// retryFirst is how long to wait for an answer before asking again, then twice as long, tries times:
+	// RFC 8489, 6.2.1, cut short, as somebody waits for it.
+	retryFirst = 500 * time.Millisecond
+	tries      = 3
+	// answersRate and answersBurst bound what strangers can make a member send.
+	answersRate  = 100 // a second
+	answersBurst = 200
+)
+
+// Prober asks other members where they see a port, and answers them. It is the only reader of the port.
+type Prober struct {
+	port    Port
+	log     *slog.Logger
+	answers *rate.Limiter
+	// elsewhere sends from a port other than the port.
+	elsewhere func(b []byte, to netip.AddrPort) error
+
+	mu      sync.Mutex
+	waiting map[stun.ID]chan heard
+}
+
+// heard is a message that somebody waits for.
+type heard struct {
+	from netip.AddrPort
+	stun.Message
+}
+
+// NewProber makes one; Run makes it work.
+func NewProber(port Port, log *slog.Logger) *Prober {
+	return &Prober{
+		port: port, log: log, answers: rate.NewLimiter(answersRate, answersBurst), elsewhere: sendFromElsewhere,
+		waiting: make(map[stun.ID]chan heard),
+	}
+}
+
+// Run reads and answers until ctx ends, or the port is closed.
+func (p *Prober) Run(ctx context.Context) error {
+	var buf [1500]byte
+	for {
+		n, from, err := p.port.ReadOther(ctx, buf[:])
+		switch {
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
+			return nil //nolint:nilerr // an end that was wanted
+		case err != nil:
+			return fmt.Errorf("read what is not QUIC at the session's port: %w", err)
+		}
+		m, err := stun.Parse(buf[:n])
+		if err != nil {
+			continue // scanners send all sorts of things
+		}
+		p.handOut(heard{from, m})
+		if m.Request {
+			p.answer(from, m)
+		}
+	}
+}
+
+// handOut gives a message to who waits for its id.
+func (p *Prober) handOut(h heard) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case p.waiting[h.ID] <- h:
+	default: // nobody waits, or has not taken the last one
+	}
+}
+
+func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
+	if !p.answers.Allow() {
+		return
+	}
+	answer := stun.Message{ID: request.ID, Seen: from}.Append(nil)
+	var err error
+	if request.OtherPort {
+		err = p.elsewhere(answer, from)
+	} else {
+		err = p.port.WriteOther(answer, from)
+	}
+	if err != nil {
+		p.log.Debug("no answer to a probe", "to", from, "err", err)
+	}
+}
+
+// sendFromElsewhere sends from a port that the kernel picks.
+func sendFromElsewhere(b []byte, to netip.AddrPort) error {
+	c, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.WriteToUDPAddrPort(b, to)
+	return err
+}
+
+// ErrNoAnswer says that nobody answered a probe.
+var ErrNoAnswer = errors.New("no answer to probes")
+
+// Ask asks the member at an address where it sees our port.
+func (p *Prober) Ask(ctx context.Context, at netip.AddrPort) (netip.AddrPort, error) {
+	h, err := p.ask(ctx, at, stun.Message{ID: stun.NewID(), Request: true}, func(h heard) bool { return h.from == at })
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("ask %v/udp where it sees us: %w", at, err)
+	}
+	return h.Seen, nil
+}
+
+// FromOtherPort tries whether what a member sends from another port than the one we sent to gets in. It
+// is Missed also when the member did not answer for reasons of its own: Ask it before.
+func (p *Prober) FromOtherPort(ctx context.Context, at netip.AddrPort) (Trial, error) {
+	_, err := p.ask(ctx, at, stun.Message{ID: stun.NewID(), Request: true, OtherPort: true},
+		func(h heard) bool { return h.from.Addr() == at.Addr() && h.from.Port() != at.Port() })
+	return trial(err)
+}
+
+// FromOther tries whether what somebody sends whom we never sent to gets in: tell has to make them send a
+// request with this id (see Knock) to our port. It is NotTried if tell fails.
+func (p *Prober) FromOther(ctx context.Context, tell func(ctx context.Context, id stun.ID) error) (Trial, error) {
+	id := stun.NewID()
+	ch := p.wait(id)
+	defer p.forget(id)
+	if err := tell(ctx, id); err != nil {
+		return NotTried, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, knocksLast, ErrNoAnswer)
+	defer cancel()
+	select {
+	case <-ch:
+		return Came, nil
+	case <-ctx.Done():
+		return trial(context.Cause(ctx))
+	}
+}
+
+func trial(err error) (Trial, error) {
+	switch {
+	case errors.Is(err, ErrNoAnswer):
+		return Missed, nil
+	case err != nil:
+		return NotTried, err
+	}
+	return Came, nil
+}
+
+// ask sends a request until an answer comes that is good.
+func (p *Prober) ask(ctx context.Context, to netip.AddrPort, request stun.Message, good func(heard) bool) (heard, error) {
+	ch := p.wait(request.ID)
+	defer p.forget(request.ID)
+	packet := request.Append(nil)
+	patience := retryFirst
+	for range tries {
+		if err := p.port.WriteOther(packet, to); err != nil {
+			return heard{}, err
+		}
+		h, err := await(ctx, ch, patience, good)
+		if !errors.Is(err, ErrNoAnswer) {
+			return h, err
+		}
+		patience *= 2
+	}
+	return heard{}, ErrNoAnswer
+}
+
+// await waits for an answer that is good, and ErrNoAnswer at the end of patience.
+func await(ctx context.Context, ch <-chan heard, patience time.Duration, good func(heard) bool) (heard, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case h := <-ch:
+			if !h.Request && good(h) {
+				return h, nil
+			}
+		case <-timer.C:
+			return heard{}, ErrNoAnswer
+		case <-ctx.Done():
+			return heard{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Prober) wait(id stun.ID) <-chan heard {
+	ch := make(chan heard, 4)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting[id] = ch
+	return ch
+}
+
+func (p *Prober) forget(id stun.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiting, id)
+}

@@ -1,0 +1,95 @@
+package nat
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/nat/stun"
+)
+
+// What Possible says is what happens when two boxes meet.
+func TestPossible(t *testing.T) {
+	for _, a := range boxes() {
+		for _, b := range boxes() {
+			t.Run(a.Kind()+" and "+b.Kind(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					here, there, observer := w.add("203.0.113.1", a), w.add("203.0.113.2", b), w.add("198.51.100.1", open)
+					// A symmetric one is told of, too: its address is right, its port is not.
+					seenHere, err := here.Ask(t.Context(), observer.at())
+					if err != nil {
+						t.Fatal(err)
+					}
+					seenThere, err := there.Ask(t.Context(), observer.at())
+					if err != nil {
+						t.Fatal(err)
+					}
+					id := stun.NewID()
+					met := make(chan bool, 2)
+					knock := func(h *host, at netip.AddrPort, late time.Duration) {
+						time.Sleep(late)
+						from, err := h.Knock(t.Context(), []netip.AddrPort{at}, id)
+						if err != nil && !errors.Is(err, ErrNoAnswer) {
+							t.Error(err)
+						}
+						if err == nil {
+							// From here on it goes both ways.
+							_, err = h.Ask(t.Context(), from)
+						}
+						met <- err == nil
+					}
+					go knock(here, seenThere, 0)
+					go knock(there, seenHere, 700*time.Millisecond)
+					one, two := <-met, <-met
+					if got, want := one || two, Possible(a, b); got != want {
+						t.Errorf("they met: %v; said was: %v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestPossibleWithUnknown(t *testing.T) {
+	unknown, blocked := Found{Mapping: MappingUnknown, Filtering: FilteringUnknown}, Found{Mapping: NoWayOut}
+	symmetric := Found{Mapping: Dependent, Filtering: PassesPorts}
+	for _, c := range []struct {
+		a, b Found
+		want bool
+	}{{unknown, unknown, true}, {unknown, symmetric, false}, {blocked, open, false}, {open, blocked, false}, {open, symmetric, true}} {
+		if got := Possible(c.a, c.b); got != c.want || got != Possible(c.b, c.a) {
+			t.Errorf("%s and %s: %v", c.a.Kind(), c.b.Kind(), got)
+		}
+	}
+}
+
+// Who is told to knock sends little, and stops when it should.
+func TestKnockIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h := w.add("203.0.113.1", open)
+		var places []netip.AddrPort
+		for i := range 2 * maxPlaces {
+			places = append(places, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), 1))
+		}
+		begin := time.Now()
+		if _, err := h.Knock(t.Context(), places, stun.NewID()); !errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != knocksLast {
+			t.Errorf("it took %v", took)
+		}
+		if n := len(h.sent[port]); n != maxPlaces*len(knocks) {
+			t.Errorf("%d packets", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := h.Knock(ctx, places, stun.NewID()); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package nat
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// world is an Internet in memory, whose hosts each have a box before them that translates and filters.
+type world struct {
+	t     *testing.T
+	mu    sync.Mutex
+	hosts map[netip.Addr]*host // by their addresses outside
+	next  uint16
+}
+
+// host is one UDP port behind a box.
+type host struct {
+	*Prober
+	world   *world
+	inner   netip.AddrPort
+	outside netip.Addr
+	is      Found // what the box does
+	down    bool  // it answers nothing
+	maps    map[netip.AddrPort]uint16
+	sent    map[uint16][]netip.AddrPort // by port outside
+	inbox   chan packet
+}
+
+type packet struct {
+	from netip.AddrPort
+	data []byte
+}
+
+const port = 45672
+
+// newWorld makes a world that ends with the test.
+func newWorld(t *testing.T) *world {
+	return &world{t: t, hosts: make(map[netip.Addr]*host), next: 20000}
+}
+
+// add puts a host into the world, with an agent that runs.
+func (w *world) add(addr string, is Found) *host {
+	outside := netip.MustParseAddr(addr)
+	h := &host{
+		world: w, outside: outside, inner: netip.AddrPortFrom(outside, port), is: is,
+		maps: make(map[netip.AddrPort]uint16), sent: make(map[uint16][]netip.AddrPort), inbox: make(chan packet, 16),
+	}
+	if is.Mapping != Untranslated {
+		h.inner = netip.MustParseAddrPort("192.168.1.2:45672")
+	}
+	h.Prober = NewProber(h, slog.New(slog.DiscardHandler))
+	h.elsewhere = func(b []byte, to netip.AddrPort) error {
+		h.send(netip.AddrPortFrom(h.inner.Addr(), 55555), b, to)
+		return nil
+	}
+	w.hosts[outside] = h
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- h.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	})
+	return h
+}
+
+// at is where members know the host to be.
+func (h *host) at() netip.AddrPort { return netip.AddrPortFrom(h.outside, port) }
+
+func (h *host) ReadOther(ctx context.Context, b []byte) (int, netip.AddrPort, error) {
+	select {
+	case p := <-h.inbox:
+		return copy(b, p.data), p.from, nil
+	case <-ctx.Done():
+		return 0, netip.AddrPort{}, ctx.Err()
+	}
+}
+
+func (h *host) WriteOther(b []byte, to netip.AddrPort) error {
+	h.send(h.inner, b, to)
+	return nil
+}
+
+// send is a packet's way through both boxes.
+func (h *host) send(from netip.AddrPort, b []byte, to netip.AddrPort) {
+	w := h.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.down || h.is.Mapping == NoWayOut {
+		return
+	}
+	source := h.translate(from, to)
+	h.sent[source.Port()] = append(h.sent[source.Port()], to)
+	target := w.hosts[to.Addr()]
+	if target == nil || !target.admits(source, to.Port()) {
+		return
+	}
+	data := slices.Clone(b)
+	time.AfterFunc(10*time.Millisecond, func() { target.inbox <- packet{source, data} })
+}
+
+// translate is where a packet comes from, as others see it.
+func (h *host) translate(from, to netip.AddrPort) netip.AddrPort {
+	key := from
+	switch h.is.Mapping {
+	case Untranslated:
+		return from
+	case Dependent:
+		key = to
+	case Independent:
+		if from == h.inner {
+			return h.at()
+		}
+	}
+	if h.maps[key] == 0 {
+		h.world.next++
+		h.maps[key] = h.world.next
+	}
+	return netip.AddrPortFrom(h.outside, h.maps[key])
+}
+
+// admits is what the box lets in, to the one port that is looked at.
+func (h *host) admits(from netip.AddrPort, to uint16) bool {
+	known := to == port && h.is.Mapping != Dependent
+	for _, p := range h.maps {
+		known = known || p == to
+	}
+	if !known || h.down {
+		return false
+	}
+	sent := func(same func(netip.AddrPort) bool) bool { return slices.ContainsFunc(h.sent[to], same) }
+	switch h.is.Filtering {
+	case PassesAll:
+		return h.is.Mapping == Untranslated || sent(func(netip.AddrPort) bool { return true })
+	case PassesAddresses:
+		return sent(func(p netip.AddrPort) bool { return p.Addr() == from.Addr() })
+	}
+	return sent(func(p netip.AddrPort) bool { return p == from })
+}
