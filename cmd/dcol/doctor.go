@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/doctor"
+	"github.com/detour-collective/dcol/internal/nat"
 )
 
 // doctorTimeout bounds all checks together.
@@ -73,6 +74,19 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	}
 	if status, err := api.Dial(socket).Status(ctx); err == nil {
 		env.AgentRuns, env.AgentProblems = true, status.Problems
+		if status.Serving != nil {
+			env.Outside = doctorOutside(status.Serving.Outside)
+		}
+	}
+}
+
+func doctorOutside(o *api.Outside) *doctor.Outside {
+	if o == nil { // of an older agent
+		return nil
+	}
+	return &doctor.Outside{
+		Address: o.Address, Leaves: nat.Leaves(o.Leaves), NAT: o.NAT, Asked: o.Asked, Answered: o.Answered,
+		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Mend: o.Mend,
 	}
 }
 
@@ -88,6 +102,6 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen,
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
-		OpenVPNPort: c.Waypoint.OpenVPNPort,
+		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping,
 	}
 }

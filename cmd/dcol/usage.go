@@ -19,9 +19,7 @@ func explain(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		cmd.Args = knownCommand
 		cmd.DisableFlagsInUseLine = true
-		if cmd.RunE == nil {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		}
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return
 	}
 	if check := cmd.Args; check != nil {

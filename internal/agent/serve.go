@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -18,14 +17,13 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
-	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 // serving is the waypoint role: sessions with members, and what they are given.
 type serving struct {
 	listen string
-	config config.Waypoint
 	*handler
+	outside *outside
 }
 
 // startServing begins the waypoint role. The socket comes first: a port that is
@@ -42,7 +40,10 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 	if err != nil {
 		return nil, err
 	}
-	h.server = server
+	outside, err := startOutside(ctx, p, server, group)
+	if err != nil {
+		return nil, errors.Join(err, endUnserved(ctx, server))
+	}
 	if err := h.start(ctx, p, server.Addr()); err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
@@ -57,7 +58,7 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 		stop()
 		return errors.Join(err, others.Wait(), h.way.Close())
 	})
-	return &serving{listen: p.config.Session.Listen, config: p.config.Waypoint, handler: h}, nil
+	return &serving{listen: p.config.Session.Listen, handler: h, outside: outside}, nil
 }
 
 // endUnserved closes a server that accepted nothing yet.
@@ -75,25 +76,10 @@ func deniedPorts(c config.Waypoint) []uint16 {
 	return ports
 }
 
-// tell has members told what the waypoint says it gives.
-func (h *handler) tell(s giving.Standing) {
-	var closed *session.Closed
-	if s.Closed() {
-		closed = &session.Closed{Code: waypoint.ClosedCode(s.Cause), Until: s.Until}
-	}
-	h.closed.Store(closed)
-	h.server.Tell()
-}
-
-// Closed implements session.Handler.
-func (h *handler) Closed() *session.Closed { return h.closed.Load() }
-
 // handler gives sessions what the waypoint has. It is complete before the server
 // serves the first one.
 type handler struct {
-	server    *session.Server
 	way       *waypoint.Waypoint
-	closed    atomic.Pointer[session.Closed] // nil: the waypoint gives
 	expelling *expeller
 	givers    map[wire.Kind]giver
 	offers    []wire.Kind
@@ -108,9 +94,7 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
 		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
-		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
-		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
-		Tell: h.tell,
+		Log: c.Log, Record: waypointRecord(p.config.StateDir),
 	}, p.log)
 	if err != nil {
 		return err
@@ -167,7 +151,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}, Given: s.given(snap.Given)}
+	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}}
 	for _, k := range s.offers {
 		out.Offers = append(out.Offers, k.String())
 	}
@@ -188,6 +172,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 		}
 	}
 	out.FastFlows = snap.Fast
+	out.Outside = s.outside.describe()
 	for code, n := range snap.Refused {
 		out.Refused[code.String()] = int(n)
 	}

@@ -114,6 +114,7 @@ type Waypoint struct {
 	InBandAuthenticator  bool           `toml:"in_band_authenticator"`
 	FastPath             bool           `toml:"fast_path"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
+	PortMapping          bool           `toml:"port_mapping"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
 	DenyPorts            []int          `toml:"deny_ports"`
@@ -121,9 +122,6 @@ type Waypoint struct {
 	ConnectionsPerMember int            `toml:"connections_per_member"`
 	RequestsPerSecond    int            `toml:"requests_per_second"`
 	BandwidthPerMember   units.Rate     `toml:"bandwidth_per_member"`
-	Bandwidth            units.Rate     `toml:"bandwidth"`
-	MonthlyQuota         units.Quota    `toml:"monthly_quota"`
-	Hours                []units.Window `toml:"hours"` // empty: always
 	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
 	Log                  string         `toml:"log"`
 }
@@ -198,6 +196,7 @@ func defaults() *Config {
 			InBandAuthenticator:  true,
 			FastPath:             true,
 			OpenVPNPort:          1194,
+			PortMapping:          true,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,
 			ConnectionsPerMember: 4096,

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/nat/portmap"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
@@ -73,6 +75,9 @@ func healthy() *Env {
 			Endpoints:         func() (int, error) { return 0, nil },
 			ListenUDP:         func(string) error { return nil },
 			ClockSynchronised: func() (bool, error) { return true, nil },
+			AskRouter: func(context.Context) (netip.Addr, string, error) {
+				return netip.MustParseAddr("192.168.1.2"), "PCP", nil
+			},
 			FindOpenVPN:       func() (string, string, error) { return "/usr/sbin/openvpn", "2.6.14", nil },
 			TryInBandSender:   func(string) error { return nil },
 			TryInBandReceiver: func() error { return nil },
@@ -83,7 +88,7 @@ func healthy() *Env {
 		Built: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Config: Config{
 			Path: "/etc/dcol/dcol.toml", Client: true, Waypoint: true, Listen: ":45672",
-			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, OpenVPNPort: 1194,
+			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, OpenVPNPort: 1194, PortMapping: true,
 		},
 		Identity: Identity{NotBefore: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
@@ -111,6 +116,9 @@ func broken() *Env {
 	e.System.ForwardDrops = func() ([]string, error) { return []string{"inet firewalld filter_FORWARD"}, nil }
 	e.System.ListenUDP = func(string) error { return &os.SyscallError{Syscall: "bind", Err: syscall.EADDRINUSE} }
 	e.System.ClockSynchronised = func() (bool, error) { return false, nil }
+	e.System.AskRouter = func(context.Context) (netip.Addr, string, error) {
+		return netip.MustParseAddr("192.168.1.2"), "", portmap.ErrNoProtocol
+	}
 	e.System.FindOpenVPN = func() (string, string, error) { return "", "", &openvpn.MissingError{} }
 	refused := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
 	e.System.TryInBandSender = func(string) error { return refused }

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"context"
 	"io/fs"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/nat"
 )
 
 // Env is all that checks may look at.
@@ -22,6 +25,19 @@ type Env struct {
 	Identity      Identity
 	AgentRuns     bool
 	AgentProblems []string // that it tells of
+	Outside       *Outside // what it tells of the way to it; nil: nothing
+}
+
+// Outside is how others reach this waypoint over IPv4, as the agent found out (api.Outside).
+type Outside struct {
+	Address         netip.AddrPort // where; may be invalid
+	Leaves          nat.Leaves
+	NAT             string // in words
+	Asked, Answered int    // members
+	Own             netip.Addr
+	Router          string // the protocol it speaks
+	Opened          bool   // by the router
+	Problem, Mend   string // of the router
 }
 
 // Config is what the agent's configuration file says.
@@ -41,6 +57,7 @@ type Config struct {
 	Offers        []string
 	Authenticator bool
 	OpenVPNPort   int
+	PortMapping   bool // the router is to open ports
 }
 
 // uses reports whether the client wants the kind.
@@ -68,6 +85,9 @@ type System struct {
 	ListenUDP func(address string) error
 	// ClockSynchronised reports what the kernel thinks of its clock.
 	ClockSynchronised func() (bool, error)
+	// AskRouter is this host's address towards the Internet and, if that is private, the
+	// protocol by which the router opens ports.
+	AskRouter func(context.Context) (own netip.Addr, protocol string, err error)
 	// FindOpenVPN finds the program, and its version.
 	FindOpenVPN func() (path, version string, err error)
 

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -12,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/nat/portmap"
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/netstate/nft"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
@@ -28,6 +33,7 @@ func Host() *Env {
 			Endpoints:         endpoints,
 			ListenUDP:         listenUDP,
 			ClockSynchronised: clockSynchronised,
+			AskRouter:         askRouter,
 			FindOpenVPN:       openvpn.Find,
 			TryInBandSender:   tryInBandSender,
 			TryInBandReceiver: tryInBandReceiver,
@@ -72,6 +78,21 @@ func listenUDP(address string) error {
 		return err
 	}
 	return conn.Close()
+}
+
+// askRouter opens nothing.
+func askRouter(ctx context.Context) (own netip.Addr, protocol string, err error) {
+	addresses, err := netstate.OpenAddresses()
+	if err != nil {
+		return own, "", err
+	}
+	defer addresses.Close()
+	gateway, own, err := addresses.Gateway()
+	if err != nil || !nat.IsPrivate(own) || !gateway.IsValid() {
+		return own, "", err
+	}
+	protocol, err = portmap.Spoken(ctx, portmap.Network{Gateway: gateway, Own: own})
+	return own, protocol, err
 }
 
 func clockSynchronised() (bool, error) {

@@ -20,6 +20,7 @@ func networkChecks() []Check {
 		{"forwarding", "Forwarding", waypointOnly(checkForwarding)},
 		{"firewall", "Firewall on forwarded packets", waypointOnly(checkFirewall)},
 		{"port", "Session port", waypointOnly(checkPort)},
+		{"outside", "From outside", waypointOnly(checkOutside)},
 	}
 }
 

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/nat/portmap"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
@@ -59,6 +63,13 @@ func TestRequirements(t *testing.T) {
 	notTried := fmt.Errorf("%w: needs root: %w", errCannotTry, syscall.EPERM)
 	noBPF := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
 	noWireGuard := &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
+	router := func(own, protocol string, err error) func(*Env) {
+		return func(e *Env) {
+			e.System.AskRouter = func(context.Context) (netip.Addr, string, error) { return netip.MustParseAddr(own), protocol, err }
+		}
+	}
+	outside := func(o Outside) func(*Env) { return func(e *Env) { e.Outside = &o } }
+	at, own := netip.MustParseAddrPort("203.0.113.9:45672"), netip.MustParseAddr("192.168.1.2")
 	for _, c := range []struct {
 		code   string
 		name   string
@@ -114,6 +125,20 @@ func TestRequirements(t *testing.T) {
 		{"cgroup", "hybrid", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")}, OK, "/sys/fs/cgroup/unified", ""},
 		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "not mounted", "mount -t cgroup2"},
 		{"tun", "none", []func(*Env){remove("dev/net/tun")}, Info, "OpenVPN needs it", "modprobe tun"},
+
+		{"outside", "public", []func(*Env){router("203.0.113.7", "", nil)}, Info, "203.0.113.7 is public", ""},
+		{"outside", "no router", []func(*Env){router("192.168.1.2", "", nil)}, Info, "there is no router", ""},
+		{"outside", "an unwilling router", []func(*Env){router("192.168.1.2", "", fmt.Errorf("%w (PCP: no answer)", portmap.ErrNoProtocol))}, Warning, "neither PCP nor", "forward UDP port 45672 to 192.168.1.2"},
+		{"outside", "not to be asked", []func(*Env){func(e *Env) { e.Config.PortMapping = false }}, Warning, "not to be asked", "port_mapping = true"},
+		{"outside", "no network", []func(*Env){router("192.168.1.2", "", syscall.ENETUNREACH)}, Skipped, "unreachable", ""},
+		{"outside", "opened", []func(*Env){outside(Outside{Address: at, Leaves: nat.Reachable, NAT: "symmetric NAT", Opened: true, Router: "UPnP"})}, OK, "203.0.113.9:45672: the router has opened the port (UPnP)", ""},
+		{"outside", "open by itself", []func(*Env){outside(Outside{Address: at, Leaves: nat.Reachable, NAT: "full cone NAT"})}, OK, "full cone", ""},
+		{"outside", "restricted", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own})}, Warning, "port-restricted", "45672 to 192.168.1.2"},
+		{"outside", "symmetric", []func(*Env){outside(Outside{Leaves: nat.Unreachable, NAT: "symmetric NAT", Problem: "the router has no room", Mend: "buy another"})}, Warning, "symmetric NAT; the router has no room", "buy another"},
+		{"outside", "blocked", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2})}, Failed, "none of 2 members", "let UDP out"},
+		{"outside", "private, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: own})}, Warning, "is private", "45672 to 192.168.1.2"},
+		{"outside", "public, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: at.Addr()})}, Info, "0 of 0 members", ""},
+		{"outside", "client", []func(*Env){clientOnly}, Skipped, "only waypoints", ""},
 
 		{"rp-filter", "strict by all", []func(*Env){set(conf+"all/rp_filter", "1"), set(conf+"eth1/rp_filter", "0")}, Warning, "eth1", "net.ipv4.conf.all.rp_filter=2"},
 		{"rp-filter", "loose wins over strict", []func(*Env){set(conf+"all/rp_filter", "2"), set(conf+"eth1/rp_filter", "1")}, OK, "not strict", ""},

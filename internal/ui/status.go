@@ -66,7 +66,7 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	var rows [][]string
 	for _, w := range u.Waypoints {
 		rtt, loss := "-", "-"
-		if w.State == "up" || w.State == "closed" {
+		if w.State == "up" {
 			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
 		}
 		rows = append(rows, []string{
@@ -136,12 +136,14 @@ func (p *printer) serving(s *api.Serving) {
 	p.linef("")
 	p.linef("Waypoint for others: listening on UDP %s, offers %s; %s, %s, %s granted", s.Listen, strings.Join(s.Offers, ", "),
 		count(s.Sessions, "session"), count(s.Mappings, "mapping"), count(int(s.Granted), "request"))
-	p.limits(s.Given)
 	if i := s.InBand; i != nil {
 		p.linef("  in-band: taken from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
 	}
 	if n := s.FastFlows; n != nil {
 		p.linef("  fast path: %s", count(*n, "connection"))
+	}
+	if o := s.Outside; o != nil {
+		p.linef("  from outside: %s", fromOutside(o))
 	}
 	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
 		p.linef("  refused %d: %s", s.Refused[code], code)
@@ -153,6 +155,22 @@ func (p *printer) serving(s *api.Serving) {
 	if len(rows) > 0 {
 		p.table("MEMBER|MAPPINGS|TUNNELS|FLOWS|CARRIED", rows)
 	}
+}
+
+// fromOutside says how others reach a waypoint.
+func fromOutside(o *api.Outside) string {
+	text := o.NAT
+	switch {
+	case len(o.Opened) > 0:
+		text = fmt.Sprintf("the router has opened %v (%s)", o.Opened[0].External, o.Router)
+	case o.Address.IsValid():
+		text = fmt.Sprintf("%s, seen at %v", o.NAT, o.Address)
+	}
+	text += "; " + strings.ReplaceAll(o.Leaves, "-", " ")
+	if o.Problem != "" {
+		text += "; " + o.Problem + ": " + o.Mend
+	}
+	return text
 }
 
 // inBandSYNs says what became of the SYNs that were looked at.

@@ -44,11 +44,7 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	if m == nil {
 		return outcome{member: w.members.of(0), refusal: tooManyMembers(r.ID)}
 	}
-	refusal := w.refused(r)
-	if refusal == nil {
-		refusal = w.whileClosed(r.ID, b.now)
-	}
-	if refusal != nil {
+	if refusal := w.refused(r); refusal != nil {
 		return outcome{member: m, refusal: refusal}
 	}
 	t := target{member: m.ID, client: r.client(), server: r.Server}

@@ -56,7 +56,6 @@ func newNetwork(t testing.TB) *network {
 		FastPath:          true,
 		Log:               filepath.Join(dir, "attribution.jsonl"),
 		Record:            filepath.Join(dir, "sysctls.json"),
-		Memory:            filepath.Join(dir, "given.json"),
 	}
 	return n
 }
@@ -93,7 +92,7 @@ func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 
 func (n *network) cleanUp(t testing.TB) {
 	t.Helper()
-	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record, n.config.Memory) })
+	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record) })
 }
 
 // echo runs a server that answers with the address it sees, a newline, and then all it gets. It

@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/nat/portmap"
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session"
+)
+
+const (
+	// examineEvery is how often other members are asked where they see us, when nothing has changed.
+	examineEvery = 10 * time.Minute
+	// freshEvery keeps a NAT from forgetting the port, where that is how others reach us: some forget
+	// after half a minute (RFC 4787, 4.3 wants two).
+	freshEvery = 20 * time.Second
+)
+
+// outside finds out how the sessions' port is reached from outside this host's network, in IPv4, and has a
+// router open it where that is needed.
+type outside struct {
+	log       *slog.Logger
+	listen    netip.AddrPort
+	addresses *netstate.Addresses
+	prober    *nat.Prober
+	keeper    *portmap.Keeper // nil: the operator wants no router asked
+	observers []netip.AddrPort
+	// changed is told when others reach us elsewhere; the reader takes it and asks reach.
+	changed chan struct{}
+
+	mu       sync.Mutex
+	evidence nat.Evidence
+	found    nat.Found
+}
+
+// startOutside begins; it ends with ctx.
+func startOutside(ctx context.Context, p *Plan, server *session.Server, group *errgroup.Group) (*outside, error) {
+	addresses, err := netstate.OpenAddresses()
+	if err != nil {
+		return nil, err
+	}
+	changes, err := netstate.WatchAddresses(ctx)
+	if err != nil {
+		addresses.Close()
+		return nil, err
+	}
+	log := p.log.With("subsystem", "nat")
+	o := &outside{
+		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, log),
+		observers: observers(p.config.Client.Waypoints), changed: make(chan struct{}, 1),
+		found: nat.Conclude(nat.Evidence{}),
+	}
+	if p.config.Waypoint.PortMapping {
+		nonce := p.identity.Derive("port mapping")
+		o.keeper = portmap.NewKeeper(portmap.Config{
+			Wants: wants(o.listen.Port(), p.config.Waypoint), Network: o.network, Nonce: [12]byte(nonce[:12]), Log: log,
+			Changed: func(portmap.State) { o.tell() },
+		})
+		group.Go(func() error { return o.keeper.Run(ctx) })
+	}
+	group.Go(func() error { return o.prober.Run(ctx) })
+	group.Go(func() error {
+		defer addresses.Close()
+		o.run(ctx, changes)
+		return nil
+	})
+	return o, nil
+}
+
+// wants are the ports that members outside must reach: the sessions', where WireGuard is too, and
+// OpenVPN's. In-band and mapped detours need the host's own address, whose ports no router passes on.
+func wants(session uint16, c config.Waypoint) []portmap.Want {
+	list := []portmap.Want{{Protocol: portmap.UDP, Port: session}}
+	if c.Gives(config.OpenVPN) {
+		list = append(list, portmap.Want{Protocol: portmap.UDP, Port: uint16(c.OpenVPNPort)})
+	}
+	return list
+}
+
+// observers are the members to ask where they see us.
+func observers(waypoints []config.Peer) []netip.AddrPort {
+	var list []netip.AddrPort
+	for _, w := range waypoints {
+		for _, a := range w.Addresses {
+			if a.Is4() {
+				list = append(list, netip.AddrPortFrom(a, uint16(w.Port)))
+			}
+		}
+	}
+	return list
+}
+
+// tell says that others may reach us elsewhere now.
+func (o *outside) tell() {
+	select {
+	case o.changed <- struct{}{}:
+	default: // it has not been looked at yet
+	}
+}
+
+// network is where the keeper finds the router. Who has a public address needs none.
+func (o *outside) network() (portmap.Network, error) {
+	gateway, own, err := o.addresses.Gateway()
+	if err != nil {
+		return portmap.Network{}, err
+	}
+	if only := o.listen.Addr(); !only.IsUnspecified() {
+		own = only
+	}
+	if !own.Is4() || !nat.IsPrivate(own) {
+		gateway = netip.Addr{}
+	}
+	return portmap.Network{Gateway: gateway, Own: own}, nil
+}
+
+// run examines at the beginning, when the network has changed, and now and then.
+func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
+	var own []netip.Addr
+	var network portmap.Network
+	due := time.Now()
+	for {
+		timer := time.NewTimer(o.wait(due))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case list, ok := <-changes:
+			if !ok {
+				changes = nil // ctx ends
+				continue
+			}
+			// Routes are told of, too, and often nothing is new.
+			addrs, now := addressesOf(list), o.networkOrNone()
+			if !slices.Equal(addrs, own) || now != network {
+				own, network, due = addrs, now, time.Now()
+				if o.keeper != nil {
+					o.keeper.NetworkChanged()
+				}
+			}
+		case <-timer.C:
+			if !time.Now().Before(due) {
+				o.examine(ctx, own)
+				due = time.Now().Add(examineEvery)
+			} else if !o.refresh(ctx) {
+				due = time.Now()
+			}
+		}
+		timer.Stop()
+	}
+}
+
+// wait is how long there is nothing to do.
+func (o *outside) wait(due time.Time) time.Duration {
+	wait := time.Until(due)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.found.Mapping == nat.Independent {
+		wait = min(wait, freshEvery)
+	}
+	return wait
+}
+
+func addressesOf(list []netstate.Address) []netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range list {
+		addrs = append(addrs, a.Addr)
+	}
+	return addrs
+}
+
+func (o *outside) networkOrNone() portmap.Network {
+	n, err := o.network()
+	if err != nil {
+		return portmap.Network{}
+	}
+	return n
+}
+
+func (o *outside) examine(ctx context.Context, own []netip.Addr) {
+	e := o.prober.Examine(ctx, nat.Question{Own: own, Port: o.listen.Port(), Observers: o.observers})
+	if ctx.Err() != nil {
+		return
+	}
+	found := nat.Conclude(e)
+	o.mu.Lock()
+	before := o.found
+	o.evidence, o.found = e, found
+	o.mu.Unlock()
+	if found != before {
+		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
+		o.tell()
+	}
+}
+
+// refresh keeps a NAT from forgetting us, and tells whether we are still seen at the same place.
+func (o *outside) refresh(ctx context.Context) bool {
+	o.mu.Lock()
+	at, sightings := o.found.Outside, o.evidence.Sightings
+	o.mu.Unlock()
+	for _, s := range sightings {
+		i := slices.IndexFunc(o.observers, func(a netip.AddrPort) bool { return a.Addr() == s.By })
+		if i < 0 {
+			continue
+		}
+		if seen, err := o.prober.Ask(ctx, o.observers[i]); err == nil {
+			return seen == at
+		}
+	}
+	return ctx.Err() != nil
+}
+
+// reach is how others reach the sessions' port now: where, if anywhere, and what that takes.
+func (o *outside) reach() (netip.AddrPort, nat.Leaves) {
+	var opened netip.AddrPort
+	if o.keeper != nil {
+		opened, _ = o.keeper.State().External(portmap.Want{Protocol: portmap.UDP, Port: o.listen.Port()})
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return nat.Reach(o.found, opened, o.evidence.Sightings)
+}
+
+// describe is the status's part.
+func (o *outside) describe() *api.Outside {
+	at, left := o.reach()
+	o.mu.Lock()
+	out := &api.Outside{
+		Address: at, NAT: o.found.Kind(), Leaves: string(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),
+	}
+	sightings := o.evidence.Sightings
+	o.mu.Unlock()
+	if o.keeper == nil {
+		return out
+	}
+	s := o.keeper.State()
+	out.Own, out.Gateway, out.Router, out.Problem, out.Mend = s.Network.Own, s.Network.Gateway, s.Router, s.Problem, s.Mend
+	for _, m := range s.Mappings {
+		out.Opened = append(out.Opened, api.OpenedPort{Protocol: string(m.Protocol), Port: m.Port, External: m.External})
+		if nat.BehindAnother(m.External, sightings) {
+			out.Problem = fmt.Sprintf("the router %v has opened port %v at %v, where others do not see this host: another NAT is before it",
+				s.Network.Gateway, m.Want, m.External)
+			out.Mend = "have that one forward the port to the router, or ask the provider for a public address"
+		}
+	}
+	return out
+}

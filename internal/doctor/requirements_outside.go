@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/nat/portmap"
+)
+
+// checkOutside: what stands between this waypoint and the Internet, and what that leaves. The agent finds
+// out more, as it has the port, and asks other members.
+func checkOutside(ctx context.Context, e *Env) Result {
+	if e.Config.Err != nil {
+		return skipped("no usable configuration names the port")
+	}
+	if e.Outside != nil {
+		return e.judge(*e.Outside)
+	}
+	own, protocol, err := e.System.AskRouter(ctx)
+	switch {
+	case errors.Is(err, portmap.ErrNoProtocol):
+		return warning(e.mendForward(own.String()), "the host's address %v is private, and %v", own, portmap.ErrNoProtocol)
+	case err != nil:
+		return skipped("%v", err)
+	case !nat.IsPrivate(own):
+		return info("the host's address %v is public; the agent finds out whether a firewall is before it", own)
+	case protocol == "":
+		return info("the host's address %v is private, and there is no router: members in other networks do not reach it", own)
+	case !e.Config.PortMapping:
+		return warning("set waypoint.port_mapping = true, or "+e.mendForward(own.String()),
+			"the host's address %v is private; the router opens ports (%s), but is not to be asked", own, protocol)
+	}
+	return ok("the host's address %v is private; the agent has the router open the port (%s)", own, protocol)
+}
+
+// mendForward is what opens the port by hand.
+func (e *Env) mendForward(own string) string {
+	_, port, err := net.SplitHostPort(e.Config.Listen)
+	if err != nil {
+		port = e.Config.Listen
+	}
+	return fmt.Sprintf("have the router forward UDP port %s to %s, or switch UPnP or PCP on in its settings", port, own)
+}
+
+func (e *Env) judge(o Outside) Result {
+	mend := o.Mend
+	if mend == "" {
+		host := "this host"
+		if o.Own.IsValid() {
+			host = o.Own.String()
+		}
+		mend = e.mendForward(host)
+	}
+	why := o.NAT
+	if o.Problem != "" {
+		why += "; " + o.Problem
+	}
+	switch o.Leaves {
+	case nat.Reachable:
+		if o.Opened {
+			return ok("members reach it at %v: the router has opened the port (%s)", o.Address, o.Router)
+		}
+		return ok("members reach it at %v (%s)", o.Address, o.NAT)
+	case nat.Punchable:
+		return warning(mend, "members in other networks do not get in (%s)", why)
+	case nat.Unreachable:
+		return warning(mend, "members in other networks do not get in, nor can be told where to send to (%s)", why)
+	case nat.ClientOnly:
+		return failed("let UDP out of this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
+	}
+	heard := fmt.Sprintf("%d of %d members answered when they were asked where they see it", o.Answered, o.Asked)
+	if o.Own.IsValid() && nat.IsPrivate(o.Own) {
+		return warning(mend, "the host's address %v is private, and no router has opened the port (%s; %s)", o.Own, why, heard)
+	}
+	return info("whether members get in is not known (%s; %s)", why, heard)
+}
