@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -11,12 +12,25 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// canned is an agent whose status is in a file, and that knows one waypoint.
+// canned is an agent whose status is in a file, and that knows one waypoint. It is a waypoint itself if
+// its status says so.
 type canned struct{ status api.Status }
 
-func (c canned) Status(context.Context) (api.Status, error) { return c.status, nil }
+func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
+	if c.status.Serving == nil {
+		return api.Given{}, errors.New("this member is no waypoint")
+	}
+	given := &c.status.Serving.Given
+	given.Open, given.Closed = r.On, ""
+	if !r.On {
+		given.Closed = fmt.Sprintf("off for %v s", r.OffSeconds)
+	}
+	return *given, nil
+}
 
-func (c canned) Map(_ context.Context, r api.MapRequest) (api.MapAnswer, error) {
+func (c *canned) Status(context.Context) (api.Status, error) { return c.status, nil }
+
+func (c *canned) Map(_ context.Context, r api.MapRequest) (api.MapAnswer, error) {
 	if r.Waypoint != "bob" {
 		return api.MapAnswer{}, fmt.Errorf("%q is not one of this client's waypoints", r.Waypoint)
 	}
@@ -27,7 +41,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: serve SOCKET STATUS")
 	}
-	var agent canned
+	agent := new(canned)
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &agent.status))
 	listener, err := api.Listen(ts.MkAbs(args[0]))
 	ts.Check(err)

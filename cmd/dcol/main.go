@@ -82,7 +82,7 @@ and Multipath TCP connections get subflows through them.`,
 		DisableAutoGenTag: true,
 	}
 	root.SetVersionTemplate("dcol {{.Version}}\n")
-	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), doctorCommand(), downCommand(),
+	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),
 		caCommand(), labCommand(), completionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(badFlag)

@@ -19,7 +19,9 @@ func explain(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		cmd.Args = knownCommand
 		cmd.DisableFlagsInUseLine = true
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		if cmd.RunE == nil {
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 		return
 	}
 	if check := cmd.Args; check != nil {

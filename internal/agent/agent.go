@@ -1,7 +1,7 @@
 // Package agent puts dcol together: it alone sees every part. Prepare only
 // reads: configuration, identity. Plan.Run touches the system, and leaves it as
 // it found it when it ends, but for a waypoint's mappings, which outlive a
-// restart; Down removes those too.
+// restart as a waypoint; Down removes those too.
 //
 // The client role is client.go (the loop), carryout.go (what was decided is
 // done), meter.go (counters and rates), status.go and link.go (sessions); the
@@ -84,6 +84,9 @@ func (p *Plan) Run(ctx context.Context) error {
 
 	a := &running{plan: p, since: time.Now()}
 	group, ctx := errgroup.WithContext(ctx)
+	if err := p.endFormerWaypoint(); err != nil {
+		return err
+	}
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
@@ -101,6 +104,17 @@ func (p *Plan) Run(ctx context.Context) error {
 	err = group.Wait()
 	p.log.Info("agent has stopped")
 	return err
+}
+
+// endFormerWaypoint has a member that is a waypoint no more give nothing: what an agent left for the
+// next one would work until its leases are over, and connections as long as they like.
+func (p *Plan) endFormerWaypoint() error {
+	record := waypointRecord(p.config.StateDir)
+	if p.config.Has(config.RoleWaypoint) || !waypoint.Left(record) {
+		return nil
+	}
+	p.log.Info("this member is a waypoint no more: what it forwards for others ends")
+	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir))
 }
 
 var errAborted = errors.New("start was given up")
@@ -171,6 +185,7 @@ func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, err
 
 func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "client-sysctls.json") }
 func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
+func waypointMemory(stateDir string) string { return filepath.Join(stateDir, "waypoint-given.json") }
 
 // Down removes every trace of an agent that no longer runs.
 func Down(c *config.Config, log *slog.Logger) error {
@@ -181,7 +196,7 @@ func Down(c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
 	)
 }
 

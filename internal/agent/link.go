@@ -106,6 +106,20 @@ func offered(list []wire.Kind) []path.Kind {
 	return out
 }
 
+// carries tells whether a waypoint answers, and subflows through it can go on. Where its quota is used
+// up they have ended there, of which the kernel of an end that only receives does not hear.
+func carries(s session.State) bool {
+	return s.Usable() && (s.Closed == nil || s.Closed.Code != wire.QuotaTraffic)
+}
+
+// given is what a waypoint gives now.
+func given(s session.State) []path.Kind {
+	if s.Closed != nil {
+		return nil
+	}
+	return offered(s.Offers)
+}
+
 // takeOver gives new sockets of the namespace to us, and notes what was before
 // where a crash cannot lose it.
 func takeOver(kernel *mptcp.Namespace, stateDir string) error {
@@ -131,7 +145,7 @@ func (c *client) openSessions(ctx context.Context, p *Plan) (all []*session.Clie
 			at := netip.AddrPortFrom(addr, uint16(w.Port))
 			s := session.NewClient(session.ClientConfig{
 				Identity: p.identity, Name: w.Name, Addr: at, Log: p.log.With("subsystem", "session"),
-				Changed: func(s session.State) { c.sessionChanged(ctx, via, s.Usable(), offered(s.Offers)) },
+				Changed: func(s session.State) { c.sessionChanged(ctx, via, carries(s), given(s)) },
 			})
 			c.waypoints[via] = &link{s, w.Name, at}
 			all = append(all, s)
@@ -140,6 +154,9 @@ func (c *client) openSessions(ctx context.Context, p *Plan) (all []*session.Clie
 	}
 	return all, leads
 }
+
+// waypointClosed is the state in api.Waypoint of one that gives nothing for now.
+const waypointClosed = "closed"
 
 // link is a session as the client role sees it.
 type link struct {
@@ -165,8 +182,12 @@ func (l *link) Refusal(err error) detour.Refusal {
 		return detour.Refusal{Why: err.Error(), Unanswered: true}
 	}
 	whole := r.Code == wire.RateLimited || r.Code == wire.Busy || r.Code == wire.ShuttingDown ||
-		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered
-	return detour.Refusal{Why: r.Error(), For: r.RetryAfter, All: whole, Forbidden: r.Code == wire.DestinationForbidden}
+		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered || r.Code.Closed()
+	wait := r.RetryAfter
+	if r.Code.Closed() {
+		wait = 0 // not that long: the session tells of the end, and may have done so already
+	}
+	return detour.Refusal{Why: r.Error(), For: wait, All: whole, Forbidden: r.Code == wire.DestinationForbidden}
 }
 
 // Describe implements asker.
@@ -177,6 +198,8 @@ func (l *link) Describe() api.Waypoint {
 		RTT: milliseconds(s.RTT), Loss: s.Loss,
 	}
 	switch {
+	case s.Usable() && s.Closed != nil:
+		d.State, d.Why = waypointClosed, s.Closed.String()
 	case s.Usable():
 		d.State = "up"
 	case s.Moving:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -17,11 +18,13 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 // serving is the waypoint role: sessions with members, and what they are given.
 type serving struct {
 	listen string
+	config config.Waypoint
 	*handler
 	outside *outside
 }
@@ -40,6 +43,7 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 	if err != nil {
 		return nil, err
 	}
+	h.server = server
 	outside, err := startOutside(ctx, p, server, group)
 	if err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
@@ -58,7 +62,7 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 		stop()
 		return errors.Join(err, others.Wait(), h.way.Close())
 	})
-	return &serving{listen: p.config.Session.Listen, handler: h, outside: outside}, nil
+	return &serving{listen: p.config.Session.Listen, config: p.config.Waypoint, handler: h, outside: outside}, nil
 }
 
 // endUnserved closes a server that accepted nothing yet.
@@ -76,10 +80,25 @@ func deniedPorts(c config.Waypoint) []uint16 {
 	return ports
 }
 
+// tell has members told what the waypoint says it gives.
+func (h *handler) tell(s giving.Standing) {
+	var closed *session.Closed
+	if s.Closed() {
+		closed = &session.Closed{Code: waypoint.ClosedCode(s.Cause), Until: s.Until}
+	}
+	h.closed.Store(closed)
+	h.server.Tell()
+}
+
+// Closed implements session.Handler.
+func (h *handler) Closed() *session.Closed { return h.closed.Load() }
+
 // handler gives sessions what the waypoint has. It is complete before the server
 // serves the first one.
 type handler struct {
+	server    *session.Server
 	way       *waypoint.Waypoint
+	closed    atomic.Pointer[session.Closed] // nil: the waypoint gives
 	expelling *expeller
 	givers    map[wire.Kind]giver
 	offers    []wire.Kind
@@ -94,7 +113,9 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
 		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
-		Log: c.Log, Record: waypointRecord(p.config.StateDir),
+		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
+		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
+		Tell: h.tell,
 	}, p.log)
 	if err != nil {
 		return err
@@ -151,7 +172,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}}
+	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}, Given: s.given(snap.Given)}
 	for _, k := range s.offers {
 		out.Offers = append(out.Offers, k.String())
 	}

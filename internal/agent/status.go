@@ -100,6 +100,10 @@ func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours m
 		d.Why = state.Refused
 	}
 	for _, k := range c.kinds {
+		if d.State == waypointClosed {
+			d.Kinds = append(d.Kinds, api.WaypointKind{Kind: k.String(), State: kindClosed})
+			continue
+		}
 		d.Kinds = append(d.Kinds, c.describeKind(v, k, state, detours))
 	}
 	return d
@@ -111,6 +115,7 @@ const (
 	kindResting    = "resting"
 	kindDown       = "down"
 	kindNotOffered = "not-offered"
+	kindClosed     = "closed"
 )
 
 // describeKind says how a kind of detour stands at an address of a waypoint.

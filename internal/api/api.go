@@ -82,7 +82,7 @@ type Subflow struct {
 type Waypoint struct {
 	Name  string         `json:"name"`
 	Addr  netip.AddrPort `json:"address"`
-	State string         `json:"state"` // up, down, moving
+	State string         `json:"state"` // up, closed, down, moving
 	Since time.Time      `json:"since"`
 	// Why says why it is not used; empty when it is.
 	Why      string  `json:"why,omitempty"`
@@ -97,7 +97,7 @@ type Waypoint struct {
 // WaypointKind is how one kind of detour stands at one address of a waypoint.
 type WaypointKind struct {
 	Kind string `json:"kind"`
-	// State is ready, resting (after a failure), down or not-offered.
+	// State is ready, resting (after a failure), down, closed (as the waypoint is) or not-offered.
 	State string `json:"state"`
 	// Why it is not ready, or, where it is, what keeps it from some servers.
 	Why string `json:"why,omitempty"`
@@ -115,6 +115,7 @@ type Serving struct {
 	// FastFlows is how many of the members' connections pass by netfilter; nil where none may.
 	FastFlows *int     `json:"fast_flows,omitempty"`
 	Members   []Served `json:"members"`
+	Given     Given    `json:"given"`
 	// Outside is how it is reached from outside its own network.
 	Outside *Outside `json:"outside,omitempty"`
 }
@@ -145,6 +146,35 @@ type OpenedPort struct {
 	Protocol string         `json:"protocol"`
 	Port     uint16         `json:"port"` // at this host
 	External netip.AddrPort `json:"external"`
+}
+
+// Given is what the operator gives, and how much of it is used.
+type Given struct {
+	// Open: connections may be opened now. If not, Closed is why (switched-off, quota-traffic or
+	// outside-hours), and Until is when that ends; absent: that is not known.
+	Open   bool      `json:"open"`
+	Closed string    `json:"closed,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+	Hours  []string  `json:"hours"` // none: always
+	// Where connections may lead, as the configuration says; special-purpose addresses are denied
+	// unless they are allowed.
+	Allow     []netip.Prefix `json:"allow"`
+	Deny      []netip.Prefix `json:"deny"`
+	DenyPorts []int          `json:"deny_ports"`
+	// Bits per second: of all members together, in each direction, and of one, in both; 0: no limit.
+	Bandwidth          int64 `json:"bandwidth_bps"`
+	BandwidthPerMember int64 `json:"bandwidth_per_member_bps"`
+	// Of the quota, if there is one: it is used up in the course of a month, and begins anew.
+	QuotaBytes uint64    `json:"quota_bytes,omitempty"`
+	UsedBytes  uint64    `json:"used_bytes,omitempty"`
+	Renews     time.Time `json:"renews,omitzero"`
+}
+
+// SwitchRequest switches the waypoint on or off.
+type SwitchRequest struct {
+	On bool `json:"on"`
+	// OffSeconds is for how long it is to be off; 0: until it is switched on.
+	OffSeconds float64 `json:"off_s,omitempty"`
 }
 
 // InBand is what a waypoint did with SYNs that name a server.

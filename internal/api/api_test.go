@@ -25,11 +25,15 @@ func TestMain(m *testing.M) {
 type fake struct {
 	status func(context.Context) (Status, error)
 	mapped func(context.Context, MapRequest) (MapAnswer, error)
+	given  func(context.Context, SwitchRequest) (Given, error)
 }
 
 func (f fake) Status(ctx context.Context) (Status, error) { return f.status(ctx) }
 func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 	return f.mapped(ctx, r)
+}
+func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
+	return f.given(ctx, r)
 }
 
 // serve answers at a socket of the test's own until the test ends or stop is called.
@@ -79,6 +83,11 @@ func full() Status {
 			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4}, Offers: []string{"in-band"},
 			InBand:  &InBand{Authenticated: true, Addresses: 1, Accepted: 2, UnknownAddress: 3, BadAuthenticator: 4, Replayed: 5, Malformed: 6},
 			Members: []Served{{Member: "dave", Sessions: 1, Mappings: 2, Tunnels: 1, Flows: 3, Bytes: 4}},
+			Given: Given{
+				Closed: "outside-hours", Until: since, Hours: []string{"22:00-07:00"}, Bandwidth: 1e8,
+				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Deny: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, DenyPorts: []int{25}, BandwidthPerMember: 1e7,
+				QuotaBytes: 1e12, UsedBytes: 5e9, Renews: since,
+			},
 			Outside: &Outside{
 				Address: at("192.0.2.1:45672"), Leaves: "reachable", NAT: "NAT", Asked: 2, Answered: 1,
 				Own: at("192.168.1.2:1").Addr(), Gateway: at("192.168.1.1:1").Addr(), Router: "PCP",
@@ -96,7 +105,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{}, netip.Prefix{})); d != "" {
 		t.Errorf("(-agent's +client's)\n%s", d)
 	}
 }
@@ -112,6 +121,22 @@ func TestMap(t *testing.T) {
 	}})
 	if got, err := Dial(socket).Map(t.Context(), want); err != nil || got != answer {
 		t.Errorf("got %+v, %v; want %+v", got, err, answer)
+	}
+}
+
+func TestSwitchWaypoint(t *testing.T) {
+	for _, want := range []SwitchRequest{{On: true}, {}, {OffSeconds: 7200}} {
+		answer := Given{Closed: "switched-off", Until: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Hours: []string{}}
+		socket, _ := serve(t, fake{given: func(_ context.Context, r SwitchRequest) (Given, error) {
+			if r != want {
+				t.Errorf("the agent was asked %+v, want %+v", r, want)
+			}
+			return answer, nil
+		}})
+		got, err := Dial(socket).SwitchWaypoint(t.Context(), want)
+		if d := cmp.Diff(answer, got); d != "" || err != nil {
+			t.Errorf("%v (-agent's +client's)\n%s", err, d)
+		}
 	}
 }
 

@@ -46,6 +46,13 @@ func (c *Client) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 	return a, err
 }
 
+// SwitchWaypoint switches this member's waypoint on or off, and tells what it gives then.
+func (c *Client) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
+	var g Given
+	err := c.ask(ctx, http.MethodPost, "/v1/waypoint", r, &g)
+	return g, err
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {

@@ -17,6 +17,7 @@ import (
 type Agent interface {
 	Status(context.Context) (Status, error)
 	Map(context.Context, MapRequest) (MapAnswer, error)
+	SwitchWaypoint(context.Context, SwitchRequest) (Given, error)
 }
 
 // Listen opens the socket, readable by root only: who can ask here can have
@@ -65,15 +66,8 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 		status, err := agent.Status(r.Context())
 		answer(w, status, err)
 	})
-	mux.HandleFunc("POST /v1/map", func(w http.ResponseWriter, r *http.Request) {
-		var req MapRequest
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&req); err != nil {
-			answer(w, nil, fmt.Errorf("read the request: %w", err))
-			return
-		}
-		mapped, err := agent.Map(r.Context(), req)
-		answer(w, mapped, err)
-	})
+	mux.HandleFunc("POST /v1/map", answering(agent.Map))
+	mux.HandleFunc("POST /v1/waypoint", answering(agent.SwitchWaypoint))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
@@ -81,6 +75,19 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 		return fmt.Errorf("serve the agent's socket: %w", err)
 	}
 	return nil
+}
+
+// answering serves what is asked for with a request.
+func answering[Request, Answer any](ask func(context.Context, Request) (Answer, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var req Request
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&req); err != nil {
+			answer(w, nil, fmt.Errorf("read the request: %w", err))
+			return
+		}
+		answered, err := ask(r.Context(), req)
+		answer(w, answered, err)
+	}
 }
 
 func answer(w http.ResponseWriter, v any, err error) {

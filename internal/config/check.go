@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // check adds to p what is wrong with values that are each of the right kind.
@@ -115,6 +116,14 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	if w.ConnectionsPerMember < 0 {
 		p.At("waypoint.connections_per_member", "%d is not a number from 0 up (0: no limit)", w.ConnectionsPerMember)
 	}
+	for key, r := range map[string]units.Rate{"bandwidth": w.Bandwidth, "bandwidth_per_member": w.BandwidthPerMember} {
+		switch {
+		case r != 0 && r < leastRate:
+			p.At("waypoint."+key, "%v is less than %v, with which TCP gets nowhere; to give nothing, leave out the role", r, leastRate)
+		case r > mostRate:
+			p.At("waypoint."+key, `%v is more than %v, the most that the kernel can limit to: write "unlimited"`, r, mostRate)
+		}
+	}
 	if d := w.MappingLifetime.Std(); d < 10*time.Second || d > 24*time.Hour {
 		p.At("waypoint.mapping_lifetime", "%v is not from 10s to 24h", w.MappingLifetime)
 	}
@@ -122,6 +131,13 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 		p.At("waypoint.log", "is empty: a waypoint must be able to say who caused what; name a file")
 	}
 }
+
+const (
+	leastRate units.Rate = 8_000 // a full packet every second or two
+	// mostRate, with its burst, is well within the 64 bits of what nftables counts in: a second's
+	// nanoseconds for each byte.
+	mostRate units.Rate = 100e9
+)
 
 func checkKinds(p *tomlfile.Problems, key string, list []Kind, instead string) {
 	if len(list) == 0 {

@@ -122,6 +122,9 @@ type Waypoint struct {
 	ConnectionsPerMember int            `toml:"connections_per_member"`
 	RequestsPerSecond    int            `toml:"requests_per_second"`
 	BandwidthPerMember   units.Rate     `toml:"bandwidth_per_member"`
+	Bandwidth            units.Rate     `toml:"bandwidth"`
+	MonthlyQuota         units.Quota    `toml:"monthly_quota"`
+	Hours                []units.Window `toml:"hours"` // empty: always
 	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
 	Log                  string         `toml:"log"`
 }

@@ -21,6 +21,7 @@ type call struct {
 	slots chan struct{}
 	heard chan struct{}       // something arrived
 	pongs chan netip.AddrPort // where the waypoint saw us, the newest only
+	news  chan wire.Hello     // what it says anew, the newest only
 	ended chan struct{}       // closed when reading or writing has failed
 
 	workers sync.WaitGroup
@@ -46,6 +47,7 @@ func newCall(o *outgoing) *call {
 		slots:    make(chan struct{}, maxAsking),
 		heard:    make(chan struct{}, 1),
 		pongs:    make(chan netip.AddrPort, 1),
+		news:     make(chan wire.Hello, 1),
 		ended:    make(chan struct{}),
 		pending:  map[uint64]chan answer{},
 	}
@@ -112,6 +114,8 @@ func (c *call) read() error {
 			c.reply(m.ID, answer{grant: m, client: m.Client})
 		case wire.Refusal:
 			c.reply(m.ID, answer{err: &m})
+		case wire.Hello:
+			offer(c.news, m)
 		case wire.Pong:
 			offer(c.pongs, m.Observed)
 		case nil: // of a newer version, perhaps an answer to something we asked

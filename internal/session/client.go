@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +21,10 @@ type ClientConfig struct {
 	Name     string         // the waypoint's: what its certificate must say
 	Addr     netip.AddrPort // where it is
 	Log      *slog.Logger
-	// Changed is told when the session comes up, goes down, or changes its address: then it is first
-	// not usable and then usable again, as grants are per address. It is called by one goroutine
-	// and must not block, nor call Close. May be nil.
+	// Changed is told when the session comes up or goes down, when the waypoint says anew what it
+	// gives, and when our address changes: then the session is first not usable and then usable
+	// again, as grants are per address. It is called by one goroutine and must not block, nor call
+	// Close. May be nil.
 	Changed func(State)
 }
 
@@ -150,9 +152,26 @@ func (c *Client) up(call *call) {
 		c.call = call
 		c.state.Up, c.state.Since, c.state.Problem, c.state.Sessions = true, time.Now(), nil, c.state.Sessions+1
 		c.state.Local, c.state.Observed = call.local, call.hello.Observed
-		c.state.Offers, c.state.Lease = call.hello.Offers, call.hello.Lease
+		c.greeted(call.hello)
 	})
 	c.log.Info("session up", "from", call.hello.Observed)
+}
+
+// greeted takes in what the waypoint says it gives.
+func (c *Client) greeted(h wire.Hello) {
+	c.state.Offers, c.state.Lease, c.state.Closed = h.Offers, h.Lease, closedOf(h, time.Now())
+}
+
+// hears takes in what the waypoint says anew.
+func (c *Client) hears(h wire.Hello) {
+	c.mu.Lock()
+	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, time.Now()))
+	c.mu.Unlock()
+	if same {
+		return
+	}
+	c.change(func() { c.greeted(h) })
+	c.log.Info("waypoint says anew what it gives", "closed", c.State().Closed)
 }
 
 // down records a problem. The same one again is news to nobody.
@@ -241,6 +260,8 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 				move.stop()
 				move = nil
 			}
+		case said := <-call.news:
+			c.hears(said)
 		case <-quiet.C:
 			return &Problem{
 				Code: Lost, Err: errSilence,

@@ -97,11 +97,13 @@ type granter struct {
 	// tunnel, if there, decides about tunnels; else everyone gets one.
 	tunnel func(context.Context, Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	moves  [][2]Peer
+	closed *Closed
 }
 
 func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
 func (g *granter) SessionDown(p Peer)  { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
 func (g *granter) Offers() []wire.Kind { return []wire.Kind{wire.Mapped} }
+func (g *granter) Closed() *Closed     { g.mu.Lock(); defer g.mu.Unlock(); return g.closed }
 
 func (g *granter) SessionMoved(before, now Peer) {
 	g.mu.Lock()

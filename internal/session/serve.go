@@ -46,6 +46,7 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	}
 	// The client's bytes that follow its greeting are read ahead: one decoder for the whole session.
 	decoder := wire.NewDecoder(stream)
+	changed := s.news.wait()
 	if end, ok := s.greet(ctx, l, stream, decoder); !ok {
 		return end
 	}
@@ -63,9 +64,12 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 		}
 	})
 	unhook := context.AfterFunc(ctx, func() { closeLine(l.conn, closeStopping, "the agent stops") })
+	telling, stopTelling := context.WithCancel(ctx)
+	writing.Go(func() { s.tellNews(telling, l, out, changed) })
 	a := newAnswering(s, l, peer, out)
 	end := a.run(ctx, decoder)
 	unhook()
+	stopTelling()
 	out.close()
 	// Unblocks a write under way.
 	closeLine(l.conn, end.code, end.text)
@@ -91,9 +95,7 @@ func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decode
 	if hello.Version != wire.Version {
 		return ending{closeVersion, fmt.Sprintf("this waypoint speaks version %d, the client version %d", wire.Version, hello.Version)}, false
 	}
-	frame, err := wire.Append(nil, wire.Hello{
-		Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()),
-	})
+	frame, err := wire.Append(nil, s.hello(l))
 	if err != nil {
 		return ending{closeProtocol, err.Error()}, false
 	}

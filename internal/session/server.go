@@ -34,6 +34,9 @@ type Peer struct {
 type Handler interface {
 	// Offers are the kinds of detours a member can have, as it is greeted with.
 	Offers() []wire.Kind
+	// Closed is why nothing is given to anybody for now, and until when, if that is known; nil: it is.
+	// Server.Tell says that it has changed.
+	Closed() *Closed
 	SessionUp(Peer)
 	SessionDown(Peer)
 	// SessionMoved says that the member has another address: now.Addr in place of before.Addr. It
@@ -97,6 +100,7 @@ type Server struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	registry  *registry
+	news      news          // that members are to be told
 	refusals  *rate.Limiter // bounds log lines about members turned away
 	sessions  sync.WaitGroup
 }
@@ -132,6 +136,7 @@ func Listen(config ServerConfig) (*Server, error) {
 			VerifySourceAddress: func(net.Addr) bool { return !handshakes.Allow() },
 		},
 		registry: newRegistry(config.Limits),
+		news:     news{next: make(chan struct{})},
 		refusals: rate.NewLimiter(1, 10),
 	}
 	if s.listener, err = s.transport.Listen(config.Identity.ServerTLS(alpn), quicConfig(1)); err != nil {

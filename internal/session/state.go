@@ -24,6 +24,7 @@ type State struct {
 	Local    netip.Addr     // the address our packets leave from
 	Observed netip.AddrPort // where the waypoint sees them come from: what its grants are for
 	Offers   []wire.Kind
+	Closed   *Closed       // why nothing is given for now; nil: it is
 	Lease    time.Duration // of a mapping at this waypoint
 	RTT      time.Duration // smoothed
 	MinRTT   time.Duration

@@ -92,6 +92,7 @@ type Keeper struct {
 	failure string    // of the last try
 	told    Standing
 	again   bool // tell even what was told: others may have changed their minds
+	shut    bool // the waypoint gives nothing for now
 }
 
 // granted is the grant that is in use.
@@ -145,6 +146,13 @@ func (k *Keeper) Run(ctx context.Context) {
 // step does what is to be done now, and says how long nothing else is.
 func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	lead, state := k.lead()
+	shut := lead != nil && state.Closed != nil
+	if k.shut && !shut { // what was refused may be had again
+		k.asked = occasion{}
+	}
+	if k.shut = shut; shut && (k.held.expires.IsZero() || !k.end.lasting()) {
+		lead = nil // there is nothing to be had, and nobody needs an admission that is of no use
+	}
 	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next)) {
 		k.ask(ctx, lead, state)
 		now = time.Now()
@@ -256,9 +264,9 @@ func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Durati
 func pause(err error) time.Duration {
 	var refused *wire.Refusal
 	switch {
-	case errors.As(err, &refused) && refused.RetryAfter > 0:
+	case errors.As(err, &refused) && refused.RetryAfter > 0 && !refused.Code.Closed():
 		return refused.RetryAfter
-	case errors.As(err, &refused):
+	case errors.As(err, &refused): // the session tells when a waypoint gives again, and may have done so already
 		return retryLater
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, session.ErrDown):
 		return askAgain
@@ -273,6 +281,9 @@ func (k *Keeper) report(ctx context.Context, lead *Lead) {
 		var why string
 		if s.Tunnels, why = k.end.tunnels(ctx); s.Why == "" {
 			s.Why = why
+		}
+		if k.shut { // it stays for the connections in it
+			s.Tunnels, s.Why = nil, ""
 		}
 	} else if lead != nil {
 		s.Via = lead.Via

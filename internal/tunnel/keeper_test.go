@@ -188,6 +188,7 @@ func TestRefusalsAreNotPressed(t *testing.T) {
 	}{
 		{"its own time", &wire.Refusal{Code: wire.Busy, RetryAfter: time.Minute}, time.Minute},
 		{"no time", &wire.Refusal{Code: wire.NotOffered}, retryLater},
+		{"closed", &wire.Refusal{Code: wire.OutsideHours, RetryAfter: 8 * time.Hour}, retryLater},
 		{"unanswered", context.DeadlineExceeded, askAgain},
 		{"session down", &session.DownError{Waypoint: "bob", Problem: &session.Problem{Code: session.Lost}}, askAgain},
 		{"other", errors.New("strange"), retryLater},
@@ -245,6 +246,47 @@ func TestMembersPart(t *testing.T) {
 		s.set(func(f *fakeSession) { f.state.Up, f.state.Problem = false, &session.Problem{Code: session.RefusedUs} })
 		k.poke()
 		k.tells(t, down(bob, ""))
+	}, s)
+}
+
+// A waypoint that is closed is not asked. It leaves a tunnel to the connections in it, which is renewed
+// but not offered; in-band admission goes. When it gives again, both are there at once.
+func TestWaypointCloses(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		s := newSession()
+		keep(t, &fakeEnd{keeps: lasting}, func(k *keeping) {
+			k.tells(t, up(bob))
+			s.set(func(f *fakeSession) { f.state.Closed = &session.Closed{Code: wire.OutsideHours} })
+			k.poke()
+			k.tells(t, down(bob, ""))
+			time.Sleep(7*time.Minute + lookEvery/2) // not just when it is looked after
+			if lasting {
+				s.times(t, k.start, 0, 6*time.Minute)
+			} else {
+				s.times(t, k.start, 0)
+			}
+			if dropped := k.end.drops > 0; dropped == lasting {
+				t.Errorf("lasting: %v, dropped: %v", lasting, dropped)
+			}
+			s.set(func(f *fakeSession) { f.state.Closed = nil })
+			k.poke()
+			k.tells(t, up(bob))
+		}, s)
+	}
+}
+
+// What was refused while the waypoint was closed is asked for when it gives again, and not before.
+func TestWaypointOpens(t *testing.T) {
+	s := newSession()
+	s.state.Closed = &session.Closed{Code: wire.SwitchedOff}
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		time.Sleep(time.Hour)
+		s.times(t, k.start)
+		k.tells(t, down(bob, ""))
+		s.set(func(f *fakeSession) { f.state.Closed = nil })
+		k.poke()
+		s.times(t, k.start, time.Hour)
+		k.tells(t, up(bob))
 	}, s)
 }
 

@@ -66,7 +66,7 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	var rows [][]string
 	for _, w := range u.Waypoints {
 		rtt, loss := "-", "-"
-		if w.State == "up" {
+		if w.State == "up" || w.State == "closed" {
 			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
 		}
 		rows = append(rows, []string{
@@ -136,6 +136,7 @@ func (p *printer) serving(s *api.Serving) {
 	p.linef("")
 	p.linef("Waypoint for others: listening on UDP %s, offers %s; %s, %s, %s granted", s.Listen, strings.Join(s.Offers, ", "),
 		count(s.Sessions, "session"), count(s.Mappings, "mapping"), count(int(s.Granted), "request"))
+	p.limits(s.Given)
 	if i := s.InBand; i != nil {
 		p.linef("  in-band: taken from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
 	}

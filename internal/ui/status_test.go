@@ -15,6 +15,28 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+func TestGiven(t *testing.T) {
+	at := time.Date(2026, 3, 1, 14, 0, 0, 0, time.Local)
+	for _, test := range []struct {
+		given api.Given
+		want  string
+	}{
+		{api.Given{Open: true}, "Members may open connections through this waypoint.\nhours: always\ndestinations: public addresses\nbandwidth: unlimited\nquota: none\n"},
+		{api.Given{
+			Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+			Deny:  []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, DenyPorts: []int{25, 587},
+		}, "\ndestinations: public addresses; allowed: 10.0.0.0/8, fd00::/8; denied: 192.0.2.0/24; denied ports: 25, 587\n"},
+		{api.Given{Closed: "switched-off"}, "it is switched off (`dcol waypoint on` ends that).\n"},
+		{api.Given{Closed: "switched-off", Until: at}, "it is switched off, until Sun 1 Mar 14:00.\n"},
+		{api.Given{Closed: "quota-traffic", Until: at, QuotaBytes: 5e9, UsedBytes: 5e9, Renews: at}, "quota: 5.00 GB of 5.00 GB used this month (100 %), anew on 1 Mar 14:00\n"},
+	} {
+		var b strings.Builder
+		if err := Given(&b, test.given); err != nil || !strings.Contains(b.String(), test.want) {
+			t.Errorf("%+v: %v\n%s\nlacks %s", test.given, err, b.String(), test.want)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -29,6 +51,9 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "not-offered"}, {Kind: "in-band", State: "resting", Why: "a join was not answered; tried again in 9 min"}, {Kind: "mapped", State: "ready"},
 				}},
 				{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: "down", Since: ago(40 * time.Second), Why: "no answer: is its agent running?"},
+				{Name: "frank", Addr: at("192.0.2.10:45672"), State: "closed", Since: ago(time.Minute), RTT: 20, Why: "outside-hours until 2 Mar 22:00: the waypoint gives nothing at this hour; use another waypoint", Kinds: []api.WaypointKind{
+					{Kind: "in-band", State: "closed"}, {Kind: "mapped", State: "closed"},
+				}},
 				{Name: "erin", Addr: at("192.0.2.9:45672"), State: "up", Since: ago(time.Minute), RTT: 20, Kinds: []api.WaypointKind{
 					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
 				}},
@@ -51,6 +76,10 @@ func TestStatus(t *testing.T) {
 			Listen: ":45672", Sessions: 2, Mappings: 12, Granted: 40, Offers: []string{"in-band", "mapped"},
 			InBand:  &api.InBand{Authenticated: true, Addresses: 2, Accepted: 40, BadAuthenticator: 3},
 			Refused: map[string]int{"quota of mappings": 2, "destination forbidden": 7},
+			Given: api.Given{
+				Closed: "outside-hours", Until: time.Date(2026, 3, 1, 22, 0, 0, 0, time.Local), Hours: []string{"22:00-07:00", "sat 00:00-24:00"},
+				Bandwidth: 50e6, BandwidthPerMember: 10e6, UsedBytes: 120e9, QuotaBytes: 500e9, Renews: time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local),
+			},
 			Members: []api.Served{{Member: "dave", Mappings: 12, Tunnels: 1, Flows: 3, Bytes: 3.2e9}},
 			Outside: &api.Outside{
 				Address: at("203.0.113.9:45672"), Leaves: "reachable", NAT: "port-restricted cone NAT", Router: "PCP",

@@ -1,6 +1,6 @@
-// Package units holds the quantities people write in dcol's files, "10mbit" or
-// "5ms", parsed in one place and printed back as they would be written. Anything
-// may import it; it imports nothing of dcol's.
+// Package units holds the quantities people write in dcol's files, "10mbit",
+// "5ms" or "22:00-07:00", parsed in one place and printed back as they would be
+// written. Anything may import it; it imports nothing of dcol's.
 package units
 
 import (
@@ -25,12 +25,16 @@ type Duration time.Duration
 // Size is a number of bytes.
 type Size int64
 
+// Quota is a number of bytes that may be used, as IP packets count them. Zero means unlimited.
+type Quota int64
+
 // What a value of each kind looks like; errors and documentation share it through Form.
 const (
 	rateForm     = `a rate such as "10mbit" (bit, kbit, mbit, gbit per second), or "unlimited"`
 	durationForm = `a time such as "5ms" (us, ms, s, m, h), not negative`
 	shareForm    = `a share such as "1%", from "0%" to "100%"`
 	sizeForm     = `a size such as "20MB" or "64KiB" (B, KB, MB, GB, KiB, MiB, GiB)`
+	quotaForm    = `an amount such as "500GB" or "1.5TB" (MB, GB, TB, MiB, GiB, TiB), or "unlimited"`
 )
 
 var (
@@ -39,6 +43,7 @@ var (
 		{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6},
 		{"KiB", 1 << 10}, {"KB", 1e3}, {"B", 1},
 	}
+	quotaUnits = append([]unit{{"TiB", 1 << 40}, {"TB", 1e12}}, sizeUnits...)
 )
 
 type unit struct {
@@ -177,6 +182,30 @@ func (s Size) String() string { return formatQuantity(int64(s), sizeUnits) }
 // MarshalText implements encoding.TextMarshaler.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (q *Quota) UnmarshalText(text []byte) error {
+	if strings.EqualFold(strings.TrimSpace(string(text)), "unlimited") {
+		*q = 0
+		return nil
+	}
+	v, ok := parseQuantity(string(text), quotaUnits)
+	if !ok || v == 0 {
+		return fmt.Errorf("%q is not %s", text, quotaForm)
+	}
+	*q = Quota(v)
+	return nil
+}
+
+func (q Quota) String() string {
+	if q == 0 {
+		return "unlimited"
+	}
+	return formatQuantity(int64(q), quotaUnits)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (q Quota) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
+
 // Form says what a Rate looks like.
 func (Rate) Form() string { return rateForm }
 
@@ -188,3 +217,6 @@ func (Share) Form() string { return shareForm }
 
 // Form says what a Size looks like.
 func (Size) Form() string { return sizeForm }
+
+// Form says what a Quota looks like.
+func (Quota) Form() string { return quotaForm }

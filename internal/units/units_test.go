@@ -76,7 +76,7 @@ type row[T any] struct {
 	again string // how it is printed
 }
 
-// quantityOf is what the four kinds have in common.
+// quantityOf is what the kinds have in common.
 type quantityOf[T any] interface {
 	*T
 	encoding.TextUnmarshaler
@@ -120,6 +120,17 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		back(t, Rate(rapid.OneOf(rapid.Just(int64(0)), whole).Draw(t, "rate")))
 		back(t, Size(whole.Draw(t, "size")))
+		back(t, Quota(rapid.OneOf(rapid.Just(int64(0)), whole).Draw(t, "quota")))
+		w := Window{
+			First: time.Weekday(rapid.IntRange(0, 6).Draw(t, "first")), Last: time.Weekday(rapid.IntRange(0, 6).Draw(t, "last")),
+			From: rapid.IntRange(0, dayMinutes-1).Draw(t, "from"), To: rapid.IntRange(0, dayMinutes).Draw(t, "to"),
+		}
+		if (w.Last+1)%7 == w.First { // every day, which is written without days
+			w.First, w.Last = time.Monday, time.Sunday
+		}
+		if w.From != w.To {
+			back(t, w)
+		}
 		back(t, Duration(rapid.OneOf(whole, rapid.Int64Range(0, math.MaxInt64)).Draw(t, "duration")))
 		// A share has six places after the point, of the per cent.
 		back(t, Share(float64(rapid.IntRange(0, 1e8).Draw(t, "share"))/1e6/100))
@@ -138,7 +149,7 @@ func back[T interface {
 
 // Whatever is accepted is in range, and printing it settles after one round.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"10mbit", "unlimited", "64KiB", "1.5 GB", "5ms", "1h30m", "0.5%", "100 %", "-1", "1e3bit", "0x1p3%"} {
+	for _, text := range []string{"10mbit", "unlimited", "64KiB", "1.5 GB", "5ms", "1h30m", "0.5%", "100 %", "-1", "1e3bit", "0x1p3%", "22:00-07:00", "sat-sun 00:00-24:00"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -149,6 +160,14 @@ func FuzzParse(f *testing.F) {
 		var s Size
 		if s.UnmarshalText([]byte(text)) == nil {
 			settles(t, s, s > 0 && s < 1<<53)
+		}
+		var q Quota
+		if q.UnmarshalText([]byte(text)) == nil {
+			settles(t, q, q >= 0 && q < 1<<53)
+		}
+		var w Window
+		if w.UnmarshalText([]byte(text)) == nil {
+			settles(t, w, w.From >= 0 && w.From < dayMinutes && w.To >= 0 && w.To <= dayMinutes && w.From != w.To)
 		}
 		var d Duration
 		if d.UnmarshalText([]byte(text)) == nil {

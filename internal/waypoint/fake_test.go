@@ -122,7 +122,7 @@ func (h *fakeHost) setInterfaces(list ...netstate.Interface) {
 func newFakeHost(t *testing.T) *fakeHost {
 	dir := t.TempDir()
 	h := &fakeHost{events: make(chan flowNews), inBand: fakeInBand{keys: make(map[netip.Addr][]inband.Slot)}, network: &network{config: Config{
-		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log")}}}
+		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log"), Memory: filepath.Join(dir, "given.json")}}}
 	h.table = rulestest.New(h.config.options())
 	return h
 }
@@ -174,6 +174,13 @@ func (h *fakeHost) Delete(match netstate.MarkMatch) error {
 	defer h.mu.Unlock()
 	h.deleted = append(h.deleted, match)
 	return nil
+}
+
+// deletedMarks are those whose connections were ended.
+func (h *fakeHost) deletedMarks() []netstate.MarkMatch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.deleted)
 }
 
 func (h *fakeHost) DeleteEach(_ netstate.MarkMatch, which func(netstate.Flow) bool) (int, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // The fast path: packets of established detours pass by netfilter (package forward), unless a rule
-// concerns every packet, as that of the bandwidth does. netfilter stays the truth about which
+// concerns every packet, as those of bandwidth and quota do. netfilter stays the truth about which
 // connections there are. So that conntrack, which sees a connection's beginning, its end and now and
 // then a packet, neither forgets it nor takes what it sees for forged, its entry is relaxed.
 
@@ -43,7 +43,7 @@ type fastKernel struct {
 // openFastPath comes after conntrack is there.
 func openFastPath(config Config) (k fastKernel, closeAll func() error, err error) {
 	nothing := func() error { return nil }
-	if !config.FastPath || config.BandwidthPerMember > 0 {
+	if !config.FastPath || config.everyPacket() {
 		return k, nothing, forward.CleanUp() // what an earlier agent left goes
 	}
 	if k.timeouts, err = readFlowTimeouts(); err != nil {

@@ -44,7 +44,11 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	if m == nil {
 		return outcome{member: w.members.of(0), refusal: tooManyMembers(r.ID)}
 	}
-	if refusal := w.refused(r); refusal != nil {
+	refusal := w.refused(r)
+	if refusal == nil {
+		refusal = w.whileClosed(r.ID, b.now)
+	}
+	if refusal != nil {
 		return outcome{member: m, refusal: refusal}
 	}
 	t := target{member: m.ID, client: r.client(), server: r.Server}

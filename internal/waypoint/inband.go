@@ -61,7 +61,7 @@ func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time)
 	}
 	p := &pass{presence: presence{m, peer.client()}, session: peer.ID, clientPort: req.Local == peer.client(),
 		expires: now.Add(w.config.MappingLifetime)}
-	if refusal := w.mayPass(p, req.ID); refusal != nil {
+	if refusal := w.mayPass(p, req.ID, now); refusal != nil {
 		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
 	}
 	first := w.passes.until(p.presence).IsZero()
@@ -89,10 +89,13 @@ func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time)
 	return grant, nil
 }
 
-// mayPass refuses what the policy or the place forbids.
-func (w *Waypoint) mayPass(p *pass, id uint64) *wire.Refusal {
+// mayPass refuses what the policy, the operator or the place forbids.
+func (w *Waypoint) mayPass(p *pass, id uint64, now time.Time) *wire.Refusal {
 	if ok, why := w.OffersInBand(); !ok {
 		return refuse(id, wire.NotOffered, why)
+	}
+	if refusal := w.whileClosed(id, now); refusal != nil {
+		return refusal
 	}
 	if !p.addr.Is4() {
 		return refuse(id, wire.FamilyMismatch, "a SYN has room for the address of an IPv4 server only")

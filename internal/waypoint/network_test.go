@@ -56,6 +56,7 @@ func newNetwork(t testing.TB) *network {
 		FastPath:          true,
 		Log:               filepath.Join(dir, "attribution.jsonl"),
 		Record:            filepath.Join(dir, "sysctls.json"),
+		Memory:            filepath.Join(dir, "given.json"),
 	}
 	return n
 }
@@ -92,7 +93,7 @@ func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 
 func (n *network) cleanUp(t testing.TB) {
 	t.Helper()
-	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record) })
+	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record, n.config.Memory) })
 }
 
 // echo runs a server that answers with the address it sees, a newline, and then all it gets. It

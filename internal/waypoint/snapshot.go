@@ -24,6 +24,7 @@ type Snapshot struct {
 	SYNs *inband.Counters
 	// Fast is the number of connections on the fast path; nil where there is none.
 	Fast     *int
+	Given    GivenSnapshot
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections; what was missed is
 	// found again, but for the bytes of flows that ended meanwhile.
@@ -66,6 +67,10 @@ const (
 
 	problemFilters problemCode = "in-band-filters"
 	problemKeys    problemCode = "in-band-keys"
+
+	problemQuota   problemCode = "quota"
+	problemMemory  problemCode = "memory"
+	problemDamaged problemCode = "memory-damaged"
 )
 
 var mends = map[problemCode]string{
@@ -73,6 +78,9 @@ var mends = map[problemCode]string{
 	problemEvents:  "restart the agent",
 	problemFilters: "see that the agent has CAP_BPF and CAP_NET_ADMIN, and which program changes tc filters (`tc monitor`)",
 	problemKeys:    "restart the agent",
+	problemQuota:   "see which program changes the nftables table dcol (`nft monitor`); without counting, the quota is not held",
+	problemMemory:  "free space where state_dir is, and see that the agent can write there",
+	problemDamaged: "`dcol waypoint on` gives again",
 	problemLog:     "free space on the log's file system, or set [waypoint] log to a file that can be written",
 }
 
@@ -103,7 +111,8 @@ func (w *Waypoint) Snapshot() (Snapshot, error) {
 }
 
 func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
-	s := Snapshot{Mappings: w.index.len(), Refused: make(map[wire.Code]uint64), EventsLost: w.eventsLost, InBand: len(w.passes)}
+	s := Snapshot{Mappings: w.index.len(), Refused: make(map[wire.Code]uint64), EventsLost: w.eventsLost,
+		InBand: len(w.passes), Given: w.givenSnapshot(time.Now())}
 	if w.kernel.receiver != nil {
 		if c, err := w.kernel.receiver.Counters(); err == nil {
 			s.SYNs = &c

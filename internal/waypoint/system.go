@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -235,11 +236,27 @@ func otherInterfaces() ([]string, error) {
 	return names, nil
 }
 
+// Left tells whether an agent that runs no more was a waypoint, and left something for CleanUp in the
+// calling thread's network namespace. Where the kernel cannot say, there was none.
+func Left(record string) bool {
+	if _, err := os.Stat(record); err == nil {
+		return true
+	}
+	table, err := rules.Open(rules.Options{})
+	if err != nil {
+		return false
+	}
+	defer table.Close()
+	there, err := table.Present()
+	return err == nil && there
+}
+
 // CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
-// the sysctls back; no agent needs to run, and none may. Doing it again is harmless.
-func CleanUp(record string) error {
+// the sysctls back; no agent needs to run, and none may. What was used of the quota and SwitchOff stay
+// in the memory. Doing it again is harmless.
+func CleanUp(record, memory string) error {
 	var errs []error
-	errs = append(errs, rules.Delete(), inband.CleanUp(), forward.CleanUp())
+	errs = append(errs, rememberUsed(memory), rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {

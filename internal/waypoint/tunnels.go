@@ -23,8 +23,8 @@ type tunnelAddr struct {
 }
 
 // AdmitTunnel makes connections that come from these addresses out of a tunnel interface the
-// member's, until the lease is over; calling it again renews. An address that was another's is so
-// no longer, and its connections end.
+// member's, until the lease is over; calling it again renews, also while the waypoint is closed. An
+// address that was another's is so no longer, and its connections end.
 func (w *Waypoint) AdmitTunnel(ctx context.Context, peer Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal {
 	var refusal *wire.Refusal
 	if err := w.askIn(ctx, func() { refusal = w.admitTunnel(peer, kind, addrs, lease) }); err != nil {
@@ -39,10 +39,15 @@ func (w *Waypoint) admitTunnel(peer Peer, kind wire.Kind, addrs []netip.Addr, le
 	if m == nil {
 		return w.refuseTunnel(w.members.of(0), peer, now, tooManyMembers(0))
 	}
-	others := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+	own := func(a netip.Addr) bool {
 		has := w.tunnels[a]
-		return has == nil || has.member == m && has.kind == kind
-	})
+		return has != nil && has.member == m && has.kind == kind
+	}
+	// What a member has already stays, for the connections in it.
+	if refusal := w.whileClosed(0, now); refusal != nil && !all(addrs, own) {
+		return w.refuseTunnel(m, peer, now, refusal)
+	}
+	others := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.tunnels[a] == nil || own(a) })
 	err := w.revokeTunnel(others)
 	if err == nil {
 		err = w.writeTunnel(m, peer, kind, addrs, now.Add(lease), now)
@@ -55,6 +60,10 @@ func (w *Waypoint) admitTunnel(peer Peer, kind wire.Kind, addrs []netip.Addr, le
 	}
 	m.granted++
 	return nil
+}
+
+func all(addrs []netip.Addr, are func(netip.Addr) bool) bool {
+	return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !are(a) })
 }
 
 func (w *Waypoint) writeTunnel(m *member, peer Peer, kind wire.Kind, addrs []netip.Addr, expires, now time.Time) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -22,20 +23,32 @@ type Config struct {
 	DenyPorts   []uint16
 
 	MappingsPerMember    int
-	ConnectionsPerMember int   // 0: no limit
-	BandwidthPerMember   int64 // bytes per second, both directions together; 0: no limit
+	ConnectionsPerMember int          // 0: no limit
+	BandwidthPerMember   int64        // bytes per second, both directions together; 0: no limit
+	Bandwidth            int64        // bytes per second of all members together, in each direction; 0: no limit
+	Quota                uint64       // bytes in a month of all members together, both directions; 0: no quota
+	Hours                giving.Hours // when connections may be opened
 	MappingLifetime      time.Duration
 	InBand               InBandMode
-	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where no
-	// limit of bandwidth wants to see each.
+	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
+	// a limit of bandwidth nor a quota wants to see each.
 	FastPath bool
 
 	Log    string // file of the attribution log
 	Record string // file that remembers the sysctls we changed
+	Memory string // file that remembers SwitchOff, and what was used of the quota
+
+	// Tell is told whether the waypoint gives: before Start returns, and when that has changed. It
+	// must not block, nor call the waypoint. May be nil.
+	Tell func(giving.Standing)
 }
 
+// everyPacket tells whether there is a rule that must see every packet.
+func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
+
 func (c Config) options() rules.Options {
-	return rules.Options{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember, InBand: c.InBand}
+	return rules.Options{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember,
+		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
 }
 
 // Peer is the member at the other end of a session.
@@ -82,6 +95,7 @@ type Waypoint struct {
 	tunnels   map[netip.Addr]*tunnelAddr
 	// tunnelInterfaces are those that members' packets come out of, in order.
 	tunnelInterfaces []string
+	given            given
 	problems         problems
 	eventsLost       uint64
 	outOfStep        bool // the table could not be written as the index is
@@ -142,6 +156,8 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 	}
 	w.record = attribution.Open(config.Log, attribution.DefaultLimits, log)
 	if err := w.adopt(); err != nil {
+		close(w.stop)
+		w.running.Wait()
 		return nil, errors.Join(err, w.record.Close())
 	}
 	w.running.Go(w.run)
@@ -154,9 +170,14 @@ func (w *Waypoint) adopt() error {
 	if _, err := w.readOwn(); err != nil {
 		return err
 	}
+	if err := w.rememberGiven(); err != nil {
+		return err
+	}
 	if err := w.adoptTable(); err != nil {
 		return err
 	}
+	w.checkGiven(time.Now())
+	w.tellGiven()
 	w.dropForeignKeys()
 	w.attach(time.Now())
 	return w.adoptFlows()
@@ -167,7 +188,7 @@ func (w *Waypoint) Close() error {
 	w.stopOnce.Do(func() { close(w.stop) })
 	err := w.kernel.events.Close() // wakes readEvents
 	w.running.Wait()
-	return errors.Join(err, w.kernel.close(), w.record.Close())
+	return errors.Join(err, w.closeGiven(), w.kernel.close(), w.record.Close())
 }
 
 // run owns the state. In each round it does one thing of: requests and what came with them, a
@@ -193,6 +214,7 @@ func (w *Waypoint) run() {
 		case <-check.C:
 			w.expire()
 			w.checkTable()
+			w.checkGiven(time.Now())
 			w.checkFilters(time.Now())
 			w.keepEntries(time.Now())
 		case <-w.stop:

@@ -177,6 +177,31 @@ func (c *Conn) list(t Table, s Set) ([]Element, error) {
 	return elements, nil
 }
 
+// QuotaUsed is how many bytes the one quota in a chain's rules has counted, and no more than it allows.
+// ok is false if there is no quota in the chain, or no such chain or table.
+func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_RULE_TABLE, t.Name)
+	e.string(unix.NFTA_RULE_CHAIN, chain)
+	replies, err := c.get(unix.NFT_MSG_GETRULE, netlink.Dump, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, mend(err))
+	}
+	for _, m := range replies {
+		in, quota, err := decodeQuota(m.Data)
+		if err != nil {
+			return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, err)
+		}
+		if in == chain && quota != nil {
+			used, ok = *quota, true
+		}
+	}
+	return used, ok, nil
+}
+
 // ForwardDrops names the base chains at the forward hook whose policy is to drop, as
 // "family table chain": what a host's own firewall does to forwarded packets, ours included.
 // (Rules of the legacy iptables are not seen here.)
@@ -206,7 +231,7 @@ func mend(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w (run as root or with CAP_NET_ADMIN)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w (the kernel lacks a part of nftables; it needs CONFIG_NF_TABLES_INET, NFT_NAT, NFT_MASQ, NFT_FIB_INET, NFT_CONNLIMIT, NFT_LIMIT, NFT_REJECT_INET)", err)
+		return fmt.Errorf("%w (the kernel lacks a part of nftables; it needs CONFIG_NF_TABLES_INET, NFT_NAT, NFT_MASQ, NFT_FIB_INET, NFT_CONNLIMIT, NFT_LIMIT, NFT_QUOTA, NFT_REJECT_INET)", err)
 	}
 	return err
 }

@@ -98,6 +98,54 @@ func value(to *[]byte) func(*netlink.AttributeDecoder) error {
 	}
 }
 
+// decodeQuota reads a rule: the chain that it is in, and what a quota among its expressions has
+// counted; nil if there is none.
+func decodeQuota(message []byte) (chain string, used *uint64, err error) {
+	ad, err := attributesOf(message)
+	if err != nil {
+		return "", nil, err
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_RULE_CHAIN:
+			chain = ad.String()
+		case unix.NFTA_RULE_EXPRESSIONS:
+			ad.Nested(func(list *netlink.AttributeDecoder) error {
+				for list.Next() {
+					list.Nested(func(x *netlink.AttributeDecoder) error { return decodeQuotaExpr(x, &used) })
+				}
+				return nil
+			})
+		}
+	}
+	return chain, used, ad.Err()
+}
+
+func decodeQuotaExpr(ad *netlink.AttributeDecoder, used **uint64) error {
+	var name string
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_EXPR_NAME:
+			name = ad.String()
+		case unix.NFTA_EXPR_DATA:
+			if name != "quota" { // the kernel says the name first
+				continue
+			}
+			ad.Nested(func(quota *netlink.AttributeDecoder) error {
+				quota.ByteOrder = binary.BigEndian
+				for quota.Next() {
+					if quota.Type() == unix.NFTA_QUOTA_CONSUMED {
+						n := quota.Uint64()
+						*used = &n
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return nil
+}
+
 func milliseconds(n uint64) time.Duration {
 	const most = uint64(1<<63-1) / uint64(time.Millisecond)
 	return time.Duration(min(n, most)) * time.Millisecond

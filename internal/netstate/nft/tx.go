@@ -148,14 +148,27 @@ func (tx *Tx) AddChains(t Table, chains []Chain) {
 		})
 	}
 	for _, c := range chains {
-		for _, r := range c.Rules {
-			tx.message(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *encoder) {
-				e.string(unix.NFTA_RULE_TABLE, t.Name)
-				e.string(unix.NFTA_RULE_CHAIN, c.Name)
-				e.nested(unix.NFTA_RULE_EXPRESSIONS, func() { tx.expressions(e, r) })
-			})
-		}
+		tx.addRules(t, c)
 	}
+}
+
+func (tx *Tx) addRules(t Table, c Chain) {
+	for _, r := range c.Rules {
+		tx.message(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *encoder) {
+			e.string(unix.NFTA_RULE_TABLE, t.Name)
+			e.string(unix.NFTA_RULE_CHAIN, c.Name)
+			e.nested(unix.NFTA_RULE_EXPRESSIONS, func() { tx.expressions(e, r) })
+		})
+	}
+}
+
+// ReplaceRules puts a chain's rules in place of those that it has. What these have counted is gone.
+func (tx *Tx) ReplaceRules(t Table, c Chain) {
+	tx.message(unix.NFT_MSG_DELRULE, 0, func(e *encoder) { // all of the chain, as none is named
+		e.string(unix.NFTA_RULE_TABLE, t.Name)
+		e.string(unix.NFTA_RULE_CHAIN, c.Name)
+	})
+	tx.addRules(t, c)
 }
 
 func (tx *Tx) expressions(e *encoder, rule []expr.Any) {

@@ -15,6 +15,9 @@ type (
 		Offers   []Kind `cbor:"2,keyasint,omitempty"`
 		Lease    uint64 `cbor:"3,keyasint,omitempty"` // ms
 		Observed []byte `cbor:"4,keyasint,omitempty"`
+
+		Closed    Code   `cbor:"5,keyasint,omitempty"`
+		ClosedFor uint64 `cbor:"6,keyasint,omitempty"` // ms
 	}
 	mapRequestBody struct {
 		ID       uint64 `cbor:"1,keyasint"`
@@ -90,7 +93,11 @@ func (m Hello) body() (any, error) {
 	if err := checkCount("offers", len(m.Offers), maxOffers); err != nil {
 		return nil, err
 	}
-	b := helloBody{Version: m.Version, Offers: m.Offers, Lease: lease}
+	closedFor, err := toMillis(m.ClosedFor)
+	if err != nil {
+		return nil, err
+	}
+	b := helloBody{Version: m.Version, Offers: m.Offers, Lease: lease, Closed: m.Closed, ClosedFor: closedFor}
 	if m.Observed.IsValid() {
 		if b.Observed, err = encodeEndpoint(m.Observed); err != nil {
 			return nil, err
@@ -151,8 +158,12 @@ func decodeBody(t Type, data []byte) (Message, error) {
 		if err != nil {
 			return nil, err
 		}
+		closedFor, err := fromMillis(b.ClosedFor)
+		if err != nil {
+			return nil, err
+		}
 		observed, err := parseOptionalEndpoint(b.Observed)
-		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed}, err
+		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed, Closed: b.Closed, ClosedFor: closedFor}, err
 	case TypeMapRequest:
 		var b mapRequestBody
 		if err := decMode.Unmarshal(data, &b); err != nil {
@@ -226,6 +237,9 @@ func idOf(t Type, data []byte) uint64 {
 	}
 	return b.ID
 }
+
+// Span is a duration as messages can carry it: nothing that is past, and no more than a year.
+func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
 
 func toMillis(d time.Duration) (uint64, error) {
 	if d < 0 || d > maxDuration {

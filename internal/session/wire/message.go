@@ -31,12 +31,17 @@ type Message interface {
 	body() (any, error)
 }
 
-// Hello is the first message of each side, the client's first. A client leaves Lease and Observed empty.
+// Hello is the first message of each side, the client's first. A client leaves all but Version empty.
+// A waypoint says it again, unasked, when something of it has changed.
 type Hello struct {
 	Version  uint
 	Offers   []Kind         // what the waypoint offers
 	Lease    time.Duration  // how long a mapping lives when it is not asked for again
 	Observed netip.AddrPort // where the client's packets come from, as the waypoint sees it
+	// Closed is why the waypoint gives nothing to anybody for now; 0: it does. ClosedFor is how long
+	// that will last; 0: it does not know.
+	Closed    Code
+	ClosedFor time.Duration
 }
 
 // MapRequest asks for a port of the waypoint that leads to Server. The mapping is for the session's

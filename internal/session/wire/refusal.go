@@ -22,6 +22,9 @@ const (
 	ShuttingDown         Code = 8
 	Busy                 Code = 9
 	Internal             Code = 10
+	SwitchedOff          Code = 11
+	OutsideHours         Code = 12
+	QuotaTraffic         Code = 13
 )
 
 var codes = map[Code]struct{ name, text string }{
@@ -34,6 +37,9 @@ var codes = map[Code]struct{ name, text string }{
 	Malformed:            {"malformed", "the waypoint does not understand the request; one of the two dcol versions is older: update it"},
 	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; ask again later or use another waypoint"},
 	Busy:                 {"busy", "too many of your requests wait at the waypoint; ask again later"},
+	SwitchedOff:          {"switched-off", "the waypoint's operator has switched it off; use another waypoint"},
+	OutsideHours:         {"outside-hours", "the waypoint gives nothing at this hour; use another waypoint"},
+	QuotaTraffic:         {"quota-traffic", "the waypoint has forwarded as much as it gives in a month; use another waypoint"},
 	Internal:             {"internal", "the waypoint failed; its operator finds the cause in its log"},
 }
 
@@ -43,6 +49,12 @@ func (c Code) String() string {
 	}
 	return fmt.Sprintf("code %d", uint8(c))
 }
+
+// Closed tells whether the code says that the waypoint gives nothing to anybody for now.
+func (c Code) Closed() bool { return c == SwitchedOff || c == OutsideHours || c == QuotaTraffic }
+
+// Text is the code for a person; empty for one that is newer than us.
+func (c Code) Text() string { return codes[c].text }
 
 // Refusal answers a request that is not granted. It is an error whose text tells a person what to do.
 type Refusal struct {

@@ -30,6 +30,7 @@ func TestBytes(t *testing.T) {
 		{Hello{Version: 1}, "0004" + "01" + "a10101"},
 		{Hello{Version: 1, Offers: []Kind{Mapped}, Lease: 10 * time.Minute, Observed: v4},
 			"0015" + "01" + "a4" + "0101" + "028101" + "031a000927c0" + "0446c000020701bb"},
+		{Hello{Version: 1, Closed: OutsideHours, ClosedFor: time.Second}, "000a" + "01" + "a3" + "0101" + "050c" + "061903e8"},
 		{MapRequest{ID: 7, Server: v4, Proposed: 443}, "0010" + "02" + "a3" + "0107" + "0246c000020701bb" + "031901bb"},
 		{MapRequest{ID: 7, Server: v6}, "0018" + "02" + "a2" + "0107" + "025220010db80000000000000000000000070050"},
 		{MapGrant{ID: 7, Port: 443, Lease: time.Second, Client: v4.Addr()}, "0012" + "03" + "a4" + "0107" + "021901bb" + "031903e8" + "0444c0000207"},
@@ -90,7 +91,8 @@ func drawMessage(t *rapid.T) Message {
 	id := rapid.Uint64().Draw(t, "id")
 	switch rapid.IntRange(0, 8).Draw(t, "type") {
 	case 0:
-		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease")}
+		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease"),
+			Closed: Code(rapid.Uint8().Draw(t, "closed")), ClosedFor: duration.Draw(t, "closed for")}
 		if n := rapid.SliceOfN(rapid.Uint16(), 0, maxOffers).Draw(t, "offers"); len(n) > 0 {
 			for _, k := range n {
 				h.Offers = append(h.Offers, Kind(k))

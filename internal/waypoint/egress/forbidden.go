@@ -31,7 +31,7 @@ func (p *Policy) Forbidden(own []netip.Addr) []Range {
 // addresses inside IPv6 ones.
 func (p *Policy) deciding(own []netip.Addr) []netip.Prefix {
 	list := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), sixToFour, nat64}
-	for _, e := range slices.Concat(never, p.entries) {
+	for _, e := range slices.Concat(never, p.operator, p.defaults) {
 		list = append(list, e.prefix)
 	}
 	for _, a := range own {

@@ -67,8 +67,9 @@ func (d *Denied) Error() string {
 
 // Policy is what a waypoint's operator allows. It does not change after New.
 type Policy struct {
-	entries []entry // the most specific first; of equals, the operator's denial, then his leave
-	ports   map[uint16]bool
+	operator []entry // the most specific first; of equals, the denial
+	defaults []entry // the most specific first
+	ports    map[uint16]bool
 }
 
 type entry struct {
@@ -76,13 +77,14 @@ type entry struct {
 	reason Reason // 0: allowed
 }
 
-// New makes the policy of the defaults, opened by allow and narrowed by deny: the most specific
-// prefix decides. Some destinations stay denied whatever is allowed: loopback, multicast,
-// broadcast, unspecified ones and the waypoint's own.
+// New makes the policy of the defaults, opened by allow and narrowed by deny: of both lists, the most
+// specific prefix decides, and of equals the denial. A prefix that is allowed opens what the defaults
+// deny if it is no wider than theirs. Some destinations stay denied whatever is allowed: loopback,
+// multicast, broadcast, unspecified ones and the waypoint's own.
 func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
-	p := &Policy{ports: make(map[uint16]bool, len(denyPorts))}
+	p := &Policy{defaults: slices.Clone(defaults), ports: make(map[uint16]bool, len(denyPorts))}
 	for _, prefix := range deny {
-		p.entries = append(p.entries, entry{prefix.Masked(), OperatorDenied})
+		p.operator = append(p.operator, entry{prefix.Masked(), OperatorDenied})
 	}
 	for _, prefix := range allow {
 		prefix = prefix.Masked()
@@ -91,10 +93,11 @@ func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
 				return nil, fmt.Errorf("allow %v: a waypoint never forwards to %v addresses (%v); take it out of the list", prefix, n.reason, n.prefix)
 			}
 		}
-		p.entries = append(p.entries, entry{prefix, 0})
+		p.operator = append(p.operator, entry{prefix, 0})
 	}
-	p.entries = append(p.entries, defaults...)
-	slices.SortStableFunc(p.entries, func(a, b entry) int { return b.prefix.Bits() - a.prefix.Bits() })
+	longestFirst := func(a, b entry) int { return b.prefix.Bits() - a.prefix.Bits() }
+	slices.SortStableFunc(p.operator, longestFirst)
+	slices.SortStableFunc(p.defaults, longestFirst)
 	for _, port := range denyPorts {
 		p.ports[port] = true
 	}
@@ -129,12 +132,21 @@ func (p *Policy) decide(addr netip.Addr, own func(netip.Addr) bool) entry {
 			return e
 		}
 	}
-	for _, e := range p.entries {
-		if e.prefix.Contains(addr) {
-			return e
-		}
+	usual, _ := longest(p.defaults, addr) // there is one for each address
+	said, ok := longest(p.operator, addr)
+	if !ok || said.reason == 0 && said.prefix.Bits() < usual.prefix.Bits() {
+		return usual
 	}
-	return entry{reason: Reserved}
+	return said
+}
+
+// longest is the first entry that the address is in.
+func longest(entries []entry, addr netip.Addr) (e entry, ok bool) {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.prefix.Contains(addr) })
+	if i < 0 {
+		return entry{}, false
+	}
+	return entries[i], true
 }
 
 // wrapped is the IPv4 address inside an IPv6 address that a translator or tunnel on the way would

@@ -120,6 +120,44 @@ func TestMostSpecificPrefixDecides(t *testing.T) {
 	}
 }
 
+// Who denies everything gives what is allowed, and nothing else: what the defaults leave open is not
+// more specific than that.
+func TestNothingButWhatIsAllowed(t *testing.T) {
+	p, err := New(prefixes(t, "1.1.1.0/24", "2606:4700::/32"), prefixes(t, "0.0.0.0/0", "::/0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, allowed := range map[string]bool{
+		"1.1.1.1:80":              true,
+		"[2606:4700::1111]:80":    true,
+		"1.1.2.1:80":              false,
+		"10.0.0.1:80":             false,
+		"[2a00::1]:80":            false,
+		"[64:ff9b::101:101]:80":   false, // the translator's addresses are not among those allowed
+		"[64:ff9b::102:304]:80":   false,
+		"[2002:101:101::]:80":     false,
+		"[fd00::1]:80":            false,
+		"[2606:4700:0:1::1]:8443": true,
+	} {
+		if err := p.Check(netip.MustParseAddrPort(server), nobody); (err == nil) != allowed {
+			t.Errorf("%s: got %v, want allowed %v", server, err, allowed)
+		}
+	}
+}
+
+// A wide permission does not open what is special.
+func TestWidePermission(t *testing.T) {
+	p, err := New(prefixes(t, "0.0.0.0/0", "::/0", "10.0.0.0/7"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"10.0.0.1:80", "192.168.0.1:80", "[fd00::1]:80", "[fe80::1]:80"} {
+		if p.Check(netip.MustParseAddrPort(server), nobody) == nil {
+			t.Errorf("%s is open", server)
+		}
+	}
+}
+
 func TestAllowCannotOpenWhatIsNeverOpen(t *testing.T) {
 	for _, allow := range []string{"127.0.0.0/8", "127.0.0.1/32", "224.0.0.0/24", "::1/128", "ff02::/16", "0.0.0.0/32", "255.255.255.255/32"} {
 		if _, err := New(prefixes(t, allow), nil, nil); err == nil {

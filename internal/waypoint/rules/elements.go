@@ -135,3 +135,10 @@ func interfaceElements(names []string) []nft.Element {
 	}
 	return elements
 }
+
+func closedElements(closed bool) []nft.Element {
+	if !closed {
+		return nil
+	}
+	return []nft.Element{{Key: encodeMark(markOurs)}}
+}

@@ -115,54 +115,11 @@ func newJump(chain string) rule {
 	}
 }
 
-// limitConnections answers a connection over the member's quota with a reset, so that the client
-// learns at once and its direct path simply goes on.
-func limitConnections(set nft.Set, count int) rule {
-	return rule{
-		text: fmt.Sprintf("meta l4proto tcp add @%s { ct mark & %#x ct count over %d } counter reject with tcp reset",
-			set.Name, memberMask, count),
-		exprs: slices.Concat(
-			[]expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equal([]byte{unix.IPPROTO_TCP})},
-			loadMember(),
-			[]expr.Any{
-				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_ADD,
-					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(count), Flags: expr.NFT_CONNLIMIT_F_INV}}},
-				&expr.Counter{},
-				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
-			},
-		),
-	}
-}
-
-// minBurst lets at least two of the largest packets through that segmentation offload makes.
-const minBurst = 128 << 10
-
-// limitBandwidth drops what a member sends or gets over its rate; TCP takes that as congestion.
-func limitBandwidth(set nft.Set, rate int64) rule {
-	burst := max(rate/10, minBurst) // a tenth of a second
-	return rule{
-		text: fmt.Sprintf("update @%s { ct mark & %#x limit rate over %d bytes/second burst %d bytes } counter drop",
-			set.Name, memberMask, rate, burst),
-		exprs: append(loadMember(),
-			&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
-				Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePktBytes, Rate: uint64(rate), Unit: expr.LimitTimeSecond,
-					Burst: uint32(burst), Over: true}}},
-			&expr.Counter{},
-			&expr.Verdict{Kind: expr.VerdictDrop},
-		),
-	}
-}
-
 func masquerade() rule {
 	return rule{
 		text:  fmt.Sprintf("ct mark & %#x == %#x masquerade", oursMask, markOurs),
 		exprs: append(isOurs(), &expr.Masq{}),
 	}
-}
-
-// loadMember loads what limits are held by: the part of the mark that is the same for all kinds.
-func loadMember() []expr.Any {
-	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(memberMask)}
 }
 
 func toThisHost() []expr.Any {

@@ -39,11 +39,13 @@ func (t *Table) Load() (State, bool, error) {
 	}
 	s.TunnelInterfaces = l.interfaces(t.schema.tunnelIfs)
 	s.Guarded4, s.Guarded6 = l.interfaces(t.schema.four.guarded), l.interfaces(t.schema.six.guarded)
+	s.Closed = len(l.elements(t.schema.closed)) > 0
+	quota := l.quota(&s)
 	if l.err != nil {
 		return State{}, false, l.err
 	}
 	// Written as a whole, the two agree; changed by hand, they are not ours any more.
-	same := comment == t.schema.members.Comment && t.inBandForbids(l, s.Forbidden)
+	same := comment == t.schema.members.Comment && quota == (t.schema.options.Quota > 0) && t.inBandForbids(l, s.Forbidden)
 	return s, same && l.err == nil, l.err
 }
 
@@ -69,6 +71,14 @@ func (l *loader) elements(set nft.Set) []nft.Element {
 	var elements []nft.Element
 	elements, l.err = l.conn.Elements(table, set)
 	return elements
+}
+
+// quota reads how much is used of one, if there is one.
+func (l *loader) quota(s *State) (there bool) {
+	if l.err == nil {
+		s.Used, there, l.err = l.conn.QuotaUsed(table, quotaChain)
+	}
+	return there
 }
 
 func (l *loader) mappings(f family) []Mapping {

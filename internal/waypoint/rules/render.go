@@ -29,6 +29,9 @@ func Render(o Options, s State) string {
 		if c.header != "" {
 			fmt.Fprintf(&b, "\t\t%s\n", c.header)
 		}
+		if c.name == quotaChain {
+			c = schema.quota(s.Used)
+		}
 		for _, r := range c.rules {
 			fmt.Fprintf(&b, "\t\t%s\n", r.text)
 		}
@@ -100,6 +103,9 @@ func (s *schema) render(state State) map[string][]string {
 	}
 	for _, port := range state.ForbiddenPorts {
 		add(s.ports, "%d", port)
+	}
+	if state.Closed {
+		add(s.closed, "%#x", markOurs)
 	}
 	for _, interfaces := range []struct {
 		set   nft.Set

@@ -96,10 +96,13 @@ func (m InBandMode) String() string {
 	return [...]string{"off", "open", "authenticated"}[m]
 }
 
-// Options is what rules depend on. Limits hold for each member; zero means no limit.
+// Options is what rules depend on. Limits of connections and bandwidth hold for each member, the
+// others for all of them together; zero means no limit.
 type Options struct {
-	Connections int   // live at once
-	Bandwidth   int64 // bytes per second of IP packets, both directions together
+	Connections int    // live at once
+	Bandwidth   int64  // bytes per second of IP packets, both directions together
+	Total       int64  // the same of all members, each direction by itself
+	Quota       uint64 // bytes of IP packets; see State.Used
 	InBand      InBandMode
 }
 
@@ -117,6 +120,10 @@ type State struct {
 	// Guarded4 and Guarded6 are the interfaces from which strangers' packets must not be forwarded:
 	// those that were there when we, and nobody before us, switched on the host's forwarding.
 	Guarded4, Guarded6 []string
+	// Closed: no connection is opened. Those that are open go on.
+	Closed bool
+	// Used is how much of the quota is used up. What goes beyond it is answered with a reset.
+	Used uint64
 }
 
 // Change is done as one transaction. Renewed mappings, admissions and known members may exist or
@@ -142,6 +149,11 @@ type Kernel interface {
 	// SetForbidden and SetTunnelInterfaces replace what the installed table has, as one transaction.
 	SetForbidden([]egress.Range) error
 	SetTunnelInterfaces([]string) error
+	// SetClosed and SetUsed set these of the installed table's state; SetUsed, and Used, which reads
+	// what was used since, only where there is a quota.
+	SetClosed(bool) error
+	SetUsed(uint64) error
+	Used() (uint64, error)
 	// Present tells whether the table is there; firewall reloads flush everybody's tables.
 	Present() (bool, error)
 	Close() error

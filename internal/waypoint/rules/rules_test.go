@@ -37,7 +37,7 @@ func addrRange(first, last string) egress.Range {
 }
 
 var (
-	someOptions = rules.Options{Connections: 100, Bandwidth: 12_500_000, InBand: rules.InBandAuthenticated}
+	someOptions = rules.Options{Connections: 100, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated}
 	someState   = rules.State{
 		Mappings: []rules.Mapping{
 			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),
@@ -59,6 +59,8 @@ var (
 		ForbiddenPorts: []uint16{25, 587},
 		Guarded4:       []string{"eth0", "wg0"},
 		Guarded6:       []string{"eth0"},
+		Closed:         true,
+		Used:           7e9,
 	}
 )
 
@@ -182,6 +184,9 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 	if err := k.Commit(rules.Change{Add: []rules.Mapping{a}}); err == nil {
 		t.Error("a change without a table was done")
 	}
+	if used, err := k.Used(); err == nil {
+		t.Errorf("without a table %d were used", used)
+	}
 	if err := k.Install(someState); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +220,15 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 2, Name: "bob", Serial: "0b"},
 			{ID: 3, Name: "carol", Serial: "0d"}},
 		TunnelInterfaces: someState.TunnelInterfaces, Forbidden: someState.Forbidden, ForbiddenPorts: someState.ForbiddenPorts,
-		Guarded4: someState.Guarded4, Guarded6: someState.Guarded6,
+		Guarded4: someState.Guarded4, Guarded6: someState.Guarded6, Closed: someState.Closed, Used: someState.Used,
+	}
+	wantState(t, k, want)
+	want.Closed, want.Used = false, 42
+	if err := errors.Join(k.SetClosed(want.Closed), k.SetUsed(want.Used)); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := k.Used(); err != nil || used != 42 {
+		t.Errorf("used %d, %v", used, err)
 	}
 	wantState(t, k, want)
 	want.Forbidden = []egress.Range{addrRange("10.0.0.0", "11.255.255.255"), addrRange("fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}
@@ -249,7 +262,9 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 	k = open(t, rules.Options{Connections: 5})
 	// Without in-band detours, nobody is admitted to them.
 	want.Admissions = []rules.Admission{changesHands}
-	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 || len(state.Admissions) != 1 {
+	// And without a quota, nothing is counted for one.
+	want.Used = 0
+	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 || len(state.Admissions) != 1 || state.Used != 42 {
 		t.Errorf("other limits: %+v, same %v, %v", state, same, err)
 	}
 	if err := k.Install(want); err != nil {

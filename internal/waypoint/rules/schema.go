@@ -14,11 +14,12 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // fingerprint is kept in the comment of the set of members.
 func fingerprint(o Options) string {
-	return fmt.Sprintf("dcol schema %d, connections %d, bandwidth %d, in-band %v", schemaVersion, o.Connections, o.Bandwidth, o.InBand)
+	return fmt.Sprintf("dcol schema %d, connections %d, bandwidth %d, total %d, quota %d, in-band %v",
+		schemaVersion, o.Connections, o.Bandwidth, o.Total, o.Quota, o.InBand)
 }
 
 // schema is the table without its elements: what is sent to the kernel, and beside it what a
@@ -31,6 +32,7 @@ type schema struct {
 	ports     nft.Set // that are forbidden
 	inBand    inBandSets
 	tunnelIfs nft.Set
+	closed    nft.Set // the upper part of our marks, if no connection is to be opened
 	four, six family
 }
 
@@ -74,6 +76,7 @@ func newSchema(o Options) *schema {
 		members:   nft.Set{Name: "members", Key: []nft.Type{nft.Mark}, Comment: fingerprint(o)},
 		ports:     nft.Set{Name: "forbidden_ports", Key: []nft.Type{nft.InetService}},
 		tunnelIfs: nft.Set{Name: "tunnel_interfaces", Key: []nft.Type{nft.IfName}},
+		closed:    nft.Set{Name: "closed", Key: []nft.Type{nft.Mark}},
 		inBand: inBandSets{
 			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Mark}, Timeout: true},
 			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Timeout: true},
@@ -85,7 +88,7 @@ func newSchema(o Options) *schema {
 	for _, f := range []family{s.four, s.six} {
 		s.sets = append(s.sets, f.servers, f.marks, f.tunnels, f.forbidden, f.guarded)
 	}
-	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs)
+	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed)
 	switch o.InBand {
 	case InBandOpen:
 		s.sets = append(s.sets, s.inBand.open, s.inBand.forbidden)
@@ -150,7 +153,15 @@ func (s *schema) leaving() []chain {
 		s.sets = append(s.sets, set)
 		ours.rules = append(ours.rules, limitBandwidth(set, s.options.Bandwidth))
 	}
-	opening.rules = []rule{rejectIntoTunnels(s.tunnelIfs)}
+	// In this order: what a member sends over its own rate is nothing of what all may, and what is
+	// dropped for either is nothing of the quota.
+	if s.options.Total > 0 {
+		ours.rules = append(ours.rules, limitTotal(original, s.options.Total), limitTotal(reply, s.options.Total))
+	}
+	if s.options.Quota > 0 {
+		ours.rules = append(ours.rules, gotoChain(quotaChain))
+	}
+	opening.rules = []rule{rejectClosed(s.closed), rejectIntoTunnels(s.tunnelIfs)}
 	if s.options.InBand != InBandOff {
 		opening.rules = append(opening.rules, stripOption())
 	}
@@ -161,7 +172,7 @@ func (s *schema) leaving() []chain {
 	}
 	fromTunnels.rules = []rule{admitTunnel(s.four, s.ports, ours.name), admitTunnel(s.six, s.ports, ours.name), rejectTCP(), dropRest()}
 	toHost.rules = []rule{acceptAnswers(), acceptPing4(), acceptPing6(), dropRest()}
-	return []chain{
+	chains := []chain{
 		{
 			name:   "forward",
 			header: "type filter hook forward priority filter; policy accept;",
@@ -184,6 +195,22 @@ func (s *schema) leaving() []chain {
 			rules:  []rule{masquerade()},
 		},
 	}
+	if s.options.Quota > 0 {
+		// A reset tells both ends of a connection that it has ended here, so that MPTCP goes on elsewhere.
+		chains = append(chains, chain{name: quotaChain}, chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}})
+	}
+	return chains
+}
+
+// quotaChain has one rule, which holds how much is used up, and so is no part of the schema. spentChain
+// gets what is over.
+const (
+	quotaChain = "month"
+	spentChain = "spent"
+)
+
+func (s *schema) quota(used uint64) chain {
+	return chain{name: quotaChain, rules: []rule{limitQuota(s.options.Quota, used, spentChain)}}
 }
 
 // memberStateSet holds what the kernel counts for each member, by its id.
@@ -199,10 +226,15 @@ func (s *schema) emit(tx *nft.Tx) {
 	}
 	chains := make([]nft.Chain, len(s.chains))
 	for i, c := range s.chains {
-		chains[i] = nft.Chain{Name: c.name, Hook: c.hook}
-		for _, r := range c.rules {
-			chains[i].Rules = append(chains[i].Rules, r.exprs)
-		}
+		chains[i] = c.nft()
 	}
 	tx.AddChains(table, chains)
+}
+
+func (c chain) nft() nft.Chain {
+	out := nft.Chain{Name: c.name, Hook: c.hook}
+	for _, r := range c.rules {
+		out.Rules = append(out.Rules, r.exprs)
+	}
+	return out
 }

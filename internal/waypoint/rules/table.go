@@ -3,6 +3,8 @@ package rules
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/netstate/nft"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
@@ -43,6 +45,10 @@ func (t *Table) Install(s State) error {
 		tx.AddElements(table, t.schema.tunnelIfs, interfaceElements(s.TunnelInterfaces))
 		tx.AddElements(table, t.schema.four.guarded, interfaceElements(s.Guarded4))
 		tx.AddElements(table, t.schema.six.guarded, interfaceElements(s.Guarded6))
+		tx.AddElements(table, t.schema.closed, closedElements(s.Closed))
+		if t.schema.options.Quota > 0 {
+			tx.ReplaceRules(table, t.schema.quota(s.Used).nft())
+		}
 	})
 }
 
@@ -78,6 +84,30 @@ func (t *Table) SetTunnelInterfaces(names []string) error {
 		tx.FlushSet(table, t.schema.tunnelIfs)
 		tx.AddElements(table, t.schema.tunnelIfs, interfaceElements(names))
 	})
+}
+
+// SetClosed implements Kernel.
+func (t *Table) SetClosed(closed bool) error {
+	return t.conn.Commit("open or close nftables table "+table.Name, func(tx *nft.Tx) {
+		tx.FlushSet(table, t.schema.closed)
+		tx.AddElements(table, t.schema.closed, closedElements(closed))
+	})
+}
+
+// SetUsed implements Kernel.
+func (t *Table) SetUsed(used uint64) error {
+	return t.conn.Commit("set what is used of the quota in nftables table "+table.Name, func(tx *nft.Tx) {
+		tx.ReplaceRules(table, t.schema.quota(used).nft())
+	})
+}
+
+// Used implements Kernel.
+func (t *Table) Used() (uint64, error) {
+	used, ok, err := t.conn.QuotaUsed(table, quotaChain)
+	if err == nil && !ok {
+		err = fmt.Errorf("nftables table %s has no quota: %w", table.Name, unix.ENOENT)
+	}
+	return used, err
 }
 
 // setElements is elements on their way to the set that they belong to.

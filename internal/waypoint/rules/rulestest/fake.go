@@ -113,6 +113,7 @@ func (f *Fake) Install(s rules.State) error {
 			TunnelInterfaces: slices.Sorted(slices.Values(s.TunnelInterfaces)), Forbidden: slices.Clone(s.Forbidden),
 			ForbiddenPorts: slices.Sorted(slices.Values(s.ForbiddenPorts)),
 			Guarded4:       slices.Clone(s.Guarded4), Guarded6: slices.Clone(s.Guarded6),
+			Closed: s.Closed, Used: s.Used,
 		},
 	}
 	for _, m := range s.Mappings {
@@ -225,6 +226,49 @@ func (f *Fake) SetTunnelInterfaces(names []string) error {
 	}
 	f.table.rest.TunnelInterfaces = slices.Sorted(slices.Values(names))
 	return nil
+}
+
+// SetClosed implements rules.Kernel.
+func (f *Fake) SetClosed(closed bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails(); err != nil {
+		return err
+	}
+	f.table.rest.Closed = closed
+	return nil
+}
+
+// SetUsed implements rules.Kernel.
+func (f *Fake) SetUsed(used uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails(); err != nil {
+		return err
+	}
+	f.table.rest.Used = used
+	return nil
+}
+
+// Used implements rules.Kernel.
+func (f *Fake) Used() (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.table.rest.Used, f.fails()
+}
+
+// Closed tells whether no connection is opened.
+func (f *Fake) Closed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.present && f.table.rest.Closed
+}
+
+// Forward uses some of the quota, as members' packets do.
+func (f *Fake) Forward(bytes uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.table.rest.Used = min(f.table.rest.Used+bytes, f.written.Quota)
 }
 
 // Present implements rules.Kernel.

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Closed is why a waypoint gives nothing to anybody for now. Its sessions go on.
+type Closed struct {
+	Code  wire.Code // of which Code.Closed is true, or one that is newer than us
+	Until time.Time // zero: the waypoint does not know
+}
+
+func (c Closed) String() string {
+	text := c.Code.Text()
+	if text == "" {
+		text = "the waypoint gives nothing for now"
+	}
+	if !c.Until.IsZero() {
+		return fmt.Sprintf("%v until %s: %s", c.Code, c.Until.Local().Format("2 Jan 15:04"), text)
+	}
+	return fmt.Sprintf("%v: %s", c.Code, text)
+}
+
+func (c *Closed) equal(o *Closed) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return c.Code == o.Code && c.Until.Equal(o.Until)
+}
+
+// closedOf is what a greeting that has just arrived says. That it took a moment to arrive is no news.
+func closedOf(h wire.Hello, now time.Time) *Closed {
+	switch {
+	case h.Closed == 0:
+		return nil
+	case h.ClosedFor == 0:
+		return &Closed{Code: h.Closed}
+	}
+	return &Closed{Code: h.Closed, Until: now.Add(h.ClosedFor).Round(time.Second)}
+}
+
+// news wakes all who wait, whenever there is some.
+type news struct {
+	mu   sync.Mutex
+	next chan struct{} // closed when there is
+}
+
+func (n *news) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.next
+}
+
+func (n *news) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.next)
+	n.next = make(chan struct{})
+}
+
+// Tell has all members greeted anew: what the Handler offers, or whether it is closed, has changed. It
+// does not wait for them.
+func (s *Server) Tell() { s.news.tell() }
+
+// tellNews greets a member anew whenever there is something new. What changes while it is slow to read
+// is told once.
+func (s *Server) tellNews(ctx context.Context, l *line, out *outbox, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = s.news.wait()
+		if out.put(s.hello(l)) != nil {
+			return // the session ends, which reading or writing says
+		}
+	}
+}
+
+// hello is what a waypoint greets with.
+func (s *Server) hello(l *line) wire.Hello {
+	h := wire.Hello{Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr())}
+	if c := s.config.Handler.Closed(); c != nil {
+		h.Closed = c.Code
+		if !c.Until.IsZero() {
+			h.ClosedFor = wire.Span(time.Until(c.Until))
+		}
+	}
+	return h
+}

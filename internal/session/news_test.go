@@ -1,0 +1,91 @@
+package session
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+func (g *granter) close(c *Closed) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = c
+}
+
+// A member knows that a waypoint is closed as soon as it has a session, and hears at once when that
+// changes. The session stays the same.
+func TestClosedIsTold(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	until := time.Now().Add(3 * time.Hour)
+	g := &granter{closed: &Closed{Code: wire.OutsideHours, Until: until}}
+	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	m := startClient(t, a.identity("alice"), "bob", w.at)
+	s := m.awaitUp()
+	if s.Closed == nil || s.Closed.Code != wire.OutsideHours || s.Closed.Until.Sub(until).Abs() > 2*time.Second || !s.Usable() {
+		t.Errorf("the greeting said %+v", s.Closed)
+	}
+	g.close(nil)
+	w.Tell()
+	m.await("open", func(s State) bool { return s.Up && s.Closed == nil })
+	g.close(&Closed{Code: wire.SwitchedOff})
+	w.Tell()
+	s = m.await("switched off", func(s State) bool { return s.Closed != nil })
+	if s.Closed.Code != wire.SwitchedOff || !s.Closed.Until.IsZero() || s.Sessions != 1 || len(s.Offers) != 1 {
+		t.Errorf("it was told %+v", s)
+	}
+	m.mustMap("203.0.113.5:443") // requests are the handler's to refuse
+	w.crash()
+	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
+}
+
+// What is told more than once is a change once; and however often it changes, everybody knows the last.
+func TestNewsWhileMuchHappens(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	g := &granter{}
+	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	var members []*member
+	for _, name := range []string{"alice", "carol", "dave"} {
+		m := startClient(t, a.identity(name), "bob", w.at)
+		m.awaitUp()
+		members = append(members, m)
+	}
+	for range 20 {
+		w.Tell()
+	}
+	for _, m := range members {
+		m.mustMap("203.0.113.5:443")
+		if len(m.changes) > 0 {
+			t.Errorf("nothing has changed, and yet %d changes were told", len(m.changes))
+		}
+	}
+	var telling sync.WaitGroup
+	for i := range 50 {
+		telling.Go(func() {
+			g.close([]*Closed{nil, {Code: wire.SwitchedOff}, {Code: wire.OutsideHours}}[i%3])
+			w.Tell()
+		})
+	}
+	telling.Wait()
+	g.close(&Closed{Code: wire.QuotaTraffic})
+	w.Tell()
+	for _, m := range members {
+		m.await("the last word", func(s State) bool { return s.Closed != nil && s.Closed.Code == wire.QuotaTraffic })
+	}
+}
+
+func TestClosedInWords(t *testing.T) {
+	until := time.Date(2026, 10, 5, 22, 0, 0, 0, time.Local)
+	for want, c := range map[string]Closed{
+		"outside-hours until 5 Oct 22:00: the waypoint gives nothing at this hour; use another waypoint": {wire.OutsideHours, until},
+		"switched-off: the waypoint's operator has switched it off; use another waypoint":                {Code: wire.SwitchedOff},
+		"code 99: the waypoint gives nothing for now":                                                    {Code: 99},
+	} {
+		if got := c.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

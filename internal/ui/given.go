@@ -1,0 +1,114 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Given writes what a waypoint gives, for a person to read.
+func Given(w io.Writer, g api.Given) error {
+	p := &printer{w: w}
+	p.linef("%s", standing(g))
+	p.linef("hours: %s", hours(g))
+	p.linef("destinations: %s", destinations(g))
+	p.linef("bandwidth: %s", bandwidth(g))
+	p.linef("quota: %s", quota(g))
+	return p.err
+}
+
+// limits says what of that is worth a line where there is more to read.
+func (p *printer) limits(g api.Given) {
+	if !g.Open {
+		p.linef("  %s", standing(g))
+	}
+	if len(g.Hours) > 0 {
+		p.linef("  hours: %s", hours(g))
+	}
+	if g.Bandwidth > 0 || g.BandwidthPerMember > 0 {
+		p.linef("  bandwidth: %s", bandwidth(g))
+	}
+	if g.QuotaBytes > 0 {
+		p.linef("  quota: %s", quota(g))
+	}
+}
+
+// standing says whether the waypoint gives now.
+func standing(g api.Given) string {
+	if g.Open {
+		return "Members may open connections through this waypoint."
+	}
+	why := g.Closed
+	switch g.Closed {
+	case "switched-off":
+		why = "it is switched off"
+		if g.Until.IsZero() {
+			why += " (`dcol waypoint on` ends that)"
+		}
+	case "quota-traffic":
+		why = "this month's quota is used up"
+	case "outside-hours":
+		why = "it is not within its hours"
+	}
+	if !g.Until.IsZero() {
+		why += ", until " + g.Until.Local().Format("Mon 2 Jan 15:04")
+	}
+	return "Members may open no connections through this waypoint: " + why + "."
+}
+
+func hours(g api.Given) string {
+	if len(g.Hours) == 0 {
+		return "always"
+	}
+	return strings.Join(g.Hours, ", ")
+}
+
+// destinations names the operator's lists; docs/security.md says what they mean.
+func destinations(g api.Given) string {
+	text := "public addresses"
+	for _, list := range []struct {
+		name  string
+		words string
+	}{
+		{"allowed", join(g.Allow)},
+		{"denied", join(g.Deny)},
+		{"denied ports", join(g.DenyPorts)},
+	} {
+		if list.words != "" {
+			text += "; " + list.name + ": " + list.words
+		}
+	}
+	return text
+}
+
+func join[T any](list []T) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, ", ")
+}
+
+func quota(g api.Given) string {
+	if g.QuotaBytes == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s of %s used this month (%.0f %%), anew on %s", bytes(g.UsedBytes), bytes(g.QuotaBytes),
+		100*float64(g.UsedBytes)/float64(g.QuotaBytes), g.Renews.Local().Format("2 Jan 15:04"))
+}
+
+func bandwidth(g api.Given) string {
+	var parts []string
+	if g.Bandwidth > 0 {
+		parts = append(parts, fmt.Sprintf("%s in each direction", rate(float64(g.Bandwidth))))
+	}
+	if g.BandwidthPerMember > 0 {
+		parts = append(parts, fmt.Sprintf("%s for each member", rate(float64(g.BandwidthPerMember))))
+	}
+	if len(parts) == 0 {
+		return "unlimited"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,140 @@
+package waypoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// memory is what of giving outlives agents and hosts: the operator's word, and what was used. It is in
+// a file.
+type memory struct {
+	Version int           `json:"version"`
+	Off     *giving.Off   `json:"off,omitempty"`
+	Used    giving.Ledger `json:"used"`
+}
+
+const memoryVersion = 1
+
+// readMemory reads the file; nothing is remembered if there is none. A file that cannot be understood is
+// put aside and told of by damage: as it may have said that nothing is to be given, nothing is.
+func readMemory(path string) (m memory, damage string, err error) {
+	m.Version = memoryVersion
+	m.Used.Turn(giving.MonthOf(time.Now()))
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, "", nil
+	}
+	if err != nil {
+		return m, "", fmt.Errorf("read what the waypoint has given: %w", err)
+	}
+	var read memory
+	err = json.Unmarshal(data, &read)
+	if err == nil && read.Version != memoryVersion {
+		return m, "", fmt.Errorf("%s has version %d, this program knows %d: upgrade dcol, or move the file away", path, read.Version, memoryVersion)
+	}
+	if err == nil {
+		return read, "", nil
+	}
+	aside := path + ".damaged"
+	damage = fmt.Sprintf("%s was damaged (%v) and is now %s: what was used this month is counted anew, and nothing is given", path, err, aside)
+	if err := os.Rename(path, aside); err != nil {
+		return m, "", fmt.Errorf("put a damaged file aside: %w", err)
+	}
+	m.Off = &giving.Off{}
+	return m, damage, nil
+}
+
+// rememberUsed notes what a table has counted that is about to go.
+func rememberUsed(path string) error {
+	table, err := rules.Open(rules.Options{})
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	used, err := table.Used()
+	if errors.Is(err, unix.ENOENT) {
+		return nil // there is no quota, or no table
+	}
+	if err != nil {
+		return err
+	}
+	m, _, err := readMemory(path)
+	if err != nil {
+		return err
+	}
+	m.Used.Count(used)
+	return m.save(path)
+}
+
+func (m memory) clone() memory {
+	m.Used.Bytes = maps.Clone(m.Used.Bytes)
+	return m
+}
+
+// memoryFile is the file while an agent runs. Whoever is late does not overwrite what is newer.
+type memoryFile struct {
+	path string
+
+	mu      sync.Mutex // held while writing
+	edition uint64     // that is written
+}
+
+func (f *memoryFile) save(m memory, edition uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if edition < f.edition {
+		return nil
+	}
+	if err := m.save(f.path); err != nil {
+		return err
+	}
+	f.edition = edition
+	return nil
+}
+
+// save writes the file so that a crash at any moment leaves the old one or the new one.
+func (m memory) save(path string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("remember what the waypoint gives: %w", err)
+		}
+	}()
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close()) // who switched it off is told so when that lasts
+}

@@ -1,0 +1,121 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+)
+
+// rejectClosed answers a new connection with a reset while the waypoint gives nothing.
+func rejectClosed(closed nft.Set) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", oursMask, closed.Name),
+		exprs: slices.Concat(
+			isTransportTCP(),
+			[]expr.Any{
+				&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
+				masked(oursMask),
+				&expr.Lookup{SourceRegister: reg, SetName: closed.Name},
+				&expr.Counter{},
+				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			},
+		),
+	}
+}
+
+// limitConnections answers a connection over the member's quota with a reset, so that the client
+// learns at once and its direct path simply goes on.
+func limitConnections(set nft.Set, count int) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp add @%s { ct mark & %#x ct count over %d } counter reject with tcp reset",
+			set.Name, memberMask, count),
+		exprs: slices.Concat(
+			isTransportTCP(),
+			loadMember(),
+			[]expr.Any{
+				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_ADD,
+					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(count), Flags: expr.NFT_CONNLIMIT_F_INV}}},
+				&expr.Counter{},
+				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			},
+		),
+	}
+}
+
+// limitBandwidth drops what a member sends or gets over its rate; TCP takes that as congestion.
+func limitBandwidth(set nft.Set, rate int64) rule {
+	return rule{
+		text: fmt.Sprintf("update @%s { ct mark & %#x limit rate over %d bytes/second burst %d bytes } counter drop",
+			set.Name, memberMask, rate, burst(rate)),
+		exprs: append(loadMember(),
+			&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
+				Exprs: []expr.Any{over(rate)}},
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		),
+	}
+}
+
+// Directions of a connection, as nft and the kernel call them: from the client, and to it.
+var (
+	original = direction{"original", 0} // IP_CT_DIR_ORIGINAL
+	reply    = direction{"reply", 1}
+)
+
+type direction struct {
+	name   string
+	number byte
+}
+
+// limitTotal drops what all members together send or get over the rate.
+func limitTotal(d direction, rate int64) rule {
+	return rule{
+		text: fmt.Sprintf("ct direction %s limit rate over %d bytes/second burst %d bytes counter drop", d.name, rate, burst(rate)),
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg},
+			equal([]byte{d.number}),
+			over(rate),
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		},
+	}
+}
+
+// minBurst lets at least two of the largest packets through that segmentation offload makes.
+const minBurst = 128 << 10
+
+// burst is a tenth of a second's worth.
+func burst(rate int64) int64 { return max(rate/10, minBurst) }
+
+func over(rate int64) *expr.Limit {
+	return &expr.Limit{Type: expr.LimitTypePktBytes, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(burst(rate)), Over: true}
+}
+
+func gotoChain(chain string) rule {
+	return rule{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
+}
+
+// limitQuota counts what is forwarded, ICMP errors of connections too. What would go beyond the quota
+// goes to another chain instead.
+func limitQuota(quota, used uint64, beyond string) rule {
+	return rule{
+		text: fmt.Sprintf("quota over %d bytes used %d bytes goto %s", quota, used, beyond),
+		exprs: []expr.Any{
+			&expr.Quota{Bytes: quota, Consumed: used, Over: true},
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: beyond},
+		},
+	}
+}
+
+// loadMember loads what limits are held by: the part of the mark that is the same for all kinds.
+func loadMember() []expr.Any {
+	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(memberMask)}
+}
+
+func isTransportTCP() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equal([]byte{unix.IPPROTO_TCP})}
+}
