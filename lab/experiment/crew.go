@@ -38,6 +38,7 @@ type task struct {
 	notUntil time.Time // the machine shall have a rest before
 
 	began   time.Time
+	lowered int           // how often the governor had lowered its level then
 	company bool          // another ran at the same time
 	shared  time.Duration // time under way, times how many were
 }
@@ -155,7 +156,7 @@ func (c *crew) begin(ctx context.Context, i int, now time.Time) {
 	t := c.todo[i]
 	c.todo = slices.Delete(c.todo, i, i+1)
 	t.attempts++
-	t.began, t.shared, t.company = now, 0, len(c.running) > 0
+	t.began, t.lowered, t.shared, t.company = now, c.governor.lowered, 0, len(c.running) > 0
 	for _, other := range c.running {
 		other.company = true
 	}
@@ -188,7 +189,9 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	if o.err != nil {
 		run.Cause, run.Discarded = report.CauseFailure, o.err.Error()
 	} else {
-		c.governor.learn(outlook{networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run)})
+		c.governor.learn(outlook{
+			networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run), lowered: t.lowered,
+		})
 	}
 	switch {
 	case run.Valid():
@@ -202,12 +205,14 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	if err := c.done(t, run, again); err != nil {
 		return err
 	}
-	if again {
-		if o.err == nil {
-			t.notUntil = now.Add(time.Duration(t.tries) * breather)
-		}
+	switch {
+	case again && o.err == nil:
+		// Last, when whatever kept the machine busy is over, and who has to be alone keeps nobody waiting.
+		t.notUntil = now.Add(time.Duration(t.tries) * breather)
+		c.todo = append(c.todo, t)
+	case again:
 		c.todo = slices.Insert(c.todo, 0, t)
-	} else if o.err != nil {
+	case o.err != nil:
 		return fmt.Errorf("%s: %s in variant %s: %w", t.scenario.Name, t.procedure.Name, t.variant.Name, o.err)
 	}
 	return nil

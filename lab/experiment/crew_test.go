@@ -76,8 +76,8 @@ func TestCrewKeepsToTheLevel(t *testing.T) {
 	}
 }
 
-// Who loses fidelity in company tries again, and after two times has the machine to
-// itself; that does not use up its attempts.
+// Who loses fidelity in company tries again when the others have begun, and after two times
+// has the machine to itself; that does not use up its attempts.
 func TestCrewGivesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *shift
@@ -87,13 +87,13 @@ func TestCrewGivesRoom(t *testing.T) {
 			}
 			return ok(t)
 		})
-		s.lasts = map[string]time.Duration{"a": time.Second, "b": time.Second, "d": time.Second}
+		s.lasts = map[string]time.Duration{"a": time.Second, "b": 2 * time.Second, "d": 2 * time.Second}
 		if err := s.work(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{
-			"heavy-1 again beside 1.0", "a-1 ok beside 1.0", "heavy-2 again beside 1.0", "b-1 ok beside 0.8",
-			"heavy-3 ok beside 0.0", "c-1 ok beside 1.0", "d-1 ok beside 0.9",
+			"heavy-1 again beside 1.0", "a-1 ok beside 1.0", "c-1 ok beside 1.0", "b-1 ok beside 1.0",
+			"heavy-2 again beside 1.0", "d-1 ok beside 0.9", "heavy-3 ok beside 0.0",
 		}
 		if !slices.Equal(s.story, want) {
 			t.Errorf("%q, want %q", s.story, want)

@@ -28,6 +28,7 @@ type governor struct {
 	calm    int // runs at this level that went well
 	ceiling int // the level that was once too much
 	since   int // runs that went well since then
+	lowered int // how often the level was lowered
 }
 
 // newGovernor is for as many networks as jobs says, or Automatic.
@@ -44,19 +45,21 @@ type outlook struct {
 	networks float64 // at a time, on average while it ran
 	cpu      float64 // busy part of the machine's processors
 	lateness float64 // part of what is still sound, 0..1; more: the run does not count
+	lowered  int     // how often the level had been lowered when the run began
 }
 
-// learn takes in a run. Runs at another level than the present one tell of the
-// past; only what went wrong counts of them, and only if it was below.
+// learn takes in a run. Of those that ran through the same bad time the first to
+// end lowers the level; the others say nothing of the level that is now.
 func (g *governor) learn(o outlook) {
 	if g.fixed {
 		return
 	}
 	lost, here := o.lateness > 1 || o.cpu > crowded, o.networks > float64(g.level)-0.5
 	switch {
-	case lost && o.networks > 1.5 && o.networks < float64(g.level)+0.5:
+	case lost && o.networks > 1.5 && g.level > 1 && o.lowered == g.lowered:
 		g.ceiling, g.since, g.calm = g.level, 0, 0
 		g.level--
+		g.lowered++
 	case lost:
 		g.calm = 0
 	case here:

@@ -14,9 +14,11 @@ type machine struct {
 	bears int
 }
 
-func (m machine) run(level int) outlook {
-	o := outlook{networks: float64(level), cpu: math.Min(1, m.each*float64(level)), lateness: 0.1}
-	if level > m.bears {
+func (m machine) run(g *governor) outlook {
+	o := outlook{
+		networks: float64(g.level), cpu: math.Min(1, m.each*float64(g.level)), lateness: 0.1, lowered: g.lowered,
+	}
+	if g.level > m.bears {
 		o.lateness = 3
 	}
 	return o
@@ -39,7 +41,7 @@ func TestGovernorFindsTheLevel(t *testing.T) {
 	} {
 		g := automatic(1, 8)
 		for range 200 {
-			g.learn(test.m.run(g.level))
+			g.learn(test.m.run(g))
 		}
 		if g.level < test.low || g.level > test.high {
 			t.Errorf("%s: %d at a time, want %d to %d", test.name, g.level, test.low, test.high)
@@ -52,7 +54,7 @@ func TestGovernorIsPatient(t *testing.T) {
 	g, m := automatic(1, 8), machine{each: 0.05, bears: 3}
 	lost := 0
 	for range 400 {
-		o := m.run(g.level)
+		o := m.run(g)
 		if o.lateness > 1 {
 			lost++
 		}
@@ -68,7 +70,7 @@ func TestGovernorFollowsTheMachine(t *testing.T) {
 	g := automatic(1, 8)
 	settle := func(m machine) int {
 		for range 100 {
-			g.learn(m.run(g.level))
+			g.learn(m.run(g))
 		}
 		return g.level
 	}
@@ -86,8 +88,8 @@ func TestGovernorFollowsTheMachine(t *testing.T) {
 // Runs that began when there were more do not speak against the level of now.
 func TestGovernorForgivesThePast(t *testing.T) {
 	g := automatic(4, 8)
-	for range 4 { // all of the four that ran
-		g.learn(outlook{networks: 4, cpu: 0.5, lateness: 2})
+	for i := range 4 { // all of the four that ran, the last ones with fewer beside them
+		g.learn(outlook{networks: 4 - float64(i)/3, cpu: 0.5, lateness: 2})
 	}
 	if g.level != 3 {
 		t.Errorf("four runs of the same bad time took it to %d, want 3", g.level)
@@ -112,6 +114,7 @@ func TestGovernorStaysInBounds(t *testing.T) {
 				networks: rapid.Float64Range(1, 9).Draw(t, "networks"),
 				cpu:      rapid.Float64Range(0, 1).Draw(t, "cpu"),
 				lateness: rapid.Float64Range(0, 3).Draw(t, "lateness"),
+				lowered:  g.lowered - rapid.IntRange(0, 1).Draw(t, "past"),
 			})
 			if g.level < 1 || g.level > 8 {
 				t.Fatalf("%d at a time", g.level)
