@@ -95,7 +95,7 @@ func (w *world) serveTLS(name string, config *tls.Config) Endpoint {
 	quiet := slog.New(slog.DiscardHandler)
 	now := func() time.Time { return time.Now().Add(w.server.off) }
 	s := &http.Server{Handler: NewHandler(w.server, now, quiet), ErrorLog: slog.NewLogLogger(quiet.Handler(), slog.LevelDebug)}
-	go s.Serve(tls.NewListener(l, config)) //nolint:errcheck // it ends with the test
+	go s.Serve(tls.NewListener(l, config))
 	w.t.Cleanup(func() { s.Close() })
 	return Endpoint{Name: name, Address: l.Addr().String()}
 }

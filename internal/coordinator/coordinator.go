@@ -1,0 +1,309 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// DefaultBusPort is the TCP port of the embedded bus.
+const DefaultBusPort = 45673
+
+// Config is what a coordinator needs.
+type Config struct {
+	Dir      string // what Init made
+	Identity *collective.Identity
+	// Listen is host:port for those who join and renew, BusListen that of the embedded bus.
+	Listen, BusListen string
+	// Addresses are where members reach this host: names or IP addresses, without a port.
+	Addresses []string
+	// BusServers are those of an external cluster; empty: the bus is embedded.
+	BusServers []enrol.Endpoint
+	Clock      func() time.Time // nil: time.Now
+	Log        *slog.Logger
+}
+
+// Coordinator is the role, open. Its methods may be called from any goroutine, also while it does not run.
+type Coordinator struct {
+	config    Config
+	now       func() time.Time
+	lock      *os.File
+	authority *bus.Authority
+	problems  []string // what was damaged when it was opened
+	began     time.Time
+
+	// enrolling is held while somebody is made a member, or is none any more: no certificate and no JWT may
+	// be made between the decision that somebody is expelled and the revocation of what there is.
+	enrolling sync.Mutex
+	register  *register
+	store     *store
+	ca        *collective.CA
+	byHand    map[string]bool      // whose certificates were all revoked without us
+	banned    map[string]time.Time // until when who flooded us gets no JWT
+	renewals  *allowances
+
+	trust    atomic.Pointer[enrol.TrustMessage]
+	files    []fileStamp // of the authority, as last read; the trust loop's
+	engine   atomic.Pointer[engine]
+	gate     atomic.Pointer[gatekeeper]
+	reach    *reach
+	floods   atomic.Uint64
+	serving  atomic.Pointer[addresses]
+	expel    sync.Mutex    // one expulsion is completed at a time
+	retold   chan struct{} // trust has changed: tell all
+	unfinish chan struct{} // an expulsion is not complete
+	moved    chan struct{} // who can be reached has changed
+}
+
+// The files of a coordinator's directory.
+func rootDir(dir string) string      { return filepath.Join(dir, "root") }
+func caDir(dir string) string        { return filepath.Join(dir, "ca") }
+func busDir(dir string) string       { return filepath.Join(dir, "bus") }
+func registerFile(dir string) string { return filepath.Join(dir, "register") }
+func copyFile(dir string) string     { return filepath.Join(dir, "directory") }
+
+// Open reads a coordinator's directory. It touches no network. What of the register is damaged is mended as
+// far as that is possible, and told in Status.
+func Open(c Config) (*Coordinator, error) {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	lock, err := lockDir(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	co := &Coordinator{
+		config: c, now: c.Clock, lock: lock, began: c.Clock(),
+		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
+		reach: newReach(rand.IntN), retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
+	if err := co.open(); err != nil {
+		co.Close()
+		return nil, err
+	}
+	return co, nil
+}
+
+func (c *Coordinator) open() (err error) {
+	if c.ca, err = collective.OpenCA(caDir(c.config.Dir)); err != nil {
+		return fmt.Errorf("open the collective's authority: %w", err)
+	}
+	if self := c.config.Identity.Self(); self.Collective != c.ca.Name() {
+		return fmt.Errorf("this host is a member of %q, and %s is the authority of %q: the coordinator must be a member of its own collective",
+			self.Collective, caDir(c.config.Dir), c.ca.Name())
+	}
+	if c.authority, err = bus.OpenAuthority(busDir(c.config.Dir)); err != nil {
+		return fmt.Errorf("open the bus's keys: %w", err)
+	}
+	return c.openRegister()
+}
+
+// openRegister reads the register and makes it agree with what was signed.
+func (c *Coordinator) openRegister() error {
+	s, d, err := openStore(registerFile(c.config.Dir), c.ca.Name(), c.register.apply)
+	if err != nil {
+		return err
+	}
+	c.store = s
+	now := c.now()
+	issued, err := c.ca.Issued(now.Add(-grace))
+	if err != nil {
+		return fmt.Errorf("compare the register with what was signed: %w", err)
+	}
+	recovered, lost := c.register.recover(issued, now)
+	for i := range recovered {
+		c.register.apply(&recovered[i])
+		c.config.Log.Warn("coordinator: a member was not in the register as its certificate is", "member", recovered[i].Member.Name)
+	}
+	if lost {
+		d.add(true, "members whose certificates were signed here were missing in the register")
+	}
+	if d.lost {
+		void := c.register.voidTokens()
+		for i := range void {
+			c.register.apply(&void[i])
+		}
+		d.add(true, "%d invitations that were open are void: make new ones", len(void))
+	}
+	c.problems = d.what
+	for _, what := range d.what {
+		c.config.Log.Error("coordinator: its register was damaged", "damage", what)
+	}
+	if d.lost || len(recovered) > 0 {
+		if err := s.rewrite(c.ca.Name(), c.register.all()); err != nil {
+			return err
+		}
+	}
+	return c.readAuthority()
+}
+
+// Close frees the directory. Run must have returned.
+func (c *Coordinator) Close() {
+	if c.store != nil {
+		c.store.close()
+	}
+	c.lock.Close()
+}
+
+// save makes entries last, and then true. The caller holds enrolling.
+func (c *Coordinator) save(entries ...entry) error {
+	if err := c.store.append(entries...); err != nil {
+		return err
+	}
+	for i := range entries {
+		c.register.apply(&entries[i])
+	}
+	if c.store.due() {
+		if err := c.store.rewrite(c.ca.Name(), c.register.all()); err != nil {
+			c.config.Log.Warn("coordinator: the register cannot be written anew, it goes on growing", "err", err)
+		}
+	}
+	return nil
+}
+
+// InviteOptions say what an invitation is for.
+type InviteOptions struct {
+	Name    string        // of the member; empty: as it likes
+	Expires time.Duration // from now on; zero: DefaultExpires
+}
+
+// How long invitations count.
+const (
+	DefaultExpires = 24 * time.Hour
+	maxExpires     = 30 * 24 * time.Hour
+)
+
+// Invite makes a line for dcol join. It counts once.
+func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
+	if o.Expires == 0 {
+		o.Expires = DefaultExpires
+	}
+	if o.Expires < 0 || o.Expires > maxExpires {
+		return enrol.Line{}, fmt.Errorf("invite: an invitation for %v is none: at most for %v", o.Expires, maxExpires)
+	}
+	now := c.now()
+	l := enrol.Line{
+		Collective: c.ca.Name(), Coordinators: c.coordinators(), Root: enrol.RootOf(c.config.Identity), Secret: enrol.NewSecret(),
+		Expires: now.Add(o.Expires).UTC().Truncate(time.Second), Name: o.Name,
+	}
+	if err := l.Check(); err != nil {
+		return enrol.Line{}, fmt.Errorf("invite: %w", err)
+	}
+	if l.Root == ([32]byte{}) {
+		return enrol.Line{}, errors.New("invite: this host's own certificate is under none of the collective's roots: renew it first")
+	}
+	c.enrolling.Lock()
+	defer c.enrolling.Unlock()
+	e, err := c.register.invite(l.Secret, o.Name, now, l.Expires)
+	if err == nil {
+		err = c.save(*e)
+	}
+	if err != nil {
+		return enrol.Line{}, fmt.Errorf("invite: %w", err)
+	}
+	return l, nil
+}
+
+// lockDir keeps two agents from being one coordinator.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the coordinator's directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("open the coordinator's directory: %s is in use by another process: it must be stopped first", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// Run is the role at work, until the context ends or it cannot go on.
+func (c *Coordinator) Run(ctx context.Context) error {
+	front, err := c.listen()
+	if err != nil {
+		return err
+	}
+	e, err := c.startEngine()
+	if err != nil {
+		return errors.Join(err, front.close())
+	}
+	c.serving.Store(&addresses{front: front.address(), bus: e.address()})
+	c.engine.Store(e)
+	ctx, stop := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	for _, loop := range []func(context.Context){c.runGate, c.runTrust, c.runExpulsions, c.runSweeps, c.runReach} {
+		running.Go(func() { loop(ctx) })
+	}
+	running.Go(func() {
+		select {
+		case why := <-e.failed():
+			stop(fmt.Errorf("the bus's server cannot go on: %s", why))
+		case err := <-front.failed:
+			stop(fmt.Errorf("listen for hosts that join: %w", err))
+		case <-ctx.Done():
+		}
+	})
+	<-ctx.Done()
+	err = errors.Join(front.close())
+	running.Wait()
+	c.engine.Store(nil)
+	c.serving.Store(nil)
+	e.close()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+// poke wakes a loop that has nothing to do until then.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// runSweeps forgets what is over.
+func (c *Coordinator) runSweeps(ctx context.Context) {
+	for every(ctx, time.Hour, nil) {
+		c.enrolling.Lock()
+		now := c.now()
+		if err := c.save(c.register.sweep(now)...); err != nil {
+			c.config.Log.Warn("coordinator: what is over cannot be forgotten", "err", err)
+		}
+		for name, until := range c.banned {
+			if now.After(until) {
+				delete(c.banned, name)
+			}
+		}
+		c.renewals.sweep(now)
+		c.enrolling.Unlock()
+	}
+}
+
+// every waits for a time, or to be poked, and says whether to go on.
+func every(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-poked:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,342 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// world is a collective whose coordinator is hub.
+type world struct {
+	t   testing.TB
+	dir string // the coordinator's
+	hub *collective.Identity
+	c   *Coordinator
+	off time.Duration // of its clock
+
+	stop func()
+}
+
+// newWorld makes a collective; its coordinator is open and does not run.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "coordinator")}
+	h := w.host("hub")
+	f, err := Init(w.dir, Founding{Collective: testCollective, Request: h.request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.install(f.Chain, f.Roots, f.Lists)
+	w.hub = h.id
+	w.open()
+	t.Cleanup(func() { w.crash() })
+	return w
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	c, err := Open(Config{
+		Dir: w.dir, Identity: w.hub, Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"},
+		Clock: func() time.Time { return time.Now().Add(w.off) }, Log: testLog(w.t),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.c = c
+}
+
+// run starts the coordinator and returns when it is at work.
+func (w *world) run() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	c := w.c
+	go func() { done <- c.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	}
+	eventually(w.t, "the coordinator is at work", 20*time.Second, func() bool { return c.gate.Load() != nil })
+}
+
+// crash leaves nothing of the process but what is on the disk. A coordinator that ends writes nothing that
+// one that is killed would not have written before, but its copy of the directory.
+func (w *world) crash() {
+	if w.stop != nil {
+		w.stop()
+		w.stop = nil
+	}
+	if w.c != nil {
+		w.c.Close()
+		w.c = nil
+	}
+}
+
+func (w *world) reopen() {
+	w.t.Helper()
+	w.crash()
+	w.open()
+}
+
+func (w *world) invite(o InviteOptions) enrol.Line {
+	w.t.Helper()
+	l, err := w.c.Invite(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	back, err := enrol.ParseLine(l.String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return back
+}
+
+// host is another host, which has a key.
+type host struct {
+	t       testing.TB
+	name    string
+	dir     string
+	key     ed25519.PrivateKey
+	request []byte
+	id      *collective.Identity // when it is a member
+	welcome *enrol.Welcome
+
+	mu    sync.Mutex
+	jwt   string
+	heard []bus.Message
+	bus   *bus.Member
+}
+
+func (w *world) host(name string) *host {
+	w.t.Helper()
+	h := &host{t: w.t, name: name, dir: w.t.TempDir()}
+	var err error
+	if h.key, err = collective.NewKey(filepath.Join(h.dir, "me.key")); err != nil {
+		w.t.Fatal(err)
+	}
+	if h.request, err = collective.NewRequest(h.key, name); err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// named is the same host with the same key, as another name.
+func (h *host) named(name string) *host {
+	h.t.Helper()
+	request, err := collective.NewRequest(h.key, name)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return &host{t: h.t, name: name, dir: h.dir, key: h.key, request: request}
+}
+
+func (h *host) join(l enrol.Line, lans ...netip.Prefix) error {
+	h.t.Helper()
+	w, err := enrol.Join(h.t.Context(), l, h.request, lans)
+	if err == nil {
+		h.accept(w)
+	}
+	return err
+}
+
+func (h *host) accept(w *enrol.Welcome) {
+	h.t.Helper()
+	h.mu.Lock()
+	h.welcome, h.jwt = w, w.BusJWT
+	h.mu.Unlock()
+	h.install([]byte(w.Chain), []byte(w.Roots), []byte(w.Lists))
+}
+
+func (h *host) install(chain, roots, lists []byte) {
+	h.t.Helper()
+	f := collective.Files{
+		Certificate: filepath.Join(h.dir, "me.crt"), Key: filepath.Join(h.dir, "me.key"),
+		CA: filepath.Join(h.dir, "ca.crt"), CRL: filepath.Join(h.dir, "ca.crl"),
+	}
+	for path, data := range map[string][]byte{f.Certificate: chain, f.CA: roots, f.CRL: lists} {
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	var err error
+	if h.id, err = collective.Load(f, slog.New(slog.DiscardHandler)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) renew() error {
+	h.t.Helper()
+	w, err := enrol.Renew(h.t.Context(), h.id, h.welcome.Coordinators, nil)
+	if err != nil {
+		return err
+	}
+	if err := h.id.TakeCertificate([]byte(w.Chain)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	h.jwt = w.BusJWT
+	h.mu.Unlock()
+	return nil
+}
+
+// connect brings a member onto the bus.
+func (h *host) connect() *host {
+	h.t.Helper()
+	var servers []bus.Endpoint
+	for _, s := range h.welcome.BusServers {
+		servers = append(servers, bus.Endpoint(s))
+	}
+	m, err := bus.Connect(bus.Config{
+		Identity: h.id, Servers: servers, Log: slog.New(slog.DiscardHandler),
+		JWT: func() (string, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.jwt, nil
+		},
+	}, h.receive)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(m.Close)
+	h.bus = m
+	eventually(h.t, h.name+" is connected", 10*time.Second, func() bool { return m.State().Connected })
+	return h
+}
+
+func (h *host) receive(m bus.Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = append(h.heard, m)
+}
+
+// last is what it was told last about a topic.
+func (h *host) last(topic string) []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := len(h.heard) - 1; i >= 0; i-- {
+		if h.heard[i].Topic == topic {
+			return h.heard[i].Data
+		}
+	}
+	return nil
+}
+
+func (h *host) ask(topic string, data []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	defer cancel()
+	return h.bus.Ask(ctx, topic, data)
+}
+
+// record is a good one of a waypoint.
+func (h *host) record() directory.Record {
+	now := time.Now()
+	return directory.Record{
+		Collective: testCollective, Name: h.name, Sequence: directory.NextSequence(0, now), Issued: now, Expires: now.Add(24 * time.Hour),
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672, Roles: []string{directory.RoleWaypoint}, Subnet: h.id.Self().Subnet,
+	}
+}
+
+func (h *host) publish(r directory.Record) error {
+	h.t.Helper()
+	s, err := directory.Sign(r, h.id.Chain(), h.id.Sign)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.send(s)
+}
+
+func (h *host) send(s *directory.SignedRecord) error {
+	h.t.Helper()
+	data, err := s.Encode()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, err = h.ask(enrol.TopicRecord, data)
+	return err
+}
+
+// directory is the copy of a member that asks for all of it.
+func (h *host) directory() *directory.Directory {
+	h.t.Helper()
+	d := directory.New(directory.DefaultLimits())
+	for ask, behind := d.Behind(); behind; ask, behind = d.Behind() {
+		data, err := ask.Encode()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		answer, err := h.ask(enrol.TopicDirectory, data)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		b, err := directory.DecodeBatch(answer)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		d.Answer(b, h.id.Trust(), time.Now())
+	}
+	return d
+}
+
+// member joins and connects.
+func (w *world) member(name string) *host {
+	w.t.Helper()
+	h := w.host(name)
+	if err := h.join(w.invite(InviteOptions{})); err != nil {
+		w.t.Fatal(err)
+	}
+	return h.connect()
+}
+
+func fromJSON[T any](t testing.TB, data []byte) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatalf("%q: %v", data, err)
+	}
+	return v
+}
+
+func wantBusRefusal(t testing.TB, err error) *bus.Refusal {
+	t.Helper()
+	r, ok := errors.AsType[*bus.Refusal](err)
+	if !ok {
+		t.Fatalf("got %v, want a refusal", err)
+	}
+	return r
+}
+
+// testLog shows what happened when a test fails.
+func testLog(t testing.TB) *slog.Logger {
+	level := slog.LevelWarn
+	if os.Getenv("DCOL_TEST_DEBUG") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+}
+
+// eventually waits until ok, or fails with what is missing.
+func eventually(t testing.TB, what string, within time.Duration, ok func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !ok() {
+		if time.Since(start) > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(start)
+}

@@ -1,0 +1,103 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+const (
+	reachTick = time.Second
+	// reachEvery is how soon who has missed it learns who cannot be reached.
+	reachEvery = 5 * time.Minute
+	maxChecked = 1 << 10 // bytes
+)
+
+// runReach has members try each other's addresses, and tells all who cannot be reached.
+func (c *Coordinator) runReach(ctx context.Context) {
+	next := time.Now().Add(reachEvery)
+	for every(ctx, reachTick, nil) {
+		now := c.now()
+		changed := c.reach.close(now)
+		if gate := c.gate.Load(); gate != nil {
+			c.check(gate, now)
+		}
+		if !changed && time.Now().Before(next) {
+			continue
+		}
+		data, err := c.reachability()
+		if err == nil {
+			err = c.tellAll(enrol.TopicReachability, data)
+		}
+		if err == nil {
+			next = time.Now().Add(reachEvery)
+		}
+	}
+}
+
+// check asks for what is due.
+func (c *Coordinator) check(gate *gatekeeper, now time.Time) {
+	e := c.engine.Load()
+	var waypoints []waypoint
+	var members []string
+	gate.view(func(d *directory.Directory) {
+		for v := range d.All() {
+			members = append(members, v.Record.Name)
+			if v.Record.IsWaypoint() {
+				waypoints = append(waypoints, waypoint{v.Record.Name, v.Record.Addresses, v.Record.Port})
+			}
+		}
+	})
+	slices.Sort(members)
+	c.reach.follow(waypoints, now)
+	for _, o := range c.reach.next(members, now, rand.Text) {
+		data, err := json.Marshal(o.Check)
+		for _, to := range o.to {
+			if err == nil {
+				err = e.link.Tell(to, enrol.TopicCheck, data)
+			}
+		}
+		if err != nil {
+			c.config.Log.Debug("coordinator: members cannot be asked to try a waypoint", "waypoint", o.Name, "err", err)
+		}
+	}
+}
+
+// takeChecked takes what a member found.
+func (c *Coordinator) takeChecked(from string, data []byte) error {
+	if len(data) > maxChecked {
+		return fmt.Errorf("%d bytes are no answer to a check", len(data))
+	}
+	var checked enrol.Checked
+	if err := json.Unmarshal(data, &checked); err != nil {
+		return fmt.Errorf("the answer to a check: %w", err)
+	}
+	c.reach.answered(from, checked)
+	return nil
+}
+
+// reachability is the coordinator's word on who cannot be reached; of very many, those that fit.
+func (c *Coordinator) reachability() ([]byte, error) {
+	word := enrol.Reachability{At: c.now().UTC().Truncate(time.Second), Unreachable: c.reach.unreachable()}
+	for {
+		data, err := json.Marshal(word)
+		if err != nil {
+			return nil, fmt.Errorf("write who cannot be reached: %w", err)
+		}
+		if len(data) <= bus.MaxPayload {
+			return data, nil
+		}
+		if len(word.Unreachable) == 0 {
+			return nil, errors.New("write who cannot be reached: the message is too large")
+		}
+		word.Unreachable = word.Unreachable[:len(word.Unreachable)*bus.MaxPayload/len(data)]
+	}
+}

@@ -1,0 +1,310 @@
+package coordinator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+var begin = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func keyNumber(n int) (k publicKey) {
+	copy(k[:], fmt.Sprintf("key %d", n))
+	return k
+}
+
+// book is a register with what a store would do.
+type book struct{ *register }
+
+func newBook() book { return book{newRegister(rand.IntN)} }
+
+func (b book) invite(t testing.TB, name string, now time.Time, life time.Duration) enrol.Secret {
+	t.Helper()
+	secret := enrol.NewSecret()
+	e, err := b.register.invite(secret, name, now, now.Add(life))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.apply(e)
+	return secret
+}
+
+func (b book) join(s enrol.Secret, name string, key int, now time.Time) (*member, error) {
+	m, e, err := b.admit(joining{Secret: s, Name: name, Key: keyNumber(key)}, now)
+	if err == nil {
+		b.apply(e)
+	}
+	return m, err
+}
+
+func wantRefusal(t testing.TB, err error, want enrol.Reason) *enrol.Refusal {
+	t.Helper()
+	r, ok := errors.AsType[*enrol.Refusal](err)
+	if !ok || r.Reason != want {
+		t.Fatalf("got %v, want a refusal because of %s", err, want)
+	}
+	return r
+}
+
+func TestTokenCountsOnce(t *testing.T) {
+	b := newBook()
+	s := b.invite(t, "", begin, time.Hour)
+	m, err := b.join(s, "laptop", 1, begin)
+	if err != nil || m.Name != "laptop" || !m.Subnet.IsValid() {
+		t.Fatalf("got %+v, %v", m, err)
+	}
+	again, err := b.join(s, "laptop", 1, begin.Add(2*time.Hour)) // the answer was lost; it may be late by now
+	if err != nil || again.Subnet != m.Subnet {
+		t.Errorf("the same host again: %+v, %v", again, err)
+	}
+	_, err = b.join(s, "laptop", 2, begin)
+	wantRefusal(t, err, enrol.TokenUsed)
+	_, err = b.join(s, "other", 1, begin)
+	wantRefusal(t, err, enrol.TokenUsed)
+	_, err = b.join(enrol.NewSecret(), "other", 2, begin)
+	wantRefusal(t, err, enrol.TokenUnknown)
+	late := b.invite(t, "", begin, time.Hour)
+	_, err = b.join(late, "other", 2, begin.Add(time.Hour+time.Second))
+	wantRefusal(t, err, enrol.TokenExpired)
+}
+
+func TestNames(t *testing.T) {
+	b := newBook()
+	if _, err := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin); err != nil {
+		t.Fatal(err)
+	}
+	s := b.invite(t, "", begin, time.Hour)
+	_, err := b.join(s, "laptop", 2, begin)
+	r := wantRefusal(t, err, enrol.NameTaken)
+	if r.Proposal != "laptop-2" || !strings.Contains(r.Error(), "join as laptop-2") {
+		t.Errorf("proposes %q: %v", r.Proposal, r)
+	}
+	if _, err := b.join(s, r.Proposal, 2, begin); err != nil { // the token is still good
+		t.Error(err)
+	}
+	_, err = b.join(b.invite(t, "", begin, time.Hour), "other", 2, begin)
+	wantRefusal(t, err, enrol.KeyTaken)
+	_, err = b.join(b.invite(t, "tower", begin, time.Hour), "other", 3, begin)
+	if r := wantRefusal(t, err, enrol.NameDiffers); r.Proposal != "tower" {
+		t.Errorf("proposes %q", r.Proposal)
+	}
+	if _, err := b.register.invite(enrol.NewSecret(), "laptop", begin, begin.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "laptop-3") {
+		t.Errorf("invites one who is there: %v", err)
+	}
+	long := strings.Repeat("a", 63)
+	b.apply(&entry{Member: &member{Name: long, Key: keyNumber(9), Until: begin}})
+	if got := b.propose(long); collective.CheckName(got) != nil || got == long {
+		t.Errorf("proposes %q", got)
+	}
+}
+
+func TestRenewals(t *testing.T) {
+	b := newBook()
+	m, _ := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin)
+	for _, c := range []struct {
+		name string
+		key  int
+		at   time.Time
+		want enrol.Reason
+	}{
+		{"laptop", 1, begin.Add(24 * time.Hour), ""},
+		{"laptop", 1, m.Until.Add(grace), ""}, // a laptop that was off
+		{"laptop", 1, m.Until.Add(grace + time.Second), enrol.NotMember},
+		{"laptop", 2, begin, enrol.NotMember},
+		{"other", 1, begin, enrol.NotMember},
+	} {
+		got, e, err := b.renew(c.name, keyNumber(c.key), nil, c.at)
+		if c.want != "" {
+			wantRefusal(t, err, c.want)
+			continue
+		}
+		if err != nil || got.Subnet != m.Subnet || e.Member.Until.Before(c.at.Add(collective.MemberValidity)) {
+			t.Errorf("%+v: %+v, %v", c, got, err)
+		}
+	}
+}
+
+func TestExpelledStayOut(t *testing.T) {
+	b := newBook()
+	m, _ := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin)
+	e, err := b.expel("laptop", "sold", begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.apply(e)
+	if e, err := b.expel("laptop", "again", begin); err != nil || !e.empty() {
+		t.Errorf("again: %+v, %v", e, err)
+	}
+	if _, err := b.expel("nobody", "x", begin); err == nil {
+		t.Error("expels nobody")
+	}
+	for _, at := range []time.Time{begin, m.Until.Add(2 * grace)} {
+		for _, e := range b.sweep(at) {
+			b.apply(&e)
+		}
+		_, _, err = b.renew("laptop", keyNumber(1), nil, at)
+		if r := wantRefusal(t, err, enrol.Expelled); !strings.Contains(r.Why, "sold") {
+			t.Errorf("does not say why: %v", r)
+		}
+		_, err = b.join(b.invite(t, "", at, time.Hour), "laptop", 2, at)
+		wantRefusal(t, err, enrol.NameTaken)
+		_, err = b.join(b.invite(t, "", at, time.Hour), "other", 1, at)
+		wantRefusal(t, err, enrol.Expelled)
+		b.apply(b.told("laptop"))
+	}
+	if b.members["laptop"].Subnet.IsValid() {
+		t.Error("its subnet is never free")
+	}
+}
+
+// Whatever happens, no token makes two members, no two members have one name, key or subnet, and a register
+// that is read back is the same.
+func TestRegisterHoldsTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, now := newBook(), begin
+		var secrets []enrol.Secret
+		usedBy := map[enrol.Secret]int{}
+		var lines []byte
+		do := func(e *entry) {
+			if !e.empty() {
+				line, err := encodeEntry(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines = append(lines, line...)
+			}
+			b.apply(e)
+		}
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		key := rapid.IntRange(1, 5)
+		t.Repeat(map[string]func(*rapid.T){
+			"invite": func(t *rapid.T) {
+				s := enrol.Secret(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "secret"))
+				if e, err := b.register.invite(s, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "for"), now, now.Add(time.Hour)); err == nil && b.tokens[hashSecret(s)] == nil {
+					do(e)
+					secrets = append(secrets, s)
+				}
+			},
+			"join": func(t *rapid.T) {
+				if len(secrets) == 0 {
+					t.Skip()
+				}
+				s, k := rapid.SampledFrom(secrets).Draw(t, "secret"), key.Draw(t, "key")
+				m, e, err := b.admit(joining{Secret: s, Name: name.Draw(t, "name"), Key: keyNumber(k)}, now)
+				if err != nil {
+					return
+				}
+				do(e)
+				if by, used := usedBy[s]; used && by != k {
+					t.Fatalf("a token of %d is used by %d", by, k)
+				}
+				usedBy[s] = k
+				if m.Expelled != nil {
+					t.Fatalf("admits %s, who was expelled", m.Name)
+				}
+			},
+			"renew": func(t *rapid.T) {
+				if m, e, err := b.renew(name.Draw(t, "name"), keyNumber(key.Draw(t, "key")), nil, now); err == nil {
+					do(e)
+					if m.Expelled != nil {
+						t.Fatalf("renews %s, who was expelled", m.Name)
+					}
+				}
+			},
+			"expel": func(t *rapid.T) {
+				if e, err := b.expel(name.Draw(t, "name"), "why", now); err == nil {
+					do(e)
+				}
+			},
+			"told": func(t *rapid.T) { do(b.told(name.Draw(t, "name"))) },
+			"time": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "days")) * 24 * time.Hour)
+				for _, e := range b.sweep(now) {
+					do(&e)
+				}
+			},
+			"": func(t *rapid.T) {
+				var taken []netip.Prefix
+				keys := map[publicKey]bool{}
+				for n, m := range b.members {
+					if n != m.Name || keys[m.Key] || b.keys[m.Key] != n {
+						t.Fatalf("%s is %+v, its key that of %s", n, m, b.keys[m.Key])
+					}
+					keys[m.Key] = true
+					for _, p := range taken {
+						if m.Subnet.IsValid() && p.Overlaps(m.Subnet) {
+							t.Fatalf("%v was given twice", m.Subnet)
+						}
+					}
+					taken = append(taken, m.Subnet)
+				}
+				back := newBook()
+				for line := range bytes.Lines(lines) {
+					e, err := decodeEntry(bytes.TrimSuffix(line, []byte("\n")))
+					if err != nil {
+						t.Fatal(err)
+					}
+					back.apply(e)
+				}
+				if was, is := texts(t, b.all()), texts(t, back.all()); was != is {
+					t.Fatalf("was\n%sis\n%s", was, is)
+				}
+			},
+		})
+	})
+}
+
+func texts(t rapid.TB, all []entry) string {
+	var out strings.Builder
+	for i := range all {
+		line, err := encodeEntry(&all[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(line)
+	}
+	return out.String()
+}
+
+func TestRegisterRecovers(t *testing.T) {
+	b := newBook()
+	open := b.invite(t, "", begin, time.Hour)
+	subnet := netip.MustParsePrefix("10.9.8.0/26")
+	week := collective.IssuedCertificate{
+		Name: "laptop", Key: collective.PublicKey(keyNumber(1)), Subnet: subnet, NotBefore: begin.Add(-5 * time.Minute), NotAfter: begin.Add(collective.MemberValidity),
+	}
+	hand := week
+	hand.Name, hand.Key, hand.Subnet, hand.NotAfter = "server", collective.PublicKey(keyNumber(2)), netip.Prefix{}, begin.Add(1000*time.Hour)
+	signer := week
+	signer.Name = "signer:0123"
+	entries, lost := b.recover([]collective.IssuedCertificate{hand, signer}, begin)
+	if lost || len(entries) != 1 {
+		t.Errorf("by hand: %d entries, lost %v", len(entries), lost)
+	}
+	entries, lost = b.recover([]collective.IssuedCertificate{week, signer}, begin)
+	if !lost || len(entries) != 1 {
+		t.Fatalf("%d entries, lost %v", len(entries), lost)
+	}
+	b.apply(&entries[0])
+	if !b.pool.taken.overlap(subnet) {
+		t.Error("its subnet can be given again")
+	}
+	if again, lost := b.recover([]collective.IssuedCertificate{week}, begin); lost || len(again) > 0 {
+		t.Errorf("again: %+v", again)
+	}
+	for _, e := range b.voidTokens() {
+		b.apply(&e)
+	}
+	_, err := b.join(open, "other", 3, begin)
+	wantRefusal(t, err, enrol.TokenUnknown)
+}

@@ -1,0 +1,182 @@
+package coordinator
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const testCollective = "test collective"
+
+// opened is a register read from a file.
+func opened(t *testing.T, path string) (*store, *register, *damage) {
+	t.Helper()
+	r := newRegister(rand.IntN)
+	s, d, err := openStore(path, testCollective, r.apply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s, r, d
+}
+
+func newFile(t *testing.T, members ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "register")
+	if err := createStore(path, testCollective); err != nil {
+		t.Fatal(err)
+	}
+	s, _, _ := opened(t, path)
+	for i, name := range members {
+		if err := s.append(entry{Member: &member{Name: name, Key: keyNumber(i), Until: begin}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	return path
+}
+
+func TestStoreComesBack(t *testing.T) {
+	path := newFile(t, "a", "b")
+	s, r, d := opened(t, path)
+	if len(r.members) != 2 || len(d.what) > 0 {
+		t.Fatalf("%d members, %v", len(r.members), d.what)
+	}
+	if err := s.rewrite(testCollective, r.all()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.append(entry{Forget: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.what) > 0 {
+		t.Errorf("%d members, %v", len(r.members), d.what)
+	}
+	if _, _, err := openStore(path, "another", func(*entry) {}); err == nil {
+		t.Error("opens another collective's")
+	}
+	if err := createStore(path, testCollective); err == nil {
+		t.Error("makes one over it")
+	}
+}
+
+// After a power cut at any byte, what was told is there, what was half written is not, and more can be
+// written.
+func TestStoreCutOffAnywhere(t *testing.T) {
+	path := newFile(t, "a", "b", "c")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		cut := filepath.Join(t.TempDir(), "register")
+		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, r, d := opened(t, cut)
+		lines := strings.Count(string(whole[:n]), "\n")
+		if want := max(lines-1, 0); len(r.members) != want {
+			t.Fatalf("after %d bytes: %d members, want %d", n, len(r.members), want)
+		}
+		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.what) > 0 && strings.Contains(d.what[0], "half written")) {
+			t.Errorf("after %d bytes: told %q", n, d.what)
+		}
+		if d.lost != (lines == 0) {
+			t.Errorf("after %d bytes: lost %v", n, d.lost)
+		}
+		if d.lost {
+			if err := s.rewrite(testCollective, r.all()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.append(entry{Member: &member{Name: "z", Key: keyNumber(99), Until: begin}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, again, d := opened(t, cut); len(again.members) != len(r.members)+1 || len(d.what) > 0 {
+			t.Errorf("after %d bytes: %d members later, %v", n, len(again.members), d.what)
+		}
+	}
+}
+
+// Damage in the middle costs what is damaged, and is told; the file is kept as it was.
+func TestStoreDamagedAnywhere(t *testing.T) {
+	path := newFile(t, "a", "b", "c")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := strings.LastIndexByte(strings.TrimSuffix(string(whole), "\n"), '\n')
+	for n := range whole {
+		data := append([]byte{}, whole...)
+		data[n] ^= 0x20
+		damaged := filepath.Join(t.TempDir(), "register")
+		if err := os.WriteFile(damaged, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, r, d := opened(t, damaged)
+		if len(d.what) == 0 || len(r.members) < 1 {
+			t.Fatalf("byte %d: %d members, told %q", n, len(r.members), d.what)
+		}
+		aside, _ := filepath.Glob(damaged + ".damaged-*")
+		if n < last && (!d.lost || len(aside) != 1) {
+			t.Errorf("byte %d: lost %v, put aside %q", n, d.lost, aside)
+		}
+	}
+}
+
+func TestStoreMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "register")
+	s, _, d := opened(t, path)
+	if !d.lost {
+		t.Error("nothing is said of it")
+	}
+	if err := s.rewrite(testCollective, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, d := opened(t, path); len(d.what) > 0 {
+		t.Error(d.what)
+	}
+}
+
+// A change that cannot be written is none, and what was there is as it was.
+func TestStoreThatCannotBeWritten(t *testing.T) {
+	path := newFile(t, "a")
+	s, _, _ := opened(t, path)
+	s.file.Close()
+	if s.append(entry{Forget: []string{"a"}}) == nil || s.broken == nil {
+		t.Error("a closed file takes it")
+	}
+	if s.append(entry{Forget: []string{"a"}}) == nil {
+		t.Error("goes on with a file of which nothing is known")
+	}
+	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.what) > 0 {
+		t.Errorf("%d members, %v", len(r.members), d.what)
+	}
+}
+
+func TestStoreIsWrittenAnew(t *testing.T) {
+	path := newFile(t)
+	s, r, _ := opened(t, path)
+	m := member{Name: "a", Key: keyNumber(1), Until: begin}
+	for i := 0; !s.due(); i++ {
+		m.Until = begin.Add(time.Duration(i) * time.Hour)
+		next := m
+		e := entry{Member: &next}
+		line, err := encodeEntry(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.size += int64(len(line)); i > 1<<20 {
+			t.Fatal("never")
+		}
+		r.apply(&e)
+	}
+	if err := s.rewrite(testCollective, r.all()); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := os.Stat(path); info.Size() > 1000 || s.due() {
+		t.Errorf("it has %d bytes", info.Size())
+	}
+}

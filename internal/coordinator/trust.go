@@ -1,0 +1,169 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+const (
+	// lookEvery is how soon what the operator does to the authority (dcol ca) is noticed.
+	lookEvery = time.Second
+	// hashEvery is how soon who has missed a change of trust learns of it.
+	hashEvery = 2 * time.Minute
+)
+
+// fileStamp changes when a file is replaced.
+type fileStamp struct {
+	size  int64
+	mtime time.Time
+	inode uint64
+}
+
+// runTrust follows the authority's files and tells all members of changes.
+func (c *Coordinator) runTrust(ctx context.Context) {
+	var told string
+	next := time.Now()
+	for ctx.Err() == nil {
+		c.enrolling.Lock()
+		err := c.followAuthority()
+		c.enrolling.Unlock()
+		if err != nil {
+			c.config.Log.Warn("coordinator: the authority's new files are not taken", "err", err)
+		}
+		m := *c.trust.Load()
+		if m.Hash != told || !time.Now().Before(next) {
+			if m.Hash == told {
+				m.Roots, m.Lists = "", ""
+			}
+			if err := c.tellTrust(m); err == nil {
+				told, next = m.Hash, time.Now().Add(hashEvery)
+			}
+		}
+		every(ctx, lookEvery, c.retold)
+	}
+}
+
+// tellTrust tells all members what to believe, or its hash if it is too large.
+func (c *Coordinator) tellTrust(m enrol.TrustMessage) error {
+	data, err := encodeTrust(m)
+	if err != nil {
+		return err
+	}
+	return c.tellAll(enrol.TopicTrust, data)
+}
+
+func encodeTrust(m enrol.TrustMessage) ([]byte, error) {
+	data, err := json.Marshal(m)
+	if err == nil && len(data) > bus.MaxPayload {
+		data, err = json.Marshal(enrol.TrustMessage{Hash: m.Hash})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write roots and lists: %w", err)
+	}
+	return data, nil
+}
+
+// answerTrust is for who says which roots and lists it has.
+func (c *Coordinator) answerTrust(hash string) ([]byte, error) {
+	m := *c.trust.Load()
+	if hash == m.Hash {
+		m.Roots, m.Lists = "", ""
+	}
+	return encodeTrust(m)
+}
+
+// followAuthority reads the authority anew if its files have changed. The caller holds enrolling.
+func (c *Coordinator) followAuthority() error {
+	now := c.stamps()
+	if slices.Equal(now, c.files) {
+		return nil
+	}
+	if err := c.readAuthority(); err != nil {
+		return err
+	}
+	c.files = now
+	return nil
+}
+
+func (c *Coordinator) stamps() (out []fileStamp) {
+	for _, name := range []string{"ca.crt", "ca.crl", "signer.crt"} {
+		out = append(out, stampOf(filepath.Join(caDir(c.config.Dir), name)))
+	}
+	return out
+}
+
+// readAuthority takes the authority as its files are: its certificate, and what everybody must believe. Our
+// own identity learns it first, as it judges records and servers the coordinator's TLS. The caller holds
+// enrolling.
+func (c *Coordinator) readAuthority() error {
+	ca, err := collective.OpenCA(caDir(c.config.Dir))
+	if err != nil {
+		return err
+	}
+	t, err := ca.Trust()
+	if err != nil {
+		return err
+	}
+	before := c.trust.Load()
+	m := enrol.NewTrustMessage(t)
+	if before == nil || m.Hash != before.Hash {
+		if _, err := c.config.Identity.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
+			return fmt.Errorf("this host does not take what its own authority says: %w", err)
+		}
+		if c.byHand, err = revokedByHand(ca, c.now()); err != nil {
+			return err
+		}
+	}
+	c.ca = ca
+	c.trust.Store(&m)
+	if g := c.gate.Load(); g != nil && before != nil && m.Hash != before.Hash {
+		g.retrust()
+	}
+	poke(c.retold)
+	return nil
+}
+
+// revokedByHand are the members of whose certificates none is good any more, though some have not ended.
+func revokedByHand(ca *collective.CA, now time.Time) (map[string]bool, error) {
+	issued, err := ca.Issued(now)
+	if err != nil {
+		return nil, err
+	}
+	revoked := map[string]bool{}
+	for _, i := range issued {
+		if now.After(i.NotAfter) {
+			continue
+		}
+		if is, seen := revoked[i.Name]; !seen || is {
+			revoked[i.Name] = i.Revoked
+		}
+	}
+	for name, is := range revoked {
+		if !is {
+			delete(revoked, name)
+		}
+	}
+	return revoked, nil
+}
+
+func stampOf(path string) (s fileStamp) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return s
+	}
+	s.size, s.mtime = info.Size(), info.ModTime()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = st.Ino
+	}
+	return s
+}
