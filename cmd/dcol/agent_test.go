@@ -14,7 +14,10 @@ import (
 
 // canned is an agent whose status is in a file, and that knows one waypoint. It is a waypoint itself if
 // its status says so.
-type canned struct{ status api.Status }
+type canned struct {
+	api.Agent // what is not asked
+	status    api.Status
+}
 
 func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
 	if c.status.Serving == nil {

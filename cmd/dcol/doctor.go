@@ -63,7 +63,11 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	} else {
 		env.Config = doctorConfig(c, path)
 		socket = c.Socket()
-		identity, err := collective.Load(collective.Files{
+		open := collective.Load
+		if c.Collective.Joined() {
+			open = collective.Open // one that has ended is not the last word
+		}
+		identity, err := open(collective.Files{
 			Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -77,6 +81,18 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 		if status.Serving != nil {
 			env.Outside = doctorOutside(status.Serving.Outside)
 		}
+		env.Collective = doctorCollective(status.Collective)
+	}
+}
+
+func doctorCollective(c *api.Collective) *doctor.Collective {
+	if c == nil {
+		return nil
+	}
+	return &doctor.Collective{
+		Connected: c.Coordinator.Connected, Why: c.Coordinator.Why, Members: c.Members,
+		Renewal: c.Certificate.Why, Expelled: c.Certificate.Expelled,
+		Unreached: c.Record.Reachable != nil && !*c.Record.Reachable && len(c.Record.Addresses) > 0,
 	}
 }
 
@@ -99,7 +115,7 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		return list
 	}
 	return doctor.Config{
-		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen,
+		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
 		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping,

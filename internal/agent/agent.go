@@ -26,6 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
@@ -37,15 +38,24 @@ import (
 type Plan struct {
 	config   *config.Config
 	identity *collective.Identity
-	version  string
-	log      *slog.Logger
+	// coordinators of a collective that this host joined.
+	coordinators []enrol.Endpoint
+	version      string
+	log          *slog.Logger
 }
 
 // Prepare reads all that Run will need and changes nothing.
 func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) {
-	identity, err := collective.Load(collective.Files{
-		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
-	}, log)
+	files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
+	open := collective.Load
+	if c.Collective.Joined() {
+		open = collective.Open // the coordinators mend what is wrong with it, or say why not
+	}
+	identity, err := open(files, log)
+	if err != nil {
+		return nil, err
+	}
+	coordinators, err := parseCoordinators(c)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +68,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 			return nil, fmt.Errorf("[waypoint] %w", err)
 		}
 	}
-	return &Plan{config: c, identity: identity, version: version, log: log}, nil
+	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log}, nil
 }
 
 // gcPercent is half of Go's own: the host's memory is for its programs, and with
@@ -82,7 +92,7 @@ func (p *Plan) Run(ctx context.Context) error {
 	}
 	defer listener.Close()
 
-	a := &running{plan: p, since: time.Now()}
+	a := &running{plan: p, since: time.Now(), member: newMember(p)}
 	group, ctx := errgroup.WithContext(ctx)
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
@@ -90,12 +100,17 @@ func (p *Plan) Run(ctx context.Context) error {
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
-		if a.client, err = startClient(ctx, p, group); err != nil {
+		if a.client, err = startClient(ctx, p, a.member, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}
 	if p.config.Has(config.RoleWaypoint) {
 		if a.serving, err = startServing(ctx, p, group); err != nil {
+			return errors.Join(err, stopGroup(group))
+		}
+	}
+	if a.member != nil {
+		if err := a.member.start(ctx, p, a.serving, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}
@@ -144,6 +159,7 @@ type running struct {
 	since   time.Time
 	client  *client
 	serving *serving
+	member  *member // nil: it has joined no collective
 }
 
 // Status implements api.Agent.
@@ -168,6 +184,13 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 	if a.serving != nil {
 		var problems []string
 		if s.Serving, problems, err = a.serving.describe(); err != nil {
+			return s, err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	if a.member != nil {
+		var problems []string
+		if s.Collective, problems, err = a.member.describe(ctx); err != nil {
 			return s, err
 		}
 		s.Problems = append(s.Problems, problems...)

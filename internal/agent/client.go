@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/netstate"
@@ -45,6 +46,14 @@ type client struct {
 	log       *slog.Logger
 	kernel    mptcp.Kernel
 	routes    router
+	plan      *Plan
+	fixed     []config.Peer                  // waypoints of the configuration
+	using     map[string]*using              // by name
+	leaving   map[string]config.Peer         // who was left, and is not gone yet
+	numbers   map[int]bool                   // of those
+	room      int                            // for waypoints at a time
+	chosen    []config.Peer                  // out of the directory
+	heard     func(waypoint string, up bool) // is told of sessions; may be nil
 	waypoints map[detour.Via]asker
 	ports     portPicker
 	kinds     []path.Kind // that the operator uses, the preferred first
@@ -52,6 +61,7 @@ type client struct {
 	events    <-chan mptcp.Event
 	addresses <-chan []netstate.Address
 	inbox     chan func(now time.Time) // answers of waypoints, questions of people
+	choices   <-chan []config.Peer     // out of the directory; nil: there is none
 
 	manager  *path.Manager
 	book     *detour.Book
@@ -68,6 +78,7 @@ func (c *client) run(ctx context.Context) error {
 	start := time.Now()
 	c.resync()
 	c.decide(ctx, start)
+	c.reconcile(ctx, start)
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
 	sample := time.NewTimer(sampleEvery)
@@ -87,6 +98,8 @@ func (c *client) run(ctx context.Context) error {
 			if ok { // else the agent stops
 				c.addressesChanged(ctx, time.Now())
 			}
+		case c.chosen = <-c.choices:
+			c.reconcile(ctx, time.Now())
 		case f := <-c.inbox:
 			f(time.Now())
 		case <-due.C:
@@ -204,7 +217,7 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 		w.NetworkChanged()
 	}
 	c.attachSyns(interfaces)
-	c.pokeTunnels(ctx)
+	c.pokeTunnels()
 	c.tell(ctx, now, local)
 }
 
@@ -212,6 +225,9 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 // offers, or that it no longer does.
 func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool, offers []path.Kind) {
 	c.post(ctx, func(now time.Time) {
+		if c.waypoints[v] == nil {
+			return // it was left meanwhile
+		}
 		events := c.book.Down(v)
 		if up {
 			c.tunnels.offers[v] = offers
@@ -220,7 +236,8 @@ func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool, offe
 		}
 		c.backlog = append(c.backlog, events...)
 		c.decide(ctx, now)
-		c.pokeTunnels(ctx)
+		c.pokeTunnels()
+		c.heardOf(v.Waypoint)
 	})
 }
 

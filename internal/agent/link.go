@@ -17,7 +17,6 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
-	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // eventRoom is how many events of the kernel may wait for the loop: a second of
@@ -25,7 +24,7 @@ import (
 const eventRoom = 16384
 
 // startClient begins the client role.
-func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, error) {
+func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group) (*client, error) {
 	kernel, err := mptcp.Open(p.log)
 	if err != nil {
 		return nil, err
@@ -37,6 +36,8 @@ func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, 
 		kinds:   kinds(p.config.Client.Kinds),
 		manager: path.New(pathConfig(p.config.Client)), book: detour.New(kinds(p.config.Client.Kinds)),
 		tunnels: newTunnels(),
+		plan:    p, fixed: p.config.Client.Waypoints, room: len(p.config.Client.Waypoints),
+		using: make(map[string]*using), leaving: make(map[string]config.Peer), numbers: make(map[int]bool),
 	}
 	if c.ports, err = newPortPicker(); err != nil {
 		return nil, errors.Join(err, kernel.Close())
@@ -60,15 +61,16 @@ func startClient(ctx context.Context, p *Plan, group *errgroup.Group) (*client, 
 		c.problems = append(c.problems, problem)
 		c.log.Warn("a way of making sockets MPTCP is not there", "problem", problem)
 	}
-	sessions, leads := c.openSessions(ctx, p)
-	if err := c.openTunnels(ctx, p, leads); err != nil {
-		return nil, errors.Join(err, kernel.Close(), restoreClient(p.config.StateDir, c.log))
+	if m != nil {
+		// Those that are left take their time to end.
+		c.choices, c.heard, c.room = m.choices, m.Heard, c.room+2*p.config.Collective.Waypoints
 	}
+	c.prepareTunnels(p.config.Client)
 	group.Go(func() error { return kernel.Listen(ctx, events) })
 	group.Go(func() error {
 		err := c.run(ctx)
-		for _, s := range sessions {
-			s.Close()
+		for _, u := range c.using {
+			u.close()
 		}
 		return errors.Join(err, hook.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
 	})
@@ -133,26 +135,6 @@ func takeOver(kernel *mptcp.Namespace, stateDir string) error {
 	}
 	_, err = record.Set(key, value)
 	return err
-}
-
-// openSessions begins a session with each address of each waypoint; they come
-// up when they can. The leads are the same sessions, by the waypoint's name.
-func (c *client) openSessions(ctx context.Context, p *Plan) (all []*session.Client, leads map[string][]tunnel.Lead) {
-	leads = make(map[string][]tunnel.Lead)
-	for _, w := range p.config.Client.Waypoints {
-		for _, addr := range w.Addresses {
-			via := detour.Via{Waypoint: w.Name, Addr: addr}
-			at := netip.AddrPortFrom(addr, uint16(w.Port))
-			s := session.NewClient(session.ClientConfig{
-				Identity: p.identity, Name: w.Name, Addr: at, Log: p.log.With("subsystem", "session"),
-				Changed: func(s session.State) { c.sessionChanged(ctx, via, carries(s), given(s)) },
-			})
-			c.waypoints[via] = &link{s, w.Name, at}
-			all = append(all, s)
-			leads[w.Name] = append(leads[w.Name], tunnel.Lead{Via: via, Session: s})
-		}
-	}
-	return all, leads
 }
 
 // waypointClosed is the state in api.Waypoint of one that gives nothing for now.

@@ -145,16 +145,28 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 
 // mapping asks for a mapping for a person (`dcol map`).
 func (c *client) mapping(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
-	var lastErr error
-	for v, w := range c.waypoints {
-		if v.Waypoint != r.Waypoint || v.Addr.Is4() != r.Server.Addr().Is4() {
-			continue
+	type choice struct {
+		asker
+		addr netip.Addr
+	}
+	choices, err := call(ctx, c, func(time.Time) (fit []choice, _ error) {
+		for v, w := range c.waypoints {
+			if v.Waypoint == r.Waypoint && v.Addr.Is4() == r.Server.Addr().Is4() {
+				fit = append(fit, choice{w, v.Addr})
+			}
 		}
+		return fit, nil
+	})
+	if err != nil {
+		return api.MapAnswer{}, err
+	}
+	var lastErr error
+	for _, w := range choices {
 		asked, cancel := context.WithTimeout(ctx, mapTimeout)
 		grant, err := w.Map(asked, r.Server)
 		cancel()
 		if err == nil {
-			return api.MapAnswer{Address: netip.AddrPortFrom(v.Addr, grant.Port), LeaseSeconds: grant.Lease.Seconds()}, nil
+			return api.MapAnswer{Address: netip.AddrPortFrom(w.addr, grant.Port), LeaseSeconds: grant.Lease.Seconds()}, nil
 		}
 		lastErr = err
 	}

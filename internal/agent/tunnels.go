@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
@@ -26,24 +24,39 @@ type standingKey struct {
 	kind path.Kind
 }
 
-// tunnels is the client role's part for detours that lead to any server. The
-// loop's goroutine owns it.
+// tunnels is the client role's part for detours that lead to any server, whichever waypoint they go
+// through. The loop's goroutine owns it.
 type tunnels struct {
-	inBand    []keeper
-	tunnels   []keeper                 // they begin when guard is there
-	names     []string                 // of their interfaces
+	names     []string                 // of the interfaces that there may be
 	guard     guard                    // nil: not needed yet
-	running   sync.WaitGroup           // of keepers
 	admission map[netip.Addr]admission // to in-band detours, by waypoint address
 	standings map[standingKey]tunnel.Standing
 	offers    map[detour.Via][]path.Kind // as each session last said
 	syns      synMarker                  // nil: no in-band detours
+	noSyns    error                      // why not
 }
 
 func newTunnels() *tunnels {
 	return &tunnels{
 		admission: make(map[netip.Addr]admission), standings: make(map[standingKey]tunnel.Standing),
 		offers: make(map[detour.Via][]path.Kind),
+	}
+}
+
+// forgetVia forgets how things stood at an address of a waypoint that is not used any more.
+func (t *tunnels) forgetVia(v detour.Via) {
+	delete(t.offers, v)
+	for _, k := range path.Kinds() {
+		delete(t.standings, standingKey{v, k})
+	}
+}
+
+// forgetAdmissions forgets what these keepers got.
+func (t *tunnels) forgetAdmissions(keepers []keeper) {
+	for addr, a := range t.admission {
+		if slices.ContainsFunc(keepers, func(k keeper) bool { return any(a) == any(k) }) {
+			delete(t.admission, addr)
+		}
 	}
 }
 
@@ -72,50 +85,44 @@ type synMarker interface {
 	Close() error
 }
 
-// openTunnels begins to keep a tunnel of each kind that the operator uses to each
-// waypoint, over the sessions that openSessions made.
-func (c *client) openTunnels(ctx context.Context, p *Plan, leads map[string][]tunnel.Lead) error {
-	tell := func(s tunnel.Standing) { c.tunnelStands(ctx, s) }
-	log := p.log.With("subsystem", "tunnel")
-	if p.config.Client.Uses(config.InBand) {
-		if err := c.openSyns(p.config.Client.Cgroup); err != nil {
-			c.noInBand(leads, err)
-		}
-	}
-	for n, w := range p.config.Client.Waypoints {
-		of := leads[w.Name]
-		if c.tunnels.syns != nil {
-			for _, l := range of {
-				if !l.Via.Addr.Is4() {
-					continue // the option has no room for IPv6
-				}
-				k := tunnel.NewInBand(l, c.tunnels.syns.Timestamps, tell, log)
-				c.tunnels.admission[l.Via.Addr] = k
-				c.tunnels.inBand = append(c.tunnels.inBand, k)
+// prepareTunnels makes tunnels possible, to as many waypoints as there may be at a time.
+func (c *client) prepareTunnels(operator config.Client) {
+	for n := range c.room {
+		for kind, name := range map[config.Kind]string{
+			config.WireGuard: tunnel.Interface(path.WireGuard, n), config.OpenVPN: tunnel.Interface(path.OpenVPN, n),
+		} {
+			if operator.Uses(kind) {
+				c.tunnels.names = append(c.tunnels.names, name)
 			}
 		}
-		if p.config.Client.Uses(config.WireGuard) {
-			name := tunnel.Interface(path.WireGuard, n)
-			k, err := tunnel.NewWireGuard(name, of, tell, log)
-			if err != nil {
-				return err
-			}
-			c.tunnels.tunnels = append(c.tunnels.tunnels, k)
-			c.tunnels.names = append(c.tunnels.names, name)
-		}
-		if p.config.Client.Uses(config.OpenVPN) {
-			name := tunnel.Interface(path.OpenVPN, n)
-			c.tunnels.names = append(c.tunnels.names, name)
-			c.tunnels.tunnels = append(c.tunnels.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
-				Interface: name, Waypoint: w.Name, Files: openvpnFiles(p),
-				Dir: filepath.Join(p.config.RunDir, openvpnDir+"-"+w.Name), Log: log,
-			}, of, tell))
+	}
+	if !operator.Uses(config.InBand) {
+		return
+	}
+	if err := c.openSyns(operator.Cgroup); err != nil {
+		c.tunnels.noSyns = err
+		c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %s", tunnel.OneLine(err)))
+		c.log.Warn("in-band detours are not used", "err", err)
+	}
+}
+
+// keepInBand begins to keep the admission at each address, or notes why in-band detours cannot be had on
+// this host. The other kinds can.
+func (c *client) keepInBand(u *using, leads []tunnel.Lead, tell func(tunnel.Standing)) {
+	t := c.tunnels
+	if t.syns == nil {
+		c.backlog = append(c.backlog, path.KindUnready{Waypoint: u.peer.Name, Kind: path.InBand, Err: t.noSyns})
+	}
+	for _, l := range leads {
+		switch {
+		case t.syns == nil:
+			t.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: tunnel.OneLine(t.noSyns)}
+		case l.Via.Addr.Is4(): // the option has no room for IPv6
+			k := tunnel.NewInBand(l, t.syns.Timestamps, tell, c.plan.log.With("subsystem", "tunnel"))
+			t.admission[l.Via.Addr] = k
+			u.inBand = append(u.inBand, k)
 		}
 	}
-	for _, k := range c.tunnels.inBand {
-		c.tunnels.running.Go(func() { k.Run(ctx) })
-	}
-	return nil
 }
 
 func openvpnFiles(p *Plan) openvpn.Files {
@@ -132,19 +139,6 @@ func (c *client) openSyns(cgroup string) error {
 	c.tunnels.syns = syns
 	c.attachSyns(c.interfaces())
 	return nil
-}
-
-// noInBand notes why in-band detours cannot be had on this host. The other kinds
-// can.
-func (c *client) noInBand(leads map[string][]tunnel.Lead, err error) {
-	c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %s", tunnel.OneLine(err)))
-	c.log.Warn("in-band detours are not used", "err", err)
-	for waypoint, of := range leads {
-		c.backlog = append(c.backlog, path.KindUnready{Waypoint: waypoint, Kind: path.InBand, Err: err})
-		for _, l := range of {
-			c.tunnels.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: tunnel.OneLine(err)}
-		}
-	}
 }
 
 // attachSyns has SYNs authenticated on every one of the host's interfaces by which a
@@ -177,6 +171,9 @@ func (c *client) interfaces() []netstate.Interface {
 func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 	c.post(ctx, func(now time.Time) {
 		c.log.Debug("tunnel", "kind", s.Kind.String(), "waypoint", s.Via.Waypoint, "up", len(s.Tunnels) > 0, "why", s.Why)
+		if c.waypoints[s.Via] == nil {
+			return // it was left meanwhile
+		}
 		key := standingKey{s.Via, s.Kind}
 		before := c.tunnels.standings[key]
 		c.tunnels.standings[key] = s
@@ -198,20 +195,27 @@ func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 // pokeTunnels has every tunnel looked at: a session has changed, or the host's
 // network. Those that are interfaces wait for the guard, which comes when one is
 // first on offer.
-func (c *client) pokeTunnels(ctx context.Context) {
-	for _, k := range c.tunnels.inBand {
-		k.Poke()
-	}
-	if !c.guarded(ctx) {
-		return
-	}
-	for _, k := range c.tunnels.tunnels {
-		k.Poke()
+func (c *client) pokeTunnels() {
+	guarded := c.guarded()
+	for _, u := range c.using {
+		for _, k := range u.inBand {
+			k.Poke()
+		}
+		if !guarded {
+			continue
+		}
+		for _, k := range u.tunnels {
+			if !u.begun {
+				u.begin(k)
+			}
+			k.Poke()
+		}
+		u.begun = true
 	}
 }
 
-// guarded: tunnels may come up, and are kept.
-func (c *client) guarded(ctx context.Context) bool {
+// guarded: tunnels may come up.
+func (c *client) guarded() bool {
 	t := c.tunnels
 	if t.guard != nil {
 		return true
@@ -229,9 +233,6 @@ func (c *client) guarded(ctx context.Context) bool {
 		return false
 	}
 	t.guard = g
-	for _, k := range t.tunnels {
-		t.running.Go(func() { k.Run(ctx) })
-	}
 	return true
 }
 
@@ -281,10 +282,8 @@ func (c *client) subflowClosed(ev mptcp.Event) path.Event {
 	return closed
 }
 
-// close waits for the keepers, whose context has ended, and then ends what marks
-// SYNs, and the guard.
+// close ends what marks SYNs, and the guard; all tunnels are down.
 func (t *tunnels) close() error {
-	t.running.Wait()
 	var errs []error
 	if t.syns != nil {
 		errs = append(errs, t.syns.Close())

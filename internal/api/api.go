@@ -25,6 +25,8 @@ type Status struct {
 	Client *Using `json:"client,omitempty"`
 	// Serving is there when the member has the waypoint role.
 	Serving *Serving `json:"serving,omitempty"`
+	// Collective is there when this host has joined one.
+	Collective *Collective `json:"collective,omitempty"`
 }
 
 // Using is the client role: connections, and the waypoints they can use.

@@ -23,9 +23,12 @@ func TestMain(m *testing.M) {
 
 // fake is an Agent made of functions.
 type fake struct {
-	status func(context.Context) (Status, error)
-	mapped func(context.Context, MapRequest) (MapAnswer, error)
-	given  func(context.Context, SwitchRequest) (Given, error)
+	status   func(context.Context) (Status, error)
+	mapped   func(context.Context, MapRequest) (MapAnswer, error)
+	given    func(context.Context, SwitchRequest) (Given, error)
+	members  Members
+	invited  func(InviteRequest) (Invitation, error)
+	expelled func(ExpelRequest) (Expulsion, error)
 }
 
 func (f fake) Status(ctx context.Context) (Status, error) { return f.status(ctx) }
@@ -35,6 +38,9 @@ func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
 	return f.given(ctx, r)
 }
+func (f fake) Members(context.Context) (Members, error)                      { return f.members, nil }
+func (f fake) Invite(_ context.Context, r InviteRequest) (Invitation, error) { return f.invited(r) }
+func (f fake) Expel(_ context.Context, r ExpelRequest) (Expulsion, error)    { return f.expelled(r) }
 
 // serve answers at a socket of the test's own until the test ends or stop is called.
 func serve(t *testing.T, agent Agent) (socket string, stop func()) {
@@ -79,6 +85,7 @@ func full() Status {
 			}},
 			Counters: Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
+		Collective: fullCollective(since),
 		Serving: &Serving{
 			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4}, Offers: []string{"in-band"},
 			InBand:  &InBand{Authenticated: true, Addresses: 1, Accepted: 2, UnknownAddress: 3, BadAuthenticator: 4, Replayed: 5, Malformed: 6},

@@ -33,10 +33,17 @@ func Dial(socket string) *Client {
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.ask(ctx, http.MethodGet, "/v1/status", nil, &s)
-	if err == nil && s.Schema != StatusSchema {
-		err = fmt.Errorf("the agent speaks %s and this program %s: restart the agent after an upgrade", s.Schema, StatusSchema)
+	if err == nil {
+		err = sameSchema(s.Schema, StatusSchema)
 	}
 	return s, err
+}
+
+func sameSchema(agent, ours string) error {
+	if agent != ours {
+		return fmt.Errorf("the agent speaks %s and this program %s: restart the agent after an upgrade", agent, ours)
+	}
+	return nil
 }
 
 // Map asks for a mapping.

@@ -18,6 +18,9 @@ type Agent interface {
 	Status(context.Context) (Status, error)
 	Map(context.Context, MapRequest) (MapAnswer, error)
 	SwitchWaypoint(context.Context, SwitchRequest) (Given, error)
+	Members(context.Context) (Members, error)
+	Invite(context.Context, InviteRequest) (Invitation, error)
+	Expel(context.Context, ExpelRequest) (Expulsion, error)
 }
 
 // Listen opens the socket, readable by root only: who can ask here can have
@@ -62,12 +65,12 @@ func RemoveSocket(path string) error {
 // Serve answers on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
-		status, err := agent.Status(r.Context())
-		answer(w, status, err)
-	})
+	mux.HandleFunc("GET /v1/status", telling(agent.Status))
 	mux.HandleFunc("POST /v1/map", answering(agent.Map))
 	mux.HandleFunc("POST /v1/waypoint", answering(agent.SwitchWaypoint))
+	mux.HandleFunc("GET /v1/members", telling(agent.Members))
+	mux.HandleFunc("POST /v1/invite", answering(agent.Invite))
+	mux.HandleFunc("POST /v1/expel", answering(agent.Expel))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
@@ -75,6 +78,14 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 		return fmt.Errorf("serve the agent's socket: %w", err)
 	}
 	return nil
+}
+
+// telling serves what is asked for without a request.
+func telling[Answer any](ask func(context.Context) (Answer, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answered, err := ask(r.Context())
+		answer(w, answered, err)
+	}
 }
 
 // answering serves what is asked for with a request.

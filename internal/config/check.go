@@ -40,6 +40,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if err := checkListen(c.Session.Listen); err != nil {
 		p.At("session.listen", "%v", err)
 	}
+	c.checkCollective(p)
 	if c.Has(RoleClient) {
 		c.Client.check(p)
 	}
@@ -92,9 +93,7 @@ func (c *Client) check(p *tomlfile.Problems) {
 			p.At(at+".addresses", "is missing: at least one IP address of the waypoint")
 		}
 		for _, a := range w.Addresses {
-			if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() {
-				p.At(at+".addresses", "%v is not an address a waypoint can be reached at", a)
-			}
+			checkReachable(p, at+".addresses", a)
 		}
 		if w.Port < 1 || w.Port > 65535 {
 			p.At(at+".port", "%d is not a port (1 to 65535)", w.Port)

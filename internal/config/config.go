@@ -55,6 +55,8 @@ type Config struct {
 	Session  Session  `toml:"session"`
 	Client   Client   `toml:"client"`
 	Waypoint Waypoint `toml:"waypoint"`
+
+	Collective Collective `toml:"collective"`
 }
 
 // Identity says where this member's key and the collective's certificates are.
@@ -64,6 +66,18 @@ type Identity struct {
 	CA          string `toml:"ca"`
 	CRL         string `toml:"crl"`
 }
+
+// Collective is this host's membership in a collective that it joined.
+type Collective struct {
+	// Coordinators are NAME@HOST:PORT; none: this host joined none.
+	Coordinators []string     `toml:"coordinators"`
+	Waypoints    int          `toml:"waypoints"`
+	Addresses    []netip.Addr `toml:"addresses"`
+	Region       string       `toml:"region"`
+}
+
+// Joined says whether there are coordinators.
+func (c Collective) Joined() bool { return len(c.Coordinators) > 0 }
 
 // Session is how members talk to each other.
 type Session struct {
@@ -108,6 +122,11 @@ type Peer struct {
 	Port      int          `toml:"port"`
 }
 
+// Equal says whether two are the same, reached in the same way.
+func (p Peer) Equal(o Peer) bool {
+	return p.Name == o.Name && p.Port == o.Port && slices.Equal(p.Addresses, o.Addresses)
+}
+
 // Waypoint is the waypoint role.
 type Waypoint struct {
 	Offers               []Kind         `toml:"offers"`
@@ -137,6 +156,9 @@ func (c Client) Uses(k Kind) bool { return slices.Contains(c.Kinds, k) }
 
 // Has reports whether the member has the role.
 func (c *Config) Has(r Role) bool { return slices.Contains(c.Roles, r) }
+
+// CollectiveDir is what is kept of the collective that this host joined.
+func (c *Config) CollectiveDir() string { return filepath.Join(c.StateDir, "collective") }
 
 // Socket is the agent's local socket.
 func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
@@ -194,6 +216,7 @@ func defaults() *Config {
 			// A waypoint could not reach these for us, and would learn of them.
 			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 		},
+		Collective: Collective{Waypoints: 4},
 		Waypoint: Waypoint{
 			Offers:               []Kind{InBand, Mapped},
 			InBandAuthenticator:  true,

@@ -73,6 +73,13 @@ func TestBadValues(t *testing.T) {
 		{strings.Replace(minimal, `"alice"`, `"Alice!"`, 1), `is not a member's name`},
 		{strings.Replace(minimal, `key = "a.key"`, "", 1), "identity.key: is missing: the path of a file that `dcol ca issue` wrote"},
 		{"name = ", `conf:1`},
+		{minimal + "[collective]\ncoordinators = [\"hub\"]", `conf:9: collective.coordinators[0]: "hub" is not NAME@HOST:PORT`},
+		{minimal + "[collective]\ncoordinators = [\"Hub@192.0.2.1:45672\"]", `"Hub" is not a member's name`},
+		{minimal + "[collective]\ncoordinators = [\"hub@192.0.2.1:0\"]", `"0" is not a port`},
+		{minimal + "[collective]\ncoordinators = [\"hub@192.0.2.1:45672\"]", `identity.crl: is missing`},
+		{minimal + "[collective]\nwaypoints = 99", `conf:9: collective.waypoints: 99 is not from 0 to 32`},
+		{minimal + "[collective]\nregion = \"Far East\"", `conf:9: collective.region: "Far East" is not a word`},
+		{minimal + "[collective]\naddresses = [\"127.0.0.1\"]", `127.0.0.1 is not an address a waypoint can be reached at`},
 	} {
 		_, err := Parse("conf", []byte(test.file))
 		if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -23,6 +23,7 @@ type Env struct {
 
 	Config        Config
 	Identity      Identity
+	Collective    *Collective // as the agent says; nil: it does not run, or has joined none
 	AgentRuns     bool
 	AgentProblems []string // that it tells of
 	Outside       *Outside // what it tells of the way to it; nil: nothing
@@ -47,6 +48,7 @@ type Config struct {
 	Client   bool
 	Waypoint bool
 	Listen   string // UDP address of the session
+	Joined   bool   // a collective, whose coordinators renew the certificate
 
 	// Of the client: the kinds of detours that it uses, and the cgroup whose
 	// programs have in-band ones; empty: all.
@@ -71,6 +73,17 @@ type Identity struct {
 	Err       error // why it cannot be used
 	NotBefore time.Time
 	NotAfter  time.Time
+}
+
+// Collective is how the running agent stands with its coordinators.
+type Collective struct {
+	Connected bool
+	Why       string // it is not
+	Members   int    // that it knows
+	Renewal   string // why the last renewal failed; empty: it did not
+	Expelled  string // why the collective wants this host no more
+	// Unreached: other members cannot reach this waypoint.
+	Unreached bool
 }
 
 // System is what is not to be had from files.

@@ -13,6 +13,7 @@ func memberChecks() []Check {
 	return []Check{
 		{"config", "Configuration", checkConfig},
 		{"identity", "Certificate", checkIdentity},
+		{"collective", "Collective", checkCollective},
 		{"clock", "Clock", checkClock},
 		{"agent", "Agent", checkAgent},
 	}
@@ -38,7 +39,10 @@ func checkIdentity(_ context.Context, e *Env) Result {
 		return skipped("no usable configuration names it")
 	}
 	id := e.Identity
-	const mend = "have the collective's authority issue a new certificate (dcol ca issue)"
+	mend := "have the collective's authority issue a new certificate (dcol ca issue)"
+	if e.Config.Joined {
+		mend = "start the agent, which has it renewed (systemctl start dcol); if it cannot, dcol status says why"
+	}
 	switch {
 	case errors.Is(id.Err, fs.ErrPermission):
 		return skipped("needs root to read it")
@@ -48,10 +52,34 @@ func checkIdentity(_ context.Context, e *Env) Result {
 		return failed("set the clock right (timedatectl set-ntp true)", "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
 	case e.Now.After(id.NotAfter):
 		return failed(mend, "expired on %s", day(id.NotAfter))
+	case e.Config.Joined && id.NotAfter.Sub(e.Now) > id.NotAfter.Sub(id.NotBefore)/2:
+		return ok("valid until %s, renewed by itself", day(id.NotAfter))
 	case e.Now.Add(renewBefore).After(id.NotAfter):
 		return warning(mend, "expires on %s", day(id.NotAfter))
 	}
 	return ok("valid until %s", day(id.NotAfter))
+}
+
+// checkCollective is about what keeps a host a member that joined.
+func checkCollective(_ context.Context, e *Env) Result {
+	c := e.Collective
+	switch {
+	case e.Config.Err != nil:
+		return skipped("no usable configuration names one")
+	case !e.Config.Joined:
+		return info("this host has joined none")
+	case c == nil:
+		return skipped("the agent does not run, which knows")
+	case c.Expelled != "":
+		return failed("ask whoever runs the collective", "it wants this host no more: %s", c.Expelled)
+	case c.Renewal != "":
+		return failed("mend what it names; without that the certificate ends", "the certificate cannot be renewed: %s", c.Renewal)
+	case !c.Connected:
+		return warning("see that this host reaches TCP ports 45672 and 45673 of the coordinator, and that its agent runs", "no coordinator is connected: %s", c.Why)
+	case c.Unreached:
+		return failed("open the session's UDP port to the world, or name the addresses others see ([collective] addresses)", "other members cannot reach this waypoint")
+	}
+	return ok("connected to a coordinator; %d members are known", c.Members)
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -60,6 +60,9 @@ func TestRequirements(t *testing.T) {
 	routing := func(err error) func(*Env) {
 		return func(e *Env) { e.System.TryTunnelRouting = func() error { return err } }
 	}
+	joined := func(c *Collective) func(*Env) {
+		return func(e *Env) { e.Config.Joined, e.Collective = true, c }
+	}
 	notTried := fmt.Errorf("%w: needs root: %w", errCannotTry, syscall.EPERM)
 	noBPF := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
 	noWireGuard := &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
@@ -212,10 +215,18 @@ func TestRequirements(t *testing.T) {
 		{"config", "none", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrNotExist }}, Skipped, "not a member", ""},
 		{"config", "not readable", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrPermission }}, Skipped, "root", ""},
 		{"config", "bad", []func(*Env){func(e *Env) { e.Config.Err = errors.New("line 3: unknown key") }}, Failed, "line 3", "correct /etc/dcol"},
+		{"collective", "no agent", []func(*Env){joined(nil)}, Skipped, "does not run", ""},
+		{"collective", "connected", []func(*Env){joined(&Collective{Connected: true, Members: 7})}, OK, "7 members", ""},
+		{"collective", "away", []func(*Env){joined(&Collective{Why: "connection refused"})}, Warning, "connection refused", "45673"},
+		{"collective", "not renewed", []func(*Env){joined(&Collective{Connected: true, Renewal: "wrong clock"})}, Failed, "wrong clock", "certificate ends"},
+		{"collective", "expelled", []func(*Env){joined(&Collective{Expelled: "sent spam", Renewal: "expelled"})}, Failed, "sent spam", "ask"},
+		{"collective", "unreached", []func(*Env){joined(&Collective{Connected: true, Unreached: true})}, Failed, "cannot reach", "UDP port"},
 		{"identity", "bad", []func(*Env){func(e *Env) { e.Identity.Err = errors.New("another CA") }}, Failed, "another CA", "dcol ca issue"},
 		{"identity", "not yet", []func(*Env){func(e *Env) { e.Now = e.Identity.NotBefore.Add(-time.Second) }}, Failed, "valid only from 2026-01-01", "clock"},
 		{"identity", "ends soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore + time.Second) }}, Warning, "expires on 2027-01-01", "dcol ca issue"},
 		{"identity", "ends, but not soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore) }}, OK, "2027-01-01", ""},
+		{"identity", "renewed by itself", []func(*Env){joined(nil)}, OK, "renewed by itself", ""},
+		{"identity", "not renewed", []func(*Env){joined(nil), func(e *Env) { e.Now = e.Identity.NotAfter.Add(-time.Hour) }}, Warning, "expires on 2027-01-01", "systemctl start dcol"},
 		{"identity", "ended", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(time.Second) }}, Failed, "expired", "dcol ca issue"},
 		{"clock", "before this program", []func(*Env){func(e *Env) { e.Now = e.Built.Add(-time.Hour) }}, Failed, "before this dcol was built", "timedatectl"},
 		{"clock", "free running", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, nil } }}, Warning, "nothing keeps", "timedatectl"},

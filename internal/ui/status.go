@@ -22,6 +22,9 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	for _, problem := range s.Problems {
 		p.linef("PROBLEM: %s", problem)
 	}
+	if s.Collective != nil {
+		p.collective(s.Collective, now)
+	}
 	if s.Client != nil {
 		p.waypoints(s.Client, now)
 		p.connections(s.Client, now)
@@ -59,7 +62,7 @@ func (p *printer) table(header string, rows [][]string) {
 func (p *printer) waypoints(u *api.Using, now time.Time) {
 	p.linef("")
 	if len(u.Waypoints) == 0 {
-		p.linef("No waypoints are configured: connections have only their direct path.")
+		p.linef("No waypoints are known: connections have only their direct path.")
 		return
 	}
 	p.linef("Waypoints")

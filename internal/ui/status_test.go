@@ -87,8 +87,32 @@ func TestStatus(t *testing.T) {
 			},
 		},
 	}
+	no := false
+	member := api.Status{
+		Member: "alice", Version: "v1.0.0", Roles: []string{"waypoint"}, Since: ago(time.Hour),
+		Collective: &api.Collective{
+			Name: "friends", Members: 12, Coordinator: api.CoordinatorLink{Connected: true, Server: "hub", Since: ago(50 * time.Minute)},
+			Certificate: api.Certificate{Until: now.Add(6 * 24 * time.Hour), RenewAt: now.Add(7 * time.Hour)},
+			Record:      api.OwnRecord{Published: ago(50 * time.Minute), Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Reachable: &no},
+			Ignored:     map[string]uint64{"bad-signature": 3},
+		},
+	}
+	lonely := api.Status{
+		Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(time.Hour),
+		Collective: &api.Collective{
+			Name: "friends", Members: 1, Behind: true, BehindWhy: "not connected to the bus",
+			Coordinator: api.CoordinatorLink{Since: ago(50 * time.Minute), Why: "connection refused"},
+			Certificate: api.Certificate{Until: now.Add(40 * time.Hour), RenewAt: now.Add(50 * time.Minute), Failures: 7, Why: "no coordinator can be reached"},
+		},
+	}
+	expelled := api.Status{
+		Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(time.Hour),
+		Collective: &api.Collective{
+			Name: "friends", Certificate: api.Certificate{Until: ago(time.Hour), Expelled: "sent spam"}, Record: api.OwnRecord{Why: "you were expelled"},
+		},
+	}
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
-	for name, s := range map[string]api.Status{"both": both, "idle": idle} {
+	for name, s := range map[string]api.Status{"both": both, "idle": idle, "member": member, "lonely": lonely, "expelled": expelled} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			if err := Status(&b, s, now); err != nil {

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/membership"
+	"github.com/detour-collective/dcol/internal/session"
+)
+
+// member is this host's part in a collective that it joined.
+type member struct {
+	*membership.Membership
+	choices chan []config.Peer // out of the directory, the newest only
+	offer   *offering          // nil before start
+}
+
+// newMember makes what the roles are told of; nil if this host joined no collective.
+func newMember(p *Plan) *member {
+	c := p.config.Collective
+	if !c.Joined() {
+		return nil
+	}
+	m := &member{choices: make(chan []config.Peer, 1)}
+	chooser := directory.Client{Name: p.config.Name, Region: c.Region}
+	var skip []string
+	if p.config.Has(config.RoleClient) {
+		chooser.Want = c.Waypoints
+		for _, k := range p.config.Client.Kinds {
+			chooser.Kinds = append(chooser.Kinds, string(k))
+		}
+		for _, w := range p.config.Client.Waypoints {
+			skip = append(skip, w.Name)
+		}
+	}
+	log := p.log.With("subsystem", "collective")
+	m.Membership = membership.New(membership.Config{
+		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, LANs: lans(log),
+		Client: chooser, Skip: skip, Choice: m.choose,
+		Reach: func(ctx context.Context, name string, at netip.AddrPort) error {
+			return session.Try(ctx, p.identity, name, at)
+		},
+		Log: log,
+	})
+	return m
+}
+
+// choose leaves the choice for the client role to take. Only the newest counts.
+func (m *member) choose(choice []membership.Waypoint) {
+	peers := make([]config.Peer, len(choice))
+	for i, w := range choice {
+		peers[i] = config.Peer{Name: w.Name, Addresses: w.Addresses, Port: int(w.Port)}
+	}
+	select {
+	case <-m.choices:
+	default:
+	}
+	m.choices <- peers
+}
+
+// start begins to be a member, with what the roles give.
+func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup.Group) error {
+	var err error
+	if m.offer, err = newOffering(p, s, m.Offer); err != nil {
+		return err
+	}
+	group.Go(func() error { return m.Run(ctx) })
+	group.Go(func() error { return m.offer.run(ctx, p.log.With("subsystem", "collective")) })
+	return nil
+}
+
+// parseCoordinators reads what the configuration names.
+func parseCoordinators(c *config.Config) (list []enrol.Endpoint, err error) {
+	for _, text := range c.Collective.Coordinators {
+		e, err := enrol.ParseEndpoint(text)
+		if err != nil {
+			return nil, fmt.Errorf("[collective] coordinators: %w", err)
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// describe is the collective's part of the status.
+func (m *member) describe(ctx context.Context) (*api.Collective, []string, error) {
+	s, err := m.State(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &api.Collective{
+		Name: s.Self.Collective, Members: s.Directory.Members, Behind: s.Directory.Behind, Ignored: map[string]uint64{},
+		Coordinator: api.CoordinatorLink{Connected: s.Bus.Connected, Server: s.Bus.Server, Since: s.Bus.Since},
+		Certificate: api.Certificate{Until: s.Self.NotAfter, RenewAt: s.Renewal.Next, Renewed: s.Renewal.Last, Failures: s.Renewal.Failures, Expelled: s.Renewal.Expelled},
+		Record:      api.OwnRecord{Addresses: []netip.Addr{}, Reachable: s.Record.Reached},
+		Chosen:      s.Chosen,
+	}
+	if s.Directory.Behind {
+		out.BehindWhy = words(s.Directory.AskErr)
+	}
+	if !s.Bus.Connected {
+		out.Coordinator.Why = words(s.Bus.Err)
+	}
+	out.Certificate.Why, out.Record.Why = words(s.Renewal.Err), words(s.Record.Err)
+	for reason, n := range s.Directory.Refused {
+		out.Ignored[string(reason)] = n
+	}
+	if v := s.Record.Verified; v != nil {
+		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, slices.Concat(out.Record.Addresses, v.Record.Addresses)
+	}
+	return out, collectiveProblems(s, time.Now()), nil
+}
+
+// collectiveProblems is what a person should see to. That the coordinator is away is none while the
+// certificate is good for long.
+func collectiveProblems(s membership.State, now time.Time) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if s.Renewal.Expelled != "" {
+		add("the collective wants this host no more (%s): its detours are not to be had; connections have their direct path", s.Renewal.Expelled)
+	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
+		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
+	}
+	if s.Record.Removed != "" && s.Renewal.Expelled == "" {
+		add("this host was taken out of the directory: %s", s.Record.Removed)
+	}
+	if s.Record.Err != nil && s.Bus.Connected {
+		add("what this host offers is not known to the others: %v", s.Record.Err)
+	}
+	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() {
+		r := s.Record.Verified.Record
+		add("other members cannot reach this waypoint at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
+	}
+	for _, err := range []error{s.Directory.LoadErr, s.Directory.SaveErr, s.Trouble} {
+		if err != nil {
+			add("%v", err)
+		}
+	}
+	return problems
+}
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+var errNotJoined = errors.New("this host has joined no collective (dcol join): there is no directory of members")
+
+// Members implements api.Agent.
+func (a *running) Members(ctx context.Context) (api.Members, error) {
+	if a.member == nil {
+		return api.Members{}, errNotJoined
+	}
+	s, err := a.member.State(ctx)
+	if err != nil {
+		return api.Members{}, err
+	}
+	out := api.Members{Schema: api.MembersSchema, Collective: s.Self.Collective, Self: s.Self.Name, Behind: s.Directory.Behind, Members: []api.Member{}}
+	err = a.member.Directory(ctx, func(d *directory.Directory) {
+		for v := range d.All() {
+			out.Members = append(out.Members, describeMember(v, s))
+		}
+	})
+	slices.SortFunc(out.Members, func(a, b api.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return out, err
+}
+
+func describeMember(v *directory.Verified, s membership.State) api.Member {
+	r := &v.Record
+	m := api.Member{
+		Name: r.Name, Roles: slices.Concat([]string{}, r.Roles), Kinds: slices.Concat([]string{}, r.Kinds),
+		Addresses: slices.Concat([]netip.Addr{}, r.Addresses), Port: r.Port, Region: r.Region, Subnet: v.Holder.Subnet,
+		CertificateUntil: v.Holder.NotAfter, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
+	}
+	if r.IsWaypoint() && !s.Word.At.IsZero() {
+		reached := !slices.Contains(s.Word.Unreachable, r.Name)
+		m.Reachable = &reached
+	}
+	return m
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/config"
+)
+
+// Whatever is wanted, and however long it takes until those left are gone: nobody is joined twice or while
+// it is leaving, there is room for all, and in the end those are in use that are wanted.
+func TestRosterChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		room := rapid.IntRange(0, 6).Draw(t, "room")
+		have, leaving := map[string]config.Peer{}, map[string]config.Peer{}
+		var want []config.Peer
+		reconcile := func() {
+			leave, join := rosterChanges(want, have, leaving, room-len(have)-len(leaving))
+			for _, name := range leave {
+				leaving[name] = have[name]
+				delete(have, name)
+			}
+			for _, p := range join {
+				_, is := have[p.Name]
+				_, was := leaving[p.Name]
+				if is || was {
+					t.Fatalf("%s is joined twice", p.Name)
+				}
+				have[p.Name] = p
+			}
+			if len(have)+len(leaving) > room {
+				t.Fatalf("%d are in use and %d leaving, with room for %d", len(have), len(leaving), room)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) { reconcile() },
+			"want": func(t *rapid.T) {
+				want = nil
+				for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, 9), 0, room, rapid.ID).Draw(t, "names") {
+					port := rapid.IntRange(1, 2).Draw(t, "port")
+					want = append(want, config.Peer{Name: fmt.Sprint("w", n), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}, Port: port})
+				}
+			},
+			"gone": func(t *rapid.T) {
+				if names := slices.Sorted(maps.Keys(leaving)); len(names) > 0 {
+					delete(leaving, rapid.SampledFrom(names).Draw(t, "who"))
+				}
+			},
+		})
+		for range 2 {
+			clear(leaving)
+			reconcile()
+		}
+		if len(have) != len(want) {
+			t.Fatalf("in use: %v, wanted: %v", have, want)
+		}
+		for _, p := range want {
+			if !have[p.Name].Equal(p) {
+				t.Fatalf("in use: %+v, wanted: %+v", have[p.Name], p)
+			}
+		}
+	})
+}

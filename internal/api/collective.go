@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// MembersSchema is the version of Members.
+const MembersSchema = "dcol.members/1"
+
+// Members is who is in the collective, as this member knows. A coordinator knows more: who was expelled,
+// and whose record is not there yet.
+type Members struct {
+	Schema     string   `json:"schema"`
+	Collective string   `json:"collective"`
+	Self       string   `json:"self"`    // who answers
+	Behind     bool     `json:"behind"`  // changes may be missing: no coordinator has said that there are none
+	Members    []Member `json:"members"` // by name
+}
+
+// Member is one of them, mostly as it says itself.
+type Member struct {
+	Name      string       `json:"name"`
+	Roles     []string     `json:"roles"`
+	Kinds     []string     `json:"kinds"` // of detours that it offers
+	Addresses []netip.Addr `json:"addresses"`
+	Port      uint16       `json:"port,omitempty"`
+	Region    string       `json:"region,omitempty"`
+	Subnet    netip.Prefix `json:"subnet,omitzero"` // in the collective's VPN
+	// CertificateUntil is the end of its certificate, RecordUntil that of what it last said; zero: not known.
+	CertificateUntil time.Time `json:"certificate_until,omitzero"`
+	RecordUntil      time.Time `json:"record_until,omitzero"`
+	// Reachable is what coordinators found out of a waypoint; nil: nothing.
+	Reachable *bool `json:"reachable,omitempty"`
+	// Used: this host has chosen it as a waypoint.
+	Used bool `json:"used,omitempty"`
+	// Expelled and Why are there when it is a member no more.
+	Expelled time.Time `json:"expelled,omitzero"`
+	Why      string    `json:"why,omitempty"`
+}
+
+// InviteRequest asks a coordinator for a line that lets one host join.
+type InviteRequest struct {
+	Name            string  `json:"name,omitempty"` // that the host must take; empty: any that is free
+	LifetimeSeconds float64 `json:"lifetime_seconds"`
+}
+
+// Invitation is the line, for `dcol join`.
+type Invitation struct {
+	Line    string    `json:"line"`
+	Expires time.Time `json:"expires"`
+}
+
+// ExpelRequest asks a coordinator to expel a member. To ask again is no error.
+type ExpelRequest struct {
+	Member string `json:"member"`
+	Why    string `json:"why"`
+}
+
+// Expulsion says what was done.
+type Expulsion struct {
+	Member string `json:"member"`
+	// Serials are those of the certificates that count no longer.
+	Serials []string `json:"serials"`
+}
+
+// Collective is how this host stands as a member that joined a collective.
+type Collective struct {
+	Name string `json:"name"`
+	// Members is how many the copy of the directory has; Behind: changes may be missing, and BehindWhy they
+	// cannot be got.
+	Members   int    `json:"members"`
+	Behind    bool   `json:"behind"`
+	BehindWhy string `json:"behind_why,omitempty"`
+	// Ignored is how many records did not verify, by reason.
+	Ignored     map[string]uint64 `json:"ignored"`
+	Coordinator CoordinatorLink   `json:"coordinator"`
+	Certificate Certificate       `json:"certificate"`
+	Record      OwnRecord         `json:"record"`
+	// Chosen are the waypoints out of the directory that this host uses.
+	Chosen []string `json:"chosen"`
+}
+
+// CoordinatorLink is the connection to the coordinators.
+type CoordinatorLink struct {
+	Connected bool      `json:"connected"`
+	Server    string    `json:"server,omitempty"` // whose, if connected
+	Since     time.Time `json:"since"`
+	Why       string    `json:"why,omitempty"` // there is none
+}
+
+// Certificate is this member's own.
+type Certificate struct {
+	Until time.Time `json:"until"`
+	// RenewAt is when a new one is asked for next.
+	RenewAt  time.Time `json:"renew_at"`
+	Renewed  time.Time `json:"renewed,omitzero"` // when that last went well, since the agent's start
+	Failures int       `json:"failures,omitempty"`
+	Why      string    `json:"why,omitempty"`      // it failed last
+	Expelled string    `json:"expelled,omitempty"` // why the collective wants this host no more
+}
+
+// OwnRecord is what this host says of itself in the directory.
+type OwnRecord struct {
+	Published time.Time    `json:"published,omitzero"` // zero: not yet
+	Until     time.Time    `json:"until,omitzero"`
+	Addresses []netip.Addr `json:"addresses"`
+	Why       string       `json:"why,omitempty"` // it was not published as it should be
+	// Reachable is what coordinators found out by asking other members; nil: nothing yet.
+	Reachable *bool `json:"reachable,omitempty"`
+}
+
+// Members asks who is in the collective.
+func (c *Client) Members(ctx context.Context) (Members, error) {
+	var m Members
+	err := c.ask(ctx, http.MethodGet, "/v1/members", nil, &m)
+	if err == nil {
+		err = sameSchema(m.Schema, MembersSchema)
+	}
+	return m, err
+}
+
+// Invite asks a coordinator's agent for a line that lets one host join.
+func (c *Client) Invite(ctx context.Context, r InviteRequest) (Invitation, error) {
+	var i Invitation
+	err := c.ask(ctx, http.MethodPost, "/v1/invite", r, &i)
+	return i, err
+}
+
+// Expel asks a coordinator's agent to expel a member.
+func (c *Client) Expel(ctx context.Context, r ExpelRequest) (Expulsion, error) {
+	var e Expulsion
+	err := c.ask(ctx, http.MethodPost, "/v1/expel", r, &e)
+	return e, err
+}

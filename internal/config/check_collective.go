@@ -1,0 +1,58 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// maxChosen is how many waypoints a client may have chosen out of the directory. Each is a session, and an
+// interface for each kind of tunnel.
+const maxChosen = 32
+
+// word is a region.
+var word = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+func (c *Config) checkCollective(p *tomlfile.Problems) {
+	m := c.Collective
+	for i, s := range m.Coordinators {
+		checkServer(p, fmt.Sprintf("collective.coordinators[%d]", i), s)
+	}
+	if m.Joined() && c.Identity.CRL == "" {
+		p.At("identity.crl", "is missing: who was expelled is written there")
+	}
+	if m.Waypoints < 0 || m.Waypoints > maxChosen {
+		p.At("collective.waypoints", "%d is not from 0 to %d (0: none but those of this file)", m.Waypoints, maxChosen)
+	}
+	for _, a := range m.Addresses {
+		checkReachable(p, "collective.addresses", a)
+	}
+	if m.Region != "" && !word.MatchString(m.Region) {
+		p.At("collective.region", "%q is not a word of a-z, 0-9 and '-', of at most 32", m.Region)
+	}
+}
+
+func checkReachable(p *tomlfile.Problems, key string, a netip.Addr) {
+	if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() {
+		p.At(key, "%v is not an address a waypoint can be reached at", a)
+	}
+}
+
+// checkServer: a member's name, and where it is.
+func checkServer(p *tomlfile.Problems, key, s string) {
+	name, address, ok := strings.Cut(s, "@")
+	host, port, err := net.SplitHostPort(address)
+	switch n, numErr := strconv.Atoi(port); {
+	case !ok || err != nil || host == "":
+		p.At(key, `%q is not NAME@HOST:PORT, such as "hub@192.0.2.1:45672"`, s)
+	case !label.MatchString(name):
+		p.At(key, "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", name)
+	case numErr != nil || n < 1 || n > 65535:
+		p.At(key, "%q is not a port (1 to 65535)", port)
+	}
+}
