@@ -8,6 +8,12 @@ func (id *Identity) Sign(message []byte) []byte {
 	return ed25519.Sign(id.current().key, message)
 }
 
+// SignWithChain signs, as Sign does, what message makes of Chain as it is with that key.
+func (id *Identity) SignWithChain(message func(chain [][]byte) []byte) []byte {
+	now := id.current()
+	return ed25519.Sign(now.key, message(now.cert.Certificate))
+}
+
 // PublicKey is what others verify the member's signatures with: the key in its certificate.
 func (id *Identity) PublicKey() ed25519.PublicKey {
 	return id.current().key.Public().(ed25519.PublicKey)

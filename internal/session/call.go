@@ -51,6 +51,7 @@ func newCall(o *outgoing) *call {
 		ended:    make(chan struct{}),
 		pending:  map[uint64]chan answer{},
 	}
+	_ = c.out.put(o.attestation) // fits, and is of the form that can be sent
 	c.workers.Go(func() {
 		if err := c.out.run(c.stream); err != nil {
 			c.fail(err)

@@ -27,6 +27,8 @@ type outgoing struct {
 	member    collective.Member // the waypoint
 	hello     wire.Hello        // what it said
 	local     netip.Addr        // where our packets leave from
+	// Goes out with the first request.
+	attestation wire.Attestation
 }
 
 func (o *outgoing) close() {
@@ -110,7 +112,10 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 	if hello.Version != wire.Version {
 		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks version %d, we speak %d", o.member.Name, hello.Version, wire.Version), Mend: "update the older of the two agents"}
 	}
-	o.hello = hello
+	if hello.Session.IsZero() {
+		return fmt.Errorf("%w: the greeting does not name the session", wire.ErrFraming)
+	}
+	o.hello, o.attestation = hello, attest(identity, o.member.Name, hello.Session, time.Now())
 	return o.stream.SetDeadline(time.Time{})
 }
 

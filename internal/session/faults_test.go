@@ -56,7 +56,7 @@ func TestUnusableWaypoints(t *testing.T) {
 		}, Expired, []string{"is not valid now", "dcol ca issue --reissue bob", "clock"}},
 		"other protocol": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), "dcol/9", nil)
-		}, OtherVersion, []string{"does not speak dcol/1", "update"}},
+		}, OtherVersion, []string{"does not speak dcol/2", "update"}},
 		"other version": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
 				frame, _ := wire.Append(nil, wire.Hello{Version: 9, Observed: netip.MustParseAddrPort("192.0.2.1:1")})
@@ -72,6 +72,12 @@ func TestUnusableWaypoints(t *testing.T) {
 				s.Write(frame)
 			})
 		}, Nonsense, []string{"no greeting"}},
+		"nameless session": {func(t *testing.T, a *authority) netip.AddrPort {
+			return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
+				frame, _ := wire.Append(nil, wire.Hello{Version: wire.Version, Observed: netip.MustParseAddrPort("192.0.2.1:1")})
+				s.Write(frame)
+			})
+		}, Nonsense, []string{"does not name the session"}},
 		"no greeting": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(*quic.Stream) {})
 		}, Nonsense, []string{"makes no session"}},

@@ -25,6 +25,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 type authority struct {
 	t  testing.TB
 	ca *collective.CA
+	mu sync.Mutex // while a member's files, issued under one name, are copied
 }
 
 func newAuthority(t testing.TB) *authority {
@@ -33,7 +34,7 @@ func newAuthority(t testing.TB) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{t, ca}
+	return &authority{t: t, ca: ca}
 }
 
 // files issues an identity and gives it a directory of its own, as on its host.
@@ -43,6 +44,8 @@ func (a *authority) files(r collective.Request) collective.Files {
 		r.Validity = time.Hour
 	}
 	r.Reissue = true
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	issued, err := a.ca.Issue(r)
 	if err != nil {
 		a.t.Fatal(err)

@@ -15,8 +15,16 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// rawClient is a member that says what it likes.
+// rawClient is a member that says what it likes, once it has said that the session is its own.
 func rawClient(t testing.TB, id *collective.Identity, at netip.AddrPort) *outgoing {
+	t.Helper()
+	o := greetedClient(t, id, at)
+	o.say(t, o.attestation)
+	return o
+}
+
+// greetedClient is one that has not said so yet.
+func greetedClient(t testing.TB, id *collective.Identity, at netip.AddrPort) *outgoing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -85,7 +85,7 @@ func (s *Server) tellNews(ctx context.Context, l *line, out *outbox, changed <-c
 
 // hello is what a waypoint greets with.
 func (s *Server) hello(l *line) wire.Hello {
-	h := wire.Hello{Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr())}
+	h := wire.Hello{Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()), Session: l.session}
 	if c := s.config.Handler.Closed(); c != nil {
 		h.Closed = c.Code
 		if !c.Until.IsZero() {

@@ -35,6 +35,7 @@ const (
 	WrongName    ProblemCode = "wrong-name"    // it is another member
 	Revoked      ProblemCode = "revoked"       // it was revoked
 	RefusedUs    ProblemCode = "refused-us"    // it does not accept our certificate
+	Unattested   ProblemCode = "unattested"    // it does not take our statement on the session
 	OtherVersion ProblemCode = "version"       // it speaks another version of dcol
 	Restarted    ProblemCode = "restarted"     // it has forgotten the session
 	Stopping     ProblemCode = "stopping"      // its agent was stopped
@@ -208,6 +209,8 @@ func byWaypoint(w where, app *quic.ApplicationError) *Problem {
 		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks another version of dcol (%q)", w.waypoint, app.ErrorMessage), Mend: "update the older of the two agents"}
 	case closeNotMember:
 		return &Problem{Code: RefusedUs, Text: fmt.Sprintf("%s does not accept our certificate (%q)", w.waypoint, app.ErrorMessage), Mend: "have it issued by the collective's authority"}
+	case closeUnattested:
+		return unattested(w, app)
 	case closeSilent, closeSlow:
 		return &Problem{Code: Lost, Text: fmt.Sprintf("%s did not hear from us in time", w.waypoint), Mend: "is the network between you overloaded?"}
 	}

@@ -50,6 +50,7 @@ func TestExplain(t *testing.T) {
 		{closed(closeNewer), Displaced, "use this certificate"},
 		{closed(closeVersion), OtherVersion, "update"},
 		{closed(closeNotMember), RefusedUs, "authority"},
+		{closed(closeUnattested), Unattested, "compare the clocks"},
 		{closed(closeSlow), Lost, "did not hear from us"},
 		{closed(4711), Nonsense, "code 4711"},
 		{net.ErrClosed, Lost, "ended"},

@@ -10,7 +10,7 @@ import (
 
 // alpn names the protocol in the TLS handshake. The number changes when the framing or the way a
 // session begins changes; wire.Version covers the rest.
-const alpn = "dcol/1"
+const alpn = "dcol/2"
 
 const (
 	// greetTimeout is how long the first message of the other side may take.
@@ -40,6 +40,8 @@ const (
 	closeSilent    quic.ApplicationErrorCode = 7
 	closeSlow      quic.ApplicationErrorCode = 8
 	closeNotMember quic.ApplicationErrorCode = 9
+	// The client did not sign that the session is its own, or for another session or time.
+	closeUnattested quic.ApplicationErrorCode = 10
 )
 
 // quicConfig is the same for both sides but for streams, which only the client opens. The windows are

@@ -11,17 +11,19 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // line is one session at the waypoint's end.
 type line struct {
-	id     uint64
-	conn   *quic.Conn
-	member collective.Member
-	v4     bool
-	since  time.Time
-	use    *use
-	gone   chan struct{} // closed when its handler has heard of its end
+	id      uint64
+	session wire.SessionID // its name in the member's statement
+	conn    *quic.Conn
+	member  collective.Member
+	v4      bool
+	since   time.Time
+	use     *use
+	gone    chan struct{} // closed when its handler has heard of its end
 }
 
 func (l *line) peer() Peer {
@@ -62,7 +64,10 @@ func (r *registry) add(conn *quic.Conn, member collective.Member, now time.Time)
 		r.uses[member.Name] = u
 	}
 	r.lastID++
-	added = &line{id: r.lastID, conn: conn, member: member, v4: addrPort(conn.RemoteAddr()).Addr().Is4(), since: now, use: u, gone: make(chan struct{})}
+	added = &line{
+		id: r.lastID, session: newSessionID(), conn: conn, member: member, v4: addrPort(conn.RemoteAddr()).Addr().Is4(), since: now, use: u,
+		gone: make(chan struct{}),
+	}
 	same := 0
 	for _, l := range u.lines {
 		if l.v4 == added.v4 {

@@ -47,11 +47,16 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	// The client's bytes that follow its greeting are read ahead: one decoder for the whole session.
 	decoder := wire.NewDecoder(stream)
 	changed := s.news.wait()
-	if end, ok := s.greet(ctx, l, stream, decoder); !ok {
+	proof, end := s.greet(ctx, l, stream, decoder)
+	if proof == nil {
+		if end.code == closeUnattested && s.refusals.Allow() {
+			s.config.Log.Warn("session refused", "member", l.member.Name, "from", l.conn.RemoteAddr(), "why", end.text)
+		}
 		return end
 	}
 
 	peer := l.peer()
+	peer.Proof = proof
 	log := s.config.Log.With("member", peer.Name, "session", peer.ID)
 	log.Info("session up", "from", peer.Addr, "serial", peer.Serial)
 	s.config.Handler.SessionUp(peer)
@@ -67,7 +72,7 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	telling, stopTelling := context.WithCancel(ctx)
 	writing.Go(func() { s.tellNews(telling, l, out, changed) })
 	a := newAnswering(s, l, peer, out)
-	end := a.run(ctx, decoder)
+	end = a.run(ctx, decoder)
 	unhook()
 	stopTelling()
 	out.close()
@@ -80,32 +85,34 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	return end
 }
 
-func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decoder *wire.Decoder) (ending, bool) {
+// greet exchanges the first messages. Without proof, the ending says why.
+func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decoder *wire.Decoder) (*wire.Proof, ending) {
 	if err := stream.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
-		return endingOf(ctx, err), false
+		return nil, endingOf(ctx, err)
 	}
 	m, err := decoder.Next()
 	if err != nil {
-		return endingOf(ctx, err), false
+		return nil, endingOf(ctx, err)
 	}
 	hello, ok := m.(wire.Hello)
 	if !ok {
-		return ending{closeProtocol, "the first message was no greeting"}, false
+		return nil, ending{closeProtocol, "the first message was no greeting"}
 	}
 	if hello.Version != wire.Version {
-		return ending{closeVersion, fmt.Sprintf("this waypoint speaks version %d, the client version %d", wire.Version, hello.Version)}, false
+		return nil, ending{closeVersion, fmt.Sprintf("this waypoint speaks version %d, the client version %d", wire.Version, hello.Version)}
 	}
 	frame, err := wire.Append(nil, s.hello(l))
 	if err != nil {
-		return ending{closeProtocol, err.Error()}, false
+		return nil, ending{closeProtocol, err.Error()}
 	}
 	if _, err := stream.Write(frame); err != nil {
-		return endingOf(ctx, err), false
+		return nil, endingOf(ctx, err)
 	}
-	if err := stream.SetDeadline(time.Time{}); err != nil {
-		return endingOf(ctx, err), false
+	proof, end := s.attested(ctx, l, decoder)
+	if err := stream.SetDeadline(time.Time{}); proof != nil && err != nil {
+		return nil, endingOf(ctx, err)
 	}
-	return ending{}, true
+	return proof, end
 }
 
 // endingOf says why a session ends on which reading or writing failed. If it is the other side that

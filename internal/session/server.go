@@ -27,6 +27,8 @@ type Peer struct {
 	// Addr is where the session comes from, validated by QUIC. It changes when the member's address
 	// does; a Handler is told before it sees another one.
 	Addr netip.Addr
+	// Proof is what the member has signed for this session; verified.
+	Proof *wire.Proof
 }
 
 // Handler is what a waypoint does with sessions. SessionUp comes before a session's first request,

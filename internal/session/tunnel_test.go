@@ -129,7 +129,7 @@ func otherWaypoint(t *testing.T, a *authority, answer func(wire.Message) wire.Me
 			}
 			s.Write(frame)
 		}
-		say(wire.Hello{Version: wire.Version, Observed: netip.MustParseAddrPort("127.0.0.1:1")})
+		say(wire.Hello{Version: wire.Version, Observed: netip.MustParseAddrPort("127.0.0.1:1"), Session: newSessionID()})
 		d := wire.NewDecoder(s)
 		for {
 			m, err := d.Next()

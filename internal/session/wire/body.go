@@ -18,6 +18,8 @@ type (
 
 		Closed    Code   `cbor:"5,keyasint,omitempty"`
 		ClosedFor uint64 `cbor:"6,keyasint,omitempty"` // ms
+
+		Session []byte `cbor:"7,keyasint,omitempty"`
 	}
 	mapRequestBody struct {
 		ID       uint64 `cbor:"1,keyasint"`
@@ -103,6 +105,9 @@ func (m Hello) body() (any, error) {
 			return nil, err
 		}
 	}
+	if !m.Session.IsZero() {
+		b.Session = m.Session[:]
+	}
 	return b, nil
 }
 
@@ -163,7 +168,11 @@ func decodeBody(t Type, data []byte) (Message, error) {
 			return nil, err
 		}
 		observed, err := parseOptionalEndpoint(b.Observed)
-		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed, Closed: b.Closed, ClosedFor: closedFor}, err
+		if err != nil {
+			return nil, err
+		}
+		session, err := parseSessionID(b.Session)
+		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed, Closed: b.Closed, ClosedFor: closedFor, Session: session}, err
 	case TypeMapRequest:
 		var b mapRequestBody
 		if err := decMode.Unmarshal(data, &b); err != nil {
@@ -211,6 +220,12 @@ func decodeBody(t Type, data []byte) (Message, error) {
 		return b.message()
 	case TypeTunnelGrant:
 		var b tunnelGrantBody
+		if err := decMode.Unmarshal(data, &b); err != nil {
+			return nil, err
+		}
+		return b.message()
+	case TypeAttestation:
+		var b attestationBody
 		if err := decMode.Unmarshal(data, &b); err != nil {
 			return nil, err
 		}

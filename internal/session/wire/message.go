@@ -22,6 +22,7 @@ const (
 	TypePong          Type = 6
 	TypeTunnelRequest Type = 7
 	TypeTunnelGrant   Type = 8
+	TypeAttestation   Type = 9
 	TypeLeft          Type = 10
 )
 
@@ -42,6 +43,8 @@ type Hello struct {
 	// that will last; 0: it does not know.
 	Closed    Code
 	ClosedFor time.Duration
+	// Session is the waypoint's name for this session, for the client's statement.
+	Session SessionID
 }
 
 // MapRequest asks for a port of the waypoint that leads to Server. The mapping is for the session's
@@ -61,7 +64,8 @@ type MapGrant struct {
 }
 
 // Left is for a session that follows one which broke: From is where the waypoint saw the client in that
-// one, and the client is no longer there. A client says it first, or not at all; it is not answered.
+// one, and the client is no longer there. A client says it right after its statement, or not at all;
+// it is not answered.
 type Left struct {
 	From netip.AddrPort
 }
@@ -105,6 +109,8 @@ func (t Type) String() string {
 		return "tunnel request"
 	case TypeTunnelGrant:
 		return "tunnel grant"
+	case TypeAttestation:
+		return "attestation"
 	case TypeLeft:
 		return "left"
 	}

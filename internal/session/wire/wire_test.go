@@ -31,6 +31,9 @@ func TestBytes(t *testing.T) {
 		{Hello{Version: 1, Offers: []Kind{Mapped}, Lease: 10 * time.Minute, Observed: v4},
 			"0015" + "01" + "a4" + "0101" + "028101" + "031a000927c0" + "0446c000020701bb"},
 		{Hello{Version: 1, Closed: OutsideHours, ClosedFor: time.Second}, "000a" + "01" + "a3" + "0101" + "050c" + "061903e8"},
+		{Hello{Version: 1, Session: SessionID(bytes.Repeat([]byte{0xcc}, 16))}, "0016" + "01" + "a2" + "0101" + "0750" + strings.Repeat("cc", 16)},
+		{Attestation{Time: time.UnixMilli(1000), Signature: bytes.Repeat([]byte{0xdd}, 64)},
+			"0049" + "09" + "a2" + "021903e8" + "035840" + strings.Repeat("dd", 64)},
 		{MapRequest{ID: 7, Server: v4, Proposed: 443}, "0010" + "02" + "a3" + "0107" + "0246c000020701bb" + "031901bb"},
 		{MapRequest{ID: 7, Server: v6}, "0018" + "02" + "a2" + "0107" + "025220010db80000000000000000000000070050"},
 		{MapGrant{ID: 7, Port: 443, Lease: time.Second, Client: v4.Addr()}, "0012" + "03" + "a4" + "0107" + "021901bb" + "031903e8" + "0444c0000207"},
@@ -89,7 +92,7 @@ func drawMessage(t *rapid.T) Message {
 		return append(out, rapid.SliceOfN(prefix, 0, most).Draw(t, what)...)
 	}
 	id := rapid.Uint64().Draw(t, "id")
-	switch rapid.IntRange(0, 8).Draw(t, "type") {
+	switch rapid.IntRange(0, 9).Draw(t, "type") {
 	case 0:
 		h := Hello{Version: uint(rapid.Uint16().Draw(t, "version")), Lease: duration.Draw(t, "lease"),
 			Closed: Code(rapid.Uint8().Draw(t, "closed")), ClosedFor: duration.Draw(t, "closed for")}
@@ -100,6 +103,9 @@ func drawMessage(t *rapid.T) Message {
 		}
 		if rapid.Bool().Draw(t, "observed") {
 			h.Observed = endpoint.Draw(t, "endpoint")
+		}
+		if rapid.Bool().Draw(t, "session there") {
+			h.Session = SessionID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "session"))
 		}
 		return h
 	case 1:
@@ -127,6 +133,9 @@ func drawMessage(t *rapid.T) Message {
 		}
 	case 7:
 		return Left{From: endpoint.Draw(t, "from")}
+	case 8:
+		return Attestation{Time: time.UnixMilli(rapid.Int64Range(0, maxTimeMillis).Draw(t, "time")).UTC(),
+			Signature: rapid.SliceOfN(rapid.Byte(), 64, 64).Draw(t, "signature")}
 	default:
 		return Pong{ID: id, Observed: endpoint.Draw(t, "observed")}
 	}

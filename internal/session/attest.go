@@ -1,0 +1,79 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// newSessionID never fails (crypto/rand).
+func newSessionID() (id wire.SessionID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+// attest is the client's statement on a session that has been greeted. If the certificate has been
+// replaced since the handshake, the waypoint refuses, and the next session is with the new one.
+func attest(identity *collective.Identity, waypoint string, session wire.SessionID, now time.Time) wire.Attestation {
+	self := identity.Self()
+	s := wire.Statement{
+		Collective: self.Collective, Member: self.Name, Serial: self.Serial, Waypoint: waypoint, Session: session,
+		Time: now.UTC().Truncate(time.Millisecond),
+	}
+	return wire.Attestation{Time: s.Time, Signature: identity.Sign(s.Message())}
+}
+
+// attested is what a waypoint makes of a client's first message after the greetings: proof that the session
+// is the member's, or why it ends. Nothing is granted without.
+func (s *Server) attested(ctx context.Context, l *line, decoder *wire.Decoder) (*wire.Proof, ending) {
+	m, err := decoder.Next()
+	if err != nil {
+		return nil, endingOf(ctx, err)
+	}
+	said, ok := m.(wire.Attestation)
+	if !ok {
+		return nil, ending{closeUnattested, fmt.Sprintf("a %T came before the statement on the session", m)}
+	}
+	now := time.Now()
+	if off := said.Time.Sub(now); off.Abs() > wire.MaxClockOff {
+		return nil, ending{closeUnattested, fmt.Sprintf("the statement on the session is of %s, and by this waypoint's clock it is %s",
+			said.Time.UTC().Format(time.DateTime), now.UTC().Format(time.DateTime))}
+	}
+	self := s.config.Identity.Self()
+	p := &wire.Proof{
+		Statement: wire.Statement{
+			Collective: self.Collective, Member: l.member.Name, Serial: l.member.Serial, Waypoint: self.Name, Session: l.session, Time: said.Time,
+		},
+		Signature: said.Signature,
+		Chain:     shownChain(l.conn.ConnectionState().TLS),
+	}
+	if !p.SignedBy(l.member.Key[:], p.Signature) {
+		return nil, ending{closeUnattested, "the signature of the statement on the session is not that of the certificate " + p.Serial}
+	}
+	return p, ending{}
+}
+
+// shownChain is what others need to see who the member is: its chain but for the root, which they have.
+func shownChain(cs tls.ConnectionState) [][]byte {
+	verified := cs.VerifiedChains[0]
+	var chain [][]byte
+	for _, cert := range verified[:max(1, len(verified)-1)] {
+		chain = append(chain, cert.Raw)
+	}
+	return chain
+}
+
+// unattested explains that the waypoint did not take our statement.
+func unattested(w where, app *quic.ApplicationError) *Problem {
+	return &Problem{
+		Code: Unattested, Text: fmt.Sprintf("%s does not take our statement on the session (%q)", w.waypoint, app.ErrorMessage),
+		Mend: "compare the clocks of the two hosts; if they agree, update the older of the two agents",
+	}
+}
