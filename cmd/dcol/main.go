@@ -83,7 +83,7 @@ and Multipath TCP connections get subflows through them.`,
 	}
 	root.SetVersionTemplate("dcol {{.Version}}\n")
 	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),
-		caCommand(), labCommand(), completionCommand())
+		caCommand(), logCommand(), labCommand(), completionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(badFlag)
 	explain(root)

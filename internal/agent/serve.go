@@ -18,6 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
@@ -108,14 +109,15 @@ type handler struct {
 // start makes everything ready that the waypoint gives; session is where the server
 // listens.
 func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) error {
-	c := p.config.Waypoint
+	c, self := p.config.Waypoint, p.identity.Self()
 	way, err := waypoint.Start(waypoint.Config{
 		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
 		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
 		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
-		Tell: h.tell,
+		Tell:   h.tell,
+		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: p.identity.SignWithChain},
 	}, p.log)
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (w
 }
 
 func peer(p session.Peer) waypoint.Peer {
-	return waypoint.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Addr: p.Addr}
+	return waypoint.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Addr: p.Addr, Proof: p.Proof}
 }
 
 // describe is the waypoint role's part of the status.

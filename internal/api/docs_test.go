@@ -2,23 +2,42 @@ package api
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
-// Every field of the schema is in docs/cli.md, and full has every field.
+// Every field of the schemas is in docs/cli.md, and full and fullLog have every field.
 func TestEveryFieldIsDocumented(t *testing.T) {
+	documented(t, "dcol status", full())
+	documented(t, "dcol log", fullLog())
+}
+
+func fullLog() Log {
+	at, now, n := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0), uint64(1)
+	return Log{
+		Schema: LogSchema,
+		Flows: []LogFlow{{Opened: now, Closed: now, Member: "alice", Serial: "0a", Kind: "mapped", Client: at, Server: at, Egress: at,
+			BytesFromClient: &n, BytesToClient: &n, Session: "01"}},
+		Sessions: []LogSession{{Session: "01", Collective: "test", Waypoint: "bob", Member: "alice", Serial: "0a", Opened: now, Stated: now,
+			Message: []byte{1}, Signature: []byte{1}, Chain: [][]byte{{1}}, Proven: true, Why: "not"}},
+	}
+}
+
+func documented(t *testing.T, command string, all any) {
+	t.Helper()
 	doc, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(doc), "\n## dcol status\n")
+	_, section, found := strings.Cut(string(doc), "\n## "+command+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	if !found {
-		t.Fatal("docs/cli.md has no section on dcol status")
+		t.Fatal("docs/cli.md has no section on", command)
 	}
-	data, err := json.Marshal(full())
+	data, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,19 +118,24 @@ func TestStatus(t *testing.T) {
 			if err := Status(&b, s, now); err != nil {
 				t.Fatal(err)
 			}
-			file := "testdata/status-" + name + ".txt"
-			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			golden, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(golden), b.String()); d != "" {
-				t.Errorf("%s differs (-golden +now); -update writes it anew\n%s", file, d)
-			}
+			compare(t, "testdata/status-"+name+".txt", b.String())
 		})
+	}
+}
+
+// compare holds what was written against a golden file.
+func compare(t *testing.T, file, now string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(golden), now); d != "" {
+		t.Errorf("%s differs (-golden +now); -update writes it anew\n%s", file, d)
 	}
 }

@@ -135,12 +135,16 @@ func (w *Waypoint) reply(r *request, b *batch, o outcome, failure error) {
 		o.member.refused[o.refusal.Code]++
 		if e, due := w.refusals.Entry(b.now, r.peer.Name, r.peer.Serial, o.refusal.Code.String(),
 			o.refusal.Message, r.client(), r.Server); due {
+			e.By = w.sessions.by(r.peer.ID)
 			w.record.Write(e)
 		}
 		r.answer <- answer{refusal: o.refusal}
 		return
 	}
 	o.member.granted++
+	if by := w.sessions.by(r.peer.ID); by != nil {
+		o.mapping.by = by
+	}
 	if o.added {
 		e := w.mappingEntry(attribution.MappingGranted, b.now, o.mapping)
 		e.LeaseSeconds = w.config.MappingLifetime.Seconds()
@@ -153,6 +157,6 @@ func (w *Waypoint) reply(r *request, b *batch, o outcome, failure error) {
 
 func (w *Waypoint) mappingEntry(event attribution.Event, now time.Time, m *mapping) attribution.Entry {
 	who := w.members.of(m.member)
-	return attribution.Entry{Time: now, Event: event, Member: who.Name, Serial: who.Serial,
+	return attribution.Entry{Time: now, Event: event, Member: who.Name, Serial: who.Serial, By: m.by,
 		Client: m.key.Client, Port: m.key.Port, Server: m.server}
 }

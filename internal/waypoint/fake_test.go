@@ -122,7 +122,7 @@ func (h *fakeHost) setInterfaces(list ...netstate.Interface) {
 func newFakeHost(t *testing.T) *fakeHost {
 	dir := t.TempDir()
 	h := &fakeHost{events: make(chan flowNews), inBand: fakeInBand{keys: make(map[netip.Addr][]inband.Slot)}, network: &network{config: Config{
-		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log"), Memory: filepath.Join(dir, "given.json")}}}
+		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log"), Author: testAuthor, Memory: filepath.Join(dir, "given.json")}}}
 	h.table = rulestest.New(h.config.options())
 	return h
 }

@@ -16,6 +16,7 @@ import (
 type liveFlow struct {
 	member *member
 	serial string // of the certificate when it was opened
+	by     *attribution.Session
 	kind   wire.Kind
 	opened time.Time
 	flow   netstate.Flow
@@ -114,12 +115,31 @@ func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
 		return
 	}
 	m := w.members.of(id)
-	l := liveFlow{member: m, serial: m.Serial, kind: kind, opened: time.Now(), flow: f}
+	l := liveFlow{member: m, serial: m.Serial, by: w.allowedBy(m, kind, f), kind: kind, opened: time.Now(), flow: f}
 	w.live[f.Origin] = l
 	m.flows++
 	e := l.entry(event)
 	e.Time = l.opened
 	w.record.Write(e)
+}
+
+// allowedBy is the session over which the member asked for what let a flow through; nil if it is not known.
+// Of several from one address, any of which lets in-band flows through, it is the newest.
+func (w *Waypoint) allowedBy(m *member, kind wire.Kind, f netstate.Flow) *attribution.Session {
+	from := f.Origin.Src.Addr()
+	switch kind {
+	case wire.Mapped:
+		if x := w.index.byKey[rules.Key{Client: from, Port: f.Origin.Dst.Port()}]; x != nil && x.member == m.ID {
+			return x.by
+		}
+	case wire.InBand:
+		return w.passes.by(presence{m, from})
+	default:
+		if t := w.tunnels[from]; t != nil && t.member == m {
+			return t.by
+		}
+	}
+	return nil
 }
 
 // closeFlow records the end of a flow, with its bytes if its end was seen.
@@ -132,7 +152,7 @@ func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 			return
 		}
 		m := w.members.of(id)
-		l = liveFlow{member: m, serial: m.Serial, kind: kind, flow: f}
+		l = liveFlow{member: m, serial: m.Serial, by: w.allowedBy(m, kind, f), kind: kind, flow: f}
 	} else {
 		delete(w.live, f.Origin)
 		l.member.flows--
@@ -150,7 +170,7 @@ func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 }
 
 func (l liveFlow) entry(event attribution.Event) attribution.Entry {
-	e := attribution.Entry{Event: event, Member: l.member.Name, Serial: l.serial,
+	e := attribution.Entry{Event: event, Member: l.member.Name, Serial: l.serial, By: l.by,
 		Client: l.flow.Origin.Src.Addr(), ClientPort: l.flow.Origin.Src.Port(), Port: l.flow.Origin.Dst.Port(),
 		Server: l.flow.Reply.Src, Egress: l.flow.Reply.Dst}
 	switch l.kind {

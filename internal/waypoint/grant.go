@@ -101,6 +101,7 @@ func (w *Waypoint) refuseTunnel(m *member, peer Peer, now time.Time, refusal *wi
 	m.refused[refusal.Code]++
 	e, due := w.refusals.Entry(now, peer.Name, peer.Serial, refusal.Code.String(), refusal.Message, peer.client(), netip.AddrPort{})
 	if due {
+		e.By = w.sessions.by(peer.ID)
 		w.record.Write(e)
 	}
 	return refusal

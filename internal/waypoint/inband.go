@@ -59,14 +59,14 @@ func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time)
 	if m == nil {
 		return wire.TunnelGrant{}, w.refuseTunnel(w.members.of(0), peer, now, tooManyMembers(req.ID))
 	}
-	p := &pass{presence: presence{m, peer.client()}, session: peer.ID, clientPort: req.Local == peer.client(),
+	p := &pass{presence: presence{m, peer.client()}, session: peer.ID, by: w.sessions.by(peer.ID), clientPort: req.Local == peer.client(),
 		expires: now.Add(w.config.MappingLifetime)}
 	if refusal := w.mayPass(p, req.ID, now); refusal != nil {
 		return wire.TunnelGrant{}, w.refuseTunnel(m, peer, now, refusal)
 	}
 	first := w.passes.until(p.presence).IsZero()
 	old := w.passes.superseded(p.addr, p.session)
-	w.passes.takeAt(p.addr, func(x *pass) bool { return slices.Contains(old, x) }, map[presence]bool{})
+	w.passes.takeAt(p.addr, func(x *pass) bool { return slices.Contains(old, x) }, map[presence]*attribution.Session{})
 	if w.config.InBand == InBandAuthenticated {
 		_, _ = rand.Read(p.key[:]) // never fails
 	}
@@ -80,7 +80,7 @@ func (w *Waypoint) grantInBand(peer Peer, req wire.TunnelRequest, now time.Time)
 	}
 	m.granted++
 	if first {
-		w.record.Write(w.passEntry(attribution.AdmissionGranted, now, p.presence))
+		w.record.Write(w.passEntry(attribution.AdmissionGranted, now, p.presence, p.by))
 	}
 	grant := wire.TunnelGrant{ID: req.ID, Kind: wire.InBand, Lease: w.config.MappingLifetime, Client: p.addr}
 	if w.config.InBand == InBandAuthenticated {
@@ -159,7 +159,7 @@ func (w *Waypoint) endPasses(which func(*pass) bool) error {
 	if len(touched) == 0 {
 		return nil
 	}
-	for at := range touched {
+	for at, by := range touched {
 		// Keys first: without one nothing gets through.
 		errs = append(errs, w.writeKeys(at.addr))
 		if !w.passes.until(at).IsZero() {
@@ -167,7 +167,7 @@ func (w *Waypoint) endPasses(which func(*pass) bool) error {
 			continue
 		}
 		change.Revoke = append(change.Revoke, rules.Admission{Addr: at.addr, Kind: wire.InBand, Member: at.member.ID})
-		w.record.Write(w.passEntry(attribution.AdmissionEnded, now, at))
+		w.record.Write(w.passEntry(attribution.AdmissionEnded, now, at, by))
 	}
 	err := errors.Join(append(errs, w.commit(change))...)
 	if err != nil {
@@ -218,8 +218,8 @@ func (w *Waypoint) dropForeignKeys() {
 	}
 }
 
-func (w *Waypoint) passEntry(event attribution.Event, now time.Time, at presence) attribution.Entry {
-	e := attribution.Entry{Time: now, Event: event, Kind: wire.InBand.String(), Member: at.member.Name, Serial: at.member.Serial, Client: at.addr}
+func (w *Waypoint) passEntry(event attribution.Event, now time.Time, at presence, by *attribution.Session) attribution.Entry {
+	e := attribution.Entry{Time: now, Event: event, By: by, Kind: wire.InBand.String(), Member: at.member.Name, Serial: at.member.Serial, Client: at.addr}
 	if event == attribution.AdmissionGranted {
 		e.LeaseSeconds = w.config.MappingLifetime.Seconds()
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -39,6 +40,7 @@ type mapping struct {
 	member  rules.MemberID
 	expires time.Time
 	inHeap  int
+	by      *attribution.Session // over which it was asked for last; nil if that is not known
 }
 
 func newIndex() *index {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -14,6 +15,7 @@ import (
 type pass struct {
 	presence
 	session    uint64 // 0: of an agent before us
+	by         *attribution.Session
 	key        inband.Key
 	clientPort bool // the port is the client's own, so that it is authenticated too
 	expires    time.Time
@@ -24,19 +26,19 @@ type passes map[netip.Addr][]*pass
 
 func (x passes) add(p *pass) { x[p.addr] = append(x[p.addr], p) }
 
-// take removes passes and returns the presences that they were of.
-func (x passes) take(which func(*pass) bool) map[presence]bool {
-	touched := make(map[presence]bool)
+// take removes passes and returns the presences that they were of, with one of their sessions.
+func (x passes) take(which func(*pass) bool) map[presence]*attribution.Session {
+	touched := make(map[presence]*attribution.Session)
 	for addr := range x {
 		x.takeAt(addr, which, touched)
 	}
 	return touched
 }
 
-func (x passes) takeAt(addr netip.Addr, which func(*pass) bool, touched map[presence]bool) {
+func (x passes) takeAt(addr netip.Addr, which func(*pass) bool, touched map[presence]*attribution.Session) {
 	for _, p := range x[addr] {
 		if which(p) {
-			touched[p.presence] = true
+			touched[p.presence] = p.by
 		}
 	}
 	if x[addr] = slices.DeleteFunc(x[addr], which); len(x[addr]) == 0 {
@@ -53,6 +55,16 @@ func (x passes) superseded(addr netip.Addr, session uint64) []*pass {
 		}
 	}
 	return list[:max(0, len(list)-(keysPerSession-1))]
+}
+
+// by is the session of the newest pass of a presence.
+func (x passes) by(at presence) (newest *attribution.Session) {
+	for _, p := range x[at.addr] {
+		if p.member == at.member && p.by != nil {
+			newest = p.by
+		}
+	}
+	return newest
 }
 
 // until is when the last pass of a presence ends; zero if it has none.

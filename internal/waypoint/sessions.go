@@ -3,8 +3,10 @@ package waypoint
 import (
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -14,40 +16,53 @@ type presence struct {
 	addr   netip.Addr
 }
 
+// liveSession is a session, where it comes from now.
+type liveSession struct {
+	presence
+	by *attribution.Session // what the member has signed
+}
+
 // sessions knows where members' sessions come from.
 type sessions struct {
-	live map[uint64]presence // by id
+	live map[uint64]liveSession // by id
 	at   map[presence]int
 }
 
 func newSessions() *sessions {
-	return &sessions{live: make(map[uint64]presence), at: make(map[presence]int)}
+	return &sessions{live: make(map[uint64]liveSession), at: make(map[presence]int)}
 }
 
-func (s *sessions) add(id uint64, p presence) {
-	s.live[id] = p
-	s.at[p]++
-	p.member.sessions++
+// by is what a session is known by in the log.
+func (s *sessions) by(id uint64) *attribution.Session { return s.live[id].by }
+
+func (s *sessions) add(id uint64, l liveSession) {
+	s.live[id] = l
+	s.at[l.presence]++
+	l.member.sessions++
 }
 
-// remove returns where the session came from last; ok is false if it is not known.
-func (s *sessions) remove(id uint64) (p presence, ok bool) {
-	if p, ok = s.live[id]; !ok {
-		return presence{}, false
+// remove returns the session as it was last; ok is false if it is not known.
+func (s *sessions) remove(id uint64) (l liveSession, ok bool) {
+	if l, ok = s.live[id]; !ok {
+		return liveSession{}, false
 	}
 	delete(s.live, id)
-	if s.at[p]--; s.at[p] == 0 {
-		delete(s.at, p)
+	if s.at[l.presence]--; s.at[l.presence] == 0 {
+		delete(s.at, l.presence)
 	}
-	p.member.sessions--
-	return p, true
+	l.member.sessions--
+	return l, true
 }
 
 // SessionUp tells of a member's session, before anything else of it.
 func (w *Waypoint) SessionUp(peer Peer) {
 	_ = w.ask(func() {
 		if m := w.members.get(peer.Name, peer.Serial); m != nil {
-			w.sessions.add(peer.ID, presence{m, peer.client()})
+			l := liveSession{presence: presence{m, peer.client()}}
+			if peer.Proof != nil {
+				l.by = &attribution.Session{Proof: *peer.Proof, Opened: time.Now()}
+			}
+			w.sessions.add(peer.ID, l)
 		}
 	})
 }
@@ -56,9 +71,9 @@ func (w *Waypoint) SessionUp(peer Peer) {
 // member's last session from an address, at once; connections that are open go on.
 func (w *Waypoint) SessionDown(peer Peer) {
 	_ = w.ask(func() {
-		if p, ok := w.sessions.remove(peer.ID); ok {
+		if l, ok := w.sessions.remove(peer.ID); ok {
 			w.leaveTunnels(peer.ID)
-			w.sessionLeft(peer.ID, p)
+			w.sessionLeft(peer.ID, l.presence)
 		}
 	})
 }
@@ -73,9 +88,9 @@ func (w *Waypoint) SessionMoved(before, now Peer) {
 		if !ok {
 			return
 		}
-		w.sessions.add(now.ID, presence{old.member, now.client()})
-		w.sessionLeft(before.ID, old)
-		w.left(old, now.client())
+		w.sessions.add(now.ID, liveSession{presence{old.member, now.client()}, old.by})
+		w.sessionLeft(before.ID, old.presence)
+		w.left(old.presence, now.client())
 	})
 }
 

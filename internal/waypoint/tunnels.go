@@ -18,7 +18,8 @@ type tunnelAddr struct {
 	kind    wire.Kind
 	client  netip.Addr // where the member called from when it got it; invalid: an agent before us knew
 	session uint64     // over which it was asked for last; 0: of an agent before us
-	left    bool       // that session has ended
+	by      *attribution.Session
+	left    bool // that session has ended
 	expires time.Time
 }
 
@@ -71,7 +72,7 @@ func (w *Waypoint) writeTunnel(m *member, peer Peer, kind wire.Kind, addrs []net
 	before := make(map[netip.Addr]*tunnelAddr, len(addrs))
 	for _, a := range addrs {
 		before[a] = w.tunnels[a]
-		w.tunnels[a] = &tunnelAddr{member: m, kind: kind, client: peer.client(), session: peer.ID, expires: expires}
+		w.tunnels[a] = &tunnelAddr{member: m, kind: kind, client: peer.client(), session: peer.ID, by: w.sessions.by(peer.ID), expires: expires}
 		change.Admit = append(change.Admit, w.tunnels[a].admission(a, now))
 	}
 	if !m.saved {
@@ -194,6 +195,6 @@ func (t *tunnelAddr) admission(a netip.Addr, now time.Time) rules.Admission {
 }
 
 func (t *tunnelAddr) entry(event attribution.Event, now time.Time, a netip.Addr, lease time.Duration) attribution.Entry {
-	return attribution.Entry{Time: now, Event: event, Kind: t.kind.String(), Member: t.member.Name, Serial: t.member.Serial,
+	return attribution.Entry{Time: now, Event: event, By: t.by, Kind: t.kind.String(), Member: t.member.Name, Serial: t.member.Serial,
 		Client: t.client, Tunnel: a, LeaseSeconds: lease.Seconds()}
 }

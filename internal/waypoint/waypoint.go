@@ -35,6 +35,7 @@ type Config struct {
 	FastPath bool
 
 	Log    string // file of the attribution log
+	Author attribution.Author
 	Record string // file that remembers the sysctls we changed
 	Memory string // file that remembers SwitchOff, and what was used of the quota
 
@@ -57,6 +58,7 @@ type Peer struct {
 	Name   string // as in its certificate
 	Serial string // of that certificate
 	Addr   netip.Addr
+	Proof  *wire.Proof // what the member has signed for the session; SessionUp takes note of it
 }
 
 func (p Peer) client() netip.Addr { return p.Addr.Unmap().WithZone("") }
@@ -154,7 +156,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		problems:  make(problems),
 		staleKeys: make(map[netip.Addr]bool),
 	}
-	w.record = attribution.Open(config.Log, attribution.DefaultLimits, log)
+	w.record = attribution.Open(config.Log, config.Author, attribution.DefaultLimits, log)
 	if err := w.adopt(); err != nil {
 		close(w.stop)
 		w.running.Wait()
@@ -176,6 +178,7 @@ func (w *Waypoint) adopt() error {
 	if err := w.adoptTable(); err != nil {
 		return err
 	}
+	w.recallSessions()
 	w.checkGiven(time.Now())
 	w.tellGiven()
 	w.dropForeignKeys()

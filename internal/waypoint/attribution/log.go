@@ -1,18 +1,12 @@
 package attribution
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 )
 
-// Limits of the log. With the defaults it holds a few million entries in 512 MiB.
+// Limits of the log. With the defaults it holds about a million entries in 512 MiB.
 type Limits struct {
 	FileBytes int64 // a file that has grown to this is set aside as FILE.1, that as FILE.2 …
 	Files     int   // how many there are in all
@@ -22,13 +16,16 @@ type Limits struct {
 // DefaultLimits are those of a waypoint.
 var DefaultLimits = Limits{FileBytes: 64 << 20, Files: 8, Queue: 1 << 15}
 
-// retryAfter is how long a log that could not be written is left alone.
-const retryAfter = time.Second
+const (
+	// signEvery and signLines bound how much of the log a crash leaves unsigned.
+	signEvery = time.Minute
+	signLines = 4096
+	// writeMost is how many entries are written at a time.
+	writeMost = 256
+)
 
 // Log writes entries from one goroutine.
 type Log struct {
-	path    string
-	limits  Limits
 	log     *slog.Logger
 	entries chan Entry
 	stopped chan struct{}
@@ -46,10 +43,10 @@ type Health struct {
 
 // Open begins to write at path, after what is there. It does not fail: a log that cannot be written
 // is a matter of Health, and is tried again.
-func Open(path string, limits Limits, log *slog.Logger) *Log {
-	l := &Log{path: path, limits: limits, log: log.With("subsystem", "attribution"),
+func Open(path string, author Author, limits Limits, log *slog.Logger) *Log {
+	l := &Log{log: log.With("subsystem", "attribution"),
 		entries: make(chan Entry, limits.Queue), stopped: make(chan struct{})}
-	w := &writer{path: path, limits: limits}
+	w := &writer{path: path, limits: limits, author: &author}
 	l.report(w.open())
 	go l.run(w)
 	return l
@@ -76,7 +73,7 @@ func (l *Log) Health() Health {
 	return l.health
 }
 
-// Close writes what is queued and ends.
+// Close writes what is queued, signs and ends.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -88,32 +85,49 @@ func (l *Log) Close() error {
 	return l.Health().Err
 }
 
+// run writes what is queued, as much as there is at a time, and signs now and then.
 func (l *Log) run(w *writer) {
 	defer close(l.stopped)
 	defer w.close()
-	for e := range l.entries {
-		batch := 1
-		w.add(e)
-	more:
-		for len(w.buffer) < 64<<10 {
-			select {
-			case e, ok := <-l.entries:
-				if !ok {
-					break more
-				}
-				batch++
-				w.add(e)
-			default:
-				break more
+	due := time.NewTimer(signEvery)
+	defer due.Stop()
+	var entries []Entry
+	for open := true; open; {
+		entries = entries[:0]
+		select {
+		case e, ok := <-l.entries:
+			if open = ok; ok {
+				entries = append(entries, e)
 			}
-		}
-		if err := w.flush(); err != nil {
-			l.lose(batch)
-			l.report(err)
+		case <-due.C:
+			if w.unsigned > 0 {
+				l.report(w.sign(headSigned, l.Health().Lost))
+			}
+			due.Reset(signEvery)
 			continue
 		}
-		l.report(nil)
+		for more := open; more && len(entries) < writeMost; {
+			select {
+			case e, ok := <-l.entries:
+				if more, open = ok, ok; ok {
+					entries = append(entries, e)
+				}
+			default:
+				more = false
+			}
+		}
+		if len(entries) == 0 {
+			continue
+		}
+		err := w.write(entries, l.Health().Lost)
+		if err != nil {
+			l.lose(len(entries))
+		} else if w.unsigned >= signLines {
+			err = w.sign(headSigned, l.Health().Lost)
+		}
+		l.report(err)
 	}
+	l.report(w.sign(logClosed, l.Health().Lost))
 }
 
 func (l *Log) lose(n int) {
@@ -134,109 +148,5 @@ func (l *Log) report(err error) {
 		l.log.Error("the attribution log cannot be written", "err", err)
 	case err == nil && before != nil:
 		l.log.Info("the attribution log is written again", "lost", lost)
-	}
-}
-
-// writer owns the file.
-type writer struct {
-	path    string
-	limits  Limits
-	file    *os.File
-	size    int64
-	buffer  []byte
-	failure error
-	failed  time.Time
-}
-
-func (w *writer) add(e Entry) {
-	line, err := json.Marshal(e)
-	if err != nil {
-		panic(fmt.Sprintf("attribution: an entry that is no JSON: %v", err)) // Entry holds only plain types
-	}
-	w.buffer = append(append(w.buffer, line...), '\n')
-}
-
-// flush writes the buffer whole or not at all, and empties it either way.
-func (w *writer) flush() error {
-	defer func() { w.buffer = w.buffer[:0] }()
-	if w.failure != nil && time.Since(w.failed) < retryAfter {
-		return w.failure
-	}
-	w.failure = w.write()
-	if w.failure != nil {
-		w.failed = time.Now()
-		w.close()
-	}
-	return w.failure
-}
-
-func (w *writer) write() error {
-	if err := w.open(); err != nil {
-		return err
-	}
-	if w.size > 0 && w.size+int64(len(w.buffer)) > w.limits.FileBytes {
-		if err := w.rotate(); err != nil {
-			return err
-		}
-	}
-	n, err := w.file.Write(w.buffer)
-	if err != nil {
-		if n > 0 {
-			_ = w.file.Truncate(w.size) // no half lines; a full disk lets files shrink
-		}
-		return fmt.Errorf("write the attribution log: %w (free space or mend %s)", err, w.path)
-	}
-	w.size += int64(n)
-	return nil
-}
-
-func (w *writer) open() error {
-	if w.file != nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(w.path), 0o750); err != nil {
-		return fmt.Errorf("open the attribution log: %w (set [waypoint] log to a file that can be written)", err)
-	}
-	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
-	if err != nil {
-		return fmt.Errorf("open the attribution log: %w (set [waypoint] log to a file that can be written)", err)
-	}
-	info, err := file.Stat()
-	if err != nil {
-		_ = file.Close()
-		return fmt.Errorf("open the attribution log: %w", err)
-	}
-	w.file, w.size = file, info.Size()
-	return nil
-}
-
-func (w *writer) rotate() error {
-	w.close()
-	for i := w.limits.Files - 1; i >= 1; i-- {
-		from := w.aside(i - 1)
-		if err := os.Rename(from, w.aside(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("rotate the attribution log: %w", err)
-		}
-	}
-	if w.limits.Files == 1 {
-		if err := os.Remove(w.path); err != nil {
-			return fmt.Errorf("rotate the attribution log: %w", err)
-		}
-	}
-	return w.open()
-}
-
-// aside is the name of the i-th older file.
-func (w *writer) aside(i int) string {
-	if i == 0 {
-		return w.path
-	}
-	return fmt.Sprintf("%s.%d", w.path, i)
-}
-
-func (w *writer) close() {
-	if w.file != nil {
-		_ = w.file.Close()
-		w.file = nil
 	}
 }

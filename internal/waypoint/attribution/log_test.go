@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,9 @@ func read(t *testing.T, path string) []Entry {
 		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
 			t.Fatalf("line %q: %v", s.Text(), err)
 		}
-		entries = append(entries, e)
+		if e.Member != "" {
+			entries = append(entries, e)
+		}
 	}
 	return entries
 }
@@ -49,7 +52,7 @@ func read(t *testing.T, path string) []Entry {
 func TestAppendsAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "log.jsonl")
 	for i := range 3 {
-		l := Open(path, DefaultLimits, slog.New(slog.DiscardHandler))
+		l := Open(path, testWaypoint().author(), DefaultLimits, slog.New(slog.DiscardHandler))
 		l.Write(entry(i))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -94,8 +97,8 @@ func TestFormat(t *testing.T) {
 func TestRotationKeepsTheNewestWithinBounds(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	limits := Limits{FileBytes: 1000, Files: 3, Queue: 10}
-	l := Open(path, limits, slog.New(slog.DiscardHandler))
+	limits := Limits{FileBytes: 8000, Files: 3, Queue: 10}
+	l := Open(path, testWaypoint().author(), limits, slog.New(slog.DiscardHandler))
 	for i := range 200 {
 		l.Write(entry(i))
 		for l.queued() > 0 { // so that none is lost and batches are small
@@ -136,7 +139,7 @@ func TestUnwritableLogIsReportedAndTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "log")
-		l := Open(path, DefaultLimits, slog.New(slog.DiscardHandler))
+		l := Open(path, testWaypoint().author(), DefaultLimits, slog.New(slog.DiscardHandler))
 		if l.Health().Err == nil {
 			t.Error("not reported at the start")
 		}
@@ -163,25 +166,28 @@ func TestUnwritableLogIsReportedAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestFullDiskLeavesNoHalfLines(t *testing.T) {
+// smallDisk is a file system of 16 KiB.
+func smallDisk(t *testing.T) (dir string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts a small tmpfs")
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
 		t.Skipf("needs a mount of tmpfs: %v", err)
 	}
-	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
-	path := filepath.Join(dir, "log")
-	w := &writer{path: path, limits: DefaultLimits}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func TestFullDiskLeavesNoHalfLines(t *testing.T) {
+	path := filepath.Join(smallDisk(t), "log")
+	w := testWaypoint().writer(path, DefaultLimits)
 	defer w.close()
 	written := 0
 	var failure error
 	for i := 0; failure == nil && i < 1000; i++ {
-		for range 7 {
-			w.add(entry(i))
-		}
-		if failure = w.flush(); failure == nil {
+		if failure = w.write(slices.Repeat([]Entry{entry(i)}, 7), 0); failure == nil {
 			written += 7
 		}
 	}
@@ -191,6 +197,39 @@ func TestFullDiskLeavesNoHalfLines(t *testing.T) {
 	if got := read(t, path); len(got) != written {
 		t.Errorf("%d entries, want the %d that were written", len(got), written)
 	}
+}
+
+// A disk that is full for a while leaves a gap that the log tells of, and the chain holds.
+func TestDiskThatWasFull(t *testing.T) {
+	dir := smallDisk(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCollective()
+		path := filepath.Join(dir, "log")
+		l := Open(path, c.member("bob", "0b").author(), DefaultLimits, discard())
+		s := c.member("alice", "0a").session("bob", time.Now())
+		written := 0
+		for l.Health().Err == nil {
+			l.Write(flow(s, 1))
+			written++
+			synctest.Wait()
+		}
+		l.Write(flow(s, 2)) // at once, so that it is not tried
+		written++
+		synctest.Wait()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=64k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * retryAfter)
+		l.Write(flow(s, 3))
+		written++
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := c.verifyPath(t, path)
+		if !r.Complete() || !r.Closed || r.Flows != written-2 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 entries were lost here") {
+			t.Errorf("%d written, %d there: faults %+v, notes %v", written, r.Flows, r.Faults, r.Notes)
+		}
+	})
 }
 
 func TestFullQueueDoesNotBlock(t *testing.T) {
@@ -203,7 +242,7 @@ func TestFullQueueDoesNotBlock(t *testing.T) {
 }
 
 func TestOpenFailureNamesTheMend(t *testing.T) {
-	w := &writer{path: "/proc/nowhere/log", limits: DefaultLimits}
+	w := testWaypoint().writer("/proc/nowhere/log", DefaultLimits)
 	err := w.open()
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)

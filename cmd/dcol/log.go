@@ -1,0 +1,248 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/ui"
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+)
+
+// Exit codes of dcol log verify.
+const (
+	logFaulty     = 3 // it is not as its waypoint wrote it
+	logIncomplete = 4 // nothing contradicts it, but its end is not proven
+)
+
+// logPlace is where a log lies, and the authority's certificate that it is checked with.
+type logPlace struct{ config, ca *string }
+
+func logCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "log",
+		Short: "Show and check a waypoint's log of who caused which traffic",
+	}
+	at := logPlace{
+		config: cmd.PersistentFlags().StringP("config", "c", config.DefaultPath, "the waypoint's configuration `file`, which says where its log is"),
+		ca:     cmd.PersistentFlags().String("ca", "", "the authority's certificate `file`; that of the configuration if not given"),
+	}
+	cmd.AddCommand(logShow(at), logVerify(at))
+	return cmd
+}
+
+func logShow(at logPlace) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [FILE...]",
+		Short: "Show connections, whose they are, and the evidence",
+		Long: `Shows connections that the waypoint carried, and which member caused each. Reads the
+log that the configuration names, or these files of one. It takes the log at its word:
+dcol log verify checks it.`,
+		Example: `  dcol log show --egress 198.51.100.9:40112 --evidence
+  dcol log show --member alice --since 24h`,
+	}
+	member := cmd.Flags().String("member", "", "connections of this `member` only")
+	server := cmd.Flags().String("server", "", "to this `address`, or address and port")
+	egress := cmd.Flags().String("egress", "", "that a server saw coming from this `address` and port of the waypoint")
+	since := cmd.Flags().String("since", "", "open at this `time` or later, such as 2026-03-01T12:00:00Z, 2026-03-01, or 24h ago as 24h")
+	until := cmd.Flags().String("until", "", "open at this `time` or earlier")
+	evidence := cmd.Flags().Bool("evidence", false, "show what the members have signed, and check it")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.LogSchema+")")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		filter := attribution.Filter{Member: *member}
+		var err error
+		for _, parse := range []func() error{
+			func() error { filter.Server, err = endpointFlag("server", *server); return err },
+			func() error { filter.Egress, err = endpointFlag("egress", *egress); return err },
+			func() error { filter.Since, err = timeFlag("since", *since, time.Now()); return err },
+			func() error { filter.Until, err = timeFlag("until", *until, time.Now()); return err },
+		} {
+			if err := parse(); err != nil {
+				return err
+			}
+		}
+		files, err := at.files(args)
+		if err != nil {
+			return err
+		}
+		flows, sessions, err := attribution.Flows(files, filter)
+		if err != nil {
+			return err
+		}
+		out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}}
+		for _, f := range flows {
+			out.Flows = append(out.Flows, describeFlow(f))
+		}
+		if *evidence {
+			authority, err := at.authority()
+			if err != nil {
+				return err
+			}
+			out.Sessions = describeSessions(sessions, authority)
+		}
+		if *asJSON {
+			return printJSON(out)
+		}
+		return ui.Log(os.Stdout, out)
+	}
+	return cmd
+}
+
+func logVerify(at logPlace) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [FILE...]",
+		Short: "Check that a log is as its waypoint wrote it, and its members' statements",
+		Long: `Checks the log that the configuration names, or these files of one, and says what is
+proven, what is not, and where something was changed. It needs the files and the
+authority's certificate only, so that anyone can check a copy.
+
+Exits with 0 if all of it is proven, with 3 if it is not as its waypoint wrote it, and
+with 4 if nothing contradicts it, but its end is not signed.`,
+		Example: "  dcol log verify --ca ca.crt attribution.jsonl attribution.jsonl.1",
+	}
+	heads := cmd.Flags().StringArray("head", nil, "a `head` that was printed before, which the log must still have")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		var known []attribution.Head
+		for _, text := range *heads {
+			head, err := attribution.ParseHead(text)
+			if err != nil {
+				return err
+			}
+			known = append(known, head)
+		}
+		files, err := at.files(args)
+		if err != nil {
+			return err
+		}
+		authority, err := at.authority()
+		if err != nil {
+			return err
+		}
+		report, err := attribution.Verify(files, authority, known...)
+		if err != nil {
+			return err
+		}
+		if err := report.Write(os.Stdout); err != nil {
+			return err
+		}
+		switch {
+		case !report.Clean():
+			return exitCode(logFaulty)
+		case !report.Complete():
+			return exitCode(logIncomplete)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// files are those of the command line, or the log of this host's waypoint.
+func (at logPlace) files(args []string) ([]attribution.File, error) {
+	var files []attribution.File
+	for _, path := range args {
+		files = append(files, attribution.OpenFile(path))
+	}
+	if len(files) > 0 {
+		return files, nil
+	}
+	c, err := config.Load(*at.config)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nor name the files of the log", err)
+	}
+	return attribution.FilesOf(c.Waypoint.Log)
+}
+
+// authority knows members by the authority's certificate alone. Who was revoked later was a member all the
+// same when it signed.
+func (at logPlace) authority() (attribution.Authority, error) {
+	ca := *at.ca
+	if ca == "" {
+		c, err := config.Load(*at.config)
+		if err != nil {
+			return nil, fmt.Errorf("%w\nor name the authority's certificate with --ca", err)
+		}
+		ca = c.Identity.CA
+	}
+	trust, err := collective.ReadTrust(ca, "")
+	if err != nil {
+		return nil, err
+	}
+	return func(chain [][]byte, at time.Time) (attribution.Signer, error) {
+		m, err := trust.Verify(chain, at)
+		return attribution.Signer{Name: m.Name, Serial: m.Serial, Collective: m.Collective, Key: m.Key[:]}, err
+	}, nil
+}
+
+// endpointFlag reads an address with or without a port.
+func endpointFlag(name, text string) (netip.AddrPort, error) {
+	if text == "" {
+		return netip.AddrPort{}, nil
+	}
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(addr, 0), nil
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return at, fmt.Errorf("--%s %q is not an address such as 203.0.113.5, 203.0.113.5:443 or [2001:db8::5]:443", name, text)
+	}
+	return at, nil
+}
+
+// timeFlag reads a time, or how long ago it was.
+func timeFlag(name, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	var ago units.Duration
+	if err := ago.UnmarshalText([]byte(text)); err != nil {
+		return time.Time{}, fmt.Errorf("--%s %q is not a time such as 2026-03-01T12:00:00Z, \"2026-03-01 12:00:00\", 2026-03-01, or 24h for a day ago", name, text)
+	}
+	return now.Add(-ago.Std()), nil
+}
+
+func describeFlow(f attribution.Flow) api.LogFlow {
+	out := api.LogFlow{
+		Opened: f.Opened, Closed: f.Closed, Member: f.Member, Serial: f.Serial, Kind: f.Kind, Client: f.Client, Server: f.Server, Egress: f.Egress,
+		BytesFromClient: f.BytesFromClient, BytesToClient: f.BytesToClient,
+	}
+	if !f.Session.IsZero() {
+		out.Session = f.Session.String()
+	}
+	return out
+}
+
+// describeSessions is the evidence, the oldest first.
+func describeSessions(sessions map[wire.SessionID]*attribution.Session, authority attribution.Authority) []api.LogSession {
+	var list []api.LogSession
+	for _, s := range sessions {
+		out := api.LogSession{
+			Session: s.Session.String(), Collective: s.Collective, Waypoint: s.Waypoint, Member: s.Member, Serial: s.Serial,
+			Opened: s.Opened, Stated: s.Time, Message: s.Message(), Signature: s.Signature, Chain: s.Chain,
+		}
+		if err := s.Check(authority); err != nil {
+			out.Why = err.Error()
+		} else {
+			out.Proven = true
+		}
+		list = append(list, out)
+	}
+	slices.SortFunc(list, func(a, b api.LogSession) int {
+		return cmp.Or(a.Opened.Compare(b.Opened), cmp.Compare(a.Session, b.Session))
+	})
+	return list
+}

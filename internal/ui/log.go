@@ -1,0 +1,88 @@
+package ui
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Log writes connections of an attribution log, and the evidence if it is there, for a person to read.
+// Times are UTC.
+func Log(w io.Writer, l api.Log) error {
+	p := &printer{w: w}
+	if len(l.Flows) == 0 {
+		p.linef("The log tells of no such connection.")
+		return p.err
+	}
+	var rows [][]string
+	unknown := 0
+	for _, f := range l.Flows {
+		session := "-"
+		if f.Session == "" {
+			unknown++
+		} else {
+			session = printable(f.Session[:min(8, len(f.Session))])
+		}
+		rows = append(rows, []string{
+			logTime(f.Opened), lasted(f), printable(f.Member), printable(f.Kind), endpoint(f.Client), endpoint(f.Server), endpoint(f.Egress),
+			counted(f.BytesFromClient), counted(f.BytesToClient), session,
+		})
+	}
+	p.table("OPENED (UTC)|LASTED|MEMBER|KIND|FROM|SERVER|SERVER SEES|SENT|RECEIVED|SESSION", rows)
+	if unknown > 0 {
+		p.linef("For %s the log names no session: only the member is known.", count(unknown, "connection"))
+	}
+	for _, s := range l.Sessions {
+		p.session(s)
+	}
+	return p.err
+}
+
+func (p *printer) session(s api.LogSession) {
+	p.linef("")
+	p.linef("Session %s of %s with waypoint %s in %q", printable(s.Session), printable(s.Member), printable(s.Waypoint), s.Collective)
+	p.linef("  opened       %s UTC, by the waypoint's clock", logTime(s.Opened))
+	p.linef("  stated       %s UTC, by the member's clock", logTime(s.Stated))
+	p.linef("  certificate  %s", printable(s.Serial))
+	for _, der := range s.Chain {
+		p.linef("               %s", base64.StdEncoding.EncodeToString(der))
+	}
+	p.linef("  signed       %s", base64.StdEncoding.EncodeToString(s.Message))
+	p.linef("  signature    %s", base64.StdEncoding.EncodeToString(s.Signature))
+	if s.Proven {
+		p.linef("  PROVEN: the member that this certificate names has signed that this session is its own.")
+	} else {
+		p.linef("  NOT PROVEN: %s", printable(s.Why))
+	}
+}
+
+func logTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
+func lasted(f api.LogFlow) string {
+	if f.Closed.IsZero() {
+		return "?"
+	}
+	return fmt.Sprint(f.Closed.Sub(f.Opened).Round(100 * time.Millisecond))
+}
+
+func counted(n *uint64) string {
+	if n == nil {
+		return "?"
+	}
+	return bytes(*n)
+}
+
+// printable keeps what stands in a foreign file from reaching a terminal raw.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}

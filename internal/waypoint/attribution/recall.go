@@ -1,0 +1,69 @@
+package attribution
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Grant is what a member was given, as the kernel still has it after an agent's end.
+type Grant struct {
+	Member string
+	Kind   string     // empty: a mapping
+	Client netip.Addr // its address in the tunnel, if it is one's
+	Port   uint16     // of a mapping
+}
+
+// Recall tells over which sessions grants were asked for last, as far as the last two files of the log
+// that is written at path tell. A full log takes it seconds.
+func Recall(path string) (map[Grant]*Session, error) {
+	var files []File
+	for i := range 2 {
+		if _, err := os.Stat(aside(path, i)); !errors.Is(err, fs.ErrNotExist) {
+			files = append(files, OpenFile(aside(path, i)))
+		}
+	}
+	grants := make(map[Grant]*Session)
+	shown := make(map[wire.SessionID]*Session)
+	var of *line
+	ended := fmt.Appendf(nil, `"event":%q`, FlowClosed)
+	err := eachText(files, func(t *text) {
+		if bytes.Contains(t.bytes, ended) { // half of all lines tell nothing here
+			return
+		}
+		l := parse(t.bytes)
+		if l == nil {
+			return
+		}
+		switch l.Event {
+		case fileBegan:
+			began := *l
+			of = &began
+		case sessionShown:
+			if of != nil {
+				shown[l.Session] = l.proof(of)
+			}
+		case MappingGranted, AdmissionGranted, FlowOpened, FlowFound: // the latter tell who asked again since
+			if s := shown[l.Session]; s != nil {
+				grants[l.grant()] = s
+			}
+		}
+	})
+	return grants, err
+}
+
+func (l *line) grant() Grant {
+	g := Grant{Member: l.Member, Kind: l.Kind, Client: l.Client}
+	if l.Tunnel.IsValid() {
+		g.Client = l.Tunnel
+	}
+	if l.Kind == "" {
+		g.Port = l.Port
+	}
+	return g
+}

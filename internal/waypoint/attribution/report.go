@@ -1,0 +1,195 @@
+package attribution
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// FaultKind is in what way a log is not what its waypoint wrote.
+type FaultKind string
+
+// The kinds. Who changed a log can make one look like another.
+const (
+	Changed      FaultKind = "changed"
+	Missing      FaultKind = "missing"
+	Added        FaultKind = "added"
+	Reordered    FaultKind = "reordered"
+	Truncated    FaultKind = "truncated"
+	Foreign      FaultKind = "another log"
+	BadSignature FaultKind = "bad signature"
+	BadStatement FaultKind = "bad statement"
+)
+
+// Fault is one place where a log is not what its waypoint wrote.
+type Fault struct {
+	Kind  FaultKind
+	Place string // file and line
+	Text  string
+}
+
+// maxListed bounds what one report lists of a kind, as a damaged log may have as many as lines.
+const maxListed = 50
+
+// Span is lines by their numbers in the log, both ends included.
+type Span struct{ First, Last uint64 }
+
+func (s Span) String() string {
+	if s.First == s.Last {
+		return fmt.Sprintf("line %d", s.First)
+	}
+	return fmt.Sprintf("lines %d to %d", s.First, s.Last)
+}
+
+// Head is a line that the waypoint has signed. Who has noted one can see later that the log still has it,
+// and so everything before.
+type Head struct {
+	N    uint64
+	Hash string // SHA-256 of the line
+}
+
+func (h Head) String() string { return fmt.Sprintf("%d:%s", h.N, h.Hash) }
+
+// ParseHead reads what String wrote.
+func ParseHead(text string) (Head, error) {
+	number, sum, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	var h hash
+	if err == nil {
+		err = h.UnmarshalText([]byte(sum))
+	}
+	if err != nil {
+		return Head{}, fmt.Errorf("%q is not a head, such as 4711:e3b0c442… with 64 digits, as dcol log verify prints it", text)
+	}
+	return Head{N: n, Hash: h.String()}, nil
+}
+
+// Report is what Verify found.
+type Report struct {
+	Collective, Waypoint string
+	Began, From, To      time.Time // the log; its first and last line
+	Lines                uint64
+	Proven               []Span // covered by the waypoint's signatures
+	Unsigned             uint64 // lines at the end that are not yet
+	Half                 string // where a last line has no end
+	Closed               bool   // the last line says that nothing follows
+	Head                 Head   // the last
+	HeadTime             time.Time
+	Sessions             int
+	Flows                int // lines that tell of connections
+	FlowsByName          int // those that name no session
+	Faults               []Fault
+	MoreFaults           int // that are not listed
+	Notes                []string
+	moreNotes            int
+}
+
+// Clean says that nothing contradicts what the log says.
+func (r *Report) Clean() bool { return len(r.Faults) == 0 }
+
+// Complete says that all lines are proven: none is unsigned, and the last has its end.
+func (r *Report) Complete() bool { return r.Clean() && r.Unsigned == 0 && r.Half == "" }
+
+func (r *Report) fault(kind FaultKind, place, text string) {
+	if len(r.Faults) == maxListed {
+		r.MoreFaults++
+		return
+	}
+	r.Faults = append(r.Faults, Fault{kind, place, text})
+}
+
+func (r *Report) missing(place string, s Span) {
+	r.fault(Missing, place, fmt.Sprintf("%v should stand before this one", s))
+}
+
+func (r *Report) note(format string, args ...any) {
+	if len(r.Notes) == maxListed {
+		r.moreNotes++
+		return
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+func (r *Report) prove(s Span) {
+	if last := len(r.Proven) - 1; last >= 0 && r.Proven[last].Last+1 == s.First {
+		r.Proven[last].Last = s.Last
+		return
+	}
+	r.Proven = append(r.Proven, s)
+}
+
+// Write says in words what is proven and what is not.
+func (r *Report) Write(w io.Writer) error {
+	var b strings.Builder
+	say := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
+	if r.Waypoint != "" {
+		say("The log of waypoint %s in %q: %d lines, from %s to %s.", r.Waypoint, r.Collective, r.Lines, stamp(r.From), stamp(r.To))
+	}
+	for _, f := range r.Faults {
+		say("FAULT: %s, %s: %s.", f.Kind, f.Place, f.Text)
+	}
+	if r.MoreFaults > 0 {
+		say("FAULT: %d more.", r.MoreFaults)
+	}
+	for _, n := range r.Notes {
+		say("Note: %s.", n)
+	}
+	if r.moreNotes > 0 {
+		say("Note: %d more.", r.moreNotes)
+	}
+	r.sayProven(say)
+	r.sayEnd(say)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// printable keeps what a foreign file says from reaching a terminal raw.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
+func (r *Report) sayProven(say func(string, ...any)) {
+	var spans []string
+	for i, s := range r.Proven {
+		if i == maxListed {
+			spans = append(spans, fmt.Sprintf("and %d more such parts", len(r.Proven)-i))
+			break
+		}
+		spans = append(spans, s.String())
+	}
+	switch {
+	case len(spans) == 0:
+		say("Not proven: any of it. There is no good signature of the waypoint.")
+	case r.Clean():
+		say("Proven: %s are as %s wrote them, signed on %s.", strings.Join(spans, ", "), r.Waypoint, stamp(r.HeadTime))
+		say("Proven: the sessions, %d in all, were made by the members that are named, by their signatures.", r.Sessions)
+	default:
+		say("Proven, but for the faults: %s are as %s wrote them, signed on %s.", strings.Join(spans, ", "), r.Waypoint, stamp(r.HeadTime))
+	}
+	say("Of %d lines on connections, %d name the session that allowed it, and %d only the member.", r.Flows, r.Flows-r.FlowsByName, r.FlowsByName)
+}
+
+func (r *Report) sayEnd(say func(string, ...any)) {
+	if r.Unsigned > 0 {
+		say("Not proven: the last %d lines, which no signature covers yet. An agent signs once a minute, and when it stops.", r.Unsigned)
+	}
+	switch {
+	case r.Half != "":
+		say("Not proven: what follows %s, a line without its end. It is being written, a crash left it, or the file was cut there.", r.Half)
+	case r.Closed:
+		say("The log ends as an agent ends it that stops.")
+	default:
+		say("The log is not closed: its agent goes on, has crashed, or lines at the end were cut off.")
+	}
+	if r.Head.Hash != "" {
+		say("Head: %v", r.Head)
+	}
+}
