@@ -11,16 +11,19 @@ import (
 )
 
 func iperfServer(w scenario.Workload) []string {
-	return []string{"iperf3", "--server", "--port", strconv.Itoa(w.Port)}
+	return []string{"iperf3", "--server", "--json", "--port", strconv.Itoa(w.Port)}
 }
 
-// iperf measures with iperf3: the goodput is what the receiving end counted,
-// from the skip to the end.
+// iperf measures with iperf3: the goodput is what the receiving end counted in
+// whole intervals, from the skip to the time at which the sender stops. What
+// still lies in queues then arrives later and does not count: iperf3's own sum
+// has it, and can be more than the slowest link carries.
 func (x *execution) iperf(ctx context.Context) error {
 	w := x.workload
+	counted := w.Duration - w.Skip
 	argv := []string{
 		"iperf3", "--client", x.target.Addr().String(), "--port", strconv.Itoa(int(x.target.Port())), "--json",
-		"--time", strconv.Itoa(int((w.Duration - w.Skip).Seconds())),
+		"--get-server-output", "--time", strconv.Itoa(int(counted.Seconds())),
 	}
 	if w.Skip > 0 {
 		argv = append(argv, "--omit", strconv.Itoa(int(w.Skip.Seconds())))
@@ -39,41 +42,67 @@ func (x *execution) iperf(ctx context.Context) error {
 	if err := x.writeLog("iperf3.json", out.Bytes()); err != nil {
 		return err
 	}
-	received, err := parseIperf(out.Bytes())
+	received, err := parseIperf(out.Bytes(), w.Kind == scenario.Download, counted.Seconds())
 	if failed != nil {
 		return errors.Join(failed, err)
 	}
 	if err != nil {
 		return p.trouble(err)
 	}
-	x.result.Bytes = received.Bytes
-	x.result.MeasuredSeconds = received.Seconds
-	x.result.GoodputMbps = received.BitsPerSecond / 1e6
+	x.result.Bytes = received.bytes
+	x.result.MeasuredSeconds = received.seconds
+	x.result.GoodputMbps = float64(received.bytes) * 8 / received.seconds / 1e6
 	return nil
 }
 
-// iperfSum is the part of iperf3's report that counts.
-type iperfSum struct {
-	Bytes         int64   `json:"bytes"`
-	Seconds       float64 `json:"seconds"`
-	BitsPerSecond float64 `json:"bits_per_second"`
+// received is what an end of iperf3's counted.
+type received struct {
+	bytes   int64
+	seconds float64
 }
 
-// parseIperf reads the JSON iperf3 prints.
-func parseIperf(data []byte) (iperfSum, error) {
+// iperfReport is the part of an end's report that counts.
+type iperfReport struct {
+	Error     string `json:"error"`
+	Intervals []struct {
+		Sum struct {
+			End     float64 `json:"end"` // seconds since what is omitted
+			Seconds float64 `json:"seconds"`
+			Bytes   int64   `json:"bytes"`
+			Omitted bool    `json:"omitted"`
+		} `json:"sum"`
+	} `json:"intervals"`
+}
+
+// late is by how much iperf3's timers may miss the end of an interval, in seconds.
+const late = 0.05
+
+// parseIperf reads the JSON that the client prints: what its server received, or in
+// a download the client itself, in the given number of seconds after what it omits.
+func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	var report struct {
-		Error string `json:"error"`
-		End   struct {
-			Received iperfSum `json:"sum_received"`
-		} `json:"end"`
+		iperfReport
+		Server iperfReport `json:"server_output_json"`
 	}
 	switch err := json.Unmarshal(data, &report); {
 	case err != nil:
-		return iperfSum{}, fmt.Errorf("read iperf3's report: %w", err)
+		return received{}, fmt.Errorf("read iperf3's report: %w", err)
 	case report.Error != "":
-		return iperfSum{}, fmt.Errorf("iperf3 reports: %s", report.Error)
-	case report.End.Received.Seconds <= 0:
-		return iperfSum{}, errors.New("iperf3 reports nothing received")
+		return received{}, fmt.Errorf("iperf3 reports: %s", report.Error)
 	}
-	return report.End.Received, nil
+	end := report.Server
+	if download {
+		end = report.iperfReport
+	}
+	var r received
+	for _, i := range end.Intervals {
+		if !i.Sum.Omitted && i.Sum.End <= counted+late {
+			r.bytes += i.Sum.Bytes
+			r.seconds += i.Sum.Seconds
+		}
+	}
+	if !(r.seconds > 0) || r.bytes <= 0 {
+		return received{}, errors.New("iperf3 reports nothing received")
+	}
+	return r, nil
 }

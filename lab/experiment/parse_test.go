@@ -21,26 +21,30 @@ func TestParseIperf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseIperf(data)
-	if err != nil || got.Bytes != 7581728 || math.Abs(got.Seconds-3.162889) > 0.001 {
-		t.Errorf("%+v, %v", got, err)
+	// The sender's end has less in its intervals than the receiver's, and 0.2 s are past the end.
+	for download, want := range map[bool]received{false: {10965704, 9.000070}, true: {10946880, 9.000114}} {
+		got, err := parseIperf(data, download, 9)
+		if err != nil || got.bytes != want.bytes || math.Abs(got.seconds-want.seconds) > 1e-6 {
+			t.Errorf("download %v: %+v, %v", download, got, err)
+		}
 	}
 	for bad, want := range map[string]string{
 		"": "read iperf3's report",
 		`{"error": "unable to connect to server: Connection refused"}`: "Connection refused",
-		`{"end": {}}`: "nothing received",
+		`{"intervals": []}`: "nothing received",
+		`{"server_output_json": {"intervals": [{"sum": {"end": 9.2, "seconds": 0.2, "bytes": 7}}]}}`: "nothing received",
 	} {
-		if _, err := parseIperf([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseIperf([]byte(bad), false, 9); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", bad, err, want)
 		}
 	}
 }
 
 func FuzzParseIperf(f *testing.F) {
-	f.Add([]byte(`{"end": {"sum_received": {"bytes": 7, "seconds": 1.5, "bits_per_second": 37}}}`))
+	f.Add([]byte(`{"server_output_json": {"intervals": [{"sum": {"end": 1, "seconds": 1, "bytes": 7}}]}}`))
 	f.Add([]byte(`{"error": "no"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if got, err := parseIperf(data); err == nil && !(got.Seconds > 0) {
+		if got, err := parseIperf(data, false, 9); err == nil && !(got.seconds > 0) {
 			t.Errorf("took %+v for a measurement", got)
 		}
 	})
