@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -55,9 +57,14 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, group *e
 		addresses.Close()
 		return nil, err
 	}
+	other, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		addresses.Close()
+		return nil, fmt.Errorf("open a second UDP port: %w", err)
+	}
 	log := p.log.With("subsystem", "nat")
 	o := &outside{
-		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, log),
+		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, other, log),
 		observers: observers(p.config.Client.Waypoints), changed: make(chan struct{}, 1),
 		found: nat.Conclude(nat.Evidence{}),
 	}
@@ -69,7 +76,7 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, group *e
 		})
 		group.Go(func() error { return o.keeper.Run(ctx) })
 	}
-	group.Go(func() error { return o.prober.Run(ctx) })
+	group.Go(func() error { return errors.Join(o.prober.Run(ctx), other.Close()) })
 	group.Go(func() error {
 		defer addresses.Close()
 		o.run(ctx, changes)

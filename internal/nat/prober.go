@@ -37,8 +37,7 @@ type Prober struct {
 	port    Port
 	log     *slog.Logger
 	answers *rate.Limiter
-	// elsewhere sends from a port other than the port.
-	elsewhere func(b []byte, to netip.AddrPort) error
+	other   Sender
 
 	mu      sync.Mutex
 	waiting map[stun.ID]chan heard
@@ -50,10 +49,15 @@ type heard struct {
 	stun.Message
 }
 
-// NewProber makes one; Run makes it work.
-func NewProber(port Port, log *slog.Logger) *Prober {
+// Sender is another UDP port of the host, that nothing is read from; it is a *net.UDPConn.
+type Sender interface {
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+}
+
+// NewProber makes one; Run makes it work. Both ports stay the caller's, and must be open while it runs.
+func NewProber(port Port, other Sender, log *slog.Logger) *Prober {
 	return &Prober{
-		port: port, log: log, answers: rate.NewLimiter(answersRate, answersBurst), elsewhere: sendFromElsewhere,
+		port: port, other: other, log: log, answers: rate.NewLimiter(answersRate, answersBurst),
 		waiting: make(map[stun.ID]chan heard),
 	}
 }
@@ -97,24 +101,13 @@ func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
 	answer := stun.Message{ID: request.ID, Seen: from}.Append(nil)
 	var err error
 	if request.OtherPort {
-		err = p.elsewhere(answer, from)
+		_, err = p.other.WriteToUDPAddrPort(answer, from)
 	} else {
 		err = p.port.WriteOther(answer, from)
 	}
 	if err != nil {
 		p.log.Debug("no answer to a probe", "to", from, "err", err)
 	}
-}
-
-// sendFromElsewhere sends from a port that the kernel picks.
-func sendFromElsewhere(b []byte, to netip.AddrPort) error {
-	c, err := net.ListenUDP("udp", nil)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.WriteToUDPAddrPort(b, to)
-	return err
 }
 
 // ErrNoAnswer says that nobody answered a probe.

@@ -53,11 +53,7 @@ func (w *world) add(addr string, is Found) *host {
 	if is.Mapping != Untranslated {
 		h.inner = netip.MustParseAddrPort("192.168.1.2:45672")
 	}
-	h.Prober = NewProber(h, slog.New(slog.DiscardHandler))
-	h.elsewhere = func(b []byte, to netip.AddrPort) error {
-		h.send(netip.AddrPortFrom(h.inner.Addr(), 55555), b, to)
-		return nil
-	}
+	h.Prober = NewProber(h, otherPort{h}, slog.New(slog.DiscardHandler))
 	w.hosts[outside] = h
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -69,6 +65,14 @@ func (w *world) add(addr string, is Found) *host {
 		}
 	})
 	return h
+}
+
+// otherPort is a second port of a host.
+type otherPort struct{ *host }
+
+func (p otherPort) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	p.send(netip.AddrPortFrom(p.inner.Addr(), 55555), b, to)
+	return len(b), nil
 }
 
 // at is where members know the host to be.

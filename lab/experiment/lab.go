@@ -124,13 +124,21 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
+// natKind is a kind of NAT in the testbed's words, where a symmetric one is none.
+func natKind(k scenario.NATKind) testbed.NATKind {
+	if k == scenario.Symmetric {
+		return testbed.Symmetric
+	}
+	return testbed.NATKind(k)
+}
+
 // spec is the scenario's network in the testbed's words.
 func (l *Lab) spec() testbed.Spec {
 	s := testbed.Spec{Seed: cmp.Or(l.opts.luck, uint64(l.Scenario.Seed)), Backend: l.opts.Backend}
 	for _, h := range l.Scenario.Hosts {
 		spec := testbed.HostSpec{
 			Name: h.Name, Forward: h.Has(scenario.RoleRouter), Subflows: h.Subflows,
-			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT},
+			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
 		}
 		for _, f := range h.Forwards {
 			spec.NAT.Forwards = append(spec.NAT.Forwards, testbed.PortForward{Protocol: string(f.Protocol), Port: uint16(f.Port), To: f.To})

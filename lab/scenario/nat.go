@@ -18,6 +18,19 @@ const (
 // Middleboxes are all there are.
 func Middleboxes() []Middlebox { return []Middlebox{StripOptions, DropOptions} }
 
+// NATKind is what a router's NAT does to UDP.
+type NATKind string
+
+// The kinds. The default gives every flow a port by chance; with the others a
+// host inside has one port, where they let in what comes from where it has sent
+// to, from an address that it has sent to, or from anywhere.
+const (
+	Symmetric         NATKind = "symmetric"
+	PortRestricted    NATKind = "port-restricted"
+	AddressRestricted NATKind = "address-restricted"
+	FullCone          NATKind = "full-cone"
+)
+
 // Protocol is one that has ports.
 type Protocol string
 
@@ -87,6 +100,12 @@ func (c *checker) interference(path string, h Host) {
 		}
 	}
 	c.nat(path, h)
+	if h.NATKind != "" {
+		c.oneOf(path+".nat_kind", string(h.NATKind), string(Symmetric), string(PortRestricted), string(AddressRestricted), string(FullCone))
+		if len(h.NAT) == 0 {
+			c.report(path+".nat_kind", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
+		}
+	}
 	if len(h.NAT) == 0 && len(h.Forwards) > 0 {
 		c.report(path+".forward", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
 		return

@@ -58,6 +58,7 @@ type Host struct {
 	// its links that are inside, when it has any.
 	Middlebox Middlebox `toml:"middlebox"`
 	NAT       []string  `toml:"nat"`
+	NATKind   NATKind   `toml:"nat_kind"`
 	Forwards  []Forward `toml:"forward"`
 	// Subflows is how many a server takes besides an MPTCP connection's first; 0: as
 	// many as its kernel does by itself.

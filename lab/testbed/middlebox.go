@@ -49,7 +49,7 @@ func (h *Host) SetMiddlebox(m Middlebox) error {
 	if m != NoMiddlebox && !h.plan.Forward {
 		return fmt.Errorf("host %s: %w", h.Name(), errNoForward)
 	}
-	err := h.commit(middleboxTable, m.chains())
+	err := h.commit(middleboxTable, nil, m.chains())
 	if err != nil {
 		return fmt.Errorf("host %s: %w", h.Name(), err)
 	}
@@ -57,7 +57,7 @@ func (h *Host) SetMiddlebox(m Middlebox) error {
 }
 
 // commit replaces a table of the host's; no chains, no table.
-func (h *Host) commit(t nft.Table, chains []nft.Chain) error {
+func (h *Host) commit(t nft.Table, sets []nft.Set, chains []nft.Chain) error {
 	return h.Do(func() error {
 		c, err := nft.Open()
 		if err != nil {
@@ -68,6 +68,9 @@ func (h *Host) commit(t nft.Table, chains []nft.Chain) error {
 			tx.DeleteTable(t)
 			if len(chains) > 0 {
 				tx.AddTable(t)
+				for _, set := range sets {
+					tx.AddSet(t, set)
+				}
 				tx.AddChains(t, chains)
 			}
 		})

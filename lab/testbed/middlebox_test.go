@@ -209,6 +209,9 @@ func TestRulesInNftsWords(t *testing.T) {
 		{"strip-options.nft", behindRouter(HostSpec{Middlebox: StripOptions})},
 		{"drop-options.nft", behindRouter(HostSpec{Middlebox: DropOptions})},
 		{"nat.nft", home()},
+		{"nat-port-restricted.nft", homeOf(PortRestricted)},
+		{"nat-address-restricted.nft", homeOf(AddressRestricted)},
+		{"nat-full-cone.nft", homeOf(FullCone)},
 	} {
 		n := build(t, test.spec)
 		got := folded(run(t, n.Host("router"), "nft", "-s", "list", "ruleset") + "\n")

@@ -14,11 +14,12 @@ import (
 )
 
 // NAT makes a host a home router. IPv4 that comes in by an inside link and
-// leaves by another gets the host's address there and a port by chance, and
-// IPv6 passes as it is. Nothing new gets in from outside, of either, but for
-// what is forwarded. The zero NAT is none.
+// leaves by another gets the host's address there and a port that the kind
+// decides, and IPv6 passes as it is. Nothing new gets in from outside, of either, but for
+// what is forwarded, and what the kind lets in. The zero NAT is none.
 type NAT struct {
 	Inside   []string // links
+	Kind     NATKind
 	Forwards []PortForward
 }
 
@@ -30,7 +31,7 @@ type PortForward struct {
 	To       string // a host; the port is the same there
 }
 
-func (n NAT) isZero() bool { return len(n.Inside) == 0 && len(n.Forwards) == 0 }
+func (n NAT) isZero() bool { return len(n.Inside) == 0 && len(n.Forwards) == 0 && n.Kind == Symmetric }
 
 var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
 
@@ -40,7 +41,10 @@ func (n NAT) validate(at string, links []LinkSpec) error {
 		return nil
 	}
 	if len(n.Inside) == 0 {
-		return errors.New("forwards ports, and no link is inside: say which are")
+		return errors.New("it is a NAT, and no link is inside: say which are")
+	}
+	if err := n.Kind.validate(); err != nil {
+		return err
 	}
 	var own, others []string
 	for _, l := range links {
@@ -84,6 +88,7 @@ var natTable = nft.Table{Name: "home"}
 
 // natPlan is a NAT in terms of what is on its host.
 type natPlan struct {
+	kind     NATKind
 	inside   []string // interfaces
 	forwards []forwardPlan
 }
@@ -95,7 +100,7 @@ type forwardPlan struct {
 }
 
 func (p plan) nat(h hostPlan) natPlan {
-	var n natPlan
+	n := natPlan{kind: h.NAT.Kind}
 	for _, iface := range h.ifaces {
 		if slices.Contains(h.NAT.Inside, p.links[iface.link].Name) {
 			n.inside = append(n.inside, iface.name)
@@ -146,7 +151,11 @@ func (n natPlan) chains() []nft.Chain {
 				accept(),
 			}))
 	}
+	in.Rules = append(in.Rules, n.letsIn()...)
 	guard.Rules = append(guard.Rules, []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
+	if n.kind != Symmetric {
+		out.Rules = n.keepsPort()
+	}
 	for _, iface := range n.inside {
 		forward.Rules = append(forward.Rules, slices.Concat(
 			[]expr.Any{meta(expr.MetaKeyOIFNAME), equal(ifname(iface))}, n.outside(expr.MetaKeyIIFNAME),
@@ -156,7 +165,14 @@ func (n natPlan) chains() []nft.Chain {
 			n.outside(expr.MetaKeyOIFNAME),
 			[]expr.Any{&expr.Masq{FullyRandom: true}}))
 	}
-	return []nft.Chain{in, guard, forward, out}
+	chains := []nft.Chain{in, guard, forward, out}
+	if n.kind != Symmetric {
+		chains = append(chains, n.own())
+	}
+	if len(n.kind.sets()) > 0 {
+		chains = append(chains, n.learn())
+	}
+	return chains
 }
 
 // outside passes packets whose interface is none of those inside.

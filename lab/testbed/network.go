@@ -116,7 +116,8 @@ func (n *Network) interfere(h *Host) error {
 	if h.plan.NAT.isZero() {
 		return nil
 	}
-	if err := h.commit(natTable, n.plan.nat(h.plan).chains()); err != nil {
+	nat := n.plan.nat(h.plan)
+	if err := h.commit(natTable, nat.kind.sets(), nat.chains()); err != nil {
 		return fmt.Errorf("host %s: %w", h.Name(), err)
 	}
 	return nil
