@@ -70,7 +70,7 @@ func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRe
 		return nil, err
 	case d.byHand[name]:
 		return nil, enrol.Refuse(enrol.Expelled, "the certificates of %s were revoked (dcol ca revoke)", name)
-	case !d.renewals.take(name, now):
+	case !d.renewals.may(name, now):
 		refusal := enrol.Refuse(enrol.TooMany, "%s has renewed too often in a short time", name)
 		refusal.After = int(renewalEvery / time.Second)
 		return nil, refusal
@@ -81,6 +81,7 @@ func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRe
 	if err := d.save(*e); err != nil {
 		return nil, err
 	}
+	d.renewals.spend(name, now)
 	return d.grant(request, m)
 }
 
@@ -135,17 +136,18 @@ func newAllowances(burst int, every time.Duration) *allowances {
 	return &allowances{burst: burst, every: every, spent: map[string]spending{}}
 }
 
-// take says whether a member may do it once more now.
-func (a *allowances) take(name string, now time.Time) bool {
-	s := a.left(name, now)
-	if s > float64(a.burst)-1 {
-		return false
-	}
-	a.spent[name] = spending{s + 1, now}
-	return true
+// may says whether a member may do it once more now.
+func (a *allowances) may(name string, now time.Time) bool {
+	return a.recent(name, now) <= float64(a.burst)-1
 }
 
-func (a *allowances) left(name string, now time.Time) float64 {
+// spend takes note that it has done it.
+func (a *allowances) spend(name string, now time.Time) {
+	a.spent[name] = spending{a.recent(name, now) + 1, now}
+}
+
+// recent is how often it did so, less what time has made good.
+func (a *allowances) recent(name string, now time.Time) float64 {
 	s := a.spent[name]
 	return max(0, s.times-max(0, now.Sub(s.at).Seconds()/a.every.Seconds()))
 }
@@ -153,7 +155,7 @@ func (a *allowances) left(name string, now time.Time) float64 {
 // sweep forgets who may do all of it again.
 func (a *allowances) sweep(now time.Time) {
 	for name := range a.spent {
-		if a.left(name, now) == 0 {
+		if a.recent(name, now) == 0 {
 			delete(a.spent, name)
 		}
 	}

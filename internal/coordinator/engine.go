@@ -60,11 +60,26 @@ func (c *Coordinator) startEngine() (*engine, error) {
 	link := config(func(name string, key []byte, until time.Time) (string, error) {
 		return c.authority.CoordinatorJWT(name, key, until)
 	})
+	link.Changed = func(s bus.State) {
+		if gate := c.gate.Load(); gate != nil && s.Connected {
+			poke(gate.doubt)
+		}
+	}
 	if e.link, err = bus.ConnectCoordinator(link, bus.Handlers{Handle: c.handle, Flood: c.flood}); err != nil {
 		e.close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// ServerConfig writes the configuration of one nats-server of an external cluster that is to serve the
+// collective of a coordinator's directory. See bus.External for what is the operator's to add.
+func ServerConfig(dir string, e bus.External) (string, error) {
+	authority, err := bus.OpenAuthority(busDir(dir))
+	if err != nil {
+		return "", err
+	}
+	return authority.ServerConfig(e)
 }
 
 // address is where the embedded bus listens; empty if it is external.

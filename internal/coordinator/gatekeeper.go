@@ -33,6 +33,7 @@ type gatekeeper struct {
 	now    func() time.Time
 	log    *slog.Logger
 	news   chan struct{} // there is something to tell
+	doubt  chan struct{} // changes may be missing
 
 	judging sync.Mutex // held from judging a record until it is in our copy
 	records *allowances
@@ -49,7 +50,7 @@ type gatekeeper struct {
 
 func newGatekeeper(b *bus.Bucket, epoch uint64, trust func() *collective.Trust, now func() time.Time, log *slog.Logger) *gatekeeper {
 	return &gatekeeper{
-		bucket: b, trust: trust, now: now, log: log, news: make(chan struct{}, 1),
+		bucket: b, trust: trust, now: now, log: log, news: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		records: newAllowances(recordBurst, recordEvery),
 		journal: directory.NewJournal(epoch), directory: directory.New(directory.DefaultLimits()),
 		revisions: map[string]uint64{}, ends: map[string]time.Time{}, waiters: map[chan struct{}]uint64{},
@@ -72,7 +73,13 @@ func (g *gatekeeper) take(ctx context.Context, from string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return g.write(ctx, from, value, last)
+	if err := g.write(ctx, from, value, last); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.records.spend(from, g.now())
+	return nil
 }
 
 // judge says whether a record may be stored, and over which revision. known: it is there already.
@@ -90,7 +97,7 @@ func (g *gatekeeper) judge(from string, s *directory.SignedRecord) (last uint64,
 	if v.Record.Name != from {
 		return 0, false, fmt.Errorf("the record is that of %s: each member sends its own", v.Record.Name)
 	}
-	if !g.records.take(from, now) {
+	if !g.records.may(from, now) {
 		return 0, false, fmt.Errorf("your record changes too often: at most once in %v; try again then", recordEvery)
 	}
 	return g.revisions[from], false, nil
@@ -116,6 +123,7 @@ func (g *gatekeeper) write(ctx context.Context, name string, value []byte, last 
 	defer cancel()
 	revision, err := g.bucket.Update(ctx, name, value, last)
 	if errors.Is(err, bus.ErrConflict) {
+		poke(g.doubt)
 		return fmt.Errorf("another coordinator is just changing the record of %s: try again", name)
 	}
 	if err != nil {
@@ -141,6 +149,7 @@ func (g *gatekeeper) wait(ctx context.Context, revision uint64) error {
 		g.mu.Lock()
 		delete(g.waiters, done)
 		g.mu.Unlock()
+		poke(g.doubt)
 		return fmt.Errorf("the change is stored, and does not come back: %w", ctx.Err())
 	}
 }

@@ -25,7 +25,8 @@ type world struct {
 	dir string // the coordinator's
 	hub *collective.Identity
 	c   *Coordinator
-	off time.Duration // of its clock
+	off time.Duration    // of its clock
+	bus []enrol.Endpoint // external; none: embedded
 
 	stop func()
 }
@@ -49,7 +50,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) open() {
 	w.t.Helper()
 	c, err := Open(Config{
-		Dir: w.dir, Identity: w.hub, Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"},
+		Dir: w.dir, Identity: w.hub, Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"}, BusServers: w.bus,
 		Clock: func() time.Time { return time.Now().Add(w.off) }, Log: testLog(w.t),
 	})
 	if err != nil {
@@ -71,7 +72,7 @@ func (w *world) run() {
 			w.t.Error(err)
 		}
 	}
-	eventually(w.t, "the coordinator is at work", 20*time.Second, func() bool { return c.gate.Load() != nil })
+	eventually(w.t, "the coordinator is at work", time.Minute, func() bool { return c.gate.Load() != nil })
 }
 
 // crash leaves nothing of the process but what is on the disk. A coordinator that ends writes nothing that
@@ -120,6 +121,8 @@ type host struct {
 	jwt   string
 	heard []bus.Message
 	bus   *bus.Member
+
+	check func(enrol.Check) enrol.Checked
 }
 
 func (w *world) host(name string) *host {
@@ -222,6 +225,33 @@ func (h *host) receive(m bus.Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.heard = append(h.heard, m)
+}
+
+// answerChecks does what it is asked to try.
+func (h *host) answerChecks() {
+	for done := 0; h.t.Context().Err() == nil; time.Sleep(20 * time.Millisecond) {
+		h.mu.Lock()
+		heard := h.heard[done:]
+		done = len(h.heard)
+		h.mu.Unlock()
+		for _, m := range heard {
+			if m.Topic != enrol.TopicCheck {
+				continue
+			}
+			var c enrol.Check
+			if err := json.Unmarshal(m.Data, &c); err != nil {
+				h.t.Error(err)
+				return
+			}
+			data, err := json.Marshal(h.check(c))
+			if err == nil {
+				err = h.bus.Tell(enrol.TopicChecked, data)
+			}
+			if err != nil && h.t.Context().Err() == nil {
+				h.t.Error(err)
+			}
+		}
+	}
 }
 
 // last is what it was told last about a topic.

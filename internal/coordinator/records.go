@@ -62,15 +62,7 @@ func (c *Coordinator) openStored(ctx context.Context, e *engine, again bool) (*b
 	if err != nil {
 		c.config.Log.Warn("coordinator: without its own copy of the directory", "err", err)
 	}
-	b, err := e.link.Bucket(ctx, bucketName, c.replicas())
-	if err != nil {
-		return nil, 0, err
-	}
-	last, err := b.Last(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	epoch, err := storedEpoch(ctx, b)
+	b, epoch, last, err := c.lookStored(ctx, e)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -85,10 +77,27 @@ func (c *Coordinator) openStored(ctx context.Context, e *engine, again bool) (*b
 		return nil, 0, err
 	}
 	// Last, so that a crash on the way has it done again.
-	if _, err := b.Put(ctx, epochKey, []byte(strconv.FormatUint(next, 10))); err != nil {
+	brief, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	if _, err := b.Put(brief, epochKey, []byte(strconv.FormatUint(next, 10))); err != nil {
 		return nil, 0, err
 	}
 	return b, next, nil
+}
+
+// lookStored says how far the store is. A cluster that is just starting answers nothing, however long one
+// waits; it must be asked again.
+func (c *Coordinator) lookStored(ctx context.Context, e *engine) (b *bus.Bucket, epoch, last uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	if b, err = e.link.Bucket(ctx, bucketName, c.replicas()); err != nil {
+		return nil, 0, 0, err
+	}
+	if last, err = b.Last(ctx); err != nil {
+		return nil, 0, 0, err
+	}
+	epoch, err = storedEpoch(ctx, b)
+	return b, epoch, last, err
 }
 
 func storedEpoch(ctx context.Context, b *bus.Bucket) (uint64, error) {

@@ -378,8 +378,9 @@ func (r *register) recover(issued []collective.IssuedCertificate, now time.Time)
 		}
 		m.Key, m.Subnet, m.Until = publicKey(c.Key), c.Subnet, c.NotAfter.UTC()
 		out = append(out, entry{Member: m})
-		// Certificates made by hand last longer, and nobody tells the register of them.
-		lost = lost || old == nil && c.NotAfter.Sub(c.NotBefore) <= collective.MemberValidity+time.Hour
+		// Of certificates made by hand nobody tells the register. They do not last just as long as ours.
+		off := c.NotAfter.Sub(c.NotBefore) - collective.MemberValidity
+		lost = lost || old == nil && off >= 0 && off < time.Hour
 	}
 	return out, lost
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,8 @@ const (
 	// headEvery is how soon who has missed a change learns of it.
 	headEvery   = 30 * time.Second
 	tellWithin  = 10 * time.Second
-	loadWithin  = 5 * time.Minute
 	retryEvery  = 5 * time.Second
+	watchPause  = 100 * time.Millisecond
 	tickEvery   = 10 * time.Second
 	soonestSave = 10 * time.Second
 	latestSave  = 10 * time.Minute
@@ -48,9 +49,7 @@ func (c *Coordinator) runGate(ctx context.Context) {
 // guard works with one store as long as it is good.
 func (c *Coordinator) guard(ctx context.Context, again bool) error {
 	e := c.engine.Load()
-	brief, cancel := context.WithTimeout(ctx, loadWithin)
-	b, epoch, err := c.openStored(brief, e, again)
-	cancel()
+	b, epoch, err := c.openStored(ctx, e, again)
 	if err != nil {
 		return err
 	}
@@ -59,13 +58,14 @@ func (c *Coordinator) guard(ctx context.Context, again bool) error {
 	var running sync.WaitGroup
 	var first []bus.Entry
 	loaded := false
-	err = b.Watch(ctx, func(entry bus.Entry) {
+	take := func(entry bus.Entry) {
 		if loaded {
 			g.apply(entry)
 		} else {
 			first = append(first, entry)
 		}
-	}, func() {
+	}
+	begin := func() {
 		if loaded {
 			return
 		}
@@ -76,10 +76,28 @@ func (c *Coordinator) guard(ctx context.Context, again bool) error {
 		poke(c.unfinish) // expulsions may wait for it
 		running.Go(func() { c.tellRecords(ctx, g, epoch) })
 		running.Go(func() { stop(c.keep(ctx, g)) })
-	})
-	stop(err)
+	}
+	for ctx.Err() == nil {
+		if err := g.watch(ctx, take, begin); err != nil && !loaded {
+			stop(err)
+		}
+		every(ctx, watchPause, nil)
+	}
 	running.Wait()
 	return context.Cause(ctx)
+}
+
+// watch follows the store until it ends, or there is a doubt whether it still hears of all changes: a watch
+// finds out late that the server is gone that it had. What comes again then is passed over.
+func (g *gatekeeper) watch(ctx context.Context, take func(bus.Entry), current func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		if every(ctx, time.Duration(math.MaxInt64), g.doubt) {
+			stop()
+		}
+	}()
+	return g.bucket.Watch(ctx, take, current)
 }
 
 // load takes all that is in the store.

@@ -1,0 +1,199 @@
+package coordinator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// wantOut says that a member is expelled for everybody: beta sees it, and alpha itself.
+func (w *world) wantOut(alpha, beta *host) {
+	w.t.Helper()
+	eventually(w.t, "beta is told whom to believe no more", 5*time.Second, func() bool {
+		if data := beta.last(enrol.TopicTrust); data != nil {
+			m := fromJSON[enrol.TrustMessage](w.t, data)
+			if m.Whole() {
+				if _, err := beta.id.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		}
+		_, revoked := errors.AsType[*collective.RevokedError](beta.id.Check(alpha.id.Self()))
+		return revoked
+	})
+	if w.hub.Check(alpha.id.Self()) == nil {
+		w.t.Error("the coordinator's own host believes it still")
+	}
+	eventually(w.t, "alpha is off the bus", 5*time.Second, func() bool { return !alpha.bus.State().Connected })
+	if _, there := beta.directory().Get("alpha"); there {
+		w.t.Error("alpha is in the directory still")
+	}
+	wantRefusal(w.t, alpha.renew(), enrol.Expelled)
+	r := wantRefusal(w.t, w.host("alpha").join(w.invite(InviteOptions{})), enrol.NameTaken)
+	if r.Proposal == "" {
+		w.t.Error("no other name is proposed")
+	}
+	wantRefusal(w.t, alpha.named("other").join(w.invite(InviteOptions{})), enrol.Expelled)
+	if s := w.c.Status(); len(s.Untold) > 0 || s.Expelled != 1 {
+		w.t.Errorf("status %+v", s)
+	}
+}
+
+func TestExpel(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	if err := alpha.publish(alpha.record()); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantOut(alpha, beta)
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("took %v", d)
+	}
+	if err := w.c.Expel(t.Context(), "alpha", "again"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	for _, m := range w.c.Members() {
+		if m.Name == "alpha" && (m.Expelled == nil || m.Expelled.Why != "it spies" || !m.Expelled.Told) {
+			t.Errorf("members say %+v", m)
+		}
+	}
+	for name, why := range map[string]string{"hub": "x", "nobody": "x", "beta": " "} {
+		if err := w.c.Expel(t.Context(), name, why); err == nil {
+			t.Errorf("expels %s because of %q", name, why)
+		}
+	}
+	// It survives a new start, as does that others are members.
+	w.reopen()
+	w.run()
+	alpha.welcome.Coordinators = w.c.coordinators()
+	beta.welcome.Coordinators = w.c.coordinators()
+	wantRefusal(t, alpha.renew(), enrol.Expelled)
+	if err := beta.renew(); err != nil {
+		t.Error(err)
+	}
+}
+
+// After a crash at any step, an expulsion is completed by itself.
+func TestCrashWhileExpelling(t *testing.T) {
+	for name, steps := range map[string]func(*testing.T, *world){
+		"the intent is written": func(*testing.T, *world) {},
+		"certificates are revoked": func(t *testing.T, w *world) {
+			if _, err := w.c.ca.Revoke("alpha", collective.PrivilegeWithdrawn); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"JWTs are revoked": func(t *testing.T, w *world) {
+			if _, _, err := w.c.revoke("alpha"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.run()
+			alpha, beta := w.member("alpha"), w.member("beta")
+			if err := alpha.publish(alpha.record()); err != nil {
+				t.Fatal(err)
+			}
+			addresses := *w.c.serving.Load()
+			w.reopen()
+			if err := w.c.Expel(t.Context(), "alpha", "it spies"); !errors.Is(err, ErrNotTold) {
+				t.Fatalf("without a bus: %v", err)
+			}
+			steps(t, w)
+			w.reopen()
+			if got := w.c.Status().Untold; len(got) != 1 {
+				t.Errorf("untold: %q", got)
+			}
+			// The members come back to where they were.
+			w.c.config.Listen, w.c.config.BusListen = addresses.front, addresses.bus
+			w.run()
+			eventually(t, "beta is back", 20*time.Second, func() bool { return beta.bus.State().Connected })
+			eventually(t, "the expulsion is complete", 20*time.Second, func() bool { return len(w.c.Status().Untold) == 0 })
+			// Beta may have come back after it was told: then it asks, as members do.
+			answer, err := beta.ask(enrol.TopicTrust, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			beta.receive(bus.Message{Topic: enrol.TopicTrust, Data: answer})
+			w.wantOut(alpha, beta)
+		})
+	}
+}
+
+// A renewal that is under way while its member is expelled gives nothing that counts.
+func TestExpelWhileRenewing(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	done := make(chan *enrol.Welcome)
+	go func() {
+		var last *enrol.Welcome
+		defer func() { done <- last }()
+		for {
+			got, err := enrol.Renew(t.Context(), alpha.id, alpha.welcome.Coordinators, nil)
+			if errors.Is(err, enrol.Expelled) {
+				return
+			}
+			if err == nil {
+				last = got
+			}
+		}
+	}()
+	time.Sleep(20 * time.Millisecond)
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Fatal(err)
+	}
+	last := <-done
+	if last == nil {
+		t.Skip("no renewal was in time")
+	}
+	trust := w.hub.Trust()
+	if m, err := last.Member(trust); err == nil {
+		t.Errorf("the last certificate of %s counts", m.Name)
+	}
+	alpha.mu.Lock()
+	alpha.jwt = last.BusJWT
+	alpha.mu.Unlock()
+	w.wantOut(alpha, beta)
+}
+
+// What the operator revokes by hand is known to all, and not renewed.
+func TestRevokedByHand(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	ca, err := collective.OpenCA(caDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.Revoke("alpha", collective.KeyCompromise); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "beta is told", 5*time.Second, func() bool {
+		data := beta.last(enrol.TopicTrust)
+		if data == nil {
+			return false
+		}
+		m := fromJSON[enrol.TrustMessage](t, data)
+		if m.Whole() {
+			if _, err := beta.id.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return beta.id.Check(alpha.id.Self()) != nil
+	})
+	wantRefusal(t, alpha.renew(), enrol.Expelled)
+	if err := beta.renew(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,351 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+func TestRecordsThatAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	good := alpha.record()
+	if err := alpha.publish(good); err != nil {
+		t.Fatal(err)
+	}
+	signed := func(h *host, r directory.Record) *directory.SignedRecord {
+		s, err := directory.Sign(r, h.id.Chain(), h.id.Sign)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	changed := func(h *host, f func(*directory.Record)) *directory.SignedRecord {
+		r := h.record()
+		f(&r)
+		return signed(h, r)
+	}
+	for name, s := range map[string]*directory.SignedRecord{
+		"another's, signed by the other": changed(alpha, func(*directory.Record) {}),
+		"in another's name":              changed(beta, func(r *directory.Record) { r.Name = "alpha" }),
+		"another's subnet":               changed(beta, func(r *directory.Record) { r.Subnet = alpha.id.Self().Subnet }),
+		"another collective":             changed(beta, func(r *directory.Record) { r.Collective = "other" }),
+		"from tomorrow": changed(beta, func(r *directory.Record) {
+			r.Issued, r.Expires = r.Issued.Add(24*time.Hour), r.Expires.Add(24*time.Hour)
+		}),
+		"from yesterday": changed(beta, func(r *directory.Record) {
+			r.Issued, r.Expires = r.Issued.Add(-48*time.Hour), r.Expires.Add(-48*time.Hour)
+		}),
+		"tampered": func() *directory.SignedRecord {
+			s := changed(beta, func(*directory.Record) {})
+			s.Payload = []byte(strings.Replace(string(s.Payload), "192.0.2.7", "192.0.2.8", 1))
+			return s
+		}(),
+	} {
+		wantBusRefusal(t, beta.send(s))
+		if d := alpha.directory(); d.Len() != 1 {
+			t.Errorf("%s: is in the directory", name)
+		}
+	}
+	if _, err := beta.ask(enrol.TopicRecord, []byte("nonsense")); err == nil {
+		t.Error("takes nonsense")
+	}
+	if _, err := beta.ask("no-such-topic", nil); err == nil {
+		t.Error("answers whatever is asked")
+	}
+	older := good
+	older.Sequence--
+	wantBusRefusal(t, alpha.publish(older))
+	if v, there := beta.directory().Get("alpha"); !there || v.Record.Sequence != good.Sequence {
+		t.Error("the good record is gone")
+	}
+}
+
+// A record that is sent again, as its answer was lost, changes nothing and is no mistake.
+func TestRecordSentAgain(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	s, err := directory.Sign(alpha.record(), alpha.id.Chain(), alpha.id.Sign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := alpha.send(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.c.Status().Directory.Revision; n != 2 { // the epoch is the first
+		t.Errorf("at revision %d", n)
+	}
+}
+
+// Who changes its record all the time is told to wait.
+func TestRecordsThatChangeTooOften(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	r := alpha.record()
+	for range recordBurst {
+		r.Sequence++
+		if err := alpha.publish(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Sequence++
+	if refusal := wantBusRefusal(t, alpha.publish(r)); !strings.Contains(refusal.Why, "too often") {
+		t.Error(refusal)
+	}
+}
+
+func TestDirectorySurvives(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	if err := alpha.publish(alpha.record()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.c.Status().Directory
+	w.reopen()
+	w.run()
+	if after := w.c.Status().Directory; after.Members != 1 || after.Epoch != before.Epoch || after.Revision != before.Revision {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	// A store that is gone is filled from the coordinator's own copy, as another one.
+	w.crash()
+	if err := os.RemoveAll(filepath.Join(busDir(w.dir), "store")); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.run()
+	if after := w.c.Status().Directory; after.Members != 1 || after.Epoch <= before.Epoch {
+		t.Errorf("before %+v, with a new store %+v", before, after)
+	}
+}
+
+// A store that has lost changes behind our back counts as another one, so that members list it anew.
+func TestStoreThatWentBack(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	r := alpha.record()
+	if err := alpha.publish(r); err != nil {
+		t.Fatal(err)
+	}
+	w.crash()
+	old := filepath.Join(t.TempDir(), "store")
+	store := filepath.Join(busDir(w.dir), "store")
+	if err := os.CopyFS(old, os.DirFS(store)); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.run()
+	alpha.welcome.BusServers = w.c.busServers()
+	alpha.connect()
+	r.Sequence, r.Port = r.Sequence+1, 7
+	if err := alpha.publish(r); err != nil {
+		t.Fatal(err)
+	}
+	before := w.c.Status().Directory
+	w.crash() // with the copy
+	if err := os.RemoveAll(store); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(store, os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.run()
+	if after := w.c.Status().Directory; after.Epoch <= before.Epoch || after.Members != 1 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	w.c.gate.Load().view(func(d *directory.Directory) {
+		if v, _ := d.Get("alpha"); v.Record.Port != 7 {
+			t.Errorf("the newer record is lost: %+v", v.Record)
+		}
+	})
+}
+
+// A member that floods is cut off, others are served, and it comes back when it has kept quiet.
+func TestFlood(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	for i := 0; alpha.bus.State().Connected && i < 200_000; i++ {
+		alpha.bus.Tell(enrol.TopicChecked, []byte("{}"))
+		if i%500 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	eventually(t, "alpha is cut off", 10*time.Second, func() bool { return !alpha.bus.State().Connected })
+	if s := w.c.Status(); s.Floods != 1 || s.Counts.Refused == 0 {
+		t.Errorf("status %+v", s)
+	}
+	if err := beta.publish(beta.record()); err != nil {
+		t.Errorf("others: %v", err)
+	}
+	if r := wantRefusal(t, alpha.renew(), enrol.TooMany); r.After == 0 {
+		t.Error("does not say when to come back")
+	}
+	w.off = banFor + time.Second
+	if err := alpha.renew(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "alpha is back", 20*time.Second, func() bool { return alpha.bus.State().Connected })
+}
+
+// The roots change, and members take the new ones because the old one has stated them.
+func TestRootRotation(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	root, err := collective.OpenCA(rootDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := root.Successor(filepath.Join(t.TempDir(), "next"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nextTrust, err := next.Trust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := collective.OpenCA(caDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.TakeTrust(nextTrust.Roots(), nextTrust.Lists()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "alpha has the new root", 5*time.Second, func() bool {
+		data := alpha.last(enrol.TopicTrust)
+		if data == nil {
+			return false
+		}
+		m := fromJSON[enrol.TrustMessage](t, data)
+		if !m.Whole() {
+			return false
+		}
+		if _, err := alpha.id.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(alpha.id.Trust().Roots()), "BEGIN CERTIFICATE") == 2
+	})
+	// Who joins now gets both; its line names the root that the coordinator's certificate is under.
+	if err := w.host("beta").join(w.invite(InviteOptions{})); err != nil {
+		t.Error(err)
+	}
+	if err := alpha.renew(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A root may sign members itself, in place of a signer.
+func TestRootInPlaceOfASigner(t *testing.T) {
+	w := newWorld(t)
+	w.crash()
+	if err := os.RemoveAll(caDir(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(rootDir(w.dir), caDir(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.run()
+	a := w.member("alpha")
+	if a.id.Self().Issuer.Serial != "" {
+		t.Error("a signer has signed")
+	}
+	if err := w.c.Expel(t.Context(), "alpha", "why"); err != nil {
+		t.Error(err)
+	}
+	wantRefusal(t, a.renew(), enrol.Expelled)
+}
+
+func TestTrustIsToldOnAsking(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	whole, err := alpha.ask(enrol.TopicTrust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, err := alpha.ask(enrol.TopicTrust, []byte(enrol.HashTrust(alpha.id.Trust())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := fromJSON[enrol.TrustMessage](t, whole), fromJSON[enrol.TrustMessage](t, brief)
+	if !a.Whole() || b.Whole() || a.Hash != b.Hash || a.Hash != enrol.HashTrust(alpha.id.Trust()) {
+		t.Errorf("whole %v %s, brief %v %s", a.Whole(), a.Hash, b.Whole(), b.Hash)
+	}
+	large := enrol.TrustMessage{Lists: strings.Repeat("x", bus.MaxPayload), Hash: "h"}
+	if data, err := encodeTrust(large); err != nil || fromJSON[enrol.TrustMessage](t, data).Whole() {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+// A waypoint that lies about where it can be reached is found out by others, and all are told.
+func TestLyingWaypoint(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	liar, good := w.member("liar"), w.member("good")
+	checkers := []*host{w.member("x"), w.member("y"), w.member("z")}
+	for _, h := range append(checkers, good, liar) {
+		h.check = func(c enrol.Check) enrol.Checked {
+			return enrol.Checked{ID: c.ID, Reachable: c.Name == "good", Why: "nobody answers"}
+		}
+		go h.answerChecks()
+	}
+	r := liar.record()
+	r.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.66")}
+	for _, err := range []error{liar.publish(r), good.publish(good.record())} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range checkers {
+		record := h.record()
+		record.Roles, record.Addresses, record.Port = []string{directory.RoleClient}, nil, 0
+		if err := h.publish(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.reach.of("good"); return known && v.Reachable })
+	w.off = checkSoon // the second round
+	eventually(t, "x is told who lies", 20*time.Second, func() bool {
+		data := checkers[0].last(enrol.TopicReachability)
+		if data == nil {
+			return false
+		}
+		m := fromJSON[enrol.Reachability](t, data)
+		return len(m.Unreachable) == 1 && m.Unreachable[0] == "liar"
+	})
+	for _, m := range w.c.Members() {
+		if m.Name == "liar" && (m.Reach == nil || m.Reach.Reachable || m.Reach.Why != "nobody answers") {
+			t.Errorf("members say %+v", m.Reach)
+		}
+	}
+}
+
+// While its store cannot be had, a coordinator says so and goes on with the rest.
+func TestStarting(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.c.handle(context.Background(), bus.Request{From: "x", Topic: enrol.TopicDirectory}); !errors.Is(err, errStarting) {
+		t.Error(err)
+	}
+	if err := w.c.tellAll("trust", nil); !errors.Is(err, bus.ErrNotConnected) {
+		t.Error(err)
+	}
+}

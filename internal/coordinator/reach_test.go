@@ -1,0 +1,162 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// scene is a collective whose members answer as a test says.
+type scene struct {
+	*reach
+	members []string
+	now     time.Time
+	ids     int
+}
+
+func newScene(members int) *scene {
+	s := &scene{reach: newReach(rand.IntN), now: begin}
+	for i := range members {
+		s.members = append(s.members, fmt.Sprintf("m%02d", i))
+	}
+	return s
+}
+
+func (s *scene) watch(names ...string) {
+	var all []waypoint
+	for _, n := range names {
+		all = append(all, waypoint{n, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 1})
+	}
+	s.follow(all, s.now)
+}
+
+// turn lets all rounds that are due take place.
+func (s *scene) turn(answer func(from, about string) (reachable, answers bool)) (asked []order, changed bool) {
+	s.now = s.now.Add(checkSoon)
+	asked = s.next(s.members, s.now, func() string { s.ids++; return fmt.Sprint(s.ids) })
+	for _, o := range asked {
+		for _, from := range o.to {
+			if yes, answers := answer(from, o.Name); answers {
+				s.answered(from, enrol.Checked{ID: o.ID, Reachable: yes, Why: "no"})
+			}
+		}
+	}
+	s.now = s.now.Add(roundWithin)
+	return asked, s.close(s.now)
+}
+
+func all(yes bool) func(string, string) (bool, bool) {
+	return func(string, string) (bool, bool) { return yes, true }
+}
+
+func TestReachNeedsTwoRounds(t *testing.T) {
+	s := newScene(20)
+	s.watch("m00")
+	first, changed := s.turn(all(false))
+	if len(first) != 1 || len(first[0].to) != checkers || slices.Contains(first[0].to, "m00") {
+		t.Fatalf("asked %+v", first)
+	}
+	if changed || len(s.unreachable()) > 0 {
+		t.Error("one round is enough")
+	}
+	second, changed := s.turn(all(false))
+	if !changed || !slices.Equal(s.unreachable(), []string{"m00"}) {
+		t.Errorf("after two rounds: %v", s.unreachable())
+	}
+	for _, m := range second[0].to {
+		if slices.Contains(first[0].to, m) {
+			t.Errorf("%s was asked twice, and there are others", m)
+		}
+	}
+	s.now = s.now.Add(checkMissed)
+	if _, changed := s.turn(all(true)); !changed || len(s.unreachable()) > 0 {
+		t.Error("it is not forgiven")
+	}
+}
+
+// Those who do not answer say nothing, and who is probably there is asked first.
+func TestReachWithSilentMembers(t *testing.T) {
+	s := newScene(20)
+	s.heard("m07", s.now)
+	s.watch("m00")
+	for range 5 {
+		asked, changed := s.turn(func(string, string) (bool, bool) { return false, false })
+		if changed || len(s.unreachable()) > 0 {
+			t.Fatal("silence counts")
+		}
+		if len(asked) > 0 && !slices.Contains(asked[0].to, "m07") {
+			t.Errorf("asked %q", asked[0].to)
+		}
+		s.now = s.now.Add(checkAgain)
+	}
+	if _, known := s.of("m00"); known {
+		t.Error("something is known of it")
+	}
+}
+
+func TestReachTakesAnswersOnce(t *testing.T) {
+	s := newScene(3)
+	s.watch("m00")
+	asked := s.next(s.members, s.now, func() string { return "id" })
+	for range 5 {
+		s.answered("m01", enrol.Checked{ID: "id"})
+		s.answered("stranger", enrol.Checked{ID: "id"})
+		s.answered("m00", enrol.Checked{ID: "id", Reachable: true})
+		s.answered("m02", enrol.Checked{ID: "other", Reachable: true})
+	}
+	r := s.rounds["id"]
+	if len(asked) != 1 || r.of != 1 || r.yes != 0 {
+		t.Errorf("%d of %d", r.yes, r.of)
+	}
+}
+
+func TestReachForgetsOldAddresses(t *testing.T) {
+	s := newScene(9)
+	s.watch("m00")
+	s.turn(all(false))
+	s.turn(all(false))
+	s.follow([]waypoint{{"m00", []netip.Addr{netip.MustParseAddr("192.0.2.2")}, 1}}, s.now)
+	if len(s.unreachable()) > 0 {
+		t.Error("another address is not to be reached")
+	}
+	if asked, _ := s.turn(all(true)); len(asked) != 1 {
+		t.Error("it is not tried at once")
+	}
+	s.follow(nil, s.now)
+	if _, known := s.of("m00"); known {
+		t.Error("who is gone is known")
+	}
+}
+
+// A minority of liars changes nothing, whatever they say.
+func TestReachWithLiars(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newScene(12)
+		s.watch("m00", "m01")
+		for range 12 {
+			s.turn(func(from, about string) (bool, bool) {
+				lie := from == "m11" // of four that are asked, one at most lies
+				return (about == "m00") != lie, true
+			})
+			s.now = s.now.Add(time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds")) * time.Second)
+		}
+		if got := s.unreachable(); !slices.Equal(got, []string{"m01"}) {
+			t.Fatalf("cannot be reached: %q", got)
+		}
+	})
+}
+
+func TestReachIsBounded(t *testing.T) {
+	s := newScene(200)
+	s.watch(s.members...)
+	if n := len(s.next(s.members, s.now, func() string { s.ids++; return fmt.Sprint(s.ids) })); n != maxRounds {
+		t.Errorf("%d rounds at once", n)
+	}
+}
