@@ -14,6 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
@@ -222,19 +223,23 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 }
 
 // sessionChanged is told by a session that its waypoint answers and what it
-// offers, or that it no longer does.
-func (c *client) sessionChanged(ctx context.Context, v detour.Via, up bool, offers []path.Kind) {
+// gives, or that it no longer does.
+func (c *client) sessionChanged(ctx context.Context, v detour.Via, s session.State) {
 	c.post(ctx, func(now time.Time) {
 		if c.waypoints[v] == nil {
 			return // it was left meanwhile
 		}
-		events := c.book.Down(v)
-		if up {
-			c.tunnels.offers[v] = offers
-			c.book.Offers(v, offers)
-			events = append(events, c.book.Up(v)...)
+		c.backlog = append(c.backlog, c.book.Down(v)...)
+		switch {
+		case !s.Usable():
+		case spent(s):
+			c.tunnels.offers[v] = nil
+			c.backlog = append(c.backlog, c.book.Leave(v)...)
+		default:
+			c.tunnels.offers[v] = given(s)
+			c.book.Offers(v, given(s))
+			c.backlog = append(c.backlog, c.book.Up(v)...)
 		}
-		c.backlog = append(c.backlog, events...)
 		c.decide(ctx, now)
 		c.pokeTunnels()
 		c.heardOf(v.Waypoint)

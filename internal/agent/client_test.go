@@ -19,6 +19,8 @@ import (
 	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -156,7 +158,7 @@ func (l *lab) startClient() {
 	go l.relay(ctx, heard, events)
 	go func() { done <- c.run(ctx) }()
 	l.client = c
-	c.sessionChanged(ctx, l.bob, true, []path.Kind{path.Mapped})
+	c.sessionChanged(ctx, l.bob, session.State{Up: true, Offers: []wire.Kind{wire.Mapped}})
 	l.stop = func() {
 		if ctx.Err() != nil {
 			return

@@ -108,11 +108,9 @@ func offered(list []wire.Kind) []path.Kind {
 	return out
 }
 
-// carries tells whether a waypoint answers, and subflows through it can go on. Where its quota is used
-// up they have ended there, of which the kernel of an end that only receives does not hear.
-func carries(s session.State) bool {
-	return s.Usable() && (s.Closed == nil || s.Closed.Code != wire.QuotaTraffic)
-}
+// spent tells whether a waypoint's quota is used up: what ran through it has ended there, of which the
+// kernel of an end that sends nothing does not hear.
+func spent(s session.State) bool { return s.Closed != nil && s.Closed.Code == wire.QuotaTraffic }
 
 // given is what a waypoint gives now.
 func given(s session.State) []path.Kind {

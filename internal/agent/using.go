@@ -97,7 +97,7 @@ func (c *client) join(ctx context.Context, p config.Peer) error {
 		via, at := detour.Via{Waypoint: p.Name, Addr: addr}, netip.AddrPortFrom(addr, uint16(p.Port))
 		s := session.NewClient(session.ClientConfig{
 			Identity: c.plan.identity, Name: p.Name, Addr: at, Log: c.plan.log.With("subsystem", "session"),
-			Changed: func(s session.State) { c.sessionChanged(ctx, via, carries(s), given(s)) },
+			Changed: func(s session.State) { c.sessionChanged(ctx, via, s) },
 		})
 		u.vias, u.sessions = append(u.vias, via), append(u.sessions, s)
 		leads = append(leads, tunnel.Lead{Via: via, Session: s})
@@ -158,13 +158,13 @@ func (c *client) leave(ctx context.Context, name string, now time.Time) {
 	})
 }
 
-// heardOf tells who has chosen a waypoint whether there is a session with it.
+// heardOf tells who has chosen a waypoint whether there is a session with it, and it gives something.
 func (c *client) heardOf(name string) {
 	u := c.using[name]
 	if u == nil || c.heard == nil {
 		return
 	}
-	c.heard(name, slices.ContainsFunc(u.vias, func(v detour.Via) bool { return c.book.State(v).Up }))
+	c.heard(name, slices.ContainsFunc(u.vias, func(v detour.Via) bool { return c.book.State(v).Up && len(c.tunnels.offers[v]) > 0 }))
 }
 
 // freeNumber is the lowest that no waypoint has; reconcile sees to it that there is one.

@@ -2,14 +2,20 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // Whatever is wanted, and however long it takes until those left are gone: nobody is joined twice or while
@@ -65,4 +71,31 @@ func TestRosterChanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who has chosen a waypoint hears of it only while there is a session and it gives something: one that is
+// closed is to give its place to another.
+func TestClosedWaypointIsNotHeardOf(t *testing.T) {
+	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
+	var heard []bool
+	c := &client{
+		tunnels: newTunnels(), inbox: make(chan func(time.Time), 1), log: slog.New(slog.DiscardHandler),
+		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		waypoints: map[detour.Via]asker{bob: &link{}},
+		using:     map[string]*using{"bob": {vias: []detour.Via{bob}}},
+		heard:     func(_ string, up bool) { heard = append(heard, up) },
+	}
+	up := session.State{Up: true, Offers: []wire.Kind{wire.InBand}}
+	closed := func(code wire.Code) session.State {
+		s := up
+		s.Closed = &session.Closed{Code: code}
+		return s
+	}
+	for _, s := range []session.State{up, closed(wire.OutsideHours), up, closed(wire.QuotaTraffic), closed(wire.SwitchedOff), up, {}} {
+		c.sessionChanged(t.Context(), bob, s)
+		(<-c.inbox)(time.Now())
+	}
+	if want := []bool{true, false, true, false, false, true, false}; !slices.Equal(heard, want) {
+		t.Errorf("heard %v, want %v", heard, want)
+	}
 }

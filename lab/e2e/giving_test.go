@@ -177,7 +177,36 @@ func TestWaypointHours(t *testing.T) {
 	x.endsWell()
 }
 
-// A quota that is used up ends detours, not connections, and stays used up.
+// idle opens a connection to the server on which both have said something, and say nothing more.
+func (w *world) idle() {
+	w.Helper()
+	cmd := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:85,fork,reuseaddr", "EXEC:cat")
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	go cmd.Wait() // it ends with its host
+	w.eventually("it listens", func() error {
+		return holds(w.run(server, "ss", "-Htln", "sport = :85") != "", "nothing listens")
+	})
+	w.transfer(alice, program, "run", "--", "bash", "-c",
+		fmt.Sprintf("exec 3<>/dev/tcp/%v/85; echo hello >&3; read -r <&3; exec sleep 3600", w.addr4(server)))
+}
+
+// undetoured waits until each of alice's connections has the direct subflow and no other.
+func (w *world) undetoured() {
+	w.Helper()
+	w.eventually("no connection has a detour", func() error {
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			if len(c.Subflows) != 1 || c.Subflows[0].Kind != "direct" {
+				return fmt.Errorf("there is %+v", c)
+			}
+		}
+		return nil
+	})
+}
+
+// A quota that is used up ends detours, also those on which nothing is sent, not connections, and stays
+// used up.
 func TestMonthlyQuota(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard", "in-band")
 	offers := "offers = [\"wireguard\", \"in-band\"]\n"
@@ -186,12 +215,13 @@ func TestMonthlyQuota(t *testing.T) {
 	w.kindIs("wireguard", "ready")
 	w.kindIs("in-band", "ready")
 	x := w.curl(w.url())
-	w.subflows("direct up", "wireguard up")
+	w.idle()
+	w.connections(2, "direct up", "wireguard up")
 	for w.given().Open { // it may take more than one wait
 		x.goesOn()
 	}
 	w.waypointClosed("quota-traffic until")
-	w.subflows("direct up")
+	w.undetoured()
 	x.goesOn()
 	g := w.given()
 	if g.Closed != "quota-traffic" || g.UsedBytes != 10e6 || g.QuotaBytes != 10e6 || !g.Until.Equal(g.Renews) || g.Bandwidth != 400e6 {
