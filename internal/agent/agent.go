@@ -26,6 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/tunnel"
@@ -55,7 +56,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	coordinators, err := parseCoordinators(c)
+	coordinators, err := parseServers("[collective] coordinators", c.Collective.Coordinators)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +97,12 @@ func (p *Plan) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
+	}
+	// Who is a member is known before anything else: this host's own membership needs it.
+	if p.config.Has(config.RoleCoordinator) {
+		if a.coordinator, err = startCoordinating(ctx, p, group); err != nil {
+			return errors.Join(err, stopGroup(group))
+		}
 	}
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
@@ -155,11 +162,12 @@ func onlyAgent() (net.Listener, error) {
 
 // running answers the local socket.
 type running struct {
-	plan    *Plan
-	since   time.Time
-	client  *client
-	serving *serving
-	member  *member // nil: it has joined no collective
+	plan        *Plan
+	since       time.Time
+	client      *client
+	serving     *serving
+	coordinator *coordinator.Coordinator // nil: it has not the role
+	member      *member                  // nil: it has joined no collective
 }
 
 // Status implements api.Agent.
@@ -186,6 +194,11 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		if s.Serving, problems, err = a.serving.describe(); err != nil {
 			return s, err
 		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	if a.coordinator != nil {
+		var problems []string
+		s.Coordinator, problems = describeCoordinator(a.coordinator.Status())
 		s.Problems = append(s.Problems, problems...)
 	}
 	if a.member != nil {

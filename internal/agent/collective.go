@@ -46,7 +46,7 @@ func newMember(p *Plan) *member {
 	}
 	log := p.log.With("subsystem", "collective")
 	m.Membership = membership.New(membership.Config{
-		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, LANs: lans(log),
+		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log),
 		Client: chooser, Skip: skip, Choice: m.choose,
 		Reach: func(ctx context.Context, name string, at netip.AddrPort) error {
 			return session.Try(ctx, p.identity, name, at)
@@ -80,12 +80,12 @@ func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup
 	return nil
 }
 
-// parseCoordinators reads what the configuration names.
-func parseCoordinators(c *config.Config) (list []enrol.Endpoint, err error) {
-	for _, text := range c.Collective.Coordinators {
+// parseServers reads what the configuration names at key.
+func parseServers(key string, texts []string) (list []enrol.Endpoint, err error) {
+	for _, text := range texts {
 		e, err := enrol.ParseEndpoint(text)
 		if err != nil {
-			return nil, fmt.Errorf("[collective] coordinators: %w", err)
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 		list = append(list, e)
 	}
@@ -172,6 +172,9 @@ func (a *running) Members(ctx context.Context) (api.Members, error) {
 			out.Members = append(out.Members, describeMember(v, s))
 		}
 	})
+	if a.coordinator != nil {
+		out.Members = addRegister(out.Members, a.coordinator.Members())
+	}
 	slices.SortFunc(out.Members, func(a, b api.Member) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }

@@ -3,18 +3,129 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/coordinator"
+	"github.com/detour-collective/dcol/internal/enrol"
 )
+
+// startCoordinating begins the coordinator role. It is opened here and not in Prepare, because only one
+// process may have it open.
+func startCoordinating(ctx context.Context, p *Plan, group *errgroup.Group) (*coordinator.Coordinator, error) {
+	c := p.config.Coordinator
+	servers, err := parseServers("[coordinator] bus_servers", c.BusServers)
+	if err != nil {
+		return nil, err
+	}
+	co, err := coordinator.Open(coordinator.Config{
+		Dir: c.Dir, Identity: p.identity, Listen: c.Listen, BusListen: c.BusListen, Addresses: c.Addresses,
+		BusServers: servers, Log: p.log.With("subsystem", "coordinator"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	group.Go(func() error {
+		err := co.Run(ctx)
+		co.Close()
+		return err
+	})
+	return co, nil
+}
+
+// localBus is where this host's own agent finds the bus that runs in it: from inside a network, the address
+// that members use may lead nowhere.
+func localBus(c *config.Config) []enrol.Endpoint {
+	if !c.Has(config.RoleCoordinator) || len(c.Coordinator.BusServers) > 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Coordinator.BusListen)
+	if err != nil {
+		return nil // the configuration was checked
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return []enrol.Endpoint{{Name: c.Name, Address: net.JoinHostPort(host, port)}}
+}
 
 var errNoCoordinator = errors.New("this host is no coordinator: ask on the one where `dcol init` was run")
 
 // Invite implements api.Agent.
-func (a *running) Invite(context.Context, api.InviteRequest) (api.Invitation, error) {
-	return api.Invitation{}, errNoCoordinator
+func (a *running) Invite(_ context.Context, r api.InviteRequest) (api.Invitation, error) {
+	if a.coordinator == nil {
+		return api.Invitation{}, errNoCoordinator
+	}
+	line, err := a.coordinator.Invite(coordinator.InviteOptions{
+		Name: r.Name, Expires: time.Duration(r.LifetimeSeconds * float64(time.Second)),
+	})
+	if err != nil {
+		return api.Invitation{}, err
+	}
+	return api.Invitation{Line: line.String(), Expires: line.Expires}, nil
 }
 
 // Expel implements api.Agent.
-func (a *running) Expel(context.Context, api.ExpelRequest) (api.Expulsion, error) {
-	return api.Expulsion{}, errNoCoordinator
+func (a *running) Expel(ctx context.Context, r api.ExpelRequest) (api.Expulsion, error) {
+	if a.coordinator == nil {
+		return api.Expulsion{}, errNoCoordinator
+	}
+	err := a.coordinator.Expel(ctx, r.Member, r.Why)
+	out := api.Expulsion{Member: r.Member}
+	if errors.Is(err, coordinator.ErrNotTold) {
+		out.Pending, err = err.Error(), nil
+	}
+	return out, err
 }
+
+// addRegister adds to the members in the directory what only a coordinator knows: who has joined and says
+// nothing of itself yet, who was expelled, and how others reach them.
+func addRegister(members []api.Member, register []coordinator.Member) []api.Member {
+	for _, r := range register {
+		i := slices.IndexFunc(members, func(m api.Member) bool { return m.Name == r.Name })
+		if i < 0 {
+			members = append(members, api.Member{Name: r.Name, Roles: []string{}, Kinds: []string{}, Addresses: []netip.Addr{}, Subnet: r.Subnet})
+			i = len(members) - 1
+		}
+		m := &members[i]
+		m.Joined, m.CertificateUntil = r.Joined, r.Until
+		if r.Reach != nil {
+			m.Reach = &api.Reach{Yes: r.Reach.Yes, Of: r.Reach.Of, At: r.Reach.At, Why: r.Reach.Why}
+		}
+		if r.Expelled != nil {
+			m.Expelled, m.Why = r.Expelled.At, r.Expelled.Why
+		}
+	}
+	return members
+}
+
+// describeCoordinator is the coordinator role's part of the status.
+func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
+	out := &api.Coordinator{
+		Listen: s.Listening, Bus: s.Bus, Members: s.Members, Expelled: s.Expelled, Invitations: s.Invitations,
+		AuthorityUntil: s.Until, Messages: s.Counts.Taken, Refused: s.Counts.Refused, Floods: s.Floods,
+	}
+	problems := slices.Clone(s.Problems)
+	for _, name := range s.Untold {
+		problems = append(problems, fmt.Sprintf("not everybody could be told yet that %s was expelled; this goes on by itself", name))
+	}
+	if s.Directory != nil {
+		out.Records, out.Unreachable = s.Directory.Members, slices.Concat([]string{}, s.Directory.Unreachable)
+	} else {
+		problems = append(problems, "the directory's store cannot be had, so that no record is taken: see the agent's log")
+	}
+	if left := time.Until(s.Until); left < renewAuthority {
+		problems = append(problems, fmt.Sprintf("the authority that signs certificates ends on %s: have it renewed by the root (dcol ca renew)", s.Until.UTC().Format(time.DateOnly)))
+	}
+	return out, problems
+}
+
+// renewAuthority is how long before its end a signer should be renewed.
+const renewAuthority = 30 * 24 * time.Hour

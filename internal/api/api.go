@@ -27,6 +27,8 @@ type Status struct {
 	Serving *Serving `json:"serving,omitempty"`
 	// Collective is there when this host has joined one.
 	Collective *Collective `json:"collective,omitempty"`
+	// Coordinator is there when the member has the coordinator role.
+	Coordinator *Coordinator `json:"coordinator,omitempty"`
 }
 
 // Using is the client role: connections, and the waypoints they can use.

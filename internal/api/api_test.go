@@ -86,6 +86,10 @@ func full() Status {
 			Counters: Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
 		Collective: fullCollective(since),
+		Coordinator: &Coordinator{
+			Listen: ":45672", Bus: ":45673", Members: 3, Records: 2, Expelled: 1, Invitations: 4, Unreachable: []string{"bob"},
+			AuthorityUntil: since, Messages: 5, Refused: 6, Floods: 7,
+		},
 		Serving: &Serving{
 			Listen: ":45672", Sessions: 1, Mappings: 2, Granted: 3, Refused: map[string]int{"quota": 4}, Offers: []string{"in-band"},
 			InBand:  &InBand{Authenticated: true, Addresses: 1, Accepted: 2, UnknownAddress: 3, BadAuthenticator: 4, Replayed: 5, Malformed: 6},

@@ -32,13 +32,25 @@ type Member struct {
 	// CertificateUntil is the end of its certificate, RecordUntil that of what it last said; zero: not known.
 	CertificateUntil time.Time `json:"certificate_until,omitzero"`
 	RecordUntil      time.Time `json:"record_until,omitzero"`
-	// Reachable is what coordinators found out of a waypoint; nil: nothing.
-	Reachable *bool `json:"reachable,omitempty"`
+	// Reachable is what coordinators found out of a waypoint; nil: nothing. A coordinator says by whom, in
+	// Reach.
+	Reachable *bool  `json:"reachable,omitempty"`
+	Reach     *Reach `json:"reach,omitempty"`
 	// Used: this host has chosen it as a waypoint.
 	Used bool `json:"used,omitempty"`
+	// Joined is known to coordinators only, as are those that were expelled.
+	Joined time.Time `json:"joined,omitzero"`
 	// Expelled and Why are there when it is a member no more.
 	Expelled time.Time `json:"expelled,omitzero"`
 	Why      string    `json:"why,omitempty"`
+}
+
+// Reach is what members found that tried to reach a waypoint.
+type Reach struct {
+	Yes int       `json:"yes"` // to whom it answered
+	Of  int       `json:"of"`  // who tried
+	At  time.Time `json:"at"`
+	Why string    `json:"why,omitempty"` // it is not reachable, in the words of one
 }
 
 // InviteRequest asks a coordinator for a line that lets one host join.
@@ -59,11 +71,11 @@ type ExpelRequest struct {
 	Why    string `json:"why"`
 }
 
-// Expulsion says what was done.
+// Expulsion says what was done: the member is one no more.
 type Expulsion struct {
 	Member string `json:"member"`
-	// Serials are those of the certificates that count no longer.
-	Serials []string `json:"serials"`
+	// Pending is why not everybody could be told yet, which goes on by itself; empty: all were.
+	Pending string `json:"pending,omitempty"`
 }
 
 // Collective is how this host stands as a member that joined a collective.
@@ -81,6 +93,24 @@ type Collective struct {
 	Record      OwnRecord         `json:"record"`
 	// Chosen are the waypoints out of the directory that this host uses.
 	Chosen []string `json:"chosen"`
+}
+
+// Coordinator is the coordinator role: what this host does for the whole collective.
+type Coordinator struct {
+	Listen string `json:"listen"`        // where hosts join and renew; empty: not yet
+	Bus    string `json:"bus,omitempty"` // where members connect; empty: to servers elsewhere
+	// Members are those of the register, Records how many say something of themselves.
+	Members        int       `json:"members"`
+	Records        int       `json:"records"`
+	Expelled       int       `json:"expelled"`
+	Invitations    int       `json:"invitations"` // that were not used yet
+	Unreachable    []string  `json:"unreachable"` // waypoints that other members cannot reach
+	AuthorityUntil time.Time `json:"authority_until"`
+	// Messages of members that were taken, and refused because one sent too many; Floods: how often one was
+	// cut off for that.
+	Messages uint64 `json:"messages"`
+	Refused  uint64 `json:"refused"`
+	Floods   uint64 `json:"floods"`
 }
 
 // CoordinatorLink is the connection to the coordinators.

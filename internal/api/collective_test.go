@@ -18,7 +18,7 @@ func TestMembers(t *testing.T) {
 		{
 			Name: "hub", Roles: []string{"waypoint", "coordinator"}, Kinds: []string{"in-band"}, Port: 45672, Region: "eu",
 			Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::7")}, Subnet: netip.MustParsePrefix("10.7.1.0/26"),
-			CertificateUntil: at, RecordUntil: at, Reachable: &yes, Used: true,
+			CertificateUntil: at, RecordUntil: at, Reachable: &yes, Used: true, Joined: at, Reach: &Reach{Yes: 2, Of: 3, At: at, Why: "no answer"},
 		},
 	}}
 	socket, _ := serve(t, fake{members: want})
@@ -50,15 +50,15 @@ func TestInviteAndExpel(t *testing.T) {
 			if r.Member != "eve" {
 				return Expulsion{}, errors.New("there is no member " + r.Member)
 			}
-			return Expulsion{Member: r.Member, Serials: []string{"0a", r.Why}}, nil
+			return Expulsion{Member: r.Member, Pending: r.Why}, nil
 		},
 	})
 	agent := Dial(socket)
 	if got, err := agent.Invite(t.Context(), request); err != nil || got != invitation {
 		t.Errorf("got %+v, %v; want %+v", got, err, invitation)
 	}
-	want := Expulsion{Member: "eve", Serials: []string{"0a", "spam"}}
-	if got, err := agent.Expel(t.Context(), ExpelRequest{Member: "eve", Why: "spam"}); err != nil || !cmp.Equal(got, want) {
+	want := Expulsion{Member: "eve", Pending: "spam"}
+	if got, err := agent.Expel(t.Context(), ExpelRequest{Member: "eve", Why: "spam"}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := agent.Expel(t.Context(), ExpelRequest{Member: "adam"}); err == nil || err.Error() != "there is no member adam" {

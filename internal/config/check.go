@@ -18,11 +18,11 @@ func (c *Config) check(p *tomlfile.Problems) {
 		p.At("name", `%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate`, c.Name)
 	}
 	if len(c.Roles) == 0 {
-		p.At("roles", `must name at least one of "client", "waypoint"`)
+		p.At("roles", `must name at least one of "client", "waypoint", "coordinator"`)
 	}
 	for i, r := range c.Roles {
-		if r != RoleClient && r != RoleWaypoint {
-			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint"}))
+		if r != RoleClient && r != RoleWaypoint && r != RoleCoordinator {
+			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint", "coordinator"}))
 		}
 		if slices.Contains(c.Roles[:i], r) {
 			p.At("roles", "%q is there twice", r)

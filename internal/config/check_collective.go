@@ -35,6 +35,12 @@ func (c *Config) checkCollective(p *tomlfile.Problems) {
 	if m.Region != "" && !word.MatchString(m.Region) {
 		p.At("collective.region", "%q is not a word of a-z, 0-9 and '-', of at most 32", m.Region)
 	}
+	if c.Has(RoleCoordinator) {
+		c.Coordinator.check(p)
+		if !m.Joined() {
+			p.At("collective.coordinators", "is missing: a coordinator is a member of its collective; name it, as in %q", c.Name+"@192.0.2.1:45672")
+		}
+	}
 }
 
 func checkReachable(p *tomlfile.Problems, key string, a netip.Addr) {
@@ -54,5 +60,29 @@ func checkServer(p *tomlfile.Problems, key, s string) {
 		p.At(key, "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", name)
 	case numErr != nil || n < 1 || n > 65535:
 		p.At(key, "%q is not a port (1 to 65535)", port)
+	}
+}
+
+func (c *Coordinator) check(p *tomlfile.Problems) {
+	if c.Dir == "" {
+		p.At("coordinator.dir", "is empty: name the directory that `dcol init` made")
+	}
+	ports := map[string]string{}
+	for _, l := range []struct{ key, addr string }{{"listen", c.Listen}, {"bus_listen", c.BusListen}} {
+		if err := checkListen(l.addr); err != nil {
+			p.At("coordinator."+l.key, "%v", err)
+			continue
+		}
+		_, port, _ := net.SplitHostPort(l.addr)
+		if other, taken := ports[port]; taken {
+			p.At("coordinator."+l.key, "%s is the port of coordinator.%s", port, other)
+		}
+		ports[port] = l.key
+	}
+	if len(c.Addresses) == 0 {
+		p.At("coordinator.addresses", "is missing: at least one name or IP address at which members reach this host")
+	}
+	for i, s := range c.BusServers {
+		checkServer(p, fmt.Sprintf("coordinator.bus_servers[%d]", i), s)
 	}
 }

@@ -42,6 +42,8 @@ type Role string
 const (
 	RoleClient   Role = "client"
 	RoleWaypoint Role = "waypoint"
+	// RoleCoordinator is that of a host on which `dcol init` was run.
+	RoleCoordinator Role = "coordinator"
 )
 
 // Config is the whole file, with defaults filled in.
@@ -56,7 +58,8 @@ type Config struct {
 	Client   Client   `toml:"client"`
 	Waypoint Waypoint `toml:"waypoint"`
 
-	Collective Collective `toml:"collective"`
+	Collective  Collective  `toml:"collective"`
+	Coordinator Coordinator `toml:"coordinator"`
 }
 
 // Identity says where this member's key and the collective's certificates are.
@@ -78,6 +81,15 @@ type Collective struct {
 
 // Joined says whether there are coordinators.
 func (c Collective) Joined() bool { return len(c.Coordinators) > 0 }
+
+// Coordinator is the coordinator role.
+type Coordinator struct {
+	Dir        string   `toml:"dir"`
+	Listen     string   `toml:"listen"`
+	Addresses  []string `toml:"addresses"` // names or IP addresses, without a port
+	BusListen  string   `toml:"bus_listen"`
+	BusServers []string `toml:"bus_servers"` // NAME@HOST:PORT; none: the bus is embedded
+}
 
 // Session is how members talk to each other.
 type Session struct {
@@ -216,7 +228,8 @@ func defaults() *Config {
 			// A waypoint could not reach these for us, and would learn of them.
 			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 		},
-		Collective: Collective{Waypoints: 4},
+		Collective:  Collective{Waypoints: 4},
+		Coordinator: Coordinator{Dir: "/var/lib/dcol/coordinator", Listen: ":45672", BusListen: ":45673"},
 		Waypoint: Waypoint{
 			Offers:               []Kind{InBand, Mapped},
 			InBandAuthenticator:  true,

@@ -20,6 +20,9 @@ key = "a.key"
 ca = "ca.crt"
 `
 
+// coordinating has the role.
+var coordinating = strings.Replace(minimal, `"client", "waypoint"`, `"client", "coordinator"`, 1)
+
 func TestSampleSaysTheDefaults(t *testing.T) {
 	sample, err := Parse("sample", []byte(Sample))
 	if err != nil {
@@ -73,6 +76,11 @@ func TestBadValues(t *testing.T) {
 		{strings.Replace(minimal, `"alice"`, `"Alice!"`, 1), `is not a member's name`},
 		{strings.Replace(minimal, `key = "a.key"`, "", 1), "identity.key: is missing: the path of a file that `dcol ca issue` wrote"},
 		{"name = ", `conf:1`},
+		{coordinating + "[coordinator]\ndir = \"\"", `coordinator.dir: is empty`},
+		{coordinating + "[coordinator]\nlisten = \"45672\"", `coordinator.listen: "45672" is not an address to listen on`},
+		{coordinating + "[coordinator]\nbus_listen = \":45672\"", `coordinator.bus_listen: 45672 is the port of coordinator.listen`},
+		{coordinating + "[coordinator]\naddresses = []", `coordinator.addresses: is missing`},
+		{coordinating + "[coordinator]\naddresses = [\"192.0.2.1\"]", `collective.coordinators: is missing`},
 		{minimal + "[collective]\ncoordinators = [\"hub\"]", `conf:9: collective.coordinators[0]: "hub" is not NAME@HOST:PORT`},
 		{minimal + "[collective]\ncoordinators = [\"Hub@192.0.2.1:45672\"]", `"Hub" is not a member's name`},
 		{minimal + "[collective]\ncoordinators = [\"hub@192.0.2.1:0\"]", `"0" is not a port`},

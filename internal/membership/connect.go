@@ -31,7 +31,7 @@ const dialAgain = time.Minute
 // connectDue makes a line, or another one where the servers are others.
 func (m *Membership) connectDue(ctx context.Context, now time.Time) time.Time {
 	l := &m.link
-	servers := endpoints(m.enrolment.BusServers)
+	servers := m.busServers()
 	switch {
 	case l.dialing || len(servers) == 0 || *m.jwt.Load() == "":
 		return time.Time{}
@@ -83,9 +83,11 @@ func (m *Membership) hangUp() {
 	}
 }
 
-func endpoints(list []enrol.Endpoint) (out []bus.Endpoint) {
-	for _, e := range list {
-		out = append(out, bus.Endpoint(e))
+func (m *Membership) busServers() (out []bus.Endpoint) {
+	for _, e := range slices.Concat(m.config.BusServers, m.enrolment.BusServers) {
+		if at := bus.Endpoint(e); !slices.Contains(out, at) {
+			out = append(out, at)
+		}
 	}
 	return out
 }

@@ -22,6 +22,8 @@ type Config struct {
 	Dir string
 	// Coordinators are asked after those that are kept in Dir.
 	Coordinators []enrol.Endpoint
+	// BusServers are tried besides those that coordinators name: one on this host itself.
+	BusServers []enrol.Endpoint
 	// LANs are the networks around this host, in which the collective should give it no addresses.
 	LANs func() []netip.Prefix
 

@@ -95,3 +95,15 @@ func joinAddrs(list []netip.Addr) string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// coordinator says what this host does for all.
+func (p *printer) coordinator(c *api.Coordinator) {
+	p.linef("")
+	p.linef("Coordinator: %s, %s not used, %d expelled; hosts join at TCP %s", count(c.Members, "member"), count(c.Invitations, "invitation"), c.Expelled, c.Listen)
+	if len(c.Unreachable) > 0 {
+		p.linef("  other members cannot reach: %s", strings.Join(c.Unreachable, ", "))
+	}
+	if c.Refused > 0 {
+		p.linef("  messages taken: %d, refused: %d of members that sent too many, %s cut off", c.Messages, c.Refused, count(int(c.Floods), "member"))
+	}
+}

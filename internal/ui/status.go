@@ -22,6 +22,9 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	for _, problem := range s.Problems {
 		p.linef("PROBLEM: %s", problem)
 	}
+	if s.Coordinator != nil {
+		p.coordinator(s.Coordinator)
+	}
 	if s.Collective != nil {
 		p.collective(s.Collective, now)
 	}

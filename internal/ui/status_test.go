@@ -97,6 +97,9 @@ func TestStatus(t *testing.T) {
 			Ignored:     map[string]uint64{"bad-signature": 3},
 		},
 	}
+	member.Coordinator = &api.Coordinator{
+		Listen: ":45672", Members: 12, Invitations: 1, Expelled: 2, Unreachable: []string{"bob"}, Messages: 900, Refused: 50, Floods: 1,
+	}
 	lonely := api.Status{
 		Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(time.Hour),
 		Collective: &api.Collective{
