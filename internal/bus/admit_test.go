@@ -238,3 +238,53 @@ func expulsion(t *testing.T, w *world, setAccount func(context.Context, string) 
 	eventually(t, "alice is taken back with a new JWT", 90*time.Second, func() bool { return alice.State().Connected })
 	return id, old
 }
+
+// A member that was revoked while it was not connected learns that it is not let in, and not merely that
+// there is no connection.
+func TestRevokedWhileAway(t *testing.T) {
+	for what, revoke := range map[string]func(*world, *collective.Identity){
+		"certificate": func(w *world, gone *collective.Identity) {
+			if _, err := w.ca.Revoke(gone.Name(), collective.PrivilegeWithdrawn); err != nil {
+				w.t.Fatal(err)
+			}
+			w.hub = w.load(w.files(collective.Request{Name: "hub", Reissue: true})) // with the new revocation list
+		},
+		"JWT": func(w *world, gone *collective.Identity) {
+			if _, err := w.authority.Revoke(gone.PublicKey()); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve(t.TempDir(), "127.0.0.1:0")
+			gone := w.identity("gone")
+			token := w.token(gone)
+			c := w.config(gone, s.Endpoint())
+			c.JWT = func() (string, error) { return token, nil }
+			told := make(chan State, 64)
+			c.Changed = func(st State) { told <- st }
+			m, err := Connect(c, nothing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(m.Close)
+			eventually(t, "connected", 10*time.Second, func() bool { return m.State().Connected })
+			s.Close()
+			eventually(t, "not connected", 10*time.Second, func() bool { return !m.State().Connected })
+			revoke(w, gone)
+			w.serve(t.TempDir(), s.Endpoint().Address)
+			for {
+				select {
+				case st := <-told:
+					if errors.Is(st.Err, ErrNotLetIn) {
+						return
+					}
+				case <-time.After(15 * time.Second):
+					t.Fatalf("it was told nothing: %+v", m.State())
+				}
+			}
+		})
+	}
+}

@@ -95,7 +95,7 @@ func connect(c Config, role string) (*link, error) {
 		urls = append(urls, "nats://"+s.Address)
 		names[s.Address] = s.Name
 	}
-	d := &dialer{id: c.Identity, names: names, jwt: c.JWT}
+	d := &dialer{id: c.Identity, names: names, jwt: c.JWT, refused: l.refused}
 	nc, err := nats.Connect(strings.Join(urls, ","),
 		nats.Name(l.name+" "+role),
 		nats.SetCustomDialer(d),
@@ -149,9 +149,10 @@ func isNonce(nonce []byte) bool {
 // dialer does TLS by itself, as nats.go would keep the certificates it was given first. And it gets the
 // JWT, because nats.go gives up for good if there is none for the first connect.
 type dialer struct {
-	id    *collective.Identity
-	names map[string]string // by address
-	jwt   func() (string, error)
+	id      *collective.Identity
+	names   map[string]string // by address
+	jwt     func() (string, error)
+	refused func(error) // is told that a server wants no TLS with us; may be nil
 
 	mu   sync.Mutex
 	last string // JWT
@@ -181,7 +182,22 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		plain.Close()
 		return nil, fmt.Errorf("meet %s at %s: %w", name, address, err)
 	}
-	return conn, nil
+	return &listening{conn, d.refused}, nil
+}
+
+// listening hears an alert of TLS: with TLS 1.3 a server looks at our certificate when the handshake is over
+// for us, and nats.go tells nobody of it.
+type listening struct {
+	*tls.Conn
+	refused func(error)
+}
+
+func (c *listening) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" && c.refused != nil {
+		go c.refused(fmt.Errorf("%w: %w", ErrNotLetIn, err)) // nats.go holds its lock
+	}
+	return n, err
 }
 
 // lastJWT is the one for the connection just dialled.
@@ -236,10 +252,23 @@ func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	case errors.Is(err, nats.ErrSlowConsumer):
 		l.state.Dropped++ // NATS tells of the first of a row only
 	case isRefusal(err):
-		l.parted = sayWhy(err)
+		defer l.refused(sayWhy(err))
 	}
 	l.mu.Unlock()
 	l.config.Log.Warn("bus: the connection complains", "subject", subject, "err", err)
+}
+
+// refused: a server wants nothing to do with us, or no more.
+func (l *link) refused(err error) {
+	l.mu.Lock()
+	connected := l.state.Connected
+	if connected {
+		l.parted = err // disconnected is next
+	}
+	l.mu.Unlock()
+	if !connected {
+		l.change(func(s *State) { s.Err = err })
+	}
 }
 
 func (l *link) change(f func(*State)) {
