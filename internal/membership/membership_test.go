@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
@@ -240,4 +241,24 @@ func TestRootsChange(t *testing.T) {
 	alice.await("with two roots", func(State) bool {
 		return strings.Count(string(alice.id.Trust().Roots()), "BEGIN CERTIFICATE") == 2
 	})
+}
+
+// Who was expelled while it was not connected hears of it as soon as there is a coordinator again.
+func TestExpelledWhileAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bob := w.join("bob", hour).start().serves("198.51.100.7")
+	bob.await("published", func(s State) bool { return s.Record.Verified != nil })
+	w.close()
+	w.mu.Lock()
+	w.expelled["bob"] = "sent spam"
+	w.mu.Unlock()
+	if _, err := w.ca.Revoke("bob", collective.PrivilegeWithdrawn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.hub.TakeTrust(nil, w.trust().Lists()); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	bob.await("told", func(s State) bool { return strings.Contains(s.Renewal.Expelled, "sent spam") })
 }

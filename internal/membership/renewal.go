@@ -30,8 +30,16 @@ func (r *renewal) at(self collective.Member, usable bool) time.Time {
 // that. chance is from 0 to 1.
 func (r *renewal) failed(self collective.Member, now time.Time, after time.Duration, chance float64) {
 	r.failures++
-	r.notUntil = later(collective.RetryAt(self.NotAfter, now, r.failures, chance), now.Add(after))
+	retry := collective.RetryAt(self.NotAfter, now, r.failures, chance)
+	if soon := now.Add(firstUrgentPause << min(r.failures-1, 10)); r.needed && soon.Before(retry) {
+		retry = soon
+	}
+	r.notUntil = later(retry, now.Add(after))
 }
+
+// firstUrgentPause is how soon a host tries again that cannot use the bus, doubled until it is what others
+// wait.
+const firstUrgentPause = time.Second
 
 func (r *renewal) succeeded() { r.failures, r.needed, r.notUntil = 0, false, time.Time{} }
 
