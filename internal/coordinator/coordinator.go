@@ -118,9 +118,13 @@ func (c *Coordinator) openRegister() error {
 	}
 	c.store = s
 	now := c.now()
-	issued, err := c.ca.Issued(now.Add(-grace))
-	if err != nil {
-		return fmt.Errorf("compare the register with what was signed: %w", err)
+	var issued []collective.IssuedCertificate
+	for _, a := range c.authorities() {
+		some, err := a.Issued(now.Add(-grace))
+		if err != nil {
+			return fmt.Errorf("compare the register with what was signed: %w", err)
+		}
+		issued = append(issued, some...)
 	}
 	recovered, lost := c.register.recover(issued, now)
 	for i := range recovered {
@@ -234,6 +238,9 @@ func lockDir(dir string) (*os.File, error) {
 
 // Run is the role at work, until the context ends or it cannot go on.
 func (c *Coordinator) Run(ctx context.Context) error {
+	if err := c.renewOwn(); err != nil {
+		return err
+	}
 	front, err := c.listen()
 	if err != nil {
 		return err
@@ -278,9 +285,12 @@ func poke(c chan struct{}) {
 	}
 }
 
-// runSweeps forgets what is over.
+// runSweeps forgets what is over, and renews what coordinators renew themselves.
 func (c *Coordinator) runSweeps(ctx context.Context) {
 	for every(ctx, time.Hour, nil) {
+		if err := c.renewOwn(); err != nil {
+			c.config.Log.Warn("coordinator: its own certificates are not renewed", "err", err)
+		}
 		c.enrolling.Lock()
 		now := c.now()
 		if err := c.save(c.register.sweep(now)...); err != nil {

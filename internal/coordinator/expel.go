@@ -82,13 +82,7 @@ func (c *Coordinator) revoke(name string) (m *member, account string, err error)
 	if m.Expelled.Done {
 		return m, "", nil
 	}
-	_, err = c.ca.Revoke(name, collective.PrivilegeWithdrawn)
-	if errors.Is(err, collective.ErrNotIssued) {
-		// All have ended, or another authority of the collective has issued them.
-		c.config.Log.Info("coordinator: there is no certificate to revoke", "member", name, "err", err)
-		err = nil
-	}
-	if err != nil {
+	if err := c.revokeEverywhere(name); err != nil {
 		return nil, "", err
 	}
 	if err := c.readAuthority(); err != nil {
@@ -98,6 +92,35 @@ func (c *Coordinator) revoke(name string) (m *member, account string, err error)
 		return nil, "", err
 	}
 	return m, account, nil
+}
+
+// revokeEverywhere puts a member's certificates on the lists of the authorities that are here.
+func (c *Coordinator) revokeEverywhere(name string) error {
+	missing := 0
+	all := c.authorities()
+	for _, a := range all {
+		_, err := a.Revoke(name, collective.PrivilegeWithdrawn)
+		if errors.Is(err, collective.ErrNotIssued) {
+			missing++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if a != c.ca {
+			t, err := a.Trust()
+			if err == nil {
+				_, err = c.ca.TakeTrust(nil, t.Lists())
+			}
+			if err != nil {
+				return fmt.Errorf("take the root's revocation list: %w", err)
+			}
+		}
+	}
+	if missing == len(all) {
+		c.config.Log.Warn("coordinator: no authority here has issued a certificate that still counts; if another has, revoke it there (dcol ca revoke)", "member", name)
+	}
+	return nil
 }
 
 // runExpulsions completes what a crash, or a bus that was away, has left undone.

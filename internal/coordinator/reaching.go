@@ -17,7 +17,7 @@ import (
 const (
 	reachTick = time.Second
 	// reachEvery is how soon who has missed it learns who cannot be reached.
-	reachEvery = 5 * time.Minute
+	reachEvery = 10 * time.Minute
 	maxChecked = 1 << 10 // bytes
 )
 

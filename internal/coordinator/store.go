@@ -10,8 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
 )
 
 // The register's file: one entry a line, each with a checksum before it. A change is one more line, on the
@@ -54,7 +55,7 @@ func createStore(path, collectiveName string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, line)
+	return collective.WriteFile(path, line, 0o600)
 }
 
 // openStore reads the file, gives its entries to apply and makes it ready for more.
@@ -74,7 +75,7 @@ func openStore(path, collectiveName string, apply func(*entry)) (*store, *damage
 	s := &store{path: path}
 	if d.lost && len(data) > 0 {
 		aside := path + ".damaged-" + time.Now().UTC().Format("20060102-150405")
-		if err := replaceFile(aside, data); err != nil {
+		if err := collective.WriteFile(aside, data, 0o600); err != nil {
 			return nil, nil, err
 		}
 		d.add(true, "it lies in %s as it was", aside)
@@ -207,7 +208,7 @@ func (s *store) rewrite(collectiveName string, entries []entry) error {
 		}
 		lines = append(lines, line...)
 	}
-	if err := replaceFile(s.path, lines); err != nil {
+	if err := collective.WriteFile(s.path, lines, 0o600); err != nil {
 		return err
 	}
 	if err := s.reopen(int64(len(lines))); err != nil {
@@ -239,37 +240,4 @@ func (s *store) close() {
 		s.file.Close()
 		s.file = nil
 	}
-}
-
-// replaceFile writes a file that only we may read. A power cut leaves the old or the new one.
-func replaceFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync() // the new name, too, must outlive a power cut
 }

@@ -20,7 +20,7 @@ const (
 	// with few messages.
 	tellEvery = 250 * time.Millisecond
 	// headEvery is how soon who has missed a change learns of it.
-	headEvery   = 30 * time.Second
+	headEvery   = time.Minute
 	tellWithin  = 10 * time.Second
 	retryEvery  = 5 * time.Second
 	watchPause  = 100 * time.Millisecond

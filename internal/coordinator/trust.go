@@ -19,7 +19,7 @@ const (
 	// lookEvery is how soon what the operator does to the authority (dcol ca) is noticed.
 	lookEvery = time.Second
 	// hashEvery is how soon who has missed a change of trust learns of it.
-	hashEvery = 2 * time.Minute
+	hashEvery = 10 * time.Minute
 )
 
 // fileStamp changes when a file is replaced.

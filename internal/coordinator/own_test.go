@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// A coordinator that was off for longer than its own certificate lasts comes back by itself.
+func TestCoordinatorThatWasOff(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	w.crash()
+	ca, err := collective.OpenCA(caDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := w.hub.RenewalRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := collective.ParseRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := ca.Sign(parsed, collective.Terms{Name: "hub", Subnet: w.hub.Self().Subnet, Validity: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.hub.TakeCertificate(short.Chain); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(short.Member.NotAfter) + 100*time.Millisecond)
+	if w.hub.Usable() == nil {
+		t.Fatal("its certificate has not ended")
+	}
+	w.open()
+	w.run()
+	if err := w.hub.Usable(); err != nil {
+		t.Error(err)
+	}
+	alpha.welcome.Coordinators = w.c.coordinators()
+	if err := alpha.renew(); err != nil {
+		t.Error(err)
+	}
+	if s := w.hub.Self().Subnet; s != short.Member.Subnet {
+		t.Errorf("its subnet is %v, was %v", s, short.Member.Subnet)
+	}
+}
+
+// The signer is renewed in time when the root is there; without it, the coordinator goes on as long as it can.
+func TestSignerNearItsEnd(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	before := w.c.Status().Until
+	w.off = time.Until(before) - renewSignerBefore + time.Hour
+	aside := filepath.Join(t.TempDir(), "root")
+	if err := os.Rename(rootDir(w.dir), aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.c.renewSigner(w.c.now()); err != nil || !w.c.Status().Until.Equal(before) {
+		t.Errorf("without the root: %v", err)
+	}
+	if err := os.Rename(aside, rootDir(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(before.Add(-365*24*time.Hour)) + 1100*time.Millisecond) // ends are in whole seconds
+	w.c.enrolling.Lock()
+	err := w.c.renewSigner(w.c.now())
+	w.c.enrolling.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := w.c.Status().Until; !after.After(before) {
+		t.Errorf("ended on %v, ends on %v", before, after)
+	}
+	w.off = 0
+	if err := alpha.renew(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A member whose certificate the root has issued by hand is one like others.
+func TestMemberOfTheRoot(t *testing.T) {
+	w := newWorld(t)
+	root, err := collective.OpenCA(rootDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alpha := w.host("alpha")
+	request, err := collective.ParseRequest(alpha.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := root.Sign(request, collective.Terms{Name: "alpha", Validity: 1000 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.reopen()
+	w.run()
+	beta := w.member("beta")
+	alpha.install(signed.Chain, []byte(beta.welcome.Roots), []byte(beta.welcome.Lists))
+	alpha.welcome = &enrol.Welcome{Coordinators: w.c.coordinators(), BusServers: w.c.busServers()}
+	byRoot := alpha.id.Self()
+	if err := alpha.renew(); err != nil {
+		t.Fatal(err)
+	}
+	alpha.connect()
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantOut(alpha, beta)
+	if beta.id.Check(byRoot) == nil {
+		t.Error("the certificate that the root has signed still counts")
+	}
+}
+
+// What a crash in the middle of Init left is no obstacle.
+func TestInitAfterACrash(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "coordinator")
+	if err := os.MkdirAll(filepath.Join(dir+".new", "ca", "issued"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir}
+	if _, err := Init(dir, Founding{Collective: testCollective, Request: w.host("hub").request}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir + ".new"); err == nil {
+		t.Error("what was left is there still")
+	}
+}
