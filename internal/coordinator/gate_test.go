@@ -198,7 +198,7 @@ func TestFlood(t *testing.T) {
 	if r := wantRefusal(t, alpha.renew(), enrol.TooMany); r.After == 0 {
 		t.Error("does not say when to come back")
 	}
-	w.off = banFor + time.Second
+	w.shift(banFor + time.Second)
 	if err := alpha.renew(); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestLyingWaypoint(t *testing.T) {
 		}
 	}
 	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.reach.of("good"); return known && v.Reachable })
-	w.off = checkSoon // the second round
+	w.shift(checkSoon) // the second round
 	eventually(t, "x is told who lies", 20*time.Second, func() bool {
 		data := checkers[0].last(enrol.TopicReachability)
 		if data == nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ type world struct {
 	dir string // the coordinator's
 	hub *collective.Identity
 	c   *Coordinator
-	off time.Duration    // of its clock
+	off atomic.Int64     // of its clock, in nanoseconds
 	bus []enrol.Endpoint // external; none: embedded
 
 	stop func()
@@ -47,11 +48,16 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// shift sets the coordinator's clock wrong.
+func (w *world) shift(off time.Duration) { w.off.Store(int64(off)) }
+
+func (w *world) shifted() time.Duration { return time.Duration(w.off.Load()) }
+
 func (w *world) open() {
 	w.t.Helper()
 	c, err := Open(Config{
 		Dir: w.dir, Identity: w.hub, Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"}, BusServers: w.bus,
-		Clock: func() time.Time { return time.Now().Add(w.off) }, Log: testLog(w.t),
+		Clock: func() time.Time { return time.Now().Add(w.shifted()) }, Log: testLog(w.t),
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -138,12 +138,12 @@ func TestClocksOnJoining(t *testing.T) {
 	w.run()
 	for _, off := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		l := w.invite(InviteOptions{})
-		w.off = off
+		w.shift(off)
 		r := wantRefusal(t, w.host("laptop").join(l), enrol.ClockWrong)
 		if (r.Off+off).Abs() > time.Minute || !strings.Contains(r.Error(), "24h0m0s") {
 			t.Errorf("off by %v: it says %v, %v", off, r.Off, r)
 		}
-		w.off = 0
+		w.shift(0)
 		if err := w.host("laptop" + map[bool]string{true: "-a", false: "-b"}[off > 0]).join(l); err != nil {
 			t.Error(err)
 		}
@@ -155,7 +155,7 @@ func TestClocksOnRenewing(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	a := w.member("alpha")
-	w.off = 12 * time.Hour
+	w.shift(12 * time.Hour)
 	welcome, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -292,11 +292,11 @@ func TestRenewalOfAnEndedCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The coordinator's time goes on; the member's certificate is good in TLS's eyes or not, it is all the same.
-	w.off = collective.MemberValidity + grace - time.Hour
+	w.shift(collective.MemberValidity + grace - time.Hour)
 	if _, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil); err != nil {
 		t.Errorf("a laptop that was off: %v", err)
 	}
-	w.off += collective.MemberValidity + grace + time.Hour
+	w.shift(w.shifted() + collective.MemberValidity + grace + time.Hour)
 	_, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil)
 	wantRefusal(t, err, enrol.NotMember)
 }

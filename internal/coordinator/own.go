@@ -74,7 +74,7 @@ func (c *Coordinator) renewSigner(now time.Time) error {
 	if now.Before(c.ca.NotAfter().Add(-renewSignerBefore)) {
 		return nil
 	}
-	if _, err := os.Lstat(rootDir(c.config.Dir)); err != nil {
+	if _, err := os.Lstat(rootDir(c.config.Dir)); errors.Is(err, fs.ErrNotExist) {
 		c.config.Log.Warn("coordinator: what signs certificates ends soon: bring the root, and renew it (dcol ca renew)",
 			"authority", c.ca.Subject(), "until", c.ca.NotAfter())
 		return nil

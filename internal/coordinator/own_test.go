@@ -59,7 +59,7 @@ func TestSignerNearItsEnd(t *testing.T) {
 	w.run()
 	alpha := w.member("alpha")
 	before := w.c.Status().Until
-	w.off = time.Until(before) - renewSignerBefore + time.Hour
+	w.shift(time.Until(before) - renewSignerBefore + time.Hour)
 	aside := filepath.Join(t.TempDir(), "root")
 	if err := os.Rename(rootDir(w.dir), aside); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestSignerNearItsEnd(t *testing.T) {
 	if after := w.c.Status().Until; !after.After(before) {
 		t.Errorf("ended on %v, ends on %v", before, after)
 	}
-	w.off = 0
+	w.shift(0)
 	if err := alpha.renew(); err != nil {
 		t.Error(err)
 	}

@@ -61,8 +61,7 @@ func TestManyMembers(t *testing.T) {
 	after := heap()
 
 	last := hosts[n-1]
-	var listed time.Duration
-	listed = timed(func() {
+	listed := timed(func() {
 		if d := last.directory(); d.Len() != n {
 			t.Errorf("%d members in the directory of %d", d.Len(), n)
 		}
