@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/enrol"
@@ -49,11 +50,20 @@ func newMember(p *Plan) *member {
 		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log),
 		Client: chooser, Skip: skip, Choice: m.choose,
 		Reach: func(ctx context.Context, name string, at netip.AddrPort) error {
-			return session.Try(ctx, p.identity, name, at)
+			return reach(ctx, p.identity, name, at)
 		},
 		Log: log,
 	})
 	return m
+}
+
+// reach tries to begin a session with a member.
+func reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort) error {
+	err := session.Try(ctx, id, name, at)
+	if p, ok := errors.AsType[*session.Problem](err); ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity) {
+		return fmt.Errorf("%w: %w", membership.ErrCannotTell, err)
+	}
+	return err
 }
 
 // choose leaves the choice for the client role to take. Only the newest counts.

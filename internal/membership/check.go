@@ -24,6 +24,9 @@ const (
 	checkWithin    = 10 * time.Second // at the most
 )
 
+// ErrCannotTell says that a try failed for a reason of this host's own, which tells nothing of the other.
+var ErrCannotTell = errors.New("this host cannot tell")
+
 // receiveCheck tries what a coordinator wants to know, in the background.
 func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
 	check, err := parse[enrol.Check](data)
@@ -38,6 +41,9 @@ func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
 	m.work.Go(func() {
 		defer func() { <-m.checks }()
 		err := m.try(ctx, check)
+		if errors.Is(err, ErrCannotTell) {
+			return
+		}
 		answer := enrol.Checked{ID: check.ID, Reachable: err == nil}
 		if err != nil {
 			answer.Why = oneLine(err)
@@ -54,7 +60,8 @@ func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// try begins a session at one address after the other, until one works.
+// try begins a session at one address after the other, until one works. It is ErrCannotTell if this host
+// could try none.
 func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	if len(c.Addresses) == 0 || len(c.Addresses) > checkAddresses {
 		return fmt.Errorf("%d addresses: 1 to %d", len(c.Addresses), checkAddresses)
@@ -71,7 +78,12 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, ErrCannotTell) {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		return ErrCannotTell
 	}
 	return errors.Join(errs...)
 }

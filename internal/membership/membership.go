@@ -3,8 +3,10 @@ package membership
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +36,8 @@ type Config struct {
 	// Choice is told the waypoints to use whenever they are others, or reached elsewhere. It is called by
 	// one goroutine and should not block for long.
 	Choice func([]Waypoint)
-	// Reach tries to begin a session with a member, for the coordinators. It is called concurrently.
+	// Reach tries to begin a session with a member, for the coordinators. Its error is ErrCannotTell if it is
+	// this host that cannot. It is called concurrently.
 	Reach func(ctx context.Context, name string, at netip.AddrPort) error
 	Log   *slog.Logger
 }
@@ -100,6 +103,9 @@ func (m *Membership) Run(ctx context.Context) error {
 		Log:     m.log,
 	})
 	defer close(m.ended)
+	if err := os.MkdirAll(m.config.Dir, 0o700); err != nil {
+		m.fileErr = fmt.Errorf("make the directory of what is kept of the collective: %w", err)
+	}
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -185,6 +186,9 @@ func TestCheck(t *testing.T) {
 	tried := make(chan netip.AddrPort, 8)
 	alice.reach = func(name string, at netip.AddrPort) error {
 		tried <- at
+		if name == "dave" {
+			return fmt.Errorf("no route: %w", ErrCannotTell)
+		}
 		if name != "bob" || at.Addr().Is4() {
 			return errors.New("no answer\nat all")
 		}
@@ -193,7 +197,7 @@ func TestCheck(t *testing.T) {
 	alice.start()
 	alice.await("connected", func(s State) bool { return s.Bus.Connected })
 	addrs := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
-	for _, name := range []string{"bob", "carol"} {
+	for _, name := range []string{"dave", "bob", "carol"} {
 		w.tellOne("alice", enrol.TopicCheck, enrol.Check{ID: name, Name: name, Addresses: addrs, Port: 45672, Within: 5})
 	}
 	for range 2 {
@@ -202,7 +206,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if len(tried) != 4 {
+	if len(tried) != 6 || len(w.checked) > 0 {
 		t.Errorf("%d addresses were tried", len(tried))
 	}
 }

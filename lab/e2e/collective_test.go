@@ -75,6 +75,30 @@ func TestCollective(t *testing.T) {
 	x.endsWell()
 }
 
+// A waypoint that says it can be reached where it cannot: other members find out, it is told, and a client
+// that has chosen it uses another.
+func TestWaypointNotWhereItSays(t *testing.T) {
+	w := newWorld(t)
+	w.coordinate(server)
+	w.serve()
+	w.start(server)
+	const serves = "[waypoint]\n" + labAllowed + "port_mapping = false\n"
+	w.join(mallory, "waypoint", serves)
+	w.configureMember(mallory, "waypoint", w.hub(), "addresses = [\"10.0.4.77\"]\n"+serves)
+	w.start(mallory)
+	w.join(alice, "client", "")
+	w.configureMember(alice, "client", w.hub(), "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")
+	w.start(alice)
+	w.waypointsAre("down", mallory)
+	w.join(bob, "waypoint", serves)
+	w.start(bob)
+	w.waypointsAre("up", bob)
+	w.eventually("mallory says that others do not reach it", func() error {
+		s := w.mustStatus(mallory)
+		return holds(strings.Contains(strings.Join(s.Problems, "\n"), "cannot reach this waypoint"), "%+v", s.Problems)
+	})
+}
+
 // coordinate makes a host the coordinator of a new collective, and its first member.
 func (w *world) coordinate(host string) {
 	w.Helper()
