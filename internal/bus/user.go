@@ -26,6 +26,15 @@ func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Tim
 	}, jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: MaxPayload})
 }
 
+// Life is from when until when a JWT counts, as it says itself.
+func Life(userJWT string) (from, until time.Time, err error) {
+	claims, err := jwt.DecodeUserClaims(userJWT)
+	if err != nil {
+		return from, until, fmt.Errorf("read a JWT: %w", err)
+	}
+	return time.Unix(claims.IssuedAt, 0), time.Unix(claims.Expires, 0), nil
+}
+
 // CoordinatorJWT lets a coordinator hear and tell all members, and use JetStream.
 func (a *Authority) CoordinatorJWT(name string, key ed25519.PublicKey, until time.Time) (string, error) {
 	return a.userJWT(a.account, name, key, until, jwt.Permissions{

@@ -89,9 +89,7 @@ func New(c Config) *Membership {
 	if m.fileErr != nil {
 		c.Log.Warn("membership: starting without what coordinators said", "err", m.fileErr)
 	}
-	jwt := m.enrolment.BusJWT
-	m.jwt.Store(&jwt)
-	m.renewing.needed = m.enrolment.BusJWT == ""
+	m.useJWT(m.enrolment.BusJWT)
 	return m
 }
 

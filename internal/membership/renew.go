@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -86,7 +87,7 @@ func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
 	r.renewed, r.expelled = now, ""
 	m.log.Info("membership: the certificate is renewed", "until", self.NotAfter, "serial", self.Serial)
 	m.enrolment = e
-	m.jwt.Store(&e.BusJWT)
+	m.useJWT(e.BusJWT)
 	if m.fileErr = e.Save(m.config.Dir); m.fileErr != nil {
 		m.log.Error("membership: what the coordinators said is not kept", "err", m.fileErr)
 	}
@@ -98,4 +99,14 @@ func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
 			m.log.Warn("membership: the connection to the bus is not made anew", "err", err)
 		}
 	}
+}
+
+// useJWT takes a JWT for the bus. One that makes no sense is none.
+func (m *Membership) useJWT(text string) {
+	from, until, err := bus.Life(text)
+	m.renewing.jwt = life{from, until}
+	if m.renewing.needed = err != nil; err != nil {
+		text = ""
+	}
+	m.jwt.Store(&text)
 }

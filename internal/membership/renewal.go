@@ -15,15 +15,30 @@ type renewal struct {
 	refusals int       // of the bus, in a row
 	notUntil time.Time // after a failure
 	needed   bool      // now, whatever the certificate says: there is no JWT, or it is of no use
+	jwt      life
 }
 
-// at is when to ask for a new certificate. usable: the one there is can be used.
+// life is from when until when something counts.
+type life struct{ from, until time.Time }
+
+// at is when to ask for a new certificate, and with it for a JWT. usable: the one there is can be used. It
+// may be newer than the JWT: a coordinator renews its own by itself, and people can do so by hand.
 func (r *renewal) at(self collective.Member, usable bool) time.Time {
 	due := time.Time{}
 	if usable && !r.needed {
-		due = collective.RenewAt(self.NotBefore, self.NotAfter, spreadOf(self))
+		due = earlier(
+			collective.RenewAt(self.NotBefore, self.NotAfter, spreadOf(self)),
+			collective.RenewAt(r.jwt.from, r.jwt.until, spreadOf(self)),
+		)
 	}
 	return later(due, r.notUntil)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // failed notes a try that brought nothing; after is how long not to ask again, if the coordinator has said

@@ -9,6 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
+var aWeek = life{birth, birth.Add(7 * 24 * time.Hour)}
+
 func week() collective.Member {
 	return collective.Member{Name: "alice", Serial: "01", NotBefore: birth, NotAfter: birth.Add(7 * 24 * time.Hour)}
 }
@@ -16,7 +18,7 @@ func week() collective.Member {
 // With a coordinator that is away until the sixth day, a certificate of seven days is renewed on the sixth.
 func TestRenewalOutlastsTheCoordinator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, self := renewal{}, week()
+		r, self := renewal{jwt: aWeek}, week()
 		back := birth.Add(time.Duration(rapid.IntRange(0, 7*24*60-60).Draw(t, "back after minutes")) * time.Minute)
 		now, tries := birth, 0
 		for {
@@ -45,14 +47,14 @@ func TestRenewalOutlastsTheCoordinator(t *testing.T) {
 func TestRenewalAtOnce(t *testing.T) {
 	self, now := week(), birth.Add(time.Hour)
 	for what, at := range map[string]time.Time{
-		"ended or revoked": (&renewal{}).at(self, false),
-		"no JWT":           (&renewal{needed: true}).at(self, true),
+		"ended or revoked": (&renewal{jwt: aWeek}).at(self, false),
+		"no JWT":           (&renewal{needed: true, jwt: aWeek}).at(self, true),
 	} {
 		if at.After(now) {
 			t.Errorf("%s: renewed at %v", what, at)
 		}
 	}
-	var r renewal
+	r := renewal{jwt: aWeek}
 	if at := r.at(self, true); at.Before(birth.Add(24*time.Hour)) || at.After(birth.Add(48*time.Hour)) {
 		t.Errorf("a good certificate is renewed at %v", at)
 	}
@@ -65,7 +67,7 @@ func TestRenewalAtOnce(t *testing.T) {
 
 // A bus that does not let us in is asked with another JWT, and less and less often if that does not help.
 func TestRenewalForTheBus(t *testing.T) {
-	var r renewal
+	r := renewal{jwt: aWeek}
 	self, now := week(), birth.Add(time.Hour)
 	for i, want := range []time.Duration{0, time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		r.notLetIn(now)
@@ -80,5 +82,14 @@ func TestRenewalForTheBus(t *testing.T) {
 	r.notLetIn(now)
 	if got := r.at(self, true); got.After(now) {
 		t.Errorf("renewed at %v", got)
+	}
+}
+
+// A certificate that was renewed without us does not make up for a JWT that ends.
+func TestRenewalOfTheJWT(t *testing.T) {
+	r, self := renewal{jwt: aWeek}, week()
+	self.NotBefore, self.NotAfter = birth.Add(6*24*time.Hour), birth.Add(13*24*time.Hour)
+	if at := r.at(self, true); at.After(birth.Add(48 * time.Hour)) {
+		t.Errorf("renewed at %v", at)
 	}
 }

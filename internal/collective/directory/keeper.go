@@ -270,6 +270,9 @@ func (k *Keeper) receive(data []byte) {
 	}
 	_, wasBehind := k.d.Behind()
 	k.change(func(d *Directory) []Event { return d.Apply(b, k.config.Trust(), time.Now()) })
+	if epoch, _ := k.d.Position(); b.Epoch != epoch {
+		k.again = k.again || k.asking // the answer on its way may be from before
+	}
 	if _, behind := k.d.Behind(); behind && !wasBehind {
 		k.askAt = time.Now().Add(rand.N(firstPause)) // others may have missed the same
 	}

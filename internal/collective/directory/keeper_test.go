@@ -167,6 +167,24 @@ func TestKeeperHearsAnOldAnswer(t *testing.T) {
 	})
 }
 
+// What is told while the first answer is on its way may not be in it.
+func TestKeeperHearsBeforeTheFirstAnswer(t *testing.T) {
+	inTime(t, func(t *testing.T, a *authority, c *coordinator) {
+		c.hold = make(chan struct{})
+		k := c.open("", nil)
+		defer k.Close()
+		synctest.Wait()
+		alice := a.issue(t, "alice", terms{})
+		k.Receive(c.put(alice.signed(t, 1), "alice"))
+		synctest.Wait()
+		close(c.hold)
+		synctest.Wait()
+		if s := k.State(); s.Members != 1 || s.Behind {
+			t.Errorf("%+v after %d asks", s, c.asked())
+		}
+	})
+}
+
 func TestKeeperAsksWithPatience(t *testing.T) {
 	inTime(t, func(t *testing.T, a *authority, c *coordinator) {
 		c.goAway(errors.New("no coordinator is there"))
