@@ -55,7 +55,8 @@ type Coordinator struct {
 	renewals  *allowances
 
 	trust    atomic.Pointer[enrol.TrustMessage]
-	files    []fileStamp // of the authority, as last read; the trust loop's
+	told     atomic.Pointer[string] // hash of what members were told last of trust
+	files    []fileStamp            // of the authority, as last read; the trust loop's
 	engine   atomic.Pointer[engine]
 	gate     atomic.Pointer[gatekeeper]
 	reach    *reach
@@ -238,7 +239,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // Run is the role at work, until the context ends or it cannot go on.
 func (c *Coordinator) Run(ctx context.Context) error {
-	if err := c.renewOwn(); err != nil {
+	if err := c.renewOwnNow(); err != nil {
 		return err
 	}
 	front, err := c.listen()
@@ -288,7 +289,7 @@ func poke(c chan struct{}) {
 // runSweeps forgets what is over, and renews what coordinators renew themselves.
 func (c *Coordinator) runSweeps(ctx context.Context) {
 	for every(ctx, time.Hour, nil) {
-		if err := c.renewOwn(); err != nil {
+		if err := c.renewOwnNow(); err != nil {
 			c.config.Log.Warn("coordinator: its own certificates are not renewed", "err", err)
 		}
 		c.enrolling.Lock()

@@ -9,7 +9,8 @@
 //	                     <---- teller.go tells all what is new: records, trust, who cannot be reached
 //
 // In its directory: root/ is the collective's root, which may be carried away to a safe place; ca/ is the
-// signer under it; bus/ the bus's keys and store; register is who was invited, who is a member and who was
+// signer under it; old/NAME/ are authorities that signed before, without which what they have signed could not
+// be revoked; bus/ the bus's keys and store; register is who was invited, who is a member and who was
 // expelled; directory is a copy of the directory, from which a store that was lost is made anew.
 //
 // Whatever must not be lost is written before it is done: a token counts as used before its certificate is

@@ -1,10 +1,14 @@
 package coordinator
 
 import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -13,32 +17,40 @@ import (
 // renewSignerBefore is how long before its end a signer is renewed, if the root is here.
 const renewSignerBefore = 60 * 24 * time.Hour
 
-// authorities are those whose keys are here: the one that signs, and the root if it was not carried away.
+// authorities are those whose keys are here: the one that signs now, the root if it was not carried away,
+// and those that have signed before.
 func (c *Coordinator) authorities() []*collective.CA {
 	all := []*collective.CA{c.ca}
-	root, err := collective.OpenCA(rootDir(c.config.Dir))
-	switch {
-	case err == nil:
-		all = append(all, root)
-	case !errors.Is(err, fs.ErrNotExist):
-		c.config.Log.Warn("coordinator: the root cannot be used", "err", err)
+	before, _ := filepath.Glob(filepath.Join(c.config.Dir, "old", "*")) // the pattern is good
+	for _, dir := range append(before, rootDir(c.config.Dir)) {
+		ca, err := collective.OpenCA(dir)
+		switch {
+		case err == nil:
+			all = append(all, ca)
+		case !errors.Is(err, fs.ErrNotExist):
+			c.config.Log.Warn("coordinator: an authority cannot be used", "err", err)
+		}
 	}
 	return all
 }
 
-// renewOwn renews what nobody else can: this host's certificate, as it is this coordinator that renews
-// certificates, and after it was off for longer than one lasts nobody would believe it any more; and the
-// signer's.
-func (c *Coordinator) renewOwn() error {
+func (c *Coordinator) renewOwnNow() error {
 	c.enrolling.Lock()
 	defer c.enrolling.Unlock()
+	return c.renewOwn()
+}
+
+// renewOwn renews what nobody else can: this host's certificate, as it is this coordinator that renews
+// certificates, and after it was off for longer than one lasts nobody would believe it any more; and the
+// signer's. The caller holds enrolling.
+func (c *Coordinator) renewOwn() error {
 	now := c.now()
 	if err := c.renewSigner(now); err != nil {
 		return err
 	}
 	id := c.config.Identity
 	self := id.Self()
-	if now.Before(collective.RenewAt(self.NotBefore, self.NotAfter, 0)) && id.Usable() == nil {
+	if now.Before(collective.RenewAt(self.NotBefore, self.NotAfter, 0)) && self.Issuer.Key == keyOf(c.ca) && id.Usable() == nil {
 		return nil
 	}
 	request, err := id.RenewalRequest()
@@ -67,6 +79,17 @@ func (c *Coordinator) renewOwn() error {
 	}
 	c.config.Log.Info("coordinator: its own certificate is renewed", "until", signed.Member.NotAfter)
 	return nil
+}
+
+// keyOf is the key of an authority.
+func keyOf(ca *collective.CA) (key collective.PublicKey) {
+	if block, _ := pem.Decode(ca.Certificate()); block != nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			pub, _ := cert.PublicKey.(ed25519.PublicKey)
+			copy(key[:], pub)
+		}
+	}
+	return key
 }
 
 // renewSigner has the root renew the signer in time, and warns if it is not here. The caller holds enrolling.

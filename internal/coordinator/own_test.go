@@ -135,3 +135,57 @@ func TestInitAfterACrash(t *testing.T) {
 		t.Error("what was left is there still")
 	}
 }
+
+// A new root makes a new signer, which takes the place of the old one while the coordinator runs: members go
+// on, new ones are signed by it, and what the old one has signed can still be revoked.
+func TestAnotherSigner(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	root, err := collective.OpenCA(rootDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := root.Successor(filepath.Join(t.TempDir(), "next"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer := filepath.Join(t.TempDir(), "signer")
+	made, err := next.NewSigner(signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its lists must know what the old signer has revoked.
+	if _, err := made.TakeTrust(nil, w.hub.Trust().Lists()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(w.dir, "old"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, move := range [][2]string{{caDir(w.dir), filepath.Join(w.dir, "old", "first")}, {signer, caDir(w.dir)}} {
+		if err := os.Rename(move[0], move[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the coordinator's own certificate is the new signer's", 10*time.Second, func() bool {
+		return w.hub.Self().Issuer.Key == keyOf(made)
+	})
+	beta := w.member("beta") // its line names the new root
+	if beta.id.Self().Issuer.Key != keyOf(made) {
+		t.Error("beta's certificate is not the new signer's")
+	}
+	oldAlpha := alpha.id.Self()
+	if err := alpha.renew(); err != nil { // it has heard nothing yet: the statement leads it on
+		t.Fatal(err)
+	}
+	if alpha.id.Self().Issuer.Key != keyOf(made) {
+		t.Error("alpha's certificate is not the new signer's")
+	}
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantOut(alpha, beta)
+	if beta.id.Check(oldAlpha) == nil {
+		t.Error("what the old signer has signed for alpha still counts")
+	}
+}

@@ -31,7 +31,6 @@ type fileStamp struct {
 
 // runTrust follows the authority's files and tells all members of changes.
 func (c *Coordinator) runTrust(ctx context.Context) {
-	var told string
 	next := time.Now()
 	for ctx.Err() == nil {
 		c.enrolling.Lock()
@@ -41,13 +40,12 @@ func (c *Coordinator) runTrust(ctx context.Context) {
 			c.config.Log.Warn("coordinator: the authority's new files are not taken", "err", err)
 		}
 		m := *c.trust.Load()
-		if m.Hash != told || !time.Now().Before(next) {
-			if m.Hash == told {
-				m.Roots, m.Lists = "", ""
+		if told := c.told.Load(); told == nil || *told != m.Hash {
+			if c.tellTrust(m) == nil {
+				next = time.Now().Add(hashEvery)
 			}
-			if err := c.tellTrust(m); err == nil {
-				told, next = m.Hash, time.Now().Add(hashEvery)
-			}
+		} else if !time.Now().Before(next) && c.tellTrust(enrol.TrustMessage{Hash: m.Hash}) == nil {
+			next = time.Now().Add(hashEvery)
 		}
 		every(ctx, lookEvery, c.retold)
 	}
@@ -59,7 +57,11 @@ func (c *Coordinator) tellTrust(m enrol.TrustMessage) error {
 	if err != nil {
 		return err
 	}
-	return c.tellAll(enrol.TopicTrust, data)
+	if err := c.tellAll(enrol.TopicTrust, data); err != nil {
+		return err
+	}
+	c.told.Store(&m.Hash)
+	return nil
 }
 
 func encodeTrust(m enrol.TrustMessage) ([]byte, error) {
@@ -92,11 +94,11 @@ func (c *Coordinator) followAuthority() error {
 		return err
 	}
 	c.files = now
-	return nil
+	return c.renewOwn() // if another signs now
 }
 
 func (c *Coordinator) stamps() (out []fileStamp) {
-	for _, name := range []string{"ca.crt", "ca.crl", "signer.crt"} {
+	for _, name := range []string{"ca.crt", "ca.crl", "ca.key", "signer.crt", "signer.key"} {
 		out = append(out, stampOf(filepath.Join(caDir(c.config.Dir), name)))
 	}
 	return out
@@ -124,8 +126,13 @@ func (c *Coordinator) readAuthority() error {
 			return err
 		}
 	}
-	c.ca = ca
 	c.trust.Store(&m)
+	if keyOf(ca) != keyOf(c.ca) {
+		// Members must have the list of a new signer before they meet what it signs. Those that are not connected
+		// hear of it when they connect.
+		c.tellTrust(m) //nolint:errcheck // the loop tells it again
+	}
+	c.ca = ca
 	if g := c.gate.Load(); g != nil && before != nil && m.Hash != before.Hash {
 		g.retrust()
 	}
