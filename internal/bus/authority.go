@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // authorityFile is one file, so that it is whole or as it was before, whatever happens.
@@ -216,7 +217,7 @@ func (a *Authority) write() (err error) {
 	if err != nil {
 		return fmt.Errorf("write the bus's keys: %w", err)
 	}
-	return replaceFile(filepath.Join(a.dir, authorityFile), append(data, '\n'))
+	return durable.Replace(filepath.Join(a.dir, authorityFile), append(data, '\n'), 0o600)
 }
 
 func readAuthority(dir string) (authorityState, error) {
@@ -239,40 +240,6 @@ func readAuthority(dir string) (authorityState, error) {
 
 func damagedAuthority(dir string, err error) error {
 	return &collective.Error{File: filepath.Join(dir, authorityFile), Problem: "is damaged", Err: err, Mend: "put back a copy of it"}
-}
-
-// replaceFile writes a file that only we may read, so that a reader and a power cut find the old or the
-// new contents, never half of one.
-func replaceFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync() // the new name, too, must outlive a power cut
 }
 
 // lockDir keeps two processes from writing at once: one revocation would get lost.

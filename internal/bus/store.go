@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // errStore says that the server did not start because of its store.
@@ -54,7 +56,7 @@ func openStore(dir string) (store, []string, error) {
 	if err := s.distrust(); err != nil {
 		return s, nil, err
 	}
-	return s, damage, replaceFile(s.starting(), []byte(strconv.Itoa(starts+1)+"\n"))
+	return s, damage, durable.Replace(s.starting(), []byte(strconv.Itoa(starts+1)+"\n"), 0o600)
 }
 
 // distrust removes NATS's indexes of its messages. With them it believes files of messages that are

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // An authority's files. A root has ca.key, a signer signer.key and signer.crt. ca.crt and ca.crl are what
@@ -93,18 +95,18 @@ func (ca *CA) create(t *Trust) error {
 	name := caKeyFile
 	if !ca.isRoot() {
 		name = signerKeyFile
-		if err := writeFile(filepath.Join(ca.dir, signerCertFile), encodeCerts(ca.cert), 0o644); err != nil {
+		if err := durable.Replace(filepath.Join(ca.dir, signerCertFile), encodeCerts(ca.cert), 0o644); err != nil {
 			return err
 		}
 	}
 	if err := createKey(filepath.Join(ca.dir, name), ca.key); err != nil {
 		return err
 	}
-	if err := writeFile(ca.CRLFile(), t.Lists(), 0o644); err != nil {
+	if err := durable.Replace(ca.CRLFile(), t.Lists(), 0o644); err != nil {
 		return err
 	}
 	// Last, because a directory with it counts as complete.
-	return writeFile(ca.CertFile(), t.Roots(), 0o644)
+	return durable.Replace(ca.CertFile(), t.Roots(), 0o644)
 }
 
 // OpenCA opens an authority: what InitCA, NewSigner or Successor made in dir.

@@ -13,5 +13,5 @@
 // sends after checking it, and answers who is at the other end of a TLS connection. It knows nothing of
 // QUIC.
 //
-// It imports nothing of ours; session, agent and the commands may import it.
+// It imports durable of ours; session, agent and the commands may import it.
 package collective

@@ -10,7 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 const (
@@ -136,61 +137,11 @@ func createKey(path string, key ed25519.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	return write(path, data, 0o600, func(from, to string) error {
-		if err := os.Link(from, to); err != nil { // unlike a rename, it never replaces
-			if errors.Is(err, fs.ErrExist) {
-				return &Error{File: to, Problem: "a key", Err: ErrExists, Mend: "use it, or move it away"}
-			}
-			return err
+	if err := durable.Create(path, data, 0o600); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return &Error{File: path, Problem: "a key", Err: ErrExists, Mend: "use it, or move it away"}
 		}
-		return os.Remove(from)
-	})
-}
-
-// WriteFile replaces path in one step: who reads it meanwhile sees the old or the new contents, never half
-// of one, and a power cut leaves one of the two.
-func WriteFile(path string, data []byte, mode os.FileMode) error { return writeFile(path, data, mode) }
-
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	return write(path, data, mode, os.Rename)
-}
-
-// write returns when the contents, and that they are called so, are on the disk.
-func write(path string, data []byte, mode os.FileMode, place func(from, to string) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if err := f.Chmod(mode); err != nil {
 		return err
 	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := place(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return nil
 }

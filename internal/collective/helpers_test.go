@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // newSigner is a root's signer with a directory of its own.
@@ -38,7 +40,7 @@ func enrol(t *testing.T, ca *CA, terms Terms) Files {
 		t.Fatal(err)
 	}
 	out := sign(t, ca, pem, terms)
-	if err := writeFile(f.Certificate, out.Chain, 0o644); err != nil {
+	if err := durable.Replace(f.Certificate, out.Chain, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	copyFile(t, ca.CertFile(), f.CA)
@@ -122,7 +124,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(to, data, info.Mode()); err != nil {
+	if err := durable.Replace(to, data, info.Mode()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // MemberValidity is how long a certificate lasts that its member renews by itself: long enough for a
@@ -124,10 +126,10 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	if err != nil {
 		return Issued{}, err
 	}
-	if err := writeFile(out.KeyFile, keyPEM, 0o600); err != nil {
+	if err := durable.Replace(out.KeyFile, keyPEM, 0o600); err != nil {
 		return Issued{}, err
 	}
-	if err := writeFile(out.CertFile, signed.Chain, 0o644); err != nil {
+	if err := durable.Replace(out.CertFile, signed.Chain, 0o644); err != nil {
 		return Issued{}, err
 	}
 	return out, nil

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // ledger is what an authority has signed: a directory with a file for each day, which holds a line for
@@ -94,7 +96,7 @@ func (l ledger) add(r record) (err error) {
 		return err
 	}
 	if statErr != nil {
-		return syncDir(l.dir)
+		return durable.SyncDir(l.dir)
 	}
 	return nil
 }

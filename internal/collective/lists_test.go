@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 func TestTakeLists(t *testing.T) {
@@ -57,7 +59,7 @@ func TestTakeLists(t *testing.T) {
 		}
 	}
 	// An older file, put there by hand.
-	if err := writeFile(f.CRL, old, 0o644); err != nil {
+	if err := durable.Replace(f.CRL, old, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	alice.Refresh()

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // Reason is why a certificate is revoked (RFC 5280, 5.3.1).
@@ -123,7 +125,7 @@ func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.Revocat
 	}
 	lists := maps.Clone(t.lists)
 	maps.Copy(lists, list)
-	return writeFile(ca.CRLFile(), lists.encode(), 0o644)
+	return durable.Replace(ca.CRLFile(), lists.encode(), 0o644)
 }
 
 // sign makes the authority's list. It ends with the authority: members take whichever list has the

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // rotation is a collective whose root has made a successor, with a member of either.
@@ -302,7 +304,7 @@ func TestPowerCutWhileTakingRoots(t *testing.T) {
 	r := rotate(t)
 	for _, step := range []*Trust{r.both, r.alone} {
 		lists := r.alice.trust.lists.merge(step.lists)
-		if err := writeFile(r.aliceFiles.CRL, lists.encode(), 0o644); err != nil {
+		if err := durable.Replace(r.aliceFiles.CRL, lists.encode(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		// Here the power goes: ca.crl is new, ca.crt is not.

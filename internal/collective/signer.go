@@ -11,6 +11,8 @@ import (
 	"math/big"
 	"path/filepath"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // A signer is an authority of a year under a root (an intermediate, RFC 5280). Its directory is all a
@@ -151,7 +153,7 @@ func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 	if err := CheckTime(cert, time.Now()); err != nil {
 		return nil, fmt.Errorf("take a signer's certificate: %w", err)
 	}
-	if err := writeFile(filepath.Join(ca.dir, signerCertFile), encodeCerts(cert), 0o644); err != nil {
+	if err := durable.Replace(filepath.Join(ca.dir, signerCertFile), encodeCerts(cert), 0o644); err != nil {
 		return nil, err
 	}
 	next := &CA{dir: ca.dir, cert: cert, key: ca.key, root: way[1], issued: ca.issued}

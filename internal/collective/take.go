@@ -3,6 +3,8 @@ package collective
 import (
 	"fmt"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // What a member takes from elsewhere is written to its files, so that it is known after a restart, and
@@ -67,7 +69,7 @@ func (id *Identity) TakeCertificate(chain []byte) error {
 	if m.Name != is.Name {
 		return fmt.Errorf("take a renewed certificate: it is for %s, and this is %s", m.Name, is.Name)
 	}
-	if err := writeFile(id.files.Certificate, encodeCerts(certs...), 0o644); err != nil {
+	if err := durable.Replace(id.files.Certificate, encodeCerts(certs...), 0o644); err != nil {
 		return err
 	}
 	id.Refresh()

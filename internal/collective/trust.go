@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // Trust is whom to believe: the collective's roots and its revocation lists, as one reading of ca.crt and
@@ -235,12 +237,12 @@ func (t *Trust) take(roots, lists []byte, caFile, crlFile string) (changed bool,
 // there too: with a power cut in between, the files still make sense together.
 func (t *Trust) write(caFile, crlFile string, before *Trust, newRoots bool) error {
 	if newRoots {
-		if err := writeFile(crlFile, before.lists.merge(t.lists).encode(), 0o644); err != nil {
+		if err := durable.Replace(crlFile, before.lists.merge(t.lists).encode(), 0o644); err != nil {
 			return err
 		}
-		if err := writeFile(caFile, t.Roots(), 0o644); err != nil {
+		if err := durable.Replace(caFile, t.Roots(), 0o644); err != nil {
 			return err
 		}
 	}
-	return writeFile(crlFile, t.lists.encode(), 0o644)
+	return durable.Replace(crlFile, t.lists.encode(), 0o644)
 }

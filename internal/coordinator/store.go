@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // The register's file: one entry a line, each with a checksum before it. A change is one more line, on the
@@ -55,7 +55,7 @@ func createStore(path, collectiveName string) error {
 	if err != nil {
 		return err
 	}
-	return collective.WriteFile(path, line, 0o600)
+	return durable.Replace(path, line, 0o600)
 }
 
 // openStore reads the file, gives its entries to apply and makes it ready for more.
@@ -75,7 +75,7 @@ func openStore(path, collectiveName string, apply func(*entry)) (*store, *damage
 	s := &store{path: path}
 	if d.lost && len(data) > 0 {
 		aside := path + ".damaged-" + time.Now().UTC().Format("20060102-150405")
-		if err := collective.WriteFile(aside, data, 0o600); err != nil {
+		if err := durable.Replace(aside, data, 0o600); err != nil {
 			return nil, nil, err
 		}
 		d.add(true, "it lies in %s as it was", aside)
@@ -208,7 +208,7 @@ func (s *store) rewrite(collectiveName string, entries []entry) error {
 		}
 		lines = append(lines, line...)
 	}
-	if err := collective.WriteFile(s.path, lines, 0o600); err != nil {
+	if err := durable.Replace(s.path, lines, 0o600); err != nil {
 		return err
 	}
 	if err := s.reopen(int64(len(lines))); err != nil {

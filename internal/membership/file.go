@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -38,7 +38,7 @@ func (e Enrolment) Save(dir string) error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = collective.WriteFile(filepath.Join(dir, enrolmentFile), append(data, '\n'), 0o600)
+		err = durable.Replace(filepath.Join(dir, enrolmentFile), append(data, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep what the coordinators said: %w", err)

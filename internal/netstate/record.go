@@ -8,10 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 const recordVersion = 1
@@ -179,23 +180,8 @@ func (r *Record) save() error {
 	if err := os.MkdirAll(filepath.Dir(r.path), 0o755); err != nil {
 		return fmt.Errorf("save record: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(r.path), "."+strings.TrimPrefix(filepath.Base(r.path), ".")+"-*")
-	if err != nil {
+	if err := durable.Replace(r.path, append(content, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save record: %w", err)
-	}
-	_, err = f.Write(append(content, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), r.path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("save record %s: %w", r.path, err)
 	}
 	return nil
 }

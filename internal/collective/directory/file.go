@@ -12,11 +12,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // The file is the magic, a SHA-256 of what follows, and frames: a length in four bytes, big endian, and as
@@ -200,35 +200,10 @@ func readFile(path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// Save writes a file's contents: at any moment, a power cut leaves the old or the new file. There must be
-// one writer.
+// Save writes a file's contents: at any moment, a power cut leaves the old or the new file.
 func Save(path string, data []byte) error {
-	if err := replace(path, data); err != nil {
+	if err := durable.Replace(path, data, 0o600); err != nil {
 		return &FileError{Path: path, Err: err}
 	}
 	return nil
-}
-
-func replace(path string, data []byte) error {
-	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync() // the rename must last, too
 }

@@ -38,7 +38,7 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path+".new", data[:100], 0o600); err != nil { // what a power cut leaves
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".1"), data[:100], 0o600); err != nil { // what a power cut leaves
 		t.Fatal(err)
 	}
 	back, err := Load(t.Context(), path, DefaultLimits(), a.trust(t), time.Now())
