@@ -144,6 +144,7 @@ type IssuedCertificate struct {
 	NotBefore time.Time
 	NotAfter  time.Time
 	Revoked   bool
+	Why       Reason // it was revoked
 }
 
 // Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
@@ -153,11 +154,17 @@ func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 	if err != nil {
 		return nil, err
 	}
-	by := PublicKey(ca.key.Public().(ed25519.PublicKey))
+	why := map[string]Reason{}
+	if own := t.lists[PublicKey(ca.key.Public().(ed25519.PublicKey))]; own != nil {
+		for _, e := range own.list.RevokedCertificateEntries {
+			why[serialText(e.SerialNumber)] = Reason(e.ReasonCode)
+		}
+	}
 	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) {
-		_, revoked := t.lists.find(by, r.Serial)
+		reason, revoked := why[r.Serial]
 		out = append(out, IssuedCertificate{
-			Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter, Revoked: revoked,
+			Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter,
+			Revoked: revoked, Why: reason,
 		})
 	})
 	return out, err

@@ -50,13 +50,12 @@ type Coordinator struct {
 	register  *register
 	store     *store
 	ca        *collective.CA
-	byHand    map[string]bool      // whose certificates were all revoked without us
 	banned    map[string]time.Time // until when who flooded us gets no JWT
 	renewals  *allowances
 
 	trust    atomic.Pointer[enrol.TrustMessage]
 	told     atomic.Pointer[string] // hash of what members were told last of trust
-	files    []fileStamp            // of the authority, as last read; the trust loop's
+	files    []fileStamp            // of the authority, as last read
 	engine   atomic.Pointer[engine]
 	gate     atomic.Pointer[gatekeeper]
 	reach    *reach

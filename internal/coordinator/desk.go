@@ -63,13 +63,14 @@ func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRe
 	now := d.now()
 	d.enrolling.Lock()
 	defer d.enrolling.Unlock()
+	if err := d.followAuthority(); err != nil { // who was revoked this moment gets no other certificate
+		return nil, err
+	}
 	name := request.Name()
 	m, e, err := d.register.renew(name, publicKey(key), r.LANs, now)
 	switch {
 	case err != nil:
 		return nil, err
-	case d.byHand[name]:
-		return nil, enrol.Refuse(enrol.Expelled, "the certificates of %s were revoked (dcol ca revoke)", name)
 	case !d.renewals.may(name, now):
 		refusal := enrol.Refuse(enrol.TooMany, "%s has renewed too often in a short time", name)
 		refusal.After = int(renewalEvery / time.Second)

@@ -122,7 +122,7 @@ func (c *Coordinator) readAuthority() error {
 		if _, err := c.config.Identity.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
 			return fmt.Errorf("this host does not take what its own authority says: %w", err)
 		}
-		if c.byHand, err = revokedByHand(ca, c.now()); err != nil {
+		if err := c.withdraw(ca); err != nil {
 			return err
 		}
 	}
@@ -140,27 +140,25 @@ func (c *Coordinator) readAuthority() error {
 	return nil
 }
 
-// revokedByHand are the members of whose certificates none is good any more, though some have not ended.
-func revokedByHand(ca *collective.CA, now time.Time) (map[string]bool, error) {
+// withdraw expels whom the operator has revoked by hand. This host's own certificate is none of them: it
+// could be told to nobody.
+func (c *Coordinator) withdraw(ca *collective.CA) error {
+	now := c.now()
 	issued, err := ca.Issued(now)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	revoked := map[string]bool{}
-	for _, i := range issued {
-		if now.After(i.NotAfter) {
+	for _, e := range c.register.withdraw(issued, now) {
+		if e.Member.Name == c.config.Identity.Name() {
 			continue
 		}
-		if is, seen := revoked[i.Name]; !seen || is {
-			revoked[i.Name] = i.Revoked
+		if err := c.save(e); err != nil {
+			return err
 		}
+		c.config.Log.Info("coordinator: revoked by hand, so expelled", "member", e.Member.Name)
+		poke(c.unfinish)
 	}
-	for name, is := range revoked {
-		if !is {
-			delete(revoked, name)
-		}
-	}
-	return revoked, nil
+	return nil
 }
 
 func stampOf(path string) (s fileStamp) {
