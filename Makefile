@@ -60,10 +60,10 @@ bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab bench
 
-bench-%: ## Run one benchmark, as in: make bench-wire.
+bench-%: ## Run one, as in: make bench-wire, make bench-collective MEMBERS=500.
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab bench $*
+	bin/dcol lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
 
 paper: ## Repeat the papers' evaluation (root, 25 minutes); writes out/paper/report.html.
 	@scripts/deps.sh paper

@@ -32,7 +32,7 @@ a network of one's own.`,
 		builder.PreRunE = needRoot
 		cmd.AddCommand(builder)
 	}
-	cmd.AddCommand(labLoadCommand(), labTrafficCommand(), labListCommand())
+	cmd.AddCommand(labLoadCommand(), labCrowdCommand(), labTrafficCommand(), labListCommand())
 	return cmd
 }
 
@@ -105,17 +105,24 @@ func labBenchCommand() *cobra.Command {
 	}
 	out := outFlag(cmd, filepath.Join("out", "bench"))
 	verbose := verboseFlag(cmd)
+	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		if *members < minMembers {
+			return fmt.Errorf("--members %d: at least %d", *members, minMembers)
+		}
 		program, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find the dcol program: %w", err)
 		}
 		return bench.Run(cmd.Context(), names, bench.Options{
-			Out: *out, Program: program, Stdout: os.Stdout, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
+			Out: *out, Program: program, Members: *members, Stdout: os.Stdout, Stderr: os.Stderr, Log: newLogger(labLevel(*verbose)),
 		})
 	}
 	return cmd
 }
+
+// minMembers is enough for every step of the benchmark collective.
+const minMembers = 50
 
 // labLoadCommand is what the benchmarks run on their hosts.
 func labLoadCommand() *cobra.Command {

@@ -40,6 +40,7 @@ type Measurement struct {
 type Options struct {
 	Out     string // folder for the result and logs
 	Program string // the dcol executable
+	Members int    // of the benchmark collective
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Log     *slog.Logger
@@ -60,6 +61,7 @@ func benchmarks() []benchmark {
 		{"connections", "2,000 new connections per second, 10,000 alive", connections},
 		{"forwarding", "what a waypoint costs, by kind of detour, beside plain forwarding", forwarding},
 		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
+		{"collective", "one coordinator with very many members: joins, memory, an expulsion", collectives},
 		{"wire", "the emulated link against what was asked of it", wire},
 	}
 }

@@ -1,0 +1,248 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/crowd"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// DefaultMembers is how many members the collective of the benchmark has.
+const DefaultMembers = 10_000
+
+const (
+	hubHost   = "hub"
+	crowdHost = "crowd"
+	// expelWithin is how soon an expulsion is to be known to 99 of a hundred members.
+	expelWithin = 2 * time.Second
+)
+
+// crowdPlan is how much is done.
+type crowdPlan struct {
+	members  int
+	late     int // of them, who join while all others listen
+	sample   int // of them, who hold a copy of the directory
+	parallel int
+	changes  int
+	renewals int
+	expelled int
+	idle     time.Duration
+}
+
+// collectives measures one coordinator with very many members, each with a connection of its own.
+func collectives(ctx context.Context, o Options) ([]Measurement, error) {
+	r, err := runCrowd(ctx, o, crowdPlan{
+		members: o.Members, late: min(200, o.Members/10), sample: 8, parallel: 32,
+		changes: 10, renewals: min(500, o.Members/2), expelled: 5, idle: time.Minute,
+	})
+	return r.figures(), err
+}
+
+// crowdRun is what was measured, in the order in which it was done.
+type crowdRun struct {
+	plan        crowdPlan
+	load        string // of the machine before
+	empty       crowdMemory
+	join        phase
+	registered  crowdMemory // all but the late ones have joined, and nobody is connected
+	connect     phase
+	connected   crowdMemory
+	idle        phase
+	late        phase
+	lateHighest int64 // bytes, resident
+	full        crowdMemory
+	changes     []crowd.Spread
+	change      phase
+	renew       phase
+	expelled    []crowd.Expelled
+	reached     []crowd.Reached
+	expel       phase
+	hub         crowd.HubState
+	members     crowd.MembersState
+}
+
+// crowdMemory is that of the coordinator's process, in bytes.
+type crowdMemory struct{ resident, heap int64 }
+
+// phase is one part of the run.
+type phase struct {
+	crowd.Work
+	cpu  time.Duration // the coordinator's
+	sent int64         // bytes on the wire, by the coordinator's host
+	took time.Duration
+}
+
+// runCrowd does it all, once.
+func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err error) {
+	r = &crowdRun{plan: plan, load: loadAverage()}
+	c, err := openCrowd(ctx, o, plan)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, *crowdRun) error
+	}{
+		{"join", c.join}, {"connect", c.connect}, {"idle", c.idle}, {"late", c.late},
+		{"change", c.change}, {"renew", c.renew}, {"expel", c.expel}, {"look", c.look},
+	} {
+		fmt.Fprintf(o.Stderr, "bench collective: %s\n", step.what)
+		if err := c.hub.Do(crowd.Order{Do: crowd.Profile, File: filepath.Join(o.Out, "coordinator-"+step.what+".pprof")}, nil); err != nil {
+			return nil, err
+		}
+		if err := step.do(ctx, r); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return r, c.hub.Do(crowd.Order{Do: crowd.Profile}, nil)
+}
+
+// crowdNetwork is two hosts, each with one of the processes.
+type crowdNetwork struct {
+	*network
+	plan         crowdPlan
+	dir          string // the coordinator's
+	process      *process
+	hub, members *crowd.Remote
+}
+
+func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork, err error) {
+	spec := testbed.Spec{
+		Hosts: []testbed.HostSpec{{Name: hubHost}, {Name: crowdHost}}, Seed: 1, Backend: testbed.BackendVeth,
+		Links: []testbed.LinkSpec{{Name: "link", A: hubHost, B: crowdHost}},
+	}
+	s, err := openNetwork(ctx, o, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	c = &crowdNetwork{network: s, plan: plan}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if c.dir, err = os.MkdirTemp(o.Out, "collective-"); err != nil {
+		return c, fmt.Errorf("make the coordinator's folder: %w", err)
+	}
+	// A connection that has ended keeps its port for a minute.
+	if err := s.Host(crowdHost).Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
+		return c, err
+	}
+	var most, mostMembers int
+	c.process, c.hub, most, err = s.startRemote(ctx, hubHost, "hub", "--dir", c.dir, "--address", s.Host(hubHost).Addr4().String())
+	if err != nil {
+		return c, err
+	}
+	_, c.members, mostMembers, err = s.startRemote(ctx, crowdHost, "members", "--dir", "/run/crowd", "--most", strconv.Itoa(plan.members),
+		"--sample", strconv.Itoa(plan.sample), "--parallel", strconv.Itoa(plan.parallel))
+	if err == nil && plan.members > min(most, mostMembers) {
+		err = fmt.Errorf("a process may open files for %d members here, not for %d: raise the hard limit (ulimit -Hn), or take fewer (--members)",
+			min(most, mostMembers), plan.members)
+	}
+	return c, err
+}
+
+// startRemote starts one of the processes, and says how many members it may have.
+func (s *network) startRemote(ctx context.Context, host, what string, flags ...string) (*process, *crowd.Remote, int, error) {
+	p := s.prepare(ctx, host, what, append([]string{s.opts.Program, "lab", "crowd", what}, flags...)...)
+	log, err := os.Create(filepath.Join(s.opts.Out, host+"-"+what+".log"))
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("log of %s: %w", what, err)
+	}
+	defer log.Close()
+	p.log, p.Stderr = log.Name(), log
+	in, err := p.StdinPipe()
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("start %s: %w", what, err)
+	}
+	out, theirs, err := os.Pipe() // exec's own would be closed by Wait before all is read
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("start %s: %w", what, err)
+	}
+	p.Stdout = theirs
+	err = s.launch(p)
+	theirs.Close()
+	if err != nil {
+		return nil, nil, 0, errors.Join(err, out.Close())
+	}
+	r, ready, err := crowd.NewRemote(in, out)
+	if err != nil {
+		said, _ := p.said() // the error without it is better than none
+		err = fmt.Errorf("%s: %w: %s", p.what, err, strings.TrimSpace(said))
+	}
+	return p, r, ready.Members, err
+}
+
+func (c *crowdNetwork) close() error {
+	err := c.Close()
+	if c.dir != "" {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
+	return err
+}
+
+// measure does something, and notes what it costs the coordinator's host.
+func (c *crowdNetwork) measure(p *phase, do func() error) error {
+	cpu, sent, began := time.Duration(0), int64(0), time.Now()
+	for _, sign := range []int64{-1, 1} {
+		now, err := c.process.readCPU()
+		if err != nil {
+			return err
+		}
+		bytes, err := c.sent()
+		if err != nil {
+			return err
+		}
+		cpu, sent = cpu+time.Duration(sign)*now, sent+sign*bytes
+		if sign < 0 {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+	}
+	p.cpu, p.sent, p.took = cpu, sent, time.Since(began)
+	return nil
+}
+
+// sent is how many bytes the coordinator's host has sent.
+func (c *crowdNetwork) sent() (n int64, err error) {
+	h := c.Host(hubHost)
+	err = h.Do(func() error {
+		link, err := netlink.LinkByName(h.Interface("link"))
+		if err != nil {
+			return fmt.Errorf("count what is sent: %w", err)
+		}
+		n = int64(link.Attrs().Statistics.TxBytes)
+		return nil
+	})
+	return n, err
+}
+
+// memory is what the coordinator's process has when it has given back what is free.
+func (c *crowdNetwork) memory() (m crowdMemory, err error) {
+	var heap crowd.Memory
+	if err := c.hub.Do(crowd.Order{Do: crowd.Settle}, &heap); err != nil {
+		return m, err
+	}
+	resident, err := c.process.readMemory()
+	return crowdMemory{resident.now, heap.Heap}, err
+}
+
+// loadAverage is the machine's: it is to be known beside figures that are about time.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(text))[:3], " ")
+}

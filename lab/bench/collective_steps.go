@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/crowd"
+)
+
+// The steps of the benchmark of a collective, in their order.
+
+// join has most members join, one by one. Each leaves the bus when its record is stored: what it costs to
+// tell each record to all who listen is measured for itself.
+func (c *crowdNetwork) join(_ context.Context, r *crowdRun) (err error) {
+	if r.empty, err = c.memory(); err != nil {
+		return err
+	}
+	if err := c.joinSome(&r.join, c.plan.members-c.plan.late, false); err != nil {
+		return err
+	}
+	r.registered, err = c.memory()
+	return err
+}
+
+func (c *crowdNetwork) joinSome(p *phase, count int, stay bool) error {
+	var invited crowd.Invited
+	if err := c.hub.Do(crowd.Order{Do: crowd.Invite, Count: count}, &invited); err != nil {
+		return err
+	}
+	return c.measure(p, func() error {
+		return c.work(p, crowd.Order{Do: crowd.Join, Lines: invited.Lines, Stay: stay})
+	})
+}
+
+// work gives members an order that all of them must be able to do.
+func (c *crowdNetwork) work(p *phase, o crowd.Order) error {
+	if err := c.members.Do(o, &p.Work); err != nil {
+		return err
+	}
+	if p.Failed > 0 {
+		return fmt.Errorf("%d of %d members could not, the last because: %s", p.Failed, len(p.Millis), p.Why)
+	}
+	return nil
+}
+
+// connect brings those who have joined onto the bus, to stay.
+func (c *crowdNetwork) connect(_ context.Context, r *crowdRun) error {
+	err := c.measure(&r.connect, func() error { return c.work(&r.connect, crowd.Order{Do: crowd.Connect}) })
+	if err != nil {
+		return err
+	}
+	if err := c.settled(); err != nil {
+		return err
+	}
+	r.connected, err = c.memory()
+	return err
+}
+
+// settled waits until the sample has its copies.
+func (c *crowdNetwork) settled() error {
+	const patience = 5 * time.Minute
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+		if err := c.state(new(crowd.HubState), new(crowd.MembersState)); err == nil {
+			return nil
+		} else if time.Now().After(deadline) {
+			return fmt.Errorf("after %v: %w", patience, err)
+		}
+	}
+}
+
+// state asks both sides, and says what of the copies is not whole.
+func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) error {
+	if err := c.hub.Do(crowd.Order{Do: crowd.Look}, hub); err != nil {
+		return err
+	}
+	if err := c.members.Do(crowd.Order{Do: crowd.Look, Head: hub.Revision}, members); err != nil {
+		return err
+	}
+	for i, copied := range members.Copies {
+		if copied.Behind || copied.Members != hub.Members || copied.Revision != hub.Revision {
+			return fmt.Errorf("the copy of member %d has %d of %d records, and is at revision %d of %d", i, copied.Members, hub.Members, copied.Revision, hub.Revision)
+		}
+	}
+	return nil
+}
+
+// idle is what it costs to have them connected, while coordinators go on as they do.
+func (c *crowdNetwork) idle(ctx context.Context, r *crowdRun) error {
+	return c.measure(&r.idle, func() error { return pause(ctx, c.plan.idle) })
+}
+
+// late has the others join while all listen: each new record goes to everybody.
+func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
+	watch := watchUsage(c.process)
+	err := c.joinSome(&r.late, c.plan.late, true)
+	u, failed := watch()
+	switch {
+	case err != nil:
+		return err
+	case failed != nil:
+		return failed
+	}
+	for _, b := range u.resident {
+		r.lateHighest = max(r.lateHighest, int64(b))
+	}
+	if err := c.settled(); err != nil {
+		return err
+	}
+	r.full, err = c.memory()
+	return err
+}
+
+// change has records change, one after the other.
+func (c *crowdNetwork) change(_ context.Context, r *crowdRun) error {
+	return c.measure(&r.change, func() error {
+		return c.members.Do(crowd.Order{Do: crowd.Publish, Count: c.plan.changes}, &r.changes)
+	})
+}
+
+// renew has members renew their certificates.
+func (c *crowdNetwork) renew(_ context.Context, r *crowdRun) error {
+	return c.measure(&r.renew, func() error { return c.work(&r.renew, crowd.Order{Do: crowd.Renew, Count: c.plan.renewals}) })
+}
+
+// expel expels members, one after the other, each when everybody knows of the one before. They are not of the
+// sample, which has the first.
+func (c *crowdNetwork) expel(_ context.Context, r *crowdRun) error {
+	return c.measure(&r.expel, func() error {
+		for i := range c.plan.expelled {
+			name := crowd.Name(c.plan.sample + i)
+			var e crowd.Expelled
+			if err := c.hub.Do(crowd.Order{Do: crowd.Expel, Name: name}, &e); err != nil {
+				return err
+			}
+			var reached crowd.Reached
+			if err := c.members.Do(crowd.Order{Do: crowd.Heard, Name: name, Began: e.Began, Hash: e.Hash}, &reached); err != nil {
+				return err
+			}
+			r.expelled, r.reached = append(r.expelled, e), append(r.reached, reached)
+		}
+		return nil
+	})
+}
+
+// look sees how all are in the end.
+func (c *crowdNetwork) look(_ context.Context, r *crowdRun) error {
+	if err := c.settled(); err != nil {
+		return err
+	}
+	return c.state(&r.hub, &r.members)
+}

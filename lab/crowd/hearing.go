@@ -1,0 +1,137 @@
+package crowd
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/lab/report/stats"
+)
+
+// hearing reads each message that is told to all once, however many members hear it, and notes when each of
+// them did: that ten thousand members read it takes this machine longer than the coordinator takes to tell it.
+type hearing struct {
+	began time.Time
+	most  int // members
+
+	mu   sync.RWMutex
+	seed maphash.Seed
+	told map[uint64]*message
+}
+
+// message is one that was told to all.
+type message struct {
+	batch *directory.Batch    // nil: it is about something else
+	trust *enrol.TrustMessage // the same
+
+	at []atomic.Int64 // by member: nanoseconds since the hearing began; 0: not yet
+}
+
+func newHearing(most int) *hearing {
+	return &hearing{began: time.Now(), most: most, seed: maphash.MakeSeed(), told: map[uint64]*message{}}
+}
+
+// take notes that a member was told something now. An error says that it could not be read.
+func (h *hearing) take(member int, topic string, data []byte) (*message, error) {
+	now := time.Since(h.began)
+	key := maphash.Bytes(h.seed, data)
+	h.mu.RLock()
+	m := h.told[key]
+	h.mu.RUnlock()
+	if m == nil {
+		var err error
+		if m, err = h.read(key, topic, data); err != nil {
+			return nil, err
+		}
+	}
+	m.at[member].CompareAndSwap(0, int64(max(now, 1)))
+	return m, nil
+}
+
+func (h *hearing) read(key uint64, topic string, data []byte) (*message, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.told[key]; m != nil {
+		return m, nil
+	}
+	m := &message{at: make([]atomic.Int64, h.most)}
+	switch topic {
+	case enrol.TopicDirectory:
+		b, err := directory.DecodeBatch(data)
+		if err != nil {
+			return nil, err
+		}
+		m.batch = &b
+	case enrol.TopicTrust:
+		m.trust = &enrol.TrustMessage{}
+		if err := json.Unmarshal(data, m.trust); err != nil {
+			return nil, err
+		}
+	}
+	h.told[key] = m
+	return m, nil
+}
+
+// find returns the message that is the one.
+func (h *hearing) find(is func(*message) bool) *message {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, m := range h.told {
+		if is(m) {
+			return m
+		}
+	}
+	return nil
+}
+
+// forget makes room: what was told so far is of no interest any more.
+func (h *hearing) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.told)
+}
+
+// has says whether a batch tells of a record.
+func (m *message) has(s *directory.SignedRecord) bool {
+	if m.batch != nil {
+		for _, c := range m.batch.Changes {
+			if c.Signed.Equal(s) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// heard says whether all these members were told.
+func (m *message) heard(by []int) bool {
+	for _, i := range by {
+		if m.at[i].Load() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// spread is how long after a time these members were told.
+func (h *hearing) spread(m *message, by []int, since time.Time) Spread {
+	if m == nil {
+		return Spread{Missed: len(by)}
+	}
+	var out Spread
+	var all []float64
+	for _, i := range by {
+		if at := m.at[i].Load(); at != 0 {
+			all = append(all, millis(h.began.Add(time.Duration(at)).Sub(since)))
+		}
+	}
+	out.Heard, out.Missed = len(all), len(by)-len(all)
+	if len(all) > 0 {
+		out.First, out.P99, out.Max = stats.Quantile(all, 0), stats.Quantile(all, 0.99), stats.Quantile(all, 1)
+	}
+	return out
+}
