@@ -99,6 +99,45 @@ func TestWaypointNotWhereItSays(t *testing.T) {
 	})
 }
 
+// Tunnels to waypoints that were chosen come and go with them, and what ran through one that goes moves.
+func TestChosenTunnels(t *testing.T) {
+	w := newWorld(t)
+	w.coordinate(server)
+	w.serve()
+	w.start(server)
+	for _, host := range []string{bob, mallory} {
+		w.join(host, "waypoint", "[waypoint]\n"+labAllowed+"offers = [\"wireguard\"]\nport_mapping = false\n")
+		w.start(host)
+	}
+	w.join(alice, "client", "[client]\nexclude = []\nkinds = [\"wireguard\"]\n")
+	w.start(alice)
+	w.waypointsAre("up", bob, mallory)
+	tunnels := func(n int) {
+		w.Helper()
+		w.eventually(fmt.Sprintf("alice has %d tunnels", n), func() error {
+			links := w.run(alice, "ip", "-brief", "link", "show", "up")
+			return holds(strings.Count(links, "dcolwg") == n, "links\n%s", links)
+		})
+	}
+	tunnels(2)
+	x := w.curl(w.url())
+	gone := detour(w.subflows("direct up", "wireguard up")).Waypoint
+	kept := map[string]string{bob: mallory, mallory: bob}[gone]
+	x.goesOn()
+	w.ask(server, "expel", api.ExpelRequest{Member: gone, Why: "sent spam"}, nil)
+	w.waypointsAre("up", kept)
+	tunnels(1)
+	w.eventually(kept+" carries it", func() error {
+		c, err := w.only()
+		if err != nil {
+			return err
+		}
+		return holds(len(c.Subflows) == 2 && detour(c).Waypoint == kept, "subflows %+v", c.Subflows)
+	})
+	x.goesOn()
+	x.endsWell()
+}
+
 // coordinate makes a host the coordinator of a new collective, and its first member.
 func (w *world) coordinate(host string) {
 	w.Helper()
