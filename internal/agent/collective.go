@@ -126,7 +126,7 @@ func (m *member) describe(ctx context.Context) (*api.Collective, []string, error
 		out.Ignored[string(reason)] = n
 	}
 	if v := s.Record.Verified; v != nil {
-		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, slices.Concat(out.Record.Addresses, v.Record.Addresses)
+		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, append(out.Record.Addresses, v.Record.Addresses...)
 	}
 	return out, collectiveProblems(s, time.Now()), nil
 }
@@ -192,8 +192,8 @@ func (a *running) Members(ctx context.Context) (api.Members, error) {
 func describeMember(v *directory.Verified, s membership.State) api.Member {
 	r := &v.Record
 	m := api.Member{
-		Name: r.Name, Roles: slices.Concat([]string{}, r.Roles), Kinds: slices.Concat([]string{}, r.Kinds),
-		Addresses: slices.Concat([]netip.Addr{}, r.Addresses), Port: r.Port, Region: r.Region, Subnet: v.Holder.Subnet,
+		Name: r.Name, Roles: append([]string{}, r.Roles...), Kinds: append([]string{}, r.Kinds...),
+		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Region: r.Region, Subnet: v.Holder.Subnet,
 		CertificateUntil: v.Holder.NotAfter, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
 	}
 	if r.IsWaypoint() && !s.Word.At.IsZero() {

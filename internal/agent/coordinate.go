@@ -110,14 +110,14 @@ func addRegister(members []api.Member, register []coordinator.Member) []api.Memb
 func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 	out := &api.Coordinator{
 		Listen: s.Listening, Bus: s.Bus, Members: s.Members, Expelled: s.Expelled, Invitations: s.Invitations,
-		AuthorityUntil: s.Until, Messages: s.Counts.Taken, Refused: s.Counts.Refused, Floods: s.Floods,
+		Unreachable: []string{}, AuthorityUntil: s.Until, Messages: s.Counts.Taken, Refused: s.Counts.Refused, Floods: s.Floods,
 	}
 	problems := slices.Clone(s.Problems)
 	for _, name := range s.Untold {
 		problems = append(problems, fmt.Sprintf("not everybody could be told yet that %s was expelled; this goes on by itself", name))
 	}
 	if s.Directory != nil {
-		out.Records, out.Unreachable = s.Directory.Members, slices.Concat([]string{}, s.Directory.Unreachable)
+		out.Records, out.Unreachable = s.Directory.Members, append(out.Unreachable, s.Directory.Unreachable...)
 	} else {
 		problems = append(problems, "the directory's store cannot be had, so that no record is taken: see the agent's log")
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -16,8 +15,8 @@ import (
 func (s *serving) given(now waypoint.GivenSnapshot) api.Given {
 	out := api.Given{
 		Open: !now.Closed(), Until: now.Until, Hours: []string{}, UsedBytes: now.Used, QuotaBytes: now.Quota,
-		Allow: slices.Concat([]netip.Prefix{}, s.config.Allow), Deny: slices.Concat([]netip.Prefix{}, s.config.Deny),
-		DenyPorts: slices.Concat([]int{}, s.config.DenyPorts),
+		Allow: append([]netip.Prefix{}, s.config.Allow...), Deny: append([]netip.Prefix{}, s.config.Deny...),
+		DenyPorts: append([]int{}, s.config.DenyPorts...),
 		Bandwidth: int64(s.config.Bandwidth), BandwidthPerMember: int64(s.config.BandwidthPerMember),
 	}
 	if now.Closed() {

@@ -19,6 +19,9 @@ func (w *world) status(host string) (api.Status, error) {
 	if r.code != 0 {
 		return s, errors.New(r.String())
 	}
+	if strings.Contains(r.stdout, ": null") {
+		w.Errorf("status of %s: a list that is empty is not null\n%s", host, r.stdout)
+	}
 	d := json.NewDecoder(strings.NewReader(r.stdout))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
