@@ -202,6 +202,9 @@ func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
 		Collective: c.ca.Name(), Coordinators: c.coordinators(), Root: enrol.RootOf(c.config.Identity), Secret: enrol.NewSecret(),
 		Expires: now.Add(o.Expires).UTC().Truncate(time.Second), Name: o.Name,
 	}
+	if len(l.Coordinators) == 0 {
+		return enrol.Line{}, errors.New("invite: nobody knows where to reach this coordinator: name its addresses in the configuration ([coordinator] addresses)")
+	}
 	if err := l.Check(); err != nil {
 		return enrol.Line{}, fmt.Errorf("invite: %w", err)
 	}

@@ -22,7 +22,7 @@ const (
 	keepTokens = 30 * 24 * time.Hour
 
 	maxMembers = 100_000
-	maxTokens  = 10_000
+	maxTokens  = 2 * maxMembers // with those that are used or over
 )
 
 // register is who was invited, who is a member and who was expelled. It decides: it does no I/O and is told
