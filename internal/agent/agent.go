@@ -56,6 +56,9 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := identity.Usable(); err != nil {
+		log.Warn("this host's certificate cannot be used now; its coordinators are asked for another", "err", err)
+	}
 	coordinators, err := parseServers("[collective] coordinators", c.Collective.Coordinators)
 	if err != nil {
 		return nil, err

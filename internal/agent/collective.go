@@ -86,7 +86,9 @@ func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup
 		return err
 	}
 	group.Go(func() error { return m.Run(ctx) })
-	group.Go(func() error { return m.offer.run(ctx, p.log.With("subsystem", "collective")) })
+	log := p.log.With("subsystem", "collective")
+	group.Go(func() error { return m.offer.run(ctx, log) })
+	group.Go(func() error { return followNetwork(ctx, m.NetworkChanged, log) })
 	return nil
 }
 
@@ -135,6 +137,9 @@ func (m *member) describe(ctx context.Context) (*api.Collective, []string, error
 // certificate is good for long.
 func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if errors.Is(s.Renewal.Err, enrol.ClockWrong) {
+		add("%v", s.Renewal.Err)
+	}
 	if s.Renewal.Expelled != "" {
 		add("the collective wants this host no more (%s): its detours are not to be had; connections have their direct path", s.Renewal.Expelled)
 	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {

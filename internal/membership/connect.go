@@ -83,6 +83,17 @@ func (m *Membership) hangUp() {
 	}
 }
 
+// reconnect makes the connection anew at once, if there is a line.
+func (m *Membership) reconnect() {
+	line := m.line.Load()
+	if line == nil {
+		return
+	}
+	if err := line.Reconnect(); err != nil {
+		m.log.Warn("membership: the connection to the bus is not made anew", "err", err)
+	}
+}
+
 func (m *Membership) busServers() (out []bus.Endpoint) {
 	for _, e := range slices.Concat(m.config.BusServers, m.enrolment.BusServers) {
 		if at := bus.Endpoint(e); !slices.Contains(out, at) {

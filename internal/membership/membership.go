@@ -153,6 +153,15 @@ func (m *Membership) Offer(o Offer) {
 	m.tell(func(time.Time) { m.publish.offer = &o })
 }
 
+// NetworkChanged says that this host's addresses are others now: a connection from an old one hears nothing
+// more, and would be noticed to be dead only after a minute.
+func (m *Membership) NetworkChanged() {
+	m.tell(func(now time.Time) {
+		m.reconnect()
+		m.renewing.hurry(now)
+	})
+}
+
 // Heard says whether there is a session with a waypoint that was chosen.
 func (m *Membership) Heard(waypoint string, up bool) {
 	m.tell(func(now time.Time) {

@@ -266,3 +266,13 @@ func TestExpelledWhileAway(t *testing.T) {
 	w.open()
 	bob.await("told", func(s State) bool { return strings.Contains(s.Renewal.Expelled, "sent spam") })
 }
+
+// A host that has moved connects anew at once.
+func TestNetworkChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.join("alice", hour).start()
+	alice.await("connected", func(s State) bool { return s.Bus.Connected })
+	alice.NetworkChanged()
+	alice.await("connected anew", func(s State) bool { return s.Bus.Connected && s.Bus.Connects == 2 })
+}

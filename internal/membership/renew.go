@@ -94,10 +94,8 @@ func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
 	m.keeper.TrustChanged()
 	// The bus knows us by the old certificate and JWT, which end. If the servers are others, the step that
 	// follows makes a new line.
-	if line := m.line.Load(); line != nil && slices.Equal(m.link.to, m.busServers()) {
-		if err := line.Reconnect(); err != nil {
-			m.log.Warn("membership: the connection to the bus is not made anew", "err", err)
-		}
+	if slices.Equal(m.link.to, m.busServers()) {
+		m.reconnect()
 	}
 }
 

@@ -14,6 +14,7 @@ type renewal struct {
 	failures int
 	refusals int       // of the bus, in a row
 	notUntil time.Time // after a failure
+	told     time.Time // until when a coordinator wants not to be asked
 	needed   bool      // now, whatever the certificate says: there is no JWT, or it is of no use
 	jwt      life
 }
@@ -49,12 +50,21 @@ func (r *renewal) failed(self collective.Member, now time.Time, after time.Durat
 	if soon := now.Add(firstUrgentPause << min(r.failures-1, 10)); r.needed && soon.Before(retry) {
 		retry = soon
 	}
-	r.notUntil = later(retry, now.Add(after))
+	r.told = now.Add(after)
+	r.notUntil = later(retry, r.told)
 }
 
 // firstUrgentPause is how soon a host tries again that cannot use the bus, doubled until it is what others
 // wait.
 const firstUrgentPause = time.Second
+
+// hurry has a try that failed repeated now: this host is on another network. Where a coordinator has said
+// when to ask again, that stands.
+func (r *renewal) hurry(now time.Time) {
+	if r.failures > 0 && r.told.Before(now) && r.notUntil.After(now) {
+		r.notUntil = now
+	}
+}
 
 func (r *renewal) succeeded() { r.failures, r.needed, r.notUntil = 0, false, time.Time{} }
 

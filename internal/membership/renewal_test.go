@@ -93,3 +93,16 @@ func TestRenewalOfTheJWT(t *testing.T) {
 		t.Errorf("renewed at %v", at)
 	}
 }
+
+// On another network a member tries again at once, unless a coordinator has said when to.
+func TestRenewalHurries(t *testing.T) {
+	self, now := week(), birth.Add(48*time.Hour)
+	for after, want := range map[time.Duration]time.Time{0: now.Add(time.Second), time.Hour: now.Add(time.Hour)} {
+		r := renewal{jwt: aWeek}
+		r.failed(self, now, after, 1)
+		r.hurry(now.Add(time.Second))
+		if got := r.at(self, true); !got.Equal(want) {
+			t.Errorf("told to wait %v: tried at %v, want %v", after, got, want)
+		}
+	}
+}

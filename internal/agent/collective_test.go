@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/membership"
+)
+
+// What a person should see to, and nothing else.
+func TestCollectiveProblems(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	away := errors.New("no coordinator can be reached")
+	self := collective.Member{Name: "alice", NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(6 * 24 * time.Hour)}
+	old := self
+	old.NotBefore, old.NotAfter = now.Add(-6*24*time.Hour), now.Add(24*time.Hour)
+	no := false
+	waypoint := &directory.Verified{Record: directory.Record{
+		Roles: []string{directory.RoleWaypoint}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672,
+	}}
+	client := &directory.Verified{Record: directory.Record{Roles: []string{directory.RoleClient}}}
+	for _, test := range []struct {
+		name  string
+		state membership.State
+		want  string // of the one problem; empty: there is none
+	}{
+		{"well", membership.State{Self: self}, ""},
+		{"coordinator away, certificate good for long", membership.State{Self: self, Renewal: membership.Renewal{Err: away}}, ""},
+		{"coordinator away for long", membership.State{Self: old, Renewal: membership.Renewal{Err: away}}, "ends on 2026-03-02 12:00 UTC: no coordinator"},
+		{"wrong clock", membership.State{Self: self, Renewal: membership.Renewal{Err: enrol.Refuse(enrol.ClockWrong, "a day behind")}}, "a day behind; set the clock right"},
+		{"expelled", membership.State{Self: old, Renewal: membership.Renewal{Err: away, Expelled: "spam"}, Record: membership.Record{Removed: "expelled: spam"}}, "wants this host no more (spam)"},
+		{"removed", membership.State{Self: self, Record: membership.Record{Removed: "its subnet was given to bob"}}, "given to bob"},
+		{"not published, not connected", membership.State{Self: self, Record: membership.Record{Err: away}}, ""},
+		{"waypoint that is not reached", membership.State{Self: self, Record: membership.Record{Verified: waypoint, Reached: &no}}, "UDP port 45672 of [192.0.2.7]"},
+		{"client that is not reached", membership.State{Self: self, Record: membership.Record{Verified: client, Reached: &no}}, ""},
+		{"copy on disk", membership.State{Self: self, Directory: directory.State{SaveErr: errors.New("disk full")}}, "disk full"},
+	} {
+		got := collectiveProblems(test.state, now)
+		if test.want == "" && len(got) == 0 {
+			continue
+		}
+		if len(got) != 1 || test.want == "" || !strings.Contains(got[0], test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+)
+
+// followNetwork says when this host's own addresses are others, until ctx ends: what is connected to the
+// collective must be connected anew.
+func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error {
+	routes, err := netstate.OpenAddresses()
+	if err != nil {
+		return err
+	}
+	defer routes.Close()
+	news, err := netstate.WatchAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	var before []netip.Addr
+	for first := true; ; first = false {
+		own, err := ownAddresses(routes)
+		if err != nil {
+			log.Warn("this host's addresses cannot be listed", "err", err)
+		}
+		slices.SortFunc(own, netip.Addr.Compare)
+		// Routes are told of, too; and without any address there is nobody to connect to.
+		if !slices.Equal(own, before) && len(own) > 0 {
+			if before = own; !first {
+				changed()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(settleAddresses):
+		}
+	}
+}
