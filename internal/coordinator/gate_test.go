@@ -349,3 +349,33 @@ func TestStarting(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A change that comes back from the store after the store was asked how far it is, and before it has
+// answered, is not lost.
+func TestStoreComparedWhileItGrows(t *testing.T) {
+	g := newGatekeeper(nil, 1, nil, time.Now, testLog(t))
+	g.applied = 4
+	grows := func(context.Context) (uint64, error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.applied++
+		return 4, nil
+	}
+	if err := g.compare(t.Context(), grows); err != nil {
+		t.Error(err)
+	}
+	if err := g.compare(t.Context(), grows); !errors.Is(err, errLostChanges) {
+		t.Errorf("a store at 4 that was at 5 has lost nothing: %v", err)
+	}
+}
+
+// Who waits for a change when another gatekeeper takes over hears so at once.
+func TestGatekeeperThatIsOver(t *testing.T) {
+	g := newGatekeeper(nil, 1, nil, time.Now, testLog(t))
+	ctx, stop := context.WithCancel(t.Context())
+	g.over = ctx.Done()
+	stop()
+	if err := g.wait(t.Context(), 1); !errors.Is(err, errStarting) {
+		t.Errorf("waits: %v", err)
+	}
+}

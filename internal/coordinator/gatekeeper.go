@@ -32,8 +32,9 @@ type gatekeeper struct {
 	trust  func() *collective.Trust
 	now    func() time.Time
 	log    *slog.Logger
-	news   chan struct{} // there is something to tell
-	doubt  chan struct{} // changes may be missing
+	news   chan struct{}   // there is something to tell
+	over   <-chan struct{} // another has taken its place; nil: never
+	doubt  chan struct{}   // changes may be missing
 
 	judging sync.Mutex // held from judging a record until it is in our copy
 	records *allowances
@@ -145,6 +146,8 @@ func (g *gatekeeper) wait(ctx context.Context, revision uint64) error {
 	select {
 	case <-done:
 		return nil
+	case <-g.over:
+		return errStarting // it is stored; who asks again hears so
 	case <-ctx.Done():
 		g.mu.Lock()
 		delete(g.waiters, done)

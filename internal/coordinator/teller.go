@@ -55,6 +55,7 @@ func (c *Coordinator) guard(ctx context.Context, again bool) error {
 	}
 	g := newGatekeeper(b, epoch, c.config.Identity.Trust, c.now, c.config.Log)
 	ctx, stop := context.WithCancelCause(ctx)
+	g.over = ctx.Done()
 	var running sync.WaitGroup
 	var first []bus.Entry
 	loaded := false
@@ -156,18 +157,26 @@ func (c *Coordinator) keep(ctx context.Context, g *gatekeeper) error {
 			pause = min(max(c.saveCopy(g), soonestSave), latestSave)
 			saved = time.Now()
 		}
-		brief, cancel := context.WithTimeout(ctx, storeWithin)
-		last, err := g.bucket.Last(brief)
-		cancel()
-		g.mu.Lock()
-		applied := g.applied
-		g.mu.Unlock()
-		if err == nil && last < applied {
-			return fmt.Errorf("%w: it is at %d, and was at %d", errLostChanges, last, applied)
+		if err := g.compare(ctx, g.bucket.Last); err != nil {
+			return err
 		}
 	}
 	c.saveCopy(g)
 	return ctx.Err()
+}
+
+// compare says whether the store has fewer changes than it had. What came after it was asked is no matter:
+// while many members join, that is never nothing.
+func (g *gatekeeper) compare(ctx context.Context, last func(context.Context) (uint64, error)) error {
+	g.mu.Lock()
+	applied := g.applied
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	if at, err := last(ctx); err == nil && at < applied {
+		return fmt.Errorf("%w: it is at %d, and was at %d", errLostChanges, at, applied)
+	}
+	return nil
 }
 
 // saveCopy writes our copy of the directory, and returns how long the disk should then be left alone.
