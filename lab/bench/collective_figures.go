@@ -65,8 +65,8 @@ func (r *crowdRun) tellFigures() []Measurement {
 	told.Note = fmt.Sprintf("from before it is sent to the coordinator, which gathers changes for a quarter of a second; %.0f bytes on the wire and %.1f µs of the coordinator's time for each member; %d times not within %v",
 		c.deliverBytes, c.deliverCPU.Seconds()*1e6, missed, crowd.HeardWithin)
 	lacking := once(crowdName("members who lack a change in the end"), "members", float64(r.members.Behind))
-	lacking.Note = fmt.Sprintf("of %d connected, who were told %d changes; %d gaps that were noticed, %d messages dropped, %d connections made in all; the coordinator was too busy for %d messages",
-		r.members.Connected, r.members.Changes, r.members.Gaps, r.members.Dropped, r.members.Connects, r.hub.Busy)
+	lacking.Note = fmt.Sprintf("of %d connected, who were told %d changes; %d gaps that were noticed, %d messages dropped, %d connections made in all; the coordinator was too busy for %d messages, and %d records had to be sent again",
+		r.members.Connected, r.members.Changes, r.members.Gaps, r.members.Dropped, r.members.Connects, r.hub.Busy, r.members.Retries)
 	refused := 0
 	for _, c := range r.members.Copies {
 		refused += c.Refused

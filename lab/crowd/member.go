@@ -20,6 +20,8 @@ import (
 const (
 	connectWithin = 30 * time.Second
 	askWithin     = 30 * time.Second
+	publishTries  = 10
+	publishPause  = 2 * time.Second
 	// recordLife is a member's own; the record ends with its certificate.
 	recordLife = 14 * 24 * time.Hour
 )
@@ -40,6 +42,7 @@ type member struct {
 	line *bus.Member // nil: it is not on the bus
 
 	connects atomic.Uint64
+	retries  atomic.Uint64 // of publishing
 	gaps     atomic.Uint64
 	changes  atomic.Uint64
 	revision atomic.Uint64 // up to which it was told of the directory; 0: it was told nothing yet
@@ -153,7 +156,7 @@ func (m *member) ask(ctx context.Context, topic string, data []byte) ([]byte, er
 	return line.Ask(ctx, topic, data)
 }
 
-// publish signs a record and returns when the coordinator has stored it.
+// publish signs a record and returns when the coordinator has stored it. As a real member, it tries again.
 func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	self, now := m.id.Self(), time.Now()
 	m.sequence = directory.NextSequence(m.sequence, now)
@@ -178,8 +181,18 @@ func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = m.ask(ctx, enrol.TopicRecord, data)
-	return s, err
+	for tries := 1; ; tries++ {
+		_, err = m.ask(ctx, enrol.TopicRecord, data)
+		if err == nil || tries == publishTries {
+			return s, err
+		}
+		m.retries.Add(1)
+		select {
+		case <-time.After(publishPause):
+		case <-ctx.Done():
+			return s, context.Cause(ctx)
+		}
+	}
 }
 
 // renew gets another certificate and takes it.

@@ -240,6 +240,7 @@ func (c *Members) state(head uint64) MembersState {
 	var s MembersState
 	for _, m := range c.all {
 		s.Connects += m.connects.Load()
+		s.Retries += m.retries.Load()
 		s.Gaps += m.gaps.Load()
 		s.Changes += m.changes.Load()
 		line := m.onBus()
