@@ -129,6 +129,10 @@ func (m *member) describe(ctx context.Context) (*api.Collective, []string, error
 	}
 	if v := s.Record.Verified; v != nil {
 		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, append(out.Record.Addresses, v.Record.Addresses...)
+		out.Record.Port = v.Record.Port
+	}
+	if t := s.Record.Tried; t != nil {
+		out.Record.Checked = &api.Reach{Yes: t.Yes, Of: t.Of, At: t.At, By: append([]string{}, t.By...), Why: t.Why}
 	}
 	return out, collectiveProblems(s, time.Now()), nil
 }
@@ -198,8 +202,8 @@ func describeMember(v *directory.Verified, s membership.State) api.Member {
 	r := &v.Record
 	m := api.Member{
 		Name: r.Name, Roles: append([]string{}, r.Roles...), Kinds: append([]string{}, r.Kinds...),
-		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Region: r.Region, Subnet: v.Holder.Subnet,
-		CertificateUntil: v.Holder.NotAfter, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
+		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
+		CertificateUntil: v.Holder.NotAfter, RecordIssued: r.Issued, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
 	}
 	if r.IsWaypoint() && !s.Word.At.IsZero() {
 		reached := !slices.Contains(s.Word.Unreachable, r.Name)

@@ -97,7 +97,7 @@ func addRegister(members []api.Member, register []coordinator.Member) []api.Memb
 		m := &members[i]
 		m.Joined, m.CertificateUntil = r.Joined, r.Until
 		if r.Reach != nil {
-			m.Reach = &api.Reach{Yes: r.Reach.Yes, Of: r.Reach.Of, At: r.Reach.At, Why: r.Reach.Why}
+			m.Reach = &api.Reach{Yes: r.Reach.Yes, Of: r.Reach.Of, At: r.Reach.At, By: append([]string{}, r.Reach.By...), Why: r.Reach.Why}
 		}
 		if r.Expelled != nil {
 			m.Expelled, m.Why = r.Expelled.At, r.Expelled.Why

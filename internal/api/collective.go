@@ -28,9 +28,12 @@ type Member struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
 	Region    string       `json:"region,omitempty"`
-	Subnet    netip.Prefix `json:"subnet,omitzero"` // in the collective's VPN
-	// CertificateUntil is the end of its certificate, RecordUntil that of what it last said; zero: not known.
+	Capacity  uint64       `json:"capacity_bps,omitempty"` // that it gives; 0: not said
+	Subnet    netip.Prefix `json:"subnet,omitzero"`        // in the collective's VPN
+	// CertificateUntil is the end of its certificate, RecordIssued when it last said something of itself, and
+	// RecordUntil how long that counts; zero: not known.
 	CertificateUntil time.Time `json:"certificate_until,omitzero"`
+	RecordIssued     time.Time `json:"record_issued,omitzero"`
 	RecordUntil      time.Time `json:"record_until,omitzero"`
 	// Reachable is what coordinators found out of a waypoint; nil: nothing. A coordinator says by whom, in
 	// Reach.
@@ -50,7 +53,9 @@ type Reach struct {
 	Yes int       `json:"yes"` // to whom it answered
 	Of  int       `json:"of"`  // who tried
 	At  time.Time `json:"at"`
-	Why string    `json:"why,omitempty"` // it is not reachable, in the words of one
+	// By are those to whom it answered; if it answered nobody, those who tried.
+	By  []string `json:"by"`
+	Why string   `json:"why,omitempty"` // it is not reachable, in the words of one
 }
 
 // InviteRequest asks a coordinator for a line that lets one host join.
@@ -137,9 +142,12 @@ type OwnRecord struct {
 	Published time.Time    `json:"published,omitzero"` // zero: not yet
 	Until     time.Time    `json:"until,omitzero"`
 	Addresses []netip.Addr `json:"addresses"`
+	Port      uint16       `json:"port,omitempty"`
 	Why       string       `json:"why,omitempty"` // it was not published as it should be
 	// Reachable is what coordinators found out by asking other members; nil: nothing yet.
 	Reachable *bool `json:"reachable,omitempty"`
+	// Checked is what came of it when others last tried; nil: nobody has.
+	Checked *Reach `json:"checked,omitempty"`
 }
 
 // Members asks who is in the collective.

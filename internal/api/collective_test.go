@@ -18,7 +18,7 @@ func TestMembers(t *testing.T) {
 		{
 			Name: "hub", Roles: []string{"waypoint", "coordinator"}, Kinds: []string{"in-band"}, Port: 45672, Region: "eu",
 			Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::7")}, Subnet: netip.MustParsePrefix("10.7.1.0/26"),
-			CertificateUntil: at, RecordUntil: at, Reachable: &yes, Used: true, Joined: at, Reach: &Reach{Yes: 2, Of: 3, At: at, Why: "no answer"},
+			Capacity: 1e8, CertificateUntil: at, RecordIssued: at, RecordUntil: at, Reachable: &yes, Used: true, Joined: at, Reach: &Reach{Yes: 2, Of: 3, At: at, By: []string{"alice", "bob"}, Why: "no answer"},
 		},
 	}}
 	socket, _ := serve(t, fake{members: want})
@@ -72,7 +72,7 @@ func fullCollective(since time.Time) *Collective {
 		Name: "friends", Members: 12, Behind: true, BehindWhy: "nobody answers", Ignored: map[string]uint64{"older": 2},
 		Coordinator: CoordinatorLink{Connected: true, Server: "hub", Since: since, Why: "refused"},
 		Certificate: Certificate{Until: since, RenewAt: since, Renewed: since, Failures: 3, Why: "nobody answers", Expelled: "sent spam"},
-		Record:      OwnRecord{Published: since, Until: since, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Why: "refused", Reachable: &yes},
+		Record:      OwnRecord{Published: since, Until: since, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672, Why: "refused", Reachable: &yes, Checked: &Reach{Yes: 1, Of: 2, At: since, By: []string{"bob"}, Why: "no answer"}},
 		Chosen:      []string{"bob"},
 	}
 }

@@ -150,7 +150,7 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	case enrol.TopicChecked:
 		return nil, c.takeChecked(r.From, r.Data)
 	case enrol.TopicReachability:
-		return c.reachability()
+		return c.reachability(r.From)
 	case enrol.TopicRecord, enrol.TopicDirectory:
 	default:
 		return nil, fmt.Errorf("this coordinator knows nothing of %q: it may be older than you", r.Topic)

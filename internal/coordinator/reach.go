@@ -27,6 +27,7 @@ type Reach struct {
 	Yes       int       `json:"yes"` // of those who tried
 	Of        int       `json:"of"`
 	At        time.Time `json:"at"`
+	By        []string  `json:"by"`            // those who reached it; if nobody did, those who tried
 	Why       string    `json:"why,omitempty"` // it is not, in one's words
 }
 
@@ -50,6 +51,7 @@ type target struct {
 	missed    int // rounds in a row
 	silent    int
 	asked     []string // in the last round
+	last      Reach    // what came of that; zero time: nobody has answered yet
 	verdict   Reach    // zero time: none yet
 }
 
@@ -57,8 +59,8 @@ type round struct {
 	name string
 	ends time.Time
 	open map[string]bool // who has not answered
-	yes  int
-	of   int
+	yes  []string
+	no   []string
 	why  string
 }
 
@@ -178,10 +180,10 @@ func (r *reach) answered(from string, c enrol.Checked) {
 		return
 	}
 	delete(round.open, from)
-	round.of++
 	if c.Reachable {
-		round.yes++
+		round.yes = append(round.yes, from)
 	} else {
+		round.no = append(round.no, from)
 		round.why = c.Why[:min(len(c.Why), maxWhy)]
 	}
 }
@@ -207,20 +209,28 @@ func (r *reach) close(now time.Time) (changed bool) {
 // judge makes a verdict of a round.
 func (t *target) judge(round *round, now time.Time) (changed bool) {
 	before := t.unreachable()
-	if round.of == 0 {
+	yes, of := len(round.yes), len(round.yes)+len(round.no)
+	if of == 0 {
 		t.due = now.Add(min(checkSilent<<min(t.silent, 8), checkAgain))
 		t.silent++
 		return false
 	}
 	t.silent = 0
-	v := Reach{Reachable: 2*round.yes >= round.of, Yes: round.yes, Of: round.of, At: now.UTC()}
+	v := Reach{Reachable: 2*yes >= of, Yes: yes, Of: of, At: now.UTC(), By: round.yes}
+	if yes == 0 {
+		v.By = round.no
+	}
+	if !v.Reachable {
+		v.Why = round.why
+	}
+	slices.Sort(v.By)
+	t.last = v
 	switch {
 	case v.Reachable:
 		t.missed, t.due, t.verdict = 0, now.Add(checkAgain), v
 	case t.missed == 0:
 		t.missed, t.due = 1, now.Add(checkSoon)
 	default:
-		v.Why = round.why
 		t.missed, t.due, t.verdict = t.missed+1, now.Add(checkMissed), v
 	}
 	return t.unreachable() != before
@@ -239,6 +249,17 @@ func (r *reach) unreachable() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// tried is what came of the last round about one; nil: nothing yet.
+func (r *reach) tried(name string) *enrol.Tried {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.targets[name]
+	if t == nil || t.last.At.IsZero() {
+		return nil
+	}
+	return &enrol.Tried{At: t.last.At, Yes: t.last.Yes, Of: t.last.Of, By: t.last.By, Why: t.last.Why}
 }
 
 // of is what was found of one.

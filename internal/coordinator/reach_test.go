@@ -112,8 +112,8 @@ func TestReachTakesAnswersOnce(t *testing.T) {
 		s.answered("m02", enrol.Checked{ID: "other", Reachable: true})
 	}
 	r := s.rounds["id"]
-	if len(asked) != 1 || r.of != 1 || r.yes != 0 {
-		t.Errorf("%d of %d", r.yes, r.of)
+	if len(asked) != 1 || len(r.no) != 1 || len(r.yes) != 0 {
+		t.Errorf("yes: %q, no: %q", r.yes, r.no)
 	}
 }
 

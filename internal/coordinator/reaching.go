@@ -33,7 +33,7 @@ func (c *Coordinator) runReach(ctx context.Context) {
 		if !changed && time.Now().Before(next) {
 			continue
 		}
-		data, err := c.reachability()
+		data, err := c.reachability("")
 		if err == nil {
 			err = c.tellAll(enrol.TopicReachability, data)
 		}
@@ -84,9 +84,10 @@ func (c *Coordinator) takeChecked(from string, data []byte) error {
 	return nil
 }
 
-// reachability is the coordinator's word on who cannot be reached; of very many, those that fit.
-func (c *Coordinator) reachability() ([]byte, error) {
-	word := enrol.Reachability{At: c.now().UTC().Truncate(time.Second), Unreachable: c.reach.unreachable()}
+// reachability is the coordinator's word on who cannot be reached; of very many, those that fit. For a member
+// that asks it is also what others found who tried to reach it.
+func (c *Coordinator) reachability(asks string) ([]byte, error) {
+	word := enrol.Reachability{At: c.now().UTC().Truncate(time.Second), Unreachable: c.reach.unreachable(), You: c.reach.tried(asks)}
 	for {
 		data, err := json.Marshal(word)
 		if err != nil {

@@ -76,4 +76,16 @@ type Checked struct {
 type Reachability struct {
 	At          time.Time `json:"at"`
 	Unreachable []string  `json:"unreachable"`
+	// You is there in an answer, when others have tried to reach who asks.
+	You *Tried `json:"you,omitempty"`
+}
+
+// Tried is what came of it when members last tried to reach a waypoint at the addresses of its record.
+type Tried struct {
+	At  time.Time `json:"at"`
+	Yes int       `json:"yes"` // to whom it answered
+	Of  int       `json:"of"`  // who tried
+	// By are those to whom it answered; if it answered nobody, those who tried.
+	By  []string `json:"by"`
+	Why string   `json:"why,omitempty"` // it did not, in the words of one
 }

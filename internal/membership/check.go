@@ -109,32 +109,64 @@ func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
 	asked := m.reach.at
 	m.begin(ctx, func() func(time.Time) {
 		answer, err := m.ask(ctx, enrol.TopicReachability, nil)
+		var word enrol.Reachability
 		if err == nil {
-			err = m.receiveReachability(ctx, answer)
+			word, err = parse[enrol.Reachability](answer)
 		}
-		return func(now time.Time) { m.reach.answered(err, asked, now, rand.Float64()) }
+		return func(now time.Time) {
+			m.reach.answered(err, asked, now, rand.Float64())
+			if err == nil {
+				m.takeReachability(word, now)
+				m.tried = word.You
+				m.askAgainWhoTried(now)
+			}
+		}
 	})
 	return time.Time{}
 }
 
-// receiveReachability takes the coordinators' word on who cannot be reached. It replaces their last one.
+// Others try a waypoint within seconds after it has said where it is; then coordinators are asked what came
+// of it, less and less often while nobody reaches it.
+const (
+	firstTried = time.Second
+	lastTried  = 10 * time.Minute
+)
+
+// askWhoTried: this host's record is another.
+func (m *Membership) askWhoTried(now time.Time) {
+	m.triedSoon = firstTried
+	m.reach.at = now.Add(firstTried)
+}
+
+func (m *Membership) askAgainWhoTried(now time.Time) {
+	own := m.own()
+	if own == nil || !own.Record.IsWaypoint() || m.tried != nil && m.tried.Yes > 0 || !m.reach.at.IsZero() {
+		return
+	}
+	m.reach.at = now.Add(m.triedSoon)
+	m.triedSoon = min(2*m.triedSoon, lastTried)
+}
+
+// receiveReachability takes the coordinators' word on who cannot be reached.
 func (m *Membership) receiveReachability(ctx context.Context, data []byte) error {
 	word, err := parse[enrol.Reachability](data)
-	if err != nil {
-		return err
+	if err == nil {
+		m.post(ctx, func(now time.Time) { m.takeReachability(word, now) })
 	}
-	m.post(ctx, func(now time.Time) {
-		if word.At.Before(m.word.At) {
-			return
-		}
-		m.word = word
-		m.choosing.unreachable = map[string]bool{}
-		for _, name := range word.Unreachable {
-			m.choosing.unreachable[name] = true
-		}
-		m.choosing.soon(now)
-	})
-	return nil
+	return err
+}
+
+// takeReachability replaces the coordinators' last word, unless it is older.
+func (m *Membership) takeReachability(word enrol.Reachability, now time.Time) {
+	if word.At.Before(m.word.At) {
+		return
+	}
+	m.word = word
+	m.choosing.unreachable = map[string]bool{}
+	for _, name := range word.Unreachable {
+		m.choosing.unreachable[name] = true
+	}
+	m.choosing.soon(now)
 }
 
 // reachable is the coordinators' word on one member; nil: they have said nothing.

@@ -175,6 +175,7 @@ func (m *Membership) directoryChanged(events []directory.Event, now time.Time) {
 			m.removed = e.Why
 		default:
 			m.removed = ""
+			m.askWhoTried(now)
 		}
 	}
 	m.choosing.soon(now)

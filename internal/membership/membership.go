@@ -71,6 +71,8 @@ type Membership struct {
 	fetch     inquiry
 	reach     inquiry
 	word      enrol.Reachability // on who cannot be reached
+	tried     *enrol.Tried       // to reach this host, and what came of it; nil: not known
+	triedSoon time.Duration      // when to ask for that again
 	choosing  choosing
 	removed   string // why the coordinators took this host out of the directory
 }

@@ -39,6 +39,7 @@ type Record struct {
 	Err      error               // why the last try to publish one failed
 	Removed  string              // why the coordinators took it out
 	Reached  *bool               // by other members, as the coordinators say; nil: they say nothing
+	Tried    *enrol.Tried        // by other members to reach it, and what came of it; nil: not known
 }
 
 // State is how this host stands now. It waits for the loop, which waits for nothing.
@@ -52,7 +53,7 @@ func (m *Membership) state() State {
 	s := State{
 		Self: self, Directory: m.keeper.State(), Bus: m.link.state, Word: m.word, Chosen: m.choosing.names(), Trouble: m.trouble(),
 		Renewal: Renewal{Next: r.at(self, id.Usable() == nil), Last: r.renewed, Failures: r.failures, Err: r.err, Expelled: r.expelled},
-		Record:  Record{Verified: m.own(), Err: m.publish.err, Removed: m.removed, Reached: m.reachable(self.Name)},
+		Record:  Record{Verified: m.own(), Err: m.publish.err, Removed: m.removed, Reached: m.reachable(self.Name), Tried: m.tried},
 	}
 	return s
 }
