@@ -82,7 +82,8 @@ and Multipath TCP connections get subflows through them.`,
 		DisableAutoGenTag: true,
 	}
 	root.SetVersionTemplate("dcol {{.Version}}\n")
-	root.AddCommand(agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),
+	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
+		agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),
 		caCommand(), logCommand(), labCommand(), completionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(badFlag)

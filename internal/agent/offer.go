@@ -13,6 +13,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/netstate"
@@ -46,20 +47,14 @@ func reachable(named, mapped, own []netip.Addr) []netip.Addr {
 	return all[:min(len(all), maxOffered)]
 }
 
-// lans are the networks around this host, in which the collective should give it no addresses.
+// lans are the networks around this host; none if they cannot be listed.
 func lans(log *slog.Logger) func() []netip.Prefix {
-	return func() (out []netip.Prefix) {
-		all, err := net.InterfaceAddrs()
+	return func() []netip.Prefix {
+		all, err := enrol.LANs()
 		if err != nil {
-			log.Warn("this host's networks cannot be listed", "err", err)
+			log.Warn("the collective may give this host addresses that a network around it has", "err", err)
 		}
-		for _, a := range all {
-			p, err := netip.ParsePrefix(a.String())
-			if err == nil && p.Addr().Is4() && p.Addr().IsPrivate() && !slices.Contains(out, p.Masked()) {
-				out = append(out, p.Masked())
-			}
-		}
-		return out
+		return all
 	}
 }
 

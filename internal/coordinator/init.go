@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -55,6 +56,35 @@ func Init(dir string, f Founding) (*Founded, error) {
 	return out, nil
 }
 
+// InitAgain is for who was interrupted after Init, before Founded was written down: the same request gets
+// another certificate out of what was made then.
+func InitAgain(dir string, f Founding) (*Founded, error) {
+	request, err := collective.ParseRequest(f.Request)
+	if err != nil {
+		return nil, fmt.Errorf("make the collective %s: %w", f.Collective, err)
+	}
+	ca, err := collective.OpenCA(caDir(dir))
+	if err != nil {
+		return nil, fmt.Errorf("make the collective %s: %w", f.Collective, err)
+	}
+	other := func(what string) error {
+		return &collective.Error{File: dir, Problem: what, Err: collective.ErrExists, Mend: "move that folder away to make another collective; who has it is the coordinator of that one"}
+	}
+	if ca.Name() != f.Collective {
+		return nil, other("the collective " + ca.Name())
+	}
+	issued, err := ca.Issued(time.Now().Add(-grace))
+	if err != nil {
+		return nil, fmt.Errorf("make the collective %s: %w", f.Collective, err)
+	}
+	for _, c := range slices.Backward(issued) {
+		if c.Key == request.Key() && c.Name == request.Name() && !c.Revoked {
+			return admit(ca, request, collective.Terms{Name: c.Name, Subnet: c.Subnet})
+		}
+	}
+	return nil, other("the collective " + f.Collective + ", with another first member than " + request.Name())
+}
+
 // place moves a whole directory to its name, which may be an empty one.
 func place(next, dir string) error {
 	if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
@@ -99,11 +129,16 @@ func found(dir string, request *collective.SigningRequest, f Founding) (*Founded
 	if err != nil {
 		return nil, err
 	}
-	signed, err := signer.Sign(request, collective.Terms{Name: m.Name, Subnet: m.Subnet})
+	return admit(signer, request, collective.Terms{Name: m.Name, Subnet: m.Subnet})
+}
+
+// admit signs, and puts together what the first member needs.
+func admit(ca *collective.CA, request *collective.SigningRequest, terms collective.Terms) (*Founded, error) {
+	signed, err := ca.Sign(request, terms)
 	if err != nil {
 		return nil, err
 	}
-	trust, err := signer.Trust()
+	trust, err := ca.Trust()
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/setup"
+)
+
+func joinCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "join LINE [--name MEMBER] [--client-only]",
+		Short: "Make this host a member of a collective, with a line of dcol invite",
+		Long: `Makes a key on this host, which stays here, and has the coordinator that the line names
+make it a member's. Writes the configuration, starts the agent, and says what works. If
+something goes wrong on the way, the same command again goes on from there.`,
+		Example: "  dcol join dcol1-...",
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.DisableFlagsInUseLine = true
+	path := configFlag(cmd)
+	name := cmd.Flags().String("name", "", "this host's `name` as a member; that in the line, or its hostname, if not given")
+	clientOnly := cmd.Flags().Bool("client-only", false, "be no waypoint: use others and give nothing")
+	noStart := cmd.Flags().Bool("no-start", false, "do not start the agent")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		line, err := enrol.ParseLine(args[0])
+		if err != nil {
+			return err
+		}
+		if err := asRoot(); err != nil {
+			return err
+		}
+		host := setup.Host{Config: *path, State: setup.DefaultState, Log: newLogger("warn")}
+		there, err := host.Member()
+		switch {
+		case err != nil:
+			return err
+		case there != nil && there.Collective != line.Collective:
+			return alreadyMember(there)
+		case there != nil:
+			fmt.Printf("This host is a member of %s already, as %s. The line was not used.\n", there.Collective, there.Name)
+			return startAndTest(cmd.Context(), host, there, *noStart)
+		}
+		j := setup.Joining{Line: line, Name: *name, ClientOnly: *clientOnly}
+		if j.Name == "" && line.Name != "" {
+			j.Name = line.Name
+		} else if j.Name, err = memberName(*name); err != nil {
+			return err
+		}
+		member, err := host.Join(cmd.Context(), j)
+		if err != nil {
+			return explainRefusal(err)
+		}
+		fmt.Printf("This host is a member of %s now: %s.\n", member.Collective, member.Name)
+		return startAndTest(cmd.Context(), host, member, *noStart)
+	}
+	return cmd
+}
+
+// explainRefusal names the flag that helps.
+func explainRefusal(err error) error {
+	r, ok := errors.AsType[*enrol.Refusal](err)
+	if ok && r.Proposal != "" && (r.Reason == enrol.NameTaken || r.Reason == enrol.NameDiffers) {
+		return fmt.Errorf("%w\ntype the same again with --name %s: the line still counts", err, r.Proposal)
+	}
+	return err
+}
+
+// testWithin bounds the self-test. Others try a new waypoint within a few seconds.
+const testWithin = 20 * time.Second
+
+// startAndTest has the agent run, and says in words what works.
+func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noStart bool) error {
+	if noStart {
+		fmt.Fprintf(os.Stderr, "The agent was not started: dcol agent --config %s does that, or systemctl enable --now dcol.\n", host.Config)
+		return nil
+	}
+	running, err := host.Start(ctx, m.Socket)
+	if err != nil {
+		return err
+	}
+	switch {
+	case running.Before:
+	case running.Systemd:
+		fmt.Println("The agent runs, and will after each boot (systemctl status dcol).")
+	default:
+		fmt.Printf("The agent runs in the background until the host stops; its log is %s.\n", running.Log)
+	}
+	findings, err := setup.Test(ctx, m.Socket, testWithin)
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		fmt.Printf("  %-5s  %s\n", f.State, f.Text)
+	}
+	if setup.Failed(findings) {
+		return exitCode(1)
+	}
+	return nil
+}

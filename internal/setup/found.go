@@ -1,0 +1,91 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/coordinator"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// Founding is the collective that is to be made.
+type Founding struct {
+	Collective string
+	Name       string // of the first member, this host
+	// Addresses are names or IP addresses, without a port, at which members reach this host.
+	Addresses []string
+}
+
+// Found makes a collective on this host, of which it is the first member and the coordinator. What a crash
+// left of an earlier call is completed.
+func (h Host) Found(f Founding) (*Membership, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	unlock, err := h.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	key, err := h.key()
+	if err != nil {
+		return nil, err
+	}
+	request, err := collective.NewRequest(key, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	lans, err := enrol.LANs()
+	if err != nil {
+		return nil, err
+	}
+	founding := coordinator.Founding{Collective: f.Collective, Request: request, LANs: lans}
+	founded, err := coordinator.Init(h.coordinatorDir(), founding)
+	if errors.Is(err, collective.ErrExists) {
+		founded, err = coordinator.InitAgain(h.coordinatorDir(), founding)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := h.writeIdentity(founded.Chain, founded.Roots, founded.Lists); err != nil {
+		return nil, err
+	}
+	// The coordinator is this host itself, whatever its address is to others.
+	here := enrol.Endpoint{Name: f.Name, Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(enrol.DefaultPort))}
+	err = h.writeConfiguration(configuration{
+		By: "init", Collective: f.Collective, Name: f.Name,
+		Roles:        []string{string(config.RoleClient), string(config.RoleWaypoint), string(config.RoleCoordinator)},
+		Coordinators: []string{here.String()}, Founded: true, Directory: h.coordinatorDir(), Addresses: f.Addresses,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h.Member()
+}
+
+func (f Founding) check() error {
+	if f.Collective == "" {
+		return errors.New("the collective needs a name")
+	}
+	if err := collective.CheckName(f.Name); err != nil {
+		return fmt.Errorf("this host as a member (--name): %w", err)
+	}
+	if len(f.Addresses) == 0 {
+		return errors.New("this host has no address at which members could reach it: name one with --address")
+	}
+	for _, a := range f.Addresses {
+		e := enrol.Endpoint{Name: f.Name, Address: net.JoinHostPort(a, strconv.Itoa(enrol.DefaultPort))}
+		if err := e.Check(); err != nil {
+			return fmt.Errorf("--address %s is no name or IP address of a host: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// RootDir is where the founder's root is, until it is carried away.
+func (h Host) RootDir() string { return filepath.Join(h.coordinatorDir(), "root") }

@@ -1,0 +1,111 @@
+package setup
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/durable"
+)
+
+// Host is where a member's files go.
+type Host struct {
+	Config string // the agent's configuration, a file
+	State  string // the agent's state directory
+	Log    *slog.Logger
+}
+
+// DefaultState is the state directory of a configuration that names none.
+const DefaultState = "/var/lib/dcol"
+
+// The agent writes its renewed certificate and newer roots and lists, so they are in its state directory.
+func (h Host) identity() collective.Files {
+	in := func(name string) string { return filepath.Join(h.State, "identity", name) }
+	return collective.Files{Certificate: in("member.crt"), Key: in("member.key"), CA: in("ca.crt"), CRL: in("ca.crl")}
+}
+
+func (h Host) coordinatorDir() string { return filepath.Join(h.State, "coordinator") }
+
+// Membership is of which collective a host is a member, and as what.
+type Membership struct {
+	Collective string
+	Name       string
+	Roles      []config.Role
+	// Socket is the agent's.
+	Socket string
+}
+
+// Coordinates says whether the collective was founded here.
+func (m Membership) Coordinates() bool {
+	return (&config.Config{Roles: m.Roles}).Has(config.RoleCoordinator)
+}
+
+// Member is the membership that this host has; nil: none. A configuration that is not of a collective which
+// this host founded or joined is an error: it is somebody's work.
+func (h Host) Member() (*Membership, error) {
+	c, err := config.Load(h.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("there is a configuration already: %w", err)
+	}
+	if !c.Collective.Joined() {
+		return nil, fmt.Errorf("%s is there already, for the member %s of a collective that is kept in files: to begin anew, stop the agent and move that file away", h.Config, c.Name)
+	}
+	id, err := collective.Open(collective.Files{
+		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
+	}, h.Log)
+	if err != nil {
+		return nil, fmt.Errorf("%s says that this host is a member already, but it cannot be one: %w", h.Config, err)
+	}
+	return &Membership{Collective: id.Self().Collective, Name: c.Name, Roles: c.Roles, Socket: c.Socket()}, nil
+}
+
+// lock keeps two commands from doing the same.
+func (h Host) lock() (unlock func(), err error) {
+	dir := filepath.Dir(h.identity().Key)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Dir(h.Config), 0o755)); err != nil {
+		return nil, fmt.Errorf("make the folders of a member: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("make this host a member: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, errors.New("dcol init or dcol join is at work on this host: wait for it")
+	}
+	return func() { f.Close() }, nil
+}
+
+// key is this host's: made now, or by a command that came not to its end.
+func (h Host) key() (ed25519.PrivateKey, error) {
+	path := h.identity().Key
+	key, err := collective.NewKey(path)
+	if errors.Is(err, collective.ErrExists) {
+		return collective.ReadKey(path)
+	}
+	return key, err
+}
+
+// writeIdentity puts down what makes the key a member's, the certificate last.
+func (h Host) writeIdentity(chain, roots, lists []byte) error {
+	files := h.identity()
+	for _, f := range []struct {
+		path string
+		data []byte
+	}{{files.CA, roots}, {files.CRL, lists}, {files.Certificate, chain}} {
+		if err := durable.Replace(f.path, f.data, 0o644); err != nil {
+			return fmt.Errorf("write the member's identity: %w", err)
+		}
+	}
+	return nil
+}

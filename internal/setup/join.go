@@ -1,0 +1,80 @@
+package setup
+
+import (
+	"context"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/membership"
+)
+
+// Joining is how a host wants to be a member.
+type Joining struct {
+	Line       enrol.Line
+	Name       string
+	ClientOnly bool // it gives nothing
+}
+
+// Join makes this host a member. Its key is made here and stays. The error of a coordinator that refuses is
+// an *enrol.Refusal. It may be called again with the same line: the coordinator knows the key.
+func (h Host) Join(ctx context.Context, j Joining) (*Membership, error) {
+	unlock, err := h.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	key, err := h.key()
+	if err != nil {
+		return nil, err
+	}
+	request, err := collective.NewRequest(key, j.Name)
+	if err != nil {
+		return nil, err
+	}
+	lans, err := enrol.LANs()
+	if err != nil {
+		return nil, err
+	}
+	welcome, err := enrol.Join(ctx, j.Line, request, lans)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.writeIdentity([]byte(welcome.Chain), []byte(welcome.Roots), []byte(welcome.Lists)); err != nil {
+		return nil, err
+	}
+	c := configuration{By: "join", Collective: j.Line.Collective, Name: j.Name, Roles: []string{string(config.RoleClient)}}
+	for _, at := range welcome.Coordinators {
+		c.Coordinators = append(c.Coordinators, at.String())
+	}
+	if !j.ClientOnly {
+		c.Roles = append(c.Roles, string(config.RoleWaypoint))
+	}
+	// The agent keeps this beside its copy of the directory; one of another collective is of no use.
+	where := config.Config{StateDir: h.State}
+	if err := membership.EnrolmentOf(*welcome).Save(where.CollectiveDir()); err != nil {
+		return nil, err
+	}
+	if err := h.writeConfiguration(c); err != nil {
+		return nil, err
+	}
+	return h.Member()
+}
+
+// MemberName is what a host would be called as a member: the first part of its own name, as far as it makes
+// one. Empty: it makes none.
+func MemberName(hostname string) string {
+	first, _, _ := strings.Cut(strings.ToLower(hostname), ".")
+	name := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, first)
+	name = strings.Trim(name[:min(len(name), 63)], "-")
+	if name == "localhost" || collective.CheckName(name) != nil {
+		return ""
+	}
+	return name
+}

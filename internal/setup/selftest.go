@@ -1,0 +1,215 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Finding is one thing that works, does not, or cannot be told yet.
+type Finding struct {
+	State State
+	Text  string
+	more  bool // it may be more in a moment
+}
+
+// State is how it is.
+type State string
+
+// The states, as they are shown.
+const (
+	Works State = "ok"
+	Later State = "later" // it needs somebody else first
+	Fails State = "FAIL"
+	soon  State = "soon" // it may be told in a moment; shown as Later
+)
+
+// Failed says whether something does not work.
+func Failed(all []Finding) bool {
+	return slices.ContainsFunc(all, func(f Finding) bool { return f.State == Fails })
+}
+
+// Test looks at the agent until all is known, at the most for a time, and says what works.
+func Test(ctx context.Context, socket string, within time.Duration) ([]Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	agent := api.Dial(socket)
+	var last []Finding
+	for {
+		status, err := agent.Status(ctx)
+		var members api.Members
+		if err == nil {
+			members, err = agent.Members(ctx)
+		}
+		if err == nil {
+			last = findings(status, members)
+			if !slices.ContainsFunc(last, Finding.unsettled) {
+				return last, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if last == nil {
+				return nil, fmt.Errorf("ask the agent what works: %w", err)
+			}
+			for i := range last {
+				if last[i].State == soon {
+					last[i].State = Later
+				}
+			}
+			return last, nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// unsettled says whether it may be another one in a moment: who could not reach a waypoint tries again.
+func (f Finding) unsettled() bool { return f.more || f.State == soon || f.State == Fails }
+
+// findings are what an agent's answers mean.
+func findings(s api.Status, members api.Members) (all []Finding) {
+	add := func(state State, format string, args ...any) {
+		all = append(all, Finding{State: state, Text: fmt.Sprintf(format, args...)})
+	}
+	if c := s.Collective; c != nil {
+		describeLink(s, add)
+	}
+	if s.Coordinator != nil {
+		if s.Coordinator.Listen == "" {
+			add(soon, "coordinator: hosts cannot join yet")
+		} else {
+			add(Works, "coordinator: hosts join and renew at TCP port %s, messages go over %s", portOf(s.Coordinator.Listen), portOf(s.Coordinator.Bus))
+		}
+	}
+	if s.Client != nil {
+		more := describeClient(s, members, add)
+		all[len(all)-1].more = more
+	}
+	if s.Serving != nil && s.Collective != nil {
+		describeWaypoint(s, add)
+	}
+	for _, p := range s.Problems {
+		add(Fails, "%s", p)
+	}
+	return all
+}
+
+type adder = func(state State, format string, args ...any)
+
+func describeLink(s api.Status, add adder) {
+	c, link := s.Collective, s.Collective.Coordinator
+	switch {
+	case c.Certificate.Expelled != "":
+		add(Fails, "member: %s", c.Certificate.Expelled)
+	case !link.Connected && link.Why != "":
+		add(soon, "member: not connected to a coordinator yet: %s", link.Why)
+	case !link.Connected || !complete(s):
+		add(soon, "member: connecting to the coordinator")
+	default:
+		add(Works, "member: connected to the coordinator %s, %s known", link.Server, several(c.Members, "member"))
+	}
+}
+
+// describeClient says through whom there are detours, and whether there may be more kinds in a moment.
+func describeClient(s api.Status, members api.Members, add adder) (more bool) {
+	var through, kinds, why []string
+	for _, w := range s.Client.Waypoints {
+		ready := false
+		for _, k := range w.Kinds {
+			switch k.State {
+			case "down":
+				more = more || w.State == "up"
+			case "ready":
+				ready = true
+				if !slices.Contains(kinds, k.Kind) {
+					kinds = append(kinds, k.Kind)
+				}
+			}
+		}
+		switch {
+		case ready && !slices.Contains(through, w.Name):
+			through = append(through, w.Name)
+		case !ready && w.Why != "":
+			why = append(why, fmt.Sprintf("%s at %v: %s", w.Name, w.Addr.Addr(), w.Why))
+		}
+	}
+	switch {
+	case len(through) > 0:
+		add(Works, "client: %s detours through %s are ready", strings.Join(kinds, " and "), strings.Join(through, ", "))
+	case len(s.Client.Waypoints) == 0:
+		add(soonIf(!complete(s) || otherWaypoint(members)), "client: there is no other waypoint yet; detours come with the first")
+	case len(why) > 0:
+		add(soon, "client: no detour is ready yet: %s", strings.Join(why, "; "))
+	default:
+		add(soon, "client: no detour is ready yet")
+	}
+	return more
+}
+
+// describeWaypoint says whether others reach this host.
+func describeWaypoint(s api.Status, add adder) {
+	r := s.Collective.Record
+	if len(r.Addresses) == 0 {
+		add(soon, "waypoint: the others are not told yet%s", because(r.Why))
+		return
+	}
+	at := fmt.Sprintf("UDP port %d of %s", r.Port, addresses(r.Addresses))
+	switch {
+	case r.Checked == nil:
+		add(soonIf(!alone(s)), "waypoint: nobody has tried yet whether others reach %s", at)
+	case r.Checked.Yes > 0:
+		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
+	default:
+		add(Fails, "waypoint: %s cannot reach %s: %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why)
+	}
+}
+
+// complete says whether the directory is here: all have at least themselves and the coordinator in it.
+func complete(s api.Status) bool {
+	return !s.Collective.Behind && s.Collective.Members > 0 && (s.Coordinator != nil || s.Collective.Members > 1)
+}
+
+func otherWaypoint(members api.Members) bool {
+	return slices.ContainsFunc(members.Members, func(m api.Member) bool {
+		return m.Name != members.Self && m.Expelled.IsZero() && slices.Contains(m.Roles, "waypoint")
+	})
+}
+
+// alone says whether nobody else has joined yet. Only a coordinator knows.
+func alone(s api.Status) bool { return s.Coordinator != nil && s.Coordinator.Members == 1 }
+
+func soonIf(yes bool) State {
+	if yes {
+		return soon
+	}
+	return Later
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+func portOf(listen string) string { return listen[strings.LastIndexByte(listen, ':')+1:] }
+
+func addresses(list []netip.Addr) string {
+	words := make([]string, len(list))
+	for i, a := range list {
+		words[i] = a.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+func several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,81 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Members writes who is in the collective for a person to read; those expelled come last.
+func Members(w io.Writer, all api.Members, now time.Time) error {
+	p := &printer{w: w}
+	var rows [][]string
+	var expelled []api.Member
+	for _, m := range all.Members {
+		if !m.Expelled.IsZero() {
+			expelled = append(expelled, m)
+			continue
+		}
+		rows = append(rows, memberRow(m, m.Name == all.Self, now))
+	}
+	missing := ""
+	if all.Behind {
+		missing = "; changes may be missing, as no coordinator says that there are none"
+	}
+	p.linef("%s: %s%s", all.Collective, count(len(rows), "member"), missing)
+	p.table("NAME|ROLES|DETOURS|ADDRESSES|REGION|GIVES|REACHABLE|CERTIFICATE|LAST WORD", rows)
+	for _, m := range expelled {
+		p.linef("  %s was expelled on %s: %s", m.Name, m.Expelled.Local().Format(time.DateOnly), m.Why)
+	}
+	return p.err
+}
+
+func memberRow(m api.Member, self bool, now time.Time) []string {
+	name := m.Name
+	switch {
+	case self:
+		name += " (this host)"
+	case m.Used:
+		name += " (used)"
+	}
+	gives, certificate, word := "", "", "nothing yet"
+	if m.Capacity > 0 {
+		gives = rate(float64(m.Capacity))
+	}
+	switch {
+	case m.CertificateUntil.IsZero():
+	case m.CertificateUntil.After(now):
+		certificate = "for " + age(m.CertificateUntil, now)
+	default:
+		certificate = "ended " + age(now, m.CertificateUntil) + " ago"
+	}
+	if !m.RecordIssued.IsZero() {
+		word = age(now, m.RecordIssued) + " ago"
+	}
+	row := []string{
+		name, strings.Join(m.Roles, ", "), strings.Join(m.Kinds, ", "), joinAddrs(m.Addresses), m.Region, gives, memberReachable(m), certificate, word,
+	}
+	for i, cell := range row {
+		if cell == "" {
+			row[i] = "-"
+		}
+	}
+	return row
+}
+
+func memberReachable(m api.Member) string {
+	switch {
+	case m.Reach != nil && m.Reach.Yes == 0:
+		return fmt.Sprintf("no, by none of %d", m.Reach.Of)
+	case m.Reach != nil:
+		return fmt.Sprintf("by %d of %d", m.Reach.Yes, m.Reach.Of)
+	case m.Reachable == nil:
+		return ""
+	case *m.Reachable:
+		return "yes"
+	}
+	return "no"
+}

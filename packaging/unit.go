@@ -1,0 +1,13 @@
+// Package packaging has the files that an installation needs besides the program.
+package packaging
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:embed dcol.service
+var unit string
+
+// Unit is systemd's unit of the agent, for a program in a folder.
+func Unit(folder string) string { return strings.ReplaceAll(unit, "@BINDIR@", folder) }
