@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -69,6 +70,9 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	within := min(time.Duration(c.Within)*time.Second, checkWithin)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	if !m.awaitSaid(ctx, c) {
+		return ErrCannotTell
+	}
 	var errs []error
 	for i, a := range c.Addresses {
 		left := time.Until(deadline(ctx)) / time.Duration(len(c.Addresses)-i)
@@ -87,6 +91,33 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	}
 	return errors.Join(errs...)
 }
+
+// awaitSaid waits until the directory has it that the member itself has named these addresses: nobody else
+// can have members send packets somewhere. The record may come a moment after the question.
+func (m *Membership) awaitSaid(ctx context.Context, c enrol.Check) (said bool) {
+	for range saidWithin / saidEvery {
+		m.keeper.View(func(d *directory.Directory) {
+			v, ok := d.Get(c.Name)
+			said = ok && v.Record.Port == c.Port && !slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool {
+				return !slices.Contains(v.Record.Addresses, a)
+			})
+		})
+		if said {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(saidEvery):
+		}
+	}
+	return false
+}
+
+const (
+	saidWithin = 3 * time.Second
+	saidEvery  = 200 * time.Millisecond
+)
 
 func deadline(ctx context.Context) time.Time {
 	at, _ := ctx.Deadline()

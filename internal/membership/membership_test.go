@@ -178,12 +178,21 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// A coordinator has a member try whether another is there.
+// A coordinator has a member try whether another is there, where that one has said itself.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	addrs := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
+	for _, name := range []string{"bob", "carol", "dave", "eve"} {
+		other := w.join(name, hour).start()
+		offer := Offer{Addresses: addrs, Port: 45672, Roles: []string{directory.RoleWaypoint}, Kinds: []string{"in-band"}}
+		if name == "eve" {
+			offer.Addresses = addrs[:1]
+		}
+		other.Offer(offer)
+	}
 	alice := w.join("alice", hour)
-	tried := make(chan netip.AddrPort, 8)
+	tried := make(chan netip.AddrPort, 16)
 	alice.reach = func(name string, at netip.AddrPort) error {
 		tried <- at
 		if name == "dave" {
@@ -195,9 +204,8 @@ func TestCheck(t *testing.T) {
 		return nil
 	}
 	alice.start()
-	alice.await("connected", func(s State) bool { return s.Bus.Connected })
-	addrs := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
-	for _, name := range []string{"dave", "bob", "carol"} {
+	alice.await("complete", func(s State) bool { return s.Bus.Connected && s.Directory.Members == 4 })
+	for _, name := range []string{"eve", "dave", "bob", "carol"} {
 		w.tellOne("alice", enrol.TopicCheck, enrol.Check{ID: name, Name: name, Addresses: addrs, Port: 45672, Within: 5})
 	}
 	for range 2 {
@@ -206,6 +214,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	alice.stop() // when eve, who did not say so, has been given up
 	if len(tried) != 6 || len(w.checked) > 0 {
 		t.Errorf("%d addresses were tried", len(tried))
 	}
