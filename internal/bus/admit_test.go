@@ -288,3 +288,17 @@ func TestRevokedWhileAway(t *testing.T) {
 		})
 	}
 }
+
+// Cut closes what a member has open, and nobody else's; who is still a member comes back.
+func TestCut(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(t.TempDir(), "127.0.0.1:0")
+	alice, bob := w.member(w.identity("alice"), nothing, s.Endpoint()), w.member(w.identity("bob"), nothing, s.Endpoint())
+	eventually(t, "both are in", 10*time.Second, func() bool { return alice.State().Connected && bob.State().Connected })
+	s.Cut("alice")
+	eventually(t, "alice is cut and comes back", 10*time.Second, func() bool { st := alice.State(); return st.Connected && st.Connects == 2 })
+	if st := bob.State(); !st.Connected || st.Connects != 1 {
+		t.Errorf("bob was cut, too: %+v", st)
+	}
+	s.Cut("nobody")
+}

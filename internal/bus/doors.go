@@ -43,6 +43,16 @@ func (d *doors) enter(member string, conn net.Conn) {
 	d.open[member] = conns
 }
 
+// cut closes all of a member's connections.
+func (d *doors) cut(member string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.open[member] {
+		conn.Close()
+	}
+	delete(d.open, member)
+}
+
 // closed says whether NATS has closed a connection. It tells nobody, but a closed socket has no descriptor.
 func closed(conn net.Conn) bool {
 	socket, ok := conn.(syscall.Conn)

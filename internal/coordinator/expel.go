@@ -61,8 +61,9 @@ func (c *Coordinator) complete(ctx context.Context, name string) error {
 	}
 	// Waypoints first; then the member itself, which is to hear it too.
 	told := c.tellTrust(*c.trust.Load())
-	cut := e.setAccount(ctx, account)
 	removed := gate.remove(ctx, name, "expelled: "+m.Expelled.Why)
+	e.cut(name)
+	cut := e.setAccount(ctx, account) // last, as it costs something for each member that is connected
 	if err := errors.Join(told, cut, removed); err != nil {
 		return err
 	}
