@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -17,6 +18,33 @@ import (
 type canned struct {
 	api.Agent // what is not asked
 	status    api.Status
+}
+
+// Members are the two that the collective has; Invite and Expel work if the status says that it is the coordinator.
+func (c *canned) Members(context.Context) (api.Members, error) {
+	if c.status.Collective == nil {
+		return api.Members{}, errors.New("this host has joined no collective")
+	}
+	return api.Members{Schema: api.MembersSchema, Collective: c.status.Collective.Name, Self: c.status.Member, Members: []api.Member{
+		{Name: c.status.Member, Roles: []string{"client"}}, {Name: "bob", Roles: []string{"waypoint"}, Used: true},
+	}}, nil
+}
+
+func (c *canned) Invite(_ context.Context, r api.InviteRequest) (api.Invitation, error) {
+	if c.status.Coordinator == nil {
+		return api.Invitation{}, errors.New("this host is no coordinator")
+	}
+	return api.Invitation{Line: fmt.Sprintf("dcol1-%s%v", r.Name, r.LifetimeSeconds), Expires: time.Unix(0, 0)}, nil
+}
+
+func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, error) {
+	switch r.Member {
+	case "bob":
+		return api.Expulsion{Member: "bob"}, nil
+	case "carol":
+		return api.Expulsion{Member: "carol", Pending: "the bus is not up: " + r.Why}, nil
+	}
+	return api.Expulsion{}, fmt.Errorf("there is no member %s", r.Member)
 }
 
 func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {

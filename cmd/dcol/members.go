@@ -24,7 +24,7 @@ func inviteCommand() *cobra.Command {
 	expires := cmd.Flags().Duration("expires", coordinator.DefaultExpires, "how `long` the line counts, at most 720h")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *expires < time.Minute {
+		if *expires < time.Second {
 			return fmt.Errorf("--expires %v is not a time such as 90m or 24h", *expires)
 		}
 		i, err := api.Dial(*socket).Invite(cmd.Context(), api.InviteRequest{Name: *name, LifetimeSeconds: expires.Seconds()})

@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,11 +28,27 @@ func Members(w io.Writer, all api.Members, now time.Time) error {
 		missing = "; changes may be missing, as no coordinator says that there are none"
 	}
 	p.linef("%s: %s%s", all.Collective, count(len(rows), "member"), missing)
-	p.table("NAME|ROLES|DETOURS|ADDRESSES|REGION|GIVES|REACHABLE|CERTIFICATE|LAST WORD", rows)
+	p.filled([]string{"NAME", "ROLES", "DETOURS", "ADDRESSES", "REGION", "GIVES", "REACHABLE", "CERTIFICATE", "LAST WORD"}, rows)
 	for _, m := range expelled {
 		p.linef("  %s was expelled on %s: %s", m.Name, m.Expelled.Local().Format(time.DateOnly), m.Why)
 	}
 	return p.err
+}
+
+// filled is a table without the columns that nobody has anything in.
+func (p *printer) filled(header []string, rows [][]string) {
+	var names []string
+	some := make([][]string, len(rows))
+	for col, name := range header {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[col] != "" }) {
+			continue
+		}
+		names = append(names, name)
+		for i, row := range rows {
+			some[i] = append(some[i], cmp.Or(row[col], "-"))
+		}
+	}
+	p.table(strings.Join(names, "|"), some)
 }
 
 func memberRow(m api.Member, self bool, now time.Time) []string {
@@ -55,15 +73,9 @@ func memberRow(m api.Member, self bool, now time.Time) []string {
 	if !m.RecordIssued.IsZero() {
 		word = age(now, m.RecordIssued) + " ago"
 	}
-	row := []string{
+	return []string{
 		name, strings.Join(m.Roles, ", "), strings.Join(m.Kinds, ", "), joinAddrs(m.Addresses), m.Region, gives, memberReachable(m), certificate, word,
 	}
-	for i, cell := range row {
-		if cell == "" {
-			row[i] = "-"
-		}
-	}
-	return row
 }
 
 func memberReachable(m api.Member) string {

@@ -1,14 +1,11 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/detour-collective/dcol/internal/api"
 )
 
 // From nothing to a detour by three commands. Then another host joins, the one that carries the detour is
@@ -69,15 +66,6 @@ func (w *world) says(r result, words ...string) {
 			w.Errorf("it does not say %q\n%v", word, r)
 		}
 	}
-}
-
-// members is who is in the collective, as a host knows.
-func (w *world) members(host string) (list api.Members) {
-	w.Helper()
-	if err := json.Unmarshal([]byte(w.dcol(host, "members", "--json")), &list); err != nil {
-		w.Fatal(err)
-	}
-	return list
 }
 
 // goPublic gives all hosts IPv4 addresses that are public, and nothing else: then the configuration that dcol

@@ -1,0 +1,62 @@
+package setup
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+func TestFindings(t *testing.T) {
+	up := api.Collective{Name: "friends", Members: 2, Coordinator: api.CoordinatorLink{Connected: true, Server: "hub"}}
+	bob := func(state string, kinds ...api.WaypointKind) *api.Using {
+		return &api.Using{Waypoints: []api.Waypoint{{Name: "bob", Addr: netip.MustParseAddrPort("192.0.2.7:45672"), State: state, Why: "no answer", Kinds: kinds}}}
+	}
+	record := func(checked *api.Reach) *api.Collective {
+		c := up
+		c.Record = api.OwnRecord{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.8")}, Port: 45672, Checked: checked}
+		return &c
+	}
+	waypoints := api.Members{Self: "alice", Members: []api.Member{{Name: "alice", Roles: []string{"waypoint"}}, {Name: "bob", Roles: []string{"waypoint"}}}}
+	for name, test := range map[string]struct {
+		status    api.Status
+		members   api.Members
+		want      string
+		unsettled bool
+	}{
+		"not connected": {api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "no route"}}}, api.Members{},
+			"soon member: not connected to a coordinator yet: no route", true},
+		"no directory yet": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}}, api.Members{},
+			"soon member: connecting to the coordinator", true},
+		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "sent spam"}}}, api.Members{},
+			"FAIL member: sent spam", true},
+		"the first": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: up.Coordinator, Record: record(nil).Record}, Client: &api.Using{}, Serving: &api.Serving{},
+			Coordinator: &api.Coordinator{Members: 1, Listen: "[::]:45672", Bus: "localhost:45673"}}, api.Members{},
+			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, messages go over 45673; " +
+				"later client: there is no other waypoint yet; detours come with the first; later waypoint: nobody has tried yet whether others reach UDP port 45672 of 192.0.2.8", false},
+		"no waypoint in the directory": {api.Status{Collective: &up, Client: &api.Using{}}, api.Members{Self: "bob", Members: waypoints.Members[1:]},
+			"ok member: connected to the coordinator hub, 2 members known; later client: there is no other waypoint yet; detours come with the first", false},
+		"not chosen yet": {api.Status{Collective: &up, Client: &api.Using{}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; soon client: there is no other waypoint yet; detours come with the first", true},
+		"no session": {api.Status{Client: bob("down")}, waypoints, "soon client: no detour is ready yet: bob at 192.0.2.7: no answer", true},
+		"all kinds":  {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "ready"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints, "ok client: in-band and mapped detours through bob are ready", false},
+		"one to come": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "down"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints,
+			"ok client: mapped detours through bob are ready", true},
+		"reached": {api.Status{Collective: record(&api.Reach{Yes: 1, Of: 2, By: []string{"hub"}}), Serving: &api.Serving{}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 (checked by hub)", false},
+		"not reached": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}), Serving: &api.Serving{}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; FAIL waypoint: hub cannot reach UDP port 45672 of 192.0.2.8: no answer", true},
+		"problems": {api.Status{Problems: []string{"the disk is full"}}, api.Members{}, "FAIL the disk is full", true},
+	} {
+		var got []string
+		unsettled := false
+		for _, f := range findings(test.status, test.members) {
+			got = append(got, string(f.State)+" "+f.Text)
+			unsettled = unsettled || f.unsettled()
+		}
+		if said := strings.Join(got, "; "); said != test.want || unsettled != test.unsettled {
+			t.Errorf("%s:\n%s\nunsettled: %v, want\n%s", name, said, unsettled, test.want)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/coordinator"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+func newHost(t *testing.T) Host {
+	dir := t.TempDir()
+	return Host{Config: filepath.Join(dir, "etc/dcol.toml"), State: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}
+}
+
+var friends = Founding{Collective: "friends", Name: "hub", Addresses: []string{"127.0.0.1"}}
+
+func found(t *testing.T) Host {
+	t.Helper()
+	h := newHost(t)
+	m, err := h.Found(friends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Collective != "friends" || m.Name != "hub" || !m.Coordinates() {
+		t.Fatalf("it is %+v", m)
+	}
+	return h
+}
+
+func TestFound(t *testing.T) {
+	h := found(t)
+	c, err := config.Load(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Has(config.RoleWaypoint) || !c.Has(config.RoleClient) || !slices.Equal(c.Collective.Coordinators, []string{"hub@127.0.0.1:45672"}) || c.StateDir != h.State {
+		t.Errorf("the configuration is %+v", c)
+	}
+	if info, err := os.Stat(c.Identity.Key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v, %v", info, err)
+	}
+	if _, err := os.Stat(filepath.Join(h.RootDir(), "ca.key")); err != nil {
+		t.Error(err)
+	}
+	if _, err := coordinator.Open(coordinator.Config{Dir: h.coordinatorDir(), Identity: h.load(t), Log: h.Log}); err != nil {
+		t.Error("the coordinator cannot use it:", err)
+	}
+}
+
+func (h Host) load(t *testing.T) *collective.Identity {
+	t.Helper()
+	id, err := collective.Load(h.identity(), h.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Whatever a crash has left, the same command completes it: the same key, the same subnet, one collective.
+func TestFoundAfterCrash(t *testing.T) {
+	for _, lost := range [][]string{
+		{"etc"}, {"etc", "state/identity/member.crt"}, {"etc", "state/identity/member.crt", "state/identity/ca.crl"}, {"etc", "state/coordinator"},
+	} {
+		h := found(t)
+		before := h.load(t).Self()
+		for _, name := range lost {
+			if err := os.RemoveAll(filepath.Join(filepath.Dir(h.State), name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := h.Found(friends); err != nil {
+			t.Errorf("without %v: %v", lost, err)
+			continue
+		}
+		after := h.load(t).Self()
+		if after.Key != before.Key || after.Subnet != before.Subnet && !slices.Contains(lost, "state/coordinator") {
+			t.Errorf("without %v: it was %+v, and is %+v", lost, before, after)
+		}
+	}
+}
+
+func TestFoundRefuses(t *testing.T) {
+	h := found(t)
+	for _, f := range []Founding{
+		{Collective: "enemies", Name: "hub", Addresses: friends.Addresses},
+		{Collective: "friends", Name: "pub", Addresses: friends.Addresses},
+	} {
+		if _, err := h.Found(f); !errors.Is(err, collective.ErrExists) || !strings.Contains(err.Error(), "the collective friends") {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	for _, f := range []Founding{
+		{Name: "hub", Addresses: friends.Addresses}, {Collective: "x", Addresses: friends.Addresses},
+		{Collective: "x", Name: "Hub", Addresses: friends.Addresses}, {Collective: "x", Name: "hub"},
+		{Collective: "x", Name: "hub", Addresses: []string{"a b"}},
+	} {
+		h := newHost(t)
+		if _, err := h.Found(f); err == nil {
+			t.Errorf("%+v is no error", f)
+		}
+		if _, err := os.Stat(h.State); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%+v: something was written: %v", f, err)
+		}
+	}
+}
+
+// Configurations that are not ours to replace.
+func TestMemberInFiles(t *testing.T) {
+	h := newHost(t)
+	if m, err := h.Member(); m != nil || err != nil {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for text, want := range map[string]string{
+		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\n": "kept in files",
+		"nonsense": "there is a configuration already",
+		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\ncrl = \"l\"\n[collective]\ncoordinators = [\"hub@192.0.2.1:45672\"]\n": "it cannot be one",
+	} {
+		if err := os.MkdirAll(filepath.Dir(h.Config), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.Config, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := h.Member(); m != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v", text, m, err)
+		}
+	}
+}
+
+// coordinate runs the coordinator of a collective that was founded here.
+func coordinate(t *testing.T, h Host, clock func() time.Time) *coordinator.Coordinator {
+	t.Helper()
+	c, err := coordinator.Open(coordinator.Config{
+		Dir: h.coordinatorDir(), Identity: h.load(t), Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: friends.Addresses, Clock: clock, Log: h.Log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		c.Close()
+	})
+	for c.Status().Listening == "" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return c
+}
+
+func TestJoin(t *testing.T) {
+	c := coordinate(t, found(t), nil)
+	line, err := c.Invite(coordinator.InviteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	j := Joining{Line: line, Name: "bob", ClientOnly: true}
+	m, err := h.Join(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Collective != "friends" || m.Name != "bob" || !slices.Equal(m.Roles, []config.Role{config.RoleClient}) || m.Coordinates() {
+		t.Errorf("it is %+v", m)
+	}
+	before := h.load(t).Self()
+
+	// A crash before the configuration, and the answer lost on the way.
+	for _, lost := range []string{"etc", "state/identity/member.crt"} {
+		if err := errors.Join(os.RemoveAll(filepath.Dir(h.Config)), os.RemoveAll(filepath.Join(filepath.Dir(h.State), lost))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Join(t.Context(), j); err != nil {
+			t.Fatalf("again, without %s: %v", lost, err)
+		}
+		if after := h.load(t).Self(); after.Key != before.Key || after.Subnet != before.Subnet {
+			t.Errorf("it was %+v, and is %+v", before, after)
+		}
+	}
+
+	// Another host with the same line, and one that is at it twice.
+	other := newHost(t)
+	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); !errors.Is(err, enrol.TokenUsed) {
+		t.Errorf("a line that was used: %v", err)
+	}
+	unlock, err := other.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); err == nil || !strings.Contains(err.Error(), "is at work") {
+		t.Errorf("two at once: %v", err)
+	}
+}
+
+func TestJoinWithAWrongClock(t *testing.T) {
+	h := found(t)
+	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		t.Run(off.String(), func(t *testing.T) {
+			c := coordinate(t, h, func() time.Time { return time.Now().Add(off) })
+			line, err := c.Invite(coordinator.InviteOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = newHost(t).Join(t.Context(), Joining{Line: line, Name: "bob"})
+			if !errors.Is(err, enrol.ClockWrong) || !strings.Contains(err.Error(), "24h0m0s") || !strings.Contains(err.Error(), "set the clock right") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestMemberName(t *testing.T) {
+	for hostname, want := range map[string]string{
+		"alice": "alice", "Alice.example.org": "alice", "my_host": "my-host", "-x-": "x", "localhost": "", "ca": "", "": "", "…": "", strings.Repeat("a", 70): strings.Repeat("a", 63),
+	} {
+		if got := MemberName(hostname); got != want {
+			t.Errorf("%q: %q, want %q", hostname, got, want)
+		}
+	}
+}

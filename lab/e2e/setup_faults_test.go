@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// The coordinator crashes, and members go on; it comes back, and expels the waypoint that carries a download.
+func TestMembersGoOn(t *testing.T) {
+	w := newWorld(t)
+	at := w.goPublic()
+	w.serve()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	w.says(w.try(mallory, program, "join", w.invitation("--name", "carol")))
+	w.says(w.try(alice, program, "join", w.invitation(), "--client-only"))
+	url := "http://" + at[server].String() + "/file"
+
+	// Without its coordinator, an agent that starts knows the waypoints by its copy of the directory.
+	w.endAgent(bob, "KILL")
+	w.endAgent(alice, "TERM")
+	w.start(alice)
+	w.fails(server, []string{"join", "dcol1-AAAA"}, "not a whole line of dcol invite")
+	x := w.curl(url)
+	w.eventually("a new connection has a detour through carol", func() error {
+		c, err := w.only()
+		if err != nil {
+			return err
+		}
+		return holds(slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool {
+			return s.Waypoint == "carol" && s.Kind == "in-band" && s.State == "up"
+		}), "it has %+v", c.Subflows)
+	})
+	x.goesOn()
+
+	// The same command again starts the agent that crashed.
+	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already", "The agent runs")
+	w.eventually("alice and carol are connected again", func() error {
+		for _, host := range []string{alice, mallory} {
+			if c := w.mustStatus(host).Collective; !c.Coordinator.Connected {
+				return holds(false, "%s: %+v", host, c.Coordinator)
+			}
+		}
+		return nil
+	})
+	w.eventually("carol has a session with bob", func() error { return w.serves("carol", true) })
+
+	began := time.Now()
+	w.says(w.try(bob, program, "expel", "carol", "--why", "sent spam"), "carol is expelled", "all members that are connected were told")
+	w.eventually("alice's connection has left carol", func() error {
+		for _, p := range w.mustStatus(alice).Client.Waypoints {
+			if p.Name == "carol" {
+				return holds(false, "alice still uses it: %+v", p)
+			}
+		}
+		c, err := w.only()
+		if err != nil {
+			return err
+		}
+		return holds(!slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Waypoint == "carol" }), "%+v", c.Subflows)
+	})
+	w.eventually("bob serves carol no more", func() error { return w.serves("carol", false) })
+	if took := time.Since(began); took > 5*time.Second && slowness() == 1 {
+		t.Errorf("the expulsion took %v to be known", took)
+	}
+	x.goesOn()
+	if said := w.dcol(bob, "members"); !strings.Contains(said, "carol was expelled on") || !strings.Contains(said, "sent spam") {
+		t.Errorf("bob's members:\n%s", said)
+	}
+
+	// That lasts, whoever is started anew.
+	w.endAgent(bob, "TERM")
+	w.says(w.try(bob, program, "init", "friends"))
+	w.eventually("carol knows that it was expelled, and is not let in", func() error {
+		s := w.mustStatus(mallory)
+		if !strings.Contains(strings.Join(s.Problems, "\n"), "sent spam") {
+			return holds(false, "carol's problems: %q", s.Problems)
+		}
+		return w.serves("carol", false)
+	})
+	x.endsWell()
+}
+
+// Lines that do not count, and names that are taken, as a person meets them.
+func TestJoinRefused(t *testing.T) {
+	w := newWorld(t)
+	w.goPublic()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	used := w.invitation()
+	w.says(w.try(alice, program, "join", used, "--client-only"))
+
+	tampered := []byte(used)
+	tampered[len(tampered)/2] ^= 1
+	w.fails(mallory, []string{"join", string(tampered)}, "not a whole line of dcol invite", "copy the whole line again")
+	w.fails(mallory, []string{"join", used[:len(used)-3]}, "not a whole line of dcol invite")
+	w.fails(mallory, []string{"join", used}, "this invitation was used on", "by alice", "ask for a new line")
+	brief := w.invitation("--expires", "1s")
+	time.Sleep(1100 * time.Millisecond)
+	w.fails(mallory, []string{"join", brief}, "this invitation expired on", "ask for a new line")
+	w.fails(mallory, []string{"join", w.invitation("--name", "dave"), "--name", "erin"}, "is for dave, not for erin", "--name dave")
+
+	// Nothing of this has made it a member, or kept it from being one.
+	again := w.invitation()
+	w.fails(mallory, []string{"join", again, "--name", "alice"}, "the name alice is taken", "--name alice-2")
+	w.fails(mallory, []string{"members"}, "no agent answers")
+	w.says(w.try(mallory, program, "join", again, "--name", "alice-2", "--no-start"), "This host is a member of friends now: alice-2", "The agent was not started")
+	w.fails(bob, []string{"invite", "--name", "alice"}, "the name alice is taken")
+	w.fails(alice, []string{"invite"}, "this host is no coordinator")
+	w.fails(bob, []string{"expel", "bob", "--why", "tired"}, "that is this coordinator itself")
+	w.fails(bob, []string{"expel", "zoe", "--why", "tired"}, "there is no such member")
+
+	// Expelled is expelled, by name and by key.
+	w.says(w.try(bob, program, "expel", "alice-2", "--why", "sent spam"))
+	w.run(mallory, "rm", "/etc/dcol/dcol.toml")
+	w.fails(mallory, []string{"join", w.invitation()}, "was expelled on", "sent spam")
+
+	w.endAgent(bob, "KILL")
+	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
+}
+
+// endAgent ends an agent that dcol itself has started.
+func (w *world) endAgent(host, signal string) {
+	w.Helper()
+	find := []string{"pgrep", "-f", "^" + program + " agent"} // of the host's own processes
+	w.run(host, "kill", "-"+signal, strings.TrimSpace(w.run(host, find...)))
+	w.eventually("the agent of "+host+" has ended", func() error {
+		return holds(w.try(host, find...).code != 0, "it runs")
+	})
+}
+
+// serves says whether bob has sessions of a member, or not, as it should be.
+func (w *world) serves(member string, want bool) error {
+	w.Helper()
+	all := w.mustStatus(bob).Serving.Members
+	has := slices.ContainsFunc(all, func(m api.Served) bool { return m.Member == member && m.Sessions > 0 })
+	return holds(has == want, "bob serves %+v", all)
+}
