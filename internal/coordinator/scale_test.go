@@ -37,6 +37,7 @@ func TestManyMembers(t *testing.T) {
 	}
 	joined := timed(func() { inParallel(hosts, func(i int, h *host) error { return h.join(lines[i]) }) })
 	afterJoins := heap()
+	t.Logf("joined in %v", joined)
 
 	expelled := make([]atomic.Int64, n) // when each heard that somebody is
 	first := hosts[0]
@@ -57,6 +58,7 @@ func TestManyMembers(t *testing.T) {
 		return nil
 	})
 	connected := time.Since(start)
+	t.Logf("connected in %v", connected)
 	published := timed(func() { inParallel(hosts, func(_ int, h *host) error { return h.publish(h.record()) }) })
 	after := heap()
 
