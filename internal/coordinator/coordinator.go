@@ -150,7 +150,7 @@ func (c *Coordinator) openRegister() error {
 			return err
 		}
 	}
-	return c.readAuthority()
+	return c.readAuthority() // the loop looks again, for who was revoked meanwhile
 }
 
 // Close frees the directory. Run must have returned.

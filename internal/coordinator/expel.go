@@ -83,12 +83,16 @@ func (c *Coordinator) revoke(name string) (m *member, account string, err error)
 	if m.Expelled.Done {
 		return m, "", nil
 	}
+	if err := c.followAuthority(); err != nil {
+		return nil, "", err
+	}
 	if err := c.revokeEverywhere(name); err != nil {
 		return nil, "", err
 	}
 	if err := c.readAuthority(); err != nil {
 		return nil, "", err
 	}
+	c.files = c.stamps() // what has changed is ours
 	if account, err = c.authority.Revoke(m.Key[:]); err != nil {
 		return nil, "", err
 	}

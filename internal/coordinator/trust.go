@@ -93,6 +93,9 @@ func (c *Coordinator) followAuthority() error {
 	if err := c.readAuthority(); err != nil {
 		return err
 	}
+	if err := c.withdraw(c.ca); err != nil {
+		return err
+	}
 	c.files = now
 	return c.renewOwn() // if another signs now
 }
@@ -121,9 +124,6 @@ func (c *Coordinator) readAuthority() error {
 	if before == nil || m.Hash != before.Hash {
 		if _, err := c.config.Identity.TakeTrust([]byte(m.Roots), []byte(m.Lists)); err != nil {
 			return fmt.Errorf("this host does not take what its own authority says: %w", err)
-		}
-		if err := c.withdraw(ca); err != nil {
-			return err
 		}
 	}
 	c.trust.Store(&m)
