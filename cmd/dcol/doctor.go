@@ -79,7 +79,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	if status, err := api.Dial(socket).Status(ctx); err == nil {
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Serving != nil {
-			env.Outside = doctorOutside(status.Serving.Outside)
+			env.Outside = doctorOutside(status.Serving.Outside, status.Collective != nil)
 		}
 		env.Collective = doctorCollective(status.Collective)
 	}
@@ -96,13 +96,13 @@ func doctorCollective(c *api.Collective) *doctor.Collective {
 	}
 }
 
-func doctorOutside(o *api.Outside) *doctor.Outside {
+func doctorOutside(o *api.Outside, joined bool) *doctor.Outside {
 	if o == nil { // of an older agent
 		return nil
 	}
 	return &doctor.Outside{
 		Address: o.Address, Leaves: nat.Leaves(o.Leaves), NAT: o.NAT, Asked: o.Asked, Answered: o.Answered,
-		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Mend: o.Mend,
+		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Mend: o.Mend, Punches: joined,
 	}
 }
 

@@ -115,7 +115,7 @@ func (p *Plan) Run(ctx context.Context) error {
 		}
 	}
 	if p.config.Has(config.RoleWaypoint) {
-		if a.serving, err = startServing(ctx, p, group); err != nil {
+		if a.serving, err = startServing(ctx, p, a.member, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -44,17 +45,19 @@ type router interface {
 // happens comes to it through channels, and what the path manager and the book
 // of detours decide is carried out before the next event is looked at.
 type client struct {
-	log       *slog.Logger
-	kernel    mptcp.Kernel
-	routes    router
-	plan      *Plan
-	fixed     []config.Peer                  // waypoints of the configuration
-	using     map[string]*using              // by name
-	leaving   map[string]config.Peer         // who was left, and is not gone yet
-	numbers   map[int]bool                   // of those
-	room      int                            // for waypoints at a time
-	chosen    []config.Peer                  // out of the directory
-	heard     func(waypoint string, up bool) // is told of sessions; may be nil
+	log     *slog.Logger
+	kernel  mptcp.Kernel
+	routes  router
+	plan    *Plan
+	fixed   []config.Peer                  // waypoints of the configuration
+	using   map[string]*using              // by name
+	leaving map[string]config.Peer         // who was left, and is not gone yet
+	numbers map[int]bool                   // of those
+	room    int                            // for waypoints at a time
+	chosen  []config.Peer                  // out of the directory
+	heard   func(waypoint string, up bool) // is told of sessions; may be nil
+	// way opens the way to a waypoint that lets in only whom it was told of; may be nil.
+	way       func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 	waypoints map[detour.Via]asker
 	ports     portPicker
 	kinds     []path.Kind // that the operator uses, the preferred first

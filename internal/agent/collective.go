@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,8 +25,11 @@ import (
 // member is this host's part in a collective that it joined.
 type member struct {
 	*membership.Membership
-	choices chan []config.Peer // out of the directory, the newest only
-	offer   *offering          // nil before start
+	self    string
+	log     *slog.Logger
+	choices chan []config.Peer                                                  // out of the directory, the newest only
+	offer   *offering                                                           // nil before start
+	knock   atomic.Pointer[func(from string, id [12]byte, at []netip.AddrPort)] // nil: we do not
 }
 
 // newMember makes what the roles are told of; nil if this host joined no collective.
@@ -33,7 +38,8 @@ func newMember(p *Plan) *member {
 	if !c.Joined() {
 		return nil
 	}
-	m := &member{choices: make(chan []config.Peer, 1)}
+	log := p.log.With("subsystem", "collective")
+	m := &member{self: p.config.Name, log: log, choices: make(chan []config.Peer, 1)}
 	chooser := directory.Client{Name: p.config.Name, Region: c.Region}
 	var skip []string
 	if p.config.Has(config.RoleClient) {
@@ -45,12 +51,16 @@ func newMember(p *Plan) *member {
 			skip = append(skip, w.Name)
 		}
 	}
-	log := p.log.With("subsystem", "collective")
 	m.Membership = membership.New(membership.Config{
 		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log),
 		Client: chooser, Skip: skip, Choice: m.choose,
 		Reach: func(ctx context.Context, name string, at netip.AddrPort) error {
 			return reach(ctx, p.identity, name, at)
+		},
+		Knock: func(from string, id [12]byte, at []netip.AddrPort) {
+			if knock := m.knock.Load(); knock != nil {
+				(*knock)(from, id, at)
+			}
 		},
 		Log: log,
 	})
@@ -70,7 +80,7 @@ func reach(ctx context.Context, id *collective.Identity, name string, at netip.A
 func (m *member) choose(choice []membership.Waypoint) {
 	peers := make([]config.Peer, len(choice))
 	for i, w := range choice {
-		peers[i] = config.Peer{Name: w.Name, Addresses: w.Addresses, Port: int(w.Port)}
+		peers[i] = config.Peer{Name: w.Name, Addresses: w.Addresses, Port: int(w.Port), Punch: w.Punch}
 	}
 	select {
 	case <-m.choices:
@@ -84,6 +94,10 @@ func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup
 	var err error
 	if m.offer, err = newOffering(p, s, m.Offer); err != nil {
 		return err
+	}
+	if s != nil {
+		knock := func(from string, id [12]byte, at []netip.AddrPort) { s.doorman.knock(from, id, at) }
+		m.knock.Store(&knock)
 	}
 	group.Go(func() error { return m.Run(ctx) })
 	log := p.log.With("subsystem", "collective")
@@ -155,7 +169,7 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 	if s.Record.Err != nil && s.Bus.Connected {
 		add("what this host offers is not known to the others: %v", s.Record.Err)
 	}
-	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() {
+	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
 		r := s.Record.Verified.Record
 		add("other members cannot reach this waypoint at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
 	}

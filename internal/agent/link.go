@@ -63,7 +63,7 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	}
 	if m != nil {
 		// Those that are left take their time to end.
-		c.choices, c.heard, c.room = m.choices, m.Heard, c.room+2*p.config.Collective.Waypoints
+		c.choices, c.heard, c.way, c.room = m.choices, m.Heard, m.way, c.room+2*p.config.Collective.Waypoints
 	}
 	c.prepareTunnels(p.config.Client)
 	group.Go(func() error { return kernel.Listen(ctx, events) })

@@ -67,7 +67,8 @@ type offering struct {
 	from  *outside // knows how others reach it; nil: it is no waypoint
 
 	own    []netip.Addr
-	mapped netip.AddrPort // where a router passes on what comes for our port; zero: nowhere
+	mapped netip.AddrPort // where others reach our port, if that is not at an address of ours; zero: nowhere
+	punch  bool           // they do once we have sent to them
 }
 
 // newOffering begins with what the configuration and the waypoint role say.
@@ -118,7 +119,7 @@ func (o *offering) say() {
 	offer := o.base
 	if o.port != 0 {
 		var mapped []netip.Addr
-		offer.Port = o.port
+		offer.Port, offer.Punch = o.port, o.punch
 		if o.mapped.IsValid() && len(o.named) == 0 { // a record has one port
 			mapped, offer.Port = []netip.Addr{o.mapped.Addr()}, o.mapped.Port()
 		}
@@ -149,7 +150,8 @@ func (o *offering) run(ctx context.Context, log *slog.Logger) error {
 			o.own = own
 		}
 		o.mapped = netip.AddrPort{}
-		if at, how := o.from.reach(); how == nat.Reachable {
+		at, how := o.from.reach()
+		if o.punch = how == nat.Punchable; o.punch || how == nat.Reachable {
 			o.mapped = at
 		}
 		o.say()

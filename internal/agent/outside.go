@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// examineEvery is how often other members are asked where they see us, when nothing has changed.
+	// examineEvery is how often other members are asked where they see us, when nothing has changed, and
+	// examineAgain how soon when there were too few of them to ask, doubled each time.
 	examineEvery = 10 * time.Minute
+	examineAgain = 2 * time.Second
 	// freshEvery keeps a NAT from forgetting the port, where that is how others reach us: some forget
 	// after half a minute (RFC 4787, 4.3 wants two).
 	freshEvery = 20 * time.Second
@@ -36,8 +38,9 @@ type outside struct {
 	listen    netip.AddrPort
 	addresses *netstate.Addresses
 	prober    *nat.Prober
-	keeper    *portmap.Keeper // nil: the operator wants no router asked
-	observers []netip.AddrPort
+	keeper    *portmap.Keeper  // nil: the operator wants no router asked
+	fixed     []netip.AddrPort // members to ask where they see us, of the configuration
+	member    *member          // knows others; nil: there is no directory
 	// changed is told when others reach us elsewhere; the reader takes it and asks reach.
 	changed chan struct{}
 
@@ -47,7 +50,7 @@ type outside struct {
 }
 
 // startOutside begins; it ends with ctx.
-func startOutside(ctx context.Context, p *Plan, server *session.Server, group *errgroup.Group) (*outside, error) {
+func startOutside(ctx context.Context, p *Plan, server *session.Server, m *member, group *errgroup.Group) (*outside, error) {
 	addresses, err := netstate.OpenAddresses()
 	if err != nil {
 		return nil, err
@@ -65,7 +68,7 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, group *e
 	log := p.log.With("subsystem", "nat")
 	o := &outside{
 		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, other, log),
-		observers: observers(p.config.Client.Waypoints), changed: make(chan struct{}, 1),
+		fixed: fixedObservers(p.config.Client.Waypoints), member: m, changed: make(chan struct{}, 1),
 		found: nat.Conclude(nat.Evidence{}),
 	}
 	if p.config.Waypoint.PortMapping {
@@ -95,8 +98,8 @@ func wants(session uint16, c config.Waypoint) []portmap.Want {
 	return list
 }
 
-// observers are the members to ask where they see us.
-func observers(waypoints []config.Peer) []netip.AddrPort {
+// fixedObservers are those of the configuration.
+func fixedObservers(waypoints []config.Peer) []netip.AddrPort {
 	var list []netip.AddrPort
 	for _, w := range waypoints {
 		for _, a := range w.Addresses {
@@ -135,7 +138,7 @@ func (o *outside) network() (portmap.Network, error) {
 func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 	var own []netip.Addr
 	var network portmap.Network
-	due := time.Now()
+	due, again := time.Now(), examineAgain
 	for {
 		timer := time.NewTimer(o.wait(due))
 		select {
@@ -150,17 +153,20 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 			// Routes are told of, too, and often nothing is new.
 			addrs, now := addressesOf(list), o.networkOrNone()
 			if !slices.Equal(addrs, own) || now != network {
-				own, network, due = addrs, now, time.Now()
+				own, network, due, again = addrs, now, time.Now(), examineAgain
 				if o.keeper != nil {
 					o.keeper.NetworkChanged()
 				}
 			}
 		case <-timer.C:
 			if !time.Now().Before(due) {
-				o.examine(ctx, own)
-				due = time.Now().Add(examineEvery)
+				wait := examineEvery
+				if !o.examine(ctx, own) {
+					wait, again = again, min(2*again, examineEvery)
+				}
+				due = time.Now().Add(wait)
 			} else if !o.refresh(ctx) {
-				due = time.Now()
+				due, again = time.Now(), examineAgain
 			}
 		}
 		timer.Stop()
@@ -194,10 +200,16 @@ func (o *outside) networkOrNone() portmap.Network {
 	return n
 }
 
-func (o *outside) examine(ctx context.Context, own []netip.Addr) {
-	e := o.prober.Examine(ctx, nat.Question{Own: own, Port: o.listen.Port(), Observers: o.observers})
+// examine tells whether there were enough members to ask.
+func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
+	q := nat.Question{Own: own, Port: o.listen.Port(), Observers: o.fixed}
+	if o.member != nil {
+		q.Observers = slices.Concat(q.Observers, o.member.observers(ctx, true))
+		q.Third = o.member.third
+	}
+	e := o.prober.Examine(ctx, q)
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	found := nat.Conclude(e)
 	o.mu.Lock()
@@ -208,6 +220,7 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) {
 		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
 		o.tell()
 	}
+	return found.Leaves() != nat.LeavesOpen && found.Filtering != nat.PassesSome
 }
 
 // refresh keeps a NAT from forgetting us, and tells whether we are still seen at the same place.
@@ -216,11 +229,7 @@ func (o *outside) refresh(ctx context.Context) bool {
 	at, sightings := o.found.Outside, o.evidence.Sightings
 	o.mu.Unlock()
 	for _, s := range sightings {
-		i := slices.IndexFunc(o.observers, func(a netip.AddrPort) bool { return a.Addr() == s.By })
-		if i < 0 {
-			continue
-		}
-		if seen, err := o.prober.Ask(ctx, o.observers[i]); err == nil {
+		if seen, err := o.prober.Ask(ctx, s.By); err == nil {
 			return seen == at
 		}
 	}

@@ -32,7 +32,7 @@ type serving struct {
 
 // startServing begins the waypoint role. The socket comes first: a port that is
 // taken must not have made this host a router.
-func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving, error) {
+func startServing(ctx context.Context, p *Plan, m *member, group *errgroup.Group) (*serving, error) {
 	c := p.config.Waypoint
 	limits := session.DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
@@ -45,10 +45,11 @@ func startServing(ctx context.Context, p *Plan, group *errgroup.Group) (*serving
 		return nil, err
 	}
 	h.server = server
-	outside, err := startOutside(ctx, p, server, group)
+	outside, err := startOutside(ctx, p, server, m, group)
 	if err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
+	h.doorman = newDoorman(ctx, outside)
 	if err := h.start(ctx, p, server.Addr()); err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
@@ -98,6 +99,7 @@ func (h *handler) Closed() *session.Closed { return h.closed.Load() }
 // serves the first one.
 type handler struct {
 	server    *session.Server
+	doorman   *doorman
 	way       *waypoint.Waypoint
 	closed    atomic.Pointer[session.Closed] // nil: the waypoint gives
 	expelling *expeller

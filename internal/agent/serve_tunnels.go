@@ -76,7 +76,11 @@ func (h *handler) Offers() []wire.Kind { return h.offers }
 // Tunnel implements session.Handler.
 func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	if g := h.givers[r.Kind]; g != nil {
-		return g.Give(ctx, peer(p), r)
+		granted, refusal := g.Give(ctx, peer(p), r)
+		if refusal == nil && r.Port != 0 {
+			h.doorman.admit(p.Name, netip.AddrPortFrom(p.Addr, r.Port))
+		}
+		return granted, refusal
 	}
 	if r.Kind == wire.InBand {
 		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off

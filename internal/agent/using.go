@@ -95,10 +95,14 @@ func (c *client) join(ctx context.Context, p config.Peer) error {
 	var leads []tunnel.Lead
 	for _, addr := range p.Addresses {
 		via, at := detour.Via{Waypoint: p.Name, Addr: addr}, netip.AddrPortFrom(addr, uint16(p.Port))
-		s := session.NewClient(session.ClientConfig{
+		config := session.ClientConfig{
 			Identity: c.plan.identity, Name: p.Name, Addr: at, Log: c.plan.log.With("subsystem", "session"),
 			Changed: func(s session.State) { c.sessionChanged(ctx, via, s) },
-		})
+		}
+		if p.Punch && c.way != nil {
+			config.Way = c.way(p.Name)
+		}
+		s := session.NewClient(config)
 		u.vias, u.sessions = append(u.vias, via), append(u.sessions, s)
 		leads = append(leads, tunnel.Lead{Via: via, Session: s})
 		c.waypoints[via] = &link{s, p.Name, at}

@@ -132,11 +132,13 @@ type Peer struct {
 	Name      string       `toml:"name"`
 	Addresses []netip.Addr `toml:"addresses"`
 	Port      int          `toml:"port"`
+	// Punch: it lets in only what it has sent to, as the directory says.
+	Punch bool `toml:"-"`
 }
 
 // Equal says whether two are the same, reached in the same way.
 func (p Peer) Equal(o Peer) bool {
-	return p.Name == o.Name && p.Port == o.Port && slices.Equal(p.Addresses, o.Addresses)
+	return p.Name == o.Name && p.Port == o.Port && p.Punch == o.Punch && slices.Equal(p.Addresses, o.Addresses)
 }
 
 // Waypoint is the waypoint role.

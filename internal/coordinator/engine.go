@@ -158,7 +158,7 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 		return nil, c.takeChecked(r.From, r.Data)
 	case enrol.TopicReachability:
 		return c.reachability(r.From)
-	case enrol.TopicRecord, enrol.TopicDirectory:
+	case enrol.TopicRecord, enrol.TopicDirectory, enrol.TopicPunch:
 	default:
 		return nil, fmt.Errorf("this coordinator knows nothing of %q: it may be older than you", r.Topic)
 	}
@@ -166,8 +166,11 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	if gate == nil {
 		return nil, errStarting
 	}
-	if r.Topic == enrol.TopicDirectory {
+	switch r.Topic {
+	case enrol.TopicDirectory:
 		return gate.answer(r.Data)
+	case enrol.TopicPunch:
+		return nil, c.passPunch(gate, r.From, r.Data)
 	}
 	return nil, gate.take(ctx, r.From, r.Data)
 }

@@ -39,6 +39,7 @@ type Outside struct {
 	Router          string // the protocol it speaks
 	Opened          bool   // by the router
 	Problem, Mend   string // of the router
+	Punches         bool   // members can have a coordinator tell it to let them in
 }
 
 // Config is what the agent's configuration file says.

@@ -65,6 +65,9 @@ func (e *Env) judge(o Outside) Result {
 		}
 		return ok("members reach it at %v (%s)", o.Address, o.NAT)
 	case nat.Punchable:
+		if o.Punches {
+			return optional(mend, "members get in by hole punching, but for those behind some NATs, and over WireGuard only (%s)", why)
+		}
 		return warning(mend, "members in other networks do not get in (%s)", why)
 	case nat.Unreachable:
 		return warning(mend, "members in other networks do not get in, nor can be told where to send to (%s)", why)

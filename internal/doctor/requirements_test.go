@@ -137,6 +137,7 @@ func TestRequirements(t *testing.T) {
 		{"outside", "opened", []func(*Env){outside(Outside{Address: at, Leaves: nat.Reachable, NAT: "symmetric NAT", Opened: true, Router: "UPnP"})}, OK, "203.0.113.9:45672: the router has opened the port (UPnP)", ""},
 		{"outside", "open by itself", []func(*Env){outside(Outside{Address: at, Leaves: nat.Reachable, NAT: "full cone NAT"})}, OK, "full cone", ""},
 		{"outside", "restricted", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own})}, Warning, "port-restricted", "45672 to 192.168.1.2"},
+		{"outside", "restricted, in a collective", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own, Punches: true})}, Info, "hole punching", "45672 to 192.168.1.2"},
 		{"outside", "symmetric", []func(*Env){outside(Outside{Leaves: nat.Unreachable, NAT: "symmetric NAT", Problem: "the router has no room", Mend: "buy another"})}, Warning, "symmetric NAT; the router has no room", "buy another"},
 		{"outside", "blocked", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2})}, Failed, "none of 2 members", "let UDP out"},
 		{"outside", "private, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: own})}, Warning, "is private", "45672 to 192.168.1.2"},

@@ -2,7 +2,9 @@ package enrol
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -22,6 +24,9 @@ const (
 	TopicCheck = "check"
 	// TopicChecked: the member tells what came of it (Checked, JSON).
 	TopicChecked = "checked"
+	// TopicPunch: a member asks that another send packets to it (Punch, JSON), so that it is let in by what
+	// stands before that one; the coordinator passes it on. The answer is empty.
+	TopicPunch = "punch"
 	// TopicReachability: a member asks who cannot be reached; the answer, and what is told to all, is a
 	// Reachability, JSON.
 	TopicReachability = "reachability"
@@ -69,6 +74,49 @@ type Checked struct {
 	ID        string `json:"id"`
 	Reachable bool   `json:"reachable"`
 	Why       string `json:"why,omitempty"` // it is not, in words
+}
+
+// Punch asks a member to knock (package nat): to send STUN requests with the ID from its sessions' UDP port
+// to where another is seen.
+type Punch struct {
+	// With is who is to knock, in what a member asks; in what the coordinator passes on, who wants it.
+	With string           `json:"with"`
+	ID   PunchID          `json:"id"`
+	At   []netip.AddrPort `json:"at"`
+}
+
+// PunchID is in the packets, so that both ends know them; base64 in JSON.
+type PunchID [12]byte
+
+// MarshalText is for JSON.
+func (id PunchID) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode(nil, id[:]), nil
+}
+
+// UnmarshalText is for JSON.
+func (id *PunchID) UnmarshalText(text []byte) error {
+	b, err := base64.StdEncoding.Strict().DecodeString(string(text))
+	if err != nil || len(b) != len(id) {
+		return fmt.Errorf("%.40q is no ID of %d bytes", text, len(id))
+	}
+	*id = PunchID(b)
+	return nil
+}
+
+// MaxPlaces is how many places a Punch may name.
+const MaxPlaces = 4
+
+// Check says what is wrong with it: places must be such as a host can be seen at.
+func (p Punch) Check() error {
+	if len(p.At) == 0 || len(p.At) > MaxPlaces {
+		return fmt.Errorf("%d places to knock at: 1 to %d", len(p.At), MaxPlaces)
+	}
+	for _, at := range p.At {
+		if a := at.Addr(); !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || at.Port() < 1024 {
+			return fmt.Errorf("nobody is to knock at %v", at)
+		}
+	}
+	return nil
 }
 
 // Reachability is the coordinators' word on who cannot be reached, though it says that it is a waypoint.

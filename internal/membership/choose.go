@@ -38,7 +38,7 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 	c.last = now
 	choice := make([]Waypoint, len(list))
 	for i, v := range list {
-		choice[i] = Waypoint{Name: v.Record.Name, Addresses: v.Record.Addresses, Port: v.Record.Port}
+		choice[i] = Waypoint{Name: v.Record.Name, Addresses: v.Record.Addresses, Port: v.Record.Port, Punch: v.Record.Punch}
 	}
 	if !slices.EqualFunc(choice, c.choice, Waypoint.equal) {
 		c.choice = choice
@@ -49,5 +49,5 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 }
 
 func (w Waypoint) equal(o Waypoint) bool {
-	return w.Name == o.Name && w.Port == o.Port && slices.Equal(w.Addresses, o.Addresses)
+	return w.Name == o.Name && w.Port == o.Port && w.Punch == o.Punch && slices.Equal(w.Addresses, o.Addresses)
 }

@@ -135,6 +135,8 @@ func (m *Membership) received(ctx context.Context, msg bus.Message) {
 		err = m.receiveReachability(ctx, msg.Data)
 	case enrol.TopicCheck:
 		err = m.receiveCheck(ctx, msg.Data)
+	case enrol.TopicPunch:
+		err = m.receivePunch(msg.Data)
 	}
 	if err != nil {
 		m.log.Warn("membership: a message of a coordinator makes no sense", "topic", msg.Topic, "err", err)

@@ -212,6 +212,18 @@ func (w *world) handle(_ context.Context, r bus.Request) ([]byte, error) {
 		return json.Marshal(w.trustMessage())
 	case enrol.TopicReachability:
 		return json.Marshal(w.word)
+	case enrol.TopicPunch:
+		var p enrol.Punch
+		if err := json.Unmarshal(r.Data, &p); err != nil {
+			return nil, err
+		}
+		to := p.With
+		p.With = r.From
+		data, err := json.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		return nil, w.line.Tell(to, enrol.TopicPunch, data)
 	case enrol.TopicChecked:
 		var c enrol.Checked
 		if err := json.Unmarshal(r.Data, &c); err != nil {
@@ -302,6 +314,7 @@ type host struct {
 	dir     string
 	choices chan []Waypoint
 	reach   func(name string, at netip.AddrPort) error
+	knock   func(from string, id [12]byte, at []netip.AddrPort)
 	stop    func()
 }
 
@@ -328,6 +341,7 @@ func (h *host) start() *host {
 		Client: directory.Client{Name: h.id.Name(), Want: directory.DefaultWaypoints},
 		Choice: func(c []Waypoint) { h.choices <- c },
 		Reach:  func(_ context.Context, name string, at netip.AddrPort) error { return h.reach(name, at) },
+		Knock:  h.knock,
 		Log:    testLog(h.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -39,6 +39,9 @@ type Config struct {
 	// Reach tries to begin a session with a member, for the coordinators. Its error is ErrCannotTell if it is
 	// this host that cannot. It is called concurrently.
 	Reach func(ctx context.Context, name string, at netip.AddrPort) error
+	// Knock sends to where another member is seen, which wants to be let in; nil: this host does not. It is
+	// called by the bus's goroutine and must not block.
+	Knock func(from string, id [12]byte, at []netip.AddrPort)
 	Log   *slog.Logger
 }
 
@@ -47,6 +50,8 @@ type Waypoint struct {
 	Name      string
 	Addresses []netip.Addr
 	Port      uint16
+	// Punch: it lets in only whom it has sent to (Membership.Punch).
+	Punch bool
 }
 
 // Membership keeps this host a member. Its methods may be called from any goroutine.

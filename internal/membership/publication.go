@@ -13,6 +13,7 @@ type Offer struct {
 	// Addresses and Port are where sessions reach it; none: they do not.
 	Addresses []netip.Addr
 	Port      uint16
+	Punch     bool // sessions reach it only from where it has sent to
 	Roles     []string
 	Kinds     []string // of detours
 	Capacity  uint64   // bit/s; 0: not said
@@ -48,11 +49,11 @@ type publication struct {
 func (o Offer) record(self collective.Member, has *directory.Verified, now time.Time) directory.Record {
 	r := directory.Record{
 		Collective: self.Collective, Name: self.Name, Issued: now, Expires: now.Add(recordLife),
-		Addresses: o.Addresses, Port: o.Port, Roles: o.Roles, Kinds: o.Kinds,
+		Addresses: o.Addresses, Port: o.Port, Punch: o.Punch, Roles: o.Roles, Kinds: o.Kinds,
 		Capacity: o.Capacity, Region: o.Region, AS: o.AS, Key: o.Key, Subnet: self.Subnet,
 	}
 	if len(r.Addresses) == 0 {
-		r.Port = 0
+		r.Port, r.Punch = 0, false
 	}
 	if self.NotAfter.Before(r.Expires) {
 		r.Expires = self.NotAfter

@@ -16,9 +16,9 @@ type Question struct {
 	Own       []netip.Addr     // this host's addresses
 	Port      uint16           // the port, as this host has it
 	Observers []netip.AddrPort // members to ask, the preferred first
-	// Third has a member that nothing was sent to lately send a request with this id to our port; nil: there
-	// is none.
-	Third func(ctx context.Context, outside netip.AddrPort, id stun.ID) error
+	// Third has a member that is at none of the addresses that were asked, and that nothing was sent to
+	// lately, send requests with this id to where our port is seen; nil: there is none.
+	Third func(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error
 }
 
 // Examine gathers what there is to learn now. It takes as long as members that do not answer let it wait,
@@ -39,7 +39,7 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 			p.log.Debug("a member was asked where it sees us", "at", at, "err", err)
 			continue
 		}
-		e.Sightings = append(e.Sightings, Sighting{By: at.Addr(), At: seen})
+		e.Sightings = append(e.Sightings, Sighting{By: at, At: seen})
 		if len(e.Sightings) > 1 {
 			continue
 		}
@@ -50,7 +50,7 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 		if q.Third == nil {
 			continue
 		}
-		e.FromOtherAddress, err = p.FromOther(ctx, func(ctx context.Context, id stun.ID) error { return q.Third(ctx, seen, id) })
+		e.FromOtherAddress, err = p.FromOther(ctx, func(ctx context.Context, id stun.ID) error { return q.Third(ctx, asked, seen, id) })
 		if err != nil {
 			p.log.Debug("whether others get in was not tried", "err", err)
 		}

@@ -39,7 +39,7 @@ func TestExamine(t *testing.T) {
 				one, two, third := w.add("198.51.100.1", open), w.add("198.51.100.2", open), w.add("198.51.100.3", open)
 				e := h.Examine(t.Context(), Question{
 					Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{one.at(), one.at(), two.at()},
-					Third: func(ctx context.Context, outside netip.AddrPort, id stun.ID) error {
+					Third: func(ctx context.Context, _ []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 						_, err := third.Knock(ctx, []netip.AddrPort{outside}, id)
 						if errors.Is(err, ErrNoAnswer) {
 							err = nil
@@ -62,6 +62,30 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// Who was sent to lately is no stranger, and what comes from there tells nothing.
+func TestExamineNoStranger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h, one, third := w.add("203.0.113.1", Found{Mapping: Independent, Filtering: PassesAddresses}), w.add("198.51.100.1", open), w.add("198.51.100.3", open)
+		knock := func(ctx context.Context, _ []netip.Addr, outside netip.AddrPort, id stun.ID) error {
+			third.Knock(ctx, []netip.AddrPort{outside}, id)
+			return nil
+		}
+		q := Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{one.at()}, Third: knock}
+		if _, err := h.Ask(t.Context(), third.at()); err != nil {
+			t.Fatal(err)
+		}
+		if e := h.Examine(t.Context(), q); e.FromOtherAddress != NotTried || e.FromOtherPort != Came {
+			t.Errorf("%+v", e)
+		}
+		time.Sleep(2 * strangeAfter)
+		clear(h.sends)
+		if e := h.Examine(t.Context(), q); e.FromOtherAddress != Missed {
+			t.Errorf("later: %+v", e)
+		}
+	})
+}
+
 // Members that do not answer cost time and nothing else.
 func TestExamineSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +96,7 @@ func TestExamineSilent(t *testing.T) {
 		begin := time.Now()
 		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{dead.at(), one.at()}})
 		want := Evidence{
-			Own: []netip.Addr{h.inner.Addr()}, Port: port, Asked: 2, Sightings: []Sighting{{By: one.outside, At: h.at()}}, FromOtherPort: Missed,
+			Own: []netip.Addr{h.inner.Addr()}, Port: port, Asked: 2, Sightings: []Sighting{{By: one.at(), At: h.at()}}, FromOtherPort: Missed,
 		}
 		if diff := cmp.Diff(want, e, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 			t.Error(diff)
@@ -114,7 +138,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		time.Sleep(time.Second)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if n := len(h.sent[port]); n < answersBurst || n > answersBurst+answersRate {
+		if n := len(h.sends[port]); n < answersBurst || n > answersBurst+answersRate {
 			t.Errorf("%d answers", n)
 		}
 	})

@@ -24,6 +24,7 @@ type Filtering string
 const (
 	FilteringUnknown Filtering = "unknown"
 	PassesAll        Filtering = "passes-all"
+	PassesSome       Filtering = "passes-some"      // addresses that were sent to; perhaps others
 	PassesAddresses  Filtering = "passes-addresses" // that were sent to, from whatever port
 	PassesPorts      Filtering = "passes-ports"     // that were sent to
 )
@@ -49,7 +50,7 @@ type Evidence struct {
 
 // Sighting is where a member saw the port.
 type Sighting struct {
-	By netip.Addr // the member's
+	By netip.AddrPort // where the member was asked
 	At netip.AddrPort
 }
 
@@ -72,7 +73,7 @@ func Conclude(e Evidence) Found {
 	if len(seen) > 0 && !slices.ContainsFunc(seen, func(s Sighting) bool { return !own(s) }) {
 		f.Mapping = Untranslated
 		f.Outside = seen[0].At // where there are several, each is good
-		if f.Filtering == FilteringUnknown && e.FromOtherPort == Came {
+		if f.Filtering == PassesSome {
 			f.Filtering = PassesAll // firewalls that tell addresses apart tell ports apart too
 		}
 		return f
@@ -83,7 +84,7 @@ func Conclude(e Evidence) Found {
 	case len(seen) == 0:
 	case slices.ContainsFunc(seen, func(s Sighting) bool { return s.At != seen[0].At }):
 		f.Mapping = Dependent
-	case slices.ContainsFunc(seen, func(s Sighting) bool { return s.By != seen[0].By }):
+	case slices.ContainsFunc(seen, func(s Sighting) bool { return s.By.Addr() != seen[0].By.Addr() }):
 		f.Mapping, f.Outside = Independent, seen[0].At
 	default: // as one member sees it; perhaps only that one
 		f.Outside = seen[0].At
@@ -102,12 +103,14 @@ func telling(all []Sighting) []Sighting {
 
 func filtering(e Evidence) Filtering {
 	switch {
+	case e.FromOtherPort == Missed: // whatever came from elsewhere had a reason that we do not know
+		return PassesPorts
 	case e.FromOtherAddress == Came:
 		return PassesAll
-	case e.FromOtherPort == Missed:
-		return PassesPorts
 	case e.FromOtherPort == Came && e.FromOtherAddress == Missed:
 		return PassesAddresses
+	case e.FromOtherPort == Came:
+		return PassesSome
 	}
 	return FilteringUnknown
 }
@@ -167,7 +170,7 @@ func (f Found) Leaves() Leaves {
 		switch f.Filtering {
 		case PassesAll:
 			return Reachable
-		case PassesAddresses, PassesPorts:
+		case PassesSome, PassesAddresses, PassesPorts:
 			return Punchable
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 func TestConclude(t *testing.T) {
 	at, addr := netip.MustParseAddrPort, netip.MustParseAddr
-	one, two := addr("198.51.100.1"), addr("198.51.100.2")
+	one, two := at("198.51.100.1:45672"), at("198.51.100.2:45672")
 	own := []netip.Addr{addr("192.168.1.2"), addr("203.0.113.7")}
 	outside, other := at("203.0.113.9:45672"), at("203.0.113.9:50000")
 	for _, c := range []struct {
@@ -31,12 +31,12 @@ func TestConclude(t *testing.T) {
 		{"two see the same", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}}, "cone NAT", LeavesOpen, outside},
 		{"full cone", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Came},
 			"full cone NAT", Reachable, outside},
-		{"full cone, a lost packet", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed, FromOtherAddress: Came},
-			"full cone NAT", Reachable, outside},
+		{"contradictory", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed, FromOtherAddress: Came},
+			"port-restricted cone NAT", Punchable, outside},
 		{"address-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Missed},
 			"address-restricted cone NAT", Punchable, outside},
 		{"other ports get in, strangers were not tried", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came},
-			"cone NAT", LeavesOpen, outside},
+			"cone NAT", Punchable, outside},
 		{"port-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed},
 			"port-restricted cone NAT", Punchable, outside},
 		{"symmetric", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, other}}, FromOtherPort: Missed}, "symmetric NAT", Unreachable, netip.AddrPort{}},
@@ -56,7 +56,7 @@ func TestConclude(t *testing.T) {
 
 func TestBehindAnother(t *testing.T) {
 	at := netip.MustParseAddrPort
-	seen := []Sighting{{netip.MustParseAddr("198.51.100.1"), at("203.0.113.9:1")}}
+	seen := []Sighting{{at("198.51.100.1:45672"), at("203.0.113.9:1")}}
 	for _, c := range []struct {
 		opened string
 		seen   []Sighting
@@ -68,7 +68,7 @@ func TestBehindAnother(t *testing.T) {
 		{"100.64.0.1:45672", nil, true},
 		{"10.1.1.1:45672", seen, true},
 		{"203.0.113.8:45672", seen, true},
-		{"10.1.1.1:45672", []Sighting{{netip.MustParseAddr("10.9.9.9"), at("10.1.1.1:3")}}, false},
+		{"10.1.1.1:45672", []Sighting{{at("10.9.9.9:45672"), at("10.1.1.1:3")}}, false},
 	} {
 		if got := BehindAnother(at(c.opened), c.seen); got != c.want {
 			t.Errorf("%s, seen %v: %v", c.opened, c.seen, got)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -41,13 +42,23 @@ type Prober struct {
 
 	mu      sync.Mutex
 	waiting map[stun.ID]chan heard
+	sent    map[netip.Addr]time.Time // to whom, last
 }
 
 // heard is a message that somebody waits for.
 type heard struct {
-	from netip.AddrPort
+	from     netip.AddrPort
+	stranger bool // nothing was sent there lately
 	stun.Message
 }
+
+const (
+	// strangeAfter is for how long a NAT may let in somebody that was sent to: RFC 4787, 4.3 wants two minutes
+	// at least, and five as a default.
+	strangeAfter = 6 * time.Minute
+	// maxSent bounds how many are remembered; when there are more, all are taken for strangers no more.
+	maxSent = 1 << 12
+)
 
 // Sender is another UDP port of the host, that nothing is read from; it is a *net.UDPConn.
 type Sender interface {
@@ -58,8 +69,28 @@ type Sender interface {
 func NewProber(port Port, other Sender, log *slog.Logger) *Prober {
 	return &Prober{
 		port: port, other: other, log: log, answers: rate.NewLimiter(answersRate, answersBurst),
-		waiting: make(map[stun.ID]chan heard),
+		waiting: make(map[stun.ID]chan heard), sent: make(map[netip.Addr]time.Time),
 	}
+}
+
+// write sends a packet, and remembers to whom.
+func (p *Prober) write(b []byte, to netip.AddrPort) error {
+	p.mu.Lock()
+	now := time.Now()
+	if _, known := p.sent[to.Addr()]; !known && len(p.sent) >= maxSent {
+		maps.DeleteFunc(p.sent, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > strangeAfter })
+	}
+	if len(p.sent) < maxSent {
+		p.sent[to.Addr()] = now
+	}
+	p.mu.Unlock()
+	return p.port.WriteOther(b, to)
+}
+
+// isStranger says whether nothing was sent there lately; the caller holds mu.
+func (p *Prober) isStranger(a netip.Addr) bool {
+	at, known := p.sent[a]
+	return len(p.sent) < maxSent && (!known || time.Since(at) > strangeAfter)
 }
 
 // Run reads and answers until ctx ends, or the port is closed.
@@ -77,7 +108,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		if err != nil {
 			continue // scanners send all sorts of things
 		}
-		p.handOut(heard{from, m})
+		p.handOut(heard{from: from, Message: m})
 		if m.Request {
 			p.answer(from, m)
 		}
@@ -88,6 +119,7 @@ func (p *Prober) Run(ctx context.Context) error {
 func (p *Prober) handOut(h heard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	h.stranger = p.isStranger(h.from.Addr())
 	select {
 	case p.waiting[h.ID] <- h:
 	default: // nobody waits, or has not taken the last one
@@ -103,7 +135,7 @@ func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
 	if request.OtherPort {
 		_, err = p.other.WriteToUDPAddrPort(answer, from)
 	} else {
-		err = p.port.WriteOther(answer, from)
+		err = p.write(answer, from)
 	}
 	if err != nil {
 		p.log.Debug("no answer to a probe", "to", from, "err", err)
@@ -131,7 +163,7 @@ func (p *Prober) FromOtherPort(ctx context.Context, at netip.AddrPort) (Trial, e
 }
 
 // FromOther tries whether what somebody sends whom we never sent to gets in: tell has to make them send a
-// request with this id (see Knock) to our port. It is NotTried if tell fails.
+// request with this id (see Knock) to our port. It is NotTried if tell fails, or who knocks is no stranger.
 func (p *Prober) FromOther(ctx context.Context, tell func(ctx context.Context, id stun.ID) error) (Trial, error) {
 	id := stun.NewID()
 	ch := p.wait(id)
@@ -142,7 +174,10 @@ func (p *Prober) FromOther(ctx context.Context, tell func(ctx context.Context, i
 	ctx, cancel := context.WithTimeoutCause(ctx, knocksLast, ErrNoAnswer)
 	defer cancel()
 	select {
-	case <-ch:
+	case h := <-ch:
+		if !h.stranger {
+			return NotTried, fmt.Errorf("%v knocked, where something was sent to lately", h.from)
+		}
 		return Came, nil
 	case <-ctx.Done():
 		return trial(context.Cause(ctx))
@@ -166,7 +201,7 @@ func (p *Prober) ask(ctx context.Context, to netip.AddrPort, request stun.Messag
 	packet := request.Append(nil)
 	patience := retryFirst
 	for range tries {
-		if err := p.port.WriteOther(packet, to); err != nil {
+		if err := p.write(packet, to); err != nil {
 			return heard{}, err
 		}
 		h, err := await(ctx, ch, patience, good)

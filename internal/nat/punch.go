@@ -27,7 +27,7 @@ func getsIn(from, to Found) bool {
 		return false
 	case to.Mapping == Dependent: // nobody knows where to send to
 		return false
-	case to.Filtering == PassesAll, to.Filtering == PassesAddresses:
+	case to.Filtering == PassesAll, to.Filtering == PassesAddresses, to.Filtering == PassesSome:
 		return true
 	}
 	// It has sent to the very port that the packets come from, if that could be known. Where nothing is
@@ -76,7 +76,7 @@ func (p *Prober) Knock(ctx context.Context, places []netip.AddrPort, id stun.ID)
 			return netip.AddrPort{}, ErrNoAnswer
 		}
 		for _, to := range places {
-			if err := p.port.WriteOther(packet, to); err != nil {
+			if err := p.write(packet, to); err != nil {
 				p.log.Debug("knock", "at", to, "err", err)
 			}
 		}

@@ -83,7 +83,7 @@ func TestKnockIsBounded(t *testing.T) {
 		if took := time.Since(begin); took != knocksLast {
 			t.Errorf("it took %v", took)
 		}
-		if n := len(h.sent[port]); n != maxPlaces*len(knocks) {
+		if n := len(h.sends[port]); n != maxPlaces*len(knocks) {
 			t.Errorf("%d packets", n)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

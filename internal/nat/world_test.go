@@ -27,7 +27,7 @@ type host struct {
 	is      Found // what the box does
 	down    bool  // it answers nothing
 	maps    map[netip.AddrPort]uint16
-	sent    map[uint16][]netip.AddrPort // by port outside
+	sends   map[uint16][]netip.AddrPort // by port outside
 	inbox   chan packet
 }
 
@@ -48,7 +48,7 @@ func (w *world) add(addr string, is Found) *host {
 	outside := netip.MustParseAddr(addr)
 	h := &host{
 		world: w, outside: outside, inner: netip.AddrPortFrom(outside, port), is: is,
-		maps: make(map[netip.AddrPort]uint16), sent: make(map[uint16][]netip.AddrPort), inbox: make(chan packet, 16),
+		maps: make(map[netip.AddrPort]uint16), sends: make(map[uint16][]netip.AddrPort), inbox: make(chan packet, 16),
 	}
 	if is.Mapping != Untranslated {
 		h.inner = netip.MustParseAddrPort("192.168.1.2:45672")
@@ -101,7 +101,7 @@ func (h *host) send(from netip.AddrPort, b []byte, to netip.AddrPort) {
 		return
 	}
 	source := h.translate(from, to)
-	h.sent[source.Port()] = append(h.sent[source.Port()], to)
+	h.sends[source.Port()] = append(h.sends[source.Port()], to)
 	target := w.hosts[to.Addr()]
 	if target == nil || !target.admits(source, to.Port()) {
 		return
@@ -139,7 +139,7 @@ func (h *host) admits(from netip.AddrPort, to uint16) bool {
 	if !known || h.down {
 		return false
 	}
-	sent := func(same func(netip.AddrPort) bool) bool { return slices.ContainsFunc(h.sent[to], same) }
+	sent := func(same func(netip.AddrPort) bool) bool { return slices.ContainsFunc(h.sends[to], same) }
 	switch h.is.Filtering {
 	case PassesAll:
 		return h.is.Mapping == Untranslated || sent(func(netip.AddrPort) bool { return true })

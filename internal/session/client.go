@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -26,6 +27,10 @@ type ClientConfig struct {
 	// again, as grants are per address. It is called by one goroutine and must not block, nor call
 	// Close. May be nil.
 	Changed func(State)
+	// Way opens the way to a waypoint that lets in only whom it was told of, before anything else is sent
+	// from the socket of a new session. When it returns, nothing may read from the socket any more. May be
+	// nil: the way is open.
+	Way func(ctx context.Context, socket *net.UDPConn, to netip.AddrPort) error
 }
 
 // Client keeps a session open to one address of one waypoint, whatever happens.

@@ -55,6 +55,12 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 	if err != nil {
 		return nil, false, fmt.Errorf("open a socket: %w", err)
 	}
+	if config.Way != nil {
+		if err := config.Way(ctx, udp, config.Addr); err != nil {
+			udp.Close()
+			return nil, false, &Problem{Code: NoWay, Text: fmt.Sprintf("the way to %s at %v/udp does not open: %v", config.Name, config.Addr, err), Err: err}
+		}
+	}
 	socket := &clientSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}
 	o = &outgoing{socket: socket, transport: &quic.Transport{Conn: socket, ConnectionIDLength: connIDLength}, local: local}
 	if err := o.connect(ctx, config); err != nil {

@@ -29,6 +29,7 @@ const (
 	Lost         ProblemCode = "lost"          // it stopped answering
 	Nonsense     ProblemCode = "nonsense"      // it answers, but not as a waypoint does
 	NoRoute      ProblemCode = "no-route"      // this host cannot send there
+	NoWay        ProblemCode = "no-way"        // what stands before it does not let us in
 	OwnIdentity  ProblemCode = "own-identity"  // our certificate is not usable
 	Expired      ProblemCode = "expired"       // its certificate is over
 	OtherCA      ProblemCode = "other-ca"      // it or we are of another collective

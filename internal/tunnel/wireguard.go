@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
@@ -41,6 +43,7 @@ type wireguardEnd struct {
 	private, public [32]byte
 	log             *slog.Logger
 
+	port   uint16            // that the device is to have, or has; 0: any
 	device *wireguard.Device // nil: not open
 	peer   wireguard.Peer
 	to     place
@@ -51,7 +54,21 @@ type wireguardEnd struct {
 
 func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
 	avoid, err := e.avoid()
-	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid}, err
+	if e.device == nil {
+		e.port = freePort()
+	}
+	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid, Port: e.port}, err
+}
+
+// freePort is a UDP port that is free now, for the waypoint to know before there is a device; 0 if there is
+// none to be had.
+func freePort() uint16 {
+	c, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
 func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) error {
@@ -94,11 +111,16 @@ func (e *wireguardEnd) open(mtu int) error {
 	if err := netstate.RemoveTunnel(e.iface); err != nil {
 		return err
 	}
-	device, err := wireguard.Open(wireguard.Config{Interface: e.iface, PrivateKey: e.private, MTU: mtu, Log: e.log})
+	config := wireguard.Config{Interface: e.iface, PrivateKey: e.private, ListenPort: int(e.port), MTU: mtu, Log: e.log}
+	device, err := wireguard.Open(config)
+	if errors.Is(err, syscall.EADDRINUSE) { // somebody else was faster
+		config.ListenPort = 0
+		device, err = wireguard.Open(config)
+	}
 	if err != nil {
 		return err
 	}
-	e.device, e.mtu = device, mtu
+	e.device, e.mtu, e.port = device, mtu, uint16(device.ListenPort())
 	return nil
 }
 

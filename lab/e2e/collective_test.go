@@ -173,10 +173,11 @@ func (w *world) join(host, role, more string) {
 	w.configureMember(host, role, w.hub(), more)
 }
 
+// configureMember writes the configuration of a member with a role, or several: "client+waypoint".
 func (w *world) configureMember(host, role, hub, more string) {
 	w.Helper()
 	w.configure(host, fmt.Sprintf(`name = %q
-roles = [%q]
+roles = ["%s"]
 log_level = "debug"
 [identity]
 certificate = "/var/lib/dcol/me.crt"
@@ -185,7 +186,7 @@ ca          = "/var/lib/dcol/ca.crt"
 crl         = "/var/lib/dcol/ca.crl"
 [collective]
 coordinators = [%q]
-`, host, role, hub)+more)
+`, host, strings.ReplaceAll(role, "+", `", "`), hub)+more)
 }
 
 // ask asks a host's agent by its local API.

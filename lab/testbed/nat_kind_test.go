@@ -93,7 +93,7 @@ func TestNATKinds(t *testing.T) {
 			probed(t, n.Host("two"))
 			e := p.Examine(t.Context(), nat.Question{
 				Own: []netip.Addr{inside.Addr4()}, Port: probePort, Observers: []netip.AddrPort{at("one"), at("two")},
-				Third: func(ctx context.Context, outside netip.AddrPort, id stun.ID) error {
+				Third: func(ctx context.Context, _ []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 					three.Knock(ctx, []netip.AddrPort{outside}, id)
 					return nil
 				},

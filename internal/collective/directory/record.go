@@ -41,6 +41,9 @@ type Record struct {
 	// Addresses and Port are where sessions reach the member. A member that only is a client has none.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Port      uint16       `json:"port,omitempty"`
+	// Punch says that what stands before it lets in only what it has sent to: whoever wants a session has
+	// a coordinator tell it first where from.
+	Punch bool `json:"punch,omitempty"`
 
 	Roles    []string     `json:"roles,omitempty"`
 	Kinds    []string     `json:"kinds,omitempty"`    // of detours that it offers: words of session/wire
@@ -167,7 +170,7 @@ func isWord(s string) bool {
 
 // SameButTime says whether nothing but the time has changed: the member has only renewed its record.
 func (r Record) SameButTime(other Record) bool {
-	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port &&
+	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port && r.Punch == other.Punch &&
 		slices.Equal(r.Addresses, other.Addresses) && slices.Equal(r.Roles, other.Roles) && slices.Equal(r.Kinds, other.Kinds) &&
 		r.Capacity == other.Capacity && r.Region == other.Region && r.AS == other.AS && r.Key == other.Key && r.Subnet == other.Subnet
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 // fakeRouter opens ports as the test wants.
 type fakeRouter struct {
+	mu       *sync.Mutex
 	external netip.AddrPort
 	err      error
 	booted   time.Time
@@ -23,6 +25,8 @@ type fakeRouter struct {
 func (r *fakeRouter) String() string { return "PCP" }
 
 func (r *fakeRouter) open(_ context.Context, w Want, proposed uint16) (granted, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.opens++
 	if r.err != nil {
 		return granted{}, r.err
@@ -36,6 +40,8 @@ func (r *fakeRouter) open(_ context.Context, w Want, proposed uint16) (granted, 
 }
 
 func (r *fakeRouter) close(_ context.Context, w Want, external uint16) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.ports[w] != external {
 		return errors.New("it is not open")
 	}
@@ -48,9 +54,10 @@ func (r *fakeRouter) restart() {
 	clear(r.ports)
 }
 
-// home is a host, and what is around it.
+// home is a host, and what is around it, under one lock.
 type home struct {
 	*Keeper
+	mu      sync.Mutex
 	router  *fakeRouter
 	found   int
 	findErr error
@@ -66,18 +73,23 @@ func begin(t *testing.T, change ...func(*home)) *home {
 		router:  &fakeRouter{external: netip.MustParseAddrPort("203.0.113.9:0"), booted: time.Now().Add(-time.Hour), ports: make(map[Want]uint16)},
 		network: Network{Gateway: netip.MustParseAddr("192.168.1.1"), Own: netip.MustParseAddr("192.168.1.2")},
 	}
+	h.router.mu = &h.mu
 	h.Keeper = NewKeeper(Config{
 		Wants: []Want{session, {UDP, 1194}},
 		Network: func() (Network, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			if !h.network.Gateway.IsValid() {
 				return Network{}, errors.New("no default route")
 			}
 			return h.network, nil
 		},
-		Changed: func(s State) { h.changes = append(h.changes, s) },
+		Changed: func(s State) { h.now(func() { h.changes = append(h.changes, s) }) },
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	h.find = func(context.Context, Network, [12]byte) (router, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		h.found++
 		if h.findErr != nil {
 			return nil, h.findErr
@@ -101,6 +113,13 @@ func begin(t *testing.T, change ...func(*home)) *home {
 	return h
 }
 
+// now looks at what the keeper uses, or changes it.
+func (h *home) now(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
 func (h *home) external(t *testing.T, want string) {
 	t.Helper()
 	got, open := h.State().External(session)
@@ -117,9 +136,12 @@ func TestKeeperOpensAndCloses(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
+		h.mu.Lock()
 		if h.router.opens != 2*61 || len(h.changes) != 1 {
 			t.Errorf("in an hour, %d renewals, %d changes", h.router.opens, len(h.changes))
 		}
+		h.mu.Unlock()
 		h.stop()
 		if len(h.router.ports) != 0 || len(h.State().Mappings) != 0 {
 			t.Errorf("ports stay open: %v", h.router.ports)
@@ -132,8 +154,7 @@ func TestKeeperFollowsRouter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
 		time.Sleep(10 * time.Minute)
-		h.router.restart()
-		h.router.external = netip.MustParseAddrPort("203.0.113.77:0")
+		h.now(func() { h.router.restart(); h.router.external = netip.MustParseAddrPort("203.0.113.77:0") })
 		time.Sleep(renewEvery)
 		synctest.Wait()
 		h.external(t, "203.0.113.77:45672")
@@ -141,11 +162,11 @@ func TestKeeperFollowsRouter(t *testing.T) {
 			t.Errorf("%+v, open %v", s, h.router.ports)
 		}
 		// Another port than the one we asked for is the one that we ask for from then on.
-		h.router.external = netip.MustParseAddrPort("203.0.113.77:50000")
+		h.now(func() { h.router.external = netip.MustParseAddrPort("203.0.113.77:50000") })
 		time.Sleep(renewEvery)
 		synctest.Wait()
 		h.external(t, "203.0.113.77:50000")
-		h.router.external = netip.MustParseAddrPort("203.0.113.77:0")
+		h.now(func() { h.router.external = netip.MustParseAddrPort("203.0.113.77:0") })
 		time.Sleep(renewEvery)
 		synctest.Wait()
 		h.external(t, "203.0.113.77:50000")
@@ -156,8 +177,9 @@ func TestKeeperFollowsRouter(t *testing.T) {
 func TestKeeperRouterAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
-		h.router.err = errNoAnswer
+		h.now(func() { h.router.err = errNoAnswer })
 		time.Sleep(lifetime - time.Second)
+		synctest.Wait()
 		h.external(t, "203.0.113.9:45672")
 		if s := h.State(); !strings.Contains(s.Problem, "no answer") || !strings.Contains(s.Problem, "45672/udp") {
 			t.Errorf("%+v", s)
@@ -168,7 +190,7 @@ func TestKeeperRouterAway(t *testing.T) {
 		time.Sleep(renewEvery)
 		synctest.Wait()
 		h.external(t, "")
-		h.router.err = nil
+		h.now(func() { h.router.err = nil })
 		time.Sleep(renewEvery)
 		synctest.Wait()
 		h.external(t, "203.0.113.9:45672")
@@ -185,6 +207,7 @@ func TestKeeperRefused(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if h.router.opens > 2*8 {
 			t.Errorf("in an hour, it was asked %d times", h.router.opens)
 		}
@@ -198,11 +221,12 @@ func TestKeeperFindsNothing(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if h.found > 8 {
 			t.Errorf("in an hour, it was asked %d times", h.found)
 		}
 		// Somebody switches it on.
-		h.findErr = nil
+		h.now(func() { h.findErr = nil })
 		time.Sleep(findEvery)
 		synctest.Wait()
 		h.external(t, "203.0.113.9:45672")
@@ -213,15 +237,17 @@ func TestKeeperFindsNothing(t *testing.T) {
 func TestKeeperMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
-		h.network = Network{}
+		h.now(func() { h.network = Network{} })
 		h.NetworkChanged()
 		synctest.Wait()
 		h.external(t, "")
 		if s := h.State(); !strings.Contains(s.Problem, "no default route") {
 			t.Errorf("%+v", s)
 		}
-		h.network = Network{Gateway: netip.MustParseAddr("10.0.0.1"), Own: netip.MustParseAddr("10.0.0.9")}
-		h.router = &fakeRouter{external: netip.MustParseAddrPort("198.51.100.9:0"), ports: make(map[Want]uint16)}
+		h.now(func() {
+			h.network = Network{Gateway: netip.MustParseAddr("10.0.0.1"), Own: netip.MustParseAddr("10.0.0.9")}
+			h.router = &fakeRouter{mu: &h.mu, external: netip.MustParseAddrPort("198.51.100.9:0"), ports: make(map[Want]uint16)}
+		})
 		h.NetworkChanged()
 		synctest.Wait()
 		h.external(t, "198.51.100.9:45672")

@@ -24,7 +24,7 @@ func FuzzDecoder(f *testing.F) {
 		Left{From: netip.MustParseAddrPort("192.0.2.1:1")},
 		Pong{ID: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1")},
 		TunnelRequest{ID: 1, Kind: WireGuard, Local: netip.MustParseAddr("192.0.2.1"), PublicKey: make([]byte, publicKeySize),
-			Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
+			Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}, Port: 40000},
 		TunnelGrant{ID: 1, Kind: InBand, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1"), Key: make([]byte, keySize), ClientPort: true},
 		TunnelGrant{ID: 1, Kind: WireGuard, Lease: time.Minute, Client: netip.MustParseAddr("2001:db8::1"), PublicKey: make([]byte, publicKeySize),
 			Port: 51820, Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, MTU: 1420},

@@ -15,6 +15,9 @@ type TunnelRequest struct {
 	Local     netip.Addr     // where the client's packets leave from, so that the waypoint sees a NAT between; may be absent
 	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent where the kind has none
 	Avoid     []netip.Prefix // what the client's networks use already; the tunnel must not
+	// Port is where the client's end of the tunnel sends from, UDP: a waypoint whose NAT lets in only what it
+	// has sent to sends there. 0: it is not known.
+	Port uint16
 }
 
 // TunnelGrant answers a TunnelRequest. Which fields are there depends on the kind.
@@ -48,6 +51,7 @@ type (
 		Local     []byte   `cbor:"3,keyasint,omitempty"`
 		PublicKey []byte   `cbor:"4,keyasint,omitempty"`
 		Avoid     [][]byte `cbor:"5,keyasint,omitempty"`
+		Port      uint16   `cbor:"6,keyasint,omitempty"`
 	}
 	tunnelGrantBody struct {
 		ID         uint64   `cbor:"1,keyasint"`
@@ -64,7 +68,7 @@ type (
 )
 
 func (m TunnelRequest) body() (any, error) {
-	b := tunnelRequestBody{ID: m.ID, Kind: m.Kind, PublicKey: m.PublicKey}
+	b := tunnelRequestBody{ID: m.ID, Kind: m.Kind, PublicKey: m.PublicKey, Port: m.Port}
 	if err := b.check(len(m.Avoid)); err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func (b tunnelRequestBody) message() (Message, error) {
 	if err := b.check(len(b.Avoid)); err != nil {
 		return nil, err
 	}
-	m := TunnelRequest{ID: b.ID, Kind: b.Kind, PublicKey: present(b.PublicKey)}
+	m := TunnelRequest{ID: b.ID, Kind: b.Kind, PublicKey: present(b.PublicKey), Port: b.Port}
 	var err error
 	if len(b.Local) > 0 {
 		if m.Local, err = parseAddr(b.Local); err != nil {
