@@ -81,6 +81,7 @@ and Multipath TCP connections get subflows through them.`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 	}
+	cobra.EnableCommandSorting = false // what comes first is wanted first
 	root.SetVersionTemplate("dcol {{.Version}}\n")
 	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
 		agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),

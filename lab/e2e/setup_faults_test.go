@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,14 +126,66 @@ func TestJoinRefused(t *testing.T) {
 	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
 }
 
+// Where systemd runs a host, its unit is written and enabled; here a script stands in for it.
+func TestStartedBySystemd(t *testing.T) {
+	w := newWorld(t)
+	w.goPublic()
+	const systemctl = `#!/bin/sh
+echo "$*" >>/var/lib/asked
+case "$1" in
+cat) [ -e "/etc/systemd/system/$2" ] ;;
+enable) setsid $(sed -n 's/^ExecStart=//p' "/etc/systemd/system/$3") >/var/lib/journal 2>&1 & ;;
+esac
+`
+	w.run(bob, "mkdir", "-p", "/run/systemd/system", "/etc/systemd/system", "/var/lib/bin")
+	w.write(bob, "/var/lib/bin/systemctl", []byte(systemctl), 0o755)
+	said := w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", program, "init", "friends")
+	w.mustFailAfter(said, "friends is made", "systemd cannot run the agent from "+program, "install dcol first")
+
+	w.run(bob, "cp", program, "/var/lib/bin/dcol")
+	w.says(w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/var/lib/bin/dcol", "init", "friends"),
+		"friends was made on this host already", "The agent runs, and will after each boot", "ok     member: connected to the coordinator bob")
+	if asked := w.run(bob, "cat", "/var/lib/asked"); asked != "cat dcol.service\ncat dcol.service\ndaemon-reload\nenable --now dcol.service\n" {
+		t.Errorf("systemd was asked:\n%s", asked)
+	}
+	if unit := w.run(bob, "cat", "/etc/systemd/system/dcol.service"); !strings.Contains(unit, "\nExecStart=/var/lib/bin/dcol agent\n") {
+		t.Errorf("the unit:\n%s", unit)
+	}
+}
+
+// mustFailAfter checks that a command failed when it had said something already.
+func (w *world) mustFailAfter(r result, stdout string, words ...string) {
+	w.Helper()
+	if !strings.Contains(r.stdout, stdout) {
+		w.Errorf("stdout does not say %q\n%v", stdout, r)
+	}
+	r.stdout = ""
+	w.mustFail(r, words...)
+}
+
 // endAgent ends an agent that dcol itself has started.
 func (w *world) endAgent(host, signal string) {
 	w.Helper()
-	find := []string{"pgrep", "-f", "^" + program + " agent"} // of the host's own processes
-	w.run(host, "kill", "-"+signal, strings.TrimSpace(w.run(host, find...)))
-	w.eventually("the agent of "+host+" has ended", func() error {
-		return holds(w.try(host, find...).code != 0, "it runs")
+	w.run(host, "sh", "-ec", fmt.Sprintf("kill -%s %d", signal, w.agentOf(host)))
+	w.eventually("the agent of "+host+" has ended", func() error { return holds(w.agentOf(host) == 0, "it runs") })
+}
+
+// agentOf is the process of a host's agent; 0: none runs.
+func (w *world) agentOf(host string) (pid int) {
+	w.Helper()
+	err := w.host(host).Do(func() error {
+		processes, err := filepath.Glob("/proc/[0-9]*/cmdline") // the host's own
+		for _, path := range processes {
+			if line, readErr := os.ReadFile(path); readErr == nil && strings.HasPrefix(string(line), program+"\x00agent\x00") {
+				fmt.Sscanf(path, "/proc/%d/", &pid)
+			}
+		}
+		return err
 	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return pid
 }
 
 // serves says whether bob has sessions of a member, or not, as it should be.
