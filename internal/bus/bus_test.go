@@ -57,6 +57,9 @@ func TestAskAndTell(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Why != "not today" {
 		t.Fatalf("a refusal: %v", err)
 	}
+	if err := co.Flush(within(t, 5*time.Second)); err != nil {
+		t.Errorf("flush: %v", err)
+	}
 	if st := alice.State(); !st.Connected || st.Server != "hub" || st.Connects != 1 || st.Err != nil {
 		t.Fatalf("state %+v", st)
 	}

@@ -17,7 +17,7 @@ const (
 	refusalHeader = "Dcol-Refusal"
 	intake        = 1024 // messages that wait to be judged
 	waiting       = 256  // messages accepted that wait for a worker
-	workers       = 8
+	workers       = 64   // most wait for the store
 	answerTimeout = 30 * time.Second
 )
 
@@ -189,6 +189,15 @@ func (c *Coordinator) TellAll(topic string, data []byte) error {
 		return err
 	}
 	return c.publish(allPrefix+topic, data)
+}
+
+// Flush returns when the server has taken all that was sent, and has what was for all members ready to be
+// sent to each: the more there are, the longer that takes.
+func (c *Coordinator) Flush(ctx context.Context) error {
+	if err := c.nats.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("wait for the bus's server: %w", sayWhy(err))
+	}
+	return nil
 }
 
 // Tell sends a message to one member, if it is connected.

@@ -13,6 +13,7 @@ const (
 	checkers    = 4 // members that are asked to try one waypoint
 	roundWithin = 15 * time.Second
 	maxRounds   = 32 // at once
+	tries       = 64 // to find them by chance among many members, before all are looked at
 
 	checkAgain  = 30 * time.Minute // one that was reached
 	checkSoon   = 10 * time.Second // one that was not, by others
@@ -150,6 +151,18 @@ func (r *reach) choose(name string, t *target, members []string) (out []string) 
 			n++
 		}
 		return n
+	}
+	if len(members) > 4*tries { // of many, those of the first rank are nearly all
+		for range tries {
+			m := members[r.random(len(members))]
+			if m != name && rank(m) == 0 && !slices.Contains(out, m) {
+				out = append(out, m)
+			}
+			if len(out) == checkers {
+				return out
+			}
+		}
+		out = nil
 	}
 	ranked := make([][]string, 4)
 	first := 0

@@ -160,3 +160,30 @@ func TestReachIsBounded(t *testing.T) {
 		t.Errorf("%d rounds at once", n)
 	}
 }
+
+// Among very many, those who are asked are there, are several, and are others the second time. Where few have
+// been heard of, those are found too.
+func TestReachAmongMany(t *testing.T) {
+	for _, spoken := range []int{5, 5000} {
+		s := newScene(5000)
+		s.watch("m00")
+		s.now = s.now.Add(checkSoon)
+		for _, m := range s.members[:spoken] {
+			s.heard(m, s.now)
+		}
+		first, _ := s.turn(all(false))
+		second, _ := s.turn(all(false))
+		for i, o := range slices.Concat(first, second) {
+			asked := slices.Compact(slices.Sorted(slices.Values(o.to)))
+			if len(asked) != checkers || slices.Contains(asked, "m00") {
+				t.Fatalf("%d spoke: round %d asks %v", spoken, i+1, o.to)
+			}
+			if i == 0 && slices.ContainsFunc(asked, func(m string) bool { return !slices.Contains(s.members[:spoken], m) }) {
+				t.Errorf("%d spoke: %v are asked, of whom nothing was heard", spoken, asked)
+			}
+		}
+		if spoken > 5 && slices.ContainsFunc(second[0].to, func(m string) bool { return slices.Contains(first[0].to, m) }) {
+			t.Errorf("asks %v after %v", second[0].to, first[0].to)
+		}
+	}
+}

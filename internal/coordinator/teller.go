@@ -140,7 +140,26 @@ func (c *Coordinator) tellRecords(ctx context.Context, g *gatekeeper, epoch uint
 			continue
 		}
 		told, next = b.Revision, time.Now().Add(headEvery)
+		c.breathe(ctx)
 	}
+}
+
+// breathe waits as long as the server takes to give a message to all members, once more: half of its time is
+// for other things, such as the store, and what changes meanwhile goes into one message. Without this, many
+// who join among very many make more messages than can be sent, all of them in the server's memory.
+func (c *Coordinator) breathe(ctx context.Context) {
+	e := c.engine.Load()
+	if e == nil {
+		return
+	}
+	start := time.Now()
+	brief, cancel := context.WithTimeout(ctx, tellWithin)
+	err := e.link.Flush(brief)
+	cancel()
+	if err != nil {
+		c.config.Log.Debug("coordinator: the bus's server is slow", "err", err)
+	}
+	every(ctx, time.Since(start), nil)
 }
 
 // keep does what is due for a store from time to time. It returns why the store is good no more.
