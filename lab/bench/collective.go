@@ -41,8 +41,8 @@ type crowdPlan struct {
 // collectives measures one coordinator with very many members, each with a connection of its own.
 func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 	r, err := runCrowd(ctx, o, crowdPlan{
-		members: o.Members, late: min(200, o.Members/10), sample: 8, parallel: 32,
-		changes: 10, renewals: min(500, o.Members/2), expelled: 5, idle: time.Minute,
+		members: o.Members, late: min(100, o.Members/10), sample: 8, parallel: 32,
+		changes: 10, renewals: min(500, o.Members/2), expelled: 5, idle: 30 * time.Second,
 	})
 	return r.figures(), err
 }
@@ -50,7 +50,8 @@ func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 // crowdRun is what was measured, in the order in which it was done.
 type crowdRun struct {
 	plan        crowdPlan
-	load        string // of the machine before
+	load        string   // of the machine before
+	done        []string // steps
 	empty       crowdMemory
 	join        phase
 	registered  crowdMemory // all but the late ones have joined, and nobody is connected
@@ -81,7 +82,7 @@ type phase struct {
 	took time.Duration
 }
 
-// runCrowd does it all, once.
+// runCrowd does it all, once. With an error, there may be what was measured until then.
 func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err error) {
 	r = &crowdRun{plan: plan, load: loadAverage()}
 	c, err := openCrowd(ctx, o, plan)
@@ -101,8 +102,9 @@ func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err 
 			return nil, err
 		}
 		if err := step.do(ctx, r); err != nil {
-			return nil, fmt.Errorf("%s: %w", step.what, err)
+			return r, fmt.Errorf("%s: %w", step.what, err)
 		}
+		r.done = append(r.done, step.what)
 	}
 	return r, c.hub.Do(crowd.Order{Do: crowd.Profile}, nil)
 }

@@ -13,12 +13,23 @@ import (
 // projected is the number of members for which the costs are worked out on paper.
 const projected = 100_000
 
-// figures say how it went.
-func (r *crowdRun) figures() []Measurement {
+// figures say how it went, as far as it did.
+func (r *crowdRun) figures() (found []Measurement) {
 	if r == nil {
 		return nil
 	}
-	return slices.Concat(r.joinFigures(), r.memoryFigures(), r.tellFigures(), r.expelFigures(), r.paperFigures())
+	for _, part := range []struct {
+		needs   string
+		figures func() []Measurement
+	}{
+		{"join", r.joinFigures}, {"connect", r.connectFigures}, {"late", r.lateFigures}, {"change", r.changeFigures},
+		{"renew", r.renewFigures}, {"expel", r.expelFigures}, {"look", r.lookFigures}, {"look", r.paperFigures},
+	} {
+		if slices.Contains(r.done, part.needs) {
+			found = append(found, part.figures()...)
+		}
+	}
+	return found
 }
 
 func crowdName(what string) string { return "collective: " + what }
@@ -32,17 +43,20 @@ func (r *crowdRun) joinFigures() []Measurement {
 	joined := once(crowdName("joins"), "members/s", r.join.rate())
 	joined.Note = fmt.Sprintf("%d members, %d at a time: key, HTTPS with an invitation, certificate, bus, record stored; half take %.0f ms; the coordinator spends %.2f ms of processor time on each. Each leaves the bus then. Load average before: %s",
 		len(r.join.Millis), r.plan.parallel, stats.Median(r.join.Millis), milliseconds(r.join.each()), r.load)
+	return []Measurement{joined, percentile(crowdName("a join, 99th percentile"), "ms", r.join.Millis, 0.99)}
+}
+
+func (r *crowdRun) connectFigures() []Measurement {
 	connected := once(crowdName("connections to the bus"), "members/s", r.connect.rate())
 	connected.Note = fmt.Sprintf("all those at once, %d at a time; the coordinator spends %.2f ms on each", r.plan.parallel, milliseconds(r.connect.each()))
+	return []Measurement{connected}
+}
+
+// lateFigures come when all members are connected.
+func (r *crowdRun) lateFigures() []Measurement {
 	late := once(crowdName("joins while all others listen"), "members/s", r.late.rate())
 	late.Note = fmt.Sprintf("the last %d of %d: each record goes to all; the coordinator spends %.1f ms on each, and has %.0f MiB resident at most",
 		r.plan.late, r.plan.members, milliseconds(r.late.each()), float64(r.lateHighest)/(1<<20))
-	renewed := once(crowdName("renewals"), "members/s", r.renew.rate())
-	renewed.Note = fmt.Sprintf("%d members' certificates; the coordinator spends %.2f ms on each", len(r.renew.Millis), milliseconds(r.renew.each()))
-	return []Measurement{joined, percentile(crowdName("a join, 99th percentile"), "ms", r.join.Millis, 0.99), connected, late, renewed}
-}
-
-func (r *crowdRun) memoryFigures() []Measurement {
 	n := float64(r.plan.members)
 	m := once(crowdName("coordinator's memory for each member"), "KiB", float64(r.full.resident-r.empty.resident)/n/(1<<10))
 	m.Note = fmt.Sprintf("resident, with %d connected: %.0f MiB, without members %.0f MiB; of the heap and stacks %.1f KiB each, %.1f KiB of them for records, names and certificates of who is not connected",
@@ -50,11 +64,10 @@ func (r *crowdRun) memoryFigures() []Measurement {
 		float64(r.full.heap-r.empty.heap)/n/(1<<10), float64(r.registered.heap-r.empty.heap)/float64(r.plan.members-r.plan.late)/(1<<10))
 	idle := once(crowdName("coordinator's processor use, nothing happens"), "cores", r.idle.cpu.Seconds()/r.idle.took.Seconds())
 	idle.Note = fmt.Sprintf("over %v with %d connected, all of them waypoints that are being checked for the first time; %.1f bytes a second to each", r.plan.idle, r.plan.members-r.plan.late, r.idleBytes())
-	return []Measurement{m, idle}
+	return []Measurement{late, m, idle}
 }
 
-// tellFigures are about a record that changes, and who was told.
-func (r *crowdRun) tellFigures() []Measurement {
+func (r *crowdRun) changeFigures() []Measurement {
 	var p99 []float64
 	missed := 0
 	for _, s := range r.changes {
@@ -64,8 +77,19 @@ func (r *crowdRun) tellFigures() []Measurement {
 	told := of(crowdName("a changed record reaches all, 99th percentile"), "ms", p99)
 	told.Note = fmt.Sprintf("from before it is sent to the coordinator, which gathers changes for a quarter of a second; %.0f bytes on the wire and %.1f µs of the coordinator's time for each member; %d times not within %v",
 		c.deliverBytes, c.deliverCPU.Seconds()*1e6, missed, crowd.HeardWithin)
+	return []Measurement{told}
+}
+
+func (r *crowdRun) renewFigures() []Measurement {
+	renewed := once(crowdName("renewals"), "members/s", r.renew.rate())
+	renewed.Note = fmt.Sprintf("%d members' certificates; the coordinator spends %.2f ms on each", len(r.renew.Millis), milliseconds(r.renew.each()))
+	return []Measurement{renewed}
+}
+
+// lookFigures are about who was told what, in the end.
+func (r *crowdRun) lookFigures() []Measurement {
 	lacking := once(crowdName("members who lack a change in the end"), "members", float64(r.members.Behind))
-	lacking.Note = fmt.Sprintf("of %d connected, who were told %d changes; %d gaps that were noticed, %d messages dropped, %d connections made in all; the coordinator was too busy for %d messages, and %d records had to be sent again",
+	lacking.Note = fmt.Sprintf("of %d connected, who were told %d changes; %d gaps that were noticed, %d messages dropped, %d connections made in all; the coordinator was too busy for %d messages, and %d questions had to be asked again",
 		r.members.Connected, r.members.Changes, r.members.Gaps, r.members.Dropped, r.members.Connects, r.hub.Busy, r.members.Retries)
 	refused := 0
 	for _, c := range r.members.Copies {
@@ -74,7 +98,6 @@ func (r *crowdRun) tellFigures() []Measurement {
 	copies := once(crowdName("whole copies, every record verified"), "members", float64(len(r.members.Copies)))
 	copies.Note = fmt.Sprintf("of a sample of %d, each with %d records; %d records were refused", r.plan.sample, r.hub.Members, refused)
 	return []Measurement{
-		told,
 		lacking.target("none", r.members.Behind == 0),
 		copies.target("the whole sample", len(r.members.Copies) == r.plan.sample && refused == 0),
 	}

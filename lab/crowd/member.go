@@ -20,8 +20,8 @@ import (
 const (
 	connectWithin = 30 * time.Second
 	askWithin     = 30 * time.Second
-	publishTries  = 10
-	publishPause  = 2 * time.Second
+	askTries      = 10
+	askPause      = 2 * time.Second
 	// recordLife is a member's own; the record ends with its certificate.
 	recordLife = 14 * 24 * time.Hour
 )
@@ -42,7 +42,7 @@ type member struct {
 	line *bus.Member // nil: it is not on the bus
 
 	connects atomic.Uint64
-	retries  atomic.Uint64 // of publishing
+	retries  atomic.Uint64 // of questions
 	gaps     atomic.Uint64
 	changes  atomic.Uint64
 	revision atomic.Uint64 // up to which it was told of the directory; 0: it was told nothing yet
@@ -120,7 +120,7 @@ func (m *member) connect(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	_, err = m.ask(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.id.Trust())))
+	_, err = m.persist(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.id.Trust())))
 	return err
 }
 
@@ -156,7 +156,7 @@ func (m *member) ask(ctx context.Context, topic string, data []byte) ([]byte, er
 	return line.Ask(ctx, topic, data)
 }
 
-// publish signs a record and returns when the coordinator has stored it. As a real member, it tries again.
+// publish signs a record and returns when the coordinator has stored it.
 func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	self, now := m.id.Self(), time.Now()
 	m.sequence = directory.NextSequence(m.sequence, now)
@@ -181,16 +181,22 @@ func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, err = m.persist(ctx, enrol.TopicRecord, data)
+	return s, err
+}
+
+// persist asks until there is an answer, as real members do.
+func (m *member) persist(ctx context.Context, topic string, data []byte) ([]byte, error) {
 	for tries := 1; ; tries++ {
-		_, err = m.ask(ctx, enrol.TopicRecord, data)
-		if err == nil || tries == publishTries {
-			return s, err
+		answer, err := m.ask(ctx, topic, data)
+		if err == nil || tries == askTries {
+			return answer, err
 		}
 		m.retries.Add(1)
 		select {
-		case <-time.After(publishPause):
+		case <-time.After(askPause):
 		case <-ctx.Done():
-			return s, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }

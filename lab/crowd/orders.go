@@ -89,7 +89,7 @@ type Reached struct {
 type MembersState struct {
 	Connected int
 	Connects  uint64 // made so far, all together
-	Retries   uint64 // of records that were not taken at once
+	Retries   uint64 // of questions that were not answered at once
 	Behind    int    // connected, and not told all up to Head
 	Gaps      uint64 // times that a change was missing when the next came
 	Dropped   uint64 // messages that came too fast
