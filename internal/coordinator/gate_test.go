@@ -379,3 +379,30 @@ func TestGatekeeperThatIsOver(t *testing.T) {
 		t.Errorf("waits: %v", err)
 	}
 }
+
+// A coordinator whose clock is a day off loses no record for it: what it refuses, it takes when its clock is
+// right again.
+func TestRecordsWithAWrongClock(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	w.shift(24 * time.Hour)
+	if err := alpha.publish(func() directory.Record {
+		r := alpha.record()
+		r.Expires = r.Issued.Add(5 * 24 * time.Hour)
+		return r
+	}()); err != nil {
+		t.Errorf("a day ahead: %v", err)
+	}
+	w.shift(-24 * time.Hour)
+	if r := wantBusRefusal(t, beta.publish(beta.record())); !strings.Contains(r.Why, "the clock is behind") {
+		t.Errorf("a day behind: %v", r)
+	}
+	w.shift(0)
+	if err := beta.publish(beta.record()); err != nil {
+		t.Error(err)
+	}
+	if d := alpha.directory(); d.Len() != 2 {
+		t.Errorf("%d members in the directory", d.Len())
+	}
+}
