@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -293,49 +292,6 @@ func TestTrustIsToldOnAsking(t *testing.T) {
 	large := enrol.TrustMessage{Lists: strings.Repeat("x", bus.MaxPayload), Hash: "h"}
 	if data, err := encodeTrust(large); err != nil || fromJSON[enrol.TrustMessage](t, data).Whole() {
 		t.Errorf("%d bytes, %v", len(data), err)
-	}
-}
-
-// A waypoint that lies about where it can be reached is found out by others, and all are told.
-func TestLyingWaypoint(t *testing.T) {
-	w := newWorld(t)
-	w.run()
-	liar, good := w.member("liar"), w.member("good")
-	checkers := []*host{w.member("x"), w.member("y"), w.member("z")}
-	for _, h := range append(checkers, good, liar) {
-		h.check = func(c enrol.Check) enrol.Checked {
-			return enrol.Checked{ID: c.ID, Reachable: c.Name == "good", Why: "nobody answers"}
-		}
-		go h.answerChecks()
-	}
-	r := liar.record()
-	r.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.66")}
-	for _, err := range []error{liar.publish(r), good.publish(good.record())} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, h := range checkers {
-		record := h.record()
-		record.Roles, record.Addresses, record.Port = []string{directory.RoleClient}, nil, 0
-		if err := h.publish(record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.reach.of("good"); return known && v.Reachable })
-	w.shift(checkSoon) // the second round
-	eventually(t, "x is told who lies", 20*time.Second, func() bool {
-		data := checkers[0].last(enrol.TopicReachability)
-		if data == nil {
-			return false
-		}
-		m := fromJSON[enrol.Reachability](t, data)
-		return len(m.Unreachable) == 1 && m.Unreachable[0] == "liar"
-	})
-	for _, m := range w.c.Members() {
-		if m.Name == "liar" && (m.Reach == nil || m.Reach.Reachable || m.Reach.Why != "nobody answers") {
-			t.Errorf("members say %+v", m.Reach)
-		}
 	}
 }
 
