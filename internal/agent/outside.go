@@ -263,6 +263,10 @@ func (o *outside) describe() *api.Outside {
 	out.Own, out.Gateway, out.Router, out.Problem, out.Mend = s.Network.Own, s.Network.Gateway, s.Router, s.Problem, s.Mend
 	for _, m := range s.Mappings {
 		out.Opened = append(out.Opened, api.OpenedPort{Protocol: string(m.Protocol), Port: m.Port, External: m.External})
+		if m.Port != o.listen.Port() && m.External.Port() != m.Port {
+			out.Problem = fmt.Sprintf("the router has opened port %v as %d: members, who are told %d, do not get in", m.Want, m.External.Port(), m.Port)
+			out.Mend = "choose another waypoint.openvpn_port: somebody else in this network has that one"
+		}
 		if nat.BehindAnother(m.External, sightings) {
 			out.Problem = fmt.Sprintf("the router %v has opened port %v at %v, where others do not see this host: another NAT is before it",
 				s.Network.Gateway, m.Want, m.External)

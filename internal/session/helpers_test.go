@@ -206,8 +206,14 @@ type member struct {
 
 func startClient(t testing.TB, id *collective.Identity, name string, at netip.AddrPort) *member {
 	t.Helper()
+	return startClientOf(t, ClientConfig{Identity: id, Name: name, Addr: at})
+}
+
+func startClientOf(t testing.TB, config ClientConfig) *member {
+	t.Helper()
 	m := &member{t: t, changes: make(chan State, 100)}
-	m.Client = NewClient(ClientConfig{Identity: id, Name: name, Addr: at, Log: quiet(), Changed: func(s State) { m.changes <- s }})
+	config.Log, config.Changed = quiet(), func(s State) { m.changes <- s }
+	m.Client = NewClient(config)
 	t.Cleanup(m.Close)
 	return m
 }

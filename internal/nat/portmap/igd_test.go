@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 )
@@ -66,6 +67,22 @@ func TestParseDescription(t *testing.T) {
 		if err == nil && strings.Join(urls, " ") != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, %v; want %q", c.name, urls, err, c.want)
 		}
+	}
+}
+
+// What Debian's miniupnpd says of itself.
+func TestRealDescription(t *testing.T) {
+	document, err := os.ReadFile("testdata/miniupnpd-2.3.1.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse("http://192.168.1.1:5000/rootDesc.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	offers, err := parseDescription(document, at, netip.MustParseAddr("192.168.1.1"))
+	if err != nil || len(offers) != 1 || offers[0].kind != services[0] || offers[0].control.String() != "http://192.168.1.1:5000/ctl/IPConn" {
+		t.Errorf("%v, %v", offers, err)
 	}
 }
 
@@ -204,6 +221,11 @@ func FuzzParseDescription(f *testing.F) {
 		f.Fatal(err)
 	}
 	gateway := netip.MustParseAddr("192.168.1.1")
+	miniupnpd, err := os.ReadFile("testdata/miniupnpd-2.3.1.xml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(miniupnpd))
 	f.Add(description("", services...))
 	f.Add(description("<URLBase>http://192.168.1.1:80</URLBase>", services[1]))
 	f.Fuzz(func(t *testing.T, document string) {
