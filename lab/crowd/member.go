@@ -120,8 +120,7 @@ func (m *member) connect(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	_, err = m.persist(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.id.Trust())))
-	return err
+	return m.persist(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.id.Trust())))
 }
 
 // onBus is its line; nil: it is not there.
@@ -181,22 +180,21 @@ func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = m.persist(ctx, enrol.TopicRecord, data)
-	return s, err
+	return s, m.persist(ctx, enrol.TopicRecord, data)
 }
 
 // persist asks until there is an answer, as real members do.
-func (m *member) persist(ctx context.Context, topic string, data []byte) ([]byte, error) {
+func (m *member) persist(ctx context.Context, topic string, data []byte) error {
 	for tries := 1; ; tries++ {
-		answer, err := m.ask(ctx, topic, data)
+		_, err := m.ask(ctx, topic, data)
 		if err == nil || tries == askTries {
-			return answer, err
+			return err
 		}
 		m.retries.Add(1)
 		select {
 		case <-time.After(askPause):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
