@@ -1,21 +1,14 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
-	"github.com/detour-collective/dcol/internal/collective"
-	"github.com/detour-collective/dcol/internal/coordinator"
-	"github.com/detour-collective/dcol/internal/enrol"
-	"github.com/detour-collective/dcol/internal/membership"
 )
 
 // Members that joined know each other by their coordinator, and by nothing in their files. The coordinator
@@ -55,7 +48,7 @@ func TestCollective(t *testing.T) {
 	gone := detour(w.detoured()).Waypoint
 	kept := map[string]string{bob: mallory, mallory: bob}[gone]
 	began := time.Now()
-	w.ask(server, "expel", api.ExpelRequest{Member: gone, Why: "sent spam"}, nil)
+	w.dcol(server, "expel", gone, "--why", "sent spam")
 	w.waypointsAre("up", kept)
 	if took := time.Since(began); took > 5*time.Second && slowness() == 1 {
 		t.Errorf("alice used %s for another %v", gone, took)
@@ -84,10 +77,10 @@ func TestWaypointNotWhereItSays(t *testing.T) {
 	w.start(server)
 	const serves = "[waypoint]\n" + labAllowed + "port_mapping = false\n"
 	w.join(mallory, "waypoint", serves)
-	w.configureMember(mallory, "waypoint", w.hub(), "addresses = [\"10.0.4.77\"]\n"+serves)
+	w.configureMember(mallory, "waypoint", "addresses = [\"10.0.4.77\"]\n"+serves)
 	w.start(mallory)
 	w.join(alice, "client", "")
-	w.configureMember(alice, "client", w.hub(), "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")
+	w.configureMember(alice, "client", "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")
 	w.start(alice)
 	w.waypointsAre("down", mallory)
 	w.join(bob, "waypoint", serves)
@@ -125,7 +118,7 @@ func TestChosenTunnels(t *testing.T) {
 	gone := detour(w.subflows("direct up", "wireguard up")).Waypoint
 	kept := map[string]string{bob: mallory, mallory: bob}[gone]
 	x.goesOn()
-	w.ask(server, "expel", api.ExpelRequest{Member: gone, Why: "sent spam"}, nil)
+	w.dcol(server, "expel", gone, "--why", "sent spam")
 	w.waypointsAre("up", kept)
 	tunnels(1)
 	w.eventually(kept+" carries it", func() error {
@@ -139,70 +132,38 @@ func TestChosenTunnels(t *testing.T) {
 	x.endsWell()
 }
 
-// coordinate makes a host the coordinator of a new collective, and its first member.
+// coordinate makes a host the coordinator of a new collective, and its first member, which is nothing else.
 func (w *world) coordinate(host string) {
 	w.Helper()
-	err := w.host(host).Do(func() error {
-		request, err := newKey(host)
-		if err != nil {
-			return err
-		}
-		f, err := coordinator.Init("/var/lib/dcol/coordinator", coordinator.Founding{Collective: "friends", Request: request})
-		if err != nil {
-			return err
-		}
-		return writeIdentity(f.Chain, f.Roots, f.Lists)
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.configureMember(host, "coordinator", w.hub(), fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(host)))
+	w.dcol(host, "init", "friends", "--address", w.addr4(host).String(), "--no-start")
+	w.configureMember(host, "coordinator", fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(host)))
 }
 
 // hub is the coordinator, as members' configurations name it.
 func (w *world) hub() string { return fmt.Sprintf("%s@%v:45672", server, w.addr4(server)) }
 
-// join makes a host a member with an invitation of the coordinator.
+// join makes a host a member with an invitation of the coordinator, with a configuration of ours.
 func (w *world) join(host, role, more string) {
 	w.Helper()
-	var invitation api.Invitation
-	w.ask(server, "invite", api.InviteRequest{Name: host, LifetimeSeconds: 3600}, &invitation)
-	if out, err := w.host(host).Command(w.Context(), os.Args[0], joinCommand, host, invitation.Line).CombinedOutput(); err != nil {
-		w.Fatalf("%s does not join: %v\n%s", host, err, out)
-	}
-	w.configureMember(host, role, w.hub(), more)
+	line := strings.TrimSpace(w.dcol(server, "invite", "--name", host))
+	w.dcol(host, "join", line, "--no-start")
+	w.configureMember(host, role, more)
 }
 
 // configureMember writes the configuration of a member with a role, or several: "client+waypoint".
-func (w *world) configureMember(host, role, hub, more string) {
+func (w *world) configureMember(host, role, more string) {
 	w.Helper()
 	w.configure(host, fmt.Sprintf(`name = %q
 roles = ["%s"]
 log_level = "debug"
 [identity]
-certificate = "/var/lib/dcol/me.crt"
-key         = "/var/lib/dcol/me.key"
-ca          = "/var/lib/dcol/ca.crt"
-crl         = "/var/lib/dcol/ca.crl"
+certificate = "/var/lib/dcol/identity/member.crt"
+key         = "/var/lib/dcol/identity/member.key"
+ca          = "/var/lib/dcol/identity/ca.crt"
+crl         = "/var/lib/dcol/identity/ca.crl"
 [collective]
 coordinators = [%q]
-`, host, strings.ReplaceAll(role, "+", `", "`), hub)+more)
-}
-
-// ask asks a host's agent by its local API.
-func (w *world) ask(host, what string, request, answer any) {
-	w.Helper()
-	body, err := json.Marshal(request)
-	if err != nil {
-		w.Fatal(err)
-	}
-	out := w.run(host, "curl", "-sS", "--fail-with-body", "--unix-socket", "/run/dcol/agent.sock", "-d", string(body), "http://agent/v1/"+what)
-	if answer == nil {
-		return
-	}
-	if err := json.Unmarshal([]byte(out), answer); err != nil {
-		w.Fatalf("%s: %v\n%s", what, err, out)
-	}
+`, host, strings.ReplaceAll(role, "+", `", "`), w.hub())+more)
 }
 
 // waypointsAre waits until these are the waypoints that alice uses, all in this state.
@@ -231,12 +192,11 @@ func (w *world) uses(state string, names ...string) error {
 func (w *world) knowsAll(host string, others ...string) {
 	w.Helper()
 	w.eventually(host+" knows all members", func() error {
+		var have []string
 		var list api.Members
-		out := w.run(host, "curl", "-sS", "--unix-socket", "/run/dcol/agent.sock", "http://agent/v1/members")
-		if err := json.Unmarshal([]byte(out), &list); err != nil {
+		if err := json.Unmarshal([]byte(w.dcol(host, "members", "--json")), &list); err != nil {
 			return err
 		}
-		var have []string
 		for _, m := range list.Members {
 			have = append(have, m.Name)
 		}
@@ -259,48 +219,4 @@ func (w *world) restartWithout(away, host string) {
 		}
 	}
 	w.restart(host)
-}
-
-// joinCommand has this executable join a collective on the host that it runs on: joinCommand NAME LINE.
-const joinCommand = "join-for-test"
-
-func joinHere(name, text string) error {
-	line, err := enrol.ParseLine(text)
-	if err != nil {
-		return err
-	}
-	request, err := newKey(name)
-	if err != nil {
-		return err
-	}
-	welcome, err := enrol.Join(context.Background(), line, request, nil)
-	if err != nil {
-		return err
-	}
-	if err := writeIdentity([]byte(welcome.Chain), []byte(welcome.Roots), []byte(welcome.Lists)); err != nil {
-		return err
-	}
-	return membership.EnrolmentOf(*welcome).Save("/var/lib/dcol/collective")
-}
-
-const ownFiles = "/var/lib/dcol"
-
-func newKey(name string) (request []byte, err error) {
-	if err := os.MkdirAll(ownFiles, 0o755); err != nil {
-		return nil, err
-	}
-	key, err := collective.NewKey(filepath.Join(ownFiles, "me.key"))
-	if err != nil {
-		return nil, err
-	}
-	return collective.NewRequest(key, name)
-}
-
-func writeIdentity(chain, roots, lists []byte) error {
-	for name, data := range map[string][]byte{"me.crt": chain, "ca.crt": roots, "ca.crl": lists} {
-		if err := os.WriteFile(filepath.Join(ownFiles, name), data, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -31,13 +31,6 @@ const fileSize = 64 << 20
 
 func TestMain(m *testing.M) {
 	testbed.Stage() // hosts and wires start as this executable
-	if len(os.Args) == 4 && os.Args[1] == joinCommand {
-		if err := joinHere(os.Args[2], os.Args[3]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	// Else hosts, wires and dcol built with -race take a second each to end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Parse()

@@ -47,7 +47,7 @@ func TestWaypointBehindNATs(t *testing.T) {
 			w.coordinate(server)
 			// It is a waypoint, too, to be asked who is seen where; alice does not use what it offers.
 			other := "[waypoint]\n" + labAllowed + "port_mapping = false\noffers = [\"mapped\"]\n"
-			w.configureMember(server, "coordinator+waypoint", w.hub(), fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(server))+other)
+			w.configureMember(server, "coordinator+waypoint", fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(server))+other)
 			w.serve()
 			w.start(server)
 			w.join(mallory, "waypoint", other)
