@@ -171,7 +171,7 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 	}
 	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
 		r := s.Record.Verified.Record
-		add("other members cannot reach this waypoint at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
+		add(api.Unreached+" at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
 	}
 	for _, err := range []error{s.Directory.LoadErr, s.Directory.SaveErr, s.Trouble} {
 		if err != nil {

@@ -118,6 +118,9 @@ type Coordinator struct {
 	Floods   uint64 `json:"floods"`
 }
 
+// Unreached begins the problem that others do not reach this host as a waypoint, which Collective.Record tells too.
+const Unreached = "other members cannot reach this waypoint"
+
 // CoordinatorLink is the connection to the coordinators.
 type CoordinatorLink struct {
 	Connected bool      `json:"connected"`

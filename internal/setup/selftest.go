@@ -25,6 +25,7 @@ type State string
 const (
 	Works State = "ok"
 	Later State = "later" // it needs somebody else first
+	Lacks State = "no"    // it is not had, and the host is a member without it
 	Fails State = "FAIL"
 	soon  State = "soon" // it may be told in a moment; shown as Later
 )
@@ -69,7 +70,9 @@ func Test(ctx context.Context, socket string, within time.Duration) ([]Finding, 
 }
 
 // unsettled says whether it may be another one in a moment: who could not reach a waypoint tries again.
-func (f Finding) unsettled() bool { return f.more || f.State == soon || f.State == Fails }
+func (f Finding) unsettled() bool {
+	return f.more || f.State == soon || f.State == Lacks || f.State == Fails
+}
 
 // findings are what an agent's answers mean.
 func findings(s api.Status, members api.Members) (all []Finding) {
@@ -94,7 +97,9 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 		describeWaypoint(s, add)
 	}
 	for _, p := range s.Problems {
-		add(Fails, "%s", p)
+		if !strings.HasPrefix(p, api.Unreached) { // said already, with the mend
+			add(Fails, "%s", p)
+		}
 	}
 	return all
 }
@@ -164,9 +169,19 @@ func describeWaypoint(s api.Status, add adder) {
 		add(soonIf(!alone(s)), "waypoint: nobody has tried yet whether others reach %s", at)
 	case r.Checked.Yes > 0:
 		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
+	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == "punchable":
+		add(Lacks, "waypoint: %s cannot reach %s, as this host is behind a NAT; others try to reach it by hole punching", strings.Join(r.Checked.By, ", "), at)
 	default:
-		add(Fails, "waypoint: %s cannot reach %s: %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why)
+		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
 	}
+}
+
+// mendOf is what to do about a waypoint that others do not reach.
+func mendOf(o *api.Outside) string {
+	if o != nil && o.Mend != "" {
+		return o.Problem + ": " + o.Mend
+	}
+	return "Let that port in, at the router too if there is one, or name this host's outside address ([collective] addresses). As a client it works all the same"
 }
 
 // complete says whether the directory is here: all have at least themselves and the coordinator in it.

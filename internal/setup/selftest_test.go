@@ -46,8 +46,15 @@ func TestFindings(t *testing.T) {
 		"reached": {api.Status{Collective: record(&api.Reach{Yes: 1, Of: 2, By: []string{"hub"}}), Serving: &api.Serving{}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 (checked by hub)", false},
 		"not reached": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}), Serving: &api.Serving{}}, waypoints,
-			"ok member: connected to the coordinator hub, 2 members known; FAIL waypoint: hub cannot reach UDP port 45672 of 192.0.2.8: no answer", true},
-		"problems": {api.Status{Problems: []string{"the disk is full"}}, api.Members{}, "FAIL the disk is full", true},
+			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). " +
+				"Let that port in, at the router too if there is one, or name this host's outside address ([collective] addresses). As a client it works all the same", true},
+		"behind a router": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}),
+			Serving: &api.Serving{Outside: &api.Outside{Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). the router refuses: switch on UPnP", true},
+		"punchable": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, as this host is behind a NAT; " +
+				"others try to reach it by hole punching", true},
+		"problems": {api.Status{Problems: []string{"the disk is full", api.Unreached + " at all"}}, api.Members{}, "FAIL the disk is full", true},
 	} {
 		var got []string
 		unsettled := false

@@ -126,6 +126,17 @@ func TestJoinRefused(t *testing.T) {
 	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
 }
 
+// A host that others cannot reach is a member and a client all the same, and is told.
+func TestJoinBehindAFirewall(t *testing.T) {
+	w := newWorld(t)
+	at := w.goPublic()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	w.run(router, "nft", fmt.Sprintf("table inet firewall { chain forward { type filter hook forward priority 0; ip daddr %v udp dport 45672 drop; }; }", at[alice]))
+	w.says(w.try(alice, program, "join", w.invitation()), "ok     member: connected to the coordinator bob",
+		"ok     client: in-band and mapped detours through bob are ready", "no     waypoint: bob cannot reach UDP port 45672 of "+at[alice].String(), "Let that port in")
+}
+
 // Where systemd runs a host, its unit is written and enabled; here a script stands in for it.
 func TestStartedBySystemd(t *testing.T) {
 	w := newWorld(t)
