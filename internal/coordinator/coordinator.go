@@ -65,6 +65,7 @@ type Coordinator struct {
 	retold   chan struct{} // trust has changed: tell all
 	unfinish chan struct{} // an expulsion is not complete
 	moved    chan struct{} // who can be reached has changed
+	account  chan struct{} // JWTs count no more, and the embedded server does not know
 }
 
 // The files of a coordinator's directory.
@@ -87,7 +88,7 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{
 		config: c, now: c.Clock, lock: lock, began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
-		reach: newReach(rand.IntN), retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reach: newReach(rand.IntN), retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if err := co.open(); err != nil {
 		co.Close()
@@ -256,7 +257,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.engine.Store(e)
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){c.runGate, c.runTrust, c.runExpulsions, c.runSweeps, c.runReach} {
+	for _, loop := range []func(context.Context){c.runGate, c.runTrust, c.runExpulsions, c.runSweeps, c.runReach, c.runAccount} {
 		running.Go(func() { loop(ctx) })
 	}
 	running.Go(func() {

@@ -114,13 +114,6 @@ func (e *engine) setAccount(ctx context.Context, accountJWT string) error {
 	return e.system.SetAccount(ctx, accountJWT)
 }
 
-// cut ends a member's connections to the embedded server; an external cluster does so by setAccount.
-func (e *engine) cut(member string) {
-	if e.server != nil {
-		e.server.Cut(member)
-	}
-}
-
 // damaged says whether the embedded store has lost anything.
 func (e *engine) damaged() bool { return e.server != nil && len(e.server.Damage()) > 0 }
 

@@ -220,3 +220,34 @@ func TestSupersededByHand(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The JWT of who was expelled counts no more, whatever other certificate its key has.
+func TestJWTOfTheExpelled(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	start := time.Now()
+	if err := w.c.Expel(t.Context(), "alpha", "to see"); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := collective.OpenCA(caDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := collective.ParseRequest(alpha.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := ca.Sign(request, collective.Terms{Name: "alpha"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := alpha.id.TakeCertificate(signed.Chain); err != nil {
+		t.Fatal(err)
+	}
+	const tries = 5 * time.Second // it has tried to come back by then
+	eventually(t, "alpha is kept out", 30*time.Second, func() bool {
+		st := alpha.bus.State()
+		return time.Since(start) > accountPause+tries && !st.Connected && errors.Is(st.Err, bus.ErrNotLetIn)
+	})
+}
