@@ -36,13 +36,14 @@ type crowdPlan struct {
 	renewals int
 	expelled int
 	idle     time.Duration
+	rest     time.Duration // between expulsions
 }
 
 // collectives measures one coordinator with very many members, each with a connection of its own.
 func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 	r, err := runCrowd(ctx, o, crowdPlan{
 		members: o.Members, late: min(100, o.Members/10), sample: 8, parallel: 32,
-		changes: 10, renewals: min(500, o.Members/2), expelled: 5, idle: 30 * time.Second,
+		changes: 10, renewals: min(500, o.Members/2), expelled: 5, idle: 30 * time.Second, rest: 8 * time.Second,
 	})
 	return r.figures(), err
 }

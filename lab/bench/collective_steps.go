@@ -123,9 +123,9 @@ func (c *crowdNetwork) renew(_ context.Context, r *crowdRun) error {
 	return c.measure(&r.renew, func() error { return c.work(&r.renew, crowd.Order{Do: crowd.Renew, Count: c.plan.renewals}) })
 }
 
-// expel expels members, one after the other, each when everybody knows of the one before. They are not of the
-// sample, which has the first.
-func (c *crowdNetwork) expel(_ context.Context, r *crowdRun) error {
+// expel expels members, one after the other, each when everybody knows of the one before and all that follows
+// from that is done. They are not of the sample, which has the first.
+func (c *crowdNetwork) expel(ctx context.Context, r *crowdRun) error {
 	return c.measure(&r.expel, func() error {
 		for i := range c.plan.expelled {
 			name := crowd.Name(c.plan.sample + i)
@@ -138,6 +138,9 @@ func (c *crowdNetwork) expel(_ context.Context, r *crowdRun) error {
 				return err
 			}
 			r.expelled, r.reached = append(r.expelled, e), append(r.reached, reached)
+			if err := pause(ctx, c.plan.rest); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
