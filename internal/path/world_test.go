@@ -62,6 +62,7 @@ type wconn struct {
 	held          []*wsub        // those beside the first that the server counts
 	heardAt       time.Time      // when the server last took in a REMOVE_ADDR
 	unsure        bool           // events about it were lost, or another Manager had it
+	endedAt       time.Time      // when a subflow last ended, of which the Manager hears a little later
 	ids           map[uint8]bool // the kernel's list: only RemoveAddr takes one out
 }
 
@@ -300,6 +301,7 @@ func (w *world) end(c *wconn, s *wsub) {
 		return
 	}
 	c.subflows = slices.Delete(c.subflows, i, i+1)
+	c.endedAt = w.now
 	w.hears(c, s)
 	w.inband.ends(w, c, s)
 	ev := path.SubflowClosed{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote}
