@@ -198,6 +198,8 @@ func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
 	if o.Expires < 0 || o.Expires > maxExpires {
 		return enrol.Line{}, fmt.Errorf("invite: an invitation for %v is none: at most for %v", o.Expires, maxExpires)
 	}
+	c.enrolling.Lock()
+	defer c.enrolling.Unlock()
 	now := c.now()
 	l := enrol.Line{
 		Collective: c.ca.Name(), Coordinators: c.coordinators(), Root: enrol.RootOf(c.config.Identity), Secret: enrol.NewSecret(),
@@ -212,8 +214,6 @@ func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
 	if l.Root == ([32]byte{}) {
 		return enrol.Line{}, errors.New("invite: this host's own certificate is under none of the collective's roots: renew it first")
 	}
-	c.enrolling.Lock()
-	defer c.enrolling.Unlock()
 	e, err := c.register.invite(l.Secret, o.Name, now, l.Expires)
 	if err == nil {
 		err = c.save(*e)

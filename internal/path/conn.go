@@ -63,6 +63,7 @@ type ended struct {
 	err    error
 	lived  time.Duration
 	unsent bool // no SYN left: the kernel refused
+	adrift bool // its address was gone, perhaps for a moment, so that the peer did not hear of its end
 	judge  time.Time
 }
 

@@ -78,7 +78,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case SubflowEstablished:
 		m.with(ev.Token, now, func(c *conn) { m.joined(c, ev, now) })
 	case SubflowClosed:
-		m.with(ev.Token, now, func(c *conn) { c.closed(ev, now) })
+		m.with(ev.Token, now, func(c *conn) { m.closed(c, ev, now) })
 	case AddrAnnounced:
 		m.with(ev.Token, now, func(c *conn) { m.announced(c, ev) })
 	case DetourOffered:

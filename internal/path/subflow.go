@@ -55,13 +55,13 @@ func (s *subflow) cameUp(now time.Time) {
 	s.up, s.took, s.since, s.moved = true, now.Sub(s.since), now, now
 }
 
-func (c *conn) closed(ev SubflowClosed, now time.Time) {
+func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 	s := c.byAddrs(ev.Local, ev.Remote)
 	if s == nil {
 		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
 	if s != nil {
-		c.end(ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
+		c.end(ended{subflow: s, err: ev.Err, adrift: !m.here(s), judge: now.Add(verdictDelay)}, now)
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		if now.Before(e.judge) {
 			return false
 		}
-		orphan := e.up && !e.full() && !m.here(e.subflow)
+		orphan := e.up && !e.full() && (e.adrift || !m.here(e.subflow))
 		switch {
 		case e.id == 0 || !c.ownsID(e.subflow):
 		case orphan:
