@@ -33,8 +33,9 @@ type spec struct {
 type process struct {
 	management *management
 	cmd        *exec.Cmd
-	done       chan struct{}
-	status     error // of waiting for it
+	exited     chan struct{} // it has ended, and its log is read
+	done       chan struct{} // and what it said at its socket is heard: why it ended may be the last of it
+	status     error         // of waiting for it
 
 	mu      sync.Mutex
 	fatal   string // its last fatal line
@@ -53,14 +54,14 @@ func (s *spec) start(ctx context.Context, config string) (*process, error) {
 	}
 	defer listener.Close()
 
-	p := &process{done: make(chan struct{})}
+	p := &process{exited: make(chan struct{}), done: make(chan struct{})}
 	if err := s.spawn(p); err != nil {
 		return nil, err
 	}
 	conn, err := s.greet(ctx, p, listener)
 	if err != nil {
 		p.kill()
-		<-p.done
+		<-p.exited
 		return nil, err
 	}
 	p.management = &management{conn: conn}
@@ -110,7 +111,7 @@ func (s *spec) spawn(p *process) error {
 		}()
 		p.status = p.cmd.Wait()
 		<-read // its last words
-		close(p.done)
+		close(p.exited)
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", s.program, err)
@@ -130,7 +131,7 @@ func (s *spec) greet(ctx context.Context, p *process, listener *net.UnixListener
 	defer close(over)
 	go func() {
 		select {
-		case <-p.done:
+		case <-p.exited:
 		case <-ctx.Done():
 		case <-over:
 		}
@@ -145,21 +146,29 @@ func (s *spec) greet(ctx context.Context, p *process, listener *net.UnixListener
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fmt.Errorf("openvpn does not come to its management socket within %v: see its log (log_level = \"debug\")", readyTime)
 	}
-	<-p.done
+	<-p.exited
 	return nil, p.err()
 }
 
 // attach reads what openvpn says and lets it begin. If it stops talking it is ended, as nobody would
 // know what it does.
 func (s *spec) attach(p *process) {
+	heard := make(chan struct{})
 	go func() {
 		p.management.read(func(n notice) { s.notice(p, n) })
+		close(heard)
 		p.management.conn.Close()
 		end(p)
 	}()
 	go func() {
-		<-p.done
-		p.management.conn.Close()
+		<-p.exited
+		select {
+		case <-heard:
+		case <-time.After(killTime): // somebody else has the socket
+			p.management.conn.Close()
+			<-heard
+		}
+		close(p.done)
 	}()
 	for _, text := range []string{"log on", "state on", "bytecount 5", "hold off", "hold release"} {
 		p.management.post(text)
