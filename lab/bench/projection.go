@@ -70,7 +70,7 @@ func assumptions(renewal time.Duration, cores float64) string {
 		"a record goes to every member each time, with its certificates",
 		"memory, processor time and bytes for each member are those measured",
 		fmt.Sprintf("joins take all of %g cores and nothing else does", cores),
-		"an expulsion is decided and signed in the same time, and told in as much more time as there are more members",
+		"an expulsion is decided and signed in the same time, and told in as much more time as there are more members; what the server then spends on looking at each connection's JWT comes later and is not in it",
 		"one coordinator takes 32,768 connections, so that more members need several servers (bus-servers), which share connections and the work of telling",
 	}, "; ")
 }
