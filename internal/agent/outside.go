@@ -71,18 +71,30 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, m *membe
 		fixed: fixedObservers(p.config.Client.Waypoints), member: m, changed: make(chan struct{}, 1),
 		found: nat.Conclude(nat.Evidence{}),
 	}
+	var using sync.WaitGroup // of addresses
+	use := func(run func() error) {
+		using.Add(1)
+		group.Go(func() error {
+			defer using.Done()
+			return run()
+		})
+	}
 	if p.config.Waypoint.PortMapping {
 		nonce := p.identity.Derive("port mapping")
 		o.keeper = portmap.NewKeeper(portmap.Config{
 			Wants: wants(o.listen.Port(), p.config.Waypoint), Network: o.network, Nonce: [12]byte(nonce[:12]), Log: log,
 			Changed: func(portmap.State) { o.tell() },
 		})
-		group.Go(func() error { return o.keeper.Run(ctx) })
+		use(func() error { return o.keeper.Run(ctx) })
 	}
 	group.Go(func() error { return errors.Join(o.prober.Run(ctx), other.Close()) })
-	group.Go(func() error {
-		defer addresses.Close()
+	use(func() error {
 		o.run(ctx, changes)
+		return nil
+	})
+	group.Go(func() error {
+		using.Wait()
+		addresses.Close()
 		return nil
 	})
 	return o, nil

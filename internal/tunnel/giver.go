@@ -102,12 +102,19 @@ func (g *Giver) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.Join(g.far.close(), g.host.removeTunnel(g.far.iface()))
+			return g.stop()
 		case now := <-tick.C:
 			g.expire(now)
 			g.tend(now)
 		}
 	}
+}
+
+// stop ends the far end and takes its interface back. Requests may still be under way.
+func (g *Giver) stop() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return errors.Join(g.far.close(), g.host.removeTunnel(g.far.iface()))
 }
 
 // Give answers a member's request.

@@ -39,8 +39,11 @@ func find(dirs []string) (path, version string, err error) {
 	return "", "", &MissingError{Looked: dirs}
 }
 
+// versionTime is how long a program may take to say its version: a host that boots has other things to do.
+const versionTime = 30 * time.Second
+
 func askVersion(path string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
 	// Its exit status is 1 even when all is well (up to 2.5), so what it prints decides.
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
