@@ -137,11 +137,12 @@ func (c *conn) ownsID(s *subflow) bool {
 
 // end takes a subflow out, which ended by itself. The verdict about its route is
 // left for later.
-func (c *conn) end(e ended, now time.Time) {
+func (m *Manager) end(c *conn, e ended, now time.Time) {
 	c.remove(e.subflow)
 	if !c.managed() {
 		return
 	}
+	e.adrift = !m.here(e.subflow)
 	switch {
 	case e.up:
 		e.lived = now.Sub(e.since)

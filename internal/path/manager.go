@@ -74,7 +74,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case SubflowRequested:
 		m.with(ev.Token, now, func(c *conn) { c.requested(ev) })
 	case CreateFailed:
-		m.with(ev.Token, now, func(c *conn) { c.createFailed(ev, now) })
+		m.with(ev.Token, now, func(c *conn) { m.createFailed(c, ev, now) })
 	case SubflowEstablished:
 		m.with(ev.Token, now, func(c *conn) { m.joined(c, ev, now) })
 	case SubflowClosed:

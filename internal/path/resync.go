@@ -32,7 +32,7 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
 		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
-			c.end(ended{subflow: s, adrift: !m.here(s), judge: now.Add(verdictDelay)}, now)
+			m.end(c, ended{subflow: s, judge: now.Add(verdictDelay)}, now)
 		}
 	}
 	for _, l := range live {

@@ -50,7 +50,7 @@ func (m *Manager) giveUpJoins(c *conn, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
 		if !s.up && !now.Before(s.timeout()) {
 			m.do(DestroySubflow{c.token, s.local, s.remote})
-			c.end(ended{subflow: s, err: errNoAnswer, judge: now}, now)
+			m.end(c, ended{subflow: s, err: errNoAnswer, judge: now}, now)
 		}
 	}
 }

@@ -19,13 +19,13 @@ func (c *conn) requested(ev SubflowRequested) {
 	}
 }
 
-func (c *conn) createFailed(ev CreateFailed, now time.Time) {
+func (m *Manager) createFailed(c *conn, ev CreateFailed, now time.Time) {
 	s := c.byID(ev.LocalID)
 	if s == nil || s.up {
 		return
 	}
 	c.refused = ev.Gone
-	c.end(ended{subflow: s, err: ev.Err, unsent: true, judge: now.Add(verdictDelay)}, now)
+	m.end(c, ended{subflow: s, err: ev.Err, unsent: true, judge: now.Add(verdictDelay)}, now)
 }
 
 func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
@@ -61,7 +61,7 @@ func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
 	if s != nil {
-		c.end(ended{subflow: s, err: ev.Err, adrift: !m.here(s), judge: now.Add(verdictDelay)}, now)
+		m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
 	}
 }
 
