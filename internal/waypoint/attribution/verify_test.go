@@ -269,7 +269,7 @@ func TestNothingCanBeAddedToTheLastLine(t *testing.T) {
 		"field":          func(l *line) { l.Lost = 5 },
 		"part of a time": func(l *line) { l.Time = l.Time.Add(time.Nanosecond) },
 		"time zone":      func(l *line) { l.Time = l.Time.In(time.FixedZone("", 5400)) },
-		"certificates":   func(l *line) { l.Chain = c.member("bob", "0b").chain() },
+		"certificates":   func(l *line) { l.Chain = c.member("bob", "0c").chain() },
 		"two chains":     func(l *line) { l.Chain = append(c.member("bob", "0b").chain(), c.member("bob", "0b").chain()...) },
 		"event":          func(l *line) { l.Event = headSigned },
 	} {
@@ -278,7 +278,7 @@ func TestNothingCanBeAddedToTheLastLine(t *testing.T) {
 			change(&changed)
 			text := before + string(changed.encode(nil)) + "\n"
 			if text == content {
-				t.Skip("as it was")
+				t.Fatal("nothing is changed")
 			}
 			if r := c.verifyText(t, text); !slices.Contains(faultsOf(r), BadSignature) {
 				t.Errorf("not found: %+v", r)
