@@ -8,14 +8,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/quic-go/quic-go"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -110,18 +109,8 @@ func explain(w where, err error) *Problem {
 		return already
 	}
 	p := classify(w, err)
-	p.Text, p.Err = printable(p.Text), err
+	p.Text, p.Err = printable.Text(p.Text), err
 	return p
-}
-
-// printable keeps what strangers sent, or wrote into their certificates, from reaching a terminal raw.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }
 
 func classify(w where, err error) *Problem {

@@ -4,11 +4,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // Log writes connections of an attribution log, and the evidence if it is there, for a person to read.
@@ -26,10 +25,10 @@ func Log(w io.Writer, l api.Log) error {
 		if f.Session == "" {
 			unknown++
 		} else {
-			session = printable(f.Session[:min(8, len(f.Session))])
+			session = printable.Text(f.Session[:min(8, len(f.Session))])
 		}
 		rows = append(rows, []string{
-			logTime(f.Opened), lasted(f), printable(f.Member), printable(f.Kind), endpoint(f.Client), endpoint(f.Server), endpoint(f.Egress),
+			logTime(f.Opened), lasted(f), printable.Text(f.Member), printable.Text(f.Kind), endpoint(f.Client), endpoint(f.Server), endpoint(f.Egress),
 			counted(f.BytesFromClient), counted(f.BytesToClient), session,
 		})
 	}
@@ -45,10 +44,10 @@ func Log(w io.Writer, l api.Log) error {
 
 func (p *printer) session(s api.LogSession) {
 	p.linef("")
-	p.linef("Session %s of %s with waypoint %s in %q", printable(s.Session), printable(s.Member), printable(s.Waypoint), s.Collective)
+	p.linef("Session %s of %s with waypoint %s in %q", printable.Text(s.Session), printable.Text(s.Member), printable.Text(s.Waypoint), s.Collective)
 	p.linef("  opened       %s UTC, by the waypoint's clock", logTime(s.Opened))
 	p.linef("  stated       %s UTC, by the member's clock", logTime(s.Stated))
-	p.linef("  certificate  %s", printable(s.Serial))
+	p.linef("  certificate  %s", printable.Text(s.Serial))
 	for _, der := range s.Chain {
 		p.linef("               %s", base64.StdEncoding.EncodeToString(der))
 	}
@@ -57,7 +56,7 @@ func (p *printer) session(s api.LogSession) {
 	if s.Proven {
 		p.linef("  PROVEN: the member that this certificate names has signed that this session is its own.")
 	} else {
-		p.linef("  NOT PROVEN: %s", printable(s.Why))
+		p.linef("  NOT PROVEN: %s", printable.Text(s.Why))
 	}
 }
 
@@ -75,14 +74,4 @@ func counted(n *uint64) string {
 		return "?"
 	}
 	return bytes(*n)
-}
-
-// printable keeps what stands in a foreign file from reaching a terminal raw.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // Code is why a request was refused.
@@ -91,12 +92,7 @@ const maxText = 400
 // cleanText makes foreign text safe to print on a terminal and short enough.
 func cleanText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
+	s = printable.Text(s)
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "")
 	}

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // FaultKind is in what way a log is not what its waypoint wrote.
@@ -124,7 +125,7 @@ func (r *Report) prove(s Span) {
 // Write says in words what is proven and what is not.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	say := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
+	say := func(format string, args ...any) { b.WriteString(printable.Text(fmt.Sprintf(format, args...)) + "\n") }
 	if r.Waypoint != "" {
 		say("The log of waypoint %s in %q: %d lines, from %s to %s.", r.Waypoint, r.Collective, r.Lines, stamp(r.From), stamp(r.To))
 	}
@@ -144,16 +145,6 @@ func (r *Report) Write(w io.Writer) error {
 	r.sayEnd(say)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// printable keeps what a foreign file says from reaching a terminal raw.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }
 
 func (r *Report) sayProven(say func(string, ...any)) {
