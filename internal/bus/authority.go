@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -55,7 +54,7 @@ func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of the bus's keys: %w", err)
 	}
-	unlock, err := lockDir(dir)
+	unlock, err := durable.Lock(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 	if err != nil {
 		return "", fmt.Errorf("revoke a key: %w", err)
 	}
-	unlock, err := lockDir(a.dir)
+	unlock, err := durable.Lock(a.dir)
 	if err != nil {
 		return "", err
 	}
@@ -240,17 +239,4 @@ func readAuthority(dir string) (authorityState, error) {
 
 func damagedAuthority(dir string, err error) error {
 	return &collective.Error{File: filepath.Join(dir, authorityFile), Problem: "is damaged", Err: err, Mend: "put back a copy of it"}
-}
-
-// lockDir keeps two processes from writing at once: one revocation would get lost.
-func lockDir(dir string) (unlock func(), err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open the directory of the bus's keys: %w", err)
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	return func() { d.Close() }, nil
 }

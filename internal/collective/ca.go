@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/durable"
@@ -62,7 +62,7 @@ func InitCA(dir, name string) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := ca.sign(nil, big.NewInt(1))
+	list, err := ca.firstList(listSet{})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (ca *CA) Trust() (*Trust, error) { return ReadTrust(ca.CertFile(), ca.CRLFi
 // TakeTrust takes newer roots and lists from another authority of the collective (its ca.crt and ca.crl;
 // either may be empty), as a member does. changed says whether there was anything new.
 func (ca *CA) TakeTrust(roots, lists []byte) (changed bool, err error) {
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return false, err
 	}
@@ -190,12 +190,46 @@ func (ca *CA) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	return before.take(roots, lists, ca.CertFile(), ca.CRLFile())
 }
 
+// beside is how another authority begins, made by this root in a directory of its own: nobody else changes
+// either until unlock, and t is what members get now. what is for the error.
+func (ca *CA) beside(dir, what string) (t *Trust, unlock func(), err error) {
+	if err := ca.mustBeRoot(what); err != nil {
+		return nil, nil, err
+	}
+	unlockOwn, err := durable.Lock(ca.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	unlockNew, err := newDir(dir)
+	if err != nil {
+		unlockOwn()
+		return nil, nil, err
+	}
+	unlock = func() { unlockNew(); unlockOwn() }
+	if t, err = ca.Trust(); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return t, unlock, nil
+}
+
+// firstList is the others' lists with this authority's first, which is empty.
+func (ca *CA) firstList(others listSet) (listSet, error) {
+	own, err := ca.sign(nil, big.NewInt(1))
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(others)
+	maps.Copy(all, own)
+	return all, nil
+}
+
 // newDir makes an authority's directory, where none may be yet.
 func newDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(dir, issuedDir), 0o700); err != nil {
 		return nil, fmt.Errorf("make the authority's directory: %w", err)
 	}
-	if unlock, err = lockDir(dir); err != nil {
+	if unlock, err = durable.Lock(dir); err != nil {
 		return nil, err
 	}
 	for _, f := range []string{caKeyFile, caCertFile, caCRLFile, signerCertFile, signerKeyFile} {
@@ -206,19 +240,6 @@ func newDir(dir string) (unlock func(), err error) {
 		}
 	}
 	return unlock, nil
-}
-
-// lockDir keeps two commands from signing at once: one revocation would get lost.
-func lockDir(dir string) (unlock func(), err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open the authority's directory: %w", err)
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	return func() { d.Close() }, nil
 }
 
 // newSerial is random (RFC 5280, 4.1.2.2 allows 20 bytes): it also must not tell how many members there are.

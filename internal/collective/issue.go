@@ -38,7 +38,7 @@ func (ca *CA) Sign(r *SigningRequest, t Terms) (Signed, error) {
 	if r.name != t.Name {
 		return Signed{}, fmt.Errorf("sign a certificate for %s: the request is for %q", t.Name, r.name)
 	}
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -82,7 +82,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	if r.Validity <= 0 {
 		return Issued{}, fmt.Errorf("issue a certificate for %s: a validity of %v is none: give one like 2160h", r.Name, r.Validity)
 	}
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return Issued{}, err
 	}

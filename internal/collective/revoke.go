@@ -57,7 +57,7 @@ func ParseReason(s string) (Reason, error) {
 // Revoke puts certificates on the revocation list: all valid ones of a member or a signer, or the one with
 // a serial number. It returns the serial numbers now on the list because of it.
 func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"maps"
-	"math/big"
 	"path/filepath"
 	"time"
 
@@ -24,23 +22,11 @@ const signerPrefix = "signer:"
 // NewSigner makes a signer in a new directory. Only a root can. That directory holds all the signer
 // needs, and nothing of the root's key.
 func (ca *CA) NewSigner(dir string) (*CA, error) {
-	if err := ca.mustBeRoot("make a signer"); err != nil {
-		return nil, err
-	}
-	unlock, err := lockDir(ca.dir)
+	t, unlock, err := ca.beside(dir, "make a signer")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	unlockNew, err := newDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer unlockNew()
-	t, err := ca.Trust()
-	if err != nil {
-		return nil, err
-	}
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the signer's key: %w", err)
@@ -50,12 +36,10 @@ func (ca *CA) NewSigner(dir string) (*CA, error) {
 		return nil, err
 	}
 	s := &CA{dir: dir, cert: cert, key: key, root: ca.cert, issued: ledger{filepath.Join(dir, issuedDir)}}
-	list, err := s.sign(nil, big.NewInt(1))
+	lists, err := s.firstList(t.lists)
 	if err != nil {
 		return nil, err
 	}
-	lists := maps.Clone(t.lists)
-	maps.Copy(lists, list)
 	if err := s.create(newTrust(t.roots, lists)); err != nil {
 		return nil, err
 	}
@@ -68,7 +52,7 @@ func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 	if err := ca.mustBeRoot("renew a signer"); err != nil {
 		return nil, err
 	}
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +116,7 @@ func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 		return nil, fmt.Errorf("take a signer's certificate: it %w", err)
 	}
 	cert := certs[0]
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return nil, err
 	}

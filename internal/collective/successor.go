@@ -3,9 +3,9 @@ package collective
 import (
 	"crypto/x509"
 	"fmt"
-	"maps"
-	"math/big"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // Successor makes a second root in a new directory, stated by this one, and tells both directories: from
@@ -15,23 +15,11 @@ import (
 //  2. After that the new root, or a signer of it, signs; members renew.
 //  3. When all that the old root and its signers have signed is over, DropOthers.
 func (ca *CA) Successor(dir string) (*CA, error) {
-	if err := ca.mustBeRoot("make a new root"); err != nil {
-		return nil, err
-	}
-	unlock, err := lockDir(ca.dir)
+	t, unlock, err := ca.beside(dir, "make a new root")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	unlockNew, err := newDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer unlockNew()
-	t, err := ca.Trust()
-	if err != nil {
-		return nil, err
-	}
 	next, err := newRoot(dir, ca.Name())
 	if err != nil {
 		return nil, err
@@ -40,12 +28,10 @@ func (ca *CA) Successor(dir string) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := next.sign(nil, big.NewInt(1))
+	lists, err := next.firstList(t.lists)
 	if err != nil {
 		return nil, err
 	}
-	lists := maps.Clone(t.lists)
-	maps.Copy(lists, list)
 	both := newTrust(roots, lists)
 	// The new directory first: if only that comes to be, the old one goes on as if nothing had been.
 	if err := next.create(both); err != nil {
@@ -63,7 +49,7 @@ func (ca *CA) DropOthers() error {
 	if err := ca.mustBeRoot("drop the other roots"); err != nil {
 		return err
 	}
-	unlock, err := lockDir(ca.dir)
+	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -39,7 +38,7 @@ type Config struct {
 type Coordinator struct {
 	config    Config
 	now       func() time.Time
-	lock      *os.File
+	unlock    func() // frees the directory
 	authority *bus.Authority
 	problems  []string // what was damaged when it was opened
 	began     time.Time
@@ -81,12 +80,15 @@ func Open(c Config) (*Coordinator, error) {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	lock, err := lockDir(c.Dir)
+	unlock, err := durable.TryLock(c.Dir) // two agents must not be one coordinator
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, fmt.Errorf("open the coordinator's directory: %s is in use by another process: it must be stopped first", c.Dir)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the coordinator's directory: %w", err)
 	}
 	co := &Coordinator{
-		config: c, now: c.Clock, lock: lock, began: c.Clock(),
+		config: c, now: c.Clock, unlock: unlock, began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
 		reach: newReach(rand.IntN), retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
@@ -159,7 +161,7 @@ func (c *Coordinator) Close() {
 	if c.store != nil {
 		c.store.close()
 	}
-	c.lock.Close()
+	c.unlock()
 }
 
 // save makes entries last, and then true. The caller holds enrolling.
@@ -222,22 +224,6 @@ func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
 		return enrol.Line{}, fmt.Errorf("invite: %w", err)
 	}
 	return l, nil
-}
-
-// lockDir keeps two agents from being one coordinator.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open the coordinator's directory: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("open the coordinator's directory: %s is in use by another process: it must be stopped first", dir)
-		}
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	return f, nil
 }
 
 // Run is the role at work, until the context ends or it cannot go on.

@@ -1,5 +1,6 @@
 // Package durable writes small files so that a power cut, like a crash, leaves the old contents or the new,
-// and never half of one. What returned without an error is on the disk.
+// and never half of one. What returned without an error is on the disk. It also keeps two processes from changing
+// one directory at once.
 //
 // It imports nothing of ours; whoever keeps state in files may import it.
 package durable

@@ -32,15 +32,7 @@ func (h Host) Found(f Founding) (*Membership, error) {
 		return nil, err
 	}
 	defer unlock()
-	key, err := h.key()
-	if err != nil {
-		return nil, err
-	}
-	request, err := collective.NewRequest(key, f.Name)
-	if err != nil {
-		return nil, err
-	}
-	lans, err := enrol.LANs()
+	request, lans, err := h.request(f.Name)
 	if err != nil {
 		return nil, err
 	}

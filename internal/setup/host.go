@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/internal/enrol"
 )
 
 // Host is where a member's files go.
@@ -75,15 +76,28 @@ func (h Host) lock() (unlock func(), err error) {
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Dir(h.Config), 0o755)); err != nil {
 		return nil, fmt.Errorf("make the folders of a member: %w", err)
 	}
-	f, err := os.Open(dir)
-	if err != nil {
+	unlock, err = durable.TryLock(dir)
+	switch {
+	case errors.Is(err, durable.ErrLocked):
+		return nil, errors.New("dcol init or dcol join is at work on this host: wait for it")
+	case err != nil:
 		return nil, fmt.Errorf("make this host a member: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, errors.New("dcol init or dcol join is at work on this host: wait for it")
+	return unlock, nil
+}
+
+// request asks for a certificate in this name, for this host's key, with the networks that the member's own
+// must not overlap with.
+func (h Host) request(name string) (csr []byte, lans []netip.Prefix, err error) {
+	key, err := h.key()
+	if err != nil {
+		return nil, nil, err
 	}
-	return func() { f.Close() }, nil
+	if csr, err = collective.NewRequest(key, name); err != nil {
+		return nil, nil, err
+	}
+	lans, err = enrol.LANs()
+	return csr, lans, err
 }
 
 // key is this host's: made now, or by a command that came not to its end.

@@ -25,15 +25,7 @@ func (h Host) Join(ctx context.Context, j Joining) (*Membership, error) {
 		return nil, err
 	}
 	defer unlock()
-	key, err := h.key()
-	if err != nil {
-		return nil, err
-	}
-	request, err := collective.NewRequest(key, j.Name)
-	if err != nil {
-		return nil, err
-	}
-	lans, err := enrol.LANs()
+	request, lans, err := h.request(j.Name)
 	if err != nil {
 		return nil, err
 	}
