@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -31,7 +32,7 @@ func (h *handler) open(ctx context.Context, p *Plan, session netip.AddrPort) err
 		g, err := h.giver(ctx, p, k, session)
 		if err != nil {
 			p.log.Error("a kind of detour is not offered", "kind", k, "err", err)
-			h.problems = append(h.problems, fmt.Sprintf("%s detours are not offered: %s", k, tunnel.OneLine(err)))
+			h.problems = append(h.problems, fmt.Sprintf("%s %s: %s", k, api.NotOffered, tunnel.OneLine(err)))
 			continue
 		}
 		kind, _ := wire.ParseKind(string(k))

@@ -116,6 +116,7 @@ const (
 	kindDown       = "down"
 	kindNotOffered = "not-offered"
 	kindClosed     = "closed"
+	kindUnusable   = "unusable"
 )
 
 // describeKind says how a kind of detour stands at an address of a waypoint.
@@ -129,6 +130,8 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 		if !state.Up {
 			out.State = kindDown
 		}
+	case k == path.InBand && c.tunnels.noSyns != nil:
+		out.State, out.Why = kindUnusable, lack(c.tunnels.noSyns)
 	case len(stands.Tunnels) == 0:
 		out.State, out.Why = kindDown, stands.Why
 	case d.Why != "":

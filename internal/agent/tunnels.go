@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
@@ -101,9 +102,17 @@ func (c *client) prepareTunnels(operator config.Client) {
 	}
 	if err := c.openSyns(operator.Cgroup); err != nil {
 		c.tunnels.noSyns = err
-		c.problems = append(c.problems, fmt.Sprintf("in-band detours are not used: %s", tunnel.OneLine(err)))
+		c.problems = append(c.problems, fmt.Sprintf("%s %s: %s", config.InBand, api.NotUsed, lack(err)))
 		c.log.Warn("in-band detours are not used", "err", err)
 	}
+}
+
+// lack says in one line what this host lacks for in-band detours, and the mend.
+func lack(err error) string {
+	if u, ok := errors.AsType[*inband.UnavailableError](err); ok {
+		return fmt.Sprintf("%s (%s)", tunnel.OneLine(u.Err), u.Mend)
+	}
+	return tunnel.OneLine(err)
 }
 
 // keepInBand begins to keep the admission at each address, or notes why in-band detours cannot be had on

@@ -101,7 +101,8 @@ type Waypoint struct {
 // WaypointKind is how one kind of detour stands at one address of a waypoint.
 type WaypointKind struct {
 	Kind string `json:"kind"`
-	// State is ready, resting (after a failure), down, closed (as the waypoint is) or not-offered.
+	// State is ready, resting (after a failure), down, closed (as the waypoint is), not-offered, or unusable: this
+	// host has not what it needs.
 	State string `json:"state"`
 	// Why it is not ready, or, where it is, what keeps it from some servers.
 	Why string `json:"why,omitempty"`
@@ -131,6 +132,8 @@ type Outside struct {
 	// (UDP is blocked) or not-known.
 	Leaves string `json:"leaves"`
 	NAT    string `json:"nat"` // its kind, in words
+	// Why is why Leaves is not-known, and when that is looked at again.
+	Why string `json:"why,omitempty"`
 	// Asked is how many members were asked where they see this host; Answered, how many told.
 	Asked    int `json:"asked"`
 	Answered int `json:"answered"`

@@ -118,6 +118,13 @@ type Coordinator struct {
 	Floods   uint64 `json:"floods"`
 }
 
+// Words of problems that keep a kind of detours away and leave the others as they are: "KIND NotUsed: why" of a
+// client, "KIND NotOffered: why" of a waypoint.
+const (
+	NotUsed    = "detours are not used"
+	NotOffered = "detours are not offered"
+)
+
 // Unreached begins the problem that others do not reach this host as a waypoint, which Collective.Record tells too.
 const Unreached = "other members cannot reach this waypoint"
 
@@ -146,7 +153,8 @@ type OwnRecord struct {
 	Until     time.Time    `json:"until,omitzero"`
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
-	Why       string       `json:"why,omitempty"` // it was not published as it should be
+	Why       string       `json:"why,omitempty"`     // it was not published as it should be
+	Removed   string       `json:"removed,omitempty"` // why coordinators took it out of the directory
 	// Reachable is what coordinators found out by asking other members; nil: nothing yet.
 	Reachable *bool `json:"reachable,omitempty"`
 	// Checked is what came of it when others last tried; nil: nobody has.

@@ -16,6 +16,7 @@ type Finding struct {
 	State State
 	Text  string
 	more  bool // it may be more in a moment
+	final bool // it stays so
 }
 
 // State is how it is.
@@ -26,6 +27,7 @@ const (
 	Works State = "ok"
 	Later State = "later" // it needs somebody else first
 	Lacks State = "no"    // it is not had, and the host is a member without it
+	Warns State = "warn"  // it should be had and cannot be on this host; the rest works
 	Fails State = "FAIL"
 	soon  State = "soon" // it may be told in a moment; shown as Later
 )
@@ -71,7 +73,7 @@ func Test(ctx context.Context, socket string, within time.Duration) ([]Finding, 
 
 // unsettled says whether it may be another one in a moment: who could not reach a waypoint tries again.
 func (f Finding) unsettled() bool {
-	return f.more || f.State == soon || f.State == Lacks || f.State == Fails
+	return !f.final && (f.more || f.State == soon || f.State == Lacks || f.State == Fails)
 }
 
 // findings are what an agent's answers mean.
@@ -80,6 +82,10 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 		all = append(all, Finding{State: state, Text: fmt.Sprintf(format, args...)})
 	}
 	if c := s.Collective; c != nil {
+		if c.Certificate.Expelled != "" { // nothing else matters then
+			return []Finding{{State: Fails, final: true, Text: "member: " + c.Certificate.Expelled +
+				". Connections have their direct path. Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"}}
+		}
 		describeLink(s, add)
 	}
 	if s.Coordinator != nil {
@@ -97,11 +103,24 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 		describeWaypoint(s, add)
 	}
 	for _, p := range s.Problems {
-		if !strings.HasPrefix(p, api.Unreached) { // said already, with the mend
-			add(Fails, "%s", p)
-		}
+		describeProblem(s, p, add)
 	}
 	return all
+}
+
+// describeProblem says what the agent complains of. Where a kind of detours cannot be had for what this host
+// lacks, which stays so, the others are what works instead.
+func describeProblem(s api.Status, p string, add adder) {
+	what, _, _ := strings.Cut(p, ": ")
+	switch {
+	case strings.HasPrefix(p, api.Unreached): // said already, with the mend
+	case strings.HasSuffix(what, api.NotUsed):
+		add(Warns, "client: %s. Detours of the other kinds need none of that", p)
+	case strings.HasSuffix(what, api.NotOffered) && s.Serving != nil && len(s.Serving.Offers) > 0:
+		add(Warns, "waypoint: %s. What it offers is %s", p, strings.Join(s.Serving.Offers, " and "))
+	default:
+		add(Fails, "%s", p)
+	}
 }
 
 type adder = func(state State, format string, args ...any)
@@ -109,8 +128,6 @@ type adder = func(state State, format string, args ...any)
 func describeLink(s api.Status, add adder) {
 	c, link := s.Collective, s.Collective.Coordinator
 	switch {
-	case c.Certificate.Expelled != "":
-		add(Fails, "member: %s", c.Certificate.Expelled)
 	case !link.Connected && link.Why != "":
 		add(soon, "member: not connected to a coordinator yet: %s", link.Why)
 	case !link.Connected || !complete(s):

@@ -29,8 +29,9 @@ func TestFindings(t *testing.T) {
 			"soon member: not connected to a coordinator yet: no route", true},
 		"no directory yet": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}}, api.Members{},
 			"soon member: connecting to the coordinator", true},
-		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "sent spam"}}}, api.Members{},
-			"FAIL member: sent spam", true},
+		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "bob was expelled on 1 March: sent spam"}}, Client: &api.Using{}, Problems: []string{"the same"}}, api.Members{},
+			"FAIL member: bob was expelled on 1 March: sent spam. Connections have their direct path. Ask whoever runs the collective; " +
+				"or leave it: stop the agent, dcol down, and remove the configuration", false},
 		"the first": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: up.Coordinator, Record: record(nil).Record}, Client: &api.Using{}, Serving: &api.Serving{},
 			Coordinator: &api.Coordinator{Members: 1, Listen: "[::]:45672", Bus: "localhost:45673"}}, api.Members{},
 			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, messages go over 45673; " +
@@ -54,6 +55,12 @@ func TestFindings(t *testing.T) {
 		"punchable": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, as this host is behind a NAT; " +
 				"others try to reach it by hole punching", true},
+		"no in-band detours here": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "unusable"}, api.WaypointKind{Kind: "mapped", State: "ready"}),
+			Serving: &api.Serving{Offers: []string{"mapped"}}, Problems: []string{"in-band " + api.NotUsed + ": no cgroup: mount one", "in-band " + api.NotOffered + ": no eBPF: use another kernel"}}, waypoints,
+			"ok client: mapped detours through bob are ready; warn client: in-band detours are not used: no cgroup: mount one. Detours of the other kinds need none of that; " +
+				"warn waypoint: in-band detours are not offered: no eBPF: use another kernel. What it offers is mapped", false},
+		"nothing to offer": {api.Status{Serving: &api.Serving{}, Problems: []string{"wireguard " + api.NotOffered + ": no TUN"}}, waypoints,
+			"FAIL wireguard detours are not offered: no TUN", true},
 		"problems": {api.Status{Problems: []string{"the disk is full", api.Unreached + " at all"}}, api.Members{}, "FAIL the disk is full", true},
 	} {
 		var got []string

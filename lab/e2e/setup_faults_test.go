@@ -137,6 +137,23 @@ func TestJoinBehindAFirewall(t *testing.T) {
 		"ok     client: in-band and mapped detours through bob are ready", "no     waypoint: bob cannot reach UDP port 45672 of "+at[alice].String(), "Let that port in")
 }
 
+// A host without cgroup v2 has no in-band detours as a client. It is a member and has the other kinds, and
+// joining it takes no longer.
+func TestJoinWithoutCgroup(t *testing.T) {
+	w := newWorld(t)
+	w.goPublic()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	w.run(alice, "mount", "-t", "tmpfs", "none", "/sys/fs/cgroup")
+	began := time.Now()
+	r := w.try(alice, program, "join", w.invitation(), "--client-only")
+	w.says(r, "ok     client: mapped detours through bob are ready",
+		"warn   client: in-band detours are not used: ", "mount -t cgroup2", "Detours of the other kinds need none of that")
+	if took := time.Since(began); took > 10*time.Second && slowness() == 1 {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // Where systemd runs a host, its unit is written and enabled; here a script stands in for it.
 func TestStartedBySystemd(t *testing.T) {
 	w := newWorld(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -27,17 +28,22 @@ func openCgroup(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find where cgroup v2 is mounted: %w", err)
 	}
-	tried := []error{errors.New("cgroup v2 is not mounted")}
+	why := errors.New("cgroup v2 is not mounted")
 	for _, place := range places {
 		file, err := openCgroup2(place)
 		if err == nil {
 			return file, nil
 		}
-		tried = append(tried, err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("cgroup v2 cannot be seen: another file system is mounted over %s", place)
+		} else if u, ok := errors.AsType[*UnavailableError](err); ok {
+			err = u.Err // its mend is for who has named a folder
+		}
+		why = err
 	}
 	return nil, &UnavailableError{
 		Mend: "mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
-		Err:  errors.Join(tried...),
+		Err:  why,
 	}
 }
 
