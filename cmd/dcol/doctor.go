@@ -101,7 +101,7 @@ func doctorOutside(o *api.Outside, joined bool) *doctor.Outside {
 		return nil
 	}
 	return &doctor.Outside{
-		Address: o.Address, Leaves: nat.Leaves(o.Leaves), NAT: o.NAT, Asked: o.Asked, Answered: o.Answered,
+		Address: o.Address, Leaves: nat.Leaves(o.Leaves), NAT: o.NAT, Why: o.Why, Asked: o.Asked, Answered: o.Answered,
 		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Mend: o.Mend, Punches: joined,
 	}
 }

@@ -128,7 +128,7 @@ func (m *member) describe(ctx context.Context) (*api.Collective, []string, error
 		Name: s.Self.Collective, Members: s.Directory.Members, Behind: s.Directory.Behind, Ignored: map[string]uint64{},
 		Coordinator: api.CoordinatorLink{Connected: s.Bus.Connected, Server: s.Bus.Server, Since: s.Bus.Since},
 		Certificate: api.Certificate{Until: s.Self.NotAfter, RenewAt: s.Renewal.Next, Renewed: s.Renewal.Last, Failures: s.Renewal.Failures, Expelled: s.Renewal.Expelled},
-		Record:      api.OwnRecord{Addresses: []netip.Addr{}, Reachable: s.Record.Reached},
+		Record:      api.OwnRecord{Addresses: []netip.Addr{}, Reachable: s.Record.Reached, Removed: s.Record.Removed},
 		Chosen:      s.Chosen,
 	}
 	if s.Directory.Behind {
@@ -159,7 +159,7 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 		add("%v", s.Renewal.Err)
 	}
 	if s.Renewal.Expelled != "" {
-		add("the collective wants this host no more (%s): its detours are not to be had; connections have their direct path", s.Renewal.Expelled)
+		add("the collective wants this host no more (%s): its detours are not to be had; connections have their direct path. %s", s.Renewal.Expelled, mendExpelled)
 	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
 		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
 	}
@@ -180,6 +180,9 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 	}
 	return problems
 }
+
+// mendExpelled is what is left to a host that was expelled.
+const mendExpelled = "Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"
 
 func words(err error) string {
 	if err == nil {

@@ -47,6 +47,7 @@ type outside struct {
 	mu       sync.Mutex
 	evidence nat.Evidence
 	found    nat.Found
+	examined bool // found is of evidence
 }
 
 // startOutside begins; it ends with ctx.
@@ -226,7 +227,7 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	found := nat.Conclude(e)
 	o.mu.Lock()
 	before := o.found
-	o.evidence, o.found = e, found
+	o.evidence, o.found, o.examined = e, found, true
 	o.mu.Unlock()
 	if found != before {
 		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
@@ -265,6 +266,12 @@ func (o *outside) describe() *api.Outside {
 	o.mu.Lock()
 	out := &api.Outside{
 		Address: at, NAT: o.found.Kind(), Leaves: string(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),
+	}
+	if left == nat.LeavesOpen {
+		out.Why = "members are being asked where they see this host"
+		if o.examined {
+			out.Why = fmt.Sprintf("%s; asked again within %d min", o.found.WhyOpen(o.evidence), int(examineEvery.Minutes()))
+		}
 	}
 	sightings := o.evidence.Sightings
 	o.mu.Unlock()

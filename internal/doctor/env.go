@@ -34,6 +34,7 @@ type Outside struct {
 	Address         netip.AddrPort // where; may be invalid
 	Leaves          nat.Leaves
 	NAT             string // in words
+	Why             string // Leaves is not known
 	Asked, Answered int    // members
 	Own             netip.Addr
 	Router          string // the protocol it speaks

@@ -74,9 +74,15 @@ func (e *Env) judge(o Outside) Result {
 	case nat.ClientOnly:
 		return failed("let UDP out of this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
 	}
-	heard := fmt.Sprintf("%d of %d members answered when they were asked where they see it", o.Answered, o.Asked)
-	if o.Own.IsValid() && nat.IsPrivate(o.Own) {
-		return warning(mend, "the host's address %v is private, and no router has opened the port (%s; %s)", o.Own, why, heard)
+	heard := o.Why
+	if heard == "" { // of an older agent
+		heard = fmt.Sprintf("%d of %d members answered when they were asked where they see it", o.Answered, o.Asked)
 	}
-	return info("whether members get in is not known (%s; %s)", why, heard)
+	if o.Problem != "" {
+		heard += "; " + o.Problem
+	}
+	if o.Own.IsValid() && nat.IsPrivate(o.Own) {
+		return warning(mend, "the host's address %v is private, and no router has opened the port (%s)", o.Own, heard)
+	}
+	return info("whether members get in is not known yet: %s", heard)
 }

@@ -142,6 +142,8 @@ func TestRequirements(t *testing.T) {
 		{"outside", "blocked", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2})}, Failed, "none of 2 members", "let UDP out"},
 		{"outside", "private, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: own})}, Warning, "is private", "45672 to 192.168.1.2"},
 		{"outside", "public, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: at.Addr()})}, Info, "0 of 0 members", ""},
+		{"outside", "public, nobody to ask, in words", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, Why: "there is no other waypoint", Own: at.Addr()})},
+			Info, "not known yet: there is no other waypoint", ""},
 		{"outside", "client", []func(*Env){clientOnly}, Skipped, "only waypoints", ""},
 
 		{"rp-filter", "strict by all", []func(*Env){set(conf+"all/rp_filter", "1"), set(conf+"eth1/rp_filter", "0")}, Warning, "eth1", "net.ipv4.conf.all.rp_filter=2"},

@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -175,6 +176,21 @@ func (f Found) Leaves() Leaves {
 		}
 	}
 	return LeavesOpen
+}
+
+// WhyOpen says why Leaves is LeavesOpen, of what was concluded from e; empty: it is not.
+func (f Found) WhyOpen(e Evidence) string {
+	switch {
+	case f.Leaves() != LeavesOpen:
+		return ""
+	case e.Asked == 0:
+		return "there is no other waypoint to ask where it sees this host"
+	case len(e.Sightings) == 0:
+		return "the only other waypoint did not answer when it was asked where it sees this host"
+	case f.Mapping == MappingUnknown:
+		return fmt.Sprintf("one other waypoint sees this host at %v, and it takes a second one to tell whether others get in", f.Outside)
+	}
+	return fmt.Sprintf("others see this host at %v, and none could try yet whether it lets in whom it has not sent to", f.Outside)
 }
 
 // BehindAnother says whether a router that opened a port has another NAT before it: members see us

@@ -54,6 +54,27 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+// While it is not known what a NAT leaves, it is said why; else nothing is.
+func TestWhyOpen(t *testing.T) {
+	at := netip.MustParseAddrPort
+	one, two, outside := at("198.51.100.1:45672"), at("198.51.100.2:45672"), at("203.0.113.9:45672")
+	for _, c := range []struct {
+		e    Evidence
+		want string
+	}{
+		{Evidence{}, "there is no other waypoint to ask where it sees this host"},
+		{Evidence{Asked: 1}, "the only other waypoint did not answer when it was asked where it sees this host"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}}}, "one other waypoint sees this host at 203.0.113.9:45672, and it takes a second one to tell whether others get in"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}}, "others see this host at 203.0.113.9:45672, and none could try yet whether it lets in whom it has not sent to"},
+		{Evidence{Asked: 2}, ""},
+		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed}, ""},
+	} {
+		if got := Conclude(c.e).WhyOpen(c.e); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
+		}
+	}
+}
+
 func TestBehindAnother(t *testing.T) {
 	at := netip.MustParseAddrPort
 	seen := []Sighting{{at("198.51.100.1:45672"), at("203.0.113.9:1")}}

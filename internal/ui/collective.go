@@ -25,7 +25,7 @@ func (p *printer) collective(c *api.Collective, now time.Time) {
 		p.linef("  coordinator: not connected for %s%s", age(now, link.Since), because(link.Why))
 	}
 	p.certificate(c.Certificate, now)
-	p.ownRecord(c.Record, now)
+	p.ownRecord(c, now)
 	for _, reason := range slices.Sorted(maps.Keys(c.Ignored)) {
 		p.linef("  %s ignored: %s", count(int(c.Ignored[reason]), "record"), reason)
 	}
@@ -35,7 +35,7 @@ func (p *printer) certificate(c api.Certificate, now time.Time) {
 	next := "renewed in " + age(c.RenewAt, now)
 	switch {
 	case c.Expelled != "":
-		next = "not renewed: this host was expelled (" + c.Expelled + ")"
+		next = "not renewed: " + c.Expelled
 	case c.Failures > 0:
 		next = fmt.Sprintf("tried in vain to renew it %s, again in %s%s", times(c.Failures), age(c.RenewAt, now), because(c.Why))
 	case !c.RenewAt.After(now):
@@ -48,8 +48,16 @@ func (p *printer) certificate(c api.Certificate, now time.Time) {
 	p.linef("  certificate: %s; %s", left, next)
 }
 
-func (p *printer) ownRecord(r api.OwnRecord, now time.Time) {
-	if r.Published.IsZero() {
+func (p *printer) ownRecord(c *api.Collective, now time.Time) {
+	r := c.Record
+	switch {
+	case c.Certificate.Expelled != "":
+		p.linef("  what this host offers: nothing any more, as it was expelled; ask whoever runs the collective")
+		return
+	case r.Removed != "":
+		p.linef("  what this host offers: taken out of the directory (%s)", r.Removed)
+		return
+	case r.Published.IsZero():
 		p.linef("  what this host offers is not known to the others yet%s", because(r.Why))
 		return
 	}

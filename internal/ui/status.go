@@ -166,14 +166,21 @@ func (p *printer) serving(s *api.Serving) {
 
 // fromOutside says how others reach a waypoint.
 func fromOutside(o *api.Outside) string {
-	text := o.NAT
+	text, left := o.NAT, strings.ReplaceAll(o.Leaves, "-", " ")
 	switch {
 	case len(o.Opened) > 0:
 		text = fmt.Sprintf("the router has opened %v (%s)", o.Opened[0].External, o.Router)
 	case o.Address.IsValid():
 		text = fmt.Sprintf("%s, seen at %v", o.NAT, o.Address)
 	}
-	text += "; " + strings.ReplaceAll(o.Leaves, "-", " ")
+	switch {
+	case o.Why == "":
+		text += "; " + left
+	case len(o.Opened) > 0:
+		text += "; whether others get in is not known yet: " + o.Why
+	default:
+		text = "not known yet whether others get in: " + o.Why
+	}
 	if o.Problem != "" {
 		text += "; " + o.Problem + ": " + o.Mend
 	}

@@ -111,8 +111,10 @@ func TestStatus(t *testing.T) {
 	expelled := api.Status{
 		Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(time.Hour),
 		Collective: &api.Collective{
-			Name: "friends", Certificate: api.Certificate{Until: ago(time.Hour), Expelled: "sent spam"}, Record: api.OwnRecord{Why: "you were expelled"},
+			Name: "friends", Certificate: api.Certificate{Until: ago(time.Hour), Expelled: "alice was expelled on 2026-03-01 11:00 UTC: sent spam"}, Record: api.OwnRecord{Removed: "expelled: sent spam"},
 		},
+		Serving: &api.Serving{Listen: ":45672", Offers: []string{"mapped"}, Given: api.Given{Open: true},
+			Outside: &api.Outside{Leaves: "not-known", NAT: "unknown", Why: "there is no other waypoint to ask where it sees this host; asked again within 10 min"}},
 	}
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
 	for name, s := range map[string]api.Status{"both": both, "idle": idle, "member": member, "lonely": lonely, "expelled": expelled} {
