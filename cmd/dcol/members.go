@@ -69,8 +69,9 @@ func expelCommand() *cobra.Command {
 		Short: "End a membership (on the coordinator)",
 		Long: `Revokes the member's certificates, tells all members, and takes it out of the directory.
 Within seconds every waypoint ends the member's sessions, mappings and tunnels, and
-nobody uses it as a waypoint. Its name and its key stay refused. The member and the
-others are told why.`,
+nobody uses it as a waypoint; it waits up to 5 seconds for waypoints to confirm that, and
+says which have not. Its name and its key stay refused. The member and the others are
+told why.`,
 		Example: "  dcol expel mallory --why 'sent spam through bob'",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -86,14 +87,7 @@ others are told why.`,
 		if err != nil {
 			return err
 		}
-		if expulsion.Pending != "" {
-			fmt.Printf("%s is expelled and gets no certificate any more.\n", expulsion.Member)
-			fmt.Fprintf(os.Stderr, "%s\n", expulsion.Pending)
-			return nil
-		}
-		fmt.Printf("%s is expelled: its certificates are revoked, and all members that are connected were told within %v.\n",
-			expulsion.Member, time.Since(began).Round(10*time.Millisecond))
-		return nil
+		return ui.Expelled(os.Stdout, expulsion, time.Since(began))
 	}
 	return cmd
 }

@@ -30,6 +30,7 @@ type member struct {
 	choices chan []config.Peer                                                  // out of the directory, the newest only
 	offer   *offering                                                           // nil before start
 	knock   atomic.Pointer[func(from string, id [12]byte, at []netip.AddrPort)] // nil: we do not
+	trusted atomic.Pointer[func()]                                              // is told when other roots or lists come; nil: nobody
 }
 
 // newMember makes what the roles are told of; nil if this host joined no collective.
@@ -60,6 +61,11 @@ func newMember(p *Plan) *member {
 		Knock: func(from string, id [12]byte, at []netip.AddrPort) {
 			if knock := m.knock.Load(); knock != nil {
 				(*knock)(from, id, at)
+			}
+		},
+		Trusted: func() {
+			if trusted := m.trusted.Load(); trusted != nil {
+				(*trusted)()
 			}
 		},
 		Log: log,
@@ -98,12 +104,21 @@ func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup
 	if s != nil {
 		knock := func(from string, id [12]byte, at []netip.AddrPort) { s.doorman.knock(from, id, at) }
 		m.knock.Store(&knock)
+		trusted := s.expelling.soon
+		m.trusted.Store(&trusted)
 	}
 	group.Go(func() error { return m.Run(ctx) })
 	log := p.log.With("subsystem", "collective")
 	group.Go(func() error { return m.offer.run(ctx, log) })
 	group.Go(func() error { return followNetwork(ctx, m.NetworkChanged, log) })
 	return nil
+}
+
+// enforced has coordinators told what this waypoint enforces. A nil member has none.
+func (m *member) enforced(t *collective.Trust) {
+	if m != nil {
+		m.Enforced(t)
+	}
 }
 
 // parseServers reads what the configuration names at key.

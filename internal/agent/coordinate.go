@@ -77,13 +77,22 @@ func (a *running) Expel(ctx context.Context, r api.ExpelRequest) (api.Expulsion,
 	if a.coordinator == nil {
 		return api.Expulsion{}, errNoCoordinator
 	}
+	waiting, cancel := context.WithTimeout(ctx, enforcedWithin)
+	defer cancel()
 	err := a.coordinator.Expel(ctx, r.Member, r.Why)
 	out := api.Expulsion{Member: r.Member}
-	if errors.Is(err, coordinator.ErrNotTold) {
+	switch {
+	case errors.Is(err, coordinator.ErrNotTold):
 		out.Pending, err = err.Error(), nil
+	case err == nil:
+		e := a.coordinator.Enforcement(waiting)
+		out.Waypoints = &api.Enforcement{Of: e.Of, Confirmed: e.Confirmed, Waiting: append([]string{}, e.Waiting...), Away: append([]string{}, e.Away...)}
 	}
 	return out, err
 }
+
+// enforcedWithin is how soon after an expulsion waypoints must refuse who was expelled.
+const enforcedWithin = 5 * time.Second
 
 // addRegister adds to the members in the directory what only a coordinator knows: who has joined and says
 // nothing of itself yet, who was expelled, and how others reach them.
@@ -99,6 +108,7 @@ func addRegister(members []api.Member, register []coordinator.Member) []api.Memb
 		if r.Reach != nil {
 			m.Reach = &api.Reach{Yes: r.Reach.Yes, Of: r.Reach.Of, At: r.Reach.At, By: append([]string{}, r.Reach.By...), Why: r.Reach.Why}
 		}
+		m.Enforces = r.Enforces
 		if r.Expelled != nil {
 			m.Expelled, m.Why = r.Expelled.At, r.Expelled.Why
 		}

@@ -20,13 +20,14 @@ const expelEvery = 2 * time.Second
 type expeller struct {
 	check  func(collective.Member) error
 	expel  func(name string) error
+	hurry  chan struct{} // other roots or lists have come
 	log    *slog.Logger
 	mu     sync.Mutex
 	latest map[string]collective.Member // by name: what is known of the certificate used last
 }
 
 func newExpeller(check func(collective.Member) error, expel func(string) error, log *slog.Logger) *expeller {
-	return &expeller{check: check, expel: expel, log: log, latest: make(map[string]collective.Member)}
+	return &expeller{check: check, expel: expel, hurry: make(chan struct{}, 1), log: log, latest: make(map[string]collective.Member)}
 }
 
 // seen notes the certificate that a member now uses. Earlier ones no longer
@@ -48,27 +49,39 @@ func (e *expeller) sessionDown(p session.Peer) {
 	}
 }
 
-func (e *expeller) judgeAll() {
+// judgeAll says whether nobody who is expelled has anything here.
+func (e *expeller) judgeAll() (clean bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	clean = true
 	for _, m := range e.latest {
-		e.judge(m)
+		clean = e.judge(m) && clean
 	}
+	return clean
 }
 
 // judge expels a member whose certificate is revoked, or was signed under a root that the collective has
-// given up. The caller has the lock.
-func (e *expeller) judge(m collective.Member) {
+// given up. It returns false if the member is to be expelled, and could not be. The caller has the lock.
+func (e *expeller) judge(m collective.Member) bool {
 	var revoked *collective.RevokedError
 	err := e.check(m)
 	if !errors.As(err, &revoked) && !errors.Is(err, collective.ErrOtherCA) {
-		return
+		return true
 	}
 	if err := e.expel(m.Name); err != nil {
 		e.log.Error("a revoked member keeps what it has here", "member", m.Name, "err", err)
-		return // the next round tries again
+		return false // the next round tries again
 	}
 	delete(e.latest, m.Name)
+	return true
+}
+
+// soon has the next round begin now.
+func (e *expeller) soon() {
+	select {
+	case e.hurry <- struct{}{}:
+	default: // it will
+	}
 }
 
 // memberOf is what a session knows of a member's certificate, enough to ask whether it is revoked.
@@ -76,17 +89,24 @@ func memberOf(p session.Peer) collective.Member {
 	return collective.Member{Name: p.Name, Serial: p.Serial, Issuer: p.Issuer}
 }
 
-// run judges until ctx ends; refresh reads a new revocation list.
-func (e *expeller) run(ctx context.Context, refresh func()) {
+// run judges until ctx ends. sweep reads a new revocation list and ends sessions of who is on it; enforced is
+// told of what this waypoint believed, each time that is another, when nobody has anything here who must not.
+func (e *expeller) run(ctx context.Context, sweep func(), trust func() *collective.Trust, enforced func(*collective.Trust)) {
 	tick := time.NewTicker(expelEvery)
 	defer tick.Stop()
+	var last *collective.Trust
 	for {
+		believed := trust() // before the round: what comes during it is of the next
+		sweep()
+		if e.judgeAll() && believed != last {
+			last = believed
+			enforced(believed)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			refresh()
-			e.judgeAll()
+		case <-e.hurry:
 		}
 	}
 }

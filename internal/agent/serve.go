@@ -56,7 +56,10 @@ func startServing(ctx context.Context, p *Plan, m *member, group *errgroup.Group
 	group.Go(func() error {
 		serving, stop := context.WithCancel(ctx)
 		var others errgroup.Group
-		others.Go(func() error { h.expelling.run(serving, p.identity.Refresh); return nil })
+		others.Go(func() error {
+			h.expelling.run(serving, server.Sweep, p.identity.Trust, m.enforced)
+			return nil
+		})
 		for _, g := range h.givers {
 			others.Go(func() error { return g.Run(serving) })
 		}

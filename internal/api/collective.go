@@ -43,6 +43,9 @@ type Member struct {
 	Used bool `json:"used,omitempty"`
 	// Joined is known to coordinators only, as are those that were expelled.
 	Joined time.Time `json:"joined,omitzero"`
+	// Enforces is whether a waypoint has confirmed that it refuses all who are expelled; nil: nothing was heard of
+	// that. Coordinators know it.
+	Enforces *bool `json:"enforces,omitempty"`
 	// Expelled and Why are there when it is a member no more.
 	Expelled time.Time `json:"expelled,omitzero"`
 	Why      string    `json:"why,omitempty"`
@@ -81,6 +84,19 @@ type Expulsion struct {
 	Member string `json:"member"`
 	// Pending is why not everybody could be told yet, which goes on by itself; empty: all were.
 	Pending string `json:"pending,omitempty"`
+	// Waypoints is which of them have confirmed within seconds that they refuse it; nil while not everybody was
+	// told.
+	Waypoints *Enforcement `json:"waypoints,omitempty"`
+}
+
+// Enforcement is how many waypoints have confirmed that they refuse all who are expelled.
+type Enforcement struct {
+	Of        int `json:"of"`
+	Confirmed int `json:"confirmed"`
+	// Waiting are those that are connected and have not; Away those that are not connected: they refuse it as soon
+	// as they are back.
+	Waiting []string `json:"waiting"`
+	Away    []string `json:"away"`
 }
 
 // Collective is how this host stands as a member that joined a collective.

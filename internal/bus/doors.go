@@ -43,6 +43,13 @@ func (d *doors) enter(member string, conn net.Conn) {
 	d.open[member] = conns
 }
 
+// has says whether a member has a connection.
+func (d *doors) has(member string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.open[member], func(c net.Conn) bool { return !closed(c) })
+}
+
 // cut closes all of a member's connections.
 func (d *doors) cut(member string) {
 	d.mu.Lock()

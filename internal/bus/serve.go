@@ -216,6 +216,9 @@ func (s *Server) Failed() <-chan string { return s.failed }
 // Cut closes a member's connections at once. Its certificate and SetAccount decide whether it can come back.
 func (s *Server) Cut(member string) { s.doors.cut(member) }
 
+// Connected says whether a member is, as far as its host has not vanished without a word.
+func (s *Server) Connected(member string) bool { return s.doors.has(member) }
+
 // SetAccount takes what Authority.Revoke returned: connections of those revoked are cut before it returns.
 // NATS reads the JWT of every connection for that, twice: some 0.2 ms of processor time for each.
 func (s *Server) SetAccount(_ context.Context, accountJWT string) error {

@@ -58,6 +58,7 @@ type Coordinator struct {
 	engine   atomic.Pointer[engine]
 	gate     atomic.Pointer[gatekeeper]
 	reach    *reach
+	enforced enforced
 	floods   atomic.Uint64
 	serving  atomic.Pointer[addresses]
 	expel    sync.Mutex    // one expulsion is completed at a time
@@ -90,7 +91,7 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{
 		config: c, now: c.Clock, unlock: unlock, began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
-		reach: newReach(rand.IntN), retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reach: newReach(rand.IntN), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if err := co.open(); err != nil {
 		co.Close()
@@ -292,6 +293,7 @@ func (c *Coordinator) runSweeps(ctx context.Context) {
 			}
 		}
 		c.renewals.sweep(now)
+		c.enforced.keep(func(name string) bool { m := c.register.members[name]; return m != nil && m.Expelled == nil })
 		c.enrolling.Unlock()
 	}
 }

@@ -149,6 +149,8 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 		return c.answerTrust(string(r.Data))
 	case enrol.TopicChecked:
 		return nil, c.takeChecked(r.From, r.Data)
+	case enrol.TopicEnforced:
+		return nil, c.enforced.take(r.From, r.Data)
 	case enrol.TopicReachability:
 		return c.reachability(r.From)
 	case enrol.TopicRecord, enrol.TopicDirectory, enrol.TopicPunch:

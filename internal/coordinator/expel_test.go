@@ -1,8 +1,11 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
@@ -250,4 +253,58 @@ func TestJWTOfTheExpelled(t *testing.T) {
 		st := alpha.bus.State()
 		return time.Since(start) > accountPause+tries && !st.Connected && errors.Is(st.Err, bus.ErrNotLetIn)
 	})
+}
+
+// Waypoints confirm that they refuse who was expelled. One that is connected and does not is waited for and named,
+// as is one that is away; whoever is no waypoint has nothing to confirm.
+func TestEnforcement(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta, gamma, delta := w.member("alpha"), w.member("beta"), w.member("gamma"), w.member("delta")
+	w.member("client")
+	for _, h := range []*host{alpha, beta, gamma, delta} {
+		if err := h.publish(h.record()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	confirm := func(h *host, hash string) {
+		t.Helper()
+		if err := h.bus.Tell(enrol.TopicEnforced, []byte(hash)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.c.trust.Load().Hash
+	for _, h := range []*host{beta, gamma, delta} {
+		confirm(h, before)
+	}
+	eventually(t, "all but alpha enforce what there is", 5*time.Second, func() bool { return w.c.enforcement().Confirmed == 3 })
+	delta.bus.Close()
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Fatal(err)
+	}
+	confirm(beta, w.c.trust.Load().Hash)
+	confirm(gamma, "not a hash")
+	eventually(t, "delta is away", 5*time.Second, func() bool { return len(w.c.enforcement().Away) == 1 })
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	want := Enforcement{Of: 3, Confirmed: 1, Waiting: []string{"gamma"}, Away: []string{"delta"}}
+	if got := w.c.Enforcement(brief); !reflect.DeepEqual(got, want) || time.Since(start) < 200*time.Millisecond {
+		t.Errorf("%+v after %v", got, time.Since(start))
+	}
+	enforces := map[string]bool{}
+	for _, m := range w.c.Members() {
+		if m.Enforces != nil {
+			enforces[m.Name] = *m.Enforces
+		}
+	}
+	if !maps.Equal(enforces, map[string]bool{"beta": true, "gamma": false, "delta": false}) {
+		t.Errorf("members say %v", enforces)
+	}
+	// It is counted when it has confirmed, at once.
+	time.AfterFunc(100*time.Millisecond, func() { confirm(gamma, w.c.trust.Load().Hash) })
+	want = Enforcement{Of: 3, Confirmed: 2, Away: []string{"delta"}}
+	if got := w.c.Enforcement(t.Context()); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
 }

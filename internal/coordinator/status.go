@@ -22,6 +22,9 @@ type Member struct {
 	Expelled *Expelled            `json:"expelled,omitempty"`
 	Record   *directory.Record    `json:"record,omitempty"` // nil: it has told nothing of itself, or that is over
 	Reach    *Reach               `json:"reach,omitempty"`  // nil: it is no waypoint, or nobody has tried yet
+	// Enforces says whether a waypoint has confirmed that it refuses all who are expelled; nil: it has said nothing
+	// since this coordinator's start.
+	Enforces *bool `json:"enforces,omitempty"`
 }
 
 // Expelled is when and why a member was, and whether everybody was told.
@@ -45,6 +48,10 @@ func (c *Coordinator) Members() []Member {
 		}
 		if r, known := c.reach.of(m.Name); known {
 			one.Reach = &r
+		}
+		if hash, said := c.enforced.by(m.Name); said && m.Expelled == nil {
+			now := hash == c.trust.Load().Hash
+			one.Enforces = &now
 		}
 		out = append(out, one)
 	}

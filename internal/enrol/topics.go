@@ -20,6 +20,9 @@ const (
 	// TopicTrust: a member asks for roots and lists, with the hash of those it has, or nothing; the answer,
 	// and what is told to all, is a TrustMessage, JSON.
 	TopicTrust = "trust"
+	// TopicEnforced: a waypoint tells which roots and lists it enforces, by their hash: nobody who is revoked
+	// there has anything at it any more. There is no answer.
+	TopicEnforced = "enforced"
 	// TopicCheck: a coordinator asks a member to try another's addresses (Check, JSON).
 	TopicCheck = "check"
 	// TopicChecked: the member tells what came of it (Checked, JSON).

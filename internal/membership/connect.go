@@ -114,6 +114,7 @@ func (m *Membership) busChanged(line uint64, s bus.State, now time.Time) {
 		m.link.seen = s.Connects
 		m.keeper.Connected()
 		m.trust.at, m.reach.at, m.publish.notUntil = now, now, time.Time{}
+		m.enforced.again(now)
 		m.renewing.letIn()
 	case !s.Connected && errors.Is(s.Err, bus.ErrNotLetIn):
 		m.renewing.notLetIn(now)

@@ -50,7 +50,8 @@ type world struct {
 	records  map[string]*directory.Verified
 	word     enrol.Reachability
 	checked  chan enrol.Checked
-	brief    bool // lists do not fit in messages
+	enforced map[string][]string // hashes that members have told
+	brief    bool                // lists do not fit in messages
 	off      time.Duration
 
 	bus    *bus.Server
@@ -62,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, validity: time.Hour, expelled: map[string]string{}, journal: directory.NewJournal(1),
-		records: map[string]*directory.Verified{}, checked: make(chan enrol.Checked, 8), store: t.TempDir(),
+		records: map[string]*directory.Verified{}, enforced: map[string][]string{}, checked: make(chan enrol.Checked, 8), store: t.TempDir(),
 		word: enrol.Reachability{At: time.Now()},
 	}
 	var err error
@@ -210,6 +211,9 @@ func (w *world) handle(_ context.Context, r bus.Request) ([]byte, error) {
 		return b.Encode()
 	case enrol.TopicTrust:
 		return json.Marshal(w.trustMessage())
+	case enrol.TopicEnforced:
+		w.enforced[r.From] = append(w.enforced[r.From], string(r.Data))
+		return nil, nil
 	case enrol.TopicReachability:
 		return json.Marshal(w.word)
 	case enrol.TopicPunch:
@@ -315,6 +319,7 @@ type host struct {
 	choices chan []Waypoint
 	reach   func(name string, at netip.AddrPort) error
 	knock   func(from string, id [12]byte, at []netip.AddrPort)
+	trusted func()
 	stop    func()
 }
 
@@ -341,8 +346,8 @@ func (h *host) start() *host {
 		Client: directory.Client{Name: h.id.Name(), Want: directory.DefaultWaypoints},
 		Choice: func(c []Waypoint) { h.choices <- c },
 		Reach:  func(_ context.Context, name string, at netip.AddrPort) error { return h.reach(name, at) },
-		Knock:  h.knock,
-		Log:    testLog(h.t),
+		Knock:  h.knock, Trusted: h.trusted,
+		Log: testLog(h.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -42,7 +42,9 @@ type Config struct {
 	// Knock sends to where another member is seen, which wants to be let in; nil: this host does not. It is
 	// called by the bus's goroutine and must not block.
 	Knock func(from string, id [12]byte, at []netip.AddrPort)
-	Log   *slog.Logger
+	// Trusted is told when roots and lists have been taken; nil: nobody wants to know. It must not block.
+	Trusted func()
+	Log     *slog.Logger
 }
 
 // Waypoint is one that was chosen.
@@ -75,6 +77,7 @@ type Membership struct {
 	trust     inquiry
 	fetch     inquiry
 	reach     inquiry
+	enforced  enforcing
 	word      enrol.Reachability // on who cannot be reached
 	tried     *enrol.Tried       // to reach this host, and what came of it; nil: not known
 	triedSoon time.Duration      // when to ask for that again
@@ -132,7 +135,7 @@ func (m *Membership) Run(ctx context.Context) error {
 func (m *Membership) step(ctx context.Context, now time.Time) time.Duration {
 	next := now.Add(lookEvery)
 	for _, due := range []func(context.Context, time.Time) time.Time{
-		m.connectDue, m.renewDue, m.trustDue, m.fetchDue, m.reachDue, m.publishDue, m.chooseDue,
+		m.connectDue, m.renewDue, m.trustDue, m.fetchDue, m.enforcedDue, m.reachDue, m.publishDue, m.chooseDue,
 	} {
 		if at := due(ctx, now); !at.IsZero() && at.Before(next) {
 			next = at

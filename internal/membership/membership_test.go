@@ -285,3 +285,42 @@ func TestNetworkChanged(t *testing.T) {
 	alice.NetworkChanged()
 	alice.await("connected anew", func(s State) bool { return s.Bus.Connected && s.Bus.Connects == 2 })
 }
+
+// What a waypoint enforces is told when it is another, and to coordinators that are back; nobody else's is.
+func TestEnforced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bob := w.join("bob", hour).start().serves("198.51.100.7")
+	bob.await("published", func(s State) bool { return s.Record.Verified != nil })
+	alice := w.join("alice", hour)
+	taken := make(chan struct{}, 8)
+	alice.trusted = func() { taken <- struct{}{} }
+	alice.start()
+	told := func(what string, n int) {
+		t.Helper()
+		alice.await(what, func(State) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			all := w.enforced["alice"]
+			return len(all) == n && all[n-1] == enrol.HashTrust(w.trust())
+		})
+	}
+	alice.await("connected", func(s State) bool { return s.Bus.Connected })
+	alice.Enforced(alice.id.Trust())
+	told("told", 1)
+	for len(taken) > 0 {
+		<-taken
+	}
+	w.expel("bob", "sent spam")
+	<-taken
+	alice.Enforced(alice.id.Trust())
+	told("told of another", 2)
+	w.close()
+	w.open()
+	told("told to who is back", 3)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.enforced) != 1 {
+		t.Errorf("told: %v", w.enforced)
+	}
+}

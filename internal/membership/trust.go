@@ -68,6 +68,9 @@ func (m *Membership) takeTrust(ctx context.Context, msg enrol.TrustMessage) erro
 	if err != nil {
 		return fmt.Errorf("take roots and lists: %w", err)
 	}
+	if m.config.Trusted != nil {
+		m.config.Trusted() // also when it is not new: on a coordinator's host, that has put it there
+	}
 	if changed {
 		m.log.Info("membership: other roots or lists are taken")
 		m.post(ctx, func(time.Time) { m.keeper.TrustChanged() })

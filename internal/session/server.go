@@ -182,13 +182,18 @@ func (s *Server) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.config.Identity.Refresh()
-		for _, l := range s.registry.all() {
-			if err := s.config.Identity.Check(l.member); err != nil {
-				closeLine(l.conn, closeCodeOf(err), err.Error())
-			}
-		}
+		s.Sweep()
 		s.registry.forget()
+	}
+}
+
+// Sweep ends such sessions at once. Serve does so every 2 seconds.
+func (s *Server) Sweep() {
+	s.config.Identity.Refresh()
+	for _, l := range s.registry.all() {
+		if err := s.config.Identity.Check(l.member); err != nil {
+			closeLine(l.conn, closeCodeOf(err), err.Error())
+		}
 	}
 }
 

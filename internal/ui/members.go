@@ -29,10 +29,53 @@ func Members(w io.Writer, all api.Members, now time.Time) error {
 	}
 	p.linef("%s: %s%s", all.Collective, count(len(rows), "member"), missing)
 	p.filled([]string{"NAME", "ROLES", "DETOURS", "ADDRESSES", "REGION", "GIVES", "REACHABLE", "CERTIFICATE", "LAST WORD"}, rows)
+	for _, m := range all.Members {
+		if m.Enforces != nil && !*m.Enforces && m.Expelled.IsZero() {
+			p.linef("  %s has not confirmed yet that it refuses all who are expelled", m.Name)
+		}
+	}
 	for _, m := range expelled {
 		p.linef("  %s was expelled on %s: %s", m.Name, m.Expelled.Local().Format(time.DateOnly), m.Why)
 	}
 	return p.err
+}
+
+// Expelled writes what came of an expulsion that took so long.
+func Expelled(w io.Writer, e api.Expulsion, took time.Duration) error {
+	p := &printer{w: w}
+	if e.Pending != "" {
+		p.linef("%s is expelled and gets no certificate any more. Not everybody could be told yet; that goes on by itself:", e.Member)
+		p.linef("%s", e.Pending)
+		return p.err
+	}
+	p.linef("%s is expelled: its certificates are revoked, and all members that are connected were told.", e.Member)
+	way := e.Waypoints
+	if way == nil || way.Of == 0 {
+		return p.err
+	}
+	switch reach := way.Of - len(way.Away); {
+	case reach == 0:
+	case way.Confirmed == reach && reach == 1:
+		p.linef("The one waypoint in reach refuses it, and confirmed that within %v.", took.Round(10*time.Millisecond))
+	case way.Confirmed == reach:
+		p.linef("All %s in reach refuse it: the last confirmed that within %v.", count(reach, "waypoint"), took.Round(10*time.Millisecond))
+	default:
+		p.linef("%d of %s in reach confirmed within %v that they refuse it. Not yet: %s.", way.Confirmed, count(reach, "waypoint"), took.Round(10*time.Millisecond), some(way.Waiting))
+		p.linef("They were told, and go on; the same command again, or dcol members, shows how far that is.")
+	}
+	if len(way.Away) > 0 {
+		p.linef("Not connected, and to refuse it as soon as they are back: %s.", some(way.Away))
+	}
+	return p.err
+}
+
+// some names those that a person wants to read, and how many more there are.
+func some(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }
 
 // filled is a table without the columns that nobody has anything in.

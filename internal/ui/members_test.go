@@ -22,12 +22,12 @@ func TestMembers(t *testing.T) {
 	all := api.Members{Collective: "friends", Self: "hub", Members: []api.Member{
 		{Name: "alice", Roles: both[:1], CertificateUntil: now.Add(6 * 24 * time.Hour), RecordIssued: now.Add(-time.Hour)},
 		{Name: "bob", Roles: both, Kinds: []string{"in-band", "mapped"}, Addresses: at("192.0.2.7", "2001:db8::7"), Region: "eu", Capacity: 1e8, Used: true,
-			Reachable: &yes, Reach: &api.Reach{Yes: 3, Of: 4}, CertificateUntil: now.Add(72 * time.Hour), RecordIssued: now.Add(-5 * time.Minute)},
+			Reachable: &yes, Reach: &api.Reach{Yes: 3, Of: 4}, CertificateUntil: now.Add(72 * time.Hour), RecordIssued: now.Add(-5 * time.Minute), Enforces: &yes},
 		{Name: "carol", Roles: both, Kinds: []string{"wireguard"}, Addresses: at("192.0.2.8"), Reachable: &no, Reach: &api.Reach{Of: 2, Why: "no answer"},
 			CertificateUntil: now.Add(-time.Hour), RecordIssued: now.Add(-8 * 24 * time.Hour)},
 		{Name: "dave"},
 		{Name: "erin", Roles: both[1:], Addresses: at("192.0.2.9"), Reachable: &yes, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
-		{Name: "frank", Roles: both[1:], Addresses: at("192.0.2.10"), Reachable: &no, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
+		{Name: "frank", Roles: both[1:], Addresses: at("192.0.2.10"), Reachable: &no, Enforces: &no, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
 		{Name: "hub", Roles: append(both[:2:2], "coordinator"), Addresses: at("192.0.2.1"), CertificateUntil: now.Add(time.Hour), RecordIssued: now},
 		{Name: "mallory", Expelled: now.Add(-48 * time.Hour), Why: "sent spam"},
 	}}
@@ -40,4 +40,30 @@ func TestMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, "testdata/members.txt", b.String())
+}
+
+func TestExpelled(t *testing.T) {
+	const done = "mallory is expelled: its certificates are revoked, and all members that are connected were told.\n"
+	many := strings.Fields("a b c d e f g h i j k l")
+	for _, test := range []struct {
+		expulsion api.Expulsion
+		want      string
+	}{
+		{api.Expulsion{Pending: "the bus is not up"}, "mallory is expelled and gets no certificate any more. Not everybody could be told yet; that goes on by itself:\nthe bus is not up\n"},
+		{api.Expulsion{}, done},
+		{api.Expulsion{Waypoints: &api.Enforcement{}}, done},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Confirmed: 1}}, done + "The one waypoint in reach refuses it, and confirmed that within 1.23s.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 3, Confirmed: 2, Away: []string{"erin"}}},
+			done + "All 2 waypoints in reach refuse it: the last confirmed that within 1.23s.\nNot connected, and to refuse it as soon as they are back: erin.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Away: []string{"erin"}}}, done + "Not connected, and to refuse it as soon as they are back: erin.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 13, Confirmed: 1, Waiting: many}},
+			done + "1 of 13 waypoints in reach confirmed within 1.23s that they refuse it. Not yet: a, b, c, d, e, f, g, h, i, j and 2 more.\n" +
+				"They were told, and go on; the same command again, or dcol members, shows how far that is.\n"},
+	} {
+		var b strings.Builder
+		test.expulsion.Member = "mallory"
+		if err := Expelled(&b, test.expulsion, 1234*time.Millisecond); err != nil || b.String() != test.want {
+			t.Errorf("%+v: %v\n%swant\n%s", test.expulsion, err, b.String(), test.want)
+		}
+	}
 }

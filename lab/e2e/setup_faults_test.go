@@ -53,7 +53,8 @@ func TestMembersGoOn(t *testing.T) {
 	w.eventually("carol has a session with bob", func() error { return w.serves("carol", true) })
 
 	began := time.Now()
-	w.says(w.try(bob, program, "expel", "carol", "--why", "sent spam"), "carol is expelled", "all members that are connected were told")
+	w.says(w.try(bob, program, "expel", "carol", "--why", "sent spam"), "carol is expelled", "all members that are connected were told",
+		"The one waypoint in reach refuses it")
 	w.eventually("alice's connection has left carol", func() error {
 		for _, p := range w.mustStatus(alice).Client.Waypoints {
 			if p.Name == "carol" {
