@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,11 +82,13 @@ func caRevoke(dir *string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		serials, err := ca.Revoke(args[0], reason)
+		revoked, err := ca.Revoke(args[0], reason)
 		if err != nil {
 			return err
 		}
-		fmt.Println(strings.Join(serials, "\n"))
+		for _, c := range revoked {
+			fmt.Println(c.Serial)
+		}
 		fmt.Fprintf(os.Stderr, "Copy %s to every member: it counts there at once, and open sessions end.\n", ca.CRLFile())
 		return nil
 	}

@@ -161,11 +161,9 @@ func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 		}
 	}
 	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) {
-		reason, revoked := why[r.Serial]
-		out = append(out, IssuedCertificate{
-			Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter,
-			Revoked: revoked, Why: reason,
-		})
+		one := r.issued()
+		one.Why, one.Revoked = why[r.Serial]
+		out = append(out, one)
 	})
 	return out, err
 }

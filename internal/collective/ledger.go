@@ -44,6 +44,10 @@ func (r record) String() string {
 	}, " ")
 }
 
+func (r record) issued() IssuedCertificate {
+	return IssuedCertificate{Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter}
+}
+
 func parseRecord(line string) (r record, err error) {
 	f := strings.Split(line, " ")
 	if len(f) != 6 {

@@ -28,7 +28,7 @@ func NewKey(path string) (ed25519.PrivateKey, error) {
 
 // ReadKey reads a key that NewKey wrote.
 func ReadKey(path string) (ed25519.PrivateKey, error) {
-	return readKey(path, "let dcol join make a new one")
+	return readKey(path, "remove it, so that dcol join makes a new one")
 }
 
 // NewRequest asks for a certificate for the key (PKCS #10, RFC 2986), as PEM. The signature proves that

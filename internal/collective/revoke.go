@@ -55,8 +55,8 @@ func ParseReason(s string) (Reason, error) {
 }
 
 // Revoke puts certificates on the revocation list: all valid ones of a member or a signer, or the one with
-// a serial number. It returns the serial numbers now on the list because of it.
-func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
+// a serial number. It returns those now on the list because of it.
+func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, error) {
 	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
 	if len(found) == 0 {
 		return nil, fmt.Errorf("revoke %s: %s %w: see %s", nameOrSerial, ca.Name(), ErrNotIssued, ca.issued.dir)
 	}
-	var serials []string
+	var revoked []IssuedCertificate
 	err = ca.changeList(func(entries []x509.RevocationListEntry) ([]x509.RevocationListEntry, error) {
 		entries, err := ca.withoutEnded(entries, time.Now())
 		if err != nil {
@@ -80,14 +80,34 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]string, error) {
 			if !ok {
 				return nil, fmt.Errorf("revoke %s: %q in %s is no serial number: %s", nameOrSerial, r.Serial, ca.issued.dir, recordMend)
 			}
-			serials = append(serials, r.Serial)
+			one := r.issued()
+			one.Revoked, one.Why = true, reason
+			revoked = append(revoked, one)
 			if !slices.ContainsFunc(entries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(serial) == 0 }) {
 				entries = append(entries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: time.Now(), ReasonCode: int(reason)})
 			}
 		}
 		return entries, nil
 	})
-	return serials, err
+	return revoked, err
+}
+
+// Recall records a certificate that this authority has signed and does not know any more, as its records were
+// damaged: what is not recorded cannot be revoked.
+func (ca *CA) Recall(m Member) error {
+	if m.Issuer.Key != PublicKey(ca.key.Public().(ed25519.PublicKey)) {
+		return fmt.Errorf("recall the certificate of %s: %s has not signed it", m.Name, ca.Name())
+	}
+	unlock, err := durable.Lock(ca.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := ca.issued.find(m.Serial, time.Now())
+	if err != nil || len(found) > 0 {
+		return err
+	}
+	return ca.issued.add(record{Serial: m.Serial, Name: m.Name, NotBefore: m.NotBefore, NotAfter: m.NotAfter, Key: m.Key, Subnet: m.Subnet})
 }
 
 // withoutEnded leaves out what no longer needs to be on the list because it has ended. A list of a

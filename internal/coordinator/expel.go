@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/collective/directory"
 )
 
 const maxWhy = 150 // bytes of the reason of an expulsion
@@ -41,7 +42,19 @@ func (c *Coordinator) Expel(ctx context.Context, name, why string) error {
 		poke(c.unfinish)
 		return fmt.Errorf("%s is %w: %w", name, ErrNotTold, err)
 	}
+	c.enrolling.Lock()
+	defer c.enrolling.Unlock()
+	if until, is := c.register.unrevoked(c.now())[name]; is {
+		return fmt.Errorf("%s is expelled, %w", name, c.notRevoked(name, until))
+	}
 	return nil
+}
+
+// notRevoked says what can be done where the records of what was signed are damaged.
+func (c *Coordinator) notRevoked(name string, until time.Time) error {
+	return fmt.Errorf("but certificates of %s that no record here tells of may count at waypoints until %s, as they cannot be revoked: "+
+		"put the folder issued of %s back from its backup, or revoke them where they were signed (dcol ca revoke), then expel %s again",
+		name, stamp(until), caDir(c.config.Dir), name)
 }
 
 // complete does all that follows from an expulsion. Each step may be done again, so that after a crash or an
@@ -49,8 +62,8 @@ func (c *Coordinator) Expel(ctx context.Context, name, why string) error {
 func (c *Coordinator) complete(ctx context.Context, name string) error {
 	c.expel.Lock()
 	defer c.expel.Unlock()
-	m, account, err := c.revoke(name)
-	if err != nil || m.Expelled.Done {
+	m, account, counts, err := c.revoke(name)
+	if err != nil || account == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
@@ -68,7 +81,7 @@ func (c *Coordinator) complete(ctx context.Context, name string) error {
 	}
 	c.enrolling.Lock()
 	defer c.enrolling.Unlock()
-	return c.save(*c.register.told(name))
+	return c.save(*c.register.told(name, counts))
 }
 
 // accountPause is how long after an expulsion the embedded server applies it to JWTs. It looks at each
@@ -105,45 +118,74 @@ func (c *Coordinator) runAccount(ctx context.Context) {
 	}
 }
 
-// revoke makes certificates and JWTs worthless.
-func (c *Coordinator) revoke(name string) (m *member, account string, err error) {
+// revoke makes certificates and JWTs worthless; counts is until when such certificates may count that nobody
+// here can revoke. No account: all was done before.
+func (c *Coordinator) revoke(name string) (m *member, account string, counts time.Time, err error) {
 	c.enrolling.Lock()
 	defer c.enrolling.Unlock()
 	m = c.register.members[name]
 	if m == nil || m.Expelled == nil {
-		return nil, "", fmt.Errorf("%s is not expelled", name)
+		return nil, "", counts, fmt.Errorf("%s is not expelled", name)
 	}
-	if m.Expelled.Done {
-		return m, "", nil
+	if m.Expelled.Done && !c.now().Before(m.Expelled.Counts) {
+		return m, "", counts, nil
 	}
 	if err := c.followAuthority(); err != nil {
-		return nil, "", err
+		return nil, "", counts, err
 	}
-	if err := c.revokeEverywhere(name); err != nil {
-		return nil, "", err
+	if counts, err = c.revokeEverywhere(m); err != nil {
+		return nil, "", counts, err
 	}
 	if err := c.readAuthority(); err != nil {
-		return nil, "", err
+		return nil, "", counts, err
 	}
 	c.files = c.stamps() // what has changed is ours
 	if account, err = c.authority.Revoke(m.Key[:]); err != nil {
-		return nil, "", err
+		return nil, "", counts, err
 	}
-	return m, account, nil
+	return m, account, counts, nil
 }
 
-// revokeEverywhere puts a member's certificates on the lists of the authorities that are here.
-func (c *Coordinator) revokeEverywhere(name string) error {
-	missing := 0
+// revokeEverywhere puts a member's certificates on the lists of the authorities that are here. If their records
+// lack what the member must have, they are damaged, or another authority has signed: then the certificate in
+// the member's own record is revoked, and others may count, until the time that is returned.
+func (c *Coordinator) revokeEverywhere(m *member) (counts time.Time, err error) {
 	all := c.authorities()
+	last, err := c.revokeIn(all, m.Name)
+	if err != nil {
+		return counts, err
+	}
+	until := m.Until
+	if end := c.ca.NotAfter(); end.Before(until) {
+		until = end // no certificate lasts longer than what signed it
+	}
+	if !last.Before(until.Add(-time.Minute)) || !c.now().Before(until) {
+		return counts, nil
+	}
+	c.config.Log.Error("coordinator: the records of what was signed lack a member's certificates", "member", m.Name, "until", until)
+	if recalled, err := c.recall(all, m.Name); err != nil {
+		return counts, err
+	} else if recalled {
+		_, err = c.revokeIn(all, m.Name)
+		return until, err
+	}
+	return until, nil
+}
+
+// revokeIn revokes what authorities have signed for a member, and returns the end of what lasts longest.
+func (c *Coordinator) revokeIn(all []*collective.CA, name string) (last time.Time, err error) {
 	for _, a := range all {
-		_, err := a.Revoke(name, collective.PrivilegeWithdrawn)
+		revoked, err := a.Revoke(name, collective.PrivilegeWithdrawn)
 		if errors.Is(err, collective.ErrNotIssued) {
-			missing++
 			continue
 		}
 		if err != nil {
-			return err
+			return last, err
+		}
+		for _, r := range revoked {
+			if r.NotAfter.After(last) {
+				last = r.NotAfter
+			}
 		}
 		if a != c.ca {
 			t, err := a.Trust()
@@ -151,14 +193,31 @@ func (c *Coordinator) revokeEverywhere(name string) error {
 				_, err = c.ca.TakeTrust(nil, t.Lists())
 			}
 			if err != nil {
-				return fmt.Errorf("take the root's revocation list: %w", err)
+				return last, fmt.Errorf("take the root's revocation list: %w", err)
 			}
 		}
 	}
-	if missing == len(all) {
-		c.config.Log.Warn("coordinator: no authority here has issued a certificate that still counts; if another has, revoke it there (dcol ca revoke)", "member", name)
+	return last, nil
+}
+
+// recall has an authority know again the certificate that a member's record in the directory shows.
+func (c *Coordinator) recall(all []*collective.CA, name string) (done bool, err error) {
+	gate := c.gate.Load()
+	if gate == nil {
+		return false, nil
 	}
-	return nil
+	var holder collective.Member
+	gate.view(func(d *directory.Directory) {
+		if v, there := d.Get(name); there {
+			holder = v.Holder
+		}
+	})
+	for _, a := range all {
+		if holder.Name == name && keyOf(a) == holder.Issuer.Key {
+			return true, a.Recall(holder)
+		}
+	}
+	return false, nil
 }
 
 // runExpulsions completes what a crash, or a bus that was away, has left undone.

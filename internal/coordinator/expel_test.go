@@ -5,7 +5,10 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +99,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 			}
 		},
 		"JWTs are revoked": func(t *testing.T, w *world) {
-			if _, _, err := w.c.revoke("alpha"); err != nil {
+			if _, _, _, err := w.c.revoke("alpha"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -306,5 +309,43 @@ func TestEnforcement(t *testing.T) {
 	want = Enforcement{Of: 3, Confirmed: 2, Away: []string{"delta"}}
 	if got := w.c.Enforcement(t.Context()); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Where the records of what was signed are lost, the certificate that a member shows is revoked all the same,
+// and the operator is told that others may count, until the records are back.
+func TestExpelWithoutRecords(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	if err := alpha.publish(alpha.record()); err != nil {
+		t.Fatal(err)
+	}
+	issued := filepath.Join(caDir(w.c.config.Dir), "issued")
+	saved := filepath.Join(t.TempDir(), "saved")
+	if err := errors.Join(os.CopyFS(saved, os.DirFS(issued)), os.RemoveAll(issued), os.Mkdir(issued, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	err := w.c.Expel(t.Context(), "alpha", "it spies")
+	if err == nil || errors.Is(err, ErrNotTold) || !strings.Contains(err.Error(), "back from its backup") {
+		t.Fatalf("the operator is told: %v", err)
+	}
+	w.wantOut(alpha, beta)
+	if p := w.c.Status().Problems; len(p) != 1 || !strings.Contains(p[0], "alpha is expelled, but") {
+		t.Errorf("problems %q", p)
+	}
+	w.reopen()
+	if p := w.c.Status().Problems; !slices.ContainsFunc(p, func(s string) bool { return strings.Contains(s, "alpha is expelled, but") }) {
+		t.Errorf("after a new start: %q", p)
+	}
+	w.run()
+	if err := errors.Join(os.RemoveAll(issued), os.CopyFS(issued, os.DirFS(saved))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
+		t.Errorf("with its records again: %v", err)
+	}
+	if p := w.c.Status().Problems; slices.ContainsFunc(p, func(s string) bool { return strings.Contains(s, "alpha is expelled, but") }) {
+		t.Errorf("still problems %q", p)
 	}
 }

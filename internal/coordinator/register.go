@@ -64,6 +64,8 @@ type expelled struct {
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
 	Done bool      `json:"done,omitempty"` // everybody was told
+	// Counts is until when certificates may count that are in nobody's records, and so cannot be revoked.
+	Counts time.Time `json:"counts,omitzero"`
 }
 
 // token is an invitation. Its secret is not kept.
@@ -308,14 +310,14 @@ func (r *register) expel(name, why string, now time.Time) (*entry, error) {
 	return &entry{Member: &next}, nil
 }
 
-// told writes down that an expulsion is complete.
-func (r *register) told(name string) *entry {
+// told writes down that an expulsion is complete, and until when certificates count that could not be revoked.
+func (r *register) told(name string, counts time.Time) *entry {
 	m := r.members[name]
-	if m == nil || m.Expelled == nil || m.Expelled.Done {
+	if m == nil || m.Expelled == nil || m.Expelled.Done && m.Expelled.Counts.Equal(counts) {
 		return &entry{}
 	}
 	next, done := *m, *m.Expelled
-	done.Done = true
+	done.Done, done.Counts = true, counts
 	next.Expelled = &done
 	return &entry{Member: &next}
 }
@@ -329,6 +331,17 @@ func (r *register) unfinished() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// unrevoked are those expelled of whom certificates may count that could not be revoked, each with until when.
+func (r *register) unrevoked(now time.Time) map[string]time.Time {
+	out := map[string]time.Time{}
+	for name, m := range r.members {
+		if m.Expelled != nil && now.Before(m.Expelled.Counts) {
+			out[name] = m.Expelled.Counts
+		}
+	}
+	return out
 }
 
 // sweep forgets what is long over. The names and keys of those expelled are kept, not their subnets.

@@ -160,7 +160,7 @@ func TestExpelledStayOut(t *testing.T) {
 		wantRefusal(t, err, enrol.NameTaken)
 		_, err = b.join(b.invite(t, "", at, time.Hour), "other", 1, at)
 		wantRefusal(t, err, enrol.Expelled)
-		b.apply(b.told("laptop"))
+		b.apply(b.told("laptop", time.Time{}))
 	}
 	if b.members["laptop"].Subnet.IsValid() {
 		t.Error("its subnet is never free")
@@ -226,7 +226,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 					do(e)
 				}
 			},
-			"told": func(t *rapid.T) { do(b.told(name.Draw(t, "name"))) },
+			"told": func(t *rapid.T) { do(b.told(name.Draw(t, "name"), time.Time{})) },
 			"time": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "days")) * 24 * time.Hour)
 				for _, e := range b.sweep(now) {

@@ -88,7 +88,7 @@ type Status struct {
 
 	// Directory is nil while its store cannot be had.
 	Directory *DirectoryStatus `json:"directory,omitempty"`
-	// Problems are what was damaged when the coordinator was opened.
+	// Problems are what was damaged when the coordinator was opened, and expulsions that cannot be enforced.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -109,6 +109,10 @@ func (c *Coordinator) Status() Status {
 	s := Status{
 		Collective: c.ca.Name(), Authority: c.ca.Subject(), Until: c.ca.NotAfter(), Since: c.began,
 		Floods: c.floods.Load(), Untold: c.register.unfinished(), Problems: slices.Clone(c.problems),
+	}
+	unrevoked := c.register.unrevoked(now)
+	for _, name := range slices.Sorted(maps.Keys(unrevoked)) {
+		s.Problems = append(s.Problems, name+" is expelled, "+c.notRevoked(name, unrevoked[name]).Error())
 	}
 	for _, m := range c.register.members {
 		if m.Expelled != nil {
