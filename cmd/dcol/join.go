@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/setup"
 )
 
@@ -97,7 +98,7 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 		return err
 	}
 	for _, f := range findings {
-		fmt.Printf("  %-5s  %s\n", f.State, f.Text)
+		fmt.Printf("  %-5s  %s\n", f.State, printable.Text(f.Text))
 	}
 	if setup.Failed(findings) {
 		return exitCode(1)

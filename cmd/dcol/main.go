@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
+	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -28,6 +29,18 @@ func main() {
 		os.Exit(code)
 	}
 	os.Exit(run())
+}
+
+// sayError is an error as it is printed. Others' words may be in it, which do not steer the terminal.
+func sayError(err error) string {
+	text := "error: "
+	for i, line := range strings.Split(err.Error(), "\n") {
+		if i > 0 {
+			text += "       "
+		}
+		text += printable.Text(line) + "\n"
+	}
+	return text
 }
 
 // run executes the command line and returns the exit code.
@@ -45,7 +58,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "interrupted")
 		return interrupted
 	}
-	fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", "\n       "))
+	fmt.Fprint(os.Stderr, sayError(err))
 	var f failure
 	if errors.As(err, &f) {
 		return f.code

@@ -50,8 +50,8 @@ type CA struct {
 // InitCA makes a new collective: a root in dir, with ca.crt and an empty ca.crl for every member, and
 // ca.key, which stays. It refuses to overwrite one that is there, as that would cut off every member.
 func InitCA(dir, name string) (*CA, error) {
-	if name == "" {
-		return nil, errors.New("the collective needs a name")
+	if err := CheckCollective(name); err != nil {
+		return nil, err
 	}
 	unlock, err := newDir(dir)
 	if err != nil {

@@ -1,6 +1,28 @@
 package collective
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/detour-collective/dcol/internal/printable"
+)
+
+// maxCollective is the most bytes that a collective's name may have: it stands in every record and invitation.
+const maxCollective = 128
+
+// CheckCollective says whether a collective may be called so: anything that people can read in one line.
+func CheckCollective(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the collective needs a name, of at most %d bytes", maxCollective)
+	case len(name) > maxCollective:
+		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(name), maxCollective)
+	case !utf8.ValidString(name) || printable.Text(name) != name || strings.TrimSpace(name) != name:
+		return fmt.Errorf("the collective's name %q has characters that cannot be seen", name)
+	}
+	return nil
+}
 
 // CheckName says whether a member may be called so: a DNS label (RFC 1123) in lower case, because the
 // name stands in certificates as a DNS name and in file names.
@@ -12,7 +34,7 @@ func CheckName(name string) error {
 	if len(name) == 0 || len(name) > 63 {
 		return fmt.Errorf("the name %q has %d characters: %s", name, len(name), mend)
 	}
-	for i, c := range []byte(name) {
+	for i, c := range name {
 		switch {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
 		case c == '-' && i > 0 && i < len(name)-1:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 const maxWhy = 150 // bytes of the reason of an expulsion
@@ -24,7 +25,7 @@ func (c *Coordinator) Expel(ctx context.Context, name, why string) error {
 	if name == c.config.Identity.Name() {
 		return fmt.Errorf("expel %s: that is this coordinator itself", name)
 	}
-	why = strings.Join(strings.Fields(why), " ")
+	why = strings.Join(strings.Fields(printable.Text(why)), " ")
 	if why == "" || len(why) > maxWhy {
 		return fmt.Errorf("expel %s: the reason has %d bytes: 1 to %d", name, len(why), maxWhy)
 	}

@@ -21,7 +21,6 @@ const linePrefix = "dcol1-"
 const (
 	maxLine         = 2048 // characters
 	maxCoordinators = 8
-	maxCollective   = 128 // bytes of a collective's name
 	checkSize       = 4
 )
 
@@ -94,8 +93,8 @@ func lineSum(fields []byte) [checkSize]byte {
 
 // Check says what of a line makes no sense.
 func (l Line) Check() error {
-	if l.Collective == "" || len(l.Collective) > maxCollective {
-		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(l.Collective), maxCollective)
+	if err := collective.CheckCollective(l.Collective); err != nil {
+		return err
 	}
 	if l.Name != "" {
 		if err := collective.CheckName(l.Name); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/collective"
 )
 
 func testLine() Line {
@@ -59,15 +61,16 @@ func TestLineTellsOfMistakes(t *testing.T) {
 // A line with a good checksum may still make no sense.
 func TestLineMadeToMislead(t *testing.T) {
 	for name, change := range map[string]func(*Line){
-		"no collective":   func(l *Line) { l.Collective = "" },
-		"bad name":        func(l *Line) { l.Name = "../etc" },
-		"no coordinator":  func(l *Line) { l.Coordinators = nil },
-		"no port":         func(l *Line) { l.Coordinators[0].Address = "192.0.2.1" },
-		"port 0":          func(l *Line) { l.Coordinators[0].Address = "192.0.2.1:0" },
-		"a path":          func(l *Line) { l.Coordinators[0].Address = "host/x?:1" },
-		"another's words": func(l *Line) { l.Coordinators[0].Name = "a b" },
-		"before 1970":     func(l *Line) { l.Expires = time.Unix(-1, 0) },
-		"far future":      func(l *Line) { l.Expires = time.Unix(1<<40, 0) },
+		"no collective":    func(l *Line) { l.Collective = "" },
+		"steers terminals": func(l *Line) { l.Collective = "friends\x1b[2J" },
+		"bad name":         func(l *Line) { l.Name = "../etc" },
+		"no coordinator":   func(l *Line) { l.Coordinators = nil },
+		"no port":          func(l *Line) { l.Coordinators[0].Address = "192.0.2.1" },
+		"port 0":           func(l *Line) { l.Coordinators[0].Address = "192.0.2.1:0" },
+		"a path":           func(l *Line) { l.Coordinators[0].Address = "host/x?:1" },
+		"another's words":  func(l *Line) { l.Coordinators[0].Name = "a b" },
+		"before 1970":      func(l *Line) { l.Expires = time.Unix(-1, 0) },
+		"far future":       func(l *Line) { l.Expires = time.Unix(1<<40, 0) },
 	} {
 		l := testLine()
 		change(&l)
@@ -81,7 +84,7 @@ func TestLinesOfAllKinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?`).Filter(func(s string) bool { return s != "ca" })
 		l := Line{
-			Collective: rapid.StringN(1, 30, maxCollective).Draw(t, "collective"),
+			Collective: rapid.StringN(1, 30, 128).Filter(func(s string) bool { return collective.CheckCollective(s) == nil }).Draw(t, "collective"),
 			Root:       HashRoot([]byte(rapid.String().Draw(t, "root"))),
 			Secret:     Secret(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "secret")),
 			Expires:    time.Unix(rapid.Int64Range(0, 1<<37).Draw(t, "expires"), 0).UTC(),

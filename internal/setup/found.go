@@ -61,8 +61,8 @@ func (h Host) Found(f Founding) (*Membership, error) {
 }
 
 func (f Founding) check() error {
-	if f.Collective == "" {
-		return errors.New("the collective needs a name")
+	if err := collective.CheckCollective(f.Collective); err != nil {
+		return err
 	}
 	if err := collective.CheckName(f.Name); err != nil {
 		return fmt.Errorf("this host as a member (--name): %w", err)

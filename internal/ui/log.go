@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
-	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // Log writes connections of an attribution log, and the evidence if it is there, for a person to read.
@@ -25,10 +24,10 @@ func Log(w io.Writer, l api.Log) error {
 		if f.Session == "" {
 			unknown++
 		} else {
-			session = printable.Text(f.Session[:min(8, len(f.Session))])
+			session = f.Session[:min(8, len(f.Session))]
 		}
 		rows = append(rows, []string{
-			logTime(f.Opened), lasted(f), printable.Text(f.Member), printable.Text(f.Kind), endpoint(f.Client), endpoint(f.Server), endpoint(f.Egress),
+			logTime(f.Opened), lasted(f), f.Member, f.Kind, endpoint(f.Client), endpoint(f.Server), endpoint(f.Egress),
 			counted(f.BytesFromClient), counted(f.BytesToClient), session,
 		})
 	}
@@ -44,10 +43,10 @@ func Log(w io.Writer, l api.Log) error {
 
 func (p *printer) session(s api.LogSession) {
 	p.linef("")
-	p.linef("Session %s of %s with waypoint %s in %q", printable.Text(s.Session), printable.Text(s.Member), printable.Text(s.Waypoint), s.Collective)
+	p.linef("Session %s of %s with waypoint %s in %q", s.Session, s.Member, s.Waypoint, s.Collective)
 	p.linef("  opened       %s UTC, by the waypoint's clock", logTime(s.Opened))
 	p.linef("  stated       %s UTC, by the member's clock", logTime(s.Stated))
-	p.linef("  certificate  %s", printable.Text(s.Serial))
+	p.linef("  certificate  %s", s.Serial)
 	for _, der := range s.Chain {
 		p.linef("               %s", base64.StdEncoding.EncodeToString(der))
 	}
@@ -56,7 +55,7 @@ func (p *printer) session(s api.LogSession) {
 	if s.Proven {
 		p.linef("  PROVEN: the member that this certificate names has signed that this session is its own.")
 	} else {
-		p.linef("  NOT PROVEN: %s", printable.Text(s.Why))
+		p.linef("  NOT PROVEN: %s", s.Why)
 	}
 }
 

@@ -1,12 +1,14 @@
 package ui
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 func TestMembers(t *testing.T) {
@@ -64,6 +66,23 @@ func TestExpelled(t *testing.T) {
 		test.expulsion.Member = "mallory"
 		if err := Expelled(&b, test.expulsion, 1234*time.Millisecond); err != nil || b.String() != test.want {
 			t.Errorf("%+v: %v\n%swant\n%s", test.expulsion, err, b.String(), test.want)
+		}
+	}
+}
+
+// What others say of themselves, and of each other, does not steer the terminal of who reads it.
+func TestOthersWords(t *testing.T) {
+	const evil = "spam\x1b[2J\nPROBLEM: none\u202e\x9b31m"
+	now := time.Now()
+	var b strings.Builder
+	members := api.Members{Collective: evil, Members: []api.Member{{Name: "mallory", Expelled: now, Why: evil}, {Name: "bob", Region: evil}}}
+	status := api.Status{Member: "bob", Problems: []string{evil}, Client: &api.Using{Waypoints: []api.Waypoint{{Name: "bob", Why: evil}}}}
+	if err := errors.Join(Members(&b, members, now), Status(&b, status, now)); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if printable.Text(strings.TrimSuffix(line, "\n")) != strings.TrimSuffix(line, "\n") || strings.HasPrefix(line, "PROBLEM: none") {
+			t.Errorf("printed %q", line)
 		}
 	}
 }

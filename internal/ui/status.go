@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // Status writes s for a person to read.
@@ -38,7 +39,8 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	return p.err
 }
 
-// printer remembers the first error of its writer.
+// printer remembers the first error of its writer. What it prints may be others' words, and does not steer the
+// terminal.
 type printer struct {
 	w   io.Writer
 	err error
@@ -46,7 +48,7 @@ type printer struct {
 
 func (p *printer) linef(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+		_, p.err = fmt.Fprintln(p.w, printable.Text(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -57,7 +59,14 @@ func (p *printer) table(header string, rows [][]string) {
 	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  "+strings.ReplaceAll(header, "|", "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
+		fmt.Fprint(t, "  ")
+		for i, cell := range r {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, printable.Text(cell))
+		}
+		fmt.Fprintln(t)
 	}
 	p.err = t.Flush()
 }
