@@ -8,10 +8,14 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/logfile"
 )
 
+// maxLog is how large a log gets before another begins: months of what an agent says.
+const maxLog = 10 << 20
+
 func agentCommand() *cobra.Command {
-	var path string
+	var path, logPath string
 	var check, sample bool
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -26,7 +30,15 @@ func agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			plan, err := agent.Prepare(c, version, newLogger(c.LogLevel))
+			log := newLogger(c.LogLevel)
+			if logPath != "" && !check {
+				file, err := logfile.Open(logPath, maxLog)
+				if err != nil {
+					return err
+				}
+				log = loggerTo(file, c.LogLevel)
+			}
+			plan, err := agent.Prepare(c, version, log)
 			if err != nil {
 				return err
 			}
@@ -38,6 +50,7 @@ func agentCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", config.DefaultPath, "the configuration `file`")
+	cmd.Flags().StringVar(&logPath, "log", "", "log to `FILE`, not standard error; at 10 MiB it becomes FILE.1")
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the identity")
 	cmd.Flags().BoolVar(&sample, "sample", false, "print a commented configuration with every key")
 	return cmd

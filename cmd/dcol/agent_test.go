@@ -40,7 +40,7 @@ func (c *canned) Invite(_ context.Context, r api.InviteRequest) (api.Invitation,
 func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, error) {
 	switch r.Member {
 	case "bob":
-		return api.Expulsion{Member: "bob"}, nil
+		return api.Expulsion{Member: "bob", Waypoints: &api.Enforcement{Of: 3, Confirmed: 1, Waiting: []string{"erin"}, Away: []string{"frank"}}}, nil
 	case "carol":
 		return api.Expulsion{Member: "carol", Pending: "the bus is not up: " + r.Why}, nil
 	}

@@ -112,7 +112,7 @@ func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's log: %w", err)
 	}
-	cmd := exec.Command(program, "agent", "--config", h.Config)
+	cmd := exec.Command(program, "agent", "--config", h.Config, "--log", path)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -143,7 +143,10 @@ func wait(ctx context.Context, socket string, ended <-chan error) error {
 // lastWords is why an agent ended: what it said last, as a line of its own.
 func lastWords(path string, from int64) string {
 	data, err := os.ReadFile(path)
-	if err != nil || int64(len(data)) <= from {
+	if int64(len(data)) < from {
+		from = 0 // it has begun another
+	}
+	if err != nil || int64(len(data)) == from {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(data[from:])), "\n")

@@ -16,7 +16,7 @@ import (
 
 // The agent that Start starts is this program. It does what the file says that would be its configuration.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "agent" && os.Args[2] == "--config" {
+	if len(os.Args) == 6 && os.Args[1] == "agent" && os.Args[2] == "--config" && os.Args[4] == "--log" {
 		if err := beAgent(os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, "time=now level=INFO msg=\"something else\"\nerror: "+err.Error())
 			os.Exit(1)
