@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,8 +41,13 @@ func TestMembersGoOn(t *testing.T) {
 	})
 	x.goesOn()
 
-	// The same command again starts the agent that crashed.
+	// The same command again starts the agent that crashed, and its log does not grow for ever.
+	w.run(bob, "truncate", "--size", "11M", "/var/lib/dcol/agent.log")
 	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already", "The agent runs")
+	if old, log := w.run(bob, "stat", "--format", "%s", "/var/lib/dcol/agent.log.1"), w.run(bob, "cat", "/var/lib/dcol/agent.log"); old < "11534336" || len(log) > 1<<20 ||
+		!strings.Contains(log, "agent is running") {
+		t.Errorf("the old log has %s bytes; the new one:\n%s", old, log)
+	}
 	w.eventually("alice and carol are connected again", func() error {
 		for _, host := range []string{alice, mallory} {
 			if c := w.mustStatus(host).Collective; !c.Coordinator.Connected {
@@ -125,6 +131,39 @@ func TestJoinRefused(t *testing.T) {
 
 	w.endAgent(bob, "KILL")
 	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
+}
+
+// Two hosts join at once with one line: one of them is a member then. The other is told that it was used, and
+// has nothing but its key, with which it joins by another line.
+func TestTwoJoinsWithOneLine(t *testing.T) {
+	w := newWorld(t)
+	w.goPublic()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	line := w.invitation()
+	hosts, results := []string{alice, mallory}, make([]result, 2)
+	var joining sync.WaitGroup
+	for i, host := range hosts {
+		joining.Go(func() { results[i] = w.try(host, program, "join", line, "--name", host) })
+	}
+	joining.Wait()
+	in := slices.IndexFunc(results, func(r result) bool { return r.code == 0 })
+	if in < 0 {
+		t.Fatalf("none has joined: %v", results)
+	}
+	joined, other := hosts[in], hosts[1-in]
+	w.says(results[in], "This host is a member of friends now: "+joined)
+	w.mustFail(results[1-in], "this invitation was used on", "by "+joined, "ask for a new line")
+	if left := w.run(other, "find", "/etc/dcol", "/var/lib/dcol", "-type", "f"); left != "/var/lib/dcol/identity/member.key\n" {
+		t.Errorf("on %s there is\n%s", other, left)
+	}
+	if w.agentOf(other) != 0 {
+		t.Errorf("an agent runs on %s", other)
+	}
+	if said := w.dcol(bob, "members"); !strings.Contains(said, "friends: 2 members") || strings.Contains(said, other) {
+		t.Errorf("bob's members:\n%s", said)
+	}
+	w.says(w.try(other, program, "join", w.invitation(), "--name", other), "This host is a member of friends now: "+other)
 }
 
 // A host that others cannot reach is a member and a client all the same, and is told.
