@@ -129,7 +129,7 @@ type Serving struct {
 type Outside struct {
 	Address netip.AddrPort `json:"address,omitzero"` // where; none if that is not known
 	// Leaves is reachable (anybody gets in), punchable (who both sides are told of), unreachable, outward-only
-	// (UDP is blocked) or not-known.
+	// (nobody answers over UDP) or not-known.
 	Leaves string `json:"leaves"`
 	NAT    string `json:"nat"` // its kind, in words
 	// Why is why Leaves is not-known, and when that is looked at again.

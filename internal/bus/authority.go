@@ -223,7 +223,7 @@ func readAuthority(dir string) (authorityState, error) {
 	path := filepath.Join(dir, authorityFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return authorityState{}, &collective.Error{File: path, Problem: "the bus has no keys", Err: err, Mend: "make the collective first: dcol init NAME"}
+		return authorityState{}, &collective.Error{File: path, Problem: "the bus has no keys", Err: err, Mend: "put back a copy of it; if there never was a collective here, make one: dcol init NAME"}
 	}
 	if err != nil {
 		return authorityState{}, fmt.Errorf("read the bus's keys: %w", err)

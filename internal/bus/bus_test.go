@@ -113,7 +113,7 @@ func TestServerRestarts(t *testing.T) {
 	if st := alice.State(); st.Err == nil || st.Server != "" {
 		t.Fatalf("state %+v", st)
 	}
-	if err := alice.Tell("x", nil); !errors.Is(err, ErrNotConnected) {
+	if err := alice.Tell("x", nil); !errors.Is(err, ErrNotConnected) || strings.Contains(err.Error(), "buffer") {
 		t.Fatalf("telling without a server: %v", err)
 	}
 	eventually(t, "alice says why", 10*time.Second, func() bool { return strings.Contains(alice.State().Err.Error(), "refused") })

@@ -314,7 +314,9 @@ func (l *link) publish(subject string, data []byte) error {
 // sayWhy turns NATS's errors that mean something to our callers into ours.
 func sayWhy(err error) error {
 	switch {
-	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionReconnecting):
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // of no bytes: its words would mislead
+		return ErrNotConnected
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionReconnecting):
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return ErrNoCoordinator

@@ -111,7 +111,7 @@ func (ca *CA) create(t *Trust) error {
 
 // OpenCA opens an authority: what InitCA, NewSigner or Successor made in dir.
 func OpenCA(dir string) (*CA, error) {
-	const mend = "name the directory given to dcol ca init, or run it first"
+	const mend = "name the directory given to dcol ca init, or run it first; if it was there, put it back from its backup"
 	ca := &CA{dir: dir, issued: ledger{filepath.Join(dir, issuedDir)}}
 	roots, err := readCertificates(ca.CertFile(), maxRoots, mend)
 	if err != nil {

@@ -21,7 +21,7 @@ type Trust struct {
 
 const (
 	rootsMend = "copy ca.crt from the authority"
-	listsMend = "copy ca.crl anew from the authority"
+	listsMend = "copy ca.crl anew from the authority, or from another member"
 )
 
 // ReadTrust reads the two files. An empty crlFile means that nobody counts as revoked.

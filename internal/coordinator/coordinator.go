@@ -143,7 +143,7 @@ func (c *Coordinator) openRegister() error {
 		for i := range void {
 			c.register.apply(&void[i])
 		}
-		d.add(true, "%d invitations that were open are void: make new ones", len(void))
+		d.add(true, "invitations that were open are void: make new ones")
 	}
 	c.problems = d.what
 	for _, what := range d.what {

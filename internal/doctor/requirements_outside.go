@@ -72,6 +72,10 @@ func (e *Env) judge(o Outside) Result {
 	case nat.Unreachable:
 		return warning(mend, "members in other networks do not get in, nor can be told where to send to (%s)", why)
 	case nat.ClientOnly:
+		if e.Collective != nil && !e.Collective.Connected { // perhaps nobody is there
+			return warning("see whether they run; if they do, let UDP out of this network",
+				"none of %d members answered over UDP: it is blocked, or they are all down", o.Asked)
+		}
 		return failed("let UDP out of this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
 	}
 	heard := o.Why

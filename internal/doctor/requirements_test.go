@@ -140,6 +140,7 @@ func TestRequirements(t *testing.T) {
 		{"outside", "restricted, in a collective", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own, Punches: true})}, Info, "hole punching", "45672 to 192.168.1.2"},
 		{"outside", "symmetric", []func(*Env){outside(Outside{Leaves: nat.Unreachable, NAT: "symmetric NAT", Problem: "the router has no room", Mend: "buy another"})}, Warning, "symmetric NAT; the router has no room", "buy another"},
 		{"outside", "blocked", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2})}, Failed, "none of 2 members", "let UDP out"},
+		{"outside", "nobody is there", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2}), func(e *Env) { e.Collective = &Collective{} }}, Warning, "or they are all down", "see whether they run"},
 		{"outside", "private, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: own})}, Warning, "is private", "45672 to 192.168.1.2"},
 		{"outside", "public, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: at.Addr()})}, Info, "0 of 0 members", ""},
 		{"outside", "public, nobody to ask, in words", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, Why: "there is no other waypoint", Own: at.Addr()})},

@@ -66,7 +66,8 @@ const (
 )
 
 // Conclude draws the conclusion of the evidence. Two members at different addresses tell one kind of
-// mapping from the other. One that did not answer may be down; when two did not, UDP is blocked.
+// mapping from the other. One that did not answer may be down; when two
+// did not, UDP is probably blocked, though all may be down.
 func Conclude(e Evidence) Found {
 	f := Found{Mapping: MappingUnknown, Filtering: filtering(e)}
 	seen := telling(e.Sightings)
@@ -120,7 +121,7 @@ func filtering(e Evidence) Filtering {
 func (f Found) Kind() string {
 	switch f.Mapping {
 	case NoWayOut:
-		return "UDP is blocked"
+		return "nobody answers over UDP"
 	case Dependent:
 		return "symmetric NAT"
 	case Untranslated:

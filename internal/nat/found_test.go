@@ -19,7 +19,7 @@ func TestConclude(t *testing.T) {
 	}{
 		{"nobody to ask", Evidence{}, "unknown", LeavesOpen, netip.AddrPort{}},
 		{"the only one is silent", Evidence{Asked: 1}, "unknown", LeavesOpen, netip.AddrPort{}},
-		{"two are silent", Evidence{Asked: 2}, "UDP is blocked", ClientOnly, netip.AddrPort{}},
+		{"two are silent", Evidence{Asked: 2}, "nobody answers over UDP", ClientOnly, netip.AddrPort{}},
 		{"own address", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}}, "no NAT", LeavesOpen, at("203.0.113.7:45672")},
 		{"own address, other ports get in", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}, FromOtherPort: Came},
 			"no NAT", Reachable, at("203.0.113.7:45672")},
