@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -150,9 +151,37 @@ type IssuedCertificate struct {
 // Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
 // the day of since.
 func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
+	if err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) { out = append(out, r.issued()) }); err != nil {
+		return nil, err
+	}
+	return out, ca.markRevoked(out)
+}
+
+// Reading is how far somebody has read what authorities have signed; its zero value: not at all.
+type Reading struct {
+	of   PublicKey // the authority's
+	days map[time.Time]int64
+}
+
+// IssuedSince lists what this authority, in this process or another, has signed since it was asked last with
+// the same reading, leaving out what Issued does. Of another authority, that is all. It is cheap when there is
+// nothing. Its error may be of some records; then it is told once, and the others are listed.
+func (ca *CA) IssuedSince(r *Reading, since time.Time) (out []IssuedCertificate, err error) {
+	if of := PublicKey(ca.key.Public().(ed25519.PublicKey)); r.days == nil || r.of != of {
+		*r = Reading{of, map[time.Time]int64{}}
+	}
+	err = ca.issued.added(r.days, func(day time.Time) bool { return !ended(day, since) }, func(one record) { out = append(out, one.issued()) })
+	return out, errors.Join(err, ca.markRevoked(out))
+}
+
+// markRevoked says of each whether it was revoked, and why.
+func (ca *CA) markRevoked(all []IssuedCertificate) error {
+	if len(all) == 0 {
+		return nil
+	}
 	t, err := ca.Trust()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	why := map[string]Reason{}
 	if own := t.lists[PublicKey(ca.key.Public().(ed25519.PublicKey))]; own != nil {
@@ -160,12 +189,10 @@ func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 			why[serialText(e.SerialNumber)] = Reason(e.ReasonCode)
 		}
 	}
-	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) {
-		one := r.issued()
-		one.Why, one.Revoked = why[r.Serial]
-		out = append(out, one)
-	})
-	return out, err
+	for i := range all {
+		all[i].Why, all[i].Revoked = why[all[i].Serial]
+	}
+	return nil
 }
 
 // signMember signs, and records what it has signed. The caller has the lock.

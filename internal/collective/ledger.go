@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -153,6 +154,62 @@ func (l ledger) each(want func(day time.Time) bool, f func(record)) error {
 		}
 	}
 	return nil
+}
+
+// added calls f with every record that is new since it was called last with the same offsets, of the days for
+// which want is true. Lines that are damaged are passed over and told, once.
+func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f func(record)) error {
+	days, err := l.days()
+	if err != nil {
+		return err
+	}
+	var damaged []error
+	for _, day := range days {
+		if !want(day) {
+			continue
+		}
+		path := filepath.Join(l.dir, day.Format(time.DateOnly))
+		data, err := readFrom(path, read[day])
+		if errors.Is(err, errShrunk) { // from a backup, say
+			read[day] = 0
+			data, err = readFrom(path, 0)
+		}
+		if err != nil {
+			return errors.Join(append(damaged, fmt.Errorf("read what was issued: %w", err))...)
+		}
+		whole := bytes.LastIndexByte(data, '\n') + 1 // what follows is being written, or is handed to nobody
+		read[day] += int64(whole)
+		for line := range strings.Lines(string(data[:whole])) {
+			r, err := parseRecord(strings.TrimSuffix(line, "\n"))
+			if err != nil {
+				damaged = append(damaged, &Error{File: path, Problem: "a line is damaged", Err: err, Mend: recordMend})
+				continue
+			}
+			f(r)
+		}
+	}
+	return errors.Join(damaged...)
+}
+
+var errShrunk = errors.New("it is shorter than it was")
+
+// readFrom reads what a file has from an offset on; mostly nothing.
+func readFrom(path string, offset int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Size() < offset:
+		return nil, errShrunk
+	case info.Size() == offset:
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.NewSectionReader(f, offset, info.Size()-offset))
 }
 
 // days lists those of which there are records, in order.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,4 +139,86 @@ func BenchmarkSign(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Who follows an authority hears of each certificate once, whichever process has signed it; of half a line when
+// it is whole; of all of it again when the file is another.
+func TestIssuedSince(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := InitCA(dir, "example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := OpenCA(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Reading
+	want := func(what, names string) {
+		t.Helper()
+		issued, err := ca.IssuedSince(&r, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, one := range issued {
+			got = append(got, one.Name)
+			if one.Revoked != (one.Name == "bob") {
+				t.Errorf("%s: %+v", what, one)
+			}
+		}
+		slices.Sort(got) // those of different days come by day
+		if strings.Join(got, " ") != names {
+			t.Errorf("%s: %q, want %q", what, got, names)
+		}
+	}
+	issue := func(by *CA, name string, validity time.Duration) Issued {
+		t.Helper()
+		out, err := by.Issue(Request{Name: name, Validity: validity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	const day = 24 * time.Hour
+	want("at first", "")
+	issue(ca, "alice", 10*day)
+	issue(other, "bob", 20*day)
+	if _, err := other.Revoke("bob", KeyCompromise); err != nil {
+		t.Fatal(err)
+	}
+	want("two", "alice bob")
+	want("nothing new", "")
+	carol := issue(other, "carol", 10*day)
+	want("another", "carol")
+
+	file := filepath.Join(dir, issuedDir, carol.NotAfter.UTC().Format(time.DateOnly))
+	whole := readAll(t, file)
+	issue(other, "dave", 10*day)
+	more := readAll(t, file)
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(more[:len(whole)+20])
+	want("half a line", "")
+	write(more)
+	want("the rest of it", "dave")
+	write(whole)
+	want("an older file", "alice carol")
+	write(append(whole, "what is this\n"...))
+	if _, err := ca.IssuedSince(&r, time.Now()); err == nil {
+		t.Error("a damaged line is not told")
+	}
+	want("told once", "")
+
+	next, err := InitCA(t.TempDir(), "example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue(next, "erin", 10*day)
+	ca = next
+	want("another authority", "erin")
 }

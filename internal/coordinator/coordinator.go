@@ -49,6 +49,7 @@ type Coordinator struct {
 	register  *register
 	store     *store
 	ca        *collective.CA
+	issued    collective.Reading   // of what ca has signed
 	banned    map[string]time.Time // until when who flooded us gets no JWT
 	renewals  *allowances
 
@@ -124,7 +125,11 @@ func (c *Coordinator) openRegister() error {
 	now := c.now()
 	var issued []collective.IssuedCertificate
 	for _, a := range c.authorities() {
-		some, err := a.Issued(now.Add(-grace))
+		list := a.Issued
+		if a == c.ca { // which is followed from here on
+			list = func(since time.Time) ([]collective.IssuedCertificate, error) { return a.IssuedSince(&c.issued, since) }
+		}
+		some, err := list(now.Add(-grace))
 		if err != nil {
 			return fmt.Errorf("compare the register with what was signed: %w", err)
 		}

@@ -34,6 +34,7 @@ func (d desk) Join(_ context.Context, r enrol.JoinRequest) (*enrol.Welcome, erro
 	}
 	d.enrolling.Lock()
 	defer d.enrolling.Unlock()
+	d.takeIssued() // a name may have been given away by hand this moment
 	m, e, err := d.register.admit(joining{Secret: r.Secret, Name: request.Name(), Key: publicKey(request.Key()), LANs: r.LANs}, now)
 	if err == nil {
 		err = d.mayHaveJWT(m.Name, now)
@@ -66,6 +67,7 @@ func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRe
 	if err := d.followAuthority(); err != nil { // who was revoked this moment gets no other certificate
 		return nil, err
 	}
+	d.takeIssued()
 	name := request.Name()
 	m, e, err := d.register.renew(name, publicKey(key), r.LANs, now)
 	switch {

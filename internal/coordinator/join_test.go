@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -315,5 +316,65 @@ func TestLANsAreAvoided(t *testing.T) {
 	b := w.host("beta")
 	if err := b.join(w.invite(InviteOptions{}), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("fd00::/8")); err != nil {
 		t.Errorf("with odd LANs: %v", err)
+	}
+}
+
+// A certificate that is made by hand while the coordinator runs makes a member: its name is taken at once, it may
+// renew, and it can be expelled. What the coordinator signs itself is no news.
+func TestIssuedByHand(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha := w.member("alpha")
+	ca, err := collective.OpenCA(caDir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := func(h *host) {
+		t.Helper()
+		request, err := collective.ParseRequest(h.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := ca.Sign(request, collective.Terms{Name: h.name, Validity: 30 * 24 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.install(signed.Chain, w.hub.Trust().Roots(), w.hub.Trust().Lists())
+		h.welcome = alpha.welcome
+	}
+	beta := w.host("beta")
+	byHand(beta)
+	wantRefusal(t, w.host("beta").join(w.invite(InviteOptions{})), enrol.NameTaken)
+	if err := beta.renew(); err != nil {
+		t.Errorf("beta may not renew: %v", err)
+	}
+	gamma := w.host("gamma")
+	byHand(gamma)
+	eventually(t, "gamma is a member", 5*time.Second, func() bool {
+		return slices.ContainsFunc(w.c.Members(), func(m Member) bool { return m.Name == "gamma" && m.Until.After(time.Now().Add(29*24*time.Hour)) })
+	})
+	if err := w.c.Expel(t.Context(), "gamma", "it spies"); err != nil {
+		t.Error(err)
+	}
+	if w.hub.Check(gamma.id.Self()) == nil {
+		t.Error("gamma's certificate counts still")
+	}
+	// Another one by hand takes nothing of that back.
+	again := w.host("gamma")
+	byHand(again)
+	wantRefusal(t, again.renew(), enrol.Expelled)
+	wantRefusal(t, gamma.named("other").join(w.invite(InviteOptions{})), enrol.Expelled)
+
+	// A member that gets one by hand keeps the addresses that it had.
+	subnet := alpha.id.Self().Subnet
+	byHand(alpha)
+	if err := alpha.renew(); err != nil {
+		t.Error(err)
+	}
+	if got := alpha.id.Self().Subnet; got != subnet {
+		t.Errorf("alpha has %v, had %v", got, subnet)
+	}
+	if s := w.c.Status(); s.Members != 3 || len(s.Problems) > 0 {
+		t.Errorf("status %+v", s)
 	}
 }

@@ -23,11 +23,17 @@ func (r *register) recover(issued []collective.IssuedCertificate, now time.Time)
 		if now.After(c.NotAfter.Add(grace)) || old != nil && old.Key == publicKey(c.Key) && !old.Until.Before(c.NotAfter) {
 			continue
 		}
+		if old != nil && old.Expelled != nil && old.Key != publicKey(c.Key) {
+			continue // its name and its key stay refused
+		}
 		m := &member{Name: name, Joined: c.NotBefore.UTC()}
 		if old != nil {
 			*m = *old
 		}
-		m.Key, m.Subnet, m.Until = publicKey(c.Key), c.Subnet, c.NotAfter.UTC()
+		m.Key, m.Until = publicKey(c.Key), c.NotAfter.UTC()
+		if c.Subnet.IsValid() { // one made by hand has none, and another before it may count
+			m.Subnet = c.Subnet
+		}
 		if old == nil && endsMembership(c) {
 			m.Expelled = &expelled{At: now.UTC(), Why: whyRevoked, Done: true}
 		}

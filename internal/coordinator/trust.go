@@ -35,6 +35,7 @@ func (c *Coordinator) runTrust(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.enrolling.Lock()
 		err := c.followAuthority()
+		c.takeIssued()
 		c.enrolling.Unlock()
 		if err != nil {
 			c.config.Log.Warn("coordinator: the authority's new files are not taken", "err", err)
@@ -138,6 +139,32 @@ func (c *Coordinator) readAuthority() error {
 	}
 	poke(c.retold)
 	return nil
+}
+
+// takeIssued makes members of those to whom the operator has given a certificate by hand (dcol ca issue): their
+// names are taken, and they may renew. Whom the coordinator has given one the register knows already. The
+// caller holds enrolling.
+func (c *Coordinator) takeIssued() {
+	now := c.now()
+	issued, err := c.ca.IssuedSince(&c.issued, now.Add(-grace))
+	if err != nil {
+		c.config.Log.Warn("coordinator: some of what was signed cannot be read", "err", err)
+	}
+	for _, one := range issued {
+		if m := c.register.members[one.Name]; m != nil && m.Expelled != nil && m.Key != publicKey(one.Key) && !one.Revoked {
+			c.config.Log.Warn("coordinator: a certificate was made by hand for the name of who was expelled; it counts at waypoints until it is revoked (dcol ca revoke)",
+				"member", one.Name, "serial", one.Serial)
+		}
+	}
+	entries, _ := c.register.recover(issued, now)
+	for _, e := range entries {
+		if err := c.save(e); err != nil {
+			c.config.Log.Warn("coordinator: who has a certificate by hand is no member yet, trying again", "member", e.Member.Name, "err", err)
+			c.issued = collective.Reading{}
+			return
+		}
+		c.config.Log.Info("coordinator: has a certificate by hand, so is a member", "member", e.Member.Name, "until", e.Member.Until)
+	}
 }
 
 // withdraw expels whom the operator has revoked by hand. This host's own certificate is none of them: it
