@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"errors"
@@ -29,6 +30,9 @@ type Identity struct {
 	// cutOff: the collective's roots are other ones now, and none of them leads to our certificate.
 	cutOff error
 	fault  error // what is wrong with the files as they are now
+	// unsaved: trust is newer than the files, which could not be written when it was tried last.
+	unsaved error
+	tried   time.Time
 }
 
 // Load reads and checks an identity. An error names the file and the mend.
@@ -75,6 +79,11 @@ func (id *Identity) Self() Member { return id.current().member }
 // Refresh reads what has changed on disk. Handshakes do it by themselves; who keeps sessions open calls
 // it now and then, so that a revocation reaches them. It costs four calls of stat when nothing changed.
 func (id *Identity) Refresh() {
+	id.reread()
+	id.save()
+}
+
+func (id *Identity) reread() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	now := stamps(id.files)
@@ -108,7 +117,7 @@ func (id *Identity) reload(now time.Time) error {
 		trustErr = id.mayTrust(trust, candidate, now)
 	}
 	if trustErr == nil {
-		id.trust = trust
+		id.trust, id.unsaved = trust, nil // it is no older than what we could not write
 	}
 	if credErr == nil {
 		credErr = id.use(creds, now)
@@ -163,7 +172,7 @@ func (id *Identity) Problem() error {
 	if err := id.unusable(); err != nil {
 		return err
 	}
-	return id.fault
+	return cmp.Or(id.unsaved, id.fault)
 }
 
 // Usable says whether others would accept this identity now; if not, why.

@@ -228,6 +228,55 @@ func TestTakeTrustMends(t *testing.T) {
 	}
 }
 
+// Who was expelled is out also where the disk is full or cannot be written. That is a problem, as a new start
+// would forget it, until the files can be written again.
+func TestTakeListsWithoutDisk(t *testing.T) {
+	root := newCA(t)
+	f := enrol(t, root, Terms{Name: "alice"})
+	alice, bob := load(t, f), load(t, enrol(t, root, Terms{Name: "bob"}))
+	old := readAll(t, f.CRL)
+	if _, err := root.Revoke("bob", PrivilegeWithdrawn); err != nil {
+		t.Fatal(err)
+	}
+	gone := func(id *Identity) bool {
+		_, revoked := errors.AsType[*RevokedError](id.Check(bob.Self()))
+		return revoked
+	}
+	// A directory in its place cannot be replaced by a file, whoever we are.
+	if err := errors.Join(os.Remove(f.CRL), os.MkdirAll(f.CRL+"/x", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := alice.TakeTrust(nil, readAll(t, root.CRLFile())); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+	alice.Refresh()
+	if !gone(alice) || alice.Usable() != nil {
+		t.Errorf("bob is in still, or alice is out: %v", alice.Usable())
+	}
+	if err := alice.Problem(); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+		t.Errorf("problem %v", err)
+	}
+	// The disk is good again, with what was there before.
+	if err := errors.Join(os.RemoveAll(f.CRL), os.WriteFile(f.CRL, old, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	alice.Refresh()
+	if !gone(alice) {
+		t.Error("bob is back by an old file")
+	}
+	alice.mu.Lock()
+	alice.tried = alice.tried.Add(-saveEvery)
+	alice.mu.Unlock()
+	alice.Refresh()
+	alice.Refresh()
+	if err := alice.Problem(); err != nil {
+		t.Error(err)
+	}
+	if !gone(alice) || !gone(load(t, f)) {
+		t.Error("it is not known after a new start")
+	}
+}
+
 // A list names what still counts: of certificates of days it stays short.
 func TestListForgetsWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

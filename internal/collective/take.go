@@ -8,7 +8,7 @@ import (
 )
 
 // What a member takes from elsewhere is written to its files, so that it is known after a restart, and
-// counts from then on. Nothing is taken that does not verify; who brings it need not be trusted.
+// counts from then on; roots and lists count also if they cannot be written. Nothing is taken that does not verify; who brings it need not be trusted.
 
 // TakeTrust takes newer roots and revocation lists (contents of ca.crt and ca.crl; either may be empty).
 // New roots must be stated by one known here. changed says whether there was anything new. Files that were
@@ -20,14 +20,59 @@ func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	id.taking.Lock()
 	defer id.taking.Unlock()
 	known := id.Trust()
-	if changed, err = known.take(roots, lists, id.files.CA, id.files.CRL); err != nil {
+	next, newRoots, newLists, err := known.follow(roots, lists)
+	if err != nil {
 		return false, err
 	}
-	if !changed && known.lostIn(id.files) {
+	changed = newRoots || newLists
+	switch {
+	case changed:
+		err = next.write(id.files.CA, id.files.CRL, known, newRoots)
+	case known.lostIn(id.files):
 		err = known.write(id.files.CA, id.files.CRL, known, true)
+	}
+	if changed && err != nil {
+		// A full disk must not keep who was expelled in.
+		id.hold(next, err)
+		err = nil
 	}
 	id.Refresh()
 	return changed, err
+}
+
+// saveEvery is how soon what could not be written is tried again.
+const saveEvery = 10 * time.Second
+
+// hold believes what could not be put into the files.
+func (id *Identity) hold(t *Trust, why error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.trust = t
+	id.cutOff = id.use(id.own.credentials, time.Time{})
+	id.unsaved, id.tried = &Error{
+		File: id.files.CRL, Problem: "roots and revocation lists are believed that cannot be written, and are forgotten with a new start", Err: why,
+		Mend: "make room on the disk, or make it writable",
+	}, time.Now()
+	id.log.Error("identity: new roots or revocation lists cannot be written; they count, but not after a new start", "err", why)
+}
+
+// save writes what is held, now and then.
+func (id *Identity) save() {
+	id.mu.Lock()
+	due := id.unsaved != nil && time.Since(id.tried) >= saveEvery
+	t := id.trust
+	id.mu.Unlock()
+	if !due || !id.taking.TryLock() {
+		return
+	}
+	defer id.taking.Unlock()
+	err := t.write(id.files.CA, id.files.CRL, t, true)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.tried = time.Now(); err == nil {
+		id.unsaved = nil // reading them again brings nothing new
+		id.log.Info("identity: the roots and revocation lists that count are written again")
+	}
 }
 
 // lostIn tells whether the files no longer say what they said. Those that say something else are left
