@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/membership"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 )
 
@@ -55,8 +57,8 @@ func newMember(p *Plan) *member {
 	m.Membership = membership.New(membership.Config{
 		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log),
 		Client: chooser, Skip: skip, Choice: m.choose,
-		Reach: func(ctx context.Context, name string, at netip.AddrPort) error {
-			return reach(ctx, p.identity, name, at)
+		Reach: func(ctx context.Context, name string, at netip.AddrPort, punch bool) error {
+			return m.reach(ctx, p.identity, name, at, punch)
 		},
 		Knock: func(from string, id [12]byte, at []netip.AddrPort) {
 			if knock := m.knock.Load(); knock != nil {
@@ -73,13 +75,25 @@ func newMember(p *Plan) *member {
 	return m
 }
 
-// reach tries to begin a session with a member.
-func reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort) error {
-	err := session.Try(ctx, id, name, at)
-	if p, ok := errors.AsType[*session.Problem](err); ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity) {
+// reach tries to begin a session with a member, as a client does: by hole punching, where that is how it says
+// it is reached.
+func (m *member) reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort, punch bool) error {
+	var way func(context.Context, *net.UDPConn, netip.AddrPort) error
+	if punch {
+		way = m.way(name)
+	}
+	err := session.Try(ctx, id, name, at, way)
+	if cannotTell(err) {
 		return fmt.Errorf("%w: %w", membership.ErrCannotTell, err)
 	}
 	return err
+}
+
+// cannotTell: it is this host that could not try. So it is where nobody could be asked to open the way, but not
+// where nothing came through.
+func cannotTell(err error) bool {
+	p, ok := errors.AsType[*session.Problem](err)
+	return ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity || p.Code == session.NoWay && !errors.Is(err, nat.ErrNoAnswer))
 }
 
 // choose leaves the choice for the client role to take. Only the newest counts.
@@ -158,7 +172,7 @@ func (m *member) describe(ctx context.Context) (*api.Collective, []string, error
 	}
 	if v := s.Record.Verified; v != nil {
 		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, append(out.Record.Addresses, v.Record.Addresses...)
-		out.Record.Port = v.Record.Port
+		out.Record.Port, out.Record.Punch = v.Record.Port, v.Record.Punch
 	}
 	if t := s.Record.Tried; t != nil {
 		out.Record.Checked = &api.Reach{Yes: t.Yes, Of: t.Of, At: t.At, By: append([]string{}, t.By...), Why: t.Why}
@@ -234,7 +248,7 @@ func describeMember(v *directory.Verified, s membership.State) api.Member {
 	r := &v.Record
 	m := api.Member{
 		Name: r.Name, Roles: append([]string{}, r.Roles...), Kinds: append([]string{}, r.Kinds...),
-		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
+		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Punch: r.Punch, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
 		CertificateUntil: v.Holder.NotAfter, RecordIssued: r.Issued, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
 	}
 	if r.IsWaypoint() && !s.Word.At.IsZero() {

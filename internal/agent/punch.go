@@ -66,7 +66,7 @@ func (m *member) way(waypoint string) func(context.Context, *net.UDPConn, netip.
 		}
 		_, err = prober.Knock(ctx, []netip.AddrPort{to}, id)
 		if errors.Is(err, nat.ErrNoAnswer) {
-			return fmt.Errorf("nothing came through, although both ends were told to send (we are seen at %v)", here)
+			return fmt.Errorf("nothing came through, although both ends were told to send (we are seen at %v): %w", here, err)
 		}
 		m.log.Debug("the way to a waypoint", "waypoint", waypoint, "at", to, "from", here, "err", err)
 		return err

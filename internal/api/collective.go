@@ -27,6 +27,7 @@ type Member struct {
 	Kinds     []string     `json:"kinds"` // of detours that it offers
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
+	Punch     bool         `json:"punch,omitempty"` // others are let in by hole punching only
 	Region    string       `json:"region,omitempty"`
 	Capacity  uint64       `json:"capacity_bps,omitempty"` // that it gives; 0: not said
 	Subnet    netip.Prefix `json:"subnet,omitzero"`        // in the collective's VPN
@@ -169,6 +170,7 @@ type OwnRecord struct {
 	Until     time.Time    `json:"until,omitzero"`
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
+	Punch     bool         `json:"punch,omitempty"`   // others are let in by hole punching only
 	Why       string       `json:"why,omitempty"`     // it was not published as it should be
 	Removed   string       `json:"removed,omitempty"` // why coordinators took it out of the directory
 	// Reachable is what coordinators found out by asking other members; nil: nothing yet.

@@ -151,7 +151,8 @@ type IssuedCertificate struct {
 // Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
 // the day of since.
 func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
-	if err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) { out = append(out, r.issued()) }); err != nil {
+	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) { out = append(out, r.issued()) })
+	if err != nil {
 		return nil, err
 	}
 	return out, ca.markRevoked(out)

@@ -47,6 +47,7 @@ type reach struct {
 type target struct {
 	addresses []netip.Addr
 	port      uint16
+	punch     bool
 	due       time.Time
 	round     *round
 	missed    int // rounds in a row
@@ -81,6 +82,7 @@ type waypoint struct {
 	name      string
 	addresses []netip.Addr
 	port      uint16
+	punch     bool // only whom it has sent to gets in; those who try see to that
 }
 
 // follow takes the waypoints that there are. What was found out about other addresses counts no more.
@@ -91,8 +93,8 @@ func (r *reach) follow(all []waypoint, now time.Time) {
 	for _, w := range all {
 		there[w.name] = true
 		t := r.targets[w.name]
-		if t == nil || t.port != w.port || !slices.Equal(t.addresses, w.addresses) {
-			r.targets[w.name] = &target{addresses: w.addresses, port: w.port, due: now}
+		if t == nil || t.port != w.port || t.punch != w.punch || !slices.Equal(t.addresses, w.addresses) {
+			r.targets[w.name] = &target{addresses: w.addresses, port: w.port, punch: w.punch, due: now}
 		}
 	}
 	for name := range r.targets {

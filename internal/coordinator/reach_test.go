@@ -32,7 +32,7 @@ func newScene(members int) *scene {
 func (s *scene) watch(names ...string) {
 	var all []waypoint
 	for _, n := range names {
-		all = append(all, waypoint{n, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 1})
+		all = append(all, waypoint{n, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 1, false})
 	}
 	s.follow(all, s.now)
 }
@@ -122,7 +122,7 @@ func TestReachForgetsOldAddresses(t *testing.T) {
 	s.watch("m00")
 	s.turn(all(false))
 	s.turn(all(false))
-	s.follow([]waypoint{{"m00", []netip.Addr{netip.MustParseAddr("192.0.2.2")}, 1}}, s.now)
+	s.follow([]waypoint{{"m00", []netip.Addr{netip.MustParseAddr("192.0.2.2")}, 1, false}}, s.now)
 	if len(s.unreachable()) > 0 {
 		t.Error("another address is not to be reached")
 	}

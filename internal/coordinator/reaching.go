@@ -52,7 +52,7 @@ func (c *Coordinator) check(gate *gatekeeper, now time.Time) {
 		for v := range d.All() {
 			members = append(members, v.Record.Name)
 			if v.Record.IsWaypoint() {
-				waypoints = append(waypoints, waypoint{v.Record.Name, v.Record.Addresses, v.Record.Port})
+				waypoints = append(waypoints, waypoint{v.Record.Name, v.Record.Addresses, v.Record.Port, v.Record.Punch})
 			}
 		}
 	})

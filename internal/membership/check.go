@@ -70,14 +70,15 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	within := min(time.Duration(c.Within)*time.Second, checkWithin)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if !m.awaitSaid(ctx, c) {
+	punch, said := m.awaitSaid(ctx, c)
+	if !said {
 		return ErrCannotTell
 	}
 	var errs []error
 	for i, a := range c.Addresses {
 		left := time.Until(deadline(ctx)) / time.Duration(len(c.Addresses)-i)
 		one, cancel := context.WithTimeout(ctx, left)
-		err := m.config.Reach(one, c.Name, netip.AddrPortFrom(a, c.Port))
+		err := m.config.Reach(one, c.Name, netip.AddrPortFrom(a, c.Port), punch)
 		cancel()
 		if err == nil {
 			return nil
@@ -93,25 +94,27 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 }
 
 // awaitSaid waits until the directory has it that the member itself has named these addresses: nobody else
-// can have members send packets somewhere. The record may come a moment after the question.
-func (m *Membership) awaitSaid(ctx context.Context, c enrol.Check) (said bool) {
+// can have members send packets somewhere. The record may come a moment after the question. punch is what it
+// says of the way there.
+func (m *Membership) awaitSaid(ctx context.Context, c enrol.Check) (punch, said bool) {
 	for range saidWithin / saidEvery {
 		m.keeper.View(func(d *directory.Directory) {
 			v, ok := d.Get(c.Name)
 			said = ok && v.Record.Port == c.Port && !slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool {
 				return !slices.Contains(v.Record.Addresses, a)
 			})
+			punch = said && v.Record.Punch
 		})
 		if said {
-			return true
+			return punch, true
 		}
 		select {
 		case <-ctx.Done():
-			return false
+			return false, false
 		case <-time.After(saidEvery):
 		}
 	}
-	return false
+	return false, false
 }
 
 const (

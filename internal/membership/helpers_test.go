@@ -317,7 +317,7 @@ type host struct {
 	id      *collective.Identity
 	dir     string
 	choices chan []Waypoint
-	reach   func(name string, at netip.AddrPort) error
+	reach   func(name string, at netip.AddrPort, punch bool) error
 	knock   func(from string, id [12]byte, at []netip.AddrPort)
 	trusted func()
 	stop    func()
@@ -345,8 +345,10 @@ func (h *host) start() *host {
 		Identity: h.id, Dir: h.dir, Coordinators: []enrol.Endpoint{h.w.officeAt}, LANs: func() []netip.Prefix { return nil },
 		Client: directory.Client{Name: h.id.Name(), Want: directory.DefaultWaypoints},
 		Choice: func(c []Waypoint) { h.choices <- c },
-		Reach:  func(_ context.Context, name string, at netip.AddrPort) error { return h.reach(name, at) },
-		Knock:  h.knock, Trusted: h.trusted,
+		Reach: func(_ context.Context, name string, at netip.AddrPort, punch bool) error {
+			return h.reach(name, at, punch)
+		},
+		Knock: h.knock, Trusted: h.trusted,
 		Log: testLog(h.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

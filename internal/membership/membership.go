@@ -36,9 +36,9 @@ type Config struct {
 	// Choice is told the waypoints to use whenever they are others, or reached elsewhere. It is called by
 	// one goroutine and should not block for long.
 	Choice func([]Waypoint)
-	// Reach tries to begin a session with a member, for the coordinators. Its error is ErrCannotTell if it is
-	// this host that cannot. It is called concurrently.
-	Reach func(ctx context.Context, name string, at netip.AddrPort) error
+	// Reach tries to begin a session with a member, for the coordinators; punch: that lets in only whom it has
+	// sent to. Its error is ErrCannotTell if it is this host that cannot. It is called concurrently.
+	Reach func(ctx context.Context, name string, at netip.AddrPort, punch bool) error
 	// Knock sends to where another member is seen, which wants to be let in; nil: this host does not. It is
 	// called by the bus's goroutine and must not block.
 	Knock func(from string, id [12]byte, at []netip.AddrPort)

@@ -189,12 +189,16 @@ func TestCheck(t *testing.T) {
 		if name == "eve" {
 			offer.Addresses = addrs[:1]
 		}
+		offer.Punch = name == "carol"
 		other.Offer(offer)
 	}
 	alice := w.join("alice", hour)
 	tried := make(chan netip.AddrPort, 16)
-	alice.reach = func(name string, at netip.AddrPort) error {
+	alice.reach = func(name string, at netip.AddrPort, punch bool) error {
 		tried <- at
+		if punch != (name == "carol") {
+			t.Errorf("%s is tried by hole punching: %v", name, punch)
+		}
 		if name == "dave" {
 			return fmt.Errorf("no route: %w", ErrCannotTell)
 		}

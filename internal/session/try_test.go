@@ -13,7 +13,7 @@ func TestTry(t *testing.T) {
 	a := newAuthority(t)
 	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
 	alice := a.identity("alice")
-	if err := Try(t.Context(), alice, "bob", w.at); err != nil {
+	if err := Try(t.Context(), alice, "bob", w.at, nil); err != nil {
 		t.Error(err)
 	}
 	for name, test := range map[string]struct {
@@ -26,7 +26,7 @@ func TestTry(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		var p *Problem
-		if err := Try(ctx, alice, test.as, test.at); !errors.As(err, &p) || p.Code != test.want {
+		if err := Try(ctx, alice, test.as, test.at, nil); !errors.As(err, &p) || p.Code != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()

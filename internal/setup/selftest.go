@@ -184,10 +184,14 @@ func describeWaypoint(s api.Status, add adder) {
 	switch {
 	case r.Checked == nil:
 		add(soonIf(!alone(s)), "waypoint: nobody has tried yet whether others reach %s", at)
+	case r.Checked.Yes > 0 && r.Punch:
+		add(Works, "waypoint: others reach %s by hole punching, as this host is behind a NAT (checked by %s)", at, strings.Join(r.Checked.By, ", "))
 	case r.Checked.Yes > 0:
 		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
-	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == "punchable":
-		add(Lacks, "waypoint: %s cannot reach %s, as this host is behind a NAT; others try to reach it by hole punching", strings.Join(r.Checked.By, ", "), at)
+	case r.Punch:
+		add(Lacks, "waypoint: %s cannot reach %s by hole punching (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
+	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == "punchable": // which the record does not say yet
+		add(soon, "waypoint: %s cannot reach %s, as this host is behind a NAT; others try to reach it by hole punching", strings.Join(r.Checked.By, ", "), at)
 	default:
 		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
 	}

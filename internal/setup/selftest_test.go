@@ -18,6 +18,10 @@ func TestFindings(t *testing.T) {
 		c.Record = api.OwnRecord{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.8")}, Port: 45672, Checked: checked}
 		return &c
 	}
+	punch := func(c *api.Collective) *api.Collective {
+		c.Record.Punch = true
+		return c
+	}
 	waypoints := api.Members{Self: "alice", Members: []api.Member{{Name: "alice", Roles: []string{"waypoint"}}, {Name: "bob", Roles: []string{"waypoint"}}}}
 	for name, test := range map[string]struct {
 		status    api.Status
@@ -52,9 +56,15 @@ func TestFindings(t *testing.T) {
 		"behind a router": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}),
 			Serving: &api.Serving{Outside: &api.Outside{Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). the router refuses: switch on UPnP", true},
-		"punchable": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
-			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, as this host is behind a NAT; " +
+		"punchable, not said yet": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; soon waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, as this host is behind a NAT; " +
 				"others try to reach it by hole punching", true},
+		"punched": {api.Status{Collective: punch(record(&api.Reach{Yes: 1, Of: 1, By: []string{"hub"}})), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 by hole punching, as this host is behind a NAT (checked by hub)", false},
+		"punched in vain": {api.Status{Collective: punch(record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "nothing came through"})),
+			Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable", Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
+			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 by hole punching (nothing came through). " +
+				"the router refuses: switch on UPnP", true},
 		"no in-band detours here": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "unusable"}, api.WaypointKind{Kind: "mapped", State: "ready"}),
 			Serving: &api.Serving{Offers: []string{"mapped"}}, Problems: []string{"in-band " + api.NotUsed + ": no cgroup: mount one", "in-band " + api.NotOffered + ": no eBPF: use another kernel"}}, waypoints,
 			"ok client: mapped detours through bob are ready; warn client: in-band detours are not used: no cgroup: mount one. Detours of the other kinds need none of that; " +

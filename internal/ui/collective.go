@@ -66,6 +66,8 @@ func (p *printer) ownRecord(c *api.Collective, now time.Time) {
 		at = ", at " + joinAddrs(r.Addresses)
 		switch {
 		case r.Reachable == nil:
+		case *r.Reachable && r.Punch:
+			at += ", where others reach it by hole punching"
 		case *r.Reachable:
 			at += ", where others reach it"
 		default:

@@ -122,15 +122,19 @@ func memberRow(m api.Member, self bool, now time.Time) []string {
 }
 
 func memberReachable(m api.Member) string {
+	punching := ""
+	if m.Punch {
+		punching = ", by punching"
+	}
 	switch {
 	case m.Reach != nil && m.Reach.Yes == 0:
 		return fmt.Sprintf("no, by none of %d", m.Reach.Of)
 	case m.Reach != nil:
-		return fmt.Sprintf("by %d of %d", m.Reach.Yes, m.Reach.Of)
+		return fmt.Sprintf("by %d of %d%s", m.Reach.Yes, m.Reach.Of, punching)
 	case m.Reachable == nil:
 		return ""
 	case *m.Reachable:
-		return "yes"
+		return "yes" + punching
 	}
 	return "no"
 }

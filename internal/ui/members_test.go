@@ -28,7 +28,7 @@ func TestMembers(t *testing.T) {
 		{Name: "carol", Roles: both, Kinds: []string{"wireguard"}, Addresses: at("192.0.2.8"), Reachable: &no, Reach: &api.Reach{Of: 2, Why: "no answer"},
 			CertificateUntil: now.Add(-time.Hour), RecordIssued: now.Add(-8 * 24 * time.Hour)},
 		{Name: "dave"},
-		{Name: "erin", Roles: both[1:], Addresses: at("192.0.2.9"), Reachable: &yes, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
+		{Name: "erin", Roles: both[1:], Addresses: at("192.0.2.9"), Punch: true, Reachable: &yes, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
 		{Name: "frank", Roles: both[1:], Addresses: at("192.0.2.10"), Reachable: &no, Enforces: &no, CertificateUntil: now.Add(time.Hour), RecordIssued: now},
 		{Name: "hub", Roles: append(both[:2:2], "coordinator"), Addresses: at("192.0.2.1"), CertificateUntil: now.Add(time.Hour), RecordIssued: now},
 		{Name: "mallory", Expelled: now.Add(-48 * time.Hour), Why: "sent spam"},

@@ -55,6 +55,12 @@ func TestWaypointBehindNATs(t *testing.T) {
 			w.join(bob, "waypoint", "[waypoint]\n"+labAllowed+"port_mapping = false\noffers = [\"wireguard\"]\n")
 			w.start(bob)
 			w.outsideIs(strings.Join(c.leaves, " or "), func(o api.Outside) bool { return slices.Contains(c.leaves, o.Leaves) && o.Answered == 2 })
+			// Who tries for the coordinator punches as clients do.
+			w.eventually("bob is found to be reached, by punching", func() error {
+				r := w.mustStatus(bob).Collective.Record
+				return holds(r.Punch == (w.mustStatus(bob).Serving.Outside.Leaves == "punchable") && r.Checked != nil && r.Checked.Yes > 0 && r.Checked.Yes == r.Checked.Of,
+					"punch %v, checked %+v", r.Punch, r.Checked)
+			})
 			w.join(alice, "client", "[client]\nexclude = []\nkinds = [\"wireguard\"]\n")
 			w.start(alice)
 			at, _ := w.host("gate-" + bob).AddrOn("gate-" + bob)
