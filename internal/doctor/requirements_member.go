@@ -79,6 +79,9 @@ func checkCollective(_ context.Context, e *Env) Result {
 	case c.Unreached:
 		return failed("open the session's UDP port to the world, or name the addresses others see ([collective] addresses)", "other members cannot reach this waypoint")
 	}
+	if c.Members == 1 {
+		return ok("connected to a coordinator; 1 member is known")
+	}
 	return ok("connected to a coordinator; %d members are known", c.Members)
 }
 

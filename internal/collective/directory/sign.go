@@ -136,9 +136,9 @@ func (v *Verified) checkTime(now time.Time) error {
 	r := &v.Record
 	switch {
 	case now.After(r.Expires):
-		return refuse(Expired, r.Name, "it expired at %s and by this host's clock it is %s", stamp(r.Expires), stamp(now))
+		return refuse(Expired, r.Name, "it expired at %s, and was read at %s by the reader's clock", stamp(r.Expires), stamp(now))
 	case now.Add(maxAhead).Before(r.Issued):
-		return refuse(NotYet, r.Name, "it was issued at %s and by this host's clock it is %s: one of the clocks is wrong", stamp(r.Issued), stamp(now))
+		return refuse(NotYet, r.Name, "it was issued at %s, and was read at %s by the reader's clock: one of the clocks is wrong", stamp(r.Issued), stamp(now))
 	}
 	return nil
 }
