@@ -28,6 +28,19 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// ForJoined is a fault of a member's files with the mend for a host that joined a collective: it got them
+// from a coordinator, and nobody has copies for it.
+func ForJoined(err error) error {
+	fault, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	joined := *fault
+	joined.Mend = "put it back from a backup; or move the configuration away and join again with a new line (dcol invite): " +
+		"with the same key, the host may keep its name"
+	return &joined
+}
+
 // Kinds of fault, for errors.Is.
 var (
 	ErrExpired     = errors.New("certificate has expired")

@@ -192,6 +192,27 @@ func TestJoin(t *testing.T) {
 		}
 	}
 
+	// Its files are damaged: what is said helps, and it is who it was.
+	if err := os.Truncate(filepath.Join(h.State, "identity", "member.crt"), 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Member(); err == nil || !strings.Contains(err.Error(), "join again with a new line") {
+		t.Errorf("with a damaged certificate: %v", err)
+	}
+	next, err := c.Invite(coordinator.InviteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(h.Config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Join(t.Context(), Joining{Line: next, Name: "bob", ClientOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if after := h.load(t).Self(); after.Key != before.Key || after.Subnet != before.Subnet {
+		t.Errorf("it was %+v, and is %+v", before, after)
+	}
+
 	// Another host with the same line, and one that is at it twice.
 	other := newHost(t)
 	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); !errors.Is(err, enrol.TokenUsed) {
