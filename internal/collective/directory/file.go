@@ -49,8 +49,8 @@ func (d *Directory) Encode() ([]byte, error) {
 	// Those that wait come last: when they are read, what they wait for is taken already.
 	all := append(inOrder(d.entries), inOrder(d.waiting)...)
 	at := Batch{Epoch: max(d.epoch, 1), After: d.revision}
-	if d.listing.id != 0 {
-		at.After = 0 // half a listing is none
+	if d.listing.id != 0 || !d.relist.IsZero() {
+		at.After = 0 // half a listing is none, and what was refused for now is missing
 	}
 	at.Revision, at.Head = at.After, at.After
 	frames, err := appendFrame(nil, &at)
@@ -134,7 +134,7 @@ func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 // it takes seconds for thousands of members; when the context ends, it stops with what it has.
 func Load(ctx context.Context, path string, limits Limits, trust *collective.Trust, now time.Time) (*Directory, error) {
 	d := New(limits)
-	data, err := readFile(path, 2*int64(limits.Bytes)+1<<20)
+	data, written, err := readFile(path, 2*int64(limits.Bytes)+1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
 	}
@@ -154,6 +154,9 @@ func Load(ctx context.Context, path string, limits Limits, trust *collective.Tru
 		return d, &FileError{Path: path, Err: err}
 	}
 	d.restore(ctx, at, records, trust, now)
+	if written.After(time.Now().Add(time.Minute)) { // the clock was ahead, and records seemed to have ended
+		d.startOver()
+	}
 	return d, nil
 }
 
@@ -184,25 +187,33 @@ func (d *Directory) restore(ctx context.Context, at Batch, records []Batch, trus
 	}
 }
 
-func readFile(path string, most int64) ([]byte, error) {
+// readFile returns a file's contents, and when it was written.
+func readFile(path string, most int64) (data []byte, written time.Time, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, written, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, written, err
+	}
+	if data, err = io.ReadAll(io.LimitReader(f, most+1)); err != nil {
+		return nil, written, err
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("%w: larger than %d bytes", ErrDamaged, most)
+		return nil, written, fmt.Errorf("%w: larger than %d bytes", ErrDamaged, most)
 	}
-	return data, nil
+	return data, info.ModTime(), nil
 }
 
 // Save writes a file's contents: at any moment, a power cut leaves the old or the new file.
 func Save(path string, data []byte) error {
-	if err := durable.Replace(path, data, 0o600); err != nil {
+	err := durable.Replace(path, data, 0o600)
+	if err == nil {
+		err = os.Chtimes(path, time.Time{}, time.Now()) // Load asks by which clock it was written
+	}
+	if err != nil {
 		return &FileError{Path: path, Err: err}
 	}
 	return nil

@@ -60,6 +60,58 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+// What was refused or forgotten because the clock was wrong is asked for again when the agent was started anew
+// with the right time.
+func TestLoadAfterAWrongClock(t *testing.T) {
+	now := time.Now()
+	path := filepath.Join(t.TempDir(), "directory")
+	start := func(a *authority) Ask {
+		t.Helper()
+		d, err := Load(t.Context(), path, DefaultLimits(), a.trust(t), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask, _ := d.Behind()
+		return ask
+	}
+
+	// It was behind: bob's record was not valid yet.
+	a := newAuthority(t, testCollective)
+	j := NewJournal(42)
+	alice, bob := a.issue(t, "alice", terms{}), a.issue(t, "bob", terms{})
+	old := alice.record(1, now.Add(-3*time.Hour))
+	if err := errors.Join(j.Put(1, "alice", alice.sign(t, old)), j.Put(2, "bob", bob.signed(t, 1))); err != nil {
+		t.Fatal(err)
+	}
+	behind := New(DefaultLimits())
+	behind.Answer(j.Answer(Ask{}), a.trust(t), now.Add(-2*time.Hour))
+	if behind.Refused()[NotYet] == 0 {
+		t.Fatalf("refused %v", behind.Refused())
+	}
+	data, err := behind.Encode()
+	if err := errors.Join(err, Save(path, data)); err != nil {
+		t.Fatal(err)
+	}
+	if ask := start(a); ask.After != 0 {
+		t.Errorf("after a clock that was behind: asks %+v", ask)
+	}
+
+	// It was ahead: records seemed to have ended.
+	a, _, data = kept(t)
+	if err := Save(path, data); err != nil {
+		t.Fatal(err)
+	}
+	if ask := start(a); ask.After != 7 {
+		t.Fatalf("with a good clock: asks %+v", ask)
+	}
+	if err := os.Chtimes(path, time.Time{}, now.Add(24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if ask := start(a); ask.After != 0 {
+		t.Errorf("after a clock that was ahead: asks %+v", ask)
+	}
+}
+
 func TestLoadNothing(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	d, err := Load(t.Context(), filepath.Join(t.TempDir(), "none"), DefaultLimits(), a.trust(t), time.Now())
