@@ -115,7 +115,7 @@ type order struct {
 	to []string
 }
 
-// next begins the rounds that are due, among these members.
+// next begins the rounds that are due, among these members, who can be asked.
 func (r *reach) next(members []string, now time.Time, newID func() string) (out []order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +125,7 @@ func (r *reach) next(members []string, now time.Time, newID func() string) (out 
 		}
 		to := r.choose(name, t, members)
 		if len(to) == 0 {
-			t.due = now.Add(checkSilent)
-			continue
+			continue // until somebody is there
 		}
 		id := newID()
 		t.round = &round{name: name, ends: now.Add(roundWithin), open: map[string]bool{}}

@@ -101,6 +101,19 @@ func TestReachWithSilentMembers(t *testing.T) {
 	}
 }
 
+// As long as nobody is there to try it, a waypoint waits; then not for longer.
+func TestReachWaitsForSomebody(t *testing.T) {
+	s := newScene(1)
+	s.watch("m00")
+	if asked, _ := s.turn(all(true)); len(asked) > 0 {
+		t.Fatalf("asked %+v", asked)
+	}
+	s.members = append(s.members, "m01")
+	if asked := s.next(s.members, s.now, func() string { return "first" }); len(asked) != 1 || !slices.Equal(asked[0].to, []string{"m01"}) {
+		t.Errorf("asked %+v", asked)
+	}
+}
+
 func TestReachTakesAnswersOnce(t *testing.T) {
 	s := newScene(3)
 	s.watch("m00")

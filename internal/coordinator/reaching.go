@@ -50,7 +50,9 @@ func (c *Coordinator) check(gate *gatekeeper, now time.Time) {
 	var members []string
 	gate.view(func(d *directory.Directory) {
 		for v := range d.All() {
-			members = append(members, v.Record.Name)
+			if e.server == nil || e.server.Connected(v.Record.Name) { // of an external bus nobody knows
+				members = append(members, v.Record.Name)
+			}
 			if v.Record.IsWaypoint() {
 				waypoints = append(waypoints, waypoint{v.Record.Name, v.Record.Addresses, v.Record.Port, v.Record.Punch})
 			}
