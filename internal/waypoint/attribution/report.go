@@ -45,6 +45,12 @@ func (s Span) String() string {
 	return fmt.Sprintf("lines %d to %d", s.First, s.Last)
 }
 
+// Part is lines of one log. All are of one waypoint, unless files of others were given with its own.
+type Part struct {
+	Waypoint string
+	Span
+}
+
 // Head is a line that the waypoint has signed. Who has noted one can see later that the log still has it,
 // and so everything before.
 type Head struct {
@@ -73,7 +79,7 @@ type Report struct {
 	Collective, Waypoint string
 	Began, From, To      time.Time // the log; its first and last line
 	Lines                uint64
-	Proven               []Span // covered by the waypoint's signatures
+	Proven               []Part // covered by their waypoint's signatures
 	Unsigned             uint64 // lines at the end that are not yet
 	Half                 string // where a last line has no end
 	Closed               bool   // the last line says that nothing follows
@@ -86,6 +92,7 @@ type Report struct {
 	MoreFaults           int // that are not listed
 	Notes                []string
 	moreNotes            int
+	of                   string // the waypoint whose log is read now
 }
 
 // Clean says that nothing contradicts what the log says.
@@ -115,11 +122,12 @@ func (r *Report) note(format string, args ...any) {
 }
 
 func (r *Report) prove(s Span) {
-	if last := len(r.Proven) - 1; last >= 0 && r.Proven[last].Last+1 == s.First {
-		r.Proven[last].Last = s.Last
+	p := Part{r.of, s}
+	if last := len(r.Proven) - 1; last >= 0 && r.Proven[last].Waypoint == p.Waypoint && r.Proven[last].Last+1 == p.First {
+		r.Proven[last].Last = p.Last
 		return
 	}
-	r.Proven = append(r.Proven, s)
+	r.Proven = append(r.Proven, p)
 }
 
 // Write says in words what is proven and what is not.
@@ -148,22 +156,26 @@ func (r *Report) Write(w io.Writer) error {
 }
 
 func (r *Report) sayProven(say func(string, ...any)) {
-	var spans []string
-	for i, s := range r.Proven {
+	var proven []string
+	for i, p := range r.Proven {
 		if i == maxListed {
-			spans = append(spans, fmt.Sprintf("and %d more such parts", len(r.Proven)-i))
+			proven = append(proven, fmt.Sprintf("%d more such parts", len(r.Proven)-i))
 			break
 		}
-		spans = append(spans, s.String())
+		if i+1 < len(r.Proven) && r.Proven[i+1].Waypoint == p.Waypoint {
+			proven = append(proven, p.String())
+			continue
+		}
+		proven = append(proven, fmt.Sprintf("%v are as %s wrote them", p, p.Waypoint))
 	}
 	switch {
-	case len(spans) == 0:
+	case len(proven) == 0:
 		say("Not proven: any of it. There is no good signature of the waypoint.")
 	case r.Clean():
-		say("Proven: %s are as %s wrote them, signed on %s.", strings.Join(spans, ", "), r.Waypoint, stamp(r.HeadTime))
+		say("Proven: %s, signed on %s.", strings.Join(proven, ", "), stamp(r.HeadTime))
 		say("Proven: the sessions, %d in all, were made by the members that are named, by their signatures.", r.Sessions)
 	default:
-		say("Proven, but for the faults: %s are as %s wrote them, signed on %s.", strings.Join(spans, ", "), r.Waypoint, stamp(r.HeadTime))
+		say("Proven, but for the faults: %s, signed on %s.", strings.Join(proven, ", "), stamp(r.HeadTime))
 	}
 	say("Of %d lines on connections, %d name the session that allowed it, and %d only the member.", r.Flows, r.Flows-r.FlowsByName, r.FlowsByName)
 }

@@ -139,8 +139,12 @@ func TestFilesOfALog(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.verify(t, append(files, OpenFile(other+"s"))...); !slices.Contains(faultsOf(r), Foreign) {
+	r = c.verify(t, append(files, OpenFile(other+"s"))...)
+	if !slices.Contains(faultsOf(r), Foreign) {
 		t.Errorf("with another waypoint's log: %+v", r.Faults)
+	}
+	if said := words(t, r); !strings.Contains(said, "are as bob wrote them, lines 0 to 1 are as carol wrote them, signed") {
+		t.Errorf("who wrote what is not said:\n%s", said)
 	}
 }
 

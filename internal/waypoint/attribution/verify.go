@@ -114,7 +114,7 @@ func (v *verifier) begin(t *text) {
 		r.note("%s: written by a newer dcol (format %d)", t.place(), l.Format)
 	}
 	of := *l
-	v.of = &of
+	v.of, r.of = &of, l.Waypoint
 }
 
 // say checks what a line says by itself.

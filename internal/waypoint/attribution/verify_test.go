@@ -44,7 +44,7 @@ func TestWholeLogIsProven(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	n := uint64(len(lines(content)))
-	if r.Lines != n || !slices.Equal(r.Proven, []Span{{0, n - 1}}) || r.Head.N != n-1 {
+	if r.Lines != n || !slices.Equal(r.Proven, []Part{{"bob", Span{0, n - 1}}}) || r.Head.N != n-1 {
 		t.Errorf("%d lines, proven %v, head %v", r.Lines, r.Proven, r.Head)
 	}
 	for _, want := range []string{"of waypoint bob", fmt.Sprintf("Proven: lines 0 to %d", n-1), "the sessions, 2 in all", "as an agent ends it"} {
