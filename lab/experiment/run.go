@@ -199,6 +199,7 @@ func (e *experiment) tasks(before []recorded) []*task {
 func tasksOf(p scenario.Part, repetition int) []*task {
 	var tasks []*task
 	procedures, _ := p.Of.Select(p.Procedures) // they were checked
+	procedures = interleave(procedures)
 	for _, congestion := range p.Congestions {
 		s := *p.Of
 		s.Congestion = congestion
@@ -210,6 +211,19 @@ func tasksOf(p scenario.Part, repetition int) []*task {
 		}
 	}
 	return tasks
+}
+
+// interleave puts apart what stands side by side in a scenario, as that is alike: where all the tunnels ran at a time,
+// whose packets programs carry, the machine bore fewer networks than it does of all kinds.
+func interleave(all []scenario.Procedure) []scenario.Procedure {
+	mixed, half := make([]scenario.Procedure, 0, len(all)), (len(all)+1)/2
+	for i := range half {
+		mixed = append(mixed, all[i])
+		if half+i < len(all) {
+			mixed = append(mixed, all[half+i])
+		}
+	}
+	return mixed
 }
 
 // repetitions are those of the part that has the most.

@@ -82,6 +82,23 @@ func TestTasksOfSuite(t *testing.T) {
 	}
 }
 
+// The costly procedures, which stand at the end, are never side by side.
+func TestInterleave(t *testing.T) {
+	for in, want := range map[string]string{"": "", "a": "a", "ab": "ab", "abc": "acb", "abcd": "acbd", "lllllhhhh": "lhlhlhlhl"} {
+		var all []scenario.Procedure
+		for _, name := range in {
+			all = append(all, scenario.Procedure{Name: string(name)})
+		}
+		var got string
+		for _, p := range interleave(all) {
+			got += p.Name
+		}
+		if got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
 // A run counts for every part that wants it, and for no other.
 func TestResultOfSuite(t *testing.T) {
 	e := &experiment{suite: parseSuite(t, bothParts, tiny, another()), ledger: &ledger{}}
