@@ -50,11 +50,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
 	open := collective.Load
 	if c.Collective.Joined() {
-		// The coordinators mend what is wrong with a certificate, or say why not.
-		open = func(f collective.Files, log *slog.Logger) (*collective.Identity, error) {
-			id, err := collective.Open(f, log)
-			return id, collective.ForJoined(err)
-		}
+		open = collective.Open // the coordinators mend what is wrong with a certificate, or say why not
 	}
 	identity, err := open(files, log)
 	if err != nil {

@@ -28,9 +28,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ForJoined is a fault of a member's files with the mend for a host that joined a collective: it got them
+// forJoined is a fault of a member's files with the mend for a host that joined a collective: it got them
 // from a coordinator, and nobody has copies for it.
-func ForJoined(err error) error {
+func forJoined(err error) error {
 	fault, ok := errors.AsType[*Error](err)
 	if !ok {
 		return err

@@ -37,7 +37,7 @@ type Identity struct {
 
 // Load reads and checks an identity. An error names the file and the mend.
 func Load(files Files, log *slog.Logger) (*Identity, error) {
-	id, err := Open(files, log)
+	id, err := open(files, log)
 	if err == nil {
 		err = id.unusable()
 	}
@@ -47,9 +47,14 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 	return id, nil
 }
 
-// Open is Load for a member that renews by itself: a certificate that has ended, or was revoked, is no
-// error but told by Usable.
+// Open is Load for a member that joined, and so renews by itself: a certificate that has ended, or was
+// revoked, is no error but told by Usable; and the mend of an error is one that such a host has.
 func Open(files Files, log *slog.Logger) (*Identity, error) {
+	id, err := open(files, log)
+	return id, forJoined(err)
+}
+
+func open(files Files, log *slog.Logger) (*Identity, error) {
 	id := &Identity{files: files, log: log, seen: stamps(files)}
 	roots, err := readRoots(files.CA)
 	if err != nil {

@@ -46,6 +46,8 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	switch {
 	case errors.Is(id.Err, fs.ErrPermission):
 		return skipped("needs root to read it")
+	case id.Err != nil && e.Config.Joined: // nobody but the operator can mend that, and it is said how
+		return failed("mend what it names", "%v", id.Err)
 	case id.Err != nil:
 		return failed("correct what it says, or "+mend, "%v", id.Err)
 	case e.Now.Before(id.NotBefore):

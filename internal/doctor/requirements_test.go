@@ -226,6 +226,7 @@ func TestRequirements(t *testing.T) {
 		{"collective", "expelled", []func(*Env){joined(&Collective{Expelled: "sent spam", Renewal: "expelled"})}, Failed, "sent spam", "ask"},
 		{"collective", "unreached", []func(*Env){joined(&Collective{Connected: true, Unreached: true})}, Failed, "cannot reach", "UDP port"},
 		{"identity", "bad", []func(*Env){func(e *Env) { e.Identity.Err = errors.New("another CA") }}, Failed, "another CA", "dcol ca issue"},
+		{"identity", "damaged", []func(*Env){joined(nil), func(e *Env) { e.Identity.Err = errors.New("member.crt: no PEM") }}, Failed, "member.crt", "mend what it names"},
 		{"identity", "not yet", []func(*Env){func(e *Env) { e.Now = e.Identity.NotBefore.Add(-time.Second) }}, Failed, "valid only from 2026-01-01", "clock"},
 		{"identity", "ends soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore + time.Second) }}, Warning, "expires on 2027-01-01", "dcol ca issue"},
 		{"identity", "ends, but not soon", []func(*Env){func(e *Env) { e.Now = e.Identity.NotAfter.Add(-renewBefore) }}, OK, "2027-01-01", ""},

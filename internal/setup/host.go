@@ -65,7 +65,7 @@ func (h Host) Member() (*Membership, error) {
 		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
 	}, h.Log)
 	if err != nil {
-		return nil, fmt.Errorf("%s says that this host is a member already, but it cannot be one: %w", h.Config, collective.ForJoined(err))
+		return nil, fmt.Errorf("%s says that this host is a member already, but it cannot be one: %w", h.Config, err)
 	}
 	return &Membership{Collective: id.Self().Collective, Name: c.Name, Roles: c.Roles, Socket: c.Socket()}, nil
 }
