@@ -94,11 +94,8 @@ func (l *loop) do(f func(now int64)) error {
 // this thread's place, and getting it back would cost time.
 func (l *loop) run() {
 	for {
-		deadline, more := l.deliver()
-		wait := unix.NsecToTimespec(0)
-		if !more {
-			wait = unix.NsecToTimespec(l.sleep.until(l.now(), deadline))
-		}
+		now, deadline := l.deliver()
+		wait := unix.NsecToTimespec(l.sleep.until(now, deadline))
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll),
 			uintptr(unsafe.Pointer(&l.woken)), uintptr(len(l.woken)), uintptr(unsafe.Pointer(&wait)), 0, 0)
 		if errno == unix.EINTR {
@@ -119,26 +116,27 @@ func (l *loop) run() {
 	}
 }
 
-// deliver writes what is due, up to a batch for each line. It returns when the
-// next packet is due, and whether some are already.
-func (l *loop) deliver() (deadline int64, more bool) {
-	deadline = math.MaxInt64
+// deliver writes what is due, up to a batch for each line. It returns when that was
+// done, and when the next packet is due, which may be already.
+//
+// Looking at the clock is a good part of what a wire does, so it is done no more
+// often than it moves.
+func (l *loop) deliver() (now, deadline int64) {
+	now, deadline = l.now(), math.MaxInt64
 	for i := range l.ports {
 		p := &l.ports[i]
 		for range batch {
 			due := p.next()
-			if due == math.MaxInt64 {
-				break
-			}
-			now := l.now()
 			if due > now {
 				break
 			}
 			p.send(now, due)
+			now = l.now()
+			l.sleep.sent = now
 		}
 		deadline = min(deadline, p.next())
 	}
-	return deadline, deadline <= l.now()
+	return now, deadline
 }
 
 func (p *port) send(now, due int64) {
