@@ -157,6 +157,9 @@ func OpenCA(dir string) (*CA, error) {
 
 func (ca *CA) isRoot() bool { return ca.cert.Equal(ca.root) }
 
+// Key is the public half of what this authority signs with.
+func (ca *CA) Key() PublicKey { return PublicKey(ca.key.Public().(ed25519.PublicKey)) }
+
 // Name is the collective's name.
 func (ca *CA) Name() string { return ca.root.Subject.CommonName }
 

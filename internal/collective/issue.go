@@ -168,7 +168,7 @@ type Reading struct {
 // the same reading, leaving out what Issued does. Of another authority, that is all. It is cheap when there is
 // nothing. Its error may be of some records; then it is told once, and the others are listed.
 func (ca *CA) IssuedSince(r *Reading, since time.Time) (out []IssuedCertificate, err error) {
-	if of := PublicKey(ca.key.Public().(ed25519.PublicKey)); r.days == nil || r.of != of {
+	if of := ca.Key(); r.days == nil || r.of != of {
 		*r = Reading{of, map[time.Time]int64{}}
 	}
 	err = ca.issued.added(r.days, func(day time.Time) bool { return !ended(day, since) }, func(one record) { out = append(out, one.issued()) })
@@ -185,7 +185,7 @@ func (ca *CA) markRevoked(all []IssuedCertificate) error {
 		return err
 	}
 	why := map[string]Reason{}
-	if own := t.lists[PublicKey(ca.key.Public().(ed25519.PublicKey))]; own != nil {
+	if own := t.lists[ca.Key()]; own != nil {
 		for _, e := range own.list.RevokedCertificateEntries {
 			why[serialText(e.SerialNumber)] = Reason(e.ReasonCode)
 		}

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
 	"fmt"
@@ -95,7 +94,7 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, e
 // Recall records a certificate that this authority has signed and does not know any more, as its records were
 // damaged: what is not recorded cannot be revoked.
 func (ca *CA) Recall(m Member) error {
-	if m.Issuer.Key != PublicKey(ca.key.Public().(ed25519.PublicKey)) {
+	if m.Issuer.Key != ca.Key() {
 		return fmt.Errorf("recall the certificate of %s: %s has not signed it", m.Name, ca.Name())
 	}
 	unlock, err := durable.Lock(ca.dir)
@@ -131,7 +130,7 @@ func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.Revocat
 	if err != nil {
 		return err
 	}
-	old := t.lists[PublicKey(ca.key.Public().(ed25519.PublicKey))]
+	old := t.lists[ca.Key()]
 	var entries []x509.RevocationListEntry
 	if old != nil {
 		entries = old.list.RevokedCertificateEntries

@@ -8,7 +8,8 @@ import (
 )
 
 // What a member takes from elsewhere is written to its files, so that it is known after a restart, and
-// counts from then on; roots and lists count also if they cannot be written. Nothing is taken that does not verify; who brings it need not be trusted.
+// counts from then on; roots and lists count also if they cannot be written. Nothing is taken that does not
+// verify; who brings it need not be trusted.
 
 // TakeTrust takes newer roots and revocation lists (contents of ca.crt and ca.crl; either may be empty).
 // New roots must be stated by one known here. changed says whether there was anything new. Files that were

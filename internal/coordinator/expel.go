@@ -214,7 +214,7 @@ func (c *Coordinator) recall(all []*collective.CA, name string) (done bool, err 
 		}
 	})
 	for _, a := range all {
-		if holder.Name == name && keyOf(a) == holder.Issuer.Key {
+		if holder.Name == name && a.Key() == holder.Issuer.Key {
 			return true, a.Recall(holder)
 		}
 	}

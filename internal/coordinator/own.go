@@ -1,9 +1,6 @@
 package coordinator
 
 import (
-	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,7 +47,7 @@ func (c *Coordinator) renewOwn() error {
 	}
 	id := c.config.Identity
 	self := id.Self()
-	if now.Before(collective.RenewAt(self.NotBefore, self.NotAfter, 0)) && self.Issuer.Key == keyOf(c.ca) && id.Usable() == nil {
+	if now.Before(collective.RenewAt(self.NotBefore, self.NotAfter, 0)) && self.Issuer.Key == c.ca.Key() && id.Usable() == nil {
 		return nil
 	}
 	request, err := id.RenewalRequest()
@@ -79,17 +76,6 @@ func (c *Coordinator) renewOwn() error {
 	}
 	c.config.Log.Info("coordinator: its own certificate is renewed", "until", signed.Member.NotAfter)
 	return nil
-}
-
-// keyOf is the key of an authority.
-func keyOf(ca *collective.CA) (key collective.PublicKey) {
-	if block, _ := pem.Decode(ca.Certificate()); block != nil {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			pub, _ := cert.PublicKey.(ed25519.PublicKey)
-			copy(key[:], pub)
-		}
-	}
-	return key
 }
 
 // renewSigner has the root renew the signer in time, and warns if it is not here. The caller holds enrolling.

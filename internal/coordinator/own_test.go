@@ -168,17 +168,17 @@ func TestAnotherSigner(t *testing.T) {
 		}
 	}
 	eventually(t, "the coordinator's own certificate is the new signer's", 10*time.Second, func() bool {
-		return w.hub.Self().Issuer.Key == keyOf(made)
+		return w.hub.Self().Issuer.Key == made.Key()
 	})
 	beta := w.member("beta") // its line names the new root
-	if beta.id.Self().Issuer.Key != keyOf(made) {
+	if beta.id.Self().Issuer.Key != made.Key() {
 		t.Error("beta's certificate is not the new signer's")
 	}
 	oldAlpha := alpha.id.Self()
 	if err := alpha.renew(); err != nil { // it has heard nothing yet: the statement leads it on
 		t.Fatal(err)
 	}
-	if alpha.id.Self().Issuer.Key != keyOf(made) {
+	if alpha.id.Self().Issuer.Key != made.Key() {
 		t.Error("alpha's certificate is not the new signer's")
 	}
 	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {

@@ -128,7 +128,7 @@ func (c *Coordinator) readAuthority() error {
 		}
 	}
 	c.trust.Store(&m)
-	if keyOf(ca) != keyOf(c.ca) {
+	if ca.Key() != c.ca.Key() {
 		// Members must have the list of a new signer before they meet what it signs. Those that are not connected
 		// hear of it when they connect.
 		c.tellTrust(m) //nolint:errcheck // the loop tells it again

@@ -66,8 +66,8 @@ const (
 )
 
 // Conclude draws the conclusion of the evidence. Two members at different addresses tell one kind of
-// mapping from the other. One that did not answer may be down; when two
-// did not, UDP is probably blocked, though all may be down.
+// mapping from the other. One that did not answer may be down; when two did not, UDP is probably
+// blocked, though all may be down.
 func Conclude(e Evidence) Found {
 	f := Found{Mapping: MappingUnknown, Filtering: filtering(e)}
 	seen := telling(e.Sightings)
