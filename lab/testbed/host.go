@@ -75,10 +75,12 @@ func offMainThread(f func()) {
 // the parent-death signal is tied to the thread, not the process.
 func (h *Host) thread(etcHosts string, started chan<- error) {
 	defer close(h.ended)
-	err := h.startInit(etcHosts)
+	err := enterNursery()
 	if err == nil {
-		err = h.enter()
-		if err != nil {
+		err = h.startInit(etcHosts)
+	}
+	if err == nil {
+		if err = h.enter(); err != nil {
 			err = errors.Join(err, h.stopInit())
 		}
 	}
@@ -124,11 +126,8 @@ func (h *Host) startInit(etcHosts string) error {
 	h.init.Stdout, h.init.Stderr = answer, answer
 	err = h.init.Start()
 	answer.Close()
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("create namespaces: %w: run the lab as root", err)
-	}
 	if err != nil {
-		return fmt.Errorf("create namespaces: %w", err)
+		return namespacesRefused(err)
 	}
 	if _, err := stdin.Write(config); err != nil {
 		return errors.Join(fmt.Errorf("configure: %w", err), h.stopInit())

@@ -49,6 +49,7 @@ func TestHostsHaveTheirOwnView(t *testing.T) {
 		{[]string{"cat", "/etc/resolv.conf"}, ""},
 		{[]string{"cat", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/line/rp_filter"}, "0\n0"},
 		{[]string{"cat", "/proc/sys/net/ipv4/tcp_no_metrics_save"}, "1"},
+		{[]string{"cat", "/proc/sys/net/ipv4/tcp_ehash_entries"}, connectionBuckets}, // negative: shared
 	}
 	for _, test := range tests {
 		if got := run(t, left, test.command...); got != test.want {
