@@ -67,7 +67,6 @@ type iperfReport struct {
 	Intervals []struct {
 		Sum struct {
 			End     float64 `json:"end"` // seconds since what is omitted
-			Seconds float64 `json:"seconds"`
 			Bytes   int64   `json:"bytes"`
 			Omitted bool    `json:"omitted"`
 		} `json:"sum"`
@@ -94,11 +93,13 @@ func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	if download {
 		end = report.iperfReport
 	}
+	// Intervals also say how long they are. In the first that counts that is a second too
+	// much whenever iperf3 closes the one before it after the end of what is omitted.
 	var r received
 	for _, i := range end.Intervals {
 		if !i.Sum.Omitted && i.Sum.End <= counted+late {
 			r.bytes += i.Sum.Bytes
-			r.seconds += i.Sum.Seconds
+			r.seconds = max(r.seconds, i.Sum.End)
 		}
 	}
 	if !(r.seconds > 0) || r.bytes <= 0 {
