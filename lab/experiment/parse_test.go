@@ -154,7 +154,7 @@ func TestInfidelity(t *testing.T) {
 	for _, c := range []struct {
 		workload scenario.Workload
 		sound    float64 // ms
-	}{{upload, 15}, {scenario.Workload{Kind: scenario.Requests}, 3}} {
+	}{{upload, 20}, {scenario.Workload{Kind: scenario.Requests}, 3}} {
 		if cause, why := infidelity(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
 			t.Errorf("%s: %s %s", c.workload.Kind, cause, why)
 		}

@@ -14,8 +14,7 @@ const (
 	// sampleInterval is the resolution in time of what a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
 	// serverEvery is how many looks at the client there are for one at the server, of
-	// which only the sums at the end matter. The kernel goes through all connections of
-	// the machine for each look: half a millisecond of a processor.
+	// which only the sums at the end matter.
 	serverEvery = 20
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond

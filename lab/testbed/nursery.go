@@ -15,7 +15,7 @@ import (
 // sockets of one goes through all of it: half a millisecond of a processor, in which
 // it delivers no packet either. This bears the tens of thousands of connections that
 // a benchmark leaves in TIME-WAIT.
-const connectionBuckets = "16384"
+const connectionBuckets = "4096"
 
 // nursery is the network namespace that hosts' own are made in. Nothing else happens
 // there: a new namespace takes the size of its table from the one of its maker
