@@ -114,6 +114,7 @@ func (b *book) writeHTML(out *bytes.Buffer) error {
 		b.table1,
 		b.table2,
 		b.congestion,
+		b.costs,
 		b.differences,
 		b.fidelity,
 		b.environment,

@@ -1,0 +1,94 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+const (
+	// dear is the part of plain TCP's goodput below which a detour costs something.
+	dear = 0.98
+	// short is an answer of which the end matters, in ms.
+	short = 300
+	// many is how many times TCP's retransmissions are a cause, if they are at least
+	// some more.
+	many, some = 2, 20
+	// above is how much above its goodput in the network as declared TCP's is for no
+	// good reason.
+	above = 1.005
+)
+
+// cost is a place in which a procedure with a detour carries less than plain TCP.
+type cost struct {
+	network *network
+	row, of Row // and TCP's in the same place
+}
+
+func (c cost) ratio() float64 { return *c.row.Median / *c.of.Median }
+
+// costs lists all places in which a detour costs something, and why, as far as the
+// runs show it.
+func (b *book) costs() ([]section, error) {
+	places, found := 0, []cost(nil)
+	for _, n := range b.networks {
+		for _, r := range n.rows {
+			tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
+			if !strings.HasPrefix(r.Procedure, "dcol") || r.Median == nil || !ok || tcp.Median == nil || *tcp.Median == 0 {
+				continue
+			}
+			places++
+			if c := (cost{n, r, tcp}); c.ratio() < dear {
+				found = append(found, c)
+			}
+		}
+	}
+	if places == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(found, func(x, y cost) int { return cmp.Compare(x.ratio(), y.ratio()) })
+	s := section{ID: "costs", Title: "Where a detour costs"}
+	s.Text = append(s.Text, fmt.Sprintf("In %d of %d places a connection with a detour carries more than %.0f %% less than plain TCP on the direct path.",
+		len(found), places, 100*(1-dear)))
+	if len(found) > 0 {
+		s.Tables = append(s.Tables, costTable(found))
+	}
+	return []section{s}, nil
+}
+
+func costTable(found []cost) table {
+	t := table{
+		Title: "All places where it is less by more than 2 %", Words: 3,
+		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; retransmitted segments on all paths. What is not explained has no explanation yet.",
+		Head: []string{"network", "procedure", "known cause", "ours", "TCP", "ratio", "sent again", "TCP's"},
+	}
+	for _, c := range found {
+		t.Rows = append(t.Rows, []entry{
+			{Text: c.row.Network, Below: []string{title(c.network.variant(c.row.Variant)), c.row.Congestion}},
+			{Text: c.row.Procedure}, {Text: cmp.Or(c.cause(), "–")},
+			{Text: digits(*c.row.Median)}, {Text: digits(*c.of.Median)}, {Text: fmt.Sprintf("%.3f", c.ratio())},
+			{Text: fmt.Sprintf("%.0f", c.row.Retransmitted)}, {Text: fmt.Sprintf("%.0f", c.of.Retransmitted)},
+		})
+	}
+	return t
+}
+
+// cause is what the numbers of the place itself tell, or nothing.
+func (c cost) cause() string {
+	declared, ok := c.network.median(cell{scenario.Base, "tcp", c.row.Congestion})
+	mapped, plain := c.network.median(cell{c.row.Variant, "dcol", c.row.Congestion})
+	switch {
+	case c.row.Latency != nil && c.row.Latency.P50MS < short:
+		return "the kernel's scheduler gives the end of a short answer to the detour, which has only just come up"
+	case plain && mapped > *c.row.Median && (strings.HasSuffix(c.row.Procedure, "openvpn") || strings.HasSuffix(c.row.Procedure, "wireguard")):
+		return "what the tunnel adds to the detour's packets"
+	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
+		return "what one path loses and sends again holds up what came on the other"
+	case ok && *c.of.Median > above*declared:
+		return "TCP's goodput is above what the links carry: what a loss in the omitted second held up came in the first that counts"
+	}
+	return ""
+}

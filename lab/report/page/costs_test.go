@@ -1,0 +1,52 @@
+package page
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+func TestCosts(t *testing.T) {
+	row := func(variant, procedure string, mbps, sentAgain float64) Row {
+		return Row{Network: "n", Variant: variant, Procedure: procedure, Congestion: "cubic", N: 3, Median: &mbps, Retransmitted: sentAgain}
+	}
+	short, tcpShort := row("short", "dcol", 4.9, 0), row("short", "tcp", 5.4, 0)
+	short.Latency = &report.Latency{P50MS: 163}
+	n := &network{name: "n", rows: []Row{
+		row("base", "tcp", 9.65, 9), row("base", "dcol", 9.5, 20), row("base", "dcol-openvpn", 9.2, 60),
+		row("lossy", "tcp", 9.6, 9), row("lossy", "dcol", 8.4, 38),
+		row("unknown", "tcp", 9.6, 9), row("unknown", "dcol", 9.3, 12), row("unknown", "tcp-detour", 1, 0),
+		row("credit", "tcp", 9.9, 9), row("credit", "dcol", 9.6, 12),
+		tcpShort, short,
+		row("no-tcp", "dcol", 1, 0),
+	}}
+	sections, err := (&book{networks: []*network{n}}).costs()
+	if err != nil || len(sections) != 1 || len(sections[0].Tables) != 1 {
+		t.Fatalf("%+v, %v", sections, err)
+	}
+	if want := "In 5 of 6 places"; !strings.Contains(sections[0].Text[0], want) {
+		t.Errorf("%q, want %q", sections[0].Text[0], want)
+	}
+	var got []string
+	for _, r := range sections[0].Tables[0].Rows {
+		got = append(got, r[0].Below[0]+": "+r[2].Text+" "+r[5].Text)
+	}
+	want := []string{
+		"lossy: what one path loses and sends again holds up", "short: the kernel's scheduler", "as it is: what the tunnel adds",
+		"unknown: – 0.969", "credit: TCP's goodput is above what the links carry",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("line %d is %q, want it to begin %q", i, got[i], want[i])
+		}
+	}
+
+	n.rows = n.rows[:2]
+	if sections, _ := (&book{networks: []*network{n}}).costs(); len(sections[0].Tables) != 0 || !strings.HasPrefix(sections[0].Text[0], "In 0 of 1") {
+		t.Errorf("of one that costs nothing: %+v", sections)
+	}
+}
