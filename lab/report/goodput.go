@@ -40,8 +40,14 @@ type Level struct {
 type GoodputChart struct {
 	Title, Subtitle string
 	Series          Series
-	Marks           []Mark
-	Levels          []Level
+	// Paths are all that there are, of which the series may have but some: a path's
+	// colour is that of its place here, in every plot of the same network.
+	Paths []string
+	// Top is the end of the axis, so that several charts have the same; 0 leaves it
+	// to the series.
+	Top    float64
+	Marks  []Mark
+	Levels []Level
 }
 
 // Goodput draws the chart to base.svg and base.png.
@@ -67,13 +73,13 @@ func (g GoodputChart) chart(width vg.Length) (chart, error) {
 	if g.Series.StepSeconds <= 0 || len(g.Series.Paths) == 0 {
 		return chart{}, errors.New("there is no series to draw")
 	}
-	bands := stack(g.Series)
+	bands := stack(g.Series, g.Paths)
 	p := newPlot("time, s", "goodput, Mbit/s")
 	p.Add(horizontalRules{})
 	for _, b := range bands {
 		p.Add(b)
 	}
-	top := bands[len(bands)-1].highest()
+	top := max(g.Top, bands[len(bands)-1].highest())
 	for _, l := range g.Levels {
 		top = max(top, l.Mbps)
 	}
@@ -102,7 +108,17 @@ type band struct {
 	low, high []float64
 }
 
-func stack(s Series) []band {
+// Highest is the highest goodput of all paths together.
+func (s Series) Highest() float64 {
+	bands := stack(s, nil)
+	if len(bands) == 0 {
+		return 0
+	}
+	return bands[len(bands)-1].highest()
+}
+
+// stack lays the paths on each other; their indices are the places among all paths.
+func stack(s Series, all []string) []band {
 	n := 0
 	for _, p := range s.Paths {
 		n = max(n, len(p.Mbps))
@@ -110,7 +126,11 @@ func stack(s Series) []band {
 	base := make([]float64, n)
 	bands := make([]band, len(s.Paths))
 	for i, p := range s.Paths {
-		b := band{path: p.Path, index: i, step: s.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
+		index := slices.Index(all, p.Path)
+		if index < 0 {
+			index = i
+		}
+		b := band{path: p.Path, index: index, step: s.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
 		for j, v := range p.Mbps {
 			b.high[j] += v
 		}

@@ -112,6 +112,7 @@ func (m Measured) plotRun(dir, variant, procedure string, marks []Mark) error {
 		Title:    fmt.Sprintf("%s: goodput by path, %s Mbit/s", procedure, formatMbps(typical.GoodputMbps)),
 		Subtitle: m.conditions(variant),
 		Series:   typical.Series,
+		Paths:    m.Paths,
 		Marks:    marks,
 	}, filepath.Join(dir, fmt.Sprintf("series-%s-%s", m.file(variant), procedure)))
 }

@@ -32,6 +32,7 @@ type section struct {
 type figure struct {
 	Title   string
 	Caption string // what is in it, in numbers
+	Note    string // the same for everyone, where the plot has it not
 	SVG     template.HTML
 }
 

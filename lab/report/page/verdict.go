@@ -139,6 +139,20 @@ func twoDecimals(v *float64) entry {
 	return entry{Text: fmt.Sprintf("%.2f", *v)}
 }
 
+// duration is a time in the unit that suits it.
+func duration(ms float64) string {
+	switch {
+	case ms >= 9995:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 999.5:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	case ms >= 99.95:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+}
+
 // digits has as many decimals as a reader needs.
 func digits(v float64) string {
 	switch {
