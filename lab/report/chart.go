@@ -136,6 +136,9 @@ func (ch chart) draw(c draw.Canvas) {
 	around, gap := margin, vg.Length(16)
 	if ch.title == "" { // part of a page that has headings and margins itself
 		around, gap = 4, 0
+		if ch.subtitle != "" {
+			gap = 5
+		}
 	}
 	c = draw.Crop(c, around, -around, around, -around)
 	top := c.Max.Y

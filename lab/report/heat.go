@@ -12,7 +12,7 @@ import (
 )
 
 // HeatChart is a table of ratios in colours: blue above 1, red below, white at
-// 1, with the ratio in each cell. Rows go upwards.
+// 1, with the ratio in each cell. Rows go upwards, and their title stands above.
 type HeatChart struct {
 	XTitle, YTitle   string
 	XLabels, YLabels []string
@@ -32,14 +32,14 @@ func (h HeatChart) SVG() (template.HTML, error) {
 	if len(h.XLabels) == 0 || len(h.Ratios) != len(h.YLabels) || len(h.Ratios) == 0 {
 		return "", errors.New("draw a heat map: there are no cells to draw")
 	}
-	p := newPlot(h.XTitle, h.YTitle)
+	p := newPlot(h.XTitle, "") // beside so few rows a long title would not end
 	p.Add(cells{h.Ratios, max(furthest, math.Log(1.25))})
 	p.X.Min, p.X.Max = -0.5, float64(len(h.XLabels))-0.5
 	p.Y.Min, p.Y.Max = -0.5, float64(len(h.YLabels))-0.5
 	p.X.Tick.Marker, p.Y.Tick.Marker = namedTicks(h.XLabels), namedTicks(h.YLabels)
 	p.X.Tick.Length, p.X.LineStyle.Width = 0, 0
-	height := 44 + min(34*vg.Length(len(h.YLabels)), inlineWidth)
-	return chart{plot: p, width: inlineWidth, height: height}.inline()
+	height := 62 + min(34*vg.Length(len(h.YLabels)), inlineWidth)
+	return chart{subtitle: "\u2191 " + h.YTitle, plot: p, width: inlineWidth, height: height}.inline()
 }
 
 func namedTicks(names []string) plot.ConstantTicks {

@@ -115,7 +115,7 @@ func marker(ticks []Tick, logarithmic bool) plot.Ticker {
 }
 
 // decades puts ticks at 1, 2 and 5 of every power of ten; over a wide range at
-// 1 only.
+// 1 only, and over one that has fewer than two of them at even distances.
 type decades struct{}
 
 // Ticks implements plot.Ticker.
@@ -131,6 +131,9 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 				ticks = append(ticks, plot.Tick{Value: v, Label: formatTick(v)})
 			}
 		}
+	}
+	if len(ticks) < 2 {
+		return evenTicks{4}.Ticks(low, high)
 	}
 	return ticks
 }

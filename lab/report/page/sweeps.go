@@ -25,7 +25,12 @@ func (a axis) title() string {
 	if a.unit == kilobytes {
 		return label
 	}
-	return fmt.Sprintf("%s, %s", label, a.unit)
+	label, remark, remarked := strings.Cut(label, ";")
+	label = fmt.Sprintf("%s, %s", label, a.unit)
+	if remarked { // a remark is none about the unit
+		label += " (" + strings.TrimSpace(remark) + ")"
+	}
+	return label
 }
 
 // baseVariant is the network as declared.
@@ -84,13 +89,15 @@ func sweep(n *network) (s section, ok bool, err error) {
 	if len(axes) == 0 || len(n.shown()) == 0 {
 		return section{}, false, nil
 	}
-	s = section{ID: "sweep-" + n.name, Title: "Sweep: " + n.name, Text: []string{n.description}}
+	s = section{ID: "sweep-" + n.name, Title: "Gain: " + n.name, Text: []string{n.description}}
 	if len(axes) == 1 {
-		s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. "+n.underWhich())
+		s.Title = capital(quantityOf(n).of) + ": " + n.name
+		s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. Where lines lie on each other the table tells them apart. "+
+			n.underWhich())
 		s.Figures, s.Tables, err = n.lines(axes[0])
 	} else {
-		s.Text = append(s.Text, "The gain is the median goodput over that of plain TCP: blue above 1, red below. To have the best of "+
-			"plain TCP a program would have to know which path that is. "+n.underWhich())
+		s.Text = append(s.Text, "The number in a cell is the gain, the median goodput over that of plain TCP: 2 is twice as much. Blue is above 1, "+
+			"red below. To have the best of plain TCP a program would have to know which path that is. "+n.underWhich())
 		s.Figures, err = n.heatMaps(axes[0], axes[1])
 	}
 	return s, len(s.Figures) > 0, err
@@ -184,60 +191,100 @@ func (n *network) variantAt(at map[string]float64) (report.Variant, bool) {
 	return report.Variant{}, false
 }
 
-// lines draws the procedures along an axis: what files take if they have
-// latencies, goodput otherwise, and what that is of plain TCP's.
-func (n *network) lines(x axis) ([]figure, []table, error) {
-	quantity, of := "goodput, Mbit/s", func(r Row) float64 { return *r.Median }
+// quantity is what is drawn along an axis.
+type quantity struct {
+	name, of string // its name in plots, and what its ratio is called
+	value    func(Row) float64
+	show     func(float64) string
+}
+
+// quantityOf is what files take if a network has latencies, and goodput otherwise.
+func quantityOf(n *network) quantity {
 	if n.hasLatency() {
-		quantity, of = "median time, ms", func(r Row) float64 {
+		return quantity{"median time, s", "time", func(r Row) float64 {
 			if r.Latency == nil {
 				return math.NaN()
 			}
-			return r.Latency.P50MS
-		}
+			return r.Latency.P50MS / 1000
+		}, func(seconds float64) string { return duration(1000 * seconds) }}
 	}
+	return quantity{"goodput, Mbit/s", "goodput", func(r Row) float64 { return *r.Median }, digits}
+}
+
+// lines draws the procedures along an axis: what they have, and what that is of
+// plain TCP's on the direct path.
+func (n *network) lines(x axis) ([]figure, []table, error) {
+	q := quantityOf(n)
+	name, _, _ := strings.Cut(q.name, ",")
+	t := table{Title: name + ", and its ratio to plain TCP's", Words: 1, Head: append([]string{x.title()}, n.procedures...)}
 	chart := report.LineChart{
-		XTitle: x.title(), YTitle: quantity, XLog: x.values[0] > 0 && x.values[len(x.values)-1] > 20*x.values[0],
+		XTitle: x.title(), YTitle: q.name, XLog: x.values[0] > 0 && x.values[len(x.values)-1] > 20*x.values[0],
 		YLog: n.hasLatency(), FromZero: !n.hasLatency(),
 	}
 	for _, v := range x.values {
 		chart.XTicks = append(chart.XTicks, report.Tick{Value: v, Label: x.tick(v)})
+		t.Rows = append(t.Rows, n.alongLine(x, v, q))
 	}
-	t := table{Title: quantity + ", and its ratio to plain TCP's", Words: 1, Head: append([]string{x.title()}, n.procedures...)}
-	for _, value := range x.values {
-		line := words(x.tick(value))
-		reference, haveReference := n.along(x, value, "tcp", of)
-		for _, procedure := range n.procedures {
-			got, ok := n.along(x, value, procedure, of)
-			switch {
-			case !ok:
-				line = append(line, none())
-			case haveReference && procedure != "tcp":
-				line = append(line, entry{Text: digits(got), Below: []string{fmt.Sprintf("× %.3f", got/reference)}})
-			default:
-				line = append(line, entry{Text: digits(got)})
-			}
-		}
-		t.Rows = append(t.Rows, line)
-	}
+	ratios := chart
+	ratios.YTitle, ratios.YLog, ratios.FromZero = q.of+" over plain TCP's", false, true
+	points := 0
 	for i, procedure := range n.procedures {
 		line := report.Line{Label: procedure, Look: look(procedure, i)}
+		ratio := line
 		for _, value := range x.values {
-			if got, ok := n.along(x, value, procedure, of); ok {
-				line.Points = append(line.Points, report.Point{X: value, Y: got})
+			got, ok := n.along(x, value, procedure, q.value)
+			if !ok {
+				continue
+			}
+			points++
+			line.Points = append(line.Points, report.Point{X: value, Y: got})
+			if reference, ok := n.along(x, value, "tcp", q.value); ok {
+				ratio.Points = append(ratio.Points, report.Point{X: value, Y: got / reference})
 			}
 		}
-		chart.Lines = append(chart.Lines, line)
+		chart.Lines, ratios.Lines = append(chart.Lines, line), append(ratios.Lines, ratio)
 	}
-	if !slices.ContainsFunc(chart.Lines, func(l report.Line) bool { return len(l.Points) > 0 }) {
+	if points == 0 {
 		return nil, nil, nil
 	}
-	svg, err := chart.SVG()
-	if err != nil {
-		return nil, nil, err
+	var figures []figure
+	for _, plot := range []struct {
+		title string
+		chart report.LineChart
+	}{{name, chart}, {q.of + " over that of plain TCP on the direct path", ratios}} {
+		if !slices.ContainsFunc(plot.chart.Lines, func(l report.Line) bool { return len(l.Points) > 0 }) {
+			continue
+		}
+		svg, err := plot.chart.SVG()
+		if err != nil {
+			return nil, nil, err
+		}
+		figures = append(figures, figure{Title: capital(plot.title), Caption: "the numbers are in the table below", SVG: svg})
 	}
-	return []figure{{Title: quantity + " by " + x.title(), Caption: "the numbers are in the table below", SVG: svg}}, []table{t}, nil
+	t.Title = capital(t.Title)
+	return figures, []table{t}, nil
 }
+
+// alongLine is a line of the table: each procedure's value, and below it the ratio.
+func (n *network) alongLine(x axis, value float64, q quantity) []entry {
+	line := words(x.tick(value))
+	reference, haveReference := n.along(x, value, "tcp", q.value)
+	for _, procedure := range n.procedures {
+		got, ok := n.along(x, value, procedure, q.value)
+		switch {
+		case !ok:
+			line = append(line, none())
+		case haveReference && procedure != "tcp":
+			line = append(line, entry{Text: q.show(got), Below: []string{fmt.Sprintf("× %.3f", got/reference)}})
+		default:
+			line = append(line, entry{Text: q.show(got)})
+		}
+	}
+	return line
+}
+
+// capital has a capital letter first.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // along is a procedure's value at a place of an axis.
 func (n *network) along(x axis, value float64, procedure string, of func(Row) float64) (float64, bool) {
