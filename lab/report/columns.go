@@ -28,7 +28,7 @@ type Column struct {
 // together.
 type Look struct {
 	Colour int  // index into the palette, which repeats
-	Hollow bool // box: not filled; line: dashed
+	Hollow bool // box or bar: not filled; line: dashed
 }
 
 // ColumnChart is a box plot in the form of the 2017 evaluation: upright boxes

@@ -14,6 +14,7 @@ import (
 type LatencyBar struct {
 	Label   string
 	Latency Latency
+	Look    Look
 }
 
 // LatencyChart is a plot of latencies side by side, one lying bar each: it begins at
@@ -22,6 +23,9 @@ type LatencyBar struct {
 type LatencyChart struct {
 	Title, Subtitle string
 	Bars            []LatencyBar
+	// From and To are the ends of the axis in ms, so that several charts have the
+	// same; 0 leaves them to the bars.
+	From, To float64
 }
 
 // Latencies draws the chart to base.svg and base.png.
@@ -53,22 +57,24 @@ func (l LatencyChart) chart(width vg.Length) (chart, error) {
 	names := make(plot.ConstantTicks, len(l.Bars))
 	at := func(i int) float64 { return float64(len(l.Bars) - 1 - i) }
 	for i, bar := range l.Bars {
-		index := 0
-		if len(l.Bars) <= len(palette) { // a colour twice would look like kinship
-			index = i
-		}
-		p.Add(latencyBar{bar.Latency, at(i), index})
+		p.Add(latencyBar{bar, at(i)})
 		ends = append(ends, bar.Latency.P50MS, bar.Latency.MaxMS)
 		names[i] = plot.Tick{Value: at(i), Label: bar.Label}
+	}
+	if l.From > 0 && l.To > 0 {
+		ends = append(ends, l.From, l.To)
 	}
 	var err error
 	if p.X.Min, p.X.Max, p.X.Scale, err = scale(ends, true); err != nil {
 		return chart{}, err
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, names
-	p.Y.Min, p.Y.Max = -0.6, float64(len(l.Bars))-0.4
+	p.Y.Min, p.Y.Max = -0.6, float64(len(l.Bars))-0.1 // with room for the headings of the numbers
 	ch := chart{title: l.Title, subtitle: l.Subtitle, plot: p, width: width, right: 84}
 	ch.height = vg.Length(len(l.Bars))*30 + 120
+	if width == inlineWidth {
+		ch.height = vg.Length(len(l.Bars))*26 + 72
+	}
 	ch.over = func(_, data draw.Canvas) {
 		_, y := p.Transforms(&data)
 		number, heading := label(10, ink, true), label(9.5, faint, false)
@@ -91,30 +97,34 @@ func (l LatencyChart) chart(width vg.Length) (chart, error) {
 
 // latencyBar is one bar, lying so that its name can be read.
 type latencyBar struct {
-	Latency
-	at    float64
-	index int
+	LatencyBar
+	at float64
 }
 
 // Plot implements plot.Plotter.
 func (b latencyBar) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	middle, line := y(b.at), colour(b.index)
-	c.StrokeLine2(thin(line), x(b.P99MS), middle, x(b.MaxMS), middle)
+	l, middle, line := b.Latency, y(b.at), colour(b.Look.Colour)
+	c.StrokeLine2(thin(line), x(l.P99MS), middle, x(l.MaxMS), middle)
 	for _, step := range []struct {
 		from, to float64
 		half     vg.Length
 		opacity  uint8
 	}{
-		{b.P50MS, b.P90MS, 9, 0xB0}, {b.P90MS, b.P95MS, 6.5, 0x80}, {b.P95MS, b.P99MS, 4, 0x50},
+		{l.P50MS, l.P90MS, 9, 0xB0}, {l.P90MS, l.P95MS, 6.5, 0x80}, {l.P95MS, l.P99MS, 4, 0x50},
 	} {
-		c.FillPolygon(alpha(line, step.opacity), []vg.Point{
+		corners := []vg.Point{
 			{X: x(step.from), Y: middle - step.half}, {X: x(step.to), Y: middle - step.half},
 			{X: x(step.to), Y: middle + step.half}, {X: x(step.from), Y: middle + step.half},
-		})
+		}
+		if b.Look.Hollow {
+			c.StrokeLines(thin(line), append(corners, corners[0]))
+			continue
+		}
+		c.FillPolygon(alpha(line, step.opacity), corners)
 	}
-	c.StrokeLine2(draw.LineStyle{Color: line, Width: vg.Points(2.6)}, x(b.P50MS), middle-9, x(b.P50MS), middle+9)
-	c.DrawGlyph(draw.GlyphStyle{Color: line, Radius: vg.Points(2.6), Shape: draw.RingGlyph{}}, vg.Point{X: x(b.MaxMS), Y: middle})
+	c.StrokeLine2(draw.LineStyle{Color: line, Width: vg.Points(2.6)}, x(l.P50MS), middle-9, x(l.P50MS), middle+9)
+	c.DrawGlyph(draw.GlyphStyle{Color: line, Radius: vg.Points(2.6), Shape: draw.RingGlyph{}}, vg.Point{X: x(l.MaxMS), Y: middle})
 }
 
 // formatLatency is a time in ms with three figures or more.

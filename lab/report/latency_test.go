@@ -89,7 +89,7 @@ func TestLatencyChart(t *testing.T) {
 	if err := Latencies(LatencyChart{}, filepath.Join(dir, "none")); err == nil {
 		t.Error("drew nothing")
 	}
-	same := LatencyChart{Bars: []LatencyBar{{"files", Latency{Count: 2, P50MS: 7, P90MS: 7, P95MS: 7, P99MS: 7, MaxMS: 7}}}}
+	same := LatencyChart{Bars: []LatencyBar{{Label: "files", Latency: Latency{Count: 2, P50MS: 7, P90MS: 7, P95MS: 7, P99MS: 7, MaxMS: 7}}}}
 	if _, err := same.SVG(); err != nil {
 		t.Errorf("latencies that are all the same: %v", err)
 	}

@@ -53,6 +53,11 @@ func (m Measured) LatencyBars(variant string) []LatencyBar {
 			bars = append(bars, LatencyBar{Label: row.Procedure, Latency: *row.Latency})
 		}
 	}
+	if len(bars) <= len(palette) { // a colour twice would look like kinship
+		for i := range bars {
+			bars[i].Look.Colour = i
+		}
+	}
 	return bars
 }
 
