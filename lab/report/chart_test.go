@@ -162,3 +162,31 @@ func TestEvenTicks(t *testing.T) {
 		}
 	}
 }
+
+// A path has the colour of its place among all, also where it is alone.
+func TestStackKeepsColours(t *testing.T) {
+	alone := Series{StepSeconds: 1, Paths: []PathSeries{{Path: "waypoint", Mbps: []float64{1, 3}}}}
+	for _, test := range []struct {
+		all  []string
+		want int
+	}{{[]string{"direct", "waypoint"}, 1}, {[]string{"waypoint"}, 0}, {nil, 0}} {
+		if got := stack(alone, test.all)[0].index; got != test.want {
+			t.Errorf("among %v: index %d, want %d", test.all, got, test.want)
+		}
+	}
+	if got := alone.Highest(); got != 3 {
+		t.Errorf("highest %v, want 3", got)
+	}
+	if got := (Series{}).Highest(); got != 0 {
+		t.Errorf("highest of nothing %v, want 0", got)
+	}
+}
+
+// However narrow a logarithmic axis is, it says where one is.
+func TestDecadesHaveTicks(t *testing.T) {
+	for _, test := range []struct{ low, high float64 }{{16.9, 19}, {41, 44}, {0.01, 90}, {30, 5000}} {
+		if got := (decades{}).Ticks(test.low, test.high); len(got) < 2 {
+			t.Errorf("from %v to %v there are the ticks %v", test.low, test.high, got)
+		}
+	}
+}

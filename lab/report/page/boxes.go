@@ -22,6 +22,9 @@ func boxPlots(n *network) (s section, ok bool, err error) {
 			"above; whiskers reach to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes " +
 			"are MPTCP, hollow ones plain TCP. " + n.underWhich()},
 	}
+	if n.mostRuns() == 1 {
+		s.Text[1] = "There was one run of each, so there are no boxes: a line is that run's goodput, which is also written above. " + n.underWhich()
+	}
 	if n.inPapers() {
 		s.Text[1] += " A diamond is the mean published in 2017."
 	}
@@ -37,8 +40,26 @@ func boxPlots(n *network) (s section, ok bool, err error) {
 	return s, len(s.Figures) > 0, nil
 }
 
-// underWhich says which congestion control a plot is of.
-func (n *network) underWhich() string { return "Congestion control: " + n.congestions[0] + "." }
+// underWhich says which congestion control a plot is of, and where the others are.
+func (n *network) underWhich() string {
+	first, others := n.congestions[0], n.congestions[1:]
+	if len(others) == 0 {
+		return "Congestion control: " + first + "."
+	}
+	return fmt.Sprintf("The plots are of the congestion control %s alone. With %s there were runs as well: their numbers are in "+
+		"\u201cCongestion control compared\u201d below, and in %s.", first, strings.Join(others, " and "), CSVFile)
+}
+
+// mostRuns is how many runs there are where there are most.
+func (n *network) mostRuns() int {
+	most := 0
+	for _, r := range n.rows {
+		if r.Congestion == n.congestions[0] {
+			most = max(most, r.N)
+		}
+	}
+	return most
+}
 
 // top is the highest goodput of all of a network's runs.
 func (n *network) top(congestion string) float64 {
@@ -85,7 +106,9 @@ func (n *network) planned(c cell) bool {
 }
 
 // look gives the kinds of detours a colour each, and plain TCP hollow boxes.
+// Procedures that are alike but for the number of their paths have the same.
 func look(procedure string, index int) report.Look {
+	procedure = kin(procedure)
 	l := report.Look{Hollow: strings.HasPrefix(procedure, "tcp")}
 	switch strings.TrimPrefix(strings.TrimPrefix(procedure, "tcp"), "dcol") {
 	case "-openvpn":

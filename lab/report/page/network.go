@@ -2,6 +2,8 @@ package page
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/published"
@@ -64,17 +66,32 @@ func (n *network) add(part *report.Result, tables *published.Tables) {
 	}
 }
 
-// sortProcedures puts the known ones into their order, and the others after
-// them.
+// sortProcedures puts the known ones into their order, those that differ from them
+// in the number of paths beside them, and the others after them.
 func (n *network) sortProcedures() {
 	known := order()
 	rank := func(name string) int {
-		if i := slices.Index(known, name); i >= 0 {
+		if i := slices.Index(known, kin(name)); i >= 0 {
 			return i
 		}
 		return len(known)
 	}
 	slices.SortStableFunc(n.procedures, func(a, b string) int { return rank(a) - rank(b) })
+}
+
+// kin is a procedure's name without the number of its paths: dcol for dcol-4.
+func kin(procedure string) string {
+	if slices.Contains(order(), procedure) {
+		return procedure
+	}
+	at := strings.LastIndexByte(procedure, '-')
+	if at < 0 {
+		return procedure
+	}
+	if _, err := strconv.ParseUint(procedure[at+1:], 10, 8); err != nil {
+		return procedure
+	}
+	return procedure[:at]
 }
 
 func appendNew(names []string, name string) []string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,7 +135,9 @@ func TestBeyondPage(t *testing.T) {
 	html := read(t, dir, HTMLFile)
 	checkAlone(t, html)
 	_, text := parsed(t, html)
-	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "100 MB", "× 0."} {
+	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "100 MB", "× 0.",
+		"Later by a quarter or more: as it is (× 1.86); the detour takes 100 ms more (× 2.57).", "longest standstill",
+		"Time over that of plain TCP on the direct path", "40.1 s"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
 		}
@@ -191,6 +194,46 @@ func TestAxesNeedAllVariants(t *testing.T) {
 		if got := (&network{variants: test.variants}).axes(); len(got) != test.axes {
 			t.Errorf("%v: axes %v, want %d", test.variants, got, test.axes)
 		}
+	}
+}
+
+// Those with more paths stand beside their kin, and have its colour.
+func TestProceduresStandBesideTheirKin(t *testing.T) {
+	n := &network{procedures: []string{"tcp", "tcp-detour", "dcol", "dcol-3", "else-2x", "dcol-in-band-4", "mptcp-1"}}
+	n.sortProcedures()
+	want := []string{"mptcp-1", "dcol", "dcol-3", "dcol-in-band-4", "tcp", "tcp-detour", "else-2x"}
+	if !slices.Equal(n.procedures, want) {
+		t.Errorf("%v, want %v", n.procedures, want)
+	}
+	if got, kin := look("dcol-in-band-4", 3), look("dcol-in-band", 1); got != kin {
+		t.Errorf("dcol-in-band-4 looks like %+v, dcol-in-band like %+v", got, kin)
+	}
+}
+
+// The unit of an axis stands before what is said about it besides.
+func TestAxisTitle(t *testing.T) {
+	for _, test := range []struct {
+		axis axis
+		want string
+	}{
+		{axis{name: "rate", unit: "Mbit/s"}, "rate, Mbit/s"},
+		{axis{name: "queue", label: "room; 25 packets are one product", unit: "packets"}, "room, packets (25 packets are one product)"},
+		{axis{name: "size", unit: kilobytes}, "size"},
+	} {
+		if got := test.axis.title(); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+// Plots of one congestion control say that there are others.
+func TestPlotsNameTheirCongestionControl(t *testing.T) {
+	_, text := parsed(t, read(t, written(t, papers(t, 2)), HTMLFile))
+	if want := "of the congestion control cubic alone. With reno and bbr there were runs as well"; strings.Count(text, want) != 2 {
+		t.Errorf("not both networks' plots say %q", want)
+	}
+	if _, text = parsed(t, read(t, written(t, beyond()), HTMLFile)); strings.Contains(text, " alone. With") {
+		t.Error("a page with one congestion control names others")
 	}
 }
 
