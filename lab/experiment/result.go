@@ -41,6 +41,10 @@ func (e *experiment) partResult(p scenario.Part, cut bool) *report.Result {
 		v, _ := p.Of.Variant(name)
 		r.Variants = append(r.Variants, report.Variant{Name: name, Description: v.Description, Coordinates: coordinates(p.Of, v)})
 	}
+	for _, name := range p.Procedures {
+		procedure, _ := p.Of.Procedure(name)
+		r.Procedures = append(r.Procedures, report.Procedure{Name: name, Description: procedure.Description})
+	}
 	wanted := map[key]bool{}
 	for repetition := 1; repetition <= p.Repetitions; repetition++ {
 		for _, t := range tasksOf(p, repetition) {

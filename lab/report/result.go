@@ -23,9 +23,10 @@ type Result struct {
 	Seconds      float64       `json:"seconds"`
 	Environment  Environment   `json:"environment"`
 	Paths        []string      `json:"paths"`
-	Variants     []Variant     `json:"variants"` // those that were asked for
-	Links        []Link        `json:"links"`    // of the network as declared, by direction
-	Marks        []Mark        `json:"marks"`    // what happens during each run
+	Variants     []Variant     `json:"variants"`   // those that were asked for
+	Procedures   []Procedure   `json:"procedures"` // those that were asked for
+	Links        []Link        `json:"links"`      // of the network as declared, by direction
+	Marks        []Mark        `json:"marks"`      // what happens during each run
 	Rows         []Row         `json:"rows"`
 	Expectations []Expectation `json:"expectations"`
 	Runs         []Run         `json:"runs"`
@@ -60,6 +61,12 @@ type Variant struct {
 	Name        string       `json:"name"`
 	Description string       `json:"description"`
 	Coordinates []Coordinate `json:"coordinates"`
+}
+
+// Procedure is a way to carry the traffic, in words.
+type Procedure struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
 }
 
 // Coordinate is where a variant stands on one axis.

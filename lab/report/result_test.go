@@ -37,6 +37,7 @@ func example() *Result {
 			{Name: "base", Description: "the network as declared"},
 			{Name: "lossy", Description: "it loses", Coordinates: []Coordinate{{Axis: "loss", Unit: "%", Value: 1}}},
 		},
+		Procedures: []Procedure{{Name: "tcp", Description: "plain TCP"}, {Name: "dcol", Description: "two paths"}},
 	}
 	causes := map[string]Cause{late: CauseLateLink, failed: CauseFailure}
 	run := func(variant, procedure string, repetition int, mbps float64, direct, detour int64, discarded string) {

@@ -111,6 +111,7 @@ func (b *book) writeHTML(out *bytes.Buffer) error {
 	doc := document{Title: b.suite.Name, Lead: b.suite.Description, Style: template.CSS(pageStyle)}
 	for _, part := range []func() ([]section, error){
 		b.verdict,
+		b.procedures,
 		b.eachNetwork,
 		b.table1,
 		b.table2,

@@ -184,6 +184,8 @@ func beyond() *report.SuiteResult {
 		return 0
 	})
 	withLatency(requests, func(r report.Run) float64 { return float64(30 + len(r.Procedure)*len(r.Variant)) })
+	sweep.Procedures = []report.Procedure{{Name: "tcp", Description: "plain TCP, made up"}, {Name: "dcol", Description: "two paths"}}
+	files.Procedures = []report.Procedure{{Name: "tcp", Description: "plain TCP, made up"}, {Name: "dcol", Description: "both paths"}}
 	return suiteOf("beyond", "What the papers left out, made up.", sweep, files, requests, dying())
 }
 
