@@ -118,6 +118,7 @@ func (b *book) writeHTML(out *bytes.Buffer) error {
 		b.congestion,
 		b.costs,
 		b.differences,
+		b.held,
 		b.fidelity,
 		b.environment,
 	} {

@@ -226,6 +226,50 @@ func TestAxisTitle(t *testing.T) {
 	}
 }
 
+// What is compared is said once, and where it differs for which networks.
+func TestProceduresInWords(t *testing.T) {
+	_, text := parsed(t, read(t, written(t, beyond()), HTMLFile))
+	for word, times := range map[string]int{"plain TCP, made up": 1, "in sweep": 1, "in flow-sizes": 1, "two paths": 1, "both paths": 1} {
+		if got := strings.Count(text, word); got != times {
+			t.Errorf("the page says %q %d times, want %d", word, got, times)
+		}
+	}
+	if _, text = parsed(t, read(t, written(t, papers(t, 2)), HTMLFile)); strings.Contains(text, "What is compared") {
+		t.Error("the page explains procedures of which nothing is known")
+	}
+}
+
+// What is met in many places is one line, and what is not stands first.
+func TestExpectationsAreGrouped(t *testing.T) {
+	s := golden()
+	side := func(v float64) *float64 { return &v }
+	s.Parts[0].Expectations = []report.Expectation{
+		{Description: "costs nothing", Expression: "a > b", Variant: "far", Met: true, Left: side(20), Right: side(10)},
+		{Description: "costs nothing", Expression: "a > b", Variant: "near", Met: true, Left: side(11), Right: side(10.5)},
+		{Description: "costs nothing", Expression: "a > b", Variant: "nearest", Left: side(9), Right: side(10.25)},
+		{Description: "is quick", Expression: "c < d", Variant: "far", Error: "no run"},
+	}
+	_, text := parsed(t, read(t, written(t, s), HTMLFile))
+	before, after, found := strings.Cut(text, "By expectation")
+	if !found {
+		t.Fatal("the page has no table of what is so")
+	}
+	after, _, _ = strings.Cut(after, "How true the runs are")
+	for _, word := range []string{"Of 4 things that the scenarios expect, 2 hold and 1 does not. 1 more cannot", "NOT MET", "10.25"} {
+		if !strings.Contains(before, word) {
+			t.Errorf("the page does not say %q first", word)
+		}
+	}
+	for _, word := range []string{"costs nothing", "near", "11.00", "10.50", "2 of 3 places"} {
+		if !strings.Contains(after, word) {
+			t.Errorf("what is so does not say %q", word)
+		}
+	}
+	if strings.Contains(after, "20.00") || strings.Contains(after, "is quick") {
+		t.Error("what is so says more than where it is nearest to failing")
+	}
+}
+
 // Plots of one congestion control say that there are others.
 func TestPlotsNameTheirCongestionControl(t *testing.T) {
 	_, text := parsed(t, read(t, written(t, papers(t, 2)), HTMLFile))

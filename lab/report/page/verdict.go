@@ -2,11 +2,11 @@ package page
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 )
 
-// verdict says first what came of it: the targets, then what the scenarios
-// themselves expect.
+// verdict says first what came of it: the targets, then which of the scenarios' own
+// expectations are not met. Those that are come later, see held.
 func (b *book) verdict() ([]section, error) {
 	s := section{ID: "verdict", Title: "What it shows"}
 	f := b.suite.Fidelity
@@ -18,7 +18,10 @@ func (b *book) verdict() ([]section, error) {
 		s.Tables = append(s.Tables, targetTable(targets))
 	}
 	if expectations := b.expectations(); len(expectations) > 0 {
-		s.Tables = append(s.Tables, expectationTable(expectations))
+		s.Text = append(s.Text, expectationsLine(expectations))
+		if t := b.unmetTable(expectations); len(t.Rows) > 0 {
+			s.Tables = append(s.Tables, t)
+		}
 	}
 	return []section{s}, nil
 }
@@ -70,10 +73,11 @@ func targetsLine(targets []Target) string {
 }
 
 func targetTable(targets []Target) table {
-	t := table{
-		Title: "Targets", Words: 1,
-		Note: "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so.",
-		Head: []string{"in per cent", "wanted", "measured", "2017"},
+	t := table{Title: "Targets", Words: 1, Note: "Computed from medians.", Head: []string{"in per cent", "wanted", "measured"}}
+	published := slices.ContainsFunc(targets, func(target Target) bool { return target.Published != nil })
+	if published {
+		t.Note = "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so."
+		t.Head = append(t.Head, "2017")
 	}
 	for _, target := range targets {
 		verdict := entry{Text: "met", Mark: good}
@@ -90,46 +94,13 @@ func targetTable(targets []Target) table {
 		if target.Remark != "" {
 			verdict.Below = append(verdict.Below, target.Remark)
 		}
-		t.Rows = append(t.Rows, []entry{
-			verdict, {Text: fmt.Sprintf("%s %.1f", sign, target.LimitPct)}, twoDecimals(target.Measured), twoDecimals(target.Published),
-		})
+		line := []entry{verdict, {Text: fmt.Sprintf("%s %.1f", sign, target.LimitPct)}, twoDecimals(target.Measured)}
+		if published {
+			line = append(line, twoDecimals(target.Published))
+		}
+		t.Rows = append(t.Rows, line)
 	}
 	return t
-}
-
-func expectationTable(expectations []Expectation) table {
-	t := table{Title: "What the scenarios expect", Words: 1, Head: []string{"", "left", "right"}}
-	open := 0
-	for _, e := range expectations {
-		if e.Error != "" {
-			open++
-		}
-	}
-	if open > 0 {
-		t.Note = fmt.Sprintf("%d more cannot be decided; why is in %s.", open, JSONFile)
-	}
-	for _, unmet := range []bool{true, false} { // what needs a look comes first
-		for _, e := range expectations {
-			if e.Met == unmet || e.Error != "" {
-				continue
-			}
-			verdict := entry{Text: "met", Mark: good}
-			if unmet {
-				verdict = entry{Text: "NOT MET", Mark: bad}
-			}
-			where := strings.TrimSuffix(e.Network+", "+e.Variant, ", ") + ", " + e.Congestion
-			verdict.Below = []string{e.Description, e.Expression, where}
-			t.Rows = append(t.Rows, []entry{verdict, side(e.Left), side(e.Right)})
-		}
-	}
-	return t
-}
-
-func side(v *float64) entry {
-	if v == nil {
-		return none()
-	}
-	return entry{Text: digits(*v)}
 }
 
 func twoDecimals(v *float64) entry {
