@@ -80,19 +80,26 @@ func (c ColumnChart) SVG() (template.HTML, error) {
 	return ch.inline()
 }
 
-// nameColumns puts the names under the columns: broken at their first hyphen,
-// or, where one is too wide still, aslant.
+// nameColumns puts the names under the columns: broken at their first hyphen, and
+// smaller where one is too wide, or else aslant.
 func nameColumns(p *plot.Plot, ticks []plot.Tick, room vg.Length) {
 	style := &p.X.Tick.Label
-	style.Font.Size = 8.4
-	widest := vg.Length(0)
 	for i, tick := range ticks {
 		ticks[i].Label = strings.Replace(tick.Label, "-", "\n", 1)
-		for line := range strings.Lines(ticks[i].Label) {
-			widest = max(widest, style.Width(strings.TrimSpace(line)))
+	}
+	fits := false
+	for _, style.Font.Size = range []vg.Length{10, 8.4} {
+		widest := vg.Length(0)
+		for _, tick := range ticks {
+			for line := range strings.Lines(tick.Label) {
+				widest = max(widest, style.Width(strings.TrimSpace(line)))
+			}
+		}
+		if fits = widest <= room; fits {
+			break
 		}
 	}
-	if widest > room {
+	if !fits {
 		for i, tick := range ticks {
 			ticks[i].Label = strings.Replace(tick.Label, "\n", "-", 1)
 		}
@@ -136,7 +143,7 @@ func (u upright) Plot(c draw.Canvas, p *plot.Plot) {
 		for _, o := range s.Outliers {
 			c.DrawGlyph(circle, vg.Point{X: middle, Y: y(o)})
 		}
-		style := label(9, ink, true)
+		style := label(10, ink, true)
 		value := formatMbps(s.Median)
 		c.FillText(style, vg.Point{X: middle - style.Width(value)/2, Y: y(max(s.Max, u.reference())) + 5}, value)
 	}

@@ -46,8 +46,12 @@ func (n *network) underWhich() string {
 	if len(others) == 0 {
 		return "Congestion control: " + first + "."
 	}
-	return fmt.Sprintf("The plots are of the congestion control %s alone. With %s there were runs as well: their numbers are in "+
-		"\u201cCongestion control compared\u201d below, and in %s.", first, strings.Join(others, " and "), CSVFile)
+	where := CSVFile
+	if slices.ContainsFunc(n.variants, func(v report.Variant) bool { return len(n.compared(v)) > 1 }) {
+		where = "\u201cCongestion control compared\u201d below, and in " + CSVFile
+	}
+	return fmt.Sprintf("The plots are of the congestion control %s alone. With %s there were runs as well: their numbers are in %s.",
+		first, strings.Join(others, " and "), where)
 }
 
 // mostRuns is how many runs there are where there are most.

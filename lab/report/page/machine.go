@@ -102,13 +102,13 @@ func (b *book) environment() ([]section, error) {
 			tables = append(tables, links)
 		}
 	}
-	return []section{{
-		ID: "environment", Title: "What was run on what",
-		Text: []string{"The numbers of this page, one line for each network, procedure and congestion control, are in " + JSONFile +
-			" and " + CSVFile + " beside it. The published ones are from S. Brennan, Exploring Alternative Routes Using Multipath TCP, " +
-			"MSc thesis, Case Western Reserve University, 2017, Tables 1 and 2."},
-		Tables: tables,
-	}}, nil
+	text := "The numbers of this page, one line for each network, procedure and congestion control, are in " + JSONFile +
+		" and " + CSVFile + " beside it."
+	if b.inPapers() {
+		text += " The published ones are from S. Brennan, Exploring Alternative Routes Using Multipath TCP, " +
+			"MSc thesis, Case Western Reserve University, 2017, Tables 1 and 2."
+	}
+	return []section{{ID: "environment", Title: "What was run on what", Text: []string{text}, Tables: tables}}, nil
 }
 
 // listed names variants, or counts them if they are many, as a sweep's are.

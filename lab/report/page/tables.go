@@ -21,7 +21,7 @@ func (b *book) table1() ([]section, error) {
 		}
 	}
 	for _, n := range b.networks {
-		if !n.inPapers() && len(n.axes()) == 0 && len(n.shown()) > 0 {
+		if !n.inPapers() && len(n.axes()) == 0 && !n.hasLatency() && len(n.shown()) > 0 {
 			t := n.goodputTable()
 			t.Note = "Nothing to compare with was published."
 			s.Tables = append(s.Tables, t)
@@ -31,7 +31,7 @@ func (b *book) table1() ([]section, error) {
 		return nil, nil
 	}
 	if !b.inPapers() {
-		s.Title, s.Text = "Goodput in numbers", []string{"Each cell: the mean in Mbit/s with the standard deviation in brackets."}
+		s.Title, s.Text = "Goodput in numbers", []string{"Each cell: the mean in Mbit/s with the standard deviation in brackets, if there is more than one run."}
 		for i := range s.Tables {
 			s.Tables[i].Note = ""
 		}
@@ -80,6 +80,9 @@ func compared(r Row, measured bool) entry {
 		return none()
 	}
 	e := entry{Text: meanSD(*r.Mean, *r.SD)}
+	if r.N == 1 { // of one run there is no deviation
+		e.Text = fmt.Sprintf("%.2f", *r.Mean)
+	}
 	if r.PublishedMean != nil {
 		e.Below = []string{meanSD(*r.PublishedMean, *r.PublishedSD), fmt.Sprintf("× %.3f", *r.Ratio)}
 	}
