@@ -85,7 +85,7 @@ func (b *book) held() ([]section, error) {
 		}
 	}
 	t := table{
-		Title: "By expectation", Words: 3, Head: []string{"network", "expected", "nearest to failing", "left", "right", "holds in"},
+		Title: "By expectation", Words: 3, Head: []string{"network", "expected", "closest where it holds", "left", "right", "holds in"},
 		Note: sides + " A place is a variant of the network with a congestion control.",
 	}
 	for _, g := range groups {

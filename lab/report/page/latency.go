@@ -29,8 +29,8 @@ func latencies(n *network) (s section, ok bool, err error) {
 	}
 	t := table{
 		Title: "Latencies in ms", Words: 2,
-		Note: "The last column is the 99th percentile over that of plain TCP on the direct path: more than 1 is later.",
-		Head: []string{"", "procedure", "runs", "a run has", "median", "90 %", "95 %", "99 %", "longest", "99 % over tcp's"},
+		Note: "Beside the longest stands the 99th percentile over that of plain TCP on the direct path: more than 1 is later.",
+		Head: []string{"", "procedure", "median", "90 %", "95 %", "99 %", "longest", "99 % over tcp's", "in a run", "runs"},
 	}
 	from, to := n.fastestAndSlowest()
 	for _, v := range n.shown() {
@@ -152,11 +152,11 @@ func (n *network) latencyLines(v report.Variant) [][]entry {
 			continue
 		}
 		l := row.Latency
-		line := words(title(v), procedure, fmt.Sprint(row.N), fmt.Sprint(l.Count))
+		line := words(title(v), procedure)
 		for _, ms := range []float64{l.P50MS, l.P90MS, l.P95MS, l.P99MS, l.MaxMS} {
 			line = append(line, entry{Text: fmt.Sprintf("%.1f", ms)})
 		}
-		lines = append(lines, append(line, n.toTCPEntry(v, procedure)))
+		lines = append(lines, append(line, n.toTCPEntry(v, procedure), entry{Text: fmt.Sprint(l.Count)}, entry{Text: fmt.Sprint(row.N)}))
 	}
 	return lines
 }
