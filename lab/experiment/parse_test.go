@@ -22,9 +22,9 @@ func TestParseIperf(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The sender's end has less in its intervals than the receiver's, and 0.2 s are past the end.
-	for download, want := range map[bool]received{false: {10965704, 9.000015}, true: {10946880, 9.000065}} {
+	for download, want := range map[bool]received{false: {10965704, 9.000015, 9.644665}, true: {10946880, 9.000065, 9.531961}} {
 		got, err := parseIperf(data, download, 9)
-		if err != nil || got.bytes != want.bytes || math.Abs(got.seconds-want.seconds) > 1e-6 {
+		if err != nil || got.bytes != want.bytes || math.Abs(got.seconds-want.seconds) > 1e-6 || math.Abs(got.steady-want.steady) > 1e-3 {
 			t.Errorf("download %v: %+v, %v", download, got, err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestParseIperf(t *testing.T) {
 		{"sum": {"start": 0.999989, "end": 1.000082, "seconds": 2.000071, "bytes": 1206184, "omitted": false}},
 		{"sum": {"start": 1.000082, "end": 2.000061, "seconds": 0.999979, "bytes": 1207632, "omitted": false}},
 		{"sum": {"start": 2.000061, "end": 2.118096, "seconds": 0.118035, "bytes": 141904, "omitted": false}}]}}`
-	if got, err := parseIperf([]byte(overlong), false, 2); err != nil || got.bytes != 2413816 || got.seconds != 2.000061 {
+	if got, err := parseIperf([]byte(overlong), false, 2); err != nil || got.bytes != 2413816 || got.seconds != 2.000061 || got.steady != 0 {
 		t.Errorf("with an interval said to be too long: %+v, %v", got, err)
 	}
 	for bad, want := range map[string]string{

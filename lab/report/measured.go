@@ -155,6 +155,7 @@ func (m Measured) sum(variant, procedure string) Row {
 	}
 	s := stats.Summarize(m.Goodput(variant, procedure))
 	row.GoodputMbps = Distribution{Mean: s.Mean, SD: s.SD, Min: s.Min, Q1: s.Q1, Median: s.Median, Q3: s.Q3, Max: s.Max}
+	row.SteadyMbps = stats.Median(m.each(variant, procedure, func(run Run) float64 { return run.SteadyMbps }))
 	for _, path := range m.Paths {
 		bytes := stats.Median(m.each(variant, procedure, func(run Run) float64 { return float64(run.PathBytes(path)) }))
 		if bytes > 0 {

@@ -88,7 +88,8 @@ type Row struct {
 	// true to its parameters, or something else went wrong.
 	Discarded   int                `json:"discarded"`
 	GoodputMbps Distribution       `json:"goodput_mbps"`
-	PathBytes   map[string]float64 `json:"path_bytes"` // median over the runs
+	SteadyMbps  float64            `json:"steady_mbps,omitempty"` // median
+	PathBytes   map[string]float64 `json:"path_bytes"`            // median over the runs
 	// Medians over the runs, but of the stall the longest.
 	Retransmitted     float64 `json:"retransmitted_segments"`
 	CompletionSeconds float64 `json:"completion_seconds"`
@@ -138,7 +139,10 @@ type Run struct {
 	Cause Cause `json:"discarded_for,omitempty"`
 
 	// GoodputMbps is the program's bytes over time, both after the skip.
-	GoodputMbps       float64 `json:"goodput_mbps"`
+	GoodputMbps float64 `json:"goodput_mbps"`
+	// SteadyMbps is the same without the first two seconds that count, in which programs
+	// also get what was held up before; 0 if iperf3 did not measure, or no longer.
+	SteadyMbps        float64 `json:"steady_mbps,omitempty"`
 	Bytes             int64   `json:"bytes"`
 	MeasuredSeconds   float64 `json:"measured_seconds"`
 	CompletionSeconds float64 `json:"completion_seconds"` // the whole run

@@ -13,11 +13,14 @@ func TestCosts(t *testing.T) {
 	}
 	short, tcpShort := row("short", "dcol", 4.9, 0), row("short", "tcp", 5.4, 0)
 	short.Latency = &report.Latency{P50MS: 163}
+	start, tcpStart := row("credit", "dcol", 9.6, 12), row("credit", "tcp", 9.9, 9)
+	steady := 9.6
+	start.Steady, tcpStart.Steady = &steady, &steady
 	n := &network{name: "n", rows: []Row{
 		row("base", "tcp", 9.65, 9), row("base", "dcol", 9.5, 20), row("base", "dcol-openvpn", 9.2, 60),
 		row("lossy", "tcp", 9.6, 9), row("lossy", "dcol", 8.4, 38),
 		row("unknown", "tcp", 9.6, 9), row("unknown", "dcol", 9.3, 12), row("unknown", "tcp-detour", 1, 0),
-		row("credit", "tcp", 9.9, 9), row("credit", "dcol", 9.6, 12),
+		tcpStart, start,
 		tcpShort, short,
 		row("no-tcp", "dcol", 1, 0),
 	}}
@@ -34,7 +37,7 @@ func TestCosts(t *testing.T) {
 	}
 	want := []string{
 		"lossy: what one path loses and sends again holds up", "short: the kernel's scheduler", "as it is: what the tunnel adds",
-		"unknown: – 0.969", "credit: TCP's goodput is above what the links carry",
+		"unknown: – 0.969", "credit: the start",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)

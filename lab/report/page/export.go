@@ -83,7 +83,7 @@ func (b *book) writeCSV(out *bytes.Buffer) error {
 	}
 	header := []string{
 		"network", "variant", "loss_pct", "delay_ms", "procedure", "congestion_control", "n", "discarded",
-		"mean", "sd", "median", "q1", "q3", "min", "max",
+		"mean", "sd", "median", "q1", "q3", "min", "max", "steady",
 		"published_mean", "published_sd", "published_n", "published_congestion_control", "ratio",
 		"completion_seconds", "longest_stall_ms", "retransmitted_segments",
 	}
@@ -104,7 +104,7 @@ func (r Row) record(paths, axes []string) []string {
 		r.Network, r.Variant, number(r.LossPct), number(r.DelayMS), r.Procedure, r.Congestion,
 		strconv.Itoa(r.N), strconv.Itoa(r.Discarded),
 	}
-	for _, v := range []*float64{r.Mean, r.SD, r.Median, r.Q1, r.Q3, r.Min, r.Max, r.PublishedMean, r.PublishedSD} {
+	for _, v := range []*float64{r.Mean, r.SD, r.Median, r.Q1, r.Q3, r.Min, r.Max, r.Steady, r.PublishedMean, r.PublishedSD} {
 		line = append(line, number(v))
 	}
 	n, congestion := "", ""

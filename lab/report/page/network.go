@@ -140,6 +140,15 @@ func (n *network) median(c cell) (float64, bool) {
 	return *row.Median, true
 }
 
+// steady is the same from the third second that counts on.
+func (n *network) steady(c cell) (float64, bool) {
+	row, ok := n.row(c)
+	if !ok || row.Steady == nil {
+		return 0, false
+	}
+	return *row.Steady, true
+}
+
 // at is the variant with these conditions on the varied link.
 func (n *network) at(lossPct, delayMS float64) (report.Variant, bool) {
 	want := published.Setting{Network: n.name, LossPct: lossPct, DelayMS: delayMS}

@@ -27,6 +27,9 @@ type Row struct {
 	Q3     *float64 `json:"q3"`
 	Min    *float64 `json:"min"`
 	Max    *float64 `json:"max"`
+	// Steady is the median of what was carried from the third second that counts on;
+	// null if that was not measured.
+	Steady *float64 `json:"steady"`
 
 	// What Table 1 of 2017 has in this place; null where it has none. Ratio is
 	// our mean over the published one.
@@ -84,6 +87,9 @@ func newRow(part *report.Result, from report.Row, v report.Variant, tables *publ
 	}
 	if from.N > 0 {
 		g := from.GoodputMbps
+		if from.SteadyMbps > 0 {
+			row.Steady = &from.SteadyMbps
+		}
 		row.Mean, row.SD, row.Median, row.Q1, row.Q3, row.Min, row.Max = &g.Mean, &g.SD, &g.Median, &g.Q1, &g.Q3, &g.Min, &g.Max
 	}
 	setting, ok := settingOf(part.Scenario, v)

@@ -18,6 +18,7 @@ type Target struct {
 	AtLeast   bool     `json:"at_least"` // or, if not, at most
 	LimitPct  float64  `json:"limit_pct"`
 	Measured  *float64 `json:"measured_pct"`
+	Steady    *float64 `json:"steady_pct"` // from the third second that counts on
 	Published *float64 `json:"published_pct"`
 	Met       bool     `json:"met"`
 	Remark    string   `json:"remark"`
@@ -62,9 +63,8 @@ func (b *book) targets() []Target {
 // sum is what a procedure carries of the sum of plain TCP on the two paths.
 func (b *book) sum(n *network, s published.Setting, procedure, detour string, limit float64, remark string) Target {
 	t := Target{What: "carries the sum of what TCP carries on each path", Procedure: procedure, AtLeast: true, LimitPct: limit, Remark: remark}
-	t.Measured, t.Where = n.ratio(s, func(median func(string) (float64, bool)) *float64 {
-		return ofSum(median, procedure, detour)
-	})
+	of := func(value func(string) (float64, bool)) *float64 { return ofSum(value, procedure, detour) }
+	t.Measured, t.Steady, t.Where = n.ratio(s, of)
 	t.Published = ofSum(b.publishedMean(s), procedure, detour)
 	return t.decided()
 }
@@ -80,7 +80,7 @@ func (b *book) overhead(n *network, s published.Setting, procedure, remark strin
 		cost := 100 - *ratio
 		return &cost
 	}
-	t.Measured, t.Where = n.ratio(s, less)
+	t.Measured, t.Steady, t.Where = n.ratio(s, less)
 	t.Published = less(b.publishedMean(s))
 	return t.decided()
 }
@@ -124,7 +124,7 @@ func (b *book) lower(t *Target, n *network, v report.Variant) (places int) {
 		}
 		places++
 		if t.Measured == nil || *ratio < *t.Measured {
-			t.Measured, t.Where = ratio, place(n, v, congestion)
+			t.Measured, t.Steady, t.Where = ratio, pctOf(n.steadies(v.Name, congestion), t.Procedure, "tcp"), place(n, v, congestion)
 		}
 	}
 	if s, ok := settingOf(n.name, v); ok {
@@ -148,18 +148,18 @@ func (t Target) decided() Target {
 }
 
 // ratio computes something from a setting's medians with the first congestion
-// control that has it all.
-func (n *network) ratio(s published.Setting, of func(func(string) (float64, bool)) *float64) (value *float64, where string) {
+// control that has it all, and the same of what was steady.
+func (n *network) ratio(s published.Setting, of func(func(string) (float64, bool)) *float64) (value, steady *float64, where string) {
 	v, ok := n.at(s.LossPct, s.DelayMS)
 	if !ok {
-		return nil, n.name
+		return nil, nil, n.name
 	}
 	for _, congestion := range n.congestions {
 		if value := of(n.medians(v.Name, congestion)); value != nil {
-			return value, place(n, v, congestion)
+			return value, of(n.steadies(v.Name, congestion)), place(n, v, congestion)
 		}
 	}
-	return nil, n.name + ", " + title(v)
+	return nil, nil, n.name + ", " + title(v)
 }
 
 func place(n *network, v report.Variant, congestion string) string {
@@ -169,6 +169,11 @@ func place(n *network, v report.Variant, congestion string) string {
 // medians looks procedures' medians up.
 func (n *network) medians(variant, congestion string) func(string) (float64, bool) {
 	return func(procedure string) (float64, bool) { return n.median(cell{variant, procedure, congestion}) }
+}
+
+// steadies looks up what procedures carried from the third second that counts on.
+func (n *network) steadies(variant, congestion string) func(string) (float64, bool) {
+	return func(procedure string) (float64, bool) { return n.steady(cell{variant, procedure, congestion}) }
 }
 
 func (b *book) publishedMean(s published.Setting) func(string) (float64, bool) {

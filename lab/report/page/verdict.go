@@ -73,7 +73,7 @@ func targetsLine(targets []Target) string {
 }
 
 func targetTable(targets []Target) table {
-	t := table{Title: "Targets", Words: 1, Note: "Computed from medians.", Head: []string{"in per cent", "wanted", "measured"}}
+	t := table{Title: "Targets", Words: 1, Note: "Computed from medians.", Head: []string{"in per cent", "wanted", "measured", "steady"}}
 	published := slices.ContainsFunc(targets, func(target Target) bool { return target.Published != nil })
 	if published {
 		t.Note = "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so."
@@ -94,7 +94,7 @@ func targetTable(targets []Target) table {
 		if target.Remark != "" {
 			verdict.Below = append(verdict.Below, target.Remark)
 		}
-		line := []entry{verdict, {Text: fmt.Sprintf("%s %.1f", sign, target.LimitPct)}, twoDecimals(target.Measured)}
+		line := []entry{verdict, {Text: fmt.Sprintf("%s %.1f", sign, target.LimitPct)}, twoDecimals(target.Measured), twoDecimals(target.Steady)}
 		if published {
 			line = append(line, twoDecimals(target.Published))
 		}
