@@ -86,6 +86,7 @@ func (b *book) writeCSV(out *bytes.Buffer) error {
 		"mean", "sd", "median", "q1", "q3", "min", "max", "steady",
 		"published_mean", "published_sd", "published_n", "published_congestion_control", "ratio",
 		"completion_seconds", "longest_stall_ms", "retransmitted_segments",
+		"latency_p50_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms", "latency_max_ms",
 	}
 	for _, path := range paths {
 		header = append(header, "bytes_"+path)
@@ -118,6 +119,13 @@ func (r Row) record(paths, axes []string) []string {
 			continue
 		}
 		line = append(line, number(&v))
+	}
+	latency := make([]*float64, 5)
+	if l := r.Latency; l != nil {
+		latency = []*float64{&l.P50MS, &l.P90MS, &l.P95MS, &l.P99MS, &l.MaxMS}
+	}
+	for _, v := range latency {
+		line = append(line, number(v))
 	}
 	for _, path := range paths {
 		if bytes, ok := r.BytesPerPath[path]; ok {
