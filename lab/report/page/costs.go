@@ -14,7 +14,7 @@ const (
 	short = 300
 	// many is how many times TCP's retransmissions are a cause, if they are at least
 	// some more.
-	many, some = 2, 20
+	many, some = 2, 10
 )
 
 // cost is a place in which a procedure with a detour carries less than plain TCP.
