@@ -34,7 +34,7 @@ func labRunCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; of a suite, all of its)")
 	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; of a suite, all of its)")
 	cmd.Flags().IntVar(&o.Jobs, "jobs", experiment.Automatic, "`number` of networks at a time (default: what the machine bears)")
-	anew := cmd.Flags().Bool("anew", false, "make all runs again, also those that the folder has from before")
+	anew := cmd.Flags().Bool("anew", false, "forget all runs that the folder has from before")
 	cmd.Flags().StringVar(&o.Backend, "backend", "", "netem or wire (default: netem where the kernel has it)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, suite, err := scenarios.Find(args[0])

@@ -63,7 +63,7 @@ type received struct {
 	steady  float64 // Mbit/s after settled seconds; 0 if there are no more
 }
 
-// settled is when, of the time that counts, the start has left no trace: a program gets
+// settled is when, of the time that counts, the start matters less: a program gets
 // what came after a lost packet only with that packet, so that what a loss in the
 // omitted second held up counts after all. In the papers' networks that gives plain TCP
 // a tenth more in the first second that counts in two of three runs.

@@ -135,25 +135,28 @@ func union(a, b map[string]string) map[string]string {
 
 // openLedger opens the record in a folder. Runs that are there already are kept if
 // resume says so and they belong to this experiment; others says of which ones they do
-// not, and why.
+// not, and why. It is an error if what is there is no record, or cannot be read: nothing
+// of that is removed.
 func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []recorded, others []string, err error) {
 	l = &ledger{dir: dir, head: head}
 	var before ledgerHead
 	err = readJSON(filepath.Join(dir, headFile), &before)
 	switch {
-	case !resume || errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
+		if err := nobodys(dir); err != nil {
+			return nil, nil, nil, err
+		}
+		err = l.clear()
+		return l, nil, nil, err
+	case !resume:
 		err = l.clear()
 		return l, nil, nil, err
 	case err != nil:
-		others = []string{"the runs there are not to be read: " + err.Error()}
-	default:
-		if why := head.differs(before); why != "" {
-			others = []string{"the runs there are " + why}
-		}
+		return nil, nil, nil, fmt.Errorf("%w; --anew begins the record again, without the runs that it has", err)
 	}
-	if len(others) > 0 {
+	if why := head.differs(before); why != "" {
 		err = l.clear()
-		return l, nil, others, err
+		return l, nil, []string{"the runs there are " + why}, err
 	}
 	l.head.adopt(before)
 	for _, name := range slices.Sorted(maps.Keys(head.Scenarios)) {
@@ -169,6 +172,20 @@ func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []rec
 	}
 	runs, err = l.load(slices.Sorted(maps.Keys(head.Scenarios)))
 	return l, runs, others, err
+}
+
+// nobodys is an error if a folder that is no record has anything in it.
+func nobodys(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("begin the record of runs: %w", err)
+	}
+	for _, f := range files {
+		if f.Name() != draftOf(headFile) { // of a beginning that was cut short
+			return fmt.Errorf("%s has no record of runs, but %s: move that elsewhere, or choose another folder with --out", dir, f.Name())
+		}
+	}
+	return nil
 }
 
 // clear begins the record, without what was there.
@@ -233,13 +250,15 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
+func draftOf(path string) string { return strings.TrimSuffix(path, ".json") + ".draft" }
+
 // writeJSON leaves the whole file or nothing: an interrupt may come at any time.
 func writeJSON(path string, what any) error {
 	data, err := json.Marshal(what)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	draft := strings.TrimSuffix(path, ".json") + ".draft"
+	draft := draftOf(path)
 	if err := os.WriteFile(draft, data, 0o644); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}

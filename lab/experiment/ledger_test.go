@@ -99,6 +99,37 @@ func TestLedgerOfAnotherExperiment(t *testing.T) {
 	}
 }
 
+// What somebody else keeps in a folder of that name stays.
+func TestLedgerOfSomebodyElse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs")
+	thesis := filepath.Join(dir, "mine", "thesis.txt")
+	if err := os.MkdirAll(filepath.Dir(thesis), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(thesis, []byte("years of work"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, resume := range []bool{true, false} {
+		if _, _, _, err := openLedger(dir, header(t, tiny), resume); err == nil || !strings.Contains(err.Error(), "--out") {
+			t.Errorf("resume %v: error %v", resume, err)
+		}
+		if _, err := os.Stat(thesis); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One that was cut short before it had begun is nobody's.
+	dir = filepath.Join(t.TempDir(), "runs")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "experiment.draft"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openLedger(dir, header(t, tiny), true); err != nil {
+		t.Error(err)
+	}
+}
+
 // A record that was damaged is not taken for one that is empty.
 func TestLedgerDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs")
@@ -113,5 +144,14 @@ func TestLedgerDamaged(t *testing.T) {
 	}
 	if _, _, _, err := openLedger(dir, header(t, tiny), true); err == nil || !strings.Contains(err.Error(), "base+tcp+1+1.json") {
 		t.Errorf("error %v does not name the file", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, headFile), []byte(`{"program`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openLedger(dir, header(t, tiny), true); err == nil || !strings.Contains(err.Error(), headFile) || !strings.Contains(err.Error(), "--anew") {
+		t.Errorf("error %v does not say what helps", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "tiny", "base+tcp+1+1.json")); err != nil {
+		t.Error(err)
 	}
 }

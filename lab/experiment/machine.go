@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,6 +102,11 @@ func versionCommands(s *scenario.Scenario, program string) map[string][]string {
 	case scenario.HTTP:
 		programs["curl"] = []string{"curl", "--version"}
 		programs["nginx"] = []string{"nginx", "-v"}
+	}
+	if slices.Contains(scenario.KindsOf(s.Procedures), scenario.OpenVPN) {
+		if path, err := exec.LookPath("openvpn"); err == nil { // its procedures may be optional
+			programs["openvpn"] = []string{path, "--version"}
+		}
 	}
 	if s.RunsDCol() {
 		programs["dcol"] = []string{program, "--version"}

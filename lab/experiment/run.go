@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/page"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -69,6 +70,7 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	runErr := e.crew.work(ctx)
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
+	defer e.release()
 	return e.result(runErr != nil), errors.Join(runErr, closeErr)
 }
 
@@ -81,13 +83,14 @@ type experiment struct {
 	crew        *crew
 	progress    *progress
 	runs        []recorded // those wanted, of this session and of those before
+	release     func()     // the output folder
 	// building is held while a network comes up: that is the most any run does to
 	// the machine, and one at a time is enough of it.
 	building chan struct{}
 }
 
 func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *experiment, err error) {
-	e := &experiment{suite: suite, building: make(chan struct{}, 1)}
+	e := &experiment{suite: suite, building: make(chan struct{}, 1), release: func() {}}
 	for _, p := range suite.Parts {
 		o.Variants = p.Variants
 		if err := o.complete(p.Of, p.Of.UsesDCol()); err != nil {
@@ -103,9 +106,26 @@ func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *ex
 		err = e.recall(ctx)
 	}
 	if err != nil {
+		e.release()
 		return nil, errors.Join(err, o.reference.close())
 	}
 	return e, nil
+}
+
+// hold has the output folder to itself.
+func (e *experiment) hold() error {
+	if err := os.MkdirAll(e.options.Out, 0o755); err != nil {
+		return fmt.Errorf("output folder: %w", err)
+	}
+	release, err := durable.TryLock(e.options.Out)
+	if errors.Is(err, durable.ErrLocked) {
+		return fmt.Errorf("another experiment writes to %s: wait for its end, or choose another folder with --out", e.options.Out)
+	}
+	if err != nil {
+		return fmt.Errorf("output folder: %w", err)
+	}
+	e.release = release
+	return nil
 }
 
 // scenarios are those of the parts, each once.
@@ -136,6 +156,9 @@ func (e *experiment) checkCongestion() error {
 // recall finds out what is to be done, and what was done before.
 func (e *experiment) recall(ctx context.Context) (err error) {
 	o := e.options
+	if err := e.hold(); err != nil {
+		return err
+	}
 	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.net.Backend(), o.Program); err != nil {
 		return err
 	}
