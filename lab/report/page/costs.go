@@ -15,6 +15,8 @@ const (
 	// many is how many times TCP's retransmissions are a cause, if they are at least
 	// some more.
 	many, some = 2, 10
+	// credit is how much above its steady goodput TCP's is if it is given something.
+	credit = 1.005
 )
 
 // cost is a place in which a procedure with a detour carries less than plain TCP.
@@ -72,13 +74,13 @@ func (b *book) costs() ([]section, error) {
 func costTable(found []cost) table {
 	t := table{
 		Title: "All places where it is less by more than 2 %", Words: 3,
-		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; steady is the ratio from the third second that counts on; sent again are segments, on all paths. What is not explained has no explanation yet.",
+		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; steady is the ratio from the third second that counts on; sent again are segments, on all paths. What is more than the cause has no explanation yet.",
 		Head: []string{"network", "procedure", "known cause", "ours", "TCP", "ratio", "steady", "sent again", "TCP's"},
 	}
 	for _, c := range found {
 		t.Rows = append(t.Rows, []entry{
 			{Text: c.row.Network, Below: []string{title(c.network.variant(c.row.Variant)), c.row.Congestion}},
-			{Text: c.row.Procedure}, {Text: cmp.Or(c.cause(), "–")},
+			{Text: c.row.Procedure}, {Text: c.cause()},
 			{Text: digits(*c.row.Median)}, {Text: digits(*c.of.Median)}, {Text: fmt.Sprintf("%.3f", c.ratio())}, c.steadily(),
 			{Text: fmt.Sprintf("%.0f", c.row.Retransmitted)}, {Text: fmt.Sprintf("%.0f", c.of.Retransmitted)},
 		})
@@ -86,7 +88,7 @@ func costTable(found []cost) table {
 	return t
 }
 
-// cause is what the numbers of the place itself tell, or nothing.
+// cause is what the numbers of the place itself tell.
 func (c cost) cause() string {
 	mapped, plain := c.network.median(cell{c.row.Variant, "dcol", c.row.Congestion})
 	switch {
@@ -94,10 +96,12 @@ func (c cost) cause() string {
 		return "the kernel's scheduler gives the end of a short answer to the detour, which has only just come up"
 	case plain && mapped > *c.row.Median && (strings.HasSuffix(c.row.Procedure, "openvpn") || strings.HasSuffix(c.row.Procedure, "wireguard")):
 		return "what the tunnel adds to the detour's packets"
-	case c.steady() >= dear:
-		return "the start: what one path loses there holds up what came on the other, or what TCP lost in the omitted second came in those that count"
+	case c.steady() >= dear && *c.of.Median > credit**c.of.Steady:
+		return "what a loss in the omitted second held up is counted as TCP's"
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
 		return "what one path loses and sends again holds up what came on the other"
+	case c.steady() >= dear:
+		return "the first two seconds that count: both subflows begin"
 	}
-	return ""
+	return fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct)
 }

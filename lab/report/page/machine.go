@@ -17,8 +17,8 @@ func (b *book) fidelity() ([]section, error) {
 		ID: "fidelity", Title: "How true the runs are",
 		Text: []string{
 			"The lab checks every run while it is made: whether each link delivered its packets in time, whether the emulation lost any " +
-				"itself, and how late a reference flow of ordinary programs was beside it. A run that fails is repeated; none is " +
-				"kept silently.",
+				"itself, and how late a reference flow of ordinary programs was beside it. A run in which the 99th percentile of a link's packets is more than 3 ms late, or that of the reference " +
+				"flow's echoes more than 20 ms (3 ms where latencies are measured), is repeated; none is kept silently.",
 			counted(f.Runs, "run counts", "runs count") + fmt.Sprintf(", with %.1f networks at a time on average. ", f.Networks) +
 				counted(f.Discarded, "was discarded", "were discarded") + discards(f) + ".",
 		},

@@ -72,11 +72,15 @@ func targetsLine(targets []Target) string {
 	return line + "."
 }
 
+// unsure is how much a target's value differs between evaluations of three repetitions
+// that were made on one day: five, for the sum of the paths and the overhead.
+const unsure = "With three repetitions they differ by half a per cent from one evaluation to the next."
+
 func targetTable(targets []Target) table {
-	t := table{Title: "Targets", Words: 1, Note: "Computed from medians.", Head: []string{"in per cent", "wanted", "measured", "steady"}}
+	t := table{Title: "Targets", Words: 1, Note: "Computed from medians. " + unsure, Head: []string{"in per cent", "wanted", "measured", "steady"}}
 	published := slices.ContainsFunc(targets, func(target Target) bool { return target.Published != nil })
 	if published {
-		t.Note = "Ours are computed from medians, the published from means. A target that MPTCP's headers put out of reach is not met, and says so."
+		t.Note = "Ours are computed from medians, the published from means. " + unsure + " A target that MPTCP's headers put out of reach may be met by that."
 		t.Head = append(t.Head, "2017")
 	}
 	for _, target := range targets {
