@@ -190,15 +190,18 @@ func (b *book) farthest() table {
 // cause is why a cell differs, if that is known from what the cell is.
 func cause(r Row) string {
 	lossy := r.LossPct != nil && *r.LossPct > 0
+	openVPN := strings.HasSuffix(r.Procedure, "openvpn")
 	switch {
+	case openVPN && *r.Ratio > 1:
+		return "OpenVPN encrypted and signed in 2017"
 	case lossy && *r.LossPct < wholePct:
 		return "most likely no loss in 2017"
 	case lossy && *r.PublishedCongestion != r.Congestion:
 		return fmt.Sprintf("losses of two segments at a time in 2017, and %s, not %s", strings.ToUpper(*r.PublishedCongestion), strings.ToUpper(r.Congestion))
 	case lossy:
 		return "losses of two segments at a time in 2017"
-	case strings.HasSuffix(r.Procedure, "openvpn"):
-		return "OpenVPN encrypted and signed in 2017"
+	case r.Steady != nil && *r.Mean > credit**r.Steady:
+		return "what a loss in the omitted second held up is counted"
 	default:
 		return "–"
 	}
