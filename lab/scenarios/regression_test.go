@@ -15,12 +15,17 @@ import (
 
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // measurementLimit is how long a busy machine may make the regression test last.
-// A quiet one with two processors needs less than a minute.
-const measurementLimit = 3 * time.Minute
+// A quiet one with two processors needs less than a minute, if one run of each is enough.
+const measurementLimit = 5 * time.Minute
+
+// appeal is how many repetitions decide what one did not meet: single runs are a few
+// per cent apart, of which the margins of what is expected know nothing.
+const appeal = 3
 
 var measure = flag.Bool("measure", false, "measure the suite `regression`; nothing else should run on the machine")
 
@@ -40,17 +45,33 @@ func TestRegression(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), measurementLimit)
 	defer cancel()
-	found, err := experiment.RunSuite(ctx, suite, experiment.Options{
-		Program: program, Out: t.TempDir(), Stderr: t.Output(),
+	options := experiment.Options{
+		Program: program, Out: t.TempDir(), Stderr: t.Output(), Resume: true,
 		Jobs: runtime.NumCPU() + 1, // an idle machine bears more; a run that lost by it has the next try alone
-	})
+	}
+	found := measured(ctx, t, suite, options)
+	if slices.ContainsFunc(found.Parts, unmet) {
+		options.Repetitions = appeal
+		found = measured(ctx, t, suite, options)
+	}
+	for _, part := range found.Parts {
+		t.Run(part.Scenario, func(t *testing.T) { holds(t, part) })
+	}
+}
+
+func measured(ctx context.Context, t *testing.T, suite *scenario.Suite, o experiment.Options) *report.SuiteResult {
+	t.Helper()
+	found, err := experiment.RunSuite(ctx, suite, o)
 	if err != nil && (found == nil || !errors.Is(err, context.DeadlineExceeded)) {
 		t.Fatal(err)
 	}
 	t.Log(found.Fidelity)
-	for _, part := range found.Parts {
-		t.Run(part.Scenario, func(t *testing.T) { holds(t, part) })
-	}
+	return found
+}
+
+// unmet: something was measured that is not as expected.
+func unmet(part *report.Result) bool {
+	return slices.ContainsFunc(part.Expectations, func(e report.Expectation) bool { return !e.Met && e.Error == "" })
 }
 
 // built is the program under test; the test is skipped where it cannot measure.
