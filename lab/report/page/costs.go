@@ -73,14 +73,13 @@ func (b *book) costs() ([]section, error) {
 
 func costTable(found []cost) table {
 	t := table{
-		Title: "All places where it is less by more than 2 %", Words: 3,
+		Title: "All places where it is less by more than 2 %", Words: 1,
 		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; steady is the ratio from the third second that counts on; sent again are segments, on all paths. What is more than the cause has no explanation yet.",
-		Head: []string{"network", "procedure", "known cause", "ours", "TCP", "ratio", "steady", "sent again", "TCP's"},
+		Head: []string{"where, and known cause", "ours", "TCP", "ratio", "steady", "sent again", "TCP's"},
 	}
 	for _, c := range found {
 		t.Rows = append(t.Rows, []entry{
-			{Text: c.row.Network, Below: []string{title(c.network.variant(c.row.Variant)), c.row.Congestion}},
-			{Text: c.row.Procedure}, {Text: c.cause()},
+			{Text: c.row.Procedure, Below: []string{place(c.network, c.network.variant(c.row.Variant), c.row.Congestion), c.cause()}},
 			{Text: digits(*c.row.Median)}, {Text: digits(*c.of.Median)}, {Text: fmt.Sprintf("%.3f", c.ratio())}, c.steadily(),
 			{Text: fmt.Sprintf("%.0f", c.row.Retransmitted)}, {Text: fmt.Sprintf("%.0f", c.of.Retransmitted)},
 		})

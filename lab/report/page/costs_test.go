@@ -33,11 +33,11 @@ func TestCosts(t *testing.T) {
 	}
 	var got []string
 	for _, r := range sections[0].Tables[0].Rows {
-		got = append(got, r[0].Below[0]+": "+r[2].Text+" "+r[5].Text)
+		got = append(got, r[0].Below[0]+": "+r[0].Below[1]+" "+r[3].Text)
 	}
 	want := []string{
-		"lossy: what one path loses and sends again holds up", "short: the kernel's scheduler", "as it is: what the tunnel adds",
-		"unknown: MPTCP's headers are 1.7 % of it 0.969", "credit: what a loss in the omitted second held up",
+		"n, lossy, cubic: what one path loses and sends again holds up", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
+		"n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: what a loss in the omitted second held up",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)
