@@ -66,7 +66,11 @@ func testLogOf(t *testing.T, kind string) {
 			return fmt.Errorf("it has %d of it", len(found))
 		}
 		f := found[0]
-		return holds(!f.Closed.IsZero() && f.BytesToClient != nil && *f.BytesToClient > 0, "it says %+v", f)
+		if f.Closed.IsZero() {
+			return fmt.Errorf("it says %+v; its last lines and conntrack's:\n%s", f, w.run(bob, "sh", "-c",
+				"tail -n 4 "+logPath+"; grep dport=80 /proc/net/nf_conntrack || true"))
+		}
+		return holds(f.BytesToClient != nil && *f.BytesToClient > 0, "it says %+v", f)
 	})
 	ofBob.stop()
 

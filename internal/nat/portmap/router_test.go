@@ -272,7 +272,7 @@ func TestKeeperWithRealRouter(t *testing.T) {
 	if h.gets(t, session, external) {
 		t.Fatal("still open")
 	}
-	time.Sleep(3 * time.Second) // longer than what clocks may differ by
+	time.Sleep(5 * time.Second) // longer than what clocks may differ by, with whole seconds on both sides
 	h.miniupnpd(t, "enable_natpmp=yes", "enable_upnp=yes")
 	k.step(t.Context())
 	if !h.gets(t, session, external) || k.State().Restarts != 1 {
