@@ -70,7 +70,7 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	runErr := e.crew.work(ctx)
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
-	defer e.release()
+	e.release()
 	return e.result(runErr != nil), errors.Join(runErr, closeErr)
 }
 

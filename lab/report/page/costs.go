@@ -49,7 +49,7 @@ func (b *book) costs() ([]section, error) {
 	for _, n := range b.networks {
 		for _, r := range n.rows {
 			tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
-			if !strings.HasPrefix(r.Procedure, "dcol") || r.Median == nil || !ok || tcp.Median == nil || *tcp.Median == 0 {
+			if !usesDetour(r.Procedure) || r.Median == nil || !ok || tcp.Median == nil || *tcp.Median == 0 {
 				continue
 			}
 			places++

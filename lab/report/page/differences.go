@@ -93,20 +93,22 @@ const wholePct = 1
 // responseWords is about plain TCP under loss, which has the same congestion control
 // here and in the tables.
 func (b *book) responseWords() string {
+	n := b.network("core-limited")
+	if n == nil {
+		return ""
+	}
 	var parts []string
-	for _, n := range b.networks {
-		for _, v := range n.variants {
-			setting, ok := settingOf(n.name, v)
-			if !ok || setting.LossPct < wholePct || n.name != "core-limited" {
-				continue
-			}
-			ours, ok := n.median(cell{v.Name, "tcp", n.congestions[0]})
-			theirs, published := b.published.Throughput(setting, "tcp")
-			if ok && published {
-				loss := setting.LossPct / 100
-				parts = append(parts, fmt.Sprintf("%g %%: %.1f here where the equation has %.1f; %.1f in 2017, and %.1f",
-					setting.LossPct, ours, response(loss), theirs.MeanMbps, response(loss/2)))
-			}
+	for _, v := range n.variants {
+		setting, ok := settingOf(n.name, v)
+		if !ok || setting.LossPct < wholePct {
+			continue
+		}
+		ours, ok := n.median(cell{v.Name, "tcp", n.congestions[0]})
+		theirs, published := b.published.Throughput(setting, "tcp")
+		if ok && published {
+			loss := setting.LossPct / 100
+			parts = append(parts, fmt.Sprintf("%g %%: %.1f here where the equation has %.1f; %.1f in 2017, and %.1f",
+				setting.LossPct, ours, response(loss), theirs.MeanMbps, response(loss/2)))
 		}
 	}
 	if len(parts) == 0 {

@@ -112,7 +112,7 @@ func (n *network) toTCP(v report.Variant, procedure string) (ratio float64, ok b
 // hurtLine says where one of dcol's procedures makes data late, and where it has it
 // there sooner.
 func (n *network) hurtLine(procedure string) string {
-	if !strings.HasPrefix(procedure, "dcol") {
+	if !usesDetour(procedure) {
 		return ""
 	}
 	var later, sooner []string

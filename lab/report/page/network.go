@@ -33,6 +33,9 @@ func order() []string {
 	}
 }
 
+// usesDetour: the procedure has a detour beside the direct path, as dcol's have.
+func usesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
+
 func networksOf(s *report.SuiteResult, tables *published.Tables) []*network {
 	var networks []*network
 	for _, part := range s.Parts {

@@ -109,7 +109,7 @@ func (n *network) heatMaps(x, y axis) ([]figure, error) {
 	var figures []figure
 	plainTCP := slices.DeleteFunc(slices.Clone(n.procedures), func(p string) bool { return !strings.HasPrefix(p, "tcp") })
 	for _, procedure := range n.procedures {
-		if !strings.HasPrefix(procedure, "dcol") {
+		if !usesDetour(procedure) {
 			continue
 		}
 		for _, over := range []struct {

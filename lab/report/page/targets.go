@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/published"
@@ -92,7 +91,7 @@ func (b *book) worst() []Target {
 	var procedures []string
 	for _, n := range b.networks {
 		for _, procedure := range n.procedures {
-			if strings.HasPrefix(procedure, "dcol") {
+			if usesDetour(procedure) {
 				procedures = appendNew(procedures, procedure)
 			}
 		}
