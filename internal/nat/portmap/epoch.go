@@ -17,9 +17,9 @@ func (e *epoch) next(value uint32, now time.Time) (forgot bool) {
 	if !last.known {
 		return false
 	}
-	if value < last.value {
-		return last.value-value > 1 // packets may overtake each other
+	ours, theirs := int64(now.Sub(last.at)/time.Second), int64(value)-int64(last.value)
+	if theirs < -1 { // packets may overtake each other
+		return true
 	}
-	ours, theirs := int64(now.Sub(last.at)/time.Second), int64(value-last.value)
 	return ours+2 < theirs-theirs/16 || theirs+2 < ours-ours/16
 }

@@ -131,22 +131,24 @@ func TestEpoch(t *testing.T) {
 	begin := time.Unix(1e9, 0)
 	for _, c := range []struct {
 		name   string
-		values []uint32 // a minute apart
-		forgot bool     // at the last one
+		apart  time.Duration
+		values []uint32
+		forgot bool // at the last one
 	}{
-		{"the first", []uint32{0}, false},
-		{"as it should be", []uint32{100, 160, 220}, false},
-		{"a slow clock", []uint32{100, 157}, false},
-		{"a restart", []uint32{5000, 12}, true},
-		{"a restart, long ago", []uint32{10, 30}, true},
-		{"packets overtook each other", []uint32{100, 99}, false},
-		{"a leap", []uint32{100, 4000}, true},
-		{"after the restart", []uint32{5000, 12, 72}, false},
+		{"the first", time.Minute, []uint32{0}, false},
+		{"as it should be", time.Minute, []uint32{100, 160, 220}, false},
+		{"a slow clock", time.Minute, []uint32{100, 157}, false},
+		{"a restart", time.Minute, []uint32{5000, 12}, true},
+		{"a restart, long ago", time.Minute, []uint32{10, 30}, true},
+		{"a restart soon after the start", 6 * time.Second, []uint32{1, 0}, true},
+		{"packets overtook each other", time.Second, []uint32{100, 99}, false},
+		{"a leap", time.Minute, []uint32{100, 4000}, true},
+		{"after the restart", time.Minute, []uint32{5000, 12, 72}, false},
 	} {
 		var e epoch
 		var forgot bool
 		for i, v := range c.values {
-			forgot = e.next(v, begin.Add(time.Duration(i)*time.Minute))
+			forgot = e.next(v, begin.Add(time.Duration(i)*c.apart))
 		}
 		if forgot != c.forgot {
 			t.Errorf("%s: %v", c.name, forgot)
