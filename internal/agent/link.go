@@ -66,13 +66,14 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 		c.choices, c.heard, c.way, c.room = m.choices, m.Heard, m.way, c.room+2*p.config.Collective.Waypoints
 	}
 	c.prepareTunnels(p.config.Client)
+	bound := boundUnsent(p.config.Client.Cgroup, c.log)
 	group.Go(func() error { return kernel.Listen(ctx, events) })
 	group.Go(func() error {
 		err := c.run(ctx)
 		for _, u := range c.using {
 			u.close()
 		}
-		return errors.Join(err, hook.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
+		return errors.Join(err, hook.Close(), bound.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
 	})
 	return c, nil
 }

@@ -3,10 +3,12 @@ package agent
 import (
 	"fmt"
 	"io"
+	"log/slog"
 
 	"golang.org/x/sys/unix"
 
 	bpf "github.com/detour-collective/dcol/internal/bpf/mptcpify"
+	"github.com/detour-collective/dcol/internal/bpf/unsent"
 	"github.com/detour-collective/dcol/internal/config"
 )
 
@@ -30,6 +32,17 @@ func mptcpify(choice string) (hook io.Closer, problem string, err error) {
 		return nopCloser{}, fmt.Sprintf("sockets are not made MPTCP ([client] mptcpify = %q): %v", choice, err), nil
 	}
 	return h, "", nil
+}
+
+// boundUnsent keeps uploads from waiting for what the kernel has put in line on a detour that has become
+// slow. Where it cannot be had, all works without it.
+func boundUnsent(cgroup string, log *slog.Logger) io.Closer {
+	limit, err := unsent.Open(cgroup)
+	if err != nil {
+		log.Warn("a detour that loses packets may hold up uploads", "err", err)
+		return nopCloser{}
+	}
+	return limit
 }
 
 type nopCloser struct{}

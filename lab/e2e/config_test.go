@@ -131,6 +131,13 @@ func TestWithoutRoot(t *testing.T) {
 	w.mustFail(as(alice, "status"), "run this as root")
 	w.mustFail(as(alice, "map", w.addr4(server).String()+":80", "--via", bob), "run this as root")
 	w.mustFail(as(mallory, "down"), "root")
+	// What is right, but not to be seen by him, is not called amiss.
+	switch r := as(alice, "doctor"); {
+	case r.code != 0, strings.Contains(r.stdout, "does not run"), strings.Contains(r.stdout, "pm_type=0"):
+		t.Errorf("the doctor without root: %v", r)
+	case !strings.Contains(r.stdout, "sudo dcol doctor"):
+		t.Errorf("the doctor does not say that it needs root: %v", r)
+	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().Perm() != 0o666 {
 		t.Skipf("the rest needs a %s that everybody may use; this machine's has mode %v", os.DevNull, info.Mode())
 	}

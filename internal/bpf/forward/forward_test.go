@@ -373,17 +373,9 @@ func TestAttach(t *testing.T) {
 }
 
 func TestRights(t *testing.T) {
-	limit := func(capabilities ...int) error {
-		var data [2]unix.CapUserData
-		for _, c := range capabilities {
-			data[c/32].Effective |= 1 << (c % 32)
-			data[c/32].Permitted |= 1 << (c % 32)
-		}
-		return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
-	}
 	t.Run("two are enough", func(t *testing.T) {
 		netnstest.New(t).Must(t, func() error {
-			if err := limit(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 				return err
 			}
 			for range 2 { // the second finds what the first left, and may not read it
@@ -400,7 +392,7 @@ func TestRights(t *testing.T) {
 	})
 	t.Run("one is named", func(t *testing.T) {
 		netnstest.New(t).Must(t, func() error {
-			if err := limit(unix.CAP_NET_ADMIN); err != nil {
+			if err := netnstest.LimitRights(unix.CAP_NET_ADMIN); err != nil {
 				return err
 			}
 			_, err := Open()

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
@@ -143,7 +144,7 @@ func (p *program) again(t testing.TB) {
 // newCgroup makes a folder of cgroup v2 for the test.
 func newCgroup(t testing.TB) string {
 	t.Helper()
-	root, err := openCgroup("")
+	root, err := sockops.OpenCgroup("")
 	if err != nil {
 		t.Skipf("needs cgroup v2: %v", err)
 	}

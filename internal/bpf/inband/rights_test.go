@@ -11,16 +11,6 @@ import (
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
-// limitRights leaves the thread these capabilities only.
-func limitRights(capabilities ...int) error {
-	var data [2]unix.CapUserData
-	for _, c := range capabilities {
-		data[c/32].Effective |= 1 << (c % 32)
-		data[c/32].Permitted |= 1 << (c % 32)
-	}
-	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
-}
-
 func TestTwoCapabilitiesAreEnough(t *testing.T) {
 	netnstest.New(t).Must(t, func() (err error) {
 		defer func() {
@@ -29,7 +19,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) {
 				t.Log(strings.Join(rejected.Log[max(0, len(rejected.Log)-30):], "\n"))
 			}
 		}()
-		if err := limitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}
 		s, err := OpenSender(SenderConfig{})
@@ -63,7 +53,7 @@ func TestLackingCapabilityIsNamed(t *testing.T) {
 		{unix.CAP_NET_ADMIN, "CAP_BPF"},
 	} {
 		netnstest.New(t).Must(t, func() error {
-			if err := limitRights(c.has); err != nil {
+			if err := netnstest.LimitRights(c.has); err != nil {
 				return err
 			}
 			_, sender := OpenSender(SenderConfig{})

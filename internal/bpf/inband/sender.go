@@ -8,11 +8,11 @@ import (
 	"os"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/bpf/tcfilter"
 )
 
@@ -49,13 +49,13 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	if s.proc, err = os.Open("/proc/sys/net/ipv4"); err != nil {
 		return nil, fmt.Errorf("open the namespace's TCP settings: %w", err)
 	}
-	cookie, err := namespaceCookie()
+	cookie, err := sockops.NamespaceCookie()
 	if err != nil {
-		return nil, err
+		return nil, unavailable(err)
 	}
-	cgroup, err := openCgroup(config.Cgroup)
+	cgroup, err := sockops.OpenCgroup(config.Cgroup)
 	if err != nil {
-		return nil, err
+		return nil, unavailable(err)
 	}
 	defer cgroup.Close()
 	spec, err := loadSend()
@@ -68,14 +68,8 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return nil, unavailable(fmt.Errorf("load the sender's programs: %w", err))
 	}
-	// Not link.AttachCgroup: what that falls back to would outlive the process.
-	s.link, err = link.AttachRawLink(link.RawLinkOptions{
-		Target:  int(cgroup.Fd()),
-		Program: s.objects.SendOption,
-		Attach:  ebpf.AttachCGroupSockOps,
-	})
-	if err != nil {
-		return nil, unavailable(fmt.Errorf("attach the sender's program to the cgroup %s: %w", cgroup.Name(), err))
+	if s.link, err = sockops.Attach(cgroup, s.objects.SendOption); err != nil {
+		return nil, unavailable(err)
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -178,19 +172,4 @@ func tuple(local, remote netip.AddrPort) sendTuple {
 		Addresses: uint64(wire32(local.Addr())) | uint64(wire32(remote.Addr()))<<32,
 		Ports:     uint64(wire16(local.Port())) | uint64(wire16(remote.Port()))<<32,
 	}
-}
-
-// namespaceCookie tells the thread's network namespace from all others of this
-// kernel, for as long as it runs.
-func namespaceCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("ask for the namespace's cookie: %w", err)
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("ask for the namespace's cookie: %w", err))
-	}
-	return cookie, nil
 }

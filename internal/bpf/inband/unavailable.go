@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/bpf/tcfilter"
 )
 
@@ -26,6 +27,9 @@ const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGR
 
 // unavailable names the mend where the kernel's answer allows it.
 func unavailable(err error) error {
+	if c, ok := errors.AsType[*sockops.Error](err); ok {
+		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+	}
 	mend := tcfilter.Mend(err, mendKernel)
 	if errors.Is(err, unix.E2BIG) {
 		mend = "the cgroup has as many programs as it takes: give each agent a cgroup of its own"

@@ -184,3 +184,14 @@ func (ns *NS) Route(t testing.TB, prefix, via string) {
 		return nil
 	})
 }
+
+// LimitRights leaves the calling thread these capabilities only. It is for within Do and Must, whose
+// threads end with what they run.
+func LimitRights(capabilities ...int) error {
+	var data [2]unix.CapUserData
+	for _, c := range capabilities {
+		data[c/32].Effective |= 1 << (c % 32)
+		data[c/32].Permitted |= 1 << (c % 32)
+	}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+}

@@ -1,4 +1,4 @@
-package inband
+package sockops
 
 import (
 	"bufio"
@@ -14,8 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openCgroup opens a folder of the cgroup v2 hierarchy, or its root.
-func openCgroup(path string) (*os.File, error) {
+// Error says why there is no cgroup to attach to, and what would mend it.
+type Error struct {
+	Mend string
+	Err  error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// OpenCgroup opens a folder of the cgroup v2 hierarchy, or its root if path is empty. What the
+// caller can mend is an [*Error].
+func OpenCgroup(path string) (*os.File, error) {
 	if path != "" {
 		return openCgroup2(path)
 	}
@@ -36,12 +47,12 @@ func openCgroup(path string) (*os.File, error) {
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("cgroup v2 cannot be seen: another file system is mounted over %s", place)
-		} else if u, ok := errors.AsType[*UnavailableError](err); ok {
+		} else if u, ok := errors.AsType[*Error](err); ok {
 			err = u.Err // its mend is for who has named a folder
 		}
 		why = err
 	}
-	return nil, &UnavailableError{
+	return nil, &Error{
 		Mend: "mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
 		Err:  why,
 	}
@@ -50,7 +61,7 @@ func openCgroup(path string) (*os.File, error) {
 func openCgroup2(path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, &UnavailableError{Mend: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
+		return nil, &Error{Mend: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(file.Fd()), &fs); err != nil {
@@ -59,7 +70,7 @@ func openCgroup2(path string) (*os.File, error) {
 	}
 	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
 		file.Close()
-		return nil, &UnavailableError{
+		return nil, &Error{
 			Mend: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
 			Err:  fmt.Errorf("%s is no folder of cgroup v2", path),
 		}
