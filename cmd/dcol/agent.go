@@ -20,7 +20,7 @@ func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this member's agent: the one long-running process",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sample {
 				_, err := fmt.Print(config.Sample)
@@ -65,7 +65,7 @@ func downCommand() *cobra.Command {
 the connections it forwards, tunnels with their interfaces, rules and routes, eBPF
 filters, the agent's run-time files, and the sysctls it set, which are put back. The
 agent must not be running.`,
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			c, err := config.LoadOrDefault(path)
 			if err != nil {

@@ -25,7 +25,7 @@ func caInit(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make a new certificate authority",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	name := cmd.Flags().String("name", "collective", "the collective's `name`")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -44,7 +44,7 @@ func caIssue(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "issue NAME",
 		Short: "Make a key and a certificate for a member",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 	}
 	valid := units.Duration(365 * 24 * time.Hour)
 	cmd.Flags().Var(durationFlag{&valid}, "valid", "how long the certificate is valid")
@@ -70,7 +70,7 @@ func caRevoke(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME|SERIAL",
 		Short: "Revoke a member's certificates, or the one with a serial number",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 	}
 	why := cmd.Flags().String("why", collective.PrivilegeWithdrawn.String(), "the `reason`, such as key-compromise or expelled")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

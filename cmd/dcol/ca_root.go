@@ -16,7 +16,7 @@ func caSigner(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "signer NEWDIR",
 		Short: "Make a signer, which signs members so that the root's key can be kept offline",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -37,7 +37,7 @@ func caRenew(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "renew SIGNER.CRT",
 		Short: "Print a new certificate for a signer of this root",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -64,7 +64,7 @@ func caTake(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take [--roots FILE] [--lists FILE] [--signer FILE]",
 		Short: "Take what another authority of the collective has changed",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	roots := cmd.Flags().String("roots", "", "the other's ca.crt, a `file`")
 	lists := cmd.Flags().String("lists", "", "the other's ca.crl, a `file`")
@@ -105,7 +105,7 @@ func caRotate(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate NEWDIR",
 		Short: "Make a second root, stated by this one",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -127,7 +127,7 @@ func caRetire(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire",
 		Short: "State that this root is the only one from now on",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {

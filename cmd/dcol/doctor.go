@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -26,7 +27,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Check what dcol needs of this host, and name the mend of what is lacking",
 		Long: `Looks at each thing dcol needs of this host and says its state and, where it is
 lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
 			defer cancel()
@@ -76,12 +77,16 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 			env.Identity.NotAfter, env.Identity.NotBefore = identity.Self().NotAfter, identity.Self().NotBefore
 		}
 	}
-	if status, err := api.Dial(socket).Status(ctx); err == nil {
+	status, err := api.Dial(socket).Status(ctx)
+	switch {
+	case err == nil:
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Serving != nil {
 			env.Outside = doctorOutside(status.Serving.Outside, status.Collective != nil)
 		}
 		env.Collective = doctorCollective(status.Collective)
+	case !errors.Is(err, api.ErrNoAgent):
+		env.AgentUnasked = err
 	}
 }
 

@@ -19,7 +19,7 @@ func initCommand() *cobra.Command {
 first member, which is a client and a waypoint. Starts the agent, and says what works.
 Others join with a line of dcol invite.`,
 		Example: "  dcol init friends",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)

@@ -22,7 +22,7 @@ func joinCommand() *cobra.Command {
 make it a member's. Writes the configuration, starts the agent, and says what works. If
 something goes wrong on the way, the same command again goes on from there.`,
 		Example: "  dcol join dcol1-...",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)

@@ -62,7 +62,7 @@ func labShellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell SCENARIO",
 		Short: "Open a scenario's network and type commands on its hosts",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 	}
 	out := outFlag(cmd, "")
 	verbose := verboseFlag(cmd)
@@ -85,7 +85,7 @@ func labDemoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the main job: one download, two paths, a waypoint that dies",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	out := outFlag(cmd, filepath.Join("out", "demo"))
 	verbose := verboseFlag(cmd)
@@ -134,7 +134,7 @@ func labLoadCommand() *cobra.Command {
 	cmd.PersistentFlags().DurationVar(&l.Duration, "duration", time.Second, "how long to open connections")
 	cmd.PersistentFlags().DurationVar(&l.Hold, "hold", time.Second, "how long to hold each")
 	end := func(use, short string, run func(bench.Load, context.Context, io.Writer) error) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		return &cobra.Command{Use: use, Short: short, Args: exactly(0), RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if l.At, err = netip.ParseAddrPort(*at); err != nil {
 				return fmt.Errorf("--at: %w", err)
 			}

@@ -12,7 +12,7 @@ import (
 func labCrowdCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "crowd", Short: "A coordinator, or very many members", Hidden: true}
 	var h crowd.Hub
-	hub := &cobra.Command{Use: "hub", Short: "A coordinator that obeys its standard input", Args: cobra.NoArgs}
+	hub := &cobra.Command{Use: "hub", Short: "A coordinator that obeys its standard input", Args: exactly(0)}
 	hub.Flags().StringVar(&h.Dir, "dir", "", "the `folder` for its files")
 	hub.Flags().StringVar(&h.Address, "address", "", "this host's `address`")
 	hub.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -20,7 +20,7 @@ func labCrowdCommand() *cobra.Command {
 		return h.Run(cmd.Context(), os.Stdin, os.Stdout)
 	}
 	var m crowd.Members
-	members := &cobra.Command{Use: "members", Short: "Members that obey their standard input", Args: cobra.NoArgs}
+	members := &cobra.Command{Use: "members", Short: "Members that obey their standard input", Args: exactly(0)}
 	members.Flags().StringVar(&m.Dir, "dir", "", "the `folder` for their files")
 	members.Flags().IntVar(&m.Most, "most", 1, "`number` of members that there will be")
 	members.Flags().IntVar(&m.Sample, "sample", 1, "`number` of them that hold a copy of the directory")

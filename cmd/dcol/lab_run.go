@@ -23,7 +23,19 @@ func labRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO|SUITE",
 		Short: "Run an experiment, or a suite of several: by name, or a file",
-		Args:  cobra.ExactArgs(1),
+		Long: `Runs an experiment, or a suite of several: one that comes with dcol (see dcol lab
+list), or a file of one's own. Each run is kept as soon as it has ended: the same
+command goes on where it was interrupted.
+
+Exit codes:
+  0    it ran, and what the scenario expects held
+  1    it could not be carried out
+  3    it ran, but what the scenario expects did not hold
+  130  it was interrupted`,
+		Example: `  sudo dcol lab run core-limited
+  sudo dcol lab run core-limited --procedure tcp,dcol --reps 3 --out /tmp/mine
+  sudo dcol lab run mine.toml --variant all`,
+		Args: exactly(1),
 	}
 	var o experiment.Options
 	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for results, plots and logs (default: out/lab/NAME, or what the suite says)")
@@ -33,9 +45,9 @@ func labRunCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&o.Variants, "variant", nil, "`names` of variants to run, or all (default: the network as declared; of a suite, all of its)")
 	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; of a suite, all of its)")
 	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; of a suite, all of its)")
-	cmd.Flags().IntVar(&o.Jobs, "jobs", experiment.Automatic, "`number` of networks at a time (default: what the machine bears)")
+	jobs := cmd.Flags().Int("jobs", 0, "`number` of networks at a time (default: what the machine bears)")
 	anew := cmd.Flags().Bool("anew", false, "forget all runs that the folder has from before")
-	cmd.Flags().StringVar(&o.Backend, "backend", "", "netem or wire (default: netem where the kernel has it)")
+	cmd.Flags().StringVar(&o.Backend, "backend", "", "how links are emulated: netem, wire, or veth, which is as fast as the kernel and shapes nothing (default: netem where the kernel has it, else wire)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, suite, err := scenarios.Find(args[0])
 		if err != nil {
@@ -44,14 +56,17 @@ func labRunCommand() *cobra.Command {
 		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {
 			return fmt.Errorf("--reps %d: it must be 1 to %d", o.Repetitions, maxReps)
 		}
-		if cmd.Flags().Changed("jobs") && o.Jobs < 1 {
-			return fmt.Errorf("--jobs %d: it must be 1 or more", o.Jobs)
+		if o.Jobs = experiment.Automatic; cmd.Flags().Changed("jobs") {
+			if o.Jobs = *jobs; o.Jobs < 1 {
+				return fmt.Errorf("--jobs %d: it must be 1 or more", o.Jobs)
+			}
 		}
 		if o.Out == "" {
 			o.Out = outFolder(s, suite)
 		}
 		o.Resume, o.Stderr, o.Log = !*anew, os.Stderr, newLogger(labLevel(*verbose))
 		result, err := labRun(cmd.Context(), s, suite, o)
+		defer howFar(err, *anew) // the last word
 		if result == nil {
 			return err
 		}
@@ -79,6 +94,19 @@ func whereItIs(suite bool, folder string) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", folder)
+}
+
+// howFar says, of an experiment that was interrupted, what is left.
+func howFar(err error, anew bool) {
+	cut, ok := errors.AsType[*experiment.Interrupted](err)
+	if !ok {
+		return
+	}
+	again := "the same command"
+	if anew {
+		again += ", without --anew,"
+	}
+	fmt.Fprintf(os.Stderr, "%d of %d runs are done; %s goes on with the rest\n", cut.Done, cut.Of, again)
 }
 
 // outFolder is where results go by default.
@@ -120,7 +148,7 @@ func labListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios that come with dcol, and the suites of them",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			for _, name := range scenarios.Names() {
 				s, suite, err := scenarios.Find(name)

@@ -23,7 +23,7 @@ func labTrafficCommand() *cobra.Command {
 }
 
 func trafficServer() *cobra.Command {
-	cmd := &cobra.Command{Use: "serve", Short: "Do what clients ask for", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "serve", Short: "Do what clients ask for", Args: exactly(0)}
 	port := cmd.Flags().Int("port", 0, "the TCP `port` to listen on")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return traffic.Server{Port: *port, Log: newLogger("info")}.Run(cmd.Context())
@@ -32,7 +32,7 @@ func trafficServer() *cobra.Command {
 }
 
 func trafficClient(kind traffic.Kind) *cobra.Command {
-	cmd := &cobra.Command{Use: string(kind), Short: "Make this traffic, and print how long each turn took", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: string(kind), Short: "Make this traffic, and print how long each turn took", Args: exactly(0)}
 	c := traffic.Client{Plan: traffic.Plan{Kind: kind}}
 	at := cmd.Flags().String("at", "", "the server's `address:port`")
 	from := cmd.Flags().String("from", "", "the `address` to connect from")

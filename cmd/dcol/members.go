@@ -17,7 +17,7 @@ func inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite",
 		Short: "Print a line that lets one host join (on the coordinator)",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	socket := socketFlag(cmd)
 	name := cmd.Flags().String("name", "", "the `name` that the member must take; as it likes if not given")
@@ -46,7 +46,7 @@ func membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the collective's members",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.MembersSchema+")")
@@ -73,7 +73,7 @@ nobody uses it as a waypoint; it waits up to 5 seconds for waypoints to confirm 
 says which have not. Its name and its key stay refused. The member and the others are
 told why.`,
 		Example: "  dcol expel mallory --why 'sent spam through bob'",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	socket := socketFlag(cmd)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/mptcpify"
@@ -14,8 +16,11 @@ func runCommand() *cobra.Command {
 sockets: towards servers that speak MPTCP the agent can then add detours; towards
 others nothing changes. All the program's children are included.`,
 		Example: "  dcol run -- curl -O https://example.org/file\n  dcol run -- nginx -g 'daemon off;'",
-		Args: func(cmd *cobra.Command, argv []string) error {
-			return notRun(cobra.MinimumNArgs(1)(cmd, argv))
+		Args: func(_ *cobra.Command, argv []string) error {
+			if len(argv) == 0 {
+				return notRun(errors.New("which program is to run? name it after --"))
+			}
+			return nil
 		},
 		RunE: func(_ *cobra.Command, argv []string) error {
 			// It returns only when it failed: the program takes this process's place.

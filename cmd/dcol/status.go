@@ -23,7 +23,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show connections with their subflows, and waypoints with their state",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")
@@ -49,7 +49,7 @@ that lead to the server. Any TCP program can connect there: the traffic takes th
 detour only, with plain TCP. The mapping is this host's alone and lapses when it
 is not used.`,
 		Example: "  curl --connect-to ::$(dcol map 203.0.113.5:443 --via bob) https://example.org/",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 	}
 	socket := socketFlag(cmd)
 	via := cmd.Flags().String("via", "", "the `waypoint`'s name")

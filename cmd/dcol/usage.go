@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
@@ -32,12 +34,46 @@ func explain(cmd *cobra.Command) {
 // badFlag explains a flag. The flags of a mistyped subcommand are unknown too:
 // then it is the subcommand that is to be named.
 func badFlag(cmd *cobra.Command, err error) error {
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		err = badValue(wrong)
+	}
 	if cmd.HasSubCommands() {
 		if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
 			return unknown
 		}
 	}
 	return withUsage(cmd, err)
+}
+
+// badValue says what a flag takes, where the standard library would say how it failed to read that.
+func badValue(err *pflag.InvalidValueError) error {
+	flag := err.GetFlag()
+	why := err.Unwrap().Error()
+	switch flag.Value.Type() {
+	case "int":
+		why = "it must be a whole number"
+	case "bool":
+		why = "it must be true or false"
+	case "duration":
+		if _, ours := flag.Value.(durationFlag); ours { // which says it well
+			return fmt.Errorf("--%s: %s", flag.Name, why)
+		}
+		why = "it must be a time such as 90m or 2h"
+	}
+	return fmt.Errorf("--%s %s: %s", flag.Name, err.GetValue(), why)
+}
+
+// exactly refuses any other number of arguments, and names the one that is missing as the usage has it.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < n:
+			return fmt.Errorf("%s is missing", strings.Fields(cmd.Use)[1+len(args)])
+		case len(args) > n:
+			return fmt.Errorf("%q is one argument too many", args[n])
+		}
+		return nil
+	}
 }
 
 func withUsage(cmd *cobra.Command, err error) error {
@@ -94,7 +130,7 @@ func completionCommand() *cobra.Command {
 		Long:      "Prints a script that makes a shell complete dcol's commands and flags. `make\ninstall` puts it where the shells look.",
 		Example:   "  source <(dcol completion bash)",
 		ValidArgs: shells,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(exactly(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, out := cmd.Root(), cmd.OutOrStdout()
 			switch args[0] {

@@ -183,7 +183,7 @@ func TestNoAgent(t *testing.T) {
 	for _, socket := range []string{filepath.Join(folder, "none.sock"), filepath.Join(folder, "none", "agent.sock"), left} {
 		_, err := Dial(socket).Status(t.Context())
 		want := "no agent answers at " + socket + ": start it"
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, ErrNoAgent) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

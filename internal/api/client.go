@@ -13,7 +13,11 @@ import (
 	"syscall"
 )
 
-// Client asks the agent at a socket.
+// ErrNoAgent is that no agent is there to be asked.
+var ErrNoAgent = errors.New("no agent answers")
+
+// Client asks the agent at a socket. Its errors are ErrNoAgent where there is none, and fs.ErrPermission
+// where the socket is another user's, root's as a rule: then there may be one.
 type Client struct {
 	socket string
 	http   http.Client
@@ -76,9 +80,9 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	resp, err := c.http.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers at %s: start it with `systemctl start dcol` or `dcol agent`", c.socket)
+		return fmt.Errorf("%w at %s: start it with `systemctl start dcol` or `dcol agent`", ErrNoAgent, c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the agent's socket %s is root's: run this as root", c.socket)
+		return fmt.Errorf("the agent's socket %s is root's: run this as root (%w)", c.socket, fs.ErrPermission)
 	case err != nil:
 		return fmt.Errorf("ask the agent: %w", err)
 	}

@@ -18,8 +18,9 @@ import (
 // list counts from the next handshake on; a file that got worse is reported and the last good one kept.
 // Its methods may be called from any goroutine; they read files but wait for nothing else.
 type Identity struct {
-	files Files
-	log   *slog.Logger
+	files  Files
+	joined bool // coordinators renew it, and nobody else
+	log    *slog.Logger
 
 	taking sync.Mutex // held while files are replaced by what came from elsewhere
 
@@ -33,6 +34,8 @@ type Identity struct {
 	// unsaved: trust is newer than the files, which could not be written when it was tried last.
 	unsaved error
 	tried   time.Time
+	// disowned is the serial number of the certificate whose holder the collective wants no more.
+	disowned string
 }
 
 // Load reads and checks an identity. An error names the file and the mend.
@@ -51,7 +54,11 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 // revoked, is no error but told by Usable; and the mend of an error is one that such a host has.
 func Open(files Files, log *slog.Logger) (*Identity, error) {
 	id, err := open(files, log)
-	return id, forJoined(err)
+	if err != nil {
+		return nil, forJoined(err)
+	}
+	id.joined = true
+	return id, nil
 }
 
 func open(files Files, log *slog.Logger) (*Identity, error) {
@@ -170,14 +177,24 @@ func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error 
 }
 
 // Problem is why this identity cannot be used now, or why its files as they lie there were not taken;
-// nil if all is well. It is for a person who asks about the agent's health.
+// nil if all is well. It is for a person who asks about the agent's health. That a certificate does not
+// count whose holder was disowned is left to whoever knows why.
 func (id *Identity) Problem() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if err := id.unusable(); err != nil {
-		return err
+	var unusable error
+	if id.disowned != id.own.member.Serial {
+		unusable = id.unusable()
 	}
-	return cmp.Or(id.unsaved, id.fault)
+	return cmp.Or(unusable, id.unsaved, id.fault)
+}
+
+// Disowned notes that the collective, asked to renew the certificate, has said that it wants its holder no
+// more. It holds until there is another certificate.
+func (id *Identity) Disowned() {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.disowned = id.own.member.Serial
 }
 
 // Usable says whether others would accept this identity now; if not, why.
@@ -193,16 +210,31 @@ func (id *Identity) unusable() error {
 	}
 	now := time.Now()
 	if err := id.own.checkTime(id.files, now); err != nil {
-		return err
+		return id.ended(err)
 	}
 	err := id.trust.Check(id.own.member, now)
 	if err == nil {
 		return nil
 	}
-	return &Error{
+	return id.ended(&Error{
 		File: id.files.Certificate, Problem: "is on a revocation list", Err: err,
 		Mend: "ask the collective's authority why; after that it can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
+	})
+}
+
+// ended gives what ended a certificate the mend for this host. Nobody issues one that joined files by hand.
+func (id *Identity) ended(err error) error {
+	fault, ok := errors.AsType[*Error](err)
+	if !ok || !id.joined || fault.File != id.files.Certificate {
+		return err
 	}
+	joined := *fault
+	if errors.Is(err, ErrExpired) {
+		joined.Mend = "its coordinators give it another as soon as it reaches them; or set this host's clock right"
+	} else if _, revoked := errors.AsType[*RevokedError](err); revoked {
+		joined.Mend = "ask whoever runs the collective"
+	}
+	return &joined
 }
 
 // Derive makes a secret for one purpose out of the member's key: the same after a restart, known to

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -17,11 +18,49 @@ func TestOpenEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := id.Usable(); !errors.Is(err, ErrExpired) || id.Name() != "late" {
-		t.Errorf("%s is usable: %v", id.Name(), err)
+	if err := id.Usable(); !errors.Is(err, ErrExpired) || id.Name() != "late" || strings.Contains(err.Error(), "dcol ca") {
+		t.Errorf("%s is usable, or is to be issued by hand: %v", id.Name(), err)
 	}
 	f.CA = newCA(t).CertFile()
 	if _, err := Open(f, quiet()); !errors.Is(err, ErrOtherCA) {
 		t.Errorf("of another authority: %v", err)
+	}
+}
+
+// A revocation has the mend of how the member came to its certificate, and is no problem of its own once the
+// collective has said that it wants the holder no more.
+func TestOpenRevoked(t *testing.T) {
+	ca := newCA(t)
+	f := install(t, ca, issue(t, ca, Request{Name: "spammer"}))
+	joined, err := Open(f, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand, err := Load(f, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined.Disowned()
+	if err := joined.Problem(); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	joined.disowned = ""
+	if _, err := ca.Revoke("spammer", PrivilegeWithdrawn); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, ca.CRLFile(), f.CRL)
+	for _, id := range []*Identity{joined, byHand} {
+		id.Refresh()
+		err := id.Problem()
+		if _, ok := errors.AsType[*RevokedError](err); !ok || strings.Contains(err.Error(), "--reissue") != (id == byHand) {
+			t.Errorf("joined: %v; the problem: %v", id == joined, err)
+		}
+	}
+	joined.Disowned()
+	if err := joined.Problem(); err != nil {
+		t.Errorf("disowned, it still says: %v", err)
+	}
+	if joined.Usable() == nil {
+		t.Error("disowned, it is usable")
 	}
 }

@@ -171,6 +171,14 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
+func TestTextCounts(t *testing.T) {
+	var text bytes.Buffer
+	err := NewReport([]Finding{{Code: "a", Title: "A", Result: warning("mend", "amiss")}}).Text(&text)
+	if want := "\n0 failed, 1 warning, 0 ok, 0 skipped\n"; err != nil || !strings.HasSuffix(text.String(), want) {
+		t.Errorf("%v; got %q, want it to end with %q", err, text.String(), want)
+	}
+}
+
 func TestTextReportsWriteErrors(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "stdout", Err: syscall.ENOSPC}
 	err := NewReport([]Finding{{Code: "a", Title: "A", Result: ok("fine")}}).Text(writerFunc(func([]byte) (int, error) { return 0, full }))

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"path"
@@ -23,8 +25,9 @@ type Env struct {
 
 	Config        Config
 	Identity      Identity
-	Collective    *Collective // as the agent says; nil: it does not run, or has joined none
+	Collective    *Collective // as the agent says; nil: it has not said, or has joined none
 	AgentRuns     bool
+	AgentUnasked  error    // why an agent that may well run could not be asked; nil: it was, or there is none
 	AgentProblems []string // that it tells of
 	Outside       *Outside // what it tells of the way to it; nil: nothing
 }
@@ -113,6 +116,15 @@ type System struct {
 	// TryWireGuard says which there is: "kernel" or "userspace".
 	TryWireGuard     func() (kind string, err error)
 	TryTunnelRouting func() error
+}
+
+// untold is the result where only the agent could tell how a fact is to be judged, but it could not be asked.
+func (e *Env) untold(format string, args ...any) Result {
+	fact := fmt.Sprintf(format, args...)
+	if errors.Is(e.AgentUnasked, fs.ErrPermission) {
+		return skipped("%s: cannot tell without root; run it as root: sudo dcol doctor", fact)
+	}
+	return skipped("%s: cannot tell, as the agent could not be asked (see Agent)", fact)
 }
 
 // read returns a file without the white space around its content.

@@ -46,8 +46,12 @@ func (r Report) Text(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d failed, %d warnings, %d ok, %d skipped\n",
-		r.Count(Failed), r.Count(Warning), r.Count(OK), r.Count(Skipped))
+	warnings := "warnings"
+	if r.Count(Warning) == 1 {
+		warnings = "warning"
+	}
+	_, err := fmt.Fprintf(w, "\n%d failed, %d %s, %d ok, %d skipped\n",
+		r.Count(Failed), r.Count(Warning), warnings, r.Count(OK), r.Count(Skipped))
 	return err
 }
 

@@ -35,10 +35,14 @@ func checkRights(_ context.Context, e *Env) Result {
 	if err != nil {
 		return skipped("cannot read this process's capabilities: %v", err)
 	}
-	if names := missing(bits, capNetAdmin); names != "" {
+	names := missing(bits, capNetAdmin)
+	switch {
+	case names != "" && errors.Is(e.AgentUnasked, fs.ErrPermission): // it is another user's
+		return skipped("this user has not %s, which the agent needs (`dcol run` does not); run it as root: sudo dcol doctor", names)
+	case names != "":
 		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` does not)", names)
 	}
-	if names := missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
+	if names = missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
 		return info("enough for the agent, but without %s the eBPF parts (in-band detours need CAP_BPF) and the lab do not work", names)
 	}
 	return ok("all that dcol uses")

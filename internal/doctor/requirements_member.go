@@ -70,6 +70,8 @@ func checkCollective(_ context.Context, e *Env) Result {
 		return skipped("no usable configuration names one")
 	case !e.Config.Joined:
 		return info("this host has joined none")
+	case c == nil && e.AgentUnasked != nil:
+		return e.untold("the agent knows how it stands")
 	case c == nil:
 		return skipped("the agent does not run, which knows")
 	case c.Expelled != "":
@@ -111,6 +113,10 @@ func checkAgent(_ context.Context, e *Env) Result {
 		return warning("mend what it names, then: systemctl restart dcol", "runs, but: %s", strings.Join(e.AgentProblems, "; "))
 	case e.AgentRuns:
 		return ok("runs")
+	case errors.Is(e.AgentUnasked, fs.ErrPermission):
+		return e.untold("whether it runs")
+	case e.AgentUnasked != nil:
+		return warning("systemctl restart dcol", "it could not be asked: %v", e.AgentUnasked)
 	}
 	return info("does not run (systemctl start dcol)")
 }

@@ -108,6 +108,8 @@ func checkActivePM(_ context.Context, e *Env) Result {
 	switch {
 	case err != nil:
 		return skipped("cannot read which it is: %v", err)
+	case e.AgentUnasked != nil:
+		return e.untold("%s; it should be userspace while the agent runs, and kernel otherwise", active)
 	case active == "userspace" && client:
 		return ok("userspace, and the agent runs")
 	case active == "userspace":

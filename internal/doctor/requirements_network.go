@@ -27,6 +27,9 @@ func networkChecks() []Check {
 // waypointOnly leaves a check out on a member that is no waypoint.
 func waypointOnly(check runner) runner {
 	return func(ctx context.Context, e *Env) Result {
+		if errors.Is(e.Config.Err, fs.ErrPermission) {
+			return skipped("needs root to read whether this is a waypoint")
+		}
 		if !e.Config.Waypoint {
 			return skipped("only waypoints need it")
 		}
@@ -123,6 +126,8 @@ func checkForwarding(_ context.Context, e *Env) Result {
 	switch {
 	case len(off) == 0:
 		return ok("on")
+	case e.AgentUnasked != nil:
+		return e.untold("%s off, which is amiss only while the agent runs", strings.Join(off, ", "))
 	case !e.AgentRuns:
 		return info("%s off; the agent switches it on while it runs", strings.Join(off, ", "))
 	}
@@ -175,6 +180,12 @@ func (e *Env) checkUDP(address, key string, amiss verdict) Result {
 	err := e.System.ListenUDP(address)
 	inUse := errors.Is(err, syscall.EADDRINUSE)
 	switch {
+	case errors.Is(err, fs.ErrPermission): // one below 1024
+		return skipped("needs root to try UDP %s", address)
+	case inUse && e.AgentUnasked != nil:
+		return e.untold("UDP %s is held, by the agent or another program", address)
+	case err == nil && e.AgentUnasked != nil:
+		return e.untold("UDP %s is free, which is amiss only while the agent runs", address)
 	case inUse && e.AgentRuns:
 		return ok("UDP %s is held by the agent", address)
 	case inUse:

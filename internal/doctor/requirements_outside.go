@@ -19,6 +19,9 @@ func checkOutside(ctx context.Context, e *Env) Result {
 	if e.Outside != nil {
 		return e.judge(*e.Outside)
 	}
+	if e.AgentUnasked != nil { // it has asked other members, which goes before what the address says
+		return e.untold("the agent knows how members reach this host")
+	}
 	own, protocol, err := e.System.AskRouter(ctx)
 	switch {
 	case errors.Is(err, portmap.ErrNoProtocol):

@@ -25,6 +25,8 @@ func TestRequirements(t *testing.T) {
 	refused := fmt.Errorf("list: %w", os.NewSyscallError("sendmsg", syscall.EPERM))
 	inUse := os.NewSyscallError("bind", syscall.EADDRINUSE)
 	running := func(e *Env) { e.AgentRuns = true }
+	unasked := func(e *Env) { e.AgentUnasked = fmt.Errorf("the socket is root's (%w)", fs.ErrPermission) }
+	silent := func(e *Env) { e.AgentUnasked = errors.New("the agent speaks dcol.status/2") }
 	set := func(name, content string) func(*Env) { return func(e *Env) { e.set(name, content) } }
 	remove := func(name string) func(*Env) { return func(e *Env) { e.remove(name) } }
 	endpoints := func(n int, err error) func(*Env) {
@@ -98,6 +100,8 @@ func TestRequirements(t *testing.T) {
 
 		{"path-manager", "agent at work", []func(*Env){running, set(mptcp+"pm_type", "1")}, OK, "agent runs", ""},
 		{"path-manager", "agent displaced", []func(*Env){running}, Failed, `"kernel"`, "restart the agent"},
+		{"path-manager", "who may not ask the agent", []func(*Env){unasked, set(mptcp+"pm_type", "1")}, Skipped, "userspace; it should be userspace while the agent runs, and kernel otherwise: cannot tell without root; run it as root: sudo dcol doctor", ""},
+		{"path-manager", "who may not ask the agent, displaced", []func(*Env){unasked}, Skipped, "kernel; it should be", ""},
 		{"path-manager", "left behind", []func(*Env){set(mptcp+"pm_type", "1")}, Warning, "refuses joins", "start the agent"},
 		{"path-manager", "name goes before number", []func(*Env){running, set(mptcp+"path_manager", "userspace")}, OK, "userspace", ""},
 		{"path-manager", "third party", []func(*Env){set(mptcp+"path_manager", "bpf_mine")}, Warning, "bpf_mine", "sysctl"},
@@ -122,6 +126,7 @@ func TestRequirements(t *testing.T) {
 		{"sockets-bpf", "refused", nil, Info, "not permitted", "be root"},
 
 		{"rights", "none", []func(*Env){set("proc/self/status", "CapEff:\t0000000000000000\n")}, Failed, "CAP_NET_ADMIN", "as root"},
+		{"rights", "none, but the agent is another user's", []func(*Env){unasked, set("proc/self/status", "CapEff:\t0000000000000000\n")}, Skipped, "sudo dcol doctor", ""},
 		{"rights", "of the service", []func(*Env){set("proc/self/status", "CapEff:\t0000000000003000\n")}, Info, "CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON", ""},
 		{"rights", "unreadable", []func(*Env){set("proc/self/status", "CapEff:\tmany\n")}, Skipped, "many", ""},
 		{"ebpf", "no type information", []func(*Env){remove("sys/kernel/btf/vmlinux")}, Info, "CONFIG_DEBUG_INFO_BTF", ""},
@@ -145,6 +150,7 @@ func TestRequirements(t *testing.T) {
 		{"outside", "public, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: at.Addr()})}, Info, "0 of 0 members", ""},
 		{"outside", "public, nobody to ask, in words", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, Why: "there is no other waypoint", Own: at.Addr()})},
 			Info, "not known yet: there is no other waypoint", ""},
+		{"outside", "who may not ask the agent", []func(*Env){unasked, router("192.168.1.2", "", portmap.ErrNoProtocol)}, Skipped, "sudo dcol doctor", ""},
 		{"outside", "client", []func(*Env){clientOnly}, Skipped, "only waypoints", ""},
 
 		{"rp-filter", "strict by all", []func(*Env){set(conf+"all/rp_filter", "1"), set(conf+"eth1/rp_filter", "0")}, Warning, "eth1", "net.ipv4.conf.all.rp_filter=2"},
@@ -161,6 +167,7 @@ func TestRequirements(t *testing.T) {
 		{"conntrack", "counted", []func(*Env){running, set(netfilter+"acct", "1")}, OK, "10 of", ""},
 		{"forwarding", "off before the agent", []func(*Env){set("proc/sys/net/ipv4/ip_forward", "0")}, Info, "net.ipv4.ip_forward", ""},
 		{"forwarding", "off under the agent", []func(*Env){running, set("proc/sys/net/ipv6/conf/all/forwarding", "0")}, Failed, "net.ipv6", "restart the agent"},
+		{"forwarding", "off, perhaps under an agent", []func(*Env){unasked, set("proc/sys/net/ipv4/ip_forward", "0")}, Skipped, "sudo dcol doctor", ""},
 		{"forwarding", "no IPv6", []func(*Env){running, remove("proc/sys/net/ipv6/conf/all/forwarding")}, OK, "on", ""},
 		{"firewall", "drops", []func(*Env){drops(nil, "ip filter FORWARD", "ip6 filter FORWARD")}, Warning, "ip filter FORWARD, ip6", "nft insert rule ip6 filter FORWARD ct status dnat accept"},
 		{"firewall", "drops what comes out of tunnels", []func(*Env){drops(nil, "inet filter forward")}, Warning, "inet filter forward", `nft insert rule inet filter forward iifname '"dcol*"' accept`},
@@ -171,6 +178,11 @@ func TestRequirements(t *testing.T) {
 
 		{"port", "taken", []func(*Env){listen(inUse)}, Failed, "another program", "ss -ulpn"},
 		{"port", "ours", []func(*Env){listen(inUse), running}, OK, "held by the agent", ""},
+		{"port", "ours, perhaps", []func(*Env){listen(inUse), unasked}, Skipped, "sudo dcol doctor", ""},
+		{"port", "agent deaf, perhaps", []func(*Env){unasked}, Skipped, "free, which is amiss only while the agent runs", ""},
+		{"port", "ours, of an agent that does not answer", []func(*Env){listen(inUse), silent}, Skipped, "could not be asked", ""},
+		{"port", "below 1024, without root", []func(*Env){listen(os.NewSyscallError("bind", syscall.EACCES))}, Skipped, "needs root", ""},
+		{"port", "whoever may not read the configuration", []func(*Env){func(e *Env) { e.Config = Config{Err: fs.ErrPermission} }}, Skipped, "needs root", ""},
 		{"port", "agent deaf", []func(*Env){running}, Failed, "does not listen", "restart"},
 		{"port", "a client does not listen", []func(*Env){listen(inUse), func(e *Env) { e.Config.Waypoint = false }}, Skipped, "only waypoints", ""},
 		{"port", "not our address", []func(*Env){listen(syscall.EADDRNOTAVAIL)}, Failed, "cannot be used", "session.listen"},
@@ -220,6 +232,7 @@ func TestRequirements(t *testing.T) {
 		{"config", "not readable", []func(*Env){func(e *Env) { e.Config.Err = fs.ErrPermission }}, Skipped, "root", ""},
 		{"config", "bad", []func(*Env){func(e *Env) { e.Config.Err = errors.New("line 3: unknown key") }}, Failed, "line 3", "correct /etc/dcol"},
 		{"collective", "no agent", []func(*Env){joined(nil)}, Skipped, "does not run", ""},
+		{"collective", "who may not ask the agent", []func(*Env){joined(nil), unasked}, Skipped, "sudo dcol doctor", ""},
 		{"collective", "connected", []func(*Env){joined(&Collective{Connected: true, Members: 7})}, OK, "7 members", ""},
 		{"collective", "away", []func(*Env){joined(&Collective{Why: "connection refused"})}, Warning, "connection refused", "45673"},
 		{"collective", "not renewed", []func(*Env){joined(&Collective{Connected: true, Renewal: "wrong clock"})}, Failed, "wrong clock", "certificate ends"},
@@ -237,6 +250,9 @@ func TestRequirements(t *testing.T) {
 		{"clock", "free running", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, nil } }}, Warning, "nothing keeps", "timedatectl"},
 		{"clock", "unknown", []func(*Env){func(e *Env) { e.System.ClockSynchronised = func() (bool, error) { return false, syscall.EPERM } }}, Skipped, "cannot ask", ""},
 		{"agent", "runs", []func(*Env){running}, OK, "runs", ""},
+		{"agent", "who may not ask it", []func(*Env){unasked}, Skipped, "whether it runs: cannot tell without root; run it as root: sudo dcol doctor", ""},
+		{"agent", "does not answer", []func(*Env){silent}, Warning, "could not be asked: the agent speaks dcol.status/2", "systemctl restart dcol"},
+		{"agent", "does not run", nil, Info, "does not run", ""},
 		{"agent", "has problems", []func(*Env){running, func(e *Env) { e.AgentProblems = []string{"one", "another"} }}, Warning, "one; another", "restart dcol"},
 	} {
 		t.Run(c.code+"/"+c.name, func(t *testing.T) {
@@ -252,6 +268,29 @@ func TestRequirements(t *testing.T) {
 				t.Error("no mend")
 			}
 		})
+	}
+}
+
+// Without root, beside an agent at work, nothing of what is right may be called amiss, nor be "mended".
+func TestWithoutRoot(t *testing.T) {
+	e := healthy()
+	e.AgentUnasked = fs.ErrPermission
+	e.Identity = Identity{Err: fs.ErrPermission}
+	e.Config.Joined = true
+	e.set("proc/self/status", "CapEff:\t0000000000000000")
+	e.set("proc/sys/net/mptcp/pm_type", "1")
+	e.set("proc/sys/net/netfilter/nf_conntrack_acct", "1")
+	e.System.ListenUDP = func(string) error { return os.NewSyscallError("bind", syscall.EADDRINUSE) }
+	e.System.ForwardDrops = func() ([]string, error) { return nil, syscall.EPERM }
+	e.System.Endpoints = func() (int, error) { return 0, syscall.EPERM }
+	e.System.TryInBandSender = func(string) error { return errCannotTry }
+	e.System.TryInBandReceiver = func() error { return errCannotTry }
+	e.System.TryWireGuard = func() (string, error) { return "", errCannotTry }
+	e.System.TryTunnelRouting = func() error { return errCannotTry }
+	for _, f := range Examine(t.Context(), e, Checks()) {
+		if f.State == Failed || f.State == Warning {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

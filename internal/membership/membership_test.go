@@ -278,6 +278,9 @@ func TestExpelledWhileAway(t *testing.T) {
 	}
 	w.open()
 	bob.await("told", func(s State) bool { return strings.Contains(s.Renewal.Expelled, "sent spam") })
+	if err := bob.id.Problem(); err != nil {
+		t.Errorf("beside that it was expelled, it has a problem: %v", err)
+	}
 }
 
 // A host that has moved connects anew at once.

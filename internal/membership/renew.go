@@ -77,6 +77,7 @@ func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
 			after = time.Duration(refusal.After) * time.Second
 			if refusal.Reason == enrol.Expelled {
 				r.expelled = refusal.Why
+				m.config.Identity.Disowned()
 			}
 		}
 		r.failed(self, now, after, rand.Float64())
