@@ -160,8 +160,8 @@ transport = "tcp"
 	}()
 	_, err := Run(ctx, s, Options{Out: out})
 	cancel()
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("error %v, want that of the context", err)
+	if cut, ok := errors.AsType[*Interrupted](err); !ok || !errors.Is(err, context.Canceled) || cut.Done != 0 || cut.Of != 1 {
+		t.Fatalf("error %v, want that of the context, after 0 of 1 runs", err)
 	}
 	if took := time.Since(<-asked); took > 10*time.Second {
 		t.Errorf("it took %v to end", took)

@@ -66,7 +66,7 @@ func (p *progress) begin(g *governor, before int, folder string, others []string
 		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
 	}
 	if before > 0 {
-		fmt.Fprintf(p.w, "%s has %d runs of this experiment, which are not made again (--anew makes them again)\n", folder, before)
+		fmt.Fprintf(p.w, "%s has %s of this experiment, which will not be made again (but with --anew)\n", folder, runs(before))
 	}
 	estimate := ""
 	if left := p.left(g.level); left > 0 {
@@ -75,7 +75,14 @@ func (p *progress) begin(g *governor, before int, folder string, others []string
 			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, g.level)
 		}
 	}
-	fmt.Fprintf(p.w, "%s: %d runs%s\n", p.suite.Name, p.total, estimate)
+	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)
+}
+
+func runs(n int) string {
+	if n == 1 {
+		return "1 run"
+	}
+	return fmt.Sprintf("%d runs", n)
 }
 
 // left estimates the time to the end when so many runs are made at a time; zero is

@@ -28,21 +28,23 @@ type Result = report.Result
 // ended.
 //
 // When ctx is cancelled everything ends within a second or so; the result then
-// has the runs done so far, and the error is ctx's.
+// has the runs done so far, and the error is an *Interrupted.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
 	suite, err := scenario.SuiteOf(s, o.selection())
 	if err != nil {
 		return nil, err
 	}
-	found, err := carryOut(ctx, suite, o)
+	found, err := carryOut(ctx, suite, o, func(found *report.SuiteResult) error {
+		result := found.Parts[0]
+		if len(result.Runs) == 0 {
+			return nil
+		}
+		return errors.Join(write(o.Out, "result.json", result.WriteJSON), result.WritePlots(o.Out, Marks(s.Events)))
+	})
 	if found == nil {
 		return nil, err
 	}
-	result := found.Parts[0]
-	if len(result.Runs) == 0 {
-		return result, err
-	}
-	return result, errors.Join(err, write(o.Out, "result.json", result.WriteJSON), result.WritePlots(o.Out, Marks(s.Events)))
+	return found.Parts[0], err
 }
 
 // RunSuite carries out all of a suite's experiments as one, as Run does with one. Its
@@ -53,26 +55,45 @@ func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	if err != nil {
 		return nil, err
 	}
-	found, err := carryOut(ctx, suite, o)
-	if found == nil || found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
-		return found, err
-	}
-	return found, errors.Join(err, write(o.Out, "runs.json", found.WriteJSON), page.Write(found, o.Out))
+	return carryOut(ctx, suite, o, func(found *report.SuiteResult) error {
+		if found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
+			return nil
+		}
+		return errors.Join(write(o.Out, "runs.json", found.WriteJSON), page.Write(found, o.Out))
+	})
 }
 
-// carryOut makes the runs. There is no result if there is nothing that could be begun.
-func carryOut(ctx context.Context, suite *scenario.Suite, o Options) (*report.SuiteResult, error) {
+// carryOut makes the runs, and has keep write what was found before the output folder
+// is anyone else's. There is no result if there is nothing that could be begun.
+func carryOut(ctx context.Context, suite *scenario.Suite, o Options, keep func(*report.SuiteResult) error) (*report.SuiteResult, error) {
 	began := time.Now()
 	e, err := newExperiment(ctx, suite, o)
 	if err != nil {
 		return nil, err
 	}
 	runErr := e.crew.work(ctx)
+	if runErr != nil && ctx.Err() != nil {
+		runErr = &Interrupted{Done: e.made(), Of: e.wanted, Err: runErr}
+	}
 	e.progress.clear()
 	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
-	e.release()
-	return e.result(runErr != nil), errors.Join(runErr, closeErr)
+	defer e.release()
+	found := e.result(runErr != nil)
+	return found, errors.Join(runErr, closeErr, keep(found))
 }
+
+// Interrupted is that an experiment was ended before all its runs were made.
+type Interrupted struct {
+	Done int // runs that count, of this session and of those before
+	Of   int
+	Err  error // the context's
+}
+
+func (i *Interrupted) Error() string {
+	return fmt.Sprintf("interrupted after %d of %d runs: %v", i.Done, i.Of, i.Err)
+}
+
+func (i *Interrupted) Unwrap() error { return i.Err }
 
 // experiment is a suite that is being carried out.
 type experiment struct {
@@ -82,6 +103,7 @@ type experiment struct {
 	ledger      *ledger
 	crew        *crew
 	progress    *progress
+	wanted      int        // how many runs it is in all
 	runs        []recorded // those wanted, of this session and of those before
 	release     func()     // the output folder
 	// building is held while a network comes up: that is the most any run does to
@@ -215,7 +237,19 @@ func (e *experiment) tasks(before []recorded) []*task {
 			e.runs = append(e.runs, r)
 		}
 	}
+	e.wanted = len(wanted)
 	return tasks
+}
+
+// made is how many of the runs wanted there are.
+func (e *experiment) made() int {
+	made := map[key]bool{}
+	for _, r := range e.runs {
+		if r.run.Valid() {
+			made[r.key()] = true
+		}
+	}
+	return len(made)
 }
 
 // tasksOf are the runs of a part's repetition.

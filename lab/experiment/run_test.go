@@ -2,11 +2,13 @@ package experiment
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -97,6 +99,36 @@ func TestRunPlainTCP(t *testing.T) {
 		}
 	}
 	checkFiles(t, out)
+}
+
+// Nobody else gets the output folder before what was found is written.
+func TestFolderIsHeldUntilAllIsWritten(t *testing.T) {
+	needRoot(t)
+	var progress strings.Builder
+	o := Options{Out: t.TempDir(), Stderr: &progress, anyFidelity: true}
+	suite, err := scenario.SuiteOf(parse(t, tiny), o.selection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := false
+	_, err = carryOut(t.Context(), suite, o, func(*report.SuiteResult) error {
+		kept = true
+		if unlock, err := durable.TryLock(o.Out); !errors.Is(err, durable.ErrLocked) {
+			t.Errorf("while the result is written the folder is anyone's: %v", err)
+			if err == nil {
+				unlock()
+			}
+		}
+		return nil
+	})
+	if err != nil || !kept {
+		t.Fatalf("kept %t: %v\n%s", kept, err, progress.String())
+	}
+	unlock, err := durable.TryLock(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }
 
 func checkFiles(t *testing.T, out string) {

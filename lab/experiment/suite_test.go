@@ -178,7 +178,7 @@ func TestRunSuite(t *testing.T) {
 		t.Errorf("runs.json: schema %q, %v", stored.Schema, err)
 	}
 	second, progress := run(strings.Replace(another(), `delay = "5ms"`, `delay = "6ms"`, 1))
-	if !strings.Contains(progress, "both: 1 runs") || !strings.Contains(progress, "runs of another there are of another version") {
+	if !strings.Contains(progress, "both: 1 run,") || !strings.Contains(progress, "runs of another there are of another version") {
 		t.Errorf("after a change in one scenario:\n%s", progress)
 	}
 	if !second.Parts[0].Runs[0].Started.Equal(first.Parts[0].Runs[0].Started) || second.Parts[1].Runs[0].Started.Equal(first.Parts[1].Runs[0].Started) {

@@ -94,6 +94,7 @@ type chart struct {
 	width           vg.Length
 	height          vg.Length
 	right           vg.Length // room right of the data
+	above           vg.Length // room above the data
 	// over draws on top of the plot; data is the plot's data area.
 	over func(c, data draw.Canvas)
 }
@@ -152,7 +153,7 @@ func (ch chart) draw(c draw.Canvas) {
 		top -= sub.Font.Size + 6
 		c.FillText(sub, vg.Point{X: c.Min.X, Y: top}, ch.subtitle)
 	}
-	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-gap)
+	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-gap-ch.above)
 	ch.plot.Draw(area)
 	if ch.over != nil {
 		ch.over(c, ch.plot.DataCanvas(area))

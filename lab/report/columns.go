@@ -34,7 +34,9 @@ type Look struct {
 // ColumnChart is a box plot in the form of the 2017 evaluation: upright boxes
 // side by side, from the first to the third quartile with a line at the median,
 // whiskers to the furthest values within 1.5 interquartile ranges, circles
-// beyond. A diamond is a column's reference.
+// beyond. A diamond is a column's reference. In a row above the plot stands each
+// column's median, and below that its reference: beside a box a number could be
+// taken for the diamond's.
 type ColumnChart struct {
 	Unit    string // of the values, with their quantity
 	Columns []Column
@@ -67,17 +69,50 @@ func (c ColumnChart) SVG() (template.HTML, error) {
 		return "", errors.New("draw a box plot: there are no values to draw")
 	}
 	p.X.Min, p.X.Max = -0.5, float64(len(c.Columns))-0.5
-	p.Y.Min, p.Y.Max = 0, high*1.08
+	p.Y.Min, p.Y.Max = 0, high*1.06
 	if p.Y.Max == 0 {
 		p.Y.Max = 1
 	}
 	p.Y.Tick.Marker = evenTicks{6}
-	nameColumns(p, ticks, (inlineWidth-48)/vg.Length(len(c.Columns)))
-	ch := chart{plot: p, width: inlineWidth, height: 250}
-	if referred && c.ReferenceName != "" {
-		ch.subtitle = "\u25c7 " + c.ReferenceName
+	room := (inlineWidth - 48) / vg.Length(len(c.Columns))
+	nameColumns(p, ticks, room)
+	ch := chart{plot: p, width: inlineWidth, height: 250, above: numberRow}
+	if referred {
+		ch.above += numberRow
+		ch.subtitle = "bold: our median; \u25c7 " + c.ReferenceName
+	}
+	ch.over = func(_, data draw.Canvas) {
+		x, _ := p.Transforms(&data)
+		for i, column := range c.Columns {
+			column.number(data, x(float64(i)), room, ch.above)
+		}
 	}
 	return ch.inline()
+}
+
+// numberRow is the height of a row of numbers above a plot.
+const numberRow = vg.Length(13)
+
+// number writes a column's median into the first row above the data, and its
+// reference into the second.
+func (c Column) number(data draw.Canvas, middle, room, above vg.Length) {
+	write := func(value string, bold bool, bottom, before vg.Length) {
+		style := label(10, ink, bold)
+		if style.Width(value)+before > room-2 {
+			style.Font.Size = 8.4
+		}
+		left := middle - (style.Width(value)+before)/2
+		data.FillText(style, vg.Point{X: left + before, Y: bottom}, value)
+		if before > 0 {
+			drawDiamond(data, vg.Point{X: left + before/2 - 1, Y: bottom + style.Font.Size*0.42}, 3)
+		}
+	}
+	if len(c.Values) > 0 {
+		write(formatMbps(stats.Summarize(c.Values).Median), true, data.Max.Y+above-numberRow+4, 0)
+	}
+	if c.Reference != nil {
+		write(formatMbps(*c.Reference), false, data.Max.Y+4, 9)
+	}
 }
 
 // nameColumns puts the names under the columns: broken at their first hyphen, and
@@ -143,24 +178,13 @@ func (u upright) Plot(c draw.Canvas, p *plot.Plot) {
 		for _, o := range s.Outliers {
 			c.DrawGlyph(circle, vg.Point{X: middle, Y: y(o)})
 		}
-		style := label(10, ink, true)
-		value := formatMbps(s.Median)
-		c.FillText(style, vg.Point{X: middle - style.Width(value)/2, Y: y(max(s.Max, u.reference())) + 5}, value)
 	}
 	if u.Reference != nil {
-		drawDiamond(c, vg.Point{X: middle, Y: y(*u.Reference)})
+		drawDiamond(c, vg.Point{X: middle, Y: y(*u.Reference)}, 4)
 	}
 }
 
-func (u upright) reference() float64 {
-	if u.Reference == nil {
-		return math.Inf(-1)
-	}
-	return *u.Reference
-}
-
-func drawDiamond(c draw.Canvas, at vg.Point) {
-	const r = vg.Length(4)
+func drawDiamond(c draw.Canvas, at vg.Point, r vg.Length) {
 	c.StrokeLines(draw.LineStyle{Color: ink, Width: vg.Points(1.1)}, []vg.Point{
 		{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}, {X: at.X - r, Y: at.Y},
 	})

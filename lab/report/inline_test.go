@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,6 +96,28 @@ func TestInlineCharts(t *testing.T) {
 		if strings.Contains(start, "width") || strings.Contains(string(svg), " id=") {
 			t.Errorf("%s does not fit into a page: it starts %s", name, start)
 		}
+	}
+}
+
+// A median stands in a row above the plot, where no diamond is, whatever its value.
+func TestMediansStandInARow(t *testing.T) {
+	chart := evaluation()
+	chart.Columns[0].Reference = ptr(17) // far above its box
+	svg, err := chart.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	heights := map[string][]string{}
+	for _, m := range regexp.MustCompile(`<text x="[^"]*" y="([^"]*)"[^>]*>([^<]*)<`).FindAllStringSubmatch(string(svg), -1) {
+		heights[strings.TrimSpace(m[2])] = append(heights[strings.TrimSpace(m[2])], m[1])
+	}
+	medians := slices.Concat(heights["9.40"], heights["18.60"])
+	references := slices.Concat(heights["17.00"], heights["17.90"])
+	if len(medians) != 9 || len(slices.Compact(medians)) != 1 {
+		t.Errorf("the medians are not all in a row: %v", heights)
+	}
+	if len(references) != 3 || len(slices.Compact(references)) != 1 || references[0] == medians[0] {
+		t.Errorf("the references are not in a row of their own: %v", heights)
 	}
 }
 

@@ -123,7 +123,7 @@ func (f Fidelity) String() string {
 		return "no run counts\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "fidelity: %d runs count, %.1f networks at a time\n", f.Runs, f.Networks)
+	fmt.Fprintf(&b, "fidelity: runs that count: %d, networks at a time: %.1f\n", f.Runs, f.Networks)
 	t := table{
 		{"median and worst run", "median", "worst"},
 		{"processors busy, %", percent(f.CPUShare.Median), percent(f.CPUShare.Max)},
@@ -132,7 +132,7 @@ func (f Fidelity) String() string {
 	}
 	t.write(&b)
 	for _, cause := range slices.Sorted(maps.Keys(f.Causes)) {
-		fmt.Fprintf(&b, "  repeated or given up: %d runs, %s\n", f.Causes[cause], cause)
+		fmt.Fprintf(&b, "  repeated or given up: %d, %s\n", f.Causes[cause], cause)
 	}
 	return b.String()
 }

@@ -18,15 +18,16 @@ func boxPlots(n *network) (s section, ok bool, err error) {
 	}
 	s = section{
 		ID: "boxes-" + n.name, Title: "Goodput: " + n.name,
-		Text: []string{n.description, "A box is the middle half of the runs, with a line at the median, which is also written " +
-			"above; whiskers reach to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes " +
-			"are MPTCP, hollow ones plain TCP. " + n.underWhich()},
+		Text: []string{n.description},
+		Legend: "A box is the middle half of the runs, with a line at the median, which is also written in bold " +
+			"above the plot; whiskers reach to the furthest run within 1.5 times the box's height, circles are runs beyond. Filled boxes " +
+			"are MPTCP, hollow ones plain TCP. " + n.underWhich(),
 	}
 	if n.mostRuns() == 1 {
-		s.Text[1] = "There was one run of each, so there are no boxes: a line is that run's goodput, which is also written above. " + n.underWhich()
+		s.Legend = "There was one run of each, so there are no boxes: a line is that run's goodput, which is also written above the plot. " + n.underWhich()
 	}
 	if n.inPapers() {
-		s.Text[1] += " A diamond is the mean published in 2017."
+		s.Legend += " A diamond is the mean published in 2017, which is written below our median."
 	}
 	for _, v := range n.shown() {
 		f, ok, err := n.boxes(v, n.top(n.congestions[0]))

@@ -9,12 +9,12 @@ import (
 	"github.com/detour-collective/dcol/lab/report/published"
 )
 
-// coupled are the congestion controls that MPTCP was designed with. Mainline Linux
-// has none of them; the kernel of 2017 used the first.
-func coupled() []string { return []string{"lia", "olia", "balia"} }
+// coupled is the congestion control that MPTCP of 2017 ran. Mainline Linux does not
+// have it.
+const coupled = "lia"
 
 // congestion compares congestion controls wherever more than one was measured, and
-// keeps a place for those that the kernel lacks.
+// keeps a place for the one of 2017, which the kernel lacks.
 func (b *book) congestion() ([]section, error) {
 	s := section{
 		ID: "congestion", Title: "Congestion control compared",
@@ -22,8 +22,8 @@ func (b *book) congestion() ([]section, error) {
 			"Median goodput in Mbit/s. MPTCP in mainline Linux runs an ordinary congestion control on each subflow by itself, " +
 				"whichever the system has. The kernel of 2017 had LIA, which couples the subflows: together they take no more than one " +
 				"TCP would on the best of their paths (RFC 6356), and each of them grows at most as fast as Reno.",
-			"Three columns are kept for coupled congestion controls. OLIA and BALIA are in no mainline kernel, nor were they measured in " +
-				"2017; LIA has the published means. What it changes shows under loss: LIA, like Reno, halves its window " +
+			"LIA is in no mainline kernel: its column is kept for it, and has the published means. For OLIA and BALIA, its successors, there is " +
+				"none: they are in no mainline kernel either, nor were they measured in 2017. What LIA changes shows under loss: LIA, like Reno, halves its window " +
 				"at a loss, while CUBIC gives up three tenths of it and comes back sooner. Uncoupled subflows that share a bottleneck take a share each, " +
 				"so two of them can take twice what one TCP gets beside them; that is not measured here.",
 		},
@@ -44,10 +44,8 @@ func (b *book) congestionTable(n *network) table {
 	for _, c := range n.congestions {
 		t.Head = append(t.Head, strings.ToUpper(c))
 	}
-	for _, c := range coupled() {
-		if !slices.Contains(n.congestions, c) {
-			t.Head = append(t.Head, strings.ToUpper(c))
-		}
+	if !slices.Contains(n.congestions, coupled) {
+		t.Head = append(t.Head, strings.ToUpper(coupled))
 	}
 	for _, v := range n.variants {
 		if len(n.compared(v)) < 2 {
@@ -85,17 +83,15 @@ func (b *book) congestionLine(n *network, v report.Variant, procedure string) (l
 		measured++
 		line = append(line, entry{Text: fmt.Sprintf("%.2f", value)})
 	}
-	for _, c := range coupled() {
-		if !slices.Contains(n.congestions, c) {
-			line = append(line, b.absent(n, v, procedure, c))
-		}
+	if !slices.Contains(n.congestions, coupled) {
+		line = append(line, b.absent(n, v, procedure))
 	}
 	return line, measured > 1
 }
 
-// absent is the place of a congestion control that the kernel does not have: with
+// absent is the place of the congestion control that the kernel does not have: with
 // what was published of it, or empty.
-func (b *book) absent(n *network, v report.Variant, procedure, congestion string) entry {
+func (b *book) absent(n *network, v report.Variant, procedure string) entry {
 	if strings.HasPrefix(procedure, "tcp") {
 		return none() // coupling is nothing to a single path
 	}
@@ -104,7 +100,7 @@ func (b *book) absent(n *network, v report.Variant, procedure, congestion string
 	if ok {
 		p, ok = b.published.Throughput(setting, procedure)
 	}
-	if ok && p.Congestion == congestion {
+	if ok && p.Congestion == coupled {
 		return entry{Text: fmt.Sprintf("%.2f", p.MeanMbps), Below: []string{"2017"}}
 	}
 	return entry{Text: "not in mainline", Mark: empty}

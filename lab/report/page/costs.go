@@ -90,17 +90,50 @@ func costTable(found []cost) table {
 // cause is what the numbers of the place itself tell.
 func (c cost) cause() string {
 	mapped, plain := c.network.median(cell{c.row.Variant, "dcol", c.row.Congestion})
+	tunnel, inTunnel := c.tunnelPct()
 	switch {
 	case c.row.Latency != nil && c.row.Latency.P50MS < short:
 		return "the kernel's scheduler gives the end of a short answer to the detour, which has only just come up"
-	case plain && mapped > *c.row.Median && (strings.HasSuffix(c.row.Procedure, "openvpn") || strings.HasSuffix(c.row.Procedure, "wireguard")):
-		return "what the tunnel adds to the detour's packets"
-	case c.steady() >= dear && *c.of.Median > credit**c.of.Steady:
-		return "what a loss in the omitted second held up is counted as TCP's"
+	case inTunnel:
+		return fmt.Sprintf("headers: the tunnel's are %.1f %% of all that is carried, MPTCP's %.1f %%", tunnel, headerPct) + c.credited()
+	case plain && mapped > *c.row.Median && isTunnel(c.row.Procedure):
+		return "what the tunnel adds to the detour's packets" + c.credited()
+	case c.credited() != "" && *c.row.Median >= dear**c.of.Steady:
+		return strings.TrimPrefix(c.credited(), "; ")
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
-		return "what one path loses and sends again holds up what came on the other"
+		return "what the sender has in line on a path that loses holds up what came on the other"
 	case c.steady() >= dear:
 		return "the first two seconds that count: both subflows begin"
 	}
-	return fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct)
+	return fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct) + c.credited()
+}
+
+// credited says that plain TCP was given more than it carries, if it was.
+func (c cost) credited() string {
+	if c.of.Steady == nil || *c.of.Median <= credit**c.of.Steady {
+		return ""
+	}
+	return fmt.Sprintf("; TCP is given %.2f where it carries %.2f, for what a loss in the omitted second held up", *c.of.Median, *c.of.Steady)
+}
+
+func isTunnel(procedure string) bool {
+	return strings.HasSuffix(procedure, "openvpn") || strings.HasSuffix(procedure, "wireguard")
+}
+
+// tunnelPct is how much the tunnel's own headers are of what is carried: what plain TCP loses to them, by
+// the detour's part of the bytes.
+func (c cost) tunnelPct() (pct float64, ok bool) {
+	tunnel := strings.TrimPrefix(c.row.Procedure, "dcol")
+	if !isTunnel(c.row.Procedure) {
+		return 0, false
+	}
+	kept := pctOf(c.network.medians(c.row.Variant, c.row.Congestion), "tcp"+tunnel, "tcp-detour")
+	all := 0.0
+	for _, bytes := range c.row.BytesPerPath {
+		all += bytes
+	}
+	if kept == nil || all == 0 {
+		return 0, false
+	}
+	return (100 - *kept) * (all - c.row.BytesPerPath["direct"]) / all, true
 }

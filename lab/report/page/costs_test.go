@@ -16,10 +16,13 @@ func TestCosts(t *testing.T) {
 	start, tcpStart := row("credit", "dcol", 9.6, 12), row("credit", "tcp", 9.9, 9)
 	steady := 9.6
 	start.Steady, tcpStart.Steady = &steady, &steady
+	inTunnel := row("tunnel", "dcol-openvpn", 9.65, 9)
+	inTunnel.BytesPerPath = map[string]float64{"direct": 6e6, "waypoint": 4e6}
 	n := &network{name: "n", rows: []Row{
 		row("base", "tcp", 9.65, 9), row("base", "dcol", 9.5, 20), row("base", "dcol-openvpn", 9.2, 60),
 		row("lossy", "tcp", 9.6, 9), row("lossy", "dcol", 8.4, 38),
 		row("unknown", "tcp", 9.6, 9), row("unknown", "dcol", 9.3, 12), row("unknown", "tcp-detour", 1, 0),
+		row("tunnel", "tcp", 10, 9), row("tunnel", "tcp-detour", 10, 9), row("tunnel", "tcp-openvpn", 9.5, 9), inTunnel,
 		tcpStart, start,
 		tcpShort, short,
 		row("no-tcp", "dcol", 1, 0),
@@ -28,7 +31,7 @@ func TestCosts(t *testing.T) {
 	if err != nil || len(sections) != 1 || len(sections[0].Tables) != 1 {
 		t.Fatalf("%+v, %v", sections, err)
 	}
-	if want := "In 5 of 6 places"; !strings.Contains(sections[0].Text[0], want) {
+	if want := "In 6 of 7 places"; !strings.Contains(sections[0].Text[0], want) {
 		t.Errorf("%q, want %q", sections[0].Text[0], want)
 	}
 	var got []string
@@ -36,8 +39,9 @@ func TestCosts(t *testing.T) {
 		got = append(got, r[0].Below[0]+": "+r[0].Below[1]+" "+r[3].Text)
 	}
 	want := []string{
-		"n, lossy, cubic: what one path loses and sends again holds up", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
-		"n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: what a loss in the omitted second held up",
+		"n, lossy, cubic: what the sender has in line on a path that loses", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
+		"n, tunnel, cubic: headers: the tunnel's are 2.0 % of all that is carried, MPTCP's 1.7 % 0.965",
+		"n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: TCP is given 9.90 where it carries 9.60, for what a loss",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)

@@ -2,10 +2,13 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
+	"time"
 )
 
 //go:embed page.html
@@ -24,6 +27,7 @@ type document struct {
 type section struct {
 	ID, Title string
 	Text      []string // paragraphs
+	Legend    string   // how to read the figures; stands once for all sections that have the same
 	Tables    []table
 	Figures   []figure
 }
@@ -90,25 +94,47 @@ func words(texts ...string) []entry {
 // none is the cell of something that was not measured.
 func none() entry { return entry{Text: "–", Mark: empty} }
 
-// eachNetwork has the plots, network by network.
+// eachNetwork has the plots, network by network. How to read them stands with the
+// first that are to be read so.
 func (b *book) eachNetwork() ([]section, error) {
 	var sections []section
+	explained := map[string]string{} // legends, with the title of the section that has them
 	for _, n := range b.networks {
 		for _, part := range []func(*network) (section, bool, error){boxPlots, sweep, latencies, series} {
 			s, ok, err := part(n)
 			if err != nil {
 				return nil, fmt.Errorf("plot %s: %w", n.name, err)
 			}
-			if ok {
-				sections = append(sections, s)
+			if !ok {
+				continue
 			}
+			legend := s.Legend
+			if first, ok := explained[legend]; ok {
+				legend = fmt.Sprintf("To be read as \u201c%s\u201d above.", first)
+			} else {
+				explained[legend] = s.Title
+			}
+			s.Text = slices.Insert(s.Text, 1, legend) // after the network's description
+			sections = append(sections, s)
 		}
 	}
 	return sections, nil
 }
 
+// heading is the suite's description, of which what comes before a colon is the title,
+// and the suite's name.
+func (b *book) heading() (title, lead string) {
+	title, lead, _ = strings.Cut(strings.TrimSuffix(b.suite.Description, "."), ": ")
+	if lead != "" {
+		lead = capital(lead) + ". "
+	}
+	return cmp.Or(title, b.suite.Name), fmt.Sprintf("%sThis is the report of %s, begun on %s.",
+		lead, b.suite.Name, b.suite.Started.UTC().Format(time.DateOnly))
+}
+
 func (b *book) writeHTML(out *bytes.Buffer) error {
-	doc := document{Title: b.suite.Name, Lead: b.suite.Description, Style: template.CSS(pageStyle)}
+	title, lead := b.heading()
+	doc := document{Title: title, Lead: lead, Style: template.CSS(pageStyle)}
 	for _, part := range []func() ([]section, error){
 		b.verdict,
 		b.procedures,

@@ -23,9 +23,10 @@ func latencies(n *network) (s section, ok bool, err error) {
 	}
 	s = section{
 		ID: "latency-" + n.name, Title: "Latency: " + n.name,
-		Text: []string{n.description, "The further left, the sooner. A bar begins at the median, becomes thinner at the 90th and 95th " +
+		Text: []string{n.description},
+		Legend: "The further left, the sooner. A bar begins at the median, becomes thinner at the 90th and 95th " +
 			"percentile and ends at the 99th; the ring is the longest of all. Each is the median over the runs. Hollow bars are plain TCP. " +
-			n.underWhich()},
+			n.underWhich(),
 	}
 	t := table{
 		Title: "Latencies in ms", Words: 2,

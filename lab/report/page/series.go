@@ -11,8 +11,9 @@ import (
 func series(n *network) (s section, ok bool, err error) {
 	s = section{
 		ID: "series-" + n.name, Title: "Over time: " + n.name,
-		Text: []string{n.description, "Goodput by path, one on the other, of each procedure's run that is nearest to its median; dotted lines are " +
-			"what happens to the network. " + n.underWhich()},
+		Text: []string{n.description},
+		Legend: "Goodput by path, one on the other, of each procedure's run that is nearest to its median; dotted lines are " +
+			"what happens to the network. " + n.underWhich(),
 	}
 	for _, part := range n.parts {
 		if len(part.Marks) == 0 {

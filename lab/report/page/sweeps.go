@@ -92,12 +92,11 @@ func sweep(n *network) (s section, ok bool, err error) {
 	s = section{ID: "sweep-" + n.name, Title: "Gain: " + n.name, Text: []string{n.description}}
 	if len(axes) == 1 {
 		s.Title = capital(quantityOf(n).of) + ": " + n.name
-		s.Text = append(s.Text, "Medians of the runs; dashed lines are plain TCP. Where lines lie on each other the table tells them apart. "+
-			n.underWhich())
+		s.Legend = "Medians of the runs; dashed lines are plain TCP. Where lines lie on each other the table tells them apart. " + n.underWhich()
 		s.Figures, s.Tables, err = n.lines(axes[0])
 	} else {
-		s.Text = append(s.Text, "The number in a cell is the gain, the median goodput over that of plain TCP: 2 is twice as much. Blue is above 1, "+
-			"red below. To have the best of plain TCP a program would have to know which path that is. "+n.underWhich())
+		s.Legend = "The number in a cell is the gain, the median goodput over that of plain TCP: 2 is twice as much. Blue is above 1, " +
+			"red below. To have the best of plain TCP a program would have to know which path that is. " + n.underWhich()
 		s.Figures, err = n.heatMaps(axes[0], axes[1])
 	}
 	return s, len(s.Figures) > 0, err
