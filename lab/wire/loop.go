@@ -127,7 +127,7 @@ func (l *loop) deliver() (now, deadline int64) {
 		p := &l.ports[i]
 		for range batch {
 			due := p.next()
-			if due > now {
+			if !l.sleep.due(now, due) {
 				break
 			}
 			p.send(now, due)
@@ -140,13 +140,13 @@ func (l *loop) deliver() (now, deadline int64) {
 }
 
 func (p *port) send(now, due int64) {
+	defer p.pop(max(now, due)) // it has left the transmitter, if early
 	data := p.first()
 	if data == nil {
 		p.stats.LossDrops++
-		p.pop(now)
 		return
 	}
-	p.late.add(now - due)
+	p.late.add(max(now-due, due-now))
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(p.out), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
 	if errno != 0 {
 		p.stats.WriteErrors++
@@ -154,7 +154,6 @@ func (p *port) send(now, due int64) {
 		p.stats.Packets++
 		p.stats.Bytes += uint64(len(data))
 	}
-	p.pop(now)
 }
 
 // receive reads up to a batch of packets. A device whose host is gone is no

@@ -84,7 +84,8 @@ type Stats struct {
 	Late        Lateness `json:"late"`
 }
 
-// Lateness is how long after their due time packets left the emulation.
+// Lateness is how far from their due time packets left the emulation: after it, or
+// on a busy wire up to 0.1 ms before.
 type Lateness struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`
