@@ -21,7 +21,7 @@ func (b *book) differences() ([]section, error) {
 	}
 	s := section{ID: "differences", Title: "Where ours differ, and why"}
 	for _, paragraph := range []string{
-		b.headerWords(), b.queueWords(), b.lossWords("core-limited"), b.lossWords("symmetric"), b.responseWords(), b.openVPNWords(), methodWords(),
+		b.headerWords(), b.queueWords(), b.lossWords("core-limited", "symmetric"), b.responseWords(), b.openVPNWords(), methodWords(),
 	} {
 		if paragraph != "" {
 			s.Text = append(s.Text, paragraph)
@@ -91,7 +91,20 @@ func (b *book) queueWords() string {
 
 // lossWords is about loss on the direct path, where the congestion control
 // decides.
-func (b *book) lossWords(name string) string {
+func (b *book) lossWords(networks ...string) string {
+	said := ""
+	for _, name := range networks {
+		said = joined(said, b.lossIn(name))
+	}
+	if said == "" {
+		return ""
+	}
+	return "Loss of 1 % on link 2. " + said + " The MPTCP of 2017 was slower than its own plain TCP because LIA is more cautious than " +
+		"CUBIC (thesis, 5.1.4); here both run the same congestion control."
+}
+
+// lossIn compares what one network carries under loss with what it did.
+func (b *book) lossIn(name string) string {
 	n := b.network(name)
 	if n == nil {
 		return ""
@@ -117,11 +130,9 @@ func (b *book) lossWords(name string) string {
 	}
 	kept := ""
 	if ratio := pctOf(n.medians(v.Name, n.congestions[0]), "mptcp-1", "tcp"); ratio != nil {
-		kept = fmt.Sprintf(", and one MPTCP subflow gets %.0f %% of what TCP does", *ratio)
+		kept = fmt.Sprintf("; one MPTCP subflow gets %.0f %% of what TCP does", *ratio)
 	}
-	return fmt.Sprintf("Loss, %s. With 1 %% on link 2, %s. The MPTCP of 2017 was slower there than its own plain TCP because LIA is more "+
-		"cautious than CUBIC (thesis, 5.1.4); here both run the same congestion control%s.",
-		name, strings.Join(parts, "; "), kept)
+	return fmt.Sprintf("In %s %s%s.", name, strings.Join(parts, "; "), kept)
 }
 
 // wholePct is the least loss that was one in 2017. Mininet up to 2.2.2 gave netem the
