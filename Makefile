@@ -65,7 +65,7 @@ bench-%: ## Run one, as in: make bench-wire, make bench-collective MEMBERS=500.
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
 
-paper: ## Repeat the papers' evaluation (root, 20 to 25 minutes); writes out/paper/report.html.
+paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/paper/report.html.
 	@scripts/deps.sh paper
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab run papers/dcol
