@@ -17,7 +17,9 @@ type line struct {
 	p    Params
 	mtu  int
 	room int // of the queue, bytes
-	down bool
+	// slack is how far from its time a packet may be delivered if the wire is busy.
+	slack int64
+	down  bool
 
 	// Packets are numbered from 0. Those before head are gone, those before
 	// sent have left the transmitter, tail is the next.
@@ -181,6 +183,7 @@ func (l *line) set(now int64, p Params) {
 	l.transmit(now)
 	old := l.p.Rate
 	l.p, l.room = p, p.QueueBytes()
+	l.slack = min(together, int64(p.Delay-p.Jitter)/delayShare)
 	l.resize()
 
 	l.departed, l.carry, l.lastDue = now, 0, 0

@@ -329,3 +329,23 @@ func TestRateIsExact(t *testing.T) {
 		}
 	})
 }
+
+// A packet may be delivered early only by a part of its line's delay that it surely has behind it.
+func TestSlack(t *testing.T) {
+	for _, c := range []struct {
+		p    Params
+		want int64
+	}{
+		{Params{Rate: 1e9}, 0},
+		{Params{Delay: 100 * time.Microsecond}, 10 * us},
+		{Params{Delay: 5 * time.Millisecond}, together},
+		{Params{Delay: 5 * time.Millisecond, Jitter: 5 * time.Millisecond}, 0},
+		{Params{Delay: 5 * time.Millisecond, Jitter: 4500 * time.Microsecond}, 50 * us},
+	} {
+		l := newLine(Params{}, DefaultMTU, 1, 1)
+		l.set(0, c.p)
+		if l.slack != c.want {
+			t.Errorf("%+v: %d ns, want %d", c.p, l.slack, c.want)
+		}
+	}
+}

@@ -94,8 +94,8 @@ func (l *loop) do(f func(now int64)) error {
 // this thread's place, and getting it back would cost time.
 func (l *loop) run() {
 	for {
-		now, deadline := l.deliver()
-		wait := unix.NsecToTimespec(l.sleep.until(now, deadline))
+		now, latest := l.deliver()
+		wait := unix.NsecToTimespec(l.sleep.until(now, latest))
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll),
 			uintptr(unsafe.Pointer(&l.woken)), uintptr(len(l.woken)), uintptr(unsafe.Pointer(&wait)), 0, 0)
 		if errno == unix.EINTR {
@@ -117,30 +117,34 @@ func (l *loop) run() {
 }
 
 // deliver writes what is due, up to a batch for each line. It returns when that was
-// done, and when the next packet is due, which may be already.
+// done, and when the next packet is to be delivered at the latest, which may be already.
 //
 // Looking at the clock is a good part of what a wire does, so it is done no more
 // often than it moves.
-func (l *loop) deliver() (now, deadline int64) {
-	now, deadline = l.now(), math.MaxInt64
+func (l *loop) deliver() (now, latest int64) {
+	now, latest = l.now(), math.MaxInt64
 	for i := range l.ports {
 		p := &l.ports[i]
 		for range batch {
 			due := p.next()
-			if !l.sleep.due(now, due) {
+			if !l.sleep.ready(now, due, p.slack) {
 				break
 			}
 			p.send(now, due)
 			now = l.now()
 			l.sleep.sent = now
 		}
-		deadline = min(deadline, p.next())
+		if due := p.next(); l.sleep.ready(now, due, p.slack) {
+			latest = now // a batch was not enough
+		} else {
+			latest = min(latest, l.sleep.latest(due, p.slack))
+		}
 	}
-	return now, deadline
+	return now, latest
 }
 
 func (p *port) send(now, due int64) {
-	defer p.pop(max(now, due)) // it has left the transmitter, if early
+	defer p.pop(now)
 	data := p.first()
 	if data == nil {
 		p.stats.LossDrops++

@@ -6,8 +6,7 @@ import "time"
 // machine tens of microseconds, so it sleeps less and polls for the rest, on
 // links that are lightly used. On busy ones that would change nothing, and the
 // hosts' programs need the processor too: there packets that are due at almost the
-// same time go together, some before it and some after, so that a path is as long
-// as it should be.
+// same time go together, some before it and some after.
 type sleeper struct {
 	sent int64 // when a packet was delivered last
 }
@@ -18,34 +17,43 @@ const (
 	// more than one part in pollShare of the time is spent polling.
 	pollApart = pollShare * pollAhead
 	pollShare = 16
-	// together is how far from its time a packet on a busy link may be delivered. A full one takes
-	// ten times as long on a line of 10 Mbit/s.
-	together = int64(100 * time.Microsecond)
+	// together is how far from its time a packet on a busy wire may be delivered: a full one takes ten
+	// times as long on a line of 10 Mbit/s. It is no farther than a part in delayShare of its line's
+	// delay, so that it has always left the transmitter.
+	together   = int64(100 * time.Microsecond)
+	delayShare = 10
 	// longest is for when there is no deadline.
 	longest = int64(time.Hour)
 )
 
-// until returns how long to sleep, in nanoseconds: 0 is to poll once and ask
-// again.
-func (s *sleeper) until(now, deadline int64) int64 {
-	left := max(deadline-now, 0)
+// until returns how long to sleep, in nanoseconds, so as to be awake at a moment: 0 is
+// to poll once and ask again.
+func (s *sleeper) until(now, moment int64) int64 {
+	left := max(moment-now, 0)
 	switch {
 	case left > longest:
 		return longest
-	case s.due(now, deadline):
-		return 0
-	case s.busy(deadline):
-		return left + together
+	case s.busy(moment):
+		return left
 	case left > pollAhead:
 		return left - pollAhead
 	}
 	return 0
 }
 
-// due tells whether a packet with this deadline may be delivered now.
-func (s *sleeper) due(now, deadline int64) bool {
-	return deadline <= now || deadline <= now+together && s.busy(deadline)
+// ready tells whether a packet may be delivered now that is due then, or so much
+// before or after if the wire is busy.
+func (s *sleeper) ready(now, due, slack int64) bool {
+	return due <= now || due <= now+slack && s.busy(due)
 }
 
-// busy tells whether the packet with this deadline follows the one before too closely to be polled for.
-func (s *sleeper) busy(deadline int64) bool { return deadline-s.sent < pollApart }
+// latest is when to deliver it at the latest.
+func (s *sleeper) latest(due, slack int64) int64 {
+	if s.busy(due) {
+		return due + slack
+	}
+	return due
+}
+
+// busy tells whether a moment follows the delivery before too closely to be polled for.
+func (s *sleeper) busy(moment int64) bool { return moment-s.sent < pollApart }
