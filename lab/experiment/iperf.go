@@ -67,7 +67,7 @@ type received struct {
 // what came after a lost packet only with that packet, so that what a loss in the
 // omitted second held up counts after all. In the papers' networks that gives plain TCP
 // a tenth more in the first second that counts in two of three runs.
-const settled = 2
+const settled = 3
 
 // iperfReport is the part of an end's report that counts.
 type iperfReport struct {

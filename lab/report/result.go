@@ -140,7 +140,7 @@ type Run struct {
 
 	// GoodputMbps is the program's bytes over time, both after the skip.
 	GoodputMbps float64 `json:"goodput_mbps"`
-	// SteadyMbps is the same without the first two seconds that count, in which programs
+	// SteadyMbps is the same without the first three seconds that count, in which programs
 	// also get what was held up before; 0 if iperf3 did not measure, or no longer.
 	SteadyMbps        float64 `json:"steady_mbps,omitempty"`
 	Bytes             int64   `json:"bytes"`

@@ -27,7 +27,7 @@ type cost struct {
 
 func (c cost) ratio() float64 { return *c.row.Median / *c.of.Median }
 
-// steady is the ratio from the third second that counts on, 0 if there is none.
+// steady is the ratio from the fourth second that counts on, 0 if there is none.
 func (c cost) steady() float64 {
 	if c.row.Steady == nil || c.of.Steady == nil {
 		return 0
@@ -63,7 +63,7 @@ func (b *book) costs() ([]section, error) {
 	}
 	slices.SortStableFunc(found, func(x, y cost) int { return cmp.Compare(x.ratio(), y.ratio()) })
 	s := section{ID: "costs", Title: "Where a detour costs"}
-	s.Text = append(s.Text, fmt.Sprintf("In %d of %d places a connection with a detour carries more than %.0f %% less than plain TCP on the direct path.",
+	s.Text = append(s.Text, fmt.Sprintf("In %d of %d combinations of a place and a procedure with a detour a connection carries more than %.0f %% less than plain TCP on the direct path there.",
 		len(found), places, 100*(1-dear)))
 	if len(found) > 0 {
 		s.Tables = append(s.Tables, costTable(found))
@@ -74,7 +74,7 @@ func (b *book) costs() ([]section, error) {
 func costTable(found []cost) table {
 	t := table{
 		Title: "All places where it is less by more than 2 %", Words: 1,
-		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; steady is the ratio from the third second that counts on; sent again are segments, on all paths. What is more than the cause has no explanation yet.",
+		Note: "From the lowest ratio to the highest. Goodput in Mbit/s, medians; steady is the ratio from the fourth second that counts on; sent again are segments, on all paths. What is more than the cause has no explanation yet.",
 		Head: []string{"where, and known cause", "ours", "TCP", "ratio", "steady", "sent again", "TCP's"},
 	}
 	for _, c := range found {
@@ -98,12 +98,14 @@ func (c cost) cause() string {
 		return fmt.Sprintf("headers: the tunnel's are %.1f %% of all that is carried, MPTCP's %.1f %%", tunnel, headerPct) + c.credited()
 	case plain && mapped > *c.row.Median && isTunnel(c.row.Procedure):
 		return "what the tunnel adds to the detour's packets" + c.credited()
+	case c.row.Variant == queue2017:
+		return fmt.Sprintf("MPTCP's headers are %.1f %% of it; of two subflows that wait for a second in one queue, one is ahead of the other at the end", headerPct)
 	case c.credited() != "" && *c.row.Median >= dear**c.of.Steady:
 		return strings.TrimPrefix(c.credited(), "; ")
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
 		return "what the sender has in line on a path that loses holds up what came on the other"
 	case c.steady() >= dear:
-		return "the first two seconds that count: both subflows begin"
+		return "the first three seconds that count: both subflows begin"
 	}
 	return fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct) + c.credited()
 }

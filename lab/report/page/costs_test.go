@@ -26,12 +26,13 @@ func TestCosts(t *testing.T) {
 		tcpStart, start,
 		tcpShort, short,
 		row("no-tcp", "dcol", 1, 0),
+		row(queue2017, "tcp", 9.65, 5), row(queue2017, "dcol", 9.38, 11),
 	}}
 	sections, err := (&book{networks: []*network{n}}).costs()
 	if err != nil || len(sections) != 1 || len(sections[0].Tables) != 1 {
 		t.Fatalf("%+v, %v", sections, err)
 	}
-	if want := "In 6 of 7 places"; !strings.Contains(sections[0].Text[0], want) {
+	if want := "In 7 of 8 combinations"; !strings.Contains(sections[0].Text[0], want) {
 		t.Errorf("%q, want %q", sections[0].Text[0], want)
 	}
 	var got []string
@@ -42,6 +43,7 @@ func TestCosts(t *testing.T) {
 		"n, lossy, cubic: what the sender has in line on a path that loses", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
 		"n, tunnel, cubic: headers: the tunnel's are 2.0 % of all that is carried, MPTCP's 1.7 % 0.965",
 		"n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: TCP is given 9.90 where it carries 9.60, for what a loss",
+		"n, queue-1000, cubic: MPTCP's headers are 1.7 % of it; of two subflows",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)

@@ -67,7 +67,7 @@ func TestMoreOrLess(t *testing.T) {
 
 // What is better than headers allow is said to be so.
 func TestBeyondHeaders(t *testing.T) {
-	for points, want := range map[float64]string{-0.1: "", 0.46: "can be chance", 1.3: "more than chance"} {
+	for points, want := range map[float64]string{-0.1: "", 0.46: "what the method gives", 1.3: "more than the method"} {
 		if got := beyondHeaders(points); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%v points: %q, want %q", points, got, want)
 		}

@@ -143,7 +143,7 @@ func (n *network) median(c cell) (float64, bool) {
 	return *row.Median, true
 }
 
-// steady is the same from the third second that counts on.
+// steady is the same from the fourth second that counts on.
 func (n *network) steady(c cell) (float64, bool) {
 	row, ok := n.row(c)
 	if !ok || row.Steady == nil {

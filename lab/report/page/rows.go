@@ -27,7 +27,7 @@ type Row struct {
 	Q3     *float64 `json:"q3"`
 	Min    *float64 `json:"min"`
 	Max    *float64 `json:"max"`
-	// Steady is the median of what was carried from the third second that counts on;
+	// Steady is the median of what was carried from the fourth second that counts on;
 	// null if that was not measured.
 	Steady *float64 `json:"steady"`
 

@@ -17,7 +17,7 @@ type Target struct {
 	AtLeast   bool     `json:"at_least"` // or, if not, at most
 	LimitPct  float64  `json:"limit_pct"`
 	Measured  *float64 `json:"measured_pct"`
-	Steady    *float64 `json:"steady_pct"` // from the third second that counts on
+	Steady    *float64 `json:"steady_pct"` // from the fourth second that counts on
 	Published *float64 `json:"published_pct"`
 	Met       bool     `json:"met"`
 	Remark    string   `json:"remark"`
@@ -58,15 +58,15 @@ func (b *book) targets() []Target {
 }
 
 // beyondHeaders says of a value that is better than MPTCP's headers let it be, by some
-// percentage points, why that can be; unsure has the half per cent.
+// percentage points, why that can be; unsure has the per cent.
 func beyondHeaders(points float64) string {
 	switch {
 	case points <= 0:
 		return ""
 	case points <= 1:
-		return "; that this is better can be chance: plain TCP's medians and its own are each good to half a per cent"
+		return "; that this is better is what the method gives to some runs (see Method), and chance"
 	default:
-		return "; that this is better is more than chance explains"
+		return "; that this is better is more than the method and chance explain"
 	}
 }
 
@@ -146,11 +146,10 @@ func (b *book) lower(t *Target, n *network, v report.Variant) (places int) {
 		places++
 		if t.Measured == nil || *ratio < *t.Measured {
 			t.Measured, t.Steady, t.Where = ratio, pctOf(n.steadies(v.Name, congestion), t.Procedure, "tcp"), place(n, v, congestion)
-		}
-	}
-	if s, ok := settingOf(n.name, v); ok {
-		if p := pctOf(b.publishedMean(s), t.Procedure, "tcp"); p != nil && (t.Published == nil || *p < *t.Published) {
-			t.Published = p
+			t.Published = nil
+			if s, ok := settingOf(n.name, v); ok {
+				t.Published = pctOf(b.publishedMean(s), t.Procedure, "tcp")
+			}
 		}
 	}
 	return places
@@ -192,7 +191,7 @@ func (n *network) medians(variant, congestion string) func(string) (float64, boo
 	return func(procedure string) (float64, bool) { return n.median(cell{variant, procedure, congestion}) }
 }
 
-// steadies looks up what procedures carried from the third second that counts on.
+// steadies looks up what procedures carried from the fourth second that counts on.
 func (n *network) steadies(variant, congestion string) func(string) (float64, bool) {
 	return func(procedure string) (float64, bool) { return n.steady(cell{variant, procedure, congestion}) }
 }

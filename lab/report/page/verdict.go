@@ -81,11 +81,11 @@ func targetsLine(targets []Target) string {
 }
 
 // unsure is how much a target's value differs between evaluations of three repetitions
-// that were made on one day: five, for the sum of the paths and the overhead.
-const unsure = "With three repetitions they differ by half a per cent from one evaluation to the next."
+// that were made on one day: seven, the last two within one hour.
+const unsure = "Evaluations of three repetitions differ by half a per cent from one to the next, and by one where there is loss or a long delay."
 
 // terms are the words of the targets' table that a reader meets here first.
-const terms = "Steady is the same without the first two seconds that count, in which connections still grow. A place is a network, " +
+const terms = "Steady is the same without the first three seconds that count, in which connections still grow. A place is a network, " +
 	"as its scenario declares it or with something in it varied, and a congestion control."
 
 func targetTable(targets []Target) table {
