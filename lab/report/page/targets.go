@@ -128,7 +128,7 @@ func (b *book) worst() []Target {
 			}
 		}
 		if places > 0 {
-			t.Remark = fmt.Sprintf("the worst of %d places", places)
+			t.Remark = "the worst of " + counted(places, "place", "places")
 			targets = append(targets, t.decided())
 		}
 	}
