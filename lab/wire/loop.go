@@ -144,10 +144,10 @@ func (l *loop) deliver() (now, latest int64) {
 }
 
 func (p *port) send(now, due int64) {
-	defer p.pop(now)
 	data := p.first()
 	if data == nil {
 		p.stats.LossDrops++
+		p.pop(now)
 		return
 	}
 	p.late.add(max(now-due, due-now))
@@ -158,6 +158,7 @@ func (p *port) send(now, due int64) {
 		p.stats.Packets++
 		p.stats.Bytes += uint64(len(data))
 	}
+	p.pop(now)
 }
 
 // receive reads up to a batch of packets. A device whose host is gone is no

@@ -29,6 +29,9 @@ func TestPollingIsBounded(t *testing.T) {
 	if share := pollingShare(20*us, second); share != 0 {
 		t.Errorf("polled %.0f %% of the time on a busy line", 100*share)
 	}
+	if share := pollingShare(pollApart, second); share > 1.1/pollShare || share < 0.9/pollShare {
+		t.Errorf("polled %.1f %% of the time on the busiest line that is polled for, want one part in %d", 100*share, pollShare)
+	}
 	for gap := pollApart - together; gap < 2*pollApart; gap += 10 * us {
 		if share := pollingShare(gap, second); share > 1.1/pollShare {
 			t.Errorf("polled %.1f %% of the time with packets each %d ns, want one part in %d at most", 100*share, gap, pollShare)
