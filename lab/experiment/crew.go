@@ -38,7 +38,7 @@ type task struct {
 	notUntil time.Time // the machine shall have a rest before
 
 	began   time.Time
-	lowered int           // how often the governor had lowered its level then
+	lowered int           // how often its governor had lowered the level then
 	company bool          // another ran at the same time
 	shared  time.Duration // time under way, times how many were
 }
@@ -70,14 +70,14 @@ type outcome struct {
 // cutShort says that the attempt failed for being ended, which says nothing.
 func (o outcome) cutShort(ctx context.Context) bool { return o.err != nil && ctx.Err() != nil }
 
-// crew makes the runs of an experiment, as many at a time as the governor says.
+// crew makes the runs of an experiment, as many at a time as the governors say.
 // One goroutine owns it; attempts run in others and report to it.
 type crew struct {
-	governor *governor
-	todo     []*task // in the order in which they are to begin
-	running  []*task
-	ended    chan outcome
-	since    time.Time // the last change of running
+	governors governors
+	todo      []*task // in the order in which they are to begin
+	running   []*task
+	ended     chan outcome
+	since     time.Time // the last change of running
 
 	// attempt makes a run on a network of its own.
 	attempt func(context.Context, *task) (report.Run, error)
@@ -133,7 +133,7 @@ func (c *crew) fill(ctx context.Context) <-chan time.Time {
 // next is the place of the task to begin with, or -1; then wait, unless 0, is how
 // long until one has rested.
 func (c *crew) next(now time.Time) (i int, wait time.Duration) {
-	if len(c.running) >= c.governor.level || slices.ContainsFunc(c.running, (*task).alone) {
+	if slices.ContainsFunc(c.running, (*task).alone) {
 		return -1, 0
 	}
 	for i, t := range c.todo {
@@ -143,7 +143,7 @@ func (c *crew) next(now time.Time) (i int, wait time.Duration) {
 			}
 			continue
 		}
-		if t.alone() && len(c.running) > 0 {
+		if len(c.running) >= c.level(t) || t.alone() && len(c.running) > 0 {
 			return -1, 0 // and let nobody in before it
 		}
 		return i, 0
@@ -151,12 +151,22 @@ func (c *crew) next(now time.Time) (i int, wait time.Duration) {
 	return -1, wait
 }
 
+// level is how many there may be at a time with the task among them: no more than each
+// of them bears.
+func (c *crew) level(t *task) int {
+	level := c.governors.level(t.limit())
+	for _, other := range c.running {
+		level = min(level, c.governors.level(other.limit()))
+	}
+	return level
+}
+
 func (c *crew) begin(ctx context.Context, i int, now time.Time) {
 	c.account(now)
 	t := c.todo[i]
 	c.todo = slices.Delete(c.todo, i, i+1)
 	t.attempts++
-	t.began, t.lowered, t.shared, t.company = now, c.governor.lowered, 0, len(c.running) > 0
+	t.began, t.lowered, t.shared, t.company = now, c.governors.under(t.limit()).lowered, 0, len(c.running) > 0
 	for _, other := range c.running {
 		other.company = true
 	}
@@ -189,7 +199,7 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	if o.err != nil {
 		run.Cause, run.Discarded = report.CauseFailure, o.err.Error()
 	} else {
-		c.governor.learn(outlook{
+		c.governors.under(t.limit()).learn(outlook{
 			networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run), lowered: t.lowered,
 		})
 	}

@@ -27,7 +27,7 @@ type shift struct {
 
 // newShift has these tasks; end says how an attempt at one ends.
 func newShift(jobs int, tasks []string, end func(t *task) (report.Run, error)) *shift {
-	s := &shift{crew: crew{governor: newGovernor(jobs)}}
+	s := &shift{crew: crew{governors: newGovernors(jobs)}}
 	for _, name := range tasks {
 		s.todo = append(s.todo, &task{scenario: &scenario.Scenario{Name: "s"}, variant: scenario.Variant{Name: "base"}, procedure: scenario.Procedure{Name: name}, repetition: 1})
 	}
@@ -74,6 +74,21 @@ func TestCrewKeepsToTheLevel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where latencies are measured a run has as little company as it bears, before and after too.
+func TestCrewKeepsLatenciesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShift(1, strings.Fields("a b c quiet d e"), ok)
+		s.todo[3].scenario = &scenario.Scenario{Name: "s", Workload: scenario.Workload{Kind: scenario.Requests}}
+		s.governors.under(maxWait).level = 3
+		if err := s.work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := "quiet-1 ok beside 0.0"; s.most != 3 || len(s.story) != 6 || s.story[3] != want {
+			t.Errorf("%d at most; %q, want fourth %q", s.most, s.story, want)
+		}
+	})
 }
 
 // Who loses fidelity in company tries again when the others have begun, and after two times

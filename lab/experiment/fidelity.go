@@ -23,6 +23,9 @@ const maxLateness = 3 * time.Millisecond
 // Where latencies are measured, the limit is that of links.
 const maxWait = 20 * time.Millisecond
 
+// limit is how late echoes may be in the task's runs.
+func (t *task) limit() time.Duration { return echoLimit(t.scenario.WorkloadIn(t.variant)) }
+
 // echoLimit is how late echoes may be in a run of the workload.
 func echoLimit(w scenario.Workload) time.Duration {
 	if w.HasLatency() {
@@ -58,15 +61,14 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // infidelity says why the emulation was not true to its parameters in a run, or the
 // machine too busy for its programs; it is empty when all was well.
 func infidelity(w scenario.Workload, r report.Run) (cause report.Cause, why string) {
-	most := milliseconds(maxLateness)
 	for _, u := range r.Links {
-		switch {
-		case u.EmulationDrops > 0:
+		if u.EmulationDrops > 0 {
 			return report.CauseEmulation, fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
-		case u.LatenessP99MS > most:
-			return report.CauseLateLink, fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
-				u.Link, u.From, u.LatenessP99MS, maxLateness)
 		}
+	}
+	if u := r.Latest(); u.LatenessP99MS > milliseconds(maxLateness) {
+		return report.CauseLateLink, fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
+			u.Link, u.From, u.LatenessP99MS, maxLateness)
 	}
 	if limit := echoLimit(w); r.ReferenceP99MS > milliseconds(limit) {
 		return report.CauseLateReference, fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
@@ -77,12 +79,10 @@ func infidelity(w scenario.Workload, r report.Run) (cause report.Cause, why stri
 
 // strain is how near a run was to not counting: 1 is the most that is sound.
 func strain(w scenario.Workload, r report.Run) float64 {
-	most := r.ReferenceP99MS / milliseconds(echoLimit(w))
 	for _, u := range r.Links {
 		if u.EmulationDrops > 0 {
 			return 2
 		}
-		most = max(most, u.LatenessP99MS/milliseconds(maxLateness))
 	}
-	return most
+	return max(r.ReferenceP99MS/milliseconds(echoLimit(w)), r.Latest().LatenessP99MS/milliseconds(maxLateness))
 }

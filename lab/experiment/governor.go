@@ -3,6 +3,7 @@ package experiment
 import (
 	"math"
 	"runtime"
+	"time"
 )
 
 const (
@@ -17,6 +18,27 @@ const (
 	// patience is how many runs go well before what went wrong is tried again.
 	patience = 12
 )
+
+// governors are one for each limit of lateness, as what the machine bears depends on it:
+// runs in which goodput is measured may be many, where those with latencies may be few.
+type governors struct {
+	jobs int
+	of   map[time.Duration]*governor
+}
+
+func newGovernors(jobs int) governors {
+	return governors{jobs: jobs, of: map[time.Duration]*governor{}}
+}
+
+func (g governors) under(limit time.Duration) *governor {
+	if g.of[limit] == nil {
+		g.of[limit] = newGovernor(g.jobs)
+	}
+	return g.of[limit]
+}
+
+// level is how many networks of that limit there may be at a time.
+func (g governors) level(limit time.Duration) int { return g.under(limit).level }
 
 // governor decides how many networks the machine bears at a time, from how the
 // runs on them went: it begins low, adds one while there is room, and takes one

@@ -151,6 +151,12 @@ func TestInfidelity(t *testing.T) {
 			t.Errorf("%+v: strain %v of a run that does not count", u, got)
 		}
 	}
+	busy, idle := sound, late
+	busy.Packets, idle.Packets = 1000, 9
+	if run := (report.Run{Links: []report.LinkUse{busy, idle}}); strain(upload, run) > 1 {
+		_, why := infidelity(upload, run)
+		t.Errorf("a link that carried next to nothing decided: %s", why)
+	}
 	for _, c := range []struct {
 		workload scenario.Workload
 		sound    float64 // ms

@@ -27,11 +27,18 @@ type progress struct {
 	total    int
 	counted  int
 	// What is left is estimated from how long runs were to take and did take, each
-	// for itself.
-	ahead, expected, spent time.Duration
+	// for itself, and how many there are at a time under each limit of lateness.
+	ahead           map[time.Duration]*ahead
+	expected, spent time.Duration
 
 	mu      sync.Mutex // live lines come from other goroutines
 	running []*underWay
+}
+
+// ahead is what is left of the runs under one limit of lateness.
+type ahead struct {
+	runs    int
+	planned time.Duration
 }
 
 // underWay is a run that is being made.
@@ -41,9 +48,13 @@ type underWay struct {
 }
 
 func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
-	p := &progress{w: w, suite: suite, total: len(tasks)}
+	p := &progress{w: w, suite: suite, total: len(tasks), ahead: map[time.Duration]*ahead{}}
 	for _, t := range tasks {
-		p.ahead += t.planned()
+		if p.ahead[t.limit()] == nil {
+			p.ahead[t.limit()] = &ahead{}
+		}
+		p.ahead[t.limit()].runs++
+		p.ahead[t.limit()].planned += t.planned()
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.terminal = f
@@ -61,7 +72,7 @@ func (t *task) planned() time.Duration {
 
 // begin says what is going to be done, and what becomes of runs that were recorded
 // in the folder before: others says which ones do not belong here.
-func (p *progress) begin(g *governor, before int, folder string, others []string) {
+func (p *progress) begin(g governors, before int, folder string, others []string) {
 	for _, why := range others {
 		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
 	}
@@ -69,10 +80,10 @@ func (p *progress) begin(g *governor, before int, folder string, others []string
 		fmt.Fprintf(p.w, "%s has %s of this experiment, which will not be made again (but with --anew)\n", folder, runs(before))
 	}
 	estimate := ""
-	if left := p.left(g.level); left > 0 {
+	if left := p.left(g); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
-		if !g.fixed {
-			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, g.level)
+		if any := g.under(maxWait); !any.fixed {
+			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, any.level)
 		}
 	}
 	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)
@@ -85,15 +96,19 @@ func runs(n int) string {
 	return fmt.Sprintf("%d runs", n)
 }
 
-// left estimates the time to the end when so many runs are made at a time; zero is
-// not known.
-func (p *progress) left(level int) time.Duration {
-	all := p.ahead / time.Duration(level)
-	switch {
-	case p.expected > 0:
-		all = time.Duration(float64(all) * p.spent.Seconds() / p.expected.Seconds())
-	case p.counted > 0: // nobody knows how long one takes, but those that were made took
-		all = p.spent / time.Duration(p.counted) * time.Duration(p.total-p.counted) / time.Duration(level)
+// left estimates the time to the end, with as many runs at a time as the governors say;
+// zero is not known.
+func (p *progress) left(g governors) time.Duration {
+	all := time.Duration(0)
+	for limit, a := range p.ahead {
+		alone := a.planned // one after the other
+		switch {
+		case p.expected > 0:
+			alone = time.Duration(float64(alone) * p.spent.Seconds() / p.expected.Seconds())
+		case p.counted > 0: // nobody knows how long one takes, but those that were made took
+			alone = p.spent / time.Duration(p.counted) * time.Duration(a.runs)
+		}
+		all += alone / time.Duration(g.level(limit))
 	}
 	return all.Round(roundTo(all))
 }
@@ -183,8 +198,8 @@ func (p *progress) clear() {
 	p.show()
 }
 
-// done reports a run; level is how many are made at a time from now on.
-func (p *progress) done(t *task, run report.Run, again bool, level int) {
+// done reports a run; the governors say how many are made at a time from now on.
+func (p *progress) done(t *task, run report.Run, again bool, g governors) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = slices.DeleteFunc(p.running, func(r *underWay) bool { return r.task == t })
@@ -195,7 +210,7 @@ func (p *progress) done(t *task, run report.Run, again bool, level int) {
 	switch {
 	case run.Valid():
 		p.count(t)
-		fmt.Fprintf(p.w, "%s  %.2f Mbit/s%s\n", head, run.GoodputMbps, p.outlook(level))
+		fmt.Fprintf(p.w, "%s  %.2f Mbit/s%s\n", head, run.GoodputMbps, p.outlook(t, g))
 	case again:
 		fmt.Fprintf(p.w, "%s  does not count, repeating it: %s\n", head, indented(run.Discarded))
 	default:
@@ -207,15 +222,16 @@ func (p *progress) done(t *task, run report.Run, again bool, level int) {
 
 func (p *progress) count(t *task) {
 	p.counted++
-	p.ahead -= t.planned()
+	p.ahead[t.limit()].runs--
+	p.ahead[t.limit()].planned -= t.planned()
 	p.expected += t.planned()
 	p.spent += time.Since(t.began)
 }
 
 // outlook says how the experiment goes on, if it does for a while.
-func (p *progress) outlook(level int) string {
-	if left := p.left(level); left > 30*time.Second {
-		return fmt.Sprintf("  (%d at a time, %v left)", level, left)
+func (p *progress) outlook(t *task, g governors) string {
+	if left := p.left(g); left > 30*time.Second {
+		return fmt.Sprintf("  (%d at a time, %v left)", g.level(t.limit()), left)
 	}
 	return ""
 }

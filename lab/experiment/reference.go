@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/lab/report/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -91,18 +93,13 @@ func listenOn(h *testbed.Host) (c net.PacketConn, err error) {
 }
 
 // send asks for an echo every interval. A datagram says when it was due: a sender
-// that had to wait for a processor is late as well.
+// that had to wait for a processor is late as well. The kernel's clock wakes it, as
+// timers of the runtime are late by a millisecond in a process that has nothing to do.
 func (r *reference) send(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	var datagram [8]byte
-	for due := time.Duration(0); ; due += echoInterval {
-		timer.Reset(due - time.Since(r.began))
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for due := time.Duration(0); ctx.Err() == nil; due += echoInterval {
+		rest := unix.NsecToTimespec(int64(max(due-time.Since(r.began), 0)))
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &rest, nil) // woken by a signal it is early, which is not late
 		binary.BigEndian.PutUint64(datagram[:], uint64(due))
 		_, _ = r.ask.WriteTo(datagram[:], r.reply.LocalAddr()) // one not sent is one lost
 	}

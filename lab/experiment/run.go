@@ -195,11 +195,11 @@ func (e *experiment) recall(ctx context.Context) (err error) {
 	e.ledger = ledger
 	tasks := e.tasks(before)
 	e.crew = &crew{
-		governor: newGovernor(o.Jobs), todo: slices.Clone(tasks),
+		governors: newGovernors(o.Jobs), todo: slices.Clone(tasks),
 		attempt: e.attempt, begun: e.begun, done: e.done,
 	}
 	e.progress = newProgress(o.Stderr, e.suite, tasks)
-	e.progress.begin(e.crew.governor, len(before), o.Out, others)
+	e.progress.begin(e.crew.governors, len(before), o.Out, others)
 	return nil
 }
 
@@ -342,7 +342,7 @@ func (e *experiment) begun(t *task) { e.progress.begun(t) }
 func (e *experiment) done(t *task, run report.Run, again bool) error {
 	r := recorded{t.scenario.Name, run}
 	e.runs = append(e.runs, r)
-	e.progress.done(t, run, again, e.crew.governor.level)
+	e.progress.done(t, run, again, e.crew.governors)
 	return e.ledger.add(r)
 }
 

@@ -51,11 +51,22 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// LatestMS is how late the 99th percentile of packets was on the worst link.
-func (r Run) LatestMS() float64 {
-	latest := 0.0
+// carried is the least part of what the busiest link carried for another to count: what a
+// session sends to stay alive, a single packet at times, decides nothing.
+const carried = 0.01
+
+// Latest is the link whose 99th percentile of packets was the latest, of those that
+// carried something: the zero value if there is none.
+func (r Run) Latest() LinkUse {
+	var busiest uint64
 	for _, u := range r.Links {
-		latest = max(latest, u.LatenessP99MS)
+		busiest = max(busiest, u.Packets)
+	}
+	var latest LinkUse
+	for _, u := range r.Links {
+		if float64(u.Packets) >= carried*float64(busiest) && u.LatenessP99MS > latest.LatenessP99MS {
+			latest = u
+		}
 	}
 	return latest
 }
@@ -72,7 +83,7 @@ func FidelityOf(runs []Run) Fidelity {
 		}
 		f.Runs++
 		cpu = append(cpu, run.CPUShare)
-		link = append(link, run.LatestMS())
+		link = append(link, run.Latest().LatenessP99MS)
 		reference = append(reference, run.ReferenceP99MS)
 		networks = append(networks, run.Networks)
 	}
