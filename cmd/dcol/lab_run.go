@@ -30,7 +30,7 @@ command goes on where it was interrupted.
 Exit codes:
   0    it ran, and what the scenario expects held
   1    it could not be carried out
-  3    it ran, but what the scenario expects did not hold
+  3    it ran, but not all that the scenario expects held or could be decided
   130  it was interrupted`,
 		Example: `  sudo dcol lab run core-limited
   sudo dcol lab run core-limited --procedure tcp,dcol --reps 3 --out /tmp/mine

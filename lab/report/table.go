@@ -100,9 +100,12 @@ func latencyCells(l *Latency) []string {
 
 func (r *Result) writeExpectations(b *strings.Builder) {
 	for _, e := range r.Expectations {
-		verdict := "met    "
-		if !e.Met {
-			verdict = "NOT MET"
+		verdict := "NOT MET"
+		switch {
+		case e.Met:
+			verdict = "met    "
+		case e.Error != "":
+			verdict = "open   " // without a run it is not decided
 		}
 		fmt.Fprintf(b, "  %s  %s", verdict, e.Description)
 		if e.Variant != "" {

@@ -99,7 +99,7 @@ func (c cost) cause() string {
 	case plain && mapped > *c.row.Median && isTunnel(c.row.Procedure):
 		return "what the tunnel adds to the detour's packets" + c.credited()
 	case c.row.Variant == queue2017:
-		return fmt.Sprintf("MPTCP's headers are %.1f %% of it; of two subflows that wait for a second in one queue, one is ahead of the other at the end", headerPct)
+		return fmt.Sprintf("MPTCP's headers are %.1f %% of it; of two subflows that wait for a second in one queue one gets ahead, and what it brought is not in order when the measure ends", headerPct)
 	case c.credited() != "" && *c.row.Median >= dear**c.of.Steady:
 		return strings.TrimPrefix(c.credited(), "; ")
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):

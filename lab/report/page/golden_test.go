@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,6 +110,23 @@ func TestTargetsDecide(t *testing.T) {
 	} {
 		if got := test.target.decided().Met; got != test.met {
 			t.Errorf("%+v: met %t, want %t", test.target, got, test.met)
+		}
+	}
+}
+
+// Those of 2017 ran one congestion control, which is beside our first.
+func TestWorstPlaceBeside2017(t *testing.T) {
+	for worst, published := range map[string]bool{"cubic": true, "bbr": false} {
+		s := suiteOf("made-up", "", part("core-limited", conditions()[:1], []string{"tcp", "dcol"}, []string{"cubic", "bbr"}, 3,
+			func(_ report.Variant, procedure, congestion string) float64 {
+				if procedure == "dcol" && congestion == worst {
+					return 12
+				}
+				return map[string]float64{"tcp": 9, "dcol": 18}[procedure]
+			}))
+		targets := newBook(s, loadTables(t)).worst()
+		if len(targets) != 1 || !strings.HasSuffix(targets[0].Where, worst) || (targets[0].Published != nil) != published {
+			t.Errorf("%s: %+v", worst, targets)
 		}
 	}
 }

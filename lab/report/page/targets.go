@@ -147,7 +147,7 @@ func (b *book) lower(t *Target, n *network, v report.Variant) (places int) {
 		if t.Measured == nil || *ratio < *t.Measured {
 			t.Measured, t.Steady, t.Where = ratio, pctOf(n.steadies(v.Name, congestion), t.Procedure, "tcp"), place(n, v, congestion)
 			t.Published = nil
-			if s, ok := settingOf(n.name, v); ok {
+			if s, ok := settingOf(n.name, v); ok && congestion == n.congestions[0] { // 2017's runs are of one
 				t.Published = pctOf(b.publishedMean(s), t.Procedure, "tcp")
 			}
 		}
