@@ -82,7 +82,7 @@ func targetsLine(targets []Target) string {
 
 // unsure is how much a target's value differs between evaluations of three repetitions
 // that were made on one day: seven, the last two within one hour.
-const unsure = "Evaluations of three repetitions differ by half a per cent from one to the next, and by one where there is loss or a long delay."
+const unsure = "Evaluations of three repetitions differ by half a per cent from one to the next, and by one, or several, where there is loss or a long delay."
 
 // terms are the words of the targets' table that a reader meets here first.
 const terms = "Steady is the same without the first three seconds that count, in which connections still grow. A place is a network, " +
