@@ -82,8 +82,8 @@ func (p *progress) begin(g governors, before int, folder string, others []string
 	estimate := ""
 	if left := p.left(g); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
-		if any := g.under(maxWait); !any.fixed {
-			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, any.level)
+		if many := g.under(maxWait); !many.fixed {
+			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, many.level)
 		}
 	}
 	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)
