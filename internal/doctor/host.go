@@ -37,7 +37,7 @@ func Host() *Env {
 			FindOpenVPN:       openvpn.Find,
 			TryInBandSender:   tryInBandSender,
 			TryInBandReceiver: tryInBandReceiver,
-			TryWireGuard:      tryWireGuard,
+			TryWireGuard:      TryWireGuard,
 			TryTunnelRouting:  tryTunnelRouting,
 		},
 	}

@@ -71,8 +71,8 @@ func openTrialDevice() (*wireguard.Device, error) {
 	})
 }
 
-// tryWireGuard says which WireGuard there is, as wireguard.Device.Kind does.
-func tryWireGuard() (kind string, err error) {
+// TryWireGuard says which WireGuard there is, as wireguard.Device.Kind does.
+func TryWireGuard() (kind string, err error) {
 	err = inThrowaway(func() error {
 		d, err := openTrialDevice()
 		if err != nil {

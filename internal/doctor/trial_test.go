@@ -45,7 +45,7 @@ func TestTrials(t *testing.T) {
 		"in-band receiver": tryInBandReceiver,
 		"tunnel routing":   tryTunnelRouting,
 		"wireguard": func() error {
-			kind, err := tryWireGuard()
+			kind, err := TryWireGuard()
 			if err == nil && kind != "kernel" && kind != "userspace" {
 				return errors.New("what is " + kind)
 			}

@@ -155,3 +155,27 @@ func TestLedgerDamaged(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A folder keeps the results that it has of something else.
+func TestFolderOfSomethingElse(t *testing.T) {
+	for there, want := range map[string]string{
+		"": "",
+		`{"schema": "dcol.lab/1", "scenario": "mine"}`:   "",
+		`{"schema": "dcol.table/1", "name": "mine"}`:     "",
+		`{"schema": "dcol.lab/1", "scenario": "theirs"}`: "has the results of theirs: choose another folder",
+		`{"schema": "dcol.demo/1"}`:                      "has the results of dcol.demo/1: choose",
+		`{"answer": 42}`:                                 "is no experiment's: move it elsewhere",
+		"hi":                                             "is no experiment's: move it elsewhere",
+	} {
+		folder := t.TempDir()
+		if there != "" {
+			if err := os.WriteFile(filepath.Join(folder, "result.json"), []byte(there), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := notOthers(folder, "mine")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", there, err, want)
+		}
+	}
+}

@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -90,7 +92,32 @@ func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backen
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		e.Programs[name] = first
 	}
+	if slices.ContainsFunc(scenarios, func(s *scenario.Scenario) bool {
+		return slices.Contains(scenario.KindsOf(s.Procedures), scenario.WireGuard)
+	}) {
+		e.Programs["wireguard"] = wireGuard()
+	}
 	return e, nil
+}
+
+// wireGuard says whose it is: the kernel's, or the one within dcol.
+func wireGuard() string {
+	kind, err := doctor.TryWireGuard()
+	switch {
+	case err != nil:
+		return "none" // its procedures may be optional
+	case kind == "kernel":
+		return "the kernel's"
+	}
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "golang.zx2c4.com/wireguard" {
+				version = " " + m.Version
+			}
+		}
+	}
+	return "within dcol, in user space (golang.zx2c4.com/wireguard" + version + ")"
 }
 
 // versionCommands are those that tell the versions of the programs a scenario needs.

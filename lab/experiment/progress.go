@@ -83,7 +83,7 @@ func (p *progress) begin(g governors, before int, folder string, others []string
 	if left := p.left(g); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
 		if many := g.under(maxWait); !many.fixed {
-			estimate = fmt.Sprintf(", about %v, and less if the machine bears more than %d at a time; Ctrl-C keeps what is done", left, many.level)
+			estimate = fmt.Sprintf(", about %v with %d at a time and much less with more, if the machine bears them; Ctrl-C keeps what is done", left, many.level)
 		}
 	}
 	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)

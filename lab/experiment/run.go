@@ -1,14 +1,17 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/durable"
@@ -147,6 +150,23 @@ func (e *experiment) hold() error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	e.release = release
+	return notOthers(e.options.Out, e.suite.Name)
+}
+
+// notOthers is an error if a folder has the results of something else than name, which
+// would be lost.
+func notOthers(folder, name string) error {
+	var there struct{ Schema, Scenario, Name string }
+	err := readJSON(filepath.Join(folder, page.JSONFile), &there)
+	of := cmp.Or(there.Scenario, there.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil || !strings.HasPrefix(there.Schema, "dcol."):
+		return fmt.Errorf("%s has a %s that is no experiment's: move it elsewhere, or choose another folder with --out", folder, page.JSONFile)
+	case of != name:
+		return fmt.Errorf("%s has the results of %s: choose another folder with --out", folder, cmp.Or(of, there.Schema))
+	}
 	return nil
 }
 
