@@ -47,6 +47,9 @@ func (c cost) steadily() entry {
 func (b *book) costs() ([]section, error) {
 	places, found := 0, []cost(nil)
 	for _, n := range b.networks {
+		if n.paced() {
+			continue
+		}
 		for _, r := range n.rows {
 			tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
 			if !usesDetour(r.Procedure) || r.Median == nil || !ok || tcp.Median == nil || *tcp.Median == 0 {
@@ -65,6 +68,12 @@ func (b *book) costs() ([]section, error) {
 	s := section{ID: "costs", Title: "Where a detour costs"}
 	s.Text = append(s.Text, fmt.Sprintf("In %d of %d combinations of a place and a procedure with a detour a connection carries more than %.0f %% less than plain TCP on the direct path there.",
 		len(found), places, 100*(1-dear)))
+	if all, late, ratio, worst := b.latePlaces(); late > 0 {
+		s.Text = append(s.Text, fmt.Sprintf("Of messages and requests that a program sends at a pace of its own, the 99th percentile is later by a quarter or more in %d of %d, "+
+			"at worst %.1f times plain TCP's (%s). The kernel's scheduler gives each path a part of them, whatever the path is like: some take as long as the slow path does. On a path "+
+			"that loses there is often nothing behind a lost one that would tell of it, so that it waits for a timeout, of which the kernel's least is 200 ms. "+
+			"Where that is stands beside the latencies.", late, all, ratio, worst))
+	}
 	if len(found) > 0 {
 		s.Tables = append(s.Tables, costTable(found))
 	}
@@ -103,7 +112,9 @@ func (c cost) cause() string {
 	case c.credited() != "" && *c.row.Median >= dear**c.of.Steady:
 		return strings.TrimPrefix(c.credited(), "; ")
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
-		return "what the sender has in line on a path that loses holds up what came on the other"
+		return "what one subflow lost is sent again, and holds up what came on the other"
+	case c.steady() > 1+(1-dear):
+		return "what both subflows lose in the first three seconds that count holds up what is delivered after them, so that steady is more than the link carries"
 	case c.steady() >= dear:
 		return "the first three seconds that count: both subflows begin"
 	}

@@ -16,6 +16,8 @@ func TestCosts(t *testing.T) {
 	start, tcpStart := row("credit", "dcol", 9.6, 12), row("credit", "tcp", 9.9, 9)
 	steady := 9.6
 	start.Steady, tcpStart.Steady = &steady, &steady
+	begun, tcpBegun, much := row("begun", "dcol", 9.2, 1200), row("begun", "tcp", 9.5, 800), 10.2
+	begun.Steady, tcpBegun.Steady = &much, &steady
 	inTunnel := row("tunnel", "dcol-openvpn", 9.65, 9)
 	inTunnel.BytesPerPath = map[string]float64{"direct": 6e6, "waypoint": 4e6}
 	n := &network{name: "n", rows: []Row{
@@ -23,26 +25,35 @@ func TestCosts(t *testing.T) {
 		row("lossy", "tcp", 9.6, 9), row("lossy", "dcol", 8.4, 38),
 		row("unknown", "tcp", 9.6, 9), row("unknown", "dcol", 9.3, 12), row("unknown", "tcp-detour", 1, 0),
 		row("tunnel", "tcp", 10, 9), row("tunnel", "tcp-detour", 10, 9), row("tunnel", "tcp-openvpn", 9.5, 9), inTunnel,
-		tcpStart, start,
-		tcpShort, short,
+		tcpStart, start, tcpBegun, begun,
 		row("no-tcp", "dcol", 1, 0),
 		row(queue2017, "tcp", 9.65, 5), row(queue2017, "dcol", 9.38, 11),
 	}}
-	sections, err := (&book{networks: []*network{n}}).costs()
+	files := &network{name: "n", rows: []Row{tcpShort, short}, variants: []report.Variant{
+		{Name: "short", Coordinates: []report.Coordinate{{Axis: "size", Value: 100}}},
+		{Name: "long", Coordinates: []report.Coordinate{{Axis: "size", Value: 1000}}},
+	}}
+	late, tcpLate := row("base", "dcol", 0.5, 0), row("base", "tcp", 1, 0)
+	late.Latency, tcpLate.Latency = &report.Latency{P50MS: 17, P99MS: 60}, &report.Latency{P50MS: 17, P99MS: 20}
+	stream := &network{name: "stream", rows: []Row{late, tcpLate}, variants: []report.Variant{{Name: "base"}}, procedures: []string{"tcp", "dcol"}, congestions: []string{"cubic"}}
+	sections, err := (&book{networks: []*network{n, files, stream}}).costs()
 	if err != nil || len(sections) != 1 || len(sections[0].Tables) != 1 {
 		t.Fatalf("%+v, %v", sections, err)
 	}
-	if want := "In 7 of 8 combinations"; !strings.Contains(sections[0].Text[0], want) {
+	if want := "In 8 of 9 combinations"; !strings.Contains(sections[0].Text[0], want) {
 		t.Errorf("%q, want %q", sections[0].Text[0], want)
+	}
+	if want := "later by a quarter or more in 1 of 1, at worst 3.0 times plain TCP's (stream, as it is, cubic, dcol)"; len(sections[0].Text) != 2 || !strings.Contains(sections[0].Text[1], want) {
+		t.Errorf("%q, want %q", sections[0].Text, want)
 	}
 	var got []string
 	for _, r := range sections[0].Tables[0].Rows {
 		got = append(got, r[0].Below[0]+": "+r[0].Below[1]+" "+r[3].Text)
 	}
 	want := []string{
-		"n, lossy, cubic: what the sender has in line on a path that loses", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
+		"n, lossy, cubic: what one subflow lost is sent again", "n, short, cubic: the kernel's scheduler", "n, as it is, cubic: what the tunnel adds",
 		"n, tunnel, cubic: headers: the tunnel's are 2.0 % of all that is carried, MPTCP's 1.7 % 0.965",
-		"n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: TCP is given 9.90 where it carries 9.60, for what a loss",
+		"n, begun, cubic: what both subflows lose in the first three seconds", "n, unknown, cubic: MPTCP's headers are 1.7 % of it 0.969", "n, credit, cubic: TCP is given 9.90 where it carries 9.60, for what a loss",
 		"n, queue-1000, cubic: MPTCP's headers are 1.7 % of it; of two subflows",
 	}
 	if len(got) != len(want) {

@@ -30,7 +30,7 @@ func (b *book) gains() []string {
 		return nil
 	}
 	paragraphs[0] = joined("With dcol a program's TCP connection uses several paths at once.", paragraphs[0])
-	if worst := b.worstPlace("dcol"); worst != "" {
+	if worst := joined(b.worstPlace("dcol"), b.latest()); worst != "" {
 		paragraphs = append(paragraphs, worst)
 	}
 	return paragraphs
@@ -169,6 +169,15 @@ func (b *book) sizeGain(network string) string {
 		return "" // one size or none
 	}
 	return fmt.Sprintf("A file takes between %.2f (%s) and %.2f (%s) of the time that it takes with plain TCP.", least, quickest, most, slowest)
+}
+
+// latest is where a detour makes messages and requests late.
+func (b *book) latest() string {
+	_, late, ratio, worst := b.latePlaces()
+	if late == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Messages and requests can be late: at worst (%s) the 99th percentile is %.1f times that of plain TCP.", worst, ratio)
 }
 
 // worstPlace is where a procedure does worst beside plain TCP.

@@ -14,11 +14,15 @@ func (n *network) hasLatency() bool {
 	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.Latency != nil })
 }
 
+// paced reports whether a program sends at a pace of its own, so that latencies say how
+// the paths do and goodput does not: not files, which take what there is.
+func (n *network) paced() bool { return n.hasLatency() && len(n.axes()) == 0 }
+
 // latencies shows what messages, requests and files took: as bars from the median
 // to the 99th percentile, all of a network to the same scale, and as percentiles in
 // a table.
 func latencies(n *network) (s section, ok bool, err error) {
-	if !n.hasLatency() || len(n.axes()) > 0 {
+	if !n.paced() {
 		return section{}, false, nil
 	}
 	s = section{
@@ -108,6 +112,34 @@ func (n *network) toTCP(v report.Variant, procedure string) (ratio float64, ok b
 		return 0, false
 	}
 	return got.P99MS / reference.P99MS, true
+}
+
+// latePlaces counts the places of networks with latencies in which a procedure with a
+// detour was compared with plain TCP, and those in which it is much later; worst is the
+// farthest of these.
+func (b *book) latePlaces() (places, late int, ratio float64, worst string) {
+	for _, n := range b.networks {
+		if !n.paced() {
+			continue
+		}
+		for _, v := range n.variants {
+			for _, procedure := range n.procedures {
+				r, ok := n.toTCP(v, procedure)
+				if !ok || !usesDetour(procedure) {
+					continue
+				}
+				places++
+				if r < muchLater {
+					continue
+				}
+				late++
+				if r > ratio {
+					ratio, worst = r, fmt.Sprintf("%s, %s", place(n, v, n.congestions[0]), procedure)
+				}
+			}
+		}
+	}
+	return places, late, ratio, worst
 }
 
 // hurtLine says where one of dcol's procedures makes data late, and where it has it
