@@ -114,6 +114,16 @@ func TestTargetsDecide(t *testing.T) {
 	}
 }
 
+func TestPartsBeside2017(t *testing.T) {
+	said := newBook(papers(t, 3), loadTables(t)).shareWords()
+	if !strings.Contains(said, " of 12 cells the detour's part") || !strings.Contains(said, "% here, ") {
+		t.Error(said)
+	}
+	if said := newBook(beyond(), loadTables(t)).shareWords(); said != "" {
+		t.Errorf("where nothing was published: %q", said)
+	}
+}
+
 // Those of 2017 ran one congestion control, which is beside our first.
 func TestWorstPlaceBeside2017(t *testing.T) {
 	for worst, published := range map[string]bool{"cubic": true, "bbr": false} {
