@@ -1,6 +1,8 @@
 package experiment
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,5 +179,22 @@ func TestFolderOfSomethingElse(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", there, err, want)
 		}
+	}
+}
+
+// A result that cannot be made leaves the one before, and no half of one.
+func TestResultIsWholeOrNotAtAll(t *testing.T) {
+	folder, broken := t.TempDir(), errors.New("broken")
+	whole := func(w io.Writer) error { _, err := io.WriteString(w, "whole"); return err }
+	if err := write(folder, "result.json", whole); err != nil {
+		t.Fatal(err)
+	}
+	half := func(w io.Writer) error { return errors.Join(whole(w), broken) }
+	if err := write(folder, "result.json", half); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	files, _ := os.ReadDir(folder)
+	if data, err := os.ReadFile(filepath.Join(folder, "result.json")); err != nil || string(data) != "whole" || len(files) != 1 {
+		t.Errorf("%q, %v, %d files", data, err, len(files))
 	}
 }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -366,11 +367,12 @@ func (e *experiment) done(t *task, run report.Run, again bool) error {
 	return e.ledger.add(r)
 }
 
-// write puts a result into the output folder.
+// write puts a result into the output folder, whole or not at all: half of one would be
+// taken for somebody else's the next time.
 func write(folder, name string, into func(w io.Writer) error) error {
-	f, err := os.Create(filepath.Join(folder, name))
-	if err != nil {
-		return fmt.Errorf("write the result: %w", err)
+	var out bytes.Buffer
+	if err := into(&out); err != nil {
+		return fmt.Errorf("make %s: %w", name, err)
 	}
-	return errors.Join(into(f), f.Close())
+	return durable.Replace(filepath.Join(folder, name), out.Bytes(), 0o644)
 }

@@ -12,9 +12,9 @@ package page
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/published"
 )
@@ -46,8 +46,8 @@ func Write(s *report.SuiteResult, dir string) error {
 		if err := file.write(&out); err != nil {
 			return fmt.Errorf("make %s: %w", file.name, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file.name), out.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("write the report: %w", err)
+		if err := durable.Replace(filepath.Join(dir, file.name), out.Bytes(), 0o644); err != nil {
+			return err
 		}
 	}
 	return nil
