@@ -28,7 +28,7 @@ type progress struct {
 	counted  int
 	// What is left is estimated from how long runs were to take and did take, each
 	// for itself, and how many there are at a time under each limit of lateness.
-	ahead           map[time.Duration]*ahead
+	ahead           map[time.Duration]ahead
 	expected, spent time.Duration
 
 	mu      sync.Mutex // live lines come from other goroutines
@@ -48,18 +48,22 @@ type underWay struct {
 }
 
 func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
-	p := &progress{w: w, suite: suite, total: len(tasks), ahead: map[time.Duration]*ahead{}}
+	p := &progress{w: w, suite: suite, total: len(tasks), ahead: map[time.Duration]ahead{}}
 	for _, t := range tasks {
-		if p.ahead[t.limit()] == nil {
-			p.ahead[t.limit()] = &ahead{}
-		}
-		p.ahead[t.limit()].runs++
-		p.ahead[t.limit()].planned += t.planned()
+		p.plan(t, 1)
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.terminal = f
 	}
 	return p
+}
+
+// plan adds so many runs of the task to those ahead.
+func (p *progress) plan(t *task, runs int) {
+	a := p.ahead[t.limit()]
+	a.runs += runs
+	a.planned += time.Duration(runs) * t.planned()
+	p.ahead[t.limit()] = a
 }
 
 // planned is how long the task is to take; zero is not known.
@@ -82,8 +86,8 @@ func (p *progress) begin(g governors, before int, folder string, others []string
 	estimate := ""
 	if left := p.left(g); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
-		if many := g.under(maxWait); !many.fixed {
-			estimate = fmt.Sprintf(", about %v with %d at a time and much less with more, if the machine bears them; Ctrl-C keeps what is done", left, many.level)
+		if g.jobs == Automatic {
+			estimate = fmt.Sprintf(", about %v with %d at a time and much less with more, if the machine bears them; Ctrl-C keeps what is done", left, g.level(maxWait))
 		}
 	}
 	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)
@@ -222,8 +226,7 @@ func (p *progress) done(t *task, run report.Run, again bool, g governors) {
 
 func (p *progress) count(t *task) {
 	p.counted++
-	p.ahead[t.limit()].runs--
-	p.ahead[t.limit()].planned -= t.planned()
+	p.plan(t, -1)
 	p.expected += t.planned()
 	p.spent += time.Since(t.began)
 }

@@ -10,6 +10,8 @@ import (
 const (
 	// dear is the part of plain TCP's goodput below which a detour costs something.
 	dear = 0.98
+	// impossible is the part of it that no connection carries over a shared link.
+	impossible = 2 - dear
 	// short is an answer of which the end matters, in ms.
 	short = 300
 	// many is how many times TCP's retransmissions are a cause, if they are at least
@@ -98,6 +100,7 @@ func costTable(found []cost) table {
 
 // cause is what the numbers of the place itself tell.
 func (c cost) cause() string {
+	headers := fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct)
 	mapped, plain := c.network.median(cell{c.row.Variant, "dcol", c.row.Congestion})
 	tunnel, inTunnel := c.tunnelPct()
 	switch {
@@ -108,17 +111,17 @@ func (c cost) cause() string {
 	case plain && mapped > *c.row.Median && isTunnel(c.row.Procedure):
 		return "what the tunnel adds to the detour's packets" + c.credited()
 	case c.row.Variant == queue2017:
-		return fmt.Sprintf("MPTCP's headers are %.1f %% of it; of two subflows that wait for a second in one queue one gets ahead, and what it brought is not in order when the measure ends", headerPct)
+		return headers + "; of two subflows that wait for a second in one queue one gets ahead, and what it brought is not in order when the measure ends"
 	case c.credited() != "" && *c.row.Median >= dear**c.of.Steady:
 		return strings.TrimPrefix(c.credited(), "; ")
 	case c.row.Retransmitted >= max(many*c.of.Retransmitted, c.of.Retransmitted+some):
 		return "what one subflow lost is sent again, and holds up what came on the other"
-	case c.steady() > 1+(1-dear):
+	case c.steady() > impossible:
 		return "what both subflows lose in the first three seconds that count holds up what is delivered after them, so that steady is more than the link carries"
 	case c.steady() >= dear:
 		return "the first three seconds that count: both subflows begin"
 	}
-	return fmt.Sprintf("MPTCP's headers are %.1f %% of it", headerPct) + c.credited()
+	return headers + c.credited()
 }
 
 // credited says that plain TCP was given more than it carries, if it was.
@@ -141,12 +144,9 @@ func (c cost) tunnelPct() (pct float64, ok bool) {
 		return 0, false
 	}
 	kept := pctOf(c.network.medians(c.row.Variant, c.row.Congestion), "tcp"+tunnel, "tcp-detour")
-	all := 0.0
-	for _, bytes := range c.row.BytesPerPath {
-		all += bytes
-	}
-	if kept == nil || all == 0 {
+	part, ok := detourPct(c.row.BytesPerPath)
+	if kept == nil || !ok {
 		return 0, false
 	}
-	return (100 - *kept) * (all - c.row.BytesPerPath["direct"]) / all, true
+	return (100 - *kept) * part / 100, true
 }

@@ -244,7 +244,7 @@ func detourPct(perPath map[string]float64) (pct float64, ok bool) {
 	for _, bytes := range perPath {
 		all += bytes
 	}
-	if len(perPath) < 2 || all == 0 {
+	if all == 0 {
 		return 0, false
 	}
 	return 100 * (all - perPath["direct"]) / all, true
