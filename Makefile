@@ -17,9 +17,10 @@ COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 # that systemd runs, and not into a package's tree.
 systemd = @[ -n '$(DESTDIR)' ] || ! [ -d /run/systemd/system ] || $(1)
 
-# A root shell that came by plain su has no sbin in its path; Go's own
-# installation is often in nobody's.
-export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+# scripts/deps.sh fetches Go to .cache/go where the machine's own is too old. A root
+# shell that came by plain su has no sbin in its path; Go's own installation is
+# often in nobody's.
+export PATH := $(CURDIR)/.cache/go/bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'

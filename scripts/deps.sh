@@ -4,15 +4,17 @@
 #
 #   scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate
 #
-# Programs come from Debian's packages. Go tools are built with `go install`,
-# at the versions below, into .cache/bin of this repository.
+# Programs come from Debian's packages. Where the machine's Go is older than dcol
+# needs, a newer one is fetched as a Go module and linked as .cache/go. Go tools are
+# built with `go install`, at the versions below, into .cache/bin of this repository.
 set -euo pipefail
 
+go_version=1.26.8
 golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 # A root shell that came by plain su has no sbin in its path.
-PATH=$PATH:/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+PATH=$root/.cache/go/bin:$PATH:/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 tools=$root/.cache/bin
 policy=/usr/sbin/policy-rc.d
 marker='# written by dcol scripts/deps.sh for the time of one installation'
@@ -39,27 +41,48 @@ lack() {
 need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
 need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
 
-# need_go fails early, and in words, where the go command would fail late.
-need_go() {
-	command -v go >/dev/null ||
-		die 'Go is not installed' 'unpack https://go.dev/dl/ to /usr/local/go, or put go into PATH'
+# has_go reports whether the go command here is the one dcol needs, or fetches that one by itself.
+has_go() {
+	command -v go >/dev/null || return 1
 	local wanted have
 	wanted=$(awk '$1 == "go" {print $2}' "$root/go.mod")
 	# Outside the module: inside, an old go stops at the go line it cannot meet.
 	have=$(cd / && go env GOVERSION)
 	have=${have#go}
-	[[ $(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1) == "$wanted" ]] && return
-	# Go 1.21 and later fetch the version that go.mod asks for by themselves.
-	[[ $(printf '%s\n' 1.21 "$have" | sort -V | head -n 1) == 1.21 &&
-		$(cd / && go env GOTOOLCHAIN) != local ]] ||
-		die "this is Go $have, dcol needs $wanted" \
-			"unpack https://go.dev/dl/ to /usr/local/go, or, with Go 1.21 or later, set GOTOOLCHAIN=auto"
+	at_least "$have" "$wanted" ||
+		# Go 1.21 and later fetch the version that go.mod asks for by themselves.
+		{ at_least "$have" 1.21 && [[ $(cd / && go env GOTOOLCHAIN) != local ]]; }
 }
+at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
-set_build() {
-	need_go
+# need_go asks for Debian's Go where there is none. An old one is enough: fetch_go fetches the rest.
+need_go() {
+	has_go || need_program go golang-go "to fetch Go $go_version, which builds dcol"
 	need_file /etc/ssl/certs/ca-certificates.crt ca-certificates 'to fetch Go modules over HTTPS'
 }
+
+# fetch_go fetches Go as a module, as newer Go does by itself, and links it as .cache/go, where the
+# Makefile looks first. The go command checks it against Go's checksum database.
+fetch_go() {
+	! has_go || return 0
+	local module folder
+	module=golang.org/toolchain@v0.0.1-go$go_version.linux-$(go env GOARCH)
+	say "this is Go $(cd / && go env GOVERSION): fetching Go $go_version as a module, about 70 MB, into Go's module cache"
+	# Not the caller's flags: this is no part of the module.
+	(cd / && GOFLAGS='' GO111MODULE=on go mod download "$module") ||
+		die "could not fetch Go $go_version" \
+			'is the Go module proxy reachable? see go env GOPROXY; or unpack https://go.dev/dl/ to /usr/local/go'
+	folder=$(go env GOMODCACHE)/$module
+	# Before Go 1.21, the go command unpacks programs without their execute bit.
+	chmod a+x "$folder"/bin/* "$folder"/pkg/tool/*/* ||
+		die "could not make $folder executable" 'run this as the user who owns that folder'
+	mkdir -p "$root/.cache"
+	ln -sfn "$folder" "$root/.cache/go"
+	hash -r
+	has_go || die "Go $go_version was fetched, but does not run" "try $root/.cache/go/bin/go version"
+}
+
+set_build() { need_go; }
 set_demo() {
 	set_build
 	need_program curl curl 'the client program of the demo'
@@ -190,10 +213,12 @@ case ${1-} in
 build | demo | bench | paper | test | test-kernels | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
+	fetch_go
 	;;
 lint)
 	set_lint
 	install_packages lint
+	fetch_go
 	go_tool "$golangci_lint"
 	;;
 *)
