@@ -48,6 +48,10 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout=10m -run TestRegression ./lab/scenarios -measure
 
+test-awkward: ## Run the tests on a host made awkward on purpose (root, nightly).
+	@scripts/deps.sh test
+	scripts/test-awkward.sh
+
 test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
 	@scripts/deps.sh test-kernels
 	scripts/test-kernels.sh
@@ -122,4 +126,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-kernels bench paper lint fuzz cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-awkward test-kernels bench paper lint fuzz cover arm64 generate check-generate install uninstall clean

@@ -2,6 +2,7 @@ package session
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,12 +10,28 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
+
+// needAddress skips the test on a host that lacks the address, as one without IPv6 does.
+func needAddress(t *testing.T, listen string) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", listen)
+	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) {
+		t.Skipf("this host has no %s", listen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
 
 func TestMap(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(listen, func(t *testing.T) {
+			needAddress(t, listen)
 			a := newAuthority(t)
 			g := &granter{}
 			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Listen: listen, Handler: g})

@@ -21,6 +21,9 @@ func hostSysctls(forward bool) [][2]string {
 	return [][2]string{
 		{"net.ipv4.ip_forward", f},
 		{"net.ipv6.conf.all.forwarding", f},
+		// A machine that hands its own settings down may have switched IPv6 off.
+		{"net.ipv6.conf.all.disable_ipv6", "0"},
+		{"net.ipv6.conf.default.disable_ipv6", "0"},
 		// Strict reverse-path filtering breaks multipath.
 		{"net.ipv4.conf.all.rp_filter", "0"},
 		{"net.ipv4.conf.default.rp_filter", "0"},

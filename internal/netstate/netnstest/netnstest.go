@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -36,6 +37,9 @@ func New(t testing.TB) *NS {
 			return err
 		}
 		ns.file = file
+		if err := resetInherited(); err != nil {
+			return err
+		}
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -47,6 +51,27 @@ func New(t testing.TB) *NS {
 	}
 	t.Cleanup(func() { _ = ns.file.Close() })
 	return ns
+}
+
+// resetInherited gives the calling thread's namespace the kernel's own defaults for what a new
+// namespace inherits from its machine (net.core.devconf_inherit_init_net), so that tests mean the
+// same on every machine.
+func resetInherited() error {
+	for _, s := range [][2]string{
+		{"ipv4/ip_forward", "0"}, // first, as it resets others
+		{"ipv4/conf/all/accept_redirects", "1"},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"ipv6/conf/all/forwarding", "0"},
+		{"ipv6/conf/all/disable_ipv6", "0"},
+		{"ipv6/conf/default/disable_ipv6", "0"},
+	} {
+		err := os.WriteFile("/proc/sys/net/"+s[0], []byte(s[1]), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+			return fmt.Errorf("reset what the namespace inherited: %w", err)
+		}
+	}
+	return nil
 }
 
 // Do runs fn on a thread inside the namespace and returns its error. Sockets that fn opens stay in
