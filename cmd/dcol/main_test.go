@@ -18,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Stage() // hosts of the lab start as this executable
+	syscall.Umask(0o022) // nobody reaches what root makes
+	testbed.Stage()      // hosts of the lab start as this executable
 	testscript.Main(m, map[string]func(){"dcol": main, "nobody": nobody})
 }
 
@@ -53,9 +54,12 @@ func TestCommandLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody must reach what testscript makes, which is root's alone.
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dcol)), 0o755); err != nil {
-		t.Fatal(err)
+	// Nobody must reach what testscript makes, which is root's alone, as is the
+	// program that go built under a strict umask.
+	for _, path := range []string{filepath.Dir(filepath.Dir(dcol)), dcol} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	if code, ok := Stage(os.Args); ok {
 		os.Exit(code)
 	}
+	unix.Umask(0o022) // ordinary users of the tests reach what root makes
 	mark := ""
 	if len(os.Args) > 2 {
 		mark = os.Args[1]
