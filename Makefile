@@ -17,6 +17,10 @@ COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 # that systemd runs, and not into a package's tree.
 systemd = @[ -n '$(DESTDIR)' ] || ! [ -d /run/systemd/system ] || $(1)
 
+# Property tests draw from this seed, so that a failure can be repeated. `make nightly-rapid`
+# draws from many others.
+export RAPID_SEED ?= 1
+
 # scripts/deps.sh fetches Go to .cache/go where the machine's own is too old. A root
 # shell that came by plain su has no sbin in its path; Go's own installation is
 # often in nobody's.
@@ -85,6 +89,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s).
 	@scripts/deps.sh build
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
+nightly-rapid: ## Run every property test with ROUNDS (20) random seeds; keeps what fails (root).
+	@scripts/deps.sh test
+	scripts/rapid.sh $(or $(ROUNDS),20)
+
 cover: ## Measure what the tests reach (root); writes out/cover.html.
 	@scripts/deps.sh test
 	@mkdir -p out
@@ -126,4 +134,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-awkward test-kernels bench paper lint fuzz cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-awkward test-kernels bench paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

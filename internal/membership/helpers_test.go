@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"flag"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,12 +23,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.nofailfile", "true"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a collective whose coordinator, hub, is as small as can be: it takes every record and renews
 // every certificate of who is not expelled.

@@ -116,8 +116,7 @@ func (w *world) lawfulEnd(c *wconn, s *wsub) {
 	instead := func(x *wsub) bool { return x != s && x.up && !x.leaving && w.here(x) }
 	switch {
 	case s.leaving && s.up && w.here(s) && s.ours && s.told && !s.stuck && !w.dead[s.detour.Waypoint] && !w.lost[s.detour.Waypoint]:
-		knows := !c.unsure && !w.deaf && w.now.Sub(c.endedAt) > kernelDelay
-		if knows && !slices.ContainsFunc(c.subflows, instead) {
+		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d is ended, and there is nothing in its place", c.token, s.id)
 		}
 	case c.serverSide || c.excluded:

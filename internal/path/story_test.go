@@ -10,9 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain has rapid try harder than it does by default; its flags still win.
+// TestMain has rapid try harder than it does by default. Its flags and its environment
+// variables (RAPID_CHECKS, RAPID_STEPS) still win.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"checks": "400", "steps": "60", "nofailfile": "true"} {
+	for name, value := range map[string]string{"checks": "400", "steps": "60"} {
+		if os.Getenv("RAPID_"+strings.ToUpper(name)) != "" {
+			continue
+		}
 		if err := flag.Set("rapid."+name, value); err != nil {
 			panic(err)
 		}
