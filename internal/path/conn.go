@@ -51,6 +51,7 @@ type subflow struct {
 	since         time.Time
 	took          time.Duration // to come up
 	leaving       bool          // it is to end: its waypoint is not to be used any more
+	foreign       bool          // the peer's, or of an agent before us: its id may be one of ours, too
 
 	received, acked uint64
 	moved           time.Time // when either last grew
@@ -84,6 +85,12 @@ func (c *conn) open() bool { return !c.tls || c.heard }
 
 func (c *conn) byID(id uint8) *subflow {
 	return c.find(func(s *subflow) bool { return s.id == id })
+}
+
+// asked is the subflow with this id that we asked for and that is not up yet. Beside it
+// there may be one with the same id that an agent before us asked for.
+func (c *conn) asked(id uint8) *subflow {
+	return c.find(func(s *subflow) bool { return s.id == id && !s.up })
 }
 
 func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {

@@ -28,10 +28,10 @@ func (m *Manager) Sound() error {
 		}
 		ids := make(map[uint8]bool)
 		for _, s := range c.subflows {
-			if s.id != 0 && ids[s.id] {
-				return fmt.Errorf("connection %d has two subflows with id %d", token, s.id)
+			if s.id != 0 && ids[s.id] && !s.foreign {
+				return fmt.Errorf("connection %d has two subflows of ours with id %d", token, s.id)
 			}
-			ids[s.id] = true
+			ids[s.id] = ids[s.id] || !s.foreign
 		}
 	}
 	if due != len(m.due.h) {

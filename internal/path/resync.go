@@ -41,7 +41,7 @@ func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 			s = c.joining(l.LocalID, l.Local, l.Remote)
 		}
 		if s == nil {
-			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server, since: now}
+			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server, since: now, foreign: true}
 			c.subflows = append(c.subflows, s)
 			c.lastID = max(c.lastID, l.LocalID)
 			// One that we or an agent before us made a full one: so the server was heard.

@@ -14,14 +14,14 @@ import (
 const verdictDelay = 250 * time.Millisecond
 
 func (c *conn) requested(ev SubflowRequested) {
-	if s := c.byID(ev.LocalID); s != nil && !s.up {
+	if s := c.asked(ev.LocalID); s != nil {
 		s.local = ev.Local
 	}
 }
 
 func (m *Manager) createFailed(c *conn, ev CreateFailed, now time.Time) {
-	s := c.byID(ev.LocalID)
-	if s == nil || s.up {
+	s := c.asked(ev.LocalID)
+	if s == nil {
 		return
 	}
 	c.refused = ev.Gone
@@ -36,7 +36,7 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	known := s != nil
 	if !known {
 		// The peer's, or one that an agent before us asked for.
-		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server, since: now}
+		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server, since: now, foreign: true}
 		c.subflows = append(c.subflows, s)
 	}
 	s.local = ev.Local
