@@ -202,7 +202,8 @@ func (b *Book) Granted(a Ask, g Grant, now time.Time) []path.Event {
 		out = append(out, path.DetourWithdrawn{ID: id(a.Via, a.Server, m.port)})
 	}
 	m.port, m.wanted = g.Port, false
-	m.renew, m.expires = now.Add(g.Lease*2/3), now.Add(g.Lease)
+	lease := Lease(g.Lease)
+	m.renew, m.expires = now.Add(lease*2/3), now.Add(lease)
 	w.why = ""
 	b.lookAt(a, m.renew)
 	return append(out, path.DetourOffered{Detour: path.Detour{
@@ -218,12 +219,12 @@ func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	if m == nil {
 		return nil
 	}
-	wait := r.For
-	if wait <= 0 {
-		wait = refusedFor
-		if r.Unanswered {
-			wait = unansweredFor
-		}
+	wait := refusedFor
+	switch {
+	case r.For > 0:
+		wait = Wait(r.For)
+	case r.Unanswered:
+		wait = unansweredFor
 	}
 	w.why, m.refused = r.Why, now.Add(wait)
 	if r.All {
