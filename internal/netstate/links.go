@@ -1,0 +1,87 @@
+package netstate
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// OnLink lists the prefixes of the networks that this host is in, and the routers that it sends to, in a stable
+// order: whom it reaches without anybody's firewall between. Loopback does not count.
+//
+// The prefixes are those of addresses and, on links that have neighbours, those of routes without a gateway: an
+// address may be a /128 in a network that a router advertises. What a route leads into a VPN does not count,
+// nor does a default route without a gateway, or a half of one, or the neighbour table, which has the whole
+// Internet in it where a router answers for that (proxy ARP).
+func (a *Addresses) OnLink() ([]netip.Prefix, error) {
+	links, err := consistent(a.handle.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	addrs, err := consistent(func() ([]netlink.Addr, error) { return a.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	routes, err := consistent(func() ([]netlink.Route, error) {
+		every := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
+		return a.handle.RouteListFiltered(netlink.FAMILY_ALL, every, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	flags := make(map[int]net.Flags, len(links))
+	for _, l := range links {
+		if at := l.Attrs(); at.Flags&net.FlagUp != 0 && at.Flags&net.FlagLoopback == 0 {
+			flags[at.Index] = at.Flags
+		}
+	}
+	var found []netip.Prefix
+	for i := range addrs {
+		if flags[addrs[i].LinkIndex] == 0 {
+			continue
+		}
+		found = append(found, prefixOf(addrs[i].IPNet).Masked())
+		if addrs[i].Peer != nil {
+			found = append(found, prefixOf(addrs[i].Peer).Masked())
+		}
+	}
+	for i := range routes {
+		found = appendOnLink(found, &routes[i], flags)
+	}
+	slices.SortFunc(found, netip.Prefix.Compare)
+	return slices.Compact(found), nil
+}
+
+// appendOnLink appends the routers of a route, or its prefix if it has none.
+func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flags) []netip.Prefix {
+	if r.Type != unix.RTN_UNICAST {
+		return found
+	}
+	hops := r.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
+	}
+	for _, hop := range hops {
+		switch router := routerOf(hop); {
+		case flags[hop.LinkIndex] == 0:
+		case router.IsValid():
+			found = append(found, netip.PrefixFrom(router, router.BitLen()))
+		case r.Dst != nil && flags[hop.LinkIndex]&net.FlagBroadcast != 0 && prefixOf(r.Dst).Bits() >= widest:
+			found = append(found, prefixOf(r.Dst).Masked())
+		}
+	}
+	return found
+}
+
+func routerOf(hop *netlink.NexthopInfo) netip.Addr {
+	ip := hop.Gw
+	if via, ok := hop.Via.(*netlink.Via); ok && ip == nil {
+		ip = via.Addr
+	}
+	router, _ := netip.AddrFromSlice(ip)
+	return router.Unmap()
+}
