@@ -43,6 +43,7 @@ type outside struct {
 	member    *member          // knows others; nil: there is no directory
 	// changed is told when others reach us elsewhere; the reader takes it and asks reach.
 	changed chan struct{}
+	seen    *seen // for the waypoint
 
 	mu       sync.Mutex
 	evidence nat.Evidence
@@ -71,6 +72,10 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, m *membe
 		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, other, log),
 		fixed: fixedObservers(p.config.Client.Waypoints), member: m, changed: make(chan struct{}, 1),
 		found: nat.Conclude(nat.Evidence{}),
+		seen: newSeen(p.config.Collective.Addresses, func() (netip.Addr, error) {
+			_, from, err := addresses.Gateway()
+			return from, err
+		}),
 	}
 	var using sync.WaitGroup // of addresses
 	use := func(run func() error) {
@@ -84,7 +89,10 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, m *membe
 		nonce := p.identity.Derive("port mapping")
 		o.keeper = portmap.NewKeeper(portmap.Config{
 			Wants: wants(o.listen.Port(), p.config.Waypoint), Network: o.network, Nonce: [12]byte(nonce[:12]), Log: log,
-			Changed: func(portmap.State) { o.tell() },
+			Changed: func(s portmap.State) {
+				o.seen.routed(s)
+				o.tell()
+			},
 		})
 		use(func() error { return o.keeper.Run(ctx) })
 	}
@@ -166,6 +174,10 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 			// Routes are told of, too, and often nothing is new.
 			addrs, now := addressesOf(list), o.networkOrNone()
 			if !slices.Equal(addrs, own) || now != network {
+				if now != network {
+					o.seen.moved()
+				}
+				o.seen.has(addrs)
 				own, network, due, again = addrs, now, time.Now(), examineAgain
 				if o.keeper != nil {
 					o.keeper.NetworkChanged()
@@ -229,6 +241,7 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	before := o.found
 	o.evidence, o.found, o.examined = e, found, true
 	o.mu.Unlock()
+	o.seen.examined(e.Sightings)
 	if found != before {
 		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
 		o.tell()
@@ -271,6 +284,9 @@ func (o *outside) describe() *api.Outside {
 		out.Why = "members are being asked where they see this host"
 		if o.examined {
 			out.Why = fmt.Sprintf("%s; asked again within %d min", o.found.WhyOpen(o.evidence), int(examineEvery.Minutes()))
+		}
+		if o.seen.hidden() {
+			out.Why += "; until its public address is known (or named: [collective] addresses), members get no detours to IPv4 servers but those of [waypoint] allow"
 		}
 	}
 	sightings := o.evidence.Sightings

@@ -19,6 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
@@ -49,7 +50,7 @@ func startServing(ctx context.Context, p *Plan, m *member, group *errgroup.Group
 	if err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
-	h.doorman = newDoorman(ctx, outside)
+	h.doorman, h.seen = newDoorman(ctx, outside), outside.seen.news
 	if err := h.start(ctx, p, server.Addr()); err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}
@@ -104,6 +105,7 @@ type handler struct {
 	server    *session.Server
 	doorman   *doorman
 	way       *waypoint.Waypoint
+	seen      <-chan egress.Outside          // how others see this host
 	closed    atomic.Pointer[session.Closed] // nil: the waypoint gives
 	expelling *expeller
 	givers    map[wire.Kind]giver
@@ -121,7 +123,7 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
 		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
-		Tell:   h.tell,
+		Outside: h.seen, Tell: h.tell,
 		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: p.identity.SignWithChain},
 	}, p.log)
 	if err != nil {

@@ -140,7 +140,8 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 			h.lists++
 			return h.listening, nil
 		},
-		own: func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
+		own:    func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
+		onLink: func() ([]netip.Prefix, error) { return nil, nil },
 		interfaces: func() ([]netstate.Interface, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -78,13 +79,24 @@ func (w *Waypoint) refused(r *request) *wire.Refusal {
 	if !r.Server.IsValid() || !r.client().IsValid() {
 		return refuse(r.ID, wire.Malformed, "the request names no server")
 	}
-	if err := w.policy.Check(r.Server, w.isOwn); err != nil {
-		return refuse(r.ID, wire.DestinationForbidden, err.Error())
+	if err := w.policy.Check(r.Server); err != nil {
+		return forbidden(r.ID, err)
 	}
 	if r.Server.Addr().Is4() != r.client().Is4() {
 		return refuse(r.ID, wire.FamilyMismatch, "")
 	}
 	return nil
+}
+
+// forbidden is the refusal of a server that the policy denies. One that is denied only until the waypoint knows
+// where others see it may be asked for again.
+func forbidden(id uint64, err error) *wire.Refusal {
+	if egress.ForNow(err) {
+		refusal := refuse(id, wire.Busy, err.Error())
+		refusal.RetryAfter = retryFault
+		return refusal
+	}
+	return refuse(id, wire.DestinationForbidden, err.Error())
 }
 
 func refuse(id uint64, code wire.Code, message string) *wire.Refusal {
@@ -106,8 +118,6 @@ func (w *Waypoint) refuseTunnel(m *member, peer Peer, now time.Time, refusal *wi
 	}
 	return refusal
 }
-
-func (w *Waypoint) isOwn(a netip.Addr) bool { return w.own[a] }
 
 // listenersAge is how long the list of listening ports is believed. A program that begins to listen
 // on a port where a member has a mapping loses only that member's connections.

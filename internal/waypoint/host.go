@@ -2,50 +2,63 @@ package waypoint
 
 import (
 	"errors"
-	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// addressesChanged looks at the interfaces and addresses there are now. Nothing may lead to this
-// host itself.
+// addressesChanged looks at the interfaces, addresses and links there are now.
 func (w *Waypoint) addressesChanged() {
 	w.attach(time.Now())
-	changed, err := w.readOwn()
+	changed, err := w.vicinity.look()
 	if err != nil {
-		w.log.Warn("cannot read the host's addresses", "err", err)
+		w.log.Warn("cannot read the host's addresses and routes", "err", err)
 		return
 	}
-	if !changed {
-		return
-	}
-	if err := w.write(func() error { return w.kernel.rules.SetForbidden(w.forbidden) }); err != nil {
-		w.log.Error("detours may lead to this host itself", "err", err)
-	}
-	if err := w.remove(w.takeForbidden()); err != nil {
-		w.log.Error("mappings lead to this host itself", "err", err)
+	if changed {
+		w.surroundingsChanged()
 	}
 }
 
-// readOwn reads the addresses of this host, and what is forbidden with them.
-func (w *Waypoint) readOwn() (changed bool, err error) {
-	list, err := w.kernel.own()
-	if err != nil {
-		return false, err
+// outsideChanged is told how others see the host.
+func (w *Waypoint) outsideChanged(o egress.Outside) {
+	if !w.vicinity.hear(o) {
+		return
 	}
-	own := make(map[netip.Addr]bool, len(list))
-	for _, a := range list {
-		own[a.Addr] = true
+	w.log.Info("how others see this host has changed", "addresses", o.NATs, "known", !o.Hidden)
+	w.surroundingsChanged()
+}
+
+// surroundingsChanged has nothing lead to this host itself, or to what is near it.
+func (w *Waypoint) surroundingsChanged() {
+	w.judgeSurroundings()
+	if err := w.write(func() error { return w.kernel.rules.SetForbidden(w.forbidden) }); err != nil {
+		w.log.Error("detours may lead to this host itself, or to what is near it", "err", err)
 	}
-	if w.own != nil && maps.Equal(own, w.own) {
-		return false, nil
+	if err := w.remove(w.takeForbidden()); err != nil {
+		w.log.Error("mappings lead to this host itself, or to what is near it", "err", err)
 	}
-	w.own = own
-	w.forbidden = w.policy.Forbidden(slices.Collect(maps.Keys(own)))
-	return true, nil
+}
+
+// readSurroundings is surroundingsChanged before there is a table.
+func (w *Waypoint) readSurroundings() error {
+	if _, err := w.vicinity.look(); err != nil {
+		return err
+	}
+	select {
+	case o := <-w.config.Outside:
+		w.vicinity.hear(o)
+	default: // nobody knows yet
+	}
+	w.judgeSurroundings()
+	return nil
+}
+
+func (w *Waypoint) judgeSurroundings() {
+	w.policy = w.policy.Around(w.vicinity.now)
+	w.forbidden = w.policy.Forbidden()
 }
 
 // attachEvery is how late, at most, filters are put back that somebody removed.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -105,9 +106,13 @@ func (w *Waypoint) expire() {
 }
 
 // takeForbidden takes the mappings out of the index that the policy forbids now: after a restart
-// with another policy, or when the host got a server's address.
+// with another policy, or when the host got a server's address or came near it. What is forbidden only until
+// more is known was allowed by an agent that knew.
 func (w *Waypoint) takeForbidden() []rules.Mapping {
-	return w.take(func(m *mapping) bool { return w.policy.Check(m.server, w.isOwn) != nil })
+	return w.take(func(m *mapping) bool {
+		err := w.policy.Check(m.server)
+		return err != nil && !egress.ForNow(err)
+	})
 }
 
 // take takes mappings out of the index and returns them as the kernel has them.

@@ -22,7 +22,8 @@ type kernel struct {
 	rules      rules.Kernel
 	listeners  func() ([]netip.AddrPort, error)
 	own        func() ([]netstate.Address, error)
-	addresses  <-chan []netstate.Address // tells that own has something new
+	onLink     func() ([]netip.Prefix, error)
+	addresses  <-chan []netstate.Address // tells that own or onLink may have something new
 	interfaces func() ([]netstate.Interface, error)
 	// receiver authenticates in-band SYNs; nil where none is wanted, or for the reason in noReceiver.
 	receiver   synReceiver
@@ -96,7 +97,7 @@ func openKernel(config Config) (k kernel, err error) {
 		return k, err
 	}
 	closers = append(closers, func() error { addresses.Close(); return nil })
-	k.own, k.interfaces = addresses.Own, addresses.Interfaces
+	k.own, k.onLink, k.interfaces = addresses.Own, addresses.OnLink, addresses.Interfaces
 	ctx, cancel := context.WithCancel(context.Background())
 	closers = append(closers, func() error { cancel(); return nil })
 	if k.addresses, err = netstate.WatchAddresses(ctx); err != nil {

@@ -31,15 +31,8 @@ var (
 func startTunnel(t *testing.T) (*network, *Waypoint) {
 	t.Helper()
 	n := newNetwork(t)
-	n.join(t, tunnelName, "10.77.0.2/24", "10.77.0.1/24")
-	n.client.Output(t, "ip", "address", "add", "10.77.0.3/24", "dev", tunnelName)
-	n.client.Output(t, "ip", "address", "add", "fd77::2/64", "dev", tunnelName, "nodad")
-	n.waypoint.Output(t, "ip", "address", "add", "fd77::1/64", "dev", tunnelName, "nodad")
-	n.client.Output(t, "sh", "-c", "ip route add default via 10.77.0.1; ip -6 route add default via fd77::1")
+	n.joinTunnel(t)
 	n.waypoint.Output(t, "ip", "route", "add", "default", "via", "10.2.0.1")
-	// A tunnel has no neighbours to be found.
-	n.client.Output(t, "ip", "neighbour", "add", "fd77::1", "lladdr", hardware(t, n.waypoint), "dev", tunnelName)
-	n.waypoint.Output(t, "ip", "neighbour", "add", "fd77::2", "lladdr", hardware(t, n.client), "dev", tunnelName)
 	n.config.Allow = append(n.config.Allow, netip.MustParsePrefix("10.0.0.0/8")) // the tunnel's subnet as well
 	n.config.DenyPorts = []uint16{25}
 	w, _ := n.start(t)
@@ -48,6 +41,20 @@ func startTunnel(t *testing.T) (*network, *Waypoint) {
 	}
 	admit(t, w, time.Minute)
 	return n, w
+}
+
+// joinTunnel adds a link between client and waypoint that stands for a tunnel, by which the client reaches all
+// that it is not in a network with.
+func (n *network) joinTunnel(t *testing.T) {
+	t.Helper()
+	n.join(t, tunnelName, "10.77.0.2/24", "10.77.0.1/24")
+	n.client.Output(t, "ip", "address", "add", "10.77.0.3/24", "dev", tunnelName)
+	n.client.Output(t, "ip", "address", "add", "fd77::2/64", "dev", tunnelName, "nodad")
+	n.waypoint.Output(t, "ip", "address", "add", "fd77::1/64", "dev", tunnelName, "nodad")
+	n.client.Output(t, "sh", "-c", "ip route add default via 10.77.0.1; ip -6 route add default via fd77::1")
+	// A tunnel has no neighbours to be found.
+	n.client.Output(t, "ip", "neighbour", "add", "fd77::1", "lladdr", hardware(t, n.waypoint), "dev", tunnelName)
+	n.waypoint.Output(t, "ip", "neighbour", "add", "fd77::2", "lladdr", hardware(t, n.client), "dev", tunnelName)
 }
 
 // hardware is the address of a host's end of the tunnel.

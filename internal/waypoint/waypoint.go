@@ -39,6 +39,9 @@ type Config struct {
 	Record string // file that remembers the sysctls we changed
 	Memory string // file that remembers SwitchOff, and what was used of the quota
 
+	// Outside tells how others see this host, now and whenever that changes; nil: nobody knows.
+	Outside <-chan egress.Outside
+
 	// Tell is told whether the waypoint gives: before Start returns, and when that has changed. It
 	// must not block, nor call the waypoint. May be nil.
 	Tell func(giving.Standing)
@@ -67,7 +70,6 @@ func (p Peer) client() netip.Addr { return p.Addr.Unmap().WithZone("") }
 // goroutine owns its state; methods may be called from any.
 type Waypoint struct {
 	config Config
-	policy *egress.Policy
 	kernel kernel
 	log    *slog.Logger
 	record *attribution.Log
@@ -86,8 +88,9 @@ type Waypoint struct {
 	members   *members
 	guarded4  []string
 	guarded6  []string
-	own       map[netip.Addr]bool
-	forbidden []egress.Range // with our own addresses
+	vicinity  vicinity
+	policy    *egress.Policy // for these surroundings
+	forbidden []egress.Range // by the policy
 	listening listeners
 	live      map[netstate.Tuple]liveFlow
 	fast      map[netstate.Tuple]*fastFlow // by origin, of those in live
@@ -149,6 +152,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		members:   newMembers(),
 		live:      make(map[netstate.Tuple]liveFlow),
 		fast:      make(map[netstate.Tuple]*fastFlow),
+		vicinity:  vicinity{own: k.own, onLink: k.onLink},
 		refusals:  attribution.NewRefusals(),
 		sessions:  newSessions(),
 		passes:    make(passes),
@@ -169,7 +173,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 
 // adopt takes over what is there already.
 func (w *Waypoint) adopt() error {
-	if _, err := w.readOwn(); err != nil {
+	if err := w.readSurroundings(); err != nil {
 		return err
 	}
 	if err := w.rememberGiven(); err != nil {
@@ -195,7 +199,7 @@ func (w *Waypoint) Close() error {
 }
 
 // run owns the state. In each round it does one thing of: requests and what came with them, a
-// question, news of flows, changed addresses, expiries, the check of the table.
+// question, news of flows, changed surroundings, expiries, the check of the table.
 func (w *Waypoint) run() {
 	check := time.NewTicker(tableCheck)
 	defer check.Stop()
@@ -214,6 +218,8 @@ func (w *Waypoint) run() {
 				break
 			}
 			w.addressesChanged()
+		case o := <-w.config.Outside:
+			w.outsideChanged(o)
 		case <-check.C:
 			w.expire()
 			w.checkTable()

@@ -1,6 +1,9 @@
 package egress
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
@@ -23,7 +26,9 @@ var never = []entry{
 
 // defaults follow the IANA special-purpose address registries (RFC 6890). What is not of global
 // unicast space is denied, so that space which is assigned later is not open by accident.
-var defaults = []entry{
+// Cloud providers' own services are beside them where those have public addresses. The most specific come
+// first.
+var defaults = sorted([]entry{
 	{netip.MustParsePrefix("0.0.0.0/0"), 0},
 	{netip.MustParsePrefix("10.0.0.0/8"), Private},
 	{netip.MustParsePrefix("100.64.0.0/10"), SharedAddress},
@@ -33,6 +38,13 @@ var defaults = []entry{
 	{netip.MustParsePrefix("192.0.2.0/24"), Documentation},
 	{netip.MustParsePrefix("192.88.99.0/24"), Transition}, // 6to4 relays, RFC 7526
 	{netip.MustParsePrefix("192.168.0.0/16"), Private},
+	// Metadata, DNS, health probes (Azure); service endpoints (IBM); APIs that trust the network that asks
+	// (Google). Other providers have theirs at link-local, shared or unique local addresses.
+	{netip.MustParsePrefix("161.26.0.0/16"), Platform},
+	{netip.MustParsePrefix("166.8.0.0/14"), Platform},
+	{netip.MustParsePrefix("168.63.129.16/32"), Platform},
+	{netip.MustParsePrefix("199.36.153.4/30"), Platform},
+	{netip.MustParsePrefix("199.36.153.8/30"), Platform},
 	{netip.MustParsePrefix("198.18.0.0/15"), Benchmarking},
 	{netip.MustParsePrefix("198.51.100.0/24"), Documentation},
 	{netip.MustParsePrefix("203.0.113.0/24"), Documentation},
@@ -45,8 +57,15 @@ var defaults = []entry{
 	{netip.MustParsePrefix("2001::/23"), Reserved}, // protocol assignments, among them Teredo
 	{netip.MustParsePrefix("2001:2::/48"), Benchmarking},
 	{netip.MustParsePrefix("2001:db8::/32"), Documentation},
+	{netip.MustParsePrefix("2600:2d00:2:1000::/64"), Platform}, // Google
+	{netip.MustParsePrefix("2600:2d00:2:2000::/64"), Platform},
 	{netip.MustParsePrefix("3fff::/20"), Documentation},
 	{netip.MustParsePrefix("fc00::/7"), Private},
 	{netip.MustParsePrefix("fe80::/10"), LinkLocal},
 	{netip.MustParsePrefix("fec0::/10"), Private}, // site-local, RFC 3879
+})
+
+func sorted(entries []entry) []entry {
+	slices.SortStableFunc(entries, longestFirst)
+	return entries
 }

@@ -8,12 +8,11 @@ import (
 // Range is a span of addresses of one family, with both its ends.
 type Range struct{ First, Last netip.Addr }
 
-// Forbidden lists the addresses that Check denies at every port to a waypoint with these own
-// addresses, IPv4 before IPv6, in order, in as few ranges as there can be.
-func (p *Policy) Forbidden(own []netip.Addr) []Range {
-	isOwn := func(a netip.Addr) bool { return slices.Contains(own, a) }
+// Forbidden lists the addresses that Check denies at every port, IPv4 before IPv6, in order, in as few
+// ranges as there can be.
+func (p *Policy) Forbidden() []Range {
 	var four, six []netip.Addr
-	for _, prefix := range p.deciding(own) {
+	for _, prefix := range p.deciding() {
 		if prefix.Addr().Is4() {
 			four = appendEdges(four, prefix)
 		} else {
@@ -24,17 +23,17 @@ func (p *Policy) Forbidden(own []netip.Addr) []Range {
 		six = append(six, wraps(edge)...)
 	}
 	// Between two edges that follow each other, all addresses are judged alike.
-	return append(p.denied(four, isOwn), p.denied(six, isOwn)...)
+	return append(p.denied(four), p.denied(six)...)
 }
 
 // deciding lists all prefixes at whose edges Check may change its mind, but for those of IPv4
 // addresses inside IPv6 ones.
-func (p *Policy) deciding(own []netip.Addr) []netip.Prefix {
+func (p *Policy) deciding() []netip.Prefix {
 	list := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), sixToFour, nat64}
-	for _, e := range slices.Concat(never, p.operator, p.defaults) {
+	for _, e := range slices.Concat(never, p.operator, defaults, p.near) {
 		list = append(list, e.prefix)
 	}
-	for _, a := range own {
+	for a := range p.own {
 		list = append(list, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return list
@@ -68,12 +67,12 @@ func wraps(inner netip.Addr) []netip.Addr {
 }
 
 // denied judges what lies between edges.
-func (p *Policy) denied(edges []netip.Addr, own func(netip.Addr) bool) []Range {
+func (p *Policy) denied(edges []netip.Addr) []Range {
 	slices.SortFunc(edges, netip.Addr.Compare)
 	edges = slices.Compact(edges)
 	var ranges []Range
 	for i, first := range edges {
-		if p.decide(first, own).reason == 0 {
+		if p.decide(first).reason == 0 {
 			continue
 		}
 		last := lastOf(netip.PrefixFrom(first, 0))

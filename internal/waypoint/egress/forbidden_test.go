@@ -16,14 +16,14 @@ func TestForbiddenByDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, r := range p.Forbidden([]netip.Addr{netip.MustParseAddr("8.8.4.4")}) {
+	for _, r := range p.Around(Surroundings{Own: []netip.Addr{netip.MustParseAddr("8.8.4.4")}}).Forbidden() {
 		if r.First.Is4() {
 			got = append(got, r.First.String()+"-"+r.Last.String())
 		}
 	}
 	want := "0.0.0.0-0.255.255.255 8.8.4.4-8.8.4.4 10.0.0.0-10.255.255.255 100.64.0.0-100.127.255.255 127.0.0.0-127.255.255.255" +
-		" 169.254.0.0-169.254.255.255 172.16.0.0-172.31.255.255 192.0.0.0-192.0.0.255 192.0.2.0-192.0.2.255" +
-		" 192.88.99.0-192.88.99.255 192.168.0.0-192.168.255.255 198.18.0.0-198.19.255.255 198.51.100.0-198.51.100.255" +
+		" 161.26.0.0-161.26.255.255 166.8.0.0-166.11.255.255 168.63.129.16-168.63.129.16 169.254.0.0-169.254.255.255 172.16.0.0-172.31.255.255 192.0.0.0-192.0.0.255 192.0.2.0-192.0.2.255" +
+		" 192.88.99.0-192.88.99.255 192.168.0.0-192.168.255.255 198.18.0.0-198.19.255.255 198.51.100.0-198.51.100.255 199.36.153.4-199.36.153.11" +
 		" 203.0.113.0-203.0.113.255 224.0.0.0-255.255.255.255"
 	if strings.Join(got, " ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
@@ -58,11 +58,14 @@ func TestForbiddenIsWhatCheckDenies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		allow, deny := rapid.SliceOf(prefix).Draw(t, "allow"), rapid.SliceOf(prefix).Draw(t, "deny")
 		own := rapid.SliceOf(addr).Draw(t, "own")
+		near := Surroundings{Own: own, OnLink: rapid.SliceOf(prefix).Draw(t, "links"),
+			Outside: Outside{NATs: rapid.SliceOf(addr).Draw(t, "NATs"), Hidden: rapid.Bool().Draw(t, "hidden")}}
 		p, err := New(allow, deny, nil)
 		if err != nil {
 			t.Skip("allows what never is")
 		}
-		ranges := p.Forbidden(own)
+		p = p.Around(near)
+		ranges := p.Forbidden()
 		for i, r := range ranges {
 			if r.Last.Less(r.First) || r.First.Is4() != r.Last.Is4() {
 				t.Fatalf("a range %v", r)
@@ -75,7 +78,7 @@ func TestForbiddenIsWhatCheckDenies(t *testing.T) {
 			if !a.IsValid() {
 				return
 			}
-			err := p.Check(netip.AddrPortFrom(a, 443), func(x netip.Addr) bool { return slices.Contains(own, x) })
+			err := p.Check(netip.AddrPortFrom(a, 443))
 			in := slices.ContainsFunc(ranges, func(r Range) bool { return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 })
 			if in != (err != nil) {
 				t.Fatalf("%v: in a range %v, but %v", a, in, err)
@@ -84,14 +87,14 @@ func TestForbiddenIsWhatCheckDenies(t *testing.T) {
 		for _, x := range rapid.SliceOf(addr).Draw(t, "servers") {
 			check(x)
 		}
-		for _, x := range own {
+		for _, x := range slices.Concat(own, near.NATs) {
 			check(x)
 			if x.Is4() {
 				check(wraps(x)[0])
 				check(wraps(x)[1])
 			}
 		}
-		for _, x := range slices.Concat(allow, deny) { // where errors would be
+		for _, x := range slices.Concat(allow, deny, near.OnLink) { // where errors would be
 			for _, edge := range appendEdges(nil, x) {
 				check(edge)
 				check(edge.Prev())

@@ -3,6 +3,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,6 +29,10 @@ const (
 	Benchmarking
 	Reserved
 	Transition
+	Platform
+	OutsideAddress
+	OutsideUnknown
+	Neighbour
 	OperatorDenied
 )
 
@@ -47,6 +52,10 @@ func (r Reason) String() string {
 		Benchmarking:   "benchmarking",
 		Reserved:       "reserved",
 		Transition:     "a wrapped IPv4 address",
+		Platform:       "a service that a cloud provider has for its own hosts",
+		OutsideAddress: "the address at which others see the waypoint",
+		OutsideUnknown: "it may be the waypoint's own router, as the address at which others see the waypoint is not known yet",
+		Neighbour:      "in a network that the waypoint is in",
 		OperatorDenied: "denied by the operator",
 	}[r]
 }
@@ -65,11 +74,18 @@ func (d *Denied) Error() string {
 	return fmt.Sprintf("%v is not forwarded to: %v", d.Server, d.Reason)
 }
 
-// Policy is what a waypoint's operator allows. It does not change after New.
+// ForNow reports whether an error of Check denies a server only until the waypoint knows where others see it.
+func ForNow(err error) bool {
+	denied, ok := errors.AsType[*Denied](err)
+	return ok && denied.Reason == OutsideUnknown
+}
+
+// Policy is what a waypoint's operator allows, at a host with certain surroundings. It does not change.
 type Policy struct {
 	operator []entry // the most specific first; of equals, the denial
-	defaults []entry // the most specific first
 	ports    map[uint16]bool
+	own      map[netip.Addr]bool
+	near     []entry // see Surroundings.near
 }
 
 type entry struct {
@@ -80,9 +96,10 @@ type entry struct {
 // New makes the policy of the defaults, opened by allow and narrowed by deny: of both lists, the most
 // specific prefix decides, and of equals the denial. A prefix that is allowed opens what the defaults
 // deny if it is no wider than theirs. Some destinations stay denied whatever is allowed: loopback,
-// multicast, broadcast, unspecified ones and the waypoint's own.
+// multicast, broadcast, unspecified ones and the waypoint's own. The policy knows of no surroundings; see
+// Around.
 func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
-	p := &Policy{defaults: slices.Clone(defaults), ports: make(map[uint16]bool, len(denyPorts))}
+	p := &Policy{ports: make(map[uint16]bool, len(denyPorts))}
 	for _, prefix := range deny {
 		p.operator = append(p.operator, entry{prefix.Masked(), OperatorDenied})
 	}
@@ -95,31 +112,42 @@ func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
 		}
 		p.operator = append(p.operator, entry{prefix, 0})
 	}
-	longestFirst := func(a, b entry) int { return b.prefix.Bits() - a.prefix.Bits() }
 	slices.SortStableFunc(p.operator, longestFirst)
-	slices.SortStableFunc(p.defaults, longestFirst)
 	for _, port := range denyPorts {
 		p.ports[port] = true
 	}
 	return p, nil
 }
 
-// Check tells whether a waypoint with these own addresses forwards to server; the error is a *Denied.
-func (p *Policy) Check(server netip.AddrPort, own func(netip.Addr) bool) error {
+func longestFirst(a, b entry) int { return b.prefix.Bits() - a.prefix.Bits() }
+
+// Around returns the policy for a host with these surroundings. The host's own addresses are denied whatever is
+// allowed. Its neighbours and its NATs' addresses are denied as the other defaults are: a prefix of allow opens
+// them if it is no wider than theirs.
+func (p *Policy) Around(s Surroundings) *Policy {
+	around := &Policy{operator: p.operator, ports: p.ports, own: make(map[netip.Addr]bool, len(s.Own)), near: s.near()}
+	for _, a := range s.Own {
+		around.own[a] = true
+	}
+	return around
+}
+
+// Check returns nil if the waypoint forwards to server, and a *Denied if it does not.
+func (p *Policy) Check(server netip.AddrPort) error {
 	switch {
 	case server.Port() == 0:
 		return &Denied{Server: server, Reason: NoPort}
 	case p.ports[server.Port()]:
 		return &Denied{Server: server, Reason: PortDenied}
 	}
-	if e := p.decide(server.Addr(), own); e.reason != 0 {
+	if e := p.decide(server.Addr()); e.reason != 0 {
 		return &Denied{Server: server, Reason: e.reason, Prefix: e.prefix}
 	}
 	return nil
 }
 
-func (p *Policy) decide(addr netip.Addr, own func(netip.Addr) bool) entry {
-	if own(addr) {
+func (p *Policy) decide(addr netip.Addr) entry {
+	if p.own[addr] {
 		return entry{reason: OwnAddress}
 	}
 	for _, e := range never {
@@ -128,11 +156,14 @@ func (p *Policy) decide(addr netip.Addr, own func(netip.Addr) bool) entry {
 		}
 	}
 	if inner, ok := wrapped(addr); ok {
-		if e := p.decide(inner, own); e.reason != 0 {
+		if e := p.decide(inner); e.reason != 0 {
 			return e
 		}
 	}
-	usual, _ := longest(p.defaults, addr) // there is one for each address
+	usual, _ := longest(defaults, addr) // there is one for each address
+	if near, ok := longest(p.near, addr); ok && usual.reason == 0 {
+		usual = near
+	}
 	said, ok := longest(p.operator, addr)
 	if !ok || said.reason == 0 && said.prefix.Bits() < usual.prefix.Bits() {
 		return usual

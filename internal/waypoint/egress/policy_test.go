@@ -9,8 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func nobody(netip.Addr) bool { return false }
-
 func prefixes(t *testing.T, list ...string) []netip.Prefix {
 	t.Helper()
 	var out []netip.Prefix
@@ -25,66 +23,68 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := func(a netip.Addr) bool {
-		return a == netip.MustParseAddr("8.8.4.4") || a == netip.MustParseAddr("2a00::1")
-	}
+	p = p.Around(Surroundings{Own: []netip.Addr{netip.MustParseAddr("8.8.4.4"), netip.MustParseAddr("2a00::1")}})
 	for server, want := range map[string]Reason{
-		"1.1.1.1:443":            0,
-		"9.255.255.255:80":       0,
-		"100.63.255.255:80":      0,
-		"100.128.0.0:80":         0,
-		"172.15.0.1:80":          0,
-		"172.32.0.1:80":          0,
-		"[2a00:1450::1]:443":     0,
-		"[64:ff9b::101:101]:443": 0,
-		"[2002:101:101::1]:443":  0,
-		"1.1.1.1:0":              NoPort,
-		"1.1.1.1:25":             PortDenied,
-		"8.8.4.4:443":            OwnAddress,
-		"[2a00::1]:443":          OwnAddress,
-		"[64:ff9b::808:404]:443": OwnAddress,
-		"0.0.0.0:443":            Unspecified,
-		"0.1.2.3:443":            Unspecified,
-		"[::]:443":               Unspecified,
-		"127.0.0.1:443":          Loopback,
-		"[::1]:443":              Loopback,
-		"[64:ff9b::7f00:1]:443":  Loopback,
-		"169.254.169.254:80":     LinkLocal,
-		"[fe80::1]:443":          LinkLocal,
-		"10.0.0.1:443":           Private,
-		"172.16.0.1:443":         Private,
-		"172.31.255.255:443":     Private,
-		"192.168.1.1:443":        Private,
-		"[fd00::1]:443":          Private,
-		"[fec0::1]:443":          Private,
-		"[64:ff9b:1::1]:443":     Private,
-		"[2002:a00:1::1]:443":    Private,
-		"[64:ff9b::a00:1]:443":   Private,
-		"100.64.0.1:443":         SharedAddress,
-		"100.127.255.255:443":    SharedAddress,
-		"224.0.0.1:443":          Multicast,
-		"239.255.255.255:443":    Multicast,
-		"[ff02::1]:443":          Multicast,
-		"255.255.255.255:443":    Broadcast,
-		"192.0.2.1:443":          Documentation,
-		"198.51.100.1:443":       Documentation,
-		"203.0.113.1:443":        Documentation,
-		"[2001:db8::1]:443":      Documentation,
-		"[3fff::1]:443":          Documentation,
-		"198.18.0.1:443":         Benchmarking,
-		"198.19.255.255:443":     Benchmarking,
-		"[2001:2::1]:443":        Benchmarking,
-		"240.0.0.1:443":          Reserved,
-		"192.0.0.1:443":          Reserved,
-		"[4000::1]:443":          Reserved,
-		"[100::1]:443":           Reserved,
-		"[2001::1]:443":          Reserved, // Teredo
-		"[::ffff:1.1.1.1]:443":   Transition,
-		"[::ffff:127.0.0.1]:443": Transition,
-		"[::1.1.1.1]:443":        Transition,
-		"192.88.99.1:443":        Transition,
+		"1.1.1.1:443":             0,
+		"9.255.255.255:80":        0,
+		"100.63.255.255:80":       0,
+		"100.128.0.0:80":          0,
+		"172.15.0.1:80":           0,
+		"172.32.0.1:80":           0,
+		"[2a00:1450::1]:443":      0,
+		"[64:ff9b::101:101]:443":  0,
+		"[2002:101:101::1]:443":   0,
+		"1.1.1.1:0":               NoPort,
+		"1.1.1.1:25":              PortDenied,
+		"8.8.4.4:443":             OwnAddress,
+		"[2a00::1]:443":           OwnAddress,
+		"[64:ff9b::808:404]:443":  OwnAddress,
+		"0.0.0.0:443":             Unspecified,
+		"0.1.2.3:443":             Unspecified,
+		"[::]:443":                Unspecified,
+		"127.0.0.1:443":           Loopback,
+		"[::1]:443":               Loopback,
+		"[64:ff9b::7f00:1]:443":   Loopback,
+		"169.254.169.254:80":      LinkLocal,
+		"[fe80::1]:443":           LinkLocal,
+		"10.0.0.1:443":            Private,
+		"172.16.0.1:443":          Private,
+		"172.31.255.255:443":      Private,
+		"192.168.1.1:443":         Private,
+		"[fd00::1]:443":           Private,
+		"[fec0::1]:443":           Private,
+		"[64:ff9b:1::1]:443":      Private,
+		"[2002:a00:1::1]:443":     Private,
+		"[64:ff9b::a00:1]:443":    Private,
+		"100.64.0.1:443":          SharedAddress,
+		"100.127.255.255:443":     SharedAddress,
+		"224.0.0.1:443":           Multicast,
+		"239.255.255.255:443":     Multicast,
+		"[ff02::1]:443":           Multicast,
+		"255.255.255.255:443":     Broadcast,
+		"192.0.2.1:443":           Documentation,
+		"198.51.100.1:443":        Documentation,
+		"203.0.113.1:443":         Documentation,
+		"[2001:db8::1]:443":       Documentation,
+		"[3fff::1]:443":           Documentation,
+		"198.18.0.1:443":          Benchmarking,
+		"198.19.255.255:443":      Benchmarking,
+		"[2001:2::1]:443":         Benchmarking,
+		"240.0.0.1:443":           Reserved,
+		"192.0.0.1:443":           Reserved,
+		"[4000::1]:443":           Reserved,
+		"[100::1]:443":            Reserved,
+		"[2001::1]:443":           Reserved, // Teredo
+		"[::ffff:1.1.1.1]:443":    Transition,
+		"[::ffff:127.0.0.1]:443":  Transition,
+		"[::1.1.1.1]:443":         Transition,
+		"192.88.99.1:443":         Transition,
+		"168.63.129.16:80":        Platform,
+		"168.63.129.17:80":        0,
+		"161.26.0.10:53":          Platform,
+		"[64:ff9b::a83f:8110]:80": Platform,
 	} {
-		err := p.Check(netip.MustParseAddrPort(server), own)
+		err := p.Check(netip.MustParseAddrPort(server))
 		var denied *Denied
 		if errors.As(err, &denied); denied == nil && want != 0 || denied != nil && denied.Reason != want {
 			t.Errorf("%s: got %v, want reason %q", server, err, want)
@@ -114,7 +114,7 @@ func TestMostSpecificPrefixDecides(t *testing.T) {
 		"[2002:a00:1::]:80":     true,
 		"1.2.3.4:25":            true, // no port is denied here
 	} {
-		if err := p.Check(netip.MustParseAddrPort(server), nobody); (err == nil) != allowed {
+		if err := p.Check(netip.MustParseAddrPort(server)); (err == nil) != allowed {
 			t.Errorf("%s: got %v, want allowed %v", server, err, allowed)
 		}
 	}
@@ -139,7 +139,7 @@ func TestNothingButWhatIsAllowed(t *testing.T) {
 		"[fd00::1]:80":            false,
 		"[2606:4700:0:1::1]:8443": true,
 	} {
-		if err := p.Check(netip.MustParseAddrPort(server), nobody); (err == nil) != allowed {
+		if err := p.Check(netip.MustParseAddrPort(server)); (err == nil) != allowed {
 			t.Errorf("%s: got %v, want allowed %v", server, err, allowed)
 		}
 	}
@@ -152,7 +152,7 @@ func TestWidePermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, server := range []string{"10.0.0.1:80", "192.168.0.1:80", "[fd00::1]:80", "[fe80::1]:80"} {
-		if p.Check(netip.MustParseAddrPort(server), nobody) == nil {
+		if p.Check(netip.MustParseAddrPort(server)) == nil {
 			t.Errorf("%s is open", server)
 		}
 	}
@@ -170,7 +170,7 @@ func TestAllowCannotOpenWhatIsNeverOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, server := range []string{"127.0.0.1:80", "224.0.0.1:80", "[::1]:80", "[ff02::1]:80", "0.0.0.0:80", "255.255.255.255:80"} {
-		if p.Check(netip.MustParseAddrPort(server), nobody) == nil {
+		if p.Check(netip.MustParseAddrPort(server)) == nil {
 			t.Errorf("%s is open", server)
 		}
 	}
@@ -191,7 +191,10 @@ func TestNeverOpensOwnOrLoopback(t *testing.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "server")
 		addr := netip.AddrFrom4([4]byte(b))
 		isOwn := rapid.Bool().Draw(t, "own")
-		got := p.Check(netip.AddrPortFrom(addr, 443), func(a netip.Addr) bool { return isOwn && a == addr })
+		if isOwn {
+			p = p.Around(Surroundings{Own: []netip.Addr{addr}})
+		}
+		got := p.Check(netip.AddrPortFrom(addr, 443))
 		mustDeny := isOwn || addr.IsLoopback() || addr.IsMulticast() || addr.IsUnspecified()
 		if mustDeny && got == nil {
 			t.Fatalf("%v is open", addr)
