@@ -15,7 +15,10 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-const recordVersion = 1
+const (
+	recordVersion = 1
+	bootIDKey     = "kernel/random/boot_id"
+)
 
 // Record changes sysctls and remembers in a file what they were, so that they can be put back even
 // after a crash. The file is written before the kernel is changed. A record of an earlier boot or
@@ -39,9 +42,10 @@ type sysctlChange struct {
 	Set    string `json:"set,omitempty"` // empty: kept only because another key's change alters it
 }
 
-// OpenRecord reads the record at path, or begins an empty one. Nothing is written until Set or Keep.
+// OpenRecord reads the record at path, or begins an empty one. Nothing is written until Set or Keep. A file that
+// cannot be read as a record is renamed, and what it still shows of this boot and namespace is kept; see Damaged.
 func OpenRecord(path string) (*Record, error) {
-	bootID, err := Sysctl("kernel/random/boot_id")
+	bootID, err := Sysctl(bootIDKey)
 	if err != nil {
 		return nil, fmt.Errorf("open record %s: %w", path, err)
 	}
@@ -57,13 +61,15 @@ func OpenRecord(path string) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open record: %w", err)
 	}
-	var old recordFile
-	if err := json.Unmarshal(content, &old); err != nil {
-		return nil, fmt.Errorf("record %s is damaged: %w (check the sysctls by hand, then remove the file)", path, err)
-	}
-	if old.Version != recordVersion {
-		return nil, fmt.Errorf("record %s has version %d, this program knows %d (run `dcol down` of the version that wrote it)",
-			path, old.Version, recordVersion)
+	old, err := parseRecord(content)
+	if err != nil {
+		if err := os.Rename(path, asidePath(path, bootID)); err != nil {
+			return nil, fmt.Errorf("move the damaged record aside: %w", err)
+		}
+		if r.file.Sysctls = salvage(content, bootID, netns); len(r.file.Sysctls) > 0 {
+			return r, r.save()
+		}
+		return r, nil
 	}
 	if old.BootID == bootID && old.NetNS == netns {
 		r.file = old
@@ -71,12 +77,21 @@ func OpenRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-func currentNetNS() (string, error) {
+// NetworkNamespace identifies the calling thread's network namespace.
+func NetworkNamespace() (device, inode uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return "", fmt.Errorf("identify the network namespace: %w", err)
+		return 0, 0, fmt.Errorf("identify the network namespace: %w", err)
 	}
-	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+	return st.Dev, st.Ino, nil
+}
+
+func currentNetNS() (string, error) {
+	device, inode, err := NetworkNamespace()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d:%d", device, inode), nil
 }
 
 // Set gives a sysctl a value. What it was before the first Set is what Restore puts back. If it has

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,18 +155,76 @@ func TestRecordOfElsewhereIsDropped(t *testing.T) {
 	})
 }
 
-func TestDamagedRecordNamesTheMend(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sysctls.json")
-	for content, want := range map[string]string{
-		"{":               "damaged",
-		`{"version": 99}`: "version 99",
+// A damaged record keeps nobody from going on: it is set aside, and what it still shows is put back.
+func TestDamagedRecord(t *testing.T) {
+	whole := func(t *testing.T, path string) string {
+		mustSet(t, mustOpen(t, path), ttl, "70")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(content)
+	}
+	for _, test := range []struct {
+		name   string
+		damage func(content string) string
+		why    string
+		kept   []string
+		ttl    string // after Restore
+	}{
+		{"empty", func(string) string { return "" }, "unexpected end", nil, "70"},
+		{"zeros", func(c string) string { return strings.Repeat("\x00", len(c)) }, "invalid character", nil, "70"},
+		{"another program's", func(string) string { return "{}" }, "version 0", nil, "70"},
+		{"a newer version's", func(c string) string { return strings.Replace(c, `"version": 1`, `"version": 99`, 1) }, "version 99", []string{"net.ipv4.ip_default_ttl"}, "64"},
+		{"cut off before the list", func(c string) string { return c[:strings.Index(c, `"sysctls"`)] }, "unexpected end", nil, "70"},
+		{"cut off behind the list", func(c string) string { return c[:strings.LastIndex(c, "]")] }, "unexpected end", []string{"net.ipv4.ip_default_ttl"}, "64"},
+		{"cut off, of another boot", func(c string) string {
+			boot, _ := Sysctl(bootIDKey)
+			c = strings.ReplaceAll(c, boot, "00000000-0000-0000-0000-000000000000")
+			return c[:strings.LastIndex(c, "]")]
+		}, "unexpected end", nil, "70"},
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := OpenRecord(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", content, err)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "sysctls.json")
+			inNamespace(t, func() {
+				damaged := test.damage(whole(t, path))
+				if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+					t.Error(err)
+				}
+				if err := Damaged(path); err != nil {
+					t.Errorf("before anybody looked: %v", err)
+				}
+				r, err := OpenRecord(path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if r.Changed(ttl) != (len(test.kept) > 0) {
+					t.Errorf("ours: %v, and kept is %q", r.Changed(ttl), test.kept)
+				}
+				for range 2 {
+					if err := mustOpen(t, path).Restore(); err != nil {
+						t.Error(err)
+					}
+					mustSysctl(t, ttl, test.ttl)
+				}
+				// It is told until the file is removed.
+				d, ok := errors.AsType[*DamagedError](Damaged(path))
+				if !ok || !strings.Contains(d.Error(), test.why) || !slices.Equal(d.Kept, test.kept) || d.Record != path {
+					t.Errorf("told: %#v", Damaged(path))
+					return
+				}
+				if aside, err := os.ReadFile(d.Aside); err != nil || string(aside) != damaged {
+					t.Errorf("kept aside is %q, %v", aside, err)
+				}
+				if err := os.Remove(d.Aside); err != nil {
+					t.Error(err)
+				}
+				if err := Damaged(path); err != nil {
+					t.Errorf("after the file was removed: %v", err)
+				}
+			})
+		})
 	}
 }
 
