@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +49,7 @@ func agentCommand() *cobra.Command {
 				fmt.Printf("%s: good\n", path)
 				return nil
 			}
+			ignoreHangup(log)
 			return plan.Run(cmd.Context())
 		},
 	}
@@ -54,6 +58,18 @@ func agentCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the identity")
 	cmd.Flags().BoolVar(&sample, "sample", false, "print a commented configuration with every key")
 	return cmd
+}
+
+// ignoreHangup keeps the agent running when its terminal goes or somebody expects it to reload its configuration.
+func ignoreHangup(log *slog.Logger) {
+	signal.Ignore(syscall.SIGHUP) // it would end the agent, as it ends all other commands
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			log.Info("SIGHUP changes nothing: restart the agent to have it read its configuration; certificates and lists are read when they change")
+		}
+	}()
 }
 
 func downCommand() *cobra.Command {

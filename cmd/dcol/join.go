@@ -9,9 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/setup"
+	"github.com/detour-collective/dcol/packaging"
 )
 
 func joinCommand() *cobra.Command {
@@ -76,10 +78,18 @@ func explainRefusal(err error) error {
 // testWithin bounds the self-test. Others try a new waypoint within a few seconds.
 const testWithin = 20 * time.Second
 
+// startsAgent is the command that starts a host's agent, for good where systemd runs.
+func startsAgent(host setup.Host) string {
+	if packaging.SystemdRuns() && host.Config == config.DefaultPath {
+		return "systemctl enable --now dcol"
+	}
+	return "dcol agent --config " + host.Config
+}
+
 // startAndTest has the agent run, and says in words what works.
 func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noStart bool) error {
 	if noStart {
-		fmt.Fprintf(os.Stderr, "The agent was not started: dcol agent --config %s does that, or systemctl enable --now dcol.\n", host.Config)
+		fmt.Fprintf(os.Stderr, "The agent was not started. This starts it: %s\n", startsAgent(host))
 		return nil
 	}
 	running, err := host.Start(ctx, m.Socket)

@@ -15,9 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/lab/testbed"
+	"github.com/detour-collective/dcol/packaging"
 )
 
 // version is set by the linker.
@@ -58,6 +60,9 @@ func run() int {
 	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))):
 		fmt.Fprintln(os.Stderr, "interrupted")
 		return interrupted
+	}
+	if errors.Is(err, api.ErrNoAgent) {
+		err = fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
 	}
 	fmt.Fprint(os.Stderr, sayError(err))
 	var f failure

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -28,11 +27,11 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
-	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/packaging"
 )
 
 // Plan is a checked configuration with a good identity.
@@ -83,9 +82,9 @@ const gcPercent = 50
 func (p *Plan) Run(ctx context.Context) error {
 	debug.SetGCPercent(gcPercent)
 	if os.Geteuid() != 0 {
-		return errors.New("the agent needs root (or CAP_NET_ADMIN, CAP_NET_RAW and write access to net.* sysctls): start it with systemctl or sudo")
+		return errors.New("the agent needs root (or CAP_NET_ADMIN, CAP_NET_RAW and write access to net.* sysctls): start it as root, with: " + packaging.StartCommand())
 	}
-	only, err := onlyAgent()
+	only, err := lockNamespace(lockDir)
 	if err != nil {
 		return err
 	}
@@ -125,6 +124,9 @@ func (p *Plan) Run(ctx context.Context) error {
 		}
 	}
 	group.Go(func() error { return api.Serve(ctx, listener, a) })
+	for _, err := range damagedRecords(p.config.StateDir) {
+		p.log.Warn("sysctls may not be put back", "err", err)
+	}
 	p.log.Info("agent is running", "member", p.config.Name, "roles", p.config.Roles, "version", p.version)
 	err = group.Wait()
 	p.log.Info("agent has stopped")
@@ -153,16 +155,6 @@ func stopGroup(group *errgroup.Group) error {
 	return nil
 }
 
-// onlyAgent sees to it that there is one agent in a network namespace: a name
-// in the abstract space is the namespace's own and goes with the process.
-func onlyAgent() (net.Listener, error) {
-	l, err := net.Listen("unix", "@dcol-agent")
-	if err != nil {
-		return nil, fmt.Errorf("another agent runs on this host (`dcol status` asks it): stop it first (systemctl stop dcol): %w", err)
-	}
-	return l, nil
-}
-
 // running answers the local socket.
 type running struct {
 	plan        *Plan
@@ -183,6 +175,9 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		s.Roles = append(s.Roles, string(r))
 	}
 	if err := a.plan.identity.Problem(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	for _, err := range damagedRecords(a.plan.config.StateDir) {
 		s.Problems = append(s.Problems, err.Error())
 	}
 	var err error
@@ -222,13 +217,12 @@ func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, err
 	return a.client.mapping(ctx, r)
 }
 
-func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "client-sysctls.json") }
-func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
-func waypointMemory(stateDir string) string { return filepath.Join(stateDir, "waypoint-given.json") }
-
 // Down removes every trace of an agent that no longer runs.
 func Down(c *config.Config, log *slog.Logger) error {
-	only, err := onlyAgent()
+	if os.Geteuid() != 0 {
+		return errors.New("this changes the host's network: run it as root")
+	}
+	only, err := lockNamespace(lockDir)
 	if err != nil {
 		return err
 	}
@@ -236,6 +230,7 @@ func Down(c *config.Config, log *slog.Logger) error {
 	return errors.Join(
 		removeRunFiles(c),
 		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		errors.Join(damagedRecords(c.StateDir)...),
 	)
 }
 
@@ -261,13 +256,3 @@ func removeRunFiles(c *config.Config) error {
 // openvpnDir is the run-time folder of the waypoint's openvpn; those of a client's
 // begin with it.
 const openvpnDir = "openvpn"
-
-// restoreClient puts back the path manager of new sockets.
-func restoreClient(stateDir string, log *slog.Logger) error {
-	record, err := netstate.OpenRecord(clientRecord(stateDir))
-	if err != nil {
-		return err
-	}
-	log.Debug("sysctls are put back", "record", clientRecord(stateDir))
-	return record.Restore()
-}

@@ -80,7 +80,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	resp, err := c.http.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: start it with `systemctl start dcol` or `dcol agent`", ErrNoAgent, c.socket)
+		return fmt.Errorf("%w at %s", ErrNoAgent, c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the agent's socket %s is root's: run this as root (%w)", c.socket, fs.ErrPermission)
 	case err != nil:

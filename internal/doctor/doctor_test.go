@@ -41,6 +41,7 @@ func healthy() *Env {
 	file := func(content string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(content + "\n")} }
 	return &Env{
 		FS: fstest.MapFS{
+			"run/systemd/system/.made":                        file(""),
 			"proc/sys/kernel/osrelease":                       file("6.12.1-amd64"),
 			"proc/sys/net/mptcp/enabled":                      file("1"),
 			"proc/sys/net/mptcp/pm_type":                      file("0"),

@@ -41,7 +41,7 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	id := e.Identity
 	mend := "have the collective's authority issue a new certificate (dcol ca issue)"
 	if e.Config.Joined {
-		mend = "start the agent, which has it renewed (systemctl start dcol); if it cannot, dcol status says why"
+		mend = "start the agent, which has it renewed (" + e.startAgent() + "); if it cannot, dcol status says why"
 	}
 	switch {
 	case errors.Is(id.Err, fs.ErrPermission):
@@ -110,13 +110,34 @@ func checkClock(_ context.Context, e *Env) Result {
 func checkAgent(_ context.Context, e *Env) Result {
 	switch {
 	case e.AgentRuns && len(e.AgentProblems) > 0:
-		return warning("mend what it names, then: systemctl restart dcol", "runs, but: %s", strings.Join(e.AgentProblems, "; "))
+		return warning("mend what it names, then restart it: "+e.restartAgent(), "runs, but: %s", strings.Join(e.AgentProblems, "; "))
 	case e.AgentRuns:
 		return ok("runs")
 	case errors.Is(e.AgentUnasked, fs.ErrPermission):
 		return e.untold("whether it runs")
 	case e.AgentUnasked != nil:
-		return warning("systemctl restart dcol", "it could not be asked: %v", e.AgentUnasked)
+		return warning(e.restartAgent(), "it could not be asked: %v", e.AgentUnasked)
 	}
-	return info("does not run (systemctl start dcol)")
+	return info("does not run (%s)", e.startAgent())
+}
+
+// startAgent and restartAgent are what the operator types to do so on this host.
+func (e *Env) startAgent() string {
+	if e.systemd() {
+		return "systemctl start dcol"
+	}
+	return "dcol agent"
+}
+
+func (e *Env) restartAgent() string {
+	if e.systemd() {
+		return "systemctl restart dcol"
+	}
+	return "kill its process, then: dcol agent"
+}
+
+// systemd reports whether systemd runs this host (sd_booted(3)).
+func (e *Env) systemd() bool {
+	_, err := fs.Stat(e.FS, "run/systemd/system")
+	return err == nil
 }

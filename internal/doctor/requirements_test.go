@@ -252,7 +252,9 @@ func TestRequirements(t *testing.T) {
 		{"agent", "runs", []func(*Env){running}, OK, "runs", ""},
 		{"agent", "who may not ask it", []func(*Env){unasked}, Skipped, "whether it runs: cannot tell without root; run it as root: sudo dcol doctor", ""},
 		{"agent", "does not answer", []func(*Env){silent}, Warning, "could not be asked: the agent speaks dcol.status/2", "systemctl restart dcol"},
-		{"agent", "does not run", nil, Info, "does not run", ""},
+		{"agent", "does not run", nil, Info, "does not run (systemctl start dcol)", ""},
+		{"agent", "does not run, without systemd", []func(*Env){remove("run/systemd/system/.made")}, Info, "does not run (dcol agent)", ""},
+		{"agent", "does not answer, without systemd", []func(*Env){silent, remove("run/systemd/system/.made")}, Warning, "could not be asked", "kill its process, then: dcol agent"},
 		{"agent", "has problems", []func(*Env){running, func(e *Env) { e.AgentProblems = []string{"one", "another"} }}, Warning, "one; another", "restart dcol"},
 	} {
 		t.Run(c.code+"/"+c.name, func(t *testing.T) {

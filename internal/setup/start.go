@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	systemdRuns = "/run/systemd/system" // is there where systemd does (sd_booted(3))
-	unitName    = "dcol.service"
-	ownUnit     = "/etc/systemd/system/" + unitName
-	answersIn   = 20 * time.Second
+	unitName  = "dcol.service"
+	ownUnit   = "/etc/systemd/system/" + unitName
+	answersIn = 20 * time.Second
 )
 
 // Running is how the agent runs.
@@ -40,7 +39,7 @@ func (h Host) Start(ctx context.Context, socket string) (*Running, error) {
 		return &Running{Before: true}, nil
 	}
 	// The unit is for the configuration at its own place.
-	if _, err := os.Stat(systemdRuns); err == nil && h.Config == config.DefaultPath {
+	if packaging.SystemdRuns() && h.Config == config.DefaultPath {
 		return h.startUnit(ctx, socket)
 	}
 	return h.startAlone(ctx, socket)

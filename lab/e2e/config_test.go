@@ -183,8 +183,9 @@ func TestTwoAgentsOnOneHost(t *testing.T) {
 	x := w.curl(w.url())
 	before := w.detoured()
 	for _, host := range []string{alice, bob} {
-		w.fails(host, []string{"agent"}, "another agent runs on this host", "systemctl stop dcol")
-		w.fails(host, []string{"down"}, "another agent runs on this host", "stop it first")
+		stop := fmt.Sprintf("stop it first (kill %d)", w.agentOf(host))
+		w.fails(host, []string{"agent"}, "another agent runs on this host", stop)
+		w.fails(host, []string{"down"}, "another agent runs on this host", stop)
 	}
 	x.goesOn()
 	w.unchanged(before)
