@@ -1,7 +1,8 @@
 // Package wire emulates links in user space: it reads packets from one TUN
 // device and writes them to another after the time they would have taken over
-// a line of given rate, delay, jitter, loss and queue. It serves where the
-// kernel has no netem, and measures how late it was itself.
+// a line of given rate, delay, jitter, loss and queue. It can also lose packets
+// in bursts, reorder, duplicate and damage them. It serves where the kernel has
+// no netem, and measures how late it was itself.
 //
 // The wire is a process of its own, so that load in the process that asked for
 // it does not disturb it: one thread, real-time where the system allows it,
@@ -9,6 +10,7 @@
 //
 //	device A --read--> line.offer: queue, line, propagation --> write--> device B
 //
-// line.go has all decisions and knows no clock; loop.go has all system calls.
+// line.go and luck.go have all decisions and know no clock; damage.go changes
+// what packets carry; loop.go has all system calls.
 // For lab/testbed only.
 package wire

@@ -3,16 +3,16 @@ package wire
 import (
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"time"
 )
 
 // line is one direction of a link: a drop-tail queue, a transmitter of a given
 // rate, and a stretch on which packets travel for the delay. Packets keep
-// their order. It reads no clock: now is given, in nanoseconds of any epoch,
-// and never decreases.
+// their order, but for those that are held back at its end. It reads no clock:
+// now is given, in nanoseconds of any epoch, and never decreases.
 //
-//	offer -> [queue | transmitter] -> departs -> [propagation] -> due -> head/pop
+//	offer -> [queue | transmitter] -> departs -> [propagation] -> due -> first/pop
+//	                                                 [held] <- holdBack -^
 type line struct {
 	p    Params
 	mtu  int
@@ -34,7 +34,8 @@ type line struct {
 	carry    int64 // fraction of a nanosecond in departed, in 1/rate
 	lastDue  int64
 
-	lossDraws, jitterDraws *rand.PCG
+	held held
+	luck luck
 
 	stats Stats
 	late  histogram
@@ -43,15 +44,12 @@ type line struct {
 type packet struct {
 	departs, due int64
 	at, size     int32 // in store
-	lost         bool
+	fate         fate
 }
 
 // newLine's number tells apart the random draws of lines with the same seed.
 func newLine(p Params, mtu int, seed, number uint64) *line {
-	l := &line{
-		mtu:       mtu,
-		lossDraws: rand.NewPCG(seed, 2*number), jitterDraws: rand.NewPCG(seed, 2*number+1),
-	}
+	l := &line{mtu: mtu, luck: newLuck(seed, number)}
 	l.set(0, p)
 	return l
 }
@@ -107,10 +105,10 @@ func (l *line) offer(now int64, size int) {
 		l.stats.QueueDrops++
 		return
 	}
-	lost := l.p.Loss > 0 && float64(l.lossDraws.Uint64()>>11)/(1<<53) < l.p.Loss
+	fate := l.luck.draw(l.p, l.store[l.free:l.free+size])
 	departs := l.serialise(now, size)
 	pk := l.packet(l.tail)
-	*pk = packet{departs: departs, due: l.propagate(departs), at: int32(l.free), size: int32(size), lost: lost}
+	*pk = packet{departs: departs, due: l.propagate(departs), at: int32(l.free), size: int32(size), fate: fate}
 	l.tail++
 	l.queued += size
 	l.free += size
@@ -143,7 +141,7 @@ func (l *line) propagate(departs int64) int64 {
 	due := departs + int64(l.p.Delay)
 	if l.p.Jitter > 0 {
 		span := 2*uint64(l.p.Jitter) + 1
-		draw, _ := bits.Mul64(l.jitterDraws.Uint64(), span)
+		draw, _ := bits.Mul64(l.luck.jitter.Uint64(), span)
 		due += int64(draw) - int64(l.p.Jitter)
 	}
 	l.lastDue = max(l.lastDue, due)
@@ -152,25 +150,46 @@ func (l *line) propagate(departs int64) int64 {
 
 // next is when there is something to deliver, math.MaxInt64 if nothing is on
 // its way.
-func (l *line) next() int64 {
+func (l *line) next() int64 { return min(l.nextInOrder(), l.held.next()) }
+
+func (l *line) nextInOrder() int64 {
 	if l.head == l.tail {
 		return math.MaxInt64
 	}
 	return l.packet(l.head).due
 }
 
-// first is the next packet to deliver, nil if it was lost on the way.
-func (l *line) first() []byte {
-	pk := l.packet(l.head)
-	if pk.lost {
-		return nil
+// heldIsFirst reports whether the next packet is one that was held back.
+func (l *line) heldIsFirst() bool { return l.held.next() < l.nextInOrder() }
+
+// first is the packet that is due next, and its fate.
+func (l *line) first() ([]byte, fate) {
+	if l.heldIsFirst() {
+		first := l.held.packets[0]
+		return first.data, first.fate
 	}
-	return l.store[pk.at : pk.at+pk.size]
+	pk := l.packet(l.head)
+	return l.store[pk.at : pk.at+pk.size], pk.fate
+}
+
+// holdBack puts the first packet off, and returns false if no more can be. It
+// still has to be popped.
+func (l *line) holdBack() bool {
+	if l.held.full() {
+		return false
+	}
+	data, fate := l.first()
+	l.held.add(l.next()+int64(l.p.reorderBy()), data, fate)
+	return true
 }
 
 // pop ends the first packet, which is due.
 func (l *line) pop(now int64) {
 	l.transmit(now)
+	if l.heldIsFirst() {
+		l.held.pop()
+		return
+	}
 	l.head++
 	if l.head == l.tail {
 		l.free = 0 // stay where the processor's cache is
@@ -232,7 +251,7 @@ func (l *line) setDown(now int64, down bool) {
 	if !down {
 		return
 	}
-	l.stats.DownDrops += l.tail - l.head
+	l.stats.DownDrops += l.tail - l.head + uint64(l.held.drop())
 	l.head, l.sent, l.queued, l.free = l.tail, l.tail, 0, 0
 	l.departed, l.carry, l.lastDue = now, 0, 0
 }

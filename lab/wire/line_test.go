@@ -36,7 +36,7 @@ type arrival struct {
 func drain(l *line, until int64) (got []arrival) {
 	for l.next() <= until && l.next() != math.MaxInt64 {
 		a := arrival{due: l.next()}
-		if data := l.first(); data == nil {
+		if data, fate := l.first(); fate.lost {
 			a.lost = true
 		} else {
 			a.number = binary.BigEndian.Uint32(data)
@@ -257,7 +257,7 @@ func TestLineInvariants(t *testing.T) {
 					t.Fatalf("due %d after %d: time runs backwards", due, lastDue)
 				}
 				lastDue = due
-				if data := l.first(); data == nil {
+				if data, fate := l.first(); fate.lost {
 					lost++
 				} else {
 					number := binary.BigEndian.Uint32(data)

@@ -143,22 +143,43 @@ func (l *loop) deliver() (now, latest int64) {
 	return now, latest
 }
 
+// send does with the first packet, which is due, what its fate is.
 func (p *port) send(now, due int64) {
-	data := p.first()
-	if data == nil {
+	data, fate := p.first()
+	switch {
+	case fate.lost:
 		p.stats.LossDrops++
-		p.pop(now)
-		return
+	case fate.late && p.holdBack():
+		p.stats.Reordered++
+	default:
+		p.late.add(max(now-due, due-now))
+		p.deliver(data, fate)
 	}
-	p.late.add(max(now-due, due-now))
+	p.pop(now)
+}
+
+func (p *port) deliver(data []byte, fate fate) {
+	p.write(data)
+	if fate.twice {
+		p.stats.Duplicated++
+		p.write(data)
+	}
+	if fate.corrupted {
+		p.stats.Corrupted++
+	}
+	if fate.tampered {
+		p.stats.Tampered++
+	}
+}
+
+func (p *port) write(data []byte) {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(p.out), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
 	if errno != 0 {
 		p.stats.WriteErrors++
-	} else {
-		p.stats.Packets++
-		p.stats.Bytes += uint64(len(data))
+		return
 	}
-	p.pop(now)
+	p.stats.Packets++
+	p.stats.Bytes += uint64(len(data))
 }
 
 // receive reads up to a batch of packets. A device whose host is gone is no
