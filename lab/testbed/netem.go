@@ -125,6 +125,9 @@ func (n *netemBackend) start(context.Context) error {
 }
 
 func (n *netemBackend) set(link int, ab, ba LinkParams) error {
+	if ab.Impaired() || ba.Impaired() {
+		return errNetemImpaired
+	}
 	n.links[link].ab, n.links[link].ba = ab, ba
 	return n.apply(link)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 )
 
@@ -127,7 +128,8 @@ func (n *Network) chooseBackend(s Spec) error {
 	n.name = s.Backend
 	if n.name == BackendAuto {
 		n.name = BackendWire
-		if len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
+		impaired := slices.ContainsFunc(s.Links, LinkSpec.impaired)
+		if !impaired && len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
 			n.name = BackendNetem
 		}
 	}

@@ -24,6 +24,10 @@ type HostSpec struct {
 // LinkParams is one direction of a link.
 type LinkParams = wire.Params
 
+// Impairments are the part of LinkParams that only the wire backend has: netem's
+// are other models, and it cannot tamper.
+type Impairments = wire.Impairments
+
 // LinkStats counts what happened in one direction of a link. The netem and
 // veth backends cannot tell loss from queue drops (all are QueueDrops) and
 // measure no lateness.
@@ -40,7 +44,7 @@ type LinkSpec struct {
 
 // Backends a network can be built with.
 const (
-	BackendAuto  = ""      // netem where the kernel has it, else wire
+	BackendAuto  = ""      // netem where the kernel has it and no link is impaired, else wire
 	BackendNetem = "netem" // the kernel's sch_netem between veth pairs
 	BackendWire  = "wire"  // the userspace emulation of lab/wire
 	BackendVeth  = "veth"  // plain veth: as fast as the kernel, shapes nothing
@@ -50,7 +54,7 @@ const (
 type Spec struct {
 	Hosts   []HostSpec
 	Links   []LinkSpec
-	Seed    uint64 // of loss and jitter
+	Seed    uint64 // of all that links leave to chance
 	Backend string
 }
 
@@ -140,9 +144,17 @@ func (l LinkSpec) validate(hosts map[string]bool, backend string) error {
 		if backend == BackendVeth && p != (LinkParams{}) {
 			return fmt.Errorf("has parameters, and backend %q shapes nothing: remove them or the backend", BackendVeth)
 		}
+		if backend == BackendNetem && p.Impaired() {
+			return errNetemImpaired
+		}
 	}
 	return nil
 }
+
+var errNetemImpaired = fmt.Errorf("backend %q has no bursts, reordering, duplicates, corruption or tampering: use backend %q",
+	BackendNetem, BackendWire)
+
+func (l LinkSpec) impaired() bool { return l.AtoB.Impaired() || l.BtoA.Impaired() }
 
 func (l LinkSpec) cost() int { return max(l.Cost, 1) }
 

@@ -110,6 +110,12 @@ func (i Impairments) validate() error {
 	return nil
 }
 
+// Impaired reports whether a line does anything to packets but delay them and lose
+// each by chance.
+func (i Impairments) Impaired() bool {
+	return i.Burst > 0 || i.Reorder > 0 || i.Duplicate > 0 || i.Corrupt > 0 || i.Tamper > 0
+}
+
 // isProbability is false for what is no number, too.
 func isProbability(p float64) bool { return p >= 0 && p <= 1 }
 
