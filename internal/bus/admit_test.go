@@ -20,7 +20,7 @@ import (
 func TestWhoGetsIn(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
-	strangers(t, w, s.Endpoint())
+	tryAsStranger(t, w, s.Endpoint())
 
 	// A revoked certificate ends at TLS, whatever the JWT says.
 	gone := w.identity("gone")
@@ -35,8 +35,8 @@ func TestWhoGetsIn(t *testing.T) {
 	}
 }
 
-// strangers tries to get in without being a member.
-func strangers(t *testing.T, w *world, e Endpoint) {
+// tryAsStranger tries to get in without being a member.
+func tryAsStranger(t *testing.T, w *world, e Endpoint) {
 	alice, bob := w.identity("alice"), w.identity("stranger-bob")
 	if r, err := w.dialRaw(alice, w.token(alice), alice.Sign, e); err != nil {
 		t.Fatal("alice herself: ", err)

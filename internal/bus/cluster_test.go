@@ -325,7 +325,7 @@ func TestClusterConfines(t *testing.T) {
 		t.Error("the servers took nonsense for an account")
 	}
 
-	strangers(t, w, c.servers[0])
+	tryAsStranger(t, w, c.servers[0])
 	confined(t, w, co, c.servers[0], 3)
 	outcast, old := expulsion(t, w, system.SetAccount, c.servers[1])
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // world is a collective with a coordinator's host named hub.
@@ -73,7 +74,12 @@ func (w *world) load(f collective.Files) *collective.Identity {
 // serve starts an embedded server that ends with the test.
 func (w *world) serve(store, listen string) *Server {
 	w.t.Helper()
-	s, err := Serve(ServerConfig{Identity: w.hub, Authority: w.authority, Listen: listen, Store: store, MaxConnections: 2000, Log: testLog(w.t)})
+	return w.serveWith(store, listen, 2000)
+}
+
+func (w *world) serveWith(store, listen string, connections int) *Server {
+	w.t.Helper()
+	s, err := Serve(ServerConfig{Identity: w.hub, Authority: w.authority, Listen: listen, Store: store, MaxConnections: connections, Seen: strangers.NewSeen(), Log: testLog(w.t)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

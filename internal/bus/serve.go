@@ -2,11 +2,11 @@ package bus
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // What one connection may cost a server, embedded or external.
@@ -39,6 +40,7 @@ type ServerConfig struct {
 	Store string
 	// MaxConnections bounds members and coordinators that are connected at once.
 	MaxConnections int
+	Seen           *strangers.Seen // where members were seen, also by other listeners
 	Log            *slog.Logger
 }
 
@@ -50,7 +52,7 @@ type Server struct {
 	name     string
 	damage   []string
 	failed   chan string
-	doors    *doors
+	entrance *entrance
 }
 
 // Serve starts the embedded server and returns when it takes connections. Whatever of its store is
@@ -90,9 +92,9 @@ func Serve(c ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// start makes one attempt. The server starts its store before it listens.
+// start makes one attempt. Who connects meanwhile waits.
 func start(c ServerConfig) (*Server, error) {
-	s := &Server{name: c.Identity.Name(), accounts: &server.MemAccResolver{}, failed: make(chan string, 8), doors: newDoors()}
+	s := &Server{name: c.Identity.Name(), accounts: &server.MemAccResolver{}, failed: make(chan string, 8)}
 	options, err := s.options(c)
 	if err != nil {
 		return nil, err
@@ -100,6 +102,11 @@ func start(c ServerConfig) (*Server, error) {
 	if s.nats, err = server.NewServer(options); err != nil {
 		return nil, fmt.Errorf("make the bus's server: %w", err)
 	}
+	listener, err := listenTCP(c.Listen)
+	if err != nil {
+		return nil, err
+	}
+	s.entrance = newEntrance(listener, c.Identity, c.Seen, s.nats.InProcessConn, c.Log)
 	s.nats.SetLoggerV2(&serverLog{log: c.Log, failed: s.failed}, c.Log.Enabled(context.Background(), slog.LevelDebug), false, false)
 	s.nats.Start()
 	for deadline := time.Now().Add(startTimeout); !s.nats.ReadyForConnections(50 * time.Millisecond); {
@@ -110,34 +117,20 @@ func start(c ServerConfig) (*Server, error) {
 			if !stored {
 				return nil, fmt.Errorf("start the bus's server on its store %s: %w: %s", c.Store, errStore, why)
 			}
-			return nil, fmt.Errorf("start the bus's server on %s: %s", c.Listen, why)
+			return nil, fmt.Errorf("start the bus's server: %s", why)
 		default:
 		}
 		if time.Now().After(deadline) {
 			s.Close()
-			return nil, fmt.Errorf("start the bus's server on %s: not ready after %v", c.Listen, startTimeout)
+			return nil, fmt.Errorf("start the bus's server: not ready after %v", startTimeout)
 		}
 	}
-	s.address = reachable(s.nats.Addr())
+	s.address = reachable(listener.Addr())
+	s.entrance.running.Go(s.entrance.run)
 	return s, nil
 }
 
 func (s *Server) options(c ServerConfig) (*server.Options, error) {
-	host, portText, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("the bus's address %q: %w", c.Listen, err)
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("the bus's address %q has no port number: %w", c.Listen, err)
-	}
-	if host == "" {
-		host = "::"
-	}
-	natsPort := int(port)
-	if natsPort == 0 {
-		natsPort = server.RANDOM_PORT
-	}
 	accountJWT, err := c.Authority.AccountJWT()
 	if err != nil {
 		return nil, err
@@ -153,13 +146,10 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 	}
 	return &server.Options{
 		ServerName: s.name,
-		Host:       host,
-		Port:       natsPort,
+		DontListen: true, // the entrance does
 		NoSigs:     true, // signals are the agent's
 
-		TLS: true, TLSVerify: true, TLSConfig: serverTLS(c.Identity, s.doors), TLSTimeout: 5,
-		TLSHandshakeFirst: true, // who has no certificate hears nothing of us
-
+		AuthTimeout:      handshakeWithin.Seconds(),
 		TrustedOperators: []*jwt.OperatorClaims{c.Authority.operatorClaims()},
 		SystemAccount:    publicKey(c.Authority.system),
 		AccountResolver:  s.accounts,
@@ -172,27 +162,6 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 		// What was acknowledged outlives a power cut. Changes are few, and each is worth one fsync.
 		SyncAlways: true,
 	}, nil
-}
-
-// serverTLS follows the identity's files, refuses who was revoked and bounds a member's connections.
-func serverTLS(id *collective.Identity, doors *doors) *tls.Config {
-	base := id.ServerTLS(alpn)
-	config := base.Clone()
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		now, err := base.GetConfigForClient(hello)
-		if err != nil {
-			return nil, err
-		}
-		now.VerifyConnection = func(cs tls.ConnectionState) error {
-			member, err := id.Peer(cs)
-			if err == nil {
-				doors.enter(member.Name, hello.Conn)
-			}
-			return err
-		}
-		return now, nil
-	}
-	return config
 }
 
 // reachable is the address under which a process on this host reaches a listener.
@@ -214,10 +183,13 @@ func (s *Server) Damage() []string { return s.damage }
 func (s *Server) Failed() <-chan string { return s.failed }
 
 // Cut closes a member's connections at once. Its certificate and SetAccount decide whether it can come back.
-func (s *Server) Cut(member string) { s.doors.cut(member) }
+func (s *Server) Cut(member string) { s.entrance.doors.cut(member) }
 
 // Connected says whether a member is, as far as its host has not vanished without a word.
-func (s *Server) Connected(member string) bool { return s.doors.has(member) }
+func (s *Server) Connected(member string) bool { return s.entrance.doors.has(member) }
+
+// Addresses are those from which a member is connected.
+func (s *Server) Addresses(member string) []netip.Addr { return s.entrance.doors.addresses(member) }
 
 // SetAccount takes what Authority.Revoke returned: connections of those revoked are cut before it returns.
 // NATS reads the JWT of every connection for that, twice: some 0.2 ms of processor time for each.
@@ -242,6 +214,8 @@ func (s *Server) Connections() int { return s.nats.NumClients() }
 
 // Close ends all connections and returns when the store is closed. Members come back by themselves.
 func (s *Server) Close() {
+	s.entrance.listener.Close()
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
+	s.entrance.close()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // TestDamagedStore has a power cut (or a bad disk) hit each file of the store in turn, in several ways.
@@ -98,7 +100,7 @@ func (w *world) reopen(t *testing.T, dir string) (values int, last uint64, damag
 	t.Helper()
 	for try := range 2 {
 		func() {
-			s, err := Serve(ServerConfig{Identity: w.hub, Authority: w.authority, Listen: "127.0.0.1:0", Store: dir, MaxConnections: 10, Log: testLog(t)})
+			s, err := Serve(ServerConfig{Identity: w.hub, Authority: w.authority, Listen: "127.0.0.1:0", Store: dir, MaxConnections: 10, Seen: strangers.NewSeen(), Log: testLog(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +201,7 @@ func TestServeFaults(t *testing.T) {
 	store := t.TempDir()
 	s := w.serve(store, "127.0.0.1:0")
 	other := t.TempDir()
-	config := ServerConfig{Identity: w.hub, Authority: w.authority, Listen: s.Endpoint().Address, Store: other, MaxConnections: 10, Log: quiet()}
+	config := ServerConfig{Identity: w.hub, Authority: w.authority, Listen: s.Endpoint().Address, Store: other, MaxConnections: 10, Seen: strangers.NewSeen(), Log: quiet()}
 	if _, err := Serve(config); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a port that is taken: %v", err)
 	}

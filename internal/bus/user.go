@@ -72,7 +72,7 @@ func (a *Authority) userJWT(account nkeys.KeyPair, name string, key ed25519.Publ
 	claims.Expires = until.Unix()
 	claims.Permissions = permissions
 	claims.NatsLimits = limits
-	claims.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeStandard}
+	claims.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeStandard, jwt.ConnectionTypeInProcess} // of an external server; of the embedded one
 	return encodeClaims(claims, account)
 }
 

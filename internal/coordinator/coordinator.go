@@ -15,6 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // DefaultBusPort is the TCP port of the embedded bus.
@@ -59,6 +60,7 @@ type Coordinator struct {
 	engine   atomic.Pointer[engine]
 	gate     atomic.Pointer[gatekeeper]
 	reach    *reach
+	seen     *strangers.Seen // where members were seen
 	enforced enforced
 	floods   atomic.Uint64
 	serving  atomic.Pointer[addresses]
@@ -92,7 +94,7 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{
 		config: c, now: c.Clock, unlock: unlock, began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
-		reach: newReach(rand.IntN), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reach: newReach(rand.IntN), seen: strangers.NewSeen(), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if err := co.open(); err != nil {
 		co.Close()
@@ -298,7 +300,9 @@ func (c *Coordinator) runSweeps(ctx context.Context) {
 			}
 		}
 		c.renewals.sweep(now)
-		c.enforced.keep(func(name string) bool { m := c.register.members[name]; return m != nil && m.Expelled == nil })
+		isMember := func(name string) bool { m := c.register.members[name]; return m != nil && m.Expelled == nil }
+		c.enforced.keep(isMember)
+		c.seen.Keep(isMember)
 		c.enrolling.Unlock()
 	}
 }

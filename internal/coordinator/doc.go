@@ -22,5 +22,5 @@
 // say and hear on the bus what package enrol lists (topics.go). A member that the bus does not let in any more
 // renews: the answer is a new JWT, or the reason why there is none.
 //
-// It imports enrol, bus, collective and directory of ours; agent and the commands may import it.
+// It imports enrol, bus, strangers, collective and directory of ours; agent and the commands may import it.
 package coordinator

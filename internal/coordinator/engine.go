@@ -36,7 +36,7 @@ func (c *Coordinator) startEngine() (*engine, error) {
 	if len(servers) == 0 {
 		server, err := bus.Serve(bus.ServerConfig{
 			Identity: id, Authority: c.authority, Listen: c.config.BusListen, Store: busDir(c.config.Dir) + "/store",
-			MaxConnections: maxConnections, Log: c.config.Log,
+			MaxConnections: maxConnections, Seen: c.seen, Log: c.config.Log,
 		})
 		if err != nil {
 			return nil, err

@@ -8,19 +8,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// What strangers may make us hold.
+// What strangers may make us hold. A member that renews is none, once it has shown its certificate.
 const (
-	maxStrangers = 1024 // connections
-	maxPerSource = 64   // of them from one address, or one /64
-	lingers      = 30 * time.Second
+	maxStrangers = 1024
+	maxPerSource = 64
+	lingers      = 20 * time.Second // as long as who joins waits
 	shutdown     = 5 * time.Second
 )
 
@@ -41,14 +40,17 @@ func (c *Coordinator) listen() (*front, error) {
 		return nil, fmt.Errorf("listen for hosts that join: %w", err)
 	}
 	f := &front{listener: l, failed: make(chan error, 1)}
+	limits := strangers.Limits{Total: maxStrangers, PerSource: maxPerSource, Patience: lingers}
 	f.server = &http.Server{
 		Handler:           enrol.NewHandler(desk{c}, c.now, c.config.Log),
-		ReadHeaderTimeout: lingers, ReadTimeout: lingers, WriteTimeout: lingers, IdleTimeout: lingers,
+		ReadHeaderTimeout: lingers, ReadTimeout: lingers, WriteTimeout: lingers,
 		MaxHeaderBytes: 8 << 10,
+		ConnState:      c.admit,
 		ErrorLog:       slog.NewLogLogger(c.config.Log.Handler(), slog.LevelDebug),
 	}
+	f.server.SetKeepAlivesEnabled(false) // a connection that says nothing keeps no place
 	go func() {
-		err := f.server.Serve(tls.NewListener(newBounded(l), enrol.ServerTLS(c.config.Identity)))
+		err := f.server.Serve(tls.NewListener(strangers.NewListener(l, limits, c.seen), enrol.ServerTLS(c.config.Identity)))
 		if !errors.Is(err, http.ErrServerClosed) {
 			f.failed <- err
 		}
@@ -69,72 +71,21 @@ func (f *front) close() error {
 	return nil
 }
 
-// bounded closes connections that are too many, in all or from one source.
-type bounded struct {
-	net.Listener
-	mu      sync.Mutex
-	total   int
-	sources map[netip.Prefix]int
-}
-
-func newBounded(l net.Listener) *bounded {
-	return &bounded{Listener: l, sources: map[netip.Prefix]int{}}
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		conn, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if source := sourceOf(conn); b.enter(source) {
-			return &guest{Conn: conn, leave: sync.OnceFunc(func() { b.leave(source) })}, nil
-		}
-		conn.Close()
+// admit makes a member none of the strangers. It is told of every connection; with its first byte, a client has
+// proved in the handshake that the certificate is its own.
+func (c *Coordinator) admit(conn net.Conn, state http.ConnState) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || state != http.StateActive {
+		return
 	}
-}
-
-func (b *bounded) enter(source netip.Prefix) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.total >= maxStrangers || b.sources[source] >= maxPerSource {
-		return false
+	var chain [][]byte
+	for _, cert := range secure.ConnectionState().PeerCertificates {
+		chain = append(chain, cert.Raw)
 	}
-	b.total++
-	b.sources[source]++
-	return true
-}
-
-func (b *bounded) leave(source netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total--
-	if b.sources[source]--; b.sources[source] == 0 {
-		delete(b.sources, source)
+	member, err := c.config.Identity.Trust().Verify(chain, c.now())
+	if stranger, bounded := secure.NetConn().(*strangers.Conn); bounded && err == nil {
+		stranger.Admit(member.Name)
 	}
-}
-
-// sourceOf is the network that a host has for itself.
-func sourceOf(conn net.Conn) netip.Prefix {
-	ap, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	a, bits := ap.Addr().Unmap().WithZone(""), 32
-	if a.Is6() {
-		bits = 64
-	}
-	return netip.PrefixFrom(a, bits).Masked()
-}
-
-type guest struct {
-	net.Conn
-	leave func()
-}
-
-func (g *guest) Close() error {
-	g.leave()
-	return g.Conn.Close()
 }
 
 // coordinators is where members find this coordinator.

@@ -1,0 +1,95 @@
+package strangers
+
+import (
+	"container/list"
+	"net/netip"
+)
+
+// crowd are strangers that share a number of places. Not for concurrent use.
+type crowd struct {
+	limits  Limits
+	total   int
+	sources map[netip.Prefix]*source
+	// bySize has the sources with n strangers at index n, those first that have had so many for longest.
+	bySize []*list.List
+}
+
+// source is an address and its strangers.
+type source struct {
+	prefix netip.Prefix
+	conns  list.List     // of *Conn, the oldest first
+	in     *list.List    // of bySize; nil: in none yet
+	place  *list.Element // there
+}
+
+func newCrowd(limits Limits) crowd {
+	c := crowd{limits: limits, sources: map[netip.Prefix]*source{}, bySize: make([]*list.List, limits.PerSource+1)}
+	for i := range c.bySize {
+		c.bySize[i] = list.New()
+	}
+	return c
+}
+
+// enter gives a new stranger a place. victim is who had it, whose connection is to be closed; nil: it was free.
+func (c *crowd) enter(conn *Conn) (victim *Conn) {
+	s := c.sources[conn.source]
+	switch {
+	case s != nil && s.conns.Len() >= c.limits.PerSource:
+		victim = s.oldest()
+	case c.total >= c.limits.Total:
+		victim = c.largest().oldest()
+	}
+	if victim != nil {
+		c.leave(victim)
+	}
+	if s = c.sources[conn.source]; s == nil {
+		s = &source{prefix: conn.source}
+		c.sources[conn.source] = s
+	}
+	s.conns.PushBack(conn)
+	c.total++
+	c.sort(s)
+	return victim
+}
+
+// leave gives up a stranger's place and says whether it had one.
+func (c *crowd) leave(conn *Conn) bool {
+	s := c.sources[conn.source]
+	if s == nil {
+		return false
+	}
+	for e := s.conns.Front(); e != nil; e = e.Next() {
+		if e.Value == conn {
+			s.conns.Remove(e)
+			c.total--
+			c.sort(s)
+			return true
+		}
+	}
+	return false
+}
+
+// sort puts a source where it belongs after its number of strangers has changed.
+func (c *crowd) sort(s *source) {
+	if s.in != nil {
+		s.in.Remove(s.place)
+	}
+	if s.conns.Len() == 0 {
+		delete(c.sources, s.prefix)
+		return
+	}
+	s.in = c.bySize[s.conns.Len()]
+	s.place = s.in.PushBack(s)
+}
+
+// largest is the source with the most strangers.
+func (c *crowd) largest() *source {
+	for n := len(c.bySize) - 1; n > 0; n-- {
+		if first := c.bySize[n].Front(); first != nil {
+			return first.Value.(*source)
+		}
+	}
+	return nil
+}
+
+func (s *source) oldest() *Conn { return s.conns.Front().Value.(*Conn) }
