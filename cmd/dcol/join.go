@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +58,8 @@ something goes wrong on the way, the same command again goes on from there.`,
 		} else if j.Name, err = memberName(*name); err != nil {
 			return err
 		}
-		member, err := host.Join(cmd.Context(), j)
+		var member *setup.Membership
+		patiently(asking(line), func() { member, err = host.Join(cmd.Context(), j) })
 		if err != nil {
 			return explainRefusal(err)
 		}
@@ -73,6 +76,15 @@ func explainRefusal(err error) error {
 		return fmt.Errorf("%w\ntype the same again with --name %s: the line still counts", err, r.Proposal)
 	}
 	return err
+}
+
+// asking names the coordinators that a line leads to.
+func asking(line enrol.Line) func() string {
+	var all []string
+	for _, at := range line.Coordinators {
+		all = append(all, fmt.Sprintf("%s at TCP %s", at.Name, at.Address))
+	}
+	return always("an answer of the coordinator " + strings.Join(all, " or "))
 }
 
 // testWithin bounds the self-test. Others try a new waypoint within a few seconds.
@@ -92,7 +104,9 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 		fmt.Fprintf(os.Stderr, "The agent was not started. This starts it: %s\n", startsAgent(host))
 		return nil
 	}
-	running, err := host.Start(ctx, m.Socket)
+	var running *setup.Running
+	var err error
+	patiently(always("the agent to start"), func() { running, err = host.Start(ctx, m.Socket) })
 	if err != nil {
 		return err
 	}
@@ -103,7 +117,12 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 	default:
 		fmt.Printf("The agent runs in the background until the host stops; its log is %s.\n", running.Log)
 	}
-	findings, err := setup.Test(ctx, m.Socket, testWithin)
+	var findings []setup.Finding
+	var waitsFor atomic.Value
+	waitsFor.Store("the agent to say what works")
+	patiently(func() string { return waitsFor.Load().(string) }, func() {
+		findings, err = setup.Test(ctx, m.Socket, testWithin, func(f setup.Finding) { waitsFor.Store(f.Text) })
+	})
 	if err != nil {
 		return err
 	}

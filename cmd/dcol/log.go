@@ -71,6 +71,14 @@ dcol log verify checks it.`,
 				return err
 			}
 		}
+		if *member != "" {
+			if err := collective.CheckName(*member); err != nil {
+				return fmt.Errorf("--member: %w", err)
+			}
+		}
+		if !filter.Since.IsZero() && !filter.Until.IsZero() && filter.Since.After(filter.Until) {
+			return fmt.Errorf("--since %s is later than --until %s: nothing was open then", *since, *until)
+		}
 		files, err := at.files(args)
 		if err != nil {
 			return err

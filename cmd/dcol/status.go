@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/ui"
 )
@@ -58,8 +59,14 @@ is not used.`,
 		if err != nil {
 			return fmt.Errorf("%q is not an IP address and port, such as 203.0.113.5:443 or [2001:db8::5]:443", args[0])
 		}
+		if ip := server.Addr(); server.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
+			return fmt.Errorf("%v is not where a server can be: name its IP address, and its port (1 to 65535)", server)
+		}
 		if *via == "" {
 			return errors.New("through which waypoint? name it with --via (`dcol status` lists them)")
+		}
+		if err := collective.CheckName(*via); err != nil {
+			return fmt.Errorf("--via: %w", err)
 		}
 		answer, err := api.Dial(*socket).Map(cmd.Context(), api.MapRequest{Server: server, Waypoint: *via})
 		if err != nil {

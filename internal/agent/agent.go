@@ -62,6 +62,11 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
+	for _, a := range c.Coordinator.Addresses {
+		if err := enrol.CheckHost(a); err != nil {
+			return nil, fmt.Errorf("[coordinator] addresses: %w", err)
+		}
+	}
 	if identity.Name() != c.Name {
 		return nil, fmt.Errorf("the configuration says this member is %q, but %s is %q's certificate: correct one of them",
 			c.Name, c.Identity.Certificate, identity.Name())

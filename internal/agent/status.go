@@ -130,6 +130,8 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 		if !state.Up {
 			out.State = kindDown
 		}
+	case k == path.InBand && !v.Addr.Is4():
+		out.State, out.Why = kindUnusable, "in-band detours need an IPv4 address of the waypoint, and this one is IPv6"
 	case k == path.InBand && c.tunnels.noSyns != nil:
 		out.State, out.Why = kindUnusable, lack(c.tunnels.noSyns)
 	case len(stands.Tunnels) == 0:

@@ -102,7 +102,7 @@ type Waypoint struct {
 type WaypointKind struct {
 	Kind string `json:"kind"`
 	// State is ready, resting (after a failure), down, closed (as the waypoint is), not-offered, or unusable: this
-	// host has not what it needs.
+	// host lacks what it needs, or the address is of the wrong family.
 	State string `json:"state"`
 	// Why it is not ready, or, where it is, what keeps it from some servers.
 	Why string `json:"why,omitempty"`

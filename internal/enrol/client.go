@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -267,17 +266,14 @@ func (p peer) request(ctx context.Context, path string, body any) (*answer, erro
 }
 
 func (p peer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.to.Address)
+	plain, err := (&net.Dialer{Timeout: connectWithin}).DialContext(ctx, "tcp", p.to.Address)
 	if err != nil {
-		return nil, err
+		return nil, explainConnect(err, p.to.Address)
 	}
 	conn := tls.Client(plain, clientTLS(p.to.Name, p.verify, p.id))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		plain.Close()
-		if strings.Contains(err.Error(), "no application protocol") {
-			err = fmt.Errorf("something else answers there: %w", err)
-		}
-		return nil, fmt.Errorf("the handshake: %w", err)
+		return nil, explainHandshake(err)
 	}
 	return conn, nil
 }

@@ -1,8 +1,10 @@
 package enrol
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -12,8 +14,11 @@ import (
 // DefaultPort is the TCP port of coordinators; the sessions between members have the same one of UDP.
 const DefaultPort = 45672
 
-// maxAddress is the most characters of host:port.
+// maxAddress is the most characters of host:port: a line has one byte for their number.
 const maxAddress = 255
+
+// maxHost is the most characters of a host, which leaves room for a colon and a port.
+const maxHost = maxAddress - len(":65535")
 
 // Endpoint is a server and where it is: the member name that its certificate must have, and host:port. As
 // text it is name@host:port.
@@ -47,17 +52,46 @@ func (e Endpoint) Check() error {
 		return fmt.Errorf("the server %.300q: %w", e, err)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("the server %.300q: the port is none", e)
+		return fmt.Errorf("the server %.300q: the port must be a number from 1 to 65535", e)
 	}
-	if host == "" || len(e.Address) > maxAddress || strings.ContainsFunc(host, oddInHost) {
-		return fmt.Errorf("the server %.300q: the host is none", e)
+	if err := CheckHost(host); err != nil {
+		return fmt.Errorf("the server %.300q: %w", e, err)
 	}
 	return nil
 }
 
-// oddInHost is what neither a name nor an address of a host has.
-func oddInHost(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-:_%", r)
+// CheckHost says why host is neither an IP address nor a name of the domain name system (RFC 1123; names with
+// underscores are in use). A name whose last label is a number is a mistyped IPv4 address.
+func CheckHost(host string) error {
+	if ip, err := netip.ParseAddr(host); err == nil && (ip.Zone() == "" || isLabel(ip.Zone())) {
+		return nil
+	}
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	last := labels[len(labels)-1]
+	switch {
+	case host == "":
+		return errors.New("the host is missing: name an IP address or a host name")
+	case strings.Contains(host, ":"):
+		return fmt.Errorf("%.300q is no IPv6 address (such as 2001:db8::7), and a host name has no colon", host)
+	case len(host) > maxHost:
+		return fmt.Errorf("the host name %.60q... has %d characters, and may have %d", host, len(host), maxHost)
+	case strings.Trim(last, "0123456789") == "":
+		return fmt.Errorf("%.300q is no IPv4 address: that is four numbers from 0 to 255, such as 192.0.2.7", host)
+	}
+	for _, label := range labels {
+		if !isLabel(label) {
+			return fmt.Errorf("%.300q is no host name: its parts have 1 to 63 of a-z, 0-9, '-' and '_', neither first nor last a '-'", host)
+		}
+	}
+	return nil
+}
+
+func isLabel(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && !strings.ContainsFunc(s, oddInLabel)
+}
+
+func oddInLabel(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
 // MarshalText is String.

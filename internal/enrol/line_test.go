@@ -89,7 +89,7 @@ func TestLinesOfAllKinds(t *testing.T) {
 			Secret:     Secret(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "secret")),
 			Expires:    time.Unix(rapid.Int64Range(0, 1<<37).Draw(t, "expires"), 0).UTC(),
 			Coordinators: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Endpoint {
-				return Endpoint{name.Draw(t, "server"), name.Draw(t, "host") + ":45672"}
+				return Endpoint{name.Draw(t, "server"), name.Draw(t, "host") + ".example:45672"}
 			}), 1, maxCoordinators).Draw(t, "coordinators"),
 		}
 		got, err := ParseLine(l.String())
@@ -154,5 +154,45 @@ func TestEndpoints(t *testing.T) {
 		if e, err := ParseEndpoint(text); err == nil {
 			t.Errorf("%q taken as %v", text, e)
 		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	for _, host := range []string{
+		"192.0.2.7", "2001:db8::7", "fe80::1%eth0", "hub", "hub.example", "hub.example.", "a_b.example", "4you.example", "2.example", "xn--bcher-kva.example",
+		strings.Repeat("a.", 124) + "a",
+	} {
+		if err := CheckHost(host); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for host, want := range map[string]string{
+		"":                              "the host is missing",
+		"300.1.1.1":                     `"300.1.1.1" is no IPv4 address: that is four numbers from 0 to 255`,
+		"192.0.2":                       "four numbers",
+		"1234":                          "four numbers",
+		"2001:db8:::7":                  "no IPv6 address",
+		"192.0.2.7:45672":               "no IPv6 address",
+		"fe80::1%\x1b[2J":               "no IPv6 address",
+		"../../etc":                     "no host name",
+		"two words":                     "no host name",
+		"-hub":                          "no host name",
+		"hub..example":                  "no host name",
+		"\x1b[2J":                       "no host name",
+		strings.Repeat("a", 64):         "no host name",
+		strings.Repeat("a.", 125) + "a": "has 251 characters, and may have 249",
+	} {
+		if err := CheckHost(host); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", host, err, want)
+		}
+	}
+}
+
+// An endpoint that passes its check can be carried in a line.
+func TestLongestEndpoint(t *testing.T) {
+	l := testLine()
+	l.Coordinators = []Endpoint{{Name: "hub", Address: strings.Repeat("a.", 124) + "a:65535"}}
+	if got, err := ParseLine(l.String()); err != nil || got.Coordinators[0] != l.Coordinators[0] {
+		t.Errorf("%v, %v", got.Coordinators, err)
 	}
 }

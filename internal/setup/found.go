@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 
@@ -71,12 +72,30 @@ func (f Founding) check() error {
 		return errors.New("this host has no address at which members could reach it: name one with --address")
 	}
 	for _, a := range f.Addresses {
-		e := enrol.Endpoint{Name: f.Name, Address: net.JoinHostPort(a, strconv.Itoa(enrol.DefaultPort))}
-		if err := e.Check(); err != nil {
-			return fmt.Errorf("--address %s is no name or IP address of a host: %w", a, err)
+		if err := checkReachable(a); err != nil {
+			return fmt.Errorf("--address %s: %w", a, err)
 		}
 	}
 	return nil
+}
+
+// checkReachable says why a is not an address at which other hosts could reach this one.
+func checkReachable(a string) error {
+	ip, err := netip.ParseAddr(a)
+	switch {
+	case err != nil && portAfter(a):
+		return errors.New("leave the port out: it is [coordinator] listen of the configuration")
+	case err != nil:
+		return enrol.CheckHost(a)
+	case ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
+		return errors.New("other hosts cannot reach this one there: name the address that they use")
+	}
+	return nil
+}
+
+func portAfter(a string) bool {
+	host, _, err := net.SplitHostPort(a)
+	return err == nil && enrol.CheckHost(host) == nil
 }
 
 // RootDir is where the founder's root is, until it is carried away.

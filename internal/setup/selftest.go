@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -15,8 +16,9 @@ import (
 type Finding struct {
 	State State
 	Text  string
-	more  bool // it may be more in a moment
-	final bool // it stays so
+	more  bool  // it may be more in a moment
+	final bool  // it stays so
+	late  State // what soon becomes when the time is over; Later if empty
 }
 
 // State is how it is.
@@ -37,8 +39,9 @@ func Failed(all []Finding) bool {
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.State == Fails })
 }
 
-// Test looks at the agent until all is known, at the most for a time, and says what works.
-func Test(ctx context.Context, socket string, within time.Duration) ([]Finding, error) {
+// Test looks at the agent until all is known, at the most for a time, and says what works. Meanwhile it calls waiting
+// with what it waits for.
+func Test(ctx context.Context, socket string, within time.Duration, waiting func(Finding)) ([]Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	agent := api.Dial(socket)
@@ -51,24 +54,31 @@ func Test(ctx context.Context, socket string, within time.Duration) ([]Finding, 
 		}
 		if err == nil {
 			last = findings(status, members)
-			if !slices.ContainsFunc(last, Finding.unsettled) {
+			first := slices.IndexFunc(last, Finding.unsettled)
+			if first < 0 {
 				return last, nil
 			}
+			waiting(last[first])
 		}
 		select {
 		case <-ctx.Done():
 			if last == nil {
 				return nil, fmt.Errorf("ask the agent what works: %w", err)
 			}
-			for i := range last {
-				if last[i].State == soon {
-					last[i].State = Later
-				}
-			}
-			return last, nil
+			return timeIsOver(last), nil
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// timeIsOver gives what was expected any moment the state that it has if it never comes.
+func timeIsOver(all []Finding) []Finding {
+	for i := range all {
+		if all[i].State == soon {
+			all[i].State = cmp.Or(all[i].late, Later)
+		}
+	}
+	return all
 }
 
 // unsettled says whether it may be another one in a moment: who could not reach a waypoint tries again.
@@ -87,10 +97,12 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 				". Connections have their direct path. Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"}}
 		}
 		describeLink(s, add)
+		all[len(all)-1].late = Fails
 	}
 	if s.Coordinator != nil {
 		if s.Coordinator.Listen == "" {
 			add(soon, "coordinator: hosts cannot join yet")
+			all[len(all)-1].late = Fails
 		} else {
 			add(Works, "coordinator: hosts join and renew at TCP port %s, messages go over %s", portOf(s.Coordinator.Listen), portOf(s.Coordinator.Bus))
 		}
@@ -128,8 +140,11 @@ type adder = func(state State, format string, args ...any)
 func describeLink(s api.Status, add adder) {
 	c, link := s.Collective, s.Collective.Coordinator
 	switch {
+	case !link.Connected && link.Why != "" && s.Coordinator == nil:
+		add(soon, "member: not connected to a coordinator: %s. TCP ports 45672 and 45673 must be let in at the coordinator, and let out here; "+
+			"the agent goes on trying", link.Why)
 	case !link.Connected && link.Why != "":
-		add(soon, "member: not connected to a coordinator yet: %s", link.Why)
+		add(soon, "member: not connected to this coordinator's own bus: %s. The agent goes on trying; its log says more", link.Why)
 	case !link.Connected || !complete(s):
 		add(soon, "member: connecting to the coordinator")
 	default:
@@ -163,6 +178,8 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 	switch {
 	case len(through) > 0:
 		add(Works, "client: %s detours through %s are ready", strings.Join(kinds, " and "), strings.Join(through, ", "))
+	case len(s.Client.Waypoints) == 0 && s.Collective != nil && !s.Collective.Coordinator.Connected:
+		add(soon, "client: no waypoint is known, as the coordinator, who knows them, is not reached")
 	case len(s.Client.Waypoints) == 0:
 		add(soonIf(!complete(s) || otherWaypoint(members)), "client: there is no other waypoint yet; detours come with the first")
 	case len(why) > 0:

@@ -30,7 +30,11 @@ func TestFindings(t *testing.T) {
 		unsettled bool
 	}{
 		"not connected": {api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "no route"}}}, api.Members{},
-			"soon member: not connected to a coordinator yet: no route", true},
+			"soon member: not connected to a coordinator: no route. TCP ports 45672 and 45673 must be let in at the coordinator, and let out here; the agent goes on trying", true},
+		"a coordinator that is not connected to itself": {api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "refused"}}, Coordinator: &api.Coordinator{}}, api.Members{},
+			"soon member: not connected to this coordinator's own bus: refused. The agent goes on trying; its log says more; soon coordinator: hosts cannot join yet", true},
+		"no waypoints without a coordinator": {api.Status{Collective: &api.Collective{}, Client: &api.Using{}}, api.Members{},
+			"soon member: connecting to the coordinator; soon client: no waypoint is known, as the coordinator, who knows them, is not reached", true},
 		"no directory yet": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}}, api.Members{},
 			"soon member: connecting to the coordinator", true},
 		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "bob was expelled on 1 March: sent spam"}}, Client: &api.Using{}, Problems: []string{"the same"}}, api.Members{},
@@ -82,5 +86,25 @@ func TestFindings(t *testing.T) {
 		if said := strings.Join(got, "; "); said != test.want || unsettled != test.unsettled {
 			t.Errorf("%s:\n%s\nunsettled: %v, want\n%s", name, said, unsettled, test.want)
 		}
+	}
+}
+
+// Without a coordinator a host has joined nothing that works. Without another waypoint it has.
+func TestTimeIsOver(t *testing.T) {
+	unconnected := api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "no answer"}}, Client: &api.Using{}}
+	late := timeIsOver(findings(unconnected, api.Members{}))
+	if len(late) != 2 || late[0].State != Fails || late[1].State != Later || !Failed(late) {
+		t.Errorf("without a coordinator: %+v", late)
+	}
+	unmade := api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}, Coordinator: &api.Coordinator{}}
+	if late = timeIsOver(findings(unmade, api.Members{})); !Failed(late) {
+		t.Errorf("a coordinator that nobody can join by: %+v", late)
+	}
+	waiting := api.Status{
+		Collective: &api.Collective{Members: 2, Coordinator: api.CoordinatorLink{Connected: true}},
+		Client:     &api.Using{Waypoints: []api.Waypoint{{Name: "bob", State: "down", Why: "no answer"}}},
+	}
+	if late = timeIsOver(findings(waiting, api.Members{})); Failed(late) || late[1].State != Later {
+		t.Errorf("a waypoint that is away: %+v", late)
 	}
 }

@@ -62,9 +62,15 @@ func (w *world) says(r result, words ...string) {
 		w.Fatalf("%v", r)
 	}
 	for _, word := range words {
-		if !strings.Contains(r.stdout+r.stderr, word) {
-			w.Errorf("it does not say %q\n%v", word, r)
-		}
+		w.mentions(r, word)
+	}
+}
+
+// mentions checks that a command said this.
+func (w *world) mentions(r result, word string) {
+	w.Helper()
+	if !strings.Contains(r.stdout+r.stderr, word) {
+		w.Errorf("it does not say %q\n%v", word, r)
 	}
 }
 

@@ -1,0 +1,43 @@
+package enrol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// connectWithin is how long a coordinator has to accept a connection: enough for four SYNs.
+const connectWithin = 8 * time.Second
+
+// explainConnect says why a coordinator at address did not accept a connection, and what mends that.
+func explainConnect(err error, address string) error {
+	_, port, splitErr := net.SplitHostPort(address)
+	if splitErr != nil {
+		return err
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer: TCP port %s must be let in by its firewall, by the router before it if there is one, and let out here (%w)", port, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("TCP port %s is refused: its agent does not run, or a firewall is in the way (%w)", port, err)
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return fmt.Errorf("this host has no route to it, or a firewall is in the way (%w)", err)
+	}
+	return err
+}
+
+// explainHandshake says why there was no TLS with what answers at a coordinator's address.
+func explainHandshake(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it accepts connections and says nothing: it is overloaded, or packets of full size do not get through (%w)", err)
+	case strings.Contains(err.Error(), "no application protocol"):
+		return fmt.Errorf("something else answers there: %w", err)
+	}
+	return fmt.Errorf("the handshake: %w", err)
+}
