@@ -29,7 +29,7 @@ const (
 )
 
 var codes = map[Code]struct{ name, text string }{
-	DestinationForbidden: {"destination-forbidden", "the waypoint does not forward to this destination; if it should, its operator can allow it ([waypoint] allow)"},
+	DestinationForbidden: {"destination-forbidden", "the waypoint does not forward to this destination"},
 	QuotaMappings:        {"quota-mappings", "you hold as many mappings as the waypoint gives a member; wait until idle ones expire, or ask its operator for more ([waypoint] mappings_per_member)"},
 	QuotaConnections:     {"quota-connections", "you have as many connections through the waypoint as it gives a member; close some, or ask its operator for more ([waypoint] connections_per_member)"},
 	RateLimited:          {"rate-limited", "you ask faster than the waypoint lets a member; ask again later"},

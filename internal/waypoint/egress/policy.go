@@ -69,9 +69,23 @@ type Denied struct {
 
 func (d *Denied) Error() string {
 	if d.Prefix.IsValid() {
-		return fmt.Sprintf("%v is not forwarded to: %v (%v)", d.Server, d.Reason, d.Prefix)
+		return fmt.Sprintf("%v is not forwarded to: %v (%v); %s", d.Server, d.Reason, d.Prefix, d.mend())
 	}
-	return fmt.Sprintf("%v is not forwarded to: %v", d.Server, d.Reason)
+	return fmt.Sprintf("%v is not forwarded to: %v; %s", d.Server, d.Reason, d.mend())
+}
+
+// mend is what would change a denial, if anything can.
+func (d *Denied) mend() string {
+	inNever := func(e entry) bool { return e.prefix == d.Prefix }
+	switch {
+	case d.Reason == NoPort, d.Reason == OwnAddress, slices.ContainsFunc(never, inNever):
+		return "no setting of the waypoint changes that"
+	case d.Reason == PortDenied:
+		return "its operator can allow the port ([waypoint] deny_ports)"
+	case d.Reason == OperatorDenied:
+		return "its operator has chosen that ([waypoint] deny)"
+	}
+	return "its operator can allow it ([waypoint] allow)"
 }
 
 // ForNow reports whether an error of Check denies a server only until the waypoint knows where others see it.
