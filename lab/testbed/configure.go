@@ -86,7 +86,14 @@ func configureIface(p ifacePlan) error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bring %s up: %w", p.name, err)
 	}
+	return addAddresses(link, p)
+}
+
+func addAddresses(link netlink.Link, p ifacePlan) error {
 	for _, prefix := range []netip.Prefix{p.net4, p.net6} {
+		if !prefix.IsValid() {
+			continue
+		}
 		addr := &netlink.Addr{IPNet: ipNet(prefix), Flags: 0}
 		if prefix.Addr().Is6() {
 			addr.Flags = unix.IFA_F_NODAD
@@ -110,6 +117,9 @@ func configureRoutes(p hostPlan) error {
 			dst netip.Prefix
 			via netip.Addr
 		}{{r.dst4, iface.peer4}, {r.dst6, iface.peer6}} {
+			if to.dst.Addr().Is4() && !iface.net4.IsValid() {
+				continue
+			}
 			route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(to.dst), Gw: to.via.AsSlice()}
 			if err := netlink.RouteAdd(route); err != nil {
 				return fmt.Errorf("add route to %v via %v: %w", to.dst, to.via, err)
@@ -128,8 +138,10 @@ func (p plan) etcHosts() string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
 	for _, h := range p.hosts {
-		if h.addr4().IsValid() {
-			fmt.Fprintf(&b, "%v %s\n%v %s\n", h.addr4(), h.Name, h.addr6(), h.Name)
+		for _, addr := range []netip.Addr{h.addr4(), h.addr6()} {
+			if addr.IsValid() {
+				fmt.Fprintf(&b, "%v %s\n", addr, h.Name)
+			}
 		}
 	}
 	return b.String()

@@ -51,7 +51,18 @@ func (h *Host) SetCongestionControl(name string) error {
 	if err != nil {
 		return fmt.Errorf("host %s: set congestion control %q: %w", h.Name(), name, err)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.congestion = name
 	return nil
+}
+
+// restoreCongestionControl gives routes that were added later the host's algorithm.
+func (h *Host) restoreCongestionControl() error {
+	h.mu.Lock()
+	name := h.congestion
+	h.mu.Unlock()
+	return h.SetCongestionControl(name)
 }
 
 // setRouteCongestion sets the algorithm of all routes that leave the host, or

@@ -34,8 +34,9 @@ type Host struct {
 	quit  chan struct{} // closed: the thread ends
 	ended chan struct{} // closed: the thread has ended
 
-	mu      sync.Mutex
-	running map[*os.Process]struct{} // started by Command, not yet waited for
+	mu         sync.Mutex               // guards the rest, and the addresses in plan
+	running    map[*os.Process]struct{} // started by Command, not yet waited for
+	congestion string                   // the host's algorithm
 }
 
 // startHost brings up the host's namespaces, with loopback down and no links.
@@ -192,33 +193,53 @@ func (h *Host) Do(fn func() error) error {
 // Name is the host's name and hostname.
 func (h *Host) Name() string { return h.plan.Name }
 
-// Addr4 is the host's address on its first link, the one /etc/hosts has.
-func (h *Host) Addr4() netip.Addr { return h.plan.addr4() }
+// Addr4 is the host's address on its first link, the one /etc/hosts has unless the
+// host was renumbered. It is invalid on a host without IPv4.
+func (h *Host) Addr4() netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.plan.addr4()
+}
 
 // Addr6 is the same for IPv6.
-func (h *Host) Addr6() netip.Addr { return h.plan.addr6() }
+func (h *Host) Addr6() netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.plan.addr6()
+}
+
+// Addr is the address that others know the host by: its IPv4 one if it has one.
+func (h *Host) Addr() netip.Addr {
+	if addr := h.Addr4(); addr.IsValid() {
+		return addr
+	}
+	return h.Addr6()
+}
 
 // AddrOn returns the host's addresses on a link: invalid ones if it is not on
 // that link.
 func (h *Host) AddrOn(link string) (v4, v6 netip.Addr) {
-	for i, name := range h.links {
-		if name == link {
-			iface := h.plan.ifaces[i]
-			return iface.net4.Addr(), iface.net6.Addr()
-		}
-	}
-	return netip.Addr{}, netip.Addr{}
+	iface, _ := h.ifaceOn(link)
+	return iface.net4.Addr(), iface.net6.Addr()
 }
 
 // Interface is the name of the host's interface on a link, "" if it is not on
 // that link.
 func (h *Host) Interface(link string) string {
+	iface, _ := h.ifaceOn(link)
+	return iface.name
+}
+
+// ifaceOn is the host's interface on a link, if it is on that link.
+func (h *Host) ifaceOn(link string) (ifacePlan, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for i, name := range h.links {
 		if name == link {
-			return h.plan.ifaces[i].name
+			return h.plan.ifaces[i], true
 		}
 	}
-	return ""
+	return ifacePlan{}, false
 }
 
 // Sysctl sets a kernel parameter of the host, named as sysctl(8) does:

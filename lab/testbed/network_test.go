@@ -49,9 +49,11 @@ func run(t *testing.T, h *Host, arg ...string) string {
 }
 
 // reach fails unless addr answers, if only that nobody listens.
-func reach(from *Host, addr netip.Addr) error {
+func reach(from *Host, addr netip.Addr) error { return reachWithin(from, addr, 5*time.Second) }
+
+func reachWithin(from *Host, addr netip.Addr, limit time.Duration) error {
 	return from.Do(func() error {
-		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), limit)
 		if err == nil {
 			return conn.Close()
 		}

@@ -45,9 +45,10 @@ func (h hostPlan) iface(link int) ifacePlan {
 type ifacePlan struct {
 	link         int // index into plan.links
 	name         string
-	net4, net6   netip.Prefix // own address with the link's prefix length
+	net4, net6   netip.Prefix // own address with the link's prefix length; net4 is invalid on a host without IPv4
 	peer4, peer6 netip.Addr
 	mtu          int
+	moves        int // how often the host was renumbered there
 }
 
 type linkPlan struct {
@@ -63,16 +64,17 @@ type routePlan struct {
 	iface      int // index into hostPlan.ifaces
 }
 
-// linkNet4 numbers the links of a network from 10.0.1.0/30 on: link n (from 1)
-// is 10.0.n.0/30, with .1 at its A end and .2 at its B end; RFC 1918 space
-// that exists in the hosts' namespaces only.
+// linkNet4 numbers the links of a network from 10.0.1.0/24 on: link n (from 1)
+// is 10.0.n.0/24, with .1 at its A end and .2 at its B end; RFC 1918 space
+// that exists in the hosts' namespaces only. The other addresses are for hosts
+// that are renumbered.
 func linkNet4(n int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}), 30)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}), 24)
 }
 
-// linkNet6 is the same in RFC 4193 space: fd00::n:0/126.
+// linkNet6 is the same in RFC 4193 space: fd00::n:0/112.
 func linkNet6(n int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 12: byte(n >> 8), 13: byte(n)}), 126)
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 12: byte(n >> 8), 13: byte(n)}), 112)
 }
 
 // makePlan needs a valid Spec.
@@ -98,11 +100,15 @@ func makePlan(s Spec) plan {
 }
 
 func (h *hostPlan) attach(i int, l linkPlan, own4, own6, peer4, peer6 netip.Addr) {
-	h.ifaces = append(h.ifaces, ifacePlan{
+	iface := ifacePlan{
 		link: i, name: ifaceName(l.Name, i),
 		net4: netip.PrefixFrom(own4, l.net4.Bits()), net6: netip.PrefixFrom(own6, l.net6.Bits()),
 		peer4: peer4, peer6: peer6, mtu: l.mtu(),
-	})
+	}
+	if h.IPv6Only {
+		iface.net4 = netip.Prefix{}
+	}
+	h.ifaces = append(h.ifaces, iface)
 }
 
 // ifaceName is the link's own name where that can be an interface's: at most

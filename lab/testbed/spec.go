@@ -15,6 +15,8 @@ type HostSpec struct {
 	// Subflows is how many it takes besides an MPTCP connection's first, 0 as many
 	// as the kernel does by itself: 2.
 	Subflows int
+	// IPv6Only hosts have no IPv4 address. They cannot forward.
+	IPv6Only bool
 
 	// Only for hosts that forward.
 	Middlebox Middlebox
@@ -113,6 +115,9 @@ func (s Spec) Validate() error {
 var errNoForward = errors.New("only a host that forwards can be a middlebox or translate addresses")
 
 func (h HostSpec) validate(links []LinkSpec) error {
+	if h.Forward && h.IPv6Only {
+		return errors.New("a host that forwards needs IPv4 for the others: it cannot be without")
+	}
 	if !h.Forward && (h.Middlebox != NoMiddlebox || !h.NAT.isZero()) {
 		return errNoForward
 	}

@@ -129,10 +129,10 @@ func resolve(a *Host, ifA ifacePlan, b *Host, ifB ifacePlan) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Do(func() error { return addNeighbours(ifA, macB) }); err != nil {
+	if err := a.Do(func() error { return addNeighbours(ifA, ifB, macB) }); err != nil {
 		return err
 	}
-	return b.Do(func() error { return addNeighbours(ifB, macA) })
+	return b.Do(func() error { return addNeighbours(ifB, ifA, macA) })
 }
 
 func hardwareAddr(h *Host, name string) (mac net.HardwareAddr, err error) {
@@ -147,13 +147,18 @@ func hardwareAddr(h *Host, name string) (mac net.HardwareAddr, err error) {
 	return mac, err
 }
 
-func addNeighbours(p ifacePlan, mac net.HardwareAddr) error {
+// addNeighbours tells a host the hardware address of the peer: for the addresses that
+// the peer has now, and for those that routes go by.
+func addNeighbours(p, peer ifacePlan, mac net.HardwareAddr) error {
 	link, err := netlink.LinkByName(p.name)
 	if err != nil {
 		return fmt.Errorf("find interface %s: %w", p.name, err)
 	}
-	for _, peer := range []netip.Addr{p.peer4, p.peer6} {
-		err := netlink.NeighAdd(&netlink.Neigh{
+	for _, peer := range []netip.Addr{p.peer4, p.peer6, peer.net4.Addr(), peer.net6.Addr()} {
+		if !peer.IsValid() {
+			continue
+		}
+		err := netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
 			IP: peer.AsSlice(), HardwareAddr: mac,
 		})
