@@ -35,7 +35,8 @@ func lockNamespace(dir string) (*namespaceLock, error) {
 			return nil, err
 		}
 		if lock.isAt(path) {
-			return lock, lock.sign()
+			err := lock.sign()
+			return lock, err
 		}
 		lock.file.Close() // its last holder removed it while we opened it
 	}

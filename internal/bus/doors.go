@@ -24,7 +24,8 @@ func newDoors() *doors { return &doors{open: map[string][]net.Conn{}} }
 func (d *doors) enter(member string, conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	conns := append(d.open[member], conn)
+	conns := d.open[member]
+	conns = append(conns, conn)
 	if len(conns) > maxConnections {
 		conns[0].Close()
 		conns = slices.Delete(conns, 0, 1)

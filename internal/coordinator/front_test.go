@@ -23,7 +23,7 @@ func TestSlowStrangersGiveWay(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer conn.Close()
+				t.Cleanup(func() { conn.Close() })
 			}
 			if err := w.host("alpha").join(w.invite(InviteOptions{})); err != nil {
 				t.Error(err)

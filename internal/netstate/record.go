@@ -67,7 +67,8 @@ func OpenRecord(path string) (*Record, error) {
 			return nil, fmt.Errorf("move the damaged record aside: %w", err)
 		}
 		if r.file.Sysctls = salvage(content, bootID, netns); len(r.file.Sysctls) > 0 {
-			return r, r.save()
+			err := r.save()
+			return r, err
 		}
 		return r, nil
 	}

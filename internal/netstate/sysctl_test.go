@@ -176,7 +176,7 @@ func TestDamagedRecord(t *testing.T) {
 		{"zeros", func(c string) string { return strings.Repeat("\x00", len(c)) }, "invalid character", nil, "70"},
 		{"another program's", func(string) string { return "{}" }, "version 0", nil, "70"},
 		{"a newer version's", func(c string) string { return strings.Replace(c, `"version": 1`, `"version": 99`, 1) }, "version 99", []string{"net.ipv4.ip_default_ttl"}, "64"},
-		{"cut off before the list", func(c string) string { return c[:strings.Index(c, `"sysctls"`)] }, "unexpected end", nil, "70"},
+		{"cut off before the list", func(c string) string { before, _, _ := strings.Cut(c, `"sysctls"`); return before }, "unexpected end", nil, "70"},
 		{"cut off behind the list", func(c string) string { return c[:strings.LastIndex(c, "]")] }, "unexpected end", []string{"net.ipv4.ip_default_ttl"}, "64"},
 		{"cut off, of another boot", func(c string) string {
 			boot, _ := Sysctl(bootIDKey)

@@ -221,7 +221,7 @@ func TestOverTCP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer out.Close()
+		t.Cleanup(func() { out.Close() })
 		in, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)

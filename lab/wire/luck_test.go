@@ -129,8 +129,11 @@ func TestLuckIsRepeatableAndIndependent(t *testing.T) {
 func TestBurstEndsWithItsParameter(t *testing.T) {
 	l := newLuck(1, 0)
 	always := Params{Impairments: Impairments{Burst: 1, BurstLength: 1e6}}
-	if !l.isLost(always) || !l.isLost(always) {
+	if !l.isLost(always) {
 		t.Fatal("no burst began")
+	}
+	if !l.isLost(always) {
+		t.Fatal("the burst ended at once")
 	}
 	if l.isLost(Params{}) {
 		t.Error("a burst goes on without bursts")
