@@ -28,6 +28,7 @@ import (
 type member struct {
 	*membership.Membership
 	self    string
+	own     func() []netip.Addr
 	log     *slog.Logger
 	choices chan []config.Peer                                                  // out of the directory, the newest only
 	offer   *offering                                                           // nil before start
@@ -42,7 +43,7 @@ func newMember(p *Plan) *member {
 		return nil
 	}
 	log := p.log.With("subsystem", "collective")
-	m := &member{self: p.config.Name, log: log, choices: make(chan []config.Peer, 1)}
+	m := &member{self: p.config.Name, own: addressesNow(log), log: log, choices: make(chan []config.Peer, 1)}
 	chooser := directory.Client{Name: p.config.Name, Region: c.Region}
 	var skip []string
 	if p.config.Has(config.RoleClient) {
@@ -55,7 +56,7 @@ func newMember(p *Plan) *member {
 		}
 	}
 	m.Membership = membership.New(membership.Config{
-		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log),
+		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log), Own: m.own,
 		Client: chooser, Skip: skip, Choice: m.choose,
 		Reach: func(ctx context.Context, name string, at netip.AddrPort, punch bool) error {
 			return m.reach(ctx, p.identity, name, at, punch)
@@ -197,6 +198,10 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 	}
 	if s.Record.Err != nil && s.Bus.Connected {
 		add("what this host offers is not known to the others: %v", s.Record.Err)
+	}
+	if len(s.Record.Withheld) > 0 && s.Bus.Connected {
+		add("others are not told that this host is at %v, as nobody who tried got there: let in the sessions' UDP port, or name the addresses that are this host's ([collective] addresses)",
+			s.Record.Withheld)
 	}
 	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
 		r := s.Record.Verified.Record

@@ -47,3 +47,20 @@ func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error 
 		}
 	}
 }
+
+// addressesNow are this host's, as they are when it is called; none if they cannot be listed.
+func addressesNow(log *slog.Logger) func() []netip.Addr {
+	return func() []netip.Addr {
+		routes, err := netstate.OpenAddresses()
+		if err != nil {
+			log.Warn("members with private addresses are not used", "err", err)
+			return nil
+		}
+		defer routes.Close()
+		own, err := ownAddresses(routes)
+		if err != nil {
+			log.Warn("members with private addresses are not used", "err", err)
+		}
+		return own
+	}
+}

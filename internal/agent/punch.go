@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
@@ -24,11 +25,12 @@ const maxObservers = 8
 
 // others are other members' records, of waypoints, in no order.
 func (m *member) others(ctx context.Context, except ...string) (list []directory.Record) {
-	except = append(except, m.self)
+	except, own := append(except, m.self), m.own()
 	err := m.Directory(ctx, func(d *directory.Directory) {
 		for v := range d.All() {
-			if v.Record.IsWaypoint() && !slices.Contains(except, v.Record.Name) {
-				list = append(list, v.Record)
+			if r := v.Record; r.IsWaypoint() && !slices.Contains(except, r.Name) {
+				r.Addresses = membership.Usable(v, own)
+				list = append(list, r)
 			}
 		}
 	})

@@ -60,6 +60,7 @@ type Coordinator struct {
 	engine   atomic.Pointer[engine]
 	gate     atomic.Pointer[gatekeeper]
 	reach    *reach
+	claims   *claims
 	seen     *strangers.Seen // where members were seen
 	enforced enforced
 	floods   atomic.Uint64
@@ -68,6 +69,7 @@ type Coordinator struct {
 	retold   chan struct{} // trust has changed: tell all
 	unfinish chan struct{} // an expulsion is not complete
 	moved    chan struct{} // who can be reached has changed
+	claimed  chan struct{} // there is an address to try
 	account  chan struct{} // JWTs count no more, and the embedded server does not know
 }
 
@@ -94,7 +96,7 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{
 		config: c, now: c.Clock, unlock: unlock, began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
-		reach: newReach(rand.IntN), seen: strangers.NewSeen(), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		reach: newReach(rand.IntN), claims: newClaims(c.Identity.Name(), rand.IntN), seen: strangers.NewSeen(), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1), claimed: make(chan struct{}, 1),
 	}
 	if err := co.open(); err != nil {
 		co.Close()
@@ -251,7 +253,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.engine.Store(e)
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){c.runGate, c.runTrust, c.runExpulsions, c.runSweeps, c.runReach, c.runAccount} {
+	for _, loop := range []func(context.Context){c.runGate, c.runTrust, c.runExpulsions, c.runSweeps, c.runReach, c.runClaims, c.runAccount} {
 		running.Go(func() { loop(ctx) })
 	}
 	running.Go(func() {
@@ -303,6 +305,7 @@ func (c *Coordinator) runSweeps(ctx context.Context) {
 		isMember := func(name string) bool { m := c.register.members[name]; return m != nil && m.Expelled == nil }
 		c.enforced.keep(isMember)
 		c.seen.Keep(isMember)
+		c.claims.keep(isMember, now)
 		c.enrolling.Unlock()
 	}
 }

@@ -167,7 +167,7 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	case enrol.TopicPunch:
 		return nil, c.passPunch(gate, r.From, r.Data)
 	}
-	return nil, gate.take(ctx, r.From, r.Data)
+	return c.takeRecord(ctx, gate, r.From, r.Data)
 }
 
 // flood cuts a member off for a while: its JWT counts no more, and it gets no other. It renews when that is

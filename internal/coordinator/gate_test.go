@@ -76,10 +76,8 @@ func TestRecordSentAgain(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
-	s, err := directory.Sign(alpha.record(), alpha.id.Chain(), alpha.id.Sign)
-	if err != nil {
-		t.Fatal(err)
-	}
+	alpha.shown(alpha.record())
+	s := alpha.sign(alpha.record())
 	for range 3 {
 		if err := alpha.send(s); err != nil {
 			t.Fatal(err)
@@ -309,7 +307,7 @@ func TestStarting(t *testing.T) {
 // A change that comes back from the store after the store was asked how far it is, and before it has
 // answered, is not lost.
 func TestStoreComparedWhileItGrows(t *testing.T) {
-	g := newGatekeeper(nil, 1, nil, time.Now, testLog(t))
+	g := newGatekeeper(nil, 1, nil, nil, time.Now, testLog(t))
 	g.applied = 4
 	grows := func(context.Context) (uint64, error) {
 		g.mu.Lock()
@@ -327,7 +325,7 @@ func TestStoreComparedWhileItGrows(t *testing.T) {
 
 // Who waits for a change when another gatekeeper takes over hears so at once.
 func TestGatekeeperThatIsOver(t *testing.T) {
-	g := newGatekeeper(nil, 1, nil, time.Now, testLog(t))
+	g := newGatekeeper(nil, 1, nil, nil, time.Now, testLog(t))
 	ctx, stop := context.WithCancel(t.Context())
 	g.over = ctx.Done()
 	stop()

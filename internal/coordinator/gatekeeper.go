@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -30,11 +31,14 @@ const (
 type gatekeeper struct {
 	bucket *bus.Bucket
 	trust  func() *collective.Trust
-	now    func() time.Time
-	log    *slog.Logger
-	news   chan struct{}   // there is something to tell
-	over   <-chan struct{} // another has taken its place; nil: never
-	doubt  chan struct{}   // changes may be missing
+	// unshown are the addresses of a record that nobody has shown to be the member's; have is its record in the
+	// directory, or nil.
+	unshown func(r, have *directory.Record) []netip.Addr
+	now     func() time.Time
+	log     *slog.Logger
+	news    chan struct{}   // there is something to tell
+	over    <-chan struct{} // another has taken its place; nil: never
+	doubt   chan struct{}   // changes may be missing
 
 	judging sync.Mutex // held from judging a record until it is in our copy
 	records *allowances
@@ -49,59 +53,66 @@ type gatekeeper struct {
 	dirty     bool                     // the copy on disk is behind
 }
 
-func newGatekeeper(b *bus.Bucket, epoch uint64, trust func() *collective.Trust, now func() time.Time, log *slog.Logger) *gatekeeper {
+func newGatekeeper(b *bus.Bucket, epoch uint64, trust func() *collective.Trust, unshown func(r, have *directory.Record) []netip.Addr, now func() time.Time, log *slog.Logger) *gatekeeper {
 	return &gatekeeper{
-		bucket: b, trust: trust, now: now, log: log, news: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
+		bucket: b, trust: trust, unshown: unshown, now: now, log: log, news: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		records: newAllowances(recordBurst, recordEvery),
 		journal: directory.NewJournal(epoch), directory: directory.New(directory.DefaultLimits()),
 		revisions: map[string]uint64{}, ends: map[string]time.Time{}, waiters: map[chan struct{}]uint64{},
 	}
 }
 
-// take judges a member's record, and returns when it is stored and on its way to all.
-func (g *gatekeeper) take(ctx context.Context, from string, data []byte) error {
+// take judges a member's record, and returns when it is stored and on its way to all. It is not stored if there are
+// addresses in it that are unshown.
+func (g *gatekeeper) take(ctx context.Context, from string, data []byte) (r *directory.Record, unshown []netip.Addr, err error) {
 	s, err := directory.DecodeRecord(data)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	g.judging.Lock()
 	defer g.judging.Unlock()
-	last, known, err := g.judge(from, s)
-	if err != nil || known {
-		return err
+	r, have, last, err := g.judge(from, s)
+	if err != nil || r == have {
+		return r, nil, err
+	}
+	if unshown := g.unshown(r, have); len(unshown) > 0 {
+		return r, unshown, nil
 	}
 	value, err := storedRecord(s)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := g.write(ctx, from, value, last); err != nil {
-		return err
+		return nil, nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.records.spend(from, g.now())
-	return nil
+	return r, nil, nil
 }
 
-// judge says whether a record may be stored, and over which revision. known: it is there already.
-func (g *gatekeeper) judge(from string, s *directory.SignedRecord) (last uint64, known bool, err error) {
+// judge says whether a record may be stored, over which one and which revision. If it is there already, both are
+// the same.
+func (g *gatekeeper) judge(from string, s *directory.SignedRecord) (r, have *directory.Record, last uint64, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if have, there := g.directory.Get(from); there && have.Signed.Equal(s) {
-		return 0, true, nil // the answer was lost
+	if v, there := g.directory.Get(from); there {
+		if have = &v.Record; v.Signed.Equal(s) {
+			return have, have, 0, nil // the answer was lost
+		}
 	}
 	now := g.now()
 	v, err := g.directory.Judge(s, g.trust(), now)
 	if err != nil {
-		return 0, false, err
+		return nil, nil, 0, err
 	}
 	if v.Record.Name != from {
-		return 0, false, fmt.Errorf("the record is that of %s: each member sends its own", v.Record.Name)
+		return nil, nil, 0, fmt.Errorf("the record is that of %s: each member sends its own", v.Record.Name)
 	}
 	if !g.records.may(from, now) {
-		return 0, false, fmt.Errorf("your record changes too often: at most once in %v; try again then", recordEvery)
+		return nil, nil, 0, fmt.Errorf("your record changes too often: at most once in %v; try again then", recordEvery)
 	}
-	return g.revisions[from], false, nil
+	return &v.Record, have, g.revisions[from], nil
 }
 
 // remove tells all that there is no record of a name any more.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -27,6 +28,7 @@ type world struct {
 	hub *collective.Identity
 	c   *Coordinator
 	off atomic.Int64     // of its clock, in nanoseconds
+	at  string           // the coordinator's own address; empty: 127.0.0.1
 	bus []enrol.Endpoint // external; none: embedded
 
 	stop func()
@@ -55,8 +57,9 @@ func (w *world) shifted() time.Duration { return time.Duration(w.off.Load()) }
 
 func (w *world) open() {
 	w.t.Helper()
+	at := cmp.Or(w.at, "127.0.0.1")
 	c, err := Open(Config{
-		Dir: w.dir, Identity: w.hub, Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"}, BusServers: w.bus,
+		Dir: w.dir, Identity: w.hub, Listen: at + ":0", BusListen: at + ":0", Addresses: []string{at}, BusServers: w.bus,
 		Clock: func() time.Time { return time.Now().Add(w.shifted()) }, Log: testLog(w.t),
 	})
 	if err != nil {
@@ -116,6 +119,7 @@ func (w *world) invite(o InviteOptions) enrol.Line {
 // host is another host, which has a key.
 type host struct {
 	t       testing.TB
+	w       *world
 	name    string
 	dir     string
 	key     ed25519.PrivateKey
@@ -134,7 +138,7 @@ type host struct {
 
 func (w *world) host(name string) *host {
 	w.t.Helper()
-	h := &host{t: w.t, name: name, dir: w.t.TempDir()}
+	h := &host{t: w.t, w: w, name: name, dir: w.t.TempDir()}
 	var err error
 	if h.key, err = collective.NewKey(filepath.Join(h.dir, "me.key")); err != nil {
 		w.t.Fatal(err)
@@ -152,7 +156,7 @@ func (h *host) named(name string) *host {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return &host{t: h.t, name: name, dir: h.dir, key: h.key, request: request}
+	return &host{t: h.t, w: h.w, name: name, dir: h.dir, key: h.key, request: request}
 }
 
 func (h *host) join(l enrol.Line, lans ...netip.Prefix) error {
@@ -292,13 +296,47 @@ func (h *host) record() directory.Record {
 	}
 }
 
+// publish has a record taken that is at addresses which were shown to be the member's.
 func (h *host) publish(r directory.Record) error {
+	h.t.Helper()
+	h.shown(r)
+	return h.send(h.sign(r))
+}
+
+// shown has the coordinator know that a record's addresses are the member's.
+func (h *host) shown(r directory.Record) {
+	c := h.w.c.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range r.Addresses {
+		c.show(h.name, a)
+	}
+}
+
+func (h *host) sign(r directory.Record) *directory.SignedRecord {
 	h.t.Helper()
 	s, err := directory.Sign(r, h.id.Chain(), h.id.Sign)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return h.send(s)
+	return s
+}
+
+// claim publishes a record at addresses of which nobody knows anything, and returns those that are not taken.
+func (h *host) claim(r directory.Record) []netip.Addr {
+	h.t.Helper()
+	data, err := h.sign(r).Encode()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	answer, err := h.ask(enrol.TopicRecord, data)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if len(answer) == 0 {
+		return nil
+	}
+	return fromJSON[enrol.RecordAnswer](h.t, answer).Unshown
 }
 
 func (h *host) send(s *directory.SignedRecord) error {

@@ -30,6 +30,7 @@ func (c *Coordinator) passPunch(gate *gatekeeper, from string, data []byte) erro
 		v, has := d.Get(to)
 		there = has && v.Record.IsWaypoint()
 	})
+	there = there || c.claims.pending(to) // it is being tried whether it is one
 	if !there || to == from {
 		return fmt.Errorf("%.63q is no waypoint to knock from", to)
 	}

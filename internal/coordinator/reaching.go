@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -47,30 +46,15 @@ func (c *Coordinator) runReach(ctx context.Context) {
 func (c *Coordinator) check(gate *gatekeeper, now time.Time) {
 	e := c.engine.Load()
 	var waypoints []waypoint
-	var members []string
 	gate.view(func(d *directory.Directory) {
 		for v := range d.All() {
-			if e.server == nil || e.server.Connected(v.Record.Name) { // of an external bus nobody knows
-				members = append(members, v.Record.Name)
-			}
 			if v.Record.IsWaypoint() {
 				waypoints = append(waypoints, waypoint{v.Record.Name, v.Record.Addresses, v.Record.Port, v.Record.Punch})
 			}
 		}
 	})
-	slices.Sort(members)
 	c.reach.follow(waypoints, now)
-	for _, o := range c.reach.next(members, now, rand.Text) {
-		data, err := json.Marshal(o.Check)
-		for _, to := range o.to {
-			if err == nil {
-				err = e.link.Tell(to, enrol.TopicCheck, data)
-			}
-		}
-		if err != nil {
-			c.config.Log.Debug("coordinator: members cannot be asked to try a waypoint", "waypoint", o.Name, "err", err)
-		}
-	}
+	c.ask(e, c.reach.next(c.present(gate, e), now, rand.Text))
 }
 
 // takeChecked takes what a member found.
@@ -83,6 +67,8 @@ func (c *Coordinator) takeChecked(from string, data []byte) error {
 		return fmt.Errorf("the answer to a check: %w", err)
 	}
 	c.reach.answered(from, checked)
+	c.claims.answered(from, checked)
+	poke(c.claimed)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (c *Coordinator) guard(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
-	g := newGatekeeper(b, epoch, c.config.Identity.Trust, c.now, c.config.Log)
+	g := newGatekeeper(b, epoch, c.config.Identity.Trust, c.unshown, c.now, c.config.Log)
 	ctx, stop := context.WithCancelCause(ctx)
 	g.over = ctx.Done()
 	var running sync.WaitGroup

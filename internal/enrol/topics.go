@@ -13,7 +13,8 @@ import (
 
 // The topics of messages between members and coordinators on the bus.
 const (
-	// TopicRecord: a member asks that its record be taken (directory.SignedRecord, CBOR). The answer is empty.
+	// TopicRecord: a member asks that its record be taken (directory.SignedRecord, CBOR). The answer is
+	// empty if it was, or a RecordAnswer, JSON.
 	TopicRecord = "record"
 	// TopicDirectory: a member asks for what it lacks (directory.Ask); to all: what is new (directory.Batch).
 	TopicDirectory = "directory"
@@ -70,6 +71,14 @@ type Check struct {
 	Port      uint16       `json:"port"`
 	// Within is how many seconds the coordinator waits for the answer.
 	Within int `json:"within"`
+	// Record is where the other names these addresses (directory.SignedRecord, CBOR). Empty: in the directory.
+	Record []byte `json:"record,omitempty"`
+}
+
+// RecordAnswer says why a record was not taken: nobody has shown yet that it is its member who is at these
+// addresses. They are being tried. A record without them is taken now.
+type RecordAnswer struct {
+	Unshown []netip.Addr `json:"unshown"`
 }
 
 // Checked is what came of it.

@@ -70,12 +70,16 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	within := min(time.Duration(c.Within)*time.Second, checkWithin)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	punch, said := m.awaitSaid(ctx, c)
+	punch, said := m.said(ctx, c)
 	if !said {
 		return ErrCannotTell
 	}
+	own := m.config.Own()
 	var errs []error
 	for i, a := range c.Addresses {
+		if !enrol.Shares(own, a) {
+			continue
+		}
 		left := time.Until(deadline(ctx)) / time.Duration(len(c.Addresses)-i)
 		one, cancel := context.WithTimeout(ctx, left)
 		err := m.config.Reach(one, c.Name, netip.AddrPortFrom(a, c.Port), punch)
@@ -93,16 +97,35 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	return errors.Join(errs...)
 }
 
-// awaitSaid waits until the directory has it that the member itself has named these addresses: nobody else
-// can have members send packets somewhere. The record may come a moment after the question. punch is what it
-// says of the way there.
+// said says whether the member itself has named these addresses: nobody else can have members send packets
+// somewhere. punch is what it says of the way there.
+func (m *Membership) said(ctx context.Context, c enrol.Check) (punch, said bool) {
+	if len(c.Record) == 0 {
+		return m.awaitSaid(ctx, c)
+	}
+	signed, err := directory.DecodeRecord(c.Record)
+	if err != nil {
+		return false, false
+	}
+	v, err := signed.Verify(m.config.Identity.Trust(), time.Now())
+	if err != nil || v.Record.Name != c.Name || !names(&v.Record, c) {
+		return false, false
+	}
+	return v.Record.Punch, true
+}
+
+// names says whether a record has all addresses and the port that are to be tried.
+func names(r *directory.Record, c enrol.Check) bool {
+	return r.Port == c.Port && !slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return !slices.Contains(r.Addresses, a) })
+}
+
+// awaitSaid waits until the directory has it that the member has named these addresses. The record may come a
+// moment after the question.
 func (m *Membership) awaitSaid(ctx context.Context, c enrol.Check) (punch, said bool) {
 	for range saidWithin / saidEvery {
 		m.keeper.View(func(d *directory.Directory) {
 			v, ok := d.Get(c.Name)
-			said = ok && v.Record.Port == c.Port && !slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool {
-				return !slices.Contains(v.Record.Addresses, a)
-			})
+			said = ok && names(&v.Record, c)
 			punch = said && v.Record.Punch
 		})
 		if said {

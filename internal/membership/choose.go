@@ -2,10 +2,12 @@ package membership
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
 )
 
 // chooseEvery is the least time between two choices: the directory may change often.
@@ -34,11 +36,20 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 		return c.at
 	}
 	var list []*directory.Verified
-	m.keeper.View(func(d *directory.Directory) { list, c.at = c.choose(d.All(), now) })
+	own := m.config.Own()
+	m.keeper.View(func(d *directory.Directory) {
+		list, c.at = c.choose(func(yield func(*directory.Verified) bool) {
+			for v := range d.All() {
+				if len(Usable(v, own)) > 0 && !yield(v) {
+					return
+				}
+			}
+		}, now)
+	})
 	c.last = now
 	choice := make([]Waypoint, len(list))
 	for i, v := range list {
-		choice[i] = Waypoint{Name: v.Record.Name, Addresses: v.Record.Addresses, Port: v.Record.Port, Punch: v.Record.Punch}
+		choice[i] = Waypoint{Name: v.Record.Name, Addresses: Usable(v, own), Port: v.Record.Port, Punch: v.Record.Punch}
 	}
 	if !slices.EqualFunc(choice, c.choice, Waypoint.equal) {
 		c.choice = choice
@@ -46,6 +57,11 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 		m.config.Choice(choice)
 	}
 	return c.at
+}
+
+// Usable are the addresses of a record that this host may send to: private ones of another network are others' here.
+func Usable(v *directory.Verified, own []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(v.Record.Addresses), func(a netip.Addr) bool { return !enrol.Shares(own, a) })
 }
 
 func (w Waypoint) equal(o Waypoint) bool {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,6 +44,7 @@ type world struct {
 	journal  *directory.Journal
 	revision uint64
 	records  map[string]*directory.Verified
+	unshown  []netip.Addr // addresses that are taken in no record
 	word     enrol.Reachability
 	checked  chan enrol.Checked
 	enforced map[string][]string // hashes that members have told
@@ -95,7 +98,7 @@ func freePort(t *testing.T) enrol.Endpoint {
 func (w *world) open() {
 	w.t.Helper()
 	w.bus = must(bus.Serve(bus.ServerConfig{
-		Identity: w.hub, Authority: w.authority, Listen: w.busAt.Address, Store: w.store, MaxConnections: 100, Log: quiet(),
+		Identity: w.hub, Authority: w.authority, Listen: w.busAt.Address, Store: w.store, MaxConnections: 100, Seen: strangers.NewSeen(), Log: quiet(),
 	}))(w.t)
 	w.line = must(bus.ConnectCoordinator(bus.Config{
 		Identity: w.hub, Servers: []bus.Endpoint{w.bus.Endpoint()}, Log: quiet(),
@@ -195,7 +198,7 @@ func (w *world) handle(_ context.Context, r bus.Request) ([]byte, error) {
 	defer w.mu.Unlock()
 	switch r.Topic {
 	case enrol.TopicRecord:
-		return nil, w.take(r)
+		return w.judge(r)
 	case enrol.TopicDirectory:
 		ask, err := directory.DecodeAsk(r.Data)
 		if err != nil {
@@ -239,6 +242,24 @@ func (w *world) trustMessage() enrol.TrustMessage {
 		m.Roots, m.Lists = "", ""
 	}
 	return m
+}
+
+// judge takes a record, if nothing is in it that w.unshown has.
+func (w *world) judge(r bus.Request) ([]byte, error) {
+	signed, err := directory.DecodeRecord(r.Data)
+	if err != nil {
+		return nil, err
+	}
+	v, err := signed.Verify(w.trust(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range v.Record.Addresses {
+		if slices.Contains(w.unshown, a) {
+			return json.Marshal(enrol.RecordAnswer{Unshown: w.unshown})
+		}
+	}
+	return nil, w.take(r)
 }
 
 // take puts a record into the directory, and tells all. The caller has the lock.
@@ -312,6 +333,7 @@ type host struct {
 	dir     string
 	choices chan []Waypoint
 	reach   func(name string, at netip.AddrPort, punch bool) error
+	own     []netip.Addr
 	knock   func(from string, id [12]byte, at []netip.AddrPort)
 	trusted func()
 	stop    func()
@@ -336,7 +358,7 @@ func (w *world) join(name string, validity time.Duration) *host {
 func (h *host) start() *host {
 	h.choices = make(chan []Waypoint, 64)
 	h.Membership = New(Config{
-		Identity: h.id, Dir: h.dir, Coordinators: []enrol.Endpoint{h.w.officeAt}, LANs: func() []netip.Prefix { return nil },
+		Identity: h.id, Dir: h.dir, Coordinators: []enrol.Endpoint{h.w.officeAt}, LANs: func() []netip.Prefix { return nil }, Own: func() []netip.Addr { return h.own },
 		Client: directory.Client{Name: h.id.Name(), Want: directory.DefaultWaypoints},
 		Choice: func(c []Waypoint) { h.choices <- c },
 		Reach: func(_ context.Context, name string, at netip.AddrPort, punch bool) error {

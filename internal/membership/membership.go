@@ -28,6 +28,8 @@ type Config struct {
 	BusServers []enrol.Endpoint
 	// LANs are the networks around this host, in which the collective should give it no addresses.
 	LANs func() []netip.Prefix
+	// Own are this host's addresses. Others' private ones are used only where it has one of that block.
+	Own func() []netip.Addr
 
 	// Client says how this host chooses waypoints; with Want 0 it chooses none. Skip are never chosen:
 	// they are used anyhow.

@@ -2,6 +2,8 @@ package membership
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -37,6 +39,7 @@ type Renewal struct {
 type Record struct {
 	Verified *directory.Verified // in the directory; nil: none
 	Err      error               // why the last try to publish one failed
+	Withheld []netip.Addr        // addresses that others are not told: nobody has shown that they are this host's
 	Removed  string              // why the coordinators took it out
 	Reached  *bool               // by other members, as the coordinators say; nil: they say nothing
 	Tried    *enrol.Tried        // by other members to reach it, and what came of it; nil: not known
@@ -53,7 +56,7 @@ func (m *Membership) state() State {
 	s := State{
 		Self: self, Directory: m.keeper.State(), Bus: m.link.state, Word: m.word, Chosen: m.choosing.names(), Trouble: m.trouble(),
 		Renewal: Renewal{Next: r.at(self, id.Usable() == nil), Last: r.renewed, Failures: r.failures, Err: r.err, Expelled: r.expelled},
-		Record:  Record{Verified: m.own(), Err: m.publish.err, Removed: m.removed, Reached: m.reachable(self.Name), Tried: m.tried},
+		Record:  Record{Verified: m.own(), Err: m.publish.err, Withheld: slices.Clone(m.publish.withheld.addresses), Removed: m.removed, Reached: m.reachable(self.Name), Tried: m.tried},
 	}
 	return s
 }

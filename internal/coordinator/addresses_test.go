@@ -1,0 +1,131 @@
+package coordinator
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// A member that names another's address aims no other member at it: the record does not get into the directory,
+// and only few are asked to try. Once somebody got there, it does.
+func TestRecordsAimAtNobody(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	mallory := w.member("mallory")
+	var mu sync.Mutex
+	var tried []string
+	reachable := false
+	for _, name := range []string{"m1", "m2", "m3", "m4", "m5"} {
+		h := w.member(name)
+		h.check = func(c enrol.Check) enrol.Checked {
+			mu.Lock()
+			defer mu.Unlock()
+			if c.Name == "mallory" {
+				tried = append(tried, c.Addresses[0].String())
+				if len(c.Record) == 0 {
+					t.Error("nothing proves that mallory named the address")
+				}
+				return enrol.Checked{ID: c.ID, Reachable: reachable, Why: "no answer"}
+			}
+			return enrol.Checked{ID: c.ID, Reachable: true}
+		}
+		go h.answerChecks()
+		if err := h.publish(h.record()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := mallory.record()
+	r.Addresses = parseAll("203.0.113.9", "10.1.2.3")
+	byAddress := cmpopts.EquateComparable(netip.Addr{})
+	if diff := cmp.Diff(r.Addresses, mallory.claim(r), byAddress); diff != "" {
+		t.Fatal(diff)
+	}
+	asked := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(tried)
+	}
+	eventually(t, "two have tried", 10*time.Second, func() bool { return asked() == witnesses && !w.c.claims.some() })
+	if unshown := mallory.claim(r); len(unshown) != 2 {
+		t.Errorf("taken although nobody got there: %v", unshown)
+	}
+	if _, there := mallory.directory().Get("mallory"); there {
+		t.Error("the record is in the directory")
+	}
+	mu.Lock()
+	for _, at := range tried {
+		if at != "203.0.113.9" {
+			t.Errorf("%s was tried: it is private, and mallory is in no private network of ours", at)
+		}
+	}
+	reachable = true
+	mu.Unlock()
+	eventually(t, "the address is shown", 20*time.Second, func() bool {
+		r := mallory.record()
+		r.Addresses = parseAll("203.0.113.9")
+		return mallory.claim(r) == nil
+	})
+	if _, there := mallory.directory().Get("mallory"); !there {
+		t.Error("the record is not in the directory")
+	}
+}
+
+const inNamespace = "DCOL_TEST_IN_NAMESPACE"
+
+// Nobody need try an address that a member is connected from.
+func TestConnectedAddressIsShown(t *testing.T) {
+	if os.Getenv(inNamespace) == "" {
+		again(t)
+		return
+	}
+	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", "203.0.113.5/32", "dev", "lo"}} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	w := newWorld(t)
+	w.at = "203.0.113.5"
+	w.reopen()
+	w.run()
+	alice := w.member("alice")
+	r := alice.record()
+	r.Addresses = parseAll("203.0.113.5")
+	if unshown := alice.claim(r); unshown != nil {
+		t.Errorf("not taken: %v", unshown)
+	}
+	r = alice.record()
+	r.Addresses = parseAll("203.0.113.5", "203.0.113.6")
+	if diff := cmp.Diff(parseAll("203.0.113.6"), alice.claim(r), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Error(diff)
+	}
+	if v, there := alice.directory().Get("alice"); !there || len(v.Record.Addresses) != 1 {
+		t.Error("the directory has not the address that was shown")
+	}
+}
+
+// again runs the test in a network namespace of its own.
+func again(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
