@@ -50,6 +50,9 @@ type authorityState struct {
 // InitAuthority makes new keys in dir for the collective's bus. It refuses to replace those that are
 // there, as that would cut off every member.
 func InitAuthority(dir, collectiveName string) (*Authority, error) {
+	if err := collective.CheckCollective(collectiveName); err != nil {
+		return nil, fmt.Errorf("make the bus's keys: %w", err)
+	}
 	path := filepath.Join(dir, authorityFile)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of the bus's keys: %w", err)

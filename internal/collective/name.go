@@ -3,23 +3,35 @@ package collective
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
-
-	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // maxCollective is the most bytes that a collective's name may have: it stands in every record and invitation.
 const maxCollective = 128
 
-// CheckCollective says whether a collective may be called so: anything that people can read in one line.
+// CheckCollective says whether a collective may be called so: words of any script, so that no name looks like a
+// path, an option or a command wherever people and programs put it.
 func CheckCollective(name string) error {
+	const (
+		others = " -_.,'&+()!"
+		mend   = "use letters, digits, single spaces and any of -_.,'&+()!, and begin with a letter or a digit"
+	)
 	switch {
 	case name == "":
 		return fmt.Errorf("the collective needs a name, of at most %d bytes", maxCollective)
 	case len(name) > maxCollective:
 		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(name), maxCollective)
-	case !utf8.ValidString(name) || printable.Text(name) != name || strings.TrimSpace(name) != name:
-		return fmt.Errorf("the collective's name %q has characters that cannot be seen", name)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the collective's name %q is not UTF-8: %s", name, mend)
+	case strings.HasSuffix(name, " ") || strings.Contains(name, "  "):
+		return fmt.Errorf("the collective's name %q has spaces that cannot be seen: %s", name, mend)
+	}
+	for i, c := range name {
+		word := unicode.IsLetter(c) || unicode.IsDigit(c)
+		if !word && (i == 0 || !unicode.IsMark(c) && !strings.ContainsRune(others, c)) {
+			return fmt.Errorf("the collective's name %q has %q at position %d: %s", name, c, utf8.RuneCountInString(name[:i])+1, mend)
+		}
 	}
 	return nil
 }
@@ -28,7 +40,7 @@ func CheckCollective(name string) error {
 // name stands in certificates as a DNS name and in file names.
 func CheckName(name string) error {
 	const mend = "use 1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
-	if name == "ca" {
+	if name == "ca" || name == "signer" { // its files would be those of the authority
 		return fmt.Errorf("the name %q is the authority's own: choose another", name)
 	}
 	if len(name) == 0 || len(name) > 63 {

@@ -83,6 +83,9 @@ func checkRoots(certs []*x509.Certificate) error {
 	if len(certs) == 0 || len(certs) > maxRoots {
 		return fmt.Errorf("%d roots", len(certs))
 	}
+	if err := CheckCollective(certs[0].Subject.CommonName); err != nil {
+		return err
+	}
 	for i, c := range certs {
 		if !c.IsCA {
 			return fmt.Errorf("holds a certificate of %s, a member's, not an authority's", c.Subject.CommonName)

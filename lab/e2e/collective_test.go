@@ -68,8 +68,7 @@ func TestCollective(t *testing.T) {
 	x.endsWell()
 }
 
-// A waypoint that says it can be reached where it cannot: other members find out, it is told, and a client
-// that has chosen it uses another.
+// A waypoint that says it is where it is not: nobody is told that, so that nobody sends there, and it says so.
 func TestWaypointNotWhereItSays(t *testing.T) {
 	w := newWorld(t)
 	w.coordinate(server)
@@ -78,6 +77,29 @@ func TestWaypointNotWhereItSays(t *testing.T) {
 	const serves = "[waypoint]\n" + labAllowed + "port_mapping = false\n"
 	w.join(mallory, "waypoint", serves)
 	w.configureMember(mallory, "waypoint", "addresses = [\"10.0.4.77\"]\n"+serves)
+	w.start(mallory)
+	w.within(patience, "mallory says that others are not told", func() error {
+		s := w.mustStatus(mallory)
+		return holds(strings.Contains(strings.Join(s.Problems, "\n"), "others are not told that this host is at [10.0.4.77]"), "%+v", s.Problems)
+	})
+	w.join(alice, "client", "")
+	w.configureMember(alice, "client", "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")
+	w.start(alice)
+	w.join(bob, "waypoint", serves)
+	w.start(bob)
+	w.waypointsAre("up", bob)
+}
+
+// A waypoint that cannot be reached: other members find out, it is told, and a client that has chosen it uses
+// another.
+func TestWaypointNotReached(t *testing.T) {
+	w := newWorld(t)
+	w.coordinate(server)
+	w.serve()
+	w.start(server)
+	const serves = "[waypoint]\n" + labAllowed + "port_mapping = false\n"
+	w.join(mallory, "waypoint", serves)
+	w.run(mallory, "nft", "add table inet wall; add chain inet wall in { type filter hook input priority 0; }; add rule inet wall in udp dport 45672 drop")
 	w.start(mallory)
 	w.join(alice, "client", "")
 	w.configureMember(alice, "client", "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")

@@ -19,7 +19,6 @@ const (
 	maxAddresses = 8
 	maxWords     = 8 // of roles, and of kinds
 	maxWord      = 32
-	maxName      = 128 // of a collective
 )
 
 // Roles of members. A record may have others, of later versions.
@@ -97,8 +96,8 @@ func (r *Record) check() error {
 	if err := collective.CheckName(r.Name); err != nil {
 		return err
 	}
-	if r.Collective == "" || len(r.Collective) > maxName {
-		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(r.Collective), maxName)
+	if err := collective.CheckCollective(r.Collective); err != nil {
+		return err
 	}
 	if r.Sequence == 0 {
 		return errors.New("no sequence number: they begin with 1")
