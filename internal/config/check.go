@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,6 +41,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if err := checkListen(c.Session.Listen); err != nil {
 		p.At("session.listen", "%v", err)
 	}
+	checkTunnelRanges(p, c.TunnelRanges)
 	c.checkCollective(p)
 	if c.Has(RoleClient) {
 		c.Client.check(p)
@@ -48,6 +50,9 @@ func (c *Config) check(p *tomlfile.Problems) {
 		c.Waypoint.check(p)
 		if _, port, err := net.SplitHostPort(c.Session.Listen); err == nil && port == strconv.Itoa(c.Waypoint.OpenVPNPort) && c.Waypoint.Gives(OpenVPN) {
 			p.At("waypoint.openvpn_port", "%s is the sessions' port (session.listen): OpenVPN needs one of its own", port)
+		}
+		if has4 := func(r netip.Prefix) bool { return r.Addr().Is4() }; c.Waypoint.Gives(OpenVPN) && !slices.ContainsFunc(c.TunnelRanges, has4) {
+			p.At("tunnel_ranges", "has no IPv4 block: OpenVPN (waypoint.offers) cannot do without")
 		}
 	}
 }
@@ -107,6 +112,7 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
+		"tunnels_per_member": w.TunnelsPerMember,
 	} {
 		if n < 1 {
 			p.At("waypoint."+key, "%d is not a number from 1 up; to give nothing, leave out the role", n)

@@ -57,6 +57,9 @@ type Config struct {
 	Session  Session  `toml:"session"`
 	Client   Client   `toml:"client"`
 	Waypoint Waypoint `toml:"waypoint"`
+	// TunnelRanges are where addresses in tunnels come from, at most one block of
+	// each family: those that a waypoint gives, and the only ones a client takes.
+	TunnelRanges []netip.Prefix `toml:"tunnel_ranges"`
 
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
@@ -153,6 +156,7 @@ type Waypoint struct {
 	DenyPorts            []int          `toml:"deny_ports"`
 	MappingsPerMember    int            `toml:"mappings_per_member"`
 	ConnectionsPerMember int            `toml:"connections_per_member"`
+	TunnelsPerMember     int            `toml:"tunnels_per_member"`
 	RequestsPerSecond    int            `toml:"requests_per_second"`
 	BandwidthPerMember   units.Rate     `toml:"bandwidth_per_member"`
 	Bandwidth            units.Rate     `toml:"bandwidth"`
@@ -219,7 +223,10 @@ func defaults() *Config {
 		LogLevel: "info",
 		RunDir:   defaultRunDir,
 		StateDir: defaultStateDir,
-		Session:  Session{Listen: ":45672"},
+		// A part of 10/8 that home routers, clouds and containers seldom use, and a
+		// /48 of unique local addresses with "dcol" in ASCII.
+		TunnelRanges: prefixes("10.192.0.0/11", "fd64:636f:6c00::/48"),
+		Session:      Session{Listen: ":45672"},
 		Client: Client{
 			Subflows: 2,
 			Kinds:    kinds,
@@ -241,6 +248,7 @@ func defaults() *Config {
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,
 			ConnectionsPerMember: 4096,
+			TunnelsPerMember:     8,
 			RequestsPerSecond:    500,
 			MappingLifetime:      units.Duration(10 * time.Minute),
 			Log:                  "/var/log/dcol/attribution.jsonl",

@@ -23,6 +23,8 @@ ca = "ca.crt"
 // coordinating has the role.
 var coordinating = strings.Replace(minimal, `"client", "waypoint"`, `"client", "coordinator"`, 1)
 
+func ranges(list string) string { return "\ntunnel_ranges = [" + list + "]" + minimal }
+
 func TestSampleSaysTheDefaults(t *testing.T) {
 	sample, err := Parse("sample", []byte(Sample))
 	if err != nil {
@@ -71,6 +73,18 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[waypoint]\nmapping_lifetime = \"1s\"", `1s is not from 10s to 24h`},
 		{minimal + "[waypoint]\nlog = \"\"", `waypoint.log: is empty`},
 		{minimal + "[waypoint]\nmappings_per_member = 0", `0 is not a number from 1 up`},
+		{minimal + "[waypoint]\ntunnels_per_member = 0", `tunnels_per_member: 0 is not a number from 1 up`},
+		{ranges(``), `conf:2: tunnel_ranges: is empty: name a block of private addresses`},
+		{ranges(`"8.8.8.0/24"`), `conf:2: tunnel_ranges: 8.8.8.0/24 is not private: it must be within 10.0.0.0/8`},
+		{ranges(`"0.0.0.0/0"`), `tunnel_ranges: 0.0.0.0/0 is not private`},
+		{ranges(`"10.0.0.0/7"`), `tunnel_ranges: 10.0.0.0/7 is not private`},
+		{ranges(`"::ffff:10.0.0.0/120"`), `tunnel_ranges`},
+		{ranges(`"2001:db8::/32"`), `tunnel_ranges: 2001:db8::/32 is not private`},
+		{ranges(`"10.1.2.3/16"`), `tunnel_ranges: 10.1.2.3/16 has bits after its length: write 10.1.0.0/16`},
+		{ranges(`"192.168.1.0/25"`), `tunnel_ranges: 192.168.1.0/25 is too small: at most /24`},
+		{ranges(`"fd00::/80"`), `tunnel_ranges: fd00::/80 is too small: at most /64`},
+		{ranges(`"fd00::/48"`) + "[waypoint]\noffers = [\"openvpn\"]", `tunnel_ranges: has no IPv4 block: OpenVPN`},
+		{ranges(`"10.0.0.0/8", "172.16.0.0/12"`), `tunnel_ranges: 172.16.0.0/12 is the second of its family: name one at most`},
 		{minimal + "[waypoint]\nconnections_per_member = -1", `-1 is not a number from 0 up (0: no limit)`},
 		{strings.Replace(minimal, `"client", "waypoint"`, `"clent"`, 1), `"clent" is not a role; did you mean "client"?`},
 		{strings.Replace(minimal, `"alice"`, `"Alice!"`, 1), `is not a member's name`},

@@ -1,0 +1,47 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// block is a block of private addresses, and the length of the smallest part of
+// it that holds a subnet for a waypoint.
+type block struct {
+	prefix   netip.Prefix
+	smallest int
+}
+
+// privateBlocks are those of RFC 1918 and RFC 4193.
+var privateBlocks = []block{
+	{netip.MustParsePrefix("10.0.0.0/8"), 24},
+	{netip.MustParsePrefix("172.16.0.0/12"), 24},
+	{netip.MustParsePrefix("192.168.0.0/16"), 24},
+	{netip.MustParsePrefix("fc00::/7"), 64},
+}
+
+// checkTunnelRanges refuses what would let a waypoint give a client an address
+// that is somebody's on the Internet.
+func checkTunnelRanges(p *tomlfile.Problems, ranges []netip.Prefix) {
+	if len(ranges) == 0 {
+		p.At("tunnel_ranges", `is empty: name a block of private addresses, such as "10.192.0.0/11" (to use no tunnels, leave them out of kinds and offers)`)
+	}
+	for i, r := range ranges {
+		switch n := slices.IndexFunc(privateBlocks, func(b block) bool { return within(r, b.prefix) }); {
+		case n < 0:
+			p.At("tunnel_ranges", "%v is not private: it must be within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7", r)
+		case r != r.Masked():
+			p.At("tunnel_ranges", "%v has bits after its length: write %v", r, r.Masked())
+		case r.Bits() > privateBlocks[n].smallest:
+			p.At("tunnel_ranges", "%v is too small: at most /%d", r, privateBlocks[n].smallest)
+		}
+		if slices.ContainsFunc(ranges[:i], func(o netip.Prefix) bool { return o.Addr().Is4() == r.Addr().Is4() }) {
+			p.At("tunnel_ranges", "%v is the second of its family: name one at most", r)
+		}
+	}
+}
+
+// within reports whether all of a prefix is part of another.
+func within(r, of netip.Prefix) bool { return r.Bits() >= of.Bits() && of.Contains(r.Addr()) }
