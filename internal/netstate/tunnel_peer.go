@@ -1,31 +1,75 @@
 package netstate
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// SetTunnelPeerMTU bounds packets to one host behind a tunnel, whose path is narrower than those of
-// others that share the interface: whoever sends it larger ones is told so by ICMP. 0 takes the bound
-// away; it goes with the interface too.
-func SetTunnelPeerMTU(name string, host netip.Addr, mtu int) error {
+// SetTunnelPeer has one host reached by a tunnel's interface, by a route of its own. mtu bounds the
+// packets to it where its path is narrower than those of others that share the interface: whoever
+// sends it larger ones is told so by ICMP; 0 is the interface's. The route goes with the interface. It
+// is ErrNoIPv6 where the interface cannot have IPv6.
+func SetTunnelPeer(name string, host netip.Addr, mtu int) error {
 	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("set the MTU to %v by %s: %w", host, name, err)
+	if err == nil {
+		err = netlink.RouteReplace(peerRoute(link.Attrs().Index, host, mtu))
 	}
-	route := netlink.Route{
-		Dst: ipNet(netip.PrefixFrom(host, host.BitLen())), LinkIndex: link.Attrs().Index,
-		Scope: netlink.SCOPE_LINK, Protocol: tunnelProtocol, MTU: mtu,
-	}
-	if mtu == 0 {
-		err = deleteRoutes(route)
-	} else {
-		err = netlink.RouteReplace(&route)
+	if host.Is6() && (errors.Is(err, unix.EACCES) || isNoIPv6(err)) {
+		return fmt.Errorf("route packets to %v by %s: %w (%w)", host, name, ErrNoIPv6, err)
 	}
 	if err != nil {
-		return fmt.Errorf("set the MTU to %v by %s to %d: %w", host, name, mtu, err)
+		return fmt.Errorf("route packets to %v by %s, of %d bytes at most: %w", host, name, mtu, err)
 	}
 	return nil
+}
+
+// RemoveTunnelPeer takes away what SetTunnelPeer made. To remove nothing is no error.
+func RemoveTunnelPeer(name string, host netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if isLinkGone(err) {
+		return nil
+	}
+	if err == nil {
+		err = deleteRoutes(*peerRoute(link.Attrs().Index, host, 0))
+	}
+	if err != nil {
+		return fmt.Errorf("end the route to %v by %s: %w", host, name, err)
+	}
+	return nil
+}
+
+// TunnelPeers lists the hosts that SetTunnelPeer has reached by the interface.
+func TunnelPeers(name string) ([]netip.Addr, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("list routes by %s: %w", name, err)
+	}
+	routes, err := consistent(func() ([]netlink.Route, error) {
+		ours := &netlink.Route{LinkIndex: link.Attrs().Index, Protocol: tunnelProtocol, Table: unix.RT_TABLE_MAIN}
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, ours, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes by %s: %w", name, err)
+	}
+	var hosts []netip.Addr
+	for i := range routes {
+		if routes[i].Dst == nil {
+			continue
+		}
+		if p := prefixOf(routes[i].Dst); p.IsSingleIP() {
+			hosts = append(hosts, p.Addr())
+		}
+	}
+	return hosts, nil
+}
+
+func peerRoute(ifIndex int, host netip.Addr, mtu int) *netlink.Route {
+	return &netlink.Route{
+		Dst: ipNet(netip.PrefixFrom(host, host.BitLen())), LinkIndex: ifIndex,
+		Scope: netlink.SCOPE_LINK, Protocol: tunnelProtocol, MTU: mtu,
+	}
 }

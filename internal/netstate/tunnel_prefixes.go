@@ -3,6 +3,7 @@ package netstate
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -16,13 +17,15 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
 }
 
-// widest is the length of the largest network that counts as one in use. What is wider is a default
-// route, or a half of one, as VPNs set it.
-const widest = 8
+// widest is the length of the largest network that counts as one in use: that of
+// all unique local addresses. What is wider is a default route, or a part of one,
+// as VPNs set it.
+const widest = 7
 
-// UsedPrefixes lists the private networks that this host is in or has routes to, in any table, the
-// largest first: a tunnel's subnet should overlap none. What the interfaces in except have and lead
-// to does not count, so that who looks for another address of a tunnel is not told of that tunnel.
+// UsedPrefixes lists the private networks that this host is in or has routes to, in any table, and
+// the routers on the way there, the largest first: an address in a tunnel should overlap none. What
+// the interfaces in except have and lead to does not count, so that who looks for another address of
+// a tunnel is not told of that tunnel.
 func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 	routes, err := allRoutes()
 	if err != nil {
@@ -33,23 +36,56 @@ func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("find the networks in use: %w", err)
 	}
 	var used []netip.Prefix
-	for _, r := range routes {
-		if r.Dst == nil || skip[r.LinkIndex] || (r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL) {
+	for i := range routes {
+		if skip[routes[i].LinkIndex] {
 			continue
 		}
-		p := prefixOf(r.Dst).Masked()
-		if p.Bits() >= widest && slices.ContainsFunc(private, p.Overlaps) {
-			used = append(used, p)
+		for _, p := range prefixesOf(&routes[i]) {
+			if p.Bits() >= widest && slices.ContainsFunc(private, p.Overlaps) {
+				used = append(used, p)
+			}
 		}
 	}
-	slices.SortFunc(used, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
-	var largest []netip.Prefix
-	for _, p := range used {
-		if !slices.ContainsFunc(largest, p.Overlaps) {
-			largest = append(largest, p)
+	return largest(used), nil
+}
+
+// prefixesOf lists what a route leads to, and the routers it names: one that is on the link by the
+// route's word alone ("onlink") is in no other route.
+func prefixesOf(r *netlink.Route) []netip.Prefix {
+	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL {
+		return nil
+	}
+	var list []netip.Prefix
+	if r.Dst != nil {
+		list = append(list, prefixOf(r.Dst).Masked())
+	}
+	routers := []net.IP{r.Gw}
+	for _, hop := range r.MultiPath {
+		routers = append(routers, hop.Gw)
+	}
+	for _, router := range routers {
+		if addr, ok := netip.AddrFromSlice(router); ok {
+			list = append(list, netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()))
 		}
 	}
-	return largest, nil
+	return list
+}
+
+// largest leaves out what is part of another.
+func largest(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
+	var kept []netip.Prefix
+	seen := make(map[netip.Prefix]bool)
+	for _, p := range list {
+		covered := false
+		for bits := widest; bits <= p.Bits() && !covered; bits++ {
+			covered = seen[netip.PrefixFrom(p.Addr(), bits).Masked()]
+		}
+		if !covered {
+			seen[p], kept = true, append(kept, p)
+		}
+	}
+	return kept
 }
 
 func indexes(names []string) (map[int]bool, error) {

@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,32 +198,47 @@ func TestTunnelOfWaypoint(t *testing.T) {
 	}
 }
 
-// One member's path is narrower than the others'.
-func TestTunnelPeerMTU(t *testing.T) {
+// Each member is reached by a route of its own, and nobody beside it. One member's path is narrower
+// than the others'.
+func TestTunnelPeer(t *testing.T) {
 	ns := tunnelHost(t)
 	before := state(t, ns)
-	mustSetTunnel(t, ns, Tunnel{Interface: "dcol0", MTU: 1420, Addresses: []netip.Prefix{netip.MustParsePrefix("10.7.0.1/22"), netip.MustParsePrefix("fd07::1/64")}})
+	mustSetTunnel(t, ns, Tunnel{Interface: "dcol0", MTU: 1420, Addresses: []netip.Prefix{netip.MustParsePrefix("10.7.0.1/32"), netip.MustParsePrefix("fd07::1/128")}})
+	ns.Output(t, "ip", "route", "add", "10.7.1.1", "dev", "dcol0") // somebody else's
+	var hosts []netip.Addr
 	for host, neighbour := range map[string]string{"10.7.0.9": "10.7.0.10", "fd07::9": "fd07::10"} {
 		addr := netip.MustParseAddr(host)
-		for _, mtu := range []int{1340, 1300, 0, 0} {
-			ns.Must(t, func() error { return SetTunnelPeerMTU("dcol0", addr, mtu) })
-			want := mtu
-			if want == 0 {
-				want = 1420
+		hosts = append(hosts, addr)
+		for _, mtu := range []int{0, 1340, 1300, 0, 0} {
+			ns.Must(t, func() error { return SetTunnelPeer("dcol0", addr, mtu) })
+			if got, beside := wayOut(t, ns, host, ""), wayOut(t, ns, neighbour, ""); got != "dcol0" || beside != "eth0" {
+				t.Errorf("to %s leaves by %s, to %s by %s", host, got, neighbour, beside)
 			}
-			for dst, want := range map[string]int{host: want, neighbour: 1420} {
-				ns.Must(t, func() error {
-					got, err := PathMTU(netip.MustParseAddr(dst))
-					if got != want {
-						t.Errorf("set to %d: to %s %d, want %d", mtu, dst, got, want)
-					}
-					return err
-				})
-			}
+			ns.Must(t, func() error {
+				got, err := PathMTU(addr)
+				if want := cmp.Or(mtu, 1420); got != want {
+					t.Errorf("set to %d: to %s %d, want %d", mtu, host, got, want)
+				}
+				return err
+			})
 		}
-		ns.Must(t, func() error { return SetTunnelPeerMTU("dcol0", addr, 1300) })
+	}
+	listed := func() (list []netip.Addr) {
+		ns.Must(t, func() (err error) { list, err = TunnelPeers("dcol0"); return err })
+		return slices.SortedFunc(slices.Values(list), netip.Addr.Compare)
+	}
+	slices.SortFunc(hosts, netip.Addr.Compare)
+	if got := listed(); !slices.Equal(got, hosts) {
+		t.Errorf("the tunnel leads to %v, want %v", got, hosts)
+	}
+	for range 2 {
+		ns.Must(t, func() error { return RemoveTunnelPeer("dcol0", hosts[0]) })
+	}
+	if got, way := listed(), wayOut(t, ns, hosts[0].String(), ""); !slices.Equal(got, hosts[1:]) || way != "eth0" {
+		t.Errorf("without %v the tunnel leads to %v, and there leads %s", hosts[0], got, way)
 	}
 	ns.Must(t, CleanUpTunnels)
+	ns.Must(t, func() error { return RemoveTunnelPeer("dcol0", hosts[1]) })
 	addTUN(t, ns, "dcol0")
 	if after := state(t, ns); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
@@ -287,7 +303,9 @@ func TestUsedPrefixes(t *testing.T) {
 	}
 	ns.Output(t, "ip", "route", "add", "10.200.0.0/16", "via", "10.1.0.2", "table", "77")
 	ns.Output(t, "ip", "route", "add", "blackhole", "10.201.0.0/16")
-	ns.Output(t, "ip", "-6", "route", "add", "unreachable", "fc00::/7")
+	ns.Output(t, "ip", "-6", "route", "add", "unreachable", "fc00::/8")
+	ns.Output(t, "ip", "-6", "route", "add", "fc00::/7", "via", "fd01::2", "table", "78")
+	ns.Output(t, "ip", "route", "add", "203.0.113.0/24", "via", "10.202.0.1", "dev", "eth0", "onlink")
 	mustSetTunnel(t, ns, clientTunnel("10.7.0.9", "fd07::9"))
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // the kernel adds it a little later
 		if strings.Contains(ns.Output(t, "ip", "-6", "route", "show", "table", "local"), "fd07::9") {
@@ -298,8 +316,8 @@ func TestUsedPrefixes(t *testing.T) {
 		except []string
 		want   string
 	}{
-		{nil, "[172.16.0.0/13 10.200.0.0/16 10.1.0.0/24 192.168.7.0/24 10.7.0.9/32 fd01::/64 fd07::9/128]"},
-		{[]string{"dcol0", "dcol9"}, "[172.16.0.0/13 10.200.0.0/16 10.1.0.0/24 192.168.7.0/24 fd01::/64]"},
+		{nil, "[172.16.0.0/13 10.200.0.0/16 10.1.0.0/24 192.168.7.0/24 10.7.0.9/32 10.202.0.1/32 fc00::/7]"},
+		{[]string{"dcol0", "dcol9"}, "[172.16.0.0/13 10.200.0.0/16 10.1.0.0/24 192.168.7.0/24 10.202.0.1/32 fc00::/7]"},
 	} {
 		ns.Must(t, func() error {
 			got, err := UsedPrefixes(tt.except...)

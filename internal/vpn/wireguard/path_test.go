@@ -238,7 +238,7 @@ func TestNoFragments(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, addr := range clientInner {
-					n.waypoint.Must(t, func() error { return netstate.SetTunnelPeerMTU("dcolwg", addr, narrow) })
+					n.waypoint.Must(t, func() error { return netstate.SetTunnelPeer("dcolwg", addr, narrow) })
 				}
 				fragments() // those of before count for nothing
 				old.exchange(t, 1<<20)
