@@ -48,19 +48,18 @@ func (h *handler) open(ctx context.Context, p *Plan, session netip.AddrPort) err
 // giver opens the waypoint's end of a kind; nil where the waypoint itself is all
 // it takes.
 func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind, session netip.AddrPort) (giver, error) {
-	c, log := p.config.Waypoint, p.log.With("subsystem", "tunnel")
-	lease := c.MappingLifetime.Std()
+	give := tunnel.GiveConfig{
+		// Both secrets are derived, so that they are the same after a restart and members' tunnels go on.
+		Seed: p.identity.Derive(string(k) + " addresses"), Ranges: p.config.TunnelRanges,
+		PerMember: p.config.Waypoint.TunnelsPerMember, Lease: p.config.Waypoint.MappingLifetime.Std(),
+		Gate: h.way, Log: p.log.With("subsystem", "tunnel"),
+	}
 	switch k {
 	case config.WireGuard:
-		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{
-			// The key is derived, so that it is the same after a restart and members' tunnels go on.
-			Name: p.config.Name, Key: p.identity.Derive("wireguard"), Session: session,
-			Lease: lease, Gate: h.way, Log: log,
-		})
+		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{GiveConfig: give, Key: p.identity.Derive("wireguard"), Session: session})
 	case config.OpenVPN:
 		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
-			Name: p.config.Name, Port: c.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, openvpnDir),
-			Lease: lease, Gate: h.way, Log: log,
+			GiveConfig: give, Port: p.config.Waypoint.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, openvpnDir),
 		})
 	case config.InBand:
 		if ok, why := h.way.OffersInBand(); !ok {

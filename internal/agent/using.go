@@ -119,7 +119,7 @@ func (c *client) keep(ctx context.Context, u *using, leads []tunnel.Lead) error 
 		c.keepInBand(u, leads, tell)
 	}
 	if operator.Client.Uses(config.WireGuard) {
-		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), leads, tell, log)
+		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), operator.TunnelRanges, leads, tell, log)
 		if err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ func (c *client) keep(ctx context.Context, u *using, leads []tunnel.Lead) error 
 	}
 	if operator.Client.Uses(config.OpenVPN) {
 		u.tunnels = append(u.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
-			Interface: tunnel.Interface(path.OpenVPN, u.number), Waypoint: u.peer.Name, Files: openvpnFiles(c.plan),
-			Dir: filepath.Join(operator.RunDir, openvpnDir+"-"+u.peer.Name), Log: log,
+			Interface: tunnel.Interface(path.OpenVPN, u.number), Ranges: operator.TunnelRanges, Waypoint: u.peer.Name,
+			Files: openvpnFiles(c.plan), Dir: filepath.Join(operator.RunDir, openvpnDir+"-"+u.peer.Name), Log: log,
 		}, leads, tell))
 	}
 	for _, k := range u.inBand {

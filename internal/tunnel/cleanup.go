@@ -15,5 +15,6 @@ func CleanUp() error {
 	return errors.Join(
 		netstate.CleanUpTunnels(),
 		openvpn.CleanUp(openvpnInterface), wireguard.CleanUpSharedPort(), nft.RemoveTable(guardTable),
+		nft.RemoveTable(outputGuardTable(wireguardInterface)), nft.RemoveTable(outputGuardTable(openvpnInterface)),
 	)
 }

@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -13,13 +12,10 @@ import (
 
 // GiveOpenVPNConfig is what the waypoint's OpenVPN end needs.
 type GiveOpenVPNConfig struct {
-	Name  string // this member's
+	GiveConfig
 	Port  int
 	Files openvpn.Files
 	Dir   string // for what openvpn is told and says; ours alone
-	Lease time.Duration
-	Gate  Gate
-	Log   *slog.Logger
 }
 
 // GiveOpenVPN starts the waypoint's OpenVPN end.
@@ -32,7 +28,7 @@ func GiveOpenVPN(ctx context.Context, config GiveOpenVPNConfig) (*Giver, error) 
 		return nil, err
 	}
 	f := &openvpnFar{server: server, port: config.Port, bytes: mtu}
-	return newGiver(config.Name, wire.OpenVPN, config.Lease, config.Gate, f, thisHost{}, config.Log)
+	return newGiver(wire.OpenVPN, config.GiveConfig, f, thisHost{})
 }
 
 type openvpnFar struct {
@@ -55,7 +51,9 @@ func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
 
 // tend: the server looks after itself, though not after an interface that somebody
 // removes.
-func (f *openvpnFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) { return false, nil }
+func (f *openvpnFar) tend(time.Time, []held) (bool, error) { return false, nil }
+
+func (f *openvpnFar) peerMTU(netip.Addr) int { return 0 }
 
 func (f *openvpnFar) problem() error { return f.server.Problem() }
 func (f *openvpnFar) iface() string  { return openvpnInterface }

@@ -15,23 +15,15 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-const (
-	// outerMTU is what the waypoint expects of the paths to its members; each member
-	// takes less where it knows better.
-	outerMTU = 1500
-	// sharedEvery is how long the sharing of the session's port is gone at most, when
-	// a firewall that is reloaded has taken it away.
-	sharedEvery = 5 * time.Second
-)
+// outerMTU is what the waypoint expects of the paths to its members; each member
+// takes less where it knows better.
+const outerMTU = 1500
 
 // GiveWireGuardConfig is what the waypoint's WireGuard end needs.
 type GiveWireGuardConfig struct {
-	Name    string         // this member's
+	GiveConfig
 	Key     [32]byte       // private: the same one after a restart lets members' tunnels go on
 	Session netip.AddrPort // where sessions are listened for, UDP; no address: everywhere
-	Lease   time.Duration
-	Gate    Gate
-	Log     *slog.Logger
 }
 
 // GiveWireGuard opens the waypoint's WireGuard end, at the session's port.
@@ -47,7 +39,7 @@ func GiveWireGuard(config GiveWireGuardConfig) (*Giver, error) {
 	if err := f.open(); err != nil {
 		return nil, err
 	}
-	return newGiver(config.Name, wire.WireGuard, config.Lease, config.Gate, f, thisHost{}, config.Log)
+	return newGiver(wire.WireGuard, config.GiveConfig, f, thisHost{})
 }
 
 type wireguardFar struct {
@@ -80,7 +72,8 @@ func (f *wireguardFar) open() (err error) {
 
 // holder: each host of a member has a key of its own, and so a tunnel.
 func (f *wireguardFar) holder(peer waypoint.Peer, req wire.TunnelRequest) (holder, bool) {
-	return holder{member: peer.Name, key: string(req.PublicKey)}, len(req.PublicKey) == 32
+	ok := len(req.PublicKey) == 32 && [32]byte(req.PublicKey) != [32]byte{} && (f.Device == nil || [32]byte(req.PublicKey) != f.PublicKey())
+	return holder{member: peer.Name, key: string(req.PublicKey)}, ok
 }
 
 // admit grants no port: it is that at which the member reaches the session.
@@ -107,7 +100,7 @@ func (f *wireguardFar) expel(h holder) error {
 	return f.RemovePeer([32]byte([]byte(h.key)))
 }
 
-func (f *wireguardFar) tend(now time.Time, held map[holder][]netip.Addr) (anew bool, err error) {
+func (f *wireguardFar) tend(now time.Time, held []held) (anew bool, err error) {
 	var peers []wireguard.PeerState
 	if f.Device != nil {
 		peers, err = f.Peers()
@@ -122,7 +115,7 @@ func (f *wireguardFar) tend(now time.Time, held map[holder][]netip.Addr) (anew b
 	if err != nil {
 		return false, err
 	}
-	if now.Sub(f.looked) >= sharedEvery {
+	if now.Sub(f.looked) >= tablesEvery {
 		f.looked = now
 		restored, err := f.shared.Check()
 		if err != nil {
@@ -136,14 +129,15 @@ func (f *wireguardFar) tend(now time.Time, held map[holder][]netip.Addr) (anew b
 }
 
 // follow bounds packets to members whose path bears less than the interface does.
-func (f *wireguardFar) follow(peers []wireguard.PeerState, held map[holder][]netip.Addr) error {
+func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 	endpoints := make(map[string]netip.Addr, len(peers))
 	for _, p := range peers {
 		endpoints[string(p.PublicKey[:])] = p.Endpoint.Addr()
 	}
 	var errs []error
 	others := maps.Clone(f.narrow) // of those that have gone
-	for h, addrs := range held {
+	for _, h := range held {
+		addrs := h.addrs()
 		for _, a := range addrs {
 			delete(others, a)
 		}
@@ -164,7 +158,7 @@ func (f *wireguardFar) follow(peers []wireguard.PeerState, held map[holder][]net
 		}
 	}
 	for a := range others {
-		errs = append(errs, f.bound(a, 0))
+		delete(f.narrow, a) // its route is gone
 	}
 	return errors.Join(errs...)
 }
@@ -174,7 +168,7 @@ func (f *wireguardFar) bound(a netip.Addr, mtu int) error {
 	if f.narrow[a] == mtu {
 		return nil
 	}
-	if err := netstate.SetTunnelPeerMTU(wireguardInterface, a, mtu); err != nil {
+	if err := (thisHost{}).setPeer(wireguardInterface, a, mtu); err != nil {
 		return fmt.Errorf("bound packets to a member: %w", err)
 	}
 	if f.narrow[a] = mtu; mtu == 0 {
@@ -183,9 +177,10 @@ func (f *wireguardFar) bound(a netip.Addr, mtu int) error {
 	return nil
 }
 
-func (f *wireguardFar) problem() error { return nil }
-func (f *wireguardFar) iface() string  { return wireguardInterface }
-func (f *wireguardFar) mtu() int       { return f.device.MTU }
+func (f *wireguardFar) peerMTU(a netip.Addr) int { return f.narrow[a] }
+func (f *wireguardFar) problem() error           { return nil }
+func (f *wireguardFar) iface() string            { return wireguardInterface }
+func (f *wireguardFar) mtu() int                 { return f.device.MTU }
 
 func (f *wireguardFar) close() error {
 	if f.Device == nil {

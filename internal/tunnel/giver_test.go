@@ -20,8 +20,9 @@ import (
 
 // fakeGate lets addresses in, and out again.
 type fakeGate struct {
-	open   map[netip.Addr]string // whose they are
-	refuse *wire.Refusal
+	open    map[netip.Addr]string // whose they are
+	refuse  *wire.Refusal
+	refused []wire.Code // by others, as it was told
 }
 
 func (f *fakeGate) AdmitTunnel(_ context.Context, p waypoint.Peer, _ wire.Kind, addrs []netip.Addr, _ time.Duration) *wire.Refusal {
@@ -32,6 +33,10 @@ func (f *fakeGate) AdmitTunnel(_ context.Context, p waypoint.Peer, _ wire.Kind, 
 		f.open[a] = p.Name
 	}
 	return nil
+}
+
+func (f *fakeGate) RefuseTunnel(_ context.Context, _ waypoint.Peer, r *wire.Refusal) {
+	f.refused = append(f.refused, r.Code)
 }
 
 func (f *fakeGate) RevokeTunnel(addrs []netip.Addr) error {
@@ -61,7 +66,7 @@ func (f *fakeFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) err
 	return f.fail
 }
 
-func (f *fakeFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) {
+func (f *fakeFar) tend(time.Time, []held) (bool, error) {
 	if !f.gone {
 		return false, f.fail
 	}
@@ -70,23 +75,48 @@ func (f *fakeFar) tend(time.Time, map[holder][]netip.Addr) (bool, error) {
 	return true, nil
 }
 
-func (f *fakeFar) expel(h holder) error { delete(f.in, h); return nil }
-func (f *fakeFar) iface() string        { return "dcolwg" }
-func (f *fakeFar) problem() error       { return nil }
-func (f *fakeFar) mtu() int             { return 1420 }
-func (f *fakeFar) close() error         { f.closed = true; return nil }
+func (f *fakeFar) expel(h holder) error   { delete(f.in, h); return nil }
+func (f *fakeFar) iface() string          { return "dcolwg" }
+func (f *fakeFar) problem() error         { return nil }
+func (f *fakeFar) mtu() int               { return 1420 }
+func (f *fakeFar) peerMTU(netip.Addr) int { return 0 }
+func (f *fakeFar) close() error           { f.closed = true; return nil }
 
-// fakeHost notes how the tunnel's interface was last set up.
+// fakeHost has one tunnel, and a guard that never fails.
 type fakeHost struct {
 	used    []netip.Prefix
 	tunnel  netstate.Tunnel
+	routes  map[netip.Addr]bool // to members
+	changes chan []netstate.Address
 	fail    error
 	removed string
+	guarded string
 }
 
-func (f *fakeHost) usedPrefixes() ([]netip.Prefix, error) { return f.used, nil }
-func (f *fakeHost) setTunnel(t netstate.Tunnel) error     { f.tunnel = t; return f.fail }
-func (f *fakeHost) removeTunnel(iface string) error       { f.removed = iface; return nil }
+func newHost(used ...netip.Prefix) *fakeHost {
+	return &fakeHost{used: used, routes: make(map[netip.Addr]bool), changes: make(chan []netstate.Address)}
+}
+
+func (f *fakeHost) usedPrefixes(string) ([]netip.Prefix, error) { return f.used, nil }
+func (f *fakeHost) watch(context.Context) (<-chan []netstate.Address, error) {
+	return f.changes, nil
+}
+func (f *fakeHost) guardOutput(iface string) (guard, error) { f.guarded = iface; return f, nil }
+func (f *fakeHost) Check() (bool, error)                    { return false, nil }
+func (f *fakeHost) Close() error                            { f.guarded = ""; return nil }
+func (f *fakeHost) setTunnel(t netstate.Tunnel) error       { f.tunnel = t; return f.fail }
+func (f *fakeHost) removeTunnel(iface string) error         { f.removed = iface; return nil }
+func (f *fakeHost) peers(string) ([]netip.Addr, error) {
+	return slices.Collect(maps.Keys(f.routes)), nil
+}
+
+func (f *fakeHost) setPeer(_ string, a netip.Addr, _ int) error {
+	if f.fail == nil {
+		f.routes[a] = true
+	}
+	return f.fail
+}
+func (f *fakeHost) removePeer(_ string, a netip.Addr) error { delete(f.routes, a); return nil }
 
 func asking(key string, avoid ...string) wire.TunnelRequest {
 	r := wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: []byte(key)}
@@ -104,16 +134,23 @@ type giving struct {
 	log  strings.Builder
 }
 
-const givenLease = 10 * time.Minute
+const (
+	givenLease = 10 * time.Minute
+	perMember  = 3
+)
 
-func newGiving(t *testing.T) *giving {
+var testRanges = []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64:636f:6c00::/48")}
+
+func newGiving(t *testing.T, used ...netip.Prefix) *giving {
 	t.Helper()
 	g := &giving{
-		gate: &fakeGate{open: make(map[netip.Addr]string)}, far: &fakeFar{in: make(map[holder][]netip.Prefix)}, host: &fakeHost{},
+		gate: &fakeGate{open: make(map[netip.Addr]string)}, far: &fakeFar{in: make(map[holder][]netip.Prefix)}, host: newHost(used...),
 	}
 	var err error
-	log := slog.New(slog.NewTextHandler(&g.log, nil))
-	if g.Giver, err = newGiver("bob", wire.WireGuard, givenLease, g.gate, g.far, g.host, log); err != nil {
+	config := GiveConfig{
+		Seed: [32]byte{1}, Ranges: testRanges, PerMember: perMember, Lease: givenLease, Gate: g.gate, Log: slog.New(slog.NewTextHandler(&g.log, nil)),
+	}
+	if g.Giver, err = newGiver(wire.WireGuard, config, g.far, g.host); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -133,14 +170,19 @@ func (g *giving) holds(t *testing.T, grants ...wire.TunnelGrant) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var want, open, in []string
+	var want, open, in, routed []string
 	for _, grant := range grants {
 		for _, p := range grant.Addresses {
 			want = append(want, p.Addr().String())
-			if !slices.ContainsFunc(g.host.tunnel.Addresses, func(own netip.Prefix) bool { return own.Masked() == p.Masked() && own.Addr() != p.Addr() }) {
-				t.Errorf("the waypoint has no address of its own in %v's subnet: %v", p, g.host.tunnel.Addresses)
-			}
 		}
+	}
+	for _, own := range g.host.tunnel.Addresses {
+		if !own.IsSingleIP() {
+			t.Errorf("the waypoint's own address %v leads more than itself into the tunnel", own)
+		}
+	}
+	for a := range g.host.routes {
+		routed = append(routed, a.String())
 	}
 	for a := range g.gate.open {
 		open = append(open, a.String())
@@ -153,8 +195,9 @@ func (g *giving) holds(t *testing.T, grants ...wire.TunnelGrant) {
 	slices.Sort(want)
 	slices.Sort(open)
 	slices.Sort(in)
-	if !slices.Equal(open, want) || !slices.Equal(in, want) {
-		t.Errorf("the gate lets in %v, the tunnel %v, want %v", open, in, want)
+	slices.Sort(routed)
+	if !slices.Equal(open, want) || !slices.Equal(in, want) || !slices.Equal(routed, want) {
+		t.Errorf("the gate lets in %v, the tunnel %v, this host's routes lead to %v, want %v", open, in, routed, want)
 	}
 }
 
@@ -177,18 +220,21 @@ func TestGive(t *testing.T) {
 	if g.gate.open[carol.Addresses[0].Addr()] != "carol" {
 		t.Errorf("the gate knows %v", g.gate.open)
 	}
-	if g.host.tunnel.Interface != "dcolwg" || g.host.tunnel.MTU != 1420 || len(g.host.tunnel.Sources) > 0 {
+	if g.host.tunnel.Interface != "dcolwg" || g.host.tunnel.MTU != 1420 || len(g.host.tunnel.Sources) > 0 || len(g.host.tunnel.Addresses) != 2 {
 		t.Errorf("the waypoint's interface is %+v", g.host.tunnel)
+	}
+	if g.host.guarded != "dcolwg" {
+		t.Errorf("this host's own traffic is kept out of %q", g.host.guarded)
 	}
 }
 
 // The client's networks have changed: what it had before is taken back.
-func TestGiveInAnotherSubnet(t *testing.T) {
+func TestGiveAnotherAddress(t *testing.T) {
 	g := newGiving(t)
 	carol := g.give(t, "carol", asking("c"))
 	before := g.give(t, "alice", asking("a"))
-	now := g.give(t, "alice", asking("a", before.Addresses[0].Masked().String()))
-	if now.Addresses[0].Overlaps(before.Addresses[0]) || now.Addresses[1] != before.Addresses[1] {
+	now := g.give(t, "alice", asking("a", netip.PrefixFrom(before.Addresses[0].Addr(), 30).Masked().String()))
+	if now.Addresses[0] == before.Addresses[0] || now.Addresses[1] != before.Addresses[1] {
 		t.Errorf("alice avoids %v and has %v", before.Addresses, now.Addresses)
 	}
 	g.holds(t, carol, now)
@@ -196,15 +242,127 @@ func TestGiveInAnotherSubnet(t *testing.T) {
 
 func TestNetworksOfTheWaypointAreAvoided(t *testing.T) {
 	used := newGiving(t).give(t, "alice", asking("a")).Addresses[0].Masked()
-	host := &fakeHost{used: []netip.Prefix{used}}
-	g, err := newGiver("bob", wire.WireGuard, givenLease, &fakeGate{open: make(map[netip.Addr]string)},
-		&fakeFar{in: make(map[holder][]netip.Prefix)}, host, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
+	if grant := newGiving(t, used).give(t, "alice", asking("a")); grant.Addresses[0].Overlaps(used) {
+		t.Errorf("given %v, though the waypoint is in %v", grant.Addresses, used)
 	}
-	grant, refusal := g.Give(t.Context(), waypoint.Peer{Name: "alice"}, asking("a"))
-	if refusal != nil || grant.Addresses[0].Overlaps(used) {
-		t.Errorf("given %v, %v, though the waypoint is in %v", grant.Addresses, refusal, used)
+}
+
+// A tunnel's address that the waypoint's host uses by now must not lead to the member any more; nor
+// must anybody else be moved.
+func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGiving(t)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		alice, carol := g.give(t, "alice", asking("a")), g.give(t, "carol", asking("c"))
+		g.host.used = []netip.Prefix{netip.PrefixFrom(alice.Addresses[0].Addr(), 30).Masked()}
+		g.host.changes <- nil
+		time.Sleep(time.Second)
+		synctest.Wait()
+		g.holds(t, carol)
+		if !strings.Contains(g.log.String(), "this host uses its address itself now") {
+			t.Errorf("the log says %q", g.log.String())
+		}
+		if again := g.give(t, "alice", asking("a")); again.Addresses[0].Overlaps(g.host.used[0]) {
+			t.Errorf("alice has %v, and the waypoint is in %v", again.Addresses, g.host.used)
+		}
+		// A route that somebody has removed is there again, one that is nobody's goes.
+		delete(g.host.routes, carol.Addresses[0].Addr())
+		g.host.routes[netip.MustParseAddr("10.20.30.53")] = true
+		g.host.changes <- nil
+		time.Sleep(time.Second)
+		synctest.Wait()
+		g.holds(t, carol, g.give(t, "alice", asking("a")))
+		stop()
+		if err := <-ended; err != nil || g.host.guarded != "" {
+			t.Errorf("ended with %v, and guards %q", err, g.host.guarded)
+		}
+	})
+}
+
+// What one member asks for does not fill the waypoint.
+func TestTunnelsOfAMemberAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGiving(t)
+		var grants []wire.TunnelGrant
+		for i := range perMember {
+			grants = append(grants, g.give(t, "mallory", asking(fmt.Sprint(i))))
+			time.Sleep(time.Minute)
+		}
+		_, refusal := g.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking("one more"))
+		if refusal == nil || refusal.Code != wire.QuotaTunnels || refusal.RetryAfter != givenLease-perMember*time.Minute {
+			t.Errorf("one more is answered by %+v", refusal)
+		}
+		if !slices.Equal(g.gate.refused, []wire.Code{wire.QuotaTunnels}) {
+			t.Errorf("recorded are %v", g.gate.refused)
+		}
+		// What it has it can renew, and others are not concerned.
+		again := g.give(t, "mallory", asking("0"))
+		carol := g.give(t, "carol", asking("c"))
+		g.holds(t, append(grants[1:], again, carol)...)
+		time.Sleep(givenLease - (perMember-1)*time.Minute) // the second's is over
+		g.expire(time.Now())
+		g.holds(t, append(grants[2:], again, carol, g.give(t, "mallory", asking("one more")))...)
+	})
+}
+
+// Another member's key would take its tunnel.
+func TestKeysOfOthersAreRefused(t *testing.T) {
+	g := newGiving(t)
+	alice := g.give(t, "alice", asking("a"))
+	_, refusal := g.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking("a"))
+	if refusal == nil || refusal.Code != wire.Malformed {
+		t.Errorf("alice's key is answered by %v", refusal)
+	}
+	g.holds(t, alice)
+}
+
+// A renewal that fails leaves the tunnel as it was until its lease is over.
+func TestFailedRenewals(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		how  func(*giving)
+		code wire.Code
+	}{
+		{"session ended meanwhile", func(g *giving) { g.gate.refuse = &wire.Refusal{Code: wire.Busy} }, wire.Busy},
+		{"no device", func(g *giving) { g.far.fail = errors.New("no device") }, wire.Internal},
+		{"no interface", func(g *giving) { g.host.fail = errors.New("no interface") }, wire.Internal},
+		{"no address", func(*giving) {}, wire.Busy},
+	} {
+		for _, moves := range []bool{false, true} {
+			if tt.name == "no interface" && !moves {
+				continue // nothing is done to it for the same addresses
+			}
+			t.Run(fmt.Sprintf("%s, other addresses: %v", tt.name, moves), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := newGiving(t)
+					carol, alice := g.give(t, "carol", asking("c")), g.give(t, "alice", asking("a"))
+					time.Sleep(givenLease * 2 / 3)
+					renewal := asking("a")
+					if moves {
+						renewal = asking("a", netip.PrefixFrom(alice.Addresses[0].Addr(), 30).Masked().String())
+					}
+					if tt.name == "no address" {
+						renewal = asking("a", "10.0.0.0/8", "fc00::/7")
+					}
+					tt.how(g)
+					if _, refusal := g.Give(t.Context(), waypoint.Peer{Name: "alice"}, renewal); refusal == nil || refusal.Code != tt.code {
+						t.Fatalf("refusal %v, want %v", refusal, tt.code)
+					}
+					g.gate.refuse, g.far.fail, g.host.fail = nil, nil, nil
+					g.holds(t, carol, alice)
+					g.expire(time.Now().Add(givenLease/3 - time.Millisecond))
+					g.holds(t, carol, alice)
+					// The next try renews it.
+					carol, alice = g.give(t, "carol", asking("c")), g.give(t, "alice", asking("a"))
+					g.expire(time.Now().Add(givenLease - time.Millisecond))
+					g.holds(t, carol, alice)
+					g.expire(time.Now().Add(givenLease))
+					g.holds(t)
+				})
+			})
+		}
 	}
 }
 
@@ -282,6 +440,7 @@ func TestAllAreLetInAnew(t *testing.T) {
 	alice, carol := g.give(t, "alice", asking("a")), g.give(t, "carol", asking("c"))
 	before := maps.Clone(g.gate.open)
 	g.far.gone, g.host.tunnel = true, netstate.Tunnel{}
+	clear(g.host.routes)
 	g.tend(time.Now())
 	g.holds(t, alice, carol)
 	if !maps.Equal(before, g.gate.open) || g.log.Len() > 0 {

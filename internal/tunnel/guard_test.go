@@ -1,9 +1,13 @@
 package tunnel
 
 import (
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/netstate/nft"
 )
@@ -20,9 +24,14 @@ func TestGuard(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		list := ns.Output(t, "nft", "list", "ruleset")
-		const rule = "iifname @interfaces ct state ! established,related counter packets 0 bytes 0 drop"
-		if strings.Count(list, rule) != 2 || !strings.Contains(list, `"dcolov0"`) || !strings.Contains(list, `"dcolwg0"`) {
-			t.Errorf("%s:\n%s", when, list)
+		for _, words := range []string{
+			"iifname @interfaces fib daddr . iif type != local counter packets 0 bytes 0 drop",
+			"iifname @interfaces ct state ! established,related counter packets 0 bytes 0 drop",
+			"iifname @interfaces counter packets 0 bytes 0 drop", `"dcolov0"`, `"dcolwg0"`,
+		} {
+			if !strings.Contains(list, words) {
+				t.Errorf("%s %q is not in:\n%s", when, words, list)
+			}
 		}
 	}
 	check("at first")
@@ -45,4 +54,82 @@ func TestGuard(t *testing.T) {
 	if left := ns.Output(t, "nft", "list", "ruleset"); left != "" {
 		t.Errorf("left behind:\n%s", left)
 	}
+}
+
+// Through a tunnel come answers to what went into it, and no others: a waypoint cannot forge answers
+// to what this host sends by another way.
+func TestGuardLetsInAnswersOnly(t *testing.T) {
+	client, waypoint := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "eth0", Addresses: []string{"192.0.2.2/24"}},
+		netnstest.End{NS: waypoint, Name: "eth0", Addresses: []string{"192.0.2.1/24"}})
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "dcolwg0", Addresses: []string{"10.200.0.9/24"}},
+		netnstest.End{NS: waypoint, Name: "dcolwg", Addresses: []string{"10.200.0.1/24"}})
+	for _, key := range []string{"all", "default", "eth0", "dcolwg0"} {
+		client.Must(t, func() error { return netstate.SetSysctl("net/ipv4/conf/"+key+"/rp_filter", "0") })
+	}
+	server := netip.MustParseAddrPort("203.0.113.5:53")
+	waypoint.Output(t, "ip", "address", "add", "203.0.113.5/32", "dev", "lo")
+	client.Output(t, "ip", "route", "add", "203.0.113.5", "via", "192.0.2.1")
+	client.Output(t, "ip", "rule", "add", "from", "10.200.0.9", "lookup", "77")
+	client.Output(t, "ip", "route", "add", "default", "via", "10.200.0.1", "table", "77")
+	answering := socketIn(t, waypoint, server)
+	var g *nft.Kept
+	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}); return err })
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	// asks sends a question from an address, which arrives by one of the two links.
+	asks := func(from string) (asking *net.UDPConn, seen netip.AddrPort) {
+		t.Helper()
+		asking = socketIn(t, client, netip.MustParseAddrPort(from))
+		send(t, asking, "question", server)
+		return asking, receive(t, answering, "question")
+	}
+	inTunnel, seen := asks("10.200.0.9:5001")
+	send(t, answering, "answer", seen)
+	receive(t, inTunnel, "answer")
+
+	outside, seen := asks("192.0.2.2:5002")
+	waypoint.Output(t, "ip", "route", "add", "192.0.2.2", "via", "10.200.0.9", "dev", "dcolwg")
+	send(t, answering, "forged", seen)
+	waypoint.Output(t, "ip", "route", "del", "192.0.2.2", "via", "10.200.0.9", "dev", "dcolwg")
+	send(t, answering, "genuine", seen)
+	receive(t, outside, "genuine")
+	if list := client.Output(t, "nft", "list", "ruleset"); !strings.Contains(list, "type != local counter packets 1 ") {
+		t.Errorf("the forged answer did not come by the tunnel:\n%s", list)
+	}
+}
+
+func socketIn(t *testing.T, ns *netnstest.NS, at netip.AddrPort) (c *net.UDPConn) {
+	t.Helper()
+	ns.Must(t, func() (err error) {
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func send(t *testing.T, c *net.UDPConn, what string, to netip.AddrPort) {
+	t.Helper()
+	if _, err := c.WriteToUDPAddrPort([]byte(what), to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive demands that this comes next.
+func receive(t *testing.T, c *net.UDPConn, want string) (from netip.AddrPort) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	n, from, err := c.ReadFromUDPAddrPort(b)
+	if err != nil || string(b[:n]) != want {
+		t.Fatalf("came %q, %v; want %q", b[:n], err, want)
+	}
+	return from
 }

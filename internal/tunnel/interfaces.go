@@ -1,8 +1,6 @@
 package tunnel
 
 import (
-	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -31,18 +29,3 @@ func Interface(kind path.Kind, n int) string {
 
 // Ours says whether an interface is the end of one of our tunnels.
 func Ours(iface string) bool { return strings.HasPrefix(iface, "dcol") }
-
-// ours lists the ends of tunnels that this host has.
-func ours() ([]string, error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list this host's interfaces: %w", err)
-	}
-	var names []string
-	for _, i := range all {
-		if Ours(i.Name) {
-			names = append(names, i.Name)
-		}
-	}
-	return names, nil
-}

@@ -56,8 +56,11 @@ func (s Standing) equal(o Standing) bool {
 // end is the client's end of one kind of tunnel. One goroutine calls it.
 type end interface {
 	request() (wire.TunnelRequest, error)
-	// set makes the tunnel as it was granted, or changes it to that.
+	// set checks what was granted, and makes the tunnel so, or changes it to that.
 	set(ctx context.Context, to place, g wire.TunnelGrant) error
+	// check returns why the tunnel cannot stay, with this host's addresses and routes
+	// as they are now. err: that could not be found out.
+	check() (conflict, err error)
 	// tunnels are there to use now; else why tells what is amiss. It is called every
 	// second while a lasting tunnel is granted, and follows what has changed.
 	tunnels(ctx context.Context) (open []detour.Tunnel, why string)
@@ -85,14 +88,18 @@ type Keeper struct {
 	log   *slog.Logger
 	poke  chan struct{}
 
-	held    granted
-	asked   occasion
-	got     occasion  // of the last grant that was made use of
-	next    time.Time // when to ask at the latest
-	failure string    // of the last try
-	told    Standing
-	again   bool // tell even what was told: others may have changed their minds
-	shut    bool // the waypoint gives nothing for now
+	held      granted
+	unchecked bool      // this host's network may have changed since the tunnel was checked
+	checked   time.Time // when it was
+	asked     occasion
+	got       occasion  // of the last grant that was made use of
+	next      time.Time // when to ask at the latest
+	tried     time.Time // when it was asked last
+	dead      bool      // the tunnel does not work, though it is granted: the waypoint may have ended it
+	failure   string    // of the last try
+	told      Standing
+	again     bool // tell even what was told: others may have changed their minds
+	shut      bool // the waypoint gives nothing for now
 }
 
 // granted is the grant that is in use.
@@ -131,12 +138,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if err := k.end.drop(); err != nil {
-				k.log.Warn("tunnel is not taken down", "err", err)
-			}
+			k.drop()
 			return
 		case <-k.poke:
-			k.again = true
+			k.again, k.unchecked = true, true
 		case <-timer.C:
 		}
 		timer.Reset(k.step(ctx, time.Now()))
@@ -145,6 +150,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // step does what is to be done now, and says how long nothing else is.
 func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
+	k.check(now)
 	lead, state := k.lead()
 	shut := lead != nil && state.Closed != nil
 	if k.shut && !shut { // what was refused may be had again
@@ -153,16 +159,13 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	if k.shut = shut; shut && (k.held.expires.IsZero() || !k.end.lasting()) {
 		lead = nil // there is nothing to be had, and nobody needs an admission that is of no use
 	}
-	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next)) {
+	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next) || k.dead && now.Sub(k.tried) >= retryLater) {
 		k.ask(ctx, lead, state)
 		now = time.Now()
 	}
 	lost := lead == nil && (!k.end.lasting() || k.parted())
 	if !k.held.expires.IsZero() && (lost || !now.Before(k.held.expires)) {
-		if err := k.end.drop(); err != nil {
-			k.log.Warn("tunnel is not taken down", "err", err)
-		}
-		k.held = granted{}
+		k.drop()
 	}
 	if lead == nil {
 		k.asked, k.failure = occasion{}, ""
@@ -180,6 +183,33 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	return max(wait, time.Millisecond)
+}
+
+// check gives a tunnel up whose address this host uses otherwise by now, so that
+// another one is asked for. Networks change in bursts: it looks once a second.
+func (k *Keeper) check(now time.Time) {
+	if k.held.expires.IsZero() || !k.unchecked || now.Sub(k.checked) < lookEvery {
+		return
+	}
+	k.checked = now
+	conflict, err := k.end.check()
+	if err != nil {
+		k.log.Warn("whether a tunnel's address is in use on this host is not known", "err", err)
+		return
+	}
+	k.unchecked = false
+	if conflict != nil {
+		k.log.Warn("a tunnel is given up", "err", conflict)
+		k.drop()
+		k.asked = occasion{}
+	}
+}
+
+func (k *Keeper) drop() {
+	if err := k.end.drop(); err != nil {
+		k.log.Warn("tunnel is not taken down", "err", err)
+	}
+	k.held = granted{}
 }
 
 // parted: who granted the tunnel and we no longer accept each other, so that it
@@ -227,7 +257,7 @@ func (k *Keeper) occasion(l *Lead, s session.State) occasion {
 
 // ask gets a grant and sets the tunnel up, or notes why not.
 func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
-	k.asked = k.occasion(l, s)
+	k.asked, k.tried = k.occasion(l, s), time.Now()
 	lease, err := k.get(ctx, l, s)
 	if err != nil {
 		k.failure = OneLine(err)
@@ -257,7 +287,7 @@ func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Durati
 		at: netip.AddrPortFrom(l.Via.Addr, s.Addr.Port()), rtt: s.RTT,
 		fresh: l.Via != k.got.via || s.Sessions != k.got.sessions,
 	}
-	return g.Lease, k.end.set(ctx, to, g)
+	return detour.Lease(g.Lease), k.end.set(ctx, to, g)
 }
 
 // pause is how long not to ask again.
@@ -265,7 +295,7 @@ func pause(err error) time.Duration {
 	var refused *wire.Refusal
 	switch {
 	case errors.As(err, &refused) && refused.RetryAfter > 0 && !refused.Code.Closed():
-		return refused.RetryAfter
+		return detour.Wait(refused.RetryAfter)
 	case errors.As(err, &refused): // the session tells when a waypoint gives again, and may have done so already
 		return retryLater
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, session.ErrDown):
@@ -277,11 +307,13 @@ func pause(err error) time.Duration {
 // report tells how the tunnel stands, if that is news.
 func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	s := Standing{Via: k.held.via, Kind: k.kind, Why: k.failure}
+	k.dead = false
 	if !k.held.expires.IsZero() {
 		var why string
 		if s.Tunnels, why = k.end.tunnels(ctx); s.Why == "" {
 			s.Why = why
 		}
+		k.dead = len(s.Tunnels) == 0
 		if k.shut { // it stays for the connections in it
 			s.Tunnels, s.Why = nil, ""
 		}

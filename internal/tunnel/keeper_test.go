@@ -34,11 +34,12 @@ type fakeSession struct {
 	mu    sync.Mutex
 	state session.State
 	fail  error
+	lease time.Duration // of what it grants
 	asked []time.Time
 }
 
 func newSession() *fakeSession {
-	return &fakeSession{state: session.State{
+	return &fakeSession{lease: 9 * time.Minute, state: session.State{
 		Up: true, Sessions: 1, Addr: netip.MustParseAddrPort("192.0.2.7:4500"), RTT: 30 * time.Millisecond, Observed: netip.MustParseAddrPort("198.51.100.1:5000"), Offers: []wire.Kind{wire.WireGuard, wire.InBand},
 	}}
 }
@@ -47,7 +48,7 @@ func (f *fakeSession) Tunnel(context.Context, wire.TunnelRequest) (wire.TunnelGr
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, time.Now())
-	return wire.TunnelGrant{Lease: 9 * time.Minute}, f.fail
+	return wire.TunnelGrant{Lease: f.lease}, f.fail
 }
 
 func (f *fakeSession) State() session.State {
@@ -71,6 +72,8 @@ type fakeEnd struct {
 	dead   string
 	refuse error
 	drops  int
+	inUse  error // why the address cannot stay
+	checks int
 }
 
 func (f *fakeEnd) request() (wire.TunnelRequest, error) { return wire.TunnelRequest{}, nil }
@@ -87,6 +90,12 @@ func (f *fakeEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 		return nil, f.dead
 	}
 	return []detour.Tunnel{{Kind: path.WireGuard, Local: inside}}, ""
+}
+func (f *fakeEnd) check() (conflict, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checks++
+	return f.inUse, nil
 }
 func (f *fakeEnd) drop() error { f.drops++; return nil }
 func (f *fakeEnd) lasting() bool {
@@ -180,6 +189,86 @@ func TestGrantIsRenewedBeforeItEnds(t *testing.T) {
 	}, s)
 }
 
+// A waypoint that grants for no time does not have its client ask each round trip.
+func TestLeasesAreBounded(t *testing.T) {
+	for granted, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 365 * 24 * time.Hour: 24 * time.Hour} {
+		for _, lasting := range []bool{false, true} {
+			s := newSession()
+			s.lease = granted
+			keep(t, &fakeEnd{keeps: lasting}, func(k *keeping) {
+				time.Sleep(want*2/3 + time.Millisecond)
+				s.times(t, k.start, 0, want*2/3)
+			}, s)
+		}
+	}
+}
+
+// A renewal that is refused is tried again, and the tunnel stays until its lease is over.
+func TestRefusedRenewalLeavesTheTunnel(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		s := newSession()
+		keep(t, &fakeEnd{keeps: lasting}, func(k *keeping) {
+			k.tells(t, up(bob))
+			s.set(func(f *fakeSession) { f.fail = &wire.Refusal{Code: wire.Busy, RetryAfter: time.Minute} })
+			time.Sleep(9*time.Minute - time.Second)
+			s.times(t, k.start, 0, 6*time.Minute, 7*time.Minute, 8*time.Minute)
+			if k.end.drops != 0 {
+				t.Error("the tunnel is taken down")
+			}
+			s.set(func(f *fakeSession) { f.fail = nil })
+			time.Sleep(2 * time.Second)
+			s.times(t, k.start, 0, 6*time.Minute, 7*time.Minute, 8*time.Minute, 9*time.Minute)
+			if k.end.drops != 0 {
+				t.Error("the tunnel is taken down, though it was renewed in the end")
+			}
+		}, s)
+	}
+}
+
+// A tunnel whose address this host uses otherwise by now is given up at once, and another one is asked for.
+func TestAddressInUse(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		time.Sleep(time.Minute)
+		if k.end.checks > 1 {
+			t.Errorf("though nothing has changed it was checked %d times", k.end.checks)
+		}
+		k.poke()
+		k.tells(t, up(bob))
+		s.times(t, k.start, 0)
+		inUse := errors.New("10.1.2.3 is in use on this host")
+		k.end.mu.Lock()
+		k.end.inUse, k.end.refuse = inUse, inUse
+		k.end.mu.Unlock()
+		time.Sleep(time.Minute)
+		k.poke()
+		k.tells(t, down(bob, inUse.Error()))
+		s.times(t, k.start, 0, 2*time.Minute)
+		if k.end.drops != 1 {
+			t.Errorf("dropped %d times", k.end.drops)
+		}
+		k.end.mu.Lock()
+		k.end.inUse, k.end.refuse = nil, nil
+		k.end.mu.Unlock()
+		time.Sleep(retryLater)
+		k.tells(t, up(bob))
+	}, s)
+}
+
+// However fast the network changes, its routes are read once a second.
+func TestChecksAreBounded(t *testing.T) {
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		for range 1000 {
+			k.poke()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := k.end.checks; n < 9 || n > 12 {
+			t.Errorf("checked %d times in 10 s", n)
+		}
+	}, newSession())
+}
+
 func TestRefusalsAreNotPressed(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -187,6 +276,8 @@ func TestRefusalsAreNotPressed(t *testing.T) {
 		want time.Duration
 	}{
 		{"its own time", &wire.Refusal{Code: wire.Busy, RetryAfter: time.Minute}, time.Minute},
+		{"its own time, too short", &wire.Refusal{Code: wire.Busy, RetryAfter: time.Millisecond}, time.Second},
+		{"its own time, too long", &wire.Refusal{Code: wire.Busy, RetryAfter: 365 * 24 * time.Hour}, time.Hour},
 		{"no time", &wire.Refusal{Code: wire.NotOffered}, retryLater},
 		{"closed", &wire.Refusal{Code: wire.OutsideHours, RetryAfter: 8 * time.Hour}, retryLater},
 		{"unanswered", context.DeadlineExceeded, askAgain},
@@ -344,7 +435,7 @@ func TestAnotherAddressOfTheWaypointTakesOver(t *testing.T) {
 }
 
 func TestDeathOfATunnelIsNoticed(t *testing.T) {
-	e := &fakeEnd{keeps: true}
+	e, s := &fakeEnd{keeps: true}, newSession()
 	keep(t, e, func(k *keeping) {
 		k.tells(t, up(bob))
 		e.dies("no handshake")
@@ -353,7 +444,12 @@ func TestDeathOfATunnelIsNoticed(t *testing.T) {
 		e.dies("")
 		time.Sleep(lookEvery)
 		k.tells(t, up(bob))
-	}, newSession())
+		s.times(t, k.start, 0)
+		// The waypoint may have taken it back.
+		e.dies("no handshake")
+		time.Sleep(retryLater + lookEvery)
+		s.times(t, k.start, 0, retryLater)
+	}, s)
 }
 
 func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {

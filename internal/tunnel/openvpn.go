@@ -18,15 +18,16 @@ import (
 // OpenVPNConfig is what the client's end of an OpenVPN tunnel needs.
 type OpenVPNConfig struct {
 	Interface string
-	Waypoint  string        // the name that its certificate must say
-	Files     openvpn.Files // this member's identity
-	Dir       string        // for what openvpn is told and says; ours alone
+	Ranges    []netip.Prefix // that an address in a tunnel must be from
+	Waypoint  string         // the name that its certificate must say
+	Files     openvpn.Files  // this member's identity
+	Dir       string         // for what openvpn is told and says; ours alone
 	Log       *slog.Logger
 }
 
 // NewOpenVPN keeps an OpenVPN tunnel to one waypoint on an interface of its own.
 func NewOpenVPN(config OpenVPNConfig, leads []Lead, tell func(Standing)) *Keeper {
-	e := &openvpnEnd{config: config, route: route{iface: config.Interface}}
+	e := &openvpnEnd{config: config, route: route{iface: config.Interface, ranges: config.Ranges}}
 	return newKeeper(path.OpenVPN, leads, e, tell, config.Log)
 }
 
@@ -39,11 +40,10 @@ type openvpnEnd struct {
 	route
 	config OpenVPNConfig
 
-	client  *openvpn.Client // nil: not started
-	remote  netip.AddrPort
-	mtu     int // of the interface, bytes
-	granted []netip.Prefix
-	due     time.Time // when to look whether it is connected again; zero: not to
+	client *openvpn.Client // nil: not started
+	remote netip.AddrPort
+	mtu    int       // of the interface, bytes
+	due    time.Time // when to look whether it is connected again; zero: not to
 }
 
 func (e *openvpnEnd) request() (wire.TunnelRequest, error) {
@@ -56,8 +56,8 @@ func (e *openvpnEnd) request() (wire.TunnelRequest, error) {
 }
 
 func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) error {
-	if g.Port == 0 || len(g.Addresses) == 0 {
-		return errors.New("the waypoint's grant lacks its OpenVPN port or an address")
+	if g.Port == 0 {
+		return errors.New("the waypoint's grant lacks its OpenVPN port")
 	}
 	remote := netip.AddrPortFrom(to.at.Addr(), g.Port)
 	probe(ctx, remote, to.rtt)
@@ -67,13 +67,16 @@ func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) erro
 	if err != nil {
 		return err
 	}
+	if err := e.accept(g.Addresses); err != nil {
+		return err
+	}
 	if e.client != nil && mtu != e.mtu { // openvpn cannot change that while it runs
 		if err := e.drop(); err != nil {
 			return err
 		}
 	}
 	before := e.remote
-	e.remote, e.mtu, e.granted = remote, mtu, g.Addresses
+	e.remote, e.mtu = remote, mtu
 	e.laid = netstate.Tunnel{}
 	switch {
 	case e.client == nil:
@@ -105,7 +108,7 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	// Not before: an interface that comes up without its process may drop packets for
 	// a second, until the kernel notices that somebody listens.
 	if e.laid.Interface == "" {
-		if err := e.lay(e.granted, e.mtu); err != nil {
+		if err := e.lay(e.mtu); err != nil {
 			return nil, err.Error()
 		}
 	}

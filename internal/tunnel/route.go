@@ -8,6 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/vpn"
 )
 
 // maxAvoid is how many prefixes a request can name.
@@ -16,35 +17,55 @@ const maxAvoid = 32
 // route is a client's way into a tunnel: addresses on its interface, and routes
 // that only packets from these addresses take.
 type route struct {
-	iface string
-	laid  netstate.Tunnel // zero: nothing is
+	iface  string
+	ranges []netip.Prefix // that an address in a tunnel must be from
+
+	accepted []netip.Addr    // of the grant in use
+	laid     netstate.Tunnel // zero: nothing is
 }
 
-// avoid lists what the waypoint must not give us addresses of: the prefixes that
-// are in use on this host. Tunnels are no such use: an address in one is used by
-// its own packets only.
+// avoid lists what the waypoint must not give us addresses of: those networks in
+// use on this host that it could. This tunnel's own address is no such use.
 func (r *route) avoid() ([]netip.Prefix, error) {
-	tunnels, err := ours()
+	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
 		return nil, err
 	}
-	used, err := netstate.UsedPrefixes(tunnels...)
-	if err != nil {
-		return nil, err
-	}
+	used = slices.DeleteFunc(used, func(p netip.Prefix) bool { return !slices.ContainsFunc(r.ranges, p.Overlaps) })
 	return used[:min(len(used), maxAvoid)], nil
 }
 
-// lay puts the granted addresses on the interface. Each stands alone, without its
-// subnet, so that nothing else on the host is routed into the tunnel.
-func (r *route) lay(granted []netip.Prefix, mtu int) error {
-	if len(granted) == 0 {
-		return errors.New("the waypoint's grant has no address")
+// accept takes of the granted addresses those that may be ours; the ones before
+// stay if none may.
+func (r *route) accept(granted []netip.Prefix) error {
+	used, err := netstate.UsedPrefixes(r.iface)
+	if err != nil {
+		return err
 	}
-	t := netstate.Tunnel{Interface: r.iface, MTU: mtu}
-	for _, p := range granted {
-		t.Addresses = append(t.Addresses, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
-		t.Sources = append(t.Sources, p.Addr())
+	accepted, err := vpn.Accept(granted, r.ranges, used)
+	if err != nil {
+		return err
+	}
+	r.accepted = accepted
+	return nil
+}
+
+// check returns why the addresses cannot stay, if this host uses them otherwise
+// now. err: that could not be found out.
+func (r *route) check() (conflict, err error) {
+	used, err := netstate.UsedPrefixes(r.iface)
+	if err != nil {
+		return nil, err
+	}
+	return vpn.Conflict(r.accepted, used), nil
+}
+
+// lay puts the accepted addresses on the interface. Each stands alone, without
+// its subnet, so that nothing else on the host is routed into the tunnel.
+func (r *route) lay(mtu int) error {
+	t := netstate.Tunnel{Interface: r.iface, MTU: mtu, Sources: slices.Clone(r.accepted)}
+	for _, a := range r.accepted {
+		t.Addresses = append(t.Addresses, netip.PrefixFrom(a, a.BitLen()))
 	}
 	err := netstate.SetTunnel(t)
 	if errors.Is(err, netstate.ErrNoIPv6) {

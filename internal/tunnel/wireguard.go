@@ -27,13 +27,14 @@ const (
 	handshakeGrace = 6 * time.Second
 )
 
-// NewWireGuard keeps a WireGuard tunnel to one waypoint on an interface of its own.
-func NewWireGuard(iface string, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
+// NewWireGuard keeps a WireGuard tunnel to one waypoint on an interface of its own,
+// with addresses from the ranges.
+func NewWireGuard(iface string, ranges []netip.Prefix, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
 	private, public, err := wireguard.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	e := &wireguardEnd{route: route{iface: iface}, private: private, public: public, log: log}
+	e := &wireguardEnd{route: route{iface: iface, ranges: ranges}, private: private, public: public, log: log}
 	return newKeeper(path.WireGuard, leads, e, tell, log), nil
 }
 
@@ -72,18 +73,21 @@ func freePort() uint16 {
 }
 
 func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) error {
-	if len(g.PublicKey) != len(e.public) {
+	if len(g.PublicKey) != len(e.public) || [32]byte(g.PublicKey) == e.public {
 		return errors.New("the waypoint's grant lacks its WireGuard key")
 	}
-	e.to, e.grant = to, g
 	// Without a port of its own it shares the session's, whatever that is on our side
 	// of a NAT.
 	endpoint := netip.AddrPortFrom(to.at.Addr(), cmp.Or(g.Port, to.at.Port()))
 	probe(ctx, endpoint, to.rtt)
-	mtu, err := innerMTU(to.at.Addr(), e.left)
+	mtu, err := innerMTU(to.at.Addr(), func(path int) int { return left(path, to, g) })
 	if err != nil {
 		return err
 	}
+	if err := e.accept(g.Addresses); err != nil {
+		return err
+	}
+	e.to, e.grant = to, g
 	if err := e.open(mtu); err != nil {
 		return err
 	}
@@ -94,13 +98,15 @@ func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) er
 	if err := e.meet(peer, to.fresh); err != nil {
 		return err
 	}
-	return e.lay(g.Addresses, mtu)
+	return e.lay(mtu)
 }
 
-// left is what a path's MTU leaves in the tunnel.
-func (e *wireguardEnd) left(path int) int {
-	return wireguard.InnerMTU(path, e.to.at.Addr(), cmp.Or(int(e.grant.MTU), path))
+// left is what a path's MTU leaves in a tunnel.
+func left(path int, to place, g wire.TunnelGrant) int {
+	return wireguard.InnerMTU(path, to.at.Addr(), cmp.Or(int(g.MTU), path))
 }
+
+func (e *wireguardEnd) left(path int) int { return left(path, e.to, e.grant) }
 
 // open sees to it that there is a device with this MTU.
 func (e *wireguardEnd) open(mtu int) error {

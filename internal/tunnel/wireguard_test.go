@@ -59,7 +59,7 @@ func newPair(t *testing.T) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.end = &wireguardEnd{route: route{iface: "dcolwg0"}, private: private, public: public, log: slog.New(slog.DiscardHandler)}
+	p.end = &wireguardEnd{route: route{iface: "dcolwg0", ranges: testRanges}, private: private, public: public, log: slog.New(slog.DiscardHandler)}
 	p.to = place{at: outside4500, rtt: time.Millisecond}
 	t.Cleanup(func() {
 		p.client.Must(t, p.end.drop)
@@ -94,7 +94,10 @@ func (p *pair) serve() {
 	p.t.Helper()
 	p.waypoint.Must(p.t, func() (err error) {
 		p.giver, err = GiveWireGuard(GiveWireGuardConfig{
-			Name: "bob", Key: [32]byte{1, 2, 3}, Session: inside45672, Lease: time.Minute, Gate: p.gate, Log: slog.New(slog.DiscardHandler),
+			GiveConfig: GiveConfig{
+				Seed: [32]byte{4, 5, 6}, Ranges: testRanges, PerMember: perMember, Lease: time.Minute, Gate: p.gate, Log: slog.New(slog.DiscardHandler),
+			},
+			Key: [32]byte{1, 2, 3}, Session: inside45672,
 		})
 		return err
 	})
@@ -102,8 +105,7 @@ func (p *pair) serve() {
 
 func (p *pair) stop() {
 	p.t.Helper()
-	p.waypoint.Must(p.t, p.giver.far.close)
-	p.waypoint.Must(p.t, func() error { return netstate.RemoveTunnel(wireguardInterface) })
+	p.waypoint.Must(p.t, p.giver.stop)
 }
 
 // ask is what a Keeper does: it asks for a grant, and sets the tunnel up.

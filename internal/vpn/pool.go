@@ -1,148 +1,119 @@
 package vpn
 
 import (
-	"cmp"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
-	"time"
 )
 
-// ErrNoAddress says that every subnet a waypoint may use is full, or in use already where the
-// member is.
-var ErrNoAddress = errors.New("no tunnel address is free: every private subnet overlaps a network in use, or is full")
+// ErrNoAddress says that a waypoint has no address for a member.
+var ErrNoAddress = errors.New("no tunnel address is free: all that the waypoint may give (tunnel_ranges) are taken, or overlap networks in use at the waypoint or where the member is; in-band and mapped detours need none")
 
-// Assignment is what a member's end of a tunnel is called.
-type Assignment struct {
-	// Addresses has one of each address family, with its subnet's length; none of a family that has
-	// no subnet free of conflicts.
-	Addresses []netip.Prefix
-}
+// maxDeclined is how many addresses a member may decline, by naming networks in
+// use where it is, before it gets none of that family. So it cannot steer the
+// waypoint to one that it would like to have.
+const maxDeclined = 4
 
-// Expired is an assignment whose time is over.
-type Expired struct {
-	Holder     string
-	Assignment Assignment
-}
-
-// Pool is the addresses that a waypoint gives to the members it has tunnels with. Members of
-// several waypoints are in several pools, so each waypoint's subnets follow from its name. Not for
-// concurrent use.
+// Pool decides which addresses a waypoint gives to the members it has tunnels
+// with. They come from one subnet of each range, which follows from the
+// waypoint's seed: so two waypoints seldom have the same, and members cannot
+// choose. Not for concurrent use.
 type Pool struct {
-	name    string
-	inUse   []netip.Prefix
-	holders map[string]holding
+	seed    [32]byte
+	ranges  []netip.Prefix
+	used    usage // on the waypoint's host
+	subnets []netip.Prefix
 	taken   map[netip.Addr]bool
 }
 
-type holding struct {
-	assignment Assignment
-	until      time.Time
+// NewPool returns the pool of a waypoint. The seed is a secret of the waypoint
+// that outlives restarts; ranges are blocks of private addresses, at most one of
+// each family; used are the networks that the waypoint itself is in, or routes.
+func NewPool(seed [32]byte, ranges, used []netip.Prefix) *Pool {
+	p := &Pool{seed: seed, ranges: ranges, taken: make(map[netip.Addr]bool)}
+	p.Avoid(used)
+	return p
 }
 
-// NewPool makes the pool of a waypoint. inUse are the networks that the waypoint itself is in, or
-// routes: none of its subnets overlaps them.
-func NewPool(waypoint string, inUse ...netip.Prefix) *Pool {
-	return &Pool{name: waypoint, inUse: inUse, holders: make(map[string]holding), taken: make(map[netip.Addr]bool)}
-}
-
-// Take gives a holder its addresses until a time, or lengthens the time. It keeps those it has,
-// unless they overlap avoid, what is in use where the holder is. Addresses follow from the holder's
-// name, so that a waypoint that starts again gives the same ones where it can.
-func (p *Pool) Take(holder string, avoid []netip.Prefix, until time.Time) (Assignment, error) {
-	var next Assignment
-	held := p.holders[holder].assignment
-	for _, f := range families {
-		if a, ok := p.address(f, holder, held, avoid); ok {
-			next.Addresses = append(next.Addresses, a)
+// Avoid replaces the networks that are in use on the waypoint's host. Addresses
+// that were taken stay so until they are released; Conflicts reports which of
+// them must be.
+func (p *Pool) Avoid(used []netip.Prefix) {
+	p.used = usageOf(used, p.ranges)
+	p.subnets = nil
+	for _, block := range p.ranges {
+		if s, ok := subnetOf(p.seed, block, p.used); ok {
+			p.subnets = append(p.subnets, s)
 		}
 	}
-	if len(next.Addresses) == 0 {
-		return Assignment{}, ErrNoAddress
-	}
-	p.free(held)
-	for _, a := range next.Addresses {
-		p.taken[a.Addr()] = true
-	}
-	p.holders[holder] = holding{assignment: next, until: until}
-	return next.clone(), nil
 }
 
-// address is the one that a holder has in a family, or else a free one.
-func (p *Pool) address(f family, holder string, held Assignment, avoid []netip.Prefix) (netip.Prefix, bool) {
-	for _, a := range held.Addresses {
-		if f.has(a.Addr()) && !overlaps(a, avoid) {
+// Conflicts reports whether an address is in use on the waypoint's host by now.
+func (p *Pool) Conflicts(a netip.Addr) bool { return p.used.has(a) }
+
+// Choose returns addresses for a holder, one of each family that has one for it,
+// with their subnets' length. It keeps those that the holder has, unless they are
+// in use by now at the waypoint or in declined, the networks in use where the
+// holder is. Addresses follow from the seed and the holder's name, so that a
+// waypoint that starts again gives the same ones where it can. Nothing is taken.
+func (p *Pool) Choose(holder string, has, declined []netip.Prefix) ([]netip.Prefix, error) {
+	var chosen []netip.Prefix
+	for _, block := range p.ranges {
+		if a, ok := p.choose(block, holder, has, declined); ok {
+			chosen = append(chosen, a)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, ErrNoAddress
+	}
+	return chosen, nil
+}
+
+func (p *Pool) choose(block netip.Prefix, holder string, has, declined []netip.Prefix) (netip.Prefix, bool) {
+	for _, a := range has {
+		if block.Contains(a.Addr()) && !p.used.has(a.Addr()) && !contained(a.Addr(), declined) {
 			return a, true
 		}
 	}
-	for subnet := range f.subnets(p.name) {
-		if overlaps(subnet, p.inUse) || overlaps(subnet, avoid) {
+	i := slices.IndexFunc(p.subnets, block.Overlaps)
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	left := maxDeclined
+	for a := range hosts(p.subnets[i], p.seed, holder) {
+		if p.taken[a] || p.used.has(a) {
 			continue
 		}
-		for a := range hosts(subnet, holder) {
-			if !p.taken[a] {
-				return netip.PrefixFrom(a, subnet.Bits()), true
-			}
+		if !contained(a, declined) {
+			return netip.PrefixFrom(a, p.subnets[i].Bits()), true
+		}
+		if left--; left == 0 {
+			break
 		}
 	}
 	return netip.Prefix{}, false
 }
 
-// Expire takes back what is not held any longer, and tells what that was.
-func (p *Pool) Expire(now time.Time) []Expired {
-	var expired []Expired
-	for holder, h := range p.holders {
-		if !now.Before(h.until) {
-			expired = append(expired, Expired{Holder: holder, Assignment: h.assignment})
-			p.Release(holder)
-		}
-	}
-	slices.SortFunc(expired, func(a, b Expired) int { return cmp.Compare(a.Holder, b.Holder) })
-	return expired
-}
-
-// Release takes back what a holder has.
-func (p *Pool) Release(holder string) {
-	p.free(p.holders[holder].assignment)
-	delete(p.holders, holder)
-}
-
-func (p *Pool) free(a Assignment) {
-	for _, prefix := range a.Addresses {
-		delete(p.taken, prefix.Addr())
+// Take marks addresses as given.
+func (p *Pool) Take(addrs ...netip.Addr) {
+	for _, a := range addrs {
+		p.taken[a] = true
 	}
 }
 
-// Gateways are the waypoint's own addresses, the first of each subnet in use with the subnet's
-// length. The subnets that it gives from when nobody avoids them are always among these, first.
+// Release takes addresses back.
+func (p *Pool) Release(addrs ...netip.Addr) {
+	for _, a := range addrs {
+		delete(p.taken, a)
+	}
+}
+
+// Gateways are the waypoint's own addresses, one in each subnet that it gives
+// from now. Each stands alone, without its subnet.
 func (p *Pool) Gateways() []netip.Prefix {
-	var gateways []netip.Prefix
-	for _, f := range families {
-		for subnet := range f.subnets(p.name) {
-			if !overlaps(subnet, p.inUse) {
-				gateways = append(gateways, gateway(subnet))
-				break
-			}
-		}
+	var list []netip.Prefix
+	for _, s := range p.subnets {
+		list = append(list, gateway(s))
 	}
-	others := make(map[netip.Prefix]bool)
-	for _, h := range p.holders {
-		for _, a := range h.assignment.Addresses {
-			if g := gateway(a.Masked()); !slices.Contains(gateways, g) {
-				others[g] = true
-			}
-		}
-	}
-	return slices.AppendSeq(gateways, slices.Values(slices.SortedFunc(maps.Keys(others), netip.Prefix.Compare)))
-}
-
-func gateway(subnet netip.Prefix) netip.Prefix {
-	return netip.PrefixFrom(subnet.Addr().Next(), subnet.Bits())
-}
-
-func (a Assignment) clone() Assignment { return Assignment{Addresses: slices.Clone(a.Addresses)} }
-
-func overlaps(p netip.Prefix, others []netip.Prefix) bool {
-	return slices.ContainsFunc(others, p.Overlaps)
+	return list
 }

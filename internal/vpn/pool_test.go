@@ -5,23 +5,17 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
-var t0 = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func mustTake(t *testing.T, p *Pool, holder string, avoid ...netip.Prefix) []netip.Prefix {
-	t.Helper()
-	a, err := p.Take(holder, avoid, t0.Add(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.Addresses
-}
+var (
+	oslo   = [32]byte{1}
+	ranges = prefixes("10.192.0.0/11", "fd64:636f:6c00::/48")
+)
 
 func prefixes(s ...string) []netip.Prefix {
 	var list []netip.Prefix
@@ -31,17 +25,36 @@ func prefixes(s ...string) []netip.Prefix {
 	return list
 }
 
+func addrs(list []netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range list {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+// give chooses and takes.
+func give(t *testing.T, p *Pool, holder string, declined ...netip.Prefix) []netip.Prefix {
+	t.Helper()
+	a, err := p.Choose(holder, nil, declined)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Take(addrs(a)...)
+	return a
+}
+
 var comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
-// What a name gives must never change between versions: a member keeps its addresses, and so its
+// What a key gives must never change between versions: a member keeps its addresses, and so its
 // connections, when its waypoint is upgraded.
-func TestAddressesFollowFromNames(t *testing.T) {
-	p := NewPool("oslo")
-	got := map[string][]netip.Prefix{"gateways": p.Gateways(), "alice": mustTake(t, p, "alice"), "bob": mustTake(t, p, "bob")}
+func TestAddressesFollowFromTheKey(t *testing.T) {
+	p := NewPool(oslo, ranges, nil)
+	got := map[string][]netip.Prefix{"gateways": p.Gateways(), "alice": give(t, p, "alice"), "bob": give(t, p, "bob")}
 	want := map[string][]netip.Prefix{
-		"gateways": prefixes("10.197.188.1/22", "fd75:caee:d095:8527::1/64"),
-		"alice":    prefixes("10.197.188.164/22", "fd75:caee:d095:8527:e37d:179d:99f6:6b/64"),
-		"bob":      prefixes("10.197.189.255/22", "fd75:caee:d095:8527:de0b:fb30:b804:d3/64"),
+		"gateways": prefixes("10.195.120.1/32", "fd64:636f:6c00:14fc::1/128"),
+		"alice":    prefixes("10.195.124.72/21", "fd64:636f:6c00:14fc:13e7:a7b5:b8a4:7b24/64"),
+		"bob":      prefixes("10.195.124.148/21", "fd64:636f:6c00:14fc:d6c9:e43e:4542:c4b3/64"),
 	}
 	if diff := cmp.Diff(want, got, comparePrefix); diff != "" {
 		t.Error(diff)
@@ -52,143 +65,195 @@ func TestWaypointsAreDistinct(t *testing.T) {
 	const waypoints = 40
 	fours, sixes := make(map[netip.Prefix]bool), make(map[netip.Prefix]bool)
 	for i := range waypoints {
-		g := NewPool(fmt.Sprintf("waypoint-%d", i)).Gateways()
+		g := NewPool([32]byte{byte(i)}, ranges, nil).Gateways()
 		fours[g[0]], sixes[g[1]] = true, true
 	}
-	if len(fours) < waypoints || len(sixes) < waypoints {
+	if len(fours) < waypoints-2 || len(sixes) < waypoints { // of 1024 and 65536
 		t.Errorf("%d waypoints have %d IPv4 and %d IPv6 subnets", waypoints, len(fours), len(sixes))
 	}
 }
 
-func TestSubnetInUseAtTheMember(t *testing.T) {
-	p := NewPool("oslo")
-	first := mustTake(t, p, "alice")
-	other := mustTake(t, p, "bob", first[0].Masked())
-	if other[0].Masked() == first[0].Masked() || other[1].Masked() != first[1].Masked() {
-		t.Errorf("avoiding %v gives %v", first[0], other)
+// complement lists prefixes that cover all of a block but one address.
+func complement(block netip.Prefix, but netip.Addr) (list []netip.Prefix) {
+	for bits := but.BitLen(); bits > block.Bits(); bits-- {
+		a := but.AsSlice()
+		a[(bits-1)/8] ^= 0x80 >> ((bits - 1) % 8)
+		sibling, _ := netip.AddrFromSlice(a)
+		list = append(list, netip.PrefixFrom(sibling, bits).Masked())
 	}
-	if g := p.Gateways(); len(g) != 3 || !slices.Contains(g, gateway(other[0].Masked())) {
-		t.Errorf("gateways %v", g)
+	return list
+}
+
+// A member that declines all addresses but the one that it would like to have does not get it.
+func TestMembersCannotChoose(t *testing.T) {
+	p := NewPool(oslo, ranges, nil)
+	subnet := give(t, p, "alice")[0].Masked()
+	got := 0
+	const victims = 500
+	for i := range victims {
+		victim := netip.AddrFrom4([4]byte(fill(subnet, hash("victim", [32]byte{}, fmt.Sprint(i))).AsSlice()))
+		a, err := p.Choose("mallory", nil, complement(ranges[0], victim))
+		if err != nil {
+			t.Fatal(err) // there is IPv6
+		}
+		if a[0].Addr() == victim {
+			got++
+		}
 	}
-	// Alice's network changes under her.
-	moved := mustTake(t, p, "alice", prefixes("10.0.0.0/8", "fd00::/16")...)
-	if !netip.MustParsePrefix("172.16.0.0/12").Contains(moved[0].Addr()) || moved[1] != first[1] {
-		t.Errorf("without 10/8: %v", moved)
+	if got > victims*maxDeclined/1000 { // it is one of maxDeclined of 2045
+		t.Errorf("mallory got %d of %d addresses that it chose", got, victims)
 	}
-	if moved = mustTake(t, p, "alice", prefixes("10.0.0.0/8", "172.16.0.0/12")...); !netip.MustParsePrefix("192.168.0.0/16").Contains(moved[0].Addr()) {
-		t.Errorf("without 10/8 and 172.16/12: %v", moved)
+	// Nor does one subnet declined lead to another.
+	if a, err := p.Choose("mallory", nil, []netip.Prefix{subnet}); err != nil || len(a) != 1 || !a[0].Addr().Is6() {
+		t.Errorf("without %v it gets %v, %v", subnet, a, err)
 	}
-	if moved = mustTake(t, p, "alice", prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")...); len(moved) != 1 || !moved[0].Addr().Is6() {
-		t.Errorf("without private IPv4: %v", moved)
-	}
-	if _, err := p.Take("alice", prefixes("0.0.0.0/0", "::/0"), t0); !errors.Is(err, ErrNoAddress) {
-		t.Errorf("without anything: %v", err)
-	}
-	if moved = mustTake(t, p, "alice", prefixes("fc00::/7")...); len(moved) != 1 || moved[0] != first[0] {
-		t.Errorf("without private IPv6: %v", moved)
+	if a, err := p.Choose("mallory", nil, prefixes("0.0.0.0/0", "::/0")); !errors.Is(err, ErrNoAddress) {
+		t.Errorf("without anything it gets %v, %v", a, err)
 	}
 }
 
-func TestSubnetInUseAtTheWaypoint(t *testing.T) {
-	usual := NewPool("oslo").Gateways()
-	p := NewPool("oslo", usual[0].Masked(), netip.MustParsePrefix("192.0.2.0/24"))
-	if g := p.Gateways(); g[0].Overlaps(usual[0]) || g[1] != usual[1] {
-		t.Errorf("gateways %v", g)
+// One who knows a waypoint's name and its own key, but not the waypoint's secret, cannot tell which
+// address it would get.
+func TestAddressesDependOnTheSecret(t *testing.T) {
+	same := 0
+	for i := range 100 {
+		a := give(t, NewPool([32]byte{byte(i)}, prefixes("192.168.7.0/24"), nil), "mallory")
+		b := give(t, NewPool([32]byte{byte(i), 1}, prefixes("192.168.7.0/24"), nil), "mallory")
+		if a[0] == b[0] {
+			same++
+		}
 	}
-	if a := mustTake(t, p, "alice"); a[0].Overlaps(usual[0]) {
-		t.Errorf("alice has %v", a)
+	if same > 5 { // of 253 addresses
+		t.Errorf("%d of 100 addresses are the same with another secret", same)
+	}
+}
+
+func TestNetworksInUseAtTheMember(t *testing.T) {
+	p := NewPool(oslo, ranges, nil)
+	first := give(t, p, "alice")
+	network := netip.PrefixFrom(first[0].Addr(), 30).Masked()
+	other, err := p.Choose("alice", first, []netip.Prefix{network})
+	if err != nil || network.Contains(other[0].Addr()) || other[0].Masked() != first[0].Masked() || other[1] != first[1] {
+		t.Errorf("avoiding %v gives %v, %v", network, other, err)
+	}
+	kept, err := p.Choose("alice", first, prefixes("192.168.0.0/16"))
+	if err != nil || !slices.Equal(kept, first) {
+		t.Errorf("nothing is in the way, and alice has %v instead of %v, %v", kept, first, err)
+	}
+}
+
+func TestNetworksInUseAtTheWaypoint(t *testing.T) {
+	usual := give(t, NewPool(oslo, ranges, nil), "alice")
+	p := NewPool(oslo, ranges, nil)
+	had := give(t, p, "alice")
+
+	// A network in the middle of the subnet: another subnet is given from. Who has an address
+	// beside it keeps it.
+	beside := prefixes("10.192.0.0/30")[0]
+	for beside = range among(usual[0].Masked()) {
+		if !beside.Contains(had[0].Addr()) {
+			break
+		}
+	}
+	p.Avoid([]netip.Prefix{beside})
+	if g := p.Gateways(); g[0].Overlaps(usual[0].Masked()) || p.Conflicts(had[0].Addr()) {
+		t.Errorf("with %v in use: gateways %v, conflict of %v: %v", beside, g, had[0], p.Conflicts(had[0].Addr()))
+	}
+	if kept, err := p.Choose("alice", had, nil); err != nil || !slices.Equal(kept, had) {
+		t.Errorf("alice had %v, has %v, %v", had, kept, err)
+	}
+	// Her own address.
+	p.Avoid([]netip.Prefix{netip.PrefixFrom(had[0].Addr(), 30).Masked()})
+	if moved, err := p.Choose("alice", had, nil); !p.Conflicts(had[0].Addr()) || err != nil || moved[0].Overlaps(usual[0].Masked()) || moved[1] != had[1] {
+		t.Errorf("alice's %v is in use, and she has %v, %v", had, moved, err)
+	}
+	// A single address is left out: that another waypoint grants this host moves nobody.
+	single := netip.PrefixFrom(usual[0].Addr(), 32)
+	p = NewPool(oslo, ranges, []netip.Prefix{single})
+	if a := give(t, p, "alice"); a[0].Masked() != usual[0].Masked() || a[0] == usual[0] {
+		t.Errorf("with %v in use alice has %v", single, a)
+	}
+	// All of a family.
+	p = NewPool(oslo, ranges, prefixes("10.0.0.0/8"))
+	if a := give(t, p, "alice"); len(a) != 1 || a[0] != usual[1] || len(p.Gateways()) != 1 {
+		t.Errorf("without IPv4 alice has %v, the waypoint %v", a, p.Gateways())
+	}
+}
+
+// among yields the parts of /30 of a subnet.
+func among(subnet netip.Prefix) func(func(netip.Prefix) bool) {
+	return func(yield func(netip.Prefix) bool) {
+		for a := subnet.Addr(); subnet.Contains(a); a = a.Next().Next().Next().Next() {
+			if !yield(netip.PrefixFrom(a, 30)) {
+				return
+			}
+		}
 	}
 }
 
 func TestFullSubnet(t *testing.T) {
-	p := NewPool("oslo")
+	p := NewPool(oslo, ranges, nil)
 	const size = 1<<(32-bits4) - 3
-	for i := range size + 1 {
-		mustTake(t, p, fmt.Sprint(i))
+	for i := range size {
+		if a := give(t, p, fmt.Sprint(i)); len(a) != 2 {
+			t.Fatalf("member %d of %d has %v", i, size, a)
+		}
 	}
-	if g := p.Gateways(); len(g) != 3 { // IPv6 is far from full
-		t.Errorf("%d members: gateways %v", size+1, g)
-	}
-}
-
-func TestExpire(t *testing.T) {
-	p := NewPool("oslo")
-	a := mustTake(t, p, "alice")
-	if _, err := p.Take("bob", nil, t0.Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if e := p.Expire(t0); len(e) != 0 {
-		t.Errorf("expired at once: %v", e)
-	}
-	want := []Expired{{Holder: "alice", Assignment: Assignment{Addresses: a}}}
-	if diff := cmp.Diff(want, p.Expire(t0.Add(time.Minute)), comparePrefix); diff != "" {
-		t.Error(diff)
-	}
-	p.Release("bob")
-	p.Release("nobody")
-	if e := p.Expire(t0.Add(time.Hour)); len(e) != 0 || len(p.taken) != 0 {
-		t.Errorf("left %v, %v", e, p.taken)
+	if a := give(t, p, "one more"); len(a) != 1 || !a[0].Addr().Is6() {
+		t.Errorf("%d members: %v", size+1, a)
 	}
 }
 
-// Whatever happens: no address is held twice, none overlaps what its holder avoids or the waypoint
-// is in, each has a gateway, and a holder without conflicts keeps what it has.
+// Whatever happens: no address is held twice, none is from outside the ranges or overlaps what its
+// holder declines or the waypoint uses, and a holder without conflicts keeps what it has.
 func TestPoolInvariants(t *testing.T) {
-	// Narrow enough for conflicts: the pool's own subnets, those beside, and large ones.
-	own := NewPool("w").Gateways()
-	networks := rapid.SampledFrom(append(prefixes("10.0.0.0/8", "172.16.0.0/13", "10.128.0.0/9", "fd00::/9", "192.0.2.0/24"),
-		own[0].Masked(), own[1].Masked(), netip.PrefixFrom(own[0].Addr(), 23).Masked()))
+	// Narrow enough for conflicts.
+	tight := prefixes("192.168.7.0/24", "fd64:636f:6c00::/48")
+	networks := rapid.SampledFrom(prefixes("192.168.7.0/25", "192.168.7.128/25", "192.168.7.64/26", "192.168.7.9/32", "192.168.0.0/16",
+		"fd64:636f:6c00::/49", "fd00::/9", "fd00::/8", "192.0.2.0/24"))
 	rapid.Check(t, func(t *rapid.T) {
-		inUse := rapid.SliceOfN(networks, 0, 2).Draw(t, "in use")
-		p := NewPool("w", inUse...)
+		inUse := rapid.SliceOfN(networks, 0, 2)
+		used := inUse.Draw(t, "used")
+		seed := [32]byte{rapid.Byte().Draw(t, "seed")}
+		p := NewPool(seed, tight, used)
 		held := make(map[string][]netip.Prefix)
-		now := t0
-		until := make(map[string]time.Time)
 		t.Repeat(map[string]func(*rapid.T){
-			"take": func(t *rapid.T) {
-				h := fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "holder"))
-				avoid := rapid.SliceOfN(networks, 0, 3).Draw(t, "avoid")
-				end := now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "lease")))
-				a, err := p.Take(h, avoid, end)
+			"give": func(t *rapid.T) {
+				h := fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "holder"))
+				declined := rapid.SliceOfN(networks, 0, 3).Draw(t, "declined")
+				a, err := p.Choose(h, held[h], declined)
 				if err != nil {
-					t.Fatalf("take: %v", err) // some IPv4 is always free here
+					return
 				}
-				for _, x := range a.Addresses {
-					if overlaps(x, avoid) || overlaps(x, inUse) || !x.Addr().IsPrivate() {
-						t.Fatalf("%v overlaps %v or %v", x, avoid, inUse)
+				for _, x := range a {
+					if contained(x.Addr(), declined) || contained(x.Addr(), used) || !contained(x.Addr(), tight) {
+						t.Fatalf("%v overlaps %v or %v, or is outside", x, declined, used)
 					}
 				}
 				for _, x := range held[h] {
-					if !overlaps(x, avoid) && !slices.Contains(a.Addresses, x) {
-						t.Fatalf("%s had %v, has %v, avoids %v", h, held[h], a.Addresses, avoid)
+					if !contained(x.Addr(), declined) && !contained(x.Addr(), used) && !slices.Contains(a, x) {
+						t.Fatalf("%s had %v, has %v, declines %v", h, held[h], a, declined)
 					}
 				}
-				held[h], until[h] = a.Addresses, end
+				p.Release(addrs(held[h])...)
+				p.Take(addrs(a)...)
+				held[h] = a
 			},
 			"release": func(t *rapid.T) {
-				h := fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "holder"))
-				p.Release(h)
+				h := fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "holder"))
+				p.Release(addrs(held[h])...)
 				delete(held, h)
 			},
-			"expire": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "time")))
-				for _, e := range p.Expire(now) {
-					if !slices.Equal(held[e.Holder], e.Assignment.Addresses) || until[e.Holder].After(now) {
-						t.Fatalf("expired %v, of %v until %v", e, held[e.Holder], until[e.Holder])
-					}
-					delete(held, e.Holder)
-				}
-				for h := range held {
-					if !until[h].After(now) {
-						t.Fatalf("%s holds on", h)
-					}
-				}
+			"use": func(t *rapid.T) {
+				used = inUse.Draw(t, "used")
+				p.Avoid(used)
 			},
 			"": func(t *rapid.T) {
 				seen := make(map[netip.Addr]bool)
-				gateways := p.Gateways()
-				for _, g := range gateways {
-					seen[g.Addr()] = true
+				for _, g := range p.Gateways() {
+					if contained(g.Addr(), used) || !contained(g.Addr(), tight) {
+						t.Fatalf("the waypoint has %v itself, and uses %v", g, used)
+					}
 				}
 				for h, list := range held {
 					for _, x := range list {
@@ -196,12 +261,81 @@ func TestPoolInvariants(t *testing.T) {
 							t.Fatalf("%v of %s is taken", x, h)
 						}
 						seen[x.Addr()] = true
-						if !slices.Contains(gateways, gateway(x.Masked())) {
-							t.Fatalf("%v has no gateway among %v", x, gateways)
+						if p.Conflicts(x.Addr()) != contained(x.Addr(), used) {
+							t.Fatalf("conflict of %v with %v: %v", x, used, p.Conflicts(x.Addr()))
 						}
 					}
 				}
 			},
 		})
+	})
+}
+
+func TestAccept(t *testing.T) {
+	used := prefixes("192.168.1.0/24", "10.200.0.0/16", "10.208.7.9/32", "fd64:636f:6c00:7::/64")
+	for _, tt := range []struct {
+		name    string
+		granted []netip.Prefix
+		want    string // an error begins with !
+	}{
+		{"one of each family", prefixes("10.201.3.4/21", "fd64:636f:6c00:8::4/64"), "[10.201.3.4 fd64:636f:6c00:8::4]"},
+		{"only IPv6", prefixes("fd64:636f:6c00:8::4/64"), "[fd64:636f:6c00:8::4]"},
+		{"none", nil, "!has no address"},
+		{"the client's own address", prefixes("192.168.1.2/32"), "!192.168.1.2, which is outside this host's tunnel_ranges (10.192.0.0/11, fd64:636f:6c00::/48)"},
+		{"a public server", prefixes("8.8.8.8/32"), "!8.8.8.8, which is outside"},
+		{"everything", prefixes("0.0.0.0/0"), "!outside"},
+		{"loopback", prefixes("127.0.0.1/8", "fd64:636f:6c00:8::4/64"), "!outside"},
+		{"a server in IPv6", prefixes("10.201.3.4/21", "2606:4700::1111/128"), "!outside"},
+		{"other private addresses", prefixes("10.1.2.3/21"), "!outside"},
+		{"an IPv4 address as an IPv6 one", prefixes("::ffff:10.201.3.4/128"), "!outside"},
+		{"two of a family", prefixes("10.201.3.4/21", "10.201.3.5/21"), "!more than one address of a family"},
+		{"the same twice", prefixes("10.201.3.4/21", "10.201.3.4/21"), "!more than one address of a family"},
+		{"in a network in use", prefixes("10.200.3.4/21"), "!10.200.3.4 is in use on this host, which has or routes 10.200.0.0/16"},
+		{"an address that the host has", prefixes("10.208.7.9/21"), "!10.208.7.9 is in use"},
+		{"one of two in use", prefixes("10.200.3.4/21", "fd64:636f:6c00:8::4/64"), "[fd64:636f:6c00:8::4]"},
+		{"both in use", prefixes("10.200.3.4/21", "fd64:636f:6c00:7::4/64"), "!is in use"},
+		{"no prefix", []netip.Prefix{{}}, "!outside"},
+	} {
+		got, err := Accept(tt.granted, ranges, used)
+		if words, bad := strings.CutPrefix(tt.want, "!"); bad {
+			if err == nil || !strings.Contains(err.Error(), words) || got != nil {
+				t.Errorf("%s: %v, %v; want an error with %q", tt.name, got, err, words)
+			}
+		} else if err != nil || fmt.Sprint(got) != tt.want {
+			t.Errorf("%s: %v, %v; want %s", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// Whatever is granted: what is accepted was granted, and is nobody's on this host or elsewhere.
+func TestAcceptInvariants(t *testing.T) {
+	octet := rapid.SampledFrom([]byte{0, 1, 8, 10, 127, 192, 200, 223, 224, 255, 0xfd})
+	addr := rapid.Custom(func(t *rapid.T) netip.Addr {
+		if rapid.Bool().Draw(t, "v4") {
+			return netip.AddrFrom4([4]byte(rapid.SliceOfN(octet, 4, 4).Draw(t, "octets")))
+		}
+		a := netip.MustParseAddr("fd64:636f:6c00::").As16()
+		copy(a[rapid.IntRange(0, 15).Draw(t, "from"):], rapid.SliceOfN(octet, 0, 16).Draw(t, "octets"))
+		return netip.AddrFrom16(a)
+	})
+	prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
+		a := addr.Draw(t, "address")
+		return netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, "bits"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		granted := rapid.SliceOfN(prefix, 0, 8).Draw(t, "granted")
+		used := rapid.SliceOfN(prefix, 0, 4).Draw(t, "used")
+		accepted, err := Accept(granted, ranges, used)
+		if (err == nil) != (len(accepted) > 0) || len(accepted) > 2 || len(accepted) == 2 && accepted[0].BitLen() == accepted[1].BitLen() {
+			t.Fatalf("accepted %v, %v", accepted, err)
+		}
+		for _, a := range accepted {
+			if !slices.Contains(addrs(granted), a) || contained(a, used) || !contained(a, ranges) || !a.IsPrivate() || a.Is4In6() {
+				t.Fatalf("accepted %v of %v with %v in use", a, granted, used)
+			}
+		}
+		if Conflict(accepted, used) != nil {
+			t.Fatalf("what was accepted conflicts: %v", accepted)
+		}
 	})
 }

@@ -34,6 +34,17 @@ func (w *Waypoint) AdmitTunnel(ctx context.Context, peer Peer, kind wire.Kind, a
 	return refusal
 }
 
+// RefuseTunnel counts and records that a member gets no tunnel, which its giver decided.
+func (w *Waypoint) RefuseTunnel(ctx context.Context, peer Peer, refusal *wire.Refusal) {
+	_ = w.askIn(ctx, func() { // else the session or the waypoint has ended
+		m := w.members.get(peer.Name, peer.Serial)
+		if m == nil {
+			m = w.members.of(0)
+		}
+		w.refuseTunnel(m, peer, time.Now(), refusal)
+	})
+}
+
 func (w *Waypoint) admitTunnel(peer Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal {
 	now := time.Now()
 	m := w.members.get(peer.Name, peer.Serial)

@@ -210,7 +210,10 @@ func TestSubnetInUse(t *testing.T) {
 			first := inside(w.curl(w.url()))
 			lan := netip.PrefixFrom(first, 24).Masked()
 			w.run(alice, "ip", "addr", "add", lan.Addr().Next().String()+"/24", "dev", w.host(alice).Interface(alice))
-			w.restart(alice)
+			w.eventually("the tunnel has another address", func() error {
+				out := w.run(alice, "ip", "-4", "-o", "address")
+				return holds(strings.Contains(out, w.tunnelAtBob(kind)+"0 ") && !strings.Contains(out, first.String()), "alice has\n%s", out)
+			})
 			w.kindIs(kind, "ready")
 			w.eventually("the first connection is forgotten", func() error {
 				n := len(w.mustStatus(alice).Client.Connections)

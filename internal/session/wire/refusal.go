@@ -26,12 +26,14 @@ const (
 	SwitchedOff          Code = 11
 	OutsideHours         Code = 12
 	QuotaTraffic         Code = 13
+	QuotaTunnels         Code = 14
 )
 
 var codes = map[Code]struct{ name, text string }{
 	DestinationForbidden: {"destination-forbidden", "the waypoint does not forward to this destination"},
 	QuotaMappings:        {"quota-mappings", "you hold as many mappings as the waypoint gives a member; wait until idle ones expire, or ask its operator for more ([waypoint] mappings_per_member)"},
 	QuotaConnections:     {"quota-connections", "you have as many connections through the waypoint as it gives a member; close some, or ask its operator for more ([waypoint] connections_per_member)"},
+	QuotaTunnels:         {"quota-tunnels", "you hold as many tunnels as the waypoint gives a member; those of agents that ended go with their lease, or ask its operator for more ([waypoint] tunnels_per_member)"},
 	RateLimited:          {"rate-limited", "you ask faster than the waypoint lets a member; ask again later"},
 	NotOffered:           {"not-offered", "the waypoint does not offer this; use another waypoint"},
 	FamilyMismatch:       {"family-mismatch", "a session over IPv4 gets detours to IPv4 servers, one over IPv6 to IPv6 servers; list an address of the server's family for this waypoint"},

@@ -14,7 +14,7 @@ type TunnelRequest struct {
 	Kind      Kind
 	Local     netip.Addr     // where the client's packets leave from, so that the waypoint sees a NAT between; may be absent
 	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent where the kind has none
-	Avoid     []netip.Prefix // what the client's networks use already; the tunnel must not
+	Avoid     []netip.Prefix // networks in use where the client is, of which it declines an address
 	// Port is where the client's end of the tunnel sends from, UDP: a waypoint whose NAT lets in only what it
 	// has sent to sends there. 0: it is not known.
 	Port uint16

@@ -1,0 +1,193 @@
+package tunnel
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint"
+)
+
+func grantOf(addrs ...string) wire.TunnelGrant {
+	g := wire.TunnelGrant{Kind: wire.WireGuard, Lease: time.Minute, PublicKey: make([]byte, 32), Port: 4500, MTU: 1420}
+	g.PublicKey[0] = 9
+	for _, a := range addrs {
+		g.Addresses = append(g.Addresses, netip.MustParsePrefix(a))
+	}
+	return g
+}
+
+// network is all of a host's that a tunnel may change.
+func network(t *testing.T, ns *netnstest.NS) string {
+	t.Helper()
+	var b strings.Builder
+	for _, args := range []string{"-br link", "-o -4 address", "-4 rule", "-6 rule", "-4 route show table all"} {
+		b.WriteString(ns.Output(t, "ip", strings.Fields(args)...))
+	}
+	return b.String()
+}
+
+// A waypoint that grants addresses that are the client's own, or a server's, does not get what is
+// sent from or to them: such a grant changes nothing on the host, whatever kind of tunnel it is for,
+// also when it is a renewal.
+func TestWaypointCannotTakeTheClientsTraffic(t *testing.T) {
+	p := newPair(t)
+	p.client.Output(t, "ip", "tuntap", "add", "dcolov9", "mode", "tun") // another tunnel, and a VPN
+	p.client.Output(t, "ip", "address", "add", "10.203.3.4/32", "dev", "dcolov9")
+	p.client.Output(t, "ip", "link", "set", "dcolov9", "up")
+	t.Cleanup(func() { p.client.Output(t, "ip", "link", "del", "dcolov9") })
+	p.client.Output(t, "ip", "route", "add", "10.202.0.0/16", "dev", "dcolov9")
+	ends := map[string]end{
+		"WireGuard": p.end,
+		"OpenVPN":   &openvpnEnd{route: route{iface: "dcolov0", ranges: testRanges}, config: OpenVPNConfig{Log: slog.New(slog.DiscardHandler)}},
+	}
+	evil := map[string]wire.TunnelGrant{
+		"its own address":             grantOf("192.0.2.2/32"),
+		"its network":                 grantOf("192.0.2.2/24"),
+		"a public server":             grantOf("8.8.8.8/32"),
+		"everything":                  grantOf("0.0.0.0/0"),
+		"loopback":                    grantOf("127.0.0.53/8"),
+		"its own, after a proper one": grantOf("10.201.3.4/21", "192.0.2.2/32"),
+		"its own, after IPv6":         grantOf("fd64:636f:6c00::4/64", "192.0.2.2/32"),
+		"a server in IPv6":            grantOf("10.201.3.4/21", "2606:4700::1111/64"),
+		"two of a family":             grantOf("10.201.3.4/21", "10.201.3.5/21"),
+		"another private network":     grantOf("192.168.1.1/24"),
+		"another tunnel's":            grantOf("10.203.3.4/21"),
+		"a network that it routes":    grantOf("10.202.3.4/21"),
+		"none":                        grantOf(),
+	}
+	refuses := func(when string) {
+		t.Helper()
+		before := network(t, p.client)
+		for kind, e := range ends {
+			for name, grant := range evil {
+				if err := p.client.Do(func() error { return e.set(t.Context(), p.to, grant) }); err == nil {
+					t.Errorf("%s %s takes %s: %v", when, kind, name, grant.Addresses)
+				}
+			}
+		}
+		if after := network(t, p.client); after != before {
+			t.Errorf("%s the host's network was\n%s\nand is\n%s", when, before, after)
+		}
+	}
+	refuses("at first")
+	p.ask(true)
+	p.works("with an honest grant")
+	refuses("as a renewal")
+	p.works("after grants that are none")
+}
+
+// An address that the client comes to use itself is noticed, and another one is had.
+func TestClientsNetworkChanges(t *testing.T) {
+	p := newPair(t)
+	first := p.ask(true).Addresses[0]
+	p.works("at first")
+	check := func() (conflict error) {
+		p.client.Must(t, func() (err error) { conflict, err = p.end.check(); return err })
+		return conflict
+	}
+	if err := check(); err != nil {
+		t.Errorf("nothing has changed: %v", err)
+	}
+	network := netip.PrefixFrom(first.Addr(), 24).Masked()
+	for _, change := range []string{"route add " + network.String() + " via 192.0.2.1", "address add " + network.Addr().Next().String() + "/24 dev eth0"} {
+		p.client.Output(t, "ip", strings.Fields(change)...)
+		if err := check(); err == nil || !strings.Contains(err.Error(), network.String()) {
+			t.Errorf("after %s: %v", change, err)
+		}
+	}
+	p.client.Must(t, p.end.drop)
+	if second := p.ask(true).Addresses[0]; network.Contains(second.Addr()) {
+		t.Errorf("the client is in %v now, and has %v", network, second)
+	}
+	p.works("with another address")
+	if err := check(); err != nil {
+		t.Errorf("with another address: %v", err)
+	}
+}
+
+// What the waypoint's own host sends does not go to a member, whatever address that has.
+func TestMemberCannotTakeTheWaypointsTraffic(t *testing.T) {
+	p := newPair(t)
+	grant := p.ask(true)
+	p.works("at first")
+	member := grant.Addresses[0]
+	way := func(to netip.Addr) string {
+		fields := strings.Fields(p.waypoint.Output(t, "ip", "route", "get", to.String()))
+		return fields[slices.Index(fields, "dev")+1]
+	}
+	for _, beside := range []netip.Addr{member.Addr().Prev(), member.Addr().Next(), grant.Addresses[1].Addr().Next()} {
+		if beside.Is6() {
+			p.waypoint.Output(t, "ip", "-6", "route", "replace", "default", "dev", "eth0")
+		}
+		if got := way(beside); got != "eth0" {
+			t.Errorf("beside the member %v is reached by %s", beside, got)
+		}
+	}
+
+	arrived := make(chan string, 10)
+	inTunnel := socketIn(t, p.client, netip.AddrPortFrom(member.Addr(), 53))
+	go func() {
+		b := make([]byte, 100)
+		for {
+			n, _, err := inTunnel.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			arrived <- string(b[:n])
+		}
+	}()
+	sends := func() error {
+		return p.waypoint.Do(func() error {
+			c, err := net.Dial("udp4", netip.AddrPortFrom(member.Addr(), 53).String())
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("a question of the waypoint's host"))
+			return errors.Join(err, c.Close())
+		})
+	}
+	if err := sends(); !errors.Is(err, unix.EPERM) {
+		t.Errorf("the waypoint's host sends to a member: %v", err)
+	}
+	p.works("after the host has sent") // so that nothing is under way
+	// A flush of the host's rules does not open the way for long.
+	p.waypoint.Output(t, "nft", "flush", "ruleset")
+	p.waypoint.Must(t, func() error { p.giver.looked = time.Time{}; p.giver.tend(time.Now()); return nil })
+	if err := sends(); !errors.Is(err, unix.EPERM) {
+		t.Errorf("after a flush the waypoint's host sends to a member: %v", err)
+	}
+	p.works("after a flush")
+
+	// The host gets a network with the member's address: from then on that is reached there.
+	host := netip.PrefixFrom(member.Addr().Next(), 24)
+	p.waypoint.Output(t, "ip", "address", "add", host.String(), "dev", "eth0")
+	p.giver.networkChanged()
+	p.waypoint.Must(t, func() error { p.giver.tend(time.Now()); return nil })
+	if got := way(member.Addr()); got != "eth0" {
+		t.Errorf("the host is in %v, and reaches %v by %s", host, member, got)
+	}
+	if again := p.ask(true).Addresses[0]; host.Contains(again.Addr()) {
+		t.Errorf("the host is in %v, and the member gets %v", host, again)
+	}
+	p.works("with another address")
+	public := p.giver.far.(*wireguardFar).PublicKey()
+	own := string(public[:])
+	if _, refusal := p.giver.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking(own)); refusal == nil {
+		t.Error("the waypoint's own key is let in")
+	}
+	select {
+	case got := <-arrived:
+		t.Errorf("the member received %q", got)
+	default:
+	}
+}

@@ -1,0 +1,63 @@
+package vpn
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Accept returns the addresses that a client takes of those a waypoint granted:
+// at most one of each family, from the client's own ranges, and none that
+// overlaps a network in use on the client's host. An address is routed into the
+// tunnel and becomes local, so anything else would let the waypoint take the
+// host's own traffic. A grant that breaks these rules is refused as a whole. An
+// address in use is left out, because the waypoint may not have known of it.
+func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
+	var accepted []netip.Addr
+	err := errors.New("the waypoint's grant has no address")
+	for i, g := range granted {
+		addr := g.Addr()
+		if slices.ContainsFunc(granted[:i], func(o netip.Prefix) bool { return o.Addr().BitLen() == addr.BitLen() }) {
+			return nil, fmt.Errorf("the waypoint grants more than one address of a family (%s): a tunnel has one at most", join(granted))
+		}
+		if !contained(addr, ranges) {
+			return nil, fmt.Errorf("the waypoint grants %v, which is outside this host's tunnel_ranges (%s): set them alike on both", addr, join(ranges))
+		}
+		if conflict := Conflict([]netip.Addr{addr}, used); conflict != nil {
+			err = conflict
+			continue
+		}
+		accepted = append(accepted, addr)
+	}
+	if len(accepted) == 0 {
+		return nil, err
+	}
+	return accepted, nil
+}
+
+// Conflict returns an error that names the first of a tunnel's addresses that
+// overlaps a network in use on this host; nil if none does.
+func Conflict(addrs []netip.Addr, used []netip.Prefix) error {
+	for _, a := range addrs {
+		for _, u := range used {
+			if u.Contains(a) {
+				return fmt.Errorf("the tunnel's address %v is in use on this host, which has or routes %v: the waypoint is asked for another", a, u)
+			}
+		}
+	}
+	return nil
+}
+
+func contained(a netip.Addr, list []netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func join(list []netip.Prefix) string {
+	var words []string
+	for _, p := range list {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
+}
