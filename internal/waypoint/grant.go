@@ -54,7 +54,8 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	}
 	t := target{member: m.ID, client: r.client(), server: r.Server}
 	expires := b.now.Add(w.config.MappingLifetime)
-	if found := w.index.find(t); found != nil {
+	guarded := w.guards(t)
+	if found := w.index.find(t); found != nil && !(guarded && found.key.Port == t.server.Port()) {
 		b.renew(w.index, found, expires)
 		return outcome{member: m, mapping: found}
 	}
@@ -63,7 +64,12 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 		refusal.RetryAfter = retryQuota
 		return outcome{member: m, refusal: refusal}
 	}
-	port, ok := w.index.choosePort(t, r.Proposed, w.listening.on)
+	proposed, taken := r.Proposed, w.listening.on
+	if guarded {
+		proposed = 0
+		taken = func(port uint16) bool { return port == t.server.Port() || w.listening.on(port) }
+	}
+	port, ok := w.index.choosePort(t, proposed, taken)
 	if !ok {
 		refusal := refuse(r.ID, wire.Busy, fmt.Sprintf("all ports are taken for your address %v", t.client))
 		refusal.RetryAfter = retryQuota
@@ -72,6 +78,13 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	added := &mapping{key: rules.Key{Client: t.client, Port: port}, server: t.server, member: m.ID, expires: expires}
 	b.add(w.index, added)
 	return outcome{member: m, mapping: added, added: true}
+}
+
+// guards reports whether the server's own port, as the client sees it here, is for SYNs that are authenticated:
+// in-band ones. A mapping there would let every SYN to it through, also a forged one, or one that lost its option on
+// the way, so it gets another port.
+func (w *Waypoint) guards(t target) bool {
+	return w.config.InBand == InBandAuthenticated && t.server.Addr().Is4() && len(w.passes[t.client]) > 0
 }
 
 // refused refuses what no state can make right.

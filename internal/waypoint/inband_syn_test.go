@@ -184,7 +184,7 @@ func TestInBandBesideAServiceAndAMapping(t *testing.T) {
 			web, tls := p.echo(t, "10.2.0.1:80"), p.echo(t, "10.2.0.1:443")
 			mapped := p.echo(t, "10.2.0.1:8443")
 			p.waypoint.Listen(t, "10.1.0.2:80")
-			mustMap(t, w, peer("alice", client4), mapped, 443)
+			mapping := mustMap(t, w, peer("alice", client4), mapped, 443)
 			plain := func(s synPacket) synPacket { s.options = nil; return s }
 			wrong := func(s synPacket) synPacket { s.options[1] = 6; return s }
 
@@ -201,6 +201,7 @@ func TestInBandBesideAServiceAndAMapping(t *testing.T) {
 				t.Errorf("named, at the mapping's port: %s", got)
 			}
 			s := plain(p.syn(tls, grant))
+			s.dst = netip.AddrPortFrom(waypoint4, mapping.Port) // 443 only where nothing guards that
 			if got := p.probe(t, s); got == byNobody || len(p.server.all(func(x seenPacket) bool { return x.seq == s.seq && x.dst == mapped })) != 1 {
 				t.Errorf("unnamed, at the mapping's port: %s", got)
 			}

@@ -2,7 +2,7 @@ package waypoint
 
 import (
 	"container/heap"
-	"hash/fnv"
+	"hash/maphash"
 	"net/netip"
 	"time"
 
@@ -19,6 +19,7 @@ const (
 
 // index mirrors the kernel's mappings. Times come from the caller.
 type index struct {
+	seed     maphash.Seed
 	byKey    map[rules.Key]*mapping
 	byTarget map[target]*mapping
 	byMember map[rules.MemberID]int
@@ -45,6 +46,7 @@ type mapping struct {
 
 func newIndex() *index {
 	return &index{
+		seed:     maphash.MakeSeed(),
 		byKey:    make(map[rules.Key]*mapping),
 		byTarget: make(map[target]*mapping),
 		byMember: make(map[rules.MemberID]int),
@@ -62,6 +64,8 @@ func (x *index) len() int { return len(x.byKey) }
 
 func (x *index) find(t target) *mapping { return x.byTarget[t] }
 
+// add adds a mapping. One that there is for the same target lives on until its lease is over, but is not found
+// any more.
 func (x *index) add(m *mapping) {
 	x.byKey[m.key] = m
 	x.byTarget[m.target()] = m
@@ -71,7 +75,9 @@ func (x *index) add(m *mapping) {
 
 func (x *index) remove(m *mapping) {
 	delete(x.byKey, m.key)
-	delete(x.byTarget, m.target())
+	if x.byTarget[m.target()] == m {
+		delete(x.byTarget, m.target())
+	}
 	if x.byMember[m.member]--; x.byMember[m.member] == 0 {
 		delete(x.byMember, m.member)
 	}
@@ -103,7 +109,8 @@ func (x *index) expire(until time.Time) *mapping {
 
 // choosePort finds a port for a new mapping of a client: the proposed one unless it leads elsewhere
 // or something local listens there, else one of the range; ok is false if none is free. Where the
-// search begins depends on the target alone, so that a mapping tends to get its port again.
+// search begins depends on the target and a secret alone, so that a mapping tends to get its port again and
+// others cannot tell which it is.
 func (x *index) choosePort(t target, proposed uint16, listening func(uint16) bool) (port uint16, ok bool) {
 	free := func(port uint16) bool {
 		_, taken := x.byKey[rules.Key{Client: t.client, Port: port}]
@@ -113,12 +120,8 @@ func (x *index) choosePort(t target, proposed uint16, listening func(uint16) boo
 		return proposed, true
 	}
 	const ports = lastPort - firstPort + 1
-	h := fnv.New32a()
-	h.Write(t.client.AsSlice())
-	h.Write(t.server.Addr().AsSlice())
-	h.Write([]byte{byte(t.server.Port() >> 8), byte(t.server.Port())})
-	start := h.Sum32() % ports
-	for i := range uint32(ports) {
+	start := maphash.Comparable(x.seed, t) % ports
+	for i := range uint64(ports) {
 		if port := uint16(firstPort + (start+i)%ports); free(port) {
 			return port, true
 		}

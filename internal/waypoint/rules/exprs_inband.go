@@ -38,13 +38,21 @@ func isOurOption() []expr.Any {
 
 var isOurOptionText = fmt.Sprintf("%s %#x", optionText(experimentAt, 2), experiment)
 
-// namesServer takes packets to this host aside that carry the option. They come to no mapping: what
-// is wrong with them is for a local service, or its absence, to answer.
-func namesServer(f family, chain string) rule {
+// mayNameServer takes packets to this host aside that carry an option of the kind, whatever experiment it is of: an
+// expression sees the first such option only, and ours may stand behind it. They come to no mapping: what is wrong
+// with them is for a local service, or its absence, to answer.
+func mayNameServer(f family, chain string) rule {
 	return rule{
-		text: fmt.Sprintf("meta nfproto %s meta l4proto tcp %s fib daddr type local goto %s", f.proto, isOurOptionText, chain),
-		exprs: slices.Concat(isTCP(f.nfproto), isOurOption(), toThisHost(),
+		text: fmt.Sprintf("meta nfproto %s meta l4proto tcp tcp option %d exists fib daddr type local goto %s", f.proto, optionKind, chain),
+		exprs: slices.Concat(isTCP(f.nfproto), hasOption(), toThisHost(),
 			[]expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}),
+	}
+}
+
+func hasOption() []expr.Any {
+	return []expr.Any{
+		&expr.Exthdr{DestRegister: reg, Type: optionKind, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpTcpopt},
+		equal([]byte{1}),
 	}
 }
 
@@ -52,11 +60,11 @@ func namesServer(f family, chain string) rule {
 // passes those of members and marks them.
 func translateNamed(s *schema, markText string, mark []expr.Any) rule {
 	return rule{
-		text: fmt.Sprintf("meta nfproto %s %s %s %d tcp dport != @%s %s != @%s %s dnat ip to %s", s.four.proto, isSYNText,
-			optionText(lengthAt, 1), optionLength, s.ports.Name, optionText(serverAt, 4), s.inBand.forbidden.Name,
+		text: fmt.Sprintf("meta nfproto %s %s %s %s %d tcp dport != @%s %s != @%s %s dnat ip to %s", s.four.proto, isSYNText,
+			isOurOptionText, optionText(lengthAt, 1), optionLength, s.ports.Name, optionText(serverAt, 4), s.inBand.forbidden.Name,
 			markText, optionText(serverAt, 4)),
 		exprs: slices.Concat(
-			isTCP(s.four.nfproto), isSYN(),
+			isTCP(s.four.nfproto), isSYN(), isOurOption(),
 			[]expr.Any{option(lengthAt, 1), equal([]byte{optionLength})},
 			toAllowedPort(s.ports),
 			[]expr.Any{option(serverAt, 4), &expr.Lookup{SourceRegister: reg, SetName: s.inBand.forbidden.Name, Invert: true}},

@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // fingerprint is kept in the comment of the set of members.
 func fingerprint(o Options) string {
@@ -121,7 +121,7 @@ func (s *schema) arriving() []chain {
 	}
 	inBand := chain{name: "inband"}
 	if s.options.InBand != InBandOff {
-		pre.rules = append(pre.rules, namesServer(s.four, inBand.name))
+		pre.rules = append(pre.rules, mayNameServer(s.four, inBand.name))
 	}
 	pre.rules = append(pre.rules, translate(s.four), translate(s.six))
 	switch s.options.InBand {

@@ -1,0 +1,92 @@
+package waypoint
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+)
+
+// What the authenticator keeps out reaches no server by way of a mapping either: not to the port that a member has
+// in-band detours at, whatever options a SYN has, and not to the mapping's own port if it names a server.
+func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
+	t.Parallel()
+	p, w, _, grant := startInBand(t, InBandAuthenticated)
+	server := p.echo(t, "10.2.0.1:443")
+	alice := session("alice", client4, 1)
+	mapping := mustMap(t, w, alice, server, 443)
+	if mapping.Port == 443 {
+		t.Error("the mapping is at the server's port, where in-band SYNs come to")
+	}
+	wrong := grant
+	wrong.Key = make([]byte, len(inband.Key{}))
+	another := []byte{254, 8, 0xf9, 0x89, 1, 2, 3, 4}
+	for what, forged := range map[string]struct {
+		options []byte
+		ports   []uint16
+	}{
+		"ours":                       {naming(server.Addr()), []uint16{443, mapping.Port}},
+		"another's before ours":      {append(another, naming(server.Addr())...), []uint16{443, mapping.Port}},
+		"one without an id and ours": {append([]byte{254, 2}, naming(server.Addr())...), []uint16{443, mapping.Port}},
+		// These name no server. A mapping is by address, and takes them at its own port.
+		"ours, cut off": {naming(server.Addr())[:6], []uint16{443}},
+		"none":          {nil, []uint16{443}},
+	} {
+		for _, port := range forged.ports {
+			s := p.syn(server, wrong)
+			s.dst, s.options = netip.AddrPortFrom(waypoint4, port), forged.options
+			p.probe(t, s) // the answer comes after what the server gets
+			if got := p.server.all(func(x seenPacket) bool { return x.seq == s.seq }); len(got) > 0 {
+				t.Errorf("options: %s, to port %d: a forged SYN reaches the server", what, port)
+			}
+		}
+	}
+	for _, e := range p.entries(t) {
+		if e.Event == attribution.FlowOpened {
+			t.Errorf("logged as %s's: %+v", e.Member, e)
+		}
+	}
+	if got := p.probe(t, p.syn(server, grant)); got != byServer {
+		t.Errorf("in-band: %s", got)
+	}
+	if err := p.mustDial(t, netip.AddrPortFrom(waypoint4, mapping.Port)).talk(1000); err != nil {
+		t.Errorf("mapped: %v", err)
+	}
+}
+
+// A mapping from before the admission keeps its port until it is asked for again. Its connections go on, and the
+// next ones are at another port.
+func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.InBand = InBandAuthenticated
+	server := n.echo(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	alice := session("alice", client4, 1)
+	w.SessionUp(alice)
+	if before := mustMap(t, w, alice, server, 443); before.Port != 443 {
+		t.Fatalf("without in-band detours: %+v", before)
+	}
+	open := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+	mustInBand(t, w, alice)
+	after := mustMap(t, w, alice, server, 443)
+	if after.Port == 443 {
+		t.Fatalf("with in-band detours: %+v", after)
+	}
+	if again := mustMap(t, w, alice, server, 443); again.Port != after.Port {
+		t.Errorf("asked again: port %d, not %d", again.Port, after.Port)
+	}
+	if err := open.talk(1000); err != nil {
+		t.Errorf("the connection from before: %v", err)
+	}
+	if err := n.mustDial(t, netip.AddrPortFrom(waypoint4, after.Port)).talk(1000); err != nil {
+		t.Errorf("at the new port: %v", err)
+	}
+	// In-band detours are of IPv4 alone.
+	server6 := n.echo(t, "[fd02::1]:443")
+	if six, refusal := w.Map(t.Context(), session("alice", client6, 2), wire.MapRequest{Server: server6, Proposed: 443}); refusal != nil || six.Port != 443 {
+		t.Errorf("IPv6: %+v, %v", six, refusal)
+	}
+}
