@@ -119,7 +119,7 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 	c, self := p.config.Waypoint, p.identity.Self()
 	way, err := waypoint.Start(waypoint.Config{
 		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
-		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember,
+		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember, RatePerMember: c.ConnectionsPerSecond,
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
 		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),

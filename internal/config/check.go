@@ -121,6 +121,9 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	if w.ConnectionsPerMember < 0 {
 		p.At("waypoint.connections_per_member", "%d is not a number from 0 up (0: no limit)", w.ConnectionsPerMember)
 	}
+	if n := w.ConnectionsPerSecond; n < 0 || n > mostOpened {
+		p.At("waypoint.connections_per_second", "%d is not a number from 0 to %d (0: no limit)", n, mostOpened)
+	}
 	for key, r := range map[string]units.Rate{"bandwidth": w.Bandwidth, "bandwidth_per_member": w.BandwidthPerMember} {
 		switch {
 		case r != 0 && r < leastRate:
@@ -136,6 +139,9 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 		p.At("waypoint.log", "is empty: a waypoint must be able to say who caused what; name a file")
 	}
 }
+
+// mostOpened is more new connections a second than a host forwards, and as many as the kernel can limit to with ease.
+const mostOpened = 1_000_000
 
 const (
 	leastRate units.Rate = 8_000 // a full packet every second or two

@@ -157,6 +157,7 @@ type Waypoint struct {
 	MappingsPerMember    int            `toml:"mappings_per_member"`
 	ConnectionsPerMember int            `toml:"connections_per_member"`
 	TunnelsPerMember     int            `toml:"tunnels_per_member"`
+	ConnectionsPerSecond int            `toml:"connections_per_second"`
 	RequestsPerSecond    int            `toml:"requests_per_second"`
 	BandwidthPerMember   units.Rate     `toml:"bandwidth_per_member"`
 	Bandwidth            units.Rate     `toml:"bandwidth"`
@@ -249,6 +250,7 @@ func defaults() *Config {
 			MappingsPerMember:    4096,
 			ConnectionsPerMember: 4096,
 			TunnelsPerMember:     8,
+			ConnectionsPerSecond: 50,
 			RequestsPerSecond:    500,
 			MappingLifetime:      units.Duration(10 * time.Minute),
 			Log:                  "/var/log/dcol/attribution.jsonl",

@@ -24,6 +24,7 @@ type Config struct {
 
 	MappingsPerMember    int
 	ConnectionsPerMember int          // 0: no limit
+	RatePerMember        int          // new connections per second; 0: no limit
 	BandwidthPerMember   int64        // bytes per second, both directions together; 0: no limit
 	Bandwidth            int64        // bytes per second of all members together, in each direction; 0: no limit
 	Quota                uint64       // bytes in a month of all members together, both directions; 0: no quota
@@ -51,7 +52,7 @@ type Config struct {
 func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
 
 func (c Config) options() rules.Options {
-	return rules.Options{Connections: c.ConnectionsPerMember, Bandwidth: c.BandwidthPerMember,
+	return rules.Options{Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
 		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
 }
 

@@ -129,7 +129,7 @@ func (s *network) startWaypoint(ctx context.Context, kinds []config.Kind, name s
 	const plenty = 1_000_000
 	return s.startAgent(ctx, name, "waypoint", map[string]any{
 		"offers": kinds, "in_band_authenticator": proof,
-		"allow": lab, "mappings_per_member": plenty, "connections_per_member": 0, "requests_per_second": plenty,
+		"allow": lab, "mappings_per_member": plenty, "connections_per_member": 0, "connections_per_second": 0, "requests_per_second": plenty,
 	})
 }
 

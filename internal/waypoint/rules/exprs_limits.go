@@ -27,6 +27,29 @@ func rejectClosed(closed nft.Set) rule {
 	}
 }
 
+// rateBurst is for how many seconds' worth a member may open connections at once, as a browser does.
+const rateBurst = 4
+
+// limitRate drops what would open a connection over the member's rate. A reset would end a subflow for good and
+// teach the client that the waypoint fails; a SYN that is lost is sent again after a second, when there is room.
+func limitRate(set nft.Set, rate int) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp update @%s { ct mark & %#x limit rate over %d/second burst %d packets } counter drop",
+			set.Name, memberMask, rate, rateBurst*rate),
+		exprs: slices.Concat(
+			isTransportTCP(),
+			loadMember(),
+			[]expr.Any{
+				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
+					Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond,
+						Burst: uint32(rateBurst * rate), Over: true}}},
+				&expr.Counter{},
+				&expr.Verdict{Kind: expr.VerdictDrop},
+			},
+		),
+	}
+}
+
 // limitConnections answers a connection over the member's quota with a reset, so that the client
 // learns at once and its direct path simply goes on.
 func limitConnections(set nft.Set, count int) rule {

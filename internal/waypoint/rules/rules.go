@@ -100,6 +100,7 @@ func (m InBandMode) String() string {
 // others for all of them together; zero means no limit.
 type Options struct {
 	Connections int    // live at once
+	Rate        int    // new connections per second
 	Bandwidth   int64  // bytes per second of IP packets, both directions together
 	Total       int64  // the same of all members, each direction by itself
 	Quota       uint64 // bytes of IP packets; see State.Used

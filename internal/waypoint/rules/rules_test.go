@@ -37,7 +37,7 @@ func addrRange(first, last string) egress.Range {
 }
 
 var (
-	someOptions = rules.Options{Connections: 100, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated}
+	someOptions = rules.Options{Connections: 100, Rate: 50, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated}
 	someState   = rules.State{
 		Mappings: []rules.Mapping{
 			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),

@@ -18,8 +18,8 @@ const schemaVersion = 5
 
 // fingerprint is kept in the comment of the set of members.
 func fingerprint(o Options) string {
-	return fmt.Sprintf("dcol schema %d, connections %d, bandwidth %d, total %d, quota %d, in-band %v",
-		schemaVersion, o.Connections, o.Bandwidth, o.Total, o.Quota, o.InBand)
+	return fmt.Sprintf("dcol schema %d, connections %d, rate %d, bandwidth %d, total %d, quota %d, in-band %v",
+		schemaVersion, o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand)
 }
 
 // schema is the table without its elements: what is sent to the kernel, and beside it what a
@@ -162,6 +162,12 @@ func (s *schema) leaving() []chain {
 		ours.rules = append(ours.rules, gotoChain(quotaChain))
 	}
 	opening.rules = []rule{rejectClosed(s.closed), rejectIntoTunnels(s.tunnelIfs)}
+	// Before the connections are counted, which costs the more the more there are.
+	if s.options.Rate > 0 {
+		set := memberStateSet("opened")
+		s.sets = append(s.sets, set)
+		opening.rules = append(opening.rules, limitRate(set, s.options.Rate))
+	}
 	if s.options.InBand != InBandOff {
 		opening.rules = append(opening.rules, stripOption())
 	}
