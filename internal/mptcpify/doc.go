@@ -13,7 +13,7 @@
 //     that it is no child of the program (a program that waits for all its
 //     children must not wait for it), and it sits in a session of its own with
 //     none of the program's files open, so that a pipeline ends when the
-//     program does.
+//     program does. It starts a second one like itself (pair.go).
 //  3. The filter (filter.go) stops the program only at socket(AF_INET or
 //     AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP). Every other system call, and
 //     every call of a foreign ABI, runs as if there were no filter.
@@ -22,6 +22,9 @@
 //     the kernel's. Whatever it cannot do rightly it leaves to the kernel, and
 //     the program gets the plain TCP socket it asked for. It lives as long as
 //     any descendant of the program has the filter, daemons too.
+//  5. If one of the two supervisors is killed, the other sees it at once,
+//     answers the calls that it had received and not answered, which are in
+//     memory that both share (board.go), and starts another in its place.
 //
 // This reaches static programs, threads, children and daemons. It does not
 // reach sockets that are made without the system call: io_uring's
@@ -36,10 +39,12 @@
 //     privileges inside `dcol run`. As root nothing changes.
 //   - A process can have one seccomp listener. A program that wants its own
 //     (a container engine) is refused it with EBUSY.
-//   - If the supervisor is killed by force, the kernel answers the program's
-//     next TCP socket() with ENOSYS; open connections live on. That is why the
-//     supervisor ignores the polite signals, asks the kernel's out-of-memory
-//     killer to pass it by, and allocates next to nothing.
+//   - If both supervisors are killed by force at once, the kernel answers the
+//     program's TCP socket() with ENOSYS from then on: a filter cannot be
+//     removed or changed, and nobody else may hold its listener, as the kernel
+//     keeps callers waiting while anybody does. Open connections live on. That
+//     is why there are two, which ignore the polite signals, ask the kernel's
+//     out-of-memory killer to pass them by, and allocate next to nothing.
 //
 // The other ways are the kernel's update_socket_protocol hook
 // (internal/bpf/mptcpify) for a whole network namespace or a cgroup, and

@@ -68,8 +68,8 @@ func supervise(path string) error {
 	if err != nil {
 		return err
 	}
-	// The supervisor's copy must become the only one: the kernel keeps callers
-	// waiting for an answer as long as any copy is open.
+	// Only supervisors may keep a copy: the kernel keeps callers waiting for an
+	// answer as long as any copy is open.
 	defer func() { _ = unix.Close(listener) }()
 	if err := unix.Sendmsg(ours, []byte{0}, unix.UnixRights(listener), nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("hand the seccomp listener to the supervisor: %w", err)

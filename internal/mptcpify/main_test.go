@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ const (
 	runMark  = "run"
 	busyMark = "busy-run"
 	loopMark = "make-sockets"
+	// checkMark makes sockets that must be MPTCP's: one for "once", else until standard input is closed.
+	checkMark = "check-sockets"
 )
 
 func TestMain(m *testing.M) {
@@ -39,6 +42,8 @@ func TestMain(m *testing.M) {
 	switch mark {
 	case loopMark:
 		os.Exit(makeSockets(os.Args[2]))
+	case checkMark:
+		os.Exit(checkSockets(os.Args[2]))
 	case busyMark:
 		runtime.LockOSThread()
 		if _, err := installFilter([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}}); err != nil {
@@ -79,6 +84,42 @@ func makeSockets(count string) int {
 	}
 	fmt.Println(time.Since(start).Nanoseconds() / int64(n))
 	return 0
+}
+
+// checkSockets ends with 1 at the first socket that is not as it should be.
+func checkSockets(how string) int {
+	stop := make(chan struct{})
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		close(stop)
+	}()
+	for count := 1; ; count++ {
+		if err := checkSocket(); err != nil {
+			fmt.Fprintf(os.Stderr, "socket %d: %v\n", count, err)
+			return 1
+		}
+		select {
+		case <-stop:
+		default:
+			if how != "once" {
+				continue
+			}
+		}
+		fmt.Printf("%d sockets\n", count)
+		return 0
+	}
+}
+
+func checkSocket() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil || protocol != unix.IPPROTO_MPTCP || fd <= 2 {
+		return fmt.Errorf("it is file %d, of protocol %d: %w", fd, protocol, err)
+	}
+	return unix.Close(fd)
 }
 
 // mark starts the test binary as what it stands in for.
@@ -208,8 +249,8 @@ func newNamespace(t testing.TB) {
 	}
 }
 
-// supervisors finds the processes that supervise the program.
-func supervisors(t testing.TB, program string) []int {
+// supervisorsOf finds the processes that supervise the program.
+func supervisorsOf(t testing.TB, program string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -221,7 +262,9 @@ func supervisors(t testing.TB, program string) []int {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		if strings.Contains(string(line), "\x00"+stageMark+"\x00"+stageSupervise+"\x00"+program+"\x00") {
+		if slices.ContainsFunc([]string{stageSupervise, stageSecond}, func(stage string) bool {
+			return strings.Contains(string(line), "\x00"+stageMark+"\x00"+stage+"\x00"+program+"\x00")
+		}) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			if err != nil {
 				t.Fatal(err)

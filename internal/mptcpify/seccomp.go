@@ -25,7 +25,7 @@ type notification struct {
 // answer is struct seccomp_notif_resp.
 type answer struct {
 	id    uint64
-	_     int64
+	value int64 // what the system call returns
 	_     int32
 	flags uint32
 }
@@ -94,7 +94,8 @@ func unavailable(err error) error {
 	return &UnavailableError{Method: "seccomp", Mend: mend, Err: err}
 }
 
-// receive waits for the next system call. The kernel wants n zeroed.
+// receive waits for the next system call. The kernel wants n zeroed, and fills it
+// before a signal, even SIGKILL, is looked at.
 func receive(listener int, n *notification) error {
 	*n = notification{}
 	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n))
@@ -107,13 +108,21 @@ func answerContinue(listener int, id uint64) error {
 }
 
 // answerFD installs fd in the caller and returns its number there from the
-// call, in one step (since 5.14): a caller that dies in between gets neither.
+// call. It takes two steps though the kernel has one for both (since 5.14,
+// SECCOMP_ADDFD_FLAG_SEND): that counts the call as answered before the file is
+// installed, and if this process were killed in between, the caller would go on
+// with file 0 for its socket.
 func answerFD(listener int, id uint64, fd int, closeOnExec bool) error {
-	a := fdAnswer{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, srcFD: uint32(fd)}
+	install := fdAnswer{id: id, srcFD: uint32(fd)}
 	if closeOnExec {
-		a.newFDFlags = unix.O_CLOEXEC
+		install.newFDFlags = unix.O_CLOEXEC
 	}
-	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
+	number, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&install)))
+	if errno != 0 {
+		return errno
+	}
+	a := answer{id: id, value: int64(number)}
+	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
 }
 
 func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ const (
 	stageMark      = "__mptcpify"
 	stageDetach    = "detach"
 	stageSupervise = "supervise"
+	stageSecond    = "supervise-too"
 
 	// peerFD is where both halves find their end of Exec's socket pair: the
 	// first of exec.Cmd's ExtraFiles.
@@ -26,7 +28,7 @@ const (
 // from this binary, and runs them. main calls it first of all; if ok, it must
 // end with the code.
 func Stage(args []string) (code int, ok bool) {
-	if len(args) != 4 || args[1] != stageMark {
+	if len(args) < 4 || args[1] != stageMark {
 		return 0, false
 	}
 	err := fmt.Errorf("unknown stage %q: this command is for dcol itself", args[2])
@@ -34,7 +36,9 @@ func Stage(args []string) (code int, ok bool) {
 	case stageDetach:
 		err = detach(args[0], args[3])
 	case stageSupervise:
-		err = superviseStage()
+		err = superviseStage(args[0], args[3])
+	case stageSecond:
+		err = secondStage(args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -61,30 +65,48 @@ func detach(name, path string) error {
 	return second.Start()
 }
 
-func superviseStage() error {
+// outlive keeps the supervisor from ending before the last user of the filter.
+func outlive() {
 	// A service manager that stops the program signals every process of the
-	// service. The program may still need sockets while it shuts down; the
-	// supervisor's own end is that of the last user of the filter.
+	// service. The program may still need sockets while it shuts down.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	// Refused to whoever lacks CAP_SYS_RESOURCE, and then nothing is lost.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
+}
 
+func superviseStage(name, path string) error {
+	outlive()
 	listener, err := receiveListener(peerFD)
 	if err != nil {
 		return err
 	}
-	s, err := newSupervisor(listener)
+	p, err := firstOfPair(listener, name, path)
 	if err != nil {
 		return err
 	}
-	s.start()
+	p.own.start()
 	if _, err := unix.Write(peerFD, []byte{0}); err != nil {
 		return fmt.Errorf("tell the program's process that the supervisor is ready: %w", err)
 	}
 	if err := unix.Close(peerFD); err != nil {
 		return err
 	}
-	return s.wait()
+	return p.run()
+}
+
+// secondStage is a supervisor that the other has started: args end with its place on the board.
+func secondStage(args []string) error {
+	outlive()
+	side, err := strconv.Atoi(args[len(args)-1])
+	if err != nil {
+		return fmt.Errorf("the place of a supervisor: %w", err)
+	}
+	p, err := secondOfPair(args[0], args[3], side)
+	if err != nil {
+		return err
+	}
+	p.own.start()
+	return p.run()
 }
 
 func receiveListener(peer int) (int, error) {

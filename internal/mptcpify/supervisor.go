@@ -9,22 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers is how many sockets are made at a time. One thread would do for one
-// busy program; the others keep a slow call (a busy namespace, memory that has
-// to be found) from holding up the next.
-const workers = 4
+// workers is how many sockets each of the two supervisors makes at a time. One
+// thread would do for one busy program; the others keep a slow call (a busy
+// namespace, memory that has to be found) from holding up the next.
+const workers = 2
 
 // supervisor answers the filter's notifications until nobody is under the
 // filter any more.
 type supervisor struct {
 	listener int
+	shared   *board
+	side     int // our place on the board
 	home     int // our network namespace
 	homeID   namespaceID
 	owners   bool // callers may have other users than ours
 	failed   chan error
 }
 
-func newSupervisor(listener int) (*supervisor, error) {
+func newSupervisor(listener int, shared *board, side int) (*supervisor, error) {
 	home, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open our network namespace: %w", err)
@@ -35,6 +37,8 @@ func newSupervisor(listener int) (*supervisor, error) {
 	}
 	return &supervisor{
 		listener: listener,
+		shared:   shared,
+		side:     side,
 		home:     home,
 		homeID:   homeID,
 		owners:   os.Geteuid() == 0,
@@ -43,8 +47,8 @@ func newSupervisor(listener int) (*supervisor, error) {
 }
 
 func (s *supervisor) start() {
-	for range workers {
-		go s.work()
+	for i := range workers {
+		go s.work(&s.shared.calls[s.side][i])
 	}
 }
 
@@ -71,8 +75,7 @@ func (s *supervisor) wait() error {
 	case err := <-gone:
 		return os.NewSyscallError("poll", err)
 	case err := <-s.failed:
-		// Ending closes the listener: callers get ENOSYS instead of waiting
-		// for ever.
+		// The other supervisor goes on, and starts one in our place.
 		return err
 	}
 }
@@ -81,7 +84,9 @@ func (s *supervisor) wait() error {
 // network namespace.
 var errAstray = errors.New("thread is in a foreign network namespace")
 
-func (s *supervisor) work() {
+// work answers one call after the other. call is where the other supervisor looks
+// for the one that is not answered yet.
+func (s *supervisor) work(call *notification) {
 	// Never unlocked, so a thread that went astray dies with its worker, and
 	// so does one without signals.
 	runtime.LockOSThread()
@@ -89,9 +94,8 @@ func (s *supervisor) work() {
 		s.failed <- err
 		return
 	}
-	var n notification
 	for {
-		switch err := receive(s.listener, &n); {
+		switch err := receive(s.listener, call); {
 		case err == nil:
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT):
 			// A signal, or a caller that was killed meanwhile.
@@ -100,8 +104,10 @@ func (s *supervisor) work() {
 			s.failed <- fmt.Errorf("receive a system call: %w", err)
 			return
 		}
-		if err := s.answer(&n); errors.Is(err, errAstray) {
-			go s.work()
+		err := s.answer(call)
+		call.id = 0
+		if errors.Is(err, errAstray) {
+			go s.work(call)
 			return
 		}
 	}
@@ -109,8 +115,7 @@ func (s *supervisor) work() {
 
 // blockSignals keeps all signals, of which Go's runtime sends itself many, from
 // the calling thread. One that came while the kernel installs a socket would
-// take it back out of the caller's queue, but not the word that the call is
-// answered: the caller would go on with file 0 for its socket.
+// interrupt that, and the caller would get a plain TCP socket.
 func blockSignals() error {
 	var all unix.Sigset_t
 	for i := range all.Val {

@@ -49,14 +49,12 @@ echo started
 		t.Errorf("read %d bytes (%v) from a pipe that all have closed", n, err)
 	}
 
-	pids := supervisors(t, script)
-	if len(pids) != 1 {
-		t.Fatalf("supervisors %v, want one", pids)
-	}
 	// A service manager's stop must not cost the daemon its sockets.
-	for _, signal := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM} {
-		if err := unix.Kill(pids[0], signal); err != nil {
-			t.Fatal(err)
+	for _, pid := range bothSupervisors(t, script) {
+		for _, signal := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM} {
+			if err := unix.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
@@ -70,7 +68,7 @@ echo started
 		t.Errorf("daemon's sockets (-want +got):\n%s", diff)
 	}
 	eventually(t, "the supervisor ends after the daemon", func() bool {
-		return len(supervisors(t, script)) == 0
+		return len(supervisorsOf(t, script)) == 0
 	})
 }
 
@@ -100,7 +98,7 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	namespace := strings.TrimSpace(string(line[:n]))
-	for _, pid := range supervisors(t, script) {
+	for _, pid := range supervisorsOf(t, script) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/ns/net", pid))
 		if err != nil || len(threads) == 0 {
 			t.Fatalf("threads of supervisor %d: %v %v", pid, threads, err)
@@ -135,28 +133,23 @@ func TestSignalsDisturbNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var pid int
-	eventually(t, "the supervisor starts", func() bool {
-		pids := supervisors(t, loop.Args[0])
-		if len(pids) == 1 {
-			pid = pids[0]
-		}
-		return len(pids) == 1
-	})
+	pids := bothSupervisors(t, loop.Args[0])
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for sent := 0; ; {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, thread := range threads {
-			tid, err := strconv.Atoi(filepath.Base(thread))
+		for _, pid := range pids {
+			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if unix.Tgkill(pid, tid, unix.SIGURG) == nil {
-				sent++
+			for _, thread := range threads {
+				tid, err := strconv.Atoi(filepath.Base(thread))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if unix.Tgkill(pid, tid, unix.SIGURG) == nil {
+					sent++
+				}
 			}
 		}
 		select {

@@ -1,0 +1,122 @@
+package mptcpify
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bothSupervisors waits until two processes supervise the program.
+func bothSupervisors(t *testing.T, program string) (pids []int) {
+	t.Helper()
+	eventually(t, "two supervisors run", func() bool {
+		pids = supervisorsOf(t, program)
+		return len(pids) == supervisors
+	})
+	return pids
+}
+
+// TestSupervisorKilled kills one supervisor after the other while a program makes
+// sockets all the time: each call gets its socket, and it is MPTCP's.
+func TestSupervisorKilled(t *testing.T) {
+	needMPTCP(t)
+	loop := mark(t, checkMark, "stop")
+	loop.Args[0] += "-killed" // to be told from those of other tests
+	if err := os.Symlink(loop.Path, loop.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(loop.Args[0])
+	cmd := run(t, loop.Args...)
+	stop, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill() }()
+	const kills = 6
+	for i := range kills {
+		pids := bothSupervisors(t, loop.Args[0])
+		killed := pids[i%2]
+		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		// Killing both at once is another matter.
+		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, loop.Args[0]), killed) })
+	}
+	bothSupervisors(t, loop.Args[0])
+	stop.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	t.Logf("%d kills: %s", kills, strings.TrimSpace(stdout.String()))
+	eventually(t, "the supervisors end after the program", func() bool { return len(supervisorsOf(t, loop.Args[0])) == 0 })
+}
+
+// TestCallOfKilledSupervisor stops a supervisor with a call received and not
+// answered, and kills it then: the other answers that call.
+func TestCallOfKilledSupervisor(t *testing.T) {
+	needMPTCP(t)
+	program := mark(t, checkMark, "once")
+	program.Args[0] += "-stopped"
+	if err := os.Symlink(program.Path, program.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(program.Args[0])
+	listener, err := startUnderFilter(t, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := newBoard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The other has received the call and ended.
+	if err := receive(listener, &shared.calls[1][0]); err != nil {
+		t.Fatal(err)
+	}
+	own, err := newSupervisor(listener, shared, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.inherit(1)
+	if shared.calls[1][0].id != 0 {
+		t.Error("the call is still on the board")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		program.Process.Kill()
+		t.Fatal("the program waits for its socket for ever")
+	}
+}
+
+// startUnderFilter starts a program under the filter without a supervisor.
+func startUnderFilter(t *testing.T, program *exec.Cmd) (listener int, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the filter stays on the thread
+		if listener, err = installFilter(filterProgram()); err == nil {
+			err = program.Start()
+		}
+	}()
+	<-done
+	return listener, err
+}
