@@ -256,9 +256,8 @@ func describeMember(v *directory.Verified, s membership.State) api.Member {
 		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Punch: r.Punch, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
 		CertificateUntil: v.Holder.NotAfter, RecordIssued: r.Issued, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
 	}
-	if r.IsWaypoint() && !s.Word.At.IsZero() {
-		reached := !slices.Contains(s.Word.Unreachable, r.Name)
-		m.Reachable = &reached
+	if r.IsWaypoint() {
+		m.Reachable = membership.Reached(s.Word, r.Name)
 	}
 	return m
 }

@@ -50,3 +50,25 @@ func TestCollectiveProblems(t *testing.T) {
 		}
 	}
 }
+
+// That others reach a waypoint is said only after somebody has tried.
+func TestReachableIsSaidOfWhoWasTried(t *testing.T) {
+	said := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	word := enrol.Reachability{At: said, Unreachable: []string{"bob"}, Untried: []string{"carol"}}
+	yes, no := true, false
+	for _, test := range []struct {
+		name string
+		word enrol.Reachability
+		want *bool
+	}{
+		{"alice", word, &yes}, {"bob", word, &no}, {"carol", word, nil}, {"alice", enrol.Reachability{}, nil},
+	} {
+		v := &directory.Verified{Record: directory.Record{
+			Name: test.name, Roles: []string{directory.RoleWaypoint}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672,
+		}}
+		got := describeMember(v, membership.State{Word: test.word}).Reachable
+		if (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
+			t.Errorf("%s, of whom %+v is said: %v", test.name, test.word, got)
+		}
+	}
+}

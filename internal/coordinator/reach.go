@@ -253,11 +253,18 @@ func (t *target) judge(round *round, now time.Time) (changed bool) {
 func (t *target) unreachable() bool { return !t.verdict.At.IsZero() && !t.verdict.Reachable }
 
 // unreachable lists them in order.
-func (r *reach) unreachable() (names []string) {
+func (r *reach) unreachable() []string { return r.list((*target).unreachable) }
+
+// untried lists the waypoints without a verdict in order.
+func (r *reach) untried() []string {
+	return r.list(func(t *target) bool { return t.verdict.At.IsZero() })
+}
+
+func (r *reach) list(which func(*target) bool) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, t := range r.targets {
-		if t.unreachable() {
+		if which(t) {
 			names = append(names, name)
 		}
 	}

@@ -81,6 +81,26 @@ func TestReachNeedsTwoRounds(t *testing.T) {
 	}
 }
 
+// A waypoint is untried until there is a verdict, and again when its addresses are others.
+func TestUntried(t *testing.T) {
+	s := newScene(20)
+	s.watch("m00", "m01", "m02")
+	untried := func(when string, want ...string) {
+		t.Helper()
+		if got := s.untried(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q are untried, want %q", when, got, want)
+		}
+	}
+	untried("before anybody has tried", "m00", "m01", "m02")
+	onlyM01 := func(_, about string) (bool, bool) { return about == "m01", about != "m02" }
+	s.turn(onlyM01)
+	untried("after a round that says no of one, and nothing of another", "m00", "m02")
+	s.turn(onlyM01)
+	untried("after the second round", "m02")
+	s.follow([]waypoint{{"m01", []netip.Addr{netip.MustParseAddr("192.0.2.2")}, 1, false}}, s.now)
+	untried("at another address", "m01")
+}
+
 // Those who do not answer say nothing, and who is probably there is asked first.
 func TestReachWithSilentMembers(t *testing.T) {
 	s := newScene(20)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -17,27 +18,36 @@ const (
 	reachTick = time.Second
 	// reachEvery is how soon who has missed it learns who cannot be reached.
 	reachEvery = 10 * time.Minute
+	// triedEvery is how soon all learn that more waypoints were tried, of which after a start there are many.
+	triedEvery = 5 * time.Second
 	maxChecked = 1 << 10 // bytes
 )
 
 // runReach has members try each other's addresses, and tells all who cannot be reached.
 func (c *Coordinator) runReach(ctx context.Context) {
-	next := time.Now().Add(reachEvery)
+	told := time.Now()
+	var untried []string // when that was told
 	for every(ctx, reachTick, nil) {
 		now := c.now()
 		changed := c.reach.close(now)
 		if gate := c.gate.Load(); gate != nil {
 			c.check(gate, now)
 		}
-		if !changed && time.Now().Before(next) {
+		now = time.Now()
+		wait := reachEvery
+		if !slices.Equal(c.reach.untried(), untried) {
+			wait = triedEvery
+		}
+		if !changed && now.Sub(told) < wait {
 			continue
 		}
+		untried = c.reach.untried()
 		data, err := c.reachability("")
 		if err == nil {
 			err = c.tellAll(enrol.TopicReachability, data)
 		}
 		if err == nil {
-			next = time.Now().Add(reachEvery)
+			told = now
 		}
 	}
 }
@@ -75,7 +85,9 @@ func (c *Coordinator) takeChecked(from string, data []byte) error {
 // reachability is the coordinator's word on who cannot be reached; of very many, those that fit. For a member
 // that asks it is also what others found who tried to reach it.
 func (c *Coordinator) reachability(asks string) ([]byte, error) {
-	word := enrol.Reachability{At: c.now().UTC().Truncate(time.Second), Unreachable: c.reach.unreachable(), You: c.reach.tried(asks)}
+	word := enrol.Reachability{
+		At: c.now().UTC().Truncate(time.Second), Unreachable: c.reach.unreachable(), Untried: c.reach.untried(), You: c.reach.tried(asks),
+	}
 	for {
 		data, err := json.Marshal(word)
 		if err != nil {
@@ -84,9 +96,10 @@ func (c *Coordinator) reachability(asks string) ([]byte, error) {
 		if len(data) <= bus.MaxPayload {
 			return data, nil
 		}
-		if len(word.Unreachable) == 0 {
+		if len(word.Unreachable)+len(word.Untried) == 0 {
 			return nil, errors.New("write who cannot be reached: the message is too large")
 		}
 		word.Unreachable = word.Unreachable[:len(word.Unreachable)*bus.MaxPayload/len(data)]
+		word.Untried = word.Untried[:len(word.Untried)*bus.MaxPayload/len(data)]
 	}
 }

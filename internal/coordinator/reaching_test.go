@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,10 @@ func TestLyingWaypoint(t *testing.T) {
 		}
 	}
 	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.reach.of("good"); return known && v.Reachable })
+	eventually(t, "x is told that nothing is known of the liar yet", 20*time.Second, func() bool {
+		data := checkers[0].last(enrol.TopicReachability)
+		return data != nil && slices.Equal(fromJSON[enrol.Reachability](t, data).Untried, []string{"liar"})
+	})
 	w.shift(checkSoon) // the second round
 	eventually(t, "x is told who lies", 20*time.Second, func() bool {
 		data := checkers[0].last(enrol.TopicReachability)
@@ -43,7 +48,7 @@ func TestLyingWaypoint(t *testing.T) {
 			return false
 		}
 		m := fromJSON[enrol.Reachability](t, data)
-		return len(m.Unreachable) == 1 && m.Unreachable[0] == "liar"
+		return slices.Equal(m.Unreachable, []string{"liar"}) && len(m.Untried) == 0
 	})
 	for _, m := range w.c.Members() {
 		if m.Name == "liar" && (m.Reach == nil || m.Reach.Reachable || m.Reach.Why != "nobody answers") {

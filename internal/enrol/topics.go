@@ -136,6 +136,8 @@ func (p Punch) Check() error {
 type Reachability struct {
 	At          time.Time `json:"at"`
 	Unreachable []string  `json:"unreachable"`
+	// Untried are waypoints of which nothing is known yet, as nobody has tried them often enough.
+	Untried []string `json:"untried,omitempty"`
 	// You is there in an answer, when others have tried to reach who asks.
 	You *Tried `json:"you,omitempty"`
 }

@@ -226,11 +226,11 @@ func (m *Membership) takeReachability(word enrol.Reachability, now time.Time) {
 	m.choosing.soon(now)
 }
 
-// reachable is the coordinators' word on one member; nil: they have said nothing.
-func (m *Membership) reachable(name string) *bool {
-	if m.word.At.IsZero() {
+// Reached reports the coordinators' word on whether others reach a waypoint; nil: they do not know, or have said nothing.
+func Reached(word enrol.Reachability, name string) *bool {
+	if word.At.IsZero() || slices.Contains(word.Untried, name) {
 		return nil
 	}
-	yes := !slices.Contains(m.word.Unreachable, name)
+	yes := !slices.Contains(word.Unreachable, name)
 	return &yes
 }

@@ -56,7 +56,7 @@ func (m *Membership) state() State {
 	s := State{
 		Self: self, Directory: m.keeper.State(), Bus: m.link.state, Word: m.word, Chosen: m.choosing.names(), Trouble: m.trouble(),
 		Renewal: Renewal{Next: r.at(self, id.Usable() == nil), Last: r.renewed, Failures: r.failures, Err: r.err, Expelled: r.expelled},
-		Record:  Record{Verified: m.own(), Err: m.publish.err, Withheld: slices.Clone(m.publish.withheld.addresses), Removed: m.removed, Reached: m.reachable(self.Name), Tried: m.tried},
+		Record:  Record{Verified: m.own(), Err: m.publish.err, Withheld: slices.Clone(m.publish.withheld.addresses), Removed: m.removed, Reached: Reached(m.word, self.Name), Tried: m.tried},
 	}
 	return s
 }
