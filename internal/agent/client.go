@@ -59,6 +59,7 @@ type client struct {
 	// way opens the way to a waypoint that lets in only whom it was told of; may be nil.
 	way       func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 	waypoints map[detour.Via]asker
+	listeners *netstate.Listeners
 	ports     portPicker
 	kinds     []path.Kind // that the operator uses, the preferred first
 

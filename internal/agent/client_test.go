@@ -146,6 +146,9 @@ func (l *lab) startClient() {
 		if c.addresses, err = netstate.WatchAddresses(ctx); err != nil {
 			return err
 		}
+		if c.listeners, err = netstate.OpenListeners(); err != nil {
+			return err
+		}
 		c.routes, err = netstate.OpenAddresses()
 		return err
 	})

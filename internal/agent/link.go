@@ -45,6 +45,9 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	if c.routes, err = netstate.OpenAddresses(); err != nil {
 		return nil, errors.Join(err, kernel.Close())
 	}
+	if c.listeners, err = netstate.OpenListeners(); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
 	if c.addresses, err = netstate.WatchAddresses(ctx); err != nil {
 		return nil, errors.Join(err, kernel.Close())
 	}
@@ -73,7 +76,7 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 		for _, u := range c.using {
 			u.close()
 		}
-		return errors.Join(err, hook.Close(), bound.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), kernel.Close())
+		return errors.Join(err, hook.Close(), bound.Close(), c.tunnels.close(), restoreClient(p.config.StateDir, c.log), c.listeners.Close(), kernel.Close())
 	})
 	return c, nil
 }

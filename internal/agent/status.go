@@ -25,8 +25,12 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 		if err != nil {
 			return nil, err
 		}
+		plain, err := c.plainConnections()
+		if err != nil {
+			return nil, err
+		}
 		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Waypoints: []api.Waypoint{}}
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}}
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn, kernel))

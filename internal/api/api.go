@@ -34,7 +34,10 @@ type Status struct {
 // Using is the client role: connections, and the waypoints they can use.
 type Using struct {
 	Connections []Connection `json:"connections"`
-	Waypoints   []Waypoint   `json:"waypoints"`
+	// Plain are the servers of connections that speak plain TCP though the program's socket is an MPTCP one: the
+	// server does not speak MPTCP, or something on the way removes it. They take no detours.
+	Plain     []netip.AddrPort `json:"plain,omitempty"`
+	Waypoints []Waypoint       `json:"waypoints"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
 }

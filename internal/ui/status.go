@@ -125,8 +125,15 @@ func ready(w api.Waypoint) string {
 
 func (p *printer) connections(u *api.Using, now time.Time) {
 	p.linef("")
-	if len(u.Connections) == 0 {
+	if len(u.Connections) == 0 && len(u.Plain) == 0 {
 		p.linef("No MPTCP connections. `dcol run -- PROGRAM` makes a program's connections MPTCP.")
+		return
+	}
+	if n := len(u.Plain); n > 0 {
+		p.linef("%s plain TCP though the program asks for MPTCP: the server does not speak MPTCP, or something on the way removes it", plural(n, "connection is", "connections are"))
+		p.linef("  to %s", someAddrs(u.Plain))
+	}
+	if len(u.Connections) == 0 {
 		return
 	}
 	p.linef("Connections")
@@ -145,6 +152,25 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 		}
 		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS|WHY THIS ONE", rows)
 	}
+}
+
+// plural is a number with the words for one or for several.
+func plural(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}
+
+// someAddrs names each server once, and as many as a person wants to read.
+func someAddrs(list []netip.AddrPort) string {
+	var words []string
+	for _, a := range list {
+		if w := a.String(); !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return some(words)
 }
 
 func (p *printer) serving(s *api.Serving) {
