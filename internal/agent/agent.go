@@ -191,6 +191,9 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 			return s, err
 		}
 		s.Problems = append(s.Problems, a.client.problems...)
+		if err := a.client.checkPM(); err != nil {
+			s.Problems = append(s.Problems, pathManagerProblem(err))
+		}
 	}
 	if a.serving != nil {
 		var problems []string

@@ -60,6 +60,8 @@ type client struct {
 	way       func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 	waypoints map[detour.Via]asker
 	listeners *netstate.Listeners
+	checkPM   func() error // of the kernel: whether new connections are ours
+	displaced bool         // they were not when that was last looked at
 	ports     portPicker
 	kinds     []path.Kind // that the operator uses, the preferred first
 

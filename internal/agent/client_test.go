@@ -152,7 +152,7 @@ func (l *lab) startClient() {
 		c.routes, err = netstate.OpenAddresses()
 		return err
 	})
-	c.kernel, c.events = kernel, events
+	c.kernel, c.checkPM, c.events = kernel, kernel.CheckUserspacePM, events
 	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)

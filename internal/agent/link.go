@@ -31,7 +31,7 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	}
 	events := make(chan mptcp.Event, eventRoom)
 	c := &client{
-		log: p.log.With("subsystem", "client"), kernel: kernel, events: events,
+		log: p.log.With("subsystem", "client"), kernel: kernel, checkPM: kernel.CheckUserspacePM, events: events,
 		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker),
 		kinds:   kinds(p.config.Client.Kinds),
 		manager: path.New(pathConfig(p.config.Client)), book: detour.New(kinds(p.config.Client.Kinds)),

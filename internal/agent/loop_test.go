@@ -30,6 +30,7 @@ func TestLoopKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &idleKernel{}
 		c := &client{
+			checkPM: func() error { return nil },
 			tunnels: newTunnels(),
 			log:     slog.New(slog.DiscardHandler), kernel: kernel, inbox: make(chan func(time.Time)),
 			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),

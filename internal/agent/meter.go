@@ -70,6 +70,7 @@ func (m *meter) end() {
 // when to do so again.
 func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.checkGuard()
+	c.lookForOthers()
 	c.meter.begin(now)
 	err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
 		if !s.ServerSide {

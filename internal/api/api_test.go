@@ -78,6 +78,7 @@ func full() Status {
 					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10, Why: "bob carries nothing yet",
 				}},
 			}},
+			Plain: []netip.AddrPort{at("192.0.2.1:443")},
 			Waypoints: []Waypoint{{
 				Name: "bob", Addr: at("192.0.2.7:45672"), State: "down", Since: since, Why: "no answer",
 				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,

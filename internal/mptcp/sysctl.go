@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 )
 
@@ -29,6 +30,31 @@ func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
 		return "", "", err
 	}
 	return "net/mptcp/pm_type", "1", nil
+}
+
+// DisplacedError says that new sockets of the namespace get another path manager than userspace.
+type DisplacedError struct {
+	Sysctl string // as sysctl(8) writes it
+	Value  string // what it is
+	Want   string // what gives new sockets to userspace
+}
+
+func (e *DisplacedError) Error() string {
+	return fmt.Sprintf("%s is %s, and not %s", e.Sysctl, e.Value, e.Want)
+}
+
+// CheckUserspacePM reports whether new sockets of the namespace are given to userspace now, which anybody who may
+// write sysctls can change. If not, the error is ErrSwitchedOff or a *DisplacedError.
+func (n *Namespace) CheckUserspacePM() error {
+	key, want, err := n.UserspacePMSysctl()
+	if err != nil {
+		return err
+	}
+	value, err := n.sysctls.read(path.Base(key))
+	if err == nil && value != want {
+		err = &DisplacedError{Sysctl: strings.ReplaceAll(key, "/", "."), Value: value, Want: want}
+	}
+	return err
 }
 
 // sysctls is the directory net/mptcp of the namespace of the thread that

@@ -117,7 +117,9 @@ func TestStatus(t *testing.T) {
 			Outside: &api.Outside{Leaves: "not-known", NAT: "unknown", Why: "there is no other waypoint to ask where it sees this host; asked again within 10 min"}},
 	}
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
-	for name, s := range map[string]api.Status{"both": both, "idle": idle, "member": member, "lonely": lonely, "expelled": expelled} {
+	plain := idle
+	plain.Client = &api.Using{Plain: []netip.AddrPort{at("203.0.113.5:443"), at("203.0.113.5:443"), at("[2001:db8:5::5]:22")}}
+	for name, s := range map[string]api.Status{"both": both, "idle": idle, "plain": plain, "member": member, "lonely": lonely, "expelled": expelled} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			if err := Status(&b, s, now); err != nil {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -67,4 +68,93 @@ func TestDamagedSysctlRecords(t *testing.T) {
 		w.run(host, "sh", "-ec", "rm /var/lib/dcol/*.damaged-*")
 		w.says(w.try(host, program, "down"), "dcol left no trace")
 	}
+}
+
+// Another path manager takes new connections while the agent runs. That is said, with what gives them back.
+func TestPathManagerTakenOver(t *testing.T) {
+	w := standard(newWorld(t))
+	ofAlice, _ := w.startBoth()
+	w.waypointUp()
+	problems := func() string { return strings.Join(w.mustStatus(alice).Problems, "\n") }
+	if said := problems(); said != "" {
+		t.Errorf("problems: %s", said)
+	}
+	key, ours, others := "net.mptcp.path_manager", "userspace", "kernel"
+	if w.try(alice, "sysctl", key).code != 0 {
+		key, ours, others = "net.mptcp.pm_type", "1", "0"
+	}
+	w.sysctl(alice, key, others)
+	if said := problems(); !strings.Contains(said, "another path manager has taken over") || !strings.Contains(said, "sysctl -w "+key+"="+ours) {
+		t.Errorf("problems: %s", said)
+	}
+	w.eventually("the log says so, too", func() error {
+		log, err := os.ReadFile(ofAlice.log)
+		if err != nil {
+			return err
+		}
+		return holds(strings.Contains(string(log), "does not manage the paths of new connections"), "%s", log)
+	})
+	w.sysctl(alice, key, ours)
+	if said := problems(); said != "" {
+		t.Errorf("problems, when it is ours again: %s", said)
+	}
+	w.sysctl(alice, "net.mptcp.enabled", "0")
+	if said := problems(); !strings.Contains(said, "sysctl -w net.mptcp.enabled=1") {
+		t.Errorf("problems: %s", said)
+	}
+}
+
+// Towards a server without MPTCP, status does not send its reader to dcol run, which is in use. On a host that
+// accepts such connections, nothing is said of them.
+func TestPlainServerIsNamed(t *testing.T) {
+	w := standard(newWorld(t))
+	w.startBoth()
+	w.waypointUp()
+	start := func(host, name string, argv ...string) {
+		cmd := w.host(host).Command(w.life(), name, argv...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	}
+	listens := func(host string) {
+		w.eventually(host+" listens", func() error {
+			return holds(w.run(host, "ss", "-Htln", "sport = :8081") != "", "nothing listens")
+		})
+	}
+	start(server, "socat", "TCP-LISTEN:8081,fork,reuseaddr", "EXEC:cat")
+	start(alice, program, "run", "--", "socat", "TCP-LISTEN:8081,fork,reuseaddr", "EXEC:cat")
+	listens(server)
+	listens(alice)
+	start(server, "sh", "-c", fmt.Sprintf("(echo hello; sleep 60) | socat - TCP:%v:8081", w.addr4(alice)))
+	start(alice, "sh", "-c", fmt.Sprintf("(echo hello; sleep 60) | %s run -- socat - TCP:%v:8081", program, w.addr4(server)))
+	to := fmt.Sprintf("%v:8081", w.addr4(server))
+	w.eventually("the connection is named", func() error {
+		plain := w.mustStatus(alice).Client.Plain
+		return holds(len(plain) == 1 && plain[0].String() == to, "plain are %v", plain)
+	})
+	if said := w.dcol(alice, "status"); !strings.Contains(said, "1 connection is plain TCP though the program asks for MPTCP") || !strings.Contains(said, "to "+to) ||
+		strings.Contains(said, "dcol run") {
+		t.Errorf("status:\n%s", said)
+	}
+}
+
+// What carried a connection before its agent was started anew has the same name afterwards.
+func TestKindsAfterRestart(t *testing.T) {
+	w := standard(newWorld(t))
+	w.useKinds("in-band", "mapped")
+	w.startBoth()
+	w.kindIs("in-band", "ready")
+	x := w.curl(w.url())
+	before := w.subflows("direct up", "in-band up")
+	for range 3 {
+		w.restart(alice)
+		w.waypointUp()
+		now := w.subflows("direct up", "in-band up")
+		if now.Token != before.Token || detour(now).Local != detour(before).Local {
+			t.Errorf("another detour: %+v, before %+v", now, before)
+		}
+		x.goesOn()
+	}
+	x.endsWell()
 }
