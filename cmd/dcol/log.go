@@ -87,6 +87,14 @@ dcol log verify checks it.`,
 		if err != nil {
 			return err
 		}
+		summaries, err := attribution.Summaries(files, filter)
+		if err != nil {
+			return err
+		}
+		for _, s := range summaries {
+			fmt.Fprintf(os.Stderr, "note: %s had used up its share of the log: %d lines from %s to %s are only summarised (entries-summarised)\n",
+				s.Member, s.Summarised, s.Opened.UTC().Format(time.RFC3339), s.Time.UTC().Format(time.RFC3339))
+		}
 		out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}}
 		for _, f := range flows {
 			out.Flows = append(out.Flows, describeFlow(f))

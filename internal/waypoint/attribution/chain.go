@@ -87,6 +87,8 @@ type batch struct {
 	shown map[wire.SessionID]bool // before the batch
 	fresh map[wire.SessionID]bool // in the batch
 	certs string                  // of the last head
+	// bytes are what members have caused of the text.
+	bytes map[string]int
 }
 
 // append adds a line at the end of the chain.
@@ -110,6 +112,8 @@ func (b *batch) begin(now time.Time) {
 
 // add is an entry, after the proof of its session if the file has none.
 func (b *batch) add(e Entry) {
+	begin := len(b.text)
+	defer func() { b.bytes[e.Member] += len(b.text) - begin }()
 	l := line{Entry: e}
 	if s := e.By; s != nil {
 		l.Session = s.Session

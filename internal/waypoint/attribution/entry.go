@@ -24,6 +24,8 @@ const (
 	// Leave to reach any server that is not forbidden, in-band or through a tunnel.
 	AdmissionGranted Event = "admission-granted"
 	AdmissionEnded   Event = "admission-ended"
+	// EntriesSummarised stands for lines of a member that has used up its share of the log (shares.go).
+	EntriesSummarised Event = "entries-summarised"
 )
 
 // Entry is what a waypoint has to say. Absent fields have no meaning for the event.
@@ -56,10 +58,21 @@ type Entry struct {
 	// Repeated counts equal refusals since the last such line that were not written.
 	Repeated int `json:"repeated,omitempty"`
 
-	Opened time.Time `json:"opened,omitzero"` // of a flow, or of a session that is shown
+	// Summarised is how many lines there would have been since Opened, and Servers some of the servers that these
+	// would have named, the most frequent first.
+	Summarised int           `json:"summarised,omitempty"`
+	Servers    []ServerLines `json:"servers,omitempty"`
+
+	Opened time.Time `json:"opened,omitzero"` // of a flow, of a session that is shown, or of what is summarised
 	// Bytes of IP packets by direction; absent if the end of the flow was not seen.
 	BytesFromClient *uint64 `json:"bytes_from_client,omitempty"`
 	BytesToClient   *uint64 `json:"bytes_to_client,omitempty"`
+}
+
+// ServerLines is how many lines about one server were summarised.
+type ServerLines struct {
+	Server netip.Addr `json:"server"`
+	Lines  int        `json:"lines"`
 }
 
 // Session is a member's session with this waypoint, with the member's signature over it. Entries point to

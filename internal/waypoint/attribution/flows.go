@@ -73,6 +73,22 @@ func Flows(files []File, filter Filter) ([]Flow, map[wire.SessionID]*Session, er
 	return f.flows, named, nil
 }
 
+// Summaries returns what the log tells only in sum, of members and times that the filter chooses: connections that
+// Flows does not find may be among it.
+func Summaries(files []File, filter Filter) ([]Entry, error) {
+	var found []Entry
+	err := eachLine(files, func(t *text) {
+		l := t.line
+		if l == nil || l.Event != EntriesSummarised || filter.Member != "" && filter.Member != l.Member {
+			return
+		}
+		if filter.inTime(&Flow{Opened: l.Opened, Closed: l.Time}) {
+			found = append(found, l.Entry)
+		}
+	})
+	return found, err
+}
+
 type finder struct {
 	filter Filter
 	of     *line

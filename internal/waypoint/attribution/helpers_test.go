@@ -52,7 +52,7 @@ func (m testMember) sign(message func(chain [][]byte) []byte) []byte {
 
 func (m testMember) writer(path string, limits Limits) *writer {
 	author := m.author()
-	return &writer{path: path, limits: limits, author: &author}
+	return &writer{path: path, limits: limits, author: &author, shares: newShares(limits.Share)}
 }
 
 // session is one that a member has signed at that time.

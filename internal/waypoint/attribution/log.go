@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -11,10 +12,12 @@ type Limits struct {
 	FileBytes int64 // a file that has grown to this is set aside as FILE.1, that as FILE.2 …
 	Files     int   // how many there are in all
 	Queue     int   // entries that wait for the disk
+	Share     int64 // bytes that one member may fill at once, and again within shareRefills; 0: all of it
 }
 
-// DefaultLimits are those of a waypoint.
-var DefaultLimits = Limits{FileBytes: 64 << 20, Files: 8, Queue: 1 << 15}
+// DefaultLimits are those of a waypoint. With a tenth of the log for each, and as much again in a week, one member
+// alone takes nine weeks to push a line about another out of it.
+var DefaultLimits = Limits{FileBytes: 64 << 20, Files: 8, Queue: 1 << 15, Share: 8 * (64 << 20) / 10}
 
 const (
 	// signEvery and signLines bound how much of the log a crash leaves unsigned.
@@ -46,7 +49,7 @@ type Health struct {
 func Open(path string, author Author, limits Limits, log *slog.Logger) *Log {
 	l := &Log{log: log.With("subsystem", "attribution"),
 		entries: make(chan Entry, limits.Queue), stopped: make(chan struct{})}
-	w := &writer{path: path, limits: limits, author: &author}
+	w := &writer{path: path, limits: limits, author: &author, shares: newShares(limits.Share)}
 	l.report(w.open())
 	go l.run(w)
 	return l
@@ -100,9 +103,7 @@ func (l *Log) run(w *writer) {
 				entries = append(entries, e)
 			}
 		case <-due.C:
-			if w.unsigned > 0 {
-				l.report(w.sign(headSigned, l.Health().Lost))
-			}
+			l.report(errors.Join(w.summarise(false, l.Health().Lost), w.sign(headSigned, l.Health().Lost)))
 			due.Reset(signEvery)
 			continue
 		}
@@ -116,7 +117,7 @@ func (l *Log) run(w *writer) {
 				more = false
 			}
 		}
-		if len(entries) == 0 {
+		if entries = w.shares.sift(entries, time.Now()); len(entries) == 0 {
 			continue
 		}
 		err := w.write(entries, l.Health().Lost)
@@ -127,7 +128,7 @@ func (l *Log) run(w *writer) {
 		}
 		l.report(err)
 	}
-	l.report(w.sign(logClosed, l.Health().Lost))
+	l.report(errors.Join(w.summarise(true, l.Health().Lost), w.sign(logClosed, l.Health().Lost)))
 }
 
 func (l *Log) lose(n int) {

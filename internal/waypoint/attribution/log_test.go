@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func TestAppendsAfterRestart(t *testing.T) {
 		}
 	}
 	got := read(t, path)
-	if len(got) != 3 || got[2] != entry(2) {
+	if len(got) != 3 || !reflect.DeepEqual(got[2], entry(2)) {
 		t.Fatalf("got %+v", got)
 	}
 }
@@ -160,7 +161,7 @@ func TestUnwritableLogIsReportedAndTriedAgain(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if got := read(t, path); len(got) != 1 || got[0] != entry(2) {
+		if got := read(t, path); len(got) != 1 || !reflect.DeepEqual(got[0], entry(2)) {
 			t.Errorf("got %+v", got)
 		}
 	})

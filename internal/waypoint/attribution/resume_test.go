@@ -259,7 +259,7 @@ func TestRenewedCertificate(t *testing.T) {
 	author := Author{Collective: "test", Waypoint: "bob", Sign: func(message func([][]byte) []byte) []byte {
 		return c.member("bob", now).sign(message)
 	}}
-	w := &writer{path: path, limits: DefaultLimits, author: &author}
+	w := &writer{path: path, limits: DefaultLimits, author: &author, shares: newShares(0)}
 	s := c.member("alice", "0a").session("bob", time.Now())
 	for i, serial := range []string{"0b", "0b", "1b", "2b", "2b"} {
 		now = serial

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -24,7 +26,7 @@ const clockStep = time.Minute
 
 // Verify checks a log, whose files may come in any order. The error is that of reading them.
 func Verify(files []File, authority Authority, known ...Head) (*Report, error) {
-	v := &verifier{authority: authority, report: &Report{}, sessions: make(map[wire.SessionID]seen), absent: make(map[wire.SessionID]bool)}
+	v := &verifier{authority: authority, report: &Report{}, sessions: make(map[wire.SessionID]seen), absent: make(map[wire.SessionID]bool), sums: make(map[string]*summarised)}
 	for _, h := range known {
 		v.known = append(v.known, knownHead{Head: h})
 	}
@@ -47,6 +49,13 @@ type verifier struct {
 	absent   map[wire.SessionID]bool
 	time     time.Time // of the line before
 	half     *text     // a line without its end
+	sums     map[string]*summarised
+}
+
+// summarised is what the log only summarises of a member.
+type summarised struct {
+	lines    int
+	from, to time.Time
 }
 
 // knownHead is a head that the log must have.
@@ -136,6 +145,8 @@ func (v *verifier) say(t *text) {
 		v.session(t)
 	case entriesLost:
 		r.note("%s: %d entries were lost here: they could not be written", t.place(), l.Lost)
+	case EntriesSummarised:
+		v.summarised(t)
 	case logResumed:
 		if l.Unclean {
 			r.note("%s: the agent before had crashed", t.place())
@@ -252,8 +263,24 @@ func (v *verifier) attributed(t *text) {
 	}
 }
 
+// summarised adds up what the log does not tell in detail.
+func (v *verifier) summarised(t *text) {
+	v.attributed(t)
+	sum := v.sums[t.line.Member]
+	if sum == nil {
+		sum = &summarised{from: t.line.Opened}
+		v.sums[t.line.Member] = sum
+	}
+	sum.lines += t.line.Summarised
+	sum.to = t.line.Time
+}
+
 func (v *verifier) end() {
 	r := v.report
+	for _, member := range slices.Sorted(maps.Keys(v.sums)) {
+		s := v.sums[member]
+		r.note("%d lines about %s, from %s to %s, are summarised only: it had used up its share of the log", s.lines, member, stamp(s.from), stamp(s.to))
+	}
 	if v.half != nil {
 		r.Half, r.Closed = v.half.place(), false
 	}

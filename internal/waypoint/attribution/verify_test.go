@@ -184,7 +184,7 @@ func forge(t *testing.T, by testMember, change func(*Author), entries ...Entry) 
 	if change != nil {
 		change(&author)
 	}
-	b := &batch{chain: newChain(time.Now()), author: &author, shown: make(map[wire.SessionID]bool), fresh: make(map[wire.SessionID]bool)}
+	b := &batch{chain: newChain(time.Now()), author: &author, bytes: make(map[string]int), shown: make(map[wire.SessionID]bool), fresh: make(map[wire.SessionID]bool)}
 	b.begin(time.Now())
 	for _, e := range entries {
 		b.add(e)
@@ -241,7 +241,7 @@ func TestWhatAWaypointCannotForge(t *testing.T) {
 func replayed(t *testing.T, by testMember, sessions ...*Session) string {
 	t.Helper()
 	author := by.author()
-	b := &batch{chain: newChain(time.Now()), author: &author}
+	b := &batch{chain: newChain(time.Now()), author: &author, bytes: make(map[string]int)}
 	b.begin(time.Now())
 	for _, s := range sessions {
 		b.append(s.evidence(time.Now()))

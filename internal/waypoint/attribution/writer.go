@@ -17,6 +17,7 @@ type writer struct {
 	path   string
 	limits Limits
 	author *Author
+	shares *shares
 	file   *os.File
 	size   int64
 	torn   bool // there is half a line after size
@@ -44,6 +45,22 @@ func (w *writer) write(entries []Entry, lost uint64) error {
 			b.add(e)
 		}
 	})
+}
+
+// summarise writes what stands for lines beyond members' shares, if that is due, or all of it.
+func (w *writer) summarise(all bool, lost uint64) error {
+	entries := w.shares.due(time.Now(), all)
+	if len(entries) == 0 {
+		return nil
+	}
+	if all { // the last chance
+		w.failure = nil
+	}
+	err := w.write(entries, lost)
+	if err == nil {
+		w.shares.written(entries)
+	}
+	return err
 }
 
 // sign adds a head if there is something to sign, and has the disk take everything.
@@ -95,7 +112,7 @@ func (w *writer) put(lines func(*batch, time.Time)) error {
 
 // batch makes the lines, after those that the file itself needs first.
 func (w *writer) batch(lines func(*batch, time.Time)) *batch {
-	b := &batch{chain: w.chain, author: w.author, shown: w.shown, fresh: make(map[wire.SessionID]bool), certs: w.certs}
+	b := &batch{chain: w.chain, author: w.author, shown: w.shown, fresh: make(map[wire.SessionID]bool), certs: w.certs, bytes: make(map[string]int)}
 	now := time.Now()
 	if w.size == 0 {
 		b.begin(now)
@@ -118,6 +135,7 @@ func (w *writer) append(b *batch) error {
 	w.size += int64(n)
 	w.chain, w.certs = b.chain, b.certs
 	maps.Copy(w.shown, b.fresh)
+	w.shares.charge(b.bytes, time.Now())
 	return nil
 }
 
