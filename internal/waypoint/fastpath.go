@@ -14,12 +14,15 @@ import (
 // The fast path: packets of established detours pass by netfilter (package forward), unless a rule
 // concerns every packet, as those of bandwidth and quota do. netfilter stays the truth about which
 // connections there are. So that conntrack, which sees a connection's beginning, its end and now and
-// then a packet, neither forgets it nor takes what it sees for forged, its entry is relaxed.
+// then a packet, neither forgets it nor takes what it sees for forged, its entry is relaxed. A relaxed
+// entry ends with any FIN or RST, so package forward keeps those away from it whose numbers are wrong. It
+// learns the numbers while a connection is watched, and watching.go decides when it has.
 
 // fastPath is forward.Forwarder.
 type fastPath interface {
 	Attach(interfaces []int) error
-	Add(forward.Flow, forward.Passed) error
+	Watch(forward.Flow, forward.Passed) error
+	Forward(forward.Flow) error
 	Remove(forward.Flow) (forward.Passed, error)
 	Look(forward.Flow) (forward.State, error)
 	Left() map[forward.Tuple]uint64
@@ -31,21 +34,20 @@ type flowEntries interface {
 	Flow(origin netstate.Tuple) (f netstate.Flow, ok bool, err error)
 }
 
-// fastKernel is the fast path's part of the system. fast is nil where none is wanted, or for the reason
-// in noFast.
+// fastKernel is the fast path's part of the system. fast is nil for the reason in noFast.
 type fastKernel struct {
-	fast     fastPath
-	noFast   error
-	entries  flowEntries
-	timeouts flowTimeouts
+	fast   fastPath
+	noFast error
+	// watchOnly: connections are watched, which keeps strangers' SYNs from them, but none is forwarded.
+	watchOnly bool
+	entries   flowEntries
+	timeouts  flowTimeouts
 }
 
 // openFastPath comes after conntrack is there.
 func openFastPath(config Config) (k fastKernel, closeAll func() error, err error) {
 	nothing := func() error { return nil }
-	if !config.FastPath || config.everyPacket() {
-		return k, nothing, forward.CleanUp() // what an earlier agent left goes
-	}
+	k.watchOnly = !config.FastPath || config.everyPacket()
 	if k.timeouts, err = readFlowTimeouts(); err != nil {
 		return k, nothing, err
 	}
@@ -102,19 +104,21 @@ func (t flowTimeouts) keepEvery() time.Duration { return max(t.shortest/4, time.
 // keptAtOnce bounds how long prolonging keeps the owner from requests. The rest is due a second later.
 const keptAtOnce = 2000
 
-// fastFlow is a connection on the fast path.
+// fastFlow is a connection on the fast path, or one that is watched and may get there.
 type fastFlow struct {
 	forward.Flow
-	passed forward.Passed // when it was last looked at
-	looked time.Time
+	forwarded bool
+	sight     sight          // of one that is watched
+	passed    forward.Passed // when it was last looked at
+	looked    time.Time
 }
 
 func fastFlowOf(f netstate.Flow) forward.Flow {
 	return forward.Flow{Origin: forward.Tuple(f.Origin), Reply: forward.Tuple(f.Reply)}
 }
 
-// enterFastPath takes an established connection past netfilter, if it may.
-func (w *Waypoint) enterFastPath(f netstate.Flow) {
+// watch has an established connection looked at, which is the first step onto the fast path.
+func (w *Waypoint) watch(f netstate.Flow) {
 	l, known := w.live[f.Origin]
 	if w.kernel.fast == nil || !known || !f.Established || w.fast[f.Origin] != nil {
 		return
@@ -123,30 +127,45 @@ func (w *Waypoint) enterFastPath(f netstate.Flow) {
 		return // tunnels' packets have no Ethernet header
 	}
 	flow := fastFlowOf(l.flow)
+	if err := w.kernel.fast.Watch(flow, l.passed); err != nil {
+		w.saySlow(err)
+		return
+	}
+	w.fast[f.Origin] = &fastFlow{Flow: flow, passed: l.passed, looked: time.Now()}
+	l.passed = forward.Passed{}
+	w.live[f.Origin] = l
+}
+
+// enterFastPath takes a connection past netfilter that was watched.
+func (w *Waypoint) enterFastPath(origin netstate.Tuple, f *fastFlow) {
 	// Before, since conntrack takes what follows on packets it did not see for forged.
-	err := w.kernel.entries.Relax(f.Origin, 0)
+	err := w.kernel.entries.Relax(origin, 0)
 	if err == nil {
-		err = w.kernel.fast.Add(flow, l.passed)
+		err = w.kernel.fast.Forward(f.Flow)
 	}
 	if err == nil {
-		w.fast[f.Origin] = &fastFlow{Flow: flow, passed: l.passed, looked: time.Now()}
-		l.passed = forward.Passed{}
-		w.live[f.Origin] = l
+		f.forwarded, f.looked = true, time.Now()
 		// And after, since of an acknowledgement in between it would hold a reset to be forged.
-		err = w.kernel.entries.Relax(f.Origin, 0)
+		err = w.kernel.entries.Relax(origin, 0)
 	}
 	if err == nil {
-		// Of an end before Add only conntrack knows, of one after it both do.
+		// Of an end before Forward only conntrack knows, of one after it both do.
 		var now netstate.Flow
-		if now, _, err = w.kernel.entries.Flow(f.Origin); err == nil && now.Established && !now.Helped {
+		if now, _, err = w.kernel.entries.Flow(origin); err == nil && now.Established && !now.Helped {
 			return
 		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, forward.ErrFull) && !w.saidSlow {
-		w.log.Warn("connections may stay on the slow path; this is said once", "err", err)
-		w.saidSlow = true
+	w.saySlow(err)
+	_ = w.leaveFastPath(origin) // which logs its failure
+}
+
+// saySlow says once that connections stay with netfilter for a reason that should not be.
+func (w *Waypoint) saySlow(err error) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, forward.ErrFull) || w.saidSlow {
+		return
 	}
-	_ = w.leaveFastPath(f.Origin) // which logs its failure
+	w.log.Warn("connections may stay on the slow path; this is said once", "err", err)
+	w.saidSlow = true
 }
 
 // leaveFastPath has netfilter see all packets of a connection.
@@ -193,11 +212,21 @@ func (w *Waypoint) passedFast(origin netstate.Tuple) forward.Passed {
 	return state.Passed
 }
 
+// forwarded is how many connections are on the fast path.
+func (w *Waypoint) forwarded() (n int) {
+	for _, f := range w.fast {
+		if f.forwarded {
+			n++
+		}
+	}
+	return n
+}
+
 // keepEntries prolongs the conntrack entries of connections that are alive.
 func (w *Waypoint) keepEntries(now time.Time) {
 	left := keptAtOnce
 	for origin, f := range w.fast {
-		if now.Sub(f.looked) < w.kernel.timeouts.keepEvery() {
+		if !f.forwarded || now.Sub(f.looked) < w.kernel.timeouts.keepEvery() {
 			continue
 		}
 		if left--; left < 0 {

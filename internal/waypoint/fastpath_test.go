@@ -22,15 +22,16 @@ import (
 
 // fakeFast is a fast path and conntrack's entries. It notes what it is asked, in order.
 type fakeFast struct {
-	mu      sync.Mutex
-	calls   []string
-	flows   map[forward.Flow]forward.State
-	entry   netstate.Flow
-	adding  error // what Add and the others answer
-	removes error
-	relaxes error
-	left    map[forward.Tuple]uint64
-	lives   int // in looks, after which all connections have ended; 0: they go on
+	mu       sync.Mutex
+	calls    []string
+	flows    map[forward.Flow]forward.State
+	entry    netstate.Flow
+	adding   error // what Watch and the others answer
+	removes  error
+	forwards error
+	relaxes  error
+	left     map[forward.Tuple]uint64
+	lives    int // in looks, after which all connections have ended; 0: they go on
 }
 
 func (f *fakeFast) kernel() fastKernel {
@@ -63,14 +64,40 @@ func (f *fakeFast) Attach([]int) error { return nil }
 
 func (f *fakeFast) Left() map[forward.Tuple]uint64 { return f.left }
 
-func (f *fakeFast) Add(flow forward.Flow, passed forward.Passed) error {
+func (f *fakeFast) Watch(flow forward.Flow, passed forward.Passed) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.note("add")
+	f.note("watch")
 	if f.adding == nil {
 		f.flows[flow] = forward.State{Passed: passed}
 	}
 	return f.adding
+}
+
+func (f *fakeFast) Forward(forward.Flow) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("forward")
+	return f.forwards
+}
+
+// talk has packets come in both directions, which netfilter counts if it takes them for the
+// connection's own. They fit the numbers of those before unless these are begun anew.
+func (f *fakeFast) talk(flow netstate.Flow, anew, counts bool) {
+	f.change(func() {
+		state := f.flows[fastFlowOf(flow)]
+		for _, n := range []*forward.Numbers{&state.Seen.Origin, &state.Seen.Reply} {
+			n.Next += 100
+			if anew || n.Begun == 0 {
+				n.Begun++
+			}
+		}
+		f.flows[fastFlowOf(flow)] = state
+		if counts {
+			f.entry.BytesOrigin += 140
+			f.entry.BytesReply += 140
+		}
+	})
 }
 
 func (f *fakeFast) Remove(flow forward.Flow) (forward.Passed, error) {
@@ -114,7 +141,11 @@ func (f *fakeFast) Flow(netstate.Tuple) (netstate.Flow, bool, error) {
 }
 
 func (f *fakeFast) carry(flow netstate.Flow, passed forward.Passed, ended bool) {
-	f.change(func() { f.flows[fastFlowOf(flow)] = forward.State{Passed: passed, Ended: ended} })
+	f.change(func() {
+		state := f.flows[fastFlowOf(flow)]
+		state.Passed, state.Ended = passed, ended
+		f.flows[fastFlowOf(flow)] = state
+	})
 }
 
 func runFast(t *testing.T, f func(t *testing.T, h *fakeHost)) {
@@ -140,12 +171,24 @@ func (h *fakeHost) establish(t *testing.T, w *Waypoint, kind wire.Kind) netstate
 	return f
 }
 
+// hasten has a connection talk until it is on the fast path.
+func (h *fakeHost) hasten(f netstate.Flow) {
+	for range 2 {
+		h.fast.talk(f, false, true)
+		time.Sleep(watchEvery)
+		synctest.Wait()
+	}
+}
+
 func (h *fakeHost) end(f netstate.Flow) {
 	h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f, Closed: true}}}
 	synctest.Wait()
 }
 
-const entering = "relax 0s, add, relax 0s, ask"
+const (
+	watching = "watch, ask"
+	entering = watching + ", ask, relax 0s, forward, relax 0s, ask"
+)
 
 // Who enters the fast path, and what is asked of the kernel for it, in which order.
 func TestEntersFastPath(t *testing.T) {
@@ -159,10 +202,11 @@ func TestEntersFastPath(t *testing.T) {
 		{"mapped", wire.Mapped, nil, entering, 1},
 		{"in-band", wire.InBand, nil, entering, 1},
 		{"a tunnel", wire.WireGuard, nil, "", 0},
-		{"closing already", wire.Mapped, func(f *fakeFast) { f.entry.Established = false }, entering + ", remove", 0},
-		{"with a helper", wire.Mapped, func(f *fakeFast) { f.entry.Helped = true }, entering + ", remove", 0},
-		{"full", wire.Mapped, func(f *fakeFast) { f.adding = forward.ErrFull }, "relax 0s, add", 0},
-		{"gone already", wire.Mapped, func(f *fakeFast) { f.relaxes = unix.ENOENT }, "relax 0s", 0},
+		{"closing already", wire.Mapped, func(f *fakeFast) { f.entry.Established = false }, watching + ", remove", 0},
+		{"with a helper", wire.Mapped, func(f *fakeFast) { f.entry.Helped = true }, watching + ", remove", 0},
+		{"full", wire.Mapped, func(f *fakeFast) { f.adding = forward.ErrFull }, "watch", 0},
+		{"does not go", wire.Mapped, func(f *fakeFast) { f.forwards = errors.New("broken") }, watching + ", ask, relax 0s, forward, remove", 0},
+		{"gone already", wire.Mapped, func(f *fakeFast) { f.relaxes = unix.ENOENT }, watching + ", ask, relax 0s, remove", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runFast(t, func(t *testing.T, h *fakeHost) {
@@ -172,18 +216,65 @@ func TestEntersFastPath(t *testing.T) {
 				w := h.start(t)
 				defer mustClose(t, w)
 				f := h.establish(t, w, c.kind)
-				h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}} // our own change is told as well
-				synctest.Wait()
-				if got := h.fast.took(); got != c.want && (c.fast > 0 || !strings.HasPrefix(got, c.want)) {
+				h.hasten(f)
+				if c.fast > 0 {
+					h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}} // our own change is told as well
+					synctest.Wait()
+				}
+				if got := h.fast.took(); got != c.want {
 					t.Errorf("asked %q, want %q", got, c.want)
 				}
 				s, err := w.Snapshot()
-				if err != nil || *s.Fast != c.fast || len(h.fast.flows) != c.fast || s.Members[0].Flows != 1 {
+				if err != nil || *s.Fast != c.fast || s.Members[0].Flows != 1 {
 					t.Errorf("snapshot %+v, %v, kernel %+v", s, err, h.fast.flows)
 				}
 				h.end(f)
-				if s, err := w.Snapshot(); err != nil || *s.Fast != 0 || len(h.fast.flows) != 0 {
+				if s, err := w.Snapshot(); err != nil || *s.Fast != 0 || c.fast > 0 && len(h.fast.flows) != 0 {
 					t.Errorf("after the end: snapshot %+v, %v, kernel %+v", s, err, h.fast.flows)
+				}
+			})
+		})
+	}
+}
+
+// A connection is forwarded when netfilter has counted packets that fit its numbers, and not before:
+// the numbers may be a stranger's, whose packets netfilter does not let pass.
+func TestWatchesUntilNumbersAreCertain(t *testing.T) {
+	type second struct{ talks, anew, counted bool }
+	var (
+		idle       = second{}
+		own        = second{talks: true, counted: true}
+		strangers  = second{talks: true, anew: true}
+		followedBy = second{talks: true} // a stranger's that fits his own before
+		ownAgain   = second{talks: true, anew: true, counted: true}
+	)
+	for name, c := range map[string]struct {
+		seconds []second
+		fast    int
+	}{
+		"idle":                    {[]second{idle, idle, idle, idle}, 0},
+		"its own":                 {[]second{own, own}, 1},
+		"its own, late":           {[]second{idle, own, idle, idle, own}, 1},
+		"one packet":              {[]second{own, idle, idle, idle}, 0},
+		"a stranger's":            {[]second{strangers, followedBy, followedBy, idle, followedBy}, 0},
+		"a stranger's, then own":  {[]second{strangers, followedBy, ownAgain}, 0},
+		"its own after that":      {[]second{strangers, followedBy, ownAgain, own}, 1},
+		"a stranger's in between": {[]second{own, strangers, ownAgain}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runFast(t, func(t *testing.T, h *fakeHost) {
+				w := h.start(t)
+				defer mustClose(t, w)
+				f := h.establish(t, w, wire.Mapped)
+				for _, s := range c.seconds {
+					if s.talks {
+						h.fast.talk(f, s.anew, s.counted)
+					}
+					time.Sleep(watchEvery)
+					synctest.Wait()
+				}
+				if s, err := w.Snapshot(); err != nil || *s.Fast != c.fast {
+					t.Errorf("%d on the fast path, want %d, %v", *s.Fast, c.fast, err)
 				}
 			})
 		})
@@ -196,6 +287,7 @@ func TestKeepsEntries(t *testing.T) {
 		w := h.start(t)
 		defer mustClose(t, w)
 		f := h.establish(t, w, wire.Mapped)
+		h.hasten(f)
 		h.fast.took()
 		const round = 12 * time.Second
 		for _, step := range []struct {
@@ -240,6 +332,7 @@ func TestEndsWhileKept(t *testing.T) {
 		w := h.start(t)
 		defer mustClose(t, w)
 		f := h.establish(t, w, wire.Mapped)
+		h.hasten(f)
 		h.fast.took()
 		h.fast.carry(f, forward.Passed{Origin: 1}, false)
 		h.fast.change(func() { h.fast.lives = 1 }) // it ends between two looks

@@ -65,7 +65,7 @@ func (w *Waypoint) adoptFlows() error {
 			l.passed = forward.Passed{Origin: left[forward.Tuple(f.Origin)], Reply: left[forward.Tuple(f.Reply)]}
 			w.live[f.Origin] = l
 		}
-		w.enterFastPath(f)
+		w.watch(f)
 	})
 }
 
@@ -81,7 +81,7 @@ func (w *Waypoint) noteFlows(news flowNews) {
 			w.closeFlow(e.Flow, true)
 		} else {
 			w.openFlow(attribution.FlowOpened, e.Flow)
-			w.enterFastPath(e.Flow)
+			w.watch(e.Flow)
 		}
 	}
 	if news.lost {
@@ -96,7 +96,7 @@ func (w *Waypoint) resyncFlows() {
 	err := w.listFlows(func(f netstate.Flow) {
 		there[f.Origin] = struct{}{}
 		w.openFlow(attribution.FlowFound, f)
-		w.enterFastPath(f)
+		w.watch(f)
 	})
 	if err != nil {
 		w.log.Warn("events of connections were lost and cannot be made up for", "err", err)

@@ -118,8 +118,8 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 			s.SYNs = &c
 		}
 	}
-	if w.kernel.fast != nil {
-		n := len(w.fast)
+	if w.kernel.fast != nil && !w.kernel.watchOnly {
+		n := w.forwarded()
 		s.Fast = &n
 	}
 	tunnels := make(map[*member]int)

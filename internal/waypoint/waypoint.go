@@ -94,7 +94,7 @@ type Waypoint struct {
 	forbidden []egress.Range // by the policy
 	listening listeners
 	live      map[netstate.Tuple]liveFlow
-	fast      map[netstate.Tuple]*fastFlow // by origin, of those in live
+	fast      map[netstate.Tuple]*fastFlow // by origin, of those in live; also those that are only watched
 	refusals  *attribution.Refusals
 	sessions  *sessions
 	passes    passes
@@ -126,7 +126,8 @@ func Start(config Config, log *slog.Logger) (*Waypoint, error) {
 		return nil, fmt.Errorf("start the waypoint: %w", err)
 	}
 	if k.noFast != nil {
-		log.Warn("netfilter sees every packet of detours, which costs more", "err", k.noFast)
+		log.Warn("eBPF does not look at the packets of detours: netfilter sees each, which costs more, and "+
+			"strangers who know a detour's ports can end it", "err", k.noFast)
 	}
 	w, err := start(config, k, log)
 	if err != nil {
@@ -226,6 +227,7 @@ func (w *Waypoint) run() {
 			w.checkTable()
 			w.checkGiven(time.Now())
 			w.checkFilters(time.Now())
+			w.lookAtWatched(time.Now())
 			w.keepEntries(time.Now())
 		case <-w.stop:
 			return

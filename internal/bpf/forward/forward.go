@@ -5,11 +5,24 @@
 // knows nothing of why. Only internal/waypoint may import it.
 //
 // The program takes what is simple: whole packets to this host, of IPv4 without
-// options or IPv6 without extension headers, with a TTL to spend, a route and a
-// neighbour, no larger than the way out bears. Everything else goes up the stack as
-// it came: netfilter must know the connection as well, and be content with packets
-// it has not seen the predecessors of. A FIN, RST or SYN goes up too, and so does all
-// of the connection that comes after it.
+// options or IPv6 without extension headers, without a VLAN tag, with a TTL to spend, a
+// route and a neighbour, no larger than the way out bears. Everything else goes up the
+// stack as it came: netfilter must know the connection as well, and be content with
+// packets it has not seen the predecessors of.
+//
+// Such a connection tracker believes every FIN and RST, so that a stranger who does not
+// see the connection could end it. The program therefore notes the sequence numbers of
+// both directions: while a connection is only watched, and later while it is forwarded. Of a
+// connection that is forwarded
+//
+//   - a FIN or RST whose number is the one that the receiver waits for goes up, and so does all
+//     of the connection that comes after it;
+//   - any other FIN or RST is forwarded like data, so that the connection's end can judge it, or
+//     is dropped if it cannot be forwarded;
+//   - an answer to a SYN is forwarded like data.
+//
+// A SYN is dropped, also while the connection is watched: after one, Linux's own tracker believes
+// any RST that acknowledges it, whatever its number.
 //
 // CAP_BPF and CAP_NET_ADMIN are enough, but for what an earlier process has counted
 // ([Forwarder.Left]), for which the kernel wants CAP_SYS_ADMIN.
@@ -44,11 +57,24 @@ type Flow struct{ Origin, Reply Tuple }
 // Passed is the bytes of IP packets of a connection that were forwarded here.
 type Passed struct{ Origin, Reply uint64 }
 
+// Numbers are the sequence numbers of one direction of a connection.
+type Numbers struct {
+	// Begun is how often they were begun anew, because a packet did not fit them. It is 0 if
+	// there was no packet yet, and does not change while the connection is forwarded.
+	Begun uint32
+	Next  uint32 // the number after the last data
+	Ack   uint32 // what was acknowledged last
+}
+
+// Seen are the numbers of both directions.
+type Seen struct{ Origin, Reply Numbers }
+
 // State is what became of a connection.
 type State struct {
 	Passed
-	// Ended: a FIN, RST or SYN has been seen, and the kernel has all that came with
-	// it and after it.
+	Seen Seen
+	// Ended: a FIN or RST has come that the receiver waits for, and the kernel has all that
+	// came with it and after it.
 	Ended bool
 }
 

@@ -17,8 +17,10 @@ type forwardChange struct {
 	_         structs.HostLayout
 	Addresses uint32
 	Ports     uint32
-	Ended     uint32
-	Unused    uint32
+	Stage     uint32
+	Begun     uint32
+	Next      uint32
+	Ack       uint32
 	Bytes     uint64
 }
 

@@ -19,7 +19,8 @@ import (
 type host struct {
 	*Forwarder
 	ns    *netnstest.NS
-	index int // of the interface to clients
+	peer  *netnstest.NS // at the other ends of its interfaces
+	index int           // of the interface to clients
 	mac   [6]byte
 }
 
@@ -28,11 +29,10 @@ type host struct {
 // nowhere.
 func newHost(t testing.TB) *host {
 	t.Helper()
-	h := &host{ns: netnstest.New(t)}
-	peer := netnstest.New(t)
+	h := &host{ns: netnstest.New(t), peer: netnstest.New(t)}
 	for i, name := range []string{"in", "out"} {
 		addresses := []string{[]string{"10.1.0.2/24", "10.2.0.2/24"}[i], []string{"fd01::2/64", "fd02::2/64"}[i]}
-		netnstest.Veth(t, netnstest.End{NS: h.ns, Name: name, Addresses: addresses}, netnstest.End{NS: peer, Name: name})
+		netnstest.Veth(t, netnstest.End{NS: h.ns, Name: name, Addresses: addresses}, netnstest.End{NS: h.peer, Name: name})
 	}
 	for _, line := range [][]string{
 		{"neigh", "add", "10.1.0.1", "dev", "in"}, {"neigh", "add", "fd01::1", "dev", "in"},
@@ -63,11 +63,29 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
+// add has a connection forwarded after a packet in each direction, with the numbers that
+// packets of these tests have.
 func (h *host) add(t testing.TB, flow Flow) {
 	t.Helper()
-	if err := h.Add(flow, Passed{}); err != nil {
+	if err := h.Watch(flow, Passed{}); err != nil {
 		t.Fatal(err)
 	}
+	for _, way := range []Tuple{flow.Origin, flow.Reply} {
+		h.check(t, "watched", h.packet(way), 0, nil)
+	}
+	if err := h.Forward(flow); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// passed is what was forwarded of a connection, and whether it has ended.
+func (h *host) passed(t testing.TB, flow Flow) (Passed, bool) {
+	t.Helper()
+	state, err := h.Look(flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.Passed, state.Ended
 }
 
 // skBuff is the kernel's struct __sk_buff, as far as a test run takes it.
@@ -80,8 +98,9 @@ type skBuff struct {
 }
 
 const (
-	goesUp    = -1
-	forwarded = 7 // TC_ACT_REDIRECT
+	goesUp   = -1
+	isSentOn = 7 // TC_ACT_REDIRECT
+	isGone   = 2 // TC_ACT_SHOT
 )
 
 // run has the kernel run the filter's program over a frame that came in.
@@ -104,7 +123,7 @@ func (h *host) check(t testing.TB, name string, p packet, gsoSize uint32, out *T
 	frame := p.frame()
 	want, wantAfter := int32(goesUp), frame
 	if out != nil {
-		want, wantAfter = forwarded, p.forwarded(*out).frame()
+		want, wantAfter = isSentOn, p.forwarded(*out).frame()
 	}
 	verdict, after := h.run(t, frame, gsoSize)
 	if verdict != want || !bytes.Equal(after, wantAfter) {
@@ -138,8 +157,8 @@ func TestForwardsBothWays(t *testing.T) {
 		h.check(t, name+" back", h.packet(flow.Reply), 0, &reply)
 		h.check(t, name+" the wrong way round", h.packet(flow.Reply.reversed()), 0, nil)
 		size := uint64(len(p.frame()) - 14)
-		if got, err := h.Look(flow); err != nil || got != (State{Passed: Passed{size, size}}) {
-			t.Errorf("%s: %+v, %v, want %d bytes each way", name, got, err, size)
+		if got, over := h.passed(t, flow); over || got != (Passed{size, size}) {
+			t.Errorf("%s: %+v, ended %v, want %d bytes each way", name, got, over, size)
 		}
 		if got, err := h.Remove(flow); err != nil || got != (Passed{size, size}) {
 			t.Errorf("%s: removed %+v, %v", name, got, err)
@@ -212,19 +231,15 @@ func TestGoesUp(t *testing.T) {
 		if c.change != nil {
 			c.change(&p)
 		}
-		before, err := h.Look(c.flow)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before, _ := h.passed(t, c.flow)
 		var out *Tuple
 		if c.passes {
 			reversed := c.flow.Reply.reversed()
 			out = &reversed
 		}
 		h.check(t, c.name, p, c.gso, out)
-		after, err := h.Look(c.flow)
-		if err != nil || (after != before) != c.passes || after.Ended {
-			t.Errorf("%s: before %+v, after %+v, %v", c.name, before, after, err)
+		if after, over := h.passed(t, c.flow); (after != before) != c.passes || over {
+			t.Errorf("%s: before %+v, after %+v, ended %v", c.name, before, after, over)
 		}
 	}
 }
@@ -234,32 +249,6 @@ func TestForwardingSwitchedOff(t *testing.T) {
 	h.add(t, flow4)
 	h.ns.Output(t, "sysctl", "-qw", "net.ipv4.ip_forward=0")
 	h.check(t, "not a router", h.packet(flow4.Origin), 0, nil)
-}
-
-// The end of a connection is for the kernel to see, from either side.
-func TestEnd(t *testing.T) {
-	h := newHost(t)
-	for _, flag := range []byte{flagFIN, flagSYN, flagRST} {
-		for _, flow := range []Flow{flow4, flow6} {
-			for _, way := range []Tuple{flow.Origin, flow.Reply} {
-				h.add(t, flow)
-				out := flow.Reply.reversed()
-				h.check(t, "data", h.packet(flow.Origin), 0, &out)
-				p := h.packet(way)
-				p.flags |= flag
-				h.check(t, "end", p, 0, nil)
-				for _, tuple := range []Tuple{flow.Origin, flow.Reply} {
-					h.check(t, "data after the end", h.packet(tuple), 0, nil)
-				}
-				if got, err := h.Look(flow); err != nil || !got.Ended || got.Origin == 0 || got.Reply != 0 {
-					t.Errorf("%+v, %v", got, err)
-				}
-				if _, err := h.Remove(flow); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
 }
 
 // Whatever the addresses, ports and data: what leaves is what a translating router
@@ -301,20 +290,24 @@ func TestAnyPacket(t *testing.T) {
 	})
 }
 
-func TestAddTwiceAndMixed(t *testing.T) {
+func TestWatchTwiceAndMixed(t *testing.T) {
 	h := newHost(t)
-	if err := h.Add(flow4, Passed{100, 200}); err != nil {
-		t.Fatal(err)
+	for _, passed := range []Passed{{100, 200}, {1, 2}} {
+		if err := h.Watch(flow4, passed); err != nil {
+			t.Fatal(err)
+		}
 	}
-	h.add(t, flow4)
-	if got, err := h.Look(flow4); err != nil || got.Passed != (Passed{100, 200}) {
-		t.Errorf("%+v, %v", got, err)
+	if got, over := h.passed(t, flow4); over || got != (Passed{100, 200}) {
+		t.Errorf("%+v, ended %v", got, over)
 	}
-	if err := h.Add(Flow{flow4.Origin, flow6.Reply}, Passed{}); err == nil {
+	if err := h.Watch(Flow{flow4.Origin, flow6.Reply}, Passed{}); err == nil {
 		t.Error("from one family to the other")
 	}
 	if got, err := h.Look(flow6); err != nil || got != (State{}) {
 		t.Errorf("not there: %+v, %v", got, err)
+	}
+	if err := h.Forward(flow4); err == nil {
+		t.Error("forwarded without a packet")
 	}
 }
 
@@ -330,9 +323,11 @@ func TestFull(t *testing.T) {
 		return f
 	}
 	for i := range MaxFlows {
-		h.add(t, nth(i))
+		if err := h.Watch(nth(i), Passed{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := h.Add(nth(MaxFlows), Passed{}); !errors.Is(err, ErrFull) {
+	if err := h.Watch(nth(MaxFlows), Passed{}); !errors.Is(err, ErrFull) {
 		t.Errorf("one more: %v", err)
 	}
 	if _, err := h.Remove(nth(0)); err != nil {
@@ -383,7 +378,7 @@ func TestRights(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(f.Attach([]int{1}), f.Add(flow4, Passed{}), f.Add(flow6, Passed{}), f.Close()); err != nil {
+				if err := errors.Join(f.Attach([]int{1}), f.Watch(flow4, Passed{}), f.Watch(flow6, Passed{}), f.Close()); err != nil {
 					return err
 				}
 			}

@@ -96,14 +96,41 @@ func (f *Forwarder) Attach(interfaces []int) error {
 	return f.filter.Set(fit)
 }
 
-// Add forwards a connection from now on. passed is what has been forwarded of it
-// before, and is counted on from. Of one that is there already nothing changes.
-func (f *Forwarder) Add(flow Flow, passed Passed) error {
-	// The way back first: what goes out by the one is to come back by the other.
-	if err := f.put(way{in: flow.Reply, out: flow.Origin.reversed(), bytes: passed.Reply}); err != nil {
+// Watch notes the sequence numbers of a connection from now on, and leaves its
+// packets to the kernel. passed is what has been forwarded of it before, and is counted
+// on from. Of one that is there already nothing changes.
+func (f *Forwarder) Watch(flow Flow, passed Passed) error {
+	return f.add(flow, way{stage: watched, bytes: passed.Origin}, way{stage: watched, bytes: passed.Reply})
+}
+
+// Forward forwards a connection from now on that is watched. If that fails, it is no longer
+// watched either.
+//
+// The caller has made sure that the numbers noted are the connection's own: a FIN or RST
+// that fits them ends it.
+func (f *Forwarder) Forward(flow Flow) error {
+	origin, err1 := f.take(flow.Origin)
+	reply, err2 := f.take(flow.Reply)
+	if err := errors.Join(err1, err2); err != nil {
 		return adding(flow, err)
 	}
-	if err := f.put(way{in: flow.Origin, out: flow.Reply.reversed(), bytes: passed.Origin}); err != nil {
+	if origin.Begun == 0 || reply.Begun == 0 {
+		return adding(flow, errors.New("its sequence numbers are not known"))
+	}
+	next := func(c forwardChange) way {
+		return way{stage: max(forwarded, c.Stage), numbers: c.numbers(), bytes: c.Bytes}
+	}
+	return f.add(flow, next(origin), next(reply))
+}
+
+func (f *Forwarder) add(flow Flow, origin, reply way) error {
+	origin.in, origin.out = flow.Origin, flow.Reply.reversed()
+	reply.in, reply.out = flow.Reply, flow.Origin.reversed()
+	// The way back first: what goes out by the one is to come back by the other.
+	if err := f.put(reply); err != nil {
+		return adding(flow, err)
+	}
+	if err := f.put(origin); err != nil {
 		_, undone := f.take(flow.Reply)
 		return adding(flow, errors.Join(err, undone))
 	}
@@ -135,7 +162,11 @@ func (f *Forwarder) Look(flow Flow) (State, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return State{}, fmt.Errorf("read what was forwarded of the connection of %v to %v: %w", flow.Origin.Src, flow.Origin.Dst, err)
 	}
-	return State{Passed{origin.Bytes, reply.Bytes}, origin.Ended+reply.Ended > 0}, nil
+	return State{
+		Passed: Passed{origin.Bytes, reply.Bytes},
+		Seen:   Seen{origin.numbers(), reply.numbers()},
+		Ended:  origin.Stage == ended || reply.Stage == ended,
+	}, nil
 }
 
 // Left returns, once, what an earlier process had forwarded of the connections it

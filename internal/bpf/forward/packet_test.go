@@ -15,12 +15,15 @@ type packet struct {
 	flow    uint32
 	flags   byte
 	seq     uint32
+	ack     uint32
 	payload []byte
 
 	to         [6]byte // hardware address
-	vlan       bool
+	vlan       bool    // tagged
+	vlanID     uint16
 	protocol   byte   // 0: TCP
-	ipOptions  []byte // of IPv6: an extension header
+	ipOptions  []byte // of IPv6: extension headers
+	extension  byte   // the kind of the first extension header; 0: hop by hop
 	fragment   uint16 // flags and offset
 	trailer    []byte // behind the packet
 	offset     byte   // of TCP, in words; 0: as it is
@@ -52,6 +55,7 @@ func (p packet) frame() []byte {
 	binary.BigEndian.PutUint16(tcp, p.tuple.Src.Port())
 	binary.BigEndian.PutUint16(tcp[2:], p.tuple.Dst.Port())
 	binary.BigEndian.PutUint32(tcp[4:], p.seq)
+	binary.BigEndian.PutUint32(tcp[8:], p.ack)
 	tcp[12], tcp[13] = 8<<4, p.flags
 	copy(tcp[20:], []byte{1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8})
 	tcp = append(tcp, p.payload...)
@@ -76,13 +80,14 @@ func (p packet) frame() []byte {
 		ip = binary.BigEndian.AppendUint32(nil, 6<<28|uint32(p.tos)<<20|p.flow)
 		ip = binary.BigEndian.AppendUint16(ip, uint16(len(p.ipOptions)+len(tcp)))
 		if len(p.ipOptions) > 0 {
-			protocol = 0 // hop by hop
+			protocol = p.extension
 		}
 		ip = slices.Concat(ip, []byte{protocol, p.ttl}, from, to, p.ipOptions)
 	}
 	frame := slices.Concat(p.to[:], []byte{2, 0, 0, 0, 0, 9})
 	if p.vlan {
-		frame = append(frame, 0x81, 0, 0, 7)
+		frame = append(frame, 0x81, 0)
+		frame = binary.BigEndian.AppendUint16(frame, p.vlanID)
 	}
 	frame = binary.BigEndian.AppendUint16(frame, etherType)
 	frame = slices.Concat(frame, ip, tcp, p.trailer)

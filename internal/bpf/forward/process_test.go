@@ -38,7 +38,11 @@ func forwardUntilKilled(index string) int {
 		return failed(err)
 	}
 	for _, flow := range []Flow{flow4, flow6} {
-		if err := f.Add(flow, Passed{1, 2}); err != nil {
+		// As Forward does when packets have been seen.
+		known := way{stage: forwarded, numbers: Numbers{Begun: 1, Next: 7}}
+		origin, reply := known, known
+		origin.bytes, reply.bytes = 1, 2
+		if err := f.add(flow, origin, reply); err != nil {
 			return failed(err)
 		}
 	}
@@ -147,7 +151,19 @@ func TestKilled(t *testing.T) {
 	if err := next.Attach([]int{index}); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Add(flow4, Passed{Origin: got[flow4.Origin], Reply: got[flow4.Reply]}); err != nil {
+	if err := next.Watch(flow4, Passed{Origin: got[flow4.Origin], Reply: got[flow4.Reply]}); err != nil {
+		t.Fatal(err)
+	}
+	fire(h.packet(flow4.Reply).frame())
+	fire(frame)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if state, err := next.Look(flow4); err != nil || time.Now().After(deadline) {
+			t.Fatalf("what comes in is not noted: %+v, %v", state, err)
+		} else if state.Seen.Origin.Begun > 0 && state.Seen.Reply.Begun > 0 {
+			break
+		}
+	}
+	if err := next.Forward(flow4); err != nil {
 		t.Fatal(err)
 	}
 	before = left()

@@ -12,9 +12,18 @@ import (
 	"github.com/detour-collective/dcol/internal/bpf/tcfilter"
 )
 
+// Stages of a connection, as the programs have them.
+const (
+	watched uint32 = iota
+	forwarded
+	ended
+)
+
 // way is one direction of a connection.
 type way struct {
 	in, out Tuple // its packets as they come and as they leave
+	stage   uint32
+	numbers Numbers
 	bytes   uint64
 }
 
@@ -23,7 +32,10 @@ func (f *Forwarder) put(w way) (err error) {
 	if is4(w.in) != is4(w.out) || is4(w.in) != is4(w.in.reversed()) || is4(w.out) != is4(w.out.reversed()) {
 		return fmt.Errorf("%v cannot become %v: not all are of one family", w.in, w.out)
 	}
-	change := forwardChange{Addresses: addressesChange(w), Ports: portsChange(w), Bytes: w.bytes}
+	change := forwardChange{
+		Addresses: addressesChange(w), Ports: portsChange(w), Stage: w.stage,
+		Begun: w.numbers.Begun, Next: w.numbers.Next, Ack: w.numbers.Ack, Bytes: w.bytes,
+	}
 	if is4(w.in) {
 		err = f.objects.Ways4.Update(tuple4(w.in), &forwardWay4{Out: tuple4(w.out), Change: change}, ebpf.UpdateNoExist)
 	} else {
@@ -58,6 +70,8 @@ func (f *Forwarder) look(in Tuple) (forwardChange, error) {
 	err := f.objects.Ways6.Lookup(tuple6(in), &way)
 	return way.Change, ifThere(err)
 }
+
+func (c forwardChange) numbers() Numbers { return Numbers{Begun: c.Begun, Next: c.Next, Ack: c.Ack} }
 
 func ifThere(err error) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
