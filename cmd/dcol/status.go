@@ -59,8 +59,8 @@ is not used.`,
 		if err != nil {
 			return fmt.Errorf("%q is not an IP address and port, such as 203.0.113.5:443 or [2001:db8::5]:443", args[0])
 		}
-		if ip := server.Addr(); server.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
-			return fmt.Errorf("%v is not where a server can be: name its IP address, and its port (1 to 65535)", server)
+		if server.Port() == 0 || server.Addr().Zone() != "" {
+			return fmt.Errorf("no server is at %v: its port is 1 to 65535, its address has no zone", server)
 		}
 		if *via == "" {
 			return errors.New("through which waypoint? name it with --via (`dcol status` lists them)")

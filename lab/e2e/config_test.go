@@ -127,7 +127,7 @@ func TestWithoutRoot(t *testing.T) {
 		return w.finish(cmd)
 	}
 	w.mustFail(as(alice, "agent"), "alice.key", "permission denied")
-	w.mustFail(as(alice, "agent", "--config", config), "needs root", "sudo")
+	w.mustFail(as(alice, "agent", "--config", config), "needs root", "start it as root")
 	w.mustFail(as(alice, "status"), "run this as root")
 	w.mustFail(as(alice, "map", w.addr4(server).String()+":80", "--via", bob), "run this as root")
 	w.mustFail(as(mallory, "down"), "root")
