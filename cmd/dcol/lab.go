@@ -28,7 +28,7 @@ rate, delay and loss, and runs real programs on them. Nothing of the machine's o
 network is touched, and nothing is left behind. docs/lab.md tells how to describe
 a network of one's own.`,
 	}
-	for _, builder := range []*cobra.Command{labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand()} {
+	for _, builder := range []*cobra.Command{labRunCommand(), labShellCommand(), labDemoCommand(), labBenchCommand(), labChaosCommand()} {
 		builder.PreRunE = needRoot
 		cmd.AddCommand(builder)
 	}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/lab/chaos"
+	"github.com/detour-collective/dcol/lab/chaos/attack"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+)
+
+// labChaosCommand looks for what breaks connections.
+func labChaosCommand() *cobra.Command {
+	o := chaos.Options{Version: version}
+	cmd := &cobra.Command{
+		Use:   "chaos",
+		Short: "Strike worlds with random faults and check what dcol promises",
+		Long: `Builds worlds side by side, each with downloads, uploads and messages beside twins
+that speak plain TCP, strikes them with random sequences of faults, and checks that
+nothing breaks that plain TCP keeps. Started again with the same seed it goes on.
+docs/lab.md says more.`,
+		Args: exactly(0),
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&o.Faults, "faults", 200, "`number` of faults that must count")
+	flags.Uint64Var(&o.Seed, "seed", 1, "the campaign's `seed`")
+	flags.IntVar(&o.Worlds, "worlds", 4, "`number` of worlds side by side")
+	flags.DurationVar(&o.ShrinkFor, "shrink", 5*time.Minute, "how `long` to look for a smaller plan that fails alike; 0: not at all")
+	replay := flags.Uint64("replay", 0, "carry out the sequence of that `seed` alone")
+	times := flags.Int("times", 1, "how `often` to carry it out")
+	file := flags.String("plan", "", "carry out the plan in that `file` alone")
+	out := outFlag(cmd, filepath.Join("out", "chaos"))
+	verbose := verboseFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Faults < 1 || o.Worlds < 1 {
+			return fmt.Errorf("--faults %d, --worlds %d: both must be at least 1", o.Faults, o.Worlds)
+		}
+		o.Out, o.Stderr, o.Log = *out, os.Stderr, newLogger(chaosLevel(*verbose))
+		if o.Program, err = os.Executable(); err != nil {
+			return fmt.Errorf("find the dcol program: %w", err)
+		}
+		p := plan.Generate(*replay)
+		if *file != "" {
+			if p, err = chaos.ReadPlan(*file); err != nil {
+				return err
+			}
+		}
+		if *replay != 0 || *file != "" {
+			return chaos.Replay(cmd.Context(), p, *times, o)
+		}
+		_, err = chaos.Run(cmd.Context(), o)
+		return err
+	}
+	cmd.AddCommand(labChaosMemberCommand())
+	return cmd
+}
+
+// chaosLevel hides warnings: in these worlds things go wrong all the time.
+func chaosLevel(verbose bool) string {
+	if verbose {
+		return "debug"
+	}
+	return "error"
+}
+
+// labChaosMemberCommand is a member that lies, on its own host.
+func labChaosMemberCommand() *cobra.Command {
+	m := attack.Member{}
+	cmd := &cobra.Command{Use: "member", Short: "A member that asks for more than it needs", Hidden: true, Args: exactly(0)}
+	flags := cmd.Flags()
+	flags.StringVar(&m.Identity, "identity", "", "the `folder` of its identity")
+	flags.StringVar(&m.Waypoint, "waypoint", "", "the waypoint's `name`")
+	at := flags.String("at", "", "the waypoint's `address`")
+	servers := flags.StringSlice("map", nil, "`address:port` of servers to ask mappings to")
+	flags.DurationVar(&m.Tunnels, "tunnels", 0, "how `long` to ask for tunnels")
+	flags.DurationVar(&m.Hold, "hold", 0, "how `long` to keep the session")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if m.At, err = netip.ParseAddr(*at); err != nil {
+			return fmt.Errorf("--at: %w", err)
+		}
+		for _, s := range *servers {
+			server, err := netip.ParseAddrPort(s)
+			if err != nil {
+				return fmt.Errorf("--map: %w", err)
+			}
+			m.Map = append(m.Map, server)
+		}
+		m.Log = newLogger("error")
+		return m.Run(cmd.Context(), os.Stdout)
+	}
+	return cmd
+}

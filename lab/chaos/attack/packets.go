@@ -1,0 +1,121 @@
+// Package attack has what lying members and strangers do to others: forged
+// packets, floods, absurd requests, and a waypoint that grants what it has not
+// got. For lab/chaos only.
+package attack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// ForgedWindow is the window of all forged SYNs, by which they are known
+// wherever they get to.
+const ForgedWindow = 0xdc0f
+
+// Flags of TCP.
+const (
+	SYN = 0x02
+	RST = 0x04
+	ACK = 0x10
+)
+
+// Segment is an IPv4 packet with a TCP header and nothing behind it (RFC 791, RFC 9293).
+type Segment struct {
+	From, To netip.AddrPort
+	Seq      uint32
+	Flags    byte
+	Window   uint16
+}
+
+func (s Segment) bytes() []byte {
+	const ip, tcp = 20, 20
+	b := make([]byte, ip+tcp)
+	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_TCP // the kernel fills in the checksum
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	copy(b[12:], s.From.Addr().AsSlice())
+	copy(b[16:], s.To.Addr().AsSlice())
+	t := b[ip:]
+	binary.BigEndian.PutUint16(t, s.From.Port())
+	binary.BigEndian.PutUint16(t[2:], s.To.Port())
+	binary.BigEndian.PutUint32(t[4:], s.Seq)
+	t[12], t[13] = tcp/4<<4, s.Flags
+	binary.BigEndian.PutUint16(t[14:], s.Window)
+	sum := uint32(unix.IPPROTO_TCP) + uint32(len(t))
+	for _, part := range [][]byte{b[12:ip], t} {
+		for i := 0; i < len(part); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(part[i:]))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(t[16:], ^uint16(sum))
+	return b
+}
+
+// Raw sends packets from a host, whatever their source.
+type Raw struct{ fd int }
+
+// NewRaw opens a raw socket on a host.
+func NewRaw(h *testbed.Host) (*Raw, error) {
+	r := &Raw{}
+	err := h.Do(func() (err error) {
+		r.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a raw socket on %s: %w", h.Name(), err)
+	}
+	return r, nil
+}
+
+// Close closes the socket.
+func (r *Raw) Close() error { return unix.Close(r.fd) }
+
+// Send sends a segment.
+func (r *Raw) Send(s Segment) error {
+	err := unix.Sendto(r.fd, s.bytes(), 0, &unix.SockaddrInet4{Addr: s.To.Addr().As4()})
+	if err != nil && !errors.Is(err, unix.ENOBUFS) {
+		return fmt.Errorf("send a forged segment: %w", err)
+	}
+	return nil
+}
+
+// ForgeSYNs sends SYNs that claim to come from a member, to each of the ports
+// that its detours use.
+func ForgeSYNs(r *Raw, member netip.Addr, at []netip.AddrPort) error {
+	for _, to := range at {
+		for range 20 {
+			from := netip.AddrPortFrom(member, uint16(1024+rand.IntN(60000)))
+			if err := r.Send(Segment{From: from, To: to, Seq: rand.Uint32(), Flags: SYN, Window: ForgedWindow}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Flow is one connection that a stranger knows by its ends alone.
+type Flow struct{ From, To netip.AddrPort }
+
+// BlindRSTs sends resets of connections from both ends, with sequence numbers
+// by chance.
+func BlindRSTs(r *Raw, flows []Flow) error {
+	for _, f := range flows {
+		for range 20 {
+			for _, flags := range []byte{RST, RST | ACK} {
+				if err := r.Send(Segment{From: f.From, To: f.To, Seq: rand.Uint32(), Flags: flags}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// explain leaves how hosts stand at a moment at which something is wrong, for
+// whoever looks into it. What cannot be asked is left out.
+func (w *world) explain(ctx context.Context, moment string) {
+	type question struct {
+		host string
+		argv []string
+	}
+	questions := []question{
+		{alice, []string{w.program, "status", "--json"}}, {alice, []string{"ss", "-tniM"}}, {alice, []string{"ip", "rule"}},
+		{alice, []string{"ip", "addr"}}, {alice, []string{"nstat", "-az"}},
+		{server, []string{"ss", "-tniM"}}, {server, []string{"nstat", "-az"}},
+	}
+	for _, name := range w.waypoints {
+		questions = append(questions, question{name, []string{w.program, "status"}},
+			question{name, []string{"conntrack", "-L"}}, question{name, []string{"nft", "list", "ruleset"}})
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, at %s\n", moment, time.Now().Format(time.RFC3339Nano))
+	for _, q := range questions {
+		out, err := w.run(ctx, q.host, q.argv...)
+		fmt.Fprintf(&b, "\n=== %s: %s\n%s", q.host, strings.Join(q.argv, " "), out)
+		if err != nil {
+			fmt.Fprintf(&b, "%v\n", err)
+		}
+	}
+	_ = os.WriteFile(filepath.Join(w.dir, "state-"+strings.ReplaceAll(moment, " ", "-")+".txt"), []byte(b.String()), 0o644)
+}

@@ -1,0 +1,136 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/twin"
+)
+
+// Verdict is what is wrong with what was seen in a sequence. Each list has one
+// line for each finding.
+type Verdict struct {
+	Broken       []string `json:"broken"`
+	WrongBytes   []string `json:"wrong_bytes"`
+	Unauthorised []string `json:"unauthorised"`
+	Unrecovered  []string `json:"unrecovered"`
+	Grown        []string `json:"grown"`
+}
+
+// Bad reports whether anything is wrong.
+func (v Verdict) Bad() bool {
+	return len(v.Broken)+len(v.WrongBytes)+len(v.Unauthorised)+len(v.Unrecovered)+len(v.Grown) > 0
+}
+
+// all has the findings by kind.
+func (v Verdict) all() map[string][]string {
+	return map[string][]string{
+		"broken": v.Broken, "wrong_bytes": v.WrongBytes, "unauthorised": v.Unauthorised, "unrecovered": v.Unrecovered, "grown": v.Grown,
+	}
+}
+
+// like reports whether two verdicts have a kind of finding in common: whether
+// a smaller plan fails as the larger did.
+func (v Verdict) like(other Verdict) bool {
+	theirs := other.all()
+	for kind, found := range v.all() {
+		if len(found) > 0 && len(theirs[kind]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// judge compares what was seen with what is promised.
+func judge(o Observations) Verdict {
+	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}}
+	for _, p := range o.Pairs {
+		v.judgePair(p)
+	}
+	for _, why := range slices.Sorted(maps.Keys(o.Unauthorised)) {
+		v.Unauthorised = append(v.Unauthorised, fmt.Sprintf("%s (%d times)", why, o.Unauthorised[why]))
+	}
+	v.Unauthorised = append(v.Unauthorised, o.Excess...)
+	v.Unauthorised = append(v.Unauthorised, slices.Compact(slices.Sorted(slices.Values(o.Stolen)))...)
+	for _, p := range o.Lacking {
+		v.Unrecovered = append(v.Unrecovered, fmt.Sprintf("the connection from %v had %d paths (%v) %v after the last fault", p.Local, len(p.Ways), p.Ways, recoverLimit))
+	}
+	for _, c := range o.Still {
+		v.Unrecovered = append(v.Unrecovered, fmt.Sprintf("%s stood still for %v without the direct path, though it had another", c, cutLimit))
+	}
+	for _, host := range slices.Sorted(maps.Keys(o.After)) {
+		v.judgeGrowth(host, o.Before[host], o.After[host])
+	}
+	return v
+}
+
+// judgePair demands of a connection what its twin could do.
+func (v *Verdict) judgePair(p PairRecord) {
+	var wrong *twin.WrongBytesError
+	switch {
+	case errors.As(p.MPTCP.Err, &wrong):
+		v.WrongBytes = append(v.WrongBytes, fmt.Sprintf("%s: %v", describe(p.MPTCP), wrong))
+	case !p.MPTCP.Whole && kept(p):
+		v.Broken = append(v.Broken, fmt.Sprintf("%s: %v", describe(p.MPTCP), p.MPTCP.Err))
+	}
+}
+
+// kept reports whether the twin lived on: to its end, or for long after the
+// other had broken.
+func kept(p PairRecord) bool {
+	return p.Plain.Whole || p.Plain.Ended.Sub(p.MPTCP.Ended) >= lived && p.MPTCP.Ended.Before(p.Plain.Ended) && !errors.Is(p.Plain.Err, twin.ErrAborted)
+}
+
+// lived is how much longer a twin must live than a connection that broke, for
+// the break to be no fault of the path's.
+const lived = 10 * time.Second
+
+func describe(r twin.Record) string {
+	return fmt.Sprintf("%s on port %d from %v, after %v and %d bytes", r.Stream.Kind, r.Stream.Port, r.Local, r.Ended.Sub(r.Began).Round(10*time.Millisecond), r.Received)
+}
+
+// What may be more after the faults than before, as connections, mappings and
+// their memory come and go.
+const (
+	moreMemory      = 48 << 10 // KiB, and half as much again
+	moreDescriptors = 24
+	moreThreads     = 16
+	moreBPF         = 4
+	moreRules       = 40
+	moreRouting     = 4
+)
+
+func (v *Verdict) judgeGrowth(host string, before, after Holdings) {
+	check := func(what string, before, after, more int) {
+		if after > before+more {
+			v.Grown = append(v.Grown, fmt.Sprintf("%s: %s from %d to %d", host, what, before, after))
+		}
+	}
+	check("KiB of memory", before.Memory, after.Memory, before.Memory/2+moreMemory)
+	check("descriptors", before.Descriptors, after.Descriptors, moreDescriptors)
+	check("threads", before.Threads, after.Threads, moreThreads)
+	check("BPF objects", before.BPF, after.BPF, moreBPF)
+	check("rules and elements", before.Rules, after.Rules, moreRules)
+	check("routing rules", before.RoutingRule, after.RoutingRule, moreRouting)
+	check("routes", before.Routes, after.Routes, 2*moreRouting)
+	check("interfaces", before.Interfaces, after.Interfaces, 0)
+	check("addresses", before.Addresses, after.Addresses, 2)
+	check("namespaces", before.Namespaces, after.Namespaces, 0)
+}
+
+// rush says how many connections left within some time, if that is more than
+// all members together may open; syns are in order.
+func rush(syns []time.Time) string {
+	for from := range syns {
+		for to := from + scanBurst; to < len(syns); to++ {
+			span := syns[to].Sub(syns[from])
+			if n := to - from; float64(n) > scanBurst+scanConnections*span.Seconds() {
+				return fmt.Sprintf("let %d connections out in %v", n, span.Round(time.Millisecond))
+			}
+		}
+	}
+	return ""
+}

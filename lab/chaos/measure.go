@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Holdings are what a member's host and its agent have of what could leak.
+type Holdings struct {
+	Memory      int `json:"memory_kib"` // resident, of the agent
+	Descriptors int `json:"descriptors"`
+	Threads     int `json:"threads"`
+	BPF         int `json:"bpf"` // programs and maps that the agent holds
+	Rules       int `json:"rules"`
+	RoutingRule int `json:"routing_rules"`
+	Routes      int `json:"routes"`
+	Interfaces  int `json:"interfaces"`
+	Addresses   int `json:"addresses"`
+	Namespaces  int `json:"namespaces"` // of networks, that processes of the host are in
+	Conntrack   int `json:"conntrack"`
+}
+
+// holdings measures a host.
+func (w *world) holdings(ctx context.Context, host string) (h Holdings, err error) {
+	rules, err := w.run(ctx, host, "nft", "list", "ruleset")
+	if err != nil {
+		return h, err
+	}
+	h.Rules = countElements(string(rules))
+	err = w.host(host).Do(func() error {
+		if err := h.countNetwork(); err != nil {
+			return err
+		}
+		h.countProcesses()
+		return nil
+	})
+	if err != nil {
+		return h, fmt.Errorf("measure %s: %w", host, err)
+	}
+	return h, nil
+}
+
+// countElements counts rules, sets and their elements: an element's line holds
+// as many as it has commas.
+func countElements(ruleset string) int {
+	return strings.Count(ruleset, "\n") + strings.Count(ruleset, ",")
+}
+
+func (h *Holdings) countNetwork() error {
+	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	h.RoutingRule, h.Routes, h.Interfaces, h.Addresses = len(rules), len(routes), len(links), len(addrs)
+	if data, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil { // else nothing tracks
+		h.Conntrack, _ = strconv.Atoi(strings.TrimSpace(string(data)))
+	}
+	return nil
+}
+
+// countProcesses looks at the host's own /proc. Processes that end meanwhile
+// are passed over.
+func (h *Holdings) countProcesses() {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	namespaces := map[string]bool{}
+	for _, dir := range dirs {
+		if ns, err := os.Readlink(dir + "/ns/net"); err == nil {
+			namespaces[ns] = true
+		}
+		line, err := os.ReadFile(dir + "/cmdline")
+		if err != nil {
+			continue
+		}
+		argv := strings.Split(string(line), "\x00")
+		if len(argv) < 2 || argv[1] != "agent" {
+			continue
+		}
+		fds, _ := filepath.Glob(dir + "/fd/*")
+		h.Descriptors += len(fds)
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "anon_inode:bpf") {
+				h.BPF++
+			}
+		}
+		status, _ := os.ReadFile(dir + "/status")
+		h.Memory += field(string(status), "VmRSS:")
+		h.Threads += field(string(status), "Threads:")
+	}
+	h.Namespaces = len(namespaces)
+}
+
+// field reads a number of /proc/PID/status.
+func field(status, name string) int {
+	_, rest, _ := strings.Cut(status, name)
+	n := 0
+	_, _ = fmt.Sscan(rest, &n)
+	return n
+}

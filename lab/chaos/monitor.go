@@ -1,0 +1,162 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	sampleEvery = 250 * time.Millisecond
+	// recent is how long ago bytes count for a fault.
+	recent = time.Second
+	// carrying is how many bytes a path or a member has carried recently if
+	// programs' traffic goes over it. Sessions alone need much less.
+	carrying = 8_000
+	// talking is the same for a coordinator, which carries nobody's traffic.
+	talking = 200
+)
+
+// sample is how many bytes each link had carried at a moment, both directions.
+type sample struct {
+	at    time.Time
+	bytes map[string]uint64
+}
+
+// monitor watches a world while faults strike it.
+type monitor struct {
+	w *world
+
+	mu      sync.Mutex
+	samples []sample // of the last seconds
+	late    time.Duration
+	stolen  []string // what took the client's own traffic
+	failed  error
+}
+
+// run samples until ctx ends.
+func (m *monitor) run(ctx context.Context) {
+	clock := time.NewTicker(sampleEvery)
+	defer clock.Stop()
+	for {
+		m.look()
+		select {
+		case <-clock.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *monitor) look() {
+	s := sample{at: time.Now(), bytes: map[string]uint64{}}
+	var late time.Duration
+	for link := range m.w.base {
+		ab, ba, err := m.w.net.LinkStats(link)
+		if err != nil {
+			m.fail(err)
+			return
+		}
+		s.bytes[link] = ab.Bytes + ba.Bytes
+		late = max(late, ab.Late.P99, ba.Late.P99)
+	}
+	stolen, err := m.w.stolen()
+	if err != nil {
+		m.fail(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = max(m.late, late)
+	m.stolen = append(m.stolen, stolen...)
+	m.samples = append(m.samples, s)
+	if len(m.samples) > int(4*recent/sampleEvery) {
+		m.samples = m.samples[1:]
+	}
+}
+
+func (m *monitor) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = err
+}
+
+// carried returns how many bytes a link carried recently.
+func (m *monitor) carried(link string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.samples) == 0 {
+		return 0
+	}
+	last := m.samples[len(m.samples)-1]
+	first := last
+	for _, s := range m.samples {
+		if last.at.Sub(s.at) <= recent {
+			first = s
+			break
+		}
+	}
+	return last.bytes[link] - first.bytes[link]
+}
+
+// busiest returns the waypoint that carried most recently, honest ones only:
+// of the one that lies nothing is expected.
+func (m *monitor) busiest() string {
+	best, most := m.w.waypoints[0], uint64(0)
+	for _, name := range m.w.waypoints {
+		if n := m.carried(inLink(name)); n > most {
+			best, most = name, n
+		}
+	}
+	return best
+}
+
+// stolen reports what leads the client's own traffic somewhere else: a route
+// from its own address to the server that is not the way it always was, or a
+// public address on its host.
+func (w *world) stolen() (found []string, err error) {
+	own, device := w.client(), w.host(alice).Interface(w.clientLink())
+	err = w.host(alice).Do(func() error {
+		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		present := false
+		for _, a := range addrs {
+			addr, _ := netip.AddrFromSlice(a.IP.To4())
+			present = present || addr == own
+			if !addr.IsPrivate() && !addr.IsLoopback() {
+				found = append(found, fmt.Sprintf("the client's host has the address %v", addr))
+			}
+		}
+		if !present {
+			return nil // it is moving
+		}
+		routes, err := netlink.RouteGetWithOptions(net.IP(w.host(server).Addr4().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
+		if err != nil || len(routes) == 0 {
+			return nil // between two networks there is none
+		}
+		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+		if err == nil && link.Attrs().Name != device {
+			found = append(found, fmt.Sprintf("what the client sends from %v to the server leaves by %s", own, link.Attrs().Name))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at the client's routes: %w", err)
+	}
+	return found, nil
+}
+
+// impair returns a link's parameters as built, changed.
+func (w *world) impair(link string, change func(*testbed.LinkParams)) error {
+	p := w.base[link]
+	change(&p)
+	return w.net.SetLink(link, p, p)
+}

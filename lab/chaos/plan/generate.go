@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+const (
+	fewestFaults, mostFaults = 5, 10
+	// The pause between the beginnings of two faults, in seconds.
+	shortestGap, longestGap = 0.5, 3.0
+)
+
+// Generate makes the plan of a seed.
+func Generate(seed uint64) Plan {
+	r := rand.New(rand.NewPCG(seed, 0xc4a05))
+	p := Plan{Seed: seed, World: newWorld(r)}
+	kinds := Kinds(p.World)
+	at := span{0, 1}.seconds(r)
+	for range fewestFaults + r.IntN(mostFaults-fewestFaults+1) {
+		f := newFault(r, kinds[r.IntN(len(kinds))], p.World)
+		f.At = units.Duration(at)
+		p.Faults = append(p.Faults, f)
+		at += span{shortestGap, longestGap}.seconds(r)
+	}
+	return p
+}
+
+func newFault(r *rand.Rand, kind Kind, w World) Fault {
+	rule := rules[kind]
+	targets := rule.targets(w)
+	return Fault{
+		Kind: kind, Target: targets[r.IntN(len(targets))],
+		For: units.Duration(rule.lasts.seconds(r)), Amount: rule.amount.draw(r),
+	}
+}
+
+func newWorld(r *rand.Rand) World {
+	w := World{
+		Emulated: r.IntN(3) > 0, Coordinator: r.IntN(4) == 0, NAT: r.IntN(4) == 0, Checksums: r.IntN(2) == 0,
+		Waypoints: 2 + r.IntN(2), Subflows: 2 + r.IntN(2), Kinds: newKinds(r),
+	}
+	if r.IntN(2) == 0 {
+		w.Liar = Lies()[r.IntN(len(Lies()))]
+	}
+	for _, kind := range []StreamKind{Download, Upload, Messages} {
+		w.Streams = append(w.Streams, newStream(r, kind, 0))
+	}
+	short := []StreamKind{Download, Upload, Messages}[r.IntN(3)]
+	w.Streams = append(w.Streams, newStream(r, short, span{1.5, 5}.seconds(r)))
+	return w
+}
+
+// ports are where servers listen: at the last, traffic begins with what is taken
+// for a TLS handshake.
+var ports = []uint16{80, 8080, 443}
+
+func newStream(r *rand.Rand, kind StreamKind, life time.Duration) Stream {
+	rate := span{0.5e6, 2e6}.draw(r)
+	if kind == Messages {
+		rate = span{0.05e6, 0.3e6}.draw(r)
+	}
+	return Stream{Kind: kind, Port: ports[r.IntN(len(ports))], Rate: units.Rate(rate), Life: units.Duration(life)}
+}
+
+// newKinds draws what detours a collective uses: often all of them, or what is
+// there by default.
+func newKinds(r *rand.Rand) []string {
+	choices := [][]string{
+		{"in-band", "mapped"}, {"in-band", "mapped"}, {"mapped"}, {"in-band"},
+		{"wireguard", "in-band", "mapped"}, {"wireguard"}, {"openvpn", "mapped"},
+	}
+	return choices[r.IntN(len(choices))]
+}

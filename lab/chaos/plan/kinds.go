@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Kind is a kind of fault.
+type Kind string
+
+// Faults of links.
+const (
+	LinkDown  Kind = "link-down"  // loses everything
+	LinkSlow  Kind = "link-slow"  // Amount is the share of the rate that is left
+	LinkDelay Kind = "link-delay" // Amount multiplies the delay
+	LinkLoss  Kind = "link-loss"  // Amount is the share that is lost
+	LinkBurst Kind = "link-burst" // Amount is how often a burst of losses begins
+	// LinkReorder and LinkDuplicate do that to a share of packets.
+	LinkReorder   Kind = "link-reorder"
+	LinkDuplicate Kind = "link-duplicate"
+	LinkCorrupt   Kind = "link-corrupt" // flips bits: the checksums of TCP and UDP notice
+	// LinkTamper changes payload and mends TCP's checksum. It strikes detours
+	// only, and only with MPTCP's checksums: nothing else can notice, and plain
+	// TCP cannot either.
+	LinkTamper Kind = "link-tamper"
+)
+
+// Faults of waypoints, processes and addresses.
+const (
+	// DropTCP has a waypoint lose all TCP that it forwards while its session lives.
+	DropTCP Kind = "drop-tcp"
+	Freeze  Kind = "freeze" // SIGSTOP, later SIGCONT
+	// Kill, Stop and Hangup send SIGKILL, SIGTERM and SIGHUP. A process that
+	// ends is started again after For.
+	Kill   Kind = "kill"
+	Stop   Kind = "stop"
+	Hangup Kind = "hangup"
+	// Renumber gives the client another address, after For without any.
+	Renumber   Kind = "renumber"
+	FlushRules Kind = "flush-rules" // nft flush ruleset
+	// RestartNAT has the client's NAT forget all connections, and be away for For.
+	RestartNAT Kind = "restart-nat"
+)
+
+// Attacks.
+const (
+	// LieAgain has the world's lying waypoint break its sessions and lie anew.
+	LieAgain Kind = "lie"
+	// ForgeSYN sends SYNs from the client's address to a waypoint's mapped ports.
+	ForgeSYN Kind = "forge-syn"
+	// BlindRST sends resets of all the client's subflows with random sequence numbers.
+	BlindRST Kind = "blind-rst"
+	// Scan opens connections through a waypoint as fast as it can, as a member.
+	Scan Kind = "scan"
+	// AskTunnels asks for thousands of tunnels, as a member.
+	AskTunnels Kind = "ask-tunnels"
+	// Flood sends noise and SYNs to an agent's ports, as a stranger.
+	Flood Kind = "flood"
+)
+
+// Target is what a fault strikes. Which waypoint carries most is known only
+// when the fault strikes.
+type Target string
+
+// The targets.
+const (
+	Access      Target = "access"      // the client's link
+	Direct      Target = "direct"      // the direct path's own link
+	BusyIn      Target = "busy-in"     // the link from the client to the waypoint that carries most
+	BusyOut     Target = "busy-out"    // its link to the server
+	Busy        Target = "busy"        // that waypoint
+	Client      Target = "client"      // the client, or its agent
+	Coordinator Target = "coordinator" // the coordinator's agent
+	Router      Target = "router"      // the client's NAT
+)
+
+// span is a range to draw from.
+type span struct{ low, high float64 }
+
+func (s span) draw(r *rand.Rand) float64 { return s.low + (s.high-s.low)*r.Float64() }
+
+// seconds draws a time, to the hundredth of a second.
+func (s span) seconds(r *rand.Rand) time.Duration {
+	return time.Duration(s.draw(r)*100) * 10 * time.Millisecond
+}
+
+// rule says where a kind of fault may strike, how long and how hard.
+type rule struct {
+	fits    func(World) bool
+	targets func(World) []Target
+	lasts   span // seconds
+	amount  span
+}
+
+func always(World) bool     { return true }
+func emulated(w World) bool { return w.Emulated }
+
+func only(targets ...Target) func(World) []Target {
+	return func(World) []Target { return targets }
+}
+
+func processes(w World) []Target {
+	if w.Coordinator {
+		return []Target{Client, Busy, Busy, Coordinator}
+	}
+	return []Target{Client, Busy}
+}
+
+var links = only(Access, Direct, Direct, BusyIn, BusyOut)
+
+var rules = map[Kind]rule{
+	LinkDown:      {fits: always, targets: links, lasts: span{0.2, 4}},
+	LinkSlow:      {fits: emulated, targets: only(Direct, BusyIn, BusyOut), lasts: span{1, 5}, amount: span{0.1, 0.5}},
+	LinkDelay:     {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{2, 10}},
+	LinkLoss:      {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
+	LinkBurst:     {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.002, 0.05}},
+	LinkReorder:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
+	LinkDuplicate: {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
+	LinkCorrupt:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.001, 0.1}},
+	LinkTamper:    {fits: func(w World) bool { return w.Emulated && w.Checksums }, targets: only(BusyIn, BusyOut), lasts: span{1, 5}, amount: span{0.01, 0.5}},
+	DropTCP:       {fits: always, targets: only(Busy), lasts: span{1, 6}},
+	Freeze:        {fits: always, targets: processes, lasts: span{0.5, 5}},
+	Kill:          {fits: always, targets: processes, lasts: span{0.1, 2}},
+	Stop:          {fits: always, targets: processes, lasts: span{0.1, 2}},
+	Hangup:        {fits: always, targets: processes, lasts: span{0.1, 1}},
+	Renumber:      {fits: func(w World) bool { return !w.NAT }, targets: only(Client), lasts: span{0, 2}},
+	FlushRules:    {fits: always, targets: only(Busy, Client)},
+	RestartNAT:    {fits: func(w World) bool { return w.NAT }, targets: only(Router), lasts: span{0.1, 1}},
+	LieAgain:      {fits: func(w World) bool { return w.Liar != "" }, targets: only(Client)},
+	ForgeSYN:      {fits: always, targets: only(Busy)},
+	BlindRST:      {fits: always, targets: only(Busy)},
+	Scan:          {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
+	AskTunnels:    {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
+	Flood:         {fits: always, targets: only(Busy, Client), lasts: span{0.5, 2}},
+}
+
+// Kinds lists the kinds of faults that can happen in a world, in a fixed order.
+func Kinds(w World) []Kind {
+	var all []Kind
+	for k, rule := range rules {
+		if rule.fits(w) {
+			all = append(all, k)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

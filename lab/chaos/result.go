@@ -1,0 +1,150 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
+)
+
+// Schema is the version of Result.
+const Schema = "dcol.chaos/1"
+
+// Result is out/chaos/result.json.
+type Result struct {
+	Schema    string `json:"schema"`
+	Version   string `json:"version"` // of dcol
+	Seed      uint64 `json:"seed"`
+	Faults    int    `json:"faults"` // that count
+	Sequences int    `json:"sequences"`
+	// Findings, by kind.
+	Broken       int `json:"broken"`
+	WrongBytes   int `json:"wrong_bytes"`
+	Unauthorised int `json:"unauthorised"`
+	Unrecovered  int `json:"unrecovered"`
+	Grown        int `json:"grown"`
+	// Failures are the sequences with findings.
+	Failures []Failure `json:"failures"`
+	// Errors are seeds of sequences that could not be carried out.
+	Errors map[uint64]string `json:"errors"`
+	// Kinds counts the faults that count, by kind.
+	Kinds map[string]int `json:"kinds"`
+	// LateMS is how late emulated links delivered at worst, 99th percentile of a sequence.
+	LateMS float64 `json:"late_p99_ms"`
+}
+
+// Failure is a sequence with findings.
+type Failure struct {
+	Seed    uint64  `json:"seed"`
+	Verdict Verdict `json:"verdict"`
+	Again   string  `json:"again,omitempty"`
+}
+
+// Bad reports whether anything was found, or could not be looked for.
+func (r Result) Bad() bool { return len(r.Failures)+len(r.Errors) > 0 }
+
+func (r Result) write(dir string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = durable.Replace(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func (c *campaign) result() Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resultLocked()
+}
+
+func (c *campaign) resultLocked() Result {
+	r := Result{
+		Schema: Schema, Version: c.Version, Seed: c.Seed, Faults: c.counted, Sequences: len(c.outcomes),
+		Failures: []Failure{}, Errors: map[uint64]string{}, Kinds: map[string]int{},
+	}
+	late := time.Duration(0)
+	for _, seed := range slices.Sorted(maps.Keys(c.outcomes)) {
+		r.add(c.outcomes[seed])
+		late = max(late, c.outcomes[seed].Late)
+	}
+	r.LateMS = float64(late.Microseconds()) / 1000
+	return r
+}
+
+func (r *Result) add(o Outcome) {
+	for _, k := range o.Strikes {
+		if k.Counts {
+			r.Kinds[string(k.Fault.Kind)]++
+		}
+	}
+	if o.Error != "" {
+		r.Errors[o.Seed] = o.Error
+	}
+	v := o.Verdict
+	if !v.Bad() {
+		return
+	}
+	r.Failures = append(r.Failures, Failure{o.Seed, v, o.Again})
+	r.Broken += len(v.Broken)
+	r.WrongBytes += len(v.WrongBytes)
+	r.Unauthorised += len(v.Unauthorised)
+	r.Unrecovered += len(v.Unrecovered)
+	r.Grown += len(v.Grown)
+}
+
+// text has the findings as a person reads them.
+func (v Verdict) text() string {
+	var b strings.Builder
+	all := v.all()
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
+		for _, finding := range all[kind] {
+			fmt.Fprintf(&b, "  %s: %s\n", strings.ToUpper(kind), finding)
+		}
+	}
+	return b.String()
+}
+
+// recall reads what an earlier start left.
+func (c *campaign) recall() error {
+	version := filepath.Join(c.dir, "version")
+	was, err := os.ReadFile(version)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return os.WriteFile(version, []byte(c.Version), 0o644)
+	case err != nil:
+		return err
+	case string(was) != c.Version:
+		return fmt.Errorf("%s has results of dcol %s, this is %s: choose another seed, or remove the folder", c.dir, was, c.Version)
+	}
+	data, err := os.ReadFile(c.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var o Outcome
+		if json.Unmarshal(lines.Bytes(), &o) != nil {
+			continue // cut off as it was written: that sequence is run again
+		}
+		c.outcomes[o.Seed] = o
+		c.counted += o.Counted
+	}
+	return lines.Err()
+}

@@ -1,0 +1,326 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/attack"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/chaos/twin"
+)
+
+const (
+	// warmUp is how long traffic runs before the first fault.
+	warmUp = 3 * time.Second
+	// recoverLimit is how long after the last fault two paths must be there again.
+	recoverLimit = 10 * time.Second
+	// finishLimit is how long connections may take to come to their end after
+	// all faults are over; plainShare times as long as their twins, if that is more.
+	finishLimit = 40 * time.Second
+	plainShare  = 3
+)
+
+// Observations are all that the judge needs to know of a sequence.
+type Observations struct {
+	Strikes []Strike
+	Pairs   []PairRecord
+	// Lacking are the connections that had fewer than two paths recoverLimit
+	// after the last fault; Recovered is how long it took if there are none.
+	Lacking   []Paths
+	Recovered time.Duration
+	// Still are connections that stood still while the direct path was cut at
+	// the end, though they had two paths.
+	Still []string
+	// Unauthorised packets, by reason, and what else attackers got.
+	Unauthorised map[string]int
+	Excess       []string
+	Stolen       []string // how the client's own traffic was led elsewhere
+	Before       map[string]Holdings
+	After        map[string]Holdings
+	Late         time.Duration // of the emulated links' packets, 99th percentile, the worst
+}
+
+// PairRecord is what became of a connection and its twin.
+type PairRecord struct{ MPTCP, Plain twin.Record }
+
+// sequence is a plan being carried out.
+type sequence struct {
+	plan     plan.Plan
+	w        *world
+	traffic  *twin.Pool
+	monitor  *monitor
+	striker  *striker
+	watchers []*watcher
+	seen     Observations
+}
+
+// observe carries a plan out in a world of its own and says what was seen. An
+// error is the lab's: nothing can be said of the product.
+func observe(ctx context.Context, p plan.Plan, program, dir string, log *slog.Logger) (_ Observations, err error) {
+	w, err := build(ctx, p, program, dir, log)
+	if err != nil {
+		return Observations{}, fmt.Errorf("build the world: %w", err)
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}}
+	err = s.run(ctx)
+	return s.seen, err
+}
+
+func (s *sequence) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	if err := s.prepare(ctx, &background); err != nil {
+		return err
+	}
+	defer s.striker.close()
+	defer s.traffic.Close()
+
+	pause(ctx, warmUp)
+	var err error
+	if s.seen.Before, err = s.holdings(ctx); err != nil {
+		return err
+	}
+	if err := s.strikeAll(ctx); err != nil {
+		return err
+	}
+	if err := s.recover(ctx); err != nil {
+		return err
+	}
+	if s.seen.After, err = s.holdings(ctx); err != nil {
+		return err
+	}
+	s.finish(ctx)
+	cancel()
+	background.Wait()
+	s.conclude()
+	return errors.Join(context.Cause(context.WithoutCancel(ctx)), s.monitor.failed)
+}
+
+// prepare starts what watches, and then the traffic.
+func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err error) {
+	s.striker = &striker{w: s.w, monitor: s.monitor}
+	if err := s.striker.open(); err != nil {
+		return err
+	}
+	for _, name := range s.w.waypoints {
+		for _, link := range []string{inLink(name), outLink(name)} {
+			v, err := watch(s.w.host(name), s.w.host(name).Interface(link), s.w.rights(name))
+			if err != nil {
+				return err
+			}
+			s.watchers = append(s.watchers, v)
+			background.Go(func() { v.run(ctx.Done()) })
+		}
+	}
+	if s.traffic, err = twin.Start(ctx, s.w.host(alice), s.w.host(server), s.plan.World.Streams); err != nil {
+		return err
+	}
+	s.striker.traffic = s.traffic
+	background.Go(func() { s.monitor.run(ctx) })
+	return nil
+}
+
+// open readies the attackers.
+func (s *striker) open() (err error) {
+	if s.raw, err = attack.NewRaw(s.w.host(mallory)); err != nil {
+		return err
+	}
+	if s.w.plan.Liar == "" {
+		return nil
+	}
+	id, err := s.w.identity(liar)
+	if err != nil {
+		return err
+	}
+	s.liar = attack.NewWaypoint(s.w.host(liar), id, s.w.plan.Liar, s.w.host(server).Addr4(), s.w.log)
+	return s.liar.Restart()
+}
+
+func (s *striker) close() {
+	if s.liar != nil {
+		_ = s.liar.Close() // its host goes next
+	}
+	_ = s.raw.Close()
+}
+
+// strikeAll lets every fault strike at its time; they may overlap.
+func (s *sequence) strikeAll(ctx context.Context) error {
+	var mu sync.Mutex
+	var failures []error
+	var faults sync.WaitGroup
+	began := time.Now()
+	for _, f := range s.plan.Faults {
+		pause(ctx, time.Until(began.Add(f.At.Std())))
+		faults.Go(func() {
+			k, err := s.striker.strike(ctx, f)
+			mu.Lock()
+			defer mu.Unlock()
+			s.seen.Strikes = append(s.seen.Strikes, k)
+			failures = append(failures, err)
+		})
+	}
+	faults.Wait()
+	return errors.Join(append(failures, ctx.Err())...)
+}
+
+// living are the MPTCP connections that go on.
+func (s *sequence) living() (conns []*twin.Conn) {
+	for _, p := range s.traffic.Pairs() {
+		if p.MPTCP.Alive() && time.Since(p.MPTCP.Record().Began) > 2*time.Second {
+			conns = append(conns, p.MPTCP)
+		}
+	}
+	return conns
+}
+
+// recover waits for two paths, for each connection that lives, and then cuts
+// the direct one: connections that go on have another that works.
+func (s *sequence) recover(ctx context.Context) error {
+	over := time.Now()
+	for {
+		conns := s.living()
+		paths, err := s.w.paths(conns)
+		if err != nil {
+			return err
+		}
+		s.seen.Lacking = nil
+		for _, p := range paths {
+			if p.lacking() {
+				s.seen.Lacking = append(s.seen.Lacking, p)
+			}
+		}
+		if len(s.seen.Lacking) == 0 {
+			s.seen.Recovered = time.Since(over)
+			break
+		}
+		if time.Since(over) > recoverLimit || ctx.Err() != nil {
+			s.w.explain(ctx, "fewer than two paths")
+			return ctx.Err()
+		}
+		pause(ctx, 250*time.Millisecond)
+	}
+	pause(ctx, time.Until(over.Add(recoverLimit/2))) // for what is being retransmitted
+	return s.cut(ctx)
+}
+
+const (
+	// cutLimit is how long a connection may stand still when the direct path dies.
+	cutLimit = 8 * time.Second
+	// moving is how many bytes show that a connection goes on: more than can
+	// have been under way when the path was cut is not needed, as both
+	// directions of that path are dead.
+	moving = 10_000
+)
+
+// cut takes the direct path away and sees who goes on.
+func (s *sequence) cut(ctx context.Context) (err error) {
+	conns := s.living()
+	paths, err := s.w.paths(conns)
+	if err != nil {
+		return err
+	}
+	if err := s.w.net.LinkDown(directLink, true); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.w.net.LinkDown(directLink, false)) }()
+	pause(ctx, 200*time.Millisecond) // what was behind the link has arrived
+	had := map[*twin.Conn]int64{}
+	for i, c := range conns {
+		if p := paths[i]; p.Known && !p.Fallback && !p.lacking() {
+			had[c] = c.Received()
+		}
+	}
+	for began := time.Now(); len(had) > 0 && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+		for c, n := range had {
+			if c.Received() > n+moving || !c.Alive() {
+				delete(had, c)
+			}
+		}
+		if time.Since(began) > cutLimit {
+			break
+		}
+	}
+	if len(had) > 0 {
+		s.w.explain(ctx, "no progress without the direct path")
+	}
+	for c := range had {
+		r := c.Record()
+		s.seen.Still = append(s.seen.Still, fmt.Sprintf("%s from %v", r.Stream.Kind, r.Local))
+	}
+	return ctx.Err()
+}
+
+// finish has all traffic come to its end, and ends by force what does not.
+func (s *sequence) finish(ctx context.Context) {
+	s.traffic.Stop()
+	began := time.Now()
+	for _, p := range s.traffic.Pairs() {
+		// A plain connection from an address that the client no longer has never ends.
+		if p.Plain.Local().Addr() == s.w.client() {
+			waitFor(ctx, p.Plain, time.Until(began.Add(finishLimit)))
+		}
+	}
+	limit := max(finishLimit, plainShare*time.Since(began))
+	for _, p := range s.traffic.Pairs() {
+		waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
+	}
+	for _, p := range s.traffic.Pairs() {
+		if c := p.MPTCP; c.Record().Ended.IsZero() {
+			s.w.explain(ctx, "a connection has not ended")
+			break
+		}
+	}
+	for _, p := range s.traffic.Pairs() {
+		p.MPTCP.Abort()
+		p.Plain.Abort()
+		<-p.MPTCP.Ended()
+		<-p.Plain.Ended()
+	}
+}
+
+func waitFor(ctx context.Context, c *twin.Conn, limit time.Duration) {
+	select {
+	case <-c.Ended():
+	case <-time.After(limit):
+	case <-ctx.Done():
+	}
+}
+
+// holdings measures every member's host.
+func (s *sequence) holdings(ctx context.Context) (map[string]Holdings, error) {
+	all := map[string]Holdings{}
+	for _, name := range s.w.members() {
+		h, err := s.w.holdings(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = h
+	}
+	return all, nil
+}
+
+// conclude collects what was seen in the background.
+func (s *sequence) conclude() {
+	s.seen.Unauthorised = map[string]int{}
+	for _, v := range s.watchers {
+		<-v.done
+		for why, n := range v.findings {
+			s.seen.Unauthorised[why] += n
+		}
+		if most := rush(v.syns); most != "" {
+			s.striker.excess.add("%s %s", v.waypoint, most)
+		}
+	}
+	for _, p := range s.traffic.Pairs() {
+		s.seen.Pairs = append(s.seen.Pairs, PairRecord{p.MPTCP.Record(), p.Plain.Record()})
+	}
+	s.seen.Excess, s.seen.Stolen, s.seen.Late = s.striker.excess.found, s.monitor.stolen, s.monitor.late
+}

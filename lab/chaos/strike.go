@@ -1,0 +1,200 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/attack"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/chaos/twin"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// striker carries out the faults of a plan.
+type striker struct {
+	w       *world
+	monitor *monitor
+	traffic *twin.Pool
+	liar    *attack.Waypoint // nil where nobody lies
+	raw     *attack.Raw      // mallory's
+
+	links  linkState
+	excess excess
+}
+
+// Strike is a fault as it happened.
+type Strike struct {
+	Fault plan.Fault `json:"fault"`
+	// Hit is what it struck: the waypoint, say, that was busiest.
+	Hit string `json:"hit"`
+	// Counts reports that what it struck had carried bytes in the second before.
+	Counts bool      `json:"counts"`
+	Began  time.Time `json:"began"`
+	Ended  time.Time `json:"ended"`
+	Note   string    `json:"note,omitempty"`
+}
+
+// strike carries a fault out from its beginning to its end. An error is the
+// lab's, or a process that did not do what a signal asks for.
+func (s *striker) strike(ctx context.Context, f plan.Fault) (Strike, error) {
+	k := Strike{Fault: f, Began: time.Now()}
+	k.Hit, k.Counts = s.aim(f)
+	err := s.carryOut(ctx, f, &k)
+	k.Ended = time.Now()
+	if err != nil {
+		return k, fmt.Errorf("%v: %w", f, err)
+	}
+	return k, nil
+}
+
+// aim finds what a fault strikes, and whether that carried bytes just now.
+func (s *striker) aim(f plan.Fault) (hit string, counts bool) {
+	busy := s.monitor.busiest()
+	over := func(link string) (string, bool) { return link, s.monitor.carried(link) >= carrying }
+	switch f.Target {
+	case plan.Access:
+		return over(accessLink)
+	case plan.Direct:
+		return over(directLink)
+	case plan.BusyIn:
+		return over(inLink(busy))
+	case plan.BusyOut:
+		return over(outLink(busy))
+	case plan.Busy:
+		return busy, s.monitor.carried(inLink(busy)) >= carrying && s.monitor.carried(outLink(busy)) >= carrying
+	case plan.Client:
+		return alice, s.monitor.carried(accessLink) >= carrying
+	case plan.Router:
+		return home, s.monitor.carried(accessLink) >= carrying
+	case plan.Coordinator:
+		return hub, s.monitor.carried(hub) >= talking
+	}
+	return "", false
+}
+
+// carryOut also says in the strike what came of it, where that is of interest.
+func (s *striker) carryOut(ctx context.Context, f plan.Fault, k *Strike) error {
+	change := linkChange(f)
+	switch {
+	case f.Kind == plan.LinkDown:
+		return s.linkDown(ctx, k.Hit, f.For.Std())
+	case change != nil:
+		return s.changeLink(ctx, k.Hit, f.For.Std(), change)
+	}
+	switch f.Kind {
+	case plan.DropTCP:
+		return s.dropTCP(ctx, k.Hit, f.For.Std())
+	case plan.Freeze:
+		return s.freeze(ctx, k, f.For.Std())
+	case plan.Kill:
+		return s.end(ctx, k, syscall.SIGKILL, f.For.Std())
+	case plan.Stop:
+		return s.end(ctx, k, syscall.SIGTERM, f.For.Std())
+	case plan.Hangup:
+		return s.hangUp(ctx, k, f.For.Std())
+	case plan.Renumber:
+		return s.renumber(ctx, f.For.Std())
+	case plan.FlushRules:
+		_, err := s.w.run(ctx, k.Hit, "nft", "flush", "ruleset")
+		return err
+	case plan.RestartNAT:
+		return s.restartNAT(ctx, f.For.Std())
+	case plan.LieAgain:
+		return s.lie(ctx, k)
+	default:
+		return s.attack(ctx, f, k)
+	}
+}
+
+// linkChange is what a fault of a link does to its parameters; nil: it is none.
+func linkChange(f plan.Fault) func(*testbed.LinkParams) {
+	amount := f.Amount
+	change, ok := map[plan.Kind]func(*testbed.LinkParams){
+		plan.LinkSlow:      func(p *testbed.LinkParams) { p.Rate = int64(float64(p.Rate) * amount) },
+		plan.LinkDelay:     func(p *testbed.LinkParams) { p.Delay = time.Duration(float64(p.Delay) * amount) },
+		plan.LinkLoss:      func(p *testbed.LinkParams) { p.Loss = amount },
+		plan.LinkBurst:     func(p *testbed.LinkParams) { p.Burst = amount },
+		plan.LinkReorder:   func(p *testbed.LinkParams) { p.Reorder = amount },
+		plan.LinkDuplicate: func(p *testbed.LinkParams) { p.Duplicate = amount },
+		plan.LinkCorrupt:   func(p *testbed.LinkParams) { p.Corrupt = amount },
+		plan.LinkTamper:    func(p *testbed.LinkParams) { p.Tamper = amount },
+	}[f.Kind]
+	if !ok {
+		return nil
+	}
+	return change
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// freeze stops a process for a while.
+func (s *striker) freeze(ctx context.Context, k *Strike, d time.Duration) error {
+	a := s.w.agents[k.Hit]
+	if !a.signal(syscall.SIGSTOP) {
+		k.miss("it does not run")
+		return nil
+	}
+	pause(ctx, d)
+	a.signal(syscall.SIGCONT)
+	return nil
+}
+
+// endLimit is how long an agent may take to end after SIGTERM, on a busy machine.
+const endLimit = 20 * time.Second
+
+// end ends a process and starts another.
+func (s *striker) end(ctx context.Context, k *Strike, with syscall.Signal, d time.Duration) error {
+	a := s.w.agents[k.Hit]
+	if !a.signal(with) {
+		k.miss("it does not run")
+		return nil
+	}
+	a.signal(syscall.SIGCONT) // it may be frozen by a fault before
+	if err := a.await(endLimit); err != nil {
+		return errors.Join(err, a.start())
+	}
+	pause(ctx, d)
+	return a.start()
+}
+
+// hangUp sends SIGHUP. Whether that ends the process is its own decision.
+func (s *striker) hangUp(ctx context.Context, k *Strike, d time.Duration) error {
+	a := s.w.agents[k.Hit]
+	if !a.signal(syscall.SIGHUP) {
+		k.miss("it does not run")
+		return nil
+	}
+	pause(ctx, d)
+	if !a.running() {
+		k.Note = "it ended"
+	}
+	return a.start()
+}
+
+// lie has the lying waypoint lose its sessions, so that the client asks it anew.
+func (s *striker) lie(ctx context.Context, k *Strike) error {
+	before := s.liar.Told()
+	if err := s.liar.Restart(); err != nil {
+		return err
+	}
+	for began := time.Now(); s.liar.Told() == before && time.Since(began) < 5*time.Second && ctx.Err() == nil; {
+		pause(ctx, 100*time.Millisecond)
+	}
+	if s.liar.Told() == before {
+		k.miss("nobody asked it for anything")
+	}
+	k.Note = fmt.Sprintf("%d lies", s.liar.Told()-before)
+	return nil
+}
+
+// miss says that the fault struck nothing.
+func (k *Strike) miss(why string) { k.Counts, k.Note = false, why }

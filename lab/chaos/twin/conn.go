@@ -1,0 +1,245 @@
+package twin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+)
+
+// Conn is one connection, both its ends.
+type Conn struct {
+	id     uint64
+	stream plan.Stream
+	mptcp  bool
+
+	began    time.Time
+	stopping chan struct{} // closed: the sender shall come to its end
+	stopOnce sync.Once
+	ended    chan struct{} // closed: the record is complete
+	cancel   context.CancelFunc
+
+	received atomic.Int64 // bytes that arrived, of both directions
+	accepted chan duplex  // the server's end, once it is there
+
+	mu    sync.Mutex // guards what follows
+	local netip.AddrPort
+	sent  [2]int64
+	got   [2]int64
+	stall time.Duration
+	over  [2]bool // this direction's bytes have all arrived
+	err   error   // the first that came
+	endAt time.Time
+}
+
+// Directions of bytes, as indexes.
+const (
+	toServer = iota
+	toClient
+)
+
+// ends names who sends in a direction.
+var ends = [...]string{toServer: "client", toClient: "server"}
+
+func newConn(id uint64, s plan.Stream, mptcp bool) *Conn {
+	return &Conn{
+		id: id, stream: s, mptcp: mptcp, began: time.Now(),
+		stopping: make(chan struct{}), ended: make(chan struct{}), accepted: make(chan duplex, 1),
+	}
+}
+
+// Record is what became of a connection.
+type Record struct {
+	Stream plan.Stream
+	MPTCP  bool
+	Local  netip.AddrPort
+	Began  time.Time
+	Ended  time.Time // zero while it lives
+	// Whole reports that every byte that was sent arrived, and so did the end.
+	Whole bool
+	Err   error  `json:"-"` // why not
+	Why   string // the same, for people
+	// Received counts the bytes that arrived.
+	Received int64
+	// Stall is the longest time without any, while there should have been some.
+	Stall time.Duration
+}
+
+// Record returns what became of the connection so far.
+func (c *Conn) Record() Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := Record{
+		Stream: c.stream, MPTCP: c.mptcp, Local: c.local, Began: c.began, Ended: c.endAt,
+		Whole: c.whole(), Err: c.err, Received: c.received.Load(), Stall: c.stall,
+	}
+	if c.err != nil {
+		r.Why = c.err.Error()
+	}
+	return r
+}
+
+func (c *Conn) whole() bool { return c.err == nil && c.over[toServer] && c.over[toClient] }
+
+// Received returns how many bytes have arrived.
+func (c *Conn) Received() int64 { return c.received.Load() }
+
+// Local returns the client's address, invalid before it is connected.
+func (c *Conn) Local() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local
+}
+
+// Alive reports that the connection is there and shall go on.
+func (c *Conn) Alive() bool {
+	select {
+	case <-c.stopping:
+		return false
+	case <-c.ended:
+		return false
+	default:
+		return c.Local().IsValid()
+	}
+}
+
+// Stop has the senders come to their end.
+func (c *Conn) Stop() { c.stopOnce.Do(func() { close(c.stopping) }) }
+
+// Ended is closed when the connection has come to its end, good or bad.
+func (c *Conn) Ended() <-chan struct{} { return c.ended }
+
+// Abort ends the connection at once.
+func (c *Conn) Abort() { c.fail(ErrAborted) }
+
+// ErrAborted is the end of connections that Abort ended.
+var ErrAborted = errors.New("had not come to its end when time was up")
+
+// run lives through the connection: connect gives the client's end.
+func (c *Conn) run(ctx context.Context, connect func(context.Context) (*socket, error)) {
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(c.ended)
+		defer c.cancel()
+		if err := c.live(ctx, connect); err != nil {
+			c.fail(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.endAt = time.Now()
+	}()
+}
+
+func (c *Conn) live(ctx context.Context, connect func(context.Context) (*socket, error)) error {
+	client, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	local, err := client.local()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.local = local
+	c.mu.Unlock()
+	defer context.AfterFunc(ctx, func() { client.Close() })()
+	if _, err := client.Write(header(c.id)); err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- c.atServer(ctx) }()
+	go func() { c.end(ctx, client, toServer); failed <- nil }()
+	return errors.Join(<-failed, <-failed)
+}
+
+// fail keeps the first error, unless the connection has ended, and ends both ends.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil && c.endAt.IsZero() {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.cancel()
+}
+
+func (c *Conn) atServer(ctx context.Context) error {
+	select {
+	case server := <-c.accepted:
+		defer server.Close()
+		defer context.AfterFunc(ctx, func() { server.Close() })()
+		c.end(ctx, server, toClient)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end is one end: it sends in a direction and receives what comes from the other.
+func (c *Conn) end(ctx context.Context, conn duplex, direction int) {
+	sent := make(chan error, 1)
+	answers := make(chan int, maxUnanswered)
+	go func() { sent <- c.send(ctx, conn, direction, answers) }()
+	err := c.receive(conn, 1-direction, answers)
+	close(answers)
+	if err != nil {
+		c.fail(fmt.Errorf("%s: receive: %w", ends[direction], err))
+	}
+	if err := <-sent; err != nil {
+		c.fail(fmt.Errorf("%s: send: %w", ends[direction], err))
+	}
+}
+
+// receive compares what comes until its end.
+func (c *Conn) receive(conn io.Reader, direction int, answers chan<- int) error {
+	check := newChecker(c.id, uint64(direction))
+	buffer := make([]byte, 32<<10)
+	last := time.Now()
+	for {
+		n, err := conn.Read(buffer)
+		if n > 0 {
+			c.received.Add(int64(n))
+			if wrong := check.check(buffer[:n]); wrong != nil {
+				return wrong
+			}
+			c.note(direction, int64(n), time.Since(last))
+			last = time.Now()
+			if c.stream.Kind == plan.Messages && direction == toServer {
+				answers <- n
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return c.finish(direction)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// note takes in bytes that arrived after a pause.
+func (c *Conn) note(direction int, n int64, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.got[direction] += n
+	c.stall = max(c.stall, pause)
+}
+
+var errTruncated = errors.New("ended before everything that was sent had arrived")
+
+// finish is the end of a direction: all that was sent must be there.
+func (c *Conn) finish(direction int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.got[direction] != c.sent[direction] {
+		return errTruncated
+	}
+	c.over[direction] = true
+	return nil
+}

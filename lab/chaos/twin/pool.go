@@ -1,0 +1,232 @@
+package twin
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// Pair is a connection with MPTCP and its twin without.
+type Pair struct{ MPTCP, Plain *Conn }
+
+func (p Pair) both() []*Conn { return []*Conn{p.MPTCP, p.Plain} }
+
+// grace is how long a connection goes on after its twin has failed, or can no
+// longer go on: whether it survives what its twin did not shows in that time.
+const grace = 10 * time.Second
+
+// Pool is the traffic of one world.
+type Pool struct {
+	client    *testbed.Host
+	server    netip.Addr
+	listeners []net.Listener
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+
+	numbers atomic.Uint64
+	strays  atomic.Int64 // connections at the server that none of ours opened
+
+	mu      sync.Mutex
+	conns   map[uint64]*Conn
+	pairs   []Pair
+	renewed chan struct{} // closed and replaced: all streams begin a new pair
+	stopped chan struct{} // closed: no stream begins another pair
+}
+
+// Start begins all streams from the client to the server. Close ends them.
+func Start(ctx context.Context, client, server *testbed.Host, streams []plan.Stream) (*Pool, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &Pool{
+		client: client, server: server.Addr4(), cancel: cancel,
+		conns: map[uint64]*Conn{}, renewed: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	listening := map[uint16]bool{}
+	for _, s := range streams {
+		if listening[s.Port] {
+			continue
+		}
+		listening[s.Port] = true
+		l, err := listen(server, s.Port)
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		p.listeners = append(p.listeners, l)
+		p.running.Go(func() { p.accept(l) })
+	}
+	for _, s := range streams {
+		p.running.Go(func() { p.stream(ctx, s) })
+	}
+	return p, nil
+}
+
+// Close ends everything at once.
+func (p *Pool) Close() {
+	p.Stop()
+	p.cancel()
+	for _, l := range p.listeners {
+		l.Close()
+	}
+	for _, pair := range p.Pairs() {
+		for _, c := range pair.both() {
+			c.Abort()
+			<-c.Ended()
+		}
+	}
+	p.running.Wait()
+}
+
+// Stop has all streams come to their end.
+func (p *Pool) Stop() {
+	p.mu.Lock()
+	select {
+	case <-p.stopped:
+	default:
+		close(p.stopped)
+	}
+	p.mu.Unlock()
+	for _, pair := range p.Pairs() {
+		pair.MPTCP.Stop()
+		pair.Plain.Stop()
+	}
+}
+
+// Renew has every stream begin a new pair beside the one it has, as after a
+// change of the client's address, which no plain connection survives.
+func (p *Pool) Renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.renewed)
+	p.renewed = make(chan struct{})
+}
+
+// Pairs returns all pairs there were.
+func (p *Pool) Pairs() []Pair {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Pair(nil), p.pairs...)
+}
+
+// Strays counts connections that reached the server and were none of the pool's.
+func (p *Pool) Strays() int64 { return p.strays.Load() }
+
+// stream keeps one pair of connections going after the other.
+func (p *Pool) stream(ctx context.Context, s plan.Stream) {
+	for {
+		p.mu.Lock()
+		renewed := p.renewed
+		p.mu.Unlock()
+		pair, ok := p.begin(ctx, s)
+		if !ok {
+			return
+		}
+		var life <-chan time.Time
+		if s.Life > 0 {
+			life = time.After(s.Life.Std())
+		}
+		select {
+		case <-life:
+			pair.MPTCP.Stop()
+			pair.Plain.Stop()
+		case <-pair.MPTCP.Ended():
+			p.outlive(ctx, pair)
+		case <-pair.Plain.Ended():
+			p.outlive(ctx, pair)
+		case <-renewed:
+			p.outlive(ctx, pair)
+		case <-p.stopped:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// outlive lets a pair, one of which has ended, go on for a while.
+func (p *Pool) outlive(ctx context.Context, pair Pair) {
+	p.running.Go(func() {
+		select {
+		case <-time.After(grace):
+		case <-ctx.Done():
+		}
+		pair.MPTCP.Stop()
+		pair.Plain.Stop()
+	})
+	select { // a server that refuses everything is not asked without a pause
+	case <-time.After(200 * time.Millisecond):
+	case <-ctx.Done():
+	}
+}
+
+// begin opens a pair; false: no stream may begin any more.
+func (p *Pool) begin(ctx context.Context, s plan.Stream) (Pair, bool) {
+	pair := Pair{MPTCP: newConn(p.numbers.Add(1), s, true), Plain: newConn(p.numbers.Add(1), s, false)}
+	p.mu.Lock()
+	select {
+	case <-p.stopped:
+		p.mu.Unlock()
+		return Pair{}, false
+	default:
+	}
+	p.pairs = append(p.pairs, pair)
+	for _, c := range pair.both() {
+		p.conns[c.id] = c
+		c.run(ctx, func(ctx context.Context) (*socket, error) {
+			return dial(ctx, p.client, netip.AddrPortFrom(p.server, s.Port), c.mptcp)
+		})
+	}
+	p.mu.Unlock()
+	return pair, true
+}
+
+// accept takes connections and gives each to the one that opened it.
+func (p *Pool) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go p.greet(conn.(*net.TCPConn))
+	}
+}
+
+// greetLimit is how long a connection may take to say whose it is.
+const greetLimit = 30 * time.Second
+
+func (p *Pool) greet(conn *net.TCPConn) {
+	head := make([]byte, len(magic)+8)
+	_ = conn.SetReadDeadline(time.Now().Add(greetLimit)) // it may just have ended
+	_, err := io.ReadFull(conn, head)
+	_ = conn.SetReadDeadline(time.Time{})
+	c := p.owner(head)
+	if err != nil || c == nil {
+		p.strays.Add(1)
+		conn.Close()
+		return
+	}
+	select {
+	case c.accepted <- conn:
+	default: // somebody repeats what it said
+		p.strays.Add(1)
+		conn.Close()
+	}
+}
+
+func (p *Pool) owner(head []byte) *Conn {
+	number, ours := bytes.CutPrefix(head, magic)
+	if !ours {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conns[binary.BigEndian.Uint64(number)]
+}

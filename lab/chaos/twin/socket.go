@@ -1,0 +1,120 @@
+package twin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// duplex is one end of a connection.
+type duplex interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+	CloseWrite() error
+	Close() error
+}
+
+// socket is a stream socket of a host.
+type socket struct{ *os.File }
+
+// dial connects a socket of the host, which asks for MPTCP if it is to. The
+// host's thread only makes the socket: it does not wait for the connection.
+func dial(ctx context.Context, h *testbed.Host, to netip.AddrPort, mptcp bool) (*socket, error) {
+	fd, err := newSocket(h, mptcp)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{os.NewFile(uintptr(fd), "connection")}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.connect(to); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("connect to %v: %w", to, err)
+	}
+	return s, nil
+}
+
+func newSocket(h *testbed.Host, mptcp bool) (fd int, err error) {
+	protocol := unix.IPPROTO_TCP
+	if mptcp {
+		protocol = unix.IPPROTO_MPTCP
+	}
+	err = h.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open a socket on %s: %w", h.Name(), err)
+	}
+	return fd, nil
+}
+
+func (s *socket) connect(to netip.AddrPort) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	started, failed := false, error(nil)
+	err = raw.Write(func(fd uintptr) bool {
+		if !started {
+			started = true
+			failed = unix.Connect(int(fd), &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+			return !errors.Is(failed, unix.EINPROGRESS)
+		}
+		failed = nil
+		if code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); err != nil {
+			failed = err
+		} else if code != 0 {
+			failed = unix.Errno(code)
+		}
+		return true
+	})
+	return errors.Join(err, failed)
+}
+
+// local returns the address that the socket has, as it is told apart by.
+func (s *socket) local() (local netip.AddrPort, err error) {
+	err = s.control(func(fd int) error {
+		sa, err := unix.Getsockname(fd)
+		if v4, ok := sa.(*unix.SockaddrInet4); ok && err == nil {
+			local = netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), uint16(v4.Port))
+		}
+		return err
+	})
+	return local, err
+}
+
+// CloseWrite says that no more will be written.
+func (s *socket) CloseWrite() error {
+	return s.control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })
+}
+
+func (s *socket) control(f func(fd int) error) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := error(nil)
+	err = raw.Control(func(fd uintptr) { failed = f(int(fd)) })
+	return errors.Join(err, failed)
+}
+
+// listen listens on a port of the host, for MPTCP and plain TCP.
+func listen(h *testbed.Host, port uint16) (l net.Listener, err error) {
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(true)
+	err = h.Do(func() (err error) {
+		l, err = lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", h.Name(), err)
+	}
+	return l, nil
+}
