@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -47,11 +49,15 @@ func configureHost(p hostPlan) error {
 		}
 	}
 	// A kernel without MPTCP still serves for plain TCP.
-	if err := setSysctl("net.mptcp.enabled", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	enabled := "1"
+	if p.NoMPTCP {
+		enabled = "0"
+	}
+	if err := setSysctl("net.mptcp.enabled", enabled); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if p.Subflows > 0 {
-		if err := setSubflowLimit(p.Subflows); err != nil {
+	if p.Subflows != 0 {
+		if err := setSubflowLimit(max(p.Subflows, 0)); err != nil {
 			return err
 		}
 	}
@@ -100,6 +106,17 @@ func addAddresses(link netlink.Link, p ifacePlan) error {
 		}
 		if err := netlink.AddrAdd(link, addr); err != nil {
 			return fmt.Errorf("add address %v to %s: %w", prefix, p.name, err)
+		}
+	}
+	return nil
+}
+
+// setSysctls runs on the host's thread when all its interfaces are up: some of the
+// parameters are theirs.
+func setSysctls(p hostPlan) error {
+	for _, key := range slices.Sorted(maps.Keys(p.Sysctls)) {
+		if err := setSysctl(key, p.Sysctls[key]); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
 	return nil

@@ -141,6 +141,24 @@ func afterNext(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Next().Next(), p.Bits())
 }
 
+// FirstAddr returns the address which the host that has addr, on a link, had there
+// before it was renumbered: addr itself if it never was, and if addr is no link's.
+func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
+	for _, l := range n.plan.links {
+		for _, net := range []netip.Prefix{l.net4, l.net6} {
+			if !net.Contains(addr) {
+				continue
+			}
+			first := net.Addr().Next()
+			if bytes := addr.AsSlice(); bytes[len(bytes)-1]%2 == 0 {
+				first = first.Next() // the B end has the even ones
+			}
+			return first
+		}
+	}
+	return addr
+}
+
 // introduce tells the host at the other end who has the new addresses now, where
 // links need that: there is no address resolution.
 func (n *Network) introduce(h *Host, iface ifacePlan) error {

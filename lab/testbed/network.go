@@ -87,7 +87,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 					return err
 				}
 			}
-			return configureRoutes(h.plan)
+			return errors.Join(configureRoutes(h.plan), setSysctls(h.plan))
 		})
 		if err != nil {
 			return fmt.Errorf("host %s: %w", h.Name(), err)

@@ -3,7 +3,10 @@ package testbed
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/detour-collective/dcol/lab/wire"
 )
@@ -13,8 +16,13 @@ type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
 	Forward bool   // it routes packets of others
 	// Subflows is how many it takes besides an MPTCP connection's first, 0 as many
-	// as the kernel does by itself: 2.
+	// as the kernel does by itself, which is 2, and NoSubflows none.
 	Subflows int
+	// NoMPTCP has the host's kernel refuse it.
+	NoMPTCP bool
+	// Sysctls are set once the host has its links, by their names with dots. They must
+	// be the host's own, not the machine's: those that begin with "net.".
+	Sysctls map[string]string
 	// IPv6Only hosts have no IPv4 address. They cannot forward.
 	IPv6Only bool
 
@@ -22,6 +30,9 @@ type HostSpec struct {
 	Middlebox Middlebox
 	NAT       NAT
 }
+
+// NoSubflows as a host's Subflows lets none join a connection.
+const NoSubflows = -1
 
 // LinkParams is one direction of a link.
 type LinkParams = wire.Params
@@ -120,6 +131,11 @@ func (h HostSpec) validate(links []LinkSpec) error {
 	}
 	if !h.Forward && (h.Middlebox != NoMiddlebox || !h.NAT.isZero()) {
 		return errNoForward
+	}
+	for _, key := range slices.Sorted(maps.Keys(h.Sysctls)) {
+		if !strings.HasPrefix(key, "net.") {
+			return fmt.Errorf("sysctl %q is the machine's, not the host's: use those that begin with \"net.\"", key)
+		}
 	}
 	if err := h.Middlebox.validate(); err != nil {
 		return err
