@@ -26,53 +26,73 @@ const (
 	certificateValidity = 7 * 24 * time.Hour
 )
 
+// authorityDir is a folder of a host's own, which the kernel removes with the host.
+const authorityDir = "/run/lab-authority"
+
 // makeAuthority makes a throw-away authority and a certificate for every host
-// that runs an agent.
+// that runs an agent. Its keys never touch the machine's own files.
 func (l *Lab) makeAuthority() error {
-	dir, err := os.MkdirTemp("", "dcol-lab-ca-")
-	if err != nil {
-		return fmt.Errorf("make the lab's authority: %w", err)
-	}
-	l.secrets = dir
-	ca, err := collective.InitCA(dir, "lab")
-	if err != nil {
-		return fmt.Errorf("make the lab's authority: %w", err)
-	}
+	var members []string
 	for _, h := range l.Scenario.Hosts {
-		if !runsAgent(h) {
-			continue
+		if h.RunsAgent() {
+			members = append(members, h.Name)
 		}
-		issued, err := ca.Issue(collective.Request{Name: h.Name, Validity: certificateValidity})
-		if err != nil {
-			return err
-		}
-		files := map[string]string{
-			"host.crt": issued.CertFile, "host.key": issued.KeyFile, "ca.crt": ca.CertFile(), "ca.crl": ca.CRLFile(),
-		}
-		if err := l.install(h.Name, files); err != nil {
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	var identities map[string]map[string][]byte
+	err := l.net.Host(members[0]).Do(func() (err error) {
+		identities, err = issue(authorityDir, members)
+		return errors.Join(err, os.RemoveAll(authorityDir))
+	})
+	if err != nil {
+		return fmt.Errorf("make the lab's authority: %w", err)
+	}
+	for host, files := range identities {
+		if err := l.install(host, files); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func runsAgent(h scenario.Host) bool {
-	return h.Has(scenario.RoleClient) || h.Has(scenario.RoleWaypoint)
+// issue makes an authority in a folder, and returns each member's files.
+func issue(dir string, members []string) (map[string]map[string][]byte, error) {
+	ca, err := collective.InitCA(dir, "lab")
+	if err != nil {
+		return nil, err
+	}
+	identities := map[string]map[string][]byte{}
+	for _, name := range members {
+		issued, err := ca.Issue(collective.Request{Name: name, Validity: certificateValidity})
+		if err != nil {
+			return nil, err
+		}
+		identities[name] = map[string][]byte{}
+		for file, from := range map[string]string{
+			"host.crt": issued.CertFile, "host.key": issued.KeyFile, "ca.crt": ca.CertFile(), "ca.crl": ca.CRLFile(),
+		} {
+			if identities[name][file], err = os.ReadFile(from); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return identities, nil
 }
 
-// install copies files into a host's own /etc/dcol.
-func (l *Lab) install(host string, files map[string]string) error {
-	for name, from := range files {
-		data, err := os.ReadFile(from)
-		if err != nil {
-			return fmt.Errorf("install certificates: %w", err)
+// install writes files into a host's own /etc/dcol.
+func (l *Lab) install(host string, files map[string][]byte) error {
+	err := l.net.Host(host).Do(func() error {
+		for name, data := range files {
+			if err := os.WriteFile(filepath.Join("/etc/dcol", name), data, 0o600); err != nil {
+				return err
+			}
 		}
-		err = l.net.Host(host).Do(func() error {
-			return os.WriteFile(filepath.Join("/etc/dcol", name), data, 0o600)
-		})
-		if err != nil {
-			return fmt.Errorf("install certificates on %s: %w", host, err)
-		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("install certificates on %s: %w", host, err)
 	}
 	return nil
 }
@@ -103,6 +123,7 @@ func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*pr
 	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
 		return nil, fmt.Errorf("write the agent's configuration on %s: %w", name, err)
 	}
+	l.plans[name] = plan
 	return start(ctx, host, l.logs, "agent", []string{l.opts.Program, "agent"}, nil)
 }
 
@@ -145,8 +166,8 @@ func notUp(s api.Status, via []string) error {
 	return nil
 }
 
-// notReady says through which of the waypoints a kind of detour is not ready
-// yet. One address of a waypoint is enough: in-band detours are for IPv4 only, and
+// notReady says through which of the waypoints a kind of detour, by default any, is
+// not ready yet. One address of a waypoint is enough: in-band detours are for IPv4 only, and
 // a tunnel leads to one.
 func notReady(s api.Status, via []string, kind scenario.Detour) error {
 	if kind == "" || kind == scenario.NoDetour || s.Client == nil {
@@ -156,7 +177,7 @@ func notReady(s api.Status, via []string, kind scenario.Detour) error {
 		ready, state, why := false, "unknown", "its agent says nothing of it"
 		for _, w := range s.Client.Waypoints {
 			for _, k := range w.Kinds {
-				if w.Name != name || k.Kind != string(kind) {
+				if w.Name != name || k.Kind != string(kind) && kind != scenario.DefaultDetour {
 					continue
 				}
 				ready = ready || k.State == "ready"

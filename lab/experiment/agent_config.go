@@ -14,8 +14,10 @@ import (
 // agentPlan is what is wanted of an agent.
 type agentPlan struct {
 	// As a client: how many subflows, through which waypoints, and by which kinds
-	// of detours, the preferred first.
+	// of detours, the preferred first. No subflows are as many as agents have by
+	// themselves; so are no kinds, and no offers, if ownKinds is set.
 	subflows int
+	ownKinds bool
 	via      []string
 	kinds    []scenario.Detour
 	// needs, unless empty, is the kind that must be ready before anything begins.
@@ -29,7 +31,7 @@ type agentPlan struct {
 func checkAgents(s *scenario.Scenario) error {
 	somewhere := func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }
 	for _, h := range s.Hosts {
-		if !runsAgent(h) {
+		if !h.RunsAgent() {
 			continue
 		}
 		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds()}
@@ -60,17 +62,23 @@ func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []
 		for _, name := range without(plan.via, h.Name) {
 			waypoints = append(waypoints, map[string]any{"name": name, "addresses": addresses(name)})
 		}
-		c["client"] = map[string]any{
-			"subflows": plan.subflows, "kinds": orMapped(plan.kinds), "waypoint": waypoints,
-			"exclude": []string{}, // by default private addresses, which the lab's are
+		client := map[string]any{
+			"waypoint": waypoints,
+			"exclude":  []string{}, // by default private addresses, which the lab's are
 		}
+		if plan.subflows > 0 {
+			client["subflows"] = plan.subflows
+		}
+		plan.say(client, "kinds", plan.kinds)
+		c["client"] = client
 	}
 	if h.Has(scenario.RoleWaypoint) {
 		roles = append(roles, "waypoint")
-		c["waypoint"] = map[string]any{
-			"offers": orMapped(plan.offers),
-			"allow":  []string{"10.0.0.0/8", "fd00::/8"}, // the lab's
+		waypoint := map[string]any{
+			"allow": []string{"10.0.0.0/8", "fd00::/8"}, // the lab's
 		}
+		plan.say(waypoint, "offers", plan.offers)
+		c["waypoint"] = waypoint
 	}
 	c["roles"] = roles
 	data, err := toml.Marshal(overlay(c, h.DCol))
@@ -80,13 +88,15 @@ func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []
 	return data, nil
 }
 
-// orMapped is the kind that needs nothing where none is wanted: no list at all
-// would be the agent's default.
-func orMapped(kinds []scenario.Detour) []scenario.Detour {
-	if len(kinds) == 0 {
-		return []scenario.Detour{scenario.Mapped}
+// say writes a list of kinds: where none is wanted that which needs nothing, as
+// no list at all would be the agent's own.
+func (p agentPlan) say(table map[string]any, key string, kinds []scenario.Detour) {
+	switch {
+	case len(kinds) > 0:
+		table[key] = kinds
+	case !p.ownKinds:
+		table[key] = []scenario.Detour{scenario.Mapped}
 	}
-	return kinds
 }
 
 // without is a list of names without one.

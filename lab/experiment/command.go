@@ -21,6 +21,9 @@ func (x *execution) command(ctx context.Context) error {
 	local := x.local
 	if !local.IsValid() {
 		local = x.lab.net.Host(w.Client).Addr4()
+		if x.target.Addr().Is6() {
+			local = x.lab.net.Host(w.Client).Addr6()
+		}
 	}
 	argv := expand(w.ClientCommand, x.target, local)
 	name := filepath.Base(argv[0])

@@ -68,7 +68,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v and was ended", limit))
 	defer cancel()
 
-	if err := l.startClientAgent(ctx, o.Procedure); err != nil {
+	if err := l.startClientAgent(ctx, o.Procedure, o.Variant); err != nil {
 		return run, err
 	}
 	defer func() {
@@ -89,14 +89,14 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	return run, l.agentsEnded()
 }
 
-// agentsEnded is an error if an agent did not live through a run. Those of
-// hosts that were killed are not expected to.
+// agentsEnded is an error if an agent did not live through a run. Those that were
+// told to end, and those of hosts that were killed, are not expected to.
 func (l *Lab) agentsEnded() error {
-	if l.client != nil && !l.client.running() {
+	if l.client != nil && !l.client.running() && !l.ended[l.client.host] {
 		return l.client.failure()
 	}
 	for name, agent := range l.waypoints {
-		if !agent.running() && !l.killed[name] {
+		if !agent.running() && !l.killed[name] && !l.ended[name] {
 			return agent.failure()
 		}
 	}
@@ -105,11 +105,17 @@ func (l *Lab) agentsEnded() error {
 
 // startClientAgent starts the agent of the workload's client for procedures
 // that need one.
-func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure) (err error) {
+func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scenario.Variant) (err error) {
 	if !p.NeedsAgent() {
 		return nil
 	}
-	plan := agentPlan{subflows: max(p.Subflows, 1), via: p.Via, kinds: scenario.KindsOf([]scenario.Procedure{p}), needs: p.Detour, offers: l.offers}
+	plan := agentPlan{
+		subflows: p.Subflows, via: p.Via, kinds: scenario.KindsOf([]scenario.Procedure{p}, v), needs: p.Detour,
+		offers: l.offers, ownKinds: p.Detour == scenario.DefaultDetour,
+	}
+	if p.Detour != scenario.DefaultDetour {
+		plan.subflows = max(p.Subflows, 1)
+	}
 	l.clientVia = without(p.Via, l.Scenario.Workload.Client)
 	if l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, plan); err != nil {
 		return err
@@ -123,7 +129,7 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure) (err e
 // leads there, or from the client's end of a tunnel.
 func (x *execution) findWay(ctx context.Context) (err error) {
 	l, p := x.lab, x.procedure
-	x.target = netip.AddrPortFrom(l.net.Host(x.workload.Server).Addr4(), uint16(x.workload.Port))
+	x.target = netip.AddrPortFrom(l.serverAddr(), uint16(x.workload.Port))
 	switch {
 	case p.Transport != scenario.TCP:
 	case p.Detour == scenario.Mapped:
@@ -132,6 +138,15 @@ func (x *execution) findWay(ctx context.Context) (err error) {
 		x.local, err = l.tunnelAddr(p.Detour, p.Via[0])
 	}
 	return err
+}
+
+// serverAddr is where the workload's client finds the server: in IPv4 if both have it.
+func (l *Lab) serverAddr() netip.Addr {
+	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
+	if client.Addr4().IsValid() && server.Addr4().IsValid() {
+		return server.Addr4()
+	}
+	return server.Addr6()
 }
 
 // observe makes the traffic while everything is watched.

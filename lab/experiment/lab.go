@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
+	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -22,16 +23,18 @@ type Lab struct {
 	logs     string            // folder for what agents say
 	agents   bool              // hosts run agents
 	offers   []scenario.Detour // by waypoints
+	ownKinds bool              // without offers, waypoints offer what they do by themselves
 	log      *slog.Logger
 	net      *testbed.Network
 	paths    pathMap
-	secrets  string // folder of the throw-away authority
 
-	waypoints map[string]*program // agents that run all the time
-	members   map[string]*program // in the shell: every agent
-	client    *program            // the client's agent, restarted for every run
-	clientVia []string            // the waypoints in its configuration
-	killed    map[string]bool     // hosts; with any, it is not the network declared
+	waypoints map[string]*program  // agents that run all the time
+	members   map[string]*program  // in the shell: every agent
+	client    *program             // the client's agent, restarted for every run
+	clientVia []string             // the waypoints in its configuration
+	plans     map[string]agentPlan // of every agent that was started, by host
+	killed    map[string]bool      // hosts; with any, it is not the network declared
+	ended     map[string]bool      // hosts whose agent was told to end
 
 	mu          sync.Mutex
 	shapes      map[string]scenario.Shape // of each link, now
@@ -46,7 +49,20 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, s, o, s.UsesDCol(), scenario.KindsOf(procedures), (*Lab).startWaypoints)
+	var offers []scenario.Detour
+	for _, name := range o.Variants {
+		v, _ := s.Variant(name)
+		for _, kind := range scenario.KindsOf(procedures, v) {
+			if !slices.Contains(offers, kind) {
+				offers = append(offers, kind)
+			}
+		}
+	}
+	ownKinds := slices.ContainsFunc(procedures, func(p scenario.Procedure) bool { return p.Detour == scenario.DefaultDetour })
+	return open(ctx, s, o, s.UsesDCol(), offers, func(l *Lab, ctx context.Context) error {
+		l.ownKinds = ownKinds
+		return l.startWaypoints(ctx)
+	})
 }
 
 // open builds the network, with certificates if there are to be agents, and has
@@ -57,7 +73,8 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, off
 	}
 	l := &Lab{
 		Scenario: s, opts: o, logs: filepath.Join(o.Out, "logs", o.within), agents: agents, offers: offers, log: o.Log.With("subsystem", "experiment"),
-		waypoints: map[string]*program{}, members: map[string]*program{}, killed: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
+		waypoints: map[string]*program{}, members: map[string]*program{}, plans: map[string]agentPlan{},
+		killed: map[string]bool{}, ended: map[string]bool{}, shapes: map[string]scenario.Shape{}, down: map[string]bool{},
 		middleboxes: map[string]scenario.Middlebox{},
 	}
 	err := l.build(ctx)
@@ -71,7 +88,7 @@ func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, off
 }
 
 func (l *Lab) build(ctx context.Context) error {
-	network, err := testbed.Build(ctx, l.spec(), l.log)
+	network, err := testbed.Build(ctx, specOf(l.Scenario, l.opts), l.log)
 	if err != nil {
 		return err
 	}
@@ -103,7 +120,7 @@ func (l *Lab) startWaypoints(ctx context.Context) error {
 		if name == l.Scenario.Workload.Client {
 			continue
 		}
-		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1, offers: l.offers})
+		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1, offers: l.offers, ownKinds: l.ownKinds})
 		if err != nil {
 			return err
 		}
@@ -114,14 +131,10 @@ func (l *Lab) startWaypoints(ctx context.Context) error {
 
 // Close ends every program and removes the network.
 func (l *Lab) Close() error {
-	var errs []error
-	if l.net != nil {
-		errs = append(errs, l.net.Close())
+	if l.net == nil {
+		return nil
 	}
-	if l.secrets != "" {
-		errs = append(errs, os.RemoveAll(l.secrets))
-	}
-	return errors.Join(errs...)
+	return l.net.Close()
 }
 
 // natKind is a kind of NAT in the testbed's words, where a symmetric one is none.
@@ -132,12 +145,27 @@ func natKind(k scenario.NATKind) testbed.NATKind {
 	return testbed.NATKind(k)
 }
 
-// spec is the scenario's network in the testbed's words.
-func (l *Lab) spec() testbed.Spec {
-	s := testbed.Spec{Seed: cmp.Or(l.opts.luck, uint64(l.Scenario.Seed)), Backend: l.opts.Backend}
-	for _, h := range l.Scenario.Hosts {
+// subflowLimit is a host's in the testbed's words, where 0 is the kernel's own.
+func subflowLimit(h scenario.Host) int {
+	switch {
+	case h.Subflows == nil:
+		return 0
+	case *h.Subflows == 0:
+		return testbed.NoSubflows
+	}
+	return *h.Subflows
+}
+
+// specOf is a scenario's network in the testbed's words.
+func specOf(of *scenario.Scenario, o Options) testbed.Spec {
+	s := testbed.Spec{Seed: cmp.Or(o.luck, uint64(of.Seed)), Backend: o.Backend}
+	if s.Backend == testbed.BackendAuto && of.Impaired() {
+		s.Backend = testbed.BackendWire // from the start: a link may be impaired later
+	}
+	for _, h := range of.Hosts {
 		spec := testbed.HostSpec{
-			Name: h.Name, Forward: h.Has(scenario.RoleRouter), Subflows: h.Subflows,
+			Name: h.Name, Forward: h.Has(scenario.RoleRouter),
+			Subflows: subflowLimit(h), NoMPTCP: !h.HasMPTCP(), IPv6Only: h.IPv6Only, Sysctls: h.SysctlValues(),
 			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
 		}
 		for _, f := range h.Forwards {
@@ -145,7 +173,7 @@ func (l *Lab) spec() testbed.Spec {
 		}
 		s.Hosts = append(s.Hosts, spec)
 	}
-	for _, link := range l.Scenario.Links {
+	for _, link := range of.Links {
 		ab, ba := linkParams(link.Shape, link.MTU)
 		s.Links = append(s.Links, testbed.LinkSpec{
 			Name: link.Name, A: link.A, B: link.B, AtoB: ab, BtoA: ba, Cost: link.Cost, MTU: link.MTU,
@@ -171,10 +199,30 @@ func linkParams(s scenario.Shape, mtu int) (ab, ba testbed.LinkParams) {
 		if p.Queue != nil {
 			lp.Queue = p.Queue.In(mtu)
 		}
+		lp.Impairments = impairments(p.Impairments)
 		return lp
 	}
 	toB, toA := s.Directions()
 	return params(toB), params(toA)
+}
+
+func impairments(i scenario.Impairments) (t testbed.Impairments) {
+	share := func(s *units.Share) float64 {
+		if s == nil {
+			return 0
+		}
+		return float64(*s)
+	}
+	t.Burst, t.BurstLoss = share(i.Burst), share(i.BurstLoss)
+	t.Reorder, t.Duplicate = share(i.Reorder), share(i.Duplicate)
+	t.Corrupt, t.Tamper = share(i.Corrupt), share(i.Tamper)
+	if i.BurstLength != nil {
+		t.BurstLength = float64(*i.BurstLength)
+	}
+	if i.ReorderBy != nil {
+		t.ReorderBy = i.ReorderBy.Std()
+	}
+	return t
 }
 
 // SetLink gives a link a new shape at once.

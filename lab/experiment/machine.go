@@ -93,7 +93,7 @@ func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backen
 		e.Programs[name] = first
 	}
 	if slices.ContainsFunc(scenarios, func(s *scenario.Scenario) bool {
-		return slices.Contains(scenario.KindsOf(s.Procedures), scenario.WireGuard)
+		return slices.Contains(s.Kinds(), scenario.WireGuard)
 	}) {
 		e.Programs["wireguard"] = wireGuard()
 	}
@@ -130,7 +130,7 @@ func versionCommands(s *scenario.Scenario, program string) map[string][]string {
 		programs["curl"] = []string{"curl", "--version"}
 		programs["nginx"] = []string{"nginx", "-v"}
 	}
-	if slices.Contains(scenario.KindsOf(s.Procedures), scenario.OpenVPN) {
+	if slices.Contains(s.Kinds(), scenario.OpenVPN) {
 		if path, err := exec.LookPath("openvpn"); err == nil { // its procedures may be optional
 			programs["openvpn"] = []string{path, "--version"}
 		}

@@ -71,7 +71,8 @@ func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []net
 }
 
 // reachedAt is where a client reaches a host: at its own addresses, or, if it
-// is behind a NAT that forwards something to it, in IPv4 at the NAT's.
+// is behind a NAT that forwards something to it, in IPv4 at the NAT's. A client without
+// IPv4 is told the others only.
 func reachedAt(s *scenario.Scenario, n *testbed.Network, client, host string) []netip.Addr {
 	at := []netip.Addr{n.Host(host).Addr4(), n.Host(host).Addr6()}
 	for _, h := range s.Hosts {
@@ -80,5 +81,6 @@ func reachedAt(s *scenario.Scenario, n *testbed.Network, client, host string) []
 			at[0] = outerAddrs(s, n, h)[0]
 		}
 	}
-	return slices.DeleteFunc(at, func(a netip.Addr) bool { return !a.IsValid() })
+	from, _ := s.Host(client)
+	return slices.DeleteFunc(at, func(a netip.Addr) bool { return !a.IsValid() || from.IPv6Only && a.Is4() })
 }

@@ -73,6 +73,7 @@ func (p *program) stop() {
 		return
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may just have ended
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // if it was frozen, it learns of that now
 	select {
 	case <-p.ended:
 	case <-time.After(stopGrace):

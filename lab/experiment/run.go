@@ -127,6 +127,9 @@ func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *ex
 		return nil, err
 	}
 	e.options = o
+	for _, s := range e.scenarios() {
+		o.warn(s)
+	}
 	err = e.checkCongestion()
 	if err == nil {
 		err = e.recall(ctx)

@@ -54,11 +54,11 @@ func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 	var err error
 	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
 	tunnels := func() ([]tunnelEnd, error) { return tunnelEnds(client, l.clientVia) }
-	if s.client, err = newTap(client, l.paths.client, tunnels); err != nil {
+	if s.client, err = newTap(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
 		return nil, nil, err
 	}
 	noTunnels := func() ([]tunnelEnd, error) { return nil, nil }
-	if s.server, err = newTap(server, l.paths.server, noTunnels); err != nil {
+	if s.server, err = newTap(server, l.paths.server, l.net.FirstAddr, noTunnels); err != nil {
 		s.client.close()
 		return nil, nil, err
 	}

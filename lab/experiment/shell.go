@@ -13,13 +13,14 @@ import (
 )
 
 // Shell builds the scenario's network, starts the agents and lets a person at
-// in work on its hosts. Without a terminal it obeys the lines it reads, and its
-// error is that of the last one.
+// in work on its hosts. Without a terminal it obeys the lines it reads. What fails
+// on a line is said, and is no error of the shell.
 func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, out io.Writer) error {
 	lab, err := openWithAgents(ctx, s, o)
 	if err != nil {
 		return err
 	}
+	lab.opts.warn(s)
 	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out, environment(lab.opts.Program))}
 	err = sh.loop(ctx)
 	return errors.Join(err, lab.Close())
@@ -39,11 +40,18 @@ HOST COMMAND...   run a command on a host, by its sh
 hosts             the hosts with their addresses
 links             the links with their state now
 set LINK [toward HOST] KEY VALUE...
-                  change a link: rate, delay, jitter, loss, queue
+                  change a link: rate, delay, jitter, loss, queue, burst, reorder,
+                  duplicate, corrupt, tamper and the other keys of links
 down LINK         take a link down
 up LINK           bring it up again
 middlebox ROUTER strip-options|drop-options|off
                   what a router does to experimental TCP options in SYNs
+agent HOST freeze|thaw|kill|stop|start|restart
+                  act on the host's agent
+drop-tcp HOST on|off
+                  have a host drop all TCP that it forwards
+renumber HOST LINK
+                  give a host other addresses on a link
 kinds CLIENT KIND[,KIND...]
                   start its agent again with these kinds of detours, the preferred
                   first: in-band, mapped, wireguard, openvpn
@@ -57,24 +65,23 @@ func (sh *shell) loop(ctx context.Context) error {
 	if sh.console.interactive() {
 		fmt.Fprintf(sh.out, "%s is up: %s. Type help for what there is.\n", sh.lab.Scenario.Name, strings.Join(sh.hostNames(), ", "))
 	}
-	var last error
 	for {
 		line, err := sh.console.readLine(ctx, sh.prompt(), sh.words())
 		switch {
 		case errors.Is(err, io.EOF):
-			return last
+			return nil
 		case err != nil:
 			return err
 		}
-		last = sh.obey(ctx, strings.TrimSpace(line))
-		if errors.Is(last, errLeave) {
+		err = sh.obey(ctx, strings.TrimSpace(line))
+		if errors.Is(err, errLeave) {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if last != nil {
-			fmt.Fprintf(sh.lab.opts.Stderr, "error: %v\n", last)
+		if err != nil {
+			fmt.Fprintf(sh.lab.opts.Stderr, "error: %v\n", err)
 		}
 	}
 }
@@ -88,7 +95,7 @@ func (sh *shell) prompt() string {
 
 // words are what a line can begin with.
 func (sh *shell) words() []string {
-	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "kinds", "help", "exit")
+	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "agent", "drop-tcp", "renumber", "kinds", "help", "exit")
 }
 
 func (sh *shell) hostNames() []string {
@@ -131,6 +138,15 @@ func (sh *shell) obey(ctx context.Context, line string) error {
 		return sh.lab.LinkDown(args[0], word == "down")
 	case "middlebox":
 		return sh.middlebox(args)
+	case "agent":
+		return sh.agent(ctx, args)
+	case "drop-tcp":
+		return sh.dropTCP(args)
+	case "renumber":
+		if len(args) != 2 {
+			return errors.New("renumber takes a host and a link: renumber HOST LINK")
+		}
+		return sh.lab.net.Renumber(args[0], args[1])
 	case "kinds":
 		return sh.kinds(ctx, args)
 	}

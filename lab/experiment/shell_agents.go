@@ -51,7 +51,7 @@ func (l *Lab) startAllAgents(ctx context.Context) error {
 	}
 	plans := map[string]agentPlan{}
 	for _, h := range l.Scenario.Hosts {
-		if !runsAgent(h) {
+		if !h.RunsAgent() {
 			continue
 		}
 		plans[h.Name] = l.shellPlan(h, shellKinds)
@@ -101,4 +101,34 @@ func (sh *shell) kinds(ctx context.Context, args []string) error {
 	}
 	l.members[h.Name] = agent
 	return nil
+}
+
+// agent obeys "agent HOST ACTION".
+func (sh *shell) agent(ctx context.Context, args []string) error {
+	var actions, hosts []string
+	for _, a := range scenario.AgentActions() {
+		actions = append(actions, string(a))
+	}
+	for _, h := range sh.lab.Scenario.Hosts {
+		if sh.lab.members[h.Name] != nil {
+			hosts = append(hosts, h.Name)
+		}
+	}
+	switch {
+	case len(args) != 2:
+		return fmt.Errorf("agent takes a host and what to do: agent HOST %s", strings.Join(actions, "|"))
+	case !slices.Contains(hosts, args[0]):
+		return fmt.Errorf("no agent runs on %q%s", args[0], tomlfile.Nearest(args[0], hosts))
+	case !slices.Contains(actions, args[1]):
+		return fmt.Errorf("%q is nothing that happens to an agent%s", args[1], tomlfile.Nearest(args[1], actions))
+	}
+	return sh.lab.ActOnAgent(ctx, args[0], scenario.AgentAction(args[1]))
+}
+
+// dropTCP obeys "drop-tcp HOST on|off".
+func (sh *shell) dropTCP(args []string) error {
+	if len(args) != 2 || args[1] != "on" && args[1] != "off" {
+		return errors.New("drop-tcp takes a host and whether to: drop-tcp HOST on|off")
+	}
+	return sh.lab.DropTCP(args[0], args[1] == "on")
 }

@@ -7,7 +7,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
-	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -40,16 +39,25 @@ func (sh *shell) showLinks() error {
 		}
 		ab, ba := sh.lab.Link(l.Name).Directions()
 		if same(ab, ba) {
-			fmt.Fprintf(w, "%s\t%s - %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), state)
+			fmt.Fprintf(w, "%s\t%s - %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), withImpairments(state, ab))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s to %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), state)
-		fmt.Fprintf(w, "\t%s to %s\t%s\t%s\n", l.B, l.A, paramCells(ba), state)
+		fmt.Fprintf(w, "%s\t%s to %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), withImpairments(state, ab))
+		fmt.Fprintf(w, "\t%s to %s\t%s\t%s\n", l.B, l.A, paramCells(ba), withImpairments(state, ba))
 	}
 	return w.Flush()
 }
 
-func same(a, b scenario.Params) bool { return paramCells(a) == paramCells(b) }
+func withImpairments(state string, p scenario.Params) string {
+	if said := p.Impairments.String(); said != "" {
+		return state + ", " + said
+	}
+	return state
+}
+
+func same(a, b scenario.Params) bool {
+	return paramCells(a) == paramCells(b) && a.Impairments.String() == b.Impairments.String()
+}
 
 // paramCells are a direction's parameters, as they would be written.
 func paramCells(p scenario.Params) string {
@@ -122,36 +130,9 @@ func (sh *shell) set(args []string) error {
 		return fmt.Errorf("every key needs a value: set LINK [toward HOST] KEY VALUE")
 	}
 	for i := 0; i < len(args); i += 2 {
-		if err := setParam(into, args[i], args[i+1]); err != nil {
+		if err := into.Set(args[i], args[i+1]); err != nil {
 			return err
 		}
 	}
 	return sh.lab.ChangeLink(change)
-}
-
-func setParam(p *scenario.Params, key, value string) error {
-	var err error
-	switch key {
-	case "rate":
-		p.Rate = new(units.Rate)
-		err = p.Rate.UnmarshalText([]byte(value))
-	case "delay":
-		p.Delay = new(units.Duration)
-		err = p.Delay.UnmarshalText([]byte(value))
-	case "jitter":
-		p.Jitter = new(units.Duration)
-		err = p.Jitter.UnmarshalText([]byte(value))
-	case "loss":
-		p.Loss = new(units.Share)
-		err = p.Loss.UnmarshalText([]byte(value))
-	case "queue":
-		p.Queue = new(scenario.Queue)
-		err = p.Queue.UnmarshalText([]byte(value))
-	default:
-		return fmt.Errorf("unknown key %q%s", key, tomlfile.Nearest(key, []string{"rate", "delay", "jitter", "loss", "queue"}))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	return nil
 }

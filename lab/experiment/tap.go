@@ -20,6 +20,8 @@ type tap struct {
 	byPeer  map[netip.Addr]string
 	byLocal map[netip.Addr]string // its ends of tunnels; "" is an address that is none
 	tunnels func() ([]tunnelEnd, error)
+	// first undoes what renumbering did to an address.
+	first   func(netip.Addr) netip.Addr
 	ignored map[uint64]bool // sockets that were there before
 	sockets map[uint64]tally
 }
@@ -38,9 +40,9 @@ func (seen tally) atLeast(last tally) tally {
 }
 
 // newTap opens sock_diag on the host.
-func newTap(h *testbed.Host, byPeer map[netip.Addr]string, tunnels func() ([]tunnelEnd, error)) (*tap, error) {
+func newTap(h *testbed.Host, byPeer map[netip.Addr]string, first func(netip.Addr) netip.Addr, tunnels func() ([]tunnelEnd, error)) (*tap, error) {
 	t := &tap{
-		byPeer: byPeer, byLocal: map[netip.Addr]string{}, tunnels: tunnels,
+		byPeer: byPeer, byLocal: map[netip.Addr]string{}, first: first, tunnels: tunnels,
 		ignored: map[uint64]bool{}, sockets: map[uint64]tally{},
 	}
 	err := h.Do(func() (err error) {
@@ -98,7 +100,7 @@ func (t *tap) each(yield func(cookie uint64, now tally)) error {
 // address that was not seen before may be that of a tunnel which came up meanwhile.
 func (t *tap) path(id netlink.SocketID) (string, error) {
 	peer, _ := netip.AddrFromSlice(id.Destination)
-	path, ours := t.byPeer[peer.Unmap()]
+	path, ours := t.byPeer[t.first(peer.Unmap())]
 	if !ours {
 		return "", nil
 	}

@@ -16,18 +16,17 @@ import (
 func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scenario.Event) (finish func() error) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b scenario.Event) int { return int(a.At - b.At) })
+	life := ctx // of agents that are started
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	var failed error
 	done.Go(func() {
 		for _, e := range events {
-			select {
-			case <-ctx.Done():
+			if pause(ctx, time.Until(began.Add(e.At.Std()))) != nil {
 				return
-			case <-time.After(time.Until(began.Add(e.At.Std()))):
 			}
 			l.log.Info("event", "at", e.At.Std(), "what", describeEvent(e))
-			if err := l.happen(e); err != nil {
+			if err := l.happen(ctx, life, e); err != nil && ctx.Err() == nil {
 				failed = fmt.Errorf("event at %v, %s: %w", e.At, describeEvent(e), err)
 				return
 			}
@@ -40,9 +39,27 @@ func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scena
 	}
 }
 
-func (l *Lab) happen(e scenario.Event) error {
-	if e.Kill != "" {
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// happen has an event happen. What it starts lives as long as life.
+func (l *Lab) happen(ctx, life context.Context, e scenario.Event) error {
+	switch {
+	case e.Kill != "":
 		return l.killHost(e.Kill)
+	case e.Agent != "":
+		return l.ActOnAgent(life, e.Host, e.Agent)
+	case e.DropTCP != nil:
+		return l.DropTCP(e.Host, *e.DropTCP)
+	case e.Renumber != "":
+		return l.Renumber(ctx, e)
 	}
 	if e.Shape != (scenario.Shape{}) {
 		if err := l.ChangeLink(e.Change); err != nil {
@@ -59,6 +76,14 @@ func describeEvent(e scenario.Event) string {
 	switch {
 	case e.Kill != "":
 		return e.Kill + " killed"
+	case e.Agent != "":
+		return "agent of " + e.Host + ": " + string(e.Agent)
+	case e.DropTCP != nil && *e.DropTCP:
+		return e.Host + " drops TCP"
+	case e.DropTCP != nil:
+		return e.Host + " forwards TCP again"
+	case e.Renumber != "":
+		return e.Host + " renumbered"
 	case e.Down != nil && *e.Down:
 		return "link " + e.Link + " down"
 	case e.Down != nil:

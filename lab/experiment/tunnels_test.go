@@ -37,6 +37,7 @@ func TestTapPath(t *testing.T) {
 	tap := &tap{
 		byPeer: map[netip.Addr]string{server: "direct", waypoint: "w"}, byLocal: map[netip.Addr]string{},
 		tunnels: func() ([]tunnelEnd, error) { looks++; return ends, nil },
+		first:   func(a netip.Addr) netip.Addr { return a },
 	}
 	path := func(from, to netip.Addr) string {
 		t.Helper()
@@ -80,14 +81,21 @@ roles = ["waypoint"]
 [[host]]
 name = "west"
 roles = ["router"]
+[[host]]
+name = "east"
+roles = ["router"]
 [[link]]
 name = "home"
 a = "client"
 b = "west"
 [[link]]
+name = "rack"
+a = "east"
+b = "server"
+[[link]]
 name = "direct"
 a = "west"
-b = "server"
+b = "east"
 rate = "8mbit"
 delay = "5ms"
 [[link]]
@@ -100,7 +108,7 @@ cost = 10
 [[link]]
 name = "out"
 a = "w"
-b = "server"
+b = "east"
 cost = 10
 `
 

@@ -77,8 +77,8 @@ func (x *execution) runClient(ctx context.Context, name string, argv []string, s
 }
 
 // startServer starts the workload's server and waits until it listens. Where
-// there are agents it always offers MPTCP, so that all procedures meet the same
-// server.
+// there are agents it always offers MPTCP, if its host has that, so that all
+// procedures meet the same server.
 func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 	w := l.Scenario.Workload
 	host := l.net.Host(w.Server)
@@ -97,9 +97,9 @@ func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 		name, argv = "traffic", trafficServer(l.opts.Program, w)
 	default:
 		name = filepath.Base(w.ServerCommand[0])
-		argv = expand(w.ServerCommand, netip.AddrPortFrom(host.Addr4(), uint16(w.Port)), host.Addr4())
+		argv = expand(w.ServerCommand, netip.AddrPortFrom(l.serverAddr(), uint16(w.Port)), l.serverAddr())
 	}
-	if l.agents {
+	if server, _ := l.Scenario.Host(w.Server); l.agents && server.HasMPTCP() {
 		argv = append([]string{l.opts.Program, "run", "--"}, argv...)
 	}
 	server, err := start(ctx, host, dir, name, argv, nil)

@@ -29,6 +29,8 @@ const (
 	maxRate     = units.Rate(1e12)
 	maxDelay    = units.Duration(time.Minute)
 	maxSubflows = 8 // what the kernel takes for one connection
+
+	maxBurstLength = 1_000_000
 )
 
 // checker finds what is wrong with a scenario that decoded: names that lead
@@ -133,11 +135,9 @@ func (c *checker) hosts() {
 		for _, r := range h.Roles {
 			c.oneOf(path+".roles", string(r), string(RoleClient), string(RoleWaypoint), string(RoleServer), string(RoleRouter))
 		}
-		if h.DCol != nil && !h.Has(RoleClient) && !h.Has(RoleWaypoint) {
+		c.hostKernel(path, h)
+		if h.DCol != nil && !h.RunsAgent() {
 			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client or waypoint", h.Name)
-		}
-		if h.Subflows < 0 || h.Subflows > maxSubflows {
-			c.report(path+".mptcp_subflows", "%d is not a number from 1 to %d", h.Subflows, maxSubflows)
 		}
 		c.interference(path, h)
 	}
@@ -188,6 +188,12 @@ func (c *checker) shape(path string, s Shape) bool {
 		if p.Jitter != nil && (p.Delay == nil && *p.Jitter > 0 || p.Delay != nil && *p.Jitter > *p.Delay) {
 			problem("jitter", "%v is more than the delay it varies; use at most that", *p.Jitter)
 		}
+		if p.BurstLength != nil && (*p.BurstLength < 1 || *p.BurstLength > maxBurstLength) {
+			problem("burst_length", "%d is not a number of packets from 1 to %d", *p.BurstLength, maxBurstLength)
+		}
+		if p.ReorderBy != nil && *p.ReorderBy > maxDelay {
+			problem("reorder_by", "%v is too long; use at most %v", *p.ReorderBy, maxDelay)
+		}
 		if before > 0 {
 			return false // the same again for the other direction helps nobody
 		}
@@ -229,8 +235,9 @@ func (c *checker) variants() {
 		for j, change := range v.Changes {
 			c.change(fmt.Sprintf("%s.change[%d]", path, j), change)
 		}
-		if len(v.Changes) == 0 && v.Workload == (WorkloadChange{}) {
-			c.report(path, "changes nothing; say what with [[variant.change]] or [variant.workload]")
+		c.variantKinds(path, v)
+		if len(v.Changes) == 0 && v.Workload == (WorkloadChange{}) && len(v.Kinds) == 0 {
+			c.report(path, "changes nothing; say what with [[variant.change]], [variant.workload] or kinds")
 		}
 	}
 }
@@ -241,7 +248,7 @@ func (c *checker) change(path string, change Change) {
 		return
 	}
 	if change.Shape == (Shape{}) {
-		c.report(path, "changes nothing of link %q; set rate, delay, jitter, loss or queue", change.Link)
+		c.report(path, "changes nothing of link %q; set one of %s", change.Link, strings.Join(PropertyKeys(), ", "))
 	}
 	link, _ := c.Link(change.Link)
 	c.shape(path, change.Shape.Over(link.Shape))

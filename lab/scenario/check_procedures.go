@@ -8,9 +8,7 @@ import (
 
 func (c *checker) procedures() {
 	detours := []string{string(NoDetour)}
-	for _, k := range Kinds() {
-		detours = append(detours, string(k))
-	}
+	detours = append(append(detours, kindNames()...), string(DefaultDetour))
 	seen := map[string]bool{}
 	for i, p := range c.Procedures {
 		path := fmt.Sprintf("procedure[%d]", i)
@@ -39,6 +37,9 @@ func (c *checker) procedure(path string, p Procedure) {
 		c.report(path+".via", `has no effect without a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
 	case p.Detour != NoDetour && len(waypoints) == 0:
 		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
+	case p.Detour == DefaultDetour && plain:
+		c.report(path+".detour", `a plain TCP connection takes the detour that it is told to; set transport = "mptcp", or one of %s`,
+			strings.Join([]string{string(Mapped), string(WireGuard), string(OpenVPN)}, ", "))
 	case p.Detour == InBand && plain:
 		c.report(path+".detour", `a plain TCP connection cannot take an in-band detour: the server's address goes into the SYNs of subflows, `+
 			`which the agent makes, and this SYN is the program's; set transport = "mptcp", or another detour`)
@@ -50,6 +51,7 @@ func (c *checker) procedure(path string, p Procedure) {
 	switch {
 	case plain && p.Subflows != 0:
 		c.report(path+".subflows", `a TCP connection has none; remove it or set transport = "mptcp"`)
+	case p.Detour == DefaultDetour && p.Subflows == 0:
 	case !plain && (p.Subflows < 1 || p.Subflows > maxSubflows):
 		c.report(path+".subflows", "%d is not a number from 1 to %d", p.Subflows, maxSubflows)
 	case !plain && p.Detour == NoDetour && p.Subflows > 1:

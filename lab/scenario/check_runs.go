@@ -6,27 +6,6 @@ import (
 	"strings"
 )
 
-func (c *checker) events() {
-	for i, e := range c.Events {
-		path := fmt.Sprintf("event[%d]", i)
-		if d := c.shortest(); d > 0 && e.At >= d {
-			c.report(path+".at", "%v is not within the workload's duration, %v", e.At, d)
-		}
-		switch {
-		case e.Kill != "" && (e.Link != "" || e.Down != nil || e.Shape != Shape{}):
-			c.report(path, "says two things; use one event for kill and another for the link")
-		case e.Kill != "":
-			if c.known(path+".kill", e.Kill, "host", c.hostNames()) && (e.Kill == c.Workload.Client || e.Kill == c.Workload.Server) {
-				c.report(path+".kill", "%q runs the workload; kill another host", e.Kill)
-			}
-		case e.Down != nil && e.Shape == Shape{}:
-			c.known(path+".link", e.Link, "link", c.linkNames())
-		default:
-			c.change(path, e.Change)
-		}
-	}
-}
-
 func (c *checker) expectations() {
 	var procedures []string
 	for _, p := range c.Procedures {

@@ -87,7 +87,7 @@ func (c *checker) axes(path string, axes []Axis) bool {
 
 // axis reports whether an axis is sound by itself.
 func (c *checker) axis(path string, a Axis) bool {
-	sound := c.oneOf(path+".key", a.Key, axisKeys()...)
+	sound := c.oneOf(path+".key", a.Key, PropertyKeys()...)
 	if a.Name != "" && !plainName.MatchString(a.Name) {
 		c.report(path+".name", "%q is not a name; %s", a.Name, plainNameForm)
 		sound = false
@@ -109,7 +109,7 @@ func (c *checker) values(path string, a Axis) bool {
 		c.report(path, "an axis needs at least two values")
 		return false
 	}
-	if !slices.Contains(axisKeys(), a.Key) {
+	if !slices.Contains(PropertyKeys(), a.Key) {
 		return false // of what, is unknown
 	}
 	sound, unit, seen := true, "", []float64{}

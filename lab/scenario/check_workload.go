@@ -38,6 +38,9 @@ func (c *checker) workload() {
 			}
 		}
 		c.behindNAT("workload.server", w.Server, w.Client)
+		client, _ := c.Host(w.Client)
+		server, _ := c.Host(w.Server)
+		c.families(client, server)
 	}
 	if w.Port < 0 || w.Port > 65535 || w.Port == 0 && w.Kind == Command {
 		c.report("workload.port", "%d is not a port; use 1 to 65535", w.Port)

@@ -77,7 +77,7 @@ func (p *Procedure) setDefaults(s *Scenario) {
 		p.Via = s.WithRole(RoleWaypoint)
 	}
 	switch {
-	case p.Transport != MPTCP:
+	case p.Transport != MPTCP || p.Detour == DefaultDetour:
 	case p.Detour == NoDetour:
 		p.Subflows = or(p.Subflows, 1)
 	default:

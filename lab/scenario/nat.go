@@ -117,12 +117,7 @@ func (c *checker) interference(path string, h Host) {
 }
 
 func (c *checker) nat(path string, h Host) {
-	var own []string
-	for _, l := range c.Links {
-		if l.A == h.Name || l.B == h.Name {
-			own = append(own, l.Name)
-		}
-	}
+	own := c.linksOf(h.Name)
 	inside := map[string]bool{}
 	for _, name := range h.NAT {
 		if !c.known(path+".nat", name, "link of "+h.Name, own) {

@@ -28,6 +28,8 @@ const (
 	InBand    Detour = "in-band"
 	WireGuard Detour = "wireguard"
 	OpenVPN   Detour = "openvpn"
+	// DefaultDetour is what agents do when nobody says which kinds to use.
+	DefaultDetour Detour = "default"
 )
 
 // Kinds are the kinds of detours there are.
@@ -44,8 +46,9 @@ type Procedure struct {
 	Transport   Transport `toml:"transport"`
 	Detour      Detour    `toml:"detour"`
 	// Via are the waypoints in use; all when empty.
-	Via      []string `toml:"via"`
-	Subflows int      `toml:"subflows"`
+	Via []string `toml:"via"`
+	// Subflows 0 is, with DefaultDetour, as many as agents have by themselves.
+	Subflows int `toml:"subflows"`
 	// Optional procedures run only when they are asked for by name.
 	Optional bool `toml:"optional"`
 }
@@ -93,12 +96,30 @@ func (s *Scenario) Select(names []string) ([]Procedure, error) {
 	return chosen, nil
 }
 
-// KindsOf lists the kinds of detours that procedures use, each once.
-func KindsOf(procedures []Procedure) []Detour {
+// KindsOf lists the kinds of detours that procedures use in a variant, each once;
+// none: those that agents have by themselves.
+func KindsOf(procedures []Procedure, v Variant) []Detour {
 	var used []Detour
-	for _, k := range Kinds() {
-		if slices.ContainsFunc(procedures, func(p Procedure) bool { return p.Detour == k }) {
+	for _, k := range append(v.Kinds[:len(v.Kinds):len(v.Kinds)], Kinds()...) {
+		uses := func(p Procedure) bool {
+			return p.Detour == k || p.Detour == DefaultDetour && slices.Contains(v.Kinds, k)
+		}
+		if !slices.Contains(used, k) && slices.ContainsFunc(procedures, uses) {
 			used = append(used, k)
+		}
+	}
+	return used
+}
+
+// Kinds lists the kinds that any procedure uses in any variant.
+func (s *Scenario) Kinds() []Detour {
+	var used []Detour
+	for _, name := range s.VariantNames() {
+		v, _ := s.Variant(name)
+		for _, k := range KindsOf(s.Procedures, v) {
+			if !slices.Contains(used, k) {
+				used = append(used, k)
+			}
 		}
 	}
 	return used

@@ -6,9 +6,7 @@
 // docs/lab.md documents every key; a test holds it to that.
 package scenario
 
-import (
-	"github.com/detour-collective/dcol/internal/units"
-)
+import "fmt"
 
 // Schema is the version of the file format this package reads.
 const Schema = "dcol.scenario/1"
@@ -60,9 +58,16 @@ type Host struct {
 	NAT       []string  `toml:"nat"`
 	NATKind   NATKind   `toml:"nat_kind"`
 	Forwards  []Forward `toml:"forward"`
-	// Subflows is how many a server takes besides an MPTCP connection's first; 0: as
+	// Subflows is how many a server takes besides an MPTCP connection's first; nil: as
 	// many as its kernel does by itself.
-	Subflows int `toml:"mptcp_subflows"`
+	Subflows *int `toml:"mptcp_subflows"`
+	// MPTCP false has the host's kernel refuse it.
+	MPTCP *bool `toml:"mptcp"`
+	// IPv6Only hosts have no IPv4 address.
+	IPv6Only bool `toml:"ipv6_only"`
+	// Sysctls are kernel parameters of the host, by their names with dots. Values
+	// are strings or whole numbers.
+	Sysctls map[string]any `toml:"sysctls"`
 	// DCol is laid over the configuration the lab writes for this host's agent.
 	DCol map[string]any `toml:"dcol"`
 }
@@ -77,61 +82,20 @@ func (h Host) Has(r Role) bool {
 	return false
 }
 
-// Params are the properties of a link in one or both directions. What is not
-// set is taken from what they are laid over.
-type Params struct {
-	Rate   *units.Rate     `toml:"rate"`
-	Delay  *units.Duration `toml:"delay"`
-	Jitter *units.Duration `toml:"jitter"`
-	Loss   *units.Share    `toml:"loss"`
-	Queue  *Queue          `toml:"queue"`
+// SysctlValues are the host's kernel parameters as they are written to the kernel.
+func (h Host) SysctlValues() map[string]string {
+	values := map[string]string{}
+	for key, value := range h.Sysctls {
+		values[key] = fmt.Sprint(value)
+	}
+	return values
 }
 
-// Over lays p over base.
-func (p Params) Over(base Params) Params {
-	if p.Rate != nil {
-		base.Rate = p.Rate
-	}
-	if p.Delay != nil {
-		base.Delay = p.Delay
-	}
-	if p.Jitter != nil {
-		base.Jitter = p.Jitter
-	}
-	if p.Loss != nil {
-		base.Loss = p.Loss
-	}
-	if p.Queue != nil {
-		base.Queue = p.Queue
-	}
-	return base
-}
+// RunsAgent reports whether a dcol agent runs on the host.
+func (h Host) RunsAgent() bool { return h.Has(RoleClient) || h.Has(RoleWaypoint) }
 
-// IsZero reports whether nothing is set.
-func (p Params) IsZero() bool { return p == Params{} }
-
-// Shape is what a link does in each direction: what holds for both, and what
-// differs from A to B and from B to A.
-type Shape struct {
-	Params
-	AtoB Params `toml:"a_to_b"`
-	BtoA Params `toml:"b_to_a"`
-}
-
-// Over lays s over base. What s says of both directions wins over what base
-// says of one: "the link loses 1 %" means both ways.
-func (s Shape) Over(base Shape) Shape {
-	return Shape{
-		Params: s.Params.Over(base.Params),
-		AtoB:   s.AtoB.Over(s.Params.Over(base.AtoB)),
-		BtoA:   s.BtoA.Over(s.Params.Over(base.BtoA)),
-	}
-}
-
-// Directions resolves the shape into its two directions.
-func (s Shape) Directions() (ab, ba Params) {
-	return s.AtoB.Over(s.Params), s.BtoA.Over(s.Params)
-}
+// HasMPTCP reports whether the host's kernel offers it.
+func (h Host) HasMPTCP() bool { return h.MPTCP == nil || *h.MPTCP }
 
 // Link joins two hosts.
 type Link struct {
@@ -155,18 +119,11 @@ type Variant struct {
 	Description string         `toml:"description"`
 	Changes     []Change       `toml:"change"`
 	Workload    WorkloadChange `toml:"workload"`
+	// Kinds are those of the procedures whose detour is DefaultDetour, the preferred
+	// first; none: those that agents have by themselves.
+	Kinds []Detour `toml:"kinds"`
 	// Coordinates say where a variant of a sweep stands, by axis; others have none.
 	Coordinates []Coordinate
-}
-
-// Event happens inside every run, At after the workload's start.
-type Event struct {
-	At units.Duration `toml:"at"`
-	Change
-	// Down takes the link down (true) or up again (false).
-	Down *bool `toml:"down"`
-	// Kill is a host that dies: its programs are killed, its links go down.
-	Kill string `toml:"kill"`
 }
 
 // Host returns the host of that name.
@@ -220,18 +177,4 @@ func (s *Scenario) WithRole(r Role) []string {
 		}
 	}
 	return names
-}
-
-// Shapes are the shapes of all links under a variant, in the links' order.
-func (s *Scenario) Shapes(v Variant) []Shape {
-	shapes := make([]Shape, len(s.Links))
-	for i, l := range s.Links {
-		shapes[i] = l.Shape
-		for _, c := range v.Changes {
-			if c.Link == l.Name {
-				shapes[i] = c.Shape.Over(shapes[i])
-			}
-		}
-	}
-	return shapes
 }

@@ -124,7 +124,7 @@ func TestSelect(t *testing.T) {
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%q: %q, want %q", test.names, got, test.want)
 		}
-		if diff := cmp.Diff(test.kinds, KindsOf(chosen)); diff != "" {
+		if diff := cmp.Diff(test.kinds, KindsOf(chosen, Variant{})); diff != "" {
 			t.Errorf("%q: kinds (-want +got):\n%s", test.names, diff)
 		}
 	}

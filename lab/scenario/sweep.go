@@ -1,11 +1,8 @@
 package scenario
 
 import (
-	"encoding"
 	"fmt"
 	"strings"
-
-	"github.com/detour-collective/dcol/internal/units"
 )
 
 // Sweep varies properties of links over a grid: each combination of its axes'
@@ -33,17 +30,6 @@ type Coordinate struct {
 	Unit  string // of Value
 	Value float64
 }
-
-// The properties of a link that an axis may vary.
-const (
-	keyRate   = "rate"
-	keyDelay  = "delay"
-	keyJitter = "jitter"
-	keyLoss   = "loss"
-	keyQueue  = "queue"
-)
-
-func axisKeys() []string { return []string{keyRate, keyDelay, keyJitter, keyLoss, keyQueue} }
 
 // point is one value of an axis.
 type point struct {
@@ -73,33 +59,18 @@ func valueName(text string) string {
 // parseProperty reads the value of a link's property, also as a number in the
 // unit that it has in plots.
 func parseProperty(key, text string) (p Params, value float64, unit string, err error) {
-	read := func(into encoding.TextUnmarshaler) { err = into.UnmarshalText([]byte(text)) }
-	switch key {
-	case keyRate:
-		p.Rate = new(units.Rate)
-		if read(p.Rate); err == nil && *p.Rate == 0 {
-			err = fmt.Errorf("%q has no place on an axis; give a rate", text)
+	for _, property := range properties {
+		if property.key == key {
+			value, err = property.read(&p, text)
+			unit = property.unit
 		}
-		value, unit = p.Rate.Mbps(), "Mbit/s"
-	case keyDelay:
-		p.Delay = new(units.Duration)
-		read(p.Delay)
-		value, unit = 1e3*p.Delay.Seconds(), "ms"
-	case keyJitter:
-		p.Jitter = new(units.Duration)
-		read(p.Jitter)
-		value, unit = 1e3*p.Jitter.Seconds(), "ms"
-	case keyLoss:
-		p.Loss = new(units.Share)
-		read(p.Loss)
-		value, unit = 100*float64(*p.Loss), "%"
-	case keyQueue:
-		p.Queue = new(Queue)
-		read(p.Queue)
-		value, unit = float64(p.Queue.Bytes)/1e3, "KB"
-		if p.Queue.Packets > 0 {
-			value, unit = float64(p.Queue.Packets), "packets"
-		}
+	}
+	switch {
+	case err != nil:
+	case p.Queue != nil && p.Queue.Packets > 0:
+		unit = "packets"
+	case p.Rate != nil && *p.Rate == 0:
+		err = fmt.Errorf("%q has no place on an axis; give a rate", text)
 	}
 	return p, value, unit, err
 }

@@ -1,0 +1,76 @@
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// overlaps warns of detours which gain nothing because they run over the links of
+// the direct path. What all ways have in common, such as a host's one link, is no
+// fault of a detour; it is one if another way leads round a link, or if there is
+// nothing of the direct path that the detour avoids.
+func overlaps(s *scenario.Scenario) []string {
+	if len(s.Procedures) == 0 {
+		return nil
+	}
+	spec := specOf(s, Options{})
+	client, server := s.Workload.Client, s.Workload.Server
+	direct, err := spec.Route(client, server)
+	if err != nil {
+		return nil // it was checked that there is a way; a NAT may be in it
+	}
+	var warnings []string
+	for _, w := range usedWaypoints(s) {
+		if w == client || w == server {
+			continue
+		}
+		there, errThere := spec.Route(client, w)
+		back, errBack := spec.Route(w, server)
+		if errThere != nil || errBack != nil {
+			continue
+		}
+		detour := append(there, back...)
+		shared := slices.DeleteFunc(slices.Clone(direct), func(link string) bool { return !slices.Contains(detour, link) })
+		avoidable := slices.DeleteFunc(slices.Clone(shared), func(link string) bool { return !leadsRound(spec, client, server, link) })
+		switch {
+		case len(shared) == len(direct):
+			warnings = append(warnings, fmt.Sprintf("the detour through %s runs over the whole direct path (%s): it gains nothing; "+
+				"give %s a link of its own to beyond it", w, strings.Join(direct, ", "), w))
+		case len(avoidable) > 0:
+			warnings = append(warnings, fmt.Sprintf("the detour through %s (%s) runs over %s of the direct path: what happens there happens to both; "+
+				"lower the cost of the links that shall be its way, or raise that of these", w, strings.Join(detour, ", "), strings.Join(avoidable, ", ")))
+		}
+	}
+	return warnings
+}
+
+// usedWaypoints are those that some procedure uses.
+func usedWaypoints(s *scenario.Scenario) []string {
+	return slices.DeleteFunc(s.WithRole(scenario.RoleWaypoint), func(w string) bool {
+		return !slices.ContainsFunc(s.Procedures, func(p scenario.Procedure) bool { return slices.Contains(p.Via, w) })
+	})
+}
+
+// leadsRound reports whether any chain of links joins two hosts without the one,
+// over routers and waypoints.
+func leadsRound(spec testbed.Spec, from, to, without string) bool {
+	spec.Links = slices.DeleteFunc(slices.Clone(spec.Links), func(l testbed.LinkSpec) bool { return l.Name == without })
+	spec.Hosts = slices.Clone(spec.Hosts)
+	for i := range spec.Hosts {
+		spec.Hosts[i].Forward = true // waypoints do, for detours
+		spec.Hosts[i].NAT, spec.Hosts[i].IPv6Only = testbed.NAT{}, false
+	}
+	_, err := spec.Route(from, to)
+	return err == nil
+}
+
+// warn tells of what a scenario's author may not have meant.
+func (o Options) warn(s *scenario.Scenario) {
+	for _, warning := range overlaps(s) {
+		fmt.Fprintf(o.Stderr, "warning: %s: %s\n", s.Name, warning)
+	}
+}
