@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -20,12 +23,16 @@ import (
 
 func joinCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "join LINE [--name MEMBER] [--client-only]",
+		Use:   "join LINE|-|FILE [--name MEMBER] [--client-only]",
 		Short: "Make this host a member of a collective, with a line of dcol invite",
 		Long: `Makes a key on this host, which stays here, and has the coordinator that the line names
 make it a member's. Writes the configuration, starts the agent, and says what works. If
-something goes wrong on the way, the same command again goes on from there.`,
-		Example: "  dcol join dcol1-...",
+something goes wrong on the way, the same command again goes on from there.
+
+Whoever has the line can join with it, and other users of this host see the arguments of
+commands while they run: with '-' the line is read from standard input, with the name of a
+file from there.`,
+		Example: "  dcol join dcol1-...\n  dcol join -    # paste the line, then Enter",
 		Args:    exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
@@ -34,7 +41,7 @@ something goes wrong on the way, the same command again goes on from there.`,
 	clientOnly := cmd.Flags().Bool("client-only", false, "be no waypoint: use others and give nothing")
 	noStart := cmd.Flags().Bool("no-start", false, "do not start the agent")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		line, err := enrol.ParseLine(args[0])
+		line, err := invitation(args[0], cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
@@ -68,6 +75,49 @@ something goes wrong on the way, the same command again goes on from there.`,
 	}
 	return cmd
 }
+
+// invitation reads the line that an argument is, or says where to find.
+func invitation(arg string, stdin io.Reader) (enrol.Line, error) {
+	switch {
+	case arg == "-":
+		return typedInvitation(stdin)
+	case enrol.IsLine(arg):
+		return enrol.ParseLine(arg)
+	}
+	file, err := os.Open(arg)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := enrol.ParseLine(arg)
+		return enrol.Line{}, fmt.Errorf("%w, or name a file that has it", err)
+	}
+	if err != nil {
+		return enrol.Line{}, fmt.Errorf("read the line: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxInvitation))
+	if err != nil {
+		return enrol.Line{}, fmt.Errorf("read the line: %w", err)
+	}
+	return enrol.ParseLine(string(text))
+}
+
+// typedInvitation reads until the line is whole, as mail programs break it, or there is no more or an empty line.
+func typedInvitation(stdin io.Reader) (enrol.Line, error) {
+	var text string
+	for scanner := bufio.NewScanner(io.LimitReader(stdin, maxInvitation)); scanner.Scan(); {
+		part := strings.TrimSpace(scanner.Text())
+		if part == "" && text != "" {
+			break
+		}
+		text += part
+		if line, err := enrol.ParseLine(text); err == nil {
+			return line, nil
+		}
+	}
+	return enrol.ParseLine(text)
+}
+
+// maxInvitation is more than a line of dcol invite has, with white space.
+const maxInvitation = 8 << 10
 
 // explainRefusal names the flag that helps.
 func explainRefusal(err error) error {

@@ -36,7 +36,8 @@ func inviteCommand() *cobra.Command {
 		}
 		fmt.Println(i.Line)
 		fmt.Fprintf(os.Stderr, "\nOn the new host, as root: dcol join LINE, with the line above. It counts once, until %s.\n"+
-			"Whoever has it can join, so send it as you would a password.\n", i.Expires.Local().Format("Mon 2 Jan 15:04"))
+			"Whoever has it can join, so send it as you would a password. Where others use that host: dcol join -,\n"+
+			"which reads the line from standard input, so that it is not seen among the processes.\n", i.Expires.Local().Format("Mon 2 Jan 15:04"))
 		return nil
 	}
 	return cmd

@@ -150,7 +150,8 @@ type CoordinatorLink struct {
 	Connected bool      `json:"connected"`
 	Server    string    `json:"server,omitempty"` // whose, if connected
 	Since     time.Time `json:"since"`
-	Why       string    `json:"why,omitempty"` // there is none
+	Heard     time.Time `json:"heard,omitzero"` // when something came from it last
+	Why       string    `json:"why,omitempty"`  // there is none
 }
 
 // Certificate is this member's own.

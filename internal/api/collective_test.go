@@ -70,7 +70,7 @@ func fullCollective(since time.Time) *Collective {
 	yes := true
 	return &Collective{
 		Name: "friends", Members: 12, Behind: true, BehindWhy: "nobody answers", Ignored: map[string]uint64{"older": 2},
-		Coordinator: CoordinatorLink{Connected: true, Server: "hub", Since: since, Why: "refused"},
+		Coordinator: CoordinatorLink{Connected: true, Server: "hub", Since: since, Heard: since, Why: "refused"},
 		Certificate: Certificate{Until: since, RenewAt: since, Renewed: since, Failures: 3, Why: "nobody answers", Expelled: "sent spam"},
 		Record:      OwnRecord{Published: since, Until: since, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672, Why: "refused", Reachable: &yes, Checked: &Reach{Yes: 1, Of: 2, At: since, By: []string{"bob"}, Why: "no answer"}},
 		Chosen:      []string{"bob"},

@@ -11,6 +11,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +44,7 @@ type State struct {
 	Connected bool
 	Server    string    // name of the server, if connected
 	Since     time.Time // when the connection came up, or went
+	Heard     time.Time // when something came from the server last; zero: nothing yet
 	Err       error     // why there is none
 	Connects  uint64    // connections made since the start
 	Dropped   uint64    // messages that came faster than they were handled
@@ -50,7 +52,7 @@ type State struct {
 
 const (
 	dialTimeout    = 5 * time.Second
-	pingInterval   = 30 * time.Second // two without answer end a connection
+	pingInterval   = 10 * time.Second // a second one that is due before the first was answered ends a connection
 	firstDelay     = 2 * time.Second
 	longestDelay   = time.Minute
 	receiveBacklog = 256 // messages of up to MaxPayload that wait to be handled
@@ -70,6 +72,7 @@ type link struct {
 	config Config
 	name   string // the member's
 	nats   *nats.Conn
+	heard  atomic.Pointer[time.Time]
 
 	mu     sync.Mutex
 	state  State
@@ -95,7 +98,7 @@ func connect(c Config, role string) (*link, error) {
 		urls = append(urls, "nats://"+s.Address)
 		names[s.Address] = s.Name
 	}
-	d := &dialer{id: c.Identity, names: names, jwt: c.JWT, refused: l.refused}
+	d := &dialer{id: c.Identity, names: names, jwt: c.JWT, refused: l.refused, heard: func() { now := time.Now(); l.heard.Store(&now) }}
 	nc, err := nats.Connect(strings.Join(urls, ","),
 		nats.Name(l.name+" "+role),
 		nats.SetCustomDialer(d),
@@ -104,7 +107,7 @@ func connect(c Config, role string) (*link, error) {
 		nats.UserJWT(d.lastJWT, l.signNonce),
 		nats.CustomInboxPrefix(inbox(l.name)),
 		nats.Timeout(dialTimeout),
-		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(1),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
 		nats.CustomReconnectDelay(reconnectDelay),
 		nats.ReconnectBufSize(-1), // what cannot be sent now is an error now
@@ -153,6 +156,7 @@ type dialer struct {
 	names   map[string]string // by address
 	jwt     func() (string, error)
 	refused func(error) // is told that a server wants no TLS with us; may be nil
+	heard   func()      // is told that something came; may be nil
 
 	mu   sync.Mutex
 	last string // JWT
@@ -182,7 +186,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		plain.Close()
 		return nil, fmt.Errorf("meet %s at %s: %w", name, address, err)
 	}
-	return &listening{conn, d.refused}, nil
+	return &listening{conn, d.refused, d.heard}, nil
 }
 
 // listening hears an alert of TLS: with TLS 1.3 a server looks at our certificate when the handshake is over
@@ -190,10 +194,14 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 type listening struct {
 	*tls.Conn
 	refused func(error)
+	heard   func()
 }
 
 func (c *listening) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if n > 0 && c.heard != nil {
+		c.heard()
+	}
 	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" && c.refused != nil {
 		go c.refused(fmt.Errorf("%w: %w", ErrNotLetIn, err)) // nats.go holds its lock
 	}
@@ -285,7 +293,11 @@ func (l *link) change(f func(*State)) {
 func (l *link) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.state
+	s := l.state
+	if heard := l.heard.Load(); heard != nil {
+		s.Heard = *heard
+	}
+	return s
 }
 
 // Reconnect makes the connection anew, with the certificate and JWT there are now: after a renewal, and

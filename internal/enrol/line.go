@@ -120,6 +120,9 @@ const lineMend = "copy the whole line again, as dcol invite printed it"
 // errLine is any fault of a line's text.
 var errLine = errors.New("not a whole line of dcol invite")
 
+// IsLine says whether a text is meant as a line, whole or not.
+func IsLine(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), linePrefix) }
+
 // ParseLine reads what String wrote. White space around and within, as terminals and mail programs put
 // there, is left out.
 func ParseLine(text string) (Line, error) {

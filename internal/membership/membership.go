@@ -166,7 +166,7 @@ func (m *Membership) Offer(o Offer) {
 }
 
 // NetworkChanged says that this host's addresses are others now: a connection from an old one hears nothing
-// more, and would be noticed to be dead only after a minute.
+// more, and would be noticed to be dead only after some time.
 func (m *Membership) NetworkChanged() {
 	m.tell(func(now time.Time) {
 		m.reconnect()

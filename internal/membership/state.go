@@ -53,8 +53,12 @@ func (m *Membership) State(ctx context.Context) (State, error) {
 func (m *Membership) state() State {
 	id, r := m.config.Identity, &m.renewing
 	self := id.Self()
+	link := m.link.state
+	if line := m.line.Load(); line != nil {
+		link.Heard = line.State().Heard
+	}
 	s := State{
-		Self: self, Directory: m.keeper.State(), Bus: m.link.state, Word: m.word, Chosen: m.choosing.names(), Trouble: m.trouble(),
+		Self: self, Directory: m.keeper.State(), Bus: link, Word: m.word, Chosen: m.choosing.names(), Trouble: m.trouble(),
 		Renewal: Renewal{Next: r.at(self, id.Usable() == nil), Last: r.renewed, Failures: r.failures, Err: r.err, Expelled: r.expelled},
 		Record:  Record{Verified: m.own(), Err: m.publish.err, Withheld: slices.Clone(m.publish.withheld.addresses), Removed: m.removed, Reached: Reached(m.word, self.Name), Tried: m.tried},
 	}

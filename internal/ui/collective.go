@@ -18,7 +18,7 @@ func (p *printer) collective(c *api.Collective, now time.Time) {
 	link := c.Coordinator
 	switch {
 	case link.Connected:
-		p.linef("  coordinator: connected to %s for %s", link.Server, age(now, link.Since))
+		p.linef("  coordinator: connected to %s for %s%s", link.Server, age(now, link.Since), lastHeard(now, link.Heard))
 	case link.Since.IsZero():
 		p.linef("  coordinator: not connected yet%s", because(link.Why))
 	default:
@@ -116,4 +116,12 @@ func (p *printer) coordinator(c *api.Coordinator) {
 	if c.Refused > 0 {
 		p.linef("  messages taken: %d, refused: %d of members that sent too many, %s cut off", c.Messages, c.Refused, count(int(c.Floods), "member"))
 	}
+}
+
+// lastHeard says since when the far end is silent, which may be gone for some seconds before that is known.
+func lastHeard(now, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", last heard " + age(now, at) + " ago"
 }
