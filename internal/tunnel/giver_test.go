@@ -91,6 +91,7 @@ type fakeHost struct {
 	fail    error
 	removed string
 	guarded string
+	calls   int // that change the host
 }
 
 func newHost(used ...netip.Prefix) *fakeHost {
@@ -104,13 +105,18 @@ func (f *fakeHost) watch(context.Context) (<-chan []netstate.Address, error) {
 func (f *fakeHost) guardOutput(iface string) (guard, error) { f.guarded = iface; return f, nil }
 func (f *fakeHost) Check() (bool, error)                    { return false, nil }
 func (f *fakeHost) Close() error                            { f.guarded = ""; return nil }
-func (f *fakeHost) setTunnel(t netstate.Tunnel) error       { f.tunnel = t; return f.fail }
-func (f *fakeHost) removeTunnel(iface string) error         { f.removed = iface; return nil }
+func (f *fakeHost) setTunnel(t netstate.Tunnel) error {
+	f.calls++
+	f.tunnel = t
+	return f.fail
+}
+func (f *fakeHost) removeTunnel(iface string) error { f.removed = iface; return nil }
 func (f *fakeHost) peers(string) ([]netip.Addr, error) {
 	return slices.Collect(maps.Keys(f.routes)), nil
 }
 
 func (f *fakeHost) setPeer(_ string, a netip.Addr, _ int) error {
+	f.calls++
 	if f.fail == nil {
 		f.routes[a] = true
 	}
@@ -305,6 +311,27 @@ func TestTunnelsOfAMemberAreBounded(t *testing.T) {
 		g.expire(time.Now())
 		g.holds(t, append(grants[2:], again, carol, g.give(t, "mallory", asking("one more")))...)
 	})
+}
+
+// However many tunnels there are, one more costs the same: two routes, and nothing for a renewal.
+func TestCostOfATunnel(t *testing.T) {
+	g := newGiving(t)
+	for _, renewed := range []bool{false, true} {
+		for i := range 1000 {
+			before := g.host.calls
+			g.give(t, fmt.Sprint("member ", i/perMember), asking(fmt.Sprint(i)))
+			want := 2
+			if renewed {
+				want = 0
+			}
+			if n := g.host.calls - before; n != want {
+				t.Fatalf("tunnel %d, renewed: %v: %d changes to the host, want %d", i, renewed, n, want)
+			}
+		}
+	}
+	if len(g.host.tunnel.Addresses) != 2 {
+		t.Errorf("the waypoint has %v itself", g.host.tunnel.Addresses)
+	}
 }
 
 // Another member's key would take its tunnel.

@@ -178,3 +178,20 @@ func TestExpel(t *testing.T) {
 		return e.Event == attribution.MemberExpelled && e.Member == "mallory"
 	})
 }
+
+// What a giver of tunnels refuses is counted and recorded as what the waypoint itself refuses.
+func TestRefusedTunnels(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		w := h.start(t)
+		refusal := &wire.Refusal{Code: wire.QuotaTunnels, Message: "8 of 8"}
+		for range 3 {
+			w.RefuseTunnel(t.Context(), peer("alice", client4), refusal)
+		}
+		s, err := w.Snapshot()
+		if err != nil || s.Refused[wire.QuotaTunnels] != 3 {
+			t.Errorf("refused %v, %v", s.Refused, err)
+		}
+		mustClose(t, w)
+		w.RefuseTunnel(t.Context(), peer("alice", client4), refusal) // it is too late, and waits for nothing
+	})
+}
