@@ -125,9 +125,19 @@ func (g *Giver) open() (err error) {
 // Interface is the tunnel interface that members' packets come in by.
 func (g *Giver) Interface() string { return g.far.iface() }
 
-// Problem says why members' tunnels do not work now, though they are offered; nil:
-// nothing is known to be amiss.
-func (g *Giver) Problem() error { return g.far.problem() }
+// Problem says why members' tunnels do not work now, or not in full, though they
+// are offered; nil: nothing is known to be amiss.
+func (g *Giver) Problem() error {
+	if err := g.far.problem(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ranges := g.pool.Unusable(); len(ranges) > 0 {
+		return fmt.Errorf("this host's own networks leave no room for tunnels' addresses in %v: set tunnel_ranges, here and at the members", ranges[0])
+	}
+	return nil
+}
 
 // Give answers a member's request. What a member has it keeps until its lease is
 // over, also when a renewal is refused or fails.

@@ -56,19 +56,14 @@ func (g *Giver) networkChanged() {
 }
 
 func (g *Giver) expire(now time.Time) {
-	g.endAll("a tunnel whose lease is over is not taken back", func(h held) bool { return !now.Before(h.until) })
-}
-
-// endAll takes back the tunnels that are to end.
-func (g *Giver) endAll(failure string, ends func(held) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, h := range g.held {
-		if !ends(h) {
+		if now.Before(h.until) {
 			continue
 		}
 		if err := g.end(id); err != nil {
-			g.log.Warn(failure, "member", h.member, "err", err)
+			g.log.Warn("a tunnel whose lease is over is not taken back", "member", h.member, "err", err)
 		}
 	}
 }

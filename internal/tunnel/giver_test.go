@@ -253,6 +253,19 @@ func TestNetworksOfTheWaypointAreAvoided(t *testing.T) {
 	}
 }
 
+func TestNetworksLeaveNoRoom(t *testing.T) {
+	if err := newGiving(t).Problem(); err != nil {
+		t.Errorf("nothing is amiss: %v", err)
+	}
+	g := newGiving(t, netip.MustParsePrefix("10.0.0.0/8"))
+	if err := g.Problem(); err == nil || !strings.Contains(err.Error(), "no room for tunnels' addresses in 10.192.0.0/11") {
+		t.Errorf("without IPv4 there is the problem %v", err)
+	}
+	if grant := g.give(t, "alice", asking("a")); len(grant.Addresses) != 1 {
+		t.Errorf("without IPv4 alice has %v", grant.Addresses)
+	}
+}
+
 // A tunnel's address that the waypoint's host uses by now must not lead to the member any more; nor
 // must anybody else be moved.
 func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {

@@ -108,6 +108,12 @@ func (p *Pool) Release(addrs ...netip.Addr) {
 	}
 }
 
+// Unusable lists the ranges that no address is given from, as this host uses
+// nearly all of them.
+func (p *Pool) Unusable() []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(p.ranges), func(block netip.Prefix) bool { return slices.ContainsFunc(p.subnets, block.Overlaps) })
+}
+
 // Gateways are the waypoint's own addresses, one in each subnet that it gives
 // from now. Each stands alone, without its subnet.
 func (p *Pool) Gateways() []netip.Prefix {

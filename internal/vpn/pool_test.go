@@ -175,8 +175,8 @@ func TestNetworksInUseAtTheWaypoint(t *testing.T) {
 	}
 	// All of a family.
 	p = NewPool(oslo, ranges, prefixes("10.0.0.0/8"))
-	if a := give(t, p, "alice"); len(a) != 1 || a[0] != usual[1] || len(p.Gateways()) != 1 {
-		t.Errorf("without IPv4 alice has %v, the waypoint %v", a, p.Gateways())
+	if a := give(t, p, "alice"); len(a) != 1 || a[0] != usual[1] || len(p.Gateways()) != 1 || !slices.Equal(p.Unusable(), ranges[:1]) {
+		t.Errorf("without IPv4 alice has %v, the waypoint %v; unusable is %v", a, p.Gateways(), p.Unusable())
 	}
 }
 

@@ -41,7 +41,7 @@ func (w *Waypoint) RefuseTunnel(ctx context.Context, peer Peer, refusal *wire.Re
 		if m == nil {
 			m = w.members.of(0)
 		}
-		w.refuseTunnel(m, peer, time.Now(), refusal)
+		_ = w.refuseTunnel(m, peer, time.Now(), refusal)
 	})
 }
 

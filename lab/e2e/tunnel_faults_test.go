@@ -226,6 +226,30 @@ func TestSubnetInUse(t *testing.T) {
 	}
 }
 
+// What a waypoint's own host sends does not go into a member's tunnel, and no subnet is routed there.
+func TestWaypointsOwnTraffic(t *testing.T) {
+	for _, kind := range []string{"wireguard", "openvpn"} {
+		t.Run(kind, func(t *testing.T) {
+			w := withKinds(newWorld(t), kind)
+			w.startBoth()
+			w.kindIs(kind, "ready")
+			x := w.curl(w.url())
+			inside := detour(w.subflows("direct up", kind+" up")).Local.Addr()
+			if r := w.try(bob, "bash", "-c", fmt.Sprintf("echo question > /dev/udp/%s/53", inside)); r.code == 0 || !strings.Contains(r.stderr, "not permitted") {
+				t.Errorf("bob sends to alice's end of the tunnel: %v", r)
+			}
+			routes := w.run(bob, "ip", "-4", "route", "show", "dev", w.tunnelAtBob(kind))
+			if fields := strings.Fields(routes); len(fields) == 0 || fields[0] != inside.String() || strings.Count(routes, "\n") != 1 {
+				t.Errorf("into the tunnel lead\n%s", routes)
+			}
+			w.cut()
+			x.goesOn()
+			w.mend()
+			x.endsWell()
+		})
+	}
+}
+
 // Members cannot reach each other by way of a waypoint's tunnels.
 func TestMembersInTunnels(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard")
