@@ -11,6 +11,7 @@
 #define OPTION_MPTCP 30 // RFC 8684
 #define OPTION_LONGEST 40
 #define ENOMSG 42
+#define MOST 0x7fffffff // bytes, of an int
 
 // Set before loading. The cgroup may hold processes of many namespaces.
 volatile const __u64 netns_cookie;
@@ -18,10 +19,13 @@ volatile const __u32 least, windows; // bytes, congestion windows
 
 static __always_inline void bound(struct bpf_sock_ops *ctx)
 {
-	int bytes = windows * ctx->snd_cwnd * ctx->mss_cache;
+	__u64 want = (__u64)windows * ctx->snd_cwnd * ctx->mss_cache;
+	int bytes = MOST;
 
-	if (bytes < (int)least)
+	if (want < least)
 		bytes = least;
+	else if (want < MOST)
+		bytes = want;
 	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof(bytes));
 }
 

@@ -35,7 +35,9 @@ type Limit struct {
 // Open bounds the subflows that are opened from now on in the thread's network namespace by processes of a
 // cgroup: a folder of cgroup v2, or the root, which covers all, if it is empty. It works until the Limit is
 // closed, or its process ends; sockets that exist keep their bound.
-func Open(cgroup string) (_ *Limit, err error) {
+func Open(cgroup string) (*Limit, error) { return open(cgroup, leastBytes, leastWindows) }
+
+func open(cgroup string, bytes, windows uint32) (_ *Limit, err error) {
 	folder, err := sockops.OpenCgroup(cgroup)
 	if err != nil {
 		return nil, err
@@ -51,8 +53,8 @@ func Open(cgroup string) (_ *Limit, err error) {
 	}
 	err = errors.Join(
 		spec.Variables["netns_cookie"].Set(cookie),
-		spec.Variables["least"].Set(uint32(leastBytes)),
-		spec.Variables["windows"].Set(uint32(leastWindows)),
+		spec.Variables["least"].Set(bytes),
+		spec.Variables["windows"].Set(windows),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("tell the program its namespace and its limit: %w", err)

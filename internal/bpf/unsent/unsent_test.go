@@ -62,6 +62,28 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Windows of half a gigabyte and more, as fast paths have them, are not bound to less than small ones are.
+// The test has small windows, and so a bound of more of them.
+func TestLimitOfLargeWindows(t *testing.T) {
+	ns := slow(t)
+	ns.Must(t, func() error {
+		const windows = 160_000 // times 10 packets and more is over 2 GiB
+		l, err := open("", leastBytes, windows)
+		if _, none := errors.AsType[*sockops.Error](err); none {
+			t.Logf("needs cgroup v2: %v", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if got, err := unsentOf(t); err != nil || got <= burst {
+			t.Errorf("only %d bytes wait in a subflow, %v", got, err)
+		}
+		return nil
+	})
+}
+
 // The agent's unit has no more.
 func TestTwoCapabilitiesAreEnough(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
