@@ -271,9 +271,9 @@ func (t *tunnels) expect(a path.CreateSubflow, local netip.AddrPort) error {
 }
 
 // forget: the SYN was not sent, or its join has come to an end. It tells whether
-// that was without the server's address.
+// that was without the server's address. The admission may have ended meanwhile.
 func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
-	return t.syns != nil && t.admission[remote.Addr()] != nil && t.syns.Forget(local, remote)
+	return t.syns != nil && t.syns.Forget(local, remote)
 }
 
 var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")

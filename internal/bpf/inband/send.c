@@ -27,7 +27,11 @@ struct join {
 	bool authenticate;
 	bool client_port; // arrives as it was sent
 	bool written;	  // a SYN has left with the option
+	__u64 expires;	  // since boot, in nanoseconds
 };
+
+#define CLOSED 7 // TCP_CLOSE, a state of the kernel's sockets
+#define OUR_CALLS (BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -41,9 +45,17 @@ volatile const __u64 netns_cookie;
 
 static __always_inline void options_are_ours(struct bpf_sock_ops *ctx, bool yes)
 {
-	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~OUR_CALLS;
 
-	bpf_sock_ops_cb_flags_set(ctx, yes ? flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG : flags);
+	bpf_sock_ops_cb_flags_set(ctx, yes ? flags | OUR_CALLS : flags);
+}
+
+// A join that is over, but of which nobody heard, is not there: its ports may be another's by now.
+static __always_inline struct join *expected(struct tuple *t)
+{
+	struct join *join = bpf_map_lookup_elem(&joins, t);
+
+	return join && bpf_ktime_get_boot_ns() < join->expires ? join : 0;
 }
 
 // Retransmitted SYNs ask for options anew.
@@ -59,6 +71,10 @@ int send_option(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		if (ctx->args[1] != CLOSED)
+			return 1;
+		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
 		if (!opens(ctx->skb_tcp_flags))
@@ -68,7 +84,7 @@ int send_option(struct bpf_sock_ops *ctx)
 		return 1;
 	}
 	t = tuple(ctx->local_ip4, ctx->remote_ip4, bpf_htons(ctx->local_port), ctx->remote_port >> 16);
-	join = bpf_map_lookup_elem(&joins, &t);
+	join = expected(&t);
 	if (!join)
 		return 1;
 	switch (ctx->op) {
@@ -89,6 +105,12 @@ int send_option(struct bpf_sock_ops *ctx)
 		options_are_ours(ctx, false);
 		bpf_map_delete_elem(&joins, &t);
 		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		// Given up, or its connection is gone: userspace hears nothing of that. What left
+		// without the option it asks for itself.
+		if (join->written)
+			bpf_map_delete_elem(&joins, &t);
+		break;
 	}
 	return 1;
 }
@@ -103,7 +125,7 @@ static __always_inline int send(struct __sk_buff *skb, const __u32 l2)
 	if (!s)
 		return TC_ACT_UNSPEC;
 	t = tuple(s->ip.saddr, s->ip.daddr, s->tcp.source, s->tcp.dest);
-	join = bpf_map_lookup_elem(&joins, &t);
+	join = expected(&t);
 	if (!join || !join->authenticate)
 		return TC_ACT_UNSPEC;
 	if (read_options(skb, s) != DETOUR || !s->timestamps)

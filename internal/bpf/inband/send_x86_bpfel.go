@@ -25,6 +25,7 @@ type sendJoin struct {
 	ClientPort   bool
 	Written      bool
 	_            [5]byte
+	Expires      uint64
 }
 
 type sendTuple struct {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -106,15 +107,23 @@ func (s *Sender) Timestamps() (bool, error) {
 	return len(value) > 0 && value[0] != '0', nil
 }
 
+// joinLife is how long a join is expected that nobody forgets. By default the kernel
+// gives up a SYN after some two minutes.
+const joinLife = 3 * time.Minute
+
 // Expect has the SYNs between these two ports carry the option, until the
-// connection is established or forgotten. It is called before the first of them
-// leaves. It fails with ErrNoTimestamps if there is no room for the
-// authenticator.
+// connection is established, given up or forgotten, or some minutes have passed. It
+// is called before the first of them leaves. It fails with ErrNoTimestamps if there
+// is no room for the authenticator.
 func (s *Sender) Expect(j Join) error {
 	if err := j.validate(); err != nil {
 		return err
 	}
-	value := sendJoin{Server: wire32(j.Server)}
+	_, boot, err := clocks()
+	if err != nil {
+		return err
+	}
+	value := sendJoin{Server: wire32(j.Server), Expires: uint64(boot + joinLife)}
 	if j.Auth != nil {
 		ok, err := s.Timestamps()
 		if err != nil {
