@@ -47,7 +47,7 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 		}
 		ways = append(ways, w)
 	}
-	if err := s.awaitFast(ctx); err != nil {
+	if err := s.awaitFast(ctx, ways); err != nil {
 		return nil, err
 	}
 	if err := s.nft(ctx, serverHost, `table ip deaf {
@@ -79,10 +79,16 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 	return packetFigures(ways, costs, plan), s.nft(ctx, serverHost, "delete table ip deaf")
 }
 
-// awaitFast waits until the waypoint has both detours on its fast path, where it has one.
-func (s *network) awaitFast(ctx context.Context) error {
+// awaitFast waits until the waypoint has both detours on its fast path, where it has one. They get
+// there while data passes.
+func (s *network) awaitFast(ctx context.Context, ways []packetWay) error {
 	const detours = 2
 	return await(ctx, func() error {
+		for _, w := range ways {
+			if _, err := w.conn.Write([]byte{0}); err != nil {
+				return fmt.Errorf("send over %s: %w", w.name, err)
+			}
+		}
 		status, err := s.status(ctx, memberHost)
 		if err != nil || status.Serving == nil || status.Serving.FastFlows == nil || *status.Serving.FastFlows >= detours {
 			return err
