@@ -88,7 +88,10 @@ told why.`,
 		if err != nil {
 			return err
 		}
-		return ui.Expelled(os.Stdout, expulsion, time.Since(began))
+		if err := ui.Expelled(os.Stdout, expulsion, time.Since(began)); err != nil || expulsion.Pending == "" {
+			return err
+		}
+		return exitCode(1) // scripts must not take it for done
 	}
 	return cmd
 }

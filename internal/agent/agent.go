@@ -53,7 +53,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	}
 	identity, err := open(files, log)
 	if err != nil {
-		return nil, err
+		return nil, mendHere(c, err)
 	}
 	if err := identity.Usable(); err != nil {
 		log.Warn("this host's certificate cannot be used now; its coordinators are asked for another", "err", err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
@@ -139,3 +140,15 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 
 // renewAuthority is how long before its end a signer should be renewed.
 const renewAuthority = 30 * 24 * time.Hour
+
+// mendHere gives a fault of the identity's files the mend for a coordinator, which nobody can invite.
+func mendHere(c *config.Config, err error) error {
+	fault, ok := errors.AsType[*collective.Error](err)
+	if !ok || !c.Has(config.RoleCoordinator) || !c.Collective.Joined() {
+		return err
+	}
+	here := *fault
+	here.Mend = fmt.Sprintf("put the folder of this file back from its backup: this host is the coordinator, so do not join again; "+
+		"the keys of the collective are in %s, and are not concerned", c.Coordinator.Dir)
+	return &here
+}

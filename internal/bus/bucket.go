@@ -33,13 +33,25 @@ type Entry struct {
 // Bucket opens a bucket, and makes it if there is none. With an external cluster, replicas is how many of
 // its servers hold it: 3 of 3 go on when one is lost. The embedded server is one.
 func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*Bucket, error) {
-	kv, err := c.jetstream.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+	config := jetstream.KeyValueConfig{
 		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
-	})
+	}
+	if kv, err := c.jetstream.KeyValue(ctx, name); err == nil {
+		status, err := kv.Status(ctx)
+		if err == nil && isAs(status.Config(), config) {
+			return &Bucket{name: name, kv: kv}, nil // to say the same again takes room on the disk
+		}
+	}
+	kv, err := c.jetstream.CreateOrUpdateKeyValue(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket %s on the bus: %w", name, sayWhy(err))
 	}
 	return &Bucket{name: name, kv: kv}, nil
+}
+
+// isAs says whether a bucket is as it is wanted.
+func isAs(has, wanted jetstream.KeyValueConfig) bool {
+	return has.Storage == wanted.Storage && has.Replicas == wanted.Replicas && has.History == wanted.History && has.MaxValueSize == wanted.MaxValueSize
 }
 
 // Put sets a value, whatever was there.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -56,7 +57,11 @@ func openStore(dir string) (store, []string, error) {
 	if err := s.distrust(); err != nil {
 		return s, nil, err
 	}
-	return s, damage, durable.Replace(s.starting(), []byte(strconv.Itoa(starts+1)+"\n"), 0o600)
+	err = durable.Replace(s.starting(), []byte(strconv.Itoa(starts+1)+"\n"), 0o600)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = nil // a full disk is no reason not to start; this one does not count
+	}
+	return s, damage, err
 }
 
 // distrust removes NATS's indexes of its messages. With them it believes files of messages that are
@@ -82,7 +87,7 @@ func (s store) distrust() error {
 
 // ready says that the server has come up.
 func (s store) ready() error {
-	if err := os.Remove(s.starting()); err != nil {
+	if err := os.Remove(s.starting()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("mark the bus's store as good: %w", err)
 	}
 	return nil

@@ -230,3 +230,9 @@ func nextNumber(l *revocationList) *big.Int {
 	}
 	return new(big.Int).Add(l.list.Number, big.NewInt(1))
 }
+
+// NewerList says whether the revocation list of an authority is a later one here than there.
+func (t *Trust) NewerList(than *Trust, of PublicKey) bool {
+	here, there := t.lists[of], than.lists[of]
+	return here != nil && (there == nil || here.list.Number.Cmp(there.list.Number) > 0)
+}

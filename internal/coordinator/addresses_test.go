@@ -84,7 +84,7 @@ const inNamespace = "DCOL_TEST_IN_NAMESPACE"
 // Nobody need try an address that a member is connected from.
 func TestConnectedAddressIsShown(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
-		again(t)
+		again(t, syscall.CLONE_NEWNET)
 		return
 	}
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", "203.0.113.5/32", "dev", "lo"}} {
@@ -112,8 +112,8 @@ func TestConnectedAddressIsShown(t *testing.T) {
 	}
 }
 
-// again runs the test in a network namespace of its own.
-func again(t *testing.T) {
+// again runs the test in namespaces of its own.
+func again(t *testing.T, namespaces uintptr) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -124,7 +124,7 @@ func again(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -40,6 +41,7 @@ type Coordinator struct {
 	config    Config
 	now       func() time.Time
 	unlock    func() // frees the directory
+	reserve   *durable.Reserve
 	authority *bus.Authority
 	problems  []string // what was damaged when it was opened
 	began     time.Time
@@ -78,6 +80,7 @@ func rootDir(dir string) string      { return filepath.Join(dir, "root") }
 func caDir(dir string) string        { return filepath.Join(dir, "ca") }
 func busDir(dir string) string       { return filepath.Join(dir, "bus") }
 func registerFile(dir string) string { return filepath.Join(dir, "register") }
+func reserveFile(dir string) string  { return filepath.Join(dir, "reserve") }
 func copyFile(dir string) string     { return filepath.Join(dir, "directory") }
 
 // Open reads a coordinator's directory. It touches no network. What of the register is damaged is mended as
@@ -94,7 +97,7 @@ func Open(c Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("open the coordinator's directory: %w", err)
 	}
 	co := &Coordinator{
-		config: c, now: c.Clock, unlock: unlock, began: c.Clock(),
+		config: c, now: c.Clock, unlock: unlock, reserve: durable.NewReserve(reserveFile(c.Dir), reserved), began: c.Clock(),
 		register: newRegister(rand.IntN), banned: map[string]time.Time{}, renewals: newAllowances(renewalBurst, renewalEvery),
 		reach: newReach(rand.IntN), claims: newClaims(c.Identity.Name(), rand.IntN), seen: strangers.NewSeen(), enforced: enforced{hashes: map[string]string{}}, retold: make(chan struct{}, 1), unfinish: make(chan struct{}, 1), account: make(chan struct{}, 1), moved: make(chan struct{}, 1), claimed: make(chan struct{}, 1),
 	}
@@ -102,6 +105,7 @@ func Open(c Config) (*Coordinator, error) {
 		co.Close()
 		return nil, err
 	}
+	co.keepReserve()
 	return co, nil
 }
 
@@ -146,6 +150,13 @@ func (c *Coordinator) openRegister() error {
 	}
 	if lost {
 		d.add(true, "members whose certificates were signed here were missing in the register")
+	}
+	restored, err := c.takeOwnLists()
+	if err != nil {
+		return err
+	}
+	if restored {
+		d.add(true, "%s", restoredWords)
 	}
 	if d.lost {
 		void := c.register.voidTokens()
@@ -238,7 +249,9 @@ func (c *Coordinator) Invite(o InviteOptions) (enrol.Line, error) {
 
 // Run is the role at work, until the context ends or it cannot go on.
 func (c *Coordinator) Run(ctx context.Context) error {
-	if err := c.renewOwnNow(); err != nil {
+	if err := c.renewOwnNow(); errors.Is(err, syscall.ENOSPC) && c.config.Identity.Usable() == nil {
+		c.config.Log.Warn("coordinator: its own certificates are not renewed", "err", err) // tried again
+	} else if err != nil {
 		return err
 	}
 	front, err := c.listen()
@@ -302,6 +315,7 @@ func (c *Coordinator) runSweeps(ctx context.Context) {
 			}
 		}
 		c.renewals.sweep(now)
+		c.keepReserve()
 		isMember := func(name string) bool { m := c.register.members[name]; return m != nil && m.Expelled == nil }
 		c.enforced.keep(isMember)
 		c.seen.Keep(isMember)

@@ -53,7 +53,7 @@ func (d desk) Join(_ context.Context, r enrol.JoinRequest) (*enrol.Welcome, erro
 }
 
 // Renew grants another certificate to who has the key of a member.
-func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRequest) (*enrol.Welcome, error) {
+func (d desk) Renew(_ context.Context, key collective.PublicKey, chain [][]byte, r enrol.RenewRequest) (*enrol.Welcome, error) {
 	request, err := collective.ParseRequest([]byte(r.Request))
 	if err != nil {
 		return nil, enrol.Refuse(enrol.Malformed, "%v", err)
@@ -69,6 +69,11 @@ func (d desk) Renew(_ context.Context, key collective.PublicKey, r enrol.RenewRe
 	}
 	d.takeIssued()
 	name := request.Name()
+	if shown, err := d.config.Identity.Trust().Verify(chain, now); err == nil && shown.Name == name && shown.Key == key {
+		if err := d.readmit(shown); err != nil {
+			return nil, err
+		}
+	}
 	m, e, err := d.register.renew(name, publicKey(key), r.LANs, now)
 	switch {
 	case err != nil:

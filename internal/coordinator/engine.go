@@ -163,6 +163,7 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	}
 	switch r.Topic {
 	case enrol.TopicDirectory:
+		c.compareAsked(gate, r.From, r.Data)
 		return gate.answer(r.Data)
 	case enrol.TopicPunch:
 		return nil, c.passPunch(gate, r.From, r.Data)

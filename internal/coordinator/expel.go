@@ -29,6 +29,7 @@ func (c *Coordinator) Expel(ctx context.Context, name, why string) error {
 	if why == "" || len(why) > maxWhy {
 		return fmt.Errorf("expel %s: the reason has %d bytes: 1 to %d", name, len(why), maxWhy)
 	}
+	c.makeRoom()
 	c.enrolling.Lock()
 	e, err := c.register.expel(name, why, c.now())
 	if err == nil {
@@ -63,6 +64,7 @@ func (c *Coordinator) notRevoked(name string, until time.Time) error {
 func (c *Coordinator) complete(ctx context.Context, name string) error {
 	c.expel.Lock()
 	defer c.expel.Unlock()
+	c.makeRoom()
 	m, account, counts, err := c.revoke(name)
 	if err != nil || account == "" {
 		return err

@@ -35,7 +35,7 @@ func FuzzStrangers(f *testing.F) {
 		}
 		var renew enrol.RenewRequest
 		if json.Unmarshal(data, &renew) == nil {
-			if _, err := (desk{w.c}).Renew(t.Context(), collective.PublicKey(h.key[32:]), renew); !isRefusal(err) {
+			if _, err := (desk{w.c}).Renew(t.Context(), collective.PublicKey(h.key[32:]), nil, renew); !isRefusal(err) {
 				t.Fatalf("renewed: %v", err)
 			}
 		}

@@ -33,12 +33,13 @@ type gatekeeper struct {
 	trust  func() *collective.Trust
 	// unshown are the addresses of a record that nobody has shown to be the member's; have is its record in the
 	// directory, or nil.
-	unshown func(r, have *directory.Record) []netip.Addr
-	now     func() time.Time
-	log     *slog.Logger
-	news    chan struct{}   // there is something to tell
-	over    <-chan struct{} // another has taken its place; nil: never
-	doubt   chan struct{}   // changes may be missing
+	unshown  func(r, have *directory.Record) []netip.Addr
+	now      func() time.Time
+	log      *slog.Logger
+	news     chan struct{}   // there is something to tell
+	over     <-chan struct{} // another has taken its place; nil: never
+	doubt    chan struct{}   // changes may be missing
+	restored chan struct{}   // the store is an older one than this host has heard of
 
 	judging sync.Mutex // held from judging a record until it is in our copy
 	records *allowances
@@ -55,7 +56,7 @@ type gatekeeper struct {
 
 func newGatekeeper(b *bus.Bucket, epoch uint64, trust func() *collective.Trust, unshown func(r, have *directory.Record) []netip.Addr, now func() time.Time, log *slog.Logger) *gatekeeper {
 	return &gatekeeper{
-		bucket: b, trust: trust, unshown: unshown, now: now, log: log, news: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
+		bucket: b, trust: trust, unshown: unshown, now: now, log: log, news: make(chan struct{}, 1), doubt: make(chan struct{}, 1), restored: make(chan struct{}, 1),
 		records: newAllowances(recordBurst, recordEvery),
 		journal: directory.NewJournal(epoch), directory: directory.New(directory.DefaultLimits()),
 		revisions: map[string]uint64{}, ends: map[string]time.Time{}, waiters: map[chan struct{}]uint64{},

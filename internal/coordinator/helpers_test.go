@@ -37,7 +37,12 @@ type world struct {
 // newWorld makes a collective; its coordinator is open and does not run.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, dir: filepath.Join(t.TempDir(), "coordinator")}
+	return newWorldIn(t, t.TempDir())
+}
+
+func newWorldIn(t testing.TB, dir string) *world {
+	t.Helper()
+	w := &world{t: t, dir: filepath.Join(dir, "coordinator")}
 	h := w.host("hub")
 	f, err := Init(w.dir, Founding{Collective: testCollective, Request: h.request})
 	if err != nil {

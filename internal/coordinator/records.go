@@ -56,8 +56,8 @@ func sequenceOf(s *directory.SignedRecord) uint64 {
 }
 
 // openStored opens the bucket and decides whether it is what it was when we saw it last. If it has lost
-// changes, or is new, it gets a new epoch, and is filled from our own copy as far as that is newer.
-func (c *Coordinator) openStored(ctx context.Context, e *engine, again bool) (*bus.Bucket, uint64, error) {
+// changes, is new or restored, it gets a new epoch, and is filled from our own copy as far as that is newer.
+func (c *Coordinator) openStored(ctx context.Context, e *engine, again, restored bool) (*bus.Bucket, uint64, error) {
 	own, err := directory.Load(ctx, copyFile(c.config.Dir), directory.DefaultLimits(), c.config.Identity.Trust(), c.now())
 	if err != nil {
 		c.config.Log.Warn("coordinator: without its own copy of the directory", "err", err)
@@ -68,7 +68,7 @@ func (c *Coordinator) openStored(ctx context.Context, e *engine, again bool) (*b
 	}
 	seenEpoch, seen := own.Position()
 	damaged := e.damaged() && !again // the server tells of what it found when it started
-	if epoch != 0 && !damaged && (epoch != seenEpoch || last >= seen) {
+	if epoch != 0 && !damaged && !restored && (epoch != seenEpoch || last >= seen) {
 		return b, epoch, nil
 	}
 	next := max(uint64(c.now().UnixMilli()), epoch+1, seenEpoch+1)

@@ -127,6 +127,9 @@ func (c *Coordinator) Status() Status {
 		}
 	}
 	c.enrolling.Unlock()
+	if full := c.roomProblem(); full != "" {
+		s.Problems = append(s.Problems, full)
+	}
 	if at := c.serving.Load(); at != nil {
 		s.Listening, s.Bus = at.front, at.bus
 	}

@@ -35,8 +35,10 @@ var errLostChanges = errors.New("the directory's store has lost changes")
 
 // runGate keeps a gatekeeper at work: it opens the store, and does so again when that fails.
 func (c *Coordinator) runGate(ctx context.Context) {
+	restored := false
 	for again := false; ctx.Err() == nil; again = true {
-		err := c.guard(ctx, again)
+		err := c.guard(ctx, again, restored)
+		restored = errors.Is(err, errRestored)
 		c.gate.Store(nil)
 		if ctx.Err() != nil {
 			return
@@ -47,9 +49,9 @@ func (c *Coordinator) runGate(ctx context.Context) {
 }
 
 // guard works with one store as long as it is good.
-func (c *Coordinator) guard(ctx context.Context, again bool) error {
+func (c *Coordinator) guard(ctx context.Context, again, restored bool) error {
 	e := c.engine.Load()
-	b, epoch, err := c.openStored(ctx, e, again)
+	b, epoch, err := c.openStored(ctx, e, again, restored)
 	if err != nil {
 		return err
 	}
@@ -77,6 +79,11 @@ func (c *Coordinator) guard(ctx context.Context, again bool) error {
 		poke(c.unfinish) // expulsions may wait for it
 		running.Go(func() { c.tellRecords(ctx, g, epoch) })
 		running.Go(func() { stop(c.keep(ctx, g)) })
+		running.Go(func() {
+			if every(ctx, time.Duration(math.MaxInt64), g.restored) {
+				stop(errRestored)
+			}
+		})
 	}
 	for ctx.Err() == nil {
 		if err := g.watch(ctx, take, begin); err != nil && !loaded {

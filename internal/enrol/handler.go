@@ -16,8 +16,9 @@ import (
 // Unavailable. The methods are called from several goroutines.
 type Service interface {
 	Join(context.Context, JoinRequest) (*Welcome, error)
-	// Renew is asked by who has proved to have the key, in the TLS handshake.
-	Renew(context.Context, collective.PublicKey, RenewRequest) (*Welcome, error)
+	// Renew is asked by who has proved to have the key, in the TLS handshake, with the certificates that it
+	// showed there (DER).
+	Renew(context.Context, collective.PublicKey, [][]byte, RenewRequest) (*Welcome, error)
 	Trust(context.Context) (*TrustMessage, error)
 }
 
@@ -57,7 +58,11 @@ func (h *handler) renew(w http.ResponseWriter, r *http.Request) {
 		h.finish(w, r, answer{}, err)
 		return
 	}
-	welcome, err := h.service.Renew(r.Context(), key, request)
+	var chain [][]byte
+	for _, cert := range r.TLS.PeerCertificates {
+		chain = append(chain, cert.Raw)
+	}
+	welcome, err := h.service.Renew(r.Context(), key, chain, request)
 	h.finish(w, r, answer{Welcome: welcome}, err)
 }
 

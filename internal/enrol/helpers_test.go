@@ -124,7 +124,7 @@ func (f *fake) Join(_ context.Context, r JoinRequest) (*Welcome, error) {
 	return f.grant(r.Request)
 }
 
-func (f *fake) Renew(_ context.Context, key collective.PublicKey, r RenewRequest) (*Welcome, error) {
+func (f *fake) Renew(_ context.Context, key collective.PublicKey, _ [][]byte, r RenewRequest) (*Welcome, error) {
 	if f.renew != nil {
 		return f.renew(key, r)
 	}

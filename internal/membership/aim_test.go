@@ -2,6 +2,8 @@ package membership
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,4 +130,34 @@ func TestPrivateWaypoints(t *testing.T) {
 	alice.own = []netip.Addr{netip.MustParseAddr("192.168.1.5")}
 	alice.start().await("told of all", func(s State) bool { return s.Directory.Members == 3 })
 	alice.awaitChoice("near", "public")
+}
+
+// A member whose files are those of an older copy renews at once, as its records do not count beside those of its
+// later certificate.
+func TestOlderFilesPutBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.join("alice", hour)
+	older := must(os.ReadFile(filepath.Join(alice.filesDir(), "me.crt")))(t)
+	time.Sleep(1100 * time.Millisecond) // certificates begin with whole seconds
+	later := w.sign(must(alice.id.RenewalRequest())(t), hour)
+	if err := alice.id.TakeCertificate(later.Chain); err != nil {
+		t.Fatal(err)
+	}
+	alice.start().serves("192.0.2.1")
+	alice.await("published", func(s State) bool { return s.Record.Verified != nil })
+	serial := alice.id.Self().Serial
+	alice.stop()
+	if err := os.WriteFile(filepath.Join(alice.filesDir(), "me.crt"), older, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	alice.id.Refresh()
+	if alice.id.Self().Serial == serial {
+		t.Fatal("the older certificate is not taken")
+	}
+	alice.start().serves("192.0.2.2")
+	alice.await("published again", func(s State) bool {
+		v := s.Record.Verified
+		return v != nil && v.Record.Addresses[0].String() == "192.0.2.2" && s.Renewal.Err == nil
+	})
 }

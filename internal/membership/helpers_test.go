@@ -37,6 +37,7 @@ type world struct {
 	busAt     enrol.Endpoint
 	officeAt  enrol.Endpoint
 	store     string
+	files     sync.Map // of members' identities: directories, by name
 
 	mu       sync.Mutex
 	validity time.Duration // of renewed certificates
@@ -127,6 +128,7 @@ func (w *world) close() {
 func (w *world) identity(name string, validity time.Duration) (*collective.Identity, error) {
 	w.t.Helper()
 	dir := w.t.TempDir()
+	w.files.Store(name, dir)
 	f := collective.Files{
 		Certificate: filepath.Join(dir, "me.crt"), Key: filepath.Join(dir, "me.key"),
 		CA: filepath.Join(dir, "ca.crt"), CRL: filepath.Join(dir, "ca.crl"),
@@ -156,7 +158,7 @@ func (w *world) Join(context.Context, enrol.JoinRequest) (*enrol.Welcome, error)
 }
 
 // Renew implements enrol.Service.
-func (w *world) Renew(_ context.Context, _ collective.PublicKey, r enrol.RenewRequest) (*enrol.Welcome, error) {
+func (w *world) Renew(_ context.Context, _ collective.PublicKey, _ [][]byte, r enrol.RenewRequest) (*enrol.Welcome, error) {
 	request, err := collective.ParseRequest([]byte(r.Request))
 	if err != nil {
 		return nil, err
@@ -378,6 +380,12 @@ func (h *host) start() *host {
 	h.stop = func() { cancel(); <-ended; h.stop = func() {} }
 	h.t.Cleanup(func() { h.stop() })
 	return h
+}
+
+// filesDir is where its identity's files are.
+func (h *host) filesDir() string {
+	dir, _ := h.w.files.Load(h.id.Name())
+	return dir.(string)
 }
 
 // serves has the host say that it is a waypoint.

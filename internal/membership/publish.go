@@ -66,6 +66,14 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 		return time.Time{}
 	}
 	self, has := id.Self(), m.own()
+	if has != nil && has.Holder.Key == self.Key && has.Holder.NotBefore.After(self.NotBefore) {
+		// An older copy of our files was put back: no record of ours counts beside that of the later certificate.
+		if m.renewing.needed {
+			return time.Time{}
+		}
+		m.renewing.needed = true
+		return now
+	}
 	r := p.withheld.without(*p.offer, now).record(self, has, now)
 	if at := p.at(r, self, has, now); now.Before(at) {
 		if until := p.withheld.until; now.Before(until) {

@@ -1,0 +1,116 @@
+package coordinator
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// disk is a small one, which a test can fill.
+type disk struct {
+	t   *testing.T
+	dir string
+}
+
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	d := &disk{t, t.TempDir()}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=32m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(d.dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// fill leaves no byte.
+func (d *disk) fill() {
+	d.t.Helper()
+	f, err := os.OpenFile(filepath.Join(d.dir, "ballast"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if n, err := f.Write(make([]byte, size)); err != nil {
+			size = min(size/2, size-n)
+		}
+	}
+}
+
+func (d *disk) empty() {
+	d.t.Helper()
+	if err := os.Remove(filepath.Join(d.dir, "ballast")); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// A coordinator whose disk is full starts, says so, expels and tells everybody; what it cannot do it refuses with
+// the reason; and when there is room again, it goes on.
+func TestFullDisk(t *testing.T) {
+	if os.Getenv(inNamespace) == "" {
+		again(t, syscall.CLONE_NEWNS)
+		return
+	}
+	d := newDisk(t)
+	w := newWorldIn(t, d.dir)
+	w.run()
+	alpha, mallory := w.member("alpha"), w.member("mallory")
+	for _, h := range []*host{alpha, mallory} {
+		if err := h.publish(h.record()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.fill()
+	w.reopen()
+	w.run()
+	eventually(t, "status says that the disk is full", 10*time.Second, func() bool {
+		return strings.Contains(strings.Join(w.c.Status().Problems, "\n"), "disk")
+	})
+	for _, h := range []*host{alpha, mallory} {
+		h.bus.Close()
+		h.welcome.BusServers = w.c.busServers()
+		h.connect()
+	}
+
+	if err := w.c.Expel(t.Context(), "mallory", "floods"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "alpha is told", 5*time.Second, func() bool {
+		data := alpha.last(enrol.TopicTrust)
+		return data != nil && len(fromJSON[enrol.TrustMessage](t, data).Lists) > 0
+	})
+	eventually(t, "mallory is out", 10*time.Second, func() bool { return !mallory.bus.State().Connected })
+	if _, there := alpha.directory().Get("mallory"); there {
+		t.Error("mallory is in the directory")
+	}
+
+	d.fill() // what was set aside for that is used now
+	if err := w.c.Expel(t.Context(), "alpha", "floods, too"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("expelled on a disk that is quite full: %v", err)
+	}
+	d.empty()
+	beta := w.member("beta")
+	eventually(t, "records are taken again", 20*time.Second, func() bool { return beta.publish(beta.record()) == nil })
+	if err := w.c.Expel(t.Context(), "alpha", "floods, too"); err != nil {
+		t.Error(err)
+	}
+	w.reopen() // what was said lasts
+	for _, name := range []string{"alpha", "mallory"} {
+		if m := w.c.register.members[name]; m == nil || m.Expelled == nil {
+			t.Errorf("after a restart %s is not expelled", name)
+		}
+	}
+}
