@@ -161,14 +161,16 @@ func (m *Manager) end(c *conn, e ended, now time.Time) {
 
 // recognise ties subflows that are not of our making to the detour they take. A
 // subflow from a tunnel's address to the server itself is taken for a direct
-// one until the tunnel is known.
+// one until the tunnel is known. An in-band one looks like a mapped one at the
+// server's own port, and is more probably in-band, which needs no mapping.
 func (c *conn) recognise(d *Detour) {
 	remote, ok := d.target(c.server)
 	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {
 		return
 	}
 	for _, s := range c.subflows {
-		if s.detour == nil && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
+		better := s.detour == nil || !s.chosen && d.Kind < s.detour.Kind
+		if better && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
 			s.detour, s.direct = d, false
 		}
 	}
