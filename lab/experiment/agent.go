@@ -21,7 +21,7 @@ import (
 const (
 	// agentLimit is how long an agent may take to be ready, its sessions to be
 	// up, and its tunnels.
-	agentLimit = 15 * time.Second
+	agentLimit = 30 * time.Second
 	// The members' certificates outlive any experiment.
 	certificateValidity = 7 * 24 * time.Hour
 )
@@ -105,7 +105,7 @@ func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*pro
 	}
 	if err := l.awaitAgent(ctx, agent, plan); err != nil {
 		agent.stop()
-		return nil, err
+		return nil, dcols(err)
 	}
 	return agent, nil
 }

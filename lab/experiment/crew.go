@@ -48,6 +48,13 @@ func (t *task) key() key {
 	return key{t.scenario.Name, t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition}
 }
 
+// cell is what the repetitions of a run have in common.
+type cell struct{ scenario, variant, procedure, congestion string }
+
+func (t *task) cell() cell {
+	return cell{t.scenario.Name, t.variant.Name, t.procedure.Name, t.scenario.Congestion}
+}
+
 // log is the folder, below logs, of the task's present attempt.
 func (t *task) log() string {
 	name := fmt.Sprintf("%s-%s-%s-%d", t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition)
@@ -78,6 +85,9 @@ type crew struct {
 	running   []*task
 	ended     chan outcome
 	since     time.Time // the last change of running
+
+	// dcolFailed counts, of what never worked so far, how often dcol failed.
+	dcolFailed map[cell]int
 
 	// attempt makes a run on a network of its own.
 	attempt func(context.Context, *task) (report.Run, error)
@@ -198,20 +208,23 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	run.Networks = t.shared.Seconds() / now.Sub(t.began).Seconds()
 	if o.err != nil {
 		run.Cause, run.Discarded = report.CauseFailure, o.err.Error()
+		if isDCols(o.err) {
+			run.Cause = report.CauseProduct
+		}
 	} else {
 		c.governors.under(t.limit()).learn(outlook{
 			networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run), lowered: t.lowered,
 		})
 	}
 	switch {
-	case run.Valid():
+	case run.Final():
 	case o.err == nil && t.company:
 		t.lost++
 	default:
 		t.tries++
 		t.lost = inCompany // who failed is not disturbed when trying again
 	}
-	again := !run.Valid() && t.tries < maxAttempts && !errors.Is(o.err, ErrCorrupt)
+	again := !run.Final() && t.tries < maxAttempts && !errors.Is(o.err, ErrCorrupt)
 	if err := c.done(t, run, again); err != nil {
 		return err
 	}
@@ -222,8 +235,32 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 		c.todo = append(c.todo, t)
 	case again:
 		c.todo = slices.Insert(c.todo, 0, t)
+	case run.Failed() && !c.neverWorks(t):
 	case o.err != nil:
 		return fmt.Errorf("%s: %s in variant %s: %w", t.scenario.Name, t.procedure.Name, t.variant.Name, o.err)
+	case run.Valid():
+		c.works(t)
 	}
 	return nil
+}
+
+const hasWorked = -1
+
+// neverWorks counts a failure of dcol's, and reports whether there were so many,
+// and nothing else, that there is no use in going on.
+func (c *crew) neverWorks(t *task) bool {
+	if c.dcolFailed[t.cell()] == hasWorked {
+		return false
+	}
+	c.note(t, c.dcolFailed[t.cell()]+1)
+	return c.dcolFailed[t.cell()] == maxAttempts
+}
+
+func (c *crew) works(t *task) { c.note(t, hasWorked) }
+
+func (c *crew) note(t *task, failures int) {
+	if c.dcolFailed == nil {
+		c.dcolFailed = map[cell]int{}
+	}
+	c.dcolFailed[t.cell()] = failures
 }

@@ -155,14 +155,62 @@ func TestCrewStopsAtFailure(t *testing.T) {
 	})
 }
 
-// What arrives corrupt is not repeated.
-func TestCrewStopsAtCorruption(t *testing.T) {
+// dcol's own failure is not repeated away: it counts, and the others go on.
+func TestCrewCountsDColsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShift(1, []string{"a"}, func(*task) (report.Run, error) { return report.Run{}, ErrCorrupt })
-		if err := s.work(t.Context()); !errors.Is(err, ErrCorrupt) || len(s.story) != 1 {
+		var made []report.Run
+		tasks := strings.Fields("dcol tcp dcol dcol dcol dcol")
+		s := newShift(1, tasks, nil)
+		for i := range s.todo {
+			s.todo[i].repetition = i + 1
+		}
+		s.attempt = func(_ context.Context, t *task) (report.Run, error) {
+			if t.procedure.Name == "dcol" && t.repetition != 1 {
+				return report.Run{}, fmt.Errorf("wrapped: %w", dcols(errors.New("panic")))
+			}
+			return report.Run{}, nil
+		}
+		done := s.done
+		s.done = func(t *task, run report.Run, again bool) error {
+			made = append(made, run)
+			return done(t, run, again)
+		}
+		if err := s.work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, run := range made {
+			if run.Failed() && run.Attempt == 1 && run.Final() && !run.Valid() {
+				failed++
+			}
+		}
+		if len(made) != len(tasks) || failed != 4 {
+			t.Errorf("%d runs, of which %d failed; want %d and 4", len(made), failed, len(tasks))
+		}
+	})
+}
+
+// What fails every time ends the experiment.
+func TestCrewStopsAtDColsFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := dcols(errors.New("panic"))
+		s := newShift(1, strings.Fields("dcol dcol dcol dcol dcol"), func(*task) (report.Run, error) { return report.Run{}, broken })
+		if err := s.work(t.Context()); !errors.Is(err, broken) || len(s.story) != maxAttempts {
 			t.Errorf("error %v after %q", err, s.story)
 		}
 	})
+}
+
+// What arrives corrupt is not repeated.
+func TestCrewStopsAtCorruption(t *testing.T) {
+	for _, corrupt := range []error{ErrCorrupt, dcols(ErrCorrupt)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShift(1, []string{"a"}, func(*task) (report.Run, error) { return report.Run{}, corrupt })
+			if err := s.work(t.Context()); !errors.Is(err, ErrCorrupt) || len(s.story) != 1 {
+				t.Errorf("error %v after %q", err, s.story)
+			}
+		})
+	}
 }
 
 // An interrupt keeps what is done, and nothing of what is not.

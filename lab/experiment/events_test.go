@@ -115,6 +115,11 @@ func TestAgentThatCrashesFailsTheRun(t *testing.T) {
 	if err := l.agentsEnded(); err == nil || !strings.Contains(err.Error(), "agent on w") {
 		t.Errorf("after a crash: %v", err)
 	}
+	base, _ := l.Scenario.Variant(scenario.Base)
+	_, err = l.Execute(t.Context(), Order{Variant: base, Procedure: l.Scenario.Procedures[0], Log: "again"})
+	if !isDCols(err) {
+		t.Errorf("a run without the waypoint's agent ends with %v, which is not held against dcol", err)
+	}
 }
 
 // Hosts of other kinds than usual.

@@ -86,7 +86,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	if err := x.observe(ctx, o); err != nil {
 		return run, err
 	}
-	return run, l.agentsEnded()
+	return run, dcols(l.agentsEnded())
 }
 
 // agentsEnded is an error if an agent did not live through a run. Those that were
@@ -169,6 +169,9 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	stopLive := watch(ctx, sampler, o.Live)
 
 	err = x.traffic(ctx)
+	if x.procedure.NeedsAgent() {
+		err = dcols(err)
+	}
 	end := time.Since(sampler.began)
 
 	stopLive()

@@ -215,6 +215,9 @@ func (p *progress) done(t *task, run report.Run, again bool, g governors) {
 	case run.Valid():
 		p.count(t)
 		fmt.Fprintf(p.w, "%s  %.2f Mbit/s%s\n", head, run.GoodputMbps, p.outlook(t, g))
+	case run.Failed():
+		p.count(t)
+		fmt.Fprintf(p.w, "%s  dcol failed, which counts: %s\n", head, indented(run.Discarded))
 	case again:
 		fmt.Fprintf(p.w, "%s  does not count, repeating it: %s\n", head, indented(run.Discarded))
 	default:

@@ -239,7 +239,7 @@ func (e *experiment) tasks(before []recorded) []*task {
 	attempts, made, wanted := map[key]int{}, map[key]bool{}, map[key]bool{}
 	for _, r := range before {
 		attempts[r.key()] = max(attempts[r.key()], r.run.Attempt)
-		made[r.key()] = made[r.key()] || r.run.Valid()
+		made[r.key()] = made[r.key()] || r.run.Final()
 	}
 	var tasks []*task
 	for repetition := 1; repetition <= repetitions(e.suite.Parts); repetition++ {
@@ -269,7 +269,7 @@ func (e *experiment) tasks(before []recorded) []*task {
 func (e *experiment) made() int {
 	made := map[key]bool{}
 	for _, r := range e.runs {
-		if r.run.Valid() {
+		if r.run.Final() {
 			made[r.key()] = true
 		}
 	}

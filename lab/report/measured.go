@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/detour-collective/dcol/lab/report/stats"
@@ -118,6 +119,11 @@ func (r *Result) Summarize(variants, procedures, congestions []string, expects [
 			}
 		}
 	}
+	for _, row := range r.Rows {
+		if row.Failed > 0 {
+			r.Expectations = append(r.Expectations, neverFails(row))
+		}
+	}
 	for _, c := range congestions {
 		for _, v := range variants {
 			for _, e := range expects {
@@ -126,6 +132,15 @@ func (r *Result) Summarize(variants, procedures, congestions []string, expects [
 				}
 			}
 		}
+	}
+}
+
+// neverFails is what is expected of dcol whatever the scenario says, where it is not met.
+func neverFails(row Row) Expectation {
+	failed, allowed := float64(row.Failed), 0.0
+	return Expectation{
+		Description: "dcol does not crash, hang or break what it carries", Expression: fmt.Sprintf("failed runs of %q == 0", row.Procedure),
+		Variant: row.Variant, Congestion: row.Congestion, Left: &failed, Right: &allowed,
 	}
 }
 
@@ -145,7 +160,11 @@ func (m Measured) decide(e scenario.Expectation, variant string) Expectation {
 func (m Measured) sum(variant, procedure string) Row {
 	row := Row{Variant: variant, Procedure: procedure, Congestion: m.Congestion, PathBytes: map[string]float64{}}
 	for _, run := range m.Runs {
-		if run.Variant == variant && run.Procedure == procedure && run.Congestion == m.Congestion && !run.Valid() {
+		switch {
+		case run.Variant != variant || run.Procedure != procedure || run.Congestion != m.Congestion || run.Valid():
+		case run.Failed():
+			row.Failed++
+		default:
 			row.Discarded++
 		}
 	}

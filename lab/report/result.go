@@ -86,7 +86,10 @@ type Row struct {
 	N          int    `json:"n"`
 	// Discarded counts runs that were repeated because the emulation was not
 	// true to its parameters, or something else went wrong.
-	Discarded   int                `json:"discarded"`
+	Discarded int `json:"discarded"`
+	// Failed counts runs in which dcol crashed, hung or broke what it carried. They
+	// are neither repeated nor in the numbers below.
+	Failed      int                `json:"failed"`
 	GoodputMbps Distribution       `json:"goodput_mbps"`
 	SteadyMbps  float64            `json:"steady_mbps,omitempty"` // median
 	PathBytes   map[string]float64 `json:"path_bytes"`            // median over the runs
@@ -174,6 +177,7 @@ const (
 	CauseEmulation     Cause = "link-lost"      // a link's emulation lost packets itself
 	CauseLateReference Cause = "reference-late" // programs waited for a processor
 	CauseFailure       Cause = "failed"         // a program did, or the run took too long
+	CauseProduct       Cause = "dcol-failed"    // the same, of dcol or with it: such a run is not repeated
 )
 
 // PathUse is what one path carried in a run.
@@ -200,6 +204,13 @@ type LinkUse struct {
 
 // Valid reports whether the run counts.
 func (r Run) Valid() bool { return r.Discarded == "" }
+
+// Failed reports whether dcol failed in the run.
+func (r Run) Failed() bool { return r.Cause == CauseProduct }
+
+// Final reports whether the run is not to be repeated: it counts, or it counts
+// against dcol.
+func (r Run) Final() bool { return r.Valid() || r.Failed() }
 
 // PathBytes is what the path carried.
 func (r Run) PathBytes(path string) int64 {

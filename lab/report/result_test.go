@@ -172,3 +172,33 @@ func TestSchemaIsDocumented(t *testing.T) {
 	}
 	visit(reflect.TypeFor[SuiteResult]())
 }
+
+// dcol's failures stand in the table by procedure, and nothing is met with them.
+func TestFailuresCount(t *testing.T) {
+	r := example()
+	r.Runs = append(r.Runs, Run{
+		Variant: "base", Procedure: "dcol", Congestion: "cubic", Repetition: 4, Attempt: 1, Discarded: "agent on client: exit status 2", Cause: CauseProduct,
+	})
+	r.Summarize([]string{"base"}, []string{"tcp", "dcol"}, []string{"cubic"}, nil)
+	tcp, _ := r.Under("cubic").Row("base", "tcp")
+	dcol, _ := r.Under("cubic").Row("base", "dcol")
+	if tcp.Failed != 0 || dcol.Failed != 1 || dcol.N != 3 || dcol.Discarded != 1 {
+		t.Errorf("tcp failed %d times, dcol %d, with %d valid runs and %d discarded", tcp.Failed, dcol.Failed, dcol.N, dcol.Discarded)
+	}
+	if r.Met() || len(r.Expectations) != 1 {
+		t.Errorf("expectations: %+v", r.Expectations)
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"failed\n", "NOT MET  dcol does not crash, hang or break what it carries (base)", `failed runs of "dcol" == 0: 1.000 against 0.000`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &text)
+		}
+	}
+	f := FidelityOf(r.Runs)
+	if f.Failed != 1 || f.Causes[CauseProduct] != 0 || !strings.Contains(f.String(), "dcol failed: 1") {
+		t.Errorf("fidelity %+v", f)
+	}
+}

@@ -34,6 +34,7 @@ type SuiteResult struct {
 type Fidelity struct {
 	Runs      int           `json:"runs"` // that count
 	Discarded int           `json:"discarded"`
+	Failed    int           `json:"failed"` // dcol did: not repeated, and not among the others
 	Causes    map[Cause]int `json:"causes"` // of the discarded, counted
 	// CPUShare is the busy part of the machine's processors during a run, 0..1.
 	CPUShare Spread `json:"cpu_share"`
@@ -76,6 +77,10 @@ func FidelityOf(runs []Run) Fidelity {
 	f := Fidelity{Causes: map[Cause]int{}}
 	var cpu, link, reference, networks []float64
 	for _, run := range runs {
+		if run.Failed() {
+			f.Failed++
+			continue
+		}
 		if !run.Valid() {
 			f.Discarded++
 			f.Causes[run.Cause]++
@@ -142,6 +147,9 @@ func (f Fidelity) String() string {
 		{"reference flow late, 99th percentile, ms", formatMS(f.ReferenceP99MS.Median), formatMS(f.ReferenceP99MS.Max)},
 	}
 	t.write(&b)
+	if f.Failed > 0 {
+		fmt.Fprintf(&b, "  dcol failed: %d\n", f.Failed)
+	}
 	for _, cause := range slices.Sorted(maps.Keys(f.Causes)) {
 		fmt.Fprintf(&b, "  repeated or given up: %d, %s\n", f.Causes[cause], cause)
 	}

@@ -50,12 +50,13 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 		header = append(header, "MB "+path)
 	}
 	header = append(header, "retr.", "stall ms")
-	discarded := false
-	for _, row := range rows {
-		discarded = discarded || row.Discarded > 0
-	}
+	discarded := slices.ContainsFunc(rows, func(row Row) bool { return row.Discarded > 0 })
 	if discarded {
 		header = append(header, "discarded")
+	}
+	failed := slices.ContainsFunc(rows, func(row Row) bool { return row.Failed > 0 })
+	if failed {
+		header = append(header, "failed")
 	}
 	hasLatency := anyLatency(rows)
 	if hasLatency {
@@ -65,7 +66,7 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 	for _, row := range rows {
 		cells := []string{row.Procedure, fmt.Sprint(row.N)}
 		if row.N == 0 {
-			cells = append(cells, "no valid run")
+			cells = append(cells, noRun(row))
 		} else {
 			g := row.GoodputMbps
 			cells = append(cells, formatMbps(g.Median), formatMbps(g.Mean), formatMbps(g.SD), formatMbps(g.Q1), formatMbps(g.Q3))
@@ -76,6 +77,9 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 			if discarded {
 				cells = append(cells, fmt.Sprint(row.Discarded))
 			}
+			if failed {
+				cells = append(cells, fmt.Sprint(row.Failed))
+			}
 			if hasLatency {
 				cells = append(cells, latencyCells(row.Latency)...)
 			}
@@ -83,6 +87,13 @@ func (r *Result) writeRows(b *strings.Builder, rows []Row) {
 		t = append(t, cells)
 	}
 	t.write(b)
+}
+
+func noRun(row Row) string {
+	if row.Failed > 0 {
+		return fmt.Sprintf("no valid run, %d failed", row.Failed)
+	}
+	return "no valid run"
 }
 
 // anyLatency reports whether some row has latencies worth a column: of one file alone

@@ -82,7 +82,7 @@ func (b *book) writeCSV(out *bytes.Buffer) error {
 		}
 	}
 	header := []string{
-		"network", "variant", "loss_pct", "delay_ms", "procedure", "congestion_control", "n", "discarded",
+		"network", "variant", "loss_pct", "delay_ms", "procedure", "congestion_control", "n", "discarded", "failed",
 		"mean", "sd", "median", "q1", "q3", "min", "max", "steady",
 		"published_mean", "published_sd", "published_n", "published_congestion_control", "ratio",
 		"completion_seconds", "longest_stall_ms", "retransmitted_segments",
@@ -103,7 +103,7 @@ func (b *book) writeCSV(out *bytes.Buffer) error {
 func (r Row) record(paths, axes []string) []string {
 	line := []string{
 		r.Network, r.Variant, number(r.LossPct), number(r.DelayMS), r.Procedure, r.Congestion,
-		strconv.Itoa(r.N), strconv.Itoa(r.Discarded),
+		strconv.Itoa(r.N), strconv.Itoa(r.Discarded), strconv.Itoa(r.Failed),
 	}
 	for _, v := range []*float64{r.Mean, r.SD, r.Median, r.Q1, r.Q3, r.Min, r.Max, r.Steady, r.PublishedMean, r.PublishedSD} {
 		line = append(line, number(v))

@@ -19,6 +19,7 @@ type Row struct {
 	Congestion string   `json:"congestion_control"`
 	N          int      `json:"n"`
 	Discarded  int      `json:"discarded"` // runs that do not count
+	Failed     int      `json:"failed"`    // runs in which dcol failed
 
 	Mean   *float64 `json:"mean"`
 	SD     *float64 `json:"sd"`
@@ -82,7 +83,7 @@ func newRow(part *report.Result, from report.Row, v report.Variant, tables *publ
 	row := Row{
 		Network: part.Scenario, Variant: from.Variant, Procedure: from.Procedure, Congestion: from.Congestion,
 		LossPct: coordinate(v, lossAxis), DelayMS: coordinate(v, delayAxis), Coordinates: v.Coordinates,
-		N: from.N, Discarded: from.Discarded, BytesPerPath: from.PathBytes,
+		N: from.N, Discarded: from.Discarded, Failed: from.Failed, BytesPerPath: from.PathBytes,
 		CompletionSeconds: from.CompletionSeconds, LongestStallMS: from.LongestStallMS, Retransmitted: from.Retransmitted, Latency: from.Latency,
 	}
 	if from.N > 0 {

@@ -15,6 +15,10 @@ func (b *book) verdict() ([]section, error) {
 	s.Text = append(s.Text, fmt.Sprintf("%s, %s. %s.",
 		counted(f.Runs, "run counts", "runs count"),
 		counted(f.Discarded, "more was repeated or given up", "more were repeated or given up"), b.progress()))
+	if f.Failed > 0 {
+		s.Text = append(s.Text, fmt.Sprintf("dcol failed in %s: it crashed, hung or broke what it carried. Those are not repeated; "+
+			"the expectations below say by which procedure.", counted(f.Failed, "run", "runs")))
+	}
 	if targets := b.targets(); len(targets) > 0 {
 		s.Text = append(s.Text, targetsLine(targets))
 		s.Tables = append(s.Tables, targetTable(targets))
