@@ -74,6 +74,11 @@ bench-%: ## Run one, as in: make bench-wire, make bench-collective MEMBERS=500.
 	@$(MAKE) --no-print-directory build
 	bin/dcol lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
 
+chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writes out/chaos/result.json.
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	bin/dcol lab chaos --faults $(or $(FAULTS),200) --seed $(or $(SEED),1) $(if $(WORLDS),--worlds $(WORLDS))
+
 paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/paper/report.html.
 	@scripts/deps.sh paper
 	@$(MAKE) --no-print-directory build
@@ -134,4 +139,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-awkward test-kernels bench paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-awkward test-kernels bench chaos paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

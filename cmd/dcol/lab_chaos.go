@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,7 +24,10 @@ func labChaosCommand() *cobra.Command {
 		Long: `Builds worlds side by side, each with downloads, uploads and messages beside twins
 that speak plain TCP, strikes them with random sequences of faults, and checks that
 nothing breaks that plain TCP keeps. Started again with the same seed it goes on.
-docs/lab.md says more.`,
+docs/lab.md says more.
+
+Exit codes: 0 if everything held; 3 if something did not; 1 if it could not be
+carried out.`,
 		Args: exactly(0),
 	}
 	flags := cmd.Flags()
@@ -51,9 +55,14 @@ docs/lab.md says more.`,
 			}
 		}
 		if *replay != 0 || *file != "" {
-			return chaos.Replay(cmd.Context(), p, *times, o)
+			err = chaos.Replay(cmd.Context(), p, *times, o)
+		} else {
+			_, err = chaos.Run(cmd.Context(), o)
 		}
-		_, err = chaos.Run(cmd.Context(), o)
+		if errors.Is(err, chaos.ErrFindings) {
+			fmt.Fprintln(os.Stderr, "chaos: "+err.Error())
+			return exitCode(3)
+		}
 		return err
 	}
 	cmd.AddCommand(labChaosMemberCommand())

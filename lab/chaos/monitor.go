@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const (
@@ -152,11 +150,4 @@ func (w *world) stolen() (found []string, err error) {
 		return nil, fmt.Errorf("look at the client's routes: %w", err)
 	}
 	return found, nil
-}
-
-// impair returns a link's parameters as built, changed.
-func (w *world) impair(link string, change func(*testbed.LinkParams)) error {
-	p := w.base[link]
-	change(&p)
-	return w.net.SetLink(link, p, p)
 }

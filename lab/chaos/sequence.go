@@ -106,7 +106,7 @@ func (s *sequence) run(ctx context.Context) error {
 
 // prepare starts what watches, and then the traffic.
 func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err error) {
-	s.striker = &striker{w: s.w, monitor: s.monitor}
+	s.striker = &striker{w: s.w, monitor: s.monitor, links: newLinkState()}
 	if err := s.striker.open(); err != nil {
 		return err
 	}

@@ -35,11 +35,7 @@ func (s *striker) attack(ctx context.Context, f plan.Fault, k *Strike) error {
 	at := s.w.host(k.Hit).Addr4()
 	switch f.Kind {
 	case plan.ForgeSYN:
-		ports, err := s.portsAt(k.Hit)
-		if err == nil && len(ports) == 0 {
-			k.miss("no detour leads through it")
-		}
-		return errors.Join(err, attack.ForgeSYNs(s.raw, s.seenAs(), ports))
+		return attack.ForgeSYNs(s.raw, s.seenAs(), s.guardedPorts(k.Hit))
 	case plan.BlindRST:
 		flows, err := s.flowsAt(k.Hit)
 		if err == nil && len(flows) == 0 {
@@ -78,15 +74,15 @@ func (s *striker) flowsAt(waypoint string) (flows []attack.Flow, err error) {
 	return flows, err
 }
 
-// portsAt are the waypoint's ports that the client's detours use.
-func (s *striker) portsAt(waypoint string) (ports []netip.AddrPort, err error) {
-	at := s.w.host(waypoint).Addr4()
-	err = s.w.eachSubflow(func(p subflow) {
-		if p.remote.Addr() == at && !slices.Contains(ports, p.remote) {
-			ports = append(ports, p.remote)
+// guardedPorts are those of a waypoint that in-band SYNs come to: servers' own.
+func (s *striker) guardedPorts(waypoint string) (ports []netip.AddrPort) {
+	for _, stream := range s.w.plan.Streams {
+		at := netip.AddrPortFrom(s.w.host(waypoint).Addr4(), stream.Port)
+		if !slices.Contains(ports, at) {
+			ports = append(ports, at)
 		}
-	})
-	return ports, err
+	}
+	return ports
 }
 
 // member runs mallory's process, which asks a waypoint, until its session ends.
@@ -131,8 +127,16 @@ const (
 func (s *striker) scan(ctx context.Context, k *Strike, at netip.Addr, d time.Duration) error {
 	to := s.w.host(server).Addr4()
 	allowed := netip.AddrPortFrom(to, s.w.plan.Streams[0].Port).String()
-	got, end, err := s.member(ctx, k.Hit, "--hold", "1m", "--map", allowed,
-		"--map", netip.AddrPortFrom(to, smtp).String(), "--map", netip.AddrPortFrom(s.w.forbidden(), 80).String())
+	router, _ := s.w.host(near).AddrOn(inLink(k.Hit))
+	denied := []netip.AddrPort{
+		netip.AddrPortFrom(to, smtp), netip.AddrPortFrom(s.w.forbidden(), 80), netip.AddrPortFrom(router, 80),
+		netip.AddrPortFrom(at, 22), netip.MustParseAddrPort("127.0.0.1:22"),
+	}
+	args := []string{"--hold", "1m", "--map", allowed}
+	for _, server := range denied {
+		args = append(args, "--map", server.String())
+	}
+	got, end, err := s.member(ctx, k.Hit, args...)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,6 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +11,14 @@ import (
 
 // linkState is what is wrong with links now: faults may overlap.
 type linkState struct {
-	mu      sync.Mutex
-	changes map[string][]*func(*testbed.LinkParams)
-	downs   map[string]int
+	mu       sync.Mutex
+	changes  map[string][]*func(*testbed.LinkParams)
+	downs    map[string]int
+	dropping map[string]int // waypoints that drop TCP
+}
+
+func newLinkState() linkState {
+	return linkState{changes: map[string][]*func(*testbed.LinkParams){}, downs: map[string]int{}, dropping: map[string]int{}}
 }
 
 // changeLink has a link be worse for a while.
@@ -39,9 +41,6 @@ func (s *striker) apply(link string, change func(*linkState)) error {
 	l := &s.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.changes == nil {
-		l.changes, l.downs = map[string][]*func(*testbed.LinkParams){}, map[string]int{}
-	}
 	change(l)
 	p := s.w.base[link]
 	for _, c := range l.changes[link] {
@@ -61,9 +60,6 @@ func (s *striker) count(link string, n int) error {
 	l := &s.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.downs == nil {
-		l.changes, l.downs = map[string][]*func(*testbed.LinkParams){}, map[string]int{}
-	}
 	was := l.downs[link] > 0
 	l.downs[link] += n
 	if is := l.downs[link] > 0; is != was {
@@ -72,82 +68,35 @@ func (s *striker) count(link string, n int) error {
 	return nil
 }
 
-// dropTCP has a waypoint's TCP vanish on its way to the server and back, as if
-// it forwarded nothing, while its sessions live.
+// dropTCP has a waypoint lose all TCP that it forwards, while its sessions live.
 func (s *striker) dropTCP(ctx context.Context, waypoint string, d time.Duration) error {
-	out, _ := s.w.host(waypoint).AddrOn(outLink(waypoint))
-	in := s.w.host(waypoint).Addr4()
-	table := fmt.Sprintf("drop-%s-%d", waypoint, time.Now().UnixNano())
-	rules := fmt.Sprintf(`table ip %[1]s {
-		chain forward {
-			type filter hook forward priority 0
-			ip saddr { %[2]v, %[3]v } ip daddr %[4]v ip protocol tcp drop
-			ip daddr { %[2]v, %[3]v } ip saddr %[4]v ip protocol tcp drop
-		}
-	}`, table, in, out, s.w.host(server).Addr4())
-	if _, err := s.w.run(ctx, far, "nft", rules); err != nil {
-		return err
-	}
+	err := s.drop(waypoint, 1)
 	pause(ctx, d)
-	_, err := s.w.run(context.WithoutCancel(ctx), far, "nft", "delete table ip "+table)
-	return err
+	return errors.Join(err, s.drop(waypoint, -1))
 }
 
-// renumber gives the client an address in another network, after a while
-// without any.
+func (s *striker) drop(waypoint string, n int) error {
+	l := &s.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.dropping[waypoint] > 0
+	l.dropping[waypoint] += n
+	if is := l.dropping[waypoint] > 0; is != was {
+		return s.w.host(waypoint).DropForwardedTCP(is)
+	}
+	return nil
+}
+
+// renumber gives the client another address, after a while without any.
 func (s *striker) renumber(ctx context.Context, gap time.Duration) error {
-	w := s.w
-	link := w.clientLink()
-	atHost, atRouter := w.host(alice).Interface(link), w.host(near).Interface(link)
-	w.mu.Lock()
-	w.networks++
-	network := fmt.Sprintf("10.200.%d", w.networks)
-	w.mu.Unlock()
-	commands := func(host string, lines ...string) error {
-		for _, line := range lines {
-			if _, err := w.run(ctx, host, strings.Fields(line)...); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := commands(near, fmt.Sprintf("ip addr add %s.1/24 dev %s", network, atRouter)); err != nil {
-		return err
-	}
-	if !w.plan.Emulated { // veth's ends know their neighbours by name only
-		if err := w.acquaint(ctx, network, atHost, atRouter); err != nil {
-			return err
-		}
-	}
-	if err := commands(alice, "ip -4 addr flush dev "+atHost); err != nil { // and with it the routes
+	link := s.w.clientLink()
+	if err := s.w.net.TakeAddress(alice, link); err != nil {
 		return err
 	}
 	pause(ctx, gap)
-	addr := netip.MustParseAddr(network + ".2")
-	w.mu.Lock()
-	w.alice = addr
-	w.mu.Unlock()
-	err := commands(alice, fmt.Sprintf("ip addr add %v/24 dev %s", addr, atHost), fmt.Sprintf("ip route add default via %s.1", network))
+	err := s.w.net.Renumber(alice, link)
 	s.traffic.Renew()
 	return err
-}
-
-// acquaint tells both ends of the client's link of each other's hardware
-// address in a new network.
-func (w *world) acquaint(ctx context.Context, network, atHost, atRouter string) error {
-	neighbours := []struct{ host, device, addr, peer, peerDevice string }{
-		{alice, atHost, network + ".1", near, atRouter}, {near, atRouter, network + ".2", alice, atHost},
-	}
-	for _, n := range neighbours {
-		mac, err := w.run(ctx, n.peer, "cat", "/sys/class/net/"+n.peerDevice+"/address")
-		if err == nil {
-			_, err = w.run(ctx, n.host, "ip", "neigh", "replace", n.addr, "lladdr", strings.TrimSpace(string(mac)), "dev", n.device, "nud", "permanent")
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // restartNAT has the client's NAT lose its connections, and everything for a while.

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -54,10 +53,6 @@ type world struct {
 	agents    map[string]*agent
 	life      context.Context // of all programs
 	end       context.CancelFunc
-
-	mu       sync.Mutex
-	alice    netip.Addr // the client's address now, on its own link
-	networks int        // how many addresses it had
 }
 
 // build makes the network of a plan and starts all agents.
@@ -76,7 +71,6 @@ func build(ctx context.Context, p plan.Plan, program, dir string, log *slog.Logg
 		return nil, err
 	}
 	w.net = network
-	w.alice = w.host(alice).Addr4()
 	if err := w.furnish(ctx); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -93,9 +87,8 @@ func (w *world) host(name string) *testbed.Host { return w.net.Host(name) }
 
 // client returns the client's address on its own link.
 func (w *world) client() netip.Addr {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.alice
+	v4, _ := w.host(alice).AddrOn(w.clientLink())
+	return v4
 }
 
 // members are the hosts that run an agent.

@@ -125,7 +125,7 @@ func (w *Waypoint) Tunnel(_ context.Context, peer session.Peer, req wire.TunnelR
 		return g, nil
 	}
 	g.PublicKey, g.Port, g.MTU = key, 45672, 1420
-	g.Addresses = []netip.Prefix{netip.MustParsePrefix("10.81.3.7/22")}
+	g.Addresses = []netip.Prefix{netip.MustParsePrefix("10.193.3.7/22")}
 	if w.lie == plan.ForeignAddress {
 		foreign := []netip.Prefix{
 			netip.PrefixFrom(req.Local, 24), netip.PrefixFrom(peer.Addr, 32), netip.MustParsePrefix("8.8.8.8/22"),

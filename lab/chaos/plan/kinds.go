@@ -47,7 +47,8 @@ const (
 const (
 	// LieAgain has the world's lying waypoint break its sessions and lie anew.
 	LieAgain Kind = "lie"
-	// ForgeSYN sends SYNs from the client's address to a waypoint's mapped ports.
+	// ForgeSYN sends SYNs from the client's address to the ports of a waypoint
+	// that in-band SYNs come to.
 	ForgeSYN Kind = "forge-syn"
 	// BlindRST sends resets of all the client's subflows with random sequence numbers.
 	BlindRST Kind = "blind-rst"
@@ -128,10 +129,10 @@ var rules = map[Kind]rule{
 	FlushRules:    {fits: always, targets: only(Busy, Client)},
 	RestartNAT:    {fits: func(w World) bool { return w.NAT }, targets: only(Router), lasts: span{0.1, 1}},
 	LieAgain:      {fits: func(w World) bool { return w.Liar != "" }, targets: only(Client)},
-	ForgeSYN:      {fits: always, targets: only(Busy)},
+	ForgeSYN:      {fits: func(w World) bool { return slices.Contains(w.Kinds, "in-band") }, targets: only(Busy)},
 	BlindRST:      {fits: always, targets: only(Busy)},
 	Scan:          {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
-	AskTunnels:    {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
+	AskTunnels:    {fits: func(w World) bool { return slices.Contains(w.Kinds, "wireguard") }, targets: only(Busy), lasts: span{0.5, 2}},
 	Flood:         {fits: always, targets: only(Busy, Client), lasts: span{0.5, 2}},
 }
 

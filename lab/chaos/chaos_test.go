@@ -1,0 +1,68 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Stage() // hosts and wires start as this executable
+	goleak.VerifyTestMain(m)
+}
+
+// cannot says why no world can be built here; "" if one can.
+func cannot() string {
+	if os.Geteuid() != 0 {
+		return "needs root, for network namespaces"
+	}
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		return "this kernel has no MPTCP"
+	}
+	for _, name := range []string{"nft", "conntrack", "setpriv", "openvpn", "ss", "nstat", "ip"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Sprintf("needs the program %s", name)
+		}
+	}
+	return ""
+}
+
+// Twenty faults, always the same ones, find nothing. `make chaos` does the same
+// with as many as one likes.
+//
+// Nothing here is retried: what a busy machine makes slow, it makes slow for the
+// twins as well. A sequence that could not be carried out is tried once more by
+// the campaign itself, as the lab's agents may take longer to be up than it waits.
+func TestTwentyFaults(t *testing.T) {
+	if why := cannot(); why != "" {
+		t.Skip(why)
+	}
+	out := t.TempDir()
+	program := filepath.Join(out, "dcol")
+	build := exec.Command("go", "build", "-o", program, "../../cmd/dcol")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	r, err := Run(t.Context(), Options{
+		Faults: 20, Seed: 1, Worlds: 2, Program: program, Version: "test", Out: out,
+		Stderr: t.Output(), Log: slog.New(slog.DiscardHandler),
+	})
+	if errors.Is(err, ErrFindings) {
+		t.Fatalf("%+v", r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Faults < 20 || r.Sequences < 2 {
+		t.Errorf("%d faults in %d sequences", r.Faults, r.Sequences)
+	}
+}

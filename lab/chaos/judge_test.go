@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/chaos/twin"
+)
+
+var start = time.Unix(1000, 0)
+
+// record is a connection that ended so many seconds after the start.
+func record(seconds int, err error) twin.Record {
+	return twin.Record{Began: start, Ended: start.Add(time.Duration(seconds) * time.Second), Whole: err == nil, Err: err}
+}
+
+func TestJudgePairs(t *testing.T) {
+	reset, wrong := errors.New("connection reset"), error(&twin.WrongBytesError{Offset: 7})
+	for name, c := range map[string]struct {
+		mptcp, plain  twin.Record
+		broken, bytes int
+	}{
+		"both whole":                       {record(9, nil), record(9, nil), 0, 0},
+		"the twin alone broke":             {record(9, nil), record(5, reset), 0, 0},
+		"both broke":                       {record(5, reset), record(5, reset), 0, 0},
+		"the twin broke a little later":    {record(5, reset), record(9, reset), 0, 0},
+		"the twin lived on":                {record(5, reset), record(9, nil), 1, 0},
+		"the twin lived on for long":       {record(5, reset), record(30, reset), 1, 0},
+		"the twin hung, too":               {record(60, twin.ErrAborted), record(60, twin.ErrAborted), 0, 0},
+		"the twin hung, the other was cut": {record(5, reset), record(60, twin.ErrAborted), 0, 0},
+		"hung":                             {record(60, twin.ErrAborted), record(9, nil), 1, 0},
+		"wrong bytes":                      {record(5, wrong), record(9, reset), 0, 1},
+		"wrong bytes in the twin":          {record(9, nil), record(5, wrong), 0, 0},
+	} {
+		v := judge(Observations{Pairs: []PairRecord{{c.mptcp, c.plain}}})
+		if len(v.Broken) != c.broken || len(v.WrongBytes) != c.bytes {
+			t.Errorf("%s: %d broken and %d with wrong bytes, want %d and %d", name, len(v.Broken), len(v.WrongBytes), c.broken, c.bytes)
+		}
+	}
+}
+
+func TestJudgeTheRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen Observations
+		kind string
+	}{
+		"a packet without a right": {Observations{Unauthorised: map[string]int{"w1: a packet": 2}}, "unauthorised"},
+		"too many tunnels":         {Observations{Excess: []string{"w1 granted a member 44 tunnels"}}, "unauthorised"},
+		"own traffic led away":     {Observations{Stolen: []string{"leaves by dcolwg0", "leaves by dcolwg0"}}, "unauthorised"},
+		"one path":                 {Observations{Lacking: []Paths{{Known: true, Ways: []string{"direct"}}}}, "unrecovered"},
+		"a path that is dead":      {Observations{Still: []string{"download from here"}}, "unrecovered"},
+		"descriptors":              {growth(Holdings{Descriptors: 20}, Holdings{Descriptors: 60}), "grown"},
+		"memory":                   {growth(Holdings{Memory: 40_000}, Holdings{Memory: 140_000}), "grown"},
+		"a namespace":              {growth(Holdings{Namespaces: 1}, Holdings{Namespaces: 2}), "grown"},
+		"rules":                    {growth(Holdings{Rules: 100}, Holdings{Rules: 6000}), "grown"},
+	} {
+		v := judge(c.seen)
+		for kind, found := range v.all() {
+			if want := kind == c.kind; (len(found) == 1) != want {
+				t.Errorf("%s: %s %q", name, kind, found)
+			}
+		}
+		if !v.Bad() || !v.like(v) || v.like(judge(Observations{})) {
+			t.Errorf("%s: bad %v", name, v.Bad())
+		}
+	}
+	within := growth(Holdings{Memory: 40_000, Descriptors: 20, Rules: 100}, Holdings{Memory: 60_000, Descriptors: 25, Rules: 110})
+	if v := judge(within); v.Bad() {
+		t.Errorf("what comes and goes counts as growth: %+v", v)
+	}
+}
+
+func growth(before, after Holdings) Observations {
+	return Observations{Before: map[string]Holdings{"w1": before}, After: map[string]Holdings{"w1": after}}
+}
+
+func TestRush(t *testing.T) {
+	syns := func(n int, every time.Duration) (all []time.Time) {
+		for i := range n {
+			all = append(all, start.Add(time.Duration(i)*every))
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		syns []time.Time
+		want bool
+	}{
+		"nothing":                   {nil, false},
+		"a burst":                   {syns(scanBurst, 0), false},
+		"a larger burst":            {syns(2*scanBurst, 0), true},
+		"many, slowly":              {syns(3000, 20*time.Millisecond), false},
+		"many, fast":                {syns(3000, 2*time.Millisecond), true},
+		"fast after a quiet minute": {append(syns(60, time.Second), syns(3000, time.Millisecond)...), true},
+	} {
+		if got := rush(c.syns); (got != "") != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// A packet's head is read as RFC 791 and 9293 lay it out; what is shorter is
+// passed over.
+func TestParse(t *testing.T) {
+	head := []byte{
+		0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 1, 1, 10, 0, 3, 2,
+		0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, synFlag, 0xdc, 0x0f, 0, 0, 0, 0,
+	}
+	p, ok := parse(head)
+	want := packet{
+		from: netip.MustParseAddrPort("10.0.1.1:12345"), to: netip.MustParseAddrPort("10.0.3.2:80"),
+		protocol: 6, flags: synFlag, window: 0xdc0f,
+	}
+	if !ok || p != want || !p.opens() {
+		t.Errorf("%+v %v, want %+v", p, ok, want)
+	}
+	for n := range head {
+		if p, ok := parse(head[:n]); ok && (n < 20 || n < 36 && p.opens()) {
+			t.Errorf("of %d bytes: %+v", n, p)
+		}
+	}
+	head[0] = 0x65
+	if _, ok := parse(head); ok {
+		t.Error("IPv6 is taken for IPv4")
+	}
+}
