@@ -224,14 +224,14 @@ func (w *world) config(name string) map[string]any {
 		c["roles"] = []string{"waypoint"}
 		c["waypoint"] = map[string]any{
 			"offers": w.plan.Kinds, "port_mapping": false,
-			"allow": []string{"10.0.0.0/8"}, // the lab's
-			"deny":  []string{netip.PrefixFrom(w.forbidden(), 32).String()},
+			// All addresses of the lab are private, and so denied but for this one.
+			"allow": []string{netip.PrefixFrom(w.host(server).Addr4(), 32).String()},
 		}
 	}
 	return c
 }
 
-// forbidden is an address that every waypoint's policy denies.
+// forbidden is one of the addresses that every waypoint's policy denies.
 func (w *world) forbidden() netip.Addr { return w.host(mallory).Addr4() }
 
 // waypointTables are the waypoints in the client's configuration: with a

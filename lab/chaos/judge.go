@@ -18,6 +18,8 @@ type Verdict struct {
 	Unauthorised []string `json:"unauthorised"`
 	Unrecovered  []string `json:"unrecovered"`
 	Grown        []string `json:"grown"`
+	// Held are connections that an end's kernel hung: no findings.
+	Held []string `json:"held_by_kernel,omitempty"`
 }
 
 // Bad reports whether anything is wrong.
@@ -73,6 +75,8 @@ func (v *Verdict) judgePair(p PairRecord) {
 	switch {
 	case errors.As(p.MPTCP.Err, &wrong):
 		v.WrongBytes = append(v.WrongBytes, fmt.Sprintf("%s: %v", describe(p.MPTCP), wrong))
+	case !p.MPTCP.Whole && kept(p) && p.Held:
+		v.Held = append(v.Held, describe(p.MPTCP))
 	case !p.MPTCP.Whole && kept(p):
 		v.Broken = append(v.Broken, fmt.Sprintf("%s: %v", describe(p.MPTCP), p.MPTCP.Err))
 	}

@@ -34,10 +34,18 @@ func TestJudgePairs(t *testing.T) {
 		"wrong bytes":                      {record(5, wrong), record(9, reset), 0, 1},
 		"wrong bytes in the twin":          {record(9, nil), record(5, wrong), 0, 0},
 	} {
-		v := judge(Observations{Pairs: []PairRecord{{c.mptcp, c.plain}}})
+		v := judge(Observations{Pairs: []PairRecord{{MPTCP: c.mptcp, Plain: c.plain}}})
 		if len(v.Broken) != c.broken || len(v.WrongBytes) != c.bytes {
 			t.Errorf("%s: %d broken and %d with wrong bytes, want %d and %d", name, len(v.Broken), len(v.WrongBytes), c.broken, c.bytes)
 		}
+	}
+}
+
+// What the kernel of an end hangs, no path manager can mend: it is told, and is no finding.
+func TestJudgeHeld(t *testing.T) {
+	v := judge(Observations{Pairs: []PairRecord{{MPTCP: record(60, twin.ErrAborted), Plain: record(9, nil), Held: true}}})
+	if v.Bad() || len(v.Held) != 1 {
+		t.Errorf("%+v", v)
 	}
 }
 

@@ -17,9 +17,9 @@ type subflow struct {
 	state         mptcp.TCPState
 }
 
-// clientConnections lists the client's MPTCP connections, as its kernel has them.
-func (w *world) clientConnections() (all []mptcp.Connection, err error) {
-	err = w.host(alice).Do(func() (err error) {
+// connections lists a host's MPTCP connections, as its kernel has them.
+func (w *world) connections(host string) (all []mptcp.Connection, err error) {
+	err = w.host(host).Do(func() (err error) {
 		n, err := mptcp.Open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
@@ -29,13 +29,13 @@ func (w *world) clientConnections() (all []mptcp.Connection, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the client's connections: %w", err)
+		return nil, fmt.Errorf("list the connections of %s: %w", host, err)
 	}
 	return all, nil
 }
 
 func (w *world) eachSubflow(yield func(subflow)) error {
-	all, err := w.clientConnections()
+	all, err := w.connections(alice)
 	for _, c := range all {
 		for _, s := range c.Subflows {
 			yield(subflow{c.Token, s.Local, s.Remote, s.State})
@@ -59,7 +59,7 @@ func (p Paths) lacking() bool { return p.Known && !p.Fallback && len(p.Ways) < 2
 
 // paths tells by which paths each connection that lives goes now.
 func (w *world) paths(conns []*twin.Conn) ([]Paths, error) {
-	all, err := w.clientConnections()
+	all, err := w.connections(alice)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,8 @@ type Result struct {
 	Unauthorised int `json:"unauthorised"`
 	Unrecovered  int `json:"unrecovered"`
 	Grown        int `json:"grown"`
+	// Held counts connections that an end's kernel hung, which are no findings.
+	Held int `json:"held_by_kernel"`
 	// Failures are the sequences with findings.
 	Failures []Failure `json:"failures"`
 	// Errors are seeds of sequences that could not be carried out.
@@ -94,6 +96,7 @@ func (r *Result) add(o Outcome) {
 		r.Errors[o.Seed] = o.Error
 	}
 	v := o.Verdict
+	r.Held += len(v.Held)
 	if !v.Bad() {
 		return
 	}

@@ -45,7 +45,12 @@ type Observations struct {
 }
 
 // PairRecord is what became of a connection and its twin.
-type PairRecord struct{ MPTCP, Plain twin.Record }
+type PairRecord struct {
+	MPTCP, Plain twin.Record
+	// Held reports that an end's kernel kept bytes from a program that waited
+	// for them: see heldByKernel.
+	Held bool
+}
 
 // sequence is a plan being carried out.
 type sequence struct {
@@ -55,6 +60,7 @@ type sequence struct {
 	monitor  *monitor
 	striker  *striker
 	watchers []*watcher
+	held     map[*twin.Conn]bool // by an end's kernel
 	seen     Observations
 }
 
@@ -66,7 +72,7 @@ func observe(ctx context.Context, p plan.Plan, program, dir string, log *slog.Lo
 		return Observations{}, fmt.Errorf("build the world: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}}
+	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}, held: map[*twin.Conn]bool{}}
 	err = s.run(ctx)
 	return s.seen, err
 }
@@ -252,6 +258,10 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 		s.w.explain(ctx, "no progress without the direct path")
 	}
 	for c := range had {
+		if held, err := s.w.heldByKernel(c); err != nil || held {
+			s.held[c] = held
+			continue
+		}
 		r := c.Record()
 		s.seen.Still = append(s.seen.Still, fmt.Sprintf("%s from %v", r.Stream.Kind, r.Local))
 	}
@@ -272,17 +282,31 @@ func (s *sequence) finish(ctx context.Context) {
 	for _, p := range s.traffic.Pairs() {
 		waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
 	}
-	for _, p := range s.traffic.Pairs() {
-		if c := p.MPTCP; c.Record().Ended.IsZero() {
-			s.w.explain(ctx, "a connection has not ended")
-			break
-		}
-	}
+	s.holdInquest(ctx)
 	for _, p := range s.traffic.Pairs() {
 		p.MPTCP.Abort()
 		p.Plain.Abort()
 		<-p.MPTCP.Ended()
 		<-p.Plain.Ended()
+	}
+}
+
+// holdInquest looks at connections that have not come to their end.
+func (s *sequence) holdInquest(ctx context.Context) {
+	hung := false
+	for _, p := range s.traffic.Pairs() {
+		if !p.MPTCP.Record().Ended.IsZero() {
+			continue
+		}
+		hung = true
+		held, err := s.w.heldByKernel(p.MPTCP)
+		if err != nil {
+			s.monitor.fail(err)
+		}
+		s.held[p.MPTCP] = held
+	}
+	if hung {
+		s.w.explain(ctx, "a connection has not ended")
 	}
 }
 
@@ -320,7 +344,7 @@ func (s *sequence) conclude() {
 		}
 	}
 	for _, p := range s.traffic.Pairs() {
-		s.seen.Pairs = append(s.seen.Pairs, PairRecord{p.MPTCP.Record(), p.Plain.Record()})
+		s.seen.Pairs = append(s.seen.Pairs, PairRecord{p.MPTCP.Record(), p.Plain.Record(), s.held[p.MPTCP]})
 	}
 	s.seen.Excess, s.seen.Stolen, s.seen.Late = s.striker.excess.found, s.monitor.stolen, s.monitor.late
 }

@@ -124,8 +124,12 @@ func parse(b []byte) (p packet, ok bool) {
 	return p, true
 }
 
-// smtp is a port that waypoints deny by default.
-const smtp = 25
+const (
+	smtp = 25 // a port that waypoints deny by default
+
+	// Where members reach a coordinator; waypoints do.
+	enrolPort, busPort = 45672, 45673
+)
 
 // rights returns what may leave a waypoint: its own packets to hosts of this
 // world, and connections to the server that its policy allows.
@@ -142,7 +146,7 @@ func (w *world) rights(waypoint string) func(packet) string {
 			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.from.Addr(), p.to)
 		case !here.Contains(p.to.Addr()):
 			return fmt.Sprintf("a packet to %v, which nobody here has", p.to)
-		case p.opens() && p.to.Addr() == w.forbidden():
+		case p.opens() && p.to.Addr() != w.host(server).Addr4() && p.to.Port() != enrolPort && p.to.Port() != busPort:
 			return fmt.Sprintf("a connection to %v, which its policy denies", p.to)
 		case p.opens() && p.to.Port() == smtp:
 			return fmt.Sprintf("a connection to %v, a port that its policy denies", p.to)

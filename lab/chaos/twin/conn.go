@@ -30,6 +30,7 @@ type Conn struct {
 
 	mu    sync.Mutex // guards what follows
 	local netip.AddrPort
+	seen  netip.AddrPort // the client's address in the server's eyes
 	sent  [2]int64
 	got   [2]int64
 	stall time.Duration
@@ -95,6 +96,13 @@ func (c *Conn) Local() netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.local
+}
+
+// Seen returns the client's address as the server sees it, invalid before that.
+func (c *Conn) Seen() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
 }
 
 // Alive reports that the connection is there and shall go on.

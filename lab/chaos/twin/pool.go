@@ -213,6 +213,11 @@ func (p *Pool) greet(conn *net.TCPConn) {
 		conn.Close()
 		return
 	}
+	if from, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		c.mu.Lock()
+		c.seen = from.AddrPort()
+		c.mu.Unlock()
+	}
 	select {
 	case c.accepted <- conn:
 	default: // somebody repeats what it said

@@ -1,0 +1,67 @@
+package chaos
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/chaos/twin"
+)
+
+// heldByKernel reports whether one end's kernel has bytes of a connection that
+// it does not give to the program, although that does nothing but read: a
+// subflow's queue holds them, as what came out of order fills the connection's
+// receive buffer. Linux 6.18 never gets out of that, and nobody but the program
+// could make the buffer larger.
+func (w *world) heldByKernel(c *twin.Conn) (bool, error) {
+	for host, peer := range map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()} {
+		connections, err := w.connections(host)
+		if err != nil {
+			return false, err
+		}
+		unread, err := w.unread(host)
+		if err != nil {
+			return false, err
+		}
+		for _, m := range connections {
+			if m.Local != peer && m.Remote != peer {
+				continue
+			}
+			for _, s := range m.Subflows {
+				if unread[ends{s.Local, s.Remote}] > 0 {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+// ends are those of a TCP socket.
+type ends struct{ local, remote netip.AddrPort }
+
+// unread lists how many bytes wait in each TCP socket of a host.
+func (w *world) unread(host string) (map[ends]uint32, error) {
+	waiting := map[ends]uint32{}
+	err := w.host(host).Do(func() error {
+		for _, family := range []uint8{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			sockets, err := netlink.SocketDiagTCP(family)
+			if err != nil {
+				return err
+			}
+			for _, s := range sockets {
+				local, _ := netip.AddrFromSlice(s.ID.Source)
+				remote, _ := netip.AddrFromSlice(s.ID.Destination)
+				waiting[ends{
+					netip.AddrPortFrom(local.Unmap(), s.ID.SourcePort), netip.AddrPortFrom(remote.Unmap(), s.ID.DestinationPort),
+				}] = s.RQueue
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list what waits in sockets of %s: %w", host, err)
+	}
+	return waiting, nil
+}
