@@ -88,6 +88,27 @@ func rejectIntoTunnels(interfaces nft.Set) rule {
 	}
 }
 
+// keepInTunnels drops answers to a member in a tunnel that would leave by another
+// interface: without its tunnel, whose interface ends with the agent, they would go
+// where the host's routes lead, in the clear. Only connections out of tunnels are
+// ours without a translated destination.
+func keepInTunnels(interfaces nft.Set) rule {
+	return rule{
+		text: fmt.Sprintf("ct direction reply ct status ! dnat oifname != @%s counter drop", interfaces.Name),
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg},
+			equal([]byte{reply.number}),
+			&expr.Ct{Key: expr.CtKeySTATUS, Register: reg},
+			masked(statusDNAT),
+			equal([]byte(noBits)),
+			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+			&expr.Lookup{SourceRegister: reg, SetName: interfaces.Name, Invert: true},
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		},
+	}
+}
+
 func intoTunnels(interfaces nft.Set) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},

@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 5
+const schemaVersion = 6
 
 // fingerprint is kept in the comment of the set of members.
 func fingerprint(o Options) string {
@@ -147,7 +147,7 @@ func (s *schema) arriving() []chain {
 func (s *schema) leaving() []chain {
 	ours, opening := chain{name: "ours"}, chain{name: "opening"}
 	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
-	ours.rules = []rule{newJump(opening.name)}
+	ours.rules = []rule{newJump(opening.name), keepInTunnels(s.tunnelIfs)}
 	if s.options.Bandwidth > 0 {
 		set := memberStateSet("bandwidth")
 		s.sets = append(s.sets, set)
