@@ -35,6 +35,7 @@ carried out.`,
 	flags.Uint64Var(&o.Seed, "seed", 1, "the campaign's `seed`")
 	flags.IntVar(&o.Worlds, "worlds", 4, "`number` of worlds side by side")
 	flags.DurationVar(&o.ShrinkFor, "shrink", 5*time.Minute, "how `long` to look for a smaller plan that fails alike; 0: not at all")
+	flags.BoolVar(&o.FailFast, "fail-fast", false, "begin no other sequence after one that failed")
 	replay := flags.Uint64("replay", 0, "carry out the sequence of that `seed` alone")
 	times := flags.Int("times", 1, "how `often` to carry it out")
 	file := flags.String("plan", "", "carry out the plan in that `file` alone")

@@ -29,6 +29,7 @@ type Options struct {
 	Out     string // folder
 	// ShrinkFor bounds the time spent on making a failing plan smaller; 0: none.
 	ShrinkFor time.Duration
+	FailFast  bool // begin no other sequence after one that failed
 	Stderr    io.Writer
 	Log       *slog.Logger
 }
@@ -63,6 +64,7 @@ type campaign struct {
 	next     uint64
 	outcomes map[uint64]Outcome
 	counted  int
+	enough   bool // no sequence is to begin any more
 	failed   error
 }
 
@@ -117,7 +119,7 @@ func (c *campaign) work(ctx context.Context) {
 func (c *campaign) take() (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.counted >= c.Faults || c.failed != nil {
+	if c.counted >= c.Faults || c.enough || c.failed != nil {
 		return 0, false
 	}
 	for {
@@ -225,6 +227,7 @@ func (c *campaign) keep(o Outcome) error {
 	}
 	c.outcomes[o.Seed] = o
 	c.counted += o.Counted
+	c.enough = c.enough || c.FailFast && o.Verdict.Bad()
 	c.tell(o)
 	return c.resultLocked().write(c.Out)
 }
