@@ -83,11 +83,10 @@ func (s *sequence) run(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
+	defer s.close()
 	if err := s.prepare(ctx, &background); err != nil {
 		return err
 	}
-	defer s.striker.close()
-	defer s.traffic.Close()
 
 	pause(ctx, warmUp)
 	var err error
@@ -104,10 +103,21 @@ func (s *sequence) run(ctx context.Context) error {
 		return err
 	}
 	s.finish(ctx)
+	err = ctx.Err() // cut short from outside
 	cancel()
 	background.Wait()
 	s.conclude()
-	return errors.Join(context.Cause(context.WithoutCancel(ctx)), s.monitor.failed)
+	return errors.Join(err, s.monitor.failed)
+}
+
+// close ends the traffic and the attackers, as far as there are any.
+func (s *sequence) close() {
+	if s.traffic != nil {
+		s.traffic.Close()
+	}
+	if s.striker != nil {
+		s.striker.close()
+	}
 }
 
 // prepare starts what watches, and then the traffic.
@@ -154,7 +164,9 @@ func (s *striker) close() {
 	if s.liar != nil {
 		_ = s.liar.Close() // its host goes next
 	}
-	_ = s.raw.Close()
+	if s.raw != nil {
+		_ = s.raw.Close()
+	}
 }
 
 // strikeAll lets every fault strike at its time; they may overlap.
