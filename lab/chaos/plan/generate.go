@@ -40,11 +40,12 @@ func newFault(r *rand.Rand, kind Kind, w World) Fault {
 func newWorld(r *rand.Rand) World {
 	w := World{
 		Emulated: r.IntN(3) > 0, Coordinator: r.IntN(4) == 0, NAT: r.IntN(4) == 0, Checksums: r.IntN(2) == 0,
-		Waypoints: 2 + r.IntN(2), Subflows: 2 + r.IntN(2), Kinds: newKinds(r),
+		Waypoints: 2 + r.IntN(2), Subflows: 2 + r.IntN(2),
 	}
 	if r.IntN(2) == 0 {
 		w.Liar = Lies()[r.IntN(len(Lies()))]
 	}
+	w.Kinds = newKinds(r, w.Liar)
 	for _, kind := range []StreamKind{Download, Upload, Messages} {
 		w.Streams = append(w.Streams, newStream(r, kind, 0))
 	}
@@ -66,11 +67,13 @@ func newStream(r *rand.Rand, kind StreamKind, life time.Duration) Stream {
 }
 
 // newKinds draws what detours a collective uses: often all of them, or what is
-// there by default.
-func newKinds(r *rand.Rand) []string {
-	choices := [][]string{
-		{"in-band", "mapped"}, {"in-band", "mapped"}, {"mapped"}, {"in-band"},
-		{"wireguard", "in-band", "mapped"}, {"wireguard"}, {"openvpn", "mapped"},
+// there by default. Who lies about addresses in tunnels needs some.
+func newKinds(r *rand.Rand, liar Lie) []string {
+	tunnels := [][]string{{"wireguard", "in-band", "mapped"}, {"wireguard", "mapped"}, {"wireguard"}}
+	if liar == ForeignAddress {
+		return tunnels[r.IntN(len(tunnels))]
 	}
+	choices := append(tunnels, []string{"in-band", "mapped"}, []string{"in-band", "mapped"},
+		[]string{"mapped"}, []string{"in-band"}, []string{"openvpn", "mapped"})
 	return choices[r.IntN(len(choices))]
 }
