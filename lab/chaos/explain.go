@@ -36,3 +36,19 @@ func (w *world) explain(ctx context.Context, moment string) {
 	}
 	_ = os.WriteFile(filepath.Join(w.dir, "state-"+strings.ReplaceAll(moment, " ", "-")+".txt"), []byte(b.String()), 0o644)
 }
+
+// mostLog bounds what is kept of an attribution log: its end.
+const mostLog = 4 << 20
+
+// keepLogs copies the waypoints' attribution logs, which end with their hosts.
+func (w *world) keepLogs() {
+	for _, name := range w.waypoints {
+		var data []byte
+		_ = w.host(name).Do(func() (err error) { // without a log there is less to look into
+			data, err = os.ReadFile("/var/log/dcol/attribution.jsonl")
+			return err
+		})
+		data = data[max(0, len(data)-mostLog):]
+		_ = os.WriteFile(filepath.Join(w.dir, "attribution-"+name+".jsonl"), data, 0o644)
+	}
+}

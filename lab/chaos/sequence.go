@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +104,7 @@ func (s *sequence) run(ctx context.Context) error {
 		return err
 	}
 	s.finish(ctx)
+	s.w.keepLogs()
 	err = ctx.Err() // cut short from outside
 	cancel()
 	background.Wait()
@@ -348,8 +350,10 @@ func (s *sequence) conclude() {
 	s.seen.Unauthorised = map[string]int{}
 	for _, v := range s.watchers {
 		<-v.done
-		for why, n := range v.findings {
-			s.seen.Unauthorised[why] += n
+		for _, f := range v.findings {
+			if !s.lawless(v.waypoint, f.at) {
+				s.seen.Unauthorised[f.why]++
+			}
 		}
 		if most := rush(v.syns); most != "" {
 			s.striker.excess.add("%s %s", v.waypoint, most)
@@ -359,4 +363,16 @@ func (s *sequence) conclude() {
 		s.seen.Pairs = append(s.seen.Pairs, PairRecord{p.MPTCP.Record(), p.Plain.Record(), s.held[p.MPTCP]})
 	}
 	s.seen.Excess, s.seen.Stolen, s.seen.Late = s.striker.excess.found, s.monitor.stolen, s.monitor.late
+}
+
+// restored is how long a waypoint may take to notice that its rules are gone,
+// and to put them back, on a busy machine.
+const restored = 10 * time.Second
+
+// lawless reports whether a waypoint had no rules at a moment because somebody
+// had flushed them: without any, its kernel translates and denies nothing.
+func (s *sequence) lawless(waypoint string, at time.Time) bool {
+	return slices.ContainsFunc(s.seen.Strikes, func(k Strike) bool {
+		return k.Fault.Kind == plan.FlushRules && k.Hit == waypoint && at.After(k.Began) && at.Before(k.Ended.Add(restored))
+	})
 }

@@ -25,9 +25,18 @@ type watcher struct {
 	done     chan struct{}
 
 	mu       sync.Mutex
-	findings map[string]int // by reason
-	syns     []time.Time    // of connections that left towards the server
+	findings []finding
+	syns     []time.Time // of connections that left towards the server
 }
+
+// finding is a packet that had no right to leave.
+type finding struct {
+	at  time.Time
+	why string
+}
+
+// mostFindings bounds what is kept of one interface.
+const mostFindings = 10_000
 
 // packet is what a watcher looks at: the head of an IPv4 packet.
 type packet struct {
@@ -45,7 +54,7 @@ func (p packet) opens() bool {
 
 // watch begins to look at what leaves by an interface.
 func watch(h *testbed.Host, iface string, right func(packet) string) (*watcher, error) {
-	v := &watcher{waypoint: h.Name(), right: right, done: make(chan struct{}), findings: map[string]int{}}
+	v := &watcher{waypoint: h.Name(), right: right, done: make(chan struct{})}
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // nothing yet
@@ -97,8 +106,8 @@ func (v *watcher) judge(p packet) {
 	why := v.right(p)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if why != "" {
-		v.findings[fmt.Sprintf("%s: %s", v.waypoint, why)]++
+	if why != "" && len(v.findings) < mostFindings {
+		v.findings = append(v.findings, finding{time.Now(), fmt.Sprintf("%s: %s", v.waypoint, why)})
 	}
 	if p.opens() {
 		v.syns = append(v.syns, time.Now())
