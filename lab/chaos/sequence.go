@@ -191,10 +191,16 @@ func (s *sequence) strikeAll(ctx context.Context) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// living are the MPTCP connections that go on.
+// settled is how old a connection is that should have all its paths.
+const settled = 2 * time.Second
+
+// living are the MPTCP connections that go on and whose twins do: what a twin does
+// not survive, such as another address or a NAT that forgot it, may also leave the
+// server with subflows that it takes for alive, in the place of others.
 func (s *sequence) living() (conns []*twin.Conn) {
 	for _, p := range s.traffic.Pairs() {
-		if p.MPTCP.Alive() && time.Since(p.MPTCP.Record().Began) > 2*time.Second {
+		survives := p.Plain.Alive() && p.Plain.Local().Addr() == s.w.client()
+		if p.MPTCP.Alive() && survives && time.Since(p.MPTCP.Record().Began) > settled {
 			conns = append(conns, p.MPTCP)
 		}
 	}
@@ -294,7 +300,9 @@ func (s *sequence) finish(ctx context.Context) {
 	}
 	limit := max(finishLimit, plainShare*time.Since(began))
 	for _, p := range s.traffic.Pairs() {
-		waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
+		if p.Plain.Record().Whole { // else nothing is demanded
+			waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
+		}
 	}
 	s.holdInquest(ctx)
 	for _, p := range s.traffic.Pairs() {
