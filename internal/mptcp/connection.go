@@ -20,7 +20,8 @@ type Connection struct {
 	Traffic     Traffic
 	Subflows    []Subflow // those that work or may yet: no closing ones; by local address
 
-	orphan bool // no program holds it
+	orphan   bool   // no program holds it
+	received uint64 // up to where its data has arrived
 }
 
 // over reports that the kernel has sent Closed for the connection, or will not

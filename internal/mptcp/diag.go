@@ -71,6 +71,30 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 	return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
 }
 
+// DataReceived implements Kernel.
+func (n *Namespace) DataReceived(token uint32) (upTo uint64, err error) {
+	n.diagMu.Lock()
+	defer n.diagMu.Unlock()
+
+	found := false
+	req := diagRequest{family: unix.AF_INET, protocol: protocolMPTCP, token: token}
+	err = n.diag.ask(req, 0, func(msg []byte) (bool, error) {
+		var c Connection
+		ok, err := decodeConnection(msg, &c)
+		if ok && c.Token == token {
+			upTo, found = c.received, true
+		}
+		return false, err
+	})
+	if errors.Is(err, syscall.ENOENT) || err == nil && !found {
+		err = ErrNoConnection
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up connection %08x: %w", token, err)
+	}
+	return upTo, nil
+}
+
 func (d *diagSocket) find(req diagRequest, how netlink.HeaderFlags) (found Subflow, ok bool, err error) {
 	err = d.ask(req, how, func(msg []byte) (bool, error) {
 		var s Subflow

@@ -16,6 +16,7 @@ type diagRequest struct {
 	family        uint8
 	protocol      uint16
 	local, remote netip.AddrPort
+	token         uint32 // of the one MPTCP socket; 0: the addresses tell
 }
 
 const (
@@ -37,6 +38,9 @@ func (r diagRequest) encode() []byte {
 	copy(id[20:36], r.remote.Addr().AsSlice())
 	for i := 40; i < diagSockIDLen; i++ {
 		id[i] = 0xff // INET_DIAG_NOCOOKIE
+	}
+	if r.token != 0 { // the kernel finds MPTCP sockets by what is a cookie elsewhere
+		binary.NativeEndian.PutUint32(id[40:], r.token)
 	}
 	if r.protocol > 0xff {
 		b[1] = unix.IPPROTO_RAW // what ss sends with an attribute for the real one
@@ -103,10 +107,10 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 			continue
 		}
 		*s = Subflow{State: sock.state, Local: sock.local, Remote: sock.remote, IfIndex: sock.ifIndex}
+		decodeMetrics(info, &s.Metrics)
 		if err := decodeULP(v, s); err != nil {
 			return false, fmt.Errorf("decode MPTCP state of socket %v: %w", sock.local, err)
 		}
-		decodeMetrics(info, &s.Metrics)
 		return true, nil
 	}
 	return false, nil
@@ -125,6 +129,7 @@ const (
 )
 
 func decodeULP(b []byte, s *Subflow) error {
+	var mapped, length uint64
 	for len(b) > 0 {
 		typ, v, rest, err := nextAttr(b)
 		if err != nil {
@@ -132,6 +137,10 @@ func decodeULP(b []byte, s *Subflow) error {
 		}
 		b = rest
 		switch typ {
+		case subflowAttrMapSeq:
+			mapped = u64(v)
+		case subflowAttrMapLen:
+			length = uint64(u16(v))
 		case subflowAttrTokenRemote:
 			s.RemoteToken = u32(v)
 		case subflowAttrTokenLocal:
@@ -148,6 +157,9 @@ func decodeULP(b []byte, s *Subflow) error {
 			s.BackupRemote = f&flagBackupRemote != 0
 			s.FullyEstablished = f&flagFullyEstablished != 0
 		}
+	}
+	if mapped != 0 {
+		s.Metrics.DataEnd = mapped + length
 	}
 	return nil
 }
@@ -184,6 +196,8 @@ func decodeMetrics(b []byte, m *Metrics) {
 		SegsIn:        t.Segs_in,
 		DataSegsOut:   t.Data_segs_out,
 		DataSegsIn:    t.Data_segs_in,
+		OutOfOrder:    t.Rcv_ooopack,
+		Probes:        t.Probes,
 
 		DeliveryRate: t.Delivery_rate,
 		AppLimited:   len(b) > 7 && b[7]&appLimited != 0,
@@ -231,6 +245,7 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 			State:    sock.state,
 			Fallback: u32(v[8:])&infoFlagFallback != 0,
 			orphan:   sock.inode == 0,
+			received: u64(v[32:]),
 		}
 		if len(v) >= mptcpInfoTrafficLen {
 			c.Traffic = Traffic{
@@ -245,10 +260,10 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 	return false, nil
 }
 
-// Lengths in bytes of struct mptcp_info up to the token and up to the byte
-// counters (6.5).
+// Lengths in bytes of struct mptcp_info up to rcv_nxt and up to the byte counters
+// (6.5).
 const (
-	mptcpInfoLen        = 16
+	mptcpInfoLen        = 40
 	mptcpInfoTrafficLen = 80
 )
 

@@ -47,6 +47,16 @@ type Kernel interface {
 	// Subflow is valid only during the call.
 	Subflows(yield func(*Subflow) bool) error
 
+	// ChecksumErrors counts how often data arrived on a subflow that did not match
+	// MPTCP's checksum (DataCsumErr), in this namespace since it was made. The kernel
+	// resets such a subflow at once and sends no event.
+	ChecksumErrors() (uint64, error)
+
+	// DataReceived is up to where the data of a connection has arrived without a gap
+	// (its rcv_nxt), for comparison with Metrics.DataEnd and with itself. An error that
+	// wraps ErrNoConnection means that there is no such connection.
+	DataReceived(token uint32) (uint64, error)
+
 	// Subflow looks up one subflow by its addresses. An error that wraps
 	// ErrNoSubflow means that there is none.
 	Subflow(local, remote netip.AddrPort) (Subflow, error)

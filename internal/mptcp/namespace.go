@@ -36,6 +36,9 @@ type Namespace struct {
 
 	diagMu sync.Mutex
 	diag   *diagSocket
+
+	countersMu sync.Mutex
+	counters   counters
 }
 
 var _ Kernel = (*Namespace)(nil)
@@ -70,6 +73,7 @@ func Open(log *slog.Logger) (_ *Namespace, err error) {
 	if n.diag, err = openDiag(); err != nil {
 		return nil, err
 	}
+	n.counters = openCounters()
 	limits, err := Limits()
 	if err != nil {
 		return nil, err
@@ -118,7 +122,7 @@ func (n *Namespace) Close() error {
 	if n.diag != nil {
 		errs = append(errs, n.diag.close())
 	}
-	return errors.Join(append(errs, n.sysctls.close())...)
+	return errors.Join(append(errs, n.counters.close(), n.sysctls.close())...)
 }
 
 // Listen implements Kernel.

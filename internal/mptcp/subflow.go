@@ -54,6 +54,8 @@ type Metrics struct {
 	SegsIn        uint32
 	DataSegsOut   uint32
 	DataSegsIn    uint32
+	OutOfOrder    uint32 // segments that came after a gap
+	Probes        uint8  // keep-alive probes without an answer, now
 
 	DeliveryRate uint64        // bytes per second, of the last sample
 	AppLimited   bool          // DeliveryRate was held down by lack of data
@@ -66,6 +68,10 @@ type Metrics struct {
 	LastDataSent time.Duration
 	LastDataRecv time.Duration
 	LastAckRecv  time.Duration
+
+	// DataEnd is up to where in the connection's data the last mapping goes that
+	// arrived on this subflow (see Kernel.DataReceived); 0: none did.
+	DataEnd uint64
 }
 
 // TCPState is a state of RFC 9293, numbered as the kernel does.

@@ -85,6 +85,8 @@ const (
 
 	subflowAttrTokenRemote = 1
 	subflowAttrTokenLocal  = 2
+	subflowAttrMapSeq      = 4
+	subflowAttrMapLen      = 7
 	subflowAttrFlags       = 8
 	subflowAttrIDRemote    = 9
 	subflowAttrIDLocal     = 10

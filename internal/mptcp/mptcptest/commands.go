@@ -219,6 +219,24 @@ func (f *Fake) Subflows(yield func(*mptcp.Subflow) bool) error {
 	return nil
 }
 
+// ChecksumErrors implements mptcp.Kernel.
+func (f *Fake) ChecksumErrors() (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.checksumErrors, nil
+}
+
+// DataReceived implements mptcp.Kernel.
+func (f *Fake) DataReceived(token uint32) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.conns[token]
+	if c == nil {
+		return 0, fmt.Errorf("look up connection %08x: %w", token, mptcp.ErrNoConnection)
+	}
+	return c.received, nil
+}
+
 // Subflow implements mptcp.Kernel.
 func (f *Fake) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
 	f.mu.Lock()

@@ -47,6 +47,7 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 		{"shared id", testSharedID},
 		{"remove address", testRemoveAddress},
 		{"errors", testErrors},
+		{"data received", testDataReceived},
 		{"kernel path manager", testKernelPM},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,6 +64,21 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 			r.back = r.UserspacePM(t)
 			c.test(t, r)
 		})
+	}
+}
+
+func testDataReceived(_ *testing.T, r *run) {
+	token, hangUp := r.dial()
+	if _, err := r.Kernel.DataReceived(token); err != nil {
+		r.Error(err)
+	}
+	if n, err := r.Kernel.ChecksumErrors(); err != nil || n != 0 {
+		r.Errorf("%d checksum errors, %v", n, err)
+	}
+	hangUp()
+	r.next(mptcp.Closed)
+	if _, err := r.Kernel.DataReceived(token ^ 1); !errors.Is(err, mptcp.ErrNoConnection) {
+		r.Errorf("of a connection that is not there: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ package mptcptest
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -35,6 +36,8 @@ type Fake struct {
 	events []mptcp.Event
 	losing bool
 	wake   chan struct{}
+
+	checksumErrors uint64
 }
 
 var _ mptcp.Kernel = (*Fake)(nil)
@@ -52,6 +55,7 @@ type conn struct {
 	mptcp.Connection
 	userspace bool // manages its paths
 	entries   []entry
+	received  uint64 // without a gap
 }
 
 // entry is the kernel's memory of which local address has which id; port is
@@ -170,6 +174,26 @@ func (f *Fake) Break(token uint32, local netip.AddrPort, err syscall.Errno) {
 			f.end(c, i, err)
 			return
 		}
+	}
+}
+
+// Corrupt plays data that arrives changed on a subflow: the kernel resets it, counts
+// that, and sends no event.
+func (f *Fake) Corrupt(token uint32, local netip.AddrPort) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.conns[token]; c != nil {
+		c.Subflows = slices.DeleteFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.Local == local })
+		f.checksumErrors++
+	}
+}
+
+// Receive plays n bytes of a connection's data that arrive without a gap.
+func (f *Fake) Receive(token uint32, n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.conns[token]; c != nil {
+		c.received += n
 	}
 }
 

@@ -1,0 +1,69 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// counters are the kernel's statistics of one network namespace. The open file keeps to
+// the namespace of the thread that opened it, as sysctls does.
+type counters struct {
+	file *os.File
+	err  error // why there is none
+}
+
+// openCounters does not fail: all but counting works where /proc has no such file.
+func openCounters() counters {
+	file, err := os.Open("/proc/thread-self/net/netstat")
+	if err != nil {
+		return counters{err: fmt.Errorf("open the kernel's counters: %w", err)}
+	}
+	return counters{file: file}
+}
+
+func (c counters) close() error {
+	if c.file == nil {
+		return nil
+	}
+	return c.file.Close()
+}
+
+// ChecksumErrors implements Kernel.
+func (n *Namespace) ChecksumErrors() (uint64, error) {
+	n.countersMu.Lock()
+	defer n.countersMu.Unlock()
+	if n.counters.err != nil {
+		return 0, n.counters.err
+	}
+	text, err := io.ReadAll(io.NewSectionReader(n.counters.file, 0, 1<<20))
+	if err != nil {
+		return 0, fmt.Errorf("read the kernel's counters: %w", err)
+	}
+	return netstatCounter(string(text), "MPTcpExt:", "DataCsumErr")
+}
+
+// netstatCounter finds one counter in a file like /proc/net/netstat, in which every group
+// has a line of names and, below it, one of values.
+func netstatCounter(text, group, name string) (uint64, error) {
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] != group:
+		case names == nil:
+			names = fields
+		default:
+			for i, n := range names {
+				if n == name && i < len(fields) {
+					return strconv.ParseUint(fields[i], 10, 64)
+				}
+			}
+			return 0, fmt.Errorf("the kernel does not count %s", name)
+		}
+	}
+	return 0, errors.New("the kernel has no counters of " + strings.TrimSuffix(group, ":"))
+}
