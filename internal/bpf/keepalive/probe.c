@@ -1,0 +1,146 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Begins and ends to have TCP send keep-alive probes on single subflows, which joined an
+// MPTCP connection that was opened in one network namespace.
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define AF_INET 2
+#define SOL_SOCKET 1
+#define SO_KEEPALIVE 9
+#define IPPROTO_TCP 6
+#define TCP_KEEPIDLE 4
+#define TCP_KEEPINTVL 5
+#define TCP_KEEPCNT 6
+#define OPTION_MPTCP 30 // RFC 8684
+#define OPTION_LONGEST 40
+#define SUBTYPE_JOIN 1
+
+// Words of eight bytes, as older verifiers want structures on the stack. IPv4 addresses
+// are in the second of their words; all is in the order of the network.
+struct subflow {
+	__u64 local[2];
+	__u64 remote[2];
+	__u64 ports; // local in the low half, remote in the high one
+};
+
+// What is set on a socket.
+struct setting {
+	int on, idle, interval, count;
+};
+
+struct wish {
+	__u32 begin; // else end
+	__u32 begun;
+	struct setting before; // the program's own, once begun
+};
+
+// The last ones are what matters: a subflow that ended has no use for its entry.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct subflow);
+	__type(value, struct wish);
+} wishes SEC(".maps");
+
+// Set before loading. The cgroup may hold processes of many namespaces.
+volatile const __u64 netns_cookie;
+volatile const struct setting probing;
+
+// Whether there may be a wish, so that nothing is looked up as long as there was none.
+volatile __u32 wished;
+
+// Two words at a time, which the verifier takes one by one only.
+static __always_inline __u64 two(volatile __u32 *words)
+{
+	__u32 first = words[0], second = words[1];
+
+	return first | (__u64)second << 32;
+}
+
+static __always_inline struct subflow ends(struct bpf_sock_ops *ctx)
+{
+	struct subflow s = {.ports = bpf_htons(ctx->local_port) | (__u64)(ctx->remote_port >> 16) << 32};
+
+	if (ctx->family == AF_INET) {
+		s.local[1] = ctx->local_ip4;
+		s.remote[1] = ctx->remote_ip4;
+	} else {
+		s.local[0] = two(&ctx->local_ip6[0]);
+		s.local[1] = two(&ctx->local_ip6[2]);
+		s.remote[0] = two(&ctx->remote_ip6[0]);
+		s.remote[1] = two(&ctx->remote_ip6[2]);
+	}
+	return s;
+}
+
+static __always_inline void set(struct bpf_sock_ops *ctx, int idle, int interval, int count, int on)
+{
+	// Before the timer is set by the others.
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	bpf_setsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	// Of a socket with keep-alive on, this one sets the timer from when something last came.
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+}
+
+static __always_inline void remember(struct bpf_sock_ops *ctx, struct wish *w)
+{
+	int on = 0, idle = 0, interval = 0, count = 0;
+
+	bpf_getsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	w->before.on = on;
+	w->before.idle = idle;
+	w->before.interval = interval;
+	w->before.count = count;
+}
+
+static __always_inline void fulfil(struct bpf_sock_ops *ctx)
+{
+	struct subflow s = ends(ctx);
+	struct wish *w = bpf_map_lookup_elem(&wishes, &s);
+
+	if (!w)
+		return;
+	if (w->begin && !w->begun) {
+		remember(ctx, w);
+		set(ctx, probing.idle, probing.interval, probing.count, probing.on);
+		w->begun = true;
+	} else if (!w->begin) {
+		if (w->begun)
+			set(ctx, w->before.idle, w->before.interval, w->before.count, w->before.on);
+		bpf_map_delete_elem(&wishes, &s);
+	}
+}
+
+SEC("sockops")
+int probe(struct bpf_sock_ops *ctx)
+{
+	__u8 option[OPTION_LONGEST] = {OPTION_MPTCP};
+
+	if (bpf_get_netns_cookie(ctx) != netns_cookie)
+		return 1;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		// The option of the SYN-ACK says whether it is a join.
+		if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || option[2] >> 4 != SUBTYPE_JOIN)
+			break;
+		// The program is called with each segment that leaves from now on. It writes no
+		// option: that is how it comes to a socket that receives nothing.
+		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		if (wished)
+			fulfil(ctx);
+		break;
+	}
+	return 1;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
