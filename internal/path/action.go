@@ -1,6 +1,9 @@
 package path
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Action is something to do. Each is a plain value; they are to be carried out
 // in the order in which they are returned.
@@ -53,10 +56,33 @@ type SetBackup struct {
 // out knows which were asked already.
 type RequestDetours struct{ Server netip.AddrPort }
 
-// Measure asks for a sample of one subflow, soon. The answer is Measured.
+// Measure asks for a sample of one subflow, soon. The answer is Measured, or
+// SubflowMissing where the kernel has no such subflow.
 type Measure struct {
 	Token         Token
 	Local, Remote netip.AddrPort
+}
+
+// Probe has keep-alive probes sent on one subflow when nothing came for a second, each
+// second, or no longer. Samples tell how many have no answer.
+type Probe struct {
+	Token         Token
+	Local, Remote netip.AddrPort
+	On            bool
+	// Backup is the priority that the subflow has.
+	Backup bool
+}
+
+// Blame tells people that a waypoint did harm. Its detours of this kind, or of all
+// kinds, are not taken to Server until then; a zero Server stands for all servers.
+// There is nothing else to do about it.
+type Blame struct {
+	Waypoint string
+	Kind     Kind
+	AllKinds bool
+	Server   netip.AddrPort
+	Err      error
+	Until    time.Time
 }
 
 func (CreateSubflow) action()  {}
@@ -65,3 +91,5 @@ func (RemoveAddr) action()     {}
 func (SetBackup) action()      {}
 func (RequestDetours) action() {}
 func (Measure) action()        {}
+func (Probe) action()          {}
+func (Blame) action()          {}

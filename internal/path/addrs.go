@@ -26,6 +26,7 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 		m.network++
 		clear(m.retries)
 		m.forgetTrials()
+		m.forgiveHoles()
 	}
 	for _, c := range inOrder(m.conns) {
 		if moved {

@@ -26,12 +26,19 @@ type conn struct {
 	heard     bool // which has come
 	nextProbe time.Time
 
+	capped  bool      // would take more if the server did
+	dropped time.Time // when a subflow last ended that the server may still count
+
 	short  bool  // would take another detour
 	asks   bool  // and a mapping may be it
 	ask    retry // for detours
 	direct retry // of the direct path
 	room   retry // of subflows beyond those that the server took
 
+	data  progress
+	moved time.Time // when a subflow last did
+	busy  bool      // in Manager.busy
+	seen  time.Time // when a complete sample last had one of its subflows
 	due   time.Time // when it wants a Tick; zero: it does not
 	place int       // in Manager.due, while due is set
 }
@@ -53,9 +60,13 @@ type subflow struct {
 	leaving       bool          // it is to end: its waypoint is not to be used any more
 	foreign       bool          // the peer's, or of an agent before us: its id may be one of ours, too
 
+	round           uint64 // of the last complete sample that had it; 0: none
 	received, acked uint64
 	moved           time.Time // when either last grew
 	backoff         int       // how often its retransmission timer had doubled last
+
+	senses
+	suspicion suspicion
 }
 
 // ended is a subflow that ended, before it is known whether its connection did.
@@ -64,6 +75,7 @@ type ended struct {
 	err    error
 	lived  time.Duration
 	unsent bool // no SYN left: the kernel refused
+	silent bool // no event said so
 	adrift bool // its address was gone, perhaps for a moment, so that the peer did not hear of its end
 	judge  time.Time
 }
@@ -155,6 +167,9 @@ func (m *Manager) end(c *conn, e ended, now time.Time) {
 		e.lived = now.Sub(e.since)
 	case e.err == nil:
 		e.err = errNotJoined
+	}
+	if !e.full() {
+		c.dropped = now
 	}
 	c.ended = append(c.ended, e)
 }

@@ -126,7 +126,32 @@ type LocalAddrs struct {
 
 // Measured: what the kernel counts for some subflows. Every subflow should be
 // among them about once a second: without that, stalled ones are not found.
-type Measured struct{ Samples []Sample }
+type Measured struct {
+	Samples []Sample
+	// Complete: every subflow that was there is among the samples, which were taken
+	// after all events handled so far. One that is missing is gone.
+	Complete bool
+	// ChecksumErrors counts the subflows of this host that were reset because data
+	// arrived changed; only of Complete.
+	ChecksumErrors uint64
+	// Received is how far the data of connections has arrived, of those that are sampled
+	// closely (Manager.Watched).
+	Received []Received
+}
+
+// Received is up to where a connection's data has arrived without a gap.
+type Received struct {
+	Token Token
+	UpTo  uint64
+}
+
+// SubflowMissing: the kernel was asked for a subflow, and has none with these
+// addresses. ChecksumErrors is as in Measured.
+type SubflowMissing struct {
+	Token          Token
+	Local, Remote  netip.AddrPort
+	ChecksumErrors uint64
+}
 
 // Sample is one subflow's counters.
 type Sample struct {
@@ -135,8 +160,19 @@ type Sample struct {
 	// BytesReceived and BytesAcked count payload in each direction since the
 	// subflow began.
 	BytesReceived, BytesAcked uint64
-	// Backoff is how often the retransmission timer has doubled without an answer.
-	Backoff int
+	// Backoff is how often the retransmission timer has doubled without an answer, and
+	// Probes how many keep-alive probes have none.
+	Backoff, Probes int
+	// MinRTT is the shortest round trip of late.
+	MinRTT time.Duration
+	// SegsIn counts all segments that came, DataSegsIn those with payload, OutOfOrder
+	// those that came after a gap.
+	SegsIn, DataSegsIn, OutOfOrder uint64
+	// LastData and LastAnswer are how long ago payload, and an acknowledgement, came.
+	LastData, LastAnswer time.Duration
+	// DataEnd is up to where in the connection's data goes what came last on this
+	// subflow, for comparison with Received.UpTo.
+	DataEnd uint64
 }
 
 // Resync replaces what is believed about connections by what is: after events
@@ -180,5 +216,6 @@ func (WaypointLeft) event()       {}
 func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}
+func (SubflowMissing) event()     {}
 func (Resync) event()             {}
 func (Tick) event()               {}

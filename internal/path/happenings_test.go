@@ -20,30 +20,31 @@ func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"":                func(*rapid.T) { w.run(0) },
-			"connect":         w.connect,
-			"connect again":   w.connect,
-			"close":           w.close,
-			"time passes":     w.timePasses,
-			"a while passes":  w.timePasses,
-			"traffic":         w.traffic,
-			"subflow dies":    w.subflowDies,
-			"peer joins":      w.peerJoins,
-			"offer":           w.offerGeneral,
-			"withdraw":        w.withdraw,
-			"mapping moves":   w.mappingMoves,
-			"waypoint dies":   w.waypointDies,
-			"waypoint back":   w.waypointBack,
-			"waypoint leaves": w.waypointLeaves,
-			"mood changes":    func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
-			"events are lost": func(*rapid.T) { w.deaf = true; w.unsure() },
-			"lost is found":   func(*rapid.T) { w.hear() },
-			"addresses":       w.addressesChange,
-			"moves on":        w.movesOn,
-			"tunnel address":  w.tunnelAddress,
-			"path changes":    w.pathChanges,
-			"agent restarts":  w.restart,
-			"announcement":    w.announce,
+			"":                 func(*rapid.T) { w.run(0) },
+			"connect":          w.connect,
+			"connect again":    w.connect,
+			"close":            w.close,
+			"time passes":      w.timePasses,
+			"a while passes":   w.timePasses,
+			"traffic":          w.traffic,
+			"subflow dies":     w.subflowDies,
+			"subflow vanishes": w.vanishes,
+			"peer joins":       w.peerJoins,
+			"offer":            w.offerGeneral,
+			"withdraw":         w.withdraw,
+			"mapping moves":    w.mappingMoves,
+			"waypoint dies":    w.waypointDies,
+			"waypoint back":    w.waypointBack,
+			"waypoint leaves":  w.waypointLeaves,
+			"mood changes":     func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
+			"events are lost":  func(*rapid.T) { w.deaf = true; w.unsure() },
+			"lost is found":    func(*rapid.T) { w.hear() },
+			"addresses":        w.addressesChange,
+			"moves on":         w.movesOn,
+			"tunnel address":   w.tunnelAddress,
+			"path changes":     w.pathChanges,
+			"agent restarts":   w.restart,
+			"announcement":     w.announce,
 		})
 		w.heal()
 		w.wantPaths()
@@ -157,7 +158,26 @@ func (w *world) measureAll() {
 			}
 		}
 	}
+	ev.Complete = true
 	w.tell(ev)
+}
+
+// vanishes: the kernel resets a subflow without a word, as after a failed checksum. It
+// does not do that to a connection's last one.
+func (w *world) vanishes(t *rapid.T) {
+	c := some(t, "connection", w.living())
+	if c == nil {
+		return
+	}
+	s := some(t, "subflow", c.subflows)
+	alive := func(x *wsub) bool { return x != s && x.up && !x.doomed }
+	if s == nil || !s.up || !slices.ContainsFunc(c.subflows, alive) {
+		return
+	}
+	c.subflows = slices.DeleteFunc(c.subflows, func(x *wsub) bool { return x == s })
+	c.unsure = true // the Manager hears of it when it looks
+	w.hears(c, s)
+	w.inband.ends(w, c, s)
 }
 
 func (w *world) measured(c *wconn, s *wsub) path.Measured {

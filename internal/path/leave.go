@@ -44,5 +44,5 @@ func (m *Manager) endLeaving(c *conn, now time.Time) {
 			gone = append(gone, s)
 		}
 	}
-	m.takeBack(c, gone...)
+	m.takeBack(c, now, gone...)
 }

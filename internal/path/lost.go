@@ -114,11 +114,12 @@ func (m *Manager) speaking(c *conn, now time.Time) bool {
 
 // takeBack ends subflows of which the peer is to be told. All are ended before it
 // is: the word of one must not travel, and be lost, on another.
-func (m *Manager) takeBack(c *conn, gone ...*subflow) {
+func (m *Manager) takeBack(c *conn, now time.Time, gone ...*subflow) {
 	for _, s := range gone {
 		m.do(DestroySubflow{c.token, s.local, s.remote})
 		c.remove(s)
 		c.doubt(s)
+		c.dropped = now
 	}
 	for _, s := range gone {
 		if s.id != 0 && c.ownsID(s) {
@@ -139,7 +140,7 @@ func (m *Manager) dropOrphans(c *conn, now time.Time) {
 			orphans = append(orphans, s)
 		}
 	}
-	m.takeBack(c, orphans...)
+	m.takeBack(c, now, orphans...)
 }
 
 // tellLost tells the peer of one address of those of which it is to be told, if it

@@ -16,6 +16,8 @@ type Config struct {
 	TLSPorts []uint16
 	// Exclude are destinations that never get a detour.
 	Exclude []netip.Prefix
+	// NoProbes: Probe does nothing on this host.
+	NoProbes bool
 }
 
 // Manager is the path manager's state. It is not safe for concurrent use.
@@ -33,6 +35,15 @@ type Manager struct {
 	trials   map[DetourID]*trial
 	swept    time.Time // when retries and trials were last looked through
 	woken    bool      // a detour was proven: who is short of one may take it
+	again    []Token   // connections that have something to do besides the one of the event
+
+	busy      []*conn // that are sampled closely
+	round     uint64  // counts complete samples
+	checksums checksums
+	blames    map[blamed]blame
+	places    map[netip.Addr]places // by server
+	// refusedByServers counts subflows that servers closed as one too many.
+	refusedByServers uint64
 
 	network uint32              // how often this host moved
 	addrs   []netip.Addr        // this host's, sorted; nil: not known
@@ -56,6 +67,8 @@ func New(cfg Config) *Manager {
 		lost:     make(map[via]time.Time),
 		retries:  make(map[route]retry),
 		trials:   make(map[DetourID]*trial),
+		blames:   make(map[blamed]blame),
+		places:   make(map[netip.Addr]places),
 		tunnels:  make(map[netip.Addr]bool),
 	}
 }
@@ -98,7 +111,9 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case LocalAddrs:
 		m.localAddrs(ev, now)
 	case Measured:
-		m.measured(ev.Samples, now)
+		m.measured(ev, now)
+	case SubflowMissing:
+		m.with(ev.Token, now, func(c *conn) { m.subflowMissing(c, ev, now) })
 	case Resync:
 		m.resync(ev.Conns, now)
 	case Tick:
@@ -107,6 +122,10 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	if m.woken {
 		m.wake(now)
 	}
+	for i := 0; i < len(m.again); i++ { // each may add to it
+		m.with(m.again[i], now, func(*conn) {})
+	}
+	m.again = m.again[:0]
 	return m.out
 }
 
@@ -158,7 +177,7 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) *conn {
 	return &conn{
-		token: t, local: local, remote: remote, server: remote, since: now,
+		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
 		excluded: m.excludes(remote.Addr()),
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
 	}

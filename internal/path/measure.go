@@ -18,8 +18,13 @@ var errStalled = errors.New("stood still while its connection moved on")
 
 // measured takes in counters: the server's first data opens the detours of a
 // TLS connection, and a subflow that stands still is found out.
-func (m *Manager) measured(samples []Sample, now time.Time) {
-	for _, sm := range samples {
+func (m *Manager) measured(ev Measured, now time.Time) {
+	if ev.Complete {
+		m.round++
+		m.checksums.sampled(ev.ChecksumErrors)
+		defer m.lookForMissing(now)
+	}
+	for _, sm := range ev.Samples {
 		c := m.conns[sm.Token]
 		if c == nil || !c.managed() {
 			continue
@@ -28,10 +33,15 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 		if s == nil {
 			continue
 		}
+		if ev.Complete {
+			s.round, c.seen = m.round, now
+		}
 		carried := s.carried()
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
-			s.received, s.acked, s.moved = sm.BytesReceived, sm.BytesAcked, now
+			s.received, s.acked, s.moved, c.moved = sm.BytesReceived, sm.BytesAcked, now, now
+			m.watch(c, now)
 		}
+		s.take(&sm, now)
 		settled := !carried && s.carried() || s.backoff != sm.Backoff && c.leaving()
 		s.backoff = sm.Backoff
 		// What is backup may be a subflow through a tunnel that is not known yet.
@@ -39,13 +49,19 @@ func (m *Manager) measured(samples []Sample, now time.Time) {
 		c.heard = c.heard || heard
 		stalled := m.stalled(c, s, sm.Backoff, now)
 		if stalled {
-			m.takeBack(c, s)
+			m.takeBack(c, now, s)
 			if s.detour != nil {
 				m.failed(s.detour, c.server, errStalled, now.Sub(s.since), now)
 			}
 		}
 		if heard || stalled || settled {
 			m.step(c, now)
+		}
+	}
+	for _, r := range ev.Received {
+		if c := m.conns[r.Token]; c != nil && c.managed() {
+			c.arrived(r.UpTo, now)
+			m.suspect(c, now)
 		}
 	}
 }

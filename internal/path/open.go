@@ -15,7 +15,9 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		c.short = false
 		return
 	}
-	plan := m.cfg.Policy.Plan(m.view(c, now))
+	v := m.view(c, now)
+	v.Room, v.RoomKnown = m.roomAt(c, now)
+	plan := m.cfg.Policy.Plan(v)
 	for _, choice := range plan.Open {
 		o := m.detours[choice.ID]
 		remote, _ := o.target(c.server)
@@ -31,6 +33,8 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 			o.trial.begin(c.server, now)
 		}
 	}
+	m.askingForMore(c, now)
+	c.capped = v.RoomKnown && plan.Capped
 	c.short, c.asks = plan.Short, plan.Short && plan.Ask
 	if (plan.Ask || c.wants()) && !now.Before(c.ask.at) {
 		c.ask.failed(nil, 0, now)
@@ -99,6 +103,9 @@ func (m *Manager) rests(c *conn, o *offered, now time.Time) (until time.Time, wh
 		if r := m.retries[route{o.ID, c.server}]; r.at.After(until) {
 			until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
 		}
+	}
+	if b, ok := m.blameOf(&o.Detour, c.server, now); ok && b.until.After(until) {
+		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err}
 	}
 	return until, why
 }

@@ -89,6 +89,22 @@ func (p *player) event(words []string) {
 		}
 		ev.Addrs = append(ev.Addrs, ev.Tunnels...)
 		p.handle(ev)
+	case "all": // [errors N] {CONN/ID …} ;…: a complete sample
+		rest, count := args, 0
+		if args[0] == "errors" {
+			rest, count = args[2:], p.number(args[1])
+		}
+		ev := p.samples(strings.Join(rest, " "))
+		ev.Complete, ev.ChecksumErrors = true, uint64(count)
+		p.handle(ev)
+	case "missing": // CONN/ID [errors N]: the kernel has no such subflow
+		token, _ := p.subflow(args[0])
+		local, remote := p.addrs(args)
+		ev := path.SubflowMissing{Token: token, Local: local, Remote: remote}
+		if count := after(args, "errors"); count != "" {
+			ev.ChecksumErrors = uint64(p.number(count))
+		}
+		p.handle(ev)
 	case "sample": // {CONN/ID [received N] [acked N] [backoff N]} ;…
 		p.handle(p.samples(strings.Join(args, " ")))
 	case "live": // CONN LOCAL > REMOTE, or CONN/ID [LOCAL > REMOTE] [backup]

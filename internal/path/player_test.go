@@ -147,6 +147,17 @@ func (p *player) text(a path.Action) string {
 		return fmt.Sprintf("%s %d %s > %s", map[bool]string{false: "promote", true: "demote"}[a.Backup], a.Token, p.ends(a.Local), p.ends(a.Remote))
 	case path.RequestDetours:
 		return "request " + p.ends(a.Server)
+	case path.Probe:
+		return fmt.Sprintf("probe %d %s > %s %v", a.Token, p.ends(a.Local), p.ends(a.Remote), a.On)
+	case path.Blame:
+		to, kinds := "all servers", a.Kind.String()
+		if a.Server.IsValid() {
+			to = p.ends(a.Server)
+		}
+		if a.AllKinds {
+			kinds = "all kinds"
+		}
+		return fmt.Sprintf("blame %s, %s, towards %s until %v: %v", a.Waypoint, kinds, to, a.Until.Sub(p.start), a.Err)
 	case path.Measure:
 		return fmt.Sprintf("measure %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
 	}

@@ -17,6 +17,10 @@ type View struct {
 	Usable []Usable
 	// Resting are those that are left alone for now.
 	Resting []Resting
+	// Room is how many more subflows the server takes of the connection, where that is
+	// known.
+	Room      int
+	RoomKnown bool
 }
 
 // InUse is one subflow. Its Waypoint is empty for the direct path.
@@ -47,6 +51,8 @@ type Plan struct {
 	Open []Choice
 	// Short: the connection would take another detour if there were one.
 	Short bool
+	// Capped: it would take more if the server did.
+	Capped bool
 	// Ask: the waypoints are to be asked for mappings, to use or to have at hand.
 	Ask bool
 }

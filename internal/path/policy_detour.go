@@ -28,8 +28,12 @@ func (p DetourPolicy) Plan(v View) Plan {
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
 		missing-- // its place is kept for when the direct path comes back
 	}
+	capped := v.RoomKnown && missing > v.Room
+	if capped {
+		missing = v.Room
+	}
 	if missing <= 0 {
-		return Plan{}
+		return Plan{Capped: capped}
 	}
 	r := round{View: v, order: p.Order}
 	if len(r.order) == 0 {
@@ -44,7 +48,7 @@ func (p DetourPolicy) Plan(v View) Plan {
 		spare = spare || best.Unproven || r.rank(Mapped) <= r.rank(best.Kind)
 		r.open = append(r.open, Choice{best.Detour, r.reason(best)})
 	}
-	plan := Plan{Open: r.open, Short: missing > 0}
+	plan := Plan{Open: r.open, Short: missing > 0, Capped: capped}
 	plan.Ask = (plan.Short || spare) && slices.Contains(r.order, Mapped)
 	return plan
 }

@@ -9,8 +9,8 @@ import (
 // Rest is why a detour is left alone for now.
 type Rest struct {
 	Cause RestCause
-	Since time.Time // when it began, of RestsBlocked
-	Err   error     // the last failure, of RestsFailed and RestsBlocked; nil: an orderly end
+	Since time.Time // when it began, of RestsBlocked and RestsBlamed
+	Err   error     // the last failure, of RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
 }
 
 // RestCause tells the reasons apart.
@@ -25,6 +25,8 @@ const (
 	RestsTried
 	// RestsUnready: this host cannot take it now.
 	RestsUnready
+	// RestsBlamed: it did harm, see Blame.
+	RestsBlamed
 	// RestsNoAddress: the address its subflows start from is not there.
 	RestsNoAddress
 )
@@ -34,6 +36,8 @@ func (r Rest) of(k Kind) string {
 	switch r.Cause {
 	case RestsBlocked:
 		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
+	case RestsBlamed:
+		return fmt.Sprintf("%v through this waypoint is not used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
 	case RestsTried:
 		return fmt.Sprintf("%v is being tried by other connections", k)
 	case RestsUnready:

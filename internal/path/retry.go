@@ -77,5 +77,7 @@ func (m *Manager) forgetFailures(now time.Time) {
 			delete(m.trials, id)
 		}
 	}
+	m.forgetBlames(now)
+	m.forgetPlaces(now)
 	m.forgetTunnels()
 }

@@ -13,6 +13,8 @@ import (
 type Snapshot struct {
 	Conns   []ConnState
 	Detours []DetourState
+	// RefusedByServers counts the subflows that servers closed as one too many.
+	RefusedByServers uint64
 }
 
 // ConnState is one connection.
@@ -56,9 +58,9 @@ type DetourState struct {
 
 // Snapshot copies the state out.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
-	var snap Snapshot
+	snap := Snapshot{RefusedByServers: m.refusedByServers}
 	for _, c := range inOrder(m.conns) {
-		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: c.note(now)}
+		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(c, now)}
 		for _, s := range c.subflows {
 			cs.Subflows = append(cs.Subflows, s.state())
 		}
@@ -85,7 +87,11 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) DetourState {
 	d := DetourState{Detour: o.Detour, Since: o.since}
 	r := m.retries[route{o.ID, server}]
+	b, to, isBlamed := m.worstBlame(&o.Detour, now)
 	switch t := o.trial; {
+	case isBlamed:
+		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to
+		d.Why = fmt.Sprintf("is not used%s since %s: %s", towards(to), b.since.Format("15:04"), failureWords(b.fault.err))
 	case t != nil && now.Before(t.until):
 		d.Failures, d.RetryAt, d.Err = t.rests, t.until, t.err
 		d.Why = Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}.of(o.Kind)
@@ -98,6 +104,13 @@ func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) Det
 		d.Why = "no subflow came up on this path yet"
 	}
 	return d
+}
+
+func towards(server netip.AddrPort) string {
+	if !server.IsValid() {
+		return ""
+	}
+	return fmt.Sprintf(" towards %v", server)
 }
 
 func (s *subflow) state() SubflowState {
@@ -123,7 +136,7 @@ func (s *subflow) state() SubflowState {
 	return st
 }
 
-func (c *conn) note(now time.Time) string {
+func (m *Manager) note(c *conn, now time.Time) string {
 	switch {
 	case c.excluded:
 		return "destination is excluded from detours"
@@ -135,6 +148,8 @@ func (c *conn) note(now time.Time) string {
 		return "detour waits for the server's first data"
 	case now.Before(c.room.at):
 		return "the server takes no further subflow now"
+	case c.capped:
+		return fmt.Sprintf("the server takes %d subflows beside the first", m.places[c.server.Addr()].n)
 	case c.short:
 		return "no detour to this server is at hand"
 	}

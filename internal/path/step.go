@@ -69,7 +69,7 @@ func (m *Manager) promote(c *conn) {
 		return
 	}
 	for _, s := range c.subflows {
-		if s.up && s.backup && s.detour != nil {
+		if s.up && s.backup && s.detour != nil && !s.suspicion.demoted {
 			s.backup = false
 			m.do(SetBackup{c.token, s.local, s.remote, false})
 		}
@@ -92,7 +92,7 @@ func (m *Manager) probeHandshake(c *conn, now time.Time) {
 
 // waits: a detour of a TLS connection is up and may not be used yet.
 func (c *conn) waits() bool {
-	return !c.open() && c.has(func(s *subflow) bool { return s.up && s.backup && s.detour != nil }) &&
+	return !c.open() && c.has(func(s *subflow) bool { return s.up && s.backup && s.detour != nil && !s.suspicion.demoted }) &&
 		c.has(func(s *subflow) bool { return s.up && s.direct })
 }
 
@@ -144,6 +144,9 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 	at(c.direct.at)
 	if c.wants() {
 		at(c.ask.at)
+	}
+	if c.capped {
+		at(m.places[c.server.Addr()].until)
 	}
 	if c.short {
 		for o := range m.leading(c.server) {

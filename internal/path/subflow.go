@@ -60,9 +60,11 @@ func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 	if s == nil {
 		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
-	if s != nil {
-		m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
+	if s == nil {
+		c.explain(ev)
+		return
 	}
+	m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
 }
 
 // announced: a server that denies joins to its first address may be joined at
@@ -98,6 +100,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		}
 		c.doubt(e.subflow)
 		if e.full() {
+			m.noteFull(c, &e, now)
 			c.room.failed(nil, 0, now)
 			c.doubtAll()
 			return true
@@ -112,6 +115,9 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		case e.detour != nil:
 			m.failed(e.detour, c.server, e.err, e.lived, now)
 			m.learn(e, c.server, now)
+			if e.err == errCorrupt {
+				m.blame(e.detour, c.server, &corrupts, now)
+			}
 		}
 		return true
 	})

@@ -230,6 +230,7 @@ func (w *world) carryOut(a path.Action) path.Event {
 		if _, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
 			return w.measured(w.conns[a.Token], s)
 		}
+		return path.SubflowMissing{Token: a.Token, Local: a.Local, Remote: a.Remote}
 	case path.RequestDetours:
 		w.request(a.Server)
 	}

@@ -1,0 +1,332 @@
+package path_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// download is a connection that receives over the direct path and a detour, in virtual time,
+// as its samples show it. Everything else about the world is left out.
+type download struct {
+	t        *testing.T
+	m        *path.Manager
+	start    time.Time
+	now      time.Time
+	random   *rand.Rand
+	direct   arrivals
+	detour   arrivals
+	data     uint64 // of the connection that arrived without a gap
+	port     uint16
+	actions  []string // what the manager did to the detour
+	up       bool     // the detour is the first one, and still there
+	backup   bool
+	second   bool // another waypoint has its place
+	probing  bool
+	hole     bool
+	lossRate float64
+}
+
+// arrivals are one subflow's.
+type arrivals struct {
+	local, remote        netip.AddrPort
+	segments, data, late uint64
+	end                  uint64
+	lastData, lastAnswer time.Time
+	unanswered           int
+}
+
+const (
+	dt  = 100 * time.Millisecond
+	rtt = 40 * time.Millisecond
+)
+
+func newDownload(t *testing.T, cfg path.Config) *download {
+	t.Helper()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	cfg.Policy = path.DetourPolicy{Subflows: 2}
+	d := &download{t: t, m: path.New(cfg), start: start, now: start, random: rand.New(rand.NewPCG(1, 2)), port: 50000}
+	server := netip.AddrPortFrom(ip("web"), 80)
+	for _, waypoint := range []string{"bob", "carol"} {
+		d.tell(path.DetourOffered{Detour: path.Detour{
+			ID: path.DetourID(waypoint), Kind: path.InBand, Waypoint: waypoint, Remote: netip.AddrPortFrom(ip(waypoint), 0),
+		}})
+	}
+	d.direct = arrivals{local: netip.AddrPortFrom(ip("me"), 5000), remote: server, lastData: start, lastAnswer: start}
+	d.tell(path.ConnEstablished{Token: 1, Local: d.direct.local, Remote: server})
+	if !d.up {
+		t.Fatal("no detour was taken")
+	}
+	return d
+}
+
+func (d *download) since() time.Duration { return d.now.Sub(d.start) }
+
+func (d *download) tell(ev path.Event) {
+	for _, a := range d.m.Handle(ev, d.now) {
+		switch a := a.(type) {
+		case path.CreateSubflow:
+			d.port++
+			local := netip.AddrPortFrom(ip("me"), d.port)
+			defer d.tell(path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote})
+			defer d.tell(path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local})
+			if !d.up && d.detour.remote == (netip.AddrPort{}) {
+				d.up = true
+				d.detour = arrivals{local: local, remote: a.Remote, lastData: d.now, lastAnswer: d.now}
+			} else {
+				d.second = true
+				d.note("replaced")
+			}
+		case path.DestroySubflow:
+			d.up = false
+			d.note("closed")
+		case path.SetBackup:
+			d.backup = a.Backup
+			d.note(map[bool]string{true: "demoted", false: "promoted"}[a.Backup])
+		case path.Probe:
+			d.probing = a.On
+		}
+	}
+}
+
+func (d *download) note(what string) {
+	d.actions = append(d.actions, fmt.Sprintf("%v %s", d.since(), what))
+}
+
+// arrive has n segments with data come on a subflow, up to end in the connection's data.
+func (d *download) arrive(a *arrivals, n uint64, end uint64) {
+	if n > 0 {
+		a.segments, a.data, a.end = a.segments+n, a.data+n, end
+		a.lastData, a.lastAnswer, a.unanswered = d.now, d.now, 0
+	}
+}
+
+// step lets a tenth of a second pass, after what arrived in it was told by arrive.
+func (d *download) step() {
+	d.now = d.now.Add(dt)
+	if d.probing && d.up {
+		d.keepAlive()
+	}
+	for {
+		at, ok := d.m.Next()
+		if !ok || at.After(d.now) {
+			break
+		}
+		d.tell(path.Tick{})
+	}
+	ev := path.Measured{Samples: []path.Sample{d.sample(&d.direct)}, Received: []path.Received{{Token: 1, UpTo: d.data}}}
+	if d.up {
+		ev.Samples = append(ev.Samples, d.sample(&d.detour))
+	}
+	watched := false
+	for range d.m.Watched(d.now) {
+		watched = true
+	}
+	switch {
+	case d.since()%time.Second == 0: // of all subflows, as the agent does
+		ev.Received = nil
+		d.tell(ev)
+	case watched:
+		d.tell(ev)
+	}
+}
+
+// keepAlive is the kernel's: a probe after each second in which nothing came. It is lost,
+// or its answer is, as often as other packets.
+func (d *download) keepAlive() {
+	silent := d.now.Sub(d.detour.lastAnswer)
+	if silent < time.Duration(d.detour.unanswered+1)*time.Second {
+		return
+	}
+	d.detour.unanswered++
+	if !d.hole && (d.lossRate == 0 || d.random.Float64() > 2*d.lossRate) {
+		d.detour.segments++
+		d.detour.lastAnswer, d.detour.unanswered = d.now, 0
+	}
+}
+
+func (d *download) sample(a *arrivals) path.Sample {
+	return path.Sample{
+		Token: 1, Local: a.local, Remote: a.remote, BytesReceived: 1400 * a.data, MinRTT: rtt,
+		SegsIn: a.segments, DataSegsIn: a.data, OutOfOrder: a.late, DataEnd: a.end, Probes: a.unanswered,
+		LastData: d.now.Sub(a.lastData), LastAnswer: d.now.Sub(a.lastAnswer),
+	}
+}
+
+// load is what a server sends: segments in each tenth of a second, and when.
+type load struct {
+	name    string
+	each    uint64        // segments on each path
+	every   time.Duration // at this interval
+	gap     time.Duration // after a hole the connection's data stands still for so long
+	demoted time.Duration // at the latest, after the path broke
+}
+
+var loads = []load{
+	{"bulk", 80, dt, 450 * time.Millisecond, time.Second},
+	{"stream", 3, dt, 500 * time.Millisecond, time.Second},
+	{"requests", 20, 300 * time.Millisecond, 0, 3 * time.Second},
+}
+
+// send lets one tenth of a second of the load arrive.
+func (d *download) send(l load, overDetour bool, still bool) {
+	if d.since()%l.every != 0 {
+		return
+	}
+	d.arrive(&d.direct, l.each, d.data+1400*2*l.each)
+	if overDetour {
+		d.arrive(&d.detour, l.each, d.data+1400*l.each)
+	}
+	if !still {
+		d.data += 1400 * 2 * l.each
+	}
+}
+
+func TestHoleIsFoundOut(t *testing.T) {
+	for _, l := range loads {
+		t.Run(l.name, func(t *testing.T) {
+			d := newDownload(t, path.Config{})
+			for d.since() < 10*time.Second {
+				d.send(l, true, false)
+				d.step()
+			}
+			if len(d.actions) > 0 {
+				t.Fatalf("while all was well: %v", d.actions)
+			}
+			d.hole = true
+			broke, demoted, replaced := d.since(), time.Duration(0), time.Duration(0)
+			for d.since() < broke+10*time.Second && replaced == 0 {
+				d.send(l, false, d.since() < broke+l.gap)
+				d.step()
+				if d.backup && demoted == 0 {
+					demoted = d.since() - broke
+				}
+				if d.second {
+					replaced = d.since() - broke
+				}
+			}
+			t.Logf("demoted after %v, replaced after %v", demoted, replaced)
+			if demoted == 0 || demoted > l.demoted || replaced == 0 || replaced > 6*time.Second {
+				t.Errorf("demoted after %v (at most %v), replaced after %v: %v", demoted, l.demoted, replaced, d.actions)
+			}
+		})
+	}
+}
+
+// An hour of a detour that works, of which the server makes little use, or none.
+func TestHealthyDetourIsLeftAlone(t *testing.T) {
+	for _, l := range loads {
+		for name, uses := range map[string]func(at time.Duration) (direct, detour bool){
+			"prefers the other path": func(at time.Duration) (bool, bool) { return true, at < 20*time.Second },
+			"comes back to it":       func(at time.Duration) (bool, bool) { return true, at%(40*time.Second) < 20*time.Second },
+			"now and then":           func(at time.Duration) (bool, bool) { return true, at%(2*time.Second) < 300*time.Millisecond },
+			"has nothing to send":    func(at time.Duration) (bool, bool) { return at < 20*time.Second, at < 20*time.Second },
+			"sends in bursts": func(at time.Duration) (bool, bool) {
+				on := at%(7*time.Second) < 2*time.Second
+				return on, on
+			},
+		} {
+			t.Run(l.name+" "+name, func(t *testing.T) {
+				d := newDownload(t, path.Config{})
+				for d.since() < time.Hour {
+					if direct, detour := uses(d.since()); direct || detour {
+						d.send(l, detour, false)
+					}
+					d.step()
+				}
+				if len(d.actions) > 0 {
+					t.Errorf("%d times: %v", len(d.actions), d.actions[:min(5, len(d.actions))])
+				}
+			})
+		}
+	}
+}
+
+// An hour with 5 % loss on the detour. A lost segment comes a round trip later, or, where the
+// retransmission is lost too, after timeouts that double; meanwhile nothing comes, and what
+// the connection has stands still until the server sends that over the other path.
+func TestLossIsNoHole(t *testing.T) {
+	for _, l := range loads {
+		t.Run(l.name, func(t *testing.T) {
+			d := newDownload(t, path.Config{})
+			d.lossRate = 0.05
+			var quiet, still time.Duration // until then
+			for d.since() < time.Hour {
+				at := d.since()
+				if at >= quiet && at%l.every == 0 {
+					lost := 0
+					for range l.each {
+						if d.random.Float64() < d.lossRate {
+							lost++
+						}
+					}
+					if lost > 0 {
+						d.detour.late++
+					}
+					// One in ten losses is only found out by a timeout.
+					if lost > 0 && d.random.IntN(10) == 0 {
+						timeout := 250 * time.Millisecond
+						quiet = at + timeout
+						for d.random.Float64() < d.lossRate {
+							timeout *= 2
+							quiet += timeout
+						}
+						still = min(quiet, at+450*time.Millisecond)
+					}
+				}
+				d.send(l, at >= quiet, at < still)
+				d.step()
+			}
+			if len(d.actions) > 0 {
+				t.Errorf("%d times: %v", len(d.actions), d.actions[:min(5, len(d.actions))])
+			}
+		})
+	}
+}
+
+// A path that comes back is used again, and believed less easily to be gone.
+func TestDetourComesBack(t *testing.T) {
+	l := loads[0]
+	d := newDownload(t, path.Config{})
+	for d.since() < 30*time.Second {
+		d.hole = d.since() >= 10*time.Second && d.since() < 12*time.Second
+		d.send(l, !d.hole && !d.backup, d.hole && d.since() < 10*time.Second+l.gap)
+		d.step()
+	}
+	if len(d.actions) != 2 || d.backup || !d.up {
+		t.Errorf("want it demoted and promoted: %v", d.actions)
+	}
+}
+
+// Where all paths are silent, it is this host that is cut off.
+func TestAllPathsSilent(t *testing.T) {
+	d := newDownload(t, path.Config{})
+	for d.since() < time.Minute {
+		if d.hole = d.since() >= 10*time.Second && d.since() < 40*time.Second; !d.hole {
+			d.send(loads[0], true, false)
+		}
+		d.step()
+	}
+	if len(d.actions) > 0 {
+		t.Errorf("%v", d.actions)
+	}
+}
+
+// Without probes a detour of a bulk transfer is left all the same, later.
+func TestHoleWithoutProbes(t *testing.T) {
+	l := loads[0]
+	d := newDownload(t, path.Config{NoProbes: true})
+	for d.since() < 40*time.Second && !d.second {
+		d.hole = d.since() >= 10*time.Second
+		d.send(l, !d.hole, d.hole && d.since() < 10*time.Second+l.gap)
+		d.probing = false
+		d.step()
+	}
+	if !d.second {
+		t.Errorf("the detour keeps its place: %v", d.actions)
+	}
+}
