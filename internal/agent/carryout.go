@@ -32,6 +32,10 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		c.ask(ctx, c.book.Request(a.Server, now))
 	case path.Measure:
 		c.measure(a)
+	case path.Probe:
+		err = c.probe(a)
+	case path.Blame:
+		c.blame(a)
 	}
 	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
 		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)
@@ -94,20 +98,17 @@ func (c *client) createSubflow(a path.CreateSubflow) {
 	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone})
 }
 
-// measure answers at once, through the backlog.
-func (c *client) measure(a path.Measure) {
-	s, err := c.kernel.Subflow(a.Local, a.Remote)
-	if err != nil {
-		return // it is gone, and its event on the way
+// blame puts on record that a waypoint did harm.
+func (c *client) blame(a path.Blame) {
+	server, kind := "all", "all"
+	if a.Server.IsValid() {
+		server = a.Server.String()
 	}
-	c.backlog = append(c.backlog, path.Measured{Samples: []path.Sample{sampleOf(&s)}})
-}
-
-func sampleOf(s *mptcp.Subflow) path.Sample {
-	return path.Sample{
-		Token: path.Token(s.Token), Local: s.Local, Remote: s.Remote,
-		BytesReceived: s.Metrics.BytesReceived, BytesAcked: s.Metrics.BytesAcked, Backoff: int(s.Metrics.Backoff),
+	if !a.AllKinds {
+		kind = a.Kind.String()
 	}
+	c.log.Warn("a waypoint does harm and is not used", "waypoint", a.Waypoint, "kind", kind, "server", server,
+		"until", a.Until.Format(time.DateTime), "err", a.Err)
 }
 
 // portTries is how many ports in use are passed over: with half of all ports

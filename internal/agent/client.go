@@ -70,14 +70,17 @@ type client struct {
 	inbox     chan func(now time.Time) // answers of waypoints, questions of people
 	choices   <-chan []config.Peer     // out of the directory; nil: there is none
 
-	manager  *path.Manager
-	book     *detour.Book
-	tunnels  *tunnels
-	meter    meter
-	backlog  []path.Event // came up while actions were carried out
-	counters api.Counters
-	problems []string // of the host, for people
-	requests sync.WaitGroup
+	manager   *path.Manager
+	book      *detour.Book
+	tunnels   *tunnels
+	meter     meter
+	watched   watched
+	prober    prober       // nil: this host has none
+	checksums uint64       // errors, as last read
+	backlog   []path.Event // came up while actions were carried out
+	counters  api.Counters
+	problems  []string // of the host, for people
+	requests  sync.WaitGroup
 }
 
 // run works until ctx ends. It leaves connections as they are.
@@ -90,6 +93,8 @@ func (c *client) run(ctx context.Context) error {
 	defer due.Stop()
 	sample := time.NewTimer(sampleEvery)
 	defer sample.Stop()
+	watch := time.NewTimer(sampleEvery)
+	defer watch.Stop()
 	defer c.requests.Wait()
 	for {
 		// The time is taken when something has happened, not when the wait began.
@@ -113,6 +118,8 @@ func (c *client) run(ctx context.Context) error {
 			c.due(ctx, time.Now())
 		case <-sample.C:
 			sample.Reset(c.sample(ctx, time.Now()))
+		case <-watch.C:
+			watch.Reset(c.sampleWatched(ctx, time.Now()))
 		}
 		if at, ok := c.next(); ok {
 			due.Reset(time.Until(at))

@@ -3,17 +3,23 @@ package agent
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/bpf/keepalive"
+	"github.com/detour-collective/dcol/internal/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
@@ -39,6 +45,7 @@ type lab struct {
 	client   *client
 	server   netip.AddrPort
 	bob      detour.Via
+	spare    detour.Via // another waypoint; not used if it is zero
 	asked    *fakeSession
 	log      *slog.Logger
 	deafness chan bool
@@ -56,16 +63,28 @@ func (f *fakeSession) NetworkChanged()                  {}
 
 func newLab(t *testing.T, port uint16) *lab {
 	t.Helper()
+	l := buildLab(t, port)
+	l.serve()
+	l.startClient()
+	return l
+}
+
+// buildLab is newLab, with nothing running yet.
+func buildLab(t *testing.T, port uint16) *lab {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	n, err := testbed.Build(t.Context(), testbed.Spec{
 		Backend: "veth",
-		Hosts:   []testbed.HostSpec{{Name: "client"}, {Name: "router", Forward: true}, {Name: "waypoint", Forward: true}, {Name: "server"}},
+		Hosts: []testbed.HostSpec{
+			{Name: "client"}, {Name: "router", Forward: true}, {Name: "waypoint", Forward: true}, {Name: "server"},
+			{Name: "other", Forward: true},
+		},
 		Links: []testbed.LinkSpec{
 			{Name: "1", A: "client", B: "router"}, {Name: "2", A: "router", B: "server"}, {Name: "3", A: "router", B: "waypoint"},
-			{Name: "4", A: "client", B: "router", Cost: 10},
+			{Name: "4", A: "client", B: "router", Cost: 10}, {Name: "5", A: "router", B: "other"},
 		},
 	}, log)
 	if err != nil {
@@ -74,26 +93,32 @@ func newLab(t *testing.T, port uint16) *lab {
 	t.Cleanup(func() { n.Close() })
 	l := &lab{Network: n, t: t, server: netip.AddrPortFrom(n.Host("server").Addr4(), port), asked: &fakeSession{}, log: log, deafness: make(chan bool)}
 	l.bob = detour.Via{Waypoint: "bob", Addr: n.Host("waypoint").Addr4()}
-	l.nft(fmt.Sprintf(`
+	for _, host := range []string{"waypoint", "other"} {
+		l.nftOn(host, fmt.Sprintf(`
 		table ip test {
 			chain pre { type nat hook prerouting priority dstnat; tcp dport %d dnat to %v; }
 			chain post { type nat hook postrouting priority srcnat; ct status dnat masquerade; }
 		}`, mappedPort, l.server))
-	l.serve()
-	l.startClient()
+	}
 	return l
 }
 
 func (l *lab) nft(rules string) {
 	l.t.Helper()
-	cmd := l.Host("waypoint").Command(l.t.Context(), "nft", "-f", "-")
+	l.nftOn("waypoint", rules)
+}
+
+func (l *lab) nftOn(host, rules string) {
+	l.t.Helper()
+	cmd := l.Host(host).Command(l.t.Context(), "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("nft: %v\n%s", err, out)
 	}
 }
 
-// serve answers each line with the same line, on an MPTCP listener.
+// serve answers each line with the same line, and "download" with all it can send, on an
+// MPTCP listener.
 func (l *lab) serve() {
 	var listener net.Listener
 	l.do("server", func() (err error) {
@@ -112,6 +137,9 @@ func (l *lab) serve() {
 				defer conn.Close()
 				for lines := bufio.NewScanner(conn); lines.Scan(); {
 					fmt.Fprintln(conn, lines.Text())
+					for block := make([]byte, 64<<10); lines.Text() == "download" && err == nil; {
+						_, err = conn.Write(block)
+					}
 				}
 			}()
 		}
@@ -130,6 +158,9 @@ func (l *lab) do(host string, f func() error) {
 func (l *lab) startClient() {
 	log := l.log
 	c := &client{log: log, tunnels: newTunnels(), kinds: path.Kinds(), waypoints: map[detour.Via]asker{l.bob: l.asked}, inbox: make(chan func(time.Time), 64)}
+	if l.spare.Addr.IsValid() {
+		c.waypoints[l.spare] = l.asked
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	events := make(chan mptcp.Event, 1024)
 	var kernel *mptcp.Namespace
@@ -152,8 +183,9 @@ func (l *lab) startClient() {
 		c.routes, err = netstate.OpenAddresses()
 		return err
 	})
-	c.kernel, c.checkPM, c.events = kernel, kernel.CheckUserspacePM, events
-	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
+	c.prober = l.openProber()
+	c.kernel, c.checkPM, c.events = counting{kernel, l}, kernel.CheckUserspacePM, events
+	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}, NoProbes: c.prober == nil})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)
@@ -161,7 +193,9 @@ func (l *lab) startClient() {
 	go l.relay(ctx, heard, events)
 	go func() { done <- c.run(ctx) }()
 	l.client = c
-	c.sessionChanged(ctx, l.bob, session.State{Up: true, Offers: []wire.Kind{wire.Mapped}})
+	for v := range c.waypoints {
+		c.sessionChanged(ctx, v, session.State{Up: true, Offers: []wire.Kind{wire.Mapped}})
+	}
 	l.stop = func() {
 		if ctx.Err() != nil {
 			return
@@ -175,6 +209,54 @@ func (l *lab) startClient() {
 		kernel.Close()
 	}
 	l.t.Cleanup(l.stop)
+}
+
+// openProber is for the client's network. The thread keeps the test's own /proc, which
+// loading programs needs and a thread in all of a host's namespaces does not have.
+func (l *lab) openProber() prober {
+	l.t.Helper()
+	var network *os.File
+	l.do("client", func() (err error) {
+		network, err = os.Open("/proc/1/ns/net")
+		return err
+	})
+	defer network.Close()
+	var p *keepalive.Prober
+	opened := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			p, err = keepalive.Open("")
+		}
+		opened <- err
+	}()
+	err := <-opened
+	if _, none := errors.AsType[*sockops.Error](err); none {
+		return nil
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// counting reads the kernel's counters by a process of the client's: the test's own threads
+// have none in the client's /proc.
+type counting struct {
+	*mptcp.Namespace
+	l *lab
+}
+
+func (k counting) ChecksumErrors() (n uint64, err error) {
+	script := `awk '/^MPTcpExt:/ && !n {n = split($0, name)} /^MPTcpExt: [0-9]/ {for (i = 1; i <= n; i++) if (name[i] == "DataCsumErr") print $i}' /proc/net/netstat`
+	out, err := k.l.Host("client").Command(context.Background(), "sh", "-c", script).Output()
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(string(out), &n)
+	return n, err
 }
 
 // relay passes the kernel's events on, except while the client is made deaf.

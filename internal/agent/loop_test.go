@@ -19,6 +19,7 @@ type idleKernel struct {
 }
 
 func (k *idleKernel) Connections() ([]mptcp.Connection, error) { return nil, nil }
+func (k *idleKernel) ChecksumErrors() (uint64, error)          { return 0, nil }
 func (k *idleKernel) Subflows(func(*mptcp.Subflow) bool) error {
 	k.sampled = append(k.sampled, time.Now())
 	return nil

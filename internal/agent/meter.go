@@ -83,7 +83,7 @@ func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
 		c.log.Warn("subflows cannot be measured", "err", err)
 		return sampleEvery
 	}
-	c.tell(ctx, now, path.Measured{Samples: c.meter.samples})
+	c.tell(ctx, now, path.Measured{Samples: c.meter.samples, Complete: true, ChecksumErrors: c.checksumErrors()})
 	return max(sampleEvery, sampleShare*time.Since(now))
 }
 

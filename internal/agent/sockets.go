@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/bpf/keepalive"
 	bpf "github.com/detour-collective/dcol/internal/bpf/mptcpify"
 	"github.com/detour-collective/dcol/internal/bpf/unsent"
 	"github.com/detour-collective/dcol/internal/config"
@@ -43,6 +44,17 @@ func boundUnsent(cgroup string, log *slog.Logger) io.Closer {
 		return nopCloser{}
 	}
 	return limit
+}
+
+// openProber makes it possible to ask whether a detour is alive. Where it cannot be had, a
+// detour through which nothing comes is left later, and only from bulk transfers and streams.
+func openProber(cgroup string, log *slog.Logger) *keepalive.Prober {
+	prober, err := keepalive.Open(cgroup)
+	if err != nil {
+		log.Warn("a detour that carries nothing is found out late", "err", err)
+		return nil
+	}
+	return prober
 }
 
 type nopCloser struct{}

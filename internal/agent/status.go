@@ -31,6 +31,7 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 		}
 		snap := c.manager.Snapshot(now)
 		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}}
+		u.Counters.SubflowsRefused += snap.RefusedByServers
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn, kernel))
