@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/setup"
@@ -182,5 +183,16 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 	if setup.Failed(findings) {
 		return exitCode(1)
 	}
+	if (&config.Config{Roles: m.Roles}).Has(config.RoleClient) {
+		adviseChecksums()
+	}
 	return nil
+}
+
+// adviseChecksums says how to notice waypoints that change what they carry, if this host does not.
+func adviseChecksums() {
+	enabled, err := os.ReadFile("/proc/sys/net/mptcp/checksum_enabled")
+	if err == nil && strings.TrimSpace(string(enabled)) == "0" {
+		fmt.Fprintf(os.Stderr, "hint: MPTCP's checksums are off, so a detour that changes data is not noticed; to turn them on: %s\n", doctor.MendChecksums)
+	}
 }

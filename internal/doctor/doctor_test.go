@@ -46,6 +46,7 @@ func healthy() *Env {
 			"proc/sys/net/mptcp/enabled":                      file("1"),
 			"proc/sys/net/mptcp/pm_type":                      file("0"),
 			"proc/sys/net/mptcp/allow_join_initial_addr_port": file("1"),
+			"proc/sys/net/mptcp/checksum_enabled":             file("1"),
 			"proc/sys/net/ipv4/tcp_congestion_control":        file("cubic"),
 			"proc/sys/net/ipv4/tcp_timestamps":                file("1"),
 			"proc/sys/net/ipv4/ip_forward":                    file("1"),

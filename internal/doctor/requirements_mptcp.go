@@ -21,6 +21,7 @@ func mptcpChecks() []Check {
 		{"competitors", "Competing path managers", checkCompetitors},
 		{"kernel-limits", "Limits of this kernel", checkLimits},
 		{"join", "Joins to the initial address", checkJoin},
+		{"checksums", "MPTCP checksums", checkChecksums},
 		{"congestion", "Congestion control", checkCongestion},
 	}
 }
@@ -155,6 +156,21 @@ func checkJoin(_ context.Context, e *Env) Result {
 			"peers are told not to join this host's address: they cannot use detours to servers here")
 	}
 	return ok("allowed")
+}
+
+// MendChecksums turns on MPTCP's checksums, now and after each boot.
+const MendChecksums = "sysctl -w net.mptcp.checksum_enabled=1, and the same line in a file of /etc/sysctl.d"
+
+// checkChecksums: both ends use checksums if either asks for them.
+func checkChecksums(_ context.Context, e *Env) Result {
+	enabled, err := e.sysctl("net/mptcp/checksum_enabled")
+	switch {
+	case err != nil:
+		return skipped("cannot read net.mptcp.checksum_enabled: %v", err)
+	case enabled != "1":
+		return optional(MendChecksums, "off: what a waypoint or its network changes in connections that are not encrypted is not noticed")
+	}
+	return ok("on: a detour that changes data is left")
 }
 
 func checkCongestion(_ context.Context, e *Env) Result {

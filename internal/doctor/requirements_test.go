@@ -116,6 +116,9 @@ func TestRequirements(t *testing.T) {
 		{"competitors", "no netlink family", []func(*Env){endpoints(0, syscall.ENOENT)}, Skipped, "no such file", ""},
 
 		{"join", "refused", []func(*Env){set(mptcp+"allow_join_initial_addr_port", "0")}, Warning, "not to join", "=1"},
+		{"checksums", "on", []func(*Env){set(mptcp+"checksum_enabled", "1")}, OK, "is left", ""},
+		{"checksums", "off", []func(*Env){set(mptcp+"checksum_enabled", "0")}, Info, "not noticed", "checksum_enabled=1"},
+		{"checksums", "unknown", []func(*Env){remove(mptcp + "checksum_enabled")}, Skipped, "cannot read", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 
 		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {
