@@ -17,14 +17,23 @@ import "time"
 //     something comes: at once for a detour that holds up the connection and was in use
 //     until then, if it was known for a steady one. All others have to leave probes
 //     unanswered first. A path with loss is not steady (its retransmissions may be lost,
-//     too), nor is one that was suspected in vain.
+//     too), nor is one that was suspected in vain, or of which little is known.
 //   - The end, when more probes went unanswered: another detour gets the place.
 //
 // The numbers are from measurements of 70 healthy and 28 broken detours, see
 // docs/kernel.md.
 const (
-	stillFor    = 300 * time.Millisecond // or three round trips, for holdsUp
-	stillTrips  = 3
+	// For holdsUp the connection stands still for two samples in a row on a steady path:
+	// where round trips are short the server sends what is missing again after 0.2 s. On
+	// others it stands still for stillFor, or three round trips, to be asked about less.
+	stillTwice = watchInterval - 5*time.Millisecond
+	stillFor   = 300 * time.Millisecond
+	trips      = 3
+	// inUseUntil is how long after the last data of a detour that is in use the connection
+	// stands still at the latest, as what was sent before is still to come on other paths.
+	inUseUntil = 500 * time.Millisecond
+
+	watchInterval = 100 * time.Millisecond
 	unlikeAfter = 500 * time.Millisecond // or three times the longest gap, for unlikeItself
 	unlikeGaps  = 3
 	// habitsAfter is how long a detour's gaps must have been watched to be its habits.
@@ -48,7 +57,8 @@ type suspicion struct {
 	since    time.Time // zero: there is none
 	segments uint64    // that had come by then
 	cleared  time.Time // when the last one turned out to be wrong
-	holdsUp  bool      // the connection, until then
+	holdsUp  bool      // the connection, at a time when
+	inUse    bool      // it had just been in use
 	demoted  bool
 	wary     time.Time // until then it is no steady one
 }
@@ -70,24 +80,26 @@ func (m *Manager) suspect(c *conn, now time.Time) {
 }
 
 func (m *Manager) lookAt(c *conn, s *subflow, now time.Time) {
-	if s.lossy(now) {
-		s.suspicion.wary = later(s.suspicion.wary, now.Add(lossyFor))
-	}
+	lossy, known := s.lossy(now)
 	q := &s.suspicion
+	if lossy {
+		q.wary = later(q.wary, now.Add(lossyFor))
+	}
+	steady := known && !now.Before(q.wary)
+	holdsUp := c.holdsUp(s, steady, now)
 	switch {
-	case !s.suspected():
-		holdsUp := c.holdsUp(s, now)
-		if !holdsUp && !c.unlikeItself(s) {
-			return
-		}
-		q.since, q.segments, q.holdsUp = now, s.segments, holdsUp
-		m.do(Probe{c.token, s.local, s.remote, true, s.backup})
-	case s.segments != q.segments:
+	case s.suspected() && s.segments != q.segments:
 		m.unsuspect(c, s, now)
 		return
+	case !s.suspected() && !holdsUp && !c.unlikeItself(s):
+		return
+	case !s.suspected():
+		q.since, q.segments = now, s.segments
+		m.do(Probe{c.token, s.local, s.remote, true, s.backup})
 	}
-	q.holdsUp = q.holdsUp || c.holdsUp(s, now)
-	if !q.demoted && c.busyBeside(s) && s.toDemote(now) {
+	q.holdsUp = q.holdsUp || holdsUp
+	q.inUse = q.inUse || holdsUp && c.data.still.Before(s.lastData.Add(inUseUntil))
+	if !q.demoted && c.busyBeside(s) && s.toDemote(steady) {
 		q.demoted, s.backup = true, true
 		m.do(SetBackup{c.token, s.local, s.remote, true})
 	}
@@ -106,9 +118,13 @@ func (m *Manager) unsuspect(c *conn, s *subflow, now time.Time) {
 
 // holdsUp reports whether the connection waits for what was sent over s: what it has
 // stands still, and others bring what comes after.
-func (c *conn) holdsUp(s *subflow, now time.Time) bool {
-	still := max(stillFor, stillTrips*s.minRTT)
-	if c.data.still.IsZero() || !c.data.still.After(s.suspicion.cleared) || now.Sub(c.data.still) < still || s.dry() < still-100*time.Millisecond {
+func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
+	still, dry := max(stillTwice, s.minRTT), stillTwice
+	if !steady {
+		still = max(stillFor, trips*s.minRTT)
+		dry = still - watchInterval
+	}
+	if c.data.still.IsZero() || !c.data.still.After(s.suspicion.cleared) || now.Sub(c.data.still) < still || s.dry() < dry {
 		return false
 	}
 	return c.has(func(x *subflow) bool {
@@ -132,19 +148,19 @@ func (c *conn) busyBeside(s *subflow) bool {
 	})
 }
 
-// lossy reports whether much of what was sent over s was lost of late.
-func (s *subflow) lossy(now time.Time) bool {
+// lossy reports whether much of what was sent over s was lost of late, and whether enough
+// came to tell.
+func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 	if s.habits == nil {
-		return false
+		return false, false
 	}
-	p, ok := s.habits.loss.estimate(now, s.minRTT)
-	return ok && p > muchLoss
+	p, known := s.habits.loss.estimate(now, s.minRTT)
+	return p > muchLoss, known
 }
 
-func (s *subflow) toDemote(now time.Time) bool {
-	inUse := s.lastData.Add(watchFor).After(s.suspicion.since)
-	steady := !now.Before(s.suspicion.wary)
-	if s.suspicion.holdsUp && inUse && steady && s.silent() >= max(silentAfter, stillTrips*s.minRTT) {
+func (s *subflow) toDemote(steady bool) bool {
+	q := &s.suspicion
+	if q.holdsUp && q.inUse && steady && s.silent() >= max(silentAfter, trips*s.minRTT) {
 		return true
 	}
 	return s.unansweredFor(demoteUnanswered)

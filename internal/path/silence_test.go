@@ -168,6 +168,7 @@ type load struct {
 
 var loads = []load{
 	{"bulk", 80, dt, 450 * time.Millisecond, time.Second},
+	{"bulk over short paths", 80, dt, 200 * time.Millisecond, time.Second},
 	{"stream", 3, dt, 500 * time.Millisecond, time.Second},
 	{"requests", 20, 300 * time.Millisecond, 0, 3 * time.Second},
 }

@@ -123,7 +123,10 @@ func (s *subflow) state() SubflowState {
 		if s.detour.Endpoint.IsValid() {
 			st.At = s.detour.Endpoint
 		}
-		if s.chosen {
+		switch {
+		case s.suspicion.demoted:
+			st.Why = "a backup for now: nothing comes through it while others are busy"
+		case s.chosen:
 			st.Why = s.why.of(s.detour)
 		}
 	}
