@@ -3,23 +3,17 @@ package agent
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/detour-collective/dcol/internal/api"
-	"github.com/detour-collective/dcol/internal/bpf/keepalive"
-	"github.com/detour-collective/dcol/internal/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
@@ -46,6 +40,7 @@ type lab struct {
 	server   netip.AddrPort
 	bob      detour.Via
 	spare    detour.Via // another waypoint; not used if it is zero
+	subflows int        // that a connection is to have
 	asked    *fakeSession
 	log      *slog.Logger
 	deafness chan bool
@@ -91,7 +86,7 @@ func buildLab(t *testing.T, port uint16) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	l := &lab{Network: n, t: t, server: netip.AddrPortFrom(n.Host("server").Addr4(), port), asked: &fakeSession{}, log: log, deafness: make(chan bool)}
+	l := &lab{Network: n, t: t, server: netip.AddrPortFrom(n.Host("server").Addr4(), port), asked: &fakeSession{}, log: log, subflows: 2, deafness: make(chan bool)}
 	l.bob = detour.Via{Waypoint: "bob", Addr: n.Host("waypoint").Addr4()}
 	for _, host := range []string{"waypoint", "other"} {
 		l.nftOn(host, fmt.Sprintf(`
@@ -185,7 +180,7 @@ func (l *lab) startClient() {
 	})
 	c.prober = l.openProber()
 	c.kernel, c.checkPM, c.events = counting{kernel, l}, kernel.CheckUserspacePM, events
-	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}, NoProbes: c.prober == nil})
+	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: l.subflows}, TLSPorts: []uint16{443}, NoProbes: c.prober == nil})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)
@@ -209,54 +204,6 @@ func (l *lab) startClient() {
 		kernel.Close()
 	}
 	l.t.Cleanup(l.stop)
-}
-
-// openProber is for the client's network. The thread keeps the test's own /proc, which
-// loading programs needs and a thread in all of a host's namespaces does not have.
-func (l *lab) openProber() prober {
-	l.t.Helper()
-	var network *os.File
-	l.do("client", func() (err error) {
-		network, err = os.Open("/proc/1/ns/net")
-		return err
-	})
-	defer network.Close()
-	var p *keepalive.Prober
-	opened := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			p, err = keepalive.Open("")
-		}
-		opened <- err
-	}()
-	err := <-opened
-	if _, none := errors.AsType[*sockops.Error](err); none {
-		return nil
-	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.t.Cleanup(func() { p.Close() })
-	return p
-}
-
-// counting reads the kernel's counters by a process of the client's: the test's own threads
-// have none in the client's /proc.
-type counting struct {
-	*mptcp.Namespace
-	l *lab
-}
-
-func (k counting) ChecksumErrors() (n uint64, err error) {
-	script := `awk '/^MPTcpExt:/ && !n {n = split($0, name)} /^MPTcpExt: [0-9]/ {for (i = 1; i <= n; i++) if (name[i] == "DataCsumErr") print $i}' /proc/net/netstat`
-	out, err := k.l.Host("client").Command(context.Background(), "sh", "-c", script).Output()
-	if err != nil {
-		return 0, err
-	}
-	_, err = fmt.Sscan(string(out), &n)
-	return n, err
 }
 
 // relay passes the kernel's events on, except while the client is made deaf.

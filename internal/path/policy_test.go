@@ -28,6 +28,14 @@ func TestDetourPolicyIsGreedy(t *testing.T) {
 			missing--
 		}
 		missing = max(missing, 0)
+		if v.RoomKnown && v.Room < missing {
+			missing = v.Room
+			if !plan.Capped {
+				t.Fatalf("the server takes %d more, but that caps nothing: %+v", v.Room, plan)
+			}
+		} else if plan.Capped {
+			t.Fatalf("the server takes enough: %+v", plan)
+		}
 		left := slices.DeleteFunc(slices.Clone(v.Usable), func(u path.Usable) bool { return !slices.Contains(order, u.Kind) })
 		if want := min(missing, len(left)); len(plan.Open) != want || plan.Short != (missing > len(left)) {
 			t.Fatalf("%d missing, %d to take: %+v", missing, len(left), plan)
@@ -66,6 +74,7 @@ func TestDetourPolicyIsGreedy(t *testing.T) {
 
 func someView(t *rapid.T) (v path.View) {
 	waypoint := rapid.SampledFrom([]string{"bob", "carol", "dave"})
+	v.Room, v.RoomKnown = rapid.IntRange(0, 3).Draw(t, "room"), rapid.Bool().Draw(t, "room is known")
 	if rapid.Bool().Draw(t, "direct") {
 		v.InUse = append(v.InUse, path.InUse{Direct: true})
 	}
