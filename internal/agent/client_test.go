@@ -180,7 +180,7 @@ func (l *lab) startClient() {
 	})
 	c.prober = l.openProber()
 	c.kernel, c.checkPM, c.events = counting{kernel, l}, kernel.CheckUserspacePM, events
-	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: l.subflows}, TLSPorts: []uint16{443}, NoProbes: c.prober == nil})
+	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: l.subflows}, TLSPorts: []uint16{443}})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)

@@ -34,7 +34,7 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 		log: p.log.With("subsystem", "client"), kernel: kernel, checkPM: kernel.CheckUserspacePM, events: events,
 		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker),
 		kinds:   kinds(p.config.Client.Kinds),
-		book:    detour.New(kinds(p.config.Client.Kinds)),
+		manager: path.New(pathConfig(p.config.Client)), book: detour.New(kinds(p.config.Client.Kinds)),
 		tunnels: newTunnels(),
 		plan:    p, fixed: p.config.Client.Waypoints, room: len(p.config.Client.Waypoints),
 		using: make(map[string]*using), leaving: make(map[string]config.Peer), numbers: make(map[int]bool),
@@ -75,7 +75,6 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	if probes != nil {
 		c.prober = probes
 	}
-	c.manager = path.New(pathConfig(p.config.Client, probes != nil))
 	group.Go(func() error { return kernel.Listen(ctx, events) })
 	group.Go(func() error {
 		err := c.run(ctx)
@@ -87,8 +86,8 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	return c, nil
 }
 
-func pathConfig(c config.Client, probes bool) path.Config {
-	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude, NoProbes: !probes}
+func pathConfig(c config.Client) path.Config {
+	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude}
 	for _, port := range c.TLSPorts {
 		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
 	}

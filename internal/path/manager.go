@@ -16,8 +16,6 @@ type Config struct {
 	TLSPorts []uint16
 	// Exclude are destinations that never get a detour.
 	Exclude []netip.Prefix
-	// NoProbes: Probe does nothing on this host.
-	NoProbes bool
 }
 
 // Manager is the path manager's state. It is not safe for concurrent use.

@@ -34,8 +34,8 @@ const (
 	inUseUntil = 500 * time.Millisecond
 
 	watchInterval = 100 * time.Millisecond
-	unlikeAfter = 500 * time.Millisecond // or three times the longest gap, for unlikeItself
-	unlikeGaps  = 3
+	unlikeAfter   = 500 * time.Millisecond // or three times the longest gap, for unlikeItself
+	unlikeGaps    = 3
 	// habitsAfter is how long a detour's gaps must have been watched to be its habits.
 	habitsAfter = 1500 * time.Millisecond
 	// silentAfter is more than one retransmission on a short path needs to come.
@@ -43,7 +43,8 @@ const (
 
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
-	// unaskedFor is how long a demoted detour may be silent where no probes can be sent.
+	// unaskedFor is how long nothing comes before it is clear that no probes are sent: this
+	// host cannot, or the subflow is older than the agent.
 	unaskedFor = 10 * time.Second
 
 	muchLoss   = 0.02
@@ -88,7 +89,7 @@ func (m *Manager) lookAt(c *conn, s *subflow, now time.Time) {
 	steady := known && !now.Before(q.wary)
 	holdsUp := c.holdsUp(s, steady, now)
 	switch {
-	case s.suspected() && s.segments != q.segments:
+	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()):
 		m.unsuspect(c, s, now)
 		return
 	case !s.suspected() && !holdsUp && !c.unlikeItself(s):
@@ -173,11 +174,13 @@ func (s *subflow) unansweredFor(n int) bool {
 	return s.unanswered >= n && s.silent() >= time.Duration(n)*time.Second+trip
 }
 
+// unasked reports whether s is silent for so long that probes would have been counted.
+func (s *subflow) unasked() bool { return s.unanswered == 0 && s.silent() >= unaskedFor }
+
 // isHole reports whether it is sure enough that nothing comes through s.
 func (m *Manager) isHole(c *conn, s *subflow) bool {
 	q := &s.suspicion
-	unasked := m.cfg.NoProbes && q.demoted && s.silent() >= unaskedFor
-	if !s.suspected() || !s.unansweredFor(closeUnanswered) && !unasked {
+	if !s.suspected() || !s.unansweredFor(closeUnanswered) && !(q.demoted && s.unasked()) {
 		return false
 	}
 	// Else it may be this host that is cut off.

@@ -45,11 +45,10 @@ const (
 	rtt = 40 * time.Millisecond
 )
 
-func newDownload(t *testing.T, cfg path.Config) *download {
+func newDownload(t *testing.T) *download {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	cfg.Policy = path.DetourPolicy{Subflows: 2}
-	d := &download{t: t, m: path.New(cfg), start: start, now: start, random: rand.New(rand.NewPCG(1, 2)), port: 50000}
+	d := &download{t: t, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), start: start, now: start, random: rand.New(rand.NewPCG(1, 2)), port: 50000}
 	server := netip.AddrPortFrom(ip("web"), 80)
 	for _, waypoint := range []string{"bob", "carol"} {
 		d.tell(path.DetourOffered{Detour: path.Detour{
@@ -190,7 +189,7 @@ func (d *download) send(l load, overDetour bool, still bool) {
 func TestHoleIsFoundOut(t *testing.T) {
 	for _, l := range loads {
 		t.Run(l.name, func(t *testing.T) {
-			d := newDownload(t, path.Config{})
+			d := newDownload(t)
 			for d.since() < 10*time.Second {
 				d.send(l, true, false)
 				d.step()
@@ -232,7 +231,7 @@ func TestHealthyDetourIsLeftAlone(t *testing.T) {
 			},
 		} {
 			t.Run(l.name+" "+name, func(t *testing.T) {
-				d := newDownload(t, path.Config{})
+				d := newDownload(t)
 				for d.since() < time.Hour {
 					if direct, detour := uses(d.since()); direct || detour {
 						d.send(l, detour, false)
@@ -253,7 +252,7 @@ func TestHealthyDetourIsLeftAlone(t *testing.T) {
 func TestLossIsNoHole(t *testing.T) {
 	for _, l := range loads {
 		t.Run(l.name, func(t *testing.T) {
-			d := newDownload(t, path.Config{})
+			d := newDownload(t)
 			d.lossRate = 0.05
 			var quiet, still time.Duration // until then
 			for d.since() < time.Hour {
@@ -292,7 +291,7 @@ func TestLossIsNoHole(t *testing.T) {
 // A path that comes back is used again, and believed less easily to be gone.
 func TestDetourComesBack(t *testing.T) {
 	l := loads[0]
-	d := newDownload(t, path.Config{})
+	d := newDownload(t)
 	for d.since() < 30*time.Second {
 		d.hole = d.since() >= 10*time.Second && d.since() < 12*time.Second
 		d.send(l, !d.hole && !d.backup, d.hole && d.since() < 10*time.Second+l.gap)
@@ -305,7 +304,7 @@ func TestDetourComesBack(t *testing.T) {
 
 // Where all paths are silent, it is this host that is cut off.
 func TestAllPathsSilent(t *testing.T) {
-	d := newDownload(t, path.Config{})
+	d := newDownload(t)
 	for d.since() < time.Minute {
 		if d.hole = d.since() >= 10*time.Second && d.since() < 40*time.Second; !d.hole {
 			d.send(loads[0], true, false)
@@ -320,7 +319,7 @@ func TestAllPathsSilent(t *testing.T) {
 // Without probes a detour of a bulk transfer is left all the same, later.
 func TestHoleWithoutProbes(t *testing.T) {
 	l := loads[0]
-	d := newDownload(t, path.Config{NoProbes: true})
+	d := newDownload(t)
 	for d.since() < 40*time.Second && !d.second {
 		d.hole = d.since() >= 10*time.Second
 		d.send(l, !d.hole, d.hole && d.since() < 10*time.Second+l.gap)
