@@ -113,6 +113,7 @@ func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*pro
 // launchAgent starts a host's agent.
 func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*program, error) {
 	h, _ := l.Scenario.Host(name)
+	plan.coordinator = l.coordinatorAt()
 	data, err := agentConfig(h, plan, func(waypoint string) []netip.Addr {
 		return reachedAt(l.Scenario, l.net, name, waypoint)
 	})

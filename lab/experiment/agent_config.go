@@ -24,6 +24,9 @@ type agentPlan struct {
 	needs scenario.Detour
 	// offers are the kinds that it offers as a waypoint.
 	offers []scenario.Detour
+	// coordinator is its collective's, as NAME@ADDRESS:PORT; without one members know
+	// of each other from their configuration.
+	coordinator string
 }
 
 // checkAgents finds mistakes in the scenario's dcol tables before anything is
@@ -35,6 +38,9 @@ func checkAgents(s *scenario.Scenario) error {
 			continue
 		}
 		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds()}
+		if name := s.Coordinator(); name != "" {
+			plan.coordinator = coordinatorAt(name, somewhere(name)[0])
+		}
 		data, err := agentConfig(h, plan, somewhere)
 		if err != nil {
 			return err
@@ -59,7 +65,7 @@ func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []
 	if h.Has(scenario.RoleClient) {
 		roles = append(roles, "client")
 		waypoints := []map[string]any{}
-		for _, name := range without(plan.via, h.Name) {
+		for _, name := range without(plan.listed(), h.Name) {
 			waypoints = append(waypoints, map[string]any{"name": name, "addresses": addresses(name)})
 		}
 		client := map[string]any{
@@ -79,6 +85,9 @@ func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []
 		}
 		plan.say(waypoint, "offers", plan.offers)
 		c["waypoint"] = waypoint
+	}
+	if plan.coordinator != "" {
+		roles = plan.join(c, h, roles)
 	}
 	c["roles"] = roles
 	data, err := toml.Marshal(overlay(c, h.DCol))

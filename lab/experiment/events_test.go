@@ -226,3 +226,42 @@ func TestKeysStayOnHosts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// With a coordinator the members make a collective as people do, and clients that
+// nobody tells anything find the waypoint in its directory. It may die.
+func TestCoordinator(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	for _, detour := range []string{"mapped", "default"} {
+		t.Run(detour, func(t *testing.T) {
+			t.Parallel()
+			run, _ := runOn(t, program, kindsNetwork+`
+[[host]]
+name = "hub"
+roles = ["coordinator"]
+[[link]]
+name = "hub"
+a = "hub"
+b = "east"
+[workload]
+kind = "upload"
+duration = "4s"
+[[procedure]]
+name = "p"
+transport = "mptcp"
+detour = "`+detour+`"
+[[event]]
+at = "1s"
+host = "hub"
+agent = "kill"
+[[event]]
+at = "2s"
+host = "hub"
+agent = "start"
+`)
+			if run.PathBytes("w") < 3e5 || run.PathBytes(scenario.DirectPath) == 0 {
+				t.Errorf("the paths carried %+v", run.Paths)
+			}
+		})
+	}
+}

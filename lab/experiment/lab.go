@@ -103,7 +103,7 @@ func (l *Lab) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.agents {
+	if l.agents && l.Scenario.Coordinator() == "" {
 		return l.makeAuthority()
 	}
 	return nil
@@ -116,11 +116,19 @@ func (l *Lab) startWaypoints(ctx context.Context) error {
 	if !l.agents {
 		return nil
 	}
+	plan := agentPlan{subflows: 1, offers: l.offers, ownKinds: l.ownKinds}
+	if hub := l.Scenario.Coordinator(); hub != "" {
+		agent, err := l.found(ctx, hub, plan)
+		if err != nil {
+			return err
+		}
+		l.waypoints[hub] = agent
+	}
 	for _, name := range l.Scenario.WithRole(scenario.RoleWaypoint) {
-		if name == l.Scenario.Workload.Client {
+		if name == l.Scenario.Workload.Client || l.waypoints[name] != nil {
 			continue
 		}
-		agent, err := l.startAgent(ctx, name, agentPlan{subflows: 1, offers: l.offers, ownKinds: l.ownKinds})
+		agent, err := l.startAgent(ctx, name, plan)
 		if err != nil {
 			return err
 		}

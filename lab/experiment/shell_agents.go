@@ -50,8 +50,16 @@ func (l *Lab) startAllAgents(ctx context.Context) error {
 		return nil
 	}
 	plans := map[string]agentPlan{}
+	if hub := l.Scenario.Coordinator(); hub != "" {
+		h, _ := l.Scenario.Host(hub)
+		agent, err := l.found(ctx, hub, l.shellPlan(h, shellKinds))
+		if err != nil {
+			return err
+		}
+		l.members[hub] = agent
+	}
 	for _, h := range l.Scenario.Hosts {
-		if !h.RunsAgent() {
+		if !h.RunsAgent() || l.members[h.Name] != nil {
 			continue
 		}
 		plans[h.Name] = l.shellPlan(h, shellKinds)

@@ -133,11 +133,12 @@ func (c *checker) hosts() {
 		}
 		c.unique(path+".name", h.Name, seen)
 		for _, r := range h.Roles {
-			c.oneOf(path+".roles", string(r), string(RoleClient), string(RoleWaypoint), string(RoleServer), string(RoleRouter))
+			c.oneOf(path+".roles", string(r), string(RoleClient), string(RoleWaypoint), string(RoleServer), string(RoleRouter), string(RoleCoordinator))
 		}
+		c.coordinator(path, h)
 		c.hostKernel(path, h)
 		if h.DCol != nil && !h.RunsAgent() {
-			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client or waypoint", h.Name)
+			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint or coordinator", h.Name)
 		}
 		c.interference(path, h)
 	}

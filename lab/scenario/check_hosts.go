@@ -7,6 +7,19 @@ import (
 	"strings"
 )
 
+// coordinator checks the role of that name.
+func (c *checker) coordinator(path string, h Host) {
+	if !h.Has(RoleCoordinator) {
+		return
+	}
+	if first := c.Coordinator(); first != h.Name {
+		c.report(path+".roles", "%q is the coordinator already; a collective has one", first)
+	}
+	if h.Has(RoleClient) {
+		c.report(path+".roles", "the coordinator cannot be a client, whose agent is started for each run; use two hosts")
+	}
+}
+
 // hostKernel checks what is said of a host's kernel.
 func (c *checker) hostKernel(path string, h Host) {
 	if h.Subflows != nil && (*h.Subflows < 0 || *h.Subflows > maxSubflows) {

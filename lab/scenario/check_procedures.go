@@ -37,6 +37,8 @@ func (c *checker) procedure(path string, p Procedure) {
 		c.report(path+".via", `has no effect without a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
 	case p.Detour != NoDetour && len(waypoints) == 0:
 		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
+	case p.Detour == DefaultDetour && c.Coordinator() != "" && len(p.Via) < len(waypoints):
+		c.report(path+".via", "has no effect: with a coordinator and detour = %q clients choose among all waypoints", DefaultDetour)
 	case p.Detour == DefaultDetour && plain:
 		c.report(path+".detour", `a plain TCP connection takes the detour that it is told to; set transport = "mptcp", or one of %s`,
 			strings.Join([]string{string(Mapped), string(WireGuard), string(OpenVPN)}, ", "))

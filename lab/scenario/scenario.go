@@ -46,6 +46,8 @@ const (
 	RoleWaypoint Role = "waypoint"
 	RoleServer   Role = "server"
 	RoleRouter   Role = "router"
+	// RoleCoordinator makes members of a collective of all hosts with agents.
+	RoleCoordinator Role = "coordinator"
 )
 
 // Host is one host of the network.
@@ -92,7 +94,17 @@ func (h Host) SysctlValues() map[string]string {
 }
 
 // RunsAgent reports whether a dcol agent runs on the host.
-func (h Host) RunsAgent() bool { return h.Has(RoleClient) || h.Has(RoleWaypoint) }
+func (h Host) RunsAgent() bool {
+	return h.Has(RoleClient) || h.Has(RoleWaypoint) || h.Has(RoleCoordinator)
+}
+
+// Coordinator is the name of the host that coordinates a collective, "" if none does.
+func (s *Scenario) Coordinator() string {
+	if names := s.WithRole(RoleCoordinator); len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
 
 // HasMPTCP reports whether the host's kernel offers it.
 func (h Host) HasMPTCP() bool { return h.MPTCP == nil || *h.MPTCP }
