@@ -18,6 +18,9 @@ type publishing struct {
 	asking   bool
 	err      error // why the last try failed
 	withheld withheld
+	// outdated: a later certificate was asked for because of one in the directory. That is done once, as two hosts
+	// with copies of the same files would do it in turn for ever.
+	outdated bool
 }
 
 // withheld are addresses that coordinators do not take yet, as nobody has shown that they are this host's. The record
@@ -66,12 +69,9 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 		return time.Time{}
 	}
 	self, has := id.Self(), m.own()
-	if has != nil && has.Holder.Key == self.Key && has.Holder.NotBefore.After(self.NotBefore) {
+	if !p.outdated && has != nil && has.Holder.Key == self.Key && has.Holder.NotBefore.After(self.NotBefore) {
 		// An older copy of our files was put back: no record of ours counts beside that of the later certificate.
-		if m.renewing.needed {
-			return time.Time{}
-		}
-		m.renewing.needed = true
+		p.outdated, m.renewing.needed = true, true
 		return now
 	}
 	r := p.withheld.without(*p.offer, now).record(self, has, now)
