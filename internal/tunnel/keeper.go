@@ -95,7 +95,7 @@ type Keeper struct {
 	got       occasion  // of the last grant that was made use of
 	next      time.Time // when to ask at the latest
 	tried     time.Time // when it was asked last
-	dead      bool      // the tunnel does not work, though it is granted: the waypoint may have ended it
+	dead      bool      // the tunnel does not work, though it is granted
 	failure   string    // of the last try
 	told      Standing
 	again     bool // tell even what was told: others may have changed their minds
@@ -159,7 +159,7 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	if k.shut = shut; shut && (k.held.expires.IsZero() || !k.end.lasting()) {
 		lead = nil // there is nothing to be had, and nobody needs an admission that is of no use
 	}
-	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next) || k.dead && now.Sub(k.tried) >= retryLater) {
+	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next) || k.worthAnother(now)) {
 		k.ask(ctx, lead, state)
 		now = time.Now()
 	}
@@ -183,6 +183,12 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	return max(wait, time.Millisecond)
+}
+
+// worthAnother reports whether to ask before the time: the tunnel has not worked
+// for a while, though no request was refused, so the waypoint may have ended it.
+func (k *Keeper) worthAnother(now time.Time) bool {
+	return k.dead && k.failure == "" && now.Sub(k.tried) >= retryLater
 }
 
 // check gives a tunnel up whose address this host uses otherwise by now, so that

@@ -445,10 +445,13 @@ func TestDeathOfATunnelIsNoticed(t *testing.T) {
 		time.Sleep(lookEvery)
 		k.tells(t, up(bob))
 		s.times(t, k.start, 0)
-		// The waypoint may have taken it back.
+		// The waypoint may have taken it back. If it says when to ask again, that counts.
+		s.set(func(f *fakeSession) { f.fail = &wire.Refusal{Code: wire.QuotaTunnels, RetryAfter: 5 * time.Minute} })
 		e.dies("no handshake")
 		time.Sleep(retryLater + lookEvery)
 		s.times(t, k.start, 0, retryLater)
+		time.Sleep(5 * time.Minute)
+		s.times(t, k.start, 0, retryLater, retryLater+5*time.Minute)
 	}, s)
 }
 
