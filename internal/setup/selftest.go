@@ -159,8 +159,8 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 		ready := false
 		for _, k := range w.Kinds {
 			switch k.State {
-			case "down":
-				more = more || w.State == "up"
+			case "down": // a tunnel leads to one of a waypoint's addresses only
+				more = more || w.State == "up" && !readyAt(s.Client.Waypoints, w.Name, k.Kind)
 			case "ready":
 				ready = true
 				if !slices.Contains(kinds, k.Kind) {
@@ -188,6 +188,13 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 		add(soon, "client: no detour is ready yet")
 	}
 	return more
+}
+
+// readyAt reports whether a kind of detours through a waypoint is ready, at whichever address.
+func readyAt(waypoints []api.Waypoint, name, kind string) bool {
+	return slices.ContainsFunc(waypoints, func(w api.Waypoint) bool {
+		return w.Name == name && slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.Kind == kind && k.State == "ready" })
+	})
 }
 
 // describeWaypoint says whether others reach this host.

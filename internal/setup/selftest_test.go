@@ -52,6 +52,10 @@ func TestFindings(t *testing.T) {
 		"all kinds":  {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "ready"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints, "ok client: in-band and mapped detours through bob are ready", false},
 		"one to come": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "down"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints,
 			"ok client: mapped detours through bob are ready", true},
+		"a tunnel to one of two addresses": {api.Status{Client: &api.Using{Waypoints: []api.Waypoint{
+			{Name: "bob", Addr: netip.MustParseAddrPort("192.0.2.7:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "wireguard", State: "ready"}}},
+			{Name: "bob", Addr: netip.MustParseAddrPort("[2001:db8::7]:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "wireguard", State: "down"}}},
+		}}}, waypoints, "ok client: wireguard detours through bob are ready", false},
 		"reached": {api.Status{Collective: record(&api.Reach{Yes: 1, Of: 2, By: []string{"hub"}}), Serving: &api.Serving{}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 (checked by hub)", false},
 		"not reached": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}), Serving: &api.Serving{}}, waypoints,

@@ -139,22 +139,29 @@ func TestPlainServerIsNamed(t *testing.T) {
 	}
 }
 
-// What carried a connection before its agent was started anew has the same name afterwards.
+// What carried a connection before its agent was started anew has the same name afterwards, also where a mapping may
+// be at the same port of the waypoint, as it is without the authenticator.
 func TestKindsAfterRestart(t *testing.T) {
-	w := standard(newWorld(t))
-	w.useKinds("in-band", "mapped")
-	w.startBoth()
-	w.kindIs("in-band", "ready")
-	x := w.curl(w.url())
-	before := w.subflows("direct up", "in-band up")
-	for range 3 {
-		w.restart(alice)
-		w.waypointUp()
-		now := w.subflows("direct up", "in-band up")
-		if now.Token != before.Token || detour(now).Local != detour(before).Local {
-			t.Errorf("another detour: %+v, before %+v", now, before)
-		}
-		x.goesOn()
+	for name, authenticator := range map[string]string{"authenticated": "", "by address": "in_band_authenticator = false\n"} {
+		t.Run(name, func(t *testing.T) {
+			w := standard(newWorld(t))
+			w.configure(alice, clientOfAll(kindsLine("in-band", "mapped"), w.addr4(bob).String()))
+			w.configure(bob, waypointConfig(labAllowed+authenticator))
+			w.startBoth()
+			w.kindIs("in-band", "ready")
+			x := w.curl(w.url())
+			before := w.subflows("direct up", "in-band up")
+			for range 3 {
+				w.restart(alice)
+				w.waypointUp()
+				w.kindIs("in-band", "ready")
+				now := w.subflows("direct up", "in-band up")
+				if now.Token != before.Token || detour(now).Local != detour(before).Local {
+					t.Errorf("another detour: %+v, before %+v", now, before)
+				}
+				x.goesOn()
+			}
+			x.endsWell()
+		})
 	}
-	x.endsWell()
 }
