@@ -61,9 +61,9 @@ func TestMovedMember(t *testing.T) {
 	server := p.echo(t, "10.2.0.1:443")
 	w.SessionUp(session("bob", client4, 7))
 	listener := p.network.server.Listen(t, "10.2.0.1:9000")
-	mustMap(t, w, session("alice", client4, 1), netip.MustParseAddrPort("10.2.0.1:9000"), 8001)
-	mustMap(t, w, session("bob", client4, 7), server, 8002)
-	dial, err := p.network.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, 8001))
+	alicesMapping := mustMap(t, w, session("alice", client4, 1), netip.MustParseAddrPort("10.2.0.1:9000"), 8001)
+	bobsMapping := mustMap(t, w, session("bob", client4, 7), server, 8002)
+	dial, err := p.network.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, alicesMapping.Port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestMovedMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alices.Close()
-	bobs := p.mustDial(t, netip.AddrPortFrom(waypoint4, 8002))
+	bobs := p.mustDial(t, netip.AddrPortFrom(waypoint4, bobsMapping.Port))
 	inBand := p.syn(server, grant)
 	if got := p.probe(t, inBand); got != byServer {
 		t.Fatal(got)
