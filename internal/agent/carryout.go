@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
@@ -115,22 +115,31 @@ func (c *client) blame(a path.Blame) {
 // taken, one subflow in a million is refused.
 const portTries = 20
 
-// portPicker draws local ports from the range the kernel itself uses.
-type portPicker struct{ first, last uint16 }
-
-func newPortPicker() (portPicker, error) {
-	const file = "/proc/sys/net/ipv4/ip_local_port_range"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return portPicker{}, fmt.Errorf("read the range of local ports: %w", err)
-	}
-	var p portPicker
-	if _, err := fmt.Sscan(string(text), &p.first, &p.last); err != nil || p.first > p.last {
-		return portPicker{}, fmt.Errorf("read the range of local ports: %s says %q", file, text)
-	}
-	return p, nil
+// portPicker draws local ports as the kernel itself does: from its range, without those that are
+// reserved for programs that name them.
+type portPicker struct {
+	netstate.PortRange
+	reserved netstate.Ports
 }
 
-func (p portPicker) pick() uint16 {
-	return p.first + uint16(rand.N(int(p.last)-int(p.first)+1))
+func newPortPicker() (p portPicker, err error) {
+	if p.PortRange, err = netstate.LocalPorts(); err != nil {
+		return p, err
+	}
+	p.reserved, err = netstate.ReservedPorts()
+	return p, err
+}
+
+// reservedTries is how many reserved ports are passed over. Where nearly all of the range is reserved,
+// one is taken after all.
+const reservedTries = 1000
+
+func (p portPicker) pick() (port uint16) {
+	for range reservedTries {
+		port = p.First + uint16(rand.N(int(p.Last)-int(p.First)+1))
+		if !p.reserved.Has(port) {
+			break
+		}
+	}
+	return port
 }

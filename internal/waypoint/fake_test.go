@@ -28,6 +28,7 @@ type fakeHost struct {
 	mu        sync.Mutex
 	flows     []netstate.Flow
 	listening []netip.AddrPort
+	reserved  netstate.Ports
 	lists     int
 	deleted   []netstate.MarkMatch
 	inBand    fakeInBand
@@ -140,8 +141,9 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 			h.lists++
 			return h.listening, nil
 		},
-		own:    func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
-		onLink: func() ([]netip.Prefix, error) { return nil, nil },
+		reserved: h.reserved,
+		own:      func() ([]netstate.Address, error) { return []netstate.Address{{Addr: ownAddr}}, nil },
+		onLink:   func() ([]netip.Prefix, error) { return nil, nil },
 		interfaces: func() ([]netstate.Interface, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -64,10 +64,10 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 		refusal.RetryAfter = retryQuota
 		return outcome{member: m, refusal: refusal}
 	}
-	proposed, taken := r.Proposed, w.listening.on
+	proposed, taken := r.Proposed, w.taken
 	if guarded {
 		proposed = 0
-		taken = func(port uint16) bool { return port == t.server.Port() || w.listening.on(port) }
+		taken = func(port uint16) bool { return port == t.server.Port() || w.taken(port) }
 	}
 	port, ok := w.index.choosePort(t, proposed, taken)
 	if !ok {
@@ -142,6 +142,10 @@ type listeners struct {
 }
 
 func (l *listeners) on(port uint16) bool { return l.ports[port] }
+
+// taken reports whether a port is a program's of this host: one listens there, or the port is reserved for
+// one that may.
+func (w *Waypoint) taken(port uint16) bool { return w.listening.on(port) || w.kernel.reserved.Has(port) }
 
 // refreshListeners reads the list anew if it is old. If that fails, the old one is used.
 func (w *Waypoint) refreshListeners(now time.Time) {

@@ -21,6 +21,7 @@ import (
 type kernel struct {
 	rules      rules.Kernel
 	listeners  func() ([]netip.AddrPort, error)
+	reserved   netstate.Ports
 	own        func() ([]netstate.Address, error)
 	onLink     func() ([]netip.Prefix, error)
 	addresses  <-chan []netstate.Address // tells that own or onLink may have something new
@@ -91,6 +92,9 @@ func openKernel(config Config) (k kernel, err error) {
 	}
 	closers = append(closers, listeners.Close)
 	k.listeners = listeners.TCP
+	if k.reserved, err = netstate.ReservedPorts(); err != nil {
+		return k, err
+	}
 
 	addresses, err := netstate.OpenAddresses()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -153,6 +154,22 @@ func TestListenersAreAskedForAtMostOnceASecond(t *testing.T) {
 		time.Sleep(listenersAge)
 		if g := mustMap(t, w, aliceAt, serverNumber(1000), 8080); g.Port == 8080 {
 			t.Error("a new listener is not seen")
+		}
+	})
+}
+
+// Ports that the operator keeps for programs of his own lead nowhere, whether a member proposes one or not.
+func TestReservedPortsAreNoMappings(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.reserved = netstate.Ports{{First: 8080, Last: 8080}, {First: firstPort, Last: lastPort - 40}}
+		w := h.start(t)
+		defer mustClose(t, w)
+		for i := range 10 {
+			for _, proposed := range []uint16{0, 8080} {
+				if g := mustMap(t, w, aliceAt, serverNumber(2*i+int(proposed%7)), proposed); h.reserved.Has(g.Port) {
+					t.Errorf("port %d is given for %d", g.Port, proposed)
+				}
+			}
 		}
 	})
 }

@@ -1,0 +1,78 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last uint16 }
+
+// Ports is a set of ports.
+type Ports []PortRange
+
+// Has reports whether a port is in the set.
+func (p Ports) Has(port uint16) bool {
+	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
+}
+
+const (
+	localPortRange    = "net/ipv4/ip_local_port_range"
+	localPortReserved = "net/ipv4/ip_local_reserved_ports"
+)
+
+// LocalPorts returns the range that the calling thread's network namespace draws ports from for
+// programs that do not name one.
+func LocalPorts() (PortRange, error) {
+	value, err := Sysctl(localPortRange)
+	if err != nil {
+		return PortRange{}, err
+	}
+	var r PortRange
+	if _, err := fmt.Sscan(value, &r.First, &r.Last); err != nil || r.First > r.Last {
+		return PortRange{}, fmt.Errorf("read sysctl %s: %q is no range of ports", localPortRange, value)
+	}
+	return r, nil
+}
+
+// ReservedPorts returns the ports that the calling thread's network namespace keeps for programs that
+// name them. Nobody else is to draw one of them.
+func ReservedPorts() (Ports, error) {
+	value, err := Sysctl(localPortReserved)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ports, err := parsePorts(value)
+	if err != nil {
+		return nil, fmt.Errorf("read sysctl %s: %w", localPortReserved, err)
+	}
+	return ports, nil
+}
+
+// parsePorts reads a list as the kernel writes it, such as "8080,9000-9010".
+func parsePorts(list string) (Ports, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var ports Ports
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, err1 := strconv.ParseUint(first, 10, 16)
+		b, err2 := strconv.ParseUint(last, 10, 16)
+		if err := errors.Join(err1, err2); err != nil || a > b {
+			return nil, fmt.Errorf("%q is no list of ports such as 8080,9000-9010", list)
+		}
+		ports = append(ports, PortRange{uint16(a), uint16(b)})
+	}
+	return ports, nil
+}
