@@ -145,7 +145,9 @@ func (l *listeners) on(port uint16) bool { return l.ports[port] }
 
 // taken reports whether a port is a program's of this host: one listens there, or the port is reserved for
 // one that may.
-func (w *Waypoint) taken(port uint16) bool { return w.listening.on(port) || w.kernel.reserved.Has(port) }
+func (w *Waypoint) taken(port uint16) bool {
+	return w.listening.on(port) || w.kernel.reserved.Has(port)
+}
 
 // refreshListeners reads the list anew if it is old. If that fails, the old one is used.
 func (w *Waypoint) refreshListeners(now time.Time) {
