@@ -53,7 +53,7 @@ func TestTwentyFaults(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	r, err := Run(t.Context(), Options{
-		Faults: 20, Seed: 1, Worlds: 2, Program: program, Version: "test", Out: out,
+		Faults: 20, Seed: 1, Worlds: 3, Program: program, Version: "test", Out: out,
 		Stderr: t.Output(), Log: slog.New(slog.DiscardHandler),
 	})
 	if errors.Is(err, ErrFindings) {
