@@ -173,8 +173,7 @@ func (s *striker) askTunnels(ctx context.Context, k *Strike, _ netip.Addr, d tim
 	return nil
 }
 
-// flood sends noise to the sessions' port and SYNs to all others, and holds
-// connections to the coordinator's ports that say nothing.
+// flood sends noise to the sessions' port, and SYNs to all ports.
 func (s *striker) flood(ctx context.Context, at netip.Addr, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
