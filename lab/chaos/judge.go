@@ -103,7 +103,7 @@ const (
 	moreDescriptors = 24
 	moreThreads     = 16
 	moreBPF         = 4
-	moreRules       = 40
+	moreRules       = 120
 	moreRouting     = 4
 	// A member may have eight tunnels, each with a route for both families.
 	moreRoutes = 24

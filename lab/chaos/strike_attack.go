@@ -114,10 +114,10 @@ func (s *striker) member(ctx context.Context, waypoint string, args ...string) (
 	return got, end, nil
 }
 
-// Bounds of what one member may have of a waypoint (docs/security.md), with
-// room for others' joins and for times that are not exact.
+// Bounds of what one member may have of a waypoint (docs/security.md): for
+// connections, with room for others' joins and for times that are not exact.
 const (
-	mostTunnels     = 32
+	mostTunnels     = 8
 	scanBurst       = 400
 	scanConnections = 150 // a second
 )
