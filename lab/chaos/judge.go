@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
@@ -57,7 +59,7 @@ func judge(o Observations) Verdict {
 	}
 	v.Unauthorised = append(v.Unauthorised, o.Excess...)
 	v.Unauthorised = append(v.Unauthorised, slices.Compact(slices.Sorted(slices.Values(o.Stolen)))...)
-	for _, p := range o.Lacking {
+	for _, p := range o.demanded() {
 		v.Unrecovered = append(v.Unrecovered, fmt.Sprintf("the connection from %v had %d paths (%v) %v after the last fault", p.Local, len(p.Ways), p.Ways, recoverLimit))
 	}
 	for _, c := range o.Still {
@@ -67,6 +69,21 @@ func judge(o Observations) Verdict {
 		v.judgeGrowth(host, o.Before[host], o.After[host])
 	}
 	return v
+}
+
+// demanded are the connections that lack a path they should have: where every
+// waypoint has just changed payload, none is used again so soon.
+func (o Observations) demanded() []Paths {
+	caught := map[string]bool{}
+	for _, k := range o.Strikes {
+		if waypoint, _, found := strings.Cut(k.Hit, "-"); found && k.Fault.Kind == plan.LinkTamper {
+			caught[waypoint] = true
+		}
+	}
+	if len(caught) > 0 && len(caught) >= o.Waypoints {
+		return nil
+	}
+	return o.Lacking
 }
 
 // judgePair demands of a connection what its twin could do.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
@@ -82,6 +83,30 @@ func TestJudgeTheRest(t *testing.T) {
 
 func growth(before, after Holdings) Observations {
 	return Observations{Before: map[string]Holdings{"w1": before}, After: map[string]Holdings{"w1": after}}
+}
+
+// A second path is demanded as long as there is a waypoint that changed nothing.
+func TestJudgeTampering(t *testing.T) {
+	tampered := func(hits ...string) (all []Strike) {
+		for _, hit := range hits {
+			all = append(all, Strike{Fault: plan.Fault{Kind: plan.LinkTamper}, Hit: hit})
+		}
+		return all
+	}
+	lacking := []Paths{{Known: true, Ways: []string{"direct"}}}
+	for _, c := range []struct {
+		strikes []Strike
+		want    int
+	}{
+		{tampered("w1-in", "w1-out"), 1},
+		{tampered("w1-in", "w2-out"), 0},
+		{nil, 1},
+	} {
+		v := judge(Observations{Waypoints: 2, Strikes: c.strikes, Lacking: lacking})
+		if len(v.Unrecovered) != c.want {
+			t.Errorf("after %v: %q", c.strikes, v.Unrecovered)
+		}
+	}
 }
 
 func TestRush(t *testing.T) {

@@ -27,8 +27,9 @@ const (
 
 // Observations are all that the judge needs to know of a sequence.
 type Observations struct {
-	Strikes []Strike
-	Pairs   []PairRecord
+	Waypoints int // honest ones
+	Strikes   []Strike
+	Pairs     []PairRecord
 	// Lacking are the connections that had fewer than two paths recoverLimit
 	// after the last fault; Recovered is how long it took if there are none.
 	Lacking   []Paths
@@ -74,6 +75,7 @@ func observe(ctx context.Context, p plan.Plan, program, dir string, log *slog.Lo
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}, held: map[*twin.Conn]bool{}}
+	s.seen.Waypoints = p.World.Waypoints
 	err = s.run(ctx)
 	return s.seen, err
 }
