@@ -31,6 +31,7 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
 	"github.com/detour-collective/dcol/packaging"
 )
 
@@ -74,6 +75,9 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	if c.Has(config.RoleWaypoint) {
 		if _, err := egress.New(c.Waypoint.Allow, c.Waypoint.Deny, deniedPorts(c.Waypoint)); err != nil {
 			return nil, fmt.Errorf("[waypoint] %w", err)
+		}
+		if err := rules.Marks(c.Waypoint.Marks).Check(); err != nil {
+			return nil, fmt.Errorf("[waypoint] marks: %w", err)
 		}
 	}
 	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log}, nil
@@ -146,7 +150,7 @@ func (p *Plan) endFormerWaypoint() error {
 		return nil
 	}
 	p.log.Info("this member is a waypoint no more: what it forwards for others ends")
-	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir))
+	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir), rules.Marks(p.config.Waypoint.Marks))
 }
 
 var errAborted = errors.New("start was given up")
@@ -237,7 +241,7 @@ func Down(c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), rules.Marks(c.Waypoint.Marks)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
 		errors.Join(damagedRecords(c.StateDir)...),
 	)
 }

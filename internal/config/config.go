@@ -164,6 +164,7 @@ type Waypoint struct {
 	MonthlyQuota         units.Quota    `toml:"monthly_quota"`
 	Hours                []units.Window `toml:"hours"` // empty: always
 	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
+	Marks                uint32         `toml:"marks"`
 	Log                  string         `toml:"log"`
 }
 
@@ -252,6 +253,7 @@ func defaults() *Config {
 			TunnelsPerMember:     8,
 			ConnectionsPerSecond: 50,
 			RequestsPerSecond:    500,
+			Marks:                0xff0000ff,
 			MappingLifetime:      units.Duration(10 * time.Minute),
 			Log:                  "/var/log/dcol/attribution.jsonl",
 		},

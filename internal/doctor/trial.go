@@ -51,7 +51,7 @@ func tryInBandSender(cgroup string) error {
 // tryInBandReceiver is what a waypoint does.
 func tryInBandReceiver() error {
 	return inThrowaway(func() error {
-		r, err := inband.OpenReceiver()
+		r, err := inband.OpenReceiver(^uint32(0))
 		if err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (n *network) tracked(t testing.TB) (list []netstate.Flow) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(ct.Flows(rules.Ours(), func(f netstate.Flow) { list = append(list, f) }), ct.Close())
+		return errors.Join(ct.Flows(rules.DefaultMarks.Ours(), func(f netstate.Flow) { list = append(list, f) }), ct.Close())
 	})
 	return list
 }
@@ -77,7 +77,7 @@ func (n *network) forget(t testing.TB) attribution.Entry {
 		if err != nil {
 			return err
 		}
-		return errors.Join(ct.Delete(rules.Ours()), ct.Close())
+		return errors.Join(ct.Delete(rules.DefaultMarks.Ours()), ct.Close())
 	})
 	return n.waitEntry(t, "flow-closed", func(e attribution.Entry) bool { return e.Event == attribution.FlowClosed })
 }
@@ -257,7 +257,7 @@ func TestFastPathKeepsEntries(t *testing.T) {
 	n := newNetwork(t)
 	const timeout = 4 * time.Second
 	n.waypoint.Must(t, func() error {
-		events, err := netstate.SubscribeFlows(rules.Ours()) // loads conntrack
+		events, err := netstate.SubscribeFlows(rules.DefaultMarks.Ours()) // loads conntrack
 		if err != nil {
 			return err
 		}

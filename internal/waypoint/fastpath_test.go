@@ -162,7 +162,7 @@ func (h *fakeHost) establish(t *testing.T, w *Waypoint, kind wire.Kind) netstate
 	f := netstate.Flow{
 		Origin: netstate.Tuple{Src: netip.AddrPortFrom(aliceAt.Addr, 40000), Dst: netip.AddrPortFrom(ownAddr, 443)},
 		Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, 61000)},
-		Mark:   rules.MemberID(1).Mark(kind),
+		Mark:   rules.DefaultMarks.Mark(1, kind),
 	}
 	h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}}
 	f.Established = true
@@ -359,7 +359,7 @@ func TestExpelSaysWhatStays(t *testing.T) {
 		if err := w.Expel("alice"); err != nil || len(h.fast.flows) != 0 {
 			t.Errorf("expel again: %v, left %+v", err, h.fast.flows)
 		}
-		if !slices.Contains(h.deleted, rules.Of(1)) {
+		if !slices.Contains(h.deleted, rules.DefaultMarks.Of(1)) {
 			t.Error("conntrack keeps the connections")
 		}
 	})

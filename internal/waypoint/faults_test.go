@@ -88,7 +88,7 @@ func TestFlows(t *testing.T) {
 			return netstate.Flow{
 				Origin: netstate.Tuple{Src: netip.AddrPortFrom(aliceAt.Addr, port), Dst: netip.AddrPortFrom(ownAddr, 443)},
 				Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, port)},
-				Mark:   rules.MemberID(1).Mark(wire.Mapped), BytesOrigin: up, BytesReply: down,
+				Mark:   rules.DefaultMarks.Mark(1, wire.Mapped), BytesOrigin: up, BytesReply: down,
 			}
 		}
 		alice := func() MemberSnapshot {
@@ -123,7 +123,7 @@ func TestFlows(t *testing.T) {
 		if m := alice(); m.Flows != 2 || m.BytesFromClient != 33 {
 			t.Errorf("an unknown flow's end: %+v", m)
 		}
-		if err := w.Expel("alice"); err != nil || len(h.deleted) != 1 || h.deleted[0] != rules.Of(1) {
+		if err := w.Expel("alice"); err != nil || len(h.deleted) != 1 || h.deleted[0] != rules.DefaultMarks.Of(1) {
 			t.Errorf("expelled: %v, %+v", err, h.deleted)
 		}
 		synctest.Wait() // until the log is written

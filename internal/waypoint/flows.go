@@ -72,7 +72,7 @@ func (w *Waypoint) adoptFlows() error {
 func (w *Waypoint) listFlows(each func(netstate.Flow)) error {
 	w.flowsMu.Lock()
 	defer w.flowsMu.Unlock()
-	return w.kernel.flows.Flows(rules.Ours(), each)
+	return w.kernel.flows.Flows(w.config.marks().Ours(), each)
 }
 
 func (w *Waypoint) noteFlows(news flowNews) {
@@ -110,7 +110,7 @@ func (w *Waypoint) resyncFlows() {
 }
 
 func (w *Waypoint) openFlow(event attribution.Event, f netstate.Flow) {
-	id, kind, ours := rules.OfMark(f.Mark)
+	id, kind, ours := w.config.marks().OfMark(f.Mark)
 	if _, known := w.live[f.Origin]; known || !ours {
 		return
 	}
@@ -147,7 +147,7 @@ func (w *Waypoint) closeFlow(f netstate.Flow, seen bool) {
 	_ = w.leaveFastPath(f.Origin) // which logs its failure
 	l, known := w.live[f.Origin]
 	if !known { // its beginning was lost
-		id, kind, ours := rules.OfMark(f.Mark)
+		id, kind, ours := w.config.marks().OfMark(f.Mark)
 		if !ours {
 			return
 		}

@@ -167,7 +167,7 @@ func (w *Waypoint) endSpent() {
 	}
 	w.flowsMu.Lock()
 	defer w.flowsMu.Unlock()
-	if err := w.kernel.flows.Delete(rules.Ours()); err != nil {
+	if err := w.kernel.flows.Delete(w.config.marks().Ours()); err != nil {
 		w.log.Error("the quota is used up, and connections do not end", "err", err)
 		return // tried again
 	}

@@ -278,7 +278,7 @@ func TestQuotaInTheKernel(t *testing.T) {
 				t.Errorf("a new connection: %v", err)
 			}
 			eventually(t, "no connection is left", func() bool {
-				return strings.Contains(n.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc000000/0xfff80000"), " 0 flow entries")
+				return strings.Contains(n.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000000/0x80000000"), " 0 flow entries")
 			})
 			n.waitEntry(t, "the end of the connection", func(e attribution.Entry) bool { return e.Event == attribution.FlowClosed })
 		})

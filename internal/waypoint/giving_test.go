@@ -223,7 +223,7 @@ func TestQuota(t *testing.T) {
 		time.Sleep(tableCheck)
 		used(1000)
 		wantClosed(t, w, h, wire.QuotaTraffic, time.Until(giving.NextMonth(time.Now())))
-		if got := h.deletedMarks(); !slices.Equal(got, []netstate.MarkMatch{rules.Ours()}) {
+		if got := h.deletedMarks(); !slices.Equal(got, []netstate.MarkMatch{rules.DefaultMarks.Ours()}) {
 			t.Errorf("connections ended: %v", got)
 		}
 		mustClose(t, w)

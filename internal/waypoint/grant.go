@@ -118,7 +118,7 @@ func refuse(id uint64, code wire.Code, message string) *wire.Refusal {
 
 // tooManyMembers refuses whom no mark is left for.
 func tooManyMembers(id uint64) *wire.Refusal {
-	return refuse(id, wire.Busy, fmt.Sprintf("the waypoint serves %d members and cannot tell more apart", rules.MaxMembers))
+	return refuse(id, wire.Busy, "the waypoint serves as many members as it can tell apart")
 }
 
 // refuseTunnel counts and records a refusal of what leads to any server.

@@ -139,7 +139,7 @@ func (w *Waypoint) writeKeys(addr netip.Addr) error {
 	if w.kernel.receiver == nil {
 		return nil
 	}
-	if err := w.kernel.receiver.Set(addr, w.passes.slots(addr)); err != nil {
+	if err := w.kernel.receiver.Set(addr, w.passes.slots(addr, w.config.marks())); err != nil {
 		w.staleKeys[addr] = true
 		w.problems.set(problemKeys, err.Error())
 		return fmt.Errorf("set the keys of in-band detours from %v: %w", addr, err)

@@ -37,7 +37,7 @@ func TestInBandEndsWithTheSession(t *testing.T) {
 					t.Errorf("without a session: %s", got)
 				}
 			}
-			if n := strings.Count(p.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc020001"), "dport=443"); n < 2 {
+			if n := strings.Count(p.waypoint.Output(t, "conntrack", "-L", "-m", "0xa0000001"), "dport=443"); n < 2 {
 				t.Errorf("%d connections are left", n)
 			}
 			ended := p.waitEntry(t, "admission-ended", func(e attribution.Entry) bool { return e.Event == attribution.AdmissionEnded })
@@ -81,7 +81,7 @@ func TestMovedMember(t *testing.T) {
 	moved := netip.MustParseAddr("10.1.0.11")
 	w.SessionMoved(session("alice", client4, 1), session("alice", moved, 1))
 
-	if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc000001/0xfff8ffff"); !strings.Contains(list, " 0 flow entries") {
+	if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000001/0x9f0000ff"); !strings.Contains(list, " 0 flow entries") {
 		t.Errorf("left of alice:\n%s", list)
 	}
 	if err := bobs.talk(1000); err != nil {
@@ -280,7 +280,7 @@ func TestExpelledFromInBand(t *testing.T) {
 			if got := p.probe(t, p.syn(server, grant)); got != byNobody {
 				t.Errorf("expelled: %s", got)
 			}
-			if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc020001"); !strings.Contains(list, " 0 flow entries") {
+			if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0xa0000001"); !strings.Contains(list, " 0 flow entries") {
 				t.Errorf("left:\n%s", list)
 			}
 		})

@@ -192,7 +192,7 @@ func (m *inBandModel) check(t *rapid.T, h *fakeHost) {
 			t.Fatalf("%v has %d keys, want %d", addr, len(live), wantKeys[addr])
 		}
 		for _, s := range slots {
-			id, kind, ours := rules.OfMark(s.Mark)
+			id, kind, ours := rules.DefaultMarks.OfMark(s.Mark)
 			if !ours || kind != wire.InBand || names[id] == "" || s.Key == (inband.Key{}) {
 				t.Fatalf("a key of %+v", s)
 			}

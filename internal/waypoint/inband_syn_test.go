@@ -131,7 +131,7 @@ func TestInBandServerSeesAPlainSYN(t *testing.T) {
 				}
 			}
 			// Nor is anything else of the packet left marked at the waypoint.
-			flows := p.waypoint.Output(t, "conntrack", "-L", "-p", "tcp", "-m", "0xdc020001")
+			flows := p.waypoint.Output(t, "conntrack", "-L", "-p", "tcp", "-m", "0xa0000001")
 			if !strings.Contains(flows, "1 flow entries") {
 				t.Errorf("conntrack:\n%s", flows)
 			}
@@ -170,7 +170,7 @@ func (n *network) forgetFlows(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(ct.Delete(netstate.MarkMatch{Value: 0xdc00_0000, Mask: 0xfff8_0000}), ct.Close())
+		return errors.Join(ct.Delete(netstate.MarkMatch{Value: 0x8000_0000, Mask: 0x8000_0000}), ct.Close())
 	})
 }
 

@@ -66,7 +66,7 @@ func TestTrafficThroughAMapping(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return errors.Join(ct.Delete(netstate.MarkMatch{Value: 0xdc01_0001, Mask: 0xffff_ffff}), ct.Close())
+				return errors.Join(ct.Delete(netstate.MarkMatch{Value: 0x8000_0001, Mask: 0xffff_ffff}), ct.Close())
 			})
 			closed := n.waitEntry(t, "flow-closed", func(e attribution.Entry) bool { return e.Event == attribution.FlowClosed })
 			if closed.Member != "alice" || closed.Egress != through.seen || !closed.Opened.Equal(opened.Time) ||
@@ -294,7 +294,7 @@ func TestCleanUpLeavesNoTrace(t *testing.T) {
 			t.Errorf("the record is left: %v", err)
 		}
 	}
-	if list := n.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc010000/0xffff0000"); !strings.Contains(list, "0 flow entries") {
+	if list := n.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000000/0xe0000000"); !strings.Contains(list, "0 flow entries") {
 		t.Errorf("left in conntrack: %s", list)
 	}
 	if err := c.talk(10); err == nil {

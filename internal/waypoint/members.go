@@ -26,10 +26,11 @@ type members struct {
 	byName map[string]*member
 	byID   map[rules.MemberID]*member
 	lastID rules.MemberID
+	most   int // ids there are
 }
 
-func newMembers() *members {
-	return &members{byName: make(map[string]*member), byID: make(map[rules.MemberID]*member)}
+func newMembers(most int) *members {
+	return &members{most: most, byName: make(map[string]*member), byID: make(map[rules.MemberID]*member)}
 }
 
 // known returns the member, or nil if it has no id yet.
@@ -43,10 +44,11 @@ func (m *members) get(name, serial string) *member {
 		}
 		return found
 	}
-	if len(m.byID) == rules.MaxMembers {
+	if len(m.byID) >= m.most {
 		return nil
 	}
-	for m.lastID++; m.lastID == 0 || m.byID[m.lastID] != nil; m.lastID++ {
+	next := func() { m.lastID = m.lastID%rules.MemberID(m.most) + 1 }
+	for next(); m.byID[m.lastID] != nil; next() {
 	}
 	return m.add(rules.Member{ID: m.lastID, Name: name, Serial: serial}, false)
 }

@@ -95,7 +95,7 @@ func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 
 func (n *network) cleanUp(t testing.TB) {
 	t.Helper()
-	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record, n.config.Memory) })
+	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record, n.config.Memory, n.config.marks()) })
 }
 
 // echo runs a server that answers with the address it sees, a newline, and then all it gets. It

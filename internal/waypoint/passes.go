@@ -94,11 +94,11 @@ func (x passes) presences() map[presence]bool {
 }
 
 // slots are the keys for an address as eBPF has them. Of an agent before us we know none.
-func (x passes) slots(addr netip.Addr) []inband.Slot {
+func (x passes) slots(addr netip.Addr, m rules.Marks) []inband.Slot {
 	var slots []inband.Slot
 	for _, p := range x[addr] {
 		if p.session != 0 {
-			slots = append(slots, inband.Slot{Key: p.key, Mark: p.member.ID.Mark(wire.InBand), ClientPort: p.clientPort, Expires: p.expires})
+			slots = append(slots, inband.Slot{Key: p.key, Mark: m.Mark(p.member.ID, wire.InBand), ClientPort: p.clientPort, Expires: p.expires})
 		}
 	}
 	return slots

@@ -70,7 +70,7 @@ func TestEntriesNameSessions(t *testing.T) {
 					return netstate.Flow{
 						Origin: netstate.Tuple{Src: netip.AddrPortFrom(from, port), Dst: netip.AddrPortFrom(ownAddr, 443)},
 						Reply:  netstate.Tuple{Src: serverNumber(1), Dst: netip.AddrPortFrom(ownAddr, port)},
-						Mark:   rules.MemberID(1).Mark(kind),
+						Mark:   rules.DefaultMarks.Mark(1, kind),
 					}
 				}
 				tell := func(events ...netstate.FlowEvent) {

@@ -55,7 +55,7 @@ func guarded(now, then []string) []string {
 // merge adds to the index what the kernel has and the index lacks.
 func (w *Waypoint) merge(state rules.State) {
 	for _, m := range state.Members {
-		if w.members.byID[m.ID] == nil && w.members.known(m.Name) == nil {
+		if int(m.ID) <= w.members.most && w.members.byID[m.ID] == nil && w.members.known(m.Name) == nil {
 			w.members.add(m, true)
 			w.members.lastID = max(w.members.lastID, m.ID)
 		}
@@ -173,9 +173,9 @@ func (w *Waypoint) expel(name string) error {
 	if w.outOfStep { // the kernel may have what the index lacks
 		errs = append(errs, w.install())
 	}
-	errs = append(errs, w.leaveFastPathEach(rules.Of(m.ID), func(netstate.Flow) bool { return true }))
+	errs = append(errs, w.leaveFastPathEach(w.config.marks().Of(m.ID), func(netstate.Flow) bool { return true }))
 	w.flowsMu.Lock()
-	errs = append(errs, w.kernel.flows.Delete(rules.Of(m.ID)))
+	errs = append(errs, w.kernel.flows.Delete(w.config.marks().Of(m.ID)))
 	w.flowsMu.Unlock()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("expel %s: %w", name, err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
-	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
 // presence is a member at an address.
@@ -114,7 +113,7 @@ func (w *Waypoint) left(old presence, now netip.Addr) {
 	if w.sessions.at[old] > 0 {
 		return
 	}
-	ended, err := w.endFlows(rules.Of(old.member.ID), old.addr)
+	ended, err := w.endFlows(w.config.marks().Of(old.member.ID), old.addr)
 	if err != nil {
 		w.log.Warn("a member moved, and its connections from the old address stay", "member", old.member.Name, "err", err)
 		return

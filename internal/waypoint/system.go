@@ -108,7 +108,7 @@ func openKernel(config Config) (k kernel, err error) {
 		return k, err
 	}
 
-	receiver, err := inband.OpenReceiver()
+	receiver, err := inband.OpenReceiver(uint32(config.marks()))
 	switch {
 	case err != nil:
 		k.noReceiver = err // and no filter of ours can be there
@@ -128,7 +128,7 @@ func openKernel(config Config) (k kernel, err error) {
 	closers = append(closers, conntrack.Close)
 	k.flows = conntrack
 	// Subscribing makes the kernel load conntrack, without which its sysctls are not there.
-	events, err := netstate.SubscribeFlows(rules.Ours())
+	events, err := netstate.SubscribeFlows(config.marks().Ours())
 	if err != nil {
 		return k, err
 	}
@@ -258,14 +258,14 @@ func Left(record string) bool {
 
 // CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
 // the sysctls back; no agent needs to run, and none may. What was used of the quota and SwitchOff stay
-// in the memory. Doing it again is harmless.
-func CleanUp(record, memory string) error {
+// in the memory. Connections are found by the marks that they had. Doing it again is harmless.
+func CleanUp(record, memory string, marks rules.Marks) error {
 	var errs []error
 	errs = append(errs, rememberUsed(memory), rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {
-		errs = append(errs, conntrack.Delete(rules.Ours()), conntrack.Close())
+		errs = append(errs, conntrack.Delete(marks.Ours()), conntrack.Close())
 	}
 	if r, err := netstate.OpenRecord(record); err != nil {
 		errs = append(errs, err)

@@ -137,7 +137,7 @@ func (w *Waypoint) revokeTunnel(addrs []netip.Addr) error {
 	if err := w.commit(change); err != nil {
 		return err
 	}
-	_, err := w.endFlows(rules.Ours(), known...)
+	_, err := w.endFlows(w.config.marks().Ours(), known...)
 	return err
 }
 

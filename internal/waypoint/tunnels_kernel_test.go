@@ -177,7 +177,7 @@ func TestTunnelAddressesEnd(t *testing.T) {
 			defer conn.Close()
 			end(t, w)
 			eventually(t, "the connection is gone", func() bool {
-				return strings.Contains(n.waypoint.Output(t, "conntrack", "-L", "-m", "0xdc000001/0xfff8ffff"), " 0 flow entries")
+				return strings.Contains(n.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000001/0x9f0000ff"), " 0 flow entries")
 			})
 			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 			_, _ = conn.Write([]byte("x"))

@@ -40,6 +40,8 @@ type Config struct {
 	Record string // file that remembers the sysctls we changed
 	Memory string // file that remembers SwitchOff, and what was used of the quota
 
+	// Marks are the bits of packet and connection marks that are ours; 0: rules.DefaultMarks.
+	Marks rules.Marks
 	// Outside tells how others see this host, now and whenever that changes; nil: nobody knows.
 	Outside <-chan egress.Outside
 
@@ -52,8 +54,15 @@ type Config struct {
 func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
 
 func (c Config) options() rules.Options {
-	return rules.Options{Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
+	return rules.Options{Marks: c.marks(), Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
 		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
+}
+
+func (c Config) marks() rules.Marks {
+	if c.Marks == 0 {
+		return rules.DefaultMarks
+	}
+	return c.Marks
 }
 
 // Peer is the member at the other end of a session.
@@ -151,7 +160,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 		flow:      make(chan flowNews),
 		stop:      make(chan struct{}),
 		index:     newIndex(),
-		members:   newMembers(),
+		members:   newMembers(config.marks().MaxMembers()),
 		live:      make(map[netstate.Tuple]liveFlow),
 		fast:      make(map[netstate.Tuple]*fastFlow),
 		vicinity:  vicinity{own: k.own, onLink: k.onLink},

@@ -179,7 +179,7 @@ func (w *world) pathManager(host string) string {
 // ourFlows are the connections that bob's kernel forwards for members.
 func (w *world) ourFlows() []string {
 	w.Helper()
-	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0xdc000000/0xfff80000")
+	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0x80000000/0x80000000")
 	return strings.FieldsFunc(strings.TrimSpace(out), func(r rune) bool { return r == '\n' })
 }
 

@@ -79,7 +79,7 @@ table ip detours {
 		t.Fatal(err)
 	}
 	n.waypoint.Must(t, func() (err error) {
-		n.receiver, err = OpenReceiver()
+		n.receiver, err = OpenReceiver(testMask)
 		return err
 	})
 	t.Cleanup(func() { n.receiver.Close() })

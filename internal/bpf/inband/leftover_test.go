@@ -28,7 +28,7 @@ func TestFiltersAndTheirQdisc(t *testing.T) {
 	var r *Receiver
 	open := func() {
 		ns.Must(t, func() (err error) {
-			r, err = OpenReceiver()
+			r, err = OpenReceiver(testMask)
 			return err
 		})
 	}
@@ -115,7 +115,7 @@ func TestIngressQdisc(t *testing.T) {
 	}
 	var r *Receiver
 	ns.Must(t, func() (err error) {
-		r, err = OpenReceiver()
+		r, err = OpenReceiver(testMask)
 		return err
 	})
 	defer r.Close()
@@ -133,7 +133,7 @@ func TestAdoption(t *testing.T) {
 	ns := netnstest.New(t)
 	open := func() (r *Receiver) {
 		ns.Must(t, func() (err error) {
-			r, err = OpenReceiver()
+			r, err = OpenReceiver(testMask)
 			return err
 		})
 		return r

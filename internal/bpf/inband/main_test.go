@@ -44,7 +44,7 @@ func agentProgram(cgroup, index string) int {
 	if err := s.Attach([]int{number}); err != nil {
 		return failed(err)
 	}
-	r, err := OpenReceiver()
+	r, err := OpenReceiver(testMask)
 	if err != nil {
 		return failed(err)
 	}

@@ -8,6 +8,9 @@
 
 #define MAX_SLOTS 32
 
+// The bits of packets' marks that are ours; the others stay as they are.
+volatile const __u32 mark_mask = 0xffffffff;
+
 struct slot {
 	struct key key;
 	__u64 expires; // CLOCK_BOOTTIME, in nanoseconds
@@ -110,7 +113,7 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 		return TC_ACT_UNSPEC;
 	}
 	search.sent = bpf_ntohl(s->time.tsecr);
-	if (!search.sent && skb->mark)
+	if (!search.sent && skb->mark & mark_mask)
 		return TC_ACT_UNSPEC; // seen already, on a port of this bridge
 	search.message = message(s->ip.saddr, 0, s->server, s->tcp.dest, s->tcp.seq, s->time.tsval);
 	search.first = search.message.word[0];
@@ -127,7 +130,7 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 		return TC_ACT_UNSPEC;
 	}
 	if (write_tsecr(skb, s, 0)) {
-		skb->mark = search.mark;
+		skb->mark = (skb->mark & ~mark_mask) | search.mark;
 		count->accepted++;
 	}
 	return TC_ACT_UNSPEC;

@@ -12,7 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
-const memberMark = 0xdc010007
+const (
+	memberMark = 0xdc010007
+	// testMask has the bits of memberMark, and leaves some to others.
+	testMask = 0xff0100ff
+)
 
 var memberKey = Key{7, 7, 7, 15: 1}
 
@@ -20,7 +24,7 @@ func openReceiver(t testing.TB) *Receiver {
 	t.Helper()
 	var r *Receiver
 	netnstest.New(t).Must(t, func() (err error) {
-		r, err = OpenReceiver()
+		r, err = OpenReceiver(testMask)
 		return err
 	})
 	t.Cleanup(func() {
@@ -367,5 +371,18 @@ func since(before, c Counters) Counters {
 		UnknownAddress:   c.UnknownAddress - before.UnknownAddress,
 		BadAuthenticator: c.BadAuthenticator - before.BadAuthenticator,
 		Replayed:         c.Replayed - before.Replayed,
+	}
+}
+
+// Other programs have bits of packets' marks, which stay as they are.
+func TestForeignMarksStay(t *testing.T) {
+	const foreign = 0x0000c200
+	r := openReceiver(t)
+	set(t, r, authentic(memberKey, true, 1).from.Addr(), Slot{Key: memberKey, Mark: memberMark, ClientPort: true, Expires: inAnHour()})
+	if _, mark := run(t, r.objects.ReceiveEthernet, authentic(memberKey, true, 1).ethernet(), foreign); mark != memberMark|foreign {
+		t.Errorf("an authentic SYN: mark %#x", mark)
+	}
+	if _, mark := run(t, r.objects.ReceiveEthernet, authentic(Key{1}, true, 2).ethernet(), foreign); mark != foreign {
+		t.Errorf("a forged SYN: mark %#x", mark)
 	}
 }

@@ -47,6 +47,7 @@ const (
 	receiveMapSeen               = "seen"
 	receiveProgReceiveEthernet   = "receive_ethernet"
 	receiveProgReceiveHeaderless = "receive_headerless"
+	receiveVarMarkMask           = "mark_mask"
 )
 
 // loadReceive returns the embedded CollectionSpec for receive.
@@ -109,6 +110,7 @@ type receiveMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type receiveVariableSpecs struct {
+	MarkMask *ebpf.VariableSpec `ebpf:"mark_mask"`
 }
 
 // receiveObjects contains all objects after they have been loaded into the kernel.
@@ -150,6 +152,7 @@ func (m *receiveMaps) Close() error {
 //
 // It can be passed to loadReceiveObjects or ebpf.CollectionSpec.LoadAndAssign.
 type receiveVariables struct {
+	MarkMask *ebpf.Variable `ebpf:"mark_mask"`
 }
 
 // receivePrograms contains all programs after they have been loaded into the kernel.

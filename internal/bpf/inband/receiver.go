@@ -53,8 +53,9 @@ type Receiver struct {
 // filters of an earlier process still stand it goes on with that one's keys,
 // counters and memory of what was accepted. For this the kernel wants
 // CAP_SYS_ADMIN; without it the receiver begins with nothing, and those filters
-// work by themselves until Attach replaces them.
-func OpenReceiver() (_ *Receiver, err error) {
+// work by themselves until Attach replaces them. Of packets' marks, the bits of
+// the mask are changed and no others.
+func OpenReceiver(markMask uint32) (_ *Receiver, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
@@ -69,6 +70,9 @@ func OpenReceiver() (_ *Receiver, err error) {
 	spec, err := loadReceive()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded programs of the receiver: %w", err)
+	}
+	if err := spec.Variables["mark_mask"].Set(markMask); err != nil {
+		return nil, fmt.Errorf("set the receiver's marks: %w", err)
 	}
 	adopted, err := tcfilter.Adopt(handle, nameReceive, spec, kept...)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) {
 		}
 		// The second finds the filters of the first, and may not take them over.
 		for range 2 {
-			r, err := OpenReceiver()
+			r, err := OpenReceiver(testMask)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func TestLackingCapabilityIsNamed(t *testing.T) {
 				return err
 			}
 			_, sender := OpenSender(SenderConfig{})
-			_, receiver := OpenReceiver()
+			_, receiver := OpenReceiver(testMask)
 			for _, err := range []error{sender, receiver} {
 				var unavailable *UnavailableError
 				if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Mend, c.want) {

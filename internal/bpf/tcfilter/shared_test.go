@@ -23,7 +23,7 @@ func TestSharedQdisc(t *testing.T) {
 		index     int
 	)
 	ns.Must(t, func() (err error) {
-		if receiver, err = inband.OpenReceiver(); err != nil {
+		if receiver, err = inband.OpenReceiver(^uint32(0)); err != nil {
 			return err
 		}
 		if forwarder, err = forward.Open(); err != nil {

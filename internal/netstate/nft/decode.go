@@ -73,7 +73,7 @@ func decodeElement(ad *netlink.AttributeDecoder) (e Element, err error) {
 		case unix.NFTA_SET_ELEM_KEY:
 			ad.Nested(value(&e.Key))
 		case unix.NFTA_SET_ELEM_DATA:
-			ad.Nested(value(&e.Data))
+			ad.Nested(data(&e))
 		case unix.NFTA_SET_ELEM_TIMEOUT:
 			e.Timeout = milliseconds(ad.Uint64())
 		case unix.NFTA_SET_ELEM_EXPIRATION:
@@ -85,6 +85,28 @@ func decodeElement(ad *netlink.AttributeDecoder) (e Element, err error) {
 		}
 	}
 	return e, ad.Err()
+}
+
+// data reads a value, or the chain that a verdict leads to.
+func data(to *Element) func(*netlink.AttributeDecoder) error {
+	return func(ad *netlink.AttributeDecoder) error {
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.NFTA_DATA_VALUE:
+				to.Data = ad.Bytes()
+			case unix.NFTA_DATA_VERDICT:
+				ad.Nested(func(verdict *netlink.AttributeDecoder) error {
+					for verdict.Next() {
+						if verdict.Type() == unix.NFTA_VERDICT_CHAIN {
+							to.Jump = verdict.String()
+						}
+					}
+					return nil
+				})
+			}
+		}
+		return nil
+	}
 }
 
 func value(to *[]byte) func(*netlink.AttributeDecoder) error {

@@ -46,7 +46,9 @@ var (
 	IPv6Addr    = Type{name: "ipv6_addr", id: 8, size: 16}
 	InetService = Type{name: "inet_service", id: 13, size: 2}
 	Mark        = Type{name: "mark", id: 19, size: 4, hostLong: true}
-	IfName      = Type{name: "ifname", id: 41, size: 16, hostLong: true}
+	// Verdict is a map's data that leads to chains.
+	Verdict = Type{name: "verdict", id: 0xffffff00} // NFT_DATA_VERDICT
+	IfName  = Type{name: "ifname", id: 41, size: 16, hostLong: true}
 	// Word is a big-endian number of 32 bits. It is what nft takes a part of a TCP option for, which
 	// it compares with sets of nothing else; but it knows no name for it.
 	Word = Type{id: 4, size: 4, like: "@th,32,32", likeUser: payloadUser(transportBase, 32, 32)}
@@ -89,6 +91,7 @@ func concatWords(types []Type) string {
 // Element is an element of a set.
 type Element struct {
 	Key, Data []byte
+	Jump      string        // in place of Data in a map of verdicts: the chain
 	Last      []byte        // of a set of intervals: the end of the range that Key begins
 	Timeout   time.Duration // written: life from now on; 0: for ever
 	Expires   time.Duration // read: life left

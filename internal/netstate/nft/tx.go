@@ -64,7 +64,9 @@ func (tx *Tx) AddSet(t Table, s Set) {
 		if len(s.Data) > 0 {
 			dataType, dataSize := concat(s.Data)
 			e.u32(unix.NFTA_SET_DATA_TYPE, dataType)
-			e.u32(unix.NFTA_SET_DATA_LEN, dataSize)
+			if dataSize > 0 {
+				e.u32(unix.NFTA_SET_DATA_LEN, dataSize)
+			}
 			if s.Data[0].hostLong {
 				user = appendUserU32(user, userSetDataByteOrder, byteOrderHost)
 			}
@@ -196,12 +198,21 @@ func addition(e *encoder, x Element) {
 	if len(x.Data) > 0 {
 		e.nested(unix.NFTA_SET_ELEM_DATA, func() { e.bytes(unix.NFTA_DATA_VALUE, x.Data) })
 	}
+	if x.Jump != "" {
+		e.nested(unix.NFTA_SET_ELEM_DATA, func() { e.nested(unix.NFTA_DATA_VERDICT, func() { jump(e, x.Jump) }) })
+	}
 	if x.Timeout > 0 {
 		e.u64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(max(x.Timeout/time.Millisecond, 1)))
 	}
 	if x.Comment != "" {
 		e.bytes(unix.NFTA_SET_ELEM_USERDATA, appendUserString(nil, userElementComment, x.Comment))
 	}
+}
+
+func jump(e *encoder, chain string) {
+	code := int32(unix.NFT_JUMP)
+	e.u32(unix.NFTA_VERDICT_CODE, uint32(code))
+	e.string(unix.NFTA_VERDICT_CHAIN, chain)
 }
 
 // DeleteElements deletes elements by their keys. One that is not there is an error of the

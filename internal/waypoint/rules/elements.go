@@ -24,7 +24,7 @@ func (t *Table) mappingElements(mappings []Mapping) []setElements {
 		e := nft.Element{Key: encodeKey(m.Client, m.Port), Timeout: life(m.Left)}
 		e.Data = encodeKey(m.Server.Addr(), m.Server.Port())
 		servers.elements = append(servers.elements, e)
-		e.Data = encodeMark(m.Member.Mark(wire.Mapped))
+		e.Data, e.Jump = nil, markChain{m.Member, wire.Mapped}.name()
 		marks.elements = append(marks.elements, e)
 	}
 	return out
@@ -37,18 +37,15 @@ func (t *Table) admissionElements(admissions []Admission) []setElements {
 	open, keyed := setElements{set: t.schema.inBand.open}, setElements{set: t.schema.inBand.keyed}
 	four, six := setElements{set: t.schema.four.tunnels}, setElements{set: t.schema.six.tunnels}
 	for _, a := range admissions {
-		e := nft.Element{Key: a.Addr.AsSlice(), Timeout: life(a.Left)}
-		mark := encodeMark(a.Member.Mark(a.Kind))
+		e := nft.Element{Key: a.Addr.AsSlice(), Jump: markChain{a.Member, a.Kind}.name(), Timeout: life(a.Left)}
 		to := &four
 		switch {
 		case a.Kind == wire.InBand && t.schema.options.InBand == InBandAuthenticated:
-			to, e.Key = &keyed, append(e.Key, mark...)
+			to, e.Key = &keyed, append(e.Key, encodeMark(t.schema.options.Marks.Mark(a.Member, a.Kind))...)
 		case a.Kind == wire.InBand:
-			to, e.Data = &open, mark
+			to = &open
 		case a.Addr.Is6():
-			to, e.Data = &six, mark
-		default:
-			e.Data = mark
+			to = &six
 		}
 		to.elements = append(to.elements, e)
 	}
@@ -87,13 +84,6 @@ func decodeKey(b []byte, f family) (Key, bool) {
 
 func encodeMark(mark uint32) []byte { return binary.NativeEndian.AppendUint32(nil, mark) }
 
-func decodeMark(b []byte) (id MemberID, kind wire.Kind, ours bool) {
-	if len(b) != 4 {
-		return 0, 0, false
-	}
-	return OfMark(binary.NativeEndian.Uint32(b))
-}
-
 func memberElements(members []Member) []nft.Element {
 	elements := make([]nft.Element, len(members))
 	for i, m := range members {
@@ -106,9 +96,10 @@ func decodeMember(e nft.Element) (Member, bool) {
 	if len(e.Key) != 4 {
 		return Member{}, false
 	}
-	id := MemberID(binary.NativeEndian.Uint32(e.Key) & memberMask) // older tables have the whole mark
+	number := binary.NativeEndian.Uint32(e.Key)
+	id := MemberID(number)
 	name, serial, found := strings.Cut(e.Comment, " ")
-	return Member{ID: id, Name: name, Serial: serial}, found && id != 0
+	return Member{ID: id, Name: name, Serial: serial}, found && id != 0 && number == uint32(id)
 }
 
 func portElements(ports []uint16) []nft.Element {
@@ -136,9 +127,9 @@ func interfaceElements(names []string) []nft.Element {
 	return elements
 }
 
-func closedElements(closed bool) []nft.Element {
+func (t *Table) closedElements(closed bool) []nft.Element {
 	if !closed {
 		return nil
 	}
-	return []nft.Element{{Key: encodeMark(markOurs)}}
+	return []nft.Element{{Key: encodeMark(t.schema.options.Marks.ours())}}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 // A register of 16 bytes, and the four of 4 bytes that are the same memory.
@@ -36,27 +37,24 @@ const (
 	flagACK  = 1 << 4
 )
 
-// translate sends a new connection to this host's port on to the server, if the client has a
-// mapping there. Only packets to this host's own addresses are looked at, so on a router the
-// traffic of others passes through untouched.
-func translate(f family) rule {
-	key := []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()},
-		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2},
-	}
+// markMapped marks a new connection to this host's port as the member's who has a mapping there. Only packets to this
+// host's own addresses are looked at, so on a router the traffic of others passes through untouched.
+func markMapped(f family) rule {
 	return rule{
-		text: fmt.Sprintf("meta l4proto tcp fib daddr type local"+
-			" ct mark set %[1]s saddr . tcp dport map @%[2]s dnat %[1]s to %[1]s saddr . tcp dport map @%[3]s",
-			f.name, f.marks.Name, f.servers.Name),
+		text:  fmt.Sprintf("meta l4proto tcp fib daddr type local %s saddr . tcp dport vmap @%s", f.name, f.marks.Name),
+		exprs: slices.Concat(isTCP(f.nfproto), toThisHost(), f.loadMapping(), []expr.Any{jumpBy(f.marks)}),
+	}
+}
+
+// translate sends a connection that markMapped has marked on to the server.
+func translate(f family, m Marks) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x == %#x dnat %[3]s to %[3]s saddr . tcp dport map @%[4]s",
+			m.kinds(), m.kind(wire.Mapped), f.name, f.servers.Name),
 		exprs: slices.Concat(
 			isTCP(f.nfproto),
-			toThisHost(),
-			key,
-			[]expr.Any{
-				&expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: f.marks.Name},
-				&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
-			},
-			key,
+			isMarked(m.kinds(), m.kind(wire.Mapped)),
+			f.loadMapping(),
 			[]expr.Any{
 				&expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: f.servers.Name},
 				&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: reg, RegProtoMin: f.afterAddress(), Specified: true},
@@ -65,14 +63,30 @@ func translate(f family) rule {
 	}
 }
 
+// loadMapping loads what mappings are looked up by.
+func (f family) loadMapping() []expr.Any {
+	return append(f.loadSource(),
+		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2})
+}
+
+// loadSource loads the address that a packet is from.
+func (f family) loadSource() []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()}}
+}
+
+// jumpBy jumps to the chain that a map of verdicts has for what is loaded; it ends the rule if there is none.
+func jumpBy(set nft.Set) expr.Any {
+	return &expr.Lookup{SourceRegister: reg, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set.Name}
+}
+
 // afterAddress is the 4-byte register that follows an address in reg.
 func (f family) afterAddress() uint32 { return reg32 + f.addr.Size()/4 }
 
 // oursGoto sends packets of our connections, both directions, to what concerns only these.
-func oursGoto(chain string) rule {
+func oursGoto(m Marks, chain string) rule {
 	return rule{
-		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", oursMask, markOurs, chain),
-		exprs: append(isOurs(), &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}),
+		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", m.ours(), m.ours(), chain),
+		exprs: append(isMarked(m.ours(), m.ours()), &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}),
 	}
 }
 
@@ -115,10 +129,10 @@ func newJump(chain string) rule {
 	}
 }
 
-func masquerade() rule {
+func masquerade(m Marks) rule {
 	return rule{
-		text:  fmt.Sprintf("ct mark & %#x == %#x masquerade", oursMask, markOurs),
-		exprs: append(isOurs(), &expr.Masq{}),
+		text:  fmt.Sprintf("ct mark & %#x == %#x masquerade", m.ours(), m.ours()),
+		exprs: append(isMarked(m.ours(), m.ours()), &expr.Masq{}),
 	}
 }
 
@@ -155,15 +169,6 @@ func toAllowedPort(ports nft.Set) []expr.Any {
 	}
 }
 
-// markBySource marks a connection as the member's that its source is mapped to, if it is to one.
-func (f family) markBySource(marks nft.Set) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()},
-		&expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: marks.Name},
-		&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
-	}
-}
-
 func isTCP(nfproto byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
@@ -173,11 +178,26 @@ func isTCP(nfproto byte) []expr.Any {
 	}
 }
 
-func isOurs() []expr.Any {
+// isMarked passes connections whose mark has a value in the bits of a mask.
+func isMarked(mask, value uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
-		masked(oursMask),
-		equal(binary.NativeEndian.AppendUint32(nil, markOurs)),
+		masked(mask),
+		equal(binary.NativeEndian.AppendUint32(nil, value)),
+	}
+}
+
+// setMark gives a connection a mark, and leaves the bits of its mark that are not ours.
+func setMark(m Marks, mark uint32) rule {
+	others := ^uint32(m)
+	return rule{
+		text: fmt.Sprintf("ct mark set ct mark & %#x | %#x", others, mark),
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
+			&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4,
+				Mask: binary.NativeEndian.AppendUint32(nil, others), Xor: binary.NativeEndian.AppendUint32(nil, mark)},
+			&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
+		},
 	}
 }
 

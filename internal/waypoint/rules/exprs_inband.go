@@ -56,19 +56,30 @@ func hasOption() []expr.Any {
 	}
 }
 
-// translateNamed sends a new connection on to the server that its SYN names, at the same port. mark
-// passes those of members and marks them.
-func translateNamed(s *schema, markText string, mark []expr.Any) rule {
+// markNamed marks a new connection whose SYN names a server as the member's that key is mapped to.
+func markNamed(s *schema, keyText string, key []expr.Any, members nft.Set) rule {
 	return rule{
-		text: fmt.Sprintf("meta nfproto %s %s %s %s %d tcp dport != @%s %s != @%s %s dnat ip to %s", s.four.proto, isSYNText,
-			isOurOptionText, optionText(lengthAt, 1), optionLength, s.ports.Name, optionText(serverAt, 4), s.inBand.forbidden.Name,
-			markText, optionText(serverAt, 4)),
+		text: fmt.Sprintf("meta nfproto %s %s %s %s %d tcp dport != @%s %s != @%s %s vmap @%s", s.four.proto, isSYNText, isOurOptionText,
+			optionText(lengthAt, 1), optionLength, s.ports.Name, optionText(serverAt, 4), s.inBand.forbidden.Name, keyText, members.Name),
 		exprs: slices.Concat(
 			isTCP(s.four.nfproto), isSYN(), isOurOption(),
 			[]expr.Any{option(lengthAt, 1), equal([]byte{optionLength})},
 			toAllowedPort(s.ports),
 			[]expr.Any{option(serverAt, 4), &expr.Lookup{SourceRegister: reg, SetName: s.inBand.forbidden.Name, Invert: true}},
-			mark,
+			key,
+			[]expr.Any{jumpBy(members)},
+		),
+	}
+}
+
+// translateNamed sends a connection that markNamed has marked on to the server that its SYN names, at the same port.
+func translateNamed(s *schema) rule {
+	m := s.options.Marks
+	return rule{
+		text: fmt.Sprintf("meta nfproto %s ct mark & %#x == %#x dnat ip to %s", s.four.proto, m.kinds(), m.kind(wire.InBand), optionText(serverAt, 4)),
+		exprs: slices.Concat(
+			isTCP(s.four.nfproto),
+			isMarked(m.kinds(), m.kind(wire.InBand)),
 			[]expr.Any{
 				option(serverAt, 4),
 				&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(s.four.nfproto), RegAddrMin: reg, Specified: false},
@@ -77,27 +88,26 @@ func translateNamed(s *schema, markText string, mark []expr.Any) rule {
 	}
 }
 
-// markByProof passes a packet that eBPF marked as a member's who is admitted from there.
-func markByProof(s *schema) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: s.four.source, Len: s.four.addr.Size()},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: s.four.afterAddress()},
-		&expr.Lookup{SourceRegister: reg, SetName: s.inBand.keyed.Name},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-		&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
-	}
+// loadProof loads the address that a packet is from, and the bits of its mark that eBPF has set.
+func (s *schema) loadProof() []expr.Any {
+	mark := s.four.afterAddress()
+	return append(s.four.loadSource(),
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: mark},
+		&expr.Bitwise{SourceRegister: mark, DestRegister: mark, Len: 4,
+			Mask: binary.NativeEndian.AppendUint32(nil, uint32(s.options.Marks)), Xor: []byte(noBits)})
 }
 
-// unmark clears the marks of packets that eBPF set.
-func unmark() rule {
-	const mask = oursMask | kindMask
+// unmark clears the bits that eBPF has set in packets' marks.
+func unmark(m Marks) rule {
+	others := ^uint32(m)
 	return rule{
-		text: fmt.Sprintf("meta mark & %#x == %#x meta mark set 0x0", mask, markOf(wire.InBand)),
+		text: fmt.Sprintf("meta mark & %#x == %#x meta mark set meta mark & %#x", m.kinds(), m.kind(wire.InBand), others),
 		exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-			masked(mask),
-			equal(binary.NativeEndian.AppendUint32(nil, markOf(wire.InBand))),
-			&expr.Immediate{Register: reg, Data: []byte(noBits)},
+			masked(m.kinds()),
+			equal(binary.NativeEndian.AppendUint32(nil, m.kind(wire.InBand))),
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+			masked(others),
 			&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: reg},
 		},
 	}

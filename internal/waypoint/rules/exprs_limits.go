@@ -11,14 +11,14 @@ import (
 )
 
 // rejectClosed answers a new connection with a reset while the waypoint gives nothing.
-func rejectClosed(closed nft.Set) rule {
+func rejectClosed(closed nft.Set, m Marks) rule {
 	return rule{
-		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", oursMask, closed.Name),
+		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", m.ours(), closed.Name),
 		exprs: slices.Concat(
 			isTransportTCP(),
 			[]expr.Any{
 				&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
-				masked(oursMask),
+				masked(m.ours()),
 				&expr.Lookup{SourceRegister: reg, SetName: closed.Name},
 				&expr.Counter{},
 				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
@@ -32,13 +32,13 @@ const rateBurst = 4
 
 // limitRate drops what would open a connection over the member's rate. A reset would end a subflow for good and
 // teach the client that the waypoint fails; a SYN that is lost is sent again after a second, when there is room.
-func limitRate(set nft.Set, rate int) rule {
+func limitRate(set nft.Set, m Marks, rate int) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp update @%s { ct mark & %#x limit rate over %d/second burst %d packets } counter drop",
-			set.Name, memberMask, rate, rateBurst*rate),
+			set.Name, m.members(), rate, rateBurst*rate),
 		exprs: slices.Concat(
 			isTransportTCP(),
-			loadMember(),
+			loadMember(m),
 			[]expr.Any{
 				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
 					Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond,
@@ -52,13 +52,13 @@ func limitRate(set nft.Set, rate int) rule {
 
 // limitConnections answers a connection over the member's quota with a reset, so that the client
 // learns at once and its direct path simply goes on.
-func limitConnections(set nft.Set, count int) rule {
+func limitConnections(set nft.Set, m Marks, count int) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp add @%s { ct mark & %#x ct count over %d } counter reject with tcp reset",
-			set.Name, memberMask, count),
+			set.Name, m.members(), count),
 		exprs: slices.Concat(
 			isTransportTCP(),
-			loadMember(),
+			loadMember(m),
 			[]expr.Any{
 				&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_ADD,
 					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(count), Flags: expr.NFT_CONNLIMIT_F_INV}}},
@@ -70,11 +70,11 @@ func limitConnections(set nft.Set, count int) rule {
 }
 
 // limitBandwidth drops what a member sends or gets over its rate; TCP takes that as congestion.
-func limitBandwidth(set nft.Set, rate int64) rule {
+func limitBandwidth(set nft.Set, m Marks, rate int64) rule {
 	return rule{
 		text: fmt.Sprintf("update @%s { ct mark & %#x limit rate over %d bytes/second burst %d bytes } counter drop",
-			set.Name, memberMask, rate, burst(rate)),
-		exprs: append(loadMember(),
+			set.Name, m.members(), rate, burst(rate)),
+		exprs: append(loadMember(m),
 			&expr.Dynset{SrcRegKey: reg, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE,
 				Exprs: []expr.Any{over(rate)}},
 			&expr.Counter{},
@@ -135,8 +135,8 @@ func limitQuota(quota, used uint64, beyond string) rule {
 }
 
 // loadMember loads what limits are held by: the part of the mark that is the same for all kinds.
-func loadMember() []expr.Any {
-	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(memberMask)}
+func loadMember(m Marks) []expr.Any {
+	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(m.members())}
 }
 
 func isTransportTCP() []expr.Any {

@@ -29,10 +29,10 @@ func tunnelGoto(interfaces nft.Set, chain string) rule {
 }
 
 // admitTunnel marks a new connection out of a tunnel as the member's whose address it comes from.
-func admitTunnel(f family, ports nft.Set, chain string) rule {
+func admitTunnel(f family, ports nft.Set) rule {
 	return rule{
-		text: fmt.Sprintf("meta nfproto %[1]s %[2]s ct state new %[3]s daddr != @%[4]s tcp dport != @%[5]s ct mark set %[3]s saddr map @%[6]s goto %[7]s",
-			f.proto, isSYNText, f.name, f.forbidden.Name, ports.Name, f.tunnels.Name, chain),
+		text: fmt.Sprintf("meta nfproto %[1]s %[2]s ct state new %[3]s daddr != @%[4]s tcp dport != @%[5]s %[3]s saddr vmap @%[6]s",
+			f.proto, isSYNText, f.name, f.forbidden.Name, ports.Name, f.tunnels.Name),
 		exprs: slices.Concat(
 			isTCP(f.nfproto), isSYN(),
 			[]expr.Any{
@@ -41,8 +41,8 @@ func admitTunnel(f family, ports nft.Set, chain string) rule {
 				&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},
 			},
 			f.toAllowed(ports),
-			f.markBySource(f.tunnels),
-			[]expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}},
+			f.loadSource(),
+			[]expr.Any{jumpBy(f.tunnels)},
 		),
 	}
 }

@@ -86,8 +86,8 @@ func (l *loader) mappings(f family) []Mapping {
 	members := make(map[Key]MemberID, len(marks))
 	for _, e := range marks {
 		key, ok := decodeKey(e.Key, f)
-		if member, _, ours := decodeMark(e.Data); ok && ours {
-			members[key] = member
+		if c, ours := parseMarkChain(e.Jump); ok && ours {
+			members[key] = c.member
 		}
 	}
 	servers := l.elements(f.servers)
@@ -104,19 +104,19 @@ func (l *loader) mappings(f family) []Mapping {
 	return mappings
 }
 
-// admissions reads a map of addresses to marks.
+// admissions reads a map of addresses.
 func (l *loader) admissions(set nft.Set) []Admission {
 	var list []Admission
 	for _, e := range l.elements(set) {
 		addr, ok := netip.AddrFromSlice(e.Key)
-		if member, kind, ours := decodeMark(e.Data); ok && ours && e.Expires > 0 {
-			list = append(list, Admission{Addr: addr, Kind: kind, Member: member, Left: e.Expires})
+		if c, ours := parseMarkChain(e.Jump); ok && ours && e.Expires > 0 {
+			list = append(list, Admission{Addr: addr, Kind: c.kind, Member: c.member, Left: e.Expires})
 		}
 	}
 	return list
 }
 
-// keyedAdmissions reads a set of IPv4 addresses with marks.
+// keyedAdmissions reads a map of IPv4 addresses with marks.
 func (l *loader) keyedAdmissions(set nft.Set) []Admission {
 	const addrSize = 4
 	var list []Admission
@@ -125,8 +125,8 @@ func (l *loader) keyedAdmissions(set nft.Set) []Admission {
 			continue
 		}
 		addr, _ := netip.AddrFromSlice(e.Key[:addrSize])
-		if member, kind, ours := decodeMark(e.Key[addrSize:]); ours {
-			list = append(list, Admission{Addr: addr, Kind: kind, Member: member, Left: e.Expires})
+		if c, ours := parseMarkChain(e.Jump); ours {
+			list = append(list, Admission{Addr: addr, Kind: c.kind, Member: c.member, Left: e.Expires})
 		}
 	}
 	return list

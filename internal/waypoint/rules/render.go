@@ -21,7 +21,11 @@ func Render(o Options, s State) string {
 	for _, set := range schema.sets {
 		renderSet(&b, set, elements[set.Name])
 	}
-	for i, c := range schema.chains {
+	chains := schema.chains
+	for _, c := range markChains(s.Mappings, s.Admissions) {
+		chains = append(chains, c.chain(schema.options.Marks))
+	}
+	for i, c := range chains {
 		if i > 0 {
 			b.WriteString("\n")
 		}
@@ -79,17 +83,17 @@ func (s *schema) render(state State) map[string][]string {
 		f := s.family(m.Client)
 		key := fmt.Sprintf("%v . %d %s", m.Client, m.Port, renderLeft(m.Left))
 		add(f.servers, "%s : %v . %d", key, m.Server.Addr(), m.Server.Port())
-		add(f.marks, "%s : %#x", key, m.Member.Mark(wire.Mapped))
+		add(f.marks, "%s : jump %s", key, markChain{m.Member, wire.Mapped}.name())
 	}
 	for _, a := range state.Admissions {
-		mark, left := a.Member.Mark(a.Kind), renderLeft(a.Left)
+		jump, left := markChain{a.Member, a.Kind}.name(), renderLeft(a.Left)
 		switch {
 		case a.Kind == wire.InBand && s.options.InBand == InBandAuthenticated:
-			add(s.inBand.keyed, "%v . %#x %s", a.Addr, mark, left)
+			add(s.inBand.keyed, "%v . %#x %s : jump %s", a.Addr, s.options.Marks.Mark(a.Member, a.Kind), left, jump)
 		case a.Kind == wire.InBand:
-			add(s.inBand.open, "%v %s : %#x", a.Addr, left, mark)
+			add(s.inBand.open, "%v %s : jump %s", a.Addr, left, jump)
 		default:
-			add(s.family(a.Addr).tunnels, "%v %s : %#x", a.Addr, left, mark)
+			add(s.family(a.Addr).tunnels, "%v %s : jump %s", a.Addr, left, jump)
 		}
 	}
 	for _, r := range state.Forbidden {
@@ -105,7 +109,7 @@ func (s *schema) render(state State) map[string][]string {
 		add(s.ports, "%d", port)
 	}
 	if state.Closed {
-		add(s.closed, "%#x", markOurs)
+		add(s.closed, "%#x", s.options.Marks.ours())
 	}
 	for _, interfaces := range []struct {
 		set   nft.Set

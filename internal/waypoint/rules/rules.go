@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
@@ -42,40 +41,6 @@ type Admission struct {
 // MemberID stands for a member in connection marks, as long as the table lives. Zero is nobody.
 type MemberID uint16
 
-// MaxMembers is how many members a mark can tell apart.
-const MaxMembers = 1<<16 - 1
-
-// A connection's mark says, from its upper end, that it is ours, by which kind of detour it came,
-// and whose it is.
-const (
-	markOurs   = 0xdc00_0000
-	oursMask   = 0xfff8_0000
-	kindShift  = 16
-	kindMask   = 0x0007_0000
-	memberMask = 0x0000_ffff
-)
-
-// Mark is the conntrack mark of the member's connections by a kind of detour.
-func (id MemberID) Mark(kind wire.Kind) uint32 { return markOf(kind) | uint32(id) }
-
-func markOf(kind wire.Kind) uint32 { return markOurs | uint32(kind)<<kindShift&kindMask }
-
-// OfMark is the inverse of MemberID.Mark.
-func OfMark(mark uint32) (id MemberID, kind wire.Kind, ours bool) {
-	id, kind = MemberID(mark&memberMask), wire.Kind(mark&kindMask>>kindShift)
-	return id, kind, mark&oursMask == markOurs && id != 0
-}
-
-// Ours matches the conntrack entries of all members.
-func Ours() netstate.MarkMatch {
-	return netstate.MarkMatch{Value: markOurs, Mask: oursMask}
-}
-
-// Of matches the conntrack entries of one member.
-func Of(id MemberID) netstate.MarkMatch {
-	return netstate.MarkMatch{Value: markOurs | uint32(id), Mask: oursMask | memberMask}
-}
-
 // Member is who a MemberID stands for. Serial is that of the certificate last used.
 type Member struct {
 	ID           MemberID
@@ -99,6 +64,7 @@ func (m InBandMode) String() string {
 // Options is what rules depend on. Limits of connections and bandwidth hold for each member, the
 // others for all of them together; zero means no limit.
 type Options struct {
+	Marks       Marks  // that are the table's; 0: DefaultMarks
 	Connections int    // live at once
 	Rate        int    // new connections per second
 	Bandwidth   int64  // bytes per second of IP packets, both directions together

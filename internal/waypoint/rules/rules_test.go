@@ -301,30 +301,3 @@ func wantState(t *testing.T, k rules.Kernel, want rules.State) {
 		t.Errorf("state (-want +got):\n%s", diff)
 	}
 }
-
-func TestMarks(t *testing.T) {
-	kinds := []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN}
-	for _, id := range []rules.MemberID{1, 255, 256, rules.MaxMembers} {
-		for _, kind := range kinds {
-			mark := id.Mark(kind)
-			if gotID, gotKind, ours := rules.OfMark(mark); !ours || gotID != id || gotKind != kind {
-				t.Errorf("%d, %v: got %d, %v, %v", id, kind, gotID, gotKind, ours)
-			}
-			if ours, of := rules.Ours(), rules.Of(id); mark&ours.Mask != ours.Value || mark&of.Mask != of.Value {
-				t.Errorf("%#x does not match %+v and %+v", mark, ours, of)
-			}
-			if other := rules.Of(id ^ 1); mark&other.Mask == other.Value {
-				t.Errorf("%#x matches another member's %+v", mark, other)
-			}
-		}
-	}
-	// Tables and connections of the first version have these.
-	if mark := rules.MemberID(7).Mark(wire.Mapped); mark != 0xdc01_0007 {
-		t.Errorf("mapped: %#x", mark)
-	}
-	for _, mark := range []uint32{0, 1, 0xdc01_0000, 0xdc08_0001, 0xdd01_0001, 0x0001_dc01} {
-		if _, _, ours := rules.OfMark(mark); ours {
-			t.Errorf("%#x is taken for ours", mark)
-		}
-	}
-}

@@ -14,12 +14,13 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 6
+const schemaVersion = 7
 
-// fingerprint is kept in the comment of the set of members.
+// fingerprint is kept in the comment of the set of members: the schema's version, marks, connections, rate, bandwidth,
+// total, quota and mode. It is short, as nft takes no more than 128 characters.
 func fingerprint(o Options) string {
-	return fmt.Sprintf("dcol schema %d, connections %d, rate %d, bandwidth %d, total %d, quota %d, in-band %v",
-		schemaVersion, o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand)
+	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v",
+		schemaVersion, uint32(o.Marks), o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand)
 }
 
 // schema is the table without its elements: what is sent to the kernel, and beside it what a
@@ -32,7 +33,7 @@ type schema struct {
 	ports     nft.Set // that are forbidden
 	inBand    inBandSets
 	tunnelIfs nft.Set
-	closed    nft.Set // the upper part of our marks, if no connection is to be opened
+	closed    nft.Set // the bit that all our marks have, if no connection is to be opened
 	four, six family
 }
 
@@ -45,16 +46,16 @@ type family struct {
 	source    uint32  // where the source address is in the header
 	dest      uint32  // where the destination is
 	servers   nft.Set // (client address, port) to (server address, port)
-	marks     nft.Set // (client address, port) to the member's connection mark
-	tunnels   nft.Set // address in a tunnel to the member's connection mark
+	marks     nft.Set // (client address, port) to the chain that marks the connection as the member's
+	tunnels   nft.Set // address in a tunnel to such a chain
 	forbidden nft.Set // ranges of servers
 	guarded   nft.Set // interfaces
 }
 
 // inBandSets are there if the mode is not off; of the first two, the one of the mode.
 type inBandSets struct {
-	open      nft.Set // client address to the member's connection mark
-	keyed     nft.Set // (client address, mark)
+	open      nft.Set // client address to such a chain
+	keyed     nft.Set // (client address, mark) to such a chain
 	forbidden nft.Set // as the family's, in the type that nft compares with TCP options
 }
 
@@ -71,6 +72,9 @@ type rule struct {
 }
 
 func newSchema(o Options) *schema {
+	if o.Marks == 0 {
+		o.Marks = DefaultMarks
+	}
 	s := &schema{
 		options:   o,
 		members:   nft.Set{Name: "members", Key: []nft.Type{nft.Mark}, Comment: fingerprint(o)},
@@ -78,8 +82,8 @@ func newSchema(o Options) *schema {
 		tunnelIfs: nft.Set{Name: "tunnel_interfaces", Key: []nft.Type{nft.IfName}},
 		closed:    nft.Set{Name: "closed", Key: []nft.Type{nft.Mark}},
 		inBand: inBandSets{
-			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Mark}, Timeout: true},
-			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Timeout: true},
+			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Verdict}, Timeout: true},
+			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
 			forbidden: nft.Set{Name: "inband_forbidden4", Key: []nft.Type{nft.Word}, Interval: true},
 		},
 		four: newFamily(family{name: "ip", proto: "ipv4", nfproto: unix.NFPROTO_IPV4, addr: nft.IPv4Addr, source: 12, dest: 16}, "4"),
@@ -105,8 +109,8 @@ func newSchema(o Options) *schema {
 func newFamily(f family, suffix string) family {
 	key := []nft.Type{f.addr, nft.InetService}
 	f.servers = nft.Set{Name: "servers" + suffix, Key: key, Data: key, Timeout: true}
-	f.marks = nft.Set{Name: "marks" + suffix, Key: key, Data: []nft.Type{nft.Mark}, Timeout: true}
-	f.tunnels = nft.Set{Name: "tunnels" + suffix, Key: []nft.Type{f.addr}, Data: []nft.Type{nft.Mark}, Timeout: true}
+	f.marks = nft.Set{Name: "marks" + suffix, Key: key, Data: []nft.Type{nft.Verdict}, Timeout: true}
+	f.tunnels = nft.Set{Name: "tunnels" + suffix, Key: []nft.Type{f.addr}, Data: []nft.Type{nft.Verdict}, Timeout: true}
 	f.forbidden = nft.Set{Name: "forbidden" + suffix, Key: []nft.Type{f.addr}, Interval: true}
 	f.guarded = nft.Set{Name: "guarded" + suffix, Key: []nft.Type{nft.IfName}}
 	return f
@@ -123,19 +127,21 @@ func (s *schema) arriving() []chain {
 	if s.options.InBand != InBandOff {
 		pre.rules = append(pre.rules, mayNameServer(s.four, inBand.name))
 	}
-	pre.rules = append(pre.rules, translate(s.four), translate(s.six))
+	for _, f := range []family{s.four, s.six} {
+		pre.rules = append(pre.rules, markMapped(f), translate(f, s.options.Marks))
+	}
 	switch s.options.InBand {
 	case InBandOpen:
-		inBand.rules = []rule{translateNamed(s, "ct mark set ip saddr map @"+s.inBand.open.Name, s.four.markBySource(s.inBand.open))}
+		inBand.rules = []rule{markNamed(s, "ip saddr", s.four.loadSource(), s.inBand.open), translateNamed(s)}
 		return []chain{pre, inBand}
 	case InBandAuthenticated:
-		inBand.rules = []rule{translateNamed(s, "ip saddr . meta mark @"+s.inBand.keyed.Name+" ct mark set meta mark", markByProof(s))}
+		inBand.rules = []rule{markNamed(s, fmt.Sprintf("ip saddr . meta mark & %#x", uint32(s.options.Marks)), s.loadProof(), s.inBand.keyed), translateNamed(s)}
 		// Nothing behind us is to see the marks, also of repeated SYNs, which pass by the nat chains.
 		unmark := chain{
 			name:   "unmark",
 			header: "type filter hook prerouting priority -99; policy accept;",
 			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: -99},
-			rules:  []rule{unmark()},
+			rules:  []rule{unmark(s.options.Marks)},
 		}
 		return []chain{pre, inBand, unmark}
 	case InBandOff:
@@ -149,9 +155,9 @@ func (s *schema) leaving() []chain {
 	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
 	ours.rules = []rule{newJump(opening.name), keepInTunnels(s.tunnelIfs)}
 	if s.options.Bandwidth > 0 {
-		set := memberStateSet("bandwidth")
+		set := s.memberStateSet("bandwidth")
 		s.sets = append(s.sets, set)
-		ours.rules = append(ours.rules, limitBandwidth(set, s.options.Bandwidth))
+		ours.rules = append(ours.rules, limitBandwidth(set, s.options.Marks, s.options.Bandwidth))
 	}
 	// In this order: what a member sends over its own rate is nothing of what all may, and what is
 	// dropped for either is nothing of the quota.
@@ -161,29 +167,29 @@ func (s *schema) leaving() []chain {
 	if s.options.Quota > 0 {
 		ours.rules = append(ours.rules, gotoChain(quotaChain))
 	}
-	opening.rules = []rule{rejectClosed(s.closed), rejectIntoTunnels(s.tunnelIfs)}
+	opening.rules = []rule{rejectClosed(s.closed, s.options.Marks), rejectIntoTunnels(s.tunnelIfs)}
 	// Before the connections are counted, which costs the more the more there are.
 	if s.options.Rate > 0 {
-		set := memberStateSet("opened")
+		set := s.memberStateSet("opened")
 		s.sets = append(s.sets, set)
-		opening.rules = append(opening.rules, limitRate(set, s.options.Rate))
+		opening.rules = append(opening.rules, limitRate(set, s.options.Marks, s.options.Rate))
 	}
 	if s.options.InBand != InBandOff {
 		opening.rules = append(opening.rules, stripOption())
 	}
 	if s.options.Connections > 0 {
-		set := memberStateSet("connections")
+		set := s.memberStateSet("connections")
 		s.sets = append(s.sets, set)
-		opening.rules = append(opening.rules, limitConnections(set, s.options.Connections))
+		opening.rules = append(opening.rules, limitConnections(set, s.options.Marks, s.options.Connections))
 	}
-	fromTunnels.rules = []rule{admitTunnel(s.four, s.ports, ours.name), admitTunnel(s.six, s.ports, ours.name), rejectTCP(), dropRest()}
+	fromTunnels.rules = []rule{admitTunnel(s.four, s.ports), admitTunnel(s.six, s.ports), oursGoto(s.options.Marks, ours.name), rejectTCP(), dropRest()}
 	toHost.rules = []rule{acceptAnswers(), acceptPing4(), acceptPing6(), dropRest()}
 	chains := []chain{
 		{
 			name:   "forward",
 			header: "type filter hook forward priority filter; policy accept;",
 			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD, Priority: 0},
-			rules: []rule{oursGoto(ours.name), tunnelGoto(s.tunnelIfs, fromTunnels.name), dropIntoTunnels(s.tunnelIfs),
+			rules: []rule{oursGoto(s.options.Marks, ours.name), tunnelGoto(s.tunnelIfs, fromTunnels.name), dropIntoTunnels(s.tunnelIfs),
 				dropStrangers(s.four), dropStrangers(s.six)},
 		},
 		ours, opening, fromTunnels,
@@ -198,7 +204,7 @@ func (s *schema) leaving() []chain {
 			name:   "postrouting",
 			header: "type nat hook postrouting priority srcnat; policy accept;",
 			hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100},
-			rules:  []rule{masquerade()},
+			rules:  []rule{masquerade(s.options.Marks)},
 		},
 	}
 	if s.options.Quota > 0 {
@@ -220,8 +226,8 @@ func (s *schema) quota(used uint64) chain {
 }
 
 // memberStateSet holds what the kernel counts for each member, by its id.
-func memberStateSet(name string) nft.Set {
-	return nft.Set{Name: name, Key: []nft.Type{nft.Mark}, Dynamic: true, Size: MaxMembers}
+func (s *schema) memberStateSet(name string) nft.Set {
+	return nft.Set{Name: name, Key: []nft.Type{nft.Mark}, Dynamic: true, Size: uint32(s.options.Marks.MaxMembers())}
 }
 
 // emit adds the whole table to the transaction.

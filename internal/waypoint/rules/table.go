@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,6 +14,8 @@ import (
 type Table struct {
 	conn   *nft.Conn
 	schema *schema
+	// marking are the chains that are known to be there, as we have added them.
+	marking map[markChain]bool
 }
 
 // Open opens the table of the calling thread's network namespace, which need not exist yet.
@@ -21,7 +24,7 @@ func Open(o Options) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{conn: conn, schema: newSchema(o)}, nil
+	return &Table{conn: conn, schema: newSchema(o), marking: make(map[markChain]bool)}, nil
 }
 
 // Close ends the connection to the kernel. The table stays and works.
@@ -34,9 +37,12 @@ func (t *Table) Present() (bool, error) {
 
 // Install implements Kernel.
 func (t *Table) Install(s State) error {
-	return t.conn.Commit("install nftables table "+table.Name, func(tx *nft.Tx) {
+	clear(t.marking)
+	var chains []markChain
+	err := t.conn.Commit("install nftables table "+table.Name, func(tx *nft.Tx) {
 		tx.DeleteTable(table)
 		t.schema.emit(tx)
+		chains = t.addMarkChains(tx, s.Mappings, s.Admissions)
 		add(tx, t.mappingElements(s.Mappings))
 		add(tx, t.admissionElements(s.Admissions))
 		add(tx, t.forbiddenElements(s.Forbidden))
@@ -45,18 +51,34 @@ func (t *Table) Install(s State) error {
 		tx.AddElements(table, t.schema.tunnelIfs, interfaceElements(s.TunnelInterfaces))
 		tx.AddElements(table, t.schema.four.guarded, interfaceElements(s.Guarded4))
 		tx.AddElements(table, t.schema.six.guarded, interfaceElements(s.Guarded6))
-		tx.AddElements(table, t.schema.closed, closedElements(s.Closed))
+		tx.AddElements(table, t.schema.closed, t.closedElements(s.Closed))
 		if t.schema.options.Quota > 0 {
 			tx.ReplaceRules(table, t.schema.quota(s.Used).nft())
 		}
 	})
+	t.hasMarkChains(chains, err)
+	return err
+}
+
+// hasMarkChains notes that chains are there if there was no error. After one, nothing is known of any.
+func (t *Table) hasMarkChains(added []markChain, err error) {
+	if err != nil {
+		clear(t.marking)
+		return
+	}
+	for _, c := range added {
+		t.marking[c] = true
+	}
 }
 
 // Commit implements Kernel.
 func (t *Table) Commit(ch Change) error {
 	doing := fmt.Sprintf("change nftables table %s (%d mappings added, %d renewed, %d removed; %d addresses admitted, %d revoked)",
 		table.Name, len(ch.Add), len(ch.Renew), len(ch.Remove), len(ch.Admit), len(ch.Revoke))
-	return t.conn.Commit(doing, func(tx *nft.Tx) {
+	var chains []markChain
+	err := t.conn.Commit(doing, func(tx *nft.Tx) {
+		// Removing adds first.
+		chains = t.addMarkChains(tx, slices.Concat(ch.Add, ch.Renew, ch.Remove), slices.Concat(ch.Admit, ch.Revoke))
 		remove(tx, t.mappingElements(ch.Remove))
 		remove(tx, t.admissionElements(ch.Revoke))
 		put(tx, t.mappingElements(ch.Renew))
@@ -66,6 +88,8 @@ func (t *Table) Commit(ch Change) error {
 		}
 		put(tx, []setElements{{t.schema.members, memberElements(ch.Members)}})
 	})
+	t.hasMarkChains(chains, err)
+	return err
 }
 
 // SetForbidden implements Kernel.
@@ -90,7 +114,7 @@ func (t *Table) SetTunnelInterfaces(names []string) error {
 func (t *Table) SetClosed(closed bool) error {
 	return t.conn.Commit("open or close nftables table "+table.Name, func(tx *nft.Tx) {
 		tx.FlushSet(table, t.schema.closed)
-		tx.AddElements(table, t.schema.closed, closedElements(closed))
+		tx.AddElements(table, t.schema.closed, t.closedElements(closed))
 	})
 }
 

@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables/expr"
+
+	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// markChain is a chain that marks a connection as a member's, by a kind of detour. There is one for each of these, as a
+// rule changes some bits of a mark and leaves the others only if it names both (before Linux 6.13). Maps lead there.
+type markChain struct {
+	member MemberID
+	kind   wire.Kind
+}
+
+const markChainPrefix = "member_"
+
+func (c markChain) name() string {
+	return fmt.Sprintf("%s%d_%s", markChainPrefix, c.member, strings.ReplaceAll(c.kind.String(), "-", ""))
+}
+
+// parseMarkChain is the inverse of name.
+func parseMarkChain(name string) (c markChain, ok bool) {
+	id, _, _ := strings.Cut(strings.TrimPrefix(name, markChainPrefix), "_")
+	n, err := strconv.ParseUint(id, 10, idBits)
+	if err != nil || n == 0 {
+		return markChain{}, false
+	}
+	for _, kind := range []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN} {
+		if c = (markChain{MemberID(n), kind}); c.name() == name {
+			return c, true
+		}
+	}
+	return markChain{}, false
+}
+
+func (c markChain) chain(m Marks) chain {
+	return chain{name: c.name(), rules: []rule{setMark(m, m.Mark(c.member, c.kind))}}
+}
+
+// markChains lists the chains that mappings and admissions lead to, by name.
+func markChains(mappings []Mapping, admissions []Admission) []markChain {
+	found := make(map[markChain]bool)
+	for _, m := range mappings {
+		found[markChain{m.Member, wire.Mapped}] = true
+	}
+	for _, a := range admissions {
+		found[markChain{a.Member, a.Kind}] = true
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b markChain) int { return strings.Compare(a.name(), b.name()) })
+}
+
+// addMarkChains adds the chains that the table has not, as far as is known, and returns them. One that it has gets the
+// same rule again.
+func (t *Table) addMarkChains(tx *nft.Tx, mappings []Mapping, admissions []Admission) (added []markChain) {
+	for _, c := range markChains(mappings, admissions) {
+		if t.marking[c] {
+			continue
+		}
+		added = append(added, c)
+		whole := c.chain(t.schema.options.Marks).nft()
+		tx.AddChains(table, []nft.Chain{{Name: whole.Name, Rules: [][]expr.Any{}}})
+		tx.ReplaceRules(table, whole)
+	}
+	return added
+}

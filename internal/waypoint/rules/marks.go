@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Marks are the bits of packet and connection marks that are the waypoint's. All others are left as they are: other
+// programs on the host have theirs there. The highest of the bits says that a connection is a member's, the next two
+// by which kind of detour it came, and the rest whose it is.
+type Marks uint32
+
+// DefaultMarks are apart from the bits that are in use elsewhere by default: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes'
+// kube-proxy), 0xff0000 (Tailscale, OpenWrt's pbr).
+const DefaultMarks Marks = 0xff0000ff
+
+const (
+	kindBits = 2
+	idBits   = 16 // of MemberID
+	// leastMarks leaves room for 31 members.
+	leastMarks = 1 + kindBits + 5
+)
+
+// Check returns an error if there are too few bits.
+func (m Marks) Check() error {
+	if n := bits.OnesCount32(uint32(m)); n < leastMarks {
+		return fmt.Errorf("%#x has %d bits, and it takes %d at least: one for all members' connections, %d for the kinds of detours, the others to tell members apart",
+			uint32(m), n, leastMarks, kindBits)
+	}
+	return nil
+}
+
+// MaxMembers is how many members the marks tell apart.
+func (m Marks) MaxMembers() int { return 1<<m.memberBits() - 1 }
+
+func (m Marks) memberBits() int { return min(bits.OnesCount32(uint32(m))-1-kindBits, idBits) }
+
+// Mark is the mark of a member's connections by a kind of detour.
+func (m Marks) Mark(id MemberID, kind wire.Kind) uint32 { return m.kind(kind) | m.member(id) }
+
+// OfMark is the inverse of Mark. Bits that are not ours do not matter.
+func (m Marks) OfMark(mark uint32) (id MemberID, kind wire.Kind, ours bool) {
+	n := m.memberBits()
+	value := m.gather(mark)
+	id = MemberID(value & (1<<n - 1))
+	kind = wire.Kind(value>>n&(1<<kindBits-1)) + wire.Mapped
+	return id, kind, mark&m.ours() != 0 && id != 0
+}
+
+// Ours matches the conntrack entries of all members.
+func (m Marks) Ours() netstate.MarkMatch { return netstate.MarkMatch{Value: m.ours(), Mask: m.ours()} }
+
+// Of matches the conntrack entries of one member.
+func (m Marks) Of(id MemberID) netstate.MarkMatch {
+	return netstate.MarkMatch{Value: m.ours() | m.member(id), Mask: m.ours() | m.members()}
+}
+
+// ours is the bit that all members' connections have.
+func (m Marks) ours() uint32 { return 1 << (bits.Len32(uint32(m)) - 1) }
+
+// kind has the bits of a kind of detour, without a member.
+func (m Marks) kind(kind wire.Kind) uint32 {
+	return m.ours() | m.spread(uint32(kind-wire.Mapped)<<m.memberBits())
+}
+
+// kinds has the bits that tell kinds apart, and ours.
+func (m Marks) kinds() uint32 { return m.ours() | m.spread((1<<kindBits-1)<<m.memberBits()) }
+
+func (m Marks) member(id MemberID) uint32 { return m.spread(uint32(id)) }
+
+// members has the bits that tell members apart.
+func (m Marks) members() uint32 { return m.spread(1<<m.memberBits() - 1) }
+
+// spread puts the bits of a value where the mask has bits, from the lowest on.
+func (m Marks) spread(value uint32) (mark uint32) {
+	for left := uint32(m); left != 0 && value != 0; value >>= 1 {
+		lowest := left & -left
+		if value&1 != 0 {
+			mark |= lowest
+		}
+		left &^= lowest
+	}
+	return mark
+}
+
+// gather is the inverse of spread.
+func (m Marks) gather(mark uint32) (value uint32) {
+	left := uint32(m)
+	for i := 0; left != 0; i++ {
+		lowest := left & -left
+		if mark&lowest != 0 {
+			value |= 1 << i
+		}
+		left &^= lowest
+	}
+	return value
+}
