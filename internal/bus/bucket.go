@@ -110,6 +110,8 @@ func (b *Bucket) Watch(ctx context.Context, f func(Entry), current func()) error
 		select {
 		case e, ok := <-w.Updates():
 			switch {
+			case !ok && ctx.Err() != nil: // the end of ctx closes the channel, too
+				return b.wrap("watch", "*", ctx.Err())
 			case !ok:
 				return b.wrap("watch", "*", ErrNotConnected)
 			case e == nil:
