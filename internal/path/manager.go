@@ -120,10 +120,12 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	if m.woken {
 		m.wake(now)
 	}
-	for i := 0; i < len(m.again); i++ { // each may add to it
-		m.with(m.again[i], now, func(*conn) {})
+	for len(m.again) > 0 { // each may add to it
+		token := m.again[0]
+		m.again = m.again[1:]
+		m.with(token, now, func(*conn) {})
 	}
-	m.again = m.again[:0]
+	m.again = nil
 	return m.out
 }
 

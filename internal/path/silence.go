@@ -180,7 +180,7 @@ func (s *subflow) unasked() bool { return s.unanswered == 0 && s.silent() >= una
 // isHole reports whether it is sure enough that nothing comes through s.
 func (m *Manager) isHole(c *conn, s *subflow) bool {
 	q := &s.suspicion
-	if !s.suspected() || !s.unansweredFor(closeUnanswered) && !(q.demoted && s.unasked()) {
+	if !s.suspected() || !s.unansweredFor(closeUnanswered) && (!q.demoted || !s.unasked()) {
 		return false
 	}
 	// Else it may be this host that is cut off.

@@ -66,13 +66,14 @@ func newDownload(t *testing.T) *download {
 func (d *download) since() time.Duration { return d.now.Sub(d.start) }
 
 func (d *download) tell(ev path.Event) {
+	var follow []path.Event // what the kernel says to the actions
 	for _, a := range d.m.Handle(ev, d.now) {
 		switch a := a.(type) {
 		case path.CreateSubflow:
 			d.port++
 			local := netip.AddrPortFrom(ip("me"), d.port)
-			defer d.tell(path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote})
-			defer d.tell(path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local})
+			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local},
+				path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote})
 			if !d.up && d.detour.remote == (netip.AddrPort{}) {
 				d.up = true
 				d.detour = arrivals{local: local, remote: a.Remote, lastData: d.now, lastAnswer: d.now}
@@ -89,6 +90,9 @@ func (d *download) tell(ev path.Event) {
 		case path.Probe:
 			d.probing = a.On
 		}
+	}
+	for _, ev := range follow {
+		d.tell(ev)
 	}
 }
 

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -115,7 +116,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		case e.detour != nil:
 			m.failed(e.detour, c.server, e.err, e.lived, now)
 			m.learn(e, c.server, now)
-			if e.err == errCorrupt {
+			if errors.Is(e.err, errCorrupt) {
 				m.blame(e.detour, c.server, &corrupts, now)
 			}
 		}

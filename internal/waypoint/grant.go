@@ -55,7 +55,7 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	t := target{member: m.ID, client: r.client(), server: r.Server}
 	expires := b.now.Add(w.config.MappingLifetime)
 	guarded := w.guards(t)
-	if found := w.index.find(t); found != nil && !(guarded && found.key.Port == t.server.Port()) {
+	if found := w.index.find(t); found != nil && (!guarded || found.key.Port != t.server.Port()) {
 		b.renew(w.index, found, expires)
 		return outcome{member: m, mapping: found}
 	}
@@ -82,9 +82,10 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 
 // guards reports whether the server's own port, as the client sees it here, is for SYNs that are authenticated:
 // in-band ones. A mapping there would let every SYN to it through, also a forged one, or one that lost its option on
-// the way, so it gets another port.
+// the way, so it gets another port. It does so whether or not the client has in-band detours now: it may ask for
+// them next.
 func (w *Waypoint) guards(t target) bool {
-	return w.config.InBand == InBandAuthenticated && t.server.Addr().Is4() && len(w.passes[t.client]) > 0
+	return w.config.InBand == InBandAuthenticated && t.server.Addr().Is4()
 }
 
 // refused refuses what no state can make right.

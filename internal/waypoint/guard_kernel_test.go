@@ -56,25 +56,28 @@ func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 	}
 }
 
-// A mapping from before the admission keeps its port until it is asked for again. Its connections go on, and the
-// next ones are at another port.
+// A mapping from before the authenticator was switched on keeps its port until it is asked for again. Its
+// connections go on, and the next ones are at another port, also before the member asks for in-band detours.
 func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	n.config.InBand = InBandAuthenticated
 	server := n.echo(t, "10.2.0.1:443")
-	w, _ := n.start(t)
+	w, stop := n.start(t)
 	alice := session("alice", client4, 1)
 	w.SessionUp(alice)
 	if before := mustMap(t, w, alice, server, 443); before.Port != 443 {
 		t.Fatalf("without in-band detours: %+v", before)
 	}
 	open := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
-	mustInBand(t, w, alice)
+	stop()
+	n.config.InBand = InBandAuthenticated
+	w, _ = n.start(t)
+	w.SessionUp(alice)
 	after := mustMap(t, w, alice, server, 443)
 	if after.Port == 443 {
 		t.Fatalf("with in-band detours: %+v", after)
 	}
+	mustInBand(t, w, alice)
 	if again := mustMap(t, w, alice, server, 443); again.Port != after.Port {
 		t.Errorf("asked again: port %d, not %d", again.Port, after.Port)
 	}

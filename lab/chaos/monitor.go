@@ -138,7 +138,7 @@ func (w *world) stolen() (found []string, err error) {
 		}
 		routes, err := netlink.RouteGetWithOptions(net.IP(w.host(server).Addr4().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
 		if err != nil || len(routes) == 0 {
-			return nil // between two networks there is none
+			return nil //nolint:nilerr // between two networks there is no route
 		}
 		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 		if err == nil && link.Attrs().Name != device {

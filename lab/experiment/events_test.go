@@ -178,7 +178,7 @@ kinds = ["wireguard", "mapped"]
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		t.Cleanup(func() { l.Close() })
 		v, _ := s.Variant(name)
 		if err := l.startClientAgent(t.Context(), s.Procedures[0], v); err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func overlaps(s *scenario.Scenario) []string {
 		if errThere != nil || errBack != nil {
 			continue
 		}
-		detour := append(there, back...)
+		detour := slices.Concat(there, back)
 		shared := slices.DeleteFunc(slices.Clone(direct), func(link string) bool { return !slices.Contains(detour, link) })
 		avoidable := slices.DeleteFunc(slices.Clone(shared), func(link string) bool { return !leadsRound(spec, client, server, link) })
 		switch {

@@ -82,7 +82,7 @@ func (m Member) join(ctx context.Context, id *collective.Identity) (*session.Cli
 		}
 		if time.Since(began) > sessionLimit || ctx.Err() != nil {
 			client.Close()
-			return nil, fmt.Errorf("no session with %s: %v", m.Waypoint, s.Problem)
+			return nil, fmt.Errorf("no session with %s: %w", m.Waypoint, s.Problem)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

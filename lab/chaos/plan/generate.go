@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
@@ -73,7 +74,6 @@ func newKinds(r *rand.Rand, liar Lie) []string {
 	if liar == ForeignAddress {
 		return tunnels[r.IntN(len(tunnels))]
 	}
-	choices := append(tunnels, []string{"in-band", "mapped"}, []string{"in-band", "mapped"},
-		[]string{"mapped"}, []string{"in-band"}, []string{"openvpn", "mapped"})
+	choices := slices.Concat(tunnels, [][]string{{"in-band", "mapped"}, {"in-band", "mapped"}, {"mapped"}, {"in-band"}, {"openvpn", "mapped"}})
 	return choices[r.IntN(len(choices))]
 }

@@ -34,7 +34,8 @@ func hosts(t *testing.T) (*testbed.Network, *testbed.Host, *testbed.Host) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	return n, n.Host("client"), n.Host("server")
+	client, server := n.Host("client"), n.Host("server")
+	return n, client, server
 }
 
 // Connections of every kind come to their end whole, both with MPTCP and without,
