@@ -74,6 +74,10 @@ func (r fakeReceiver) Set(client netip.Addr, slots []inband.Slot) error {
 	return nil
 }
 
+func (r fakeReceiver) Slots(client netip.Addr) ([]inband.Slot, error) {
+	return slices.Clone(r.h.slots(client)), nil
+}
+
 func (r fakeReceiver) Addresses() ([]netip.Addr, error) {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()

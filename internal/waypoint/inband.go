@@ -197,8 +197,33 @@ func (w *Waypoint) adoptPasses(list []rules.Admission) {
 		if a.Kind != wire.InBand || m == nil {
 			continue
 		}
-		w.passes.add(&pass{presence: presence{m, a.Addr}, expires: now.Add(min(a.Left, adoptedGrace))})
+		p := &pass{presence: presence{m, a.Addr}, expires: now.Add(min(a.Left, adoptedGrace))}
+		if left, ok := w.leftKey(p.presence); ok {
+			p.key, p.clientPort = left.Key, left.ClientPort
+			if left.Expires.Before(p.expires) {
+				p.expires = left.Expires
+			}
+		}
+		w.passes.add(p)
 	}
+}
+
+// leftKey returns the newest key that an agent before us left for a member at an address. The pass that holds
+// it keeps it in place when another member comes back to that address first.
+func (w *Waypoint) leftKey(at presence) (newest inband.Slot, ok bool) {
+	if w.kernel.receiver == nil {
+		return newest, false
+	}
+	slots, err := w.kernel.receiver.Slots(at.addr)
+	if err != nil {
+		w.log.Warn("keys of an earlier agent cannot be read, and end when another member comes back to their address", "address", at.addr, "err", err)
+	}
+	for _, s := range slots {
+		if s.Mark == w.config.marks().Mark(at.member.ID, wire.InBand) {
+			newest, ok = s, true
+		}
+	}
+	return newest, ok
 }
 
 // dropForeignKeys removes keys of addresses that nobody has a pass for.

@@ -119,6 +119,34 @@ func TestOpenInBandIsOneMembers(t *testing.T) {
 	})
 }
 
+// Several members share an address. The first that comes back after a restart does not end the others' keys.
+func TestKeysOfOthersStayWhenOneComesBack(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.config.InBand = InBandAuthenticated
+		w := h.start(t)
+		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", aliceAt.Addr, 2)
+		w.SessionUp(alice)
+		w.SessionUp(bob)
+		mustInBand(t, w, alice)
+		bobs := inband.Key(mustInBand(t, w, bob).Key)
+		mustClose(t, w)
+		w = h.start(t)
+		defer func() { mustClose(t, w) }()
+		w.SessionUp(alice)
+		mustInBand(t, w, alice)
+		has := func() bool {
+			return slices.ContainsFunc(h.slots(aliceAt.Addr), func(s inband.Slot) bool { return s.Key == bobs })
+		}
+		if !has() {
+			t.Errorf("bob's key is gone: %+v", h.slots(aliceAt.Addr))
+		}
+		time.Sleep(adoptedGrace + 2*expiryGrace)
+		if has() {
+			t.Error("bob's key stays, though he did not come back")
+		}
+	})
+}
+
 func TestAsManyKeysAsThereIsRoomFor(t *testing.T) {
 	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
 		for i := range inband.MaxSlots {

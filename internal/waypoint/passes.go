@@ -93,11 +93,11 @@ func (x passes) presences() map[presence]bool {
 	return all
 }
 
-// slots are the keys for an address as eBPF has them. Of an agent before us we know none.
+// slots are the keys for an address as eBPF has them. Passes of an agent before us may have none.
 func (x passes) slots(addr netip.Addr, m rules.Marks) []inband.Slot {
 	var slots []inband.Slot
 	for _, p := range x[addr] {
-		if p.session != 0 {
+		if p.key != (inband.Key{}) {
 			slots = append(slots, inband.Slot{Key: p.key, Mark: m.Mark(p.member.ID, wire.InBand), ClientPort: p.clientPort, Expires: p.expires})
 		}
 	}

@@ -49,6 +49,7 @@ type flowTable interface {
 type synReceiver interface {
 	Attach(interfaces []int) error
 	Set(client netip.Addr, slots []inband.Slot) error
+	Slots(client netip.Addr) ([]inband.Slot, error)
 	Addresses() ([]netip.Addr, error)
 	Counters() (inband.Counters, error)
 }

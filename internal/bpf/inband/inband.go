@@ -82,6 +82,12 @@ func wire16(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }
 
+func keyOf(halves [2]uint64) (k Key) {
+	binary.LittleEndian.PutUint64(k[:8], halves[0])
+	binary.LittleEndian.PutUint64(k[8:], halves[1])
+	return k
+}
+
 func (k Key) halves() [2]uint64 {
 	return [2]uint64{binary.LittleEndian.Uint64(k[:8]), binary.LittleEndian.Uint64(k[8:])}
 }

@@ -2,9 +2,11 @@ package inband
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/bpf/tcfilter/tcfiltertest"
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
@@ -154,6 +156,16 @@ func TestAdoption(t *testing.T) {
 	defer second.Close()
 	if got, err := second.Addresses(); err != nil || len(got) != 1 || got[0] != clientPort.Addr() {
 		t.Errorf("addresses %v, %v", got, err)
+	}
+	slots, err := second.Slots(clientPort.Addr())
+	if err != nil || len(slots) != 1 || slots[0].Expires.Sub(slot.Expires).Abs() > time.Minute {
+		t.Fatalf("keys %+v, %v, want %+v", slots, err, slot)
+	}
+	if slots[0].Expires = slot.Expires; slots[0] != slot {
+		t.Errorf("key %+v, want %+v", slots[0], slot)
+	}
+	if slots, err := second.Slots(netip.MustParseAddr("192.0.2.99")); err != nil || len(slots) != 0 {
+		t.Errorf("keys of an address that has none: %+v, %v", slots, err)
 	}
 	if _, mark := run(t, second.objects.ReceiveEthernet, frame, 0); mark != 0 {
 		t.Error("forgot what had been accepted")

@@ -131,6 +131,33 @@ func (r *Receiver) Set(client netip.Addr, slots []Slot) error {
 	return nil
 }
 
+// Slots returns the keys of an address, those of an earlier process too. Only IPv4 addresses have any.
+func (r *Receiver) Slots(client netip.Addr) ([]Slot, error) {
+	if !client.Unmap().Is4() {
+		return nil, nil
+	}
+	var value receiveSlots
+	err := r.objects.Clients.Lookup(wire32(client), &value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of %v: %w", client, err)
+	}
+	now, boot, err := clocks()
+	if err != nil {
+		return nil, err
+	}
+	var slots []Slot
+	for _, from := range value.Slot[:min(value.Count, MaxSlots)] {
+		slots = append(slots, Slot{
+			Key: keyOf(from.Key.Half), Mark: from.Mark, ClientPort: from.PortMask != 0,
+			Expires: now.Add(time.Duration(from.Expires) - boot),
+		})
+	}
+	return slots, nil
+}
+
 // Addresses are those that have keys.
 func (r *Receiver) Addresses() ([]netip.Addr, error) {
 	var (
