@@ -186,9 +186,9 @@ func TestInBandWithoutAnAgent(t *testing.T) {
 			}
 			stop()
 			// Switched off, nothing of it is left.
-			p.config.InBand, p.config.FastPath = InBandOff, false
+			p.config.InBand = InBandOff
 			p.start(t)
-			if left := p.waypoint.Output(t, "tc", "qdisc", "show"); strings.Contains(left, "clsact") {
+			if left := p.waypoint.Output(t, "tc", "filter", "show", "dev", "eth0", "ingress"); strings.Contains(left, "dcol-inband") {
 				t.Errorf("left:\n%s", left)
 			}
 		})
