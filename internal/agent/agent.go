@@ -150,7 +150,7 @@ func (p *Plan) endFormerWaypoint() error {
 		return nil
 	}
 	p.log.Info("this member is a waypoint no more: what it forwards for others ends")
-	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir), rules.Marks(p.config.Waypoint.Marks))
+	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir), waypointCounts(p.config.RunDir), rules.Marks(p.config.Waypoint.Marks))
 }
 
 var errAborted = errors.New("start was given up")
@@ -241,7 +241,8 @@ func Down(c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), rules.Marks(c.Waypoint.Marks)), tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), waypointCounts(c.RunDir), rules.Marks(c.Waypoint.Marks)),
+		tunnel.CleanUp(), restoreClient(c.StateDir, log),
 		errors.Join(damagedRecords(c.StateDir)...),
 	)
 }

@@ -14,6 +14,9 @@ func clientRecord(stateDir string) string   { return filepath.Join(stateDir, "cl
 func waypointRecord(stateDir string) string { return filepath.Join(stateDir, "waypoint-sysctls.json") }
 func waypointMemory(stateDir string) string { return filepath.Join(stateDir, "waypoint-given.json") }
 
+// waypointCounts is in the runtime directory, as it concerns connections of the kernel that runs now.
+func waypointCounts(runDir string) string { return filepath.Join(runDir, "waypoint-bytes.json") }
+
 // restoreClient puts back the path manager of new sockets.
 func restoreClient(stateDir string, log *slog.Logger) error {
 	record, err := netstate.OpenRecord(clientRecord(stateDir))

@@ -124,7 +124,8 @@ func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) er
 		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
 		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
 		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
-		Marks: rules.Marks(c.Marks), Outside: h.seen, Tell: h.tell,
+		Counts: waypointCounts(p.config.RunDir),
+		Marks:  rules.Marks(c.Marks), Outside: h.seen, Tell: h.tell,
 		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: p.identity.SignWithChain},
 	}, p.log)
 	if err != nil {

@@ -33,6 +33,7 @@ type fakeHost struct {
 	deleted   []netstate.MarkMatch
 	inBand    fakeInBand
 	fast      *fakeFast // nil: there is none
+	log       slog.Handler
 }
 
 // fakeInBand is what a fakeReceiver has.
@@ -126,8 +127,8 @@ func (h *fakeHost) setInterfaces(list ...netstate.Interface) {
 
 func newFakeHost(t *testing.T) *fakeHost {
 	dir := t.TempDir()
-	h := &fakeHost{events: make(chan flowNews), inBand: fakeInBand{keys: make(map[netip.Addr][]inband.Slot)}, network: &network{config: Config{
-		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log"), Author: testAuthor, Memory: filepath.Join(dir, "given.json")}}}
+	h := &fakeHost{log: slog.DiscardHandler, events: make(chan flowNews), inBand: fakeInBand{keys: make(map[netip.Addr][]inband.Slot)}, network: &network{config: Config{
+		MappingsPerMember: 1000, MappingLifetime: 10 * time.Minute, Log: filepath.Join(dir, "log"), Author: testAuthor, Memory: filepath.Join(dir, "given.json"), Counts: filepath.Join(dir, "bytes.json")}}}
 	h.table = rulestest.New(h.config.options())
 	return h
 }
@@ -158,7 +159,7 @@ func (h *fakeHost) start(t *testing.T) *Waypoint {
 		events:     fakeEvents{h},
 		fastKernel: h.fast.kernel(),
 		close:      func() error { return nil },
-	}, slog.New(slog.DiscardHandler))
+	}, slog.New(h.log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,8 +123,8 @@ func (w *Waypoint) watch(f netstate.Flow) {
 	if w.kernel.fast == nil || !known || !f.Established || w.fast[f.Origin] != nil {
 		return
 	}
-	if l.kind != wire.Mapped && l.kind != wire.InBand {
-		return // tunnels' packets have no Ethernet header
+	if !mayBeFast(l.kind) {
+		return
 	}
 	flow := fastFlowOf(l.flow)
 	if err := w.kernel.fast.Watch(flow, l.passed); err != nil {
@@ -135,6 +135,10 @@ func (w *Waypoint) watch(f netstate.Flow) {
 	l.passed = forward.Passed{}
 	w.live[f.Origin] = l
 }
+
+// mayBeFast tells whether connections by a kind of detour go on the fast path. Packets of tunnels have no
+// Ethernet header.
+func mayBeFast(k wire.Kind) bool { return k == wire.Mapped || k == wire.InBand }
 
 // enterFastPath takes a connection past netfilter that was watched.
 func (w *Waypoint) enterFastPath(origin netstate.Tuple, f *fastFlow) {

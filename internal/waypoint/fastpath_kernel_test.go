@@ -126,52 +126,6 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
-// The agent's end is none for a connection whose data does not stop, and the next agent takes it
-// again, with what was counted.
-func TestFastPathWithoutAnAgent(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
-	server := n.echo(t, "10.2.0.1:443")
-	w, stop := n.start(t)
-	mustMap(t, w, peer("alice", client4), server, 443)
-	c := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
-	waitFast(t, w, 1, c)
-	total := 0
-	talkWhile := func(change func()) {
-		t.Helper()
-		const size = 1 << 20
-		done := make(chan struct{})
-		go func() { defer close(done); change() }()
-		for after := 0; after < 5; {
-			select {
-			case <-done:
-				after++
-			default:
-			}
-			if err := c.talk(size); err != nil {
-				t.Fatal(err)
-			}
-			total += size
-		}
-	}
-	talkWhile(stop)
-	seen := n.tracked(t)
-	if err := c.talk(1 << 20); err != nil {
-		t.Fatal(err)
-	}
-	total += 1 << 20
-	if now := n.tracked(t); now[0].BytesOrigin < seen[0].BytesOrigin+1<<20 {
-		t.Errorf("without an agent netfilter saw %+v, then %+v", seen, now)
-	}
-	talkWhile(func() { w, stop = n.start(t) })
-	waitFast(t, w, 1, c)
-	talkWhile(func() {})
-	closed := n.forget(t)
-	if *closed.BytesFromClient < uint64(total) || *closed.BytesFromClient > uint64(total+total/10) {
-		t.Errorf("the log has %d bytes of %d", *closed.BytesFromClient, total)
-	}
-}
-
 // Who is expelled or moves is cut off at once, on the fast path too.
 func TestFastPathIsRevoked(t *testing.T) {
 	for name, revoke := range map[string]func(*Waypoint) error{

@@ -364,22 +364,3 @@ func TestExpelSaysWhatStays(t *testing.T) {
 		}
 	})
 }
-
-// What an agent before counted is not lost, for connections that are still there.
-func TestFastPathIsAdopted(t *testing.T) {
-	runFast(t, func(t *testing.T, h *fakeHost) {
-		w := h.start(t)
-		f := h.establish(t, w, wire.Mapped)
-		mustClose(t, w)
-		h.setFlows(f)
-		h.fast.change(func() {
-			clear(h.fast.flows)
-			h.fast.left = map[forward.Tuple]uint64{forward.Tuple(f.Origin): 700, forward.Tuple(f.Reply): 70, {}: 7}
-		})
-		w = h.start(t)
-		defer mustClose(t, w)
-		if got := h.fast.flows[fastFlowOf(f)]; got.Passed != (forward.Passed{Origin: 700, Reply: 70}) {
-			t.Errorf("%+v", h.fast.flows)
-		}
-	})
-}

@@ -52,23 +52,6 @@ func (w *Waypoint) readEvents() {
 	}
 }
 
-// adoptFlows finds the flows that are open already. The subscription is older, so what happens
-// meanwhile arrives afterwards.
-func (w *Waypoint) adoptFlows() error {
-	var left map[forward.Tuple]uint64
-	if w.kernel.fast != nil {
-		left = w.kernel.fast.Left()
-	}
-	return w.listFlows(func(f netstate.Flow) {
-		w.openFlow(attribution.FlowFound, f)
-		if l, ok := w.live[f.Origin]; ok {
-			l.passed = forward.Passed{Origin: left[forward.Tuple(f.Origin)], Reply: left[forward.Tuple(f.Reply)]}
-			w.live[f.Origin] = l
-		}
-		w.watch(f)
-	})
-}
-
 func (w *Waypoint) listFlows(each func(netstate.Flow)) error {
 	w.flowsMu.Lock()
 	defer w.flowsMu.Unlock()

@@ -28,6 +28,7 @@ import (
 type network struct {
 	client, waypoint, server *netnstest.NS
 	config                   Config
+	rights                   []int // capabilities that an agent starts with; nil: all
 }
 
 var (
@@ -59,6 +60,7 @@ func newNetwork(t testing.TB) *network {
 		Author:            testAuthor,
 		Record:            filepath.Join(dir, "sysctls.json"),
 		Memory:            filepath.Join(dir, "given.json"),
+		Counts:            filepath.Join(dir, "bytes.json"),
 	}
 	return n
 }
@@ -76,6 +78,11 @@ var discard = slog.New(slog.DiscardHandler)
 func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 	t.Helper()
 	n.waypoint.Must(t, func() (err error) {
+		if n.rights != nil {
+			if err := netnstest.LimitRights(n.rights...); err != nil {
+				return err
+			}
+		}
 		w, err = Start(n.config, discard)
 		return err
 	})
@@ -95,7 +102,9 @@ func (n *network) start(t testing.TB) (w *Waypoint, stop func()) {
 
 func (n *network) cleanUp(t testing.TB) {
 	t.Helper()
-	n.waypoint.Must(t, func() error { return CleanUp(n.config.Record, n.config.Memory, n.config.marks()) })
+	n.waypoint.Must(t, func() error {
+		return CleanUp(n.config.Record, n.config.Memory, n.config.Counts, n.config.marks())
+	})
 }
 
 // echo runs a server that answers with the address it sees, a newline, and then all it gets. It

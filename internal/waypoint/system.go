@@ -260,9 +260,9 @@ func Left(record string) bool {
 // CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
 // the sysctls back; no agent needs to run, and none may. What was used of the quota and SwitchOff stay
 // in the memory. Connections are found by the marks that they had. Doing it again is harmless.
-func CleanUp(record, memory string, marks rules.Marks) error {
+func CleanUp(record, memory, counts string, marks rules.Marks) error {
 	var errs []error
-	errs = append(errs, rememberUsed(memory), rules.Delete(), inband.CleanUp(), forward.CleanUp())
+	errs = append(errs, rememberUsed(memory), forgetCounts(counts), rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {

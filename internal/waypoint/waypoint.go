@@ -39,6 +39,9 @@ type Config struct {
 	Author attribution.Author
 	Record string // file that remembers the sysctls we changed
 	Memory string // file that remembers SwitchOff, and what was used of the quota
+	// Counts is a file for what the fast path has carried of connections that outlive the agent. As the
+	// connections do not outlive the host, it is better where a reboot removes it.
+	Counts string
 
 	// Marks are the bits of packet and connection marks that are ours; 0: rules.DefaultMarks.
 	Marks rules.Marks
@@ -206,7 +209,7 @@ func (w *Waypoint) Close() error {
 	w.stopOnce.Do(func() { close(w.stop) })
 	err := w.kernel.events.Close() // wakes readEvents
 	w.running.Wait()
-	return errors.Join(err, w.closeGiven(), w.kernel.close(), w.record.Close())
+	return errors.Join(err, w.closeGiven(), w.closeCounts(), w.kernel.close(), w.record.Close())
 }
 
 // run owns the state. In each round it does one thing of: requests and what came with them, a

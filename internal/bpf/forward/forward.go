@@ -24,8 +24,9 @@
 // A SYN is dropped, also while the connection is watched: after one, Linux's own tracker believes
 // any RST that acknowledges it, whatever its number.
 //
-// CAP_BPF and CAP_NET_ADMIN are enough, but for what an earlier process has counted
-// ([Forwarder.Left]), for which the kernel wants CAP_SYS_ADMIN.
+// CAP_BPF and CAP_NET_ADMIN are enough, but for what a process that was killed has counted
+// ([Forwarder.Left]), for which the kernel wants CAP_SYS_ADMIN. A process that stops removes its
+// connections and hands their counts on itself.
 package forward
 
 import (

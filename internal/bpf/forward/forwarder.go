@@ -170,7 +170,8 @@ func (f *Forwarder) Look(flow Flow) (State, error) {
 }
 
 // Left returns, once, what an earlier process had forwarded of the connections it
-// still had, by what their packets are like as they come in.
+// still had, by what their packets are like as they come in. It is empty where the kernel
+// does not allow this.
 func (f *Forwarder) Left() map[Tuple]uint64 {
 	left := f.left
 	f.left = nil

@@ -64,7 +64,8 @@ type Entry struct {
 	Servers    []ServerLines `json:"servers,omitempty"`
 
 	Opened time.Time `json:"opened,omitzero"` // of a flow, of a session that is shown, or of what is summarised
-	// Bytes of IP packets by direction; absent if the end of the flow was not seen.
+	// Bytes of IP packets by direction; absent if the end of the flow was not seen. They lack what the fast path
+	// carried for an agent that was killed, if the next one could not read it.
 	BytesFromClient *uint64 `json:"bytes_from_client,omitempty"`
 	BytesToClient   *uint64 `json:"bytes_to_client,omitempty"`
 }
