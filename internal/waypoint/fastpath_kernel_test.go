@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,7 +161,8 @@ func TestFastPathIsRevoked(t *testing.T) {
 			if err := revoke(w); err != nil {
 				t.Fatal(err)
 			}
-			if list := n.tracked(t); len(list) != 1 {
+			// A late acknowledgement may begin a new entry, by a mapping that is still there.
+			if list := slices.DeleteFunc(n.tracked(t), func(f netstate.Flow) bool { return f.BytesReply == 0 }); len(list) != 1 {
 				t.Errorf("conntrack has %+v", list)
 			}
 			if s, err := w.Snapshot(); err != nil || *s.Fast != 1 {
