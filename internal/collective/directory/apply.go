@@ -40,10 +40,10 @@ func newEvent(old, now *Verified) Event {
 }
 
 // Apply takes a batch as told to all members. One that does not follow on what is there changes nothing:
-// Behind says then what to ask for.
+// Behind says then what to ask for. Neither does any while a listing is under way: the listing leaves out
+// who was removed before it began, so a batch from before could bring back somebody for good.
 func (d *Directory) Apply(b Batch, trust *collective.Trust, now time.Time) []Event {
-	if b.Listing != 0 {
-		d.doubt = true // its part of a listing leaves out what was removed
+	if !d.noteHead(b) || b.Listing != 0 || d.listing.id != 0 {
 		return nil
 	}
 	return d.follow(b, trust, now)
@@ -58,15 +58,25 @@ func (d *Directory) Answer(b Batch, trust *collective.Trust, now time.Time) []Ev
 		return nil // to what was asked before the clock was set
 	}
 	d.doubt = false
+	if !d.noteHead(b) {
+		return nil
+	}
 	return d.follow(b, trust, now)
 }
 
-func (d *Directory) follow(b Batch, trust *collective.Trust, now time.Time) []Event {
+// noteHead learns from a batch how far the store is. It reports whether the store is the one that is
+// followed.
+func (d *Directory) noteHead(b Batch) bool {
 	if b.Epoch != d.epoch {
 		d.doubt = true
-		return nil
+		return false
 	}
 	d.head = max(d.head, b.Head)
+	return true
+}
+
+// follow takes a batch that has no gap before it and tells something new.
+func (d *Directory) follow(b Batch, trust *collective.Trust, now time.Time) []Event {
 	if b.After > d.revision || b.Revision < d.revision {
 		return nil
 	}
@@ -83,7 +93,10 @@ func (d *Directory) Doubt() { d.doubt = true }
 
 func (d *Directory) beginListing(b Batch) {
 	d.listing = listing{id: b.Listing, mark: d.listing.mark + 1}
-	d.epoch, d.revision, d.head = b.Epoch, 0, b.Head
+	if d.epoch != b.Epoch {
+		d.epoch, d.head = b.Epoch, 0
+	}
+	d.revision = 0
 }
 
 // take applies all of a batch that follows.
@@ -101,8 +114,7 @@ func (d *Directory) take(b Batch, trust *collective.Trust, now time.Time) (event
 		}
 	}
 	d.revision = b.Revision
-	// Only an answer knows where the listing ends: what is told to all may be from before.
-	if d.listing.id != 0 && b.Listing == d.listing.id && d.revision >= b.Head {
+	if d.listing.id != 0 && d.revision >= b.Head {
 		events = append(events, d.endListing()...)
 	}
 	return append(events, d.retry()...)

@@ -259,62 +259,6 @@ func TestNewStore(t *testing.T) {
 	te.want("removed", inWords(te.all()), "alice left, bob left")
 }
 
-// In the life of one store, who is in no part of a listing exists no more.
-func TestListing(t *testing.T) {
-	a := newAuthority(t, testCollective)
-	te := newTeller(t, a, DefaultLimits())
-	te.j.remember = 0 // every removal is forgotten at once
-	alice, bob := a.issue(t, "alice", terms{}), a.issue(t, "bob", terms{})
-	te.put(alice.signed(t, 1))
-	te.put(bob.signed(t, 1))
-	if err := te.j.Remove(te.j.Head().Head+1, "alice", "gone"); err != nil {
-		t.Fatal(err)
-	}
-	te.d.Doubt()
-	te.want("listed", inWords(te.all()), "alice left")
-	if te.d.LastRefusal() != nil || te.d.Len() != 1 {
-		t.Error(te.d.Len(), te.d.LastRefusal())
-	}
-}
-
-func TestBehind(t *testing.T) {
-	a := newAuthority(t, testCollective)
-	d, trust, now := New(DefaultLimits()), a.trust(t), time.Now()
-	want := func(what string, ask Ask, behind bool) {
-		t.Helper()
-		if got, b := d.Behind(); got != ask && behind || b != behind {
-			t.Errorf("%s: asks %+v, %v; want %+v, %v", what, got, b, ask, behind)
-		}
-	}
-	s := a.issue(t, "alice", terms{}).signed(t, 1)
-	want("new", Ask{}, true)
-	d.Apply(Batch{Epoch: 1, After: 4, Revision: 5, Head: 5, Changes: []Change{{Revision: 5, Signed: s}}}, trust, now)
-	want("told of one thing", Ask{}, true)
-	d.Answer(Batch{Epoch: 1, Revision: 3, Head: 5, Listing: 6}, trust, now)
-	want("half a listing", Ask{Epoch: 1, After: 3, Listing: 6}, true)
-	d.Apply(Batch{Epoch: 1, After: 2, Revision: 3, Head: 3}, trust, now)
-	want("an old batch does not end it", Ask{Epoch: 1, After: 3, Listing: 6}, true)
-	d.Answer(Batch{Epoch: 1, After: 3, Revision: 5, Head: 5, Listing: 6, Changes: []Change{{Revision: 5, Signed: s}}}, trust, now)
-	want("a listing", Ask{}, false)
-	if d.Len() != 1 {
-		t.Errorf("%d members", d.Len())
-	}
-	d.Apply(Batch{Epoch: 1, After: 7, Revision: 8, Head: 8}, trust, now)
-	want("a gap", Ask{Epoch: 1, After: 5}, true)
-	d.Answer(Batch{Epoch: 1, After: 5, Revision: 8, Head: 8}, trust, now)
-	want("closed", Ask{}, false)
-	d.Apply(Batch{Epoch: 1, After: 9, Revision: 9, Head: 9}, trust, now)
-	want("only the head is told", Ask{Epoch: 1, After: 8}, true)
-	d.Answer(Batch{Epoch: 1, After: 6, Revision: 6, Head: 6}, trust, now)
-	want("a coordinator that lags", Ask{Epoch: 1, After: 8}, true)
-	d.Answer(Batch{Epoch: 1, After: 8, Revision: 9, Head: 9}, trust, now)
-	want("closed again", Ask{}, false)
-	d.Apply(Batch{Epoch: 2, After: 1, Revision: 2, Head: 2}, trust, now)
-	want("another store", Ask{Epoch: 1, After: 9}, true)
-	d.Answer(Batch{Epoch: 2, Revision: 2, Head: 2, Listing: 3}, trust, now)
-	want("listed", Ask{}, false)
-}
-
 func TestJournal(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	j := NewJournal(1)
