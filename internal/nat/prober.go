@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
@@ -28,17 +26,14 @@ const (
 	// RFC 8489, 6.2.1, cut short, as somebody waits for it.
 	retryFirst = 500 * time.Millisecond
 	tries      = 3
-	// answersRate and answersBurst bound what strangers can make a member send.
-	answersRate  = 100 // a second
-	answersBurst = 200
 )
 
 // Prober asks other members where they see a port, and answers them. It is the only reader of the port.
 type Prober struct {
 	port    Port
 	log     *slog.Logger
-	answers *rate.Limiter
 	other   Sender
+	answers *answers // used by Run only
 
 	mu      sync.Mutex
 	waiting map[stun.ID]chan heard
@@ -68,7 +63,7 @@ type Sender interface {
 // NewProber makes one; Run makes it work. Both ports stay the caller's, and must be open while it runs.
 func NewProber(port Port, other Sender, log *slog.Logger) *Prober {
 	return &Prober{
-		port: port, other: other, log: log, answers: rate.NewLimiter(answersRate, answersBurst),
+		port: port, other: other, log: log, answers: newAnswers(),
 		waiting: make(map[stun.ID]chan heard), sent: make(map[netip.Addr]time.Time),
 	}
 }
@@ -127,7 +122,7 @@ func (p *Prober) handOut(h heard) {
 }
 
 func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
-	if !p.answers.Allow() {
+	if !p.answers.allow(from.Addr()) {
 		return
 	}
 	answer := stun.Message{ID: request.ID, Seen: from}.Append(nil)
