@@ -218,7 +218,7 @@ func (ca *CA) beside(dir, what string) (t *Trust, unlock func(), err error) {
 
 // firstList is the others' lists with this authority's first, which is empty.
 func (ca *CA) firstList(others listSet) (listSet, error) {
-	own, err := ca.sign(nil, big.NewInt(1))
+	own, err := ca.sign(nil, nextNumber(nil, time.Now()))
 	if err != nil {
 		return nil, err
 	}

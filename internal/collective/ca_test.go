@@ -91,12 +91,7 @@ func TestRevoke(t *testing.T) {
 		t.Fatalf("revoking a stranger: %v", err)
 	}
 
-	trust, err := ca.Trust()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, _ := keyOf(ca.cert)
-	list := trust.lists[key].list
+	list := ownList(t, ca)
 	reasons := map[string]int{}
 	for _, e := range list.RevokedCertificateEntries {
 		reasons[serialText(e.SerialNumber)] = e.ReasonCode
@@ -112,9 +107,6 @@ func TestRevoke(t *testing.T) {
 	}
 	if _, on := reasons[carol.Serial]; on {
 		t.Error("carol is on the list")
-	}
-	if list.Number.Int64() != 4 {
-		t.Errorf("list number %v after three changes", list.Number)
 	}
 }
 

@@ -223,12 +223,18 @@ func (s listSet) encode() []byte {
 	return out
 }
 
-// nextNumber is that of a list's successor.
-func nextNumber(l *revocationList) *big.Int {
+// nextNumber is that of a list's successor; l is nil for the first list. Numbers only have to grow (RFC 5280,
+// 5.2.3). They follow the time in seconds, so that an authority that was restored from a backup does not use
+// again those that members have seen since: members would ignore its lists until it had overtaken them.
+func nextNumber(l *revocationList, now time.Time) *big.Int {
+	number := big.NewInt(now.Unix())
 	if l == nil {
-		return big.NewInt(1)
+		return number
 	}
-	return new(big.Int).Add(l.list.Number, big.NewInt(1))
+	if next := new(big.Int).Add(l.list.Number, big.NewInt(1)); next.Cmp(number) > 0 {
+		return next // a second list within a second, or the clock was ahead
+	}
+	return number
 }
 
 // NewerList says whether the revocation list of an authority is a later one here than there.

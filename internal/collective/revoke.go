@@ -138,7 +138,7 @@ func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.Revocat
 	if entries, err = change(entries); err != nil {
 		return err
 	}
-	list, err := ca.sign(entries, nextNumber(old))
+	list, err := ca.sign(entries, nextNumber(old, time.Now()))
 	if err != nil {
 		return err
 	}
