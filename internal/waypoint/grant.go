@@ -106,7 +106,7 @@ func (w *Waypoint) refused(r *request) *wire.Refusal {
 // where others see it may be asked for again.
 func forbidden(id uint64, err error) *wire.Refusal {
 	if egress.ForNow(err) {
-		refusal := refuse(id, wire.Busy, err.Error())
+		refusal := refuse(id, wire.NotReady, err.Error())
 		refusal.RetryAfter = retryFault
 		return refusal
 	}

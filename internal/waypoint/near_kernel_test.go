@@ -108,17 +108,17 @@ func TestHiddenWaits(t *testing.T) {
 	w, stop := n.start(t)
 	server, other := n.echo(t, "9.9.9.9:80"), netip.MustParseAddrPort("8.8.8.8:443")
 	alice := peer("alice", client4)
-	mustMap(t, w, alice, server, 80)
+	before := mustMap(t, w, alice, server, 80)
 	stop()
 
 	// The agent is started again, and does not know yet where it is seen.
 	seen <- egress.Outside{Hidden: true}
 	w, _ = n.start(t)
-	_, busy := w.Map(t.Context(), alice, wire.MapRequest{Server: other})
-	if busy == nil || busy.Code != wire.Busy || busy.RetryAfter == 0 {
-		t.Errorf("a server: %v", busy)
+	_, refusal := w.Map(t.Context(), alice, wire.MapRequest{Server: other})
+	if refusal == nil || refusal.Code != wire.NotReady || refusal.RetryAfter == 0 {
+		t.Errorf("a server: %v", refusal)
 	}
-	if got := n.mustDial(t, netip.AddrPortFrom(waypoint4, 80)); got.seen.Addr() != netip.MustParseAddr("5.6.7.2") {
+	if got := n.mustDial(t, netip.AddrPortFrom(waypoint4, before.Port)); got.seen.Addr() != netip.MustParseAddr("5.6.7.2") {
 		t.Errorf("the mapping from before leads elsewhere: the server sees %v", got.seen)
 	}
 	w.SessionUp(session("alice", client4, 1))

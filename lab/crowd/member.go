@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -163,15 +164,15 @@ func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 	if self.NotAfter.Before(expires) {
 		expires = self.NotAfter
 	}
-	n := uint32(m.number)
+	from, err := m.address(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s, err := directory.Sign(directory.Record{
 		Collective: self.Collective, Name: self.Name, Sequence: m.sequence, Issued: now, Expires: expires,
-		Addresses: []netip.Addr{
-			netip.AddrFrom4([4]byte{100, 64 | byte(n>>16), byte(n >> 8), byte(n)}),
-			netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}),
-		},
-		Port: enrol.DefaultPort, Roles: []string{directory.RoleClient, directory.RoleWaypoint}, Kinds: []string{"in-band", "mapped", "wireguard"},
-		Capacity: 100e6, Region: "eu-north", AS: 64512 + n, Key: directory.WireGuardKey(m.id.PublicKey()), Subnet: self.Subnet,
+		Addresses: []netip.Addr{from},
+		Port:      enrol.DefaultPort, Roles: []string{directory.RoleClient, directory.RoleWaypoint}, Kinds: []string{"in-band", "mapped", "wireguard"},
+		Capacity: 100e6, Region: "eu-north", AS: 64512 + uint32(m.number), Key: directory.WireGuardKey(m.id.PublicKey()), Subnet: self.Subnet,
 	}, m.id.Chain(), m.id.Sign)
 	if err != nil {
 		return nil, err
@@ -181,6 +182,17 @@ func (m *member) publish(ctx context.Context) (*directory.SignedRecord, error) {
 		return nil, err
 	}
 	return s, m.persist(ctx, enrol.TopicRecord, data)
+}
+
+// address returns the address that the member's packets to its coordinator leave from. The coordinator takes no
+// record with another one, unless it was shown to be the member's.
+func (m *member) address(ctx context.Context) (netip.Addr, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", m.coordinators[0].Address) // sends nothing
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the member's own address: %w", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
 // persist asks until there is an answer, as real members do.

@@ -100,7 +100,7 @@ func TestInBandForOneCgroup(t *testing.T) {
 	w.listen(bob, 80) // or what is meant to be in-band and is not would find the mapping
 	ofAlice, _ := w.startBoth()
 	w.kindIs("in-band", "ready")
-	if n := programsOf(t, group); n != 2 { // of bpf/inband and bpf/unsent
+	if n := programsOf(t, group); n != 3 { // of bpf/inband, bpf/unsent and bpf/keepalive
 		t.Errorf("%d programs at work on the cgroup of an agent", n)
 	}
 	inside := w.transfer(alice, "sh", "-c", `echo 0 > "$0/cgroup.procs" && exec "$@"`, group,

@@ -27,6 +27,7 @@ const (
 	OutsideHours         Code = 12
 	QuotaTraffic         Code = 13
 	QuotaTunnels         Code = 14
+	NotReady             Code = 15
 )
 
 var codes = map[Code]struct{ name, text string }{
@@ -40,6 +41,7 @@ var codes = map[Code]struct{ name, text string }{
 	Malformed:            {"malformed", "the waypoint does not understand the request; one of the two dcol versions is older: update it"},
 	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; ask again later or use another waypoint"},
 	Busy:                 {"busy", "too many of your requests wait at the waypoint; ask again later"},
+	NotReady:             {"not-ready", "the waypoint does not know enough of its network yet; ask again later or use another waypoint"},
 	SwitchedOff:          {"switched-off", "the waypoint's operator has switched it off; use another waypoint"},
 	OutsideHours:         {"outside-hours", "the waypoint gives nothing at this hour; use another waypoint"},
 	QuotaTraffic:         {"quota-traffic", "the waypoint has forwarded as much as it gives in a month; use another waypoint"},
