@@ -70,6 +70,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[waypoint]\nhours = [\n \"22:00-07:00\",\n \"satday 10:00-11:00\"]", `waypoint.hours[1]: "satday 10:00-11:00" is not a time of the day`},
 		{minimal + "[waypoint]\nhours = [\"10:00-10:00\"]", `conf:9: waypoint.hours[0]: "10:00-10:00" is not of any length (the whole day is 00:00-24:00)`},
 		{minimal + "[waypoint]\nhours = \"22:00-07:00\"", `conf:9: waypoint.hours: must be a list of strings, not a string`},
+		{minimal + "[waypoint]\nmarks = \"0xff\"", `conf:9: waypoint.marks: must be a whole number, not a string`},
 		{minimal + "[waypoint]\nmapping_lifetime = \"1s\"", `1s is not from 10s to 24h`},
 		{minimal + "[waypoint]\nlog = \"\"", `waypoint.log: is empty`},
 		{minimal + "[waypoint]\nmappings_per_member = 0", `0 is not a number from 1 up`},

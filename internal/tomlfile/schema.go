@@ -99,7 +99,7 @@ func wants(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
 		return aString
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint32:
 		return aNumber
 	case reflect.Bool:
 		return aBool
