@@ -14,7 +14,7 @@ import (
 // admitted are the addresses that bob's kernel takes in-band SYNs from.
 func (w *world) admitted() string {
 	w.Helper()
-	_, elements, _ := strings.Cut(w.run(bob, "nft", "list", "set", "inet", "dcol", "inband_keyed4"), "elements = {")
+	_, elements, _ := strings.Cut(w.run(bob, "nft", "list", "map", "inet", "dcol", "inband_keyed4"), "elements = {")
 	return strings.TrimSpace(elements)
 }
 
