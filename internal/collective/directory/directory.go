@@ -207,8 +207,21 @@ func (d *Directory) waitFor(e *entry) {
 	d.waiting[e.Record.Name] = e
 }
 
-// retry takes the records whose time has come.
+// retry takes the records whose time has come, until there is none: what one gives up may be what another
+// waits for. It ends, as a record takes the place of older ones only.
 func (d *Directory) retry() (events []Event) {
+	for range maxWaiting { // usually two rounds are enough
+		more := d.retryEach()
+		if len(more) == 0 {
+			break
+		}
+		events = append(events, more...)
+	}
+	return events
+}
+
+// retryEach gives every record that waits one try.
+func (d *Directory) retryEach() (events []Event) {
 	for _, name := range slices.Sorted(maps.Keys(d.waiting)) {
 		e := d.waiting[name]
 		if e == nil {

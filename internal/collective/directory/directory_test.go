@@ -141,6 +141,26 @@ func TestTwoMembersWithOneKey(t *testing.T) {
 	te.want("alice takes another", te.put(key(alice, 2, 2)), "alice changed, mallory joined")
 }
 
+// A record that gets its place may free what another has waited for, whatever the order of their names.
+func TestWaitingForWhoWaits(t *testing.T) {
+	a := newAuthority(t, testCollective)
+	te := newTeller(t, a, DefaultLimits())
+	const subnet = "10.1.2.0/26"
+	middle := a.issue(t, "middle", terms{subnet: subnet, from: te.now.Add(-time.Hour)})
+	alice, xenia := a.issue(t, "alice", terms{}), a.issue(t, "xenia", terms{})
+	zoe := a.issue(t, "zoe", terms{subnet: subnet})
+	key := func(m member, sequence uint64, k byte) *SignedRecord {
+		r := m.record(sequence, te.now)
+		r.Key = WireGuardKey{k}
+		return m.sign(t, r)
+	}
+	te.want("middle has key 1", te.put(key(middle, 1, 1)), "middle joined")
+	te.want("xenia has key 2", te.put(key(xenia, 1, 2)), "xenia joined")
+	te.want("alice waits for middle", te.put(key(alice, 1, 1)), "")
+	te.want("zoe waits for xenia", te.put(key(zoe, 1, 2)), "")
+	te.want("xenia takes another key", te.put(key(xenia, 2, 3)), "xenia changed, middle left, zoe joined, alice joined")
+}
+
 func TestLimits(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	size := a.issue(t, "m0", terms{}).signed(t, 1).Size()
