@@ -9,15 +9,17 @@ import (
 )
 
 // A waypoint that does harm is remembered, so that later connections do not take it
-// again. It is blamed towards the server where that was seen. Only harm towards a
-// second server makes it rest towards all: one server alone, which may lie, cannot
-// take a waypoint away from the others.
+// again. It is blamed towards the server where that was seen. Only data that it changed
+// towards a second server makes it rest towards all: one server alone, which may lie,
+// cannot take a waypoint away from the others. Silence never does: a short outage hits
+// the connections to all servers at once, and is over soon.
 
 // fault is a kind of harm.
 type fault struct {
 	err           error
 	allKinds      bool // of detours through the waypoint; else the one that was taken
 	leave         bool // subflows that are up through it end, too
+	spreads       bool // towards a second server, it counts towards all
 	rest, longest time.Duration
 }
 
@@ -25,9 +27,9 @@ var (
 	errSilent = errors.New("nothing came through it while the connection waited for it")
 
 	// corrupts: data arrived changed. Nothing must go through it any more.
-	corrupts = fault{err: errCorrupt, allKinds: true, leave: true, rest: time.Hour, longest: 24 * time.Hour}
+	corrupts = fault{err: errCorrupt, allKinds: true, leave: true, spreads: true, rest: time.Hour, longest: 24 * time.Hour}
 	// swallows: nothing arrived, and probes had no answer.
-	swallows = fault{err: errSilent, rest: time.Minute, longest: time.Hour}
+	swallows = fault{err: errSilent, rest: time.Minute, longest: 5 * time.Minute}
 )
 
 // anyKind stands for all kinds in a blamed.
@@ -57,7 +59,7 @@ func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Tim
 		who.kind = anyKind
 	}
 	for other, b := range m.blames {
-		if other.waypoint == who.waypoint && other.kind == who.kind && other.server.Addr() != server.Addr() && now.Before(b.until) {
+		if f.spreads && other.waypoint == who.waypoint && other.kind == who.kind && other.server.Addr() != server.Addr() && now.Before(b.until) {
 			who.server = netip.AddrPort{}
 		}
 	}
