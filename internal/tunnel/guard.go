@@ -29,6 +29,16 @@ import (
 //		type filter hook forward priority filter - 10; policy accept;
 //		iifname @interfaces counter drop
 //	}
+//	chain output {
+//		type filter hook output priority filter - 10; policy accept;
+//		oifname @interfaces meta nfproto ipv6 meta l4proto != tcp counter reject with icmpx no-route
+//		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack tcp option mptcp subtype mp-join accept
+//		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack counter reject with tcp reset
+//	}
+//
+// The output chain is for hosts without a route in IPv6: for want of another, the
+// kernel gives their programs the tunnel's address, and routes them by it. In IPv4 it
+// looks for a route before it chooses the address.
 func OpenGuard(interfaces []string) (*nft.Kept, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
@@ -43,6 +53,12 @@ func OpenGuard(interfaces []string) (*nft.Kept, error) {
 				rule(fromTunnels(), inState(expr.CmpOpEq, 0), drop()),
 			),
 			guardChain("forward", unix.NF_INET_FORWARD, rule(fromTunnels(), drop())),
+			guardChain("output", unix.NF_INET_LOCAL_OUT,
+				rule(intoTunnels(), isIPv6(), protocol(expr.CmpOpNeq, unix.IPPROTO_TCP),
+					reject(unix.NFT_REJECT_ICMPX_UNREACH, unix.NFT_REJECT_ICMPX_NO_ROUTE)),
+				rule(intoTunnels(), isIPv6(), opensTCP(), joins(), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
+				rule(intoTunnels(), isIPv6(), opensTCP(), reject(unix.NFT_REJECT_TCP_RST, 0)),
+			),
 		})
 	})
 	if err != nil {
@@ -102,6 +118,51 @@ func fromTunnels() []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg},
 		&expr.Lookup{SourceRegister: reg, SetName: guardInterfaces.Name},
 	}
+}
+
+func intoTunnels() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+		&expr.Lookup{SourceRegister: reg, SetName: guardInterfaces.Name},
+	}
+}
+
+func isIPv6() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{unix.NFPROTO_IPV6}},
+	}
+}
+
+func protocol(op expr.CmpOp, number byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+		&expr.Cmp{Op: op, Register: reg, Data: []byte{number}},
+	}
+}
+
+// opensTCP matches segments with SYN and without FIN, RST and ACK.
+func opensTCP() []expr.Any {
+	const flagsAt, syn, others = 13, 1 << 1, 1<<0 | 1<<2 | 1<<4
+	return slices.Concat(protocol(expr.CmpOpEq, unix.IPPROTO_TCP), []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{syn | others}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{syn}},
+	})
+}
+
+// joins matches segments with MPTCP's option MP_JOIN (RFC 8684, 3.2).
+func joins() []expr.Any {
+	const kind, subtypeAt, subtypeMask, mpJoin = 30, 2, 0xf0, 0x10
+	return []expr.Any{
+		&expr.Exthdr{DestRegister: reg, Type: kind, Offset: subtypeAt, Len: 1, Op: expr.ExthdrOpTcpopt},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{subtypeMask}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{mpJoin}},
+	}
+}
+
+func reject(kind uint32, code uint8) []expr.Any {
+	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: kind, Code: code}}
 }
 
 // toOthers matches packets to addresses that the interface they came in by does
