@@ -50,7 +50,11 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 		return nil, err
 	}
 	var offers []scenario.Detour
-	for _, name := range o.Variants {
+	variants := o.Variants
+	if len(variants) == 0 {
+		variants = []string{scenario.Base}
+	}
+	for _, name := range variants {
 		v, _ := s.Variant(name)
 		for _, kind := range scenario.KindsOf(procedures, v) {
 			if !slices.Contains(offers, kind) {
