@@ -48,9 +48,9 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@scripts/format.sh
 	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=10m ./...
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=15m ./...
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
-	CGO_ENABLED=0 $(GO) test -count=1 -timeout=10m -run TestRegression ./lab/scenarios -measure
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run TestRegression ./lab/scenarios -measure
 
 test-awkward: ## Run the tests on a host made awkward on purpose (root, nightly).
 	@scripts/deps.sh test
