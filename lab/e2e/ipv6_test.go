@@ -51,3 +51,25 @@ func TestBothFamilies(t *testing.T) {
 		})
 	}
 }
+
+// A subflow to an IPv6 server goes by a tunnel. No other program does, not even from the tunnel's address.
+func TestIPv6ByTunnel(t *testing.T) {
+	for _, kind := range []string{"wireguard", "openvpn"} {
+		t.Run(kind, func(t *testing.T) {
+			w := withKinds(newWorld(t), kind)
+			w.startBoth()
+			w.kindIs(kind, "ready")
+			url := "http://" + port(w.addr6(server), 80) + "/file"
+			x := w.curl(url)
+			d := detour(w.subflows("direct up", kind+" up"))
+			w.cut()
+			x.goesOn()
+			w.mend()
+			inside := d.Local.Addr().String()
+			if r := w.try(alice, "curl", "--silent", "--interface", inside, "--max-time", "9", "--range", "0-99", "--output", "/dev/null", url); r.code == 0 {
+				t.Errorf("another program goes by the tunnel from %s", inside)
+			}
+			x.endsWell()
+		})
+	}
+}
