@@ -189,7 +189,7 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 	return nil
 }
 
-// adviseChecksums says how to notice waypoints that change what they carry, if this host does not.
+// adviseChecksums prints how to switch MPTCP's checksums on, if this host has them off.
 func adviseChecksums() {
 	enabled, err := os.ReadFile("/proc/sys/net/mptcp/checksum_enabled")
 	if err == nil && strings.TrimSpace(string(enabled)) == "0" {

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// sayAfter is how long a command waits in silence, and sayAgain how often it says from then on what it waits for.
+// A command that waits longer than sayAfter prints what it waits for, and does so again every sayAgain.
 const (
 	sayAfter = 2 * time.Second
 	sayAgain = 5 * time.Second
@@ -34,5 +34,5 @@ func patiently(waitsFor func() string, do func()) {
 	saying.Wait()
 }
 
-// always is what is waited for if that does not change.
+// always returns a function that returns text, for a wait that stays the same.
 func always(text string) func() string { return func() string { return text } }

@@ -130,8 +130,7 @@ func newPortPicker() (p portPicker, err error) {
 	return p, err
 }
 
-// reservedTries is how many reserved ports are passed over. Where nearly all of the range is reserved,
-// one is taken after all.
+// reservedTries bounds how many reserved ports are skipped. After that many, a reserved one is used.
 const reservedTries = 1000
 
 func (p portPicker) pick() (port uint16) {

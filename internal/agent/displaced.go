@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/mptcp"
 )
 
-// pathManagerProblem says for a person what keeps new connections from this agent, if err of
-// mptcp.Namespace.CheckUserspacePM is not nil.
+// pathManagerProblem describes to the user why this agent gets no new connections. The error, of
+// mptcp.Namespace.CheckUserspacePM, must not be nil.
 func pathManagerProblem(err error) string {
 	if errors.Is(err, mptcp.ErrSwitchedOff) {
 		return "somebody has switched MPTCP off while the agent runs, so that new connections are plain TCP and get no detours: sysctl -w net.mptcp.enabled=1"

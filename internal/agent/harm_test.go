@@ -101,7 +101,7 @@ func TestCorruptionIsLeft(t *testing.T) {
 	}
 }
 
-// blamedFor is what a person is told of a waypoint's detour.
+// blamedFor returns what dcol status prints about a waypoint's detour.
 func blamedFor(t *testing.T, l *lab, waypoint string) (why string) {
 	t.Helper()
 	_, err := call(t.Context(), l.client, func(now time.Time) (struct{}, error) {

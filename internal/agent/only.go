@@ -12,7 +12,8 @@ import (
 	"github.com/detour-collective/dcol/packaging"
 )
 
-// lockDir is where agents lock their network namespace. It is the same whatever run_dir a configuration names.
+// lockDir holds the lock files of network namespaces. It does not follow run_dir, so that agents with
+// different configurations share it.
 const lockDir = "/run/dcol"
 
 // namespaceLock is held by the only agent of a network namespace, and ends with its process.

@@ -27,7 +27,8 @@ func restoreClient(stateDir string, log *slog.Logger) error {
 	return record.Restore()
 }
 
-// damagedRecords says which sysctls cannot be put back because their record was damaged, and what to look at.
+// damagedRecords returns an error for each damaged record. It names the sysctls that cannot be restored and
+// the file to look at.
 func damagedRecords(stateDir string) (errs []error) {
 	for _, r := range []struct{ record, sysctls string }{
 		{clientRecord(stateDir), "net.mptcp.path_manager should be kernel (before Linux 6.15: net.mptcp.pm_type should be 0)"},

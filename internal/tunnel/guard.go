@@ -113,16 +113,14 @@ func guardChain(name string, hook uint32, rules ...[]expr.Any) nft.Chain {
 
 func rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-func fromTunnels() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg},
-		&expr.Lookup{SourceRegister: reg, SetName: guardInterfaces.Name},
-	}
-}
+func fromTunnels() []expr.Any { return byTunnels(expr.MetaKeyIIFNAME) }
 
-func intoTunnels() []expr.Any {
+func intoTunnels() []expr.Any { return byTunnels(expr.MetaKeyOIFNAME) }
+
+// byTunnels matches packets whose interface, in or out, is a tunnel's.
+func byTunnels(interfaceName expr.MetaKey) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+		&expr.Meta{Key: interfaceName, Register: reg},
 		&expr.Lookup{SourceRegister: reg, SetName: guardInterfaces.Name},
 	}
 }
