@@ -56,33 +56,16 @@ type Prober struct {
 // namespace by processes of a cgroup: a folder of cgroup v2, or the root, which covers all,
 // if it is empty. Programs that clear the flag by which this one is called must have been
 // attached to the cgroup before it. What was begun goes on when the Prober is closed.
-func Open(cgroup string) (_ *Prober, err error) {
-	folder, err := sockops.OpenCgroup(cgroup)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	cookie, err := sockops.NamespaceCookie()
-	if err != nil {
-		return nil, err
-	}
+func Open(cgroup string) (*Prober, error) {
 	spec, err := loadProbe()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
-	err = errors.Join(
-		spec.Variables["netns_cookie"].Set(cookie),
-		spec.Variables["probing"].Set(setting{On: 1, Idle: idleSeconds, Interval: intervalSeconds, Count: count}),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("tell the program its namespace and its setting: %w", err)
-	}
+	settings := map[string]any{"probing": setting{On: 1, Idle: idleSeconds, Interval: intervalSeconds, Count: count}}
 	p := &Prober{}
-	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
-		return nil, fmt.Errorf("load the program: %w", err)
-	}
-	if p.link, err = sockops.Attach(folder, p.objects.Probe); err != nil {
-		return nil, errors.Join(err, p.objects.Close())
+	p.link, err = sockops.Load(cgroup, spec, settings, &p.objects, func() *ebpf.Program { return p.objects.Probe })
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }

@@ -4,13 +4,46 @@
 package sockops
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
+
+// Load loads the objects of a spec and attaches their program to the sockets of a cgroup, in the thread's
+// network namespace, until the link is closed or its process ends. It sets the spec's variables to settings,
+// and netns_cookie to the namespace's. The caller closes objects after the link; if there is an error, they
+// are closed.
+func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, objects io.Closer, program func() *ebpf.Program) (link.Link, error) {
+	folder, err := OpenCgroup(cgroup)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	cookie, err := NamespaceCookie()
+	if err != nil {
+		return nil, err
+	}
+	err = spec.Variables["netns_cookie"].Set(cookie)
+	for name, value := range settings {
+		err = errors.Join(err, spec.Variables[name].Set(value))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tell the program its namespace and its settings: %w", err)
+	}
+	if err := spec.LoadAndAssign(objects, nil); err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	attached, err := Attach(folder, program())
+	if err != nil {
+		return nil, errors.Join(err, objects.Close())
+	}
+	return attached, nil
+}
 
 // Attach puts a program to work on the sockets of a cgroup, until the link is closed or its process ends.
 func Attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {

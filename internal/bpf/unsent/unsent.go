@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/detour-collective/dcol/internal/bpf/sockops"
@@ -37,34 +38,16 @@ type Limit struct {
 // closed, or its process ends; sockets that exist keep their bound.
 func Open(cgroup string) (*Limit, error) { return open(cgroup, leastBytes, leastWindows) }
 
-func open(cgroup string, bytes, windows uint32) (_ *Limit, err error) {
-	folder, err := sockops.OpenCgroup(cgroup)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	cookie, err := sockops.NamespaceCookie()
-	if err != nil {
-		return nil, err
-	}
+func open(cgroup string, bytes, windows uint32) (*Limit, error) {
 	spec, err := loadLimit()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
-	err = errors.Join(
-		spec.Variables["netns_cookie"].Set(cookie),
-		spec.Variables["least"].Set(bytes),
-		spec.Variables["windows"].Set(windows),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("tell the program its namespace and its limit: %w", err)
-	}
+	settings := map[string]any{"least": bytes, "windows": windows}
 	l := &Limit{}
-	if err := spec.LoadAndAssign(&l.objects, nil); err != nil {
-		return nil, fmt.Errorf("load the program: %w", err)
-	}
-	if l.link, err = sockops.Attach(folder, l.objects.LimitUnsent); err != nil {
-		return nil, errors.Join(err, l.objects.Close())
+	l.link, err = sockops.Load(cgroup, spec, settings, &l.objects, func() *ebpf.Program { return l.objects.LimitUnsent })
+	if err != nil {
+		return nil, err
 	}
 	return l, nil
 }
