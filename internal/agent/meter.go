@@ -72,6 +72,7 @@ func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.checkGuard()
 	c.lookForOthers()
 	c.meter.begin(now)
+	failed := c.checksumErrors()
 	err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
 		if !s.ServerSide {
 			c.meter.take(s)
@@ -83,7 +84,7 @@ func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
 		c.log.Warn("subflows cannot be measured", "err", err)
 		return sampleEvery
 	}
-	c.tell(ctx, now, path.Measured{Samples: c.meter.samples, Complete: true, ChecksumErrors: c.checksumErrors()})
+	c.tell(ctx, now, path.Measured{Samples: c.meter.samples, Complete: true, ChecksumErrors: failed})
 	return max(sampleEvery, sampleShare*time.Since(now))
 }
 

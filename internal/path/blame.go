@@ -8,28 +8,42 @@ import (
 	"time"
 )
 
-// A waypoint that does harm is remembered, so that later connections do not take it
-// again. It is blamed towards the server where that was seen. Only data that it changed
-// towards a second server makes it rest towards all: one server alone, which may lie,
-// cannot take a waypoint away from the others. Silence never does: a short outage hits
-// the connections to all servers at once, and is over soon.
+// A waypoint that does harm rests, so that later connections do not take it again.
+//
+// It rests towards the server where that was seen. Data that a waypoint changed looks like
+// data of which the server sent a wrong checksum, so one server shows nothing about the
+// waypoint towards others. Only corruption towards servers in several networks makes it
+// rest towards all. Silence never does: a short outage hits the connections to all servers
+// at once, and is over soon.
+//
+// A rest is short at first, because each new attempt costs no more than a subflow: the
+// checksums that found out the corruption protect the data. It is twice as long each time
+// the harm is seen again, until data came well for a while in between.
 
 // fault is a kind of harm.
 type fault struct {
 	err           error
 	allKinds      bool // of detours through the waypoint; else the one that was taken
 	leave         bool // subflows that are up through it end, too
-	spreads       bool // towards a second server, it counts towards all
+	spreads       bool // towards servers in several networks, it counts towards all
 	rest, longest time.Duration
 }
 
 var (
-	errSilent = errors.New("nothing came through it while the connection waited for it")
+	errSilent = errors.New("nothing came through it any more while another path worked")
 
 	// corrupts: data arrived changed. Nothing must go through it any more.
-	corrupts = fault{err: errCorrupt, allKinds: true, leave: true, spreads: true, rest: time.Hour, longest: 24 * time.Hour}
+	corrupts = fault{err: errCorrupt, allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour}
 	// swallows: nothing arrived, and probes had no answer.
 	swallows = fault{err: errSilent, rest: time.Minute, longest: 5 * time.Minute}
+)
+
+const (
+	// spreadsFrom is in how many networks servers saw a fault before it counts towards all.
+	spreadsFrom = 3
+	// forgivenAfter is in how many complete samples, a second apart, data must have come by a
+	// detour after its rest before the fault is forgotten.
+	forgivenAfter = 60
 )
 
 // anyKind stands for all kinds in a blamed.
@@ -46,6 +60,7 @@ type blamed struct {
 type blame struct {
 	fault        *fault
 	times        int // in a row
+	well         int // samples since the rest in which data came
 	since, until time.Time
 }
 
@@ -58,24 +73,76 @@ func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Tim
 	if f.allKinds {
 		who.kind = anyKind
 	}
-	for other, b := range m.blames {
-		if f.spreads && other.waypoint == who.waypoint && other.kind == who.kind && other.server.Addr() != server.Addr() && now.Before(b.until) {
-			who.server = netip.AddrPort{}
-		}
-	}
-	b := m.blames[who]
-	if now.Before(b.until) {
+	if now.Before(m.blames[who].until) {
 		return // by another of its subflows
 	}
+	m.rest(who, f, now)
+	if f.spreads && m.networksWith(who, now) >= spreadsFrom {
+		who.server = netip.AddrPort{}
+		m.rest(who, f, now)
+	}
+	m.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Until: m.blames[who].until})
+	if f.leave {
+		m.leaveBlamed(who)
+	}
+}
+
+// rest begins a rest, or a longer one than the last.
+func (m *Manager) rest(who blamed, f *fault, now time.Time) {
+	b := m.blames[who]
 	if b.fault == nil || b.over(now) {
 		b = blame{fault: f, since: now}
 	}
-	b.until = now.Add(min(f.rest<<min(b.times, 10), f.longest))
+	b.until, b.well = now.Add(min(f.rest<<min(b.times, 10), f.longest)), 0
 	b.times++
 	m.blames[who] = b
-	m.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Until: b.until})
-	if f.leave {
-		m.leaveBlamed(who)
+}
+
+// networksWith counts the networks with servers towards which who rests, whichever server
+// who names.
+func (m *Manager) networksWith(who blamed, now time.Time) int {
+	networks := make(map[netip.Prefix]bool)
+	for other, b := range m.blames {
+		if other.waypoint == who.waypoint && other.kind == who.kind && other.server.IsValid() && now.Before(b.until) {
+			networks[networkOf(other.server.Addr())] = true
+		}
+	}
+	return len(networks)
+}
+
+// networkOf is a block of addresses of which few have several.
+func networkOf(a netip.Addr) netip.Prefix {
+	bits := 16
+	if a.Is6() {
+		bits = 32
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// cameWell notes that data came over d since the last complete sample.
+func (m *Manager) cameWell(d *Detour, server netip.AddrPort, now time.Time) {
+	if len(m.blames) == 0 {
+		return
+	}
+	for _, who := range blamedFor(d, server) {
+		b, ok := m.blames[who]
+		if !ok || now.Before(b.until) {
+			continue
+		}
+		if b.well++; b.well >= forgivenAfter {
+			delete(m.blames, who)
+			continue
+		}
+		m.blames[who] = b
+	}
+}
+
+// blamedFor are those whose rest keeps connections to server from d.
+func blamedFor(d *Detour, server netip.AddrPort) [4]blamed {
+	return [...]blamed{
+		{d.Waypoint, anyKind, netip.AddrPort{}}, {d.Waypoint, anyKind, server},
+		{d.Waypoint, d.Kind, netip.AddrPort{}}, {d.Waypoint, d.Kind, server},
 	}
 }
 
@@ -103,11 +170,9 @@ func (m *Manager) blameOf(d *Detour, server netip.AddrPort, now time.Time) (wors
 	if len(m.blames) == 0 {
 		return worst, false
 	}
-	for _, kind := range [...]Kind{anyKind, d.Kind} {
-		for _, to := range [...]netip.AddrPort{{}, server} {
-			if b := m.blames[blamed{d.Waypoint, kind, to}]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
-				worst, ok = b, true
-			}
+	for _, who := range blamedFor(d, server) {
+		if b := m.blames[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
+			worst, ok = b, true
 		}
 	}
 	return worst, ok

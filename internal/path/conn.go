@@ -76,8 +76,11 @@ type ended struct {
 	lived  time.Duration
 	unsent bool // no SYN left: the kernel refused
 	silent bool // no event said so
-	adrift bool // its address was gone, perhaps for a moment, so that the peer did not hear of its end
-	judge  time.Time
+	// after and failedBefore are of one that ended silently: the last complete sample then,
+	// and how many checksums had failed when it was certainly there.
+	after, failedBefore uint64
+	adrift              bool // its address was gone, perhaps for a moment, so that the peer did not hear of its end
+	judge               time.Time
 }
 
 // managed: it is ours to act on.

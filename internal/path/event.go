@@ -131,8 +131,8 @@ type Measured struct {
 	// Complete: every subflow that was there is among the samples, which were taken
 	// after all events handled so far. One that is missing is gone.
 	Complete bool
-	// ChecksumErrors counts the subflows of this host that were reset because data
-	// arrived changed; only of Complete.
+	// ChecksumErrors counts what arrived changed on all subflows of this host, before the
+	// samples were taken; only of Complete.
 	ChecksumErrors uint64
 	// Received is how far the data of connections has arrived, of those that are sampled
 	// closely (Manager.Watched).
@@ -146,7 +146,7 @@ type Received struct {
 }
 
 // SubflowMissing: the kernel was asked for a subflow, and has none with these
-// addresses. ChecksumErrors is as in Measured.
+// addresses. ChecksumErrors is as in Measured, counted after that.
 type SubflowMissing struct {
 	Token          Token
 	Local, Remote  netip.AddrPort

@@ -38,6 +38,7 @@ type Manager struct {
 	busy      []*conn // that are sampled closely
 	round     uint64  // counts complete samples
 	checksums checksums
+	vanished  []vanished // lately
 	blames    map[blamed]blame
 	places    map[netip.Addr]places // by server
 	// refusedByServers counts subflows that servers closed as one too many.

@@ -22,6 +22,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete {
 		m.round++
 		m.checksums.sampled(ev.ChecksumErrors)
+		m.forgetVanished()
 		defer m.lookForMissing(now)
 	}
 	for _, sm := range ev.Samples {
@@ -35,6 +36,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 		}
 		if ev.Complete {
 			s.round, c.seen = m.round, now
+		}
+		if ev.Complete && s.detour != nil && sm.BytesReceived > s.received {
+			m.cameWell(s.detour, c.server, now)
 		}
 		carried := s.carried()
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {

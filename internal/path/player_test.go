@@ -19,7 +19,7 @@ var hosts = map[string]string{
 	"web": "203.0.113.80", "web2": "203.0.113.81", "web6": "2001:db8:80::80",
 	"bob": "192.0.2.2", "bob6": "2001:db8:2::2", "carol": "192.0.2.3", "dave": "192.0.2.4",
 	"tun2": "10.98.0.2", "web3": "203.0.113.83", "web4": "203.0.113.84",
-	"lo": "127.0.0.1",
+	"far": "198.51.100.80", "farther": "198.18.0.80", "lo": "127.0.0.1",
 }
 
 // player plays one story. It is also the executor: it grants each CreateSubflow

@@ -62,7 +62,7 @@ func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
 	}
 	if s == nil {
-		c.explain(ev)
+		m.explain(c, ev)
 		return
 	}
 	m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
@@ -89,6 +89,9 @@ func (m *Manager) judge(c *conn, now time.Time) {
 	c.ended = slices.DeleteFunc(c.ended, func(e ended) bool {
 		if now.Before(e.judge) {
 			return false
+		}
+		if m.corrupted(&e) {
+			e.err = errCorrupt
 		}
 		orphan := e.up && !e.full() && (e.adrift || !m.here(e.subflow))
 		switch {

@@ -27,21 +27,47 @@ var (
 	errCorrupt  = errors.New("data arrived changed (checksum error)")
 )
 
-// checksums counts failed checksums, as of the last two complete samples.
+// checksums is how many checksums failed on this host, as last told and as of the last
+// complete samples.
 type checksums struct {
-	known       bool
-	before, now uint64
+	known  bool
+	latest uint64
+	before [3]uint64 // the newest first; each was counted before its sample was taken
 }
 
 func (k *checksums) sampled(count uint64) {
 	if !k.known {
-		k.now = count
+		k.before = [3]uint64{count, count, count}
 	}
-	k.known, k.before, k.now = true, k.now, count
+	k.known, k.latest = true, count
+	k.before = [3]uint64{count, k.before[0], k.before[1]}
 }
 
-// rose reports whether checksums failed since the last sample but one.
-func (k *checksums) rose(count uint64) bool { return k.known && count > k.before }
+// vanished is a subflow that ended without a word.
+type vanished struct {
+	*subflow
+	after uint64 // the complete sample that was the last one then
+}
+
+// corrupted reports whether data that came by e arrived changed. Checksums are counted for
+// the whole host and not by subflow. So it can be told only where one failed for each
+// subflow that ended without a word of late, and all these went through one waypoint.
+func (m *Manager) corrupted(e *ended) bool {
+	if !e.silent || e.detour == nil {
+		return false
+	}
+	n := uint64(0)
+	for _, v := range m.vanished {
+		if v.after+1 < e.after {
+			continue // before the checksums were counted that e is measured against
+		}
+		if v.detour == nil || v.detour.Waypoint != e.detour.Waypoint {
+			return false
+		}
+		n++
+	}
+	return m.checksums.latest >= e.failedBefore+n
+}
 
 // lookForMissing has every subflow looked up that a complete sample does not have.
 func (m *Manager) lookForMissing(now time.Time) {
@@ -77,19 +103,29 @@ func (m *Manager) subflowMissing(c *conn, ev SubflowMissing, now time.Time) {
 	if s == nil || !s.up || !c.managed() || m.ending(c, now) {
 		return
 	}
-	e := ended{subflow: s, err: errVanished, silent: true, judge: now.Add(verdictDelay)}
-	if m.checksums.rose(ev.ChecksumErrors) {
-		e.err = errCorrupt
+	if !m.checksums.known {
+		m.checksums.sampled(ev.ChecksumErrors)
 	}
-	m.end(c, e, now)
+	m.checksums.latest = ev.ChecksumErrors
+	m.vanished = append(m.vanished, vanished{s, m.round})
+	m.end(c, ended{
+		subflow: s, err: errVanished, silent: true, judge: now.Add(verdictDelay),
+		after: m.round, failedBefore: m.checksums.before[2],
+	}, now)
+}
+
+// forgetVanished drops what is too old to stand beside what vanishes from now on.
+func (m *Manager) forgetVanished() {
+	m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.after+2 < m.round })
 }
 
 // explain gives a subflow that ended without a word the cause that its event tells
 // after all.
-func (c *conn) explain(ev SubflowClosed) {
+func (m *Manager) explain(c *conn, ev SubflowClosed) {
 	for i := range c.ended {
 		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {
 			e.silent, e.err = false, ev.Err
+			m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.subflow == e.subflow })
 		}
 	}
 }
