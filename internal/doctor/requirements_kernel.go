@@ -76,7 +76,7 @@ func checkCgroup(_ context.Context, e *Env) Result {
 		return skipped("cannot read the mount table: %v", err)
 	case len(places) == 0:
 		return optional("mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
-			"version 2 is not mounted: no in-band detours of this host, and the hook that makes sockets MPTCP cannot be limited to a cgroup")
+			"version 2 is not mounted: no in-band detours of this host, a detour that carries nothing keeps its place where programs make requests, uploads may wait for a slow one, and the hook that makes sockets MPTCP cannot be limited to a cgroup")
 	}
 	return ok("version 2 at %s", places[0])
 }

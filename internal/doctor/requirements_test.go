@@ -134,7 +134,7 @@ func TestRequirements(t *testing.T) {
 		{"rights", "unreadable", []func(*Env){set("proc/self/status", "CapEff:\tmany\n")}, Skipped, "many", ""},
 		{"ebpf", "no type information", []func(*Env){remove("sys/kernel/btf/vmlinux")}, Info, "CONFIG_DEBUG_INFO_BTF", ""},
 		{"cgroup", "hybrid", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")}, OK, "/sys/fs/cgroup/unified", ""},
-		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "not mounted", "mount -t cgroup2"},
+		{"cgroup", "version 1 only", []func(*Env){set("proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")}, Info, "a detour that carries nothing keeps its place where programs make requests", "mount -t cgroup2"},
 		{"tun", "none", []func(*Env){remove("dev/net/tun")}, Info, "OpenVPN needs it", "modprobe tun"},
 
 		{"outside", "public", []func(*Env){router("203.0.113.7", "", nil)}, Info, "203.0.113.7 is public", ""},
