@@ -98,7 +98,7 @@ func (c *client) createSubflow(a path.CreateSubflow) {
 	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone})
 }
 
-// blame puts on record that a waypoint did harm.
+// blame puts on record that detours through a waypoint rest.
 func (c *client) blame(a path.Blame) {
 	server, kind := "all", "all"
 	if a.Server.IsValid() {
@@ -107,8 +107,8 @@ func (c *client) blame(a path.Blame) {
 	if !a.AllKinds {
 		kind = a.Kind.String()
 	}
-	c.log.Warn("a waypoint does harm and is not used", "waypoint", a.Waypoint, "kind", kind, "server", server,
-		"until", a.Until.Format(time.DateTime), "err", a.Err)
+	c.log.Warn("detours through a waypoint are not used for a while", "waypoint", a.Waypoint, "kind", kind, "server", server,
+		"until", a.Until.Format(time.DateTime), "err", a.Err, "mend", a.Mend)
 }
 
 // portTries is how many ports in use are passed over: with half of all ports

@@ -179,12 +179,14 @@ func (c *client) interfaces() []netstate.Interface {
 // tunnelStands takes in how a tunnel stands now.
 func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 	c.post(ctx, func(now time.Time) {
-		c.log.Debug("tunnel", "kind", s.Kind.String(), "waypoint", s.Via.Waypoint, "up", len(s.Tunnels) > 0, "why", s.Why)
 		if c.waypoints[s.Via] == nil {
 			return // it was left meanwhile
 		}
 		key := standingKey{s.Via, s.Kind}
-		before := c.tunnels.standings[key]
+		before, known := c.tunnels.standings[key]
+		if up := len(s.Tunnels) > 0; !known || up != (len(before.Tunnels) > 0) || s.Why != before.Why {
+			c.log.Debug("tunnel", "kind", s.Kind.String(), "waypoint", s.Via.Waypoint, "up", up, "why", s.Why)
+		}
 		c.tunnels.standings[key] = s
 		if len(s.Tunnels) == 0 || len(s.Tunnels) < len(before.Tunnels) {
 			c.backlog = append(c.backlog, c.book.Closed(s.Via, s.Kind)...)

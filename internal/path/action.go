@@ -73,15 +73,16 @@ type Probe struct {
 	Backup bool
 }
 
-// Blame tells people that a waypoint did harm. Its detours of this kind, or of all
-// kinds, are not taken to Server until then; a zero Server stands for all servers.
-// There is nothing else to do about it.
+// Blame tells people that detours through a waypoint rest: those of this kind, or of all
+// kinds, are not taken to Server until then; a zero Server stands for all servers. Err is
+// what was seen, Mend what people can do about it.
 type Blame struct {
 	Waypoint string
 	Kind     Kind
 	AllKinds bool
 	Server   netip.AddrPort
 	Err      error
+	Mend     string
 	Until    time.Time
 }
 

@@ -23,6 +23,7 @@ import (
 // fault is a kind of harm.
 type fault struct {
 	err           error
+	mend          string
 	allKinds      bool // of detours through the waypoint; else the one that was taken
 	leave         bool // subflows that are up through it end, too
 	spreads       bool // towards servers in several networks, it counts towards all
@@ -33,9 +34,15 @@ var (
 	errSilent = errors.New("nothing came through it any more while another path worked")
 
 	// corrupts: data arrived changed. Nothing must go through it any more.
-	corrupts = fault{err: errCorrupt, allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour}
-	// swallows: nothing arrived, and probes had no answer.
-	swallows = fault{err: errSilent, rest: time.Minute, longest: 5 * time.Minute}
+	corrupts = fault{
+		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
+		allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour,
+	}
+	// swallows: nothing arrived, not even answers to probes where they could be sent.
+	swallows = fault{
+		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
+		rest: time.Minute, longest: 5 * time.Minute,
+	}
 )
 
 const (
@@ -81,7 +88,7 @@ func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Tim
 		who.server = netip.AddrPort{}
 		m.rest(who, f, now)
 	}
-	m.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Until: m.blames[who].until})
+	m.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Mend: f.mend, Until: m.blames[who].until})
 	if f.leave {
 		m.leaveBlamed(who)
 	}

@@ -25,7 +25,7 @@ const (
 	RestsTried
 	// RestsUnready: this host cannot take it now.
 	RestsUnready
-	// RestsBlamed: it did harm, see Blame.
+	// RestsBlamed: data that came by it was changed, or nothing came, see Blame.
 	RestsBlamed
 	// RestsNoAddress: the address its subflows start from is not there.
 	RestsNoAddress

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/tunnel"
+)
+
+// toldClient is a client without a kernel, and what it logs.
+func toldClient(vias ...detour.Via) (*client, *bytes.Buffer) {
+	var told bytes.Buffer
+	c := &client{
+		tunnels: newTunnels(), inbox: make(chan func(time.Time), 1),
+		log:     slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		waypoints: make(map[detour.Via]asker),
+	}
+	for _, v := range vias {
+		c.waypoints[v] = &link{}
+	}
+	return c, &told
+}
+
+// A tunnel is looked at each time a session changes. The log tells only what is new.
+func TestTunnelIsLoggedWhenItChanges(t *testing.T) {
+	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
+	c, told := toldClient(bob)
+	up := tunnel.Standing{Via: bob, Kind: path.WireGuard, Tunnels: []detour.Tunnel{{Kind: path.WireGuard, Local: netip.MustParseAddr("10.99.0.2")}}}
+	down := tunnel.Standing{Via: bob, Kind: path.WireGuard, Why: "no answer"}
+	for i, step := range []struct {
+		standing tunnel.Standing
+		lines    int
+	}{{up, 1}, {up, 1}, {up, 1}, {down, 2}, {down, 2}, {up, 3}} {
+		c.tunnelStands(t.Context(), step.standing)
+		(<-c.inbox)(time.Now())
+		if n := strings.Count(told.String(), "msg=tunnel"); n != step.lines {
+			t.Fatalf("after step %d the log has %d lines, want %d:\n%s", i, n, step.lines, told)
+		}
+	}
+}
+
+// What is logged about a waypoint says what was seen and what to do, and claims no more.
+func TestBlameIsTold(t *testing.T) {
+	c, told := toldClient()
+	c.blame(path.Blame{Waypoint: "bob", Kind: path.InBand, Err: io.ErrNoProgress, Mend: "ask its operator", Until: time.Now()})
+	for _, want := range []string{"not used for a while", "waypoint=bob", "kind=in-band", "server=all", io.ErrNoProgress.Error(), "ask its operator"} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("%q is missing: %s", want, told)
+		}
+	}
+	if strings.Contains(told.String(), "harm") {
+		t.Errorf("a silent path is taken for harm: %s", told)
+	}
+}
