@@ -3,6 +3,7 @@ package mptcpify
 import (
 	"errors"
 	"fmt"
+	"log/syslog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -23,11 +24,30 @@ const (
 )
 
 // A supervisor that lived for longLife is replaced at once. Where they end sooner than that, or none can be started,
-// the next try is after pause.
+// the next try is after pause, then after twice as long each time, up to longestPause.
 const (
-	longLife = time.Second
-	pause    = 100 * time.Millisecond
+	longLife     = time.Second
+	pause        = 100 * time.Millisecond
+	longestPause = 10 * time.Second
 )
+
+// respawns is a row of supervisors that did not live long.
+type respawns struct {
+	row  int
+	wait time.Duration
+}
+
+// ended notes how long one lived, 0 if none could be started, and returns how long to wait before the next. It reports
+// whether people are to be told: once in a row, when it is no single mishap.
+func (r *respawns) ended(lived time.Duration) (wait time.Duration, tell bool) {
+	if lived >= longLife {
+		*r = respawns{}
+		return 0, false
+	}
+	r.row++
+	r.wait = min(max(pause, 2*r.wait), longestPause)
+	return r.wait, r.row == 3
+}
 
 // pair is a supervisor's view of the two.
 type pair struct {
@@ -77,21 +97,41 @@ func (p *pair) run() error {
 
 // watch keeps the other supervisor alive, for as long as this process lives.
 func (p *pair) watch() {
+	var row respawns
 	for {
 		started := time.Now()
+		err := errSoonEnded
 		if p.other == nil {
-			if err := p.startOther(); err != nil {
-				time.Sleep(pause) // there is no memory, or no process to be had
-				continue
+			if startErr := p.startOther(); startErr != nil {
+				err = startErr // there is no memory, or no process to be had
 			}
 		}
-		awaitEnd(p.other)
-		p.other = nil
-		p.own.inherit(1 - p.own.side)
-		if time.Since(started) < longLife {
-			time.Sleep(pause)
+		lived := time.Duration(0)
+		if p.other != nil {
+			awaitEnd(p.other)
+			p.other = nil
+			p.own.inherit(1 - p.own.side)
+			lived = time.Since(started)
 		}
+		wait, tell := row.ended(lived)
+		if tell {
+			p.warn(err)
+		}
+		time.Sleep(wait)
 	}
+}
+
+var errSoonEnded = errors.New("it ends as soon as it was started")
+
+// warn tells the system's log that one supervisor is left. The program's terminal and files are the program's own.
+func (p *pair) warn(err error) {
+	log, dialErr := syslog.New(syslog.LOG_WARNING|syslog.LOG_DAEMON, "dcol-run")
+	if dialErr != nil {
+		return // this host has no such log
+	}
+	defer log.Close()
+	_ = log.Warning(fmt.Sprintf("only one of the two supervisors of %s runs: %v; if that one ends too, the program gets no more TCP sockets: "+
+		"see whether this host lacks memory or processes, or what kills them, and start the program again", p.path, err))
 }
 
 // startOther starts the other supervisor from this one's own executable, which may have been replaced on disk.
@@ -136,25 +176,34 @@ func awaitEnd(end *os.File) {
 }
 
 // inherit answers what the supervisor at side had received and not answered when it ended.
-func (s *supervisor) inherit(side int) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked, as in work
-		if err := blockSignals(); err != nil {
-			return
-		}
-		for i := range s.shared.calls[side] {
-			left := &s.shared.calls[side][i]
-			if left.id == 0 {
-				continue
-			}
-			if err := s.answer(left); errors.Is(err, errAstray) {
-				s.failed <- err // it cannot work from this thread, and the other process can
+func (s *supervisor) inherit(side int) { answerAll(s.shared.calls[side][:], s.answer) }
+
+// answerAll answers the calls that wait, on a thread that ends then: on another one each time that one goes astray,
+// with what is left.
+func answerAll(calls []notification, answer func(*notification) error) {
+	for len(calls) > 0 {
+		done := make(chan int)
+		go func() {
+			runtime.LockOSThread() // never unlocked, as in work
+			n := 0
+			defer func() { done <- n }()
+			if err := blockSignals(); err != nil {
+				n = len(calls)
 				return
 			}
-			left.id = 0
-		}
-	}()
-	<-done
+			for n < len(calls) {
+				left := &calls[n]
+				n++
+				if left.id == 0 {
+					continue
+				}
+				err := answer(left)
+				left.id = 0
+				if errors.Is(err, errAstray) {
+					return
+				}
+			}
+		}()
+		calls = calls[<-done:]
+	}
 }

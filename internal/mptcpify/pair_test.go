@@ -120,3 +120,47 @@ func startUnderFilter(t *testing.T, program *exec.Cmd) (listener int, err error)
 	<-done
 	return listener, err
 }
+
+// A thread that cannot come back from a network namespace does not end the supervisor that
+// answers for the one that was killed: it may be the last.
+func TestInheritedCallsOutliveAThread(t *testing.T) {
+	calls := []notification{{id: 1}, {}, {id: 2}, {id: 3}}
+	var answered []uint64
+	threads := map[int]bool{}
+	answerAll(calls, func(n *notification) error {
+		answered = append(answered, n.id)
+		threads[unix.Gettid()] = true
+		if n.id < 3 {
+			return errAstray
+		}
+		return nil
+	})
+	if !slices.Equal(answered, []uint64{1, 2, 3}) || len(threads) != 3 {
+		t.Errorf("answered %v by %d threads, want 1, 2 and 3 by three", answered, len(threads))
+	}
+	if slices.ContainsFunc(calls, func(n notification) bool { return n.id != 0 }) {
+		t.Errorf("calls are still on the board: %v", calls)
+	}
+}
+
+func TestRespawns(t *testing.T) {
+	var row respawns
+	var waits []time.Duration
+	told := 0
+	for range 10 {
+		wait, tell := row.ended(10 * time.Millisecond)
+		waits = append(waits, wait)
+		if tell {
+			told++
+		}
+	}
+	if waits[0] != pause || waits[1] != 2*pause || waits[9] != longestPause || told != 1 {
+		t.Errorf("waits %v, told %d times", waits, told)
+	}
+	if wait, tell := row.ended(longLife); wait != 0 || tell {
+		t.Errorf("after a long life: waits %v, told: %v", wait, tell)
+	}
+	if wait, _ := row.ended(0); wait != pause {
+		t.Errorf("the next row begins with %v", wait)
+	}
+}
