@@ -17,7 +17,7 @@ func TestServerThatTakesOneDetour(t *testing.T) {
 	l.startClient()
 	first := l.dial()
 	echo(t, first, "hello")
-	const note = "the server takes 1 beside the first subflow"
+	const note = "the server takes 1 beside the first subflow (seen through carol only)"
 	u := l.eventually(note, func(u *api.Using) bool { return len(u.Connections) == 1 && u.Connections[0].Note == note })
 	if u.Counters.SubflowsRefused == 0 {
 		t.Errorf("no refused subflow is counted: %+v", u.Counters)

@@ -16,7 +16,7 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		return
 	}
 	v := m.view(c, now)
-	v.Room, v.RoomKnown = m.roomAt(c, now)
+	m.heedWitness(c, &v, now)
 	plan := m.cfg.Policy.Plan(v)
 	for _, choice := range plan.Open {
 		o := m.detours[choice.ID]

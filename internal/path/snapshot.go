@@ -152,7 +152,7 @@ func (m *Manager) note(c *conn, now time.Time) string {
 	case now.Before(c.room.at):
 		return "the server takes no further subflow now"
 	case c.capped:
-		return fmt.Sprintf("the server takes %d beside the first subflow", m.places[c.server.Addr()].n)
+		return m.placesNote(c, now)
 	case c.short:
 		return "no detour to this server is at hand"
 	}
