@@ -12,6 +12,9 @@ import (
 //
 //	p = -ln(1-f) / (interval + rtt) * time / segments
 //
+// Only samples in which packets came count: a burst after a pause may lose several packets,
+// and the pause says nothing.
+//
 // Measured against a link emulator it was right to within 6 to 12 % for bulk transfers,
 // over 5 s; requests read a quarter low. Reordering counts as loss.
 type lossMeter struct {
@@ -23,9 +26,11 @@ const lossSpan = 5 // seconds
 type lossCount struct {
 	second   int64
 	samples  int
-	grew     int // of the samples
+	active   int // of the samples: packets came
+	grew     int // of these
 	segments uint64
 	time     time.Duration
+	busy     time.Duration // of the active ones
 }
 
 // take adds one sample, which was taken elapsed after the last one.
@@ -38,6 +43,11 @@ func (l *lossMeter) take(now time.Time, elapsed time.Duration, segments uint64, 
 	c.samples++
 	c.segments += segments
 	c.time += elapsed
+	if segments == 0 && !grew {
+		return
+	}
+	c.active++
+	c.busy += elapsed
 	if grew {
 		c.grew++
 	}
@@ -49,16 +59,18 @@ func (l *lossMeter) estimate(now time.Time, rtt time.Duration) (p float64, ok bo
 	for _, c := range l.seconds {
 		if now.Unix()-c.second < lossSpan {
 			sum.samples += c.samples
+			sum.active += c.active
 			sum.grew += c.grew
 			sum.segments += c.segments
 			sum.time += c.time
+			sum.busy += c.busy
 		}
 	}
 	if sum.time < 2*time.Second || sum.samples < 10 || sum.segments < 10 {
 		return 0, false
 	}
-	n := float64(sum.samples)
+	n := float64(sum.active)
 	f := min(float64(sum.grew)/n, 1-0.5/n)
-	interval := sum.time.Seconds() / n
-	return -math.Log(1-f) / (interval + rtt.Seconds()) * sum.time.Seconds() / float64(sum.segments), true
+	interval := sum.busy.Seconds() / n
+	return -math.Log(1-f) / (interval + rtt.Seconds()) * sum.busy.Seconds() / float64(sum.segments), true
 }

@@ -43,6 +43,9 @@ const (
 
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
+	// moreUnanswered is how many more probes it takes where packets are lost, as a probe or
+	// its answer may be, too.
+	moreUnanswered = 1
 	// unaskedFor is how long nothing comes before it is clear that no probes are sent: this
 	// host cannot, or the subflow is older than the agent.
 	unaskedFor = 10 * time.Second
@@ -62,6 +65,7 @@ type suspicion struct {
 	inUse    bool      // it had just been in use
 	demoted  bool
 	wary     time.Time // until then it is no steady one
+	lossy    time.Time // until then it loses packets
 }
 
 func (s *subflow) suspected() bool { return !s.suspicion.since.IsZero() }
@@ -84,9 +88,9 @@ func (m *Manager) lookAt(c *conn, s *subflow, now time.Time) {
 	lossy, known := s.lossy(now)
 	q := &s.suspicion
 	if lossy {
-		q.wary = later(q.wary, now.Add(lossyFor))
+		q.lossy = now.Add(lossyFor)
 	}
-	steady := known && !now.Before(q.wary)
+	steady := known && !now.Before(q.wary) && !now.Before(q.lossy)
 	holdsUp := c.holdsUp(s, steady, now)
 	switch {
 	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()):
@@ -114,7 +118,7 @@ func (m *Manager) unsuspect(c *conn, s *subflow, now time.Time) {
 		s.backup = false
 		m.do(SetBackup{c.token, s.local, s.remote, false})
 	}
-	*q = suspicion{cleared: now, wary: later(q.wary, now.Add(unsteady))}
+	*q = suspicion{cleared: now, wary: now.Add(unsteady), lossy: q.lossy}
 }
 
 // holdsUp reports whether the connection waits for what was sent over s: what it has
@@ -167,9 +171,12 @@ func (s *subflow) toDemote(steady bool) bool {
 	return s.unansweredFor(demoteUnanswered)
 }
 
-// unansweredFor reports whether the answers to n probes are overdue. The first goes out
-// after a second of silence, the others a second apart.
+// unansweredFor reports whether the answers to n probes are overdue, or to more where
+// packets are lost. The first goes out after a second of silence, the others a second apart.
 func (s *subflow) unansweredFor(n int) bool {
+	if s.suspicion.since.Before(s.suspicion.lossy) {
+		n += moreUnanswered
+	}
 	trip := max(100*time.Millisecond, 2*s.minRTT)
 	return s.unanswered >= n && s.silent() >= time.Duration(n)*time.Second+trip
 }
@@ -202,11 +209,4 @@ func (m *Manager) endHoles(c *conn, now time.Time) {
 		m.blame(s.detour, c.server, &swallows, now)
 	}
 	m.step(c, now)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
