@@ -112,8 +112,18 @@ func (l *lab) nftOn(host, rules string) {
 	}
 }
 
-// serve answers each line with the same line, and "download" with all it can send, on an
-// MPTCP listener.
+// loads are what the server sends without an end when it is asked: blocks, each some time after
+// the one before.
+var loads = map[string]struct {
+	block int
+	every time.Duration
+}{
+	"download": {64 << 10, 0},
+	"requests": {512 << 10, 400 * time.Millisecond},
+}
+
+// serve answers each line with the same line, and the name of a load with that, on an MPTCP
+// listener.
 func (l *lab) serve() {
 	var listener net.Listener
 	l.do("server", func() (err error) {
@@ -132,7 +142,8 @@ func (l *lab) serve() {
 				defer conn.Close()
 				for lines := bufio.NewScanner(conn); lines.Scan(); {
 					fmt.Fprintln(conn, lines.Text())
-					for block := make([]byte, 64<<10); lines.Text() == "download" && err == nil; {
+					load, endless := loads[lines.Text()]
+					for block := make([]byte, load.block); endless && err == nil; time.Sleep(load.every) {
 						_, err = conn.Write(block)
 					}
 				}

@@ -15,9 +15,9 @@ import (
 
 // What becomes of a download when its waypoint does harm while its session lives.
 
-// newDownload is a download over the direct path and a detour, of bob or of the spare
-// waypoint, whichever was offered first.
-func newDownload(t *testing.T, sysctls ...string) (l *lab, conn net.Conn, used string) {
+// newDownload is a connection that receives a load over the direct path and a detour, of bob
+// or of the spare waypoint, whichever was offered first.
+func newDownload(t *testing.T, load string, sysctls ...string) (l *lab, conn net.Conn, used string) {
 	t.Helper()
 	l = buildLab(t, serverPort)
 	l.spare = detour.Via{Waypoint: "carol", Addr: l.Host("other").Addr4()}
@@ -34,7 +34,7 @@ func newDownload(t *testing.T, sysctls ...string) (l *lab, conn net.Conn, used s
 	l.serve()
 	l.startClient()
 	conn = l.dial()
-	if _, err := io.WriteString(conn, "download\n"); err != nil {
+	if _, err := io.WriteString(conn, load+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	go io.Copy(io.Discard, conn)
@@ -80,7 +80,7 @@ func (l *lab) movedTo(waypoint string) *api.Using {
 
 // A subflow on which a checksum failed is reset by the kernel without an event.
 func TestCorruptionIsLeft(t *testing.T) {
-	l, _, bad := newDownload(t, "net.mptcp.checksum_enabled=1")
+	l, _, bad := newDownload(t, "download", "net.mptcp.checksum_enabled=1")
 	began := time.Now()
 	// The rule writes into what the server sends, beyond the headers.
 	l.nftOn(hostOf(bad), fmt.Sprintf(`table ip corrupt { chain harm {
@@ -118,23 +118,33 @@ func blamedFor(t *testing.T, l *lab, waypoint string) (why string) {
 	return why
 }
 
-// A waypoint that drops TCP, and whose session lives, keeps no place of a download.
+// A waypoint that drops TCP, and whose session lives, keeps no place of a connection that
+// receives. How soon, path's TestHoleIsFoundOut asserts in virtual time, and for streams, too.
 func TestHoleIsLeft(t *testing.T) {
-	l, _, bad := newDownload(t)
-	if l.client.prober == nil {
-		t.Skip("needs cgroup v2: the detour cannot be probed")
-	}
-	time.Sleep(3 * time.Second) // the detour becomes one whose habits are known
-	began := time.Now()
-	l.nftOn(hostOf(bad), "table ip hole { chain harm { type filter hook forward priority 0; meta l4proto tcp drop; }; }")
-	l.eventually("the detour is a backup", func(u *api.Using) bool {
-		s, ok := subflowThrough(u, bad)
-		return !ok || s.State == "backup"
-	})
-	t.Logf("demoted after %v", time.Since(began))
-	l.movedTo(other(bad))
-	t.Logf("moved after %v", time.Since(began))
-	if why := blamedFor(t, l, bad); !strings.Contains(why, "nothing came through") {
-		t.Errorf("%s is not blamed: %q", bad, why)
+	for load := range loads {
+		t.Run(load, func(t *testing.T) {
+			t.Parallel()
+			l, _, bad := newDownload(t, load)
+			if l.client.prober == nil {
+				t.Skip("needs cgroup v2: the detour cannot be probed")
+			}
+			time.Sleep(3 * time.Second) // the detour becomes one whose habits are known
+			began := time.Now()
+			l.nftOn(hostOf(bad), "table ip hole { chain harm { type filter hook forward priority 0; meta l4proto tcp drop; }; }")
+			l.eventually("the detour is a backup", func(u *api.Using) bool {
+				s, ok := subflowThrough(u, bad)
+				return !ok || s.State == "backup"
+			})
+			t.Logf("demoted after %v", time.Since(began))
+			l.movedTo(other(bad))
+			t.Logf("moved after %v", time.Since(began))
+			if why := blamedFor(t, l, bad); !strings.Contains(why, "nothing came through") {
+				t.Errorf("%s is not blamed: %q", bad, why)
+			}
+			l.eventually("data comes by the other detour", func(u *api.Using) bool {
+				s, ok := subflowThrough(u, other(bad))
+				return ok && s.BytesReceived > 1<<16
+			})
+		})
 	}
 }
