@@ -94,7 +94,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s).
 	@scripts/deps.sh build
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
-nightly-rapid: ## Run every property test with ROUNDS (20) random seeds; keeps what fails (root).
+nightly-rapid: ## Run every property test with ROUNDS (20) random seeds and the race detector; keeps what fails (root).
 	@scripts/deps.sh test
 	scripts/rapid.sh $(or $(ROUNDS),20)
 
