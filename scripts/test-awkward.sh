@@ -10,14 +10,18 @@
 # processes that keep every processor busy.
 #
 # Network namespaces inherit their defaults from the machine's. So two sysctls of the
-# machine itself change while the tests run, and are put back: net.core.devconf_inherit_init_net
-# and net.ipv4.tcp_congestion_control.
+# machine itself change while the tests run: net.core.devconf_inherit_init_net
+# and net.ipv4.tcp_congestion_control. They are put back, also when this script is killed.
+#
+# The whole output goes to out/awkward.log. The skipped tests are named at the end: a host
+# can be so awkward that nothing is tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-inherit=/proc/sys/net/core/devconf_inherit_init_net
-congestion=/proc/sys/net/ipv4/tcp_congestion_control
+sysctls=(/proc/sys/net/core/devconf_inherit_init_net /proc/sys/net/ipv4/tcp_congestion_control)
+record=/run/dcol-test-awkward # as long-lived as the sysctls: until the next boot
 
+say() { printf 'test-awkward: %s\n' "$*" >&2; }
 die() {
 	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
 	exit 1
@@ -46,11 +50,45 @@ host() {
 	RULES
 }
 
-busy=()
-end() {
-	[[ ${#busy[@]} == 0 ]] || kill "${busy[@]}" 2>/dev/null || true
-	echo "$had_inherit" >$inherit
-	echo "$had_congestion" >$congestion
+# restore puts back the sysctls that are on record, whoever changed them.
+restore() {
+	local value file
+	[[ -e $record ]] || return 0
+	while read -r file value; do
+		echo "$value" >"$file"
+	done <"$record"
+	rm -f "$record"
+}
+
+# busy keeps a processor busy, at the priority of the tests, until the process ends.
+busy() {
+	local i
+	while kill -0 "$1" 2>/dev/null; do
+		for ((i = 0; i < 100000; i++)); do :; done
+	done
+}
+
+# keep restores the sysctls when the process has ended without doing so. Until then it holds the
+# lock, too, so that it never takes the record of a later run.
+keep() {
+	trap '' INT TERM HUP
+	while kill -0 "$1" 2>/dev/null; do sleep 1; done
+	restore
+}
+
+# summary passes on what became of packages and of failed tests, and ends with the skipped ones
+# and why. It reads the output of go test -v.
+summary() {
+	awk '
+		/^=== (RUN|NAME|CONT)/ { test = $3 }
+		/^ +[a-z0-9_]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +/, "", said[test]) }
+		/^ *--- SKIP: / { skipped[++skips] = $3 ": " said[$3] }
+		/^ *--- PASS: / { passed++ }
+		/^(ok|FAIL|panic:|WARNING: DATA RACE)/ || /^ *--- FAIL: / { print; fflush() }
+		END {
+			printf "%d tests passed, %d skipped\n", passed, skips
+			for (i = 1; i <= skips; i++) print "  " skipped[i]
+		}'
 }
 
 if [[ ${1-} == --inside ]]; then
@@ -58,22 +96,28 @@ if [[ ${1-} == --inside ]]; then
 	host
 	umask 077
 	export TZ=Asia/Kathmandu CGO_ENABLED=1
-	exec go test -race -count=1 -timeout=20m "$@"
+	exec go test -race -count=1 -timeout=20m -v "$@"
 fi
 
 [[ $(id -u) == 0 ]] || die 'only root can make network namespaces' 'run this as root'
-had_inherit=$(<$inherit)
-had_congestion=$(<$congestion)
-trap end EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+exec 9>"$record.lock"
+flock -w 5 9 || die 'another test-awkward runs on this machine' 'wait for its end'
+restore # after a run that was killed together with its keeper
 go mod download # the namespace reaches no proxy
 modprobe -q tcp_bbr 2>/dev/null || true
-echo bbr >$congestion 2>/dev/null || printf 'test-awkward: this kernel has no bbr; the default stays %s\n' "$had_congestion" >&2
-echo 3 >$inherit
+for file in "${sysctls[@]}"; do
+	printf '%s %s\n' "$file" "$(<"$file")"
+done >"$record.new"
+mv "$record.new" "$record"
+trap restore EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+keep $$ &
+echo 3 >"${sysctls[0]}"
+echo bbr >"${sysctls[1]}" 2>/dev/null || say "this kernel has no bbr; the default stays $(<"${sysctls[1]}")"
 for ((i = $(nproc); i > 0; i--)); do
-	nice sh -c 'while :; do :; done' &
-	busy+=($!)
+	busy $$ 9>&- &
 done
 [[ $# -gt 0 ]] || set -- ./...
-unshare --net "$0" --inside "$@"
+mkdir -p out
+unshare --net "$0" --inside "$@" 2>&1 9>&- | tee out/awkward.log | summary
