@@ -21,7 +21,7 @@ systemd = @[ -n '$(DESTDIR)' ] || ! [ -d /run/systemd/system ] || $(1)
 # draws from many others.
 export RAPID_SEED ?= 1
 
-# scripts/deps.sh fetches Go to .cache/go where the machine's own is too old. A root
+# scripts/deps.sh fetches Go into .cache/go where the machine's own is too old. A root
 # shell that came by plain su has no sbin in its path; Go's own installation is
 # often in nobody's.
 export PATH := $(CURDIR)/.cache/go/bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin

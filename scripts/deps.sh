@@ -5,11 +5,17 @@
 #   scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate
 #
 # Programs come from Debian's packages. Where the machine's Go is older than dcol
-# needs, a newer one is fetched as a Go module and linked as .cache/go. Go tools are
-# built with `go install`, at the versions below, into .cache/bin of this repository.
+# needs, a newer one is fetched as a Go module into .cache/go of this repository, and
+# checked against the sums below. Go tools are built with `go install`, at the versions
+# below, into .cache/bin.
 set -euo pipefail
 
 go_version=1.26.8
+# SHA-256 of golang.org/toolchain's archives for that version.
+declare -A go_sum=(
+	[amd64]=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+	[arm64]=02b36b6787b3ac767668f630e2998df45a3b1f9ffee08d1bf3ef6487cd658d99
+)
 golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -41,17 +47,15 @@ lack() {
 need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
 need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
 
-# has_go reports whether the go command here is the one dcol needs, or fetches that one by itself.
+# has_go reports whether the go command here is as new as dcol needs. Go 1.21 and later would
+# fetch a newer one by themselves, but in silence, and unchecked where GOSUMDB is off.
 has_go() {
 	command -v go >/dev/null || return 1
 	local wanted have
 	wanted=$(awk '$1 == "go" {print $2}' "$root/go.mod")
 	# Outside the module: inside, an old go stops at the go line it cannot meet.
 	have=$(cd / && go env GOVERSION)
-	have=${have#go}
-	at_least "$have" "$wanted" ||
-		# Go 1.21 and later fetch the version that go.mod asks for by themselves.
-		{ at_least "$have" 1.21 && [[ $(cd / && go env GOTOOLCHAIN) != local ]]; }
+	at_least "${have#go}" "$wanted"
 }
 at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
@@ -61,23 +65,34 @@ need_go() {
 	need_file /etc/ssl/certs/ca-certificates.crt ca-certificates 'to fetch Go modules over HTTPS'
 }
 
-# fetch_go fetches Go as a module, as newer Go does by itself, and links it as .cache/go, where the
-# Makefile looks first. The go command checks it against Go's checksum database.
+# fetch_go fetches Go as a module, as newer Go does by itself, into .cache/go, where the Makefile
+# looks first. It is no link into a module cache, which other users may not be able to read.
 fetch_go() {
 	! has_go || return 0
-	local module folder
-	module=golang.org/toolchain@v0.0.1-go$go_version.linux-$(go env GOARCH)
-	say "this is Go $(cd / && go env GOVERSION): fetching Go $go_version as a module, about 70 MB, into Go's module cache"
+	local arch cache=$root/.cache/go-modules module sum
+	arch=$(go env GOARCH)
+	[[ -n ${go_sum[$arch]-} ]] || die "this machine is $arch, for which scripts/deps.sh knows no Go $go_version" \
+		'unpack one from https://go.dev/dl/ to /usr/local/go'
+	module=golang.org/toolchain@v0.0.1-go$go_version.linux-$arch
+	say "this is $(cd / && go env GOVERSION): fetching Go $go_version as a module, about 70 MB, into .cache/go"
+	rm -rf "$cache" "$root/.cache/go"
+	mkdir -p "$cache"
 	# Not the caller's flags: this is no part of the module.
-	(cd / && GOFLAGS='' GO111MODULE=on go mod download "$module") ||
+	(cd / && GOFLAGS=-modcacherw GO111MODULE=on GOTOOLCHAIN=local GOMODCACHE=$cache go mod download "$module") ||
 		die "could not fetch Go $go_version" \
 			'is the Go module proxy reachable? see go env GOPROXY; or unpack https://go.dev/dl/ to /usr/local/go'
-	folder=$(go env GOMODCACHE)/$module
+	sum=$(sha256sum "$cache/cache/download/golang.org/toolchain/@v/${module#*@}.zip")
+	[[ ${sum%% *} == "${go_sum[$arch]}" ]] || {
+		rm -rf "$cache"
+		die "the Go $go_version that was fetched is not the one wanted: its SHA-256 is ${sum%% *}" \
+			"which proxy answered? see go env GOPROXY; or unpack https://go.dev/dl/ to /usr/local/go"
+	}
 	# Before Go 1.21, the go command unpacks programs without their execute bit.
-	chmod a+x "$folder"/bin/* "$folder"/pkg/tool/*/* ||
-		die "could not make $folder executable" 'run this as the user who owns that folder'
-	mkdir -p "$root/.cache"
-	ln -sfn "$folder" "$root/.cache/go"
+	chmod a+x "$cache/$module"/bin/* "$cache/$module"/pkg/tool/*/*
+	chmod a+rX "$root/.cache"
+	chmod -R a+rX "$cache/$module"
+	mv "$cache/$module" "$root/.cache/go"
+	rm -rf "$cache"
 	hash -r
 	has_go || die "Go $go_version was fetched, but does not run" "try $root/.cache/go/bin/go version"
 }
