@@ -31,7 +31,6 @@ type network struct {
 	*testbed.Network
 	opts      Options
 	members   []string
-	secrets   string     // folder of the throw-away authority
 	processes []*process // all that were started
 }
 
@@ -65,7 +64,7 @@ func openNetwork(ctx context.Context, o Options, spec testbed.Spec, members []st
 
 // Close ends every program and removes the network.
 func (s *network) Close() error {
-	err := errors.Join(s.Network.Close(), os.RemoveAll(s.secrets))
+	err := s.Network.Close()
 	for _, p := range s.processes {
 		<-p.ended
 	}
@@ -77,33 +76,55 @@ var identity = collective.Files{
 	Certificate: "/etc/dcol/host.crt", Key: "/etc/dcol/host.key", CA: "/etc/dcol/ca.crt", CRL: "/etc/dcol/ca.crl",
 }
 
-// makeAuthority gives every member its credentials.
-func (s *network) makeAuthority() (err error) {
-	if s.secrets, err = os.MkdirTemp("", "dcol-bench-ca-"); err != nil {
-		return fmt.Errorf("make the authority: %w", err)
+// authorityDir is a folder of a host's own, which the kernel removes with the host.
+const authorityDir = "/run/bench-authority"
+
+// makeAuthority makes a throw-away authority, and gives every member its credentials. The
+// authority's keys never touch the machine's own files.
+func (s *network) makeAuthority() error {
+	if len(s.members) == 0 {
+		return nil
 	}
-	ca, err := collective.InitCA(s.secrets, "bench")
+	var credentials map[string]map[string][]byte
+	err := s.Host(s.members[0]).Do(func() (err error) {
+		credentials, err = issue(s.members)
+		return errors.Join(err, os.RemoveAll(authorityDir))
+	})
 	if err != nil {
 		return fmt.Errorf("make the authority: %w", err)
 	}
-	for _, name := range s.members {
-		issued, err := ca.Issue(collective.Request{Name: name, Validity: 24 * time.Hour})
-		if err != nil {
-			return err
-		}
-		for to, from := range map[string]string{
-			identity.Certificate: issued.CertFile, identity.Key: issued.KeyFile, identity.CA: ca.CertFile(), identity.CRL: ca.CRLFile(),
-		} {
-			data, err := os.ReadFile(from)
-			if err != nil {
-				return fmt.Errorf("install the credentials of %s: %w", name, err)
-			}
+	for name, files := range credentials {
+		for to, data := range files {
 			if err := s.Host(name).Do(func() error { return os.WriteFile(to, data, 0o600) }); err != nil {
 				return fmt.Errorf("install the credentials of %s: %w", name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// issue makes an authority, and returns each member's files.
+func issue(members []string) (map[string]map[string][]byte, error) {
+	ca, err := collective.InitCA(authorityDir, "bench")
+	if err != nil {
+		return nil, err
+	}
+	credentials := make(map[string]map[string][]byte)
+	for _, name := range members {
+		issued, err := ca.Issue(collective.Request{Name: name, Validity: 24 * time.Hour})
+		if err != nil {
+			return nil, err
+		}
+		credentials[name] = make(map[string][]byte)
+		for to, from := range map[string]string{
+			identity.Certificate: issued.CertFile, identity.Key: issued.KeyFile, identity.CA: ca.CertFile(), identity.CRL: ca.CRLFile(),
+		} {
+			if credentials[name][to], err = os.ReadFile(from); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return credentials, nil
 }
 
 // lab is the address space of every testbed: not to be excluded, by clients or
