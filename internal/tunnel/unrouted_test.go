@@ -23,7 +23,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	client.Output(t, "ip", "-6", "rule", "add", "from", "fd64:636f:6c00::9", "lookup", "77")
 	client.Output(t, "ip", "-6", "route", "add", "default", "via", "fd64:636f:6c00::1", "dev", "dcolwg0", "table", "77")
 	const server = "2001:db8::5"
-	waypoint.Output(t, "ip", "address", "add", server+"/128", "dev", "lo")
+	waypoint.Output(t, "ip", "address", "add", server+"/128", "dev", "lo", "nodad")
 	to := netip.AddrPortFrom(netip.MustParseAddr(server), 443)
 	waypoint.Listen(t, to.String())
 
