@@ -15,6 +15,7 @@ import (
 // tunnels too, whatever the machine's default is and whichever its namespaces may choose.
 func TestSubflowsHaveTheCongestionControl(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	program := buildProgram(t)
 	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {

@@ -125,6 +125,7 @@ func TestAgentThatCrashesFailsTheRun(t *testing.T) {
 // Hosts of other kinds than usual.
 func TestHostsWithout(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	program := buildProgram(t)
 	for _, test := range []struct {
 		name, host, key, detour string
@@ -231,6 +232,7 @@ func TestKeysStayOnHosts(t *testing.T) {
 // nobody tells anything find the waypoint in its directory. It may die.
 func TestCoordinator(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	program := buildProgram(t)
 	for _, detour := range []string{"mapped", "default"} {
 		t.Run(detour, func(t *testing.T) {

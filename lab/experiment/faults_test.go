@@ -31,6 +31,7 @@ func run(t *testing.T, s *scenario.Scenario) (*report.Result, string, error) {
 // Events happen when they should: a link that is down for a while is a stall of
 // at least about that long.
 func TestTimeline(t *testing.T) {
+	t.Parallel()
 	s := replaced(t, `
 [workload]
 kind = "command"
@@ -72,6 +73,7 @@ func dropped(r report.Run) uint64 {
 
 // A program that fails is named, with its host and the last it said.
 func TestProgramFails(t *testing.T) {
+	t.Parallel()
 	s := replaced(t, `
 [workload]
 kind = "command"
@@ -97,6 +99,7 @@ transport = "tcp"
 }
 
 func TestServerFails(t *testing.T) {
+	t.Parallel()
 	s := replaced(t, `
 [workload]
 kind = "command"
@@ -114,6 +117,7 @@ transport = "tcp"
 
 // After a host was killed the next run is on a network as declared.
 func TestKilledHostIsBackForTheNextRun(t *testing.T) {
+	t.Parallel()
 	s := parse(t, strings.Replace(strings.Replace(tiny, "repetitions = 1", "repetitions = 2", 1), "[[variant]]", `
 [[host]]
 name = "bystander"
@@ -137,6 +141,7 @@ kill = "bystander"
 // An interrupt ends everything at once and leaves no process.
 func TestCancel(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	s := replaced(t, `
 [workload]
 kind = "upload"

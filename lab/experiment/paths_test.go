@@ -58,6 +58,7 @@ transport = "tcp"
 
 func TestAddressesBehindNAT(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	s := parse(t, behindNAT)
 	l, err := Open(t.Context(), s, Options{Out: t.TempDir()})
 	if err != nil {
@@ -108,6 +109,7 @@ func TestAddressesBehindNAT(t *testing.T) {
 // A run whose client is behind a NAT is a run like others.
 func TestRunBehindNAT(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	result, err := Run(t.Context(), parse(t, behindNAT), Options{Out: t.TempDir(), anyFidelity: true})
 	if err != nil {
 		t.Fatal(err)

@@ -73,6 +73,7 @@ func parse(t *testing.T, text string) *scenario.Scenario {
 // A whole experiment with plain TCP: two variants, curl and nginx.
 func TestRunPlainTCP(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	out := t.TempDir()
 	var progress strings.Builder
 	result, err := Run(t.Context(), parse(t, tiny), Options{Out: out, Variants: []string{"all"}, Stderr: &progress, anyFidelity: true})
@@ -104,6 +105,7 @@ func TestRunPlainTCP(t *testing.T) {
 // Nobody else gets the output folder before what was found is written.
 func TestFolderIsHeldUntilAllIsWritten(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	var progress strings.Builder
 	o := Options{Out: t.TempDir(), Stderr: &progress, anyFidelity: true}
 	suite, err := scenario.SuiteOf(parse(t, tiny), o.selection())
@@ -152,6 +154,7 @@ func checkFiles(t *testing.T, out string) {
 // that counts.
 func TestRunResumes(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	out := t.TempDir()
 	run := func(text string, resume bool) (*report.Result, string) {
 		t.Helper()

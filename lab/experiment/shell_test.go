@@ -35,6 +35,7 @@ func scriptOn(t *testing.T, text, program, commands string) (stdout, stderr stri
 
 func TestShellFromPipe(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	out, diagnostics, err := script(t, `
 # a comment
 hosts
@@ -73,6 +74,7 @@ server uname -n
 
 func TestShellMiddlebox(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), "", `
 middlebox gate drop-options
 hosts
@@ -145,6 +147,7 @@ kinds client wire-guard
 
 func TestShellErrors(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	_, diagnostics, err := script(t, `
 nobody ls
 set 1 loss much
@@ -172,6 +175,7 @@ server true
 // The shell ends well whatever failed in it last, as docs/lab.md says.
 func TestShellEndsWell(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	if _, diagnostics, err := script(t, "client true\nclient exit 3\n"); err != nil || !strings.Contains(diagnostics, "exit status 3") {
 		t.Errorf("error %v; said %q", err, diagnostics)
 	}

@@ -149,6 +149,7 @@ loss = "2.5%"
 // runs as they are.
 func TestRunSuite(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	out := t.TempDir()
 	run := func(second string) (*report.SuiteResult, string) {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,6 +115,7 @@ cost = 10
 // of a TCP connection that is bound to its tunnel.
 func TestRunByKind(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	program := buildProgram(t)
 	for _, kind := range scenario.Kinds() {
 		for _, transport := range []scenario.Transport{scenario.TCP, scenario.MPTCP} {
@@ -135,16 +135,6 @@ func TestRunByKind(t *testing.T) {
 			})
 		}
 	}
-}
-
-// buildProgram builds dcol; the test's own executable has no agent.
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "dcol")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/dcol").CombinedOutput(); err != nil {
-		t.Fatalf("build dcol: %v\n%s", err, out)
-	}
-	return program
 }
 
 func runKind(t *testing.T, program string, kind scenario.Detour, transport scenario.Transport) report.Run {

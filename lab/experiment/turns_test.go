@@ -28,6 +28,7 @@ detour = "mapped"
 // MPTCP's connection has its second path. None of it depends on the machine's speed.
 func TestTurns(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	program := buildProgram(t)
 	for _, test := range []struct {
 		name, workload string
