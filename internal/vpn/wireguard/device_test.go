@@ -16,11 +16,17 @@ import (
 	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 )
 
-// kinds runs a test with the embedded WireGuard, and with the kernel's where there is one.
+// kinds runs a test with the embedded WireGuard, and with the kernel's where there is one, beside
+// other tests.
 func kinds(t *testing.T, test func(t *testing.T, c Config)) {
 	t.Helper()
-	t.Run("userspace", func(t *testing.T) { test(t, Config{ForceUserspace: true}) })
+	t.Parallel()
+	t.Run("userspace", func(t *testing.T) {
+		t.Parallel()
+		test(t, Config{ForceUserspace: true})
+	})
 	t.Run("kernel", func(t *testing.T) {
+		t.Parallel()
 		needKernel(t)
 		test(t, Config{})
 	})
@@ -81,6 +87,7 @@ func TestTunnel(t *testing.T) {
 
 // The kernel's and the embedded WireGuard understand each other.
 func TestKindsMixed(t *testing.T) {
+	t.Parallel()
 	needKernel(t)
 	n := newNetwork(t)
 	waypoint := open(t, n.waypoint, Config{Interface: "dcolwg", ListenPort: testPort})

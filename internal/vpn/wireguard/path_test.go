@@ -146,7 +146,6 @@ func TestRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15 seconds of WireGuard's own time")
 	}
-	t.Parallel()
 	kinds(t, func(t *testing.T, c Config) {
 		n := newNetwork(t)
 		client, waypoint := n.join(t, c, waypoint4)
@@ -169,7 +168,6 @@ func TestRestart(t *testing.T) {
 
 // The first handshakes are lost: it is tried again until the path is there.
 func TestHandshakeLost(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	kinds(t, func(t *testing.T, c Config) {
 		n := newNetwork(t)
 		n.router.Output(t, "nft", `table ip lossy {

@@ -107,6 +107,7 @@ func TestSharedPort(t *testing.T) {
 			{"[" + waypoint6 + "]:45672", "[" + waypoint6 + "]:45672", waypoint6, server6},
 		} {
 			t.Run(tt.public+" "+tt.outer, func(t *testing.T) {
+				t.Parallel()
 				n := newNetwork(t)
 				n.waypoint.Output(t, "nft", onePort)
 				quic := n.neighbour(t, tt.at)
@@ -177,6 +178,7 @@ func TestSharedPortBehindNAT(t *testing.T) {
 // A client that knocked while the rules were not there comes in once they are, though its packets
 // never pause.
 func TestSharedPortIsRestored(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	n.waypoint.Output(t, "nft", onePort) // which tracks connections
 	quic := n.neighbour(t, "[::]:45672")
@@ -219,6 +221,7 @@ func TestSharedPortIsRestored(t *testing.T) {
 }
 
 func TestSharedPortLeavesNothing(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	_, _, s := n.shared(t, Config{}, "[::]:45672", waypoint4)
 	if rules := n.waypoint.Output(t, "nft", "list", "ruleset"); !strings.Contains(rules, "udp dport 45672") {
