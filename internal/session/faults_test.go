@@ -267,6 +267,7 @@ func TestDeadWaypointIsNoticed(t *testing.T) {
 }
 
 func TestNoRoute(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("making a network namespace needs root")
 	}

@@ -148,6 +148,7 @@ func newNetwork(t *testing.T, config ServerConfig) *network {
 
 // A waypoint with several addresses answers from the one it was asked at, in both families.
 func TestEveryAddressOfAWaypoint(t *testing.T) {
+	t.Parallel()
 	inNamespace(t, func(t *testing.T) {
 		a := newAuthority(t)
 		newNetwork(t, ServerConfig{Identity: a.identity("bob")})
@@ -169,6 +170,7 @@ func TestEveryAddressOfAWaypoint(t *testing.T) {
 func TestAddressChange(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "untold": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inNamespace(t, func(t *testing.T) { addressChange(t, told) })
 		})
 	}
