@@ -18,6 +18,7 @@ import (
 // A member that names another's address aims no other member at it: the record does not get into the directory,
 // and only few are asked to try. Once somebody got there, it does.
 func TestRecordsAimAtNobody(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	mallory := w.member("mallory")
@@ -83,6 +84,7 @@ const inNamespace = "DCOL_TEST_IN_NAMESPACE"
 
 // Nobody need try an address that a member is connected from.
 func TestConnectedAddressIsShown(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inNamespace) == "" {
 		again(t, syscall.CLONE_NEWNET)
 		return

@@ -121,6 +121,7 @@ func (n *nats) kill() {
 // expelled, also when one of three servers is killed, and a host that was expelled while all were away does
 // not get back.
 func TestExternalCluster(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	servers := w.cluster()
 	for _, s := range servers {

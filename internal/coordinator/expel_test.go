@@ -51,6 +51,7 @@ func (w *world) wantOut(alpha, beta *host) {
 }
 
 func TestExpel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -91,6 +92,7 @@ func TestExpel(t *testing.T) {
 
 // After a crash at any step, an expulsion is completed by itself.
 func TestCrashWhileExpelling(t *testing.T) {
+	t.Parallel()
 	for name, steps := range map[string]func(*testing.T, *world){
 		"the intent is written": func(*testing.T, *world) {},
 		"certificates are revoked": func(t *testing.T, w *world) {
@@ -139,6 +141,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 
 // A renewal that is under way while its member is expelled gives nothing that counts.
 func TestExpelWhileRenewing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -176,6 +179,7 @@ func TestExpelWhileRenewing(t *testing.T) {
 
 // What the operator revokes by hand is known to all, and not renewed.
 func TestRevokedByHand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -211,6 +215,7 @@ func TestRevokedByHand(t *testing.T) {
 
 // A certificate that was superseded is followed by another.
 func TestSupersededByHand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -229,6 +234,7 @@ func TestSupersededByHand(t *testing.T) {
 
 // The JWT of who was expelled counts no more, whatever other certificate its key has.
 func TestJWTOfTheExpelled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -261,6 +267,7 @@ func TestJWTOfTheExpelled(t *testing.T) {
 // Waypoints confirm that they refuse who was expelled. One that is connected and does not is waited for and named,
 // as is one that is away; whoever is no waypoint has nothing to confirm.
 func TestEnforcement(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta, gamma, delta := w.member("alpha"), w.member("beta"), w.member("gamma"), w.member("delta")
@@ -315,6 +322,7 @@ func TestEnforcement(t *testing.T) {
 // Where the records of what was signed are lost, the certificate that a member shows is revoked all the same,
 // and the operator is told that others may count, until the records are back.
 func TestExpelWithoutRecords(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")

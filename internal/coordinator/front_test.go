@@ -10,6 +10,7 @@ import (
 // Hosts join while strangers hold more idle connections than there are places: from a few addresses, and one each
 // from many.
 func TestSlowStrangersGiveWay(t *testing.T) {
+	t.Parallel()
 	for name, addresses := range map[string]int{"sixteen addresses": maxStrangers / maxPerSource, "an address for each": maxStrangers} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

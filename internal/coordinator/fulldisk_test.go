@@ -60,6 +60,7 @@ func (d *disk) empty() {
 // A coordinator whose disk is full starts, says so, expels and tells everybody; what it cannot do it refuses with
 // the reason; and when there is room again, it goes on.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inNamespace) == "" {
 		again(t, syscall.CLONE_NEWNS)
 		return

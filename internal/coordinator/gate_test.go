@@ -16,6 +16,7 @@ import (
 )
 
 func TestRecordsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -73,6 +74,7 @@ func TestRecordsThatAreRefused(t *testing.T) {
 
 // A record that is sent again, as its answer was lost, changes nothing and is no mistake.
 func TestRecordSentAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -90,6 +92,7 @@ func TestRecordSentAgain(t *testing.T) {
 
 // Who changes its record all the time is told to wait.
 func TestRecordsThatChangeTooOften(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -107,6 +110,7 @@ func TestRecordsThatChangeTooOften(t *testing.T) {
 }
 
 func TestDirectorySurvives(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -133,6 +137,7 @@ func TestDirectorySurvives(t *testing.T) {
 
 // A store that has lost changes behind our back counts as another one, so that members list it anew.
 func TestStoreThatWentBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -176,6 +181,7 @@ func TestStoreThatWentBack(t *testing.T) {
 
 // A member that floods is cut off, others are served, and it comes back when it has kept quiet.
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -204,6 +210,7 @@ func TestFlood(t *testing.T) {
 
 // The roots change, and members take the new ones because the old one has stated them.
 func TestRootRotation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -251,6 +258,7 @@ func TestRootRotation(t *testing.T) {
 
 // A root may sign members itself, in place of a signer.
 func TestRootInPlaceOfASigner(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.crash()
 	if err := os.RemoveAll(caDir(w.dir)); err != nil {
@@ -272,6 +280,7 @@ func TestRootInPlaceOfASigner(t *testing.T) {
 }
 
 func TestTrustIsToldOnAsking(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -295,6 +304,7 @@ func TestTrustIsToldOnAsking(t *testing.T) {
 
 // While its store cannot be had, a coordinator says so and goes on with the rest.
 func TestStarting(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if _, err := w.c.handle(context.Background(), bus.Request{From: "x", Topic: enrol.TopicDirectory}); !errors.Is(err, errStarting) {
 		t.Error(err)
@@ -337,6 +347,7 @@ func TestGatekeeperThatIsOver(t *testing.T) {
 // A coordinator whose clock is a day off loses no record for it: what it refuses, it takes when its clock is
 // right again.
 func TestRecordsWithAWrongClock(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")

@@ -16,6 +16,7 @@ import (
 )
 
 func TestThreeHosts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	a, b := w.member("alpha"), w.member("beta")
@@ -45,6 +46,7 @@ func TestThreeHosts(t *testing.T) {
 }
 
 func TestInitRefusesToReplace(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	_, err := Init(w.dir, Founding{Collective: "other", Request: w.host("hub").request})
 	if !errors.Is(err, collective.ErrExists) {
@@ -63,6 +65,7 @@ func TestInitRefusesToReplace(t *testing.T) {
 }
 
 func TestTokensOverTheWire(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	l := w.invite(InviteOptions{})
@@ -92,6 +95,7 @@ func TestTokensOverTheWire(t *testing.T) {
 
 // Of two hosts that use one token at once, one gets it.
 func TestTwoJoinsAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	for _, same := range []bool{true, false} {
@@ -114,6 +118,7 @@ func TestTwoJoinsAtOnce(t *testing.T) {
 }
 
 func TestTwoMembersWithOneName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	w.member("laptop")
@@ -135,6 +140,7 @@ func TestTwoMembersWithOneName(t *testing.T) {
 
 // Hosts whose clocks are a day apart from the coordinator's are told, and the token is still good.
 func TestClocksOnJoining(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	for _, off := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
@@ -153,6 +159,7 @@ func TestClocksOnJoining(t *testing.T) {
 
 // A member renews although the coordinator's clock is a day off, and learns of it.
 func TestClocksOnRenewing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	a := w.member("alpha")
@@ -167,6 +174,7 @@ func TestClocksOnRenewing(t *testing.T) {
 }
 
 func TestCrashWhileJoining(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, thief := w.host("alpha"), w.host("beta")
 	w.run()
@@ -211,6 +219,7 @@ func TestCrashWhileJoining(t *testing.T) {
 // A register that was lost is made anew from what was signed: no name and no subnet is given twice, and no
 // token counts that may have been used.
 func TestRegisterLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	a := w.member("alpha")
@@ -240,6 +249,7 @@ func TestRegisterLost(t *testing.T) {
 // Cut off at the end of a line, the register has no mark of it; what was signed shows that a member is
 // missing, and a token that may have been used counts no more.
 func TestRegisterCutOffAtALine(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	l := w.invite(InviteOptions{})
@@ -264,6 +274,7 @@ func TestRegisterCutOffAtALine(t *testing.T) {
 }
 
 func TestRenewalsAreBounded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	a := w.member("alpha")
@@ -286,6 +297,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 }
 
 func TestRenewalOfAnEndedCertificate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	a := w.host("alpha")
@@ -303,6 +315,7 @@ func TestRenewalOfAnEndedCertificate(t *testing.T) {
 }
 
 func TestLANsAreAvoided(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	block := w.c.register.pool.blocks[0]
@@ -322,6 +335,7 @@ func TestLANsAreAvoided(t *testing.T) {
 // A certificate that is made by hand while the coordinator runs makes a member: its name is taken at once, it may
 // renew, and it can be expelled. What the coordinator signs itself is no news.
 func TestIssuedByHand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")

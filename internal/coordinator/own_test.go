@@ -12,6 +12,7 @@ import (
 
 // A coordinator that was off for longer than its own certificate lasts comes back by itself.
 func TestCoordinatorThatWasOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -55,6 +56,7 @@ func TestCoordinatorThatWasOff(t *testing.T) {
 
 // The signer is renewed in time when the root is there; without it, the coordinator goes on as long as it can.
 func TestSignerNearItsEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
@@ -88,6 +90,7 @@ func TestSignerNearItsEnd(t *testing.T) {
 
 // A member whose certificate the root has issued by hand is one like others.
 func TestMemberOfTheRoot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	root, err := collective.OpenCA(rootDir(w.dir))
 	if err != nil {
@@ -139,6 +142,7 @@ func TestInitAfterACrash(t *testing.T) {
 // A new root makes a new signer, which takes the place of the old one while the coordinator runs: members go
 // on, new ones are signed by it, and what the old one has signed can still be revoked.
 func TestAnotherSigner(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")

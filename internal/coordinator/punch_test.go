@@ -12,6 +12,7 @@ import (
 
 // Who wants another to knock is passed on by name, and to members only.
 func TestPunch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alice, bob := w.member("alice").connect(), w.member("bob").connect()

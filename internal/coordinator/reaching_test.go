@@ -12,6 +12,7 @@ import (
 
 // A waypoint that lies about where it can be reached is found out by others, and all are told.
 func TestLyingWaypoint(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	liar, good := w.member("liar"), w.member("good")

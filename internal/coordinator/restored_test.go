@@ -32,6 +32,7 @@ func copyDir(t testing.TB, from, to string) {
 }
 
 func TestOlderDirectoryPutBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
