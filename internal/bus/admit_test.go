@@ -152,6 +152,7 @@ func TestNonceIsNothingElse(t *testing.T) {
 
 // TestExpiry cuts a member when its JWT ends; with a new one it comes back.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
 	id := w.identity("alice")

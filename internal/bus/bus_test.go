@@ -94,6 +94,7 @@ func TestAskAndTell(t *testing.T) {
 
 // TestServerRestarts has members come back by themselves, and the store keep what it had accepted.
 func TestServerRestarts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	store := t.TempDir()
 	s := w.serve(store, "127.0.0.1:0")

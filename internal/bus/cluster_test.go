@@ -167,6 +167,7 @@ func (c *cluster) bucket(co *Coordinator) *Bucket {
 // TestClusterLosesOne kills the server that the coordinator is connected to while records are written, and
 // later another: nothing that was accepted may be missing, and members go on.
 func TestClusterLosesOne(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := w.serveCluster()
 	co := w.coordinator(echo(), c.servers...)

@@ -20,6 +20,7 @@ import (
 // TestRenewal replaces certificates under way: the member's and then the server's. The old ones are
 // revoked, so that only the new ones can have been used.
 func TestRenewal(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	hubFiles, aliceFiles := w.files(collective.Request{Name: "hub", Reissue: true}), w.files(collective.Request{Name: "alice"})
 	w.hub = w.load(hubFiles)
@@ -102,6 +103,7 @@ func TestManyServersListed(t *testing.T) {
 
 // TestSlowReader has a member read nothing: it is cut, and others hear all the same.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
 	co := w.coordinator(echo(), s.Endpoint())
@@ -180,6 +182,7 @@ func (c *stuckConn) Read(b []byte) (int, error) {
 
 // TestLargeBucket watches more than JetStream lets be under way, slowly.
 func TestLargeBucket(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
 	co := w.coordinator(echo(), s.Endpoint())

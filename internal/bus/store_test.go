@@ -17,6 +17,7 @@ import (
 // Each time the server must come up, and either have everything or name the damage; and what is written
 // then must be there after the next start.
 func TestDamagedStore(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	whole := t.TempDir()
 	s := w.serve(whole, "127.0.0.1:0")

@@ -107,6 +107,7 @@ func TestAddresses(t *testing.T) {
 
 // Who does not read is cut off, and leaves nothing behind.
 func TestSlowReaderLeavesNothing(t *testing.T) {
+	t.Parallel()
 	member, far := net.Pipe()
 	inside, nats := net.Pipe()
 	defer far.Close()
