@@ -26,8 +26,15 @@ export RAPID_SEED ?= 1
 # often in nobody's.
 export PATH := $(CURDIR)/.cache/go/bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 
+# For every go command, those of the tests too: so all steps share what is compiled.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+BUILD   := CGO_ENABLED=0 $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
+
+# Tests mostly wait, so more of them run at a time than there are processors. Programs built with
+# -race, as every host of a test's network is, would sleep for a second before they end.
+RACE := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -parallel=6
 
 .DEFAULT_GOAL := help
 
@@ -48,7 +55,7 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@scripts/format.sh
 	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout=15m ./...
+	$(RACE) -timeout=15m ./...
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run TestRegression ./lab/scenarios -measure
 
@@ -108,7 +115,7 @@ cover: ## Measure what the tests reach (root); writes out/cover.html.
 arm64: ## Check that everything also builds for arm64.
 	@scripts/deps.sh build
 	GOARCH=arm64 $(BUILD) -o bin/dcol-arm64 ./cmd/dcol
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -trimpath ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 
 generate: ## Compile the eBPF programs again, with Debian 12's clang-14.
 	@scripts/deps.sh generate
