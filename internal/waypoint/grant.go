@@ -54,8 +54,7 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 	}
 	t := target{member: m.ID, client: r.client(), server: r.Server}
 	expires := b.now.Add(w.config.MappingLifetime)
-	guarded := w.guards(t)
-	if found := w.index.find(t); found != nil && (!guarded || found.key.Port != t.server.Port()) {
+	if found := w.index.find(t); found != nil {
 		b.renew(w.index, found, expires)
 		return outcome{member: m, mapping: found}
 	}
@@ -65,7 +64,7 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 		return outcome{member: m, refusal: refusal}
 	}
 	proposed, taken := r.Proposed, w.taken
-	if guarded {
+	if w.guards(t.server) {
 		proposed = 0
 		taken = func(port uint16) bool { return port == t.server.Port() || w.taken(port) }
 	}
@@ -84,8 +83,8 @@ func (w *Waypoint) decide(b *batch, r *request) outcome {
 // in-band ones. A mapping there would let every SYN to it through, also a forged one, or one that lost its option on
 // the way, so it gets another port. It does so whether or not the client has in-band detours now: it may ask for
 // them next.
-func (w *Waypoint) guards(t target) bool {
-	return w.config.InBand == InBandAuthenticated && t.server.Addr().Is4()
+func (w *Waypoint) guards(server netip.AddrPort) bool {
+	return w.config.InBand == InBandAuthenticated && server.Addr().Is4()
 }
 
 // refused refuses what no state can make right.

@@ -1,8 +1,11 @@
 package waypoint
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -56,8 +59,8 @@ func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 	}
 }
 
-// A mapping from before the authenticator was switched on keeps its port until it is asked for again. Its
-// connections go on, and the next ones are at another port, also before the member asks for in-band detours.
+// A mapping from before the authenticator was switched on ends, as its port would take any SYN. Its connections go on,
+// and the next ones are at another port, also before the member asks for in-band detours.
 func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -72,6 +75,9 @@ func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	stop()
 	n.config.InBand = InBandAuthenticated
 	w, _ = n.start(t)
+	if _, err := n.dial(t, netip.AddrPortFrom(waypoint4, 443)); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("by the mapping from before: %v", err)
+	}
 	w.SessionUp(alice)
 	after := mustMap(t, w, alice, server, 443)
 	if after.Port == 443 {

@@ -105,13 +105,14 @@ func (w *Waypoint) expire() {
 	}
 }
 
-// takeForbidden takes the mappings out of the index that the policy forbids now: after a restart
-// with another policy, or when the host got a server's address or came near it. What is forbidden only until
-// more is known was allowed by an agent that knew.
+// takeForbidden takes the mappings out of the index that would not be granted any more: the policy forbids their
+// servers, as after a restart with another policy, or when the host got a server's address or came near it; or their
+// ports are for authenticated SYNs, since an agent that granted them without. What is forbidden only until more is known
+// was allowed by an agent that knew. Connections that are open go on.
 func (w *Waypoint) takeForbidden() []rules.Mapping {
 	return w.take(func(m *mapping) bool {
 		err := w.policy.Check(m.server)
-		return err != nil && !egress.ForNow(err)
+		return err != nil && !egress.ForNow(err) || w.guards(m.server) && m.key.Port == m.server.Port()
 	})
 }
 
