@@ -15,10 +15,12 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// What strangers may make us hold. A member that renews is none, once it has shown its certificate.
+// What others may make us hold. A member that renews is no stranger, once it has shown its certificate. It needs
+// one connection at a time; after a try that timed out there may be others.
 const (
 	maxStrangers = 1024
 	maxPerSource = 64
+	maxPerMember = 8
 	lingers      = 20 * time.Second // as long as who joins waits
 	shutdown     = 5 * time.Second
 )
@@ -40,7 +42,7 @@ func (c *Coordinator) listen() (*front, error) {
 		return nil, fmt.Errorf("listen for hosts that join: %w", err)
 	}
 	f := &front{listener: l, failed: make(chan error, 1)}
-	limits := strangers.Limits{Total: maxStrangers, PerSource: maxPerSource, Patience: lingers}
+	limits := strangers.Limits{Total: maxStrangers, PerSource: maxPerSource, Patience: lingers, PerMember: maxPerMember}
 	f.server = &http.Server{
 		Handler:           enrol.NewHandler(desk{c}, c.now, c.config.Log),
 		ReadHeaderTimeout: lingers, ReadTimeout: lingers, WriteTimeout: lingers,

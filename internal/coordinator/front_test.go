@@ -1,10 +1,15 @@
 package coordinator
 
 import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
+	"time"
 )
 
 // Hosts join while strangers hold more idle connections than there are places: from a few addresses, and one each
@@ -30,5 +35,55 @@ func TestSlowStrangersGiveWay(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A member that holds many connections has its last few, and others behind its address renew all the same.
+func TestMembersConnectionsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.host("alpha"), w.host("beta")
+	for _, h := range []*host{alpha, beta} {
+		if err := h.join(w.invite(InviteOptions{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var chain [][]byte
+	for block, rest := pem.Decode([]byte(alpha.welcome.Chain)); block != nil; block, rest = pem.Decode(rest) {
+		chain = append(chain, block.Bytes)
+	}
+	config := &tls.Config{
+		Certificates:       []tls.Certificate{{Certificate: chain, PrivateKey: alpha.key}},
+		InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS13,
+	}
+	const surplus = 20
+	var conns []net.Conn
+	for range maxPerMember + surplus {
+		conn, err := tls.Dial("tcp", alpha.welcome.Coordinators[0].Address, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := conn.Write([]byte("P")); err != nil { // the handshake's end, and the beginning of a request
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	closed := 0
+	deadline := time.Now().Add(lingers / 4) // long before the connections end by themselves
+	for _, conn := range conns {
+		conn.SetReadDeadline(deadline)
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			closed++
+		}
+	}
+	if closed != surplus {
+		t.Errorf("%d connections of one member are closed, want %d", closed, surplus)
+	}
+	if err := beta.renew(); err != nil {
+		t.Errorf("another member: %v", err)
+	}
+	if err := alpha.renew(); err != nil {
+		t.Errorf("the same member: %v", err)
 	}
 }

@@ -9,6 +9,9 @@
 // Even that keeps out nobody who comes from an address where a member was seen before: such strangers have as
 // many places of their own.
 //
+// Who has shown to be a member is bounded by name, where its connections are not bounded elsewhere: the oldest of the
+// same member gives way.
+//
 // An address is what one host has for itself: an IPv4 address, or a /64 of IPv6.
 //
 // It imports nothing of ours; bus and coordinator may import it.

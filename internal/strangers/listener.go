@@ -3,6 +3,7 @@ package strangers
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,6 +13,7 @@ type Limits struct {
 	Total     int           // connections, and as many again from addresses where members were seen
 	PerSource int           // of them from one address
 	Patience  time.Duration // how long one may be a stranger; then its connection is closed
+	PerMember int           // connections that one member may have, once admitted; 0: no bound here
 }
 
 // Listener accepts connections, each of which is a stranger's until it is admitted or closed. The connections
@@ -24,11 +26,13 @@ type Listener struct {
 	mu     sync.Mutex
 	others crowd // strangers from any address
 	likely crowd // strangers from where a member was seen
+	// admitted has members' connections, where they are bounded, the oldest first.
+	admitted map[string][]*Conn
 }
 
 // NewListener bounds the strangers among who connects to l. Several listeners may share what was seen.
 func NewListener(l net.Listener, limits Limits, seen *Seen) *Listener {
-	return &Listener{Listener: l, limits: limits, seen: seen, others: newCrowd(limits), likely: newCrowd(limits)}
+	return &Listener{Listener: l, limits: limits, seen: seen, others: newCrowd(limits), likely: newCrowd(limits), admitted: map[string][]*Conn{}}
 }
 
 // Accept returns the next connection. It may close an older one for that.
@@ -63,6 +67,39 @@ func (l *Listener) leave(c *Conn) bool {
 	return c.crowd.leave(c)
 }
 
+// admit counts a connection as the member's, and returns the member's oldest if it has too many now. The newest is the
+// one that the member still knows of.
+func (l *Listener) admit(c *Conn, member string) (victim *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.crowd.leave(c)
+	if l.limits.PerMember == 0 || c.member != "" || c.closed {
+		return nil
+	}
+	c.member = member
+	list := append(l.admitted[member], c)
+	if len(list) > l.limits.PerMember {
+		victim, list = list[0], list[1:]
+	}
+	l.admitted[member] = list
+	return victim
+}
+
+// forget gives up the place of a connection that is closed, whosever it is.
+func (l *Listener) forget(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.closed = true
+	c.crowd.leave(c)
+	if c.member == "" {
+		return
+	}
+	list := slices.DeleteFunc(l.admitted[c.member], func(x *Conn) bool { return x == c })
+	if l.admitted[c.member] = list; len(list) == 0 {
+		delete(l.admitted, c.member)
+	}
+}
+
 // Strangers is how many there are now.
 func (l *Listener) Strangers() int {
 	l.mu.Lock()
@@ -77,20 +114,27 @@ type Conn struct {
 	source   netip.Prefix
 	crowd    *crowd
 	patience *time.Timer
+
+	// Guarded by the listener's mutex:
+	member string // whose it is, where members' connections are bounded
+	closed bool
 }
 
 // Admit says that a member has shown that this is its connection: it takes no stranger's place any more, and the
-// next one from the same address has a better chance.
+// next one from the same address has a better chance. If the member has too many now, its oldest is closed.
 func (c *Conn) Admit(member string) {
 	c.patience.Stop()
-	c.listener.leave(c)
+	victim := c.listener.admit(c, member)
 	c.listener.seen.add(member, c.source)
+	if victim != nil {
+		victim.Conn.Close()
+	}
 }
 
 // Close closes the connection.
 func (c *Conn) Close() error {
 	c.patience.Stop()
-	c.listener.leave(c)
+	c.listener.forget(c)
 	return c.Conn.Close()
 }
 

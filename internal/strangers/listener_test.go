@@ -150,6 +150,39 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// Of a member's connections the oldest gives way, and nobody else's. Those that were closed do not count.
+func TestMembersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Limits{Total: 10, PerSource: 5, Patience: time.Hour, PerMember: 3})
+		bystander, bob := w.visit("192.0.2.1") // behind the same NAT
+		bob.Admit("bob")
+		admit := func(from string) (net.Conn, *Conn) {
+			theirs, ours := w.visit(from)
+			ours.Admit("alice")
+			ours.Admit("alice") // counts once
+			return theirs, ours
+		}
+		_, gone := admit("192.0.2.1")
+		gone.Close()
+		var hers []net.Conn
+		for i := range 5 {
+			theirs, _ := admit(fmt.Sprintf("192.0.2.%d", 1+i))
+			hers = append(hers, theirs)
+		}
+		for i, c := range hers {
+			if open(c) != (i >= 2) {
+				t.Errorf("connection %d of one member: open is %v", i, open(c))
+			}
+		}
+		if !open(bystander) {
+			t.Error("another member's connection is closed")
+		}
+		if w.listener.Strangers() != 0 || len(w.listener.admitted["alice"]) != 3 {
+			t.Errorf("%d strangers, %d of the member", w.listener.Strangers(), len(w.listener.admitted["alice"]))
+		}
+	})
+}
+
 // One member's many addresses push out none of another's.
 func TestSeenIsPerMember(t *testing.T) {
 	s := NewSeen()

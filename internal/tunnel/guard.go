@@ -23,6 +23,7 @@ import (
 //	chain input {
 //		type filter hook input priority filter - 10; policy accept;
 //		iifname @interfaces fib daddr . iif type != local counter drop
+//		iifname @interfaces ct direction original counter drop
 //		iifname @interfaces ct state ! established,related counter drop
 //	}
 //	chain forward {
@@ -35,6 +36,8 @@ import (
 //		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack tcp option mptcp subtype mp-join accept
 //		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack counter reject with tcp reset
 //	}
+//
+// What a waypoint began is no answer, though it may be established: the table may have been gone when it opened.
 //
 // The output chain is for hosts without a route in IPv6: for want of another, the
 // kernel gives their programs the tunnel's address, and routes them by it. In IPv4 it
@@ -50,6 +53,7 @@ func OpenGuard(interfaces []string) (*nft.Kept, error) {
 		tx.AddChains(guardTable, []nft.Chain{
 			guardChain("input", unix.NF_INET_LOCAL_IN,
 				rule(fromTunnels(), toOthers(), drop()),
+				rule(fromTunnels(), inDirection(original), drop()),
 				rule(fromTunnels(), inState(expr.CmpOpEq, 0), drop()),
 			),
 			guardChain("forward", unix.NF_INET_FORWARD, rule(fromTunnels(), drop())),
@@ -85,7 +89,7 @@ func openOutputGuard(iface string) (*nft.Kept, error) {
 	}
 	table, err := nft.Keep(t, func(tx *nft.Tx) {
 		tx.AddChains(t, []nft.Chain{guardChain("output", unix.NF_INET_LOCAL_OUT,
-			rule(into, isReply(), inState(expr.CmpOpNeq, 0), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
+			rule(into, inDirection(reply), inState(expr.CmpOpNeq, 0), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
 			rule(into, drop()),
 		)})
 	})
@@ -181,11 +185,13 @@ func inState(op expr.CmpOp, bits uint32) []expr.Any {
 	}
 }
 
-// isReply matches packets against the direction in which their connection began.
-func isReply() []expr.Any {
+// Directions of a packet: that in which its connection began, and the other.
+const original, reply byte = 0, 1
+
+func inDirection(d byte) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{1}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{d}},
 	}
 }
 

@@ -26,6 +26,7 @@ func TestGuard(t *testing.T) {
 		list := ns.Output(t, "nft", "list", "ruleset")
 		for _, words := range []string{
 			"iifname @interfaces fib daddr . iif type != local counter packets 0 bytes 0 drop",
+			"iifname @interfaces ct direction original counter packets 0 bytes 0 drop",
 			"iifname @interfaces ct state ! established,related counter packets 0 bytes 0 drop",
 			"iifname @interfaces counter packets 0 bytes 0 drop", `"dcolov0"`, `"dcolwg0"`,
 		} {
@@ -100,6 +101,34 @@ func TestGuardLetsInAnswersOnly(t *testing.T) {
 	receive(t, outside, "genuine")
 	if list := client.Output(t, "nft", "list", "ruleset"); !strings.Contains(list, "type != local counter packets 1 ") {
 		t.Errorf("the forged answer did not come by the tunnel:\n%s", list)
+	}
+}
+
+// What a waypoint began while the table was gone ends when it is back.
+func TestGuardEndsWhatOpenedWithoutIt(t *testing.T) {
+	client, waypoint := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "dcolwg0", Addresses: []string{"10.200.0.9/24"}},
+		netnstest.End{NS: waypoint, Name: "dcolwg", Addresses: []string{"10.200.0.1/24"}})
+	client.Output(t, "nft", "table ip other { chain in { type filter hook input priority 0; ct state established counter; }; }")
+	service := socketIn(t, client, netip.MustParseAddrPort("10.200.0.9:53"))
+	at := netip.MustParseAddrPort("10.200.0.9:53")
+	attacking := socketIn(t, waypoint, netip.MustParseAddrPort("10.200.0.1:5001"))
+	send(t, attacking, "question", at)
+	send(t, service, "answer", receive(t, service, "question"))
+	receive(t, attacking, "answer")
+	var g *nft.Kept
+	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}); return err })
+	send(t, attacking, "another question", at)
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(client.Output(t, "nft", "list", "ruleset"), "ct direction original counter packets 1 "); {
+		if err := service.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := service.Read(make([]byte, 100)); err == nil || time.Now().After(end) {
+			t.Fatalf("the waypoint goes on: %d bytes, %v", n, err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -86,32 +86,47 @@ func TestWaypointCannotTakeTheClientsTraffic(t *testing.T) {
 	p.works("after grants that are none")
 }
 
-// An address that the client comes to use itself is noticed, and another one is had.
+// An address that the client comes to use itself is noticed, and another one is had. Until then, and if there is none,
+// the other family's address works as before.
 func TestClientsNetworkChanges(t *testing.T) {
 	p := newPair(t)
-	first := p.ask(true).Addresses[0]
+	grant := p.ask(true)
 	p.works("at first")
-	check := func() (conflict error) {
-		p.client.Must(t, func() (err error) { conflict, err = p.end.check(); return err })
-		return conflict
+	check := func() (conflict error, left bool) {
+		p.client.Must(t, func() (err error) { conflict, left, err = p.end.check(); return err })
+		return conflict, left
 	}
-	if err := check(); err != nil {
-		t.Errorf("nothing has changed: %v", err)
+	if err, left := check(); err != nil || !left {
+		t.Errorf("nothing has changed: %v, some are left: %v", err, left)
 	}
-	network := netip.PrefixFrom(first.Addr(), 24).Masked()
+	network := netip.PrefixFrom(grant.Addresses[0].Addr(), 24).Masked()
 	for _, change := range []string{"route add " + network.String() + " via 192.0.2.1", "address add " + network.Addr().Next().String() + "/24 dev eth0"} {
 		p.client.Output(t, "ip", strings.Fields(change)...)
-		if err := check(); err == nil || !strings.Contains(err.Error(), network.String()) {
-			t.Errorf("after %s: %v", change, err)
+		if err, left := check(); err == nil || !strings.Contains(err.Error(), network.String()) || !left {
+			t.Errorf("after %s: %v, some are left: %v", change, err, left)
 		}
+		if addrs, why := p.look(); !slices.Equal(addrs, []netip.Addr{grant.Addresses[1].Addr()}) {
+			t.Errorf("after %s the tunnel has %v: %s", change, addrs, why)
+		}
+		if rules := p.client.Output(t, "ip", "rule"); strings.Contains(rules, grant.Addresses[0].Addr().String()) {
+			t.Errorf("after %s the address is routed into the tunnel:\n%s", change, rules)
+		}
+		grant = p.ask(false)
+		if second := grant.Addresses[0]; network.Contains(second.Addr()) {
+			t.Errorf("the client is in %v now, and has %v", network, second)
+		}
+		p.works("with another address")
+		if err, left := check(); err != nil || !left {
+			t.Errorf("with another address: %v, some are left: %v", err, left)
+		}
+		network = netip.PrefixFrom(grant.Addresses[0].Addr(), 24).Masked()
 	}
-	p.client.Must(t, p.end.drop)
-	if second := p.ask(true).Addresses[0]; network.Contains(second.Addr()) {
-		t.Errorf("the client is in %v now, and has %v", network, second)
+	for _, a := range grant.Addresses {
+		network := netip.PrefixFrom(a.Addr(), a.Addr().BitLen()-8).Masked()
+		p.client.Output(t, "ip", "address", "add", netip.PrefixFrom(network.Addr().Next(), network.Bits()).String(), "dev", "eth0")
 	}
-	p.works("with another address")
-	if err := check(); err != nil {
-		t.Errorf("with another address: %v", err)
+	if err, left := check(); err == nil || left {
+		t.Errorf("both addresses are in use: %v, some are left: %v", err, left)
 	}
 }
 

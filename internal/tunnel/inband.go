@@ -74,7 +74,7 @@ func (a *admission) tunnels(context.Context) ([]detour.Tunnel, string) {
 }
 
 // check: there is nothing on the host that could be in the way.
-func (a *admission) check() (conflict, err error) { return nil, nil }
+func (a *admission) check() (conflict error, left bool, err error) { return nil, true, nil }
 
 func (a *admission) drop() error {
 	a.mu.Lock()

@@ -58,9 +58,10 @@ type end interface {
 	request() (wire.TunnelRequest, error)
 	// set checks what was granted, and makes the tunnel so, or changes it to that.
 	set(ctx context.Context, to place, g wire.TunnelGrant) error
-	// check returns why the tunnel cannot stay, with this host's addresses and routes
-	// as they are now. err: that could not be found out.
-	check() (conflict, err error)
+	// check gives up those of the tunnel's addresses that this host, with its addresses
+	// and routes as they are now, uses otherwise. conflict says why; nil: all stay.
+	// left reports whether any stay. err: that could not be found out or done.
+	check() (conflict error, left bool, err error)
 	// tunnels are there to use now; else why tells what is amiss. It is called every
 	// second while a lasting tunnel is granted, and follows what has changed.
 	tunnels(ctx context.Context) (open []detour.Tunnel, why string)
@@ -191,24 +192,28 @@ func (k *Keeper) worthAnother(now time.Time) bool {
 	return k.dead && k.failure == "" && now.Sub(k.tried) >= retryLater
 }
 
-// check gives a tunnel up whose address this host uses otherwise by now, so that
-// another one is asked for. Networks change in bursts: it looks once a second.
+// check has a tunnel's addresses given up that this host uses otherwise by now, and
+// others asked for. What goes by the other address family stays. Networks change in
+// bursts: it looks once a second.
 func (k *Keeper) check(now time.Time) {
 	if k.held.expires.IsZero() || !k.unchecked || now.Sub(k.checked) < lookEvery {
 		return
 	}
 	k.checked = now
-	conflict, err := k.end.check()
+	conflict, left, err := k.end.check()
 	if err != nil {
 		k.log.Warn("whether a tunnel's address is in use on this host is not known", "err", err)
 		return
 	}
 	k.unchecked = false
-	if conflict != nil {
-		k.log.Warn("a tunnel is given up", "err", conflict)
-		k.drop()
-		k.asked = occasion{}
+	if conflict == nil {
+		return
 	}
+	k.log.Warn("a tunnel's address is given up", "err", conflict)
+	if !left {
+		k.drop()
+	}
+	k.asked = occasion{}
 }
 
 func (k *Keeper) drop() {

@@ -72,7 +72,8 @@ type fakeEnd struct {
 	dead   string
 	refuse error
 	drops  int
-	inUse  error // why the address cannot stay
+	inUse  error // why an address cannot stay
+	others bool  // addresses that stay all the same
 	checks int
 }
 
@@ -91,11 +92,11 @@ func (f *fakeEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	}
 	return []detour.Tunnel{{Kind: path.WireGuard, Local: inside}}, ""
 }
-func (f *fakeEnd) check() (conflict, err error) {
+func (f *fakeEnd) check() (conflict error, left bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.checks++
-	return f.inUse, nil
+	return f.inUse, f.others || f.inUse == nil, nil
 }
 func (f *fakeEnd) drop() error { f.drops++; return nil }
 func (f *fakeEnd) lasting() bool {
@@ -253,6 +254,24 @@ func TestAddressInUse(t *testing.T) {
 		k.end.mu.Unlock()
 		time.Sleep(retryLater)
 		k.tells(t, up(bob))
+	}, s)
+}
+
+// When the address of one family is in use, another is asked for, and the tunnel stays for the other family.
+func TestOtherFamilyStays(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		time.Sleep(time.Minute)
+		k.end.mu.Lock()
+		k.end.inUse, k.end.others = errors.New("10.1.2.3 is in use on this host"), true
+		k.end.mu.Unlock()
+		k.poke()
+		k.tells(t, up(bob))
+		s.times(t, k.start, 0, time.Minute)
+		if k.end.drops != 0 {
+			t.Errorf("dropped %d times", k.end.drops)
+		}
 	}, s)
 }
 

@@ -50,18 +50,36 @@ func (r *route) accept(granted []netip.Prefix) error {
 	return nil
 }
 
-// check returns why the addresses cannot stay, if this host uses them otherwise
-// now. err: that could not be found out.
-func (r *route) check() (conflict, err error) {
+// check gives up those of the accepted addresses that this host uses otherwise now,
+// and returns why. left reports whether any stay: they do as they are. err: that could
+// not be found out or done.
+func (r *route) check() (conflict error, left bool, err error) {
 	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return vpn.Conflict(r.accepted, used), nil
+	before := r.accepted
+	r.accepted = nil
+	for _, a := range before {
+		if why := vpn.Conflict(a, used); why != nil {
+			conflict = errors.Join(conflict, why)
+			continue
+		}
+		r.accepted = append(r.accepted, a)
+	}
+	left = len(r.accepted) > 0
+	if conflict != nil && left {
+		if err := r.lay(0); err != nil {
+			r.accepted = before
+			return nil, false, err
+		}
+	}
+	return conflict, left, nil
 }
 
 // lay puts the accepted addresses on the interface. Each stands alone, without
-// its subnet, so that nothing else on the host is routed into the tunnel.
+// its subnet, so that nothing else on the host is routed into the tunnel. An MTU of 0
+// leaves the interface's.
 func (r *route) lay(mtu int) error {
 	t := netstate.Tunnel{Interface: r.iface, MTU: mtu, Sources: slices.Clone(r.accepted)}
 	for _, a := range r.accepted {

@@ -25,7 +25,7 @@ func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 		if !contained(addr, ranges) {
 			return nil, fmt.Errorf("the waypoint grants %v, which is outside this host's tunnel_ranges (%s): set them alike on both", addr, join(ranges))
 		}
-		if conflict := Conflict([]netip.Addr{addr}, used); conflict != nil {
+		if conflict := Conflict(addr, used); conflict != nil {
 			err = conflict
 			continue
 		}
@@ -37,14 +37,12 @@ func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 	return accepted, nil
 }
 
-// Conflict returns an error that names the first of a tunnel's addresses that
-// overlaps a network in use on this host; nil if none does.
-func Conflict(addrs []netip.Addr, used []netip.Prefix) error {
-	for _, a := range addrs {
-		for _, u := range used {
-			if u.Contains(a) {
-				return fmt.Errorf("the tunnel's address %v is in use on this host, which has or routes %v: the waypoint is asked for another", a, u)
-			}
+// Conflict returns an error if a tunnel's address overlaps a network in use on this
+// host; nil if it does not.
+func Conflict(a netip.Addr, used []netip.Prefix) error {
+	for _, u := range used {
+		if u.Contains(a) {
+			return fmt.Errorf("the tunnel's address %v is in use on this host, which has or routes %v: the waypoint is asked for another", a, u)
 		}
 	}
 	return nil

@@ -334,8 +334,10 @@ func TestAcceptInvariants(t *testing.T) {
 				t.Fatalf("accepted %v of %v with %v in use", a, granted, used)
 			}
 		}
-		if Conflict(accepted, used) != nil {
-			t.Fatalf("what was accepted conflicts: %v", accepted)
+		for _, a := range accepted {
+			if Conflict(a, used) != nil {
+				t.Fatalf("what was accepted conflicts: %v", a)
+			}
 		}
 	})
 }

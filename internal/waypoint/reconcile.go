@@ -26,6 +26,7 @@ func (w *Waypoint) adoptTable() error {
 	w.adoptPasses(state.Admissions)
 	w.adoptTunnels(state.Admissions)
 	w.adoptGiven(state)
+	w.stopped = state.Stopped
 	forbidden := w.takeForbidden()
 	if !same || !w.forbidsSame(state) || !slices.Equal(w.guarded4, state.Guarded4) || !slices.Equal(w.guarded6, state.Guarded6) {
 		w.recordRemoved(forbidden)
@@ -73,7 +74,8 @@ func (w *Waypoint) merge(state rules.State) {
 func (w *Waypoint) state() rules.State {
 	now := time.Now()
 	s := rules.State{Guarded4: w.guarded4, Guarded6: w.guarded6, TunnelInterfaces: w.tunnelInterfaces,
-		Forbidden: w.forbidden, ForbiddenPorts: w.deniedPorts(), Closed: w.given.standing.Closed(), Used: w.given.memory.Used.Used()}
+		Forbidden: w.forbidden, ForbiddenPorts: w.deniedPorts(), Closed: w.given.standing.Closed(), Used: w.given.memory.Used.Used(),
+		Stopped: w.stopped}
 	for at := range w.passes.presences() {
 		s.Admissions = append(s.Admissions, w.passes.admission(at, now))
 	}

@@ -228,6 +228,52 @@ func TestTunnelsSurvive(t *testing.T) {
 	})
 }
 
+// Who reached the waypoint's own services while the table was gone does so no longer.
+func TestWhatOpenedWithoutTheTableEnds(t *testing.T) {
+	t.Parallel()
+	n, w := startTunnel(t)
+	l := n.waypoint.Listen(t, "10.77.0.1:22")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.waypoint.Output(t, "nft", "table ip other { chain in { type filter hook input priority 0; ct state established counter; }; }; delete table inet dcol")
+	member, err := n.from(t, tunnel4, netip.MustParseAddrPort("10.77.0.1:22"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	got := make(chan int, 2)
+	read := func() {
+		n, _ := service.Read(make([]byte, 100))
+		got <- n
+	}
+	if _, err := member.Write([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	if read(); <-got == 0 {
+		t.Fatal("without the table nothing comes through")
+	}
+	w, _ = n.start(t)
+	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
+		t.Fatal(err)
+	}
+	before := n.dropped(t, "tunnel_to_host")
+	if _, err := member.Write([]byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	go read()
+	eventually(t, "what the member sends is dropped", func() bool {
+		if len(got) > 0 {
+			t.Fatal("the member goes on talking to the service")
+		}
+		return n.dropped(t, "tunnel_to_host") > before
+	})
+}
+
 // The quota is one for all kinds together.
 func TestConnectionQuotaOverAllKinds(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,7 @@ type Waypoint struct {
 	// tunnelInterfaces are those that members' packets come out of, in order.
 	tunnelInterfaces []string
 	given            given
+	stopped          []rules.MemberID // in order; the log has no room for more servers of theirs (stopping.go)
 	problems         problems
 	eventsLost       uint64
 	outOfStep        bool // the table could not be written as the index is
@@ -238,6 +239,7 @@ func (w *Waypoint) run() {
 			w.expire()
 			w.checkTable()
 			w.checkGiven(time.Now())
+			w.checkStopped()
 			w.checkFilters(time.Now())
 			w.lookAtWatched(time.Now())
 			w.keepEntries(time.Now())

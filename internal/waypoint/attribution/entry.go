@@ -58,8 +58,8 @@ type Entry struct {
 	// Repeated counts equal refusals since the last such line that were not written.
 	Repeated int `json:"repeated,omitempty"`
 
-	// Summarised is how many lines there would have been since Opened, and Servers some of the servers that these
-	// would have named, the most frequent first.
+	// Summarised is how many lines there would have been since Opened, and Servers the servers that were called, the
+	// most frequent first. The rest of many stands in further entries of the same time.
 	Summarised int           `json:"summarised,omitempty"`
 	Servers    []ServerLines `json:"servers,omitempty"`
 

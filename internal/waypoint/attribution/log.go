@@ -35,6 +35,7 @@ type Log struct {
 
 	mu     sync.Mutex
 	health Health
+	full   []string
 	closed bool
 }
 
@@ -76,6 +77,20 @@ func (l *Log) Health() Health {
 	return l.health
 }
 
+// Full lists the members of which the log can name no more servers for now. They must not open connections until they
+// are listed no longer, or the log will grow faster than their shares of it.
+func (l *Log) Full() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+func (l *Log) noteFull(members []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = members
+}
+
 // Close writes what is queued, signs and ends.
 func (l *Log) Close() error {
 	l.mu.Lock()
@@ -104,6 +119,7 @@ func (l *Log) run(w *writer) {
 			}
 		case <-due.C:
 			l.report(errors.Join(w.summarise(false, l.Health().Lost), w.sign(headSigned, l.Health().Lost)))
+			l.noteFull(w.shares.full())
 			due.Reset(signEvery)
 			continue
 		}
@@ -117,7 +133,9 @@ func (l *Log) run(w *writer) {
 				more = false
 			}
 		}
-		if entries = w.shares.sift(entries, time.Now()); len(entries) == 0 {
+		entries = w.shares.sift(entries, time.Now())
+		l.noteFull(w.shares.full())
+		if len(entries) == 0 {
 			continue
 		}
 		err := w.write(entries, l.Health().Lost)

@@ -10,15 +10,20 @@ import (
 const (
 	// shareRefills is how long it takes for a member's share of the log to be whole again that was used up.
 	shareRefills = 7 * 24 * time.Hour
-	// summariseEvery is how often lines beyond a member's share are summarised in one.
+	// summariseEvery is how often lines beyond a member's share are summarised.
 	summariseEvery = 10 * time.Minute
-	// maxSummarised bounds how many servers a summary names.
-	maxSummarised = 32
+	// maxSummarised is how many servers a summary has room for: 512 of IPv6 are 31 KiB every ten minutes, which is less
+	// than grows back of a share of DefaultLimits. A member that has called so many may open no more connections until the
+	// summary is written.
+	maxSummarised = 512
+	// serversPerLine keeps the lines of a summary well below maxLine.
+	serversPerLine = 256
 )
 
 // shares keeps one member from pushing the record of everybody else's traffic out of the log: each has a number of
 // bytes to fill at once, which grow back within shareRefills. What a member causes beyond that is summarised: how many
-// lines, and about which servers. Not for concurrent use; it is told the time.
+// lines, and all servers that it called, none of which it can hide behind others: members whose summaries are full are
+// listed, for whoever can keep them from opening connections. Not for concurrent use; it is told the time.
 type shares struct {
 	bytes   float64 // of each member; 0: no bound
 	members map[string]*share
@@ -36,7 +41,7 @@ type summary struct {
 	serial  string
 	by      *Session
 	lines   int
-	servers map[netip.Addr]int // lines by server; as many as fit
+	servers map[netip.Addr]int // lines by server that was called
 }
 
 func newShares(bytes int64) *shares {
@@ -92,9 +97,21 @@ func (x *share) withhold(e Entry, now time.Time) {
 	m.lines++
 	m.serial, m.by = e.Serial, cmp.Or(e.By, m.by)
 	server := e.Server.Addr()
-	if _, known := m.servers[server]; server.IsValid() && (known || len(m.servers) < maxSummarised) {
+	// A server that was asked for and not called takes no room, nor does one whose call stands in the log already.
+	if _, known := m.servers[server]; known || e.Event == FlowOpened || e.Event == FlowFound {
 		m.servers[server]++
 	}
+}
+
+// full lists the members whose summaries have no room for more servers. The list is the same whenever they are.
+func (s *shares) full() (members []string) {
+	for member, x := range s.members {
+		if x.summary != nil && len(x.summary.servers) >= maxSummarised {
+			members = append(members, member)
+		}
+	}
+	slices.Sort(members)
+	return members
 }
 
 // due returns the summaries to write: those that are old enough, or all.
@@ -102,10 +119,10 @@ func (s *shares) due(now time.Time, all bool) []Entry {
 	var entries []Entry
 	for member, x := range s.members {
 		if x.summary != nil && (all || now.Sub(x.summary.since) >= summariseEvery) {
-			entries = append(entries, x.summary.entry(member, now))
+			entries = append(entries, x.summary.entries(member, now)...)
 		}
 	}
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Member, b.Member) })
+	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Member, b.Member) })
 	return entries
 }
 
@@ -116,13 +133,26 @@ func (s *shares) written(entries []Entry) {
 	}
 }
 
-func (m *summary) entry(member string, now time.Time) Entry {
-	e := Entry{Time: now, Event: EntriesSummarised, Member: member, Serial: m.serial, By: m.by, Opened: m.since, Summarised: m.lines}
+// entries are as many as the servers take, the most frequent first. The first one counts the lines that were about none
+// of them, too.
+func (m *summary) entries(member string, now time.Time) (entries []Entry) {
+	var servers []ServerLines
+	others := m.lines
 	for addr, lines := range m.servers {
-		e.Servers = append(e.Servers, ServerLines{addr, lines})
+		servers = append(servers, ServerLines{addr, lines})
+		others -= lines
 	}
-	slices.SortFunc(e.Servers, func(a, b ServerLines) int {
+	slices.SortFunc(servers, func(a, b ServerLines) int {
 		return cmp.Or(cmp.Compare(b.Lines, a.Lines), a.Server.Compare(b.Server))
 	})
-	return e
+	for first := true; first || len(servers) > 0; first = false {
+		e := Entry{Time: now, Event: EntriesSummarised, Member: member, Serial: m.serial, By: m.by, Opened: m.since, Summarised: others}
+		n := min(len(servers), serversPerLine)
+		e.Servers, servers, others = servers[:n:n], servers[n:], 0
+		for _, x := range e.Servers {
+			e.Summarised += x.Lines
+		}
+		entries = append(entries, e)
+	}
+	return entries
 }

@@ -3,6 +3,7 @@ package attribution
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,7 +95,7 @@ func TestNobodyPushesOutAnother(t *testing.T) {
 			t.Errorf("the report does not say what is missing:\n%s", got)
 		}
 		found, err := Summaries(files, Filter{Member: "mallory"})
-		if err != nil || len(found) == 0 || found[0].Summarised == 0 || len(found[0].Servers) != maxSummarised {
+		if err != nil || len(found) == 0 || found[0].Summarised == 0 || len(found[0].Servers) != 100 {
 			t.Errorf("summaries %+v, %v", found, err)
 		}
 		for what, other := range map[string]Filter{"of another": {Member: "alice"}, "of another time": {Until: time.Now().Add(-time.Hour)}} {
@@ -145,20 +146,63 @@ func TestShareGrowsBack(t *testing.T) {
 	}
 }
 
-// A summary has room for the servers of a scan, but not for as many as a member likes.
-func TestSummaryIsBounded(t *testing.T) {
-	now := time.Now()
-	s := newShares(1)
-	s.charge(map[string]int{"alice": 2}, now)
-	for i := range 1000 {
-		s.sift([]Entry{{Event: FlowOpened, Member: "alice", Server: netip.AddrPortFrom(netip.AddrFrom4([4]byte{9, 9, byte(i >> 8), byte(i)}), 443)}}, now)
+// However many decoys a member calls, a summary names every server, and the member is reported before it takes more
+// than the share that grows back.
+func TestSummaryHidesNothing(t *testing.T) {
+	start := time.Now()
+	s := newShares(DefaultLimits.Share)
+	now := start
+	s.charge(map[string]int{"alice": int(DefaultLimits.Share)}, now)
+	server := func(i int) netip.AddrPort {
+		a := netip.MustParseAddr("2001:db8:1111:2222:3333:4444:5555:0").As16()
+		a[14], a[15] = byte(i>>8), byte(i)
+		return netip.AddrPortFrom(netip.AddrFrom16(a), 443)
 	}
+	hidden := netip.MustParseAddrPort("203.0.113.33:443")
+	sift := func(event Event, at netip.AddrPort, times int) {
+		for range times {
+			s.sift([]Entry{{Event: event, Member: "alice", Server: at}}, now)
+		}
+	}
+	for i := range 100 {
+		sift(MappingGranted, server(1000+i), 1) // nothing was sent there
+	}
+	opened := 0
+	for ; len(s.full()) == 0; opened++ {
+		sift(FlowOpened, server(opened), 3) // decoys
+		if opened > 1<<16 {
+			t.Fatal("the member may go on without end")
+		}
+	}
+	if opened != maxSummarised || !slices.Equal(s.full(), []string{"alice"}) {
+		t.Errorf("%v after %d servers", s.full(), opened)
+	}
+	sift(FlowOpened, hidden, 1) // on its way when the member was stopped
+
 	due := s.due(now, true)
-	if len(due) != 1 || due[0].Summarised != 1000 || len(due[0].Servers) != maxSummarised {
-		t.Errorf("%+v", due)
+	var text []byte
+	servers, lines := 0, 0
+	named := false
+	for _, e := range due {
+		l := line{Entry: e}
+		one := l.encode(nil)
+		if len(one) > maxLine/2 {
+			t.Errorf("a line of %d bytes", len(one))
+		}
+		text = append(text, one...)
+		servers += len(e.Servers)
+		lines += e.Summarised
+		named = named || slices.Contains(e.Servers, ServerLines{hidden.Addr(), 1})
 	}
-	l := line{Entry: due[0]}
-	if n := len(l.encode(nil)); n > 4<<10 {
-		t.Errorf("a summary of %d bytes", n)
+	if servers != maxSummarised+1 || lines != 100+3*maxSummarised+1 || !named {
+		t.Errorf("%d servers and %d lines; the one among decoys is named: %v", servers, lines, named)
+	}
+	refill := float64(DefaultLimits.Share) * summariseEvery.Seconds() / shareRefills.Seconds()
+	t.Logf("a full summary has %d bytes, of %.0f that grow back", len(text), refill)
+	if float64(len(text)) > refill {
+		t.Errorf("a full summary has %d bytes, and %.0f grow back until the next", len(text), refill)
+	}
+	if s.written(due); len(s.full()) != 0 {
+		t.Error("what is written is still full")
 	}
 }

@@ -133,3 +133,20 @@ func (t *Table) closedElements(closed bool) []nft.Element {
 	}
 	return []nft.Element{{Key: encodeMark(t.schema.options.Marks.ours())}}
 }
+
+func (t *Table) stoppedElements(members []MemberID) []nft.Element {
+	elements := make([]nft.Element, len(members))
+	for i, id := range members {
+		elements[i].Key = encodeMark(t.schema.options.Marks.member(id))
+	}
+	return elements
+}
+
+func (t *Table) decodeStopped(e nft.Element) (MemberID, bool) {
+	if len(e.Key) != 4 {
+		return 0, false
+	}
+	m := t.schema.options.Marks
+	id, _, ours := m.OfMark(m.ours() | binary.NativeEndian.Uint32(e.Key))
+	return id, ours
+}

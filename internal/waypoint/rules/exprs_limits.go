@@ -27,6 +27,22 @@ func rejectClosed(closed nft.Set, m Marks) rule {
 	}
 }
 
+// rejectStopped does so for single members.
+func rejectStopped(stopped nft.Set, m Marks) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", m.members(), stopped.Name),
+		exprs: slices.Concat(
+			isTransportTCP(),
+			loadMember(m),
+			[]expr.Any{
+				&expr.Lookup{SourceRegister: reg, SetName: stopped.Name},
+				&expr.Counter{},
+				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			},
+		),
+	}
+}
+
 // rateBurst is for how many seconds' worth a member may open connections at once, as a browser does.
 const rateBurst = 4
 

@@ -116,11 +116,14 @@ func intoTunnels(interfaces nft.Set) []expr.Any {
 	}
 }
 
-// acceptAnswers: the operator may look at what is in a tunnel.
+// acceptAnswers: the operator may look at what is in a tunnel. What a member began is no answer: the table may have
+// been gone then.
 func acceptAnswers() rule {
 	return rule{
-		text: "ct state established,related accept",
+		text: "ct direction reply ct state established,related accept",
 		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg},
+			equal([]byte{reply.number}),
 			&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
 			masked(stateEstablished | stateRelated),
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},

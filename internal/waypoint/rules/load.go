@@ -40,6 +40,12 @@ func (t *Table) Load() (State, bool, error) {
 	s.TunnelInterfaces = l.interfaces(t.schema.tunnelIfs)
 	s.Guarded4, s.Guarded6 = l.interfaces(t.schema.four.guarded), l.interfaces(t.schema.six.guarded)
 	s.Closed = len(l.elements(t.schema.closed)) > 0
+	for _, e := range l.elements(t.schema.stopped) {
+		if id, ok := t.decodeStopped(e); ok {
+			s.Stopped = append(s.Stopped, id)
+		}
+	}
+	slices.Sort(s.Stopped)
 	quota := l.quota(&s)
 	if l.err != nil {
 		return State{}, false, l.err

@@ -111,6 +111,9 @@ func (s *schema) render(state State) map[string][]string {
 	if state.Closed {
 		add(s.closed, "%#x", s.options.Marks.ours())
 	}
+	for _, id := range state.Stopped {
+		add(s.stopped, "%#x", s.options.Marks.member(id))
+	}
 	for _, interfaces := range []struct {
 		set   nft.Set
 		names []string

@@ -91,6 +91,8 @@ type State struct {
 	Closed bool
 	// Used is how much of the quota is used up. What goes beyond it is answered with a reset.
 	Used uint64
+	// Stopped members open no connections. Those that are open go on.
+	Stopped []MemberID
 }
 
 // Change is done as one transaction. Renewed mappings, admissions and known members may exist or
@@ -121,6 +123,8 @@ type Kernel interface {
 	SetClosed(bool) error
 	SetUsed(uint64) error
 	Used() (uint64, error)
+	// SetStopped replaces the installed table's.
+	SetStopped([]MemberID) error
 	// Present tells whether the table is there; firewall reloads flush everybody's tables.
 	Present() (bool, error)
 	Close() error

@@ -61,6 +61,7 @@ var (
 		Guarded6:       []string{"eth0"},
 		Closed:         true,
 		Used:           7e9,
+		Stopped:        []rules.MemberID{2},
 	}
 )
 
@@ -221,10 +222,11 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 			{ID: 3, Name: "carol", Serial: "0d"}},
 		TunnelInterfaces: someState.TunnelInterfaces, Forbidden: someState.Forbidden, ForbiddenPorts: someState.ForbiddenPorts,
 		Guarded4: someState.Guarded4, Guarded6: someState.Guarded6, Closed: someState.Closed, Used: someState.Used,
+		Stopped: someState.Stopped,
 	}
 	wantState(t, k, want)
-	want.Closed, want.Used = false, 42
-	if err := errors.Join(k.SetClosed(want.Closed), k.SetUsed(want.Used)); err != nil {
+	want.Closed, want.Used, want.Stopped = false, 42, []rules.MemberID{1, 8191}
+	if err := errors.Join(k.SetClosed(want.Closed), k.SetUsed(want.Used), k.SetStopped(want.Stopped)); err != nil {
 		t.Fatal(err)
 	}
 	if used, err := k.Used(); err != nil || used != 42 {

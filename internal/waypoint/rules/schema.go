@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 7
+const schemaVersion = 8
 
 // fingerprint is kept in the comment of the set of members: the schema's version, marks, connections, rate, bandwidth,
 // total, quota and mode. It is short, as nft takes no more than 128 characters.
@@ -34,6 +34,7 @@ type schema struct {
 	inBand    inBandSets
 	tunnelIfs nft.Set
 	closed    nft.Set // the bit that all our marks have, if no connection is to be opened
+	stopped   nft.Set // the bits of members that are to open no connection
 	four, six family
 }
 
@@ -81,6 +82,7 @@ func newSchema(o Options) *schema {
 		ports:     nft.Set{Name: "forbidden_ports", Key: []nft.Type{nft.InetService}},
 		tunnelIfs: nft.Set{Name: "tunnel_interfaces", Key: []nft.Type{nft.IfName}},
 		closed:    nft.Set{Name: "closed", Key: []nft.Type{nft.Mark}},
+		stopped:   nft.Set{Name: "stopped", Key: []nft.Type{nft.Mark}},
 		inBand: inBandSets{
 			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Verdict}, Timeout: true},
 			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
@@ -92,7 +94,7 @@ func newSchema(o Options) *schema {
 	for _, f := range []family{s.four, s.six} {
 		s.sets = append(s.sets, f.servers, f.marks, f.tunnels, f.forbidden, f.guarded)
 	}
-	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed)
+	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed, s.stopped)
 	switch o.InBand {
 	case InBandOpen:
 		s.sets = append(s.sets, s.inBand.open, s.inBand.forbidden)
@@ -167,7 +169,7 @@ func (s *schema) leaving() []chain {
 	if s.options.Quota > 0 {
 		ours.rules = append(ours.rules, gotoChain(quotaChain))
 	}
-	opening.rules = []rule{rejectClosed(s.closed, s.options.Marks), rejectIntoTunnels(s.tunnelIfs)}
+	opening.rules = []rule{rejectClosed(s.closed, s.options.Marks), rejectStopped(s.stopped, s.options.Marks), rejectIntoTunnels(s.tunnelIfs)}
 	// Before the connections are counted, which costs the more the more there are.
 	if s.options.Rate > 0 {
 		set := s.memberStateSet("opened")

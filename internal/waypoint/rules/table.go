@@ -52,6 +52,7 @@ func (t *Table) Install(s State) error {
 		tx.AddElements(table, t.schema.four.guarded, interfaceElements(s.Guarded4))
 		tx.AddElements(table, t.schema.six.guarded, interfaceElements(s.Guarded6))
 		tx.AddElements(table, t.schema.closed, t.closedElements(s.Closed))
+		tx.AddElements(table, t.schema.stopped, t.stoppedElements(s.Stopped))
 		if t.schema.options.Quota > 0 {
 			tx.ReplaceRules(table, t.schema.quota(s.Used).nft())
 		}
@@ -115,6 +116,14 @@ func (t *Table) SetClosed(closed bool) error {
 	return t.conn.Commit("open or close nftables table "+table.Name, func(tx *nft.Tx) {
 		tx.FlushSet(table, t.schema.closed)
 		tx.AddElements(table, t.schema.closed, t.closedElements(closed))
+	})
+}
+
+// SetStopped implements Kernel.
+func (t *Table) SetStopped(members []MemberID) error {
+	return t.conn.Commit("replace the members that nftables table "+table.Name+" stops", func(tx *nft.Tx) {
+		tx.FlushSet(table, t.schema.stopped)
+		tx.AddElements(table, t.schema.stopped, t.stoppedElements(members))
 	})
 }
 

@@ -73,6 +73,7 @@ func (f *Fake) Load() (rules.State, bool, error) {
 func (c *contents) state() rules.State {
 	s := c.rest
 	s.TunnelInterfaces, s.Forbidden = slices.Clone(s.TunnelInterfaces), slices.Clone(s.Forbidden)
+	s.Stopped = slices.Clone(s.Stopped)
 	for _, e := range c.mappings {
 		if left := time.Until(e.expires); left > 0 {
 			m := e.Mapping
@@ -113,7 +114,7 @@ func (f *Fake) Install(s rules.State) error {
 			TunnelInterfaces: slices.Sorted(slices.Values(s.TunnelInterfaces)), Forbidden: slices.Clone(s.Forbidden),
 			ForbiddenPorts: slices.Sorted(slices.Values(s.ForbiddenPorts)),
 			Guarded4:       slices.Clone(s.Guarded4), Guarded6: slices.Clone(s.Guarded6),
-			Closed: s.Closed, Used: s.Used,
+			Closed: s.Closed, Used: s.Used, Stopped: slices.Sorted(slices.Values(s.Stopped)),
 		},
 	}
 	for _, m := range s.Mappings {
@@ -236,6 +237,17 @@ func (f *Fake) SetClosed(closed bool) error {
 		return err
 	}
 	f.table.rest.Closed = closed
+	return nil
+}
+
+// SetStopped implements rules.Kernel.
+func (f *Fake) SetStopped(members []rules.MemberID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails(); err != nil {
+		return err
+	}
+	f.table.rest.Stopped = slices.Sorted(slices.Values(members))
 	return nil
 }
 
