@@ -41,14 +41,14 @@ RACE := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -count=
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/dcol.
+build: ## Build bin/dcol and bin/dcol-lab.
 	@scripts/deps.sh build
-	$(BUILD) -o bin/dcol ./cmd/dcol
+	$(BUILD) -o bin/ ./cmd/dcol ./cmd/dcol-lab
 
 demo: ## Show the main job in a network of namespaces (root, under 90 s).
 	@scripts/deps.sh demo
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab demo
+	bin/dcol-lab demo
 
 test: ## Check the format, vet, and run every test with the race detector (root).
 	@scripts/deps.sh test
@@ -74,22 +74,22 @@ test-kernels-%: ## Run them on one kernel, as in: make test-kernels-6.12 RUN=Tes
 bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab bench
+	bin/dcol-lab bench
 
 bench-%: ## Run one, as in: make bench-wire, make bench-collective MEMBERS=500.
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
+	bin/dcol-lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
 
 chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writes out/chaos/result.json.
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab chaos --faults $(or $(FAULTS),200) --seed $(or $(SEED),1) $(if $(WORLDS),--worlds $(WORLDS))
+	bin/dcol-lab chaos --faults $(or $(FAULTS),200) --seed $(or $(SEED),1) $(if $(WORLDS),--worlds $(WORLDS))
 
 paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/paper/report.html.
 	@scripts/deps.sh paper
 	@$(MAKE) --no-print-directory build
-	bin/dcol lab run papers/dcol
+	bin/dcol-lab run papers/dcol
 
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint

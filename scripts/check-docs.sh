@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fails if a link between the texts leads nowhere, or if docs/cli.md does not
-# name a command or a flag that bin/dcol has.
+# name a command or a flag that bin/dcol or bin/dcol-lab has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,11 +38,13 @@ commands() {
 		commands "$@" "$name"
 	done
 }
-while read -r command; do
-	read -ra words <<<"$command"
-	grep -qF -- "dcol $command" docs/cli.md || complain "docs/cli.md does not name: dcol $command"
-	while read -r flag; do
-		grep -qF -- "$flag" docs/cli.md || complain "docs/cli.md does not name $flag of dcol $command"
-	done < <(bin/dcol "${words[@]}" --help | grep -oE '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -v -- --help)
-done < <(commands bin/dcol)
+for program in dcol dcol-lab; do
+	while read -r command; do
+		read -ra words <<<"$command"
+		grep -qF -- "$program $command" docs/cli.md || complain "docs/cli.md does not name: $program $command"
+		while read -r flag; do
+			grep -qF -- "$flag" docs/cli.md || complain "docs/cli.md does not name $flag of $program $command"
+		done < <("bin/$program" "${words[@]}" --help | grep -oE '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -v -- --help)
+	done < <(commands "bin/$program")
+done
 exit "$bad"

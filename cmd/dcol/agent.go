@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/agent"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/logfile"
 )
@@ -23,7 +24,7 @@ func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this member's agent: the one long-running process",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sample {
 				_, err := fmt.Print(config.Sample)
@@ -33,13 +34,13 @@ func agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := newLogger(c.LogLevel)
+			log := cli.Log(c.LogLevel)
 			if logPath != "" && !check {
 				file, err := logfile.Open(logPath, maxLog)
 				if err != nil {
 					return err
 				}
-				log = loggerTo(file, c.LogLevel)
+				log = cli.LogTo(file, c.LogLevel)
 			}
 			plan, err := agent.Prepare(c, version, log)
 			if err != nil {
@@ -76,18 +77,18 @@ func downCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Remove every trace of a waypoint and client that no longer runs",
-		Long: `Removes what dcol changed on this host: the nftables tables with all mappings,
-the connections it forwards, tunnels with their interfaces, rules and routes, eBPF
-filters, the agent's run-time files, and the sysctls it set, which are put back. The
-agent must not be running.`,
-		Args: exactly(0),
-		RunE: func(*cobra.Command, []string) error {
+		Short: "Stop the agent and remove every trace of it",
+		Long: `Stops the agent, if one runs, and removes what dcol changed on this host: the nftables
+tables with all mappings, the connections it forwards, tunnels with their interfaces,
+rules and routes, eBPF filters, the agent's run-time files, and the sysctls it set, which
+are put back.`,
+		Args: cli.Exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.LoadOrDefault(path)
 			if err != nil {
 				return err
 			}
-			if err := agent.Down(c, newLogger("info")); err != nil {
+			if err := agent.Down(cmd.Context(), c, cli.Log("info")); err != nil {
 				return err
 			}
 			fmt.Fprintln(os.Stderr, "dcol left no trace on this host's network")

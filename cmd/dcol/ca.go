@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/units"
 )
@@ -25,7 +26,7 @@ func caInit(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make a new certificate authority",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 	}
 	name := cmd.Flags().String("name", "collective", "the collective's `name`")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -44,10 +45,10 @@ func caIssue(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "issue NAME",
 		Short: "Make a key and a certificate for a member",
-		Args:  exactly(1),
+		Args:  cli.Exactly(1),
 	}
 	valid := units.Duration(365 * 24 * time.Hour)
-	cmd.Flags().Var(durationFlag{&valid}, "valid", "how long the certificate is valid")
+	cmd.Flags().Var(cli.Duration{Duration: &valid}, "valid", "how long the certificate is valid")
 	reissue := cmd.Flags().Bool("reissue", false, "replace the files of a member that has some")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		ca, err := collective.OpenCA(*dir)
@@ -70,7 +71,7 @@ func caRevoke(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME|SERIAL",
 		Short: "Revoke a member's certificates, or the one with a serial number",
-		Args:  exactly(1),
+		Args:  cli.Exactly(1),
 	}
 	why := cmd.Flags().String("why", collective.PrivilegeWithdrawn.String(), "the `reason`, such as key-compromise or expelled")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -94,9 +95,3 @@ func caRevoke(dir *string) *cobra.Command {
 	}
 	return cmd
 }
-
-// durationFlag lets people write spans as in dcol's files.
-type durationFlag struct{ *units.Duration }
-
-func (d durationFlag) Set(text string) error { return d.UnmarshalText([]byte(text)) }
-func (durationFlag) Type() string            { return "duration" }

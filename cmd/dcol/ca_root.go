@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
@@ -16,7 +17,7 @@ func caSigner(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "signer NEWDIR",
 		Short: "Make a signer, which signs members so that the root's key can be kept offline",
-		Args:  exactly(1),
+		Args:  cli.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -37,7 +38,7 @@ func caRenew(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "renew SIGNER.CRT",
 		Short: "Print a new certificate for a signer of this root",
-		Args:  exactly(1),
+		Args:  cli.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -64,7 +65,7 @@ func caTake(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take [--roots FILE] [--lists FILE] [--signer FILE]",
 		Short: "Take what another authority of the collective has changed",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 	}
 	roots := cmd.Flags().String("roots", "", "the other's ca.crt, a `file`")
 	lists := cmd.Flags().String("lists", "", "the other's ca.crl, a `file`")
@@ -105,7 +106,7 @@ func caRotate(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate NEWDIR",
 		Short: "Make a second root, stated by this one",
-		Args:  exactly(1),
+		Args:  cli.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {
@@ -127,7 +128,7 @@ func caRetire(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire",
 		Short: "State that this root is the only one from now on",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			root, err := collective.OpenCA(*dir)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/doctor"
@@ -27,7 +28,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Check what dcol needs of this host, and name the mend of what is lacking",
 		Long: `Looks at each thing dcol needs of this host and says its state and, where it is
 lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
-		Args: exactly(0),
+		Args: cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
 			defer cancel()
@@ -43,7 +44,7 @@ lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
 				return err
 			}
 			if !report.Healthy() {
-				return exitCode(1)
+				return cli.ExitCode(1)
 			}
 			return nil
 		},

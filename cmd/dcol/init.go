@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/setup"
 )
@@ -19,7 +20,7 @@ func initCommand() *cobra.Command {
 first member, which is a client and a waypoint. Starts the agent, and says what works.
 Others join with a line of dcol invite.`,
 		Example: "  dcol init friends",
-		Args:    exactly(1),
+		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)
@@ -30,7 +31,7 @@ Others join with a line of dcol invite.`,
 		if err := asRoot(); err != nil {
 			return err
 		}
-		host := setup.Host{Config: *path, State: setup.DefaultState, Log: newLogger("warn")}
+		host := setup.Host{Config: *path, State: setup.DefaultState, Log: cli.Log("warn")}
 		there, err := host.Member()
 		switch {
 		case err != nil:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/internal/enrol"
@@ -34,7 +35,7 @@ Whoever has the line can join with it, and other users of this host see the argu
 commands while they run: with '-' the line is read from standard input, with the name of a
 file from there.`,
 		Example: "  dcol join dcol1-...\n  dcol join -    # paste the line, then Enter",
-		Args:    exactly(1),
+		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)
@@ -49,7 +50,7 @@ file from there.`,
 		if err := asRoot(); err != nil {
 			return err
 		}
-		host := setup.Host{Config: *path, State: setup.DefaultState, Log: newLogger("warn")}
+		host := setup.Host{Config: *path, State: setup.DefaultState, Log: cli.Log("warn")}
 		there, err := host.Member()
 		switch {
 		case err != nil:
@@ -181,7 +182,7 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 		fmt.Printf("  %-5s  %s\n", f.State, printable.Text(f.Text))
 	}
 	if setup.Failed(findings) {
-		return exitCode(1)
+		return cli.ExitCode(1)
 	}
 	if (&config.Config{Roles: m.Roles}).Has(config.RoleClient) {
 		adviseChecksums()

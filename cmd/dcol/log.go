@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -153,9 +154,9 @@ with 4 if nothing contradicts it, but its end is not signed.`,
 		}
 		switch {
 		case !report.Clean():
-			return exitCode(logFaulty)
+			return cli.ExitCode(logFaulty)
 		case !report.Complete():
-			return exitCode(logIncomplete)
+			return cli.ExitCode(logIncomplete)
 		}
 		return nil
 	}

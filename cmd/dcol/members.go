@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/ui"
 )
@@ -17,7 +18,7 @@ func inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite",
 		Short: "Print a line that lets one host join (on the coordinator)",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	name := cmd.Flags().String("name", "", "the `name` that the member must take; as it likes if not given")
@@ -47,7 +48,7 @@ func membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the collective's members",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.MembersSchema+")")
@@ -74,7 +75,7 @@ nobody uses it as a waypoint; it waits up to 5 seconds for waypoints to confirm 
 says which have not. Its name and its key stay refused. The member and the others are
 told why.`,
 		Example: "  dcol expel mallory --why 'sent spam through bob'",
-		Args:    exactly(1),
+		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	socket := socketFlag(cmd)
@@ -91,7 +92,7 @@ told why.`,
 		if err := ui.Expelled(os.Stdout, expulsion, time.Since(began)); err != nil || expulsion.Pending == "" {
 			return err
 		}
-		return exitCode(1) // scripts must not take it for done
+		return cli.ExitCode(1) // scripts must not take it for done
 	}
 	return cmd
 }

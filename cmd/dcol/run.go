@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 )
 
@@ -24,12 +25,12 @@ others nothing changes. All the program's children are included.`,
 		},
 		RunE: func(_ *cobra.Command, argv []string) error {
 			// It returns only when it failed: the program takes this process's place.
-			return notRun(mptcpify.Exec(newLogger("warn"), argv))
+			return notRun(mptcpify.Exec(cli.Log("warn"), argv))
 		},
 		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return notRun(badFlag(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return notRun(cmd.Root().FlagErrorFunc()(cmd, err)) })
 	return cmd
 }
 
@@ -38,5 +39,5 @@ func notRun(err error) error {
 	if err == nil {
 		return nil
 	}
-	return failure{err, mptcpify.ExitCode(err)}
+	return cli.Failure{Err: err, Code: mptcpify.ExitCode(err)}
 }

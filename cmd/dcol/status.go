@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/ui"
@@ -24,7 +25,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show connections with their subflows, and waypoints with their state",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")
@@ -50,7 +51,7 @@ that lead to the server. Any TCP program can connect there: the traffic takes th
 detour only, with plain TCP. The mapping is this host's alone and lapses when it
 is not used.`,
 		Example: "  curl --connect-to ::$(dcol map 203.0.113.5:443 --via bob) https://example.org/",
-		Args:    exactly(1),
+		Args:    cli.Exactly(1),
 	}
 	socket := socketFlag(cmd)
 	via := cmd.Flags().String("via", "", "the `waypoint`'s name")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/ui"
 )
@@ -49,7 +50,7 @@ which hours, how fast, and how much of the month's quota is used.`,
 or the time is over, also if the agent or the host is started anew meanwhile. Members
 are told at once. Connections that are open go on.`,
 		Example: "  dcol waypoint off --for 2h",
-		Args:    exactly(0),
+		Args:    cli.Exactly(0),
 	}
 	length := off.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h; until it is switched on if not given")
 	off.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +62,7 @@ are told at once. Connections that are open go on.`,
 	on := &cobra.Command{
 		Use:   "on",
 		Short: "Give again, within the hours and the quota of the configuration",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return switchTo(cmd, api.SwitchRequest{On: true})
 		},

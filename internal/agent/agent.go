@@ -12,12 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,8 +24,6 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
-	"github.com/detour-collective/dcol/internal/tunnel"
-	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
@@ -228,44 +223,3 @@ func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, err
 	}
 	return a.client.mapping(ctx, r)
 }
-
-// Down removes every trace of an agent that no longer runs.
-func Down(c *config.Config, log *slog.Logger) error {
-	if os.Geteuid() != 0 {
-		return errors.New("this changes the host's network: run it as root")
-	}
-	only, err := lockNamespace(lockDir)
-	if err != nil {
-		return err
-	}
-	defer only.Close()
-	return errors.Join(
-		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), waypointCounts(c.RunDir), rules.Marks(c.Waypoint.Marks)),
-		tunnel.CleanUp(), restoreClient(c.StateDir, log),
-		errors.Join(damagedRecords(c.StateDir)...),
-	)
-}
-
-// removeRunFiles removes the socket, and what openvpn was told and says; an openvpn
-// that still runs is ended.
-func removeRunFiles(c *config.Config) error {
-	folders, err := os.ReadDir(c.RunDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look for what an agent has left: %w", err)
-	}
-	errs := []error{api.RemoveSocket(c.Socket())}
-	for _, f := range folders {
-		if f.IsDir() && strings.HasPrefix(f.Name(), openvpnDir) {
-			errs = append(errs, openvpn.CleanUpDir(filepath.Join(c.RunDir, f.Name())))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// openvpnDir is the run-time folder of the waypoint's openvpn; those of a client's
-// begin with it.
-const openvpnDir = "openvpn"

@@ -50,7 +50,7 @@ func tryLock(path string) (*namespaceLock, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = errors.New("another agent runs on this host" + holder(file))
+		err = &lockedError{pid: signature(file)}
 	} else if err != nil {
 		err = fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -83,17 +83,26 @@ func (l *namespaceLock) sign() error {
 	return nil
 }
 
-// holder names the process that has signed the file, and how to stop it.
-func holder(file *os.File) string {
-	var pid int
+// signature returns the process that has signed the file; 0 if it has not yet.
+func signature(file *os.File) (pid int) {
 	if _, err := fmt.Fscan(file, &pid); err != nil {
-		return " (`dcol status` asks it): stop it first" // it is about to sign
+		return 0
 	}
-	stop := fmt.Sprintf("kill %d", pid)
+	return pid
+}
+
+// lockedError reports that another agent has the namespace, and how to stop it.
+type lockedError struct{ pid int }
+
+func (e *lockedError) Error() string {
+	if e.pid == 0 {
+		return "another agent runs on this host (`dcol status` asks it): stop it first"
+	}
+	stop := fmt.Sprintf("kill %d", e.pid)
 	if packaging.SystemdRuns() {
 		stop = "systemctl stop dcol, or " + stop
 	}
-	return fmt.Sprintf(", as process %d (`dcol status` asks it): stop it first (%s)", pid, stop)
+	return fmt.Sprintf("another agent runs on this host, as process %d (`dcol status` asks it): stop it first (%s)", e.pid, stop)
 }
 
 // Close gives the namespace to the next agent.

@@ -19,7 +19,7 @@ import (
 )
 
 // Asker asks a waypoint for very many mappings, or to be admitted to in-band
-// detours, over one session as an agent has it: `dcol lab load ask`, on a member's
+// detours, over one session as an agent has it: `dcol-lab load ask`, on a member's
 // host.
 type Asker struct {
 	Name     string         // the waypoint's
@@ -155,7 +155,7 @@ type asker struct {
 
 // startAsker starts one and waits for its session.
 func (s *network) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
-	p := s.prepare(ctx, host, "load", s.opts.Program, "lab", "load", "ask", "--name", waypoint,
+	p := s.prepare(ctx, host, "load", s.opts.Programs.Lab, "load", "ask", "--name", waypoint,
 		"--waypoint", netip.AddrPortFrom(s.Host(waypoint).Addr4(), sessionPort).String(),
 		"--at", netip.AddrPortFrom(s.Host(serverHost).Addr4(), mappingPort).String())
 	orders, err := p.StdinPipe()

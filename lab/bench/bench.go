@@ -16,6 +16,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report/stats"
 )
 
@@ -38,12 +39,12 @@ type Measurement struct {
 
 // Options say where things go.
 type Options struct {
-	Out     string // folder for the result and logs
-	Program string // the dcol executable
-	Members int    // of the benchmark collective
-	Stdout  io.Writer
-	Stderr  io.Writer
-	Log     *slog.Logger
+	Out      string        // folder for the result and logs
+	Programs programs.Pair // that hosts run
+	Members  int           // of the benchmark collective
+	Stdout   io.Writer
+	Stderr   io.Writer
+	Log      *slog.Logger
 }
 
 // benchmark is one of them by name.
@@ -55,7 +56,7 @@ type benchmark struct {
 
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"paths", "goodput against the sum of the paths, and what MPTCP costs", paths},
+		{"aggregate", "goodput against the sum of the paths, and what MPTCP costs", aggregate},
 		{"join", "time from a connection to its second subflow", join},
 		{"joins", "joins a waypoint sends on in a second", acceptedJoins},
 		{"connections", "2,000 new connections per second, 10,000 alive", connections},

@@ -157,7 +157,7 @@ func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork,
 
 // startRemote starts one of the processes, and says how many members it may have.
 func (s *network) startRemote(ctx context.Context, host, what string, flags ...string) (*process, *crowd.Remote, int, error) {
-	p := s.prepare(ctx, host, what, append([]string{s.opts.Program, "lab", "crowd", what}, flags...)...)
+	p := s.prepare(ctx, host, what, append([]string{s.opts.Programs.Lab, "crowd", what}, flags...)...)
 	log, err := os.Create(filepath.Join(s.opts.Out, host+"-"+what+".log"))
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("log of %s: %w", what, err)

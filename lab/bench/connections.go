@@ -108,7 +108,7 @@ func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, ag
 
 // drive runs the client's end of a load to its end.
 func (s *network) drive(ctx context.Context, load Load) (d driven, err error) {
-	p, err := s.start(ctx, "client", "load", append([]string{s.opts.Program, "lab", "load", "drive"}, load.flags()...)...)
+	p, err := s.start(ctx, "client", "load", append([]string{s.opts.Programs.Lab, "load", "drive"}, load.flags()...)...)
 	if err != nil {
 		return d, err
 	}

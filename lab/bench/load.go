@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Load is very many short MPTCP connections: `dcol lab load serve` is one end
-// and `dcol lab load drive` the other, each on its host of a benchmark.
+// Load is very many short MPTCP connections: `dcol-lab load serve` is one end
+// and `dcol-lab load drive` the other, each on its host of a benchmark.
 type Load struct {
 	// At is the server's address and its first port; there are Ports of them,
 	// and the client takes them in turn.

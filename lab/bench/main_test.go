@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/programs/programstest"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -31,14 +31,8 @@ func options(t *testing.T) Options {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("this kernel has no MPTCP")
 	}
-	program := filepath.Join(t.TempDir(), "dcol")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/detour-collective/dcol/cmd/dcol")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build dcol: %v\n%s", err, out)
-	}
 	return Options{
-		Out: t.TempDir(), Program: program, Stdout: t.Output(), Stderr: t.Output(),
+		Out: t.TempDir(), Programs: programstest.Build(t), Stdout: t.Output(), Stderr: t.Output(),
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }

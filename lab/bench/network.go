@@ -169,7 +169,7 @@ func (s *network) startAgent(ctx context.Context, name, role string, settings ma
 	if err := host.Do(func() error { return os.WriteFile(config.DefaultPath, data, 0o644) }); err != nil {
 		return nil, fmt.Errorf("write the configuration of %s: %w", name, err)
 	}
-	agent, err := s.start(ctx, name, "agent", s.opts.Program, "agent")
+	agent, err := s.start(ctx, name, "agent", s.opts.Programs.DCol, "agent")
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (s *network) startAgent(ctx context.Context, name, role string, settings ma
 
 // status asks the agent of a host what it is doing.
 func (s *network) status(ctx context.Context, host string) (status api.Status, err error) {
-	out, err := s.Host(host).Command(ctx, s.opts.Program, "status", "--json").Output()
+	out, err := s.Host(host).Command(ctx, s.opts.Programs.DCol, "status", "--json").Output()
 	if err != nil {
 		return status, fmt.Errorf("ask the agent of %s: %w", host, err)
 	}
@@ -218,7 +218,7 @@ func (s *network) counters(ctx context.Context, client string) (api.Counters, er
 
 // serveLoad starts the server's end of a load and waits until it listens.
 func (s *network) serveLoad(ctx context.Context, l Load) error {
-	p, err := s.start(ctx, serverHost, "load", append([]string{s.opts.Program, "lab", "load", "serve"}, l.flags()...)...)
+	p, err := s.start(ctx, serverHost, "load", append([]string{s.opts.Programs.Lab, "load", "serve"}, l.flags()...)...)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (a *agent) start() error {
 	}
 	fmt.Fprintf(log, "--- start %d at %s\n", a.runs, time.Now().Format(time.RFC3339Nano))
 	// With the rights that packaging/dcol.service gives it, and no more.
-	a.cmd = a.w.host(a.host).Command(a.w.life, "setpriv", "--bounding-set=-all,+net_admin,+bpf", "--inh-caps=-all", "--no-new-privs", a.w.program, "agent")
+	a.cmd = a.w.host(a.host).Command(a.w.life, "setpriv", "--bounding-set=-all,+net_admin,+bpf", "--inh-caps=-all", "--no-new-privs", a.w.programs.DCol, "agent")
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	if err := a.cmd.Start(); err != nil {
 		log.Close()
@@ -178,7 +178,7 @@ func (w *world) status(ctx context.Context, host string) (api.Status, error) {
 
 // dcol runs a short dcol command.
 func (w *world) dcol(ctx context.Context, host string, args ...string) ([]byte, error) {
-	return w.run(ctx, host, append([]string{w.program}, args...)...)
+	return w.run(ctx, host, append([]string{w.programs.DCol}, args...)...)
 }
 
 // run runs a short command on a host and returns what it says.

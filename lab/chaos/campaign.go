@@ -14,6 +14,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/programs"
 )
 
 // ErrFindings is returned by campaigns that found something wrong.
@@ -21,12 +22,12 @@ var ErrFindings = errors.New("something does not hold: see the result")
 
 // Options say what a campaign is to do.
 type Options struct {
-	Faults  int    // how many must count
-	Seed    uint64 // sequence n has the seed Seed·1,000,000 + n
-	Worlds  int    // side by side
-	Program string // dcol
-	Version string // of dcol; results of another are not gone on with
-	Out     string // folder
+	Faults   int    // how many must count
+	Seed     uint64 // sequence n has the seed Seed·1,000,000 + n
+	Worlds   int    // side by side
+	Programs programs.Pair
+	Version  string // of dcol; results of another are not gone on with
+	Out      string // folder
 	// ShrinkFor bounds the time spent on making a failing plan smaller; 0: none.
 	ShrinkFor time.Duration
 	FailFast  bool // begin no other sequence after one that failed
@@ -160,7 +161,7 @@ func (c *campaign) try(ctx context.Context, p plan.Plan, dir string) Outcome {
 		o.Error = err.Error()
 		return o
 	}
-	seen, err := observe(ctx, p, c.Program, dir, c.Log)
+	seen, err := observe(ctx, p, c.Programs, dir, c.Log)
 	o.Strikes, o.Recovered, o.Late = seen.Strikes, seen.Recovered, seen.Late
 	if err != nil {
 		o.Error = err.Error()

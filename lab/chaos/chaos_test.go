@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/lab/programs/programstest"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -46,14 +46,8 @@ func TestTwentyFaults(t *testing.T) {
 		t.Skip(why)
 	}
 	out := t.TempDir()
-	program := filepath.Join(out, "dcol")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/dcol")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
 	r, err := Run(t.Context(), Options{
-		Faults: 20, Seed: 1, Worlds: 3, Program: program, Version: "test", Out: out,
+		Faults: 20, Seed: 1, Worlds: 3, Programs: programstest.Build(t), Version: "test", Out: out,
 		Stderr: t.Output(), Log: slog.New(slog.DiscardHandler),
 	})
 	if errors.Is(err, ErrFindings) {

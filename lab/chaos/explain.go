@@ -17,12 +17,12 @@ func (w *world) explain(ctx context.Context, moment string) {
 		argv []string
 	}
 	questions := []question{
-		{alice, []string{w.program, "status", "--json"}}, {alice, []string{"ss", "-tniM"}}, {alice, []string{"ip", "rule"}},
+		{alice, []string{w.programs.DCol, "status", "--json"}}, {alice, []string{"ss", "-tniM"}}, {alice, []string{"ip", "rule"}},
 		{alice, []string{"ip", "addr"}}, {alice, []string{"nstat", "-az"}},
 		{server, []string{"ss", "-tniM"}}, {server, []string{"nstat", "-az"}},
 	}
 	for _, name := range w.waypoints {
-		questions = append(questions, question{name, []string{w.program, "status"}},
+		questions = append(questions, question{name, []string{w.programs.DCol, "status"}},
 			question{name, []string{"conntrack", "-L"}}, question{name, []string{"nft", "list", "ruleset"}})
 	}
 	var b strings.Builder

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
+	"github.com/detour-collective/dcol/lab/programs"
 )
 
 const (
@@ -68,8 +69,8 @@ type sequence struct {
 
 // observe carries a plan out in a world of its own and says what was seen. An
 // error is the lab's: nothing can be said of the product.
-func observe(ctx context.Context, p plan.Plan, program, dir string, log *slog.Logger) (_ Observations, err error) {
-	w, err := build(ctx, p, program, dir, log)
+func observe(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (_ Observations, err error) {
+	w, err := build(ctx, p, pair, dir, log)
 	if err != nil {
 		return Observations{}, fmt.Errorf("build the world: %w", err)
 	}

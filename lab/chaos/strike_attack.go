@@ -89,10 +89,10 @@ func (s *striker) guardedPorts(waypoint string) (ports []netip.AddrPort) {
 // The process has the identity that was copied out of its host.
 func (s *striker) member(ctx context.Context, waypoint string, args ...string) (got attack.Got, end func(), err error) {
 	argv := append([]string{
-		"lab", "chaos", "member", "--identity", s.w.identityDir(), "--waypoint", waypoint,
+		"chaos", "member", "--identity", s.w.identityDir(), "--waypoint", waypoint,
 		"--at", s.w.host(waypoint).Addr4().String(),
 	}, args...)
-	cmd := s.w.host(mallory).Command(ctx, s.w.program, argv...)
+	cmd := s.w.host(mallory).Command(ctx, s.w.programs.Lab, argv...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return got, nil, err

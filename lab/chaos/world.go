@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -42,12 +43,12 @@ func outLink(waypoint string) string { return waypoint + "-out" }
 
 // world is a running network with its agents.
 type world struct {
-	plan    plan.World
-	program string // dcol
-	dir     string // logs and keys
-	log     *slog.Logger
-	net     *testbed.Network
-	base    map[string]testbed.LinkParams // of each link, as built
+	plan     plan.World
+	programs programs.Pair
+	dir      string // logs and keys
+	log      *slog.Logger
+	net      *testbed.Network
+	base     map[string]testbed.LinkParams // of each link, as built
 
 	waypoints []string // honest ones
 	agents    map[string]*agent
@@ -56,8 +57,8 @@ type world struct {
 }
 
 // build makes the network of a plan and starts all agents.
-func build(ctx context.Context, p plan.Plan, program, dir string, log *slog.Logger) (*world, error) {
-	w := &world{plan: p.World, program: program, dir: dir, log: log, agents: map[string]*agent{}, base: map[string]testbed.LinkParams{}}
+func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (*world, error) {
+	w := &world{plan: p.World, programs: pair, dir: dir, log: log, agents: map[string]*agent{}, base: map[string]testbed.LinkParams{}}
 	w.life, w.end = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range p.World.Waypoints {
 		w.waypoints = append(w.waypoints, fmt.Sprintf("w%d", i+1))

@@ -10,5 +10,5 @@
 // machine is large enough: a sample of the members (Members.Sample) has one, and takes revocation lists. The
 // others note which changes they were told, whether one is missing, and when each came.
 //
-// For lab/bench, and for the hidden commands `dcol lab crowd` that are its processes.
+// For lab/bench, and for the hidden commands `dcol-lab crowd` that are its processes.
 package crowd

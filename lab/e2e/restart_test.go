@@ -107,7 +107,6 @@ func TestWaypointRestart(t *testing.T) {
 	}
 	x.goesOn()
 
-	w.fails(bob, []string{"down"}, "another agent runs on this host")
 	ofBob.kill()
 	w.dcol(bob, "down")
 	if rules := w.run(bob, "nft", "list", "ruleset"); rules != "" {
@@ -125,6 +124,30 @@ func TestWaypointRestart(t *testing.T) {
 	}
 	w.dcol(bob, "down") // doing it again is harmless
 	x.endsWell()
+}
+
+// dcol down stops an agent that runs, and what the agent did to the host is undone.
+func TestDownStopsTheAgent(t *testing.T) {
+	w := standard(newWorld(t))
+	untouched := w.sysctls(bob)
+	ofAlice, ofBob := w.startBoth()
+	for _, host := range []string{bob, alice} {
+		w.says(w.try(host, program, "down"), "stopping the agent", "dcol left no trace")
+	}
+	for _, a := range []*agent{ofBob, ofAlice} {
+		select {
+		case <-a.ended:
+		default:
+			t.Fatalf("the agent of %s still runs after dcol down", a.host)
+		}
+		if a.err != nil {
+			t.Errorf("the agent of %s was ended: %v", a.host, a.err)
+		}
+	}
+	if rules := w.run(bob, "nft", "list", "ruleset"); rules != "" {
+		t.Errorf("dcol down leaves\n%s", rules)
+	}
+	w.sameSysctls(bob, untouched)
 }
 
 // dcol down works on a host that never was a member.

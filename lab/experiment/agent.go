@@ -125,7 +125,7 @@ func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*pr
 		return nil, fmt.Errorf("write the agent's configuration on %s: %w", name, err)
 	}
 	l.plans[name] = plan
-	return start(ctx, host, l.logs, "agent", []string{l.opts.Program, "agent"}, nil)
+	return start(ctx, host, l.logs, "agent", []string{l.opts.Programs.DCol, "agent"}, nil)
 }
 
 // awaitAgent waits until an agent answers, its sessions to the waypoints it
@@ -222,7 +222,7 @@ func (l *Lab) mapping(ctx context.Context, via string, server netip.AddrPort) (n
 
 // ask runs a short dcol command on a host.
 func (l *Lab) ask(ctx context.Context, host string, argv ...string) ([]byte, error) {
-	cmd := l.net.Host(host).Command(ctx, l.opts.Program, argv...)
+	cmd := l.net.Host(host).Command(ctx, l.opts.Programs.DCol, argv...)
 	var diagnostics buffer
 	cmd.Stderr = &diagnostics
 	out, err := cmd.Output()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSubflowsHaveTheCongestionControl(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
 		t.Fatal(err)
@@ -46,9 +47,9 @@ detour = "`+string(kind)+`"
 
 // congestionsSeen are those of all connections of client and server, at the moment when
 // there were most.
-func congestionsSeen(t *testing.T, s *scenario.Scenario, program string) map[string][]string {
+func congestionsSeen(t *testing.T, s *scenario.Scenario, program programs.Pair) map[string][]string {
 	t.Helper()
-	l, err := Open(t.Context(), s, Options{Program: program, Out: t.TempDir(), anyFidelity: true})
+	l, err := Open(t.Context(), s, Options{Programs: program, Out: t.TempDir(), anyFidelity: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,16 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // runOn runs the only procedure of a network with agents, once.
-func runOn(t *testing.T, program, text string, variants ...string) (run report.Run, out string) {
+func runOn(t *testing.T, program programs.Pair, text string, variants ...string) (run report.Run, out string) {
 	t.Helper()
 	var progress strings.Builder
 	out = t.TempDir()
-	o := Options{Program: program, Out: out, Variants: variants, Stderr: &progress, anyFidelity: true}
+	o := Options{Programs: program, Out: out, Variants: variants, Stderr: &progress, anyFidelity: true}
 	result, err := Run(t.Context(), parse(t, text), o)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
@@ -56,7 +57,7 @@ func TestFaultsOfAgentsAndAddresses(t *testing.T) {
 	} {
 		text += fmt.Sprintf("[[event]]\nat = \"%dms\"\n%s\n", 400*(i+1), what)
 	}
-	run, out := runOn(t, buildProgram(t), text)
+	run, out := runOn(t, buildPrograms(t), text)
 	if run.Latency == nil || run.Latency.Count != 250 {
 		t.Errorf("latencies: %+v, want those of 250 messages", run.Latency)
 	}
@@ -74,7 +75,7 @@ func TestFaultsOfAgentsAndAddresses(t *testing.T) {
 func TestDroppedTCPStandsStill(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	run, _ := runOn(t, buildProgram(t), kindsNetwork+`
+	run, _ := runOn(t, buildPrograms(t), kindsNetwork+`
 [workload]
 kind = "upload"
 duration = "4s"
@@ -100,7 +101,7 @@ drop_tcp = false
 func TestAgentThatCrashesFailsTheRun(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	l, err := Open(t.Context(), parse(t, streamOverDetour), Options{Program: buildProgram(t), Out: t.TempDir(), anyFidelity: true})
+	l, err := Open(t.Context(), parse(t, streamOverDetour), Options{Programs: buildPrograms(t), Out: t.TempDir(), anyFidelity: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestAgentThatCrashesFailsTheRun(t *testing.T) {
 func TestHostsWithout(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	for _, test := range []struct {
 		name, host, key, detour string
 		carries                 bool
@@ -173,9 +174,9 @@ detour = "default"
 name = "tunnel"
 kinds = ["wireguard", "mapped"]
 `)
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	for _, name := range s.VariantNames() {
-		l, err := Open(t.Context(), s, Options{Program: program, Out: t.TempDir(), Variants: []string{name}, anyFidelity: true})
+		l, err := Open(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Variants: []string{name}, anyFidelity: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,9 +204,9 @@ kinds = ["wireguard", "mapped"]
 func TestKeysStayOnHosts(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	t.Setenv("TMPDIR", dir)
-	l, err := Open(t.Context(), parse(t, streamOverDetour), Options{Program: program, Out: t.TempDir()})
+	l, err := Open(t.Context(), parse(t, streamOverDetour), Options{Programs: program, Out: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func TestKeysStayOnHosts(t *testing.T) {
 func TestCoordinator(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	for _, detour := range []string{"mapped", "default"} {
 		t.Run(detour, func(t *testing.T) {
 			t.Parallel()

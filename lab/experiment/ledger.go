@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -34,7 +35,7 @@ type ledger struct {
 type ledgerHead struct {
 	// Scenarios are digests, by the scenarios' names.
 	Scenarios   map[string]string  `json:"scenarios_sha256"`
-	Program     string             `json:"program_sha256,omitempty"` // the dcol executable, if one needs it
+	Program     string             `json:"program_sha256,omitempty"` // of both of dcol's programs, if one needs them
 	Environment report.Environment `json:"environment"`
 	Started     time.Time          `json:"started"`
 	Seconds     float64            `json:"seconds"` // all sessions together
@@ -53,7 +54,7 @@ func (r recorded) key() key {
 const headFile = "experiment.json"
 
 // newLedgerHead describes an experiment on these scenarios that begins now.
-func newLedgerHead(scenarios []*scenario.Scenario, program string, e report.Environment) (h ledgerHead, err error) {
+func newLedgerHead(scenarios []*scenario.Scenario, pair programs.Pair, e report.Environment) (h ledgerHead, err error) {
 	h = ledgerHead{Scenarios: map[string]string{}, Environment: e, Started: time.Now()}
 	for _, s := range scenarios {
 		if h.Scenarios[s.Name], err = essence(*s); err != nil {
@@ -61,7 +62,7 @@ func newLedgerHead(scenarios []*scenario.Scenario, program string, e report.Envi
 		}
 	}
 	if slices.ContainsFunc(scenarios, (*scenario.Scenario).RunsDCol) {
-		h.Program, err = fileSum(program)
+		h.Program, err = sum(pair.DCol, pair.Lab)
 	}
 	return h, err
 }
@@ -78,15 +79,19 @@ func essence(s scenario.Scenario) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-func fileSum(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("read the dcol program: %w", err)
-	}
-	defer f.Close()
+// sum returns the digest of files together.
+func sum(paths ...string) (string, error) {
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", fmt.Errorf("read the dcol program: %w", err)
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("read dcol's programs: %w", err)
+		}
+		_, err = io.Copy(sum, f)
+		f.Close()
+		if err != nil {
+			return "", fmt.Errorf("read dcol's programs: %w", err)
+		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }

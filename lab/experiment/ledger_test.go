@@ -11,13 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 func header(t *testing.T, text string) ledgerHead {
 	t.Helper()
-	h, err := newLedgerHead([]*scenario.Scenario{parse(t, text)}, "", report.Environment{
+	h, err := newLedgerHead([]*scenario.Scenario{parse(t, text)}, programs.Pair{}, report.Environment{
 		Kernel: "6.18", CPUs: 2, Backend: "wire", Programs: map[string]string{"curl": "curl 8"},
 	})
 	if err != nil {

@@ -66,7 +66,7 @@ func (c cpuTime) busyShareSince(before cpuTime) float64 {
 
 // Environment records what the numbers depend on.
 func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
-	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Program)
+	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Programs.DCol)
 }
 
 // describeMachine is what the numbers of experiments on these scenarios depend on.

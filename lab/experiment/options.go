@@ -8,13 +8,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Options are what a caller may decide about an experiment.
 type Options struct {
-	// Program is the dcol executable that hosts run; the running one when empty.
-	Program string
+	// Programs are those that hosts run; found beside the running one when empty.
+	Programs programs.Pair
 	// Out is the folder for logs, results and plots. It is made if need be.
 	Out string
 	// Repetitions, unless 0, replaces the scenario's or the suite's.
@@ -80,9 +81,9 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	o.Out = out
-	if o.Program == "" && (agents || s.Workload.MadeByDCol()) {
-		if o.Program, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the dcol program: %w", err)
+	if o.Programs == (programs.Pair{}) && (agents || s.Workload.MadeByDCol()) {
+		if o.Programs, err = programs.Find(); err != nil {
+			return err
 		}
 	}
 	if agents {

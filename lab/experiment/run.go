@@ -205,10 +205,10 @@ func (e *experiment) recall(ctx context.Context) (err error) {
 	if err := e.hold(); err != nil {
 		return err
 	}
-	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.net.Backend(), o.Program); err != nil {
+	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.net.Backend(), o.Programs.DCol); err != nil {
 		return err
 	}
-	head, err := newLedgerHead(e.scenarios(), o.Program, e.environment)
+	head, err := newLedgerHead(e.scenarios(), o.Programs, e.environment)
 	if err != nil {
 		return err
 	}

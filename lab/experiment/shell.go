@@ -21,7 +21,7 @@ func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, ou
 		return err
 	}
 	lab.opts.warn(s)
-	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out, environment(lab.opts.Program))}
+	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out, environment(lab.opts.Programs.DCol))}
 	err = sh.loop(ctx)
 	return errors.Join(err, lab.Close())
 }

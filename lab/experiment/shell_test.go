@@ -8,16 +8,17 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/lab/programs"
 )
 
 // script runs a shell on the tiny network with commands from a pipe.
 func script(t *testing.T, commands string) (stdout, stderr string, err error) {
 	t.Helper()
-	return scriptOn(t, tiny, "", commands)
+	return scriptOn(t, tiny, programs.Pair{}, commands)
 }
 
 // scriptOn runs a shell on another network, whose hosts run that dcol.
-func scriptOn(t *testing.T, text, program, commands string) (stdout, stderr string, err error) {
+func scriptOn(t *testing.T, text string, program programs.Pair, commands string) (stdout, stderr string, err error) {
 	t.Helper()
 	r, w, pipeErr := os.Pipe()
 	if pipeErr != nil {
@@ -29,7 +30,7 @@ func scriptOn(t *testing.T, text, program, commands string) (stdout, stderr stri
 	}
 	w.Close()
 	var out, diagnostics strings.Builder
-	err = Shell(t.Context(), parse(t, text), Options{Program: program, Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
+	err = Shell(t.Context(), parse(t, text), Options{Programs: program, Out: t.TempDir(), Stderr: &diagnostics}, r, &out)
 	return out.String(), diagnostics.String(), err
 }
 
@@ -75,7 +76,7 @@ server uname -n
 func TestShellMiddlebox(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), "", `
+	out, diagnostics, err := scriptOn(t, strings.Replace(behindNAT, `roles = ["waypoint"]`, "", 1), programs.Pair{}, `
 middlebox gate drop-options
 hosts
 gate nft list table inet middlebox | grep -c drop
@@ -111,7 +112,7 @@ middlebox gate strip-option
 func TestShellKinds(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	out, diagnostics, err := scriptOn(t, kindsNetwork, buildProgram(t), `
+	out, diagnostics, err := scriptOn(t, kindsNetwork, buildPrograms(t), `
 client dcol status --json
 kinds client wireguard,mapped
 client dcol status --json
@@ -185,7 +186,7 @@ func TestShellEndsWell(t *testing.T) {
 func TestShellFaults(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	out, diagnostics, err := scriptOn(t, kindsNetwork, buildProgram(t), `
+	out, diagnostics, err := scriptOn(t, kindsNetwork, buildPrograms(t), `
 set home burst 1% burst_length 4
 set home toward west tamper 2%
 links

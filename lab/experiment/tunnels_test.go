@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -116,7 +117,7 @@ cost = 10
 func TestRunByKind(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	for _, kind := range scenario.Kinds() {
 		for _, transport := range []scenario.Transport{scenario.TCP, scenario.MPTCP} {
 			if kind == scenario.InBand && transport == scenario.TCP {
@@ -137,7 +138,7 @@ func TestRunByKind(t *testing.T) {
 	}
 }
 
-func runKind(t *testing.T, program string, kind scenario.Detour, transport scenario.Transport) report.Run {
+func runKind(t *testing.T, program programs.Pair, kind scenario.Detour, transport scenario.Transport) report.Run {
 	t.Helper()
 	s := parse(t, kindsNetwork+`
 [workload]
@@ -149,7 +150,7 @@ transport = "`+string(transport)+`"
 detour = "`+string(kind)+`"
 `)
 	var progress strings.Builder
-	result, err := Run(t.Context(), s, Options{Program: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
+	result, err := Run(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
@@ -170,8 +171,8 @@ name = "p"
 transport = "mptcp"
 detour = "wireguard"
 `)
-	program := buildProgram(t)
-	l, err := Open(t.Context(), s, Options{Program: program, Out: t.TempDir()})
+	program := buildPrograms(t)
+	l, err := Open(t.Context(), s, Options{Programs: program, Out: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

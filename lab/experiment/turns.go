@@ -14,7 +14,7 @@ import (
 
 // trafficServer is the command line of the server of streams and requests.
 func trafficServer(program string, w scenario.Workload) []string {
-	return []string{program, "lab", "traffic", "serve", "--port", strconv.Itoa(w.Port)}
+	return []string{program, "traffic", "serve", "--port", strconv.Itoa(w.Port)}
 }
 
 // trafficPlan is a stream or requests in the words of their programs.
@@ -36,7 +36,7 @@ func trafficPlan(w scenario.Workload) traffic.Plan {
 func (x *execution) turns(ctx context.Context) error {
 	client := traffic.Client{Plan: trafficPlan(x.workload), At: x.target, From: x.local}
 	var out buffer
-	p, failed := x.runClient(ctx, "traffic", append([]string{x.lab.opts.Program, "lab", "traffic"}, client.Args()...), &out)
+	p, failed := x.runClient(ctx, "traffic", append([]string{x.lab.opts.Programs.Lab, "traffic"}, client.Args()...), &out)
 	if p == nil {
 		return failed
 	}

@@ -29,7 +29,7 @@ detour = "mapped"
 func TestTurns(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	program := buildProgram(t)
+	program := buildPrograms(t)
 	for _, test := range []struct {
 		name, workload string
 		count          int     // of latencies
@@ -56,7 +56,7 @@ count = 3`, 3, 3 * 50_000, 20}, // a handshake, then the file
 			t.Parallel()
 			s := parse(t, kindsNetwork+"[workload]\n"+test.workload+threeWays)
 			var progress strings.Builder
-			result, err := Run(t.Context(), s, Options{Program: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
+			result, err := Run(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())
 			}

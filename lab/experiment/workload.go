@@ -53,7 +53,7 @@ func (x *execution) traffic(ctx context.Context) error {
 // procedure says.
 func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*program, error) {
 	if x.procedure.Transport == scenario.MPTCP {
-		argv = append([]string{x.lab.opts.Program, "run", "--"}, argv...)
+		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)
 	}
 	x.began = time.Now()
 	return start(ctx, x.lab.net.Host(x.workload.Client), x.dir, name, argv, stdout)
@@ -94,13 +94,13 @@ func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
 		}
 		name, argv = "nginx", nginx(config)
 	case scenario.Stream, scenario.Requests:
-		name, argv = "traffic", trafficServer(l.opts.Program, w)
+		name, argv = "traffic", trafficServer(l.opts.Programs.Lab, w)
 	default:
 		name = filepath.Base(w.ServerCommand[0])
 		argv = expand(w.ServerCommand, netip.AddrPortFrom(l.serverAddr(), uint16(w.Port)), l.serverAddr())
 	}
 	if server, _ := l.Scenario.Host(w.Server); l.agents && server.HasMPTCP() {
-		argv = append([]string{l.opts.Program, "run", "--"}, argv...)
+		argv = append([]string{l.opts.Programs.DCol, "run", "--"}, argv...)
 	}
 	server, err := start(ctx, host, dir, name, argv, nil)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 )
 
 // workload checks what makes the traffic. A scenario without procedures is a
-// network for `dcol lab shell`; it needs no workload.
+// network for `dcol-lab shell`; it needs no workload.
 func (c *checker) workload() {
 	w := c.Workload
 	kinds := []string{string(Upload), string(Download), string(HTTP), string(Stream), string(Requests), string(Command)}

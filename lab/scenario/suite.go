@@ -110,7 +110,7 @@ func (p *Part) complete(repetitions int) {
 // procedures that are not optional, on the network as declared.
 func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
 	if len(s.Procedures) == 0 {
-		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol lab shell`", s.Name)
+		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol-lab shell`", s.Name)
 	}
 	if _, err := s.Select(wanted.Procedures); err != nil {
 		return nil, err

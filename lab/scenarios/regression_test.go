@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/programs"
+	"github.com/detour-collective/dcol/lab/programs/programstest"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -43,7 +44,7 @@ func TestRegression(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), measurementLimit)
 	defer cancel()
 	options := experiment.Options{
-		Program: program, Out: t.TempDir(), Stderr: t.Output(),
+		Programs: program, Out: t.TempDir(), Stderr: t.Output(),
 		Jobs: runtime.NumCPU() + 1, // an idle machine bears more; a run that lost by it has the next try alone
 	}
 	found := measured(ctx, t, suite, options)
@@ -62,8 +63,8 @@ func measured(ctx context.Context, t *testing.T, suite *scenario.Suite, o experi
 	return found
 }
 
-// built is the program under test; the test is skipped where it cannot measure.
-func built(t *testing.T) string {
+// built builds the programs under test. It skips the test where nothing can be measured.
+func built(t *testing.T) programs.Pair {
 	t.Helper()
 	if !*measure {
 		t.Skip("measures only when asked to, by `make test` or -measure: it needs the machine for itself")
@@ -79,13 +80,7 @@ func built(t *testing.T) string {
 			t.Skipf("needs the program %s", name)
 		}
 	}
-	program := filepath.Join(t.TempDir(), "dcol")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/detour-collective/dcol/cmd/dcol")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build dcol: %v\n%s", err, out)
-	}
-	return program
+	return programstest.Build(t)
 }
 
 // holds fails the test if something expected of a part does not hold, and skips it

@@ -1,5 +1,5 @@
 // Package scenarios carries the scenarios that come with dcol, and the suites that
-// run several of them, so that `dcol lab run core-limited` works on any machine that
+// run several of them, so that `dcol-lab run core-limited` works on any machine that
 // has the program. The command line and the benchmarks import it.
 package scenarios
 
@@ -40,7 +40,7 @@ func Names() []string {
 func Open(nameOrPath string) (*scenario.Scenario, error) {
 	s, _, err := Find(nameOrPath)
 	if err == nil && s == nil {
-		return nil, fmt.Errorf("%s is a suite of several networks; name one: dcol lab list", nameOrPath)
+		return nil, fmt.Errorf("%s is a suite of several networks; name one: dcol-lab list", nameOrPath)
 	}
 	return s, err
 }

@@ -129,7 +129,7 @@ func TestCommandIsAnExecCmd(t *testing.T) {
 }
 
 // TestShellOnATerminal has script(1) give a shell a terminal: it must be able
-// to control jobs, as people expect of `dcol lab shell`.
+// to control jobs, as people expect of `dcol-lab shell`.
 func TestShellOnATerminal(t *testing.T) {
 	if _, err := exec.LookPath("script"); err != nil {
 		t.Skip("needs script(1)")

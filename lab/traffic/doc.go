@@ -1,6 +1,6 @@
 // Package traffic makes application-limited traffic and measures what it is like to
 // wait for it: messages at a fixed interval, and requests with their answers, over
-// one TCP connection. `dcol lab traffic` runs its two ends on the hosts of a lab;
+// one TCP connection. `dcol-lab traffic` runs its two ends on the hosts of a lab;
 // lab/experiment starts those and reads the Report. It is an ordinary TCP program:
 // it knows nothing of MPTCP or of dcol.
 //

@@ -19,7 +19,7 @@ import (
 )
 
 // Member is a member that asks a waypoint for more than anybody needs. It is a
-// process of its own, on its own host: `dcol lab chaos member`.
+// process of its own, on its own host: `dcol-lab chaos member`.
 type Member struct {
 	Identity string // folder with member.crt, member.key, ca.crt, ca.crl
 	Waypoint string

@@ -17,14 +17,14 @@ import (
 // payload where TCP has 1448. The 2017 kernel needed 20 bytes (RFC 8684, 3.3).
 const headerNote = "MPTCP's own headers leave 1424 of TCP's 1448 bytes in each segment on this kernel: 0.9834 is the most there can be"
 
-// pathRepetitions is the least the comparison with the papers asks for.
-const pathRepetitions = 10
+// aggregateRepetitions is the least the comparison with the papers asks for.
+const aggregateRepetitions = 10
 
-// paths repeats the papers' two headline comparisons with CUBIC: where the core
+// aggregate repeats the papers' two headline comparisons with CUBIC: where the core
 // is the bottleneck, dcol against the sum of what TCP gets on each path; where
 // the access link is, dcol against plain TCP. Procedures take turns, so that
 // mapped and in-band detours are compared too.
-func paths(ctx context.Context, o Options) ([]Measurement, error) {
+func aggregate(ctx context.Context, o Options) ([]Measurement, error) {
 	limited, err := runScenario(ctx, o, "core-limited")
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func paths(ctx context.Context, o Options) ([]Measurement, error) {
 	return found, nil
 }
 
-// pathProcedures are those that are compared.
-var pathProcedures = []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band"}
+// aggregateProcedures are those that are compared.
+var aggregateProcedures = []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band"}
 
 func runScenario(ctx context.Context, o Options, name string) (report.Measured, error) {
 	s, err := scenarios.Open(name)
@@ -61,7 +61,7 @@ func runScenario(ctx context.Context, o Options, name string) (report.Measured, 
 		return report.Measured{}, err
 	}
 	result, err := experiment.Run(ctx, s, experiment.Options{
-		Program: o.Program, Out: filepath.Join(o.Out, name), Repetitions: pathRepetitions, Procedures: pathProcedures,
+		Programs: o.Programs, Out: filepath.Join(o.Out, name), Repetitions: aggregateRepetitions, Procedures: aggregateProcedures,
 		Stderr: o.Stderr, Jobs: experiment.Automatic, Log: o.Log,
 	})
 	if err != nil {

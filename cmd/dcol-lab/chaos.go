@@ -10,13 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/chaos"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/programs"
 )
 
-// labChaosCommand looks for what breaks connections.
-func labChaosCommand() *cobra.Command {
+// chaosCommand looks for what breaks connections.
+func chaosCommand() *cobra.Command {
 	o := chaos.Options{Version: version}
 	cmd := &cobra.Command{
 		Use:   "chaos",
@@ -28,7 +30,7 @@ docs/lab.md says more.
 
 Exit codes: 0 if everything held; 3 if something did not; 1 if it could not be
 carried out.`,
-		Args: exactly(0),
+		Args: cli.Exactly(0),
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Faults, "faults", 200, "`number` of faults that must count")
@@ -45,9 +47,9 @@ carried out.`,
 		if o.Faults < 1 || o.Worlds < 1 {
 			return fmt.Errorf("--faults %d, --worlds %d: both must be at least 1", o.Faults, o.Worlds)
 		}
-		o.Out, o.Stderr, o.Log = *out, os.Stderr, newLogger(chaosLevel(*verbose))
-		if o.Program, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the dcol program: %w", err)
+		o.Out, o.Stderr, o.Log = *out, os.Stderr, cli.Log(chaosLevel(*verbose))
+		if o.Programs, err = programs.Find(); err != nil {
+			return err
 		}
 		p := plan.Generate(*replay)
 		if *file != "" {
@@ -62,11 +64,11 @@ carried out.`,
 		}
 		if errors.Is(err, chaos.ErrFindings) {
 			fmt.Fprintln(os.Stderr, "chaos: "+err.Error())
-			return exitCode(3)
+			return cli.ExitCode(3)
 		}
 		return err
 	}
-	cmd.AddCommand(labChaosMemberCommand())
+	cmd.AddCommand(chaosMemberCommand())
 	return cmd
 }
 
@@ -78,10 +80,10 @@ func chaosLevel(verbose bool) string {
 	return "error"
 }
 
-// labChaosMemberCommand is a member that lies, on its own host.
-func labChaosMemberCommand() *cobra.Command {
+// chaosMemberCommand is a member that lies, on its own host.
+func chaosMemberCommand() *cobra.Command {
 	m := attack.Member{}
-	cmd := &cobra.Command{Use: "member", Short: "A member that asks for more than it needs", Hidden: true, Args: exactly(0)}
+	cmd := &cobra.Command{Use: "member", Short: "A member that asks for more than it needs", Hidden: true, Args: cli.Exactly(0)}
 	flags := cmd.Flags()
 	flags.StringVar(&m.Identity, "identity", "", "the `folder` of its identity")
 	flags.StringVar(&m.Waypoint, "waypoint", "", "the waypoint's `name`")
@@ -100,7 +102,7 @@ func labChaosMemberCommand() *cobra.Command {
 			}
 			m.Map = append(m.Map, server)
 		}
-		m.Log = newLogger("error")
+		m.Log = cli.Log("error")
 		return m.Run(cmd.Context(), os.Stdout)
 	}
 	return cmd

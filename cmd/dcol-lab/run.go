@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report/page"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -19,11 +20,11 @@ import (
 // maxReps is enough for any comparison; a typo should not cost a day.
 const maxReps = 60
 
-func labRunCommand() *cobra.Command {
+func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO|SUITE",
 		Short: "Run an experiment, or a suite of several: by name, or a file",
-		Long: `Runs an experiment, or a suite of several: one that comes with dcol (see dcol lab
+		Long: `Runs an experiment, or a suite of several: one that comes with dcol (see dcol-lab
 list), or a file of one's own. Each run is kept as soon as it has ended: the same
 command goes on where it was interrupted.
 
@@ -32,10 +33,10 @@ Exit codes:
   1    it could not be carried out
   3    it ran, but not all that the scenario expects held or could be decided
   130  it was interrupted`,
-		Example: `  sudo dcol lab run core-limited
-  sudo dcol lab run core-limited --procedure tcp,dcol --reps 3 --out /tmp/mine
-  sudo dcol lab run mine.toml --variant all`,
-		Args: exactly(1),
+		Example: `  sudo dcol-lab run core-limited
+  sudo dcol-lab run core-limited --procedure tcp,dcol --reps 3 --out /tmp/mine
+  sudo dcol-lab run mine.toml --variant all`,
+		Args: cli.Exactly(1),
 	}
 	var o experiment.Options
 	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for results, plots and logs (default: out/lab/NAME, or what the suite says)")
@@ -64,7 +65,7 @@ Exit codes:
 		if o.Out == "" {
 			o.Out = outFolder(s, suite)
 		}
-		o.Resume, o.Stderr, o.Log = !*anew, os.Stderr, newLogger(labLevel(*verbose))
+		o.Resume, o.Stderr, o.Log = !*anew, os.Stderr, cli.Log(logLevel(*verbose))
 		result, err := labRun(cmd.Context(), s, suite, o)
 		defer howFar(err, *anew) // the last word
 		if result == nil {
@@ -80,7 +81,7 @@ Exit codes:
 			return errors.Join(err, werr)
 		}
 		if !result.Met() {
-			return exitCode(3)
+			return cli.ExitCode(3)
 		}
 		return nil
 	}
@@ -144,11 +145,11 @@ func labRun(ctx context.Context, s *scenario.Scenario, suite *scenario.Suite, o 
 	return result, err
 }
 
-func labListCommand() *cobra.Command {
+func listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios that come with dcol, and the suites of them",
-		Args:  exactly(0),
+		Args:  cli.Exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			for _, name := range scenarios.Names() {
 				s, suite, err := scenarios.Find(name)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -55,7 +55,7 @@ func badValue(err *pflag.InvalidValueError) error {
 	case "bool":
 		why = "it must be true or false"
 	case "duration":
-		if _, ours := flag.Value.(durationFlag); ours { // which says it well
+		if _, ours := flag.Value.(Duration); ours { // which says it well
 			return fmt.Errorf("--%s: %s", flag.Name, why)
 		}
 		why = "it must be a time such as 90m or 2h"
@@ -63,8 +63,8 @@ func badValue(err *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s %s: %s", flag.Name, err.GetValue(), why)
 }
 
-// exactly refuses any other number of arguments, and names the one that is missing as the usage has it.
-func exactly(n int) cobra.PositionalArgs {
+// Exactly refuses any other number of arguments, and names the one that is missing as the usage has it.
+func Exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < n:
@@ -127,10 +127,9 @@ func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion SHELL",
 		Short:     "Print a completion script for " + strings.Join(shells, ", "),
-		Long:      "Prints a script that makes a shell complete dcol's commands and flags. `make\ninstall` puts it where the shells look.",
-		Example:   "  source <(dcol completion bash)",
+		Long:      "Prints a script that makes a shell complete the program's commands and flags. `make\ninstall` puts it where the shells look.",
 		ValidArgs: shells,
-		Args:      cobra.MatchAll(exactly(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(Exactly(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, out := cmd.Root(), cmd.OutOrStdout()
 			switch args[0] {

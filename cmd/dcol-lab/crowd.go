@@ -5,22 +5,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/crowd"
 )
 
-// labCrowdCommand is what the benchmark of a collective runs on its hosts.
-func labCrowdCommand() *cobra.Command {
+// crowdCommand is what the benchmark of a collective runs on its hosts.
+func crowdCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "crowd", Short: "A coordinator, or very many members", Hidden: true}
 	var h crowd.Hub
-	hub := &cobra.Command{Use: "hub", Short: "A coordinator that obeys its standard input", Args: exactly(0)}
+	hub := &cobra.Command{Use: "hub", Short: "A coordinator that obeys its standard input", Args: cli.Exactly(0)}
 	hub.Flags().StringVar(&h.Dir, "dir", "", "the `folder` for its files")
 	hub.Flags().StringVar(&h.Address, "address", "", "this host's `address`")
 	hub.RunE = func(cmd *cobra.Command, _ []string) error {
-		h.Log = newLogger("warn")
+		h.Log = cli.Log("warn")
 		return h.Run(cmd.Context(), os.Stdin, os.Stdout)
 	}
 	var m crowd.Members
-	members := &cobra.Command{Use: "members", Short: "Members that obey their standard input", Args: exactly(0)}
+	members := &cobra.Command{Use: "members", Short: "Members that obey their standard input", Args: cli.Exactly(0)}
 	members.Flags().StringVar(&m.Dir, "dir", "", "the `folder` for their files")
 	members.Flags().IntVar(&m.Most, "most", 1, "`number` of members that there will be")
 	members.Flags().IntVar(&m.Sample, "sample", 1, "`number` of them that hold a copy of the directory")

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// labTrafficCommand is what experiments run on their hosts for streams and requests.
-func labTrafficCommand() *cobra.Command {
+// trafficCommand is what experiments run on their hosts for streams and requests.
+func trafficCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "traffic", Short: "One end of an experiment's traffic", Hidden: true}
 	cmd.AddCommand(trafficServer())
 	for _, kind := range traffic.Kinds() {
@@ -23,16 +24,16 @@ func labTrafficCommand() *cobra.Command {
 }
 
 func trafficServer() *cobra.Command {
-	cmd := &cobra.Command{Use: "serve", Short: "Do what clients ask for", Args: exactly(0)}
+	cmd := &cobra.Command{Use: "serve", Short: "Do what clients ask for", Args: cli.Exactly(0)}
 	port := cmd.Flags().Int("port", 0, "the TCP `port` to listen on")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return traffic.Server{Port: *port, Log: newLogger("info")}.Run(cmd.Context())
+		return traffic.Server{Port: *port, Log: cli.Log("info")}.Run(cmd.Context())
 	}
 	return cmd
 }
 
 func trafficClient(kind traffic.Kind) *cobra.Command {
-	cmd := &cobra.Command{Use: string(kind), Short: "Make this traffic, and print how long each turn took", Args: exactly(0)}
+	cmd := &cobra.Command{Use: string(kind), Short: "Make this traffic, and print how long each turn took", Args: cli.Exactly(0)}
 	c := traffic.Client{Plan: traffic.Plan{Kind: kind}}
 	at := cmd.Flags().String("at", "", "the server's `address:port`")
 	from := cmd.Flags().String("from", "", "the `address` to connect from")

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/tunnel"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
+	"github.com/detour-collective/dcol/internal/waypoint"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// stopLimit is how long an agent may take to stop; systemd's limit for the packaged unit is the same.
+const stopLimit = 15 * time.Second
+
+// Down stops the agent, if one runs, and removes every trace of it.
+func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("this changes the host's network: run it as root")
+	}
+	only, err := takeNamespace(ctx, lockDir, log)
+	if err != nil {
+		return err
+	}
+	defer only.Close()
+	return errors.Join(
+		removeRunFiles(c),
+		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), waypointCounts(c.RunDir), rules.Marks(c.Waypoint.Marks)),
+		tunnel.CleanUp(), restoreClient(c.StateDir, log),
+		errors.Join(damagedRecords(c.StateDir)...),
+	)
+}
+
+// takeNamespace locks the network namespace after it has stopped the agent that has it.
+func takeNamespace(ctx context.Context, dir string, log *slog.Logger) (*namespaceLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	stopping := 0
+	for {
+		only, err := lockNamespace(dir)
+		locked, held := errors.AsType[*lockedError](err)
+		if !held {
+			return only, err
+		}
+		if locked.pid != stopping && locked.pid != 0 {
+			log.Info("stopping the agent", "pid", locked.pid)
+			if err := terminate(locked.pid, dir); err != nil {
+				return nil, fmt.Errorf("stop the agent: %w", err)
+			}
+			stopping = locked.pid
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the agent has not stopped within %v (kill -9 %d ends it): %w", stopLimit, locked.pid, ctx.Err())
+		}
+	}
+}
+
+// terminate asks the process to stop if it has one of dir's locks open. A lock's file may name a process of
+// another PID namespace, and that number may be somebody else's here.
+func terminate(pid int, dir string) error {
+	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it has just ended
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer unix.Close(process)
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return err
+	}
+	holds := func(fd string) bool {
+		to, err := os.Readlink(fd)
+		return err == nil && strings.HasPrefix(to, dir+"/agent-")
+	}
+	if !slices.ContainsFunc(open, holds) {
+		return fmt.Errorf("process %d is not the agent: stop the agent where it was started", pid)
+	}
+	if err := unix.PidfdSendSignal(process, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// removeRunFiles removes the socket, and what openvpn was told and says; an openvpn
+// that still runs is ended.
+func removeRunFiles(c *config.Config) error {
+	folders, err := os.ReadDir(c.RunDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what an agent has left: %w", err)
+	}
+	errs := []error{api.RemoveSocket(c.Socket())}
+	for _, f := range folders {
+		if f.IsDir() && strings.HasPrefix(f.Name(), openvpnDir) {
+			errs = append(errs, openvpn.CleanUpDir(filepath.Join(c.RunDir, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// openvpnDir is the run-time folder of the waypoint's openvpn; those of a client's
+// begin with it.
+const openvpnDir = "openvpn"
