@@ -94,6 +94,7 @@ paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/pape
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
 	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
+	$(GO) mod tidy -diff
 	shellcheck scripts/*.sh scripts/kernels/* .ci/run
 	scripts/check-docs.sh
 
