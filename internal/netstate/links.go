@@ -11,7 +11,8 @@ import (
 )
 
 // OnLink lists the prefixes of the networks that this host is in, and the routers that it sends to, in a stable
-// order: whom it reaches without anybody's firewall between. Loopback does not count.
+// order: whom it reaches without anybody's firewall between. Loopback does not
+// count, but for prefixes whose addresses the host takes all for its own.
 //
 // The prefixes are those of addresses and, on links that have neighbours, those of routes without a gateway: an
 // address may be a /128 in a network that a router advertises. What a route leads into a VPN does not count,
@@ -58,7 +59,13 @@ func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 
 // appendOnLink appends the routers of a route, or its prefix if it has none.
 func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flags) []netip.Prefix {
-	if r.Type != unix.RTN_UNICAST {
+	switch {
+	case r.Type == unix.RTN_LOCAL && r.Dst != nil && !r.Dst.IP.IsLoopback():
+		if p := prefixOf(r.Dst); !p.IsSingleIP() { // single ones are the host's addresses, see Own
+			found = append(found, p.Masked())
+		}
+		return found
+	case r.Type != unix.RTN_UNICAST:
 		return found
 	}
 	hops := r.MultiPath

@@ -26,16 +26,19 @@ func TestOnLink(t *testing.T) {
 		{"link", "set", "tun0", "up"},
 		{"address", "add", "10.9.0.1", "peer", "10.9.0.2/32", "dev", "tun0"},
 		{"route", "add", "8.8.0.0/16", "dev", "tun0"},
+		// All its own.
+		{"route", "add", "local", "192.0.3.0/24", "dev", "lo"},
+		{"address", "add", "10.7.0.1/24", "dev", "lo"},
 		// Down, or not a link at all.
 		{"link", "add", "down0", "type", "veth", "peer", "name", "down1"},
 		{"address", "add", "10.8.0.1/24", "dev", "down0"},
-		{"address", "add", "10.7.0.1/24", "dev", "lo"},
+		{"address", "add", "10.6.9.1/32", "dev", "lo"},
 		{"route", "add", "unreachable", "10.6.0.0/24"},
 	} {
 		ns.Output(t, "ip", command...)
 	}
 	got := onLink(t, ns)
-	want := []string{"10.1.0.0/24", "10.1.0.8/32", "10.1.0.9/32", "10.9.0.1/32", "10.9.0.2/32", "192.0.2.1/32", "198.51.100.0/25",
+	want := []string{"10.1.0.0/24", "10.1.0.8/32", "10.1.0.9/32", "10.7.0.0/24", "10.9.0.1/32", "10.9.0.2/32", "192.0.2.1/32", "192.0.3.0/24", "198.51.100.0/25",
 		"2001:db8:0:1::/64", "2001:db8:0:1::7/128", "fd01::/64", "fd01::9/128"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -2,11 +2,16 @@ package waypoint
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
@@ -129,4 +134,114 @@ func TestHiddenWaits(t *testing.T) {
 	seen <- egress.Outside{NATs: []netip.Addr{netip.MustParseAddr("84.1.2.3")}}
 	eventually(t, "in-band works", func() bool { return p.probe(t, p.syn(server, grant)) == byServer })
 	mustMap(t, w, alice, other, 443)
+}
+
+// A home's router has an address towards its provider, in IPv6, of another prefix than the home's: it is out of reach
+// as soon as the routers that answer on the way to the Internet are known, like the home's other networks.
+func TestRouterTowardsItsProvider(t *testing.T) {
+	t.Parallel()
+	n, _ := home(t)
+	n.joinTunnel(t)
+	provider := netnstest.New(t)
+	for _, ns := range []*netnstest.NS{n.server, provider} {
+		ns.Must(t, func() error {
+			// Routers ask for neighbours from link-local addresses: they are to be good at once.
+			return errors.Join(netstate.SetSysctl("net/ipv6/conf/default/accept_dad", "0"), netstate.SetSysctl("net/ipv6/conf/all/forwarding", "1"))
+		})
+	}
+	netnstest.Veth(t, netnstest.End{NS: n.server, Name: "wan", Addresses: []string{"2a02:8100:ff:7::2/64"}},
+		netnstest.End{NS: provider, Name: "eth0", Addresses: []string{"2a02:8100:ff:7::1/64"}})
+	n.server.Output(t, "ip", "address", "add", "2a02:810d:1:3::1/64", "dev", "lo")
+	n.waypoint.Route(t, "::/0", "2a02:810d:1:2::1")
+	n.server.Route(t, "::/0", "2a02:8100:ff:7::1")
+	provider.Route(t, "2a02:810d:1::/48", "2a02:8100:ff:7::2")
+	provider.Output(t, "ip", "link", "add", "internet", "type", "veth", "peer", "name", "beyond")
+	provider.Output(t, "ip", "link", "set", "internet", "up")
+	provider.Output(t, "ip", "route", "add", "2001:503::/32", "dev", "internet")
+	admin := n.echo(t, "[2a02:8100:ff:7::2]:80")
+	seen := make(chan egress.Outside)
+	n.config.Outside = seen
+	w, _ := n.start(t)
+	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
+		t.Fatal(err)
+	}
+	admit(t, w, w.config.MappingLifetime)
+	alice := peer("alice", client6)
+	mustMap(t, w, alice, admin, 80) // or it would be out of reach without being denied
+	if _, err := n.from(t, tunnel6, admin); err != nil {
+		t.Fatal(err)
+	}
+
+	var o egress.Outside
+	n.waypoint.Must(t, func() (err error) {
+		o.Routers, err = netstate.FirstHops(t.Context())
+		return err
+	})
+	seen <- o
+	eventually(t, "the mapping to the router is removed", func() bool {
+		list, err := w.Mappings()
+		return err == nil && len(list) == 0
+	})
+	for _, server := range []netip.AddrPort{admin, netip.MustParseAddrPort("[2a02:810d:1:3::1]:80")} {
+		if got := refusal(t, w, alice, server); got != wire.DestinationForbidden {
+			t.Errorf("%v by a mapping: %v", server, got)
+		}
+		if _, err := n.from(t, tunnel6, server); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%v by a tunnel: %v", server, err)
+		}
+	}
+	mustMap(t, w, alice, netip.MustParseAddrPort("[2a02:8100:ee::1]:80"), 80) // what is behind stays open
+}
+
+// What is denied by default is in the sets that the kernel judges tunnels and in-band by, and what is not denied is not.
+func TestDefaultsAreInTheKernel(t *testing.T) {
+	t.Parallel()
+	n, _ := home(t)
+	n.waypoint.Output(t, "ip", "route", "add", "local", "81.3.3.0/24", "dev", "lo") // it answers to all of these
+	n.start(t)
+	in := func(set, addr string) bool {
+		return n.waypoint.Do(func() error {
+			return exec.Command("nft", "get", "element", "inet", "dcol", set, "{ "+addr+" }").Run()
+		}) == nil
+	}
+	for addr, denied := range map[string]bool{
+		"0.0.0.0": true, "0.255.255.255": true, "10.255.255.255": true, "100.64.0.0": true, "100.127.255.255": true, "127.0.0.53": true,
+		"169.254.169.254": true, "172.31.255.255": true, "192.0.0.8": true, "192.0.0.170": true, "192.88.99.1": true, "192.168.255.255": true,
+		"198.18.0.0": true, "198.19.255.255": true, "224.0.0.251": true, "239.255.255.250": true, "240.0.0.1": true, "255.255.255.255": true,
+		"168.63.129.16": true, "5.6.7.2": true, "5.6.7.1": true, "5.6.7.255": true, "81.3.3.9": true,
+		"9.9.9.9": false, "100.128.0.0": false, "172.32.0.0": false, "192.0.1.0": false, "198.20.0.0": false, "81.3.4.1": false,
+
+		"::": true, "::1": true, "::127.0.0.1": true, "::10.0.0.1": true, "::ffff:10.0.0.1": true, "::ffff:9.9.9.9": true, "::ffff:0:10.0.0.1": true,
+		"64:ff9b::10.0.0.1": true, "64:ff9b::100.64.0.1": true, "64:ff9b::169.254.169.254": true, "64:ff9b::5.6.7.1": true, "64:ff9b::127.0.0.1": true,
+		"64:ff9b::192.168.1.1": true, "64:ff9b::81.3.3.9": true, "64:ff9b:1::1": true, "64:ff9b:2::1": true, "100::1": true,
+		"2001::1": true, "2001:0:4136:e378:8000:63bf:3fff:fdd2": true, "2001:db8::1": true, "3fff::1": true,
+		"2002:a00:1::1": true, "2002:c0a8:101::1": true, "2002:6440:1::1": true, "2002:7f00:1::1": true, "2002:506:701::1": true, "2002:a9fe:a9fe::": true,
+		"4000::1": true, "5f00::1": true, "fc00::1": true, "fd12::1": true, "fe80::1": true, "febf::1": true, "fec0::1": true, "ff02::1": true, "ff05::2": true,
+		"2a02:810d:1:2::1": true, "2a02:810d:1:ff::1": true,
+		"2a02:810d:1:100::1": false, "64:ff9b::9.9.9.9": false, "2002:909:909::1": false, "2606:4700::1111": false,
+	} {
+		a := netip.MustParseAddr(addr)
+		elements := map[string]string{}
+		if a.Is4() {
+			b := a.As4()
+			elements["forbidden4"], elements["inband_forbidden4"] = addr, fmt.Sprintf("%#x", b[:])
+		} else {
+			elements["forbidden6"] = hextets(a)
+		}
+		for set, element := range elements {
+			if got := in(set, element); got != denied {
+				t.Errorf("%s: in %s: %v", addr, set, got)
+			}
+		}
+	}
+}
+
+// hextets writes an IPv6 address without an IPv4 address in it, as nft reads it.
+func hextets(a netip.Addr) string {
+	b := a.As16()
+	var parts []string
+	for i := 0; i < len(b); i += 2 {
+		parts = append(parts, fmt.Sprintf("%x", b[i:i+2]))
+	}
+	return strings.Join(parts, ":")
 }

@@ -59,7 +59,7 @@ func TestForbiddenIsWhatCheckDenies(t *testing.T) {
 		allow, deny := rapid.SliceOf(prefix).Draw(t, "allow"), rapid.SliceOf(prefix).Draw(t, "deny")
 		own := rapid.SliceOf(addr).Draw(t, "own")
 		near := Surroundings{Own: own, OnLink: rapid.SliceOf(prefix).Draw(t, "links"),
-			Outside: Outside{NATs: rapid.SliceOf(addr).Draw(t, "NATs"), Hidden: rapid.Bool().Draw(t, "hidden")}}
+			Outside: Outside{NATs: rapid.SliceOf(addr).Draw(t, "NATs"), Routers: rapid.SliceOf(addr).Draw(t, "routers"), Hidden: rapid.Bool().Draw(t, "hidden")}}
 		p, err := New(allow, deny, nil)
 		if err != nil {
 			t.Skip("allows what never is")

@@ -33,6 +33,7 @@ const (
 	OutsideAddress
 	OutsideUnknown
 	Neighbour
+	RouterLink
 	OperatorDenied
 )
 
@@ -56,6 +57,7 @@ func (r Reason) String() string {
 		OutsideAddress: "the address at which others see the waypoint",
 		OutsideUnknown: "it may be the waypoint's own router, as the address at which others see the waypoint is not known yet",
 		Neighbour:      "in a network that the waypoint is in",
+		RouterLink:     "in a network of a router that the waypoint's packets pass first",
 		OperatorDenied: "denied by the operator",
 	}[r]
 }
@@ -154,7 +156,8 @@ func (p *Policy) Check(server netip.AddrPort) error {
 	case p.ports[server.Port()]:
 		return &Denied{Server: server, Reason: PortDenied}
 	}
-	if e := p.decide(server.Addr()); e.reason != 0 {
+	// Prefixes contain no address with a zone.
+	if e := p.decide(server.Addr().WithZone("")); e.reason != 0 {
 		return &Denied{Server: server, Reason: e.reason, Prefix: e.prefix}
 	}
 	return nil
@@ -174,7 +177,10 @@ func (p *Policy) decide(addr netip.Addr) entry {
 			return e
 		}
 	}
-	usual, _ := longest(defaults, addr) // there is one for each address
+	usual, ok := longest(defaults, addr) // there is one for each address that is valid
+	if !ok {
+		return entry{reason: Unspecified}
+	}
 	if near, ok := longest(p.near, addr); ok && usual.reason == 0 {
 		usual = near
 	}

@@ -83,6 +83,26 @@ func TestDefaults(t *testing.T) {
 		"168.63.129.17:80":        0,
 		"161.26.0.10:53":          Platform,
 		"[64:ff9b::a83f:8110]:80": Platform,
+
+		"[fe80::1%eth0]:443":          LinkLocal,
+		"[::1%lo]:443":                Loopback,
+		"[fd00::1%eth0]:443":          Private,
+		"[2a00::1%eth0]:443":          OwnAddress,
+		"[::10.0.0.1]:443":            Transition,
+		"[::ffff:0:10.0.0.1]:443":     Transition,
+		"[64:ff9b::a9fe:a9fe]:80":     LinkLocal,
+		"[64:ff9b::6440:1]:80":        SharedAddress,
+		"[64:ff9b::c000:8]:80":        Reserved,
+		"[64:ff9b::e000:fb]:80":       Multicast,
+		"[2002:a9fe:a9fe::1]:80":      LinkLocal,
+		"[2002:c0a8:101::1]:80":       Private,
+		"[2002:7f00:1::1]:80":         Loopback,
+		"[2002:808:404::1]:80":        OwnAddress,
+		"[2001:0:4136:e378::3fff]:80": Reserved, // Teredo with a server and a client in it
+		"[2001:20::1]:80":             Reserved,
+		"[5f00::1]:80":                Reserved,
+		"[64:ff9b:1::c0a8:101]:80":    Private,
+		"192.0.0.170:80":              Reserved,
 	} {
 		err := p.Check(netip.MustParseAddrPort(server))
 		var denied *Denied
@@ -92,6 +112,17 @@ func TestDefaults(t *testing.T) {
 		if denied != nil && (!strings.Contains(err.Error(), want.String()) || want.String() == "") {
 			t.Errorf("%s: the error does not tell the reason: %v", server, err)
 		}
+	}
+}
+
+// What is no address at all is denied.
+func TestInvalidServer(t *testing.T) {
+	p, err := New(nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Check(netip.AddrPortFrom(netip.Addr{}, 443)) == nil {
+		t.Error("it is open")
 	}
 }
 

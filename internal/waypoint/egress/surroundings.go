@@ -19,19 +19,26 @@ type Outside struct {
 	// NATs are the addresses at which others see the host. A router's own services may answer there to
 	// whoever comes from inside (hairpin, RFC 4787, 6), though to nobody from outside.
 	NATs []netip.Addr
-	// Hidden reports that others see the host at an IPv4 address that is not known yet: it is behind a
-	// NAT and nobody could tell which address that has.
+	// Routers are those that the host's packets to the Internet pass first, in IPv6, by addresses that are often
+	// on the link between a home and its provider.
+	Routers []netip.Addr
+	// Hidden reports that others see the host at an IPv4 address that is not certain yet: it is behind
+	// a NAT, and not enough could tell which address that has.
 	Hidden bool
 }
 
 // Equal reports whether o and other are the same.
 func (o Outside) Equal(other Outside) bool {
-	return o.Hidden == other.Hidden && slices.Equal(o.NATs, other.NATs)
+	return o.Hidden == other.Hidden && slices.Equal(o.NATs, other.NATs) && slices.Equal(o.Routers, other.Routers)
 }
 
 // home is the length of the IPv6 prefix that a network's neighbours are assumed to share: providers give a
 // home a /56 (RIPE-690, 4.2), and its router forwards between the networks that it makes of that.
 const home = 56
+
+// link is the length of an IPv6 link's prefix (RFC 7421). The router at the other end of the link to the provider has an
+// address in the same one.
+const link = 64
 
 // near lists what is denied by default because it is near, the most specific first. What is denied anyway is
 // left out: who allows private addresses has allowed those of the own network too.
@@ -49,6 +56,11 @@ func (s Surroundings) near() []entry {
 		add(p.Masked(), Neighbour)
 		if p.Addr().Is6() && p.Bits() > home {
 			add(netip.PrefixFrom(p.Addr(), home).Masked(), Neighbour)
+		}
+	}
+	for _, a := range s.Routers {
+		if a.Is6() {
+			add(netip.PrefixFrom(a, link).Masked(), RouterLink)
 		}
 	}
 	if s.Hidden {

@@ -13,7 +13,10 @@ var at = Surroundings{
 		netip.MustParsePrefix("192.168.1.10/24"), netip.MustParsePrefix("2a02:810d:1:2:5054:ff:fe00:1/64"),
 		netip.MustParsePrefix("81.2.69.129/28"), netip.MustParsePrefix("81.9.9.1/32"),
 	},
-	Outside: Outside{NATs: []netip.Addr{netip.MustParseAddr("84.1.2.3")}},
+	Outside: Outside{
+		NATs:    []netip.Addr{netip.MustParseAddr("84.1.2.3")},
+		Routers: []netip.Addr{netip.MustParseAddr("2a02:810d:1:2::1"), netip.MustParseAddr("2a02:8100:ff:7::1"), netip.MustParseAddr("fe80::1")},
+	},
 }
 
 func reason(t *testing.T, p *Policy, server string) Reason {
@@ -44,6 +47,8 @@ func TestNearIsDenied(t *testing.T) {
 		"[2a02:810d:1:0:5054:ff:fe00:2]:445":  Neighbour, // another network of the same home
 		"[2a02:810d:1:ff:5054:ff:fe00:2]:445": Neighbour,
 		"[2a02:810d:1:100::1]:445":            0,
+		"[2a02:8100:ff:7::2]:80":              RouterLink, // the router's address towards its provider
+		"[2a02:8100:ff:8::2]:80":              0,
 		"81.2.69.142:80":                      Neighbour,
 		"81.2.69.144:80":                      0,
 		"81.9.9.1:80":                         Neighbour, // a router that no prefix covers
@@ -64,11 +69,12 @@ func TestNearIsDenied(t *testing.T) {
 // The operator opens what is near by naming it as closely as it is denied, or by naming private addresses.
 func TestNearIsOpenedByName(t *testing.T) {
 	for server, allow := range map[string]string{
-		"84.1.2.3:80":           "84.1.2.3/32",
-		"[2a02:810d:1:2::1]:80": "2a02:810d:1:2::/64",
-		"[2a02:810d:1:3::1]:80": "2a02:810d:1::/56",
-		"81.2.69.142:80":        "81.2.69.128/28",
-		"192.168.1.1:80":        "192.168.0.0/16",
+		"84.1.2.3:80":            "84.1.2.3/32",
+		"[2a02:810d:1:2::1]:80":  "2a02:810d:1:2::/64",
+		"[2a02:810d:1:3::1]:80":  "2a02:810d:1::/56",
+		"[2a02:8100:ff:7::2]:80": "2a02:8100:ff:7::/64",
+		"81.2.69.142:80":         "81.2.69.128/28",
+		"192.168.1.1:80":         "192.168.0.0/16",
 	} {
 		prefix := netip.MustParsePrefix(allow)
 		p, err := New([]netip.Prefix{prefix}, nil, nil)
