@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +25,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
@@ -78,9 +80,17 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log}, nil
 }
 
+// isCoordinator reports whether a member is one of the coordinators that this host was told of when it joined.
+func (p *Plan) isCoordinator(name string) bool {
+	return slices.ContainsFunc(p.coordinators, func(e enrol.Endpoint) bool { return e.Name == name })
+}
+
 // gcPercent is half of Go's own: the host's memory is for its programs, and with
 // ten thousand connections collecting more often takes a few hundredths of a core.
 const gcPercent = 50
+
+// sightingRoom is for as many as come while members are asked where they see this host.
+const sightingRoom = 256
 
 // Run is the agent's life, until ctx ends.
 func (p *Plan) Run(ctx context.Context) error {
@@ -110,15 +120,20 @@ func (p *Plan) Run(ctx context.Context) error {
 			return errors.Join(err, stopGroup(group))
 		}
 	}
+	// Waypoints that the client role uses see this host, which the waypoint role wants to know.
+	var sightings chan nat.Sighting
+	if p.config.Has(config.RoleWaypoint) {
+		sightings = make(chan nat.Sighting, sightingRoom)
+	}
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
-		if a.client, err = startClient(ctx, p, a.member, group); err != nil {
+		if a.client, err = startClient(ctx, p, a.member, sightings, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}
 	if p.config.Has(config.RoleWaypoint) {
-		if a.serving, err = startServing(ctx, p, a.member, group); err != nil {
+		if a.serving, err = startServing(ctx, p, a.member, sightings, group); err != nil {
 			return errors.Join(err, stopGroup(group))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
@@ -57,7 +58,9 @@ type client struct {
 	chosen  []config.Peer                  // out of the directory
 	heard   func(waypoint string, up bool) // is told of sessions; may be nil
 	// way opens the way to a waypoint that lets in only whom it was told of; may be nil.
-	way       func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
+	way func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
+	// sightings takes where waypoints see this host; nil: nobody wants to know.
+	sightings chan<- nat.Sighting
 	waypoints map[detour.Via]asker
 	listeners *netstate.Listeners
 	checkPM   func() error // of the kernel: whether new connections are ours
@@ -238,6 +241,12 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 // sessionChanged is told by a session that its waypoint answers and what it
 // gives, or that it no longer does.
 func (c *client) sessionChanged(ctx context.Context, v detour.Via, s session.State) {
+	if s.Up {
+		select {
+		case c.sightings <- nat.Sighting{Member: v.Waypoint, At: s.Observed}:
+		default: // there is no waypoint role, or it has plenty to read
+		}
+	}
 	c.post(ctx, func(now time.Time) {
 		if c.waypoints[v] == nil {
 			return // it was left meanwhile

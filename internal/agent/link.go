@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
@@ -24,7 +25,7 @@ import (
 const eventRoom = 16384
 
 // startClient begins the client role.
-func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group) (*client, error) {
+func startClient(ctx context.Context, p *Plan, m *member, sightings chan<- nat.Sighting, group *errgroup.Group) (*client, error) {
 	kernel, err := mptcp.Open(p.log)
 	if err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func startClient(ctx context.Context, p *Plan, m *member, group *errgroup.Group)
 	events := make(chan mptcp.Event, eventRoom)
 	c := &client{
 		log: p.log.With("subsystem", "client"), kernel: kernel, checkPM: kernel.CheckUserspacePM, events: events,
-		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker),
+		inbox: make(chan func(time.Time), 1024), waypoints: make(map[detour.Via]asker), sightings: sightings,
 		kinds:   kinds(p.config.Client.Kinds),
 		manager: path.New(pathConfig(p.config.Client)), book: detour.New(kinds(p.config.Client.Kinds)),
 		tunnels: newTunnels(),

@@ -26,8 +26,8 @@ const (
 	// examineAgain how soon when there were too few of them to ask, doubled each time.
 	examineEvery = 10 * time.Minute
 	examineAgain = 2 * time.Second
-	// freshEvery keeps a NAT from forgetting the port, where that is how others reach us: some forget
-	// after half a minute (RFC 4787, 4.3 wants two).
+	// freshEvery keeps a NAT from forgetting the port: some forget after half a minute (RFC 4787, 4.3 wants
+	// two). It is also how late another address of the NAT is noticed by who has no sessions with others.
 	freshEvery = 20 * time.Second
 )
 
@@ -38,9 +38,10 @@ type outside struct {
 	listen    netip.AddrPort
 	addresses *netstate.Addresses
 	prober    *nat.Prober
-	keeper    *portmap.Keeper  // nil: the operator wants no router asked
-	fixed     []netip.AddrPort // members to ask where they see us, of the configuration
-	member    *member          // knows others; nil: there is no directory
+	keeper    *portmap.Keeper     // nil: the operator wants no router asked
+	fixed     []nat.Observer      // members to ask where they see us, of the configuration
+	member    *member             // knows others; nil: there is no directory
+	sightings <-chan nat.Sighting // where waypoints that this host uses see it
 	// changed is told when others reach us elsewhere; the reader takes it and asks reach.
 	changed chan struct{}
 	seen    *seen // for the waypoint
@@ -52,7 +53,7 @@ type outside struct {
 }
 
 // startOutside begins; it ends with ctx.
-func startOutside(ctx context.Context, p *Plan, server *session.Server, m *member, group *errgroup.Group) (*outside, error) {
+func startOutside(ctx context.Context, p *Plan, server *session.Server, m *member, sightings <-chan nat.Sighting, group *errgroup.Group) (*outside, error) {
 	addresses, err := netstate.OpenAddresses()
 	if err != nil {
 		return nil, err
@@ -70,9 +71,9 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, m *membe
 	log := p.log.With("subsystem", "nat")
 	o := &outside{
 		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, other, log),
-		fixed: fixedObservers(p.config.Client.Waypoints), member: m, changed: make(chan struct{}, 1),
+		fixed: fixedObservers(p.config.Client.Waypoints), member: m, sightings: sightings, changed: make(chan struct{}, 1),
 		found: nat.Conclude(nat.Evidence{}),
-		seen: newSeen(p.config.Collective.Addresses, func() (netip.Addr, error) {
+		seen: newSeen(p.config.Collective.Addresses, p.isCoordinator, func() (netip.Addr, error) {
 			_, from, err := addresses.Gateway()
 			return from, err
 		}),
@@ -120,12 +121,12 @@ func wants(session uint16, c config.Waypoint) []portmap.Want {
 }
 
 // fixedObservers are those of the configuration.
-func fixedObservers(waypoints []config.Peer) []netip.AddrPort {
-	var list []netip.AddrPort
+func fixedObservers(waypoints []config.Peer) []nat.Observer {
+	var list []nat.Observer
 	for _, w := range waypoints {
 		for _, a := range w.Addresses {
 			if a.Is4() {
-				list = append(list, netip.AddrPortFrom(a, uint16(w.Port)))
+				list = append(list, nat.Observer{Member: w.Name, At: netip.AddrPortFrom(a, uint16(w.Port))})
 			}
 		}
 	}
@@ -158,7 +159,7 @@ func (o *outside) network() (portmap.Network, error) {
 // run examines at the beginning, when the network has changed, and now and then.
 func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 	var own []netip.Addr
-	var network portmap.Network
+	var network, home portmap.Network
 	due, again := time.Now(), examineAgain
 	for {
 		timer := time.NewTimer(o.wait(due))
@@ -174,8 +175,9 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 			// Routes are told of, too, and often nothing is new.
 			addrs, now := addressesOf(list), o.networkOrNone()
 			if !slices.Equal(addrs, own) || now != network {
-				if now != network {
+				if now.Own.IsValid() && now != home { // without a way out it is nowhere, and may come back
 					o.seen.moved()
+					home = now
 				}
 				o.seen.has(addrs)
 				own, network, due, again = addrs, now, time.Now(), examineAgain
@@ -183,6 +185,8 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 					o.keeper.NetworkChanged()
 				}
 			}
+		case s := <-o.sightings:
+			o.seen.seenBy(s)
 		case <-timer.C:
 			if !time.Now().Before(due) {
 				wait := examineEvery
@@ -203,7 +207,7 @@ func (o *outside) wait(due time.Time) time.Duration {
 	wait := time.Until(due)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.found.Mapping == nat.Independent {
+	if o.found.Mapping != nat.Untranslated && len(o.evidence.Sightings) > 0 {
 		wait = min(wait, freshEvery)
 	}
 	return wait
@@ -232,7 +236,10 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 		q.Observers = slices.Concat(q.Observers, o.member.observers(ctx, true))
 		q.Third = o.member.third
 	}
+	var probing sync.WaitGroup
+	probing.Go(func() { o.seen.passed(o.routers(ctx)) })
 	e := o.prober.Examine(ctx, q)
+	probing.Wait()
 	if ctx.Err() != nil {
 		return false
 	}
@@ -241,7 +248,7 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	before := o.found
 	o.evidence, o.found, o.examined = e, found, true
 	o.mu.Unlock()
-	o.seen.examined(e.Sightings)
+	o.seen.seenBy(e.Sightings...)
 	if found != before {
 		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
 		o.tell()
@@ -249,17 +256,23 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	return found.Leaves() != nat.LeavesOpen && found.Filtering != nat.PassesSome
 }
 
-// refresh keeps a NAT from forgetting us, and tells whether we are still seen at the same place.
+// refresh keeps a NAT from forgetting us, and tells whether we are still seen at the same place by all that answer.
 func (o *outside) refresh(ctx context.Context) bool {
 	o.mu.Lock()
-	at, sightings := o.found.Outside, o.evidence.Sightings
+	found, before := o.found, o.evidence.Sightings
 	o.mu.Unlock()
-	for _, s := range sightings {
-		if seen, err := o.prober.Ask(ctx, s.By); err == nil {
-			return seen == at
-		}
+	now := o.prober.Again(ctx, before)
+	o.seen.seenBy(now...)
+	return ctx.Err() != nil || found.Holds(before, now)
+}
+
+// routers are those that IPv6 packets to the Internet pass first.
+func (o *outside) routers(ctx context.Context) []netip.Addr {
+	list, err := netstate.FirstHops(ctx)
+	if err != nil {
+		o.log.Debug("the first routers on the way to the Internet in IPv6 are not known", "err", err)
 	}
-	return ctx.Err() != nil
+	return list
 }
 
 // reach is how others reach the sessions' port now: where, if anywhere, and what that takes.
@@ -285,9 +298,13 @@ func (o *outside) describe() *api.Outside {
 		if o.examined {
 			out.Why = fmt.Sprintf("%s; asked again within %d min", o.found.WhyOpen(o.evidence), int(examineEvery.Minutes()))
 		}
-		if o.seen.hidden() {
-			out.Why += "; until its public address is known (or named: [collective] addresses), members get no detours to IPv4 servers but those of [waypoint] allow"
+		if hidden, _ := o.seen.hidden(); hidden {
+			out.Why += "; until its public address is certain (or named: [collective] addresses), members get no detours to IPv4 servers but those of [waypoint] allow"
 		}
+	}
+	if hidden, told := o.seen.hidden(); hidden && told && left != nat.LeavesOpen {
+		out.Problem = "members disagree about its public address, or only one has told it: they get no detours to IPv4 servers but those of [waypoint] allow"
+		out.Mend = "name the address: [collective] addresses"
 	}
 	sightings := o.evidence.Sightings
 	o.mu.Unlock()
@@ -295,7 +312,10 @@ func (o *outside) describe() *api.Outside {
 		return out
 	}
 	s := o.keeper.State()
-	out.Own, out.Gateway, out.Router, out.Problem, out.Mend = s.Network.Own, s.Network.Gateway, s.Router, s.Problem, s.Mend
+	out.Own, out.Gateway, out.Router = s.Network.Own, s.Network.Gateway, s.Router
+	if s.Problem != "" {
+		out.Problem, out.Mend = s.Problem, s.Mend
+	}
 	for _, m := range s.Mappings {
 		out.Opened = append(out.Opened, api.OpenedPort{Protocol: string(m.Protocol), Port: m.Port, External: m.External})
 		if m.Port != o.listen.Port() && m.External.Port() != m.Port {

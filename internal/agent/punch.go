@@ -42,12 +42,17 @@ func (m *member) others(ctx context.Context, except ...string) (list []directory
 }
 
 // observers are waypoints of the directory that anybody reaches, in no order, at addresses of a family.
-func (m *member) observers(ctx context.Context, is4 bool, except ...string) (list []netip.AddrPort) {
-	for _, r := range m.others(ctx, except...) {
-		for _, a := range r.Addresses {
-			if a.Is4() == is4 && !r.Punch {
-				list = append(list, netip.AddrPortFrom(a, r.Port))
-			}
+func (m *member) observers(ctx context.Context, is4 bool, except ...string) []nat.Observer {
+	return observersAmong(m.others(ctx, except...), is4)
+}
+
+// observersAmong are members that anybody reaches, each at one address of a family: a second one would have it asked
+// twice.
+func observersAmong(records []directory.Record, is4 bool) (list []nat.Observer) {
+	for _, r := range records {
+		i := slices.IndexFunc(r.Addresses, func(a netip.Addr) bool { return a.Is4() == is4 })
+		if i >= 0 && !r.Punch {
+			list = append(list, nat.Observer{Member: r.Name, At: netip.AddrPortFrom(r.Addresses[i], r.Port)})
 		}
 	}
 	return list[:min(len(list), maxObservers)]
@@ -80,8 +85,8 @@ func (m *member) way(waypoint string) func(context.Context, *net.UDPConn, netip.
 func (m *member) seen(ctx context.Context, p *nat.Prober, socket *net.UDPConn, to netip.AddrPort, except string) (netip.AddrPort, error) {
 	const asked = 2
 	list := m.observers(ctx, to.Addr().Is4(), except)
-	for _, at := range list[:min(len(list), asked)] {
-		if seen, err := p.Ask(ctx, at); err == nil {
+	for _, o := range list[:min(len(list), asked)] {
+		if seen, err := p.Ask(ctx, o.At); err == nil {
 			return seen, nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
@@ -100,5 +101,25 @@ func TestOfferingPunch(t *testing.T) {
 	o.say()
 	if !last.Punch || last.Port != 50000 || !slices.Equal(last.Addresses, addrs("192.0.2.1")) {
 		t.Errorf("%+v", last)
+	}
+}
+
+// A member with several addresses is asked at one of them, and takes nobody's place.
+func TestObservers(t *testing.T) {
+	many := directory.Record{Name: "many", Port: 1}
+	for i := range byte(maxObservers) {
+		many.Addresses = append(many.Addresses, netip.AddrFrom4([4]byte{198, 51, 100, i}))
+	}
+	got := observersAmong([]directory.Record{
+		many,
+		{Name: "six", Addresses: addrs("2001:db8::1"), Port: 2},
+		{Name: "punched", Addresses: addrs("203.0.113.1"), Port: 3, Punch: true},
+		{Name: "other", Addresses: addrs("2001:db8::2", "203.0.113.2"), Port: 4},
+	}, true)
+	want := []nat.Observer{
+		{Member: "many", At: netip.MustParseAddrPort("198.51.100.0:1")}, {Member: "other", At: netip.MustParseAddrPort("203.0.113.2:4")},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
 	}
 }

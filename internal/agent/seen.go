@@ -11,22 +11,25 @@ import (
 )
 
 // seen is where others see this host, put together from whoever knows, for the waypoint's egress policy: a
-// router's own pages are at that address. It may be told from any goroutine.
+// router's own pages are at that address. What anybody told counts until the host is in another network: a member
+// that lies has addresses denied that are not the router's, and opens none. It may be told from any goroutine.
 type seen struct {
-	named []netip.Addr               // by the operator
-	way   func() (netip.Addr, error) // the address that packets to the Internet leave from, in IPv4
-	news  chan egress.Outside        // the newest; the waypoint takes it
+	named   []netip.Addr               // by the operator
+	trusted func(member string) bool   // whose word alone is enough
+	way     func() (netip.Addr, error) // the address that packets to the Internet leave from, in IPv4
+	news    chan egress.Outside        // the newest; the waypoint takes it
 
 	mu        sync.Mutex
 	own       []netip.Addr
-	sightings []nat.Sighting // the last that there were in this network
-	opened    []netip.AddrPort
+	witnesses nat.Witnesses
+	router    []netip.Addr // public addresses at which the router has opened ports, the newest last
+	routers   []netip.Addr // on the way to the Internet in IPv6, the newest last
 	told      bool
 	last      egress.Outside
 }
 
-func newSeen(named []netip.Addr, way func() (netip.Addr, error)) *seen {
-	s := &seen{named: named, way: way, news: make(chan egress.Outside, 1)}
+func newSeen(named []netip.Addr, trusted func(string) bool, way func() (netip.Addr, error)) *seen {
+	s := &seen{named: named, trusted: trusted, way: way, news: make(chan egress.Outside, 1)}
 	s.update(func() {})
 	return s
 }
@@ -35,22 +38,37 @@ func newSeen(named []netip.Addr, way func() (netip.Addr, error)) *seen {
 func (s *seen) has(own []netip.Addr) { s.update(func() { s.own = own }) }
 
 // moved is told that the host is in another network: what was seen of it before counts no more.
-func (s *seen) moved() { s.update(func() { s.sightings, s.opened = nil, nil }) }
+func (s *seen) moved() {
+	s.update(func() { s.witnesses, s.router, s.routers = nat.Witnesses{}, nil, nil })
+}
 
-// examined is told what members have seen. Where none has answered, what they saw before counts.
-func (s *seen) examined(sightings []nat.Sighting) {
-	if len(sightings) > 0 {
-		s.update(func() { s.sightings = sightings })
-	}
+// seenBy is told where members have seen the host.
+func (s *seen) seenBy(sightings ...nat.Sighting) {
+	s.update(func() {
+		for _, x := range sightings {
+			s.witnesses.Hear(x.Member, x.At.Addr())
+		}
+	})
 }
 
 // routed is told what the router has opened.
 func (s *seen) routed(state portmap.State) {
-	var opened []netip.AddrPort
-	for _, m := range state.Mappings {
-		opened = append(opened, m.External)
-	}
-	s.update(func() { s.opened = opened })
+	s.update(func() {
+		for _, m := range state.Mappings {
+			if len(nat.Addresses([]netip.Addr{m.External.Addr()}, nil)) > 0 {
+				s.router = nat.Newest(s.router, m.External.Addr().Unmap())
+			}
+		}
+	})
+}
+
+// passed is told which routers IPv6 packets to the Internet pass.
+func (s *seen) passed(routers []netip.Addr) {
+	s.update(func() {
+		for _, r := range routers {
+			s.routers = nat.Newest(s.routers, r)
+		}
+	})
 }
 
 // update changes what is known, and tells the waypoint if that makes a difference.
@@ -71,20 +89,19 @@ func (s *seen) update(change func()) {
 }
 
 func (s *seen) outside() egress.Outside {
-	named := make([]netip.AddrPort, len(s.named))
-	for i, a := range s.named {
-		named[i] = netip.AddrPortFrom(a, 0)
+	o := egress.Outside{
+		NATs: nat.Addresses(slices.Concat(s.named, s.router, s.witnesses.Told()), s.own), Routers: slices.SortedFunc(slices.Values(s.routers), netip.Addr.Compare),
 	}
-	o := egress.Outside{NATs: nat.Addresses(s.sightings, slices.Concat(named, s.opened), s.own)}
-	if from, err := s.way(); err == nil && len(o.NATs) == 0 {
+	certain := len(nat.Addresses(s.named, nil)) > 0 || len(s.router) > 0 || s.witnesses.Sure(s.trusted)
+	if from, err := s.way(); err == nil && !certain {
 		o.Hidden = nat.IsPrivate(from)
 	}
 	return o
 }
 
-// hidden reports whether nobody could tell where others see this host.
-func (s *seen) hidden() bool {
+// hidden reports whether it is not certain where others see this host, and whether somebody has told it nevertheless.
+func (s *seen) hidden() (hidden, told bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last.Hidden
+	return s.last.Hidden, len(s.last.NATs) > 0
 }

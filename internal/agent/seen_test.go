@@ -17,7 +17,7 @@ import (
 func TestSeen(t *testing.T) {
 	addr, at := netip.MustParseAddr, netip.MustParseAddrPort
 	from, noWay := addr("192.168.1.10"), error(nil)
-	s := newSeen(nil, func() (netip.Addr, error) { return from, noWay })
+	s := newSeen(nil, func(m string) bool { return m == "coordinator" }, func() (netip.Addr, error) { return from, noWay })
 	hears := func(what string, want egress.Outside) {
 		t.Helper()
 		select {
@@ -38,19 +38,31 @@ func TestSeen(t *testing.T) {
 		}
 	}
 	hears("behind a NAT, at first", egress.Outside{Hidden: true})
-	s.examined(nil)
+	s.seenBy()
 	nothing("nobody answered")
-	s.examined([]nat.Sighting{{At: at("198.51.100.7:1")}})
-	hears("a member answered", egress.Outside{NATs: []netip.Addr{addr("198.51.100.7")}})
-	s.examined(nil)
-	nothing("nobody answered this time")
+	s.seenBy(nat.Sighting{Member: "alice", At: at("198.51.100.7:1")})
+	s.seenBy(nat.Sighting{Member: "alice", At: at("198.51.100.7:2")})
+	hears("one member answered, twice", egress.Outside{NATs: addrs("198.51.100.7"), Hidden: true})
+	s.seenBy(nat.Sighting{Member: "bob", At: at("198.51.100.9:1")})
+	hears("another tells something else", egress.Outside{NATs: addrs("198.51.100.7", "198.51.100.9"), Hidden: true})
+	s.seenBy(nat.Sighting{Member: "carol", At: at("198.51.100.9:1")})
+	hears("two agree", egress.Outside{NATs: addrs("198.51.100.7", "198.51.100.9")})
 	s.routed(portmap.State{Mappings: []portmap.Mapping{{External: at("203.0.113.9:45672")}}})
-	s.examined([]nat.Sighting{{At: at("198.51.100.8:1")}})
-	hears("the router answered, and the address changed", egress.Outside{NATs: []netip.Addr{addr("198.51.100.8"), addr("203.0.113.9")}})
+	s.routed(portmap.State{})
+	hears("the router answered", egress.Outside{NATs: addrs("198.51.100.7", "198.51.100.9", "203.0.113.9")})
+	nothing("it closes the port, and still is there")
+	s.passed(addrs("2a00::9"))
+	hears("a router in IPv6", egress.Outside{NATs: addrs("198.51.100.7", "198.51.100.9", "203.0.113.9"), Routers: addrs("2a00::9")})
 	s.has([]netip.Addr{from})
 	nothing("with one more address")
 	s.moved()
 	hears("in another network", egress.Outside{Hidden: true})
+	s.routed(portmap.State{Mappings: []portmap.Mapping{{External: at("100.64.0.9:45672")}}})
+	nothing("a router that is behind another one")
+	s.seenBy(nat.Sighting{Member: "coordinator", At: at("203.0.113.9:1")})
+	hears("a coordinator answered", egress.Outside{NATs: addrs("203.0.113.9")})
+	s.moved()
+	hears("in another network again", egress.Outside{Hidden: true})
 	from = addr("198.51.100.20")
 	s.has([]netip.Addr{from})
 	hears("with a public address", egress.Outside{})
@@ -58,6 +70,6 @@ func TestSeen(t *testing.T) {
 	s.moved()
 	nothing("without IPv4, which is not hidden either")
 
-	s = newSeen([]netip.Addr{addr("198.51.100.7")}, func() (netip.Addr, error) { return addr("10.0.0.1"), nil })
-	hears("named by the operator", egress.Outside{NATs: []netip.Addr{addr("198.51.100.7")}})
+	s = newSeen(addrs("198.51.100.7"), func(string) bool { return false }, func() (netip.Addr, error) { return addr("10.0.0.1"), nil })
+	hears("named by the operator", egress.Outside{NATs: addrs("198.51.100.7")})
 }

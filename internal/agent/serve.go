@@ -14,6 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
@@ -34,7 +35,7 @@ type serving struct {
 
 // startServing begins the waypoint role. The socket comes first: a port that is
 // taken must not have made this host a router.
-func startServing(ctx context.Context, p *Plan, m *member, group *errgroup.Group) (*serving, error) {
+func startServing(ctx context.Context, p *Plan, m *member, sightings <-chan nat.Sighting, group *errgroup.Group) (*serving, error) {
 	c := p.config.Waypoint
 	limits := session.DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
@@ -47,7 +48,7 @@ func startServing(ctx context.Context, p *Plan, m *member, group *errgroup.Group
 		return nil, err
 	}
 	h.server = server
-	outside, err := startOutside(ctx, p, server, m, group)
+	outside, err := startOutside(ctx, p, server, m, sightings, group)
 	if err != nil {
 		return nil, errors.Join(err, endUnserved(ctx, server))
 	}

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Addresses lists the public addresses at which others see a host, in order: those of the NATs before it, as
-// members and routers tell. What one of them tells wrongly is in the list beside what others tell.
-func Addresses(sightings []Sighting, opened []netip.AddrPort, own []netip.Addr) []netip.Addr {
+// Addresses lists the public ones of these addresses but for the host's own, in order: at those, others see the host
+// through NATs.
+func Addresses(told, own []netip.Addr) []netip.Addr {
 	var all []netip.Addr
-	for _, s := range sightings {
-		all = append(all, s.At.Addr().Unmap())
+	for _, a := range told {
+		if a = a.Unmap().WithZone(""); isPublic(a) && !slices.Contains(own, a) {
+			all = append(all, a)
+		}
 	}
-	for _, o := range opened {
-		all = append(all, o.Addr().Unmap())
-	}
-	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsGlobalUnicast() || IsPrivate(a) || slices.Contains(own, a) })
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all)
 }
+
+func isPublic(a netip.Addr) bool { return a.IsGlobalUnicast() && !IsPrivate(a) }

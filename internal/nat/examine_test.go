@@ -38,7 +38,7 @@ func TestExamine(t *testing.T) {
 				h := w.add("203.0.113.1", is)
 				one, two, third := w.add("198.51.100.1", open), w.add("198.51.100.2", open), w.add("198.51.100.3", open)
 				e := h.Examine(t.Context(), Question{
-					Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{one.at(), one.at(), two.at()},
+					Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{{"one", one.at()}, {"one", one.at()}, {"two", two.at()}},
 					Third: func(ctx context.Context, _ []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 						_, err := third.Knock(ctx, []netip.AddrPort{outside}, id)
 						if errors.Is(err, ErrNoAnswer) {
@@ -71,7 +71,7 @@ func TestExamineNoStranger(t *testing.T) {
 			third.Knock(ctx, []netip.AddrPort{outside}, id)
 			return nil
 		}
-		q := Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{one.at()}, Third: knock}
+		q := Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{{"one", one.at()}}, Third: knock}
 		if _, err := h.Ask(t.Context(), third.at()); err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +94,9 @@ func TestExamineSilent(t *testing.T) {
 		dead, one := w.add("198.51.100.1", open), w.add("198.51.100.2", open)
 		dead.down = true
 		begin := time.Now()
-		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []netip.AddrPort{dead.at(), one.at()}})
+		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{{"dead", dead.at()}, {"one", one.at()}}})
 		want := Evidence{
-			Own: []netip.Addr{h.inner.Addr()}, Port: port, Asked: 2, Sightings: []Sighting{{By: one.at(), At: h.at()}}, FromOtherPort: Missed,
+			Own: []netip.Addr{h.inner.Addr()}, Port: port, Asked: 2, Sightings: []Sighting{{Member: "one", By: one.at(), At: h.at()}}, FromOtherPort: Missed,
 		}
 		if diff := cmp.Diff(want, e, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 			t.Error(diff)
@@ -119,9 +119,54 @@ func TestExamineCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		h.Examine(ctx, Question{Observers: []netip.AddrPort{dead.at(), netip.MustParseAddrPort("198.51.100.9:1")}})
+		h.Examine(ctx, Question{Observers: []Observer{{"dead", dead.at()}, {"gone", netip.MustParseAddrPort("198.51.100.9:1")}}})
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A member is asked at one of its addresses, and more members until two agree: who lies finds nobody who does.
+func TestExamineAsksUntilTwoAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h := w.add("203.0.113.1", Found{Mapping: Independent, Filtering: PassesPorts})
+		liar, again, one, two, three := w.add("198.51.100.1", open), w.add("198.51.100.2", open), w.add("192.0.2.1", open), w.add("192.0.2.2", open), w.add("192.88.1.1", open)
+		// They see others at an address that is not theirs.
+		liar.lies, again.lies = netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("9.9.9.9")
+		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{
+			{"liar", liar.at()}, {"liar", again.at()}, {"one", one.at()}, {"two", two.at()}, {"three", three.at()},
+		}})
+		var told []string
+		for _, s := range e.Sightings {
+			told = append(told, s.Member+" "+s.At.Addr().String())
+		}
+		// Two is in the network of one, and would be asked after three.
+		if diff := cmp.Diff([]string{"liar 9.9.9.9", "one 203.0.113.1", "three 203.0.113.1"}, told); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	})
+}
+
+// What was found holds as long as nobody who answers sees another address, whoever is asked first.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h := w.add("203.0.113.1", Found{Mapping: Dependent, Filtering: PassesPorts})
+		one, two := w.add("198.51.100.1", open), w.add("192.0.2.1", open)
+		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{{"one", one.at()}, {"two", two.at()}}})
+		f := Conclude(e)
+		clear(h.maps) // the NAT has forgotten, and gives other ports
+		if now := h.Again(t.Context(), e.Sightings); len(now) != 2 || !f.Holds(e.Sightings, now) {
+			t.Errorf("with other ports: %+v", now)
+		}
+		one.lies, two.lies = h.outside, netip.MustParseAddr("203.0.113.2")
+		if now := h.Again(t.Context(), e.Sightings); f.Holds(e.Sightings, now) {
+			t.Errorf("at another address, which the first keeps back: %+v", now)
+		}
+		one.down, two.down = true, true
+		if now := h.Again(t.Context(), e.Sightings); len(now) != 0 || f.Holds(e.Sightings, now) {
+			t.Errorf("nobody answers: %+v", now)
 		}
 	})
 }

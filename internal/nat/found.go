@@ -51,8 +51,9 @@ type Evidence struct {
 
 // Sighting is where a member saw the port.
 type Sighting struct {
-	By netip.AddrPort // where the member was asked
-	At netip.AddrPort
+	Member string
+	By     netip.AddrPort // where the member was asked
+	At     netip.AddrPort
 }
 
 // Trial is whether something came that could have.
@@ -92,6 +93,20 @@ func Conclude(e Evidence) Found {
 		f.Outside = seen[0].At
 	}
 	return f
+}
+
+// Holds reports whether f is still true after its sightings before were made anew. The port that a dependent mapping has
+// outside says nothing: it changes.
+func (f Found) Holds(before, now []Sighting) bool {
+	for _, s := range now {
+		if f.Mapping == Independent && s.At != f.Outside {
+			return false
+		}
+		if !slices.ContainsFunc(before, func(b Sighting) bool { return b.By == s.By && b.At.Addr() == s.At.Addr() }) {
+			return false
+		}
+	}
+	return len(now) > 0
 }
 
 // telling leaves out what members in the same private network see, where others see more.

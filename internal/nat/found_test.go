@@ -20,30 +20,30 @@ func TestConclude(t *testing.T) {
 		{"nobody to ask", Evidence{}, "unknown", LeavesOpen, netip.AddrPort{}},
 		{"the only one is silent", Evidence{Asked: 1}, "unknown", LeavesOpen, netip.AddrPort{}},
 		{"two are silent", Evidence{Asked: 2}, "nobody answers over UDP", ClientOnly, netip.AddrPort{}},
-		{"own address", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}}, "no NAT", LeavesOpen, at("203.0.113.7:45672")},
-		{"own address, other ports get in", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}, FromOtherPort: Came},
+		{"own address", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}}}, "no NAT", LeavesOpen, at("203.0.113.7:45672")},
+		{"own address, other ports get in", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}}, FromOtherPort: Came},
 			"no NAT", Reachable, at("203.0.113.7:45672")},
-		{"own address, firewall", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:45672")}}, FromOtherPort: Missed},
+		{"own address, firewall", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}}, FromOtherPort: Missed},
 			"no NAT, but a firewall", Punchable, at("203.0.113.7:45672")},
-		{"own address, another port", Evidence{Asked: 1, Sightings: []Sighting{{one, at("203.0.113.7:1")}}}, "NAT", LeavesOpen, at("203.0.113.7:1")},
-		{"one sees another", Evidence{Asked: 1, Sightings: []Sighting{{one, outside}}}, "NAT", LeavesOpen, outside},
-		{"one sees the same twice", Evidence{Asked: 1, Sightings: []Sighting{{one, outside}, {one, outside}}}, "NAT", LeavesOpen, outside},
-		{"two see the same", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}}, "cone NAT", LeavesOpen, outside},
-		{"full cone", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Came},
+		{"own address, another port", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:1")}}}, "NAT", LeavesOpen, at("203.0.113.7:1")},
+		{"one sees another", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: outside}}}, "NAT", LeavesOpen, outside},
+		{"one sees the same twice", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: outside}, {By: one, At: outside}}}, "NAT", LeavesOpen, outside},
+		{"two see the same", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}}, "cone NAT", LeavesOpen, outside},
+		{"full cone", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Came, FromOtherAddress: Came},
 			"full cone NAT", Reachable, outside},
-		{"contradictory", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed, FromOtherAddress: Came},
+		{"contradictory", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Missed, FromOtherAddress: Came},
 			"port-restricted cone NAT", Punchable, outside},
-		{"address-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came, FromOtherAddress: Missed},
+		{"address-restricted", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Came, FromOtherAddress: Missed},
 			"address-restricted cone NAT", Punchable, outside},
-		{"other ports get in, strangers were not tried", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Came},
+		{"other ports get in, strangers were not tried", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Came},
 			"cone NAT", Punchable, outside},
-		{"port-restricted", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed},
+		{"port-restricted", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Missed},
 			"port-restricted cone NAT", Punchable, outside},
-		{"symmetric", Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, other}}, FromOtherPort: Missed}, "symmetric NAT", Unreachable, netip.AddrPort{}},
-		{"a member in the same network", Evidence{Asked: 2, Sightings: []Sighting{{one, at("192.168.1.2:45672")}, {two, outside}}}, "NAT", LeavesOpen, outside},
-		{"all in the same network", Evidence{Asked: 2, Sightings: []Sighting{{one, at("192.168.1.2:45672")}, {two, at("192.168.1.2:45672")}}},
+		{"symmetric", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: other}}, FromOtherPort: Missed}, "symmetric NAT", Unreachable, netip.AddrPort{}},
+		{"a member in the same network", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: at("192.168.1.2:45672")}, {By: two, At: outside}}}, "NAT", LeavesOpen, outside},
+		{"all in the same network", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: at("192.168.1.2:45672")}, {By: two, At: at("192.168.1.2:45672")}}},
 			"no NAT", LeavesOpen, at("192.168.1.2:45672")},
-		{"two own addresses", Evidence{Asked: 2, Sightings: []Sighting{{one, at("203.0.113.7:45672")}, {two, at("192.168.1.2:45672")}}},
+		{"two own addresses", Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}, {By: two, At: at("192.168.1.2:45672")}}},
 			"no NAT", LeavesOpen, at("203.0.113.7:45672")},
 	} {
 		c.e.Own, c.e.Port = own, 45672
@@ -64,10 +64,10 @@ func TestWhyOpen(t *testing.T) {
 	}{
 		{Evidence{}, "there is no other waypoint to ask where it sees this host"},
 		{Evidence{Asked: 1}, "the only other waypoint did not answer when it was asked where it sees this host"},
-		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}}}, "one other waypoint sees this host at 203.0.113.9:45672, and it takes a second one to tell whether others get in"},
-		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}}, "others see this host at 203.0.113.9:45672, and none could try yet whether it lets in whom it has not sent to"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}}}, "one other waypoint sees this host at 203.0.113.9:45672, and it takes a second one to tell whether others get in"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}}, "others see this host at 203.0.113.9:45672, and none could try yet whether it lets in whom it has not sent to"},
 		{Evidence{Asked: 2}, ""},
-		{Evidence{Asked: 2, Sightings: []Sighting{{one, outside}, {two, outside}}, FromOtherPort: Missed}, ""},
+		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Missed}, ""},
 	} {
 		if got := Conclude(c.e).WhyOpen(c.e); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
@@ -77,7 +77,7 @@ func TestWhyOpen(t *testing.T) {
 
 func TestBehindAnother(t *testing.T) {
 	at := netip.MustParseAddrPort
-	seen := []Sighting{{at("198.51.100.1:45672"), at("203.0.113.9:1")}}
+	seen := []Sighting{{By: at("198.51.100.1:45672"), At: at("203.0.113.9:1")}}
 	for _, c := range []struct {
 		opened string
 		seen   []Sighting
@@ -89,7 +89,7 @@ func TestBehindAnother(t *testing.T) {
 		{"100.64.0.1:45672", nil, true},
 		{"10.1.1.1:45672", seen, true},
 		{"203.0.113.8:45672", seen, true},
-		{"10.1.1.1:45672", []Sighting{{at("10.9.9.9:45672"), at("10.1.1.1:3")}}, false},
+		{"10.1.1.1:45672", []Sighting{{By: at("10.9.9.9:45672"), At: at("10.1.1.1:3")}}, false},
 	} {
 		if got := BehindAnother(at(c.opened), c.seen); got != c.want {
 			t.Errorf("%s, seen %v: %v", c.opened, c.seen, got)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
 // world is an Internet in memory, whose hosts each have a box before them that translates and filters.
@@ -24,8 +26,9 @@ type host struct {
 	world   *world
 	inner   netip.AddrPort
 	outside netip.Addr
-	is      Found // what the box does
-	down    bool  // it answers nothing
+	is      Found      // what the box does
+	down    bool       // it answers nothing
+	lies    netip.Addr // where it says that others are; invalid: the truth
 	maps    map[netip.AddrPort]uint16
 	sends   map[uint16][]netip.AddrPort // by port outside
 	inbox   chan packet
@@ -107,6 +110,10 @@ func (h *host) send(from netip.AddrPort, b []byte, to netip.AddrPort) {
 		return
 	}
 	data := slices.Clone(b)
+	if m, err := stun.Parse(b); err == nil && !m.Request && h.lies.IsValid() {
+		m.Seen = netip.AddrPortFrom(h.lies, m.Seen.Port())
+		data = m.Append(nil)
+	}
 	time.AfterFunc(10*time.Millisecond, func() { target.inbox <- packet{source, data} })
 }
 
