@@ -41,12 +41,14 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 		if sockets[i], errs[i] = hopSocket(i + 1); errs[i] != nil {
 			break // and so would the others
 		}
-		defer sockets[i].Close()
 	}
 	var asking sync.WaitGroup
 	for i, socket := range sockets {
 		if socket != nil {
-			asking.Go(func() { found[i], errs[i] = hop(ctx, socket) })
+			asking.Go(func() {
+				found[i], errs[i] = hop(ctx, socket)
+				socket.Close()
+			})
 		}
 	}
 	asking.Wait()
