@@ -14,7 +14,8 @@ import (
 type Marks uint32
 
 // DefaultMarks are apart from the bits that are in use elsewhere by default: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes'
-// kube-proxy), 0xff0000 (Tailscale, OpenWrt's pbr).
+// kube-proxy), 0xff0000 (Tailscale, OpenWrt's pbr). Calico's 0xffff0000 and Cilium's 0xffff1fff leave no sixteen bits; of
+// Calico's, the highest byte is the last that it takes.
 const DefaultMarks Marks = 0xff0000ff
 
 const (
