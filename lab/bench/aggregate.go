@@ -6,9 +6,9 @@ import (
 
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/stats"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // headerNote is why neither target can be met in full. Captured on 6.18: each

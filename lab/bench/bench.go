@@ -17,7 +17,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/detour-collective/dcol/lab/programs"
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // Measurement is one figure, an element of out/bench/result.json.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/lab/crowd"
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // projected is the number of members for which the costs are worked out on paper.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // forwardingPlan is how much is done.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 

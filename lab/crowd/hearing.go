@@ -9,7 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/enrol"
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // hearing reads each message that is told to all once, however many members hear it, and notes when each of

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/chart"
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -156,17 +157,14 @@ func write(out string, r Result, runs []report.Run) error {
 	if err := os.WriteFile(filepath.Join(out, "result.json"), append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
-	levels := []report.Level{{Mbps: r.TCPMbps, Label: "plain TCP"}, {Mbps: r.TCPMbps + r.DetourTCPMbps, Label: "sum of the paths"}}
-	err = report.Goodput(report.GoodputChart{
-		Title: "One download with dcol", Subtitle: "core-limited: two paths of 10 Mbit/s; curl from nginx",
-		Series: runs[2].Series, Levels: levels,
-	}, filepath.Join(out, "goodput"))
-	if err != nil {
+	levels := []chart.Level{{Value: r.TCPMbps, Label: "plain TCP"}, {Value: r.TCPMbps + r.DetourTCPMbps, Label: "sum of the paths"}}
+	both := runs[2].Series.Chart(nil, nil)
+	both.Title, both.Subtitle, both.Levels = "One download with dcol", "core-limited: two paths of 10 Mbit/s; curl from nginx", levels
+	if err := both.Save(filepath.Join(out, "goodput")); err != nil {
 		return err
 	}
-	return report.Goodput(report.GoodputChart{
-		Title: "The waypoint dies in mid-download", Subtitle: fmt.Sprintf("the download ends intact; longest stall %.0f ms", r.LongestStall),
-		Series: runs[3].Series, Levels: levels[:1],
-		Marks: []report.Mark{{Seconds: killAt.Seconds(), Label: "waypoint killed"}},
-	}, filepath.Join(out, "waypoint-killed"))
+	killed := runs[3].Series.Chart(nil, []report.Mark{{Seconds: killAt.Seconds(), Label: "waypoint killed"}})
+	killed.Title, killed.Levels = "The waypoint dies in mid-download", levels[:1]
+	killed.Subtitle = fmt.Sprintf("the download ends intact; longest stall %.0f ms", r.LongestStall)
+	return killed.Save(filepath.Join(out, "waypoint-killed"))
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/lab/papers"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/page"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -63,8 +64,17 @@ func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 		if found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
 			return nil
 		}
-		return errors.Join(write(o.Out, "runs.json", found.WriteJSON), page.Write(found, o.Out))
+		return errors.Join(write(o.Out, "runs.json", found.WriteJSON), writePage(found, o.Out))
 	})
+}
+
+// writePage writes the suite's report, beside what was published.
+func writePage(found *report.SuiteResult, folder string) error {
+	published, err := papers.Load()
+	if err != nil {
+		return err
+	}
+	return page.Write(found, published, folder)
 }
 
 // carryOut makes the runs, and has keep write what was found before the output folder

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/detour-collective/dcol/lab/report/stats"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // Measured are a result's runs with one congestion control. It is what expectations

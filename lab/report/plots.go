@@ -2,10 +2,12 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/chart"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // WritePlots draws, for every variant and congestion control, the distributions of
@@ -23,52 +25,31 @@ func (r *Result) WritePlots(dir string, marks []Mark) error {
 }
 
 func (m Measured) writePlots(dir, variant string, marks []Mark) error {
-	var boxes []Box
+	goodput, latencies := chart.Boxes{Unit: "goodput, Mbit/s"}, LatencyChart(nil)
 	for _, row := range m.Rows {
 		if row.Variant != variant || row.Congestion != m.Congestion || row.N == 0 {
 			continue
 		}
-		boxes = append(boxes, Box{Label: row.Procedure, Values: m.Goodput(variant, row.Procedure)})
+		look := LookOf(row.Procedure, len(goodput.Boxes))
+		goodput.Boxes = append(goodput.Boxes, chart.Box{Label: row.Procedure, Look: look, Summary: stats.Summarize(m.Goodput(variant, row.Procedure))})
+		if anyLatency([]Row{row}) { // of one file alone they are no distribution
+			latencies.Boxes = append(latencies.Boxes, row.Latency.Box(row.Procedure, look))
+		}
 		if err := m.plotRun(dir, variant, row.Procedure, marks); err != nil {
 			return err
 		}
 	}
-	if len(boxes) == 0 {
-		return nil
-	}
-	if err := m.plotLatencies(dir, variant); err != nil {
-		return err
-	}
-	return Boxes(BoxChart{
-		Title: "Goodput by procedure", Subtitle: m.conditions(variant), Unit: "goodput, Mbit/s", Boxes: boxes,
-	}, filepath.Join(dir, "goodput-"+m.file(variant)))
-}
-
-// LatencyBars are the procedures' latencies in a variant, in the rows' order; those of
-// one file alone, which are no distribution, are left out.
-func (m Measured) LatencyBars(variant string) []LatencyBar {
-	var bars []LatencyBar
-	for _, row := range m.Rows {
-		if row.Variant == variant && row.Congestion == m.Congestion && anyLatency([]Row{row}) {
-			bars = append(bars, LatencyBar{Label: row.Procedure, Latency: *row.Latency})
+	if len(latencies.Boxes) > 0 {
+		latencies.Title, latencies.Subtitle = "Latency by procedure: median to 95 %, 99 %, longest", m.conditions(variant)
+		if err := latencies.Save(filepath.Join(dir, "latency-"+m.file(variant))); err != nil {
+			return err
 		}
 	}
-	if len(bars) <= len(palette) { // a colour twice would look like kinship
-		for i := range bars {
-			bars[i].Look.Colour = i
-		}
-	}
-	return bars
-}
-
-func (m Measured) plotLatencies(dir, variant string) error {
-	bars := m.LatencyBars(variant)
-	if len(bars) == 0 {
+	if len(goodput.Boxes) == 0 {
 		return nil
 	}
-	return Latencies(LatencyChart{
-		Title: "Latency by procedure: median, 90, 95 and 99 %, longest", Subtitle: m.conditions(variant), Bars: bars,
-	}, filepath.Join(dir, "latency-"+m.file(variant)))
+	goodput.Title, goodput.Subtitle = "Goodput by procedure", m.conditions(variant)
+	return goodput.Save(filepath.Join(dir, "goodput-"+m.file(variant)))
 }
 
 // file is the variant's part of a file's name.
@@ -95,36 +76,24 @@ func (r *Result) variants() []string {
 	return names
 }
 
-// Typical is the run of a procedure that is nearest to the median goodput; there is
+// Typical returns the run of a procedure that is nearest to the median goodput; there is
 // none if no run counts.
 func (m Measured) Typical(variant, procedure string) (typical Run, ok bool) {
 	median := stats.Median(m.Goodput(variant, procedure))
 	for i, run := range m.Valid(variant, procedure) {
-		if i == 0 || abs(run.GoodputMbps-median) < abs(typical.GoodputMbps-median) {
+		if i == 0 || math.Abs(run.GoodputMbps-median) < math.Abs(typical.GoodputMbps-median) {
 			typical, ok = run, true
 		}
 	}
 	return typical, ok
 }
 
-// plotRun draws goodput over time of the typical run.
 func (m Measured) plotRun(dir, variant, procedure string, marks []Mark) error {
 	typical, ok := m.Typical(variant, procedure)
-	if !ok || len(typical.Series.Paths) == 0 || len(typical.Series.Paths[0].Mbps) == 0 {
-		return nil // shorter than a step
+	if !ok || !typical.Series.Drawable() {
+		return nil
 	}
-	return Goodput(GoodputChart{
-		Title:    fmt.Sprintf("%s: goodput by path, %s Mbit/s", procedure, formatMbps(typical.GoodputMbps)),
-		Subtitle: m.conditions(variant),
-		Series:   typical.Series,
-		Paths:    m.Paths,
-		Marks:    marks,
-	}, filepath.Join(dir, fmt.Sprintf("series-%s-%s", m.file(variant), procedure)))
-}
-
-func abs(x float64) float64 {
-	if x < 0 {
-		return -x
-	}
-	return x
+	g := typical.Series.Chart(m.Paths, marks)
+	g.Title, g.Subtitle = fmt.Sprintf("%s: goodput by path, %s Mbit/s", procedure, formatMbps(typical.GoodputMbps)), m.conditions(variant)
+	return g.Save(filepath.Join(dir, fmt.Sprintf("series-%s-%s", m.file(variant), procedure)))
 }

@@ -1,6 +1,6 @@
-// Package report is what comes out of an experiment: the Result with its
-// versioned JSON, the table a person reads, and the plots. It computes and
-// draws; lab/experiment measures. The demo and the benchmarks use the plots.
+// Package report has what comes out of an experiment, whatever its scenario: the Result
+// with its versioned JSON, and the tables and plots of it. It computes and draws;
+// lab/experiment measures. report/page makes the report of a suite.
 package report
 
 import (
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/chart"
 )
 
 // Schema is the version of the JSON form of a Result. Fields are only ever
@@ -166,6 +168,39 @@ type Run struct {
 	// was: what the machine's business cost ordinary programs.
 	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
 	Log            string  `json:"log"` // folder with the programs' output
+}
+
+// Series is goodput over time, path by path: Mbit/s, averaged over each step.
+type Series struct {
+	StepSeconds float64      `json:"step_seconds"`
+	Paths       []PathSeries `json:"paths"`
+}
+
+// PathSeries is one path's goodput over time.
+type PathSeries struct {
+	Path string    `json:"path"`
+	Mbps []float64 `json:"mbps"`
+}
+
+// Chart returns the plot of the series among all paths of the network.
+func (s Series) Chart(among []string, marks []Mark) chart.Goodput {
+	g := chart.Goodput{StepSeconds: s.StepSeconds, Among: among}
+	for _, p := range s.Paths {
+		g.Paths = append(g.Paths, chart.Path{Name: p.Path, Mbps: p.Mbps})
+	}
+	for _, m := range marks {
+		g.Marks = append(g.Marks, chart.Mark(m))
+	}
+	return g
+}
+
+// Drawable reports whether the series has a step at least.
+func (s Series) Drawable() bool { return len(s.Paths) > 0 && len(s.Paths[0].Mbps) > 0 }
+
+// Mark is a moment to point out, such as the death of a waypoint.
+type Mark struct {
+	Seconds float64 `json:"seconds"`
+	Label   string  `json:"label"`
 }
 
 // Cause is what a run that does not count was discarded for.

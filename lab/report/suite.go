@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // SuiteSchema is the version of the JSON form of a SuiteResult. Fields are only ever

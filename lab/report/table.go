@@ -173,3 +173,15 @@ func (t table) write(b *strings.Builder) {
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 }
+
+// formatLatency writes a time in ms with three figures or more.
+func formatLatency(ms float64) string {
+	switch {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f", ms)
+	default:
+		return fmt.Sprintf("%.2f", ms)
+	}
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // Expectation is a sentence about the results that must hold, and the

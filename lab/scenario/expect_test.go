@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/detour-collective/dcol/lab/report/stats"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // measured is results made up for expectations.

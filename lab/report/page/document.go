@@ -6,9 +6,12 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"slices"
+	"math"
 	"strings"
+	text "text/template"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/report"
 )
 
 //go:embed page.html
@@ -17,19 +20,38 @@ var pageTemplate string
 //go:embed page.css
 var pageStyle string
 
-// document is what the template lays out: sections of text, plots and tables.
+//go:embed words.txt
+var wordsTemplate string
+
+// words are the sentences that depend on what was measured.
+var words = text.Must(text.New("words").Parse(wordsTemplate))
+
+// say returns the sentence of that name, about data.
+func say(name string, data any) string {
+	var b strings.Builder
+	if err := words.ExecuteTemplate(&b, name, data); err != nil {
+		panic(err) // the sentences are ours, and the tests say each of them
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// document is what the template lays out.
 type document struct {
 	Title, Lead string
 	Style       template.CSS
-	Sections    []section
+	Suite       *report.SuiteResult
+	Seconds     time.Duration
+	Sections    []section     // what was found
+	Notes       template.HTML // of what was published, if anything was
+	Procedures  []procedure
+	Links       []table
 }
 
 type section struct {
 	ID, Title string
 	Text      []string // paragraphs
-	Legend    string   // how to read the figures; stands once for all sections that have the same
-	Tables    []table
 	Figures   []figure
+	Tables    []table
 }
 
 // figure is a plot; its caption stands for it where it cannot be seen.
@@ -77,49 +99,65 @@ func (t table) grouped() table {
 type mark string
 
 const (
-	plain mark = ""
 	good  mark = "good"
 	bad   mark = "bad"
 	empty mark = "empty"
 )
 
-func words(texts ...string) []entry {
-	entries := make([]entry, len(texts))
+func entries(texts ...string) []entry {
+	line := make([]entry, len(texts))
 	for i, text := range texts {
-		entries[i].Text = text
+		line[i].Text = text
 	}
-	return entries
+	return line
 }
 
 // none is the cell of something that was not measured.
 func none() entry { return entry{Text: "–", Mark: empty} }
 
-// eachNetwork has the plots, network by network. How to read them stands with the
-// first that are to be read so.
-func (b *book) eachNetwork() ([]section, error) {
-	var sections []section
-	explained := map[string]string{} // legends, with the title of the section that has them
-	for _, n := range b.networks {
-		for _, part := range []func(*network) (section, bool, error){boxPlots, sweep, latencies, series} {
-			s, ok, err := part(n)
-			if err != nil {
-				return nil, fmt.Errorf("plot %s: %w", n.name, err)
-			}
-			if !ok {
-				continue
-			}
-			legend := s.Legend
-			if first, ok := explained[legend]; ok {
-				legend = fmt.Sprintf("To be read as \u201c%s\u201d above.", first)
-			} else {
-				explained[legend] = s.Title
-			}
-			s.Text = slices.Insert(s.Text, 1, legend) // after the network's description
-			sections = append(sections, s)
-		}
+// value is the cell of a number.
+func value(v *float64) entry {
+	if v == nil {
+		return none()
 	}
-	return sections, nil
+	return entry{Text: digits(*v)}
 }
+
+// digits has as many decimals as a reader needs.
+func digits(v float64) string {
+	switch size := math.Abs(v); {
+	case size >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case size >= 100:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// duration is a time in the unit that suits it.
+func duration(ms float64) string {
+	switch {
+	case ms >= 9995:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 999.5:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	case ms >= 99.95:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// capital has a capital letter first.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // heading is the suite's description, of which what comes before a colon is the title,
 // and the suite's name.
@@ -134,27 +172,37 @@ func (b *book) heading() (title, lead string) {
 
 func (b *book) writeHTML(out *bytes.Buffer) error {
 	title, lead := b.heading()
-	doc := document{Title: title, Lead: lead, Style: template.CSS(pageStyle)}
-	for _, part := range []func() ([]section, error){
-		b.verdict,
-		b.procedures,
-		b.eachNetwork,
-		b.table1,
-		b.table2,
-		b.congestion,
-		b.costs,
-		b.differences,
-		b.held,
-		b.fidelity,
-		b.environment,
-	} {
-		sections, err := part()
-		if err != nil {
-			return err
-		}
-		doc.Sections = append(doc.Sections, sections...)
+	doc := document{
+		Title: title, Lead: lead, Style: template.CSS(pageStyle), Suite: b.suite,
+		Seconds: time.Duration(b.suite.Seconds * float64(time.Second)).Round(time.Second), Procedures: b.procedures(),
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join}).Parse(pageTemplate)
+	if b.published() {
+		doc.Notes = b.reference.Notes()
+	}
+	summary, err := b.summary()
+	if err != nil {
+		return err
+	}
+	doc.Sections = append(doc.Sections, summary)
+	networks, err := b.networkSections()
+	if err != nil {
+		return err
+	}
+	doc.Sections = append(doc.Sections, networks...)
+	for _, s := range []section{b.behind(), b.held()} {
+		if len(s.Text)+len(s.Tables) > 0 {
+			doc.Sections = append(doc.Sections, s)
+		}
+	}
+	for _, n := range b.networks {
+		if links := n.linkTable(); len(links.Rows) > 0 {
+			doc.Links = append(doc.Links, links)
+		}
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"percent": func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) },
+		"ms":      func(v float64) string { return fmt.Sprintf("%.2f ms", v) },
+	}).Parse(pageTemplate)
 	if err != nil {
 		return err
 	}

@@ -3,62 +3,39 @@ package page
 import (
 	"fmt"
 	"math"
+	"regexp"
 )
 
-// sides explains the columns of a comparison.
-const sides = "Left and right are the two sides of the comparison: goodput in Mbit/s, latencies and standstills in ms, shares from 0 to 1."
-
 func expectationsLine(expectations []Expectation) string {
-	met, unmet, open := 0, 0, 0
+	met, open := 0, 0
 	for _, e := range expectations {
 		switch {
 		case e.Error != "":
 			open++
 		case e.Met:
 			met++
-		default:
-			unmet++
 		}
 	}
-	line := fmt.Sprintf("Of %s that the scenarios expect, %s", counted(len(expectations), "thing", "things"), counted(met, "holds", "hold"))
-	if unmet > 0 {
-		line += " and " + counted(unmet, "does not", "do not")
-	}
-	line += "."
-	if open > 0 {
-		line += fmt.Sprintf(" %d more cannot be decided; why is in %s.", open, JSONFile)
-	}
-	return line
+	return say("expectations", map[string]any{
+		"All": counted(len(expectations), "thing", "things"), "Met": met, "Unmet": len(expectations) - met - open, "Open": open, "File": JSONFile,
+	})
 }
 
-func (b *book) unmetTable(expectations []Expectation) table {
-	t := table{Title: "What the scenarios expect and is not so", Words: 1, Note: sides, Head: []string{"", "left", "right"}}
-	for _, e := range expectations {
-		if e.Met || e.Error != "" {
-			continue
-		}
-		t.Rows = append(t.Rows, []entry{
-			{Text: "NOT MET", Mark: bad, Below: []string{e.Description, e.Expression, b.whereOf(e)}}, side(e.Left), side(e.Right),
-		})
+// held is what the scenarios expect and is so.
+func (b *book) held() section {
+	t := b.expectationTable(b.expectations(), true)
+	if len(t.Rows) == 0 {
+		return section{}
 	}
-	return t
+	return section{ID: "held", Title: "What was expected and is so", Tables: []table{t}}
 }
 
-// whereOf is the place that an expectation is about.
-func (b *book) whereOf(e Expectation) string {
-	n := b.network(e.Network)
-	if n == nil {
-		return e.Network
-	}
-	return place(n, n.variant(e.Variant), e.Congestion)
-}
-
-// held is what the scenarios expect and is so: a line for each expectation, however
-// many variants it is about, with the place where it was nearest to failing.
-func (b *book) held() ([]section, error) {
+// expectationTable has a line for each expectation that is so, or is not, however many
+// places it is about: with the place where it was nearest to failing, or failed most.
+func (b *book) expectationTable(expectations []Expectation, met bool) table {
 	type group struct {
 		Expectation
-		met, places int
+		so, places int
 	}
 	var groups []*group
 	find := func(e Expectation) *group {
@@ -70,38 +47,68 @@ func (b *book) held() ([]section, error) {
 		groups = append(groups, &group{Expectation: e})
 		return groups[len(groups)-1]
 	}
-	for _, e := range b.expectations() {
+	for _, e := range expectations {
 		if e.Error != "" {
 			continue
 		}
 		g := find(e)
 		g.places++
-		if !e.Met {
+		if e.Met != met {
 			continue
 		}
-		g.met++
-		if g.met == 1 || room(e) < room(g.Expectation) {
+		g.so++
+		if g.so == 1 || met == (room(e) < room(g.Expectation)) {
 			g.Expectation = e
 		}
 	}
-	t := table{
-		Title: "By expectation", Words: 3, Head: []string{"network", "expected", "closest where it holds", "left", "right", "holds in"},
-		Note: sides + " A place is a variant of the network with a congestion control.",
+	t := table{Title: "By expectation", Words: 2, Note: say("sides", nil), Head: []string{"network", "expected", "left", "right", "holds in"}}
+	if !met {
+		t.Title, t.Head[4] = "What the scenarios expect and is not so", "not in"
 	}
 	for _, g := range groups {
-		if g.met == 0 {
+		if g.so == 0 {
 			continue
 		}
+		what := entry{Text: g.Description, Below: []string{g.Expectation.Expression, "closest in: " + b.whereOf(g.Expectation)}}
+		if !met {
+			what.Text, what.Mark = "NOT MET: "+what.Text, bad
+			what.Below = []string{g.Expectation.Expression, b.whereOf(g.Expectation)}
+			if cause := b.causeOf(g.Expectation); cause != "" {
+				what.Below = append(what.Below, "cause: "+cause)
+			}
+		}
 		t.Rows = append(t.Rows, []entry{
-			{Text: g.Network}, {Text: g.Description, Below: []string{g.Expectation.Expression}},
-			{Text: title(b.network(g.Network).variant(g.Variant))}, side(g.Left), side(g.Right),
-			{Text: fmt.Sprintf("%d of %s", g.met, counted(g.places, "place", "places"))},
+			{Text: g.Network}, what, value(g.Left), value(g.Right), {Text: fmt.Sprintf("%d of %s", g.so, counted(g.places, "place", "places"))},
 		})
 	}
-	if len(t.Rows) == 0 {
-		return nil, nil
+	return t.grouped()
+}
+
+// whereOf is the place that an expectation is about.
+func (b *book) whereOf(e Expectation) string {
+	n := b.network(e.Network)
+	return place(n, n.variant(e.Variant), e.Congestion)
+}
+
+// detours finds the procedures with a detour in an expression.
+var detours = regexp.MustCompile(`"(dcol[^"]*)"`)
+
+// causeOf is why the procedure that an expectation is about is behind plain TCP; empty
+// if it is not.
+func (b *book) causeOf(e Expectation) string {
+	found := detours.FindStringSubmatch(e.Expression)
+	if found == nil {
+		return ""
 	}
-	return []section{{ID: "held", Title: "What was expected and is so", Tables: []table{t.grouped()}}}, nil
+	n := b.network(e.Network)
+	row, ok := n.row(cell{e.Variant, found[1], e.Congestion})
+	if !ok {
+		return ""
+	}
+	if c, ok := n.compare(row); ok && c.worse() {
+		return c.cause()
+	}
+	return ""
 }
 
 // room is how far an expectation's sides are apart, as a share of the larger.
@@ -114,11 +121,4 @@ func room(e Expectation) float64 {
 		return 0
 	}
 	return math.Abs(*e.Left-*e.Right) / larger
-}
-
-func side(v *float64) entry {
-	if v == nil {
-		return none()
-	}
-	return entry{Text: digits(*v)}
 }

@@ -7,20 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/papers"
 	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/published"
+
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Everything here is made up, to look like a suite's result: nothing was measured.
 
-func loadTables(t *testing.T) *published.Tables {
+func loadTables(t *testing.T) report.Reference {
 	t.Helper()
-	tables, err := published.Load()
+	tables, err := papers.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tables
+}
+
+// procedures are those of the papers' suite.
+func procedures() []string {
+	return []string{"mptcp-1", "dcol", "dcol-in-band", "dcol-openvpn", "dcol-wireguard", "tcp", "tcp-detour", "tcp-openvpn", "tcp-wireguard"}
 }
 
 func conditions() []report.Variant {
@@ -110,9 +116,9 @@ func split(procedure string, mbps, middle float64) []report.PathUse {
 	return []report.PathUse{{Path: "direct", Bytes: int64(bytes * (1 - detour))}, {Path: "waypoint", Bytes: int64(bytes * detour)}}
 }
 
-// papers looks like a repetition of 2017: its own means with some noise, and
+// repetition looks like a repetition of 2017: its own means with some noise, and
 // guesses for what it had not.
-func papers(t *testing.T, repetitions int) *report.SuiteResult {
+func repetition(t *testing.T, repetitions int) *report.SuiteResult {
 	tables := loadTables(t)
 	in := func(network string) func(report.Variant, string, string) float64 {
 		return func(v report.Variant, procedure, congestion string) float64 {
@@ -136,10 +142,9 @@ func papers(t *testing.T, repetitions int) *report.SuiteResult {
 	}
 	few := []report.Variant{conditions()[0], conditions()[2], conditions()[7]}
 	some := []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band"}
-	all := append([]string{"unheard-of"}, order()...)[1:]
 	return suiteOf("papers/dcol", "The evaluation of 2017 on today's kernel, made up.",
-		part("core-limited", conditions(), all, []string{"cubic"}, repetitions, in("core-limited")),
-		part("symmetric", conditions(), all, []string{"cubic"}, repetitions, in("symmetric")),
+		part("core-limited", conditions(), procedures(), []string{"cubic"}, repetitions, in("core-limited")),
+		part("symmetric", conditions(), procedures(), []string{"cubic"}, repetitions, in("symmetric")),
 		part("core-limited", few, some, []string{"reno", "bbr"}, repetitions, in("core-limited")),
 		part("symmetric", few, some, []string{"reno", "bbr"}, repetitions, in("symmetric")))
 }

@@ -1,12 +1,10 @@
 package page
 
 import (
+	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/published"
 )
 
 // network is all that was measured in one scenario, in however many parts of the
@@ -24,19 +22,7 @@ type network struct {
 // cell is one place in a network's tables.
 type cell struct{ variant, procedure, congestion string }
 
-// order is how the 2017 evaluation lists its procedures, with those since then
-// beside their kin.
-func order() []string {
-	return []string{
-		"mptcp-1", "dcol", "dcol-in-band", "dcol-openvpn", "dcol-wireguard",
-		"tcp", "tcp-detour", "tcp-openvpn", "tcp-wireguard",
-	}
-}
-
-// usesDetour: the procedure has a detour beside the direct path, as dcol's have.
-func usesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
-
-func networksOf(s *report.SuiteResult, tables *published.Tables) []*network {
+func networksOf(s *report.SuiteResult, ref report.Reference) []*network {
 	var networks []*network
 	for _, part := range s.Parts {
 		at := slices.IndexFunc(networks, func(n *network) bool { return n.name == part.Scenario })
@@ -44,15 +30,15 @@ func networksOf(s *report.SuiteResult, tables *published.Tables) []*network {
 			at = len(networks)
 			networks = append(networks, &network{name: part.Scenario, description: part.Description})
 		}
-		networks[at].add(part, tables)
+		networks[at].add(part, ref)
 	}
 	for _, n := range networks {
-		n.sortProcedures()
+		report.SortProcedures(n.procedures)
 	}
 	return networks
 }
 
-func (n *network) add(part *report.Result, tables *published.Tables) {
+func (n *network) add(part *report.Result, ref report.Reference) {
 	n.parts = append(n.parts, part)
 	for _, path := range part.Paths {
 		n.paths = appendNew(n.paths, path)
@@ -65,36 +51,8 @@ func (n *network) add(part *report.Result, tables *published.Tables) {
 	for _, row := range part.Rows {
 		n.procedures = appendNew(n.procedures, row.Procedure)
 		n.congestions = appendNew(n.congestions, row.Congestion)
-		n.rows = append(n.rows, newRow(part, row, n.variant(row.Variant), tables))
+		n.rows = append(n.rows, newRow(part, row, n.variant(row.Variant), ref))
 	}
-}
-
-// sortProcedures puts the known ones into their order, those that differ from them
-// in the number of paths beside them, and the others after them.
-func (n *network) sortProcedures() {
-	known := order()
-	rank := func(name string) int {
-		if i := slices.Index(known, kin(name)); i >= 0 {
-			return i
-		}
-		return len(known)
-	}
-	slices.SortStableFunc(n.procedures, func(a, b string) int { return rank(a) - rank(b) })
-}
-
-// kin is a procedure's name without the number of its paths: dcol for dcol-4.
-func kin(procedure string) string {
-	if slices.Contains(order(), procedure) {
-		return procedure
-	}
-	at := strings.LastIndexByte(procedure, '-')
-	if at < 0 {
-		return procedure
-	}
-	if _, err := strconv.ParseUint(procedure[at+1:], 10, 8); err != nil {
-		return procedure
-	}
-	return procedure[:at]
 }
 
 func appendNew(names []string, name string) []string {
@@ -143,18 +101,8 @@ func (n *network) median(c cell) (float64, bool) {
 	return *row.Median, true
 }
 
-// steady is the same from the fourth second that counts on.
-func (n *network) steady(c cell) (float64, bool) {
-	row, ok := n.row(c)
-	if !ok || row.Steady == nil {
-		return 0, false
-	}
-	return *row.Steady, true
-}
-
-// at is the variant with these conditions on the varied link.
-func (n *network) at(lossPct, delayMS float64) (report.Variant, bool) {
-	want := published.Setting{Network: n.name, LossPct: lossPct, DelayMS: delayMS}
+// at returns the variant with these conditions on the varied link.
+func (n *network) at(want report.Setting) (report.Variant, bool) {
 	for _, v := range n.variants {
 		if got, ok := settingOf(n.name, v); ok && got == want {
 			return v, true
@@ -163,8 +111,8 @@ func (n *network) at(lossPct, delayMS float64) (report.Variant, bool) {
 	return report.Variant{}, false
 }
 
-// inPapers reports whether any of the network's cells was published in 2017.
-func (n *network) inPapers() bool {
+// published reports whether any of the network's cells was published.
+func (n *network) published() bool {
 	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.PublishedMean != nil })
 }
 
@@ -185,4 +133,12 @@ func title(v report.Variant) string {
 	default:
 		return v.Name
 	}
+}
+
+// baseVariant is the network as declared.
+const baseVariant = "base"
+
+// place names where something was measured.
+func place(n *network, v report.Variant, congestion string) string {
+	return fmt.Sprintf("%s, %s, %s", n.name, title(v), congestion)
 }

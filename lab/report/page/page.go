@@ -1,12 +1,10 @@
 // Package page makes of a suite's result what people read and programs take
-// further: report.html, one file that needs nothing else, with what was to be
-// shown, plots and tables beside the published numbers of 2017; result.json with
-// one row for each network, procedure and congestion control; and result.csv with
-// the same rows. It computes and draws; lab/experiment measures.
+// further: report.html, one file that needs nothing else; result.json with one row for
+// each network, procedure and congestion control; and result.csv with the same rows. It
+// computes and draws; lab/experiment measures.
 //
-// A page is sections, each made by a function of its own from the same network
-// values; a section that has nothing to say is left out. So the page of a suite
-// that was interrupted half way is that of what there is.
+// The page of any suite is made alike. What was published elsewhere about its networks
+// comes as a report.Reference. The words are in page.html and words.txt.
 package page
 
 import (
@@ -16,7 +14,6 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/published"
 )
 
 // Names of the files.
@@ -26,14 +23,9 @@ const (
 	CSVFile  = "result.csv"
 )
 
-// Write writes the three files into dir, which must exist. A page for a single
-// scenario is that of a suite with one part.
-func Write(s *report.SuiteResult, dir string) error {
-	tables, err := published.Load()
-	if err != nil {
-		return err
-	}
-	b := newBook(s, tables)
+// Write writes the three files into dir, which must exist.
+func Write(s *report.SuiteResult, ref report.Reference, dir string) error {
+	b := newBook(s, ref)
 	for _, file := range []struct {
 		name  string
 		write func(*bytes.Buffer) error
@@ -53,18 +45,18 @@ func Write(s *report.SuiteResult, dir string) error {
 	return nil
 }
 
-// book is what all sections are made from.
+// book is what all files are made from.
 type book struct {
 	suite     *report.SuiteResult
-	published *published.Tables
+	reference report.Reference
 	networks  []*network
 }
 
-func newBook(s *report.SuiteResult, tables *published.Tables) *book {
-	return &book{suite: s, published: tables, networks: networksOf(s, tables)}
+func newBook(s *report.SuiteResult, ref report.Reference) *book {
+	return &book{suite: s, reference: ref, networks: networksOf(s, ref)}
 }
 
-// network is what was measured in the network of that name, or nil.
+// network returns what was measured in the network of that name, or nil.
 func (b *book) network(name string) *network {
 	for _, n := range b.networks {
 		if n.name == name {
@@ -72,4 +64,14 @@ func (b *book) network(name string) *network {
 		}
 	}
 	return nil
+}
+
+// published reports whether anything was published of the suite's networks.
+func (b *book) published() bool {
+	for _, n := range b.networks {
+		if n.published() {
+			return true
+		}
+	}
+	return false
 }

@@ -26,7 +26,7 @@ func written(t *testing.T, s *report.SuiteResult) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	if err := Write(s, dir); err != nil {
+	if err := Write(s, loadTables(t), dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -108,7 +108,7 @@ func checkAlone(t *testing.T, html string) {
 }
 
 func TestPapersPage(t *testing.T) {
-	dir := written(t, papers(t, 6))
+	dir := written(t, repetition(t, 6))
 	html := read(t, dir, HTMLFile)
 	checkAlone(t, html)
 	elements, text := parsed(t, html)
@@ -118,11 +118,11 @@ func TestPapersPage(t *testing.T) {
 			plots++
 		}
 	}
-	if plots != 16 {
-		t.Errorf("%d plots, want one of each of the 16 networks", plots)
+	if plots != 17 {
+		t.Errorf("%d plots, want the overview and one of each of the 16 networks", plots)
 	}
 	for _, word := range []string{
-		"18.81 (0.02)", "12.78", "not in mainline", "LIA", "6.18.0-made-up", "98.34 %", "where the equation has 4.4; 6.2 in 2017, and 6.2", "Case Western", "client ↔ r1", "r1 → r2", "unlimited", "OpenVPN 2.6.3",
+		"18.81 (0.02)", "12.78", "not in mainline", "LIA", "6.18.0-made-up", "98.34 %", "at 1 % it has 4.4, and for half as many losses 6.2, as 2017 had", "Case Western", "client ↔ r1", "r1 → r2", "unlimited", "OpenVPN 2.6.3",
 	} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
@@ -136,14 +136,14 @@ func TestBeyondPage(t *testing.T) {
 	checkAlone(t, html)
 	_, text := parsed(t, html)
 	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "100 MB", "× 0.",
-		"Later by a quarter or more: as it is (× 1.86); the detour takes 100 ms more (× 2.57).", "longest standstill",
+		"× 1.86", "× 2.57", "requests, as it is, cubic", "requests, the detour takes 100 ms more, cubic", "longest standstill",
 		"Time over that of plain TCP on the direct path", "40.1 s"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
 		}
 	}
-	for _, word := range []string{"published", "Table 2"} {
-		if strings.Contains(strings.Split(text, "What was run on what")[1], word+" mean") || strings.Contains(text, "Table 2: bytes") {
+	for _, word := range []string{"published", "Tables 1 and 2", "part of the bytes:"} {
+		if strings.Contains(text, word) {
 			t.Errorf("the page says %q, though nothing was published", word)
 		}
 	}
@@ -152,7 +152,7 @@ func TestBeyondPage(t *testing.T) {
 // A suite that was stopped at once has a page, too.
 func TestPageWithoutRuns(t *testing.T) {
 	for name, s := range map[string]*report.SuiteResult{
-		"planned":  papers(t, 0),
+		"planned":  repetition(t, 0),
 		"no parts": suiteOf("empty", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,6 +190,7 @@ func TestAxesNeedAllVariants(t *testing.T) {
 		{[]report.Variant{base, size("10KB", 10)}, 0},
 		{[]report.Variant{base, slow, size("10KB", 10), size("20KB", 20)}, 0},
 		{nil, 0},
+		{conditions(), 0}, // one thing or the other is varied, never both
 	} {
 		if got := (&network{variants: test.variants}).axes(); len(got) != test.axes {
 			t.Errorf("%v: axes %v, want %d", test.variants, got, test.axes)
@@ -199,13 +200,13 @@ func TestAxesNeedAllVariants(t *testing.T) {
 
 // Those with more paths stand beside their kin, and have its colour.
 func TestProceduresStandBesideTheirKin(t *testing.T) {
-	n := &network{procedures: []string{"tcp", "tcp-detour", "dcol", "dcol-3", "else-2x", "dcol-in-band-4", "mptcp-1"}}
-	n.sortProcedures()
+	got := []string{"tcp", "tcp-detour", "dcol", "dcol-3", "else-2x", "dcol-in-band-4", "mptcp-1"}
+	report.SortProcedures(got)
 	want := []string{"mptcp-1", "dcol", "dcol-3", "dcol-in-band-4", "tcp", "tcp-detour", "else-2x"}
-	if !slices.Equal(n.procedures, want) {
-		t.Errorf("%v, want %v", n.procedures, want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
-	if got, kin := look("dcol-in-band-4", 3), look("dcol-in-band", 1); got != kin {
+	if got, kin := report.LookOf("dcol-in-band-4", 3), report.LookOf("dcol-in-band", 1); got != kin {
 		t.Errorf("dcol-in-band-4 looks like %+v, dcol-in-band like %+v", got, kin)
 	}
 }
@@ -234,7 +235,7 @@ func TestProceduresInWords(t *testing.T) {
 			t.Errorf("the page says %q %d times, want %d", word, got, times)
 		}
 	}
-	if _, text = parsed(t, read(t, written(t, papers(t, 2)), HTMLFile)); strings.Contains(text, "What is compared") {
+	if _, text = parsed(t, read(t, written(t, repetition(t, 2)), HTMLFile)); strings.Contains(text, "What is compared") {
 		t.Error("the page explains procedures of which nothing is known")
 	}
 }
@@ -255,7 +256,7 @@ func TestExpectationsAreGrouped(t *testing.T) {
 		t.Fatal("the page has no table of what is so")
 	}
 	after, _, _ = strings.Cut(after, "How true the runs are")
-	for _, word := range []string{"Of 4 things that the scenarios expect, 2 hold and 1 does not. 1 more cannot", "NOT MET", "10.25"} {
+	for _, word := range []string{"Of 4 things that the scenarios expect, 2 hold and 1 do not. 1 more cannot", "NOT MET", "10.25"} {
 		if !strings.Contains(before, word) {
 			t.Errorf("the page does not say %q first", word)
 		}
@@ -272,9 +273,9 @@ func TestExpectationsAreGrouped(t *testing.T) {
 
 // Plots of one congestion control say that there are others.
 func TestPlotsNameTheirCongestionControl(t *testing.T) {
-	_, text := parsed(t, read(t, written(t, papers(t, 2)), HTMLFile))
-	if want := "of the congestion control cubic alone. With reno and bbr there were runs as well"; strings.Count(text, want) != 1 || strings.Count(text, "To be read as \u201cGoodput: core-limited\u201d above.") != 1 {
-		t.Errorf("not the first network's plots say %q, and the second's that they are alike", want)
+	_, text := parsed(t, read(t, written(t, repetition(t, 2)), HTMLFile))
+	if want := "of the congestion control cubic alone. With reno and bbr there were runs as well"; strings.Count(text, want) != 1 || strings.Count(text, "A box is the middle half") != 1 {
+		t.Errorf("not the first network's plots alone say %q, and how to read them", want)
 	}
 	if _, text = parsed(t, read(t, written(t, beyond()), HTMLFile)); strings.Contains(text, " alone. With") {
 		t.Error("a page with one congestion control names others")
@@ -283,14 +284,14 @@ func TestPlotsNameTheirCongestionControl(t *testing.T) {
 
 // One run of every kind that was interrupted: what is there is shown.
 func TestPageOfAnInterruptedSuite(t *testing.T) {
-	s := papers(t, 3)
+	s := repetition(t, 3)
 	first := s.Parts[0]
 	first.Runs = first.Runs[:31]
 	var names []string
 	for _, v := range first.Variants {
 		names = append(names, v.Name)
 	}
-	first.Summarize(names, order(), []string{"cubic"}, []scenario.Expectation{
+	first.Summarize(names, procedures(), []string{"cubic"}, []scenario.Expectation{
 		{Description: "not yet", That: `median("tcp-wireguard") > 1`, Variants: []string{"delay-100"}},
 	})
 	s.Parts = s.Parts[:1]
@@ -308,7 +309,7 @@ func TestPageOfAnInterruptedSuite(t *testing.T) {
 // Names and descriptions are words, whatever is in them.
 func TestPageEscapes(t *testing.T) {
 	const evil = `<script>alert("x")</script> & "more"`
-	s := papers(t, 2)
+	s := repetition(t, 2)
 	s.Description, s.Environment.Kernel = evil, evil
 	s.Parts[0].Description = evil
 	s.Parts[0].Variants[0].Description = evil

@@ -1,9 +1,6 @@
 package page
 
-import (
-	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/published"
-)
+import "github.com/detour-collective/dcol/lab/report"
 
 // Row is one line of result.json and result.csv: the runs of one procedure in one
 // variant of a network with one congestion control. Goodput is in Mbit/s (10^6
@@ -32,7 +29,7 @@ type Row struct {
 	// null if that was not measured.
 	Steady *float64 `json:"steady"`
 
-	// What Table 1 of 2017 has in this place; null where it has none. Ratio is
+	// What was published of this place; null where nothing was. Ratio is
 	// our mean over the published one.
 	PublishedMean       *float64 `json:"published_mean"`
 	PublishedSD         *float64 `json:"published_sd"`
@@ -41,7 +38,7 @@ type Row struct {
 	Ratio               *float64 `json:"ratio"`
 
 	// BytesPerPath is the median over the runs of what each path carried;
-	// published are those of one trial of 2017 (Table 2).
+	// published are those of one trial.
 	BytesPerPath          map[string]float64 `json:"bytes_per_path"`
 	PublishedBytesPerPath map[string]float64 `json:"published_bytes_per_path"`
 
@@ -55,7 +52,7 @@ type Row struct {
 	Coordinates []report.Coordinate `json:"coordinates"` // of the variant in a sweep
 }
 
-// Axes of coordinates that are the conditions of Table 1.
+// Axes of coordinates that are the conditions of a link that is varied.
 const (
 	lossAxis  = "loss"
 	delayAxis = "delay"
@@ -70,16 +67,16 @@ func coordinate(v report.Variant, axis string) *float64 {
 	return nil
 }
 
-// settingOf is the variant as the published tables name it.
-func settingOf(network string, v report.Variant) (published.Setting, bool) {
+// settingOf returns the conditions of the variant, if it says them.
+func settingOf(network string, v report.Variant) (report.Setting, bool) {
 	loss, delay := coordinate(v, lossAxis), coordinate(v, delayAxis)
 	if loss == nil || delay == nil {
-		return published.Setting{}, false
+		return report.Setting{}, false
 	}
-	return published.Setting{Network: network, LossPct: *loss, DelayMS: *delay}, true
+	return report.Setting{Network: network, LossPct: *loss, DelayMS: *delay}, true
 }
 
-func newRow(part *report.Result, from report.Row, v report.Variant, tables *published.Tables) Row {
+func newRow(part *report.Result, from report.Row, v report.Variant, ref report.Reference) Row {
 	row := Row{
 		Network: part.Scenario, Variant: from.Variant, Procedure: from.Procedure, Congestion: from.Congestion,
 		LossPct: coordinate(v, lossAxis), DelayMS: coordinate(v, delayAxis), Coordinates: v.Coordinates,
@@ -97,14 +94,14 @@ func newRow(part *report.Result, from report.Row, v report.Variant, tables *publ
 	if !ok {
 		return row
 	}
-	if p, ok := tables.Throughput(setting, from.Procedure); ok {
+	if p, ok := ref.Throughput(setting, from.Procedure); ok {
 		row.PublishedMean, row.PublishedSD, row.PublishedN, row.PublishedCongestion = &p.MeanMbps, &p.SDMbps, &p.Trials, &p.Congestion
 		if row.Mean != nil {
 			ratio := *row.Mean / p.MeanMbps
 			row.Ratio = &ratio
 		}
 	}
-	if s, ok := tables.Split(setting, from.Procedure); ok && len(part.Paths) == 2 {
+	if s, ok := ref.Split(setting, from.Procedure); ok && len(part.Paths) == 2 {
 		row.PublishedBytesPerPath = map[string]float64{
 			part.Paths[0]: float64(s.DirectBytes), part.Paths[1]: float64(s.DetourBytes),
 		}

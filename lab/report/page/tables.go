@@ -2,133 +2,79 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// table1 lays Table 1 of 2017 beside ours: a line for each network, a column for
-// each procedure.
-func (b *book) table1() ([]section, error) {
-	s := section{
-		ID: "table1", Title: "Table 1: goodput beside the published",
-		Text: []string{"Each cell: our mean in Mbit/s with the standard deviation in brackets; below it the same of 2017; below " +
-			"that the ratio of ours to theirs. The MPTCP of 2017 was coupled by LIA; its plain TCP used CUBIC."},
-	}
-	for _, n := range b.networks {
-		if n.inPapers() {
-			s.Tables = append(s.Tables, n.goodputTable())
-		}
-	}
-	for _, n := range b.networks {
-		if !n.inPapers() && len(n.axes()) == 0 && !n.hasLatency() && len(n.shown()) > 0 {
-			t := n.goodputTable()
-			t.Note = "Nothing to compare with was published."
-			s.Tables = append(s.Tables, t)
-		}
-	}
-	if len(s.Tables) == 0 {
-		return nil, nil
-	}
-	if !b.inPapers() {
-		s.Title, s.Text = "Goodput in numbers", []string{"Each cell: the mean in Mbit/s with the standard deviation in brackets, if there is more than one run."}
-		for i := range s.Tables {
-			s.Tables[i].Note = ""
-		}
-	}
-	return []section{s}, nil
+// hasLatency reports whether any of a network's runs measured latencies.
+func (n *network) hasLatency() bool {
+	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.Latency != nil })
 }
 
-func (b *book) inPapers() bool {
-	for _, n := range b.networks {
-		if n.inPapers() {
-			return true
+// paced reports whether a program sends at a pace of its own, so that latencies say how
+// the paths do and goodput does not: not files, which take what there is.
+func (n *network) paced() bool { return n.hasLatency() && len(n.axes()) == 0 }
+
+// tables are a network's numbers. Those of a sweep over two axes are in its plots.
+func (n *network) tables() []table {
+	var tables []table
+	add := func(name string, of func(Row) entry) {
+		t := n.matrix(of)
+		if len(t.Rows) > 0 {
+			t.Title, t.Note = say(name, n.name), say(name+"-cells", n.published())
+			tables = append(tables, t)
 		}
 	}
-	return false
+	switch {
+	case len(n.axes()) == 2:
+	case n.paced():
+		add("table-latency", n.latencyCell)
+	case n.hasLatency():
+		add("table-time", n.timeCell)
+	default:
+		add("table-goodput", n.goodputCell)
+		if n.published() {
+			add("table-split", splitCell)
+		}
+	}
+	return tables
 }
 
-func (n *network) goodputTable() table {
-	congestion := n.congestions[0]
-	t := table{Title: fmt.Sprintf("%s, %s", n.name, congestion), Words: 1, Head: append([]string{""}, n.procedures...)}
-	t.Head = append(t.Head, "runs")
-	for _, v := range n.variants {
-		line := words(title(v))
-		least, most := -1, 0
-		for _, procedure := range n.procedures {
-			row, measured := n.row(cell{v.Name, procedure, congestion})
-			line = append(line, compared(row, measured))
-			if measured {
-				most = max(most, row.N)
-				if least < 0 || row.N < least {
-					least = row.N
-				}
+// matrix has a line for each variant and congestion control, and a column for each
+// procedure. What of makes of a row's runs stands in the cell.
+func (n *network) matrix(of func(Row) entry) table {
+	t := table{Words: 1, Head: []string{""}}
+	if len(n.congestions) > 1 {
+		t.Words, t.Head = 2, []string{"", "control"}
+	}
+	filled := map[string]bool{}
+	cells := map[cell]entry{}
+	for _, r := range n.rows {
+		if r.N > 0 {
+			if e := of(r); e.Text != "" {
+				filled[r.Procedure] = true
+				cells[cell{r.Variant, r.Procedure, r.Congestion}] = e
 			}
 		}
-		runs := fmt.Sprint(most)
-		if least >= 0 && least < most {
-			runs = fmt.Sprintf("%d–%d", least, most)
-		}
-		t.Rows = append(t.Rows, append(line, entry{Text: runs}))
 	}
-	return t
-}
-
-// compared is a cell of Table 1.
-func compared(r Row, measured bool) entry {
-	if !measured {
-		return none()
-	}
-	e := entry{Text: meanSD(*r.Mean, *r.SD)}
-	if r.N == 1 { // of one run there is no deviation
-		e.Text = fmt.Sprintf("%.2f", *r.Mean)
-	}
-	if r.PublishedMean != nil {
-		e.Below = []string{meanSD(*r.PublishedMean, *r.PublishedSD), fmt.Sprintf("× %.3f", *r.Ratio)}
-	}
-	return e
-}
-
-func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
-
-// table2 lays Table 2 of 2017 beside ours: how the bytes were split between the
-// paths.
-func (b *book) table2() ([]section, error) {
-	s := section{
-		ID: "table2", Title: "Table 2: bytes by path",
-		Text: []string{"Bytes in millions, medians of our runs. Ours are what the client's TCP sent of the program's bytes and MPTCP " +
-			"repeated on the other path, read from its sockets. Those of 2017 are of one trial, counted in packet captures. So the shares " +
-			"are what compares, not the sums."},
-	}
-	for _, n := range b.networks {
-		if !n.inPapers() || len(n.paths) < 2 {
-			continue
-		}
-		if t := n.splitTable(); len(t.Rows) > 0 {
-			s.Tables = append(s.Tables, t)
-		}
-	}
-	if len(s.Tables) == 0 {
-		return nil, nil
-	}
-	return []section{s}, nil
-}
-
-func (n *network) splitTable() table {
-	t := table{Title: fmt.Sprintf("%s, %s", n.name, n.congestions[0]), Words: 2, Head: []string{"link 2", "procedure"}}
-	for _, path := range n.paths {
-		t.Head = append(t.Head, "MB "+path)
-	}
-	for _, path := range n.paths[1:] {
-		t.Head = append(t.Head, "% "+path)
-	}
-	t.Head = append(t.Head, "2017: MB direct", "MB detour", "% detour")
+	procedures := slices.DeleteFunc(slices.Clone(n.procedures), func(p string) bool { return !filled[p] })
+	t.Head = append(t.Head, procedures...)
 	for _, v := range n.variants {
-		if !n.splitPublished(v) {
-			continue // those are in the files
-		}
-		for _, procedure := range n.procedures {
-			if line, ok := n.splitLine(v, procedure); ok {
+		for _, congestion := range n.congestions {
+			line := entries(title(v), congestion)[:t.Words]
+			any := false
+			for _, procedure := range procedures {
+				e, ok := cells[cell{v.Name, procedure, congestion}]
+				if !ok {
+					e = none()
+				}
+				any = any || ok
+				line = append(line, e)
+			}
+			if any {
 				t.Rows = append(t.Rows, line)
 			}
 		}
@@ -136,36 +82,144 @@ func (n *network) splitTable() table {
 	return t.grouped()
 }
 
-func (n *network) splitPublished(v report.Variant) bool {
-	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.Variant == v.Name && r.PublishedBytesPerPath != nil })
+// goodputCell is the mean with the standard deviation, and below it what was published,
+// or else the ratio to plain TCP.
+func (n *network) goodputCell(r Row) entry {
+	e := entry{Text: meanSD(*r.Mean, *r.SD)}
+	if r.N == 1 { // of one run there is no deviation
+		e.Text = fmt.Sprintf("%.2f", *r.Mean)
+	}
+	switch {
+	case r.PublishedMean != nil && r.Congestion == n.congestions[0]: // the published runs are of one
+		e.Below = []string{meanSD(*r.PublishedMean, *r.PublishedSD), fmt.Sprintf("× %.3f", *r.Ratio)}
+	case !n.published():
+		e.Below = n.timesTCP(r, *r.Median, func(tcp Row) float64 { return *tcp.Median })
+	}
+	return e
 }
 
-// splitLine is a procedure's line, if it used more than one path or one was
-// published.
-func (n *network) splitLine(v report.Variant, procedure string) ([]entry, bool) {
-	row, measured := n.row(cell{v.Name, procedure, n.congestions[0]})
-	if !measured || len(row.BytesPerPath) < 2 && row.PublishedBytesPerPath == nil {
-		return nil, false
+func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
+
+// timesTCP is a value over plain TCP's in the same place.
+func (n *network) timesTCP(r Row, value float64, of func(Row) float64) []string {
+	tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
+	if !ok || r.Procedure == "tcp" || !(of(tcp) > 0) {
+		return nil
 	}
-	total := 0.0
-	for _, bytes := range row.BytesPerPath {
-		total += bytes
-	}
-	line := words(title(v), procedure)
-	for _, path := range n.paths {
-		line = append(line, entry{Text: megabytes(row.BytesPerPath[path])})
-	}
-	for _, path := range n.paths[1:] {
-		line = append(line, entry{Text: fmt.Sprintf("%.1f", 100*row.BytesPerPath[path]/max(total, 1))})
-	}
-	p := row.PublishedBytesPerPath
-	if p == nil {
-		return append(line, none(), none(), none()), true
-	}
-	direct, detour := p[n.paths[0]], p[n.paths[1]]
-	return append(line,
-		entry{Text: megabytes(direct)}, entry{Text: megabytes(detour)},
-		entry{Text: fmt.Sprintf("%.1f", 100*detour/(direct+detour))}), true
+	return []string{fmt.Sprintf("× %.2f", value/of(tcp))}
 }
 
-func megabytes(bytes float64) string { return fmt.Sprintf("%.2f", bytes/1e6) }
+func percentile(r Row, of func(*report.Latency) float64) float64 {
+	if r.Latency == nil {
+		return math.NaN()
+	}
+	return of(r.Latency)
+}
+
+// latencyCell is the 99th percentile, and below it the others.
+func (n *network) latencyCell(r Row) entry {
+	if r.Latency == nil {
+		return entry{}
+	}
+	e := entry{Text: duration(r.Latency.P99MS)}
+	e.Below = append(n.timesTCP(r, r.Latency.P99MS, func(tcp Row) float64 {
+		return percentile(tcp, func(l *report.Latency) float64 { return l.P99MS })
+	}), "50 %: "+duration(r.Latency.P50MS), "90 %: "+duration(r.Latency.P90MS), "95 %: "+duration(r.Latency.P95MS), "longest: "+duration(r.Latency.MaxMS))
+	if c, ok := n.compare(r); ok && c.worse() {
+		e.Mark = bad
+	} else if ok && c.times() >= 1/late {
+		e.Mark = good
+	}
+	return e
+}
+
+// timeCell is the median time that a file takes.
+func (n *network) timeCell(r Row) entry {
+	if r.Latency == nil {
+		return entry{}
+	}
+	return entry{Text: duration(r.Latency.P50MS), Below: n.timesTCP(r, r.Latency.P50MS, func(tcp Row) float64 {
+		return percentile(tcp, func(l *report.Latency) float64 { return l.P50MS })
+	})}
+}
+
+// splitCell is the detour's part of the bytes, beside the published.
+func splitCell(r Row) entry {
+	if r.PublishedBytesPerPath == nil || len(r.BytesPerPath) == 0 {
+		return entry{}
+	}
+	detour := 0.0
+	for path, bytes := range r.PublishedBytesPerPath {
+		if path != "direct" {
+			detour += bytes
+		}
+	}
+	return entry{
+		Text:  fmt.Sprintf("%.1f %%", detourPct(r.BytesPerPath)),
+		Below: []string{fmt.Sprintf("%.1f %%", detourPct(r.PublishedBytesPerPath)), fmt.Sprintf("%.2f MB", detour/1e6)},
+	}
+}
+
+// procedure is what is compared, in words.
+type procedure struct {
+	Name, Description string
+	Networks          string // in which it is that, if it is something else in others
+}
+
+// procedures lists what is compared.
+func (b *book) procedures() []procedure {
+	type said struct{ name, words string }
+	in := map[said][]string{}
+	var names []string
+	for _, n := range b.networks {
+		for _, part := range n.parts {
+			for _, p := range part.Procedures {
+				if p.Description != "" {
+					names = appendNew(names, p.Name)
+					in[said{p.Name, p.Description}] = appendNew(in[said{p.Name, p.Description}], n.name)
+				}
+			}
+		}
+	}
+	report.SortProcedures(names)
+	var all []procedure
+	for _, name := range names {
+		var found []procedure
+		for s, networks := range in {
+			if s.name == name {
+				found = append(found, procedure{name, s.words, strings.Join(networks, ", ")})
+			}
+		}
+		if len(found) == 1 {
+			found[0].Networks = ""
+		}
+		slices.SortFunc(found, func(a, b procedure) int { return strings.Compare(a.Networks, b.Networks) })
+		all = append(all, found...)
+	}
+	return all
+}
+
+// linkTable is the network as declared, with one line for a link that is the same
+// in both directions.
+func (n *network) linkTable() table {
+	t := table{Title: "The links of " + n.name, Words: 2, Head: []string{"link", "between", "Mbit/s", "delay, ms", "jitter, ms", "loss, %", "queue, KB"}}
+	var last report.Link
+	for _, link := range n.parts[0].Links {
+		back := last
+		back.From, back.To = last.To, last.From
+		arrow := " → "
+		if link == back {
+			t.Rows = t.Rows[:len(t.Rows)-1]
+			link, arrow = last, " ↔ "
+		}
+		last = link
+		rate := number(&link.RateMbps)
+		if link.RateMbps == 0 {
+			rate = "unlimited"
+		}
+		queue := float64(link.QueueBytes) / 1e3
+		t.Rows = append(t.Rows, entries(link.Link, link.From+arrow+link.To, rate,
+			number(&link.DelayMS), number(&link.JitterMS), number(&link.LossPct), number(&queue)))
+	}
+	return t
+}

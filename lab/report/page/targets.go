@@ -2,20 +2,22 @@ package page
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/detour-collective/dcol/lab/report"
-	"github.com/detour-collective/dcol/lab/report/published"
 )
 
-// Target is something that a repetition of the 2017 evaluation is to show. Values
-// are per cent, computed from medians; the published ones from the means, which is
-// what was printed. Measured is null where no run counts.
+// Target is something that a suite is to show. Values are per cent, computed from
+// medians; the published ones from the means, which is what was printed. Measured is
+// null where no run counts.
 type Target struct {
 	What      string   `json:"what"`
 	Procedure string   `json:"procedure"`
 	Where     string   `json:"where"`
 	AtLeast   bool     `json:"at_least"` // or, if not, at most
 	LimitPct  float64  `json:"limit_pct"`
+	SpreadPct float64  `json:"spread_pct"` // that the limit leaves to chance
 	Measured  *float64 `json:"measured_pct"`
 	Steady    *float64 `json:"steady_pct"` // from the fourth second that counts on
 	Published *float64 `json:"published_pct"`
@@ -23,224 +25,204 @@ type Target struct {
 	Remark    string   `json:"remark"`
 }
 
-// The part of a full segment's 1448 bytes that MPTCP's data sequence option leaves,
-// with 24 bytes for the option as mainline Linux sends it with uploads, and as
-// percentages: the most that MPTCP can carry of what TCP does, and what it costs.
 const (
-	possiblePct = 100 * (1448.0 - 24) / 1448
-	headerPct   = 100 * 24.0 / 1448
+	// headerPct is the part of a full segment's 1448 bytes that MPTCP's data sequence
+	// option takes, in per cent: 24 bytes, as mainline Linux sends it with uploads. So
+	// 98.34 % is the most that MPTCP can carry of what TCP does.
+	headerPct = 100 * 24.0 / 1448
+	// leastSpread is how much evaluations of three repetitions differ at least.
+	leastSpread = 0.5
 )
 
-// Conditions of link 2 in the networks of 2017.
-const defaultDelayMS = 5
-
-// targets are those whose networks belong to the suite.
+// targets are those of the reference whose networks belong to the suite, then for each
+// procedure with a detour how it does where it does worst.
 func (b *book) targets() []Target {
 	targets := []Target{}
-	if core := b.network("core-limited"); core != nil {
-		base := published.Setting{Network: core.name, DelayMS: defaultDelayMS}
-		lossy := published.Setting{Network: core.name, LossPct: 1, DelayMS: defaultDelayMS}
-		targets = append(targets,
-			b.sum(core, base, "dcol", "tcp-detour", 98.5),
-			b.sum(core, base, "dcol-in-band", "tcp-detour", 98.5),
-			b.sum(core, base, "dcol-openvpn", "tcp-openvpn", 98.1),
-			b.sum(core, base, "dcol-wireguard", "tcp-wireguard", 98.1),
-			b.sum(core, lossy, "dcol", "tcp-detour", 90),
-			b.sum(core, lossy, "dcol-in-band", "tcp-detour", 90))
-	}
-	if symmetric := b.network("symmetric"); symmetric != nil {
-		base := published.Setting{Network: symmetric.name, DelayMS: defaultDelayMS}
-		targets = append(targets,
-			b.overhead(symmetric, base, "dcol"),
-			b.overhead(symmetric, base, "dcol-in-band"))
+	for _, g := range b.reference.Goals() {
+		if n := b.network(g.Network); n != nil {
+			targets = append(targets, b.target(n, g))
+		}
 	}
 	return append(targets, b.worst()...)
 }
 
-// beyondHeaders says of a value that is better than MPTCP's headers let it be, by some
-// percentage points, why that can be; unsure has the per cent.
-func beyondHeaders(points float64) string {
-	switch {
-	case points <= 0:
-		return ""
-	case points <= 1:
-		return "; that this is better is what the method gives to some runs (see Method), and chance"
-	default:
-		return "; that this is better is more than the method and chance explain"
-	}
-}
-
-// steadyBeyond says of a steady value that is better than possible, by some percentage
-// points, why that can be.
-func steadyBeyond(points float64) string {
-	if points <= 0.5 {
-		return ""
-	}
-	return "; that steady is better than that is what losses in the first three seconds held up and is delivered after them"
-}
-
-// sum is what a procedure carries of the sum of plain TCP on the two paths.
-func (b *book) sum(n *network, s published.Setting, procedure, detour string, limit float64) Target {
-	t := Target{What: "carries the sum of what TCP carries on each path", Procedure: procedure, AtLeast: true, LimitPct: limit}
-	of := func(value func(string) (float64, bool)) *float64 { return ofSum(value, procedure, detour) }
-	t.Measured, t.Steady, t.Where = n.ratio(s, of)
-	t.Published = ofSum(b.publishedMean(s), procedure, detour)
-	t.Remark = fmt.Sprintf("the sum of tcp and %s", detour)
-	if s.LossPct == 0 {
-		t.Remark += fmt.Sprintf("; MPTCP's headers leave at most %.2f %%", possiblePct)
-		if t.Measured != nil {
-			t.Remark += beyondHeaders(*t.Measured - possiblePct)
+// target decides a goal by the first congestion control that has all of it.
+func (b *book) target(n *network, g report.Goal) Target {
+	t := Target{What: g.What, Procedure: g.Procedure, Where: n.name, AtLeast: !g.Cost, LimitPct: g.LimitPct}
+	if v, ok := n.at(g.Setting); ok {
+		t.Where += ", " + title(v)
+		for _, congestion := range n.congestions {
+			if t.measure(n, v, congestion, g.Of) {
+				t.Where = place(n, v, congestion)
+				break
+			}
 		}
-		if t.Steady != nil {
-			t.Remark += steadyBeyond(*t.Steady - possiblePct)
-		}
+	}
+	if p, ok := b.publishedPct(g.Setting, g.Procedure, g.Of); ok {
+		t.Published = t.counted(p)
+	}
+	t.Remark = say("of", g.Of)
+	if t.LimitPct == 0 {
+		t.allowHeaders()
 	}
 	return t.decided()
 }
 
-// overhead is how much less than plain TCP a procedure carries.
-func (b *book) overhead(n *network, s published.Setting, procedure string) Target {
-	t := Target{What: "costs next to nothing where a detour cannot help", Procedure: procedure, LimitPct: 1.5}
-	less := func(value func(string) (float64, bool)) *float64 {
-		ratio := pctOf(value, procedure, "tcp")
-		if ratio == nil {
-			return nil
+// measure computes what the procedure carries in per cent of what others do together.
+func (t *Target) measure(n *network, v report.Variant, congestion string, of []string) bool {
+	row, ok := n.row(cell{v.Name, t.Procedure, congestion})
+	if !ok {
+		return false
+	}
+	sum, steadySum, variance := 0.0, 0.0, 0.0
+	for _, other := range of {
+		r, ok := n.row(cell{v.Name, other, congestion})
+		if !ok {
+			return false
 		}
-		cost := 100 - *ratio
-		return &cost
+		sum += *r.Median
+		variance += *r.SD * *r.SD / float64(r.N)
+		if r.Steady != nil {
+			steadySum += *r.Steady
+		}
 	}
-	t.Measured, t.Steady, t.Where = n.ratio(s, less)
-	t.Published = less(b.publishedMean(s))
-	t.Remark = fmt.Sprintf("MPTCP's headers alone cost %.2f %%", headerPct)
-	if t.Measured != nil {
-		t.Remark += beyondHeaders(headerPct - *t.Measured)
+	if sum == 0 {
+		return false
 	}
-	if t.Steady != nil {
-		t.Remark += steadyBeyond(headerPct - *t.Steady)
+	pct := 100 * *row.Median / sum
+	t.Measured, t.Steady = t.counted(pct), nil
+	if row.Steady != nil && steadySum > 0 {
+		t.Steady = t.counted(100 * *row.Steady / steadySum)
 	}
-	return t.decided()
+	// Two standard errors of a ratio of means, from those of both.
+	relative := *row.SD * *row.SD / float64(row.N) / max(*row.Mean**row.Mean, 1e-9)
+	t.SpreadPct = max(leastSpread, 2*pct*math.Sqrt(relative+variance/(sum*sum)))
+	return true
 }
 
-// worst is, for each procedure with a detour, what it carries of plain TCP where
-// that is least: over all networks, variants and congestion controls in which both
-// ran and the program takes what there is.
+// counted is the part that the target is about.
+func (t *Target) counted(pct float64) *float64 {
+	if !t.AtLeast {
+		pct = 100 - pct
+	}
+	return &pct
+}
+
+// allowHeaders makes what MPTCP's headers leave the limit, within the spread.
+func (t *Target) allowHeaders() {
+	if t.AtLeast {
+		t.LimitPct = 100 - headerPct - t.SpreadPct
+		return
+	}
+	t.LimitPct = headerPct + t.SpreadPct
+}
+
+// worst is, for each procedure with a detour, what it carries of plain TCP in the place
+// where that is farthest below what headers leave.
 func (b *book) worst() []Target {
-	var procedures []string
-	for _, n := range b.networks {
-		for _, procedure := range n.procedures {
-			if usesDetour(procedure) {
-				procedures = appendNew(procedures, procedure)
+	var targets []Target
+	places := map[string]int{}
+	for _, c := range b.comparisons() {
+		if c.network.paced() {
+			continue
+		}
+		v := c.network.variant(c.row.Variant)
+		t := Target{What: "nowhere below plain TCP", Procedure: c.row.Procedure, Where: c.where(), AtLeast: true}
+		t.measure(c.network, v, c.row.Congestion, []string{"tcp"})
+		t.allowHeaders()
+		if s, ok := settingOf(c.network.name, v); ok && c.row.Congestion == c.network.congestions[0] { // the published runs are of one
+			if p, ok := b.publishedPct(s, t.Procedure, []string{"tcp"}); ok {
+				t.Published = &p
 			}
+		}
+		places[t.Procedure]++
+		if c.worse() {
+			t.Remark = c.cause()
+		}
+		at := slices.IndexFunc(targets, func(other Target) bool { return other.Procedure == t.Procedure })
+		switch {
+		case at < 0:
+			targets = append(targets, t)
+		case *t.Measured-t.LimitPct < *targets[at].Measured-targets[at].LimitPct:
+			targets[at] = t
 		}
 	}
-	var targets []Target
-	for _, procedure := range procedures {
-		t := Target{What: "nowhere more than 2 % below plain TCP", Procedure: procedure, AtLeast: true, LimitPct: 98}
-		places := 0
-		for _, n := range b.networks {
-			if n.paced() {
-				continue
-			}
-			for _, v := range n.variants {
-				places += b.lower(&t, n, v)
-			}
-		}
-		if places > 0 {
-			t.Remark = "the worst of " + counted(places, "place", "places")
-			if t.Steady != nil && *t.Measured < 100 {
-				t.Remark += steadyBeyond(*t.Steady - 100)
-			}
-			targets = append(targets, t.decided())
-		}
+	for i := range targets {
+		targets[i].What += ", in " + counted(places[targets[i].Procedure], "place", "places")
+		targets[i] = targets[i].decided()
 	}
 	return targets
 }
 
-// lower makes a variant the target's worst place if it is, and counts the places
-// looked at.
-func (b *book) lower(t *Target, n *network, v report.Variant) (places int) {
-	for _, congestion := range n.congestions {
-		ratio := pctOf(n.medians(v.Name, congestion), t.Procedure, "tcp")
-		if ratio == nil {
-			continue
-		}
-		places++
-		if t.Measured == nil || *ratio < *t.Measured {
-			t.Measured, t.Steady, t.Where = ratio, pctOf(n.steadies(v.Name, congestion), t.Procedure, "tcp"), place(n, v, congestion)
-			t.Published = nil
-			if s, ok := settingOf(n.name, v); ok && congestion == n.congestions[0] { // 2017's runs are of one
-				t.Published = pctOf(b.publishedMean(s), t.Procedure, "tcp")
-			}
-		}
+// publishedPct computes the same from what was published.
+func (b *book) publishedPct(s report.Setting, procedure string, of []string) (pct float64, ok bool) {
+	got, ok := b.reference.Throughput(s, procedure)
+	sum := 0.0
+	for _, other := range of {
+		p, found := b.reference.Throughput(s, other)
+		ok = ok && found
+		sum += p.MeanMbps
 	}
-	return places
+	return 100 * got.MeanMbps / sum, ok
 }
 
 func (t Target) decided() Target {
-	if t.Measured == nil {
+	switch {
+	case t.Measured == nil:
 		t.Met = false
-		return t
-	}
-	t.Met = *t.Measured >= t.LimitPct
-	if !t.AtLeast {
+	case t.AtLeast:
+		t.Met = *t.Measured >= t.LimitPct
+	default:
 		t.Met = *t.Measured <= t.LimitPct
 	}
 	return t
 }
 
-// ratio computes something from a setting's medians with the first congestion
-// control that has it all, and the same of what was steady.
-func (n *network) ratio(s published.Setting, of func(func(string) (float64, bool)) *float64) (value, steady *float64, where string) {
-	v, ok := n.at(s.LossPct, s.DelayMS)
-	if !ok {
-		return nil, nil, n.name
-	}
-	for _, congestion := range n.congestions {
-		if value := of(n.medians(v.Name, congestion)); value != nil {
-			return value, of(n.steadies(v.Name, congestion)), place(n, v, congestion)
+func targetsLine(targets []Target) string {
+	met, open, most := 0, 0, 0.0
+	for _, t := range targets {
+		switch {
+		case t.Measured == nil:
+			open++
+		case t.Met:
+			met++
+		default:
+			most = max(most, math.Abs(*t.Measured-t.LimitPct))
 		}
 	}
-	return nil, nil, n.name + ", " + title(v)
+	return say("targets", map[string]any{"All": len(targets), "Met": met, "Missed": len(targets) - met - open, "Open": open, "Most": most})
 }
 
-func place(n *network, v report.Variant, congestion string) string {
-	return fmt.Sprintf("%s, %s, %s", n.name, title(v), congestion)
-}
-
-// medians looks procedures' medians up.
-func (n *network) medians(variant, congestion string) func(string) (float64, bool) {
-	return func(procedure string) (float64, bool) { return n.median(cell{variant, procedure, congestion}) }
-}
-
-// steadies looks up what procedures carried from the fourth second that counts on.
-func (n *network) steadies(variant, congestion string) func(string) (float64, bool) {
-	return func(procedure string) (float64, bool) { return n.steady(cell{variant, procedure, congestion}) }
-}
-
-func (b *book) publishedMean(s published.Setting) func(string) (float64, bool) {
-	return func(procedure string) (float64, bool) {
-		v, ok := b.published.Throughput(s, procedure)
-		return v.MeanMbps, ok
+func targetTable(targets []Target) table {
+	t := table{Title: "Targets", Words: 1, Note: say("targets-columns", headerPct), Head: []string{"in per cent", "wanted", "measured", "steady"}}
+	published := slices.ContainsFunc(targets, func(target Target) bool { return target.Published != nil })
+	if published {
+		t.Head = append(t.Head, "published")
 	}
-}
-
-func ofSum(value func(string) (float64, bool), procedure, detour string) *float64 {
-	got, ok := value(procedure)
-	direct, okDirect := value("tcp")
-	other, okOther := value(detour)
-	if !ok || !okDirect || !okOther || direct+other == 0 {
-		return nil
+	for _, target := range targets {
+		verdict := entry{Text: "met", Mark: good}
+		if target.Measured == nil {
+			verdict = entry{Text: "no run", Mark: empty}
+		} else if !target.Met {
+			verdict = entry{Text: "NOT MET", Mark: bad}
+		}
+		sign, before := "≤", target.LimitPct-target.SpreadPct
+		if target.AtLeast {
+			sign, before = "≥", target.LimitPct+target.SpreadPct
+		}
+		wanted := entry{Text: fmt.Sprintf("%s %.2f", sign, target.LimitPct)}
+		if math.Abs(before-headerPct) < 1e-9 || math.Abs(100-before-headerPct) < 1e-9 {
+			wanted.Below = []string{fmt.Sprintf("%.2f, ± %.2f", before, target.SpreadPct)}
+		}
+		verdict.Below = []string{target.Procedure + ": " + target.What, target.Where}
+		if target.Remark != "" {
+			verdict.Below = append(verdict.Below, target.Remark)
+		}
+		line := []entry{verdict, wanted, value(target.Measured), value(target.Steady)}
+		if published {
+			line = append(line, value(target.Published))
+		}
+		t.Rows = append(t.Rows, line)
 	}
-	pct := 100 * got / (direct + other)
-	return &pct
-}
-
-func pctOf(value func(string) (float64, bool), procedure, of string) *float64 {
-	got, ok := value(procedure)
-	whole, okWhole := value(of)
-	if !ok || !okWhole || whole == 0 {
-		return nil
-	}
-	pct := 100 * got / whole
-	return &pct
+	return t
 }

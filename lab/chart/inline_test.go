@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"encoding/xml"
@@ -16,8 +16,8 @@ import (
 
 func ptr(v float64) *float64 { return &v }
 
-func evaluation() ColumnChart {
-	c := ColumnChart{Unit: "goodput, Mbit/s", ReferenceName: "published mean"}
+func evaluation() Boxes {
+	c := Boxes{Unit: "goodput, Mbit/s", ReferenceName: "published"}
 	names := []string{"mptcp-1", "dcol", "dcol-in-band", "dcol-openvpn", "dcol-wireguard", "tcp", "tcp-detour", "tcp-openvpn", "tcp-wireguard"}
 	for i, name := range names {
 		middle := 9.4
@@ -25,28 +25,28 @@ func evaluation() ColumnChart {
 			middle = 18.6
 		}
 		spread := 0.05 * float64(i)
-		column := Column{
+		column := Box{
 			Label: name, Look: Look{Colour: i % 5, Hollow: i > 4},
-			Values: []float64{middle - spread, middle, middle + spread, middle + 2*spread, middle - 8*spread},
+			Summary: of(middle-spread, middle, middle+spread, middle+2*spread, middle-8*spread),
 		}
 		if i%2 == 0 {
 			column.Reference = ptr(middle - 0.7)
 		}
-		c.Columns = append(c.Columns, column)
+		c.Boxes = append(c.Boxes, column)
 	}
 	return c
 }
 
-func heat() HeatChart {
-	return HeatChart{
+func heat() Heat {
+	return Heat{
 		XTitle: "rate of the detour, Mbit/s", YTitle: "delay of the detour, ms",
 		XLabels: []string{"1", "2", "5", "10", "20"}, YLabels: []string{"5", "20", "80"},
 		Ratios: [][]float64{{0.97, 1.1, 1.4, 1.96, 2.0}, {0.93, 1.05, 1.31, 1.9, 1.9}, {0.7, 0.9, 1.2, math.NaN(), 1.5}},
 	}
 }
 
-func sizes() LineChart {
-	l := LineChart{XTitle: "size, KB", YTitle: "completion, s", XLog: true, YLog: true}
+func sizes() Lines {
+	l := Lines{XTitle: "size, KB", YTitle: "completion, s", XLog: true, YLog: true}
 	for i, name := range []string{"tcp", "dcol"} {
 		line := Line{Label: name, Look: Look{Colour: i, Hollow: i == 0}}
 		for size := 10.0; size <= 1e5; size *= 10 {
@@ -60,19 +60,19 @@ func sizes() LineChart {
 
 func TestInlineCharts(t *testing.T) {
 	narrow := evaluation()
-	narrow.Columns[0].Label = "a-procedure-of-a-long-name"
-	narrow.Columns[1].Values = nil
+	narrow.Boxes[0].Label = "a-procedure-of-a-long-name"
+	narrow.Boxes[1].Summary = of()
+	killed := example()
+	killed.Title, killed.Marks = "not in a page", []Mark{{Seconds: 7, Label: "waypoint killed"}}
 	tests := map[string]struct {
 		draw  func() (template.HTML, error)
 		words []string
 	}{
-		"columns":      {evaluation().SVG, []string{"published mean", "wireguard", "18.60", "goodput, Mbit/s"}},
-		"columns-long": {narrow.SVG, []string{"a-procedure-of-a-long-name", "dcol-wireguard"}},
-		"heat":         {heat().SVG, []string{"1.96", "0.70", "–", "delay of the detour, ms"}},
-		"lines":        {sizes().SVG, []string{"tcp", "dcol", "100000", "0.1", "size, KB"}},
-		"goodput": {GoodputChart{
-			Title: "not in a page", Series: exampleSeries(), Marks: []Mark{{Seconds: 7, Label: "waypoint killed"}},
-		}.SVG, []string{"direct", "waypoint killed"}},
+		"boxes":      {evaluation().SVG, []string{"published", "wireguard", "18.60", "goodput, Mbit/s"}},
+		"boxes-long": {narrow.SVG, []string{"a-procedure-of-a-long-name", "dcol-wireguard"}},
+		"heat":       {heat().SVG, []string{"1.96", "0.70", "–", "delay of the detour, ms"}},
+		"lines":      {sizes().SVG, []string{"tcp", "dcol", "100000", "0.1", "size, KB"}},
+		"goodput":    {killed.SVG, []string{"direct", "waypoint killed"}},
 	}
 	for name, test := range tests {
 		svg, err := test.draw()
@@ -99,25 +99,25 @@ func TestInlineCharts(t *testing.T) {
 	}
 }
 
-// A median stands in a row above the plot, where no diamond is, whatever its value.
-func TestMediansStandInARow(t *testing.T) {
+// A median stands in a column beside the plot, where no diamond is, whatever its value.
+func TestMediansStandInAColumn(t *testing.T) {
 	chart := evaluation()
-	chart.Columns[0].Reference = ptr(17) // far above its box
+	chart.Boxes[0].Reference = ptr(17) // far above its box
 	svg, err := chart.SVG()
 	if err != nil {
 		t.Fatal(err)
 	}
-	heights := map[string][]string{}
-	for _, m := range regexp.MustCompile(`<text x="[^"]*" y="([^"]*)"[^>]*>([^<]*)<`).FindAllStringSubmatch(string(svg), -1) {
-		heights[strings.TrimSpace(m[2])] = append(heights[strings.TrimSpace(m[2])], m[1])
+	places := map[string][]string{}
+	for _, m := range regexp.MustCompile(`<text x="([^"]*)" y="[^"]*"[^>]*>([^<]*)<`).FindAllStringSubmatch(string(svg), -1) {
+		places[strings.TrimSpace(m[2])] = append(places[strings.TrimSpace(m[2])], m[1])
 	}
-	medians := slices.Concat(heights["9.40"], heights["18.60"])
-	references := slices.Concat(heights["17.00"], heights["17.90"])
+	medians := slices.Concat(places["9.40"], places["18.60"])
+	references := slices.Concat(places["17.00"], places["17.90"])
 	if len(medians) != 9 || len(slices.Compact(medians)) != 1 {
-		t.Errorf("the medians are not all in a row: %v", heights)
+		t.Errorf("the medians are not all in a column: %v", places)
 	}
 	if len(references) != 3 || len(slices.Compact(references)) != 1 || references[0] == medians[0] {
-		t.Errorf("the references are not in a row of their own: %v", heights)
+		t.Errorf("the references are not in a column of their own: %v", places)
 	}
 }
 
@@ -144,11 +144,11 @@ func TestNothingToDrawInline(t *testing.T) {
 	zero := sizes()
 	zero.Lines[0].Points[0].Y = 0
 	for name, draw := range map[string]func() (template.HTML, error){
-		"columns":           ColumnChart{Columns: []Column{{Label: "empty", Reference: ptr(1)}}}.SVG,
-		"heat":              HeatChart{}.SVG,
-		"lines":             LineChart{Lines: []Line{{Label: "empty"}}}.SVG,
+		"boxes":             Boxes{Boxes: []Box{{Label: "empty", Reference: ptr(1)}}}.SVG,
+		"heat":              Heat{}.SVG,
+		"lines":             Lines{Lines: []Line{{Label: "empty"}}}.SVG,
 		"logarithm of zero": zero.SVG,
-		"goodput":           GoodputChart{}.SVG,
+		"goodput":           Goodput{}.SVG,
 	} {
 		if _, err := draw(); err == nil {
 			t.Errorf("%s: nothing was drawn without an error", name)
@@ -170,7 +170,7 @@ func TestHeatTint(t *testing.T) {
 
 // Names of lines that end at the same place stand apart, inside the chart.
 func TestNamesOfLinesStayApart(t *testing.T) {
-	l := LineChart{}
+	l := Lines{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.Lines = append(l.Lines, Line{Label: name, Points: []Point{{0, 1}, {1, 2}}})
 	}
@@ -189,6 +189,6 @@ func TestNamesOfLinesStayApart(t *testing.T) {
 		}
 	}
 	if len(seen) != 4 {
-		t.Errorf("four names stand at %d heights: %v", len(seen), seen)
+		t.Errorf("four names stand at %d places: %v", len(seen), seen)
 	}
 }

@@ -1,10 +1,12 @@
-package published
+package papers
 
 import (
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/lab/report"
 )
 
 func load(t *testing.T) *Tables {
@@ -16,21 +18,29 @@ func load(t *testing.T) *Tables {
 	return tables
 }
 
+func setting(network string, lossPct, delayMS float64) report.Setting {
+	return report.Setting{Network: network, LossPct: lossPct, DelayMS: delayMS}
+}
+
+func throughput(mean, sd float64, trials int, congestion string) report.Throughput {
+	return report.Throughput{MeanMbps: mean, SDMbps: sd, Trials: trials, Congestion: congestion}
+}
+
 // Cells as the thesis prints them, of each column and of both networks.
 func TestThroughput(t *testing.T) {
 	tables := load(t)
 	tests := []struct {
-		setting   Setting
+		setting   report.Setting
 		procedure string
-		want      Throughput
+		want      report.Throughput
 	}{
-		{Setting{"core-limited", 0, 5}, "mptcp-1", Throughput{9.41, 0.01, 60, "lia"}},
-		{Setting{"core-limited", 0, 5}, "dcol", Throughput{18.81, 0.02, 60, "lia"}},
-		{Setting{"core-limited", 0, 100}, "dcol-openvpn", Throughput{15.41, 2.24, 60, "lia"}},
-		{Setting{"core-limited", 0.5, 5}, "tcp", Throughput{9.54, 0.01, 20, "cubic"}},
-		{Setting{"symmetric", 1, 5}, "tcp", Throughput{6.45, 0.68, 60, "cubic"}},
-		{Setting{"symmetric", 0, 50}, "tcp-detour", Throughput{9.36, 0.01, 20, "cubic"}},
-		{Setting{"symmetric", 5, 5}, "tcp-openvpn", Throughput{8.90, 0.02, 20, "cubic"}},
+		{setting("core-limited", 0, 5), "mptcp-1", throughput(9.41, 0.01, 60, "lia")},
+		{setting("core-limited", 0, 5), "dcol", throughput(18.81, 0.02, 60, "lia")},
+		{setting("core-limited", 0, 100), "dcol-openvpn", throughput(15.41, 2.24, 60, "lia")},
+		{setting("core-limited", 0.5, 5), "tcp", throughput(9.54, 0.01, 20, "cubic")},
+		{setting("symmetric", 1, 5), "tcp", throughput(6.45, 0.68, 60, "cubic")},
+		{setting("symmetric", 0, 50), "tcp-detour", throughput(9.36, 0.01, 20, "cubic")},
+		{setting("symmetric", 5, 5), "tcp-openvpn", throughput(8.90, 0.02, 20, "cubic")},
 	}
 	for _, test := range tests {
 		got, ok := tables.Throughput(test.setting, test.procedure)
@@ -46,9 +56,9 @@ func TestThroughput(t *testing.T) {
 func TestNotMeasuredIn2017(t *testing.T) {
 	tables := load(t)
 	for _, missing := range []key{
-		{Setting{"core-limited", 0, 5}, "dcol-in-band"},
-		{Setting{"core-limited", 1, 100}, "dcol"},
-		{Setting{"two-paths", 0, 5}, "dcol"},
+		{setting("core-limited", 0, 5), "dcol-in-band"},
+		{setting("core-limited", 1, 100), "dcol"},
+		{setting("two-paths", 0, 5), "dcol"},
 	} {
 		if got, ok := tables.Throughput(missing.Setting, missing.procedure); ok {
 			t.Errorf("%v has a throughput: %v", missing, got)
@@ -76,14 +86,16 @@ func TestSplitAgreesWithItsPercentages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, ok := tables.Split(Setting{"symmetric", 1, 5}, "dcol-openvpn")
-	if want := (Split{1885375, 8912407}); got != want || !ok {
+	got, ok := tables.Split(setting("symmetric", 1, 5), "dcol-openvpn")
+	if want := (report.Split{DirectBytes: 1885375, DetourBytes: 8912407}); got != want || !ok {
 		t.Errorf("symmetric lossy vpn: %v, want %v", got, want)
 	}
 }
 
 func TestBadTables(t *testing.T) {
-	empty := func() *Tables { return &Tables{throughput: map[key]Throughput{}, splits: map[key]Split{}} }
+	empty := func() *Tables {
+		return &Tables{throughput: map[key]report.Throughput{}, splits: map[key]report.Split{}}
+	}
 	for name, table := range map[string]string{
 		"no number":         "configuration,bytes_default,bytes_detour\ncore-limited nat,many,2\n",
 		"no column":         "configuration,bytes_default\ncore-limited nat,1\n",
@@ -93,6 +105,23 @@ func TestBadTables(t *testing.T) {
 	} {
 		if err := each([]byte(table), empty().addSplit); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// Every target is about cells that were published, or about kinds of detours that are
+// newer.
+func TestGoals(t *testing.T) {
+	tables := load(t)
+	if len(tables.Goals()) != 8 {
+		t.Errorf("%d goals, want 8", len(tables.Goals()))
+	}
+	for _, g := range tables.Goals() {
+		if g.What == "" || g.Procedure == "" || len(g.Of) == 0 {
+			t.Errorf("%+v is not complete", g)
+		}
+		if _, ok := tables.Throughput(g.Setting, g.Of[0]); !ok {
+			t.Errorf("nothing was published of %s in %+v", g.Of[0], g.Setting)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"errors"
@@ -11,21 +11,21 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// HeatChart is a table of ratios in colours: blue above 1, red below, white at
+// Heat is a table of ratios in colours: blue above 1, red below, white at
 // 1, with the ratio in each cell. Rows go upwards, and their title stands above.
-type HeatChart struct {
+type Heat struct {
 	XTitle, YTitle   string
 	XLabels, YLabels []string
 	Ratios           [][]float64 // by row, then column; NaN where there is none
 }
 
-// SVG is the chart as a part of a page.
-func (h HeatChart) SVG() (template.HTML, error) {
+// SVG returns the chart as a part of a page.
+func (h Heat) SVG() (template.HTML, error) {
 	furthest := 0.0
 	for _, row := range h.Ratios {
 		for _, ratio := range row {
 			if ratio > 0 {
-				furthest = max(furthest, abs(math.Log(ratio)))
+				furthest = max(furthest, math.Abs(math.Log(ratio)))
 			}
 		}
 	}
@@ -39,7 +39,7 @@ func (h HeatChart) SVG() (template.HTML, error) {
 	p.X.Tick.Marker, p.Y.Tick.Marker = namedTicks(h.XLabels), namedTicks(h.YLabels)
 	p.X.Tick.Length, p.X.LineStyle.Width = 0, 0
 	height := 62 + min(34*vg.Length(len(h.YLabels)), inlineWidth)
-	return chart{subtitle: "\u2191 " + h.YTitle, plot: p, width: inlineWidth, height: height}.inline()
+	return drawing{subtitle: "\u2191 " + h.YTitle, plot: p, width: inlineWidth, height: height}.inline()
 }
 
 func namedTicks(names []string) plot.ConstantTicks {
@@ -68,7 +68,7 @@ func (h cells) Plot(c draw.Canvas, p *plot.Plot) {
 			words := "–"
 			fill := rule
 			if ratio > 0 {
-				words, fill = formatShort(ratio), h.tint(ratio)
+				words, fill = number(ratio), h.tint(ratio)
 			}
 			c.FillPolygon(fill, []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
 			at := vg.Point{X: (left + right - style.Width(words)) / 2, Y: (low+high)/2 - style.Font.Size*0.4}
@@ -84,7 +84,7 @@ func (h cells) tint(ratio float64) color.NRGBA {
 	if ratio < 1 {
 		full = colour(5) // vermilion
 	}
-	share := min(abs(math.Log(ratio))/h.furthest, 1) * 0.9
+	share := min(math.Abs(math.Log(ratio))/h.furthest, 1) * 0.9
 	mix := func(v uint8) uint8 { return uint8(255 - share*(255-float64(v))) }
 	return color.NRGBA{mix(full.R), mix(full.G), mix(full.B), 0xFF}
 }

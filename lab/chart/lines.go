@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"cmp"
@@ -13,14 +13,14 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Line is one line of a LineChart through its points, in the order given.
+// Line is one line of a Lines through its points, in the order given.
 type Line struct {
 	Label  string
 	Points []Point
 	Look   Look
 }
 
-// Point is a place in a LineChart.
+// Point is a place in a Lines.
 type Point struct{ X, Y float64 }
 
 // Tick is a labelled place on an axis.
@@ -29,8 +29,8 @@ type Tick struct {
 	Label string
 }
 
-// LineChart is a plot of lines, named at their ends.
-type LineChart struct {
+// Lines is a plot of lines, named at their ends.
+type Lines struct {
 	XTitle, YTitle string
 	XTicks, YTicks []Tick // none: round numbers
 	XLog, YLog     bool   // logarithmic axes: every value must be above 0
@@ -38,8 +38,8 @@ type LineChart struct {
 	Lines          []Line
 }
 
-// SVG is the chart as a part of a page. Lines without points are left out.
-func (l LineChart) SVG() (template.HTML, error) {
+// SVG returns the chart as a part of a page. Lines without points are left out.
+func (l Lines) SVG() (template.HTML, error) {
 	var points []Point
 	lines := slices.DeleteFunc(slices.Clone(l.Lines), func(line Line) bool { return len(line.Points) == 0 })
 	for _, line := range lines {
@@ -75,9 +75,9 @@ func (l LineChart) SVG() (template.HTML, error) {
 	for _, line := range lines {
 		right = max(right, label(9, ink, true).Width(line.Label)+sampleWidth+10)
 	}
-	ch := chart{plot: p, width: inlineWidth, height: 250, right: right}
-	ch.over = func(_, data draw.Canvas) { nameLines(data, p, lines) }
-	return ch.inline()
+	d := drawing{plot: p, width: inlineWidth, height: 250, right: right}
+	d.over = func(_, data draw.Canvas) { nameLines(data, p, lines) }
+	return d.inline()
 }
 
 // scale is the range of an axis with a little room at both ends.
@@ -95,7 +95,7 @@ func scale(values []float64, logarithmic bool) (low, high float64, n plot.Normal
 	}
 	room := (high - low) * 0.06
 	if high == low {
-		room = max(abs(high)*0.1, 1e-9)
+		room = max(math.Abs(high)*0.1, 1e-9)
 	}
 	return low - room, high + room, plot.LinearScale{}, nil
 }

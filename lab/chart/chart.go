@@ -1,9 +1,15 @@
-package report
+// Package chart draws what the lab measured: distributions, goodput over time, ratios
+// and lines. A chart is a part of a page, or a file. It knows nothing of scenarios and
+// results; lab/report, lab/demo and lab/bench import it.
+package chart
 
 import (
+	"bytes"
 	"fmt"
+	"html/template"
 	"image/color"
 	"os"
+	"strings"
 
 	"golang.org/x/image/font"
 	"gonum.org/v1/plot"
@@ -38,6 +44,9 @@ const (
 	chartWidth  = 620 * vg.Length(1)
 	chartHeight = 340 * vg.Length(1)
 	margin      = 14 * vg.Length(1)
+	// inlineWidth is the width of charts in a page. A phone shows it at nearly its own
+	// size, so that its letters are as large as the page's small ones.
+	inlineWidth = 400 * vg.Length(1)
 	pngDPI      = 144
 )
 
@@ -86,25 +95,45 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-// chart is a plot with its headings, if it has any, and the room beside it for
+// drawing is a plot with its headings, if it has any, and the room beside it for
 // labels.
-type chart struct {
+type drawing struct {
 	title, subtitle string
 	plot            *plot.Plot
 	width           vg.Length
 	height          vg.Length
 	right           vg.Length // room right of the data
-	above           vg.Length // room above the data
 	// over draws on top of the plot; data is the plot's data area.
 	over func(c, data draw.Canvas)
 }
 
+// inline returns the chart as an <svg> element that is as wide as the place it is put
+// into. It has no ids, so that many go into one page. Its letters are those of the
+// page's device: Arial and Helvetica are as wide as Liberation Sans, by which
+// everything was placed.
+func (d drawing) inline() (template.HTML, error) {
+	canvas := vgsvg.New(d.width, d.height)
+	d.draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return "", fmt.Errorf("draw an SVG: %w", err)
+	}
+	_, svg, found := strings.Cut(b.String(), "<svg")
+	_, body, closed := strings.Cut(svg, ">")
+	if !found || !closed {
+		return "", fmt.Errorf("draw an SVG: the drawing library's output has no <svg> element: %.80q", b.String())
+	}
+	body = strings.ReplaceAll(body, "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
+	start := fmt.Sprintf(`<svg viewBox="0 0 %g %g" xmlns="http://www.w3.org/2000/svg">`, d.width.Points(), d.height.Points())
+	return template.HTML(start + body), nil
+}
+
 // save writes the chart to base.svg and base.png.
-func (ch chart) save(base string) error {
-	svg := vgsvg.New(ch.width, ch.height)
-	ch.draw(draw.New(svg))
-	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(ch.width, ch.height), vgimg.UseDPI(pngDPI))}
-	ch.draw(draw.New(png))
+func (d drawing) save(base string) error {
+	svg := vgsvg.New(d.width, d.height)
+	d.draw(draw.New(svg))
+	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(d.width, d.height), vgimg.UseDPI(pngDPI))}
+	d.draw(draw.New(png))
 	for _, out := range []struct {
 		path  string
 		write func(*os.File) error
@@ -131,32 +160,32 @@ func writeFile(path string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-func (ch chart) draw(c draw.Canvas) {
+func (d drawing) draw(c draw.Canvas) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())
 	around, gap := margin, vg.Length(16)
-	if ch.title == "" { // part of a page that has headings and margins itself
+	if d.title == "" { // part of a page that has headings and margins itself
 		around, gap = 4, 0
-		if ch.subtitle != "" {
+		if d.subtitle != "" {
 			gap = 5
 		}
 	}
 	c = draw.Crop(c, around, -around, around, -around)
 	top := c.Max.Y
-	if ch.title != "" {
+	if d.title != "" {
 		heading := label(14, ink, true)
 		top -= heading.Font.Size
-		c.FillText(heading, vg.Point{X: c.Min.X, Y: top}, ch.title)
+		c.FillText(heading, vg.Point{X: c.Min.X, Y: top}, d.title)
 	}
-	if ch.subtitle != "" {
+	if d.subtitle != "" {
 		sub := label(10, faint, false)
 		top -= sub.Font.Size + 6
-		c.FillText(sub, vg.Point{X: c.Min.X, Y: top}, ch.subtitle)
+		c.FillText(sub, vg.Point{X: c.Min.X, Y: top}, d.subtitle)
 	}
-	area := draw.Crop(c, 0, -ch.right, 0, top-c.Max.Y-gap-ch.above)
-	ch.plot.Draw(area)
-	if ch.over != nil {
-		ch.over(c, ch.plot.DataCanvas(area))
+	area := draw.Crop(c, 0, -d.right, 0, top-c.Max.Y-gap)
+	d.plot.Draw(area)
+	if d.over != nil {
+		d.over(c, d.plot.DataCanvas(area))
 	}
 }
 
@@ -173,4 +202,25 @@ func (horizontalRules) Plot(c draw.Canvas, p *plot.Plot) {
 		at := y(tick.Value)
 		c.StrokeLine2(thin(rule), c.Min.X, at, c.Max.X, at)
 	}
+}
+
+// verticalRules are the lines behind the data at each labelled tick.
+type verticalRules struct{}
+
+// Plot implements plot.Plotter.
+func (verticalRules) Plot(c draw.Canvas, p *plot.Plot) {
+	x, _ := p.Transforms(&c)
+	for _, tick := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
+		if tick.Value >= p.X.Min && tick.Value <= p.X.Max {
+			c.StrokeLine2(thin(rule), x(tick.Value), c.Min.Y, x(tick.Value), c.Max.Y)
+		}
+	}
+}
+
+// number writes a value with as many decimals as a reader needs.
+func number(v float64) string {
+	if v >= 99.995 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }

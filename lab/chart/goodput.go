@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"errors"
@@ -12,68 +12,63 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Series is goodput over time, path by path: Mbit/s, averaged over each step.
-type Series struct {
-	StepSeconds float64      `json:"step_seconds"`
-	Paths       []PathSeries `json:"paths"`
-}
-
-// PathSeries is one path's goodput over time.
-type PathSeries struct {
-	Path string    `json:"path"`
-	Mbps []float64 `json:"mbps"`
+// Path is one path's goodput over time, in Mbit/s, averaged over each step.
+type Path struct {
+	Name string
+	Mbps []float64
 }
 
 // Mark is a moment to point out, such as the death of a waypoint.
 type Mark struct {
-	Seconds float64 `json:"seconds"`
-	Label   string  `json:"label"`
+	Seconds float64
+	Label   string
 }
 
-// Level is a goodput to compare with.
+// Level is a value to compare with.
 type Level struct {
-	Mbps  float64
+	Value float64
 	Label string
 }
 
-// GoodputChart is a plot of goodput over time, the paths stacked.
-type GoodputChart struct {
-	Title, Subtitle string
-	Series          Series
-	// Paths are all that there are, of which the series may have but some: a path's
+// Goodput is a plot of goodput over time, the paths stacked.
+type Goodput struct {
+	Title, Subtitle string // of a file; a page has its own
+	StepSeconds     float64
+	Paths           []Path
+	// Among lists all paths that there are, of which Paths may have some: a path's
 	// colour is that of its place here, in every plot of the same network.
-	Paths []string
+	Among []string
 	// Top is the end of the axis, so that several charts have the same; 0 leaves it
-	// to the series.
+	// to the paths.
 	Top    float64
 	Marks  []Mark
 	Levels []Level
 }
 
-// Goodput draws the chart to base.svg and base.png.
-func Goodput(g GoodputChart, base string) error {
-	ch, err := g.chart(chartWidth)
+// Save draws the chart to base.svg and base.png.
+func (g Goodput) Save(base string) error {
+	d, err := g.drawing(chartWidth)
 	if err != nil {
 		return fmt.Errorf("draw %s: %w", base, err)
 	}
-	return ch.save(base)
+	return d.save(base)
 }
 
-// SVG is the chart as a part of a page, without headings.
-func (g GoodputChart) SVG() (template.HTML, error) {
+// SVG returns the chart as a part of a page, without headings.
+func (g Goodput) SVG() (template.HTML, error) {
 	g.Title, g.Subtitle = "", ""
-	ch, err := g.chart(inlineWidth)
+	d, err := g.drawing(inlineWidth)
 	if err != nil {
 		return "", fmt.Errorf("draw goodput over time: %w", err)
 	}
-	return ch.inline()
+	return d.inline()
 }
 
-func (g GoodputChart) chart(width vg.Length) (chart, error) {
-	if g.Series.StepSeconds <= 0 || len(g.Series.Paths) == 0 {
-		return chart{}, errors.New("there is no series to draw")
+func (g Goodput) drawing(width vg.Length) (drawing, error) {
+	if g.StepSeconds <= 0 || len(g.Paths) == 0 {
+		return drawing{}, errors.New("there is no series to draw")
 	}
-	bands := stack(g.Series, g.Paths)
+	bands := g.stack()
 	p := newPlot("time, s", "goodput, Mbit/s")
 	p.Add(horizontalRules{})
 	for _, b := range bands {
@@ -81,7 +76,7 @@ func (g GoodputChart) chart(width vg.Length) (chart, error) {
 	}
 	top := max(g.Top, bands[len(bands)-1].highest())
 	for _, l := range g.Levels {
-		top = max(top, l.Mbps)
+		top = max(top, l.Value)
 	}
 	p.X.Min, p.X.Max = 0, bands[0].end()
 	p.Y.Min, p.Y.Max = 0, top*1.12
@@ -89,15 +84,15 @@ func (g GoodputChart) chart(width vg.Length) (chart, error) {
 		p.Y.Max = 1
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = evenTicks{8}, evenTicks{5}
-	ch := chart{title: g.Title, subtitle: g.Subtitle, plot: p, width: width, right: sideRoom(bands)}
-	ch.height = chartHeight * width / chartWidth
-	ch.over = func(_, data draw.Canvas) {
+	d := drawing{title: g.Title, subtitle: g.Subtitle, plot: p, width: width, right: sideRoom(bands)}
+	d.height = chartHeight * width / chartWidth
+	d.over = func(_, data draw.Canvas) {
 		x, y := p.Transforms(&data)
 		drawLevels(data, y, g.Levels)
 		drawMarks(data, x, g.Marks)
 		drawBandLabels(data, x, y, bands)
 	}
-	return ch, nil
+	return d, nil
 }
 
 // band is one path's part of a stack: it lies between low and high.
@@ -108,9 +103,9 @@ type band struct {
 	low, high []float64
 }
 
-// Highest is the highest goodput of all paths together.
-func (s Series) Highest() float64 {
-	bands := stack(s, nil)
+// Highest returns the highest goodput of all paths together.
+func (g Goodput) Highest() float64 {
+	bands := g.stack()
 	if len(bands) == 0 {
 		return 0
 	}
@@ -118,19 +113,19 @@ func (s Series) Highest() float64 {
 }
 
 // stack lays the paths on each other; their indices are the places among all paths.
-func stack(s Series, all []string) []band {
+func (g Goodput) stack() []band {
 	n := 0
-	for _, p := range s.Paths {
+	for _, p := range g.Paths {
 		n = max(n, len(p.Mbps))
 	}
 	base := make([]float64, n)
-	bands := make([]band, len(s.Paths))
-	for i, p := range s.Paths {
-		index := slices.Index(all, p.Path)
+	bands := make([]band, len(g.Paths))
+	for i, p := range g.Paths {
+		index := slices.Index(g.Among, p.Name)
 		if index < 0 {
 			index = i
 		}
-		b := band{path: p.Path, index: index, step: s.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
+		b := band{path: p.Name, index: index, step: g.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
 		for j, v := range p.Mbps {
 			b.high[j] += v
 		}
@@ -253,7 +248,7 @@ func (b band) roomFor(width, height vg.Length, x, y func(float64) vg.Length) (vg
 func drawLevels(data draw.Canvas, y func(float64) vg.Length, levels []Level) {
 	style := label(9.5, ink, false)
 	for _, l := range levels {
-		at := y(l.Mbps)
+		at := y(l.Value)
 		data.StrokeLine2(thin(ink, vg.Points(4), vg.Points(3)), data.Min.X, at, data.Max.X, at)
 		data.FillText(style, vg.Point{X: data.Max.X - style.Width(l.Label) - 4, Y: at + 3}, l.Label)
 	}

@@ -1,22 +1,28 @@
-// Package published has the numbers that the 2017 evaluation of DCol printed, to
-// be laid beside ours: Tables 1 and 2 of S. Brennan, "Exploring Alternative
-// Routes Using Multipath TCP", MSc thesis, Case Western Reserve University, 2017
-// (appendix "Data"), as they stand there. It is pure; lab/report/page uses it.
+// Package papers has what is said about the evaluation of DCol in 2017, to be laid beside
+// a repetition of it: Tables 1 and 2 of S. Brennan, "Exploring Alternative Routes Using
+// Multipath TCP", MSc thesis, Case Western Reserve University, 2017 (appendix "Data"), as
+// they stand there, what a repetition is to show, and why it differs. lab/experiment gives
+// it to the report.
 //
 // The kernel was the out-of-tree MPTCP v0.91, whose MPTCP connections used the
 // coupled congestion control LIA and whose plain TCP used CUBIC (5.1.3, 5.1.4).
 // Throughput is that of iperf3 uploads of 10 s, of which the first second and
 // what came after the tenth did not count. "Delay" is the one-way delay of link
 // 2, 5 ms where nothing else is said.
-package published
+package papers
 
 import (
 	"bytes"
 	_ "embed"
 	"encoding/csv"
 	"fmt"
+	"html/template"
 	"strconv"
 	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/detour-collective/dcol/lab/report"
 )
 
 //go:embed table1.csv
@@ -25,37 +31,21 @@ var table1 []byte
 //go:embed table2.csv
 var table2 []byte
 
-// Setting is a network of the evaluation: one of the two topologies, and what
-// was varied on its link 2.
-type Setting struct {
-	Network string  // "core-limited" or "symmetric"
-	LossPct float64 // per cent of packets
-	DelayMS float64 // one way
-}
+//go:embed targets.toml
+var targets []byte
 
-// Throughput is a cell of Table 1.
-type Throughput struct {
-	MeanMbps, SDMbps float64
-	Trials           int
-	// Congestion is the congestion control it was measured with: "lia" of
-	// MPTCP connections, "cubic" of plain TCP.
-	Congestion string
-}
+//go:embed notes.html
+var notes string
 
-// Split is a row of Table 2: bytes of one trial by path, counted in packet
-// captures.
-type Split struct {
-	DirectBytes, DetourBytes int64
-}
-
-// Tables are both tables.
+// Tables are both tables, and what a repetition is to show. They are a report.Reference.
 type Tables struct {
-	throughput map[key]Throughput
-	splits     map[key]Split
+	throughput map[key]report.Throughput
+	splits     map[key]report.Split
+	goals      []report.Goal
 }
 
 type key struct {
-	Setting
+	report.Setting
 	procedure string
 }
 
@@ -74,37 +64,50 @@ func columns() map[string]string {
 
 // Load reads the tables.
 func Load() (*Tables, error) {
-	t := &Tables{throughput: map[key]Throughput{}, splits: map[key]Split{}}
+	t := &Tables{throughput: map[key]report.Throughput{}, splits: map[key]report.Split{}}
 	if err := each(table1, t.addThroughput); err != nil {
 		return nil, fmt.Errorf("read the published Table 1: %w", err)
 	}
 	if err := each(table2, t.addSplit); err != nil {
 		return nil, fmt.Errorf("read the published Table 2: %w", err)
 	}
+	var file struct {
+		Target []report.Goal `toml:"target"`
+	}
+	if err := toml.NewDecoder(bytes.NewReader(targets)).DisallowUnknownFields().Decode(&file); err != nil {
+		return nil, fmt.Errorf("read the targets: %w", err)
+	}
+	t.goals = file.Target
 	return t, nil
 }
 
+// Goals returns what a repetition is to show.
+func (t *Tables) Goals() []report.Goal { return t.goals }
+
+// Notes returns what is known about where a repetition differs, and why.
+func (t *Tables) Notes() template.HTML { return template.HTML(notes) }
+
 // Throughput looks a cell of Table 1 up by the procedure's name in the lab's
 // scenarios. It reports false for what was not measured in 2017.
-func (t *Tables) Throughput(s Setting, procedure string) (Throughput, bool) {
+func (t *Tables) Throughput(s report.Setting, procedure string) (report.Throughput, bool) {
 	v, ok := t.throughput[key{s, procedure}]
 	return v, ok
 }
 
 // Split looks a row of Table 2 up.
-func (t *Tables) Split(s Setting, procedure string) (Split, bool) {
+func (t *Tables) Split(s report.Setting, procedure string) (report.Split, bool) {
 	v, ok := t.splits[key{s, procedure}]
 	return v, ok
 }
 
 func (t *Tables) addThroughput(r record) error {
-	setting := Setting{Network: r.text("network"), LossPct: r.number("loss_pct"), DelayMS: r.number("link2_delay_ms")}
+	setting := report.Setting{Network: r.text("network"), LossPct: r.number("loss_pct"), DelayMS: r.number("link2_delay_ms")}
 	for procedure, column := range columns() {
 		congestion := "lia"
 		if strings.HasPrefix(procedure, "tcp") {
 			congestion = "cubic"
 		}
-		t.throughput[key{setting, procedure}] = Throughput{
+		t.throughput[key{setting, procedure}] = report.Throughput{
 			MeanMbps: r.number(column + "_mean"), SDMbps: r.number(column + "_sd"),
 			Trials: int(r.number("trials")), Congestion: congestion,
 		}
@@ -119,7 +122,7 @@ func (t *Tables) addSplit(r record) error {
 	if len(words) < 2 {
 		return fmt.Errorf("%q is not a configuration", r.text("configuration"))
 	}
-	setting := Setting{Network: words[0], DelayMS: 5}
+	setting := report.Setting{Network: words[0], DelayMS: 5}
 	for _, word := range words[1 : len(words)-1] {
 		switch word {
 		case "lossy":
@@ -139,7 +142,7 @@ func (t *Tables) addSplit(r record) error {
 	if procedure == "" {
 		return fmt.Errorf("%q is not a procedure", words[len(words)-1])
 	}
-	t.splits[key{setting, procedure}] = Split{
+	t.splits[key{setting, procedure}] = report.Split{
 		DirectBytes: int64(r.number("bytes_default")), DetourBytes: int64(r.number("bytes_detour")),
 	}
 	return *r.err

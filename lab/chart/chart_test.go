@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // chartFolder is where the tests draw; DCOL_CHARTS keeps them for the eye.
@@ -21,8 +23,10 @@ func chartFolder(t *testing.T) string {
 	return t.TempDir()
 }
 
-func exampleSeries() Series {
-	s := Series{StepSeconds: 0.25, Paths: []PathSeries{{Path: "direct"}, {Path: "waypoint"}}}
+func of(sample ...float64) stats.Summary { return stats.Summarize(sample) }
+
+func example() Goodput {
+	s := Goodput{StepSeconds: 0.25, Paths: []Path{{Name: "direct"}, {Name: "waypoint"}}}
 	for i := range 48 {
 		at := float64(i) * 0.25
 		direct, detour := 9.3+0.2*math.Sin(3*at), 9.2+0.3*math.Cos(4*at)
@@ -40,13 +44,11 @@ func exampleSeries() Series {
 
 func TestGoodputChart(t *testing.T) {
 	base := filepath.Join(chartFolder(t), "goodput")
-	err := Goodput(GoodputChart{
-		Title: "One download, two paths", Subtitle: "core-limited, cubic, Linux 6.18; averages over 250 ms",
-		Series: exampleSeries(),
-		Marks:  []Mark{{Seconds: 7, Label: "waypoint killed"}},
-		Levels: []Level{{Mbps: 19.1, Label: "sum of the two TCPs"}},
-	}, base)
-	if err != nil {
+	g := example()
+	g.Title, g.Subtitle = "One download, two paths", "core-limited, cubic, Linux 6.18; averages over 250 ms"
+	g.Marks = []Mark{{Seconds: 7, Label: "waypoint killed"}}
+	g.Levels = []Level{{Value: 19.1, Label: "sum of the two TCPs"}}
+	if err := g.Save(base); err != nil {
 		t.Fatal(err)
 	}
 	checkChart(t, base, "One download, two paths", "direct", "waypoint", "goodput, Mbit/s", "time, s", "waypoint killed")
@@ -54,16 +56,16 @@ func TestGoodputChart(t *testing.T) {
 
 func TestBoxChart(t *testing.T) {
 	base := filepath.Join(chartFolder(t), "boxes")
-	err := Boxes(BoxChart{
+	err := Boxes{
 		Title: "Goodput by procedure", Subtitle: "core-limited, 8 runs each", Unit: "goodput, Mbit/s",
 		Boxes: []Box{
-			{"tcp", []float64{9.41, 9.42, 9.40, 9.43, 9.41, 9.42, 8.0, 9.7}},
-			{"tcp-detour", []float64{9.31, 9.12, 9.40, 9.23, 9.41, 9.42, 9.0, 9.2}},
-			{"mptcp-1", []float64{6.1, 5.2, 7.4, 6.8, 6.6, 5.9, 6.3, 6.4}},
-			{"dcol", []float64{18.6, 18.2, 18.9, 18.8, 18.7, 18.75, 17.2, 18.1}},
+			{Label: "tcp", Summary: of(9.41, 9.42, 9.40, 9.43, 9.41, 9.42, 8.0, 9.7)},
+			{Label: "tcp-detour", Summary: of(9.31, 9.12, 9.40, 9.23, 9.41, 9.42, 9.0, 9.2)},
+			{Label: "mptcp-1", Summary: of(6.1, 5.2, 7.4, 6.8, 6.6, 5.9, 6.3, 6.4)},
+			{Label: "dcol", Summary: of(18.6, 18.2, 18.9, 18.8, 18.7, 18.75, 17.2, 18.1)},
 		},
-		Levels: []Level{{Mbps: 18.83, Label: "sum of the two TCPs"}},
-	}, base)
+		Levels: []Level{{Value: 18.83, Label: "sum of the two TCPs"}},
+	}.Save(base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestBoxChart(t *testing.T) {
 // Every kind of detour in one chart: names and boxes stay apart.
 func TestBoxChartOfManyProcedures(t *testing.T) {
 	base := filepath.Join(chartFolder(t), "many")
-	chart := BoxChart{Title: "Goodput by procedure", Subtitle: "core-limited, 4 runs each", Unit: "goodput, Mbit/s"}
+	chart := Boxes{Title: "Goodput by procedure", Subtitle: "core-limited, 4 runs each", Unit: "goodput, Mbit/s"}
 	names := []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band", "tcp-wireguard", "dcol-wireguard", "tcp-openvpn", "dcol-openvpn"}
 	for i, name := range names {
 		middle := 9.4
@@ -81,9 +83,9 @@ func TestBoxChartOfManyProcedures(t *testing.T) {
 			middle = 18.6
 		}
 		spread := 0.1 + 0.2*float64(i)
-		chart.Boxes = append(chart.Boxes, Box{name, []float64{middle - spread, middle, middle + 0.3*spread, middle + 0.5*spread}})
+		chart.Boxes = append(chart.Boxes, Box{Label: name, Summary: of(middle-spread, middle, middle+0.3*spread, middle+0.5*spread)})
 	}
-	if err := Boxes(chart, base); err != nil {
+	if err := chart.Save(base); err != nil {
 		t.Fatal(err)
 	}
 	checkChart(t, base, names...)
@@ -132,10 +134,10 @@ func checkChart(t *testing.T, base string, words ...string) {
 
 func TestNothingToDraw(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "none")
-	if err := Goodput(GoodputChart{}, base); err == nil {
+	if err := (Goodput{}).Save(base); err == nil {
 		t.Error("a chart of no series was drawn")
 	}
-	if err := Boxes(BoxChart{Boxes: []Box{{Label: "empty"}}}, base); err == nil {
+	if err := (Boxes{Boxes: []Box{{Label: "empty"}}}).Save(base); err == nil {
 		t.Error("a chart of no values was drawn")
 	}
 }
@@ -165,19 +167,20 @@ func TestEvenTicks(t *testing.T) {
 
 // A path has the colour of its place among all, also where it is alone.
 func TestStackKeepsColours(t *testing.T) {
-	alone := Series{StepSeconds: 1, Paths: []PathSeries{{Path: "waypoint", Mbps: []float64{1, 3}}}}
+	alone := Goodput{StepSeconds: 1, Paths: []Path{{Name: "waypoint", Mbps: []float64{1, 3}}}}
 	for _, test := range []struct {
 		all  []string
 		want int
 	}{{[]string{"direct", "waypoint"}, 1}, {[]string{"waypoint"}, 0}, {nil, 0}} {
-		if got := stack(alone, test.all)[0].index; got != test.want {
+		alone.Among = test.all
+		if got := alone.stack()[0].index; got != test.want {
 			t.Errorf("among %v: index %d, want %d", test.all, got, test.want)
 		}
 	}
 	if got := alone.Highest(); got != 3 {
 		t.Errorf("highest %v, want 3", got)
 	}
-	if got := (Series{}).Highest(); got != 0 {
+	if got := (Goodput{}).Highest(); got != 0 {
 		t.Errorf("highest of nothing %v, want 0", got)
 	}
 }

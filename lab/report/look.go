@@ -1,0 +1,74 @@
+package report
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/chart"
+)
+
+// order lists the known procedures in the order of a reader's interest.
+func order() []string {
+	return []string{
+		"mptcp-1", "dcol", "dcol-in-band", "dcol-openvpn", "dcol-wireguard",
+		"tcp", "tcp-detour", "tcp-openvpn", "tcp-wireguard",
+	}
+}
+
+// SortProcedures puts the known ones into their order, those that differ from them
+// in the number of paths beside them, and the others after them.
+func SortProcedures(procedures []string) {
+	rank := func(name string) int {
+		if i := slices.Index(order(), kin(name)); i >= 0 {
+			return i
+		}
+		return len(order())
+	}
+	slices.SortStableFunc(procedures, func(a, b string) int { return rank(a) - rank(b) })
+}
+
+// UsesDetour reports whether the procedure has a detour beside the direct path, as
+// dcol's have.
+func UsesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
+
+// kin returns a procedure's name without the number of its paths: dcol for dcol-4.
+func kin(procedure string) string {
+	if slices.Contains(order(), procedure) {
+		return procedure
+	}
+	at := strings.LastIndexByte(procedure, '-')
+	if at < 0 {
+		return procedure
+	}
+	if _, err := strconv.ParseUint(procedure[at+1:], 10, 8); err != nil {
+		return procedure
+	}
+	return procedure[:at]
+}
+
+// LookOf gives the kinds of detours a colour each, and plain TCP hollow boxes.
+// Procedures that are alike but for the number of their paths have the same; an unknown
+// one has that of its place among all.
+func LookOf(procedure string, place int) chart.Look {
+	procedure = kin(procedure)
+	look := chart.Look{Hollow: strings.HasPrefix(procedure, "tcp")}
+	switch strings.TrimPrefix(strings.TrimPrefix(procedure, "tcp"), "dcol") {
+	case "-openvpn":
+		look.Colour = 3
+	case "-wireguard":
+		look.Colour = 5
+	case "-in-band":
+		look.Colour = 2
+	case "-detour":
+		look.Colour = 1
+	case "":
+		if !look.Hollow {
+			look.Colour = 1 // dcol; plain tcp has the direct path's
+		}
+	case "mptcp-1":
+	default:
+		look.Colour = place
+	}
+	return look
+}

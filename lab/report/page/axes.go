@@ -1,0 +1,107 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/lab/report"
+)
+
+// axis is what a network's variants differ in, with the values that occur,
+// ascending.
+type axis struct {
+	name, label, unit string
+	values            []float64
+}
+
+// title names an axis with its unit, unless the values have it.
+func (a axis) title() string {
+	label := a.label
+	if label == "" {
+		label = a.name
+	}
+	if a.unit == kilobytes {
+		return label
+	}
+	label, remark, remarked := strings.Cut(label, ";")
+	label = fmt.Sprintf("%s, %s", label, a.unit)
+	if remarked { // a remark is none about the unit
+		label += " (" + strings.TrimSpace(remark) + ")"
+	}
+	return label
+}
+
+// kilobytes is a unit over whose values a reader would stumble: 100000 KB.
+const kilobytes = "KB"
+
+// tick is a value as it stands at the axis.
+func (a axis) tick(v float64) string {
+	switch {
+	case a.unit == kilobytes && v >= 1000:
+		v /= 1000
+		return number(&v) + " MB"
+	case a.unit == kilobytes:
+		return number(&v) + " KB"
+	default:
+		return number(&v)
+	}
+}
+
+func (a axis) labels() []string {
+	labels := make([]string, len(a.values))
+	for i, v := range a.values {
+		labels[i] = a.tick(v)
+	}
+	return labels
+}
+
+// axes are those on which a network's variants have two places or more, if the variants
+// are a sweep: all lie on the axes, but for the network as declared, and each
+// combination of their values is there once.
+func (n *network) axes() []axis {
+	var axes []axis
+	placed := 0
+	for _, v := range n.variants {
+		if len(v.Coordinates) == 0 && v.Name == baseVariant {
+			continue
+		}
+		placed++
+		for _, c := range v.Coordinates {
+			at := slices.IndexFunc(axes, func(a axis) bool { return a.name == c.Axis })
+			if at < 0 {
+				at = len(axes)
+				axes = append(axes, axis{name: c.Axis, label: c.Label, unit: c.Unit})
+			}
+			if !slices.Contains(axes[at].values, c.Value) {
+				axes[at].values = append(axes[at].values, c.Value)
+			}
+		}
+	}
+	axes = slices.DeleteFunc(axes, func(a axis) bool { return len(a.values) < 2 })
+	combinations := 1
+	for i := range axes {
+		slices.Sort(axes[i].values)
+		combinations *= len(axes[i].values)
+	}
+	if len(axes) > 2 || combinations != placed {
+		return nil
+	}
+	return axes
+}
+
+// variantAt is the first variant with these coordinates.
+func (n *network) variantAt(at map[string]float64) (report.Variant, bool) {
+	for _, v := range n.variants {
+		fits := 0
+		for name, value := range at {
+			if c := coordinate(v, name); c != nil && *c == value {
+				fits++
+			}
+		}
+		if fits == len(at) {
+			return v, true
+		}
+	}
+	return report.Variant{}, false
+}
