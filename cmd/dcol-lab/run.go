@@ -76,7 +76,8 @@ Exit codes:
 			write = result.WriteJSON
 		}
 		werr := write(os.Stdout)
-		whereItIs(suite != nil, o.Out) // of what there is, should it have been cut short
+		// Of what there is, should it have been cut short.
+		fmt.Fprintf(os.Stderr, "the report is %s; results and logs are beside it\n", filepath.Join(o.Out, page.HTMLFile))
 		if werr != nil || err != nil {
 			return errors.Join(err, werr)
 		}
@@ -86,15 +87,6 @@ Exit codes:
 		return nil
 	}
 	return cmd
-}
-
-// whereItIs says where to find what came out.
-func whereItIs(suite bool, folder string) {
-	if suite {
-		fmt.Fprintf(os.Stderr, "the report is %s; result.json, result.csv, runs.json and logs are beside it\n", filepath.Join(folder, page.HTMLFile))
-		return
-	}
-	fmt.Fprintf(os.Stderr, "result.json, plots and logs are in %s\n", folder)
 }
 
 // howFar says, of an experiment that was interrupted, what is left.

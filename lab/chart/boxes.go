@@ -33,10 +33,9 @@ type Box struct {
 // interquartile ranges, circles beyond (Tukey), and a diamond at the reference. Each
 // median, and each reference, stands beside the plot as a number.
 type Boxes struct {
-	Title, Subtitle string // of a file; a page has its own
-	Unit            string // of the values, with their quantity
-	Boxes           []Box
-	Levels          []Level
+	Unit   string // of the values, with their quantity
+	Boxes  []Box
+	Levels []Level
 	// From and To are values that the axis shows at least, so that several charts have
 	// the same one. One that is not logarithmic begins at 0.
 	From, To      float64
@@ -44,19 +43,9 @@ type Boxes struct {
 	ReferenceName string // what the diamonds are
 }
 
-// Save draws the chart to base.svg and base.png.
-func (b Boxes) Save(base string) error {
-	d, err := b.drawing(chartWidth, 38)
-	if err != nil {
-		return fmt.Errorf("draw %s: %w", base, err)
-	}
-	return d.save(base)
-}
-
-// SVG returns the chart as a part of a page, without headings.
+// SVG returns the chart as a part of a page.
 func (b Boxes) SVG() (template.HTML, error) {
-	b.Title, b.Subtitle = "", ""
-	d, err := b.drawing(inlineWidth, 22)
+	d, err := b.drawing()
 	if err != nil {
 		return "", fmt.Errorf("draw a box plot: %w", err)
 	}
@@ -66,8 +55,9 @@ func (b Boxes) SVG() (template.HTML, error) {
 // numberWidth is the room beside the data for a column of numbers.
 const numberWidth = vg.Length(44)
 
-func (b Boxes) drawing(width, each vg.Length) (drawing, error) {
+func (b Boxes) drawing() (drawing, error) {
 	p := newPlot(b.Unit, "")
+	p.Y.Padding = 5
 	p.Add(verticalRules{})
 	var ends []float64
 	drawn, referred := false, false
@@ -106,13 +96,9 @@ func (b Boxes) drawing(width, each vg.Length) (drawing, error) {
 		p.X.Min = 0
 	}
 	p.Y.Min, p.Y.Max = -0.6, float64(len(b.Boxes))-0.1 // with room for the headings of the numbers
-	d := drawing{title: b.Title, subtitle: b.Subtitle, plot: p, width: width, right: numberWidth}
-	d.height = vg.Length(len(b.Boxes))*each + 62
-	if b.Title != "" {
-		d.height += 58
-	}
+	d := drawing{plot: p, width: inlineWidth, height: vg.Length(len(b.Boxes))*22 + 62, right: numberWidth}
 	if referred {
-		d.right += numberWidth
+		d.right += numberWidth + 12
 	}
 	d.over = func(_, data draw.Canvas) {
 		x, y := p.Transforms(&data)

@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // Path is one path's goodput over time, in Mbit/s, averaged over each step.
@@ -84,14 +86,18 @@ func (g Goodput) drawing(width vg.Length) (drawing, error) {
 		p.Y.Max = 1
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = evenTicks{8}, evenTicks{5}
-	d := drawing{title: g.Title, subtitle: g.Subtitle, plot: p, width: width, right: sideRoom(bands)}
+	d := drawing{title: g.Title, subtitle: g.Subtitle, plot: p, width: width}
 	d.height = chartHeight * width / chartWidth
 	d.over = func(_, data draw.Canvas) {
 		x, y := p.Transforms(&data)
 		drawLevels(data, y, g.Levels)
 		drawMarks(data, x, g.Marks)
-		drawBandLabels(data, x, y, bands)
 	}
+	names := make([]name, len(bands))
+	for i, b := range bands {
+		names[i] = name{text: b.path, value: b.middle(), stroke: draw.LineStyle{Color: colour(b.index), Width: vg.Points(6)}}
+	}
+	d.nameEnds(names)
 	return d, nil
 }
 
@@ -171,78 +177,12 @@ func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 	flush()
 }
 
-const labelSize = vg.Length(11)
-
-// sideRoom is the room right of the data for the names of bands, should one be
-// too thin to hold its own.
-func sideRoom(bands []band) vg.Length {
-	w := vg.Length(0)
-	for _, b := range bands {
-		w = max(w, label(labelSize, ink, true).Width(b.path))
+// middle is the middle of the band, on average.
+func (b band) middle() float64 {
+	if len(b.high) == 0 {
+		return 0
 	}
-	return w + 12
-}
-
-// drawBandLabels names each band inside it where there is room for the name;
-// otherwise above it if it ends before the others do, and beside the data if not.
-func drawBandLabels(data draw.Canvas, x, y func(float64) vg.Length, bands []band) {
-	beside := data.Min.Y - labelSize
-	for _, b := range bands {
-		style := label(labelSize, ink, true)
-		width := style.Width(b.path)
-		if at, ok := b.roomFor(width+8, labelSize+6, x, y); ok {
-			data.FillText(style, vg.Point{X: at.X - width/2, Y: at.Y - labelSize*0.4}, b.path)
-			continue
-		}
-		if at, ok := b.above(width, x, y); ok {
-			data.FillText(label(labelSize, colour(b.index), true), vg.Point{X: at.X - width/2, Y: at.Y + 4}, b.path)
-			continue
-		}
-		last := len(b.high) - 1
-		at := vg.Point{X: data.Max.X + 8, Y: beside + labelSize + 4}
-		if last >= 0 {
-			at.Y = max(at.Y, (y(b.low[last])+y(b.high[last]))/2-labelSize*0.4)
-		}
-		beside = at.Y
-		data.FillText(label(labelSize, colour(b.index), true), at, b.path)
-	}
-}
-
-// above finds the place over the middle of a band that ends before the data do.
-func (b band) above(width vg.Length, x, y func(float64) vg.Length) (vg.Point, bool) {
-	carries := func(i int) bool { return b.high[i] > b.low[i] }
-	first, last := 0, len(b.high)-1
-	for first <= last && !carries(first) {
-		first++
-	}
-	for last >= first && !carries(last) {
-		last--
-	}
-	if first > last || last == len(b.high)-1 {
-		return vg.Point{}, false
-	}
-	middle := x(float64(first+last+1) / 2 * b.step)
-	top := vg.Length(0)
-	for i := first; i <= last; i++ {
-		if x(float64(i+1)*b.step) > middle-width/2 && x(float64(i)*b.step) < middle+width/2 {
-			top = max(top, y(b.high[i]))
-		}
-	}
-	return vg.Point{X: middle, Y: top}, true
-}
-
-// roomFor finds the middle of the first place in the band that holds a
-// rectangle, away from the start where slow start makes it ragged.
-func (b band) roomFor(width, height vg.Length, x, y func(float64) vg.Length) (vg.Point, bool) {
-	steps := int(math.Ceil(float64(width/(x(b.step)-x(0))))) + 1
-	for from := len(b.high) / 8; from+steps <= len(b.high); from++ {
-		low, high := slices.Max(b.low[from:from+steps]), slices.Min(b.high[from:from+steps])
-		if y(high)-y(low) >= height {
-			middle := (float64(from) + float64(steps)/2) * b.step
-			return vg.Point{X: x(middle), Y: (y(low) + y(high)) / 2}, true
-		}
-	}
-	return vg.Point{}, false
+	return (stats.Mean(b.low) + stats.Mean(b.high)) / 2
 }
 
 func drawLevels(data draw.Canvas, y func(float64) vg.Length, levels []Level) {

@@ -32,9 +32,8 @@ type Tick struct {
 // Lines is a plot of lines, named at their ends.
 type Lines struct {
 	XTitle, YTitle string
-	XTicks, YTicks []Tick // none: round numbers
+	XTicks         []Tick // none: round numbers
 	XLog, YLog     bool   // logarithmic axes: every value must be above 0
-	FromZero       bool   // the upward axis starts at 0
 	Lines          []Line
 }
 
@@ -57,9 +56,6 @@ func (l Lines) SVG() (template.HTML, error) {
 	for i, pt := range points {
 		xs[i], ys[i] = pt.X, pt.Y
 	}
-	if l.FromZero {
-		ys = append(ys, 0)
-	}
 	var err error
 	if p.X.Min, p.X.Max, p.X.Scale, err = scale(xs, l.XLog); err != nil {
 		return "", err
@@ -67,16 +63,13 @@ func (l Lines) SVG() (template.HTML, error) {
 	if p.Y.Min, p.Y.Max, p.Y.Scale, err = scale(ys, l.YLog); err != nil {
 		return "", err
 	}
-	if l.FromZero {
-		p.Y.Min = 0
+	p.X.Tick.Marker, p.Y.Tick.Marker = marker(l.XTicks, l.XLog), marker(nil, l.YLog)
+	d := drawing{plot: p, width: inlineWidth, height: 250}
+	names := make([]name, len(lines))
+	for i, line := range lines {
+		names[i] = name{text: line.Label, value: line.Points[len(line.Points)-1].Y, stroke: line.stroke()}
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = marker(l.XTicks, l.XLog), marker(l.YTicks, l.YLog)
-	right := vg.Length(0)
-	for _, line := range lines {
-		right = max(right, label(9, ink, true).Width(line.Label)+sampleWidth+10)
-	}
-	d := drawing{plot: p, width: inlineWidth, height: 250, right: right}
-	d.over = func(_, data draw.Canvas) { nameLines(data, p, lines) }
+	d.nameEnds(names)
 	return d.inline()
 }
 
@@ -168,29 +161,44 @@ func (l Line) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// nameLines writes the names right of the lines' ends, each with a piece of its
-// line, and keeps them apart.
-func nameLines(data draw.Canvas, p *plot.Plot, lines []Line) {
-	_, y := p.Transforms(&data)
+// name is what stands right of the data, at a value, with a piece of its line.
+type name struct {
+	text   string
+	value  float64
+	stroke draw.LineStyle
+}
+
+// nameEnds makes room for names right of the data, and has them drawn there, apart from
+// each other.
+func (d *drawing) nameEnds(names []name) {
 	const size = vg.Length(9)
-	ends := slices.Clone(lines)
-	at := func(l Line) vg.Length { return y(l.Points[len(l.Points)-1].Y) - size*0.4 }
-	slices.SortStableFunc(ends, func(a, b Line) int { return cmp.Compare(at(a), at(b)) })
-	places := make([]vg.Length, len(ends))
-	for i, line := range ends { // upwards, then pushed down from the top
-		places[i] = at(line)
-		if i > 0 {
-			places[i] = max(places[i], places[i-1]+size+1)
+	for _, n := range names {
+		d.right = max(d.right, label(size, ink, true).Width(n.text)+sampleWidth+10)
+	}
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.value, b.value) })
+	before := d.over
+	d.over = func(c, data draw.Canvas) {
+		if before != nil {
+			before(c, data)
 		}
-	}
-	ceiling := data.Max.Y
-	for i := len(places) - 1; i >= 0; i-- {
-		places[i] = min(places[i], ceiling-size)
-		ceiling = places[i] - 1
-	}
-	for i, line := range ends {
-		left, middle := data.Max.X+6, places[i]+size*0.4
-		data.StrokeLine2(line.stroke(), left, middle, left+sampleWidth, middle)
-		data.FillText(label(size, colour(line.Look.Colour), true), vg.Point{X: left + sampleWidth + 3, Y: places[i]}, line.Label)
+		_, y := d.plot.Transforms(&data)
+		places := make([]vg.Length, len(names))
+		for i, n := range names { // upwards, then pushed down from the top
+			places[i] = y(n.value) - size*0.4
+			if i > 0 {
+				places[i] = max(places[i], places[i-1]+size+1)
+			}
+		}
+		ceiling := data.Max.Y
+		for i := len(places) - 1; i >= 0; i-- {
+			places[i] = min(places[i], ceiling-size)
+			ceiling = places[i] - 1
+		}
+		for i, n := range names {
+			left, middle := data.Max.X+6, places[i]+size*0.4
+			data.StrokeLine2(n.stroke, left, middle, left+sampleWidth, middle)
+			data.FillText(label(size, n.stroke.Color, true), vg.Point{X: left + sampleWidth + 3, Y: places[i]}, n.text)
+		}
 	}
 }

@@ -212,9 +212,8 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 			run.Cause = report.CauseProduct
 		}
 	} else {
-		c.governors.under(t.limit()).learn(outlook{
-			networks: run.Networks, cpu: run.CPUShare, lateness: strain(t.scenario.WorkloadIn(t.variant), run), lowered: t.lowered,
-		})
+		lateness, _, _ := strain(t.scenario.WorkloadIn(t.variant), run)
+		c.governors.under(t.limit()).learn(outlook{networks: run.Networks, cpu: run.CPUShare, lateness: lateness, lowered: t.lowered})
 	}
 	switch {
 	case run.Final():

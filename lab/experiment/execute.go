@@ -191,7 +191,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 		x.result.ReferenceP99MS = milliseconds(l.opts.reference.lateness(x.result.Started))
 	}
 	if !l.opts.anyFidelity {
-		x.result.Cause, x.result.Discarded = infidelity(x.workload, *x.result)
+		_, x.result.Cause, x.result.Discarded = strain(x.workload, *x.result)
 	}
 	return errors.Join(err, statErr)
 }

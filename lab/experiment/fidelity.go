@@ -58,31 +58,24 @@ func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// infidelity says why the emulation was not true to its parameters in a run, or the
-// machine too busy for its programs; it is empty when all was well.
-func infidelity(w scenario.Workload, r report.Run) (cause report.Cause, why string) {
+// strain returns how near a run was to not counting: 1 is the most that is sound. Of more
+// it says why: the emulation was not true to its parameters, or the machine too busy for
+// its programs.
+func strain(w scenario.Workload, r report.Run) (most float64, cause report.Cause, why string) {
 	for _, u := range r.Links {
 		if u.EmulationDrops > 0 {
-			return report.CauseEmulation, fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
+			return 2, report.CauseEmulation, fmt.Sprintf("the emulation of link %s lost %d packets itself", u.Link, u.EmulationDrops)
 		}
 	}
-	if u := r.Latest(); u.LatenessP99MS > milliseconds(maxLateness) {
-		return report.CauseLateLink, fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
+	u, limit := r.Latest(), echoLimit(w)
+	link, echo := u.LatenessP99MS/milliseconds(maxLateness), r.ReferenceP99MS/milliseconds(limit)
+	switch {
+	case link > 1:
+		cause, why = report.CauseLateLink, fmt.Sprintf("link %s from %s delivered 1%% of packets more than %.1f ms late (at most %v is sound): the machine is too busy",
 			u.Link, u.From, u.LatenessP99MS, maxLateness)
-	}
-	if limit := echoLimit(w); r.ReferenceP99MS > milliseconds(limit) {
-		return report.CauseLateReference, fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
+	case echo > 1:
+		cause, why = report.CauseLateReference, fmt.Sprintf("1%% of the reference flow's echoes came more than %.1f ms late (at most %v is sound): the machine is too busy",
 			r.ReferenceP99MS, limit)
 	}
-	return "", ""
-}
-
-// strain is how near a run was to not counting: 1 is the most that is sound.
-func strain(w scenario.Workload, r report.Run) float64 {
-	for _, u := range r.Links {
-		if u.EmulationDrops > 0 {
-			return 2
-		}
-	}
-	return max(r.ReferenceP99MS/milliseconds(echoLimit(w)), r.Latest().LatenessP99MS/milliseconds(maxLateness))
+	return max(link, echo), cause, why
 }

@@ -134,41 +134,40 @@ func approx(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
 }
 
-func TestInfidelity(t *testing.T) {
+func TestStrain(t *testing.T) {
 	sound := report.LinkUse{Link: "1", From: "a", To: "b", Packets: 100, QueueDrops: 5, LossDrops: 3, LatenessP99MS: 0.2, LatenessMaxMS: 9}
 	upload := scenario.Workload{Kind: scenario.Upload}
 	late, broken := sound, sound
 	late.LatenessP99MS, broken.EmulationDrops = 5, 1
-	if _, why := infidelity(upload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
+	if _, _, why := strain(upload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
 		t.Errorf("a sound run was refused: %s", why)
 	}
 	for _, u := range []report.LinkUse{late, broken} {
 		run := report.Run{Links: []report.LinkUse{sound, u}}
-		if _, why := infidelity(upload, run); !strings.Contains(why, "link 1") {
+		if _, _, why := strain(upload, run); !strings.Contains(why, "link 1") {
 			t.Errorf("%+v: %q", u, why)
 		}
-		if got := strain(upload, run); got <= 1 {
+		if got, _, _ := strain(upload, run); got <= 1 {
 			t.Errorf("%+v: strain %v of a run that does not count", u, got)
 		}
 	}
 	busy, idle := sound, late
 	busy.Packets, idle.Packets = 1000, 9
-	if run := (report.Run{Links: []report.LinkUse{busy, idle}}); strain(upload, run) > 1 {
-		_, why := infidelity(upload, run)
+	if got, _, why := strain(upload, report.Run{Links: []report.LinkUse{busy, idle}}); got > 1 {
 		t.Errorf("a link that carried next to nothing decided: %s", why)
 	}
 	for _, c := range []struct {
 		workload scenario.Workload
 		sound    float64 // ms
 	}{{upload, 20}, {scenario.Workload{Kind: scenario.Requests}, 3}} {
-		if cause, why := infidelity(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
+		if _, cause, why := strain(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
 			t.Errorf("%s: %s %s", c.workload.Kind, cause, why)
 		}
-		cause, why := infidelity(c.workload, report.Run{ReferenceP99MS: c.sound + 0.5})
+		_, cause, why := strain(c.workload, report.Run{ReferenceP99MS: c.sound + 0.5})
 		if want := fmt.Sprintf("echoes came more than %.1f ms late (at most %vms", c.sound+0.5, c.sound); cause != report.CauseLateReference || !strings.Contains(why, want) {
 			t.Errorf("%s: %s %q", c.workload.Kind, cause, why)
 		}
-		if got := strain(c.workload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: c.sound / 2}); got != 0.5 {
+		if got, _, _ := strain(c.workload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: c.sound / 2}); got != 0.5 {
 			t.Errorf("%s: half of what is sound is a strain of %v", c.workload.Kind, got)
 		}
 	}

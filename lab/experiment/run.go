@@ -29,7 +29,7 @@ type Result = report.Result
 // Run carries out the scenario's experiment: every procedure in every variant with
 // every congestion control, as often as there are repetitions. They take turns, so
 // that whatever disturbs the machine for a while disturbs all alike. The result and
-// the plots are also written to the output folder, and each run as soon as it has
+// its report are also written to the output folder, and each run as soon as it has
 // ended.
 //
 // When ctx is cancelled everything ends within a second or so; the result then
@@ -44,7 +44,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 		if len(result.Runs) == 0 {
 			return nil
 		}
-		return errors.Join(write(o.Out, "result.json", result.WriteJSON), result.WritePlots(o.Out, Marks(s.Events)))
+		return errors.Join(write(o.Out, page.JSONFile, result.WriteJSON), writePage(found, o.Out, page.HTMLFile, page.CSVFile))
 	})
 	if found == nil {
 		return nil, err
@@ -64,17 +64,17 @@ func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 		if found.Fidelity.Runs+found.Fidelity.Discarded == 0 {
 			return nil
 		}
-		return errors.Join(write(o.Out, "runs.json", found.WriteJSON), writePage(found, o.Out))
+		return errors.Join(write(o.Out, "runs.json", found.WriteJSON), writePage(found, o.Out, page.HTMLFile, page.CSVFile, page.JSONFile))
 	})
 }
 
-// writePage writes the suite's report, beside what was published.
-func writePage(found *report.SuiteResult, folder string) error {
+// writePage writes the files of the report, beside what was published.
+func writePage(found *report.SuiteResult, folder string, files ...string) error {
 	published, err := papers.Load()
 	if err != nil {
 		return err
 	}
-	return page.Write(found, published, folder)
+	return page.Write(found, published, folder, files...)
 }
 
 // carryOut makes the runs, and has keep write what was found before the output folder

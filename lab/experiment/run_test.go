@@ -143,7 +143,7 @@ func checkFiles(t *testing.T, out string) {
 	if err := json.Unmarshal(data, &stored); err != nil || stored.Schema != report.Schema {
 		t.Errorf("result.json: schema %q, %v", stored.Schema, err)
 	}
-	for _, name := range []string{"goodput-base.svg", "goodput-slow.png", "series-base-tcp.svg", "logs/tiny/base-tcp-cubic-1/server-nginx.log"} {
+	for _, name := range []string{"report.html", "result.csv", "logs/tiny/base-tcp-cubic-1/server-nginx.log"} {
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			t.Errorf("missing: %v", err)
 		}

@@ -22,7 +22,7 @@ func setting(network string, lossPct, delayMS float64) report.Setting {
 	return report.Setting{Network: network, LossPct: lossPct, DelayMS: delayMS}
 }
 
-func throughput(mean, sd float64, trials int, congestion string) report.Throughput {
+func printed(mean, sd float64, trials int, congestion string) report.Throughput {
 	return report.Throughput{MeanMbps: mean, SDMbps: sd, Trials: trials, Congestion: congestion}
 }
 
@@ -34,13 +34,13 @@ func TestThroughput(t *testing.T) {
 		procedure string
 		want      report.Throughput
 	}{
-		{setting("core-limited", 0, 5), "mptcp-1", throughput(9.41, 0.01, 60, "lia")},
-		{setting("core-limited", 0, 5), "dcol", throughput(18.81, 0.02, 60, "lia")},
-		{setting("core-limited", 0, 100), "dcol-openvpn", throughput(15.41, 2.24, 60, "lia")},
-		{setting("core-limited", 0.5, 5), "tcp", throughput(9.54, 0.01, 20, "cubic")},
-		{setting("symmetric", 1, 5), "tcp", throughput(6.45, 0.68, 60, "cubic")},
-		{setting("symmetric", 0, 50), "tcp-detour", throughput(9.36, 0.01, 20, "cubic")},
-		{setting("symmetric", 5, 5), "tcp-openvpn", throughput(8.90, 0.02, 20, "cubic")},
+		{setting("core-limited", 0, 5), "mptcp-1", printed(9.41, 0.01, 60, "lia")},
+		{setting("core-limited", 0, 5), "dcol", printed(18.81, 0.02, 60, "lia")},
+		{setting("core-limited", 0, 100), "dcol-openvpn", printed(15.41, 2.24, 60, "lia")},
+		{setting("core-limited", 0.5, 5), "tcp", printed(9.54, 0.01, 20, "cubic")},
+		{setting("symmetric", 1, 5), "tcp", printed(6.45, 0.68, 60, "cubic")},
+		{setting("symmetric", 0, 50), "tcp-detour", printed(9.36, 0.01, 20, "cubic")},
+		{setting("symmetric", 5, 5), "tcp-openvpn", printed(8.90, 0.02, 20, "cubic")},
 	}
 	for _, test := range tests {
 		got, ok := tables.Throughput(test.setting, test.procedure)
@@ -48,14 +48,17 @@ func TestThroughput(t *testing.T) {
 			t.Errorf("%v %s: found %t (-want +got):\n%s", test.setting, test.procedure, ok, diff)
 		}
 	}
-	if len(tables.throughput) != 16*6 {
-		t.Errorf("%d cells, want those of 16 networks and 6 procedures", len(tables.throughput))
+	if len(tables.Throughputs) != 16*6 {
+		t.Errorf("%d cells, want those of 16 networks and 6 procedures", len(tables.Throughputs))
 	}
 }
 
 func TestNotMeasuredIn2017(t *testing.T) {
 	tables := load(t)
-	for _, missing := range []key{
+	for _, missing := range []struct {
+		report.Setting
+		procedure string
+	}{
 		{setting("core-limited", 0, 5), "dcol-in-band"},
 		{setting("core-limited", 1, 100), "dcol"},
 		{setting("two-paths", 0, 5), "dcol"},
@@ -72,19 +75,14 @@ func TestNotMeasuredIn2017(t *testing.T) {
 // The bytes of Table 2 give the percentages that stand beside them.
 func TestSplitAgreesWithItsPercentages(t *testing.T) {
 	tables := load(t)
-	if len(tables.splits) != 12 {
-		t.Errorf("%d rows, want 12", len(tables.splits))
+	if len(tables.Splits) != 12 {
+		t.Errorf("%d rows, want 12", len(tables.Splits))
 	}
-	err := each(table2, func(r record) error {
-		detour := r.number("bytes_detour")
-		share := 100 * detour / (detour + r.number("bytes_default"))
-		if want := r.number("pct_detour"); math.Abs(share-want) > 0.006 {
-			t.Errorf("%s: %.3f %% over the detour, printed %.2f %%", r.text("configuration"), share, want)
+	for _, row := range tables.Splits {
+		share := 100 * float64(row.DetourBytes) / float64(row.DetourBytes+row.DirectBytes)
+		if math.Abs(share-row.DetourPct) > 0.006 {
+			t.Errorf("%+v: %.3f %% over the detour, printed %.2f %%", row.Setting, share, row.DetourPct)
 		}
-		return *r.err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	got, ok := tables.Split(setting("symmetric", 1, 5), "dcol-openvpn")
 	if want := (report.Split{DirectBytes: 1885375, DetourBytes: 8912407}); got != want || !ok {
@@ -93,17 +91,12 @@ func TestSplitAgreesWithItsPercentages(t *testing.T) {
 }
 
 func TestBadTables(t *testing.T) {
-	empty := func() *Tables {
-		return &Tables{throughput: map[key]report.Throughput{}, splits: map[key]report.Split{}}
-	}
 	for name, table := range map[string]string{
-		"no number":         "configuration,bytes_default,bytes_detour\ncore-limited nat,many,2\n",
-		"no column":         "configuration,bytes_default\ncore-limited nat,1\n",
-		"unknown condition": "configuration,bytes_default,bytes_detour\ncore-limited windy nat,1,2\n",
-		"unknown procedure": "configuration,bytes_default,bytes_detour\ncore-limited gre,1,2\n",
-		"no procedure":      "configuration,bytes_default,bytes_detour\ncore-limited,1,2\n",
+		"no number":   `split = [{ network = "core-limited", direct_bytes = "many" }]`,
+		"unknown key": `split = [{ network = "core-limited", windy = 1 }]`,
+		"no table":    `split = [`,
 	} {
-		if err := each([]byte(table), empty().addSplit); err == nil {
+		if _, err := parse([]byte(table)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

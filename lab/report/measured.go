@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -187,4 +188,16 @@ func (m Measured) sum(variant, procedure string) Row {
 	row.Latency = medianLatency(m.Valid(variant, procedure))
 	row.CPUShare = stats.Median(m.each(variant, procedure, func(run Run) float64 { return run.CPUShare }))
 	return row
+}
+
+// Typical returns the run of a procedure that is nearest to the median goodput; there is
+// none if no run counts.
+func (m Measured) Typical(variant, procedure string) (typical Run, ok bool) {
+	median := stats.Median(m.Goodput(variant, procedure))
+	for i, run := range m.Valid(variant, procedure) {
+		if i == 0 || math.Abs(run.GoodputMbps-median) < math.Abs(typical.GoodputMbps-median) {
+			typical, ok = run, true
+		}
+	}
+	return typical, ok
 }

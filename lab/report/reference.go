@@ -24,14 +24,16 @@ type Setting struct {
 
 // Throughput is a published goodput.
 type Throughput struct {
-	MeanMbps, SDMbps float64
-	Trials           int
-	Congestion       string // the congestion control it was measured with
+	MeanMbps   float64 `toml:"mean_mbps"`
+	SDMbps     float64 `toml:"sd_mbps"`
+	Trials     int     `toml:"trials"`
+	Congestion string  `toml:"congestion"` // the congestion control it was measured with
 }
 
 // Split is the bytes of one published trial by path.
 type Split struct {
-	DirectBytes, DetourBytes int64
+	DirectBytes int64 `toml:"direct_bytes"`
+	DetourBytes int64 `toml:"detour_bytes"`
 }
 
 // Goal is what a procedure is to carry in a setting, or what it may cost there, as a

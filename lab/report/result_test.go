@@ -128,24 +128,6 @@ func TestRowsCountValidRunsOnly(t *testing.T) {
 	}
 }
 
-func TestPlotsOfEveryProcedure(t *testing.T) {
-	dir := t.TempDir()
-	if err := example().WritePlots(dir, []Mark{{Seconds: 0.1, Label: "something happened"}}); err != nil {
-		t.Fatal(err)
-	}
-	found, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range found {
-		found[i] = filepath.Base(found[i])
-	}
-	want := []string{"goodput-base.svg", "goodput-lossy.svg", "series-base-dcol.svg", "series-base-tcp.svg", "series-lossy-tcp.svg"}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("plots (-want +got):\n%s", diff)
-	}
-}
-
 // Every field of the result is explained in docs/lab.md.
 func TestSchemaIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/lab.md")

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -92,57 +91,53 @@ func (b *book) writeCSV(out *bytes.Buffer) error {
 		header = append(header, "bytes_"+path)
 	}
 	header = append(header, axes...)
-	w := csv.NewWriter(out)
 	lines := [][]string{header}
 	for _, r := range b.rows() {
-		lines = append(lines, r.record(paths, axes))
+		line, err := r.record(header)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, line)
 	}
-	return w.WriteAll(lines)
+	return csv.NewWriter(out).WriteAll(lines)
 }
 
-func (r Row) record(paths, axes []string) []string {
-	line := []string{
-		r.Network, r.Variant, number(r.LossPct), number(r.DelayMS), r.Procedure, r.Congestion,
-		strconv.Itoa(r.N), strconv.Itoa(r.Discarded), strconv.Itoa(r.Failed),
+// record returns the fields of the row's JSON that the header names.
+func (r Row) record(header []string) ([]string, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
 	}
-	for _, v := range []*float64{r.Mean, r.SD, r.Median, r.Q1, r.Q3, r.Min, r.Max, r.Steady, r.PublishedMean, r.PublishedSD} {
-		line = append(line, number(v))
+	fields := map[string]any{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
 	}
-	n, congestion := "", ""
-	if r.PublishedMean != nil {
-		n, congestion = strconv.Itoa(*r.PublishedN), *r.PublishedCongestion
-	}
-	line = append(line, n, congestion, number(r.Ratio))
-	for _, v := range []float64{r.CompletionSeconds, r.LongestStallMS, r.Retransmitted} {
-		if r.N == 0 {
-			line = append(line, "")
-			continue
+	if r.N == 0 {
+		for _, name := range []string{"completion_seconds", "longest_stall_ms", "retransmitted_segments"} {
+			delete(fields, name)
 		}
-		line = append(line, number(&v))
 	}
-	latency := make([]*float64, 5)
-	if l := r.Latency; l != nil {
-		latency = []*float64{&l.P50MS, &l.P90MS, &l.P95MS, &l.P99MS, &l.MaxMS}
-	}
-	for _, v := range latency {
-		line = append(line, number(v))
-	}
-	for _, path := range paths {
-		if bytes, ok := r.BytesPerPath[path]; ok {
-			line = append(line, number(&bytes))
-			continue
+	for prefix, inner := range map[string]string{"latency_": "latency", "bytes_": "bytes_per_path"} {
+		of, _ := fields[inner].(map[string]any)
+		for name, value := range of {
+			fields[prefix+name] = value
 		}
-		line = append(line, "")
 	}
-	for _, axis := range axes {
-		at := slices.IndexFunc(r.Coordinates, func(c report.Coordinate) bool { return c.Axis == axis })
-		if at < 0 {
-			line = append(line, "")
-			continue
+	for _, c := range r.Coordinates {
+		if _, ok := fields[c.Axis]; !ok {
+			fields[c.Axis] = c.Value
 		}
-		line = append(line, number(&r.Coordinates[at].Value))
 	}
-	return line
+	line := make([]string, len(header))
+	for i, name := range header {
+		switch value := fields[name].(type) {
+		case string:
+			line[i] = value
+		case float64:
+			line[i] = number(&value)
+		}
+	}
+	return line, nil
 }
 
 // number has six decimals at most.

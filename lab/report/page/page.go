@@ -23,22 +23,16 @@ const (
 	CSVFile  = "result.csv"
 )
 
-// Write writes the three files into dir, which must exist.
-func Write(s *report.SuiteResult, ref report.Reference, dir string) error {
+// Write writes the files of these names into dir, which must exist.
+func Write(s *report.SuiteResult, ref report.Reference, dir string, files ...string) error {
 	b := newBook(s, ref)
-	for _, file := range []struct {
-		name  string
-		write func(*bytes.Buffer) error
-	}{
-		{JSONFile, b.writeJSON},
-		{CSVFile, b.writeCSV},
-		{HTMLFile, b.writeHTML},
-	} {
+	write := map[string]func(*bytes.Buffer) error{HTMLFile: b.writeHTML, JSONFile: b.writeJSON, CSVFile: b.writeCSV}
+	for _, file := range files {
 		var out bytes.Buffer
-		if err := file.write(&out); err != nil {
-			return fmt.Errorf("make %s: %w", file.name, err)
+		if err := write[file](&out); err != nil {
+			return fmt.Errorf("make %s: %w", file, err)
 		}
-		if err := durable.Replace(filepath.Join(dir, file.name), out.Bytes(), 0o644); err != nil {
+		if err := durable.Replace(filepath.Join(dir, file), out.Bytes(), 0o644); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func written(t *testing.T, s *report.SuiteResult) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	if err := Write(s, loadTables(t), dir); err != nil {
+	if err := Write(s, loadTables(t), dir, HTMLFile, JSONFile, CSVFile); err != nil {
 		t.Fatal(err)
 	}
 	return dir
