@@ -126,18 +126,19 @@ func (b *book) summary() (section, error) {
 		}
 		s.Figures = []figure{f}
 	}
-	s.Text = append(s.Text, b.progress())
+	told := []string{b.progress()}
 	targets, expectations := b.targets(), b.expectations()
 	if len(targets) > 0 {
-		s.Text = append(s.Text, targetsLine(targets))
+		told = append(told, targetsLine(targets))
 		s.Tables = append(s.Tables, targetTable(targets))
 	}
 	if len(expectations) > 0 {
-		s.Text = append(s.Text, expectationsLine(expectations))
+		told = append(told, expectationsLine(expectations))
 		if t := b.expectationTable(expectations, false); len(t.Rows) > 0 {
 			s.Tables = append(s.Tables, t)
 		}
 	}
+	s.Text = append(s.Text, strings.Join(told, " "))
 	return s, nil
 }
 

@@ -17,7 +17,7 @@ func expectationsLine(expectations []Expectation) string {
 		}
 	}
 	return say("expectations", map[string]any{
-		"All": counted(len(expectations), "thing", "things"), "Met": met, "Unmet": len(expectations) - met - open, "Open": open, "File": JSONFile,
+		"All": len(expectations), "Met": met, "Unmet": len(expectations) - met - open, "Open": open, "File": JSONFile,
 	})
 }
 

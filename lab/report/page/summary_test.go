@@ -18,7 +18,7 @@ func summaryOf(t *testing.T, s *report.SuiteResult) section {
 
 // The numbers are those of golden, worked out by hand.
 func TestSummaryByHand(t *testing.T) {
-	want := "A connection with dcol was compared with plain TCP on the direct path in 1 places: it is better in 1, alike in 0 and worse in 0. " +
+	want := "dcol was compared with plain TCP on the direct path in 1 place: it is better in 1, alike in 0 and worse in 0. " +
 		"At best it is 1.96 times as good (core-limited, base, cubic, dcol), at worst 1.96 times (core-limited, base, cubic, dcol)."
 	s := golden()
 	s.Parts[0].Variants[0].Description = "base"
@@ -37,7 +37,7 @@ func TestSummaryComesFirst(t *testing.T) {
 		"beyond": {beyond(), []string{"compared with plain TCP", "at worst", "flow-sizes dcol", "direct-dies dcol", "times as good as plain TCP on the direct path"}},
 	} {
 		_, text := parsed(t, read(t, written(t, test.suite), HTMLFile))
-		before, _, found := strings.Cut(text, "Targets\n")
+		before, _, found := strings.Cut(text, "Targets, in per cent")
 		if !found {
 			t.Fatalf("%s has no targets", name)
 		}

@@ -75,6 +75,7 @@ func (t *Target) measure(n *network, v report.Variant, congestion string, of []s
 		return false
 	}
 	sum, steadySum, variance := 0.0, 0.0, 0.0
+	steady := row.Steady != nil
 	for _, other := range of {
 		r, ok := n.row(cell{v.Name, other, congestion})
 		if !ok {
@@ -82,7 +83,7 @@ func (t *Target) measure(n *network, v report.Variant, congestion string, of []s
 		}
 		sum += *r.Median
 		variance += *r.SD * *r.SD / float64(r.N)
-		if r.Steady != nil {
+		if steady = steady && r.Steady != nil; steady {
 			steadySum += *r.Steady
 		}
 	}
@@ -91,7 +92,7 @@ func (t *Target) measure(n *network, v report.Variant, congestion string, of []s
 	}
 	pct := 100 * *row.Median / sum
 	t.Measured, t.Steady = t.counted(pct), nil
-	if row.Steady != nil && steadySum > 0 {
+	if steady && steadySum > 0 {
 		t.Steady = t.counted(100 * *row.Steady / steadySum)
 	}
 	// Two standard errors of a ratio of means, from those of both.
@@ -127,7 +128,7 @@ func (b *book) worst() []Target {
 			continue
 		}
 		v := c.network.variant(c.row.Variant)
-		t := Target{What: "nowhere below plain TCP", Procedure: c.row.Procedure, Where: c.where(), AtLeast: true}
+		t := Target{What: "is nowhere below plain TCP", Procedure: c.row.Procedure, Where: c.where(), AtLeast: true}
 		t.measure(c.network, v, c.row.Congestion, []string{"tcp"})
 		t.allowHeaders()
 		if s, ok := settingOf(c.network.name, v); ok && c.row.Congestion == c.network.congestions[0] { // the published runs are of one
@@ -148,7 +149,7 @@ func (b *book) worst() []Target {
 		}
 	}
 	for i := range targets {
-		targets[i].What += ", in " + counted(places[targets[i].Procedure], "place", "places")
+		targets[i].Remark = say("worst", map[string]any{"Places": places[targets[i].Procedure], "Cause": targets[i].Remark})
 		targets[i] = targets[i].decided()
 	}
 	return targets
@@ -194,7 +195,7 @@ func targetsLine(targets []Target) string {
 }
 
 func targetTable(targets []Target) table {
-	t := table{Title: "Targets", Words: 1, Note: say("targets-columns", headerPct), Head: []string{"in per cent", "wanted", "measured", "steady"}}
+	t := table{Title: "Targets, in per cent", Words: 2, Note: say("targets-columns", headerPct), Head: []string{"what dcol", "procedure, place", "", "wanted", "measured", "steady"}}
 	published := slices.ContainsFunc(targets, func(target Target) bool { return target.Published != nil })
 	if published {
 		t.Head = append(t.Head, "published")
@@ -206,23 +207,16 @@ func targetTable(targets []Target) table {
 		} else if !target.Met {
 			verdict = entry{Text: "NOT MET", Mark: bad}
 		}
-		sign, before := "≤", target.LimitPct-target.SpreadPct
+		sign := "≤"
 		if target.AtLeast {
-			sign, before = "≥", target.LimitPct+target.SpreadPct
+			sign = "≥"
 		}
-		wanted := entry{Text: fmt.Sprintf("%s %.2f", sign, target.LimitPct)}
-		if math.Abs(before-headerPct) < 1e-9 || math.Abs(100-before-headerPct) < 1e-9 {
-			wanted.Below = []string{fmt.Sprintf("%.2f, ± %.2f", before, target.SpreadPct)}
-		}
-		verdict.Below = []string{target.Procedure + ": " + target.What, target.Where}
-		if target.Remark != "" {
-			verdict.Below = append(verdict.Below, target.Remark)
-		}
-		line := []entry{verdict, wanted, value(target.Measured), value(target.Steady)}
+		where := entry{Text: target.Procedure, Below: []string{target.Where, target.Remark}}
+		line := []entry{{Text: target.What}, where, verdict, {Text: fmt.Sprintf("%s %.2f", sign, target.LimitPct)}, value(target.Measured), value(target.Steady)}
 		if published {
 			line = append(line, value(target.Published))
 		}
 		t.Rows = append(t.Rows, line)
 	}
-	return t
+	return t.grouped()
 }
