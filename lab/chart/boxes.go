@@ -12,11 +12,11 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// Look tells kinds of boxes and lines apart. Those of one colour belong
+// Look tells kinds of boxes apart. Those of one colour belong
 // together.
 type Look struct {
 	Colour int  // index into the palette, which repeats
-	Hollow bool // box: not filled; line: dashed
+	Hollow bool // not filled
 }
 
 // Box is one distribution of a box plot. Without values it keeps its place.
@@ -91,8 +91,10 @@ func (b Boxes) drawing() (drawing, error) {
 	if p.X.Min, p.X.Max, p.X.Scale, err = scale(ends, b.Log); err != nil {
 		return drawing{}, err
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = marker(nil, b.Log), names
-	if !b.Log {
+	p.X.Tick.Marker, p.Y.Tick.Marker = evenTicks{6}, names
+	if b.Log {
+		p.X.Tick.Marker = decades{}
+	} else {
 		p.X.Min = 0
 	}
 	p.Y.Min, p.Y.Max = -0.6, float64(len(b.Boxes))-0.1 // with room for the headings of the numbers

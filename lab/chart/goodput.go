@@ -1,10 +1,10 @@
 package chart
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"html/template"
-	"math"
 	"slices"
 
 	"gonum.org/v1/plot"
@@ -204,27 +204,47 @@ func drawMarks(data draw.Canvas, x func(float64) vg.Length, marks []Mark) {
 	}
 }
 
-// evenTicks puts about n labelled ticks at round numbers.
-type evenTicks struct{ n int }
+// patchWidth is the length of the piece of colour that stands before a name.
+const patchWidth = vg.Length(14)
 
-// Ticks implements plot.Ticker.
-func (e evenTicks) Ticks(low, high float64) []plot.Tick {
-	raw := (high - low) / float64(e.n)
-	if raw <= 0 || math.IsInf(raw, 0) || math.IsNaN(raw) {
-		return nil
+// name is what stands right of the data, at a value, with a piece of its colour.
+type name struct {
+	text   string
+	value  float64
+	stroke draw.LineStyle
+}
+
+// nameEnds makes room for names right of the data, and has them drawn there, apart from
+// each other.
+func (d *drawing) nameEnds(names []name) {
+	const size = vg.Length(9)
+	for _, n := range names {
+		d.right = max(d.right, label(size, ink, true).Width(n.text)+patchWidth+10)
 	}
-	scale := math.Pow(10, math.Floor(math.Log10(raw)))
-	step := scale * 10
-	for _, m := range []float64{1, 2, 5} {
-		if m*scale >= raw {
-			step = m * scale
-			break
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.value, b.value) })
+	before := d.over
+	d.over = func(c, data draw.Canvas) {
+		if before != nil {
+			before(c, data)
+		}
+		_, y := d.plot.Transforms(&data)
+		places := make([]vg.Length, len(names))
+		for i, n := range names { // upwards, then pushed down from the top
+			places[i] = y(n.value) - size*0.4
+			if i > 0 {
+				places[i] = max(places[i], places[i-1]+size+1)
+			}
+		}
+		ceiling := data.Max.Y
+		for i := len(places) - 1; i >= 0; i-- {
+			places[i] = min(places[i], ceiling-size)
+			ceiling = places[i] - 1
+		}
+		for i, n := range names {
+			left, middle := data.Max.X+6, places[i]+size*0.4
+			data.StrokeLine2(n.stroke, left, middle, left+patchWidth, middle)
+			data.FillText(label(size, n.stroke.Color, true), vg.Point{X: left + patchWidth + 3, Y: places[i]}, n.text)
 		}
 	}
-	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	var ticks []plot.Tick
-	for i := math.Ceil(low/step-1e-9) + 0; /* not -0 */ i*step <= high+step*1e-9; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: fmt.Sprintf("%.*f", decimals, i*step)})
-	}
-	return ticks
 }

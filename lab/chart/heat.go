@@ -39,7 +39,7 @@ func (h Heat) SVG() (template.HTML, error) {
 	p.X.Tick.Marker, p.Y.Tick.Marker = namedTicks(h.XLabels), namedTicks(h.YLabels)
 	p.X.Tick.Length, p.X.LineStyle.Width = 0, 0
 	height := 62 + min(34*vg.Length(len(h.YLabels)), inlineWidth)
-	return drawing{subtitle: "\u2191 " + h.YTitle, plot: p, width: inlineWidth, height: height}.inline()
+	return drawing{subtitle: h.YTitle, plot: p, width: inlineWidth, height: height}.inline()
 }
 
 func namedTicks(names []string) plot.ConstantTicks {

@@ -45,19 +45,6 @@ func heat() Heat {
 	}
 }
 
-func sizes() Lines {
-	l := Lines{XTitle: "size, KB", YTitle: "completion, s", XLog: true, YLog: true}
-	for i, name := range []string{"tcp", "dcol"} {
-		line := Line{Label: name, Look: Look{Colour: i, Hollow: i == 0}}
-		for size := 10.0; size <= 1e5; size *= 10 {
-			line.Points = append(line.Points, Point{size, 0.05 + size*8e-4/float64(i+1)})
-		}
-		l.Lines = append(l.Lines, line)
-	}
-	l.Lines = append(l.Lines, Line{Label: "without points"})
-	return l
-}
-
 func TestInlineCharts(t *testing.T) {
 	narrow := evaluation()
 	narrow.Boxes[0].Label = "a-procedure-of-a-long-name"
@@ -71,7 +58,6 @@ func TestInlineCharts(t *testing.T) {
 		"boxes":      {evaluation().SVG, []string{"published", "wireguard", "18.60", "goodput, Mbit/s"}},
 		"boxes-long": {narrow.SVG, []string{"a-procedure-of-a-long-name", "dcol-wireguard"}},
 		"heat":       {heat().SVG, []string{"1.96", "0.70", "–", "delay of the detour, ms"}},
-		"lines":      {sizes().SVG, []string{"tcp", "dcol", "100000", "0.1", "size, KB"}},
 		"goodput":    {killed.SVG, []string{"direct", "waypoint killed"}},
 	}
 	for name, test := range tests {
@@ -89,7 +75,7 @@ func TestInlineCharts(t *testing.T) {
 				t.Errorf("%s does not say %q", name, word)
 			}
 		}
-		if strings.Contains(said, "not in a page") || strings.Contains(said, "without points") {
+		if strings.Contains(said, "not in a page") {
 			t.Errorf("%s says what it should not", name)
 		}
 		start, _, _ := strings.Cut(string(svg), ">")
@@ -141,12 +127,11 @@ func textOf(t *testing.T, svg string) string {
 }
 
 func TestNothingToDrawInline(t *testing.T) {
-	zero := sizes()
-	zero.Lines[0].Points[0].Y = 0
+	zero := evaluation()
+	zero.Log, zero.Boxes[0].Summary = true, of(0, 1)
 	for name, draw := range map[string]func() (template.HTML, error){
 		"boxes":             Boxes{Boxes: []Box{{Label: "empty", Reference: ptr(1)}}}.SVG,
 		"heat":              Heat{}.SVG,
-		"lines":             Lines{Lines: []Line{{Label: "empty"}}}.SVG,
 		"logarithm of zero": zero.SVG,
 		"goodput":           Goodput{}.SVG,
 	} {
@@ -168,20 +153,20 @@ func TestHeatTint(t *testing.T) {
 	}
 }
 
-// Names of lines that end at the same place stand apart, inside the chart.
-func TestNamesOfLinesStayApart(t *testing.T) {
-	l := Lines{}
+// Names of paths that carry the same stand apart, inside the chart.
+func TestNamesStayApart(t *testing.T) {
+	g := Goodput{StepSeconds: 1}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		l.Lines = append(l.Lines, Line{Label: name, Points: []Point{{0, 1}, {1, 2}}})
+		g.Paths = append(g.Paths, Path{Name: name, Mbps: []float64{0, 0}})
 	}
-	svg, err := l.SVG()
+	svg, err := g.SVG()
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(string(svg), "<text") {
-		for _, line := range l.Lines {
-			if strings.Contains(part, ">"+line.Label+"</text>") {
+		for _, path := range g.Paths {
+			if strings.Contains(part, ">"+path.Name+"</text>") {
 				_, place, _ := strings.Cut(part, `y="`)
 				place, _, _ = strings.Cut(place, `"`)
 				seen[place] = true
@@ -189,6 +174,6 @@ func TestNamesOfLinesStayApart(t *testing.T) {
 		}
 	}
 	if len(seen) != 4 {
-		t.Errorf("four names stand at %d places: %v", len(seen), seen)
+		t.Errorf("four names stand at %d heights: %v", len(seen), seen)
 	}
 }

@@ -2,7 +2,9 @@ package page
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/detour-collective/dcol/lab/chart"
@@ -60,10 +62,8 @@ type plots struct {
 func (n *network) plots() []plots {
 	over := plots{"legend-series", n.series}
 	switch axes := n.axes(); {
-	case len(axes) == 2:
-		return []plots{{"legend-heat", func() ([]figure, error) { return n.heatMaps(axes[0], axes[1]) }}, over}
-	case len(axes) == 1:
-		return []plots{{"legend-lines", func() ([]figure, error) { return n.lines(axes[0]) }}, over}
+	case len(axes) > 0:
+		return []plots{{"legend-heat", func() ([]figure, error) { return n.heatMaps(axes) }}, over}
 	case n.paced():
 		return []plots{{"legend-latency", func() ([]figure, error) { return n.boxes(n.latencyBoxes) }}, over}
 	default:
@@ -132,112 +132,94 @@ func (n *network) latencyBoxes(v report.Variant) chart.Boxes {
 	return c
 }
 
-// heatMaps are of each of dcol's procedures, over TCP on the direct path and over
-// the best of all plain TCP.
-func (n *network) heatMaps(x, y axis) ([]figure, error) {
-	var figures []figure
-	var plainTCP []string
+// heatMaps draws the gain of dcol's procedures in a sweep. Over two axes there is one map
+// for each procedure, and one of the gain over the best of all plain TCP; over one axis
+// the procedures are the rows of a single map.
+func (n *network) heatMaps(axes []axis) ([]figure, error) {
+	x := axes[0]
+	h := chart.Heat{XTitle: x.title(), XLabels: x.labels()}
+	var ours, plain []string
 	for _, p := range n.procedures {
-		if strings.HasPrefix(p, "tcp") {
-			plainTCP = append(plainTCP, p)
+		switch {
+		case report.UsesDetour(p):
+			ours = append(ours, p)
+		case strings.HasPrefix(p, "tcp"):
+			plain = append(plain, p)
 		}
 	}
-	for _, procedure := range n.procedures {
-		if !report.UsesDetour(procedure) {
-			continue
+	if len(axes) == 1 {
+		h.YLabels = ours
+		for _, p := range ours {
+			h.Ratios = append(h.Ratios, n.gains(p, []string{"tcp"}, x, nil))
 		}
+		return drawHeat(nil, h, "Gain over plain TCP on the direct path")
+	}
+	y := axes[1]
+	h.YTitle, h.YLabels = "\u2191 "+y.title(), y.labels()
+	var figures []figure
+	for _, p := range ours {
 		for _, over := range []struct {
 			name  string
 			among []string
-		}{{"plain TCP on the direct path", []string{"tcp"}}, {"the best of plain TCP on either path", plainTCP}} {
-			if over.among == nil || over.name != "plain TCP on the direct path" && len(over.among) == 1 {
-				continue
+		}{{"plain TCP on the direct path", []string{"tcp"}}, {"the best of plain TCP on either path", plain}} {
+			h.Ratios = nil
+			for _, value := range y.values {
+				h.Ratios = append(h.Ratios, n.gains(p, over.among, x, map[string]float64{y.name: value}))
 			}
-			h := chart.Heat{XTitle: x.title(), YTitle: y.title(), XLabels: x.labels(), YLabels: y.labels()}
-			low, high := math.Inf(1), math.Inf(-1)
-			for _, yValue := range y.values {
-				line := make([]float64, len(x.values))
-				for j, xValue := range x.values {
-					line[j] = n.gain(procedure, over.among, map[string]float64{x.name: xValue, y.name: yValue})
-					if !math.IsNaN(line[j]) {
-						low, high = min(low, line[j]), max(high, line[j])
-					}
-				}
-				h.Ratios = append(h.Ratios, line)
-			}
-			if math.IsInf(low, 0) {
-				continue
-			}
-			svg, err := h.SVG()
-			if err != nil {
+			var err error
+			if figures, err = drawHeat(figures, h, fmt.Sprintf("Gain of %s over %s", p, over.name)); err != nil {
 				return nil, err
 			}
-			figures = append(figures, figure{
-				Title:   fmt.Sprintf("Gain of %s over %s", procedure, over.name),
-				Caption: fmt.Sprintf("between %.2f and %.2f", low, high), SVG: svg,
-			})
 		}
 	}
 	return figures, nil
 }
 
-// gain is a procedure's median over the highest of others', in the variant with
-// these coordinates; NaN if there is none.
-func (n *network) gain(procedure string, over []string, at map[string]float64) float64 {
-	v, ok := n.variantAt(at)
-	if !ok {
-		return math.NaN()
+// drawHeat adds the map to the figures, unless it is empty.
+func drawHeat(figures []figure, h chart.Heat, title string) ([]figure, error) {
+	all := slices.DeleteFunc(slices.Concat(h.Ratios...), math.IsNaN)
+	if len(all) == 0 {
+		return figures, nil
 	}
-	got, ok := n.median(cell{v.Name, procedure, n.congestions[0]})
-	best := 0.0
-	for _, other := range over {
-		if value, ok := n.median(cell{v.Name, other, n.congestions[0]}); ok {
-			best = max(best, value)
-		}
-	}
-	if !ok || best == 0 {
-		return math.NaN()
-	}
-	return got / best
+	svg, err := h.SVG()
+	return append(figures, figure{Title: title, Caption: fmt.Sprintf("between %.2f and %.2f", slices.Min(all), slices.Max(all)), SVG: svg}), err
 }
 
-// lines draws what the procedures have along an axis, over what plain TCP on the direct
-// path has there: the time that files take, or else goodput.
-func (n *network) lines(x axis) ([]figure, error) {
-	what, of := "goodput", func(r Row) float64 { return *r.Median }
-	if n.hasLatency() {
-		what, of = "time", func(r Row) float64 {
-			if r.Latency == nil {
-				return 0
-			}
-			return r.Latency.P50MS
+// gains are how many times as good a procedure is as the best of others, along an axis,
+// at a place on the other one; NaN where there is none.
+func (n *network) gains(procedure string, over []string, x axis, at map[string]float64) []float64 {
+	gains := make([]float64, len(x.values))
+	for i, value := range x.values {
+		there := maps.Clone(at)
+		if there == nil {
+			there = map[string]float64{}
 		}
-	}
-	c := chart.Lines{
-		XTitle: x.title(), YTitle: what + " over plain TCP's", YLog: true, XLog: x.values[0] > 0 && x.values[len(x.values)-1] > 20*x.values[0],
-	}
-	points := 0
-	for i, procedure := range n.procedures {
-		line := chart.Line{Label: procedure, Look: report.LookOf(procedure, i)}
-		for _, value := range x.values {
-			v, _ := n.variantAt(map[string]float64{x.name: value})
-			row, ok := n.row(cell{v.Name, procedure, n.congestions[0]})
-			tcp, compared := n.row(cell{v.Name, "tcp", n.congestions[0]})
-			if ok && compared && of(row) > 0 && of(tcp) > 0 {
-				line.Points = append(line.Points, chart.Point{X: value, Y: of(row) / of(tcp)})
-				points++
+		there[x.name] = value
+		v, _ := n.variantAt(there)
+		gains[i] = math.NaN()
+		got, ok := n.row(cell{v.Name, procedure, n.congestions[0]})
+		best := 0.0
+		for _, other := range over {
+			if r, ok := n.row(cell{v.Name, other, n.congestions[0]}); ok {
+				best = max(best, n.speed(r))
 			}
 		}
-		c.Lines = append(c.Lines, line)
+		if ok && best > 0 {
+			gains[i] = n.speed(got) / best
+		}
 	}
-	for _, v := range x.values {
-		c.XTicks = append(c.XTicks, chart.Tick{Value: v, Label: x.tick(v)})
+	return gains
+}
+
+// speed is what is drawn of a sweep: how quick files are, or else goodput.
+func (n *network) speed(r Row) float64 {
+	switch {
+	case !n.hasLatency():
+		return *r.Median
+	case r.Latency == nil || r.Latency.P50MS <= 0:
+		return 0
 	}
-	if points == 0 {
-		return nil, nil
-	}
-	svg, err := c.SVG()
-	return []figure{{Title: capital(what) + " over that of plain TCP on the direct path", Caption: "the numbers are in the table below", SVG: svg}}, err
+	return 1 / r.Latency.P50MS
 }
 
 // series draws goodput over time where something happens in the network while

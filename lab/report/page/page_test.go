@@ -137,7 +137,7 @@ func TestBeyondPage(t *testing.T) {
 	_, text := parsed(t, html)
 	for _, word := range []string{"Gain of dcol over plain TCP", "link direct down", "99 %", "100 MB", "× 0.",
 		"× 1.86", "× 2.57", "requests, as it is, cubic", "requests, the detour takes 100 ms more, cubic", "longest standstill",
-		"Time over that of plain TCP on the direct path", "40.1 s"} {
+		"Gain over plain TCP on the direct path", "40.1 s"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page does not say %q", word)
 		}
