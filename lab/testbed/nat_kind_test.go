@@ -92,7 +92,7 @@ func TestNATKinds(t *testing.T) {
 			probed(t, n.Host("one"))
 			probed(t, n.Host("two"))
 			e := p.Examine(t.Context(), nat.Question{
-				Own: []netip.Addr{inside.Addr4()}, Port: probePort, Observers: []netip.AddrPort{at("one"), at("two")},
+				Own: []netip.Addr{inside.Addr4()}, Port: probePort, Observers: []nat.Observer{{Member: "one", At: at("one")}, {Member: "two", At: at("two")}},
 				Third: func(ctx context.Context, _ []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 					three.Knock(ctx, []netip.AddrPort{outside}, id)
 					return nil
