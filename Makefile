@@ -120,7 +120,7 @@ arm64: ## Check that everything also builds for arm64.
 
 generate: ## Compile the eBPF programs again, with Debian 12's clang-14.
 	@scripts/deps.sh generate
-	$(GO) generate ./internal/bpf/...
+	$(GO) generate ./internal/kernel/bpf/...
 
 check-generate: ## Fail if the committed eBPF objects are not what their source gives.
 	@scripts/deps.sh generate

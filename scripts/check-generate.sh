@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -a --parents go.mod go.sum internal/bpf "$copy/"
-(cd "$copy" && go generate ./internal/bpf/...)
-diff -rq internal/bpf "$copy/internal/bpf" || {
+cp -a --parents go.mod go.sum internal/kernel/bpf "$copy/"
+(cd "$copy" && go generate ./internal/kernel/bpf/...)
+diff -rq internal/kernel/bpf "$copy/internal/kernel/bpf" || {
 	printf 'error: generated eBPF files are stale\nhint: make generate, and commit the result\n' >&2
 	exit 1
 }

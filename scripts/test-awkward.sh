@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests on a host made awkward on purpose (root):
 #
-#   scripts/test-awkward.sh [go test's arguments]     such as -run TestRecord ./internal/netstate
+#   scripts/test-awkward.sh [go test's arguments]     such as -run TestRecord ./internal/kernel/netstate
 #
 # The host is a network namespace with forwarding on, strict reverse-path
 # filtering, no IPv6 for new interfaces, foreign nftables and routing rules, BBR as

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
@@ -44,7 +44,7 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 
 // removeAddress tells the peer that an address is gone. The kernel forgets an
 // address when any subflow from it is destroyed, and then knows of nothing to
-// tell; announcing it once more reminds it (docs/kernel.md).
+// tell; announcing it once more reminds it (docs/kernel-behaviour.md).
 func (c *client) removeAddress(a path.RemoveAddr) error {
 	err := c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
 	if !errors.Is(err, mptcp.ErrNoAddress) {

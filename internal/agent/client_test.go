@@ -15,9 +15,9 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/mptcp"
-	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // pathManagerProblem describes to the user why this agent gets no new connections. The error, of

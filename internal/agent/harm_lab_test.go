@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/bpf/keepalive"
-	"github.com/detour-collective/dcol/internal/bpf/sockops"
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/keepalive"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // What the client in the lab has of the kernel besides its MPTCP.

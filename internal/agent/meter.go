@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
 )
 

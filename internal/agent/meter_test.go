@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 func counted(local string, bytes uint64) *mptcp.Subflow {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
 // followNetwork says when this host's own addresses are others, until ctx ends: what is connected to the

@@ -14,9 +14,9 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
-	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )

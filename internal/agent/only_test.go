@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // lockedBy is lockNamespace in a namespace.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
-	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/session"
 )
 

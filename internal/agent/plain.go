@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // plainConnections are the servers to which programs have MPTCP sockets that speak plain TCP, each connection once.

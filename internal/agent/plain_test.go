@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // Connections that this host's programs accepted are not said to be to servers without MPTCP.

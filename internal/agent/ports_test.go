@@ -3,7 +3,7 @@ package agent
 import (
 	"testing"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // Local ports that the operator keeps for programs of his own are not used for subflows.

@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/bpf/keepalive"
-	bpf "github.com/detour-collective/dcol/internal/bpf/mptcpify"
-	"github.com/detour-collective/dcol/internal/bpf/unsent"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/keepalive"
+	bpf "github.com/detour-collective/dcol/internal/kernel/bpf/mptcpify"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/unsent"
 )
 
 // mptcpify has the kernel make programs' sockets MPTCP, as the operator wants.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
 )
 

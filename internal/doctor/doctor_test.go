@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"

@@ -13,11 +13,11 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // mptcpChecks are about the kernel's Multipath TCP.
@@ -60,7 +60,7 @@ func checkLimits(_ context.Context, e *Env) Result {
 	for _, l := range limits {
 		said = append(said, fmt.Sprintf("%s (since Linux %s): %s", l.Name, l.MinKernel, l.Price))
 	}
-	return info("without %s (docs/kernels.md)", strings.Join(said, "; without "))
+	return info("without %s (docs/kernel-versions.md)", strings.Join(said, "; without "))
 }
 
 func checkMPTCP(_ context.Context, e *Env) Result {

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
-	"github.com/detour-collective/dcol/internal/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )

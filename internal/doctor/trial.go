@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 

@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // A running agent has filters and interfaces in the namespace of everybody, which

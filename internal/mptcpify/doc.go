@@ -47,6 +47,6 @@
 //     out-of-memory killer to pass them by, and allocate next to nothing.
 //
 // The other ways are the kernel's update_socket_protocol hook
-// (internal/bpf/mptcpify) for a whole network namespace or a cgroup, and
+// (internal/kernel/bpf/mptcpify) for a whole network namespace or a cgroup, and
 // programs that ask for MPTCP themselves; [Methods] lists them all.
 package mptcpify

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	hook "github.com/detour-collective/dcol/internal/bpf/mptcpify"
+	hook "github.com/detour-collective/dcol/internal/kernel/bpf/mptcpify"
 )
 
 // Method is one way of getting MPTCP sockets on this host.

@@ -9,7 +9,7 @@ import (
 // What this host ends while the peer cannot know, because its address is gone or
 // nothing comes through, goes on taking one of the server's few places. The
 // peer is told by REMOVE_ADDR, which Linux sends once, over one of the subflows
-// that are up, whatever becomes of it (docs/kernel.md). So the law:
+// that are up, whatever becomes of it (docs/kernel-behaviour.md). So the law:
 //
 //   - It goes only when every subflow that is up has stayed. A server with no
 //     place left lets one come up and closes it a round trip later; the word

@@ -7,7 +7,7 @@ import (
 )
 
 // A server takes so many subflows beside a connection's first, and closes more as soon as
-// they come up (docs/kernel.md). Each try costs the connection, so the number is remembered
+// they come up (docs/kernel-behaviour.md). Each try costs the connection, so the number is remembered
 // for the server's address, and no connection asks for more until it may have changed.
 //
 // A waypoint could close a subflow like that, too. So the number is believed when two

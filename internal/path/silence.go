@@ -21,7 +21,7 @@ import "time"
 //   - The end, when more probes went unanswered: another detour gets the place.
 //
 // The numbers are from measurements of 70 healthy and 28 broken detours, see
-// docs/kernel.md.
+// docs/kernel-behaviour.md.
 const (
 	// For holdsUp the connection stands still for two samples in a row on a steady path:
 	// where round trips are short the server sends what is missing again after 0.2 s. On

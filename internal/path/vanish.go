@@ -7,7 +7,7 @@ import (
 )
 
 // The kernel does not always say that a subflow ended: after a failed checksum it
-// resets the subflow and sends no event (docs/kernel.md). What is missing from a
+// resets the subflow and sends no event (docs/kernel-behaviour.md). What is missing from a
 // complete sample is gone. Three things keep that from being believed too early:
 //
 //   - A sample is complete only if it was taken after all events handled so far, so that

@@ -3,8 +3,8 @@ package tunnel
 import (
 	"errors"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )

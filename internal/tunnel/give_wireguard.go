@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 	"github.com/detour-collective/dcol/internal/waypoint"

@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // OpenGuard keeps waypoints out of a client until the guard is closed: through a

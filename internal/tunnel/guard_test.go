@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // The table says what its comment does, comes back when a firewall is reloaded, and

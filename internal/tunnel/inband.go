@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
 // minMTU is RFC 8200, section 5.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/vpn"
 )

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // Programs of a host without a route in IPv6 send nothing into a tunnel, though the kernel gives them its

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 	"github.com/detour-collective/dcol/internal/waypoint"

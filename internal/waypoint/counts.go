@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/detour-collective/dcol/internal/bpf/forward"
 	"github.com/detour-collective/dcol/internal/durable"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 

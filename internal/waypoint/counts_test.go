@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/forward"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/forward"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"

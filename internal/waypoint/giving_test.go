@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"

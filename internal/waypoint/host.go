@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
-	"github.com/detour-collective/dcol/internal/mptcp"
-	"github.com/detour-collective/dcol/internal/mptcp/mptcptest"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // joining is a client with an MPTCP connection on a direct path to the server, which a waypoint can

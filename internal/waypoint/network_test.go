@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 

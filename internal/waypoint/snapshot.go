@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

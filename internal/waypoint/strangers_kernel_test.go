@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // Flags of TCP headers, beside those of SYNs.

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

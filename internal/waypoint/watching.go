@@ -3,8 +3,8 @@ package waypoint
 import (
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/forward"
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
 // A connection is watched before it is forwarded, until its sequence numbers are certain. Whoever knows

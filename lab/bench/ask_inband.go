@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/session"
 	messages "github.com/detour-collective/dcol/internal/session/wire"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 )
 
 // needs skips unless programs are there.

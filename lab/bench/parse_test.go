@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
-	"github.com/detour-collective/dcol/lab/wire/validate"
 )
 
 func TestParseCPU(t *testing.T) {

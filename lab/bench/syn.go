@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 )
 
 // synSource makes the SYNs of very many joins: frames as the client's network

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
-	"github.com/detour-collective/dcol/lab/wire/validate"
 )
 
 // wire measures what the emulated link does against what was asked of it.

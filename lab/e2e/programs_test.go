@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/doctor"
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // A static program gets its detour like a dynamic one.

@@ -20,7 +20,7 @@ type Params struct {
 }
 
 // Impairments are what a link does to packets beyond losing each by chance.
-// lab/wire has the models.
+// lab/emulink has the models.
 type Impairments struct {
 	Burst       *units.Share    `toml:"burst"`        // of packets that begin a burst of losses
 	BurstLength *int            `toml:"burst_length"` // packets, on average

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/detour-collective/dcol/lab/wire"
+	"github.com/detour-collective/dcol/lab/emulink"
 )
 
 // HostSpec is one host.
@@ -35,16 +35,16 @@ type HostSpec struct {
 const NoSubflows = -1
 
 // LinkParams is one direction of a link.
-type LinkParams = wire.Params
+type LinkParams = emulink.Params
 
 // Impairments are the part of LinkParams that only the wire backend has: netem's
 // are other models, and it cannot tamper.
-type Impairments = wire.Impairments
+type Impairments = emulink.Impairments
 
 // LinkStats counts what happened in one direction of a link. The netem and
 // veth backends cannot tell loss from queue drops (all are QueueDrops) and
 // measure no lateness.
-type LinkStats = wire.Stats
+type LinkStats = emulink.Stats
 
 // LinkSpec is a point-to-point link between two hosts.
 type LinkSpec struct {
@@ -59,7 +59,7 @@ type LinkSpec struct {
 const (
 	BackendAuto  = ""      // netem where the kernel has it and no link is impaired, else wire
 	BackendNetem = "netem" // the kernel's sch_netem between veth pairs
-	BackendWire  = "wire"  // the userspace emulation of lab/wire
+	BackendWire  = "wire"  // the userspace emulation of lab/emulink
 	BackendVeth  = "veth"  // plain veth: as fast as the kernel, shapes nothing
 )
 
@@ -181,7 +181,7 @@ func (l LinkSpec) cost() int { return max(l.Cost, 1) }
 
 func (l LinkSpec) mtu() int {
 	if l.MTU == 0 {
-		return wire.DefaultMTU
+		return emulink.DefaultMTU
 	}
 	return l.MTU
 }

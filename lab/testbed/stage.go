@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/lab/wire"
+	"github.com/detour-collective/dcol/lab/emulink"
 )
 
 // hostStage is the argv[0] under which our executable is a host's init.
@@ -19,7 +19,7 @@ const hostStage = "dcol-lab-host"
 // Stage returns at once in an ordinary process. In one that was started to be
 // part of a network it does that work and never returns.
 func Stage() {
-	wire.Stage()
+	emulink.Stage()
 	if len(os.Args) == 0 || os.Args[0] != hostStage {
 		return
 	}

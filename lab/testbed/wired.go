@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/lab/wire"
+	"github.com/detour-collective/dcol/lab/emulink"
 )
 
 // wireBackend gives each end of a link a TUN device and has a wire carry the
@@ -18,8 +18,8 @@ import (
 type wireBackend struct {
 	seed  uint64
 	log   *slog.Logger
-	links []wire.Link
-	wire  *wire.Wire // nil before start
+	links []emulink.Link
+	wire  *emulink.Wire // nil before start
 }
 
 func newWireBackend(seed uint64, log *slog.Logger) *wireBackend {
@@ -36,7 +36,7 @@ func (w *wireBackend) connect(link int, l linkPlan, a, b *Host) error {
 		devA.Close()
 		return err
 	}
-	w.links = append(w.links, wire.Link{A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu()})
+	w.links = append(w.links, emulink.Link{A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu()})
 	return nil
 }
 
@@ -79,7 +79,7 @@ func setTxQueue(name string) error {
 
 // start hands the devices over: they exist while the wire does.
 func (w *wireBackend) start(ctx context.Context) (err error) {
-	w.wire, err = wire.Start(ctx, w.links, w.seed, w.log)
+	w.wire, err = emulink.Start(ctx, w.links, w.seed, w.log)
 	return errors.Join(err, w.closeDevices())
 }
 

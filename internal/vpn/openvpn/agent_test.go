@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // Some tests need an agent that is a process of its own: to take rights from it, or to kill it. It

@@ -11,7 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // Opcodes of data packets, in the upper five bits of the first byte (OpenVPN: ssl_pkt.h). All

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
 // Config is what a device is made of.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // kinds runs a test with the embedded WireGuard, and with the kernel's where there is one, beside

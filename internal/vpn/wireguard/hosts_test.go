@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

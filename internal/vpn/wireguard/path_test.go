@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // A waypoint behind NAT, of which one UDP port reaches it; so is the client behind one.

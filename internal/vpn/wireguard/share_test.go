@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate"
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 const sharedPort = 45672

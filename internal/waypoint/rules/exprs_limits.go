@@ -7,7 +7,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // rejectClosed answers a new connection with a reset while the waypoint gives nothing.

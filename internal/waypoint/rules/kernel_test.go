@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 

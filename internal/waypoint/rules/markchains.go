@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/nftables/expr"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

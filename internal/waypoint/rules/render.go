@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/detour-collective/dcol/internal/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"

@@ -1,0 +1,189 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
+)
+
+const (
+	filterName = tcfilter.Prefix + "forward"
+	priority   = 210 // before those that look at SYNs, which are not for it
+)
+
+// Places in the map of programs.
+const (
+	placeIPv4 uint32 = iota
+	placeIPv6
+)
+
+// Forwarder forwards connections in one network namespace: that of the thread that
+// opened it. Its methods may be called from anywhere and at the same time.
+//
+// It works as long as its process lives. Its filters stay, and let everything pass,
+// until another process replaces them or CleanUp removes them.
+type Forwarder struct {
+	objects forwardObjects
+	left    map[Tuple]uint64
+
+	mu     sync.Mutex // of filter
+	filter tcfilter.Filter
+}
+
+// Open makes the program ready; Attach puts it to work. An error that wraps
+// *UnavailableError says that the host cannot have it.
+func Open() (_ *Forwarder, err error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	f := &Forwarder{}
+	defer func() {
+		if err != nil {
+			handle.Close()
+			_ = f.objects.Close()
+		}
+	}()
+	spec, err := loadForward()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded programs that forward: %w", err)
+	}
+	if f.left, err = readLeft(handle, spec); err != nil {
+		return nil, err
+	}
+	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
+		return nil, unavailable(fmt.Errorf("load the programs that forward: %w", err))
+	}
+	for place, program := range map[uint32]*ebpf.Program{placeIPv4: f.objects.Forward4, placeIPv6: f.objects.Forward6} {
+		if err := f.objects.Programs.Put(place, program); err != nil {
+			return nil, unavailable(fmt.Errorf("lead the filter to the programs that forward: %w", err))
+		}
+	}
+	f.filter = tcfilter.Filter{
+		Handle: handle, Parent: tcfilter.AtIngress, Name: filterName, Priority: priority, Protocol: unix.ETH_P_ALL,
+		Program: func(*netlink.LinkAttrs) (*ebpf.Program, error) { return f.objects.Forward, nil },
+	}
+	return f, nil
+}
+
+// Attach forwards what comes in over those of the interfaces, given by their
+// indexes, that have Ethernet headers and are not parts of others, such as ports of
+// a bridge; packets of the rest are the kernel's. It may be called again whenever
+// they change. One that is gone is no error; an error that wraps
+// *tcfilter.InterfaceError concerns one interface, and the others have been seen to.
+func (f *Forwarder) Attach(interfaces []int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var fit []int
+	for _, index := range interfaces {
+		link, err := f.filter.Handle.LinkByIndex(index)
+		if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read what interface %d is like: %w", index, err)
+		}
+		if at := link.Attrs(); at.EncapType == "ether" && at.MasterIndex == 0 {
+			fit = append(fit, index)
+		}
+	}
+	return f.filter.Set(fit)
+}
+
+// Watch notes the sequence numbers of a connection from now on, and leaves its
+// packets to the kernel. passed is what has been forwarded of it before, and is counted
+// on from. Of one that is there already nothing changes.
+func (f *Forwarder) Watch(flow Flow, passed Passed) error {
+	return f.add(flow, way{stage: watched, bytes: passed.Origin}, way{stage: watched, bytes: passed.Reply})
+}
+
+// Forward forwards a connection from now on that is watched. If that fails, it is no longer
+// watched either.
+//
+// The caller has made sure that the numbers noted are the connection's own: a FIN or RST
+// that fits them ends it.
+func (f *Forwarder) Forward(flow Flow) error {
+	origin, err1 := f.take(flow.Origin)
+	reply, err2 := f.take(flow.Reply)
+	if err := errors.Join(err1, err2); err != nil {
+		return adding(flow, err)
+	}
+	if origin.Begun == 0 || reply.Begun == 0 {
+		return adding(flow, errors.New("its sequence numbers are not known"))
+	}
+	next := func(c forwardChange) way {
+		return way{stage: max(forwarded, c.Stage), numbers: c.numbers(), bytes: c.Bytes}
+	}
+	return f.add(flow, next(origin), next(reply))
+}
+
+func (f *Forwarder) add(flow Flow, origin, reply way) error {
+	origin.in, origin.out = flow.Origin, flow.Reply.reversed()
+	reply.in, reply.out = flow.Reply, flow.Origin.reversed()
+	// The way back first: what goes out by the one is to come back by the other.
+	if err := f.put(reply); err != nil {
+		return adding(flow, err)
+	}
+	if err := f.put(origin); err != nil {
+		_, undone := f.take(flow.Reply)
+		return adding(flow, errors.Join(err, undone))
+	}
+	return nil
+}
+
+func adding(flow Flow, err error) error {
+	if errors.Is(err, unix.E2BIG) {
+		err = ErrFull
+	}
+	return fmt.Errorf("forward the connection of %v to %v: %w", flow.Origin.Src, flow.Origin.Dst, err)
+}
+
+// Remove leaves a connection to the kernel, and returns what was forwarded of it:
+// nothing, of one that is not there.
+func (f *Forwarder) Remove(flow Flow) (Passed, error) {
+	origin, err1 := f.take(flow.Origin)
+	reply, err2 := f.take(flow.Reply)
+	if err := errors.Join(err1, err2); err != nil {
+		return Passed{}, fmt.Errorf("no longer forward the connection of %v to %v: %w", flow.Origin.Src, flow.Origin.Dst, err)
+	}
+	return Passed{origin.Bytes, reply.Bytes}, nil
+}
+
+// Look returns what became of a connection: nothing, of one that is not there.
+func (f *Forwarder) Look(flow Flow) (State, error) {
+	origin, err1 := f.look(flow.Origin)
+	reply, err2 := f.look(flow.Reply)
+	if err := errors.Join(err1, err2); err != nil {
+		return State{}, fmt.Errorf("read what was forwarded of the connection of %v to %v: %w", flow.Origin.Src, flow.Origin.Dst, err)
+	}
+	return State{
+		Passed: Passed{origin.Bytes, reply.Bytes},
+		Seen:   Seen{origin.numbers(), reply.numbers()},
+		Ended:  origin.Stage == ended || reply.Stage == ended,
+	}, nil
+}
+
+// Left returns, once, what an earlier process had forwarded of the connections it
+// still had, by what their packets are like as they come in. It is empty where the kernel
+// does not allow this.
+func (f *Forwarder) Left() map[Tuple]uint64 {
+	left := f.left
+	f.left = nil
+	return left
+}
+
+// Close ends forwarding: the kernel goes on with all connections.
+func (f *Forwarder) Close() error {
+	f.filter.Handle.Close()
+	return f.objects.Close()
+}
+
+// CleanUp removes the filters from all interfaces of the calling thread's network
+// namespace, and the clsact qdiscs that were made for them, unless they are in use.
+func CleanUp() error { return tcfilter.CleanUp(filterName) }

@@ -1,0 +1,38 @@
+package inband
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
+)
+
+// UnavailableError says why this host does not take the programs, and what
+// would mend it.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("in-band detours cannot be used here: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+
+// unavailable names the mend where the kernel's answer allows it.
+func unavailable(err error) error {
+	if c, ok := errors.AsType[*sockops.Error](err); ok {
+		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+	}
+	mend := tcfilter.Mend(err, mendKernel)
+	if errors.Is(err, unix.E2BIG) {
+		mend = "the cgroup has as many programs as it takes: give each agent a cgroup of its own"
+	}
+	return &UnavailableError{Mend: mend, Err: err}
+}

@@ -1,0 +1,132 @@
+// Package keepalive has TCP send keep-alive probes on single subflows of MPTCP connections
+// that other processes opened. Every TCP answers them, so they tell a path that carries
+// nothing from one that is not used. The option of the MPTCP socket reaches all of its
+// subflows at once, and only its owner can set it; a sockops program reaches one. It sets
+// the options of a subflow when that sends its next segment, and puts back at the end what
+// the subflow's own program had set. Only internal/agent may import it.
+package keepalive
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+
+// The first probe leaves a second after something last came, others a second apart. Whoever
+// watches ends what does not answer; the kernel would after this many, should nobody watch
+// any more. With a tenth of the probes lost, a path that works is not ended in a lifetime.
+const (
+	idleSeconds     = 1
+	intervalSeconds = 1
+	count           = 12
+)
+
+// setting is struct setting of probe.c.
+type setting struct{ On, Idle, Interval, Count int32 }
+
+// subflow is struct subflow of probe.c.
+type subflow struct {
+	Local, Remote [2]uint64
+	Ports         uint64
+}
+
+// wish is struct wish of probe.c.
+type wish struct {
+	Begin, Begun uint32
+	Before       setting
+}
+
+// Prober is the program at work. It may be used by many goroutines.
+type Prober struct {
+	objects probeObjects
+	link    link.Link
+	mu      sync.Mutex // of what is read and written back
+}
+
+// Open makes probes possible on joins that are opened from now on in the thread's network
+// namespace by processes of a cgroup: a folder of cgroup v2, or the root, which covers all,
+// if it is empty. Programs that clear the flag by which this one is called must have been
+// attached to the cgroup before it. What was begun goes on when the Prober is closed.
+func Open(cgroup string) (*Prober, error) {
+	spec, err := loadProbe()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded program: %w", err)
+	}
+	settings := map[string]any{"probing": setting{On: 1, Idle: idleSeconds, Interval: intervalSeconds, Count: count}}
+	p := &Prober{}
+	p.link, err = sockops.Load(cgroup, spec, settings, &p.objects, func() *ebpf.Program { return p.objects.Probe })
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close takes the program away. A nil Prober has none.
+func (p *Prober) Close() error {
+	if p == nil {
+		return nil
+	}
+	return errors.Join(p.link.Close(), p.objects.Close())
+}
+
+// Begin has probes sent on a subflow as long as nothing comes, from its next segment on.
+func (p *Prober) Begin(local, remote netip.AddrPort) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.change(local, remote, func(w *wish) { w.Begin = 1 })
+	if err == nil {
+		err = p.objects.Wished.Set(uint32(1))
+	}
+	if err != nil {
+		return fmt.Errorf("begin to probe the subflow from %v to %v: %w", local, remote, err)
+	}
+	return nil
+}
+
+// End takes Begin back, from the subflow's next segment on.
+func (p *Prober) End(local, remote netip.AddrPort) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.change(local, remote, func(w *wish) { w.Begin = 0 }); err != nil {
+		return fmt.Errorf("end to probe the subflow from %v to %v: %w", local, remote, err)
+	}
+	return nil
+}
+
+func (p *Prober) change(local, remote netip.AddrPort, change func(*wish)) error {
+	key := subflow{
+		Local: words(local.Addr()), Remote: words(remote.Addr()),
+		Ports: uint64(networkOrder(local.Port())) | uint64(networkOrder(remote.Port()))<<32,
+	}
+	var w wish
+	if err := p.objects.Wishes.Lookup(&key, &w); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	change(&w)
+	return p.objects.Wishes.Put(&key, &w)
+}
+
+// words are an address as the program has it.
+func words(a netip.Addr) (w [2]uint64) {
+	if a = a.Unmap(); a.Is4() {
+		b := a.As4()
+		return [2]uint64{0, uint64(binary.NativeEndian.Uint32(b[:]))}
+	}
+	b := a.As16()
+	return [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
+}
+
+func networkOrder(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}

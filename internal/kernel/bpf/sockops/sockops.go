@@ -1,0 +1,73 @@
+// Package sockops has what our sockops programs share: the cgroup whose sockets they see, and how they
+// tell the sockets of one network namespace from those of others. Only packages below internal/kernel/bpf may
+// import it.
+package sockops
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Load loads the objects of a spec and attaches their program to the sockets of a cgroup, in the thread's
+// network namespace, until the link is closed or its process ends. It sets the spec's variables to settings,
+// and netns_cookie to the namespace's. The caller closes objects after the link; if there is an error, they
+// are closed.
+func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, objects io.Closer, program func() *ebpf.Program) (link.Link, error) {
+	folder, err := OpenCgroup(cgroup)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	cookie, err := NamespaceCookie()
+	if err != nil {
+		return nil, err
+	}
+	err = spec.Variables["netns_cookie"].Set(cookie)
+	for name, value := range settings {
+		err = errors.Join(err, spec.Variables[name].Set(value))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tell the program its namespace and its settings: %w", err)
+	}
+	if err := spec.LoadAndAssign(objects, nil); err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	attached, err := Attach(folder, program())
+	if err != nil {
+		return nil, errors.Join(err, objects.Close())
+	}
+	return attached, nil
+}
+
+// Attach puts a program to work on the sockets of a cgroup, until the link is closed or its process ends.
+func Attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
+	// Not link.AttachCgroup: what that falls back to would outlive the process.
+	attached, err := link.AttachRawLink(link.RawLinkOptions{
+		Target: int(cgroup.Fd()), Program: program, Attach: ebpf.AttachCGroupSockOps,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach the program to the cgroup %s: %w", cgroup.Name(), err)
+	}
+	return attached, nil
+}
+
+// NamespaceCookie tells the thread's network namespace from all others of this
+// kernel, for as long as it runs.
+func NamespaceCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the namespace's cookie: %w", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the namespace's cookie: %w", err)
+	}
+	return cookie, nil
+}

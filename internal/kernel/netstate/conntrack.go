@@ -1,0 +1,234 @@
+package netstate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/internal/nlpoll"
+)
+
+// ErrEventsLost says that the kernel dropped conntrack events because they were not read in time.
+// What was missed is found again by a dump; events go on.
+var ErrEventsLost = errors.New("conntrack events were lost")
+
+// MarkMatch selects conntrack entries whose mark, masked, equals a value.
+type MarkMatch struct{ Value, Mask uint32 }
+
+// Conntrack asks for and deletes conntrack entries. Not for concurrent use.
+type Conntrack struct{ conn *netlink.Conn }
+
+// OpenConntrack opens a handle on the calling thread's network namespace.
+func OpenConntrack() (*Conntrack, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open conntrack: %w", err)
+	}
+	return &Conntrack{conn: conn}, nil
+}
+
+// Close releases the handle.
+func (c *Conntrack) Close() error { return c.conn.Close() }
+
+// Flows calls each for every live TCP entry that matches, IPv4 and IPv6.
+func (c *Conntrack) Flows(match MarkMatch, each func(Flow)) error {
+	_, err := c.conn.Send(ctnetlinkRequest(ctMsgGet, netlink.Request|netlink.Dump, match))
+	if err != nil {
+		return fmt.Errorf("list conntrack entries: %w", err)
+	}
+	for m, err := range c.conn.ReceiveIter() {
+		if err != nil {
+			return fmt.Errorf("list conntrack entries: %w", err)
+		}
+		if f, ok := decodeFlow(m.Data); ok && f.Mark&match.Mask == match.Value {
+			each(f)
+		}
+	}
+	return nil
+}
+
+// Delete removes every entry that matches: the connections behind them are no longer translated.
+func (c *Conntrack) Delete(match MarkMatch) error {
+	if match.Mask == 0 {
+		return errors.New("delete conntrack entries: an empty mask would delete those of everybody")
+	}
+	_, err := c.conn.Execute(ctnetlinkRequest(ctMsgDelete, netlink.Request|netlink.Acknowledge, match))
+	if err != nil {
+		return fmt.Errorf("delete conntrack entries of mark %#x/%#x: %w", match.Value, match.Mask, err)
+	}
+	return nil
+}
+
+// DeleteEach removes those of the matching TCP entries that which says yes to, and tells how many
+// there were.
+func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, error) {
+	var found []Flow
+	err := c.Flows(match, func(f Flow) {
+		if which(f) {
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range found {
+		_, err := c.conn.Execute(deleteRequest(f.Origin))
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ended by itself meanwhile
+			return 0, fmt.Errorf("delete the conntrack entry of %v to %v: %w", f.Origin.Src, f.Origin.Dst, err)
+		}
+	}
+	return len(found), nil
+}
+
+// FlowEvents is a subscription to conntrack entries: their beginning, that they are established, and
+// their end.
+type FlowEvents struct{ conn *netlink.Conn }
+
+// eventBuffer holds the events of several seconds at thousands of connections per second.
+const eventBuffer = 8 << 20
+
+// SubscribeFlows subscribes, in the calling thread's network namespace, to entries that match.
+// The kernel passes over all others, so that a busy host does not make us lose ours.
+func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
+	if err := loadConntrack(); err != nil {
+		return nil, err
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
+	}
+	filter, err := bpf.Assemble(eventFilter(match))
+	if err == nil {
+		err = errors.Join(
+			conn.SetBPF(filter),
+			conn.SetReadBuffer(eventBuffer),
+			conn.JoinGroup(groupConntrackNew),
+			conn.JoinGroup(groupConntrackUpdate),
+			conn.JoinGroup(groupConntrackDestroy),
+		)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("subscribe to conntrack events: %w", err)
+	}
+	return &FlowEvents{conn: conn}, nil
+}
+
+// loadConntrack has the kernel load what it has of conntrack as modules, and waits for it, by a
+// question for statistics. Subscribing loads them too, but does not wait: the sysctls are not there
+// yet, and the first events are lost.
+func loadConntrack() error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return fmt.Errorf("load conntrack: %w", err)
+	}
+	defer conn.Close()
+	_, err = conn.Execute(ctnetlinkRequest(ctMsgGetStatsCPU, netlink.Request|netlink.Dump, MarkMatch{}))
+	if err != nil {
+		return fmt.Errorf("load conntrack: %w (the kernel needs CONFIG_NF_CONNTRACK and CONFIG_NF_CT_NETLINK)", err)
+	}
+	return nil
+}
+
+// eventFilter passes messages of entries that carry the mark, and of those about a change, the ones
+// that say that the entry is established.
+func eventFilter(match MarkMatch) []bpf.Instruction {
+	const (
+		kind       = 4 // low byte of the type, which is in the host's order; so are flags
+		flags      = 6
+		attributes = unix.NLMSG_HDRLEN + nfgenmsgSize
+	)
+	isNew := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.NLM_F_CREATE))
+	pass, drop := bpf.RetConstant{Val: 0xffffffff}, bpf.RetConstant{Val: 0}
+	// find goes in A from where attributes begin, or from the attribute that others are nested in, to
+	// one of those.
+	find := func(attribute uint32, by bpf.Extension) []bpf.Instruction {
+		return []bpf.Instruction{
+			bpf.LoadConstant{Dst: bpf.RegX, Val: attribute},
+			bpf.LoadExtension{Num: by},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}, // where it is
+			drop,
+		}
+	}
+	return slices.Concat(
+		[]bpf.Instruction{bpf.LoadConstant{Dst: bpf.RegA, Val: attributes}},
+		find(ctaMark, bpf.ExtNetlinkAttr),
+		[]bpf.Instruction{
+			bpf.TAX{},
+			bpf.LoadIndirect{Off: unix.NLA_HDRLEN, Size: 4},
+			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: match.Mask},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: match.Value, SkipTrue: 1},
+			drop,
+			bpf.LoadAbsolute{Off: kind, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: ctMsgNew, SkipTrue: 1},
+			pass,
+			bpf.LoadAbsolute{Off: flags, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: uint32(isNew), SkipTrue: 1},
+			pass,
+			bpf.LoadConstant{Dst: bpf.RegA, Val: attributes},
+		},
+		find(ctaProtoInfo, bpf.ExtNetlinkAttr),
+		find(ctaProtoInfoTCP, bpf.ExtNetlinkAttrNested),
+		find(ctaProtoInfoTCPState, bpf.ExtNetlinkAttrNested),
+		[]bpf.Instruction{
+			bpf.TAX{},
+			bpf.LoadIndirect{Off: unix.NLA_HDRLEN, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: tcpEstablished, SkipTrue: 1},
+			drop,
+			pass,
+		},
+	)
+}
+
+// Receive waits for events. With ErrEventsLost it returns those that were not lost; any other error
+// means that the subscription has ended.
+func (e *FlowEvents) Receive() ([]FlowEvent, error) {
+	messages, err := e.conn.Receive()
+	if isLost(err) {
+		return e.drain()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receive conntrack events: %w", err)
+	}
+	return appendEvents(nil, messages), nil
+}
+
+// drain reads all that is queued. The kernel tells of a loss once, and goes on dropping events
+// without another word until the queue has been empty: only then does a dump find what is missing.
+func (e *FlowEvents) drain() ([]FlowEvent, error) {
+	var events []FlowEvent
+	for {
+		ready, err := nlpoll.Readable(e.conn)
+		if err == nil && !ready {
+			return events, ErrEventsLost
+		}
+		var messages []netlink.Message
+		if err == nil {
+			messages, err = e.conn.Receive()
+		}
+		if err != nil && !isLost(err) {
+			return events, fmt.Errorf("receive conntrack events: %w", err)
+		}
+		events = appendEvents(events, messages)
+	}
+}
+
+func appendEvents(events []FlowEvent, messages []netlink.Message) []FlowEvent {
+	for _, m := range messages {
+		kind := uint16(m.Header.Type)
+		if f, ok := decodeFlow(m.Data); ok && kind>>8 == unix.NFNL_SUBSYS_CTNETLINK {
+			events = append(events, FlowEvent{Flow: f, Closed: kind&0xff == ctMsgDelete})
+		}
+	}
+	return events
+}
+
+// Close ends the subscription; a waiting Receive returns.
+func (e *FlowEvents) Close() error { return e.conn.Close() }
+
+func isLost(err error) bool { return errors.Is(err, unix.ENOBUFS) }

@@ -1,0 +1,237 @@
+package nft
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/internal/nlpoll"
+)
+
+// Conn is a connection to nftables. Not for concurrent use.
+type Conn struct{ nl *netlink.Conn }
+
+// dumpBuffer is more than the kernel puts into one answer; it makes the largest answers it can if
+// it is offered the room.
+const dumpBuffer = 64 << 10
+
+// Open connects to nftables of the calling thread's network namespace.
+func Open() (*Conn, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: dumpBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	return &Conn{nl: nl}, nil
+}
+
+// Close ends the connection. Tables stay.
+func (c *Conn) Close() error { return c.nl.Close() }
+
+// Commit runs what build adds as one transaction: all of it happens, or nothing. doing says for an
+// error what was being done.
+func (c *Conn) Commit(doing string, build func(*Tx)) error {
+	tx := &Tx{messages: []netlink.Message{batchMark(unix.NFNL_MSG_BATCH_BEGIN)}}
+	build(tx)
+	err := tx.err
+	if err == nil {
+		err = c.send(append(tx.messages, batchMark(unix.NFNL_MSG_BATCH_END)))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, mend(err))
+	}
+	return nil
+}
+
+func batchMark(kind uint16) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
+		Data:   genmsg(unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES),
+	}
+}
+
+func (c *Conn) send(messages []netlink.Message) error {
+	size := 0
+	for _, m := range messages {
+		size += unix.NLMSG_HDRLEN + len(m.Data)
+	}
+	// A transaction is one datagram, and must fit the send buffer.
+	if have, err := c.nl.WriteBuffer(); err != nil {
+		return err
+	} else if have < 2*size {
+		if err := c.nl.SetWriteBuffer(2 * size); err != nil {
+			return fmt.Errorf("make room for a transaction of %d bytes: %w", size, err)
+		}
+	}
+	_, err := c.nl.SendMessages(messages)
+	if errors.Is(err, unix.ENOBUFS) {
+		// An answer did not fit the receive buffer; those that did are read below.
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	// The kernel answers within the sending, and only what failed: no answer is success. More than
+	// one message may have failed, and the answers must not be taken for the next transaction's.
+	for {
+		ready, err2 := nlpoll.Readable(c.nl)
+		if err2 != nil || !ready {
+			return errors.Join(err, err2)
+		}
+		if _, err2 := c.nl.Receive(); err == nil {
+			err = err2
+		}
+	}
+}
+
+// DeleteTable removes the table with all it holds. It is not an error if there is none.
+func (c *Conn) DeleteTable(t Table) error {
+	return c.Commit("delete nftables table "+t.Name, func(tx *Tx) { tx.DeleteTable(t) })
+}
+
+// HasTable tells whether the table exists.
+func (c *Conn) HasTable(t Table) (bool, error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_TABLE_NAME, t.Name)
+	_, err := c.get(unix.NFT_MSG_GETTABLE, 0, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for nftables table %s: %w", t.Name, mend(err))
+	}
+	return true, nil
+}
+
+// SetComment reads the comment of a set. ok is false if there is no such set or table.
+func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_SET_TABLE, t.Name)
+	e.string(unix.NFTA_SET_NAME, set)
+	replies, err := c.get(unix.NFT_MSG_GETSET, 0, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("look for nftables set %s: %w", set, mend(err))
+	}
+	for _, m := range replies {
+		comment = decodeSetComment(m.Data)
+	}
+	return comment, true, nil
+}
+
+// Elements lists a set's elements with the life they have left. A set or table that is not there
+// has none. The kernel walks the set anew for each piece of its answer, and counts to where it was:
+// while its hash table is being resized or elements expire, a listing may repeat some and miss
+// others. A repeated one is a sign of that, and the set is listed again; a caller must still bear
+// that an element is missing.
+func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
+	const tries = 5
+	all := make(map[string]Element)
+	for range tries {
+		listed, err := c.list(t, s)
+		if err != nil {
+			return nil, err
+		}
+		before := len(all)
+		for _, e := range listed {
+			all[string(e.Key)+strconv.FormatBool(e.bound)] = e
+		}
+		if len(all) == len(listed) || len(all) == before {
+			break
+		}
+	}
+	elements := make([]Element, 0, len(all))
+	for _, e := range all {
+		elements = append(elements, e)
+	}
+	if s.Interval {
+		return ranges(elements), nil
+	}
+	slices.SortFunc(elements, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
+	return elements, nil
+}
+
+func (c *Conn) list(t Table, s Set) ([]Element, error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	e.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	replies, err := c.get(unix.NFT_MSG_GETSETELEM, netlink.Dump, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list nftables set %s: %w", s.Name, mend(err))
+	}
+	var elements []Element
+	for _, m := range replies {
+		if elements, err = decodeElements(m.Data, elements); err != nil {
+			return nil, fmt.Errorf("list nftables set %s: %w", s.Name, err)
+		}
+	}
+	return elements, nil
+}
+
+// QuotaUsed is how many bytes the one quota in a chain's rules has counted, and no more than it allows.
+// ok is false if there is no quota in the chain, or no such chain or table.
+func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_RULE_TABLE, t.Name)
+	e.string(unix.NFTA_RULE_CHAIN, chain)
+	replies, err := c.get(unix.NFT_MSG_GETRULE, netlink.Dump, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, mend(err))
+	}
+	for _, m := range replies {
+		in, quota, err := decodeQuota(m.Data)
+		if err != nil {
+			return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, err)
+		}
+		if in == chain && quota != nil {
+			used, ok = *quota, true
+		}
+	}
+	return used, ok, nil
+}
+
+// ForwardDrops names the base chains at the forward hook whose policy is to drop, as
+// "family table chain": what a host's own firewall does to forwarded packets, ours included.
+// (Rules of the legacy iptables are not seen here.)
+func (c *Conn) ForwardDrops() ([]string, error) {
+	replies, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", mend(err))
+	}
+	var drops []string
+	for _, m := range replies {
+		if name, ok := decodeForwardDrop(m.Data); ok {
+			drops = append(drops, name)
+		}
+	}
+	return drops, nil
+}
+
+func (c *Conn) get(msg uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
+	return c.nl.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | netlink.HeaderType(msg), Flags: netlink.Request | flags},
+		Data:   data,
+	})
+}
+
+func mend(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (run as root or with CAP_NET_ADMIN)", err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w (the kernel lacks a part of nftables; it needs CONFIG_NF_TABLES_INET, NFT_NAT, NFT_MASQ, NFT_FIB_INET, NFT_CONNLIMIT, NFT_LIMIT, NFT_QUOTA, NFT_REJECT_INET)", err)
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package emulink
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// Offsets and values of IP and TCP headers (RFC 791, 8200, 9293).
+const (
+	ipv4MinHeader = 20
+	ipv6Header    = 40
+	tcpMinHeader  = 20
+
+	protocolTCP = 6
+
+	ipv4FragmentAt = 6
+	ipv4ProtocolAt = 9
+	ipv6NextAt     = 6
+	tcpOffsetAt    = 12
+	tcpChecksumAt  = 16
+	fragmentMask   = 0x3fff // more fragments, and the offset
+)
+
+// ipPayload returns what follows a packet's IP header and the protocol it says
+// that is. Data that is no IP packet has no payload.
+func ipPayload(data []byte) (payload []byte, protocol byte) {
+	switch {
+	case len(data) >= ipv4MinHeader && data[0]>>4 == 4:
+		header := int(data[0]&0xf) * 4
+		if header < ipv4MinHeader || header > len(data) {
+			return nil, 0
+		}
+		return data[header:], data[ipv4ProtocolAt]
+	case len(data) >= ipv6Header && data[0]>>4 == 6:
+		return data[ipv6Header:], data[ipv6NextAt]
+	}
+	return nil, 0
+}
+
+// tcpPayload finds the TCP segment of a packet, and where in it its payload
+// begins. A fragment, and a segment without payload, is not ok.
+func tcpPayload(data []byte) (segment []byte, payload int, ok bool) {
+	segment, protocol := ipPayload(data)
+	if protocol != protocolTCP || len(segment) < tcpMinHeader {
+		return nil, 0, false
+	}
+	if data[0]>>4 == 4 && binary.BigEndian.Uint16(data[ipv4FragmentAt:])&fragmentMask != 0 {
+		return nil, 0, false
+	}
+	payload = int(segment[tcpOffsetAt]>>4) * 4
+	return segment, payload, payload >= tcpMinHeader && payload < len(segment)
+}
+
+// flipBit changes one bit of what a packet carries, and reports whether it
+// carries anything.
+func flipBit(data []byte, draws *rand.PCG) bool {
+	payload, _ := ipPayload(data)
+	if len(payload) == 0 {
+		return false
+	}
+	bit := below(draws, 8*len(payload))
+	payload[bit/8] ^= 1 << (bit % 8)
+	return true
+}
+
+// changeByte changes one byte of a segment's payload and updates the checksum
+// (RFC 1624, equation 3): a receiver without a checksum of its own, such as
+// that of MPTCP's DSS option, cannot tell.
+func changeByte(segment []byte, payload int, draws *rand.PCG) {
+	at := payload + below(draws, len(segment)-payload)
+	word := at &^ 1
+	before := wordAt(segment, word)
+	segment[at] ^= byte(1 + below(draws, 255))
+	sum := uint32(^binary.BigEndian.Uint16(segment[tcpChecksumAt:])) + uint32(^before) + uint32(wordAt(segment, word))
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], ^uint16(sum))
+}
+
+// wordAt is 16 bits of a segment as checksums see them: padded with zero.
+func wordAt(segment []byte, at int) uint16 {
+	if at+1 == len(segment) {
+		return uint16(segment[at]) << 8
+	}
+	return binary.BigEndian.Uint16(segment[at:])
+}

@@ -1,0 +1,193 @@
+package emulink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+)
+
+// segmentOf is an IP packet with a TCP segment of so many bytes of payload, its
+// checksum right. Options is the length of TCP's.
+func segmentOf(version, options, payload int) []byte {
+	header := ipv4MinHeader
+	if version == 6 {
+		header = ipv6Header
+	}
+	data := make([]byte, header+tcpMinHeader+options+payload)
+	data[0] = byte(version << 4)
+	if version == 4 {
+		data[0] |= byte(header / 4)
+		binary.BigEndian.PutUint16(data[2:], uint16(len(data)))
+		data[ipv4ProtocolAt] = protocolTCP
+	} else {
+		binary.BigEndian.PutUint16(data[4:], uint16(len(data)-header))
+		data[ipv6NextAt] = protocolTCP
+	}
+	draws := rand.NewPCG(uint64(payload), uint64(options))
+	for i := header - 8; i < len(data); i++ { // the ends of the addresses, too
+		data[i] = byte(draws.Uint64())
+	}
+	segment := data[header:]
+	segment[tcpOffsetAt] = byte((tcpMinHeader+options)/4) << 4
+	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], 0)
+	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], checksum(data))
+	return data
+}
+
+// checksum is that of the TCP segment in a packet (RFC 9293, 3.1): zero if the
+// one in it is right.
+func checksum(data []byte) uint16 {
+	addresses, header := data[12:20], ipv4MinHeader
+	if data[0]>>4 == 6 {
+		addresses, header = data[8:40], ipv6Header
+	}
+	total := uint64(protocolTCP) + uint64(len(data)-header)
+	for _, part := range [][]byte{addresses, data[header:]} {
+		for i := 0; i < len(part); i += 2 {
+			total += uint64(wordAt(part, i))
+		}
+	}
+	for total > 0xffff {
+		total = total&0xffff + total>>16
+	}
+	return ^uint16(total)
+}
+
+func TestTamperingLeavesTheChecksumRight(t *testing.T) {
+	for _, version := range []int{4, 6} {
+		for _, options := range []int{0, 12, 40} {
+			for _, payload := range []int{1, 2, 3, 100, 1400, 1401} {
+				before := segmentOf(version, options, payload)
+				if checksum(before) != 0 {
+					t.Fatal("the test's own checksum is wrong")
+				}
+				l := newLuck(1, 0)
+				for range 200 {
+					data := bytes.Clone(before)
+					if f := l.draw(Params{Impairments: Impairments{Tamper: 1}}, data); f != (fate{tampered: true}) {
+						t.Fatalf("fate %+v", f)
+					}
+					if got := checksum(data); got != 0 {
+						t.Fatalf("IPv%d, %d bytes: the checksum is off by %#x", version, payload, got)
+					}
+					headers := len(data) - payload
+					if changed := difference(before[headers:], data[headers:]); changed != 1 {
+						t.Fatalf("%d bytes of payload changed", changed)
+					}
+					if changed := difference(before[:headers], data[:headers]); changed > 2 {
+						t.Fatalf("%d bytes of headers changed, want those of the checksum", changed)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCorruptionFlipsOneBitBehindTheIPHeader(t *testing.T) {
+	for _, version := range []int{4, 6} {
+		before := segmentOf(version, 12, 700)
+		l := newLuck(1, 0)
+		places := map[int]bool{}
+		for range 2000 {
+			data := bytes.Clone(before)
+			if f := l.draw(Params{Impairments: Impairments{Corrupt: 1}}, data); f != (fate{corrupted: true}) {
+				t.Fatalf("fate %+v", f)
+			}
+			if checksum(data) == 0 {
+				t.Fatal("TCP's checksum does not notice")
+			}
+			flipped := 0
+			for i := range data {
+				if n := bits.OnesCount8(before[i] ^ data[i]); n > 0 {
+					flipped += n
+					places[i] = true
+				}
+			}
+			if flipped != 1 {
+				t.Fatalf("%d bits flipped", flipped)
+			}
+		}
+		header := len(before) - 700 - 12 - tcpMinHeader
+		for place := range places {
+			if place < header {
+				t.Errorf("IPv%d: byte %d of the IP header was changed", version, place)
+			}
+		}
+		if len(places) < 500 {
+			t.Errorf("IPv%d: only %d places were hit", version, len(places))
+		}
+	}
+}
+
+func TestSharesAreThoseAskedFor(t *testing.T) {
+	const n, share = 100_000, 0.03
+	l := newLuck(1, 0)
+	var twice, corrupted, tampered float64
+	for range n {
+		f := l.draw(Params{Impairments: Impairments{Duplicate: share, Corrupt: share, Tamper: share}}, segmentOf(4, 0, 10))
+		for _, c := range []struct {
+			count *float64
+			is    bool
+		}{{&twice, f.twice}, {&corrupted, f.corrupted}, {&tampered, f.tampered}} {
+			if c.is {
+				*c.count++
+			}
+		}
+	}
+	for what, got := range map[string]float64{"duplicated": twice, "corrupted": corrupted, "tampered with": tampered} {
+		if sigmas := (got - n*share) / math.Sqrt(n*share*(1-share)); math.Abs(sigmas) > 4 {
+			t.Errorf("%v %s: %.1f standard deviations from %v", got, what, sigmas, n*share)
+		}
+	}
+}
+
+// What carries no payload of TCP in one piece passes as it is.
+func TestOnlySegmentsWithPayloadAreTamperedWith(t *testing.T) {
+	udp, fragment := segmentOf(4, 0, 100), segmentOf(4, 0, 100)
+	udp[ipv4ProtocolAt] = 17
+	fragment[ipv4FragmentAt] = 0x20 // more fragments
+	short := segmentOf(4, 0, 100)
+	short[0] = 4<<4 | 15 // a header longer than what is there
+	for name, data := range map[string][]byte{
+		"a bare acknowledgement": segmentOf(4, 12, 0), "UDP": udp, "a fragment": fragment,
+		"no IP at all": []byte("hello"), "nothing": nil, "a header cut short": short[:30],
+	} {
+		l := newLuck(1, 0)
+		before := bytes.Clone(data)
+		if f := l.draw(Params{Impairments: Impairments{Tamper: 1}}, data); f != (fate{}) || !bytes.Equal(before, data) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// FuzzDamage gives what programs may send, which need not be IP, to what changes it.
+func FuzzDamage(f *testing.F) {
+	f.Add(segmentOf(4, 12, 3))
+	f.Add(segmentOf(6, 0, 1))
+	f.Add([]byte{0x4f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := newLuck(1, 0)
+		before := bytes.Clone(data)
+		fate := l.draw(Params{Impairments: Impairments{Corrupt: 1}}, data)
+		if changed := difference(before, data); fate.corrupted != (changed == 1) || changed > 1 {
+			t.Fatalf("%+v, and %d bytes changed", fate, changed)
+		}
+		before = bytes.Clone(data)
+		fate = l.draw(Params{Impairments: Impairments{Tamper: 1}}, data)
+		if changed := difference(before, data); fate.tampered != (changed > 0) || changed > 3 {
+			t.Fatalf("%+v, and %d bytes changed", fate, changed)
+		}
+	})
+}
+
+func difference(a, b []byte) (n int) {
+	for i := range a {
+		if a[i] != b[i] {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,189 @@
+package emulink
+
+import (
+	"fmt"
+	"time"
+)
+
+// DefaultMTU is the largest IP packet a line carries unless told otherwise.
+const DefaultMTU = 1500
+
+// Params describes one direction of a link.
+type Params struct {
+	// Rate in bit/s, counted on whole IP packets (header included, no
+	// framing). 0 is unlimited: packets take no time on the line and the
+	// queue is never used.
+	Rate int64 `json:"rate,omitempty"`
+	// Delay is the one-way propagation delay, added after serialisation.
+	Delay time.Duration `json:"delay,omitempty"`
+	// Jitter varies Delay uniformly in ±Jitter, packet by packet. Packets
+	// keep their order, so on a busy line late packets hold up those behind.
+	Jitter time.Duration `json:"jitter,omitempty"`
+	// Loss is the probability, 0..1, that a packet is lost on the line,
+	// independent of all others. Lost packets have used their share of Rate.
+	Loss float64 `json:"loss,omitempty"`
+	// Queue is how many bytes may wait for the line, the packet being sent
+	// included; what does not fit is dropped (drop-tail). 0 is DefaultQueue.
+	Queue int `json:"queue,omitempty"`
+	Impairments
+}
+
+// Impairments are what a line does to packets beyond losing each by chance.
+// All of them are drawn packet by packet, from the seed.
+type Impairments struct {
+	// Burst is the probability that a packet begins a burst of losses, in
+	// the model of Gilbert and Elliott: a line is in a good or in a bad
+	// state, and each packet may find it changed. In the good one only
+	// Loss applies.
+	Burst float64 `json:"burst,omitempty"`
+	// BurstLength is how many packets a burst lasts on average, 1 or more.
+	// 0 is DefaultBurstLength.
+	BurstLength float64 `json:"burst_length,omitempty"`
+	// BurstLoss is the probability that a packet in a burst is lost. 0 is 1.
+	BurstLoss float64 `json:"burst_loss,omitempty"`
+	// Reorder is the probability that a packet is held back for ReorderBy
+	// at the end of the line, so that those behind it overtake it.
+	Reorder float64 `json:"reorder,omitempty"`
+	// ReorderBy 0 is DefaultReorderBy.
+	ReorderBy time.Duration `json:"reorder_by,omitempty"`
+	// Duplicate is the probability that a copy arrives right behind a packet.
+	// The copy uses nothing of Rate.
+	Duplicate float64 `json:"duplicate,omitempty"`
+	// Corrupt is the probability that one bit behind a packet's IP header
+	// is flipped: the checksums of TCP and UDP notice.
+	Corrupt float64 `json:"corrupt,omitempty"`
+	// Tamper is the probability that one byte of a TCP segment with payload
+	// is changed and TCP's checksum made right again, as by a broken
+	// middlebox: only a checksum of the receiver's own, such as MPTCP's, or
+	// encryption notices.
+	Tamper float64 `json:"tamper,omitempty"`
+}
+
+// What impairments are where nothing is said about them.
+const (
+	DefaultBurstLength = 10
+	DefaultReorderBy   = 5 * time.Millisecond
+)
+
+const (
+	maxRate        = int64(1e12) // 1 Tbit/s keeps all arithmetic within int64
+	maxDelay       = time.Minute
+	maxQueue       = 1 << 30
+	maxBurstLength = 1e6
+)
+
+// Validate reports the first value that makes no sense, with what is allowed.
+func (p Params) Validate() error {
+	switch {
+	case p.Rate < 0 || p.Rate > maxRate:
+		return fmt.Errorf("rate %d bit/s is out of range: use 0 (unlimited) to %d", p.Rate, maxRate)
+	case p.Delay < 0 || p.Delay > maxDelay:
+		return fmt.Errorf("delay %v is out of range: use 0 to %v", p.Delay, maxDelay)
+	case p.Jitter < 0 || p.Jitter > p.Delay:
+		return fmt.Errorf("jitter %v is out of range: use 0 to the delay, %v", p.Jitter, p.Delay)
+	case p.Queue < 0 || p.Queue > maxQueue:
+		return fmt.Errorf("queue %d bytes is out of range: use 0 (default) to %d", p.Queue, maxQueue)
+	case !isProbability(p.Loss):
+		return fmt.Errorf("loss %v is out of range: use 0 to 1", p.Loss)
+	}
+	return p.Impairments.validate()
+}
+
+func (i Impairments) validate() error {
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{
+		{"burst", i.Burst}, {"burst_loss", i.BurstLoss}, {"reorder", i.Reorder},
+		{"duplicate", i.Duplicate}, {"corrupt", i.Corrupt}, {"tamper", i.Tamper},
+	} {
+		if !isProbability(p.value) {
+			return fmt.Errorf("%s %v is out of range: use 0 to 1", p.name, p.value)
+		}
+	}
+	switch {
+	case i.BurstLength != 0 && !(i.BurstLength >= 1 && i.BurstLength <= maxBurstLength):
+		return fmt.Errorf("burst_length %v is out of range: use 0 (default) or 1 to %.0f packets", i.BurstLength, maxBurstLength)
+	case i.ReorderBy < 0 || i.ReorderBy > maxDelay:
+		return fmt.Errorf("reorder_by %v is out of range: use 0 (default) to %v", i.ReorderBy, maxDelay)
+	}
+	return nil
+}
+
+// Impaired reports whether a line does anything to packets but delay them and lose
+// each by chance.
+func (i Impairments) Impaired() bool {
+	return i.Burst > 0 || i.Reorder > 0 || i.Duplicate > 0 || i.Corrupt > 0 || i.Tamper > 0
+}
+
+// isProbability is false for what is no number, too.
+func isProbability(p float64) bool { return p >= 0 && p <= 1 }
+
+func (i Impairments) burstLength() float64 {
+	if i.BurstLength == 0 {
+		return DefaultBurstLength
+	}
+	return i.BurstLength
+}
+
+func (i Impairments) burstLoss() float64 {
+	if i.BurstLoss == 0 {
+		return 1
+	}
+	return i.BurstLoss
+}
+
+func (i Impairments) reorderBy() time.Duration {
+	if i.ReorderBy == 0 {
+		return DefaultReorderBy
+	}
+	return i.ReorderBy
+}
+
+// DefaultQueue is the queue of a direction that names none: 100 ms at the
+// line's rate, as routers of access links are commonly sized, but never less
+// than 32 full packets, so that a slow line can hold TCP's initial burst.
+func DefaultQueue(rate int64) int {
+	const depth = 100 * time.Millisecond
+	bytes := rate / 8 / int64(time.Second/depth)
+	return int(min(max(bytes, 32*DefaultMTU), maxQueue))
+}
+
+// QueueBytes is the queue's effective size.
+func (p Params) QueueBytes() int {
+	if p.Queue > 0 {
+		return p.Queue
+	}
+	return DefaultQueue(p.Rate)
+}
+
+// Stats counts what happened in one direction since the start or the last
+// reset.
+type Stats struct {
+	Packets uint64 `json:"packets"` // delivered, copies included
+	Bytes   uint64 `json:"bytes"`   // delivered, IP packets
+	// QueueDrops did not fit the queue; LossDrops were lost by chance;
+	// DownDrops met a link that was down.
+	QueueDrops uint64 `json:"queue_drops"`
+	LossDrops  uint64 `json:"loss_drops"`
+	DownDrops  uint64 `json:"down_drops"`
+	// Reordered were held back; Duplicated, Corrupted and Tampered are
+	// among those delivered.
+	Reordered  uint64 `json:"reordered"`
+	Duplicated uint64 `json:"duplicated"`
+	Corrupted  uint64 `json:"corrupted"`
+	Tampered   uint64 `json:"tampered"`
+	// RingDrops and WriteErrors are faults of the emulation, not of the
+	// network it emulates: in a sound run both are zero.
+	RingDrops   uint64   `json:"ring_drops"`
+	WriteErrors uint64   `json:"write_errors"`
+	Late        Lateness `json:"late"`
+}
+
+// Lateness is how far from their due time packets left the emulation: after it, or
+// on a busy wire up to 0.1 ms before.
+type Lateness struct {
+	P50 time.Duration `json:"p50"`
+	P99 time.Duration `json:"p99"`
+	Max time.Duration `json:"max"`
+}
