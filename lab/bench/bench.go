@@ -5,7 +5,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,28 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/detour-collective/dcol/lab/programs"
-	"github.com/detour-collective/dcol/lab/stats"
 )
-
-// Measurement is one figure, an element of out/bench/result.json.
-type Measurement struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"` // median over the repetitions
-	Unit  string  `json:"unit"`
-	// Baseline is what it is compared with, measured in the same run; nil where
-	// the figure stands for itself.
-	Baseline *float64 `json:"baseline"`
-	Ratio    *float64 `json:"ratio"` // value over baseline
-	Target   string   `json:"target"`
-	Met      *bool    `json:"met"` // nil: reported without a target
-	// Repetitions and Spread (interquartile range, in Unit) say how sure it is.
-	Repetitions int     `json:"repetitions"`
-	Spread      float64 `json:"spread"`
-	Note        string  `json:"note,omitempty"`
-}
 
 // Options say where things go.
 type Options struct {
@@ -100,6 +80,9 @@ func Run(ctx context.Context, names []string, o Options) error {
 			return fmt.Errorf("output folder: %w", err)
 		}
 		found, err := b.run(ctx, each)
+		for i := range found {
+			found[i].Benchmark = b.name
+		}
 		all = append(all, found...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("bench %s: %w", b.name, err))
@@ -108,80 +91,8 @@ func Run(ctx context.Context, names []string, o Options) error {
 			break
 		}
 	}
-	return errors.Join(append(errs, write(all, o))...)
-}
-
-func write(all []Measurement, o Options) error {
-	if len(all) == 0 {
-		return nil
+	if len(all) > 0 {
+		errs = append(errs, record(filepath.Join(o.Out, resultFile), all), table(o.Stdout, all))
 	}
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(o.Out, "result.json"), append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return table(o.Stdout, all)
-}
-
-func table(w io.Writer, all []Measurement) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FIGURE\tVALUE\tSPREAD\tBASELINE\tRATIO\tTARGET\tMET\tREPETITIONS")
-	for _, m := range all {
-		met := "-"
-		if m.Met != nil {
-			met = map[bool]string{true: "yes", false: "NO"}[*m.Met]
-		}
-		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%d\n", m.Name, number(&m.Value), m.Unit, number(&m.Spread),
-			number(m.Baseline), number(m.Ratio), m.Target, met, m.Repetitions)
-	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	for _, m := range all {
-		if m.Note != "" {
-			fmt.Fprintf(w, "%s: %s\n", m.Name, m.Note)
-		}
-	}
-	return nil
-}
-
-func number(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.4g", *v)
-}
-
-// of makes a measurement of repeated values.
-func of(name, unit string, values []float64) Measurement {
-	s := stats.Summarize(values)
-	return Measurement{Name: name, Unit: unit, Value: s.Median, Spread: s.Q3 - s.Q1, Repetitions: s.N}
-}
-
-// once makes a measurement of a value that was measured once.
-func once(name, unit string, value float64) Measurement {
-	return of(name, unit, []float64{value})
-}
-
-// percentile makes a measurement of a quantile of repeated values; their spread
-// is that of the values.
-func percentile(name, unit string, values []float64, q float64) Measurement {
-	m := of(name, unit, values)
-	m.Value = stats.Quantile(values, q)
-	return m
-}
-
-// against adds what it is compared with.
-func (m Measurement) against(baseline float64) Measurement {
-	ratio := m.Value / baseline
-	m.Baseline, m.Ratio = &baseline, &ratio
-	return m
-}
-
-// target adds whether it is good enough.
-func (m Measurement) target(text string, met bool) Measurement {
-	m.Target, m.Met = text, &met
-	return m
+	return errors.Join(errs...)
 }

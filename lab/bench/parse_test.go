@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
-	"github.com/detour-collective/dcol/lab/bench/linkcheck"
+	validate "github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 

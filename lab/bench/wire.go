@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/detour-collective/dcol/lab/bench/linkcheck"
+	validate "github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 

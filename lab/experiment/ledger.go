@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -186,7 +187,7 @@ func nobodys(dir string) error {
 		return fmt.Errorf("begin the record of runs: %w", err)
 	}
 	for _, f := range files {
-		if f.Name() != draftOf(headFile) { // of a beginning that was cut short
+		if !strings.HasPrefix(f.Name(), "."+headFile) { // what durable left of a beginning that was cut short
 			return fmt.Errorf("%s has no record of runs, but %s: move that elsewhere, or choose another folder with --out", dir, f.Name())
 		}
 	}
@@ -255,19 +256,13 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-func draftOf(path string) string { return strings.TrimSuffix(path, ".json") + ".draft" }
-
-// writeJSON leaves the whole file or nothing: an interrupt may come at any time.
+// writeJSON writes the whole file or nothing: an interrupt may come at any time.
 func writeJSON(path string, what any) error {
 	data, err := json.Marshal(what)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	draft := draftOf(path)
-	if err := os.WriteFile(draft, data, 0o644); err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	if err := os.Rename(draft, path); err != nil {
+	if err := durable.Replace(path, data, 0o644); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil

@@ -125,7 +125,7 @@ func TestLedgerOfSomebodyElse(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "experiment.draft"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, ".experiment.json.123"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, _, err := openLedger(dir, header(t, tiny), true); err != nil {

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/lab/stats"
+)
+
+// Measurement is one figure, an element of out/bench/result.json.
+type Measurement struct {
+	Benchmark string  `json:"benchmark"`
+	Name      string  `json:"name"`
+	Value     float64 `json:"value"` // median over the repetitions
+	Unit      string  `json:"unit"`
+	// Baseline is what it is compared with, measured in the same run; nil where
+	// the figure stands for itself.
+	Baseline *float64 `json:"baseline"`
+	Ratio    *float64 `json:"ratio"` // value over baseline
+	Target   string   `json:"target"`
+	Met      *bool    `json:"met"` // nil: reported without a target
+	// Repetitions and Spread (interquartile range, in Unit) say how sure it is.
+	Repetitions int     `json:"repetitions"`
+	Spread      float64 `json:"spread"`
+	Note        string  `json:"note,omitempty"`
+}
+
+// resultFile has the figures of all benchmarks that were run in a folder.
+const resultFile = "result.json"
+
+// record writes the figures into the file, in place of earlier ones of the same benchmarks. Those of other
+// benchmarks stay.
+func record(path string, found []Measurement) error {
+	before, err := read(path)
+	if err != nil {
+		return err
+	}
+	anew := map[string]bool{}
+	for _, m := range found {
+		anew[m.Benchmark] = true
+	}
+	all := append(slices.DeleteFunc(before, func(m Measurement) bool { return anew[m.Benchmark] }), found...)
+	order := Names()
+	slices.SortStableFunc(all, func(a, b Measurement) int {
+		return slices.Index(order, a.Benchmark) - slices.Index(order, b.Benchmark)
+	})
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	if err := durable.Replace(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// read returns the figures in the file that belong to a benchmark; none if there is no file.
+func read(path string) (all []Measurement, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the earlier result: %w", err)
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("the earlier result is damaged; move it away: %s: %w", path, err)
+	}
+	return slices.DeleteFunc(all, func(m Measurement) bool { return !slices.Contains(Names(), m.Benchmark) }), nil
+}
+
+func table(w io.Writer, all []Measurement) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FIGURE\tVALUE\tSPREAD\tBASELINE\tRATIO\tTARGET\tMET\tREPETITIONS")
+	for _, m := range all {
+		met := "-"
+		if m.Met != nil {
+			met = map[bool]string{true: "yes", false: "NO"}[*m.Met]
+		}
+		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%d\n", m.Name, number(&m.Value), m.Unit, number(&m.Spread),
+			number(m.Baseline), number(m.Ratio), m.Target, met, m.Repetitions)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	for _, m := range all {
+		if m.Note != "" {
+			fmt.Fprintf(w, "%s: %s\n", m.Name, m.Note)
+		}
+	}
+	return nil
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", *v)
+}
+
+// of makes a measurement of repeated values.
+func of(name, unit string, values []float64) Measurement {
+	s := stats.Summarize(values)
+	return Measurement{Name: name, Unit: unit, Value: s.Median, Spread: s.Q3 - s.Q1, Repetitions: s.N}
+}
+
+// once makes a measurement of a value that was measured once.
+func once(name, unit string, value float64) Measurement {
+	return of(name, unit, []float64{value})
+}
+
+// percentile makes a measurement of a quantile of repeated values; their spread
+// is that of the values.
+func percentile(name, unit string, values []float64, q float64) Measurement {
+	m := of(name, unit, values)
+	m.Value = stats.Quantile(values, q)
+	return m
+}
+
+// against adds what it is compared with.
+func (m Measurement) against(baseline float64) Measurement {
+	ratio := m.Value / baseline
+	m.Baseline, m.Ratio = &baseline, &ratio
+	return m
+}
+
+// target adds whether it is good enough.
+func (m Measurement) target(text string, met bool) Measurement {
+	m.Target, m.Met = text, &met
+	return m
+}
