@@ -48,7 +48,7 @@ need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
 need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
 
 # has_go reports whether the go command here is as new as dcol needs. Go 1.21 and later would
-# fetch a newer one by themselves, but in silence, and unchecked where GOSUMDB is off.
+# fetch a newer one by themselves, but in silence, and not where GOSUMDB is off.
 has_go() {
 	command -v go >/dev/null || return 1
 	local wanted have
@@ -69,16 +69,19 @@ need_go() {
 # looks first. It is no link into a module cache, which other users may not be able to read.
 fetch_go() {
 	! has_go || return 0
-	local arch cache=$root/.cache/go-modules module sum
-	arch=$(go env GOARCH)
+	local arch cache=$root/.cache/go-modules module sum sumdb
+	arch=$(cd / && go env GOARCH) # inside the module, it would fetch a Go by itself
 	[[ -n ${go_sum[$arch]-} ]] || die "this machine is $arch, for which scripts/deps.sh knows no Go $go_version" \
 		'unpack one from https://go.dev/dl/ to /usr/local/go'
 	module=golang.org/toolchain@v0.0.1-go$go_version.linux-$arch
 	say "this is $(cd / && go env GOVERSION): fetching Go $go_version as a module, about 70 MB, into .cache/go"
 	rm -rf "$cache" "$root/.cache/go"
 	mkdir -p "$cache"
+	# Without the checksum database, Go 1.21 and later fetch no Go.
+	sumdb=$(cd / && go env GOSUMDB)
+	[[ $sumdb != off ]] || sumdb=sum.golang.org
 	# Not the caller's flags: this is no part of the module.
-	(cd / && GOFLAGS=-modcacherw GO111MODULE=on GOTOOLCHAIN=local GOMODCACHE=$cache go mod download "$module") ||
+	(cd / && GOFLAGS=-modcacherw GOSUMDB=$sumdb GO111MODULE=on GOTOOLCHAIN=local GOMODCACHE=$cache go mod download "$module") ||
 		die "could not fetch Go $go_version" \
 			'is the Go module proxy reachable? see go env GOPROXY; or unpack https://go.dev/dl/ to /usr/local/go'
 	sum=$(sha256sum "$cache/cache/download/golang.org/toolchain/@v/${module#*@}.zip")
