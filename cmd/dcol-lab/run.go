@@ -39,7 +39,7 @@ Exit codes:
 		Args: cli.Exactly(1),
 	}
 	var o experiment.Options
-	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for results, plots and logs (default: out/lab/NAME, or what the suite says)")
+	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for the report, results and logs (default: out/lab/NAME, or what the suite says)")
 	verbose := verboseFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1; of a suite, dcol.suite-result/1)")
 	cmd.Flags().IntVar(&o.Repetitions, "reps", 0, fmt.Sprintf("repetitions, in place of the file's `number`: 1 to %d", maxReps))

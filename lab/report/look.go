@@ -51,24 +51,13 @@ func kin(procedure string) string {
 // Procedures that are alike but for the number of their paths have the same; an unknown
 // one has that of its place among all.
 func LookOf(procedure string, place int) chart.Look {
-	procedure = kin(procedure)
-	look := chart.Look{Hollow: strings.HasPrefix(procedure, "tcp")}
-	switch strings.TrimPrefix(strings.TrimPrefix(procedure, "tcp"), "dcol") {
-	case "-openvpn":
-		look.Colour = 3
-	case "-wireguard":
-		look.Colour = 5
-	case "-in-band":
-		look.Colour = 2
-	case "-detour":
-		look.Colour = 1
-	case "":
-		if !look.Hollow {
-			look.Colour = 1 // dcol; plain tcp has the direct path's
-		}
-	case "mptcp-1":
-	default:
-		look.Colour = place
+	colours := map[string]int{
+		"tcp": 0, "mptcp-1": 0, "dcol": 1, "tcp-detour": 1, "dcol-in-band": 2,
+		"dcol-openvpn": 3, "tcp-openvpn": 3, "dcol-wireguard": 5, "tcp-wireguard": 5,
 	}
-	return look
+	colour, known := colours[kin(procedure)]
+	if !known {
+		colour = place
+	}
+	return chart.Look{Colour: colour, Hollow: strings.HasPrefix(procedure, "tcp")}
 }

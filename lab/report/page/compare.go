@@ -57,7 +57,7 @@ func (n *network) compare(r Row) (c comparison, ok bool) {
 	if !ok || r.Median == nil || *tcp.Median == 0 {
 		return c, false
 	}
-	if n.paced() && (r.Latency == nil || tcp.Latency == nil || r.Latency.P99MS <= 0 || tcp.Latency.P99MS <= 0) {
+	if n.paced() && (p99(r) == 0 || p99(tcp) == 0) {
 		return c, false
 	}
 	return c, true
@@ -67,7 +67,7 @@ func (n *network) compare(r Row) (c comparison, ok bool) {
 // where a program sends at a pace of its own, by how soon 99 % of its data arrive.
 func (c comparison) times() float64 {
 	if c.network.paced() {
-		return c.of.Latency.P99MS / c.row.Latency.P99MS
+		return p99(c.of) / p99(c.row)
 	}
 	return *c.row.Median / *c.of.Median
 }
@@ -192,7 +192,7 @@ func (b *book) behind() section {
 	for _, c := range found {
 		ours, theirs := digits(*c.row.Median), digits(*c.of.Median)
 		if c.network.paced() {
-			ours, theirs = duration(c.row.Latency.P99MS), duration(c.of.Latency.P99MS)
+			ours, theirs = duration(p99(c.row)), duration(p99(c.of))
 		}
 		t.Rows = append(t.Rows, []entry{
 			{Text: c.row.Procedure, Below: []string{c.where(), c.cause()}}, {Text: ours}, {Text: theirs},

@@ -125,7 +125,7 @@ func (n *network) latencyBoxes(v report.Variant) chart.Boxes {
 	c := report.LatencyChart(nil)
 	for i, procedure := range n.procedures {
 		row, ok := n.row(cell{v.Name, procedure, n.congestions[0]})
-		if ok && row.Latency != nil && row.Latency.P50MS > 0 { // 0 is nowhere on a logarithmic axis
+		if ok && p50(row) > 0 { // 0 is nowhere on a logarithmic axis
 			c.Boxes = append(c.Boxes, row.Latency.Box(procedure, report.LookOf(procedure, i)))
 		}
 	}
@@ -216,10 +216,10 @@ func (n *network) speed(r Row) float64 {
 	switch {
 	case !n.hasLatency():
 		return *r.Median
-	case r.Latency == nil || r.Latency.P50MS <= 0:
+	case p50(r) == 0:
 		return 0
 	}
-	return 1 / r.Latency.P50MS
+	return 1 / p50(r)
 }
 
 // series draws goodput over time where something happens in the network while

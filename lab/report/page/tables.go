@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -93,7 +92,7 @@ func (n *network) goodputCell(r Row) entry {
 	case r.PublishedMean != nil && r.Congestion == n.congestions[0]: // the published runs are of one
 		e.Below = []string{meanSD(*r.PublishedMean, *r.PublishedSD), fmt.Sprintf("× %.3f", *r.Ratio)}
 	case !n.published():
-		e.Below = n.timesTCP(r, *r.Median, func(tcp Row) float64 { return *tcp.Median })
+		e.Below = n.timesTCP(r, median)
 	}
 	return e
 }
@@ -101,30 +100,39 @@ func (n *network) goodputCell(r Row) entry {
 func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
 
 // timesTCP is a value over plain TCP's in the same place.
-func (n *network) timesTCP(r Row, value float64, of func(Row) float64) []string {
+func (n *network) timesTCP(r Row, of func(Row) float64) []string {
 	tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
-	if !ok || r.Procedure == "tcp" || !(of(tcp) > 0) {
+	if !ok || r.Procedure == "tcp" || of(tcp) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("× %.2f", value/of(tcp))}
+	return []string{fmt.Sprintf("× %.2f", of(r)/of(tcp))}
 }
 
-func percentile(r Row, of func(*report.Latency) float64) float64 {
+func median(r Row) float64 { return *r.Median }
+
+// p50 and p99 are of latencies, in ms; 0 if a row has none.
+func p50(r Row) float64 {
 	if r.Latency == nil {
-		return math.NaN()
+		return 0
 	}
-	return of(r.Latency)
+	return r.Latency.P50MS
+}
+
+func p99(r Row) float64 {
+	if r.Latency == nil {
+		return 0
+	}
+	return r.Latency.P99MS
 }
 
 // latencyCell is the 99th percentile, and below it the others.
 func (n *network) latencyCell(r Row) entry {
-	if r.Latency == nil {
+	l := r.Latency
+	if l == nil {
 		return entry{}
 	}
-	e := entry{Text: duration(r.Latency.P99MS)}
-	e.Below = append(n.timesTCP(r, r.Latency.P99MS, func(tcp Row) float64 {
-		return percentile(tcp, func(l *report.Latency) float64 { return l.P99MS })
-	}), "50 %: "+duration(r.Latency.P50MS), "90 %: "+duration(r.Latency.P90MS), "95 %: "+duration(r.Latency.P95MS), "longest: "+duration(r.Latency.MaxMS))
+	e := entry{Text: duration(l.P99MS)}
+	e.Below = append(n.timesTCP(r, p99), "50 %: "+duration(l.P50MS), "90 %: "+duration(l.P90MS), "95 %: "+duration(l.P95MS), "longest: "+duration(l.MaxMS))
 	if c, ok := n.compare(r); ok && c.worse() {
 		e.Mark = bad
 	} else if ok && c.times() >= 1/late {
@@ -138,9 +146,7 @@ func (n *network) timeCell(r Row) entry {
 	if r.Latency == nil {
 		return entry{}
 	}
-	return entry{Text: duration(r.Latency.P50MS), Below: n.timesTCP(r, r.Latency.P50MS, func(tcp Row) float64 {
-		return percentile(tcp, func(l *report.Latency) float64 { return l.P50MS })
-	})}
+	return entry{Text: duration(r.Latency.P50MS), Below: n.timesTCP(r, p50)}
 }
 
 // splitCell is the detour's part of the bytes, beside the published.
