@@ -40,7 +40,7 @@ type document struct {
 	Title, Lead string
 	Style       template.CSS
 	Suite       *report.SuiteResult
-	Seconds     time.Duration
+	Took        time.Duration
 	Sections    []section     // what was found
 	Notes       template.HTML // of what was published, if anything was
 	Procedures  []procedure
@@ -174,7 +174,7 @@ func (b *book) writeHTML(out *bytes.Buffer) error {
 	title, lead := b.heading()
 	doc := document{
 		Title: title, Lead: lead, Style: template.CSS(pageStyle), Suite: b.suite,
-		Seconds: time.Duration(b.suite.Seconds * float64(time.Second)).Round(time.Second), Procedures: b.procedures(),
+		Took: time.Duration(b.suite.Seconds * float64(time.Second)).Round(time.Second), Procedures: b.procedures(),
 	}
 	if b.published() {
 		doc.Notes = b.reference.Notes()

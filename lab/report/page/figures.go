@@ -63,11 +63,11 @@ func (n *network) plots() []plots {
 	over := plots{"legend-series", n.series}
 	switch axes := n.axes(); {
 	case len(axes) > 0:
-		return []plots{{"legend-heat", func() ([]figure, error) { return n.heatMaps(axes) }}, over}
+		return []plots{over, {"legend-heat", func() ([]figure, error) { return n.heatMaps(axes) }}}
 	case n.paced():
-		return []plots{{"legend-latency", func() ([]figure, error) { return n.boxes(n.latencyBoxes) }}, over}
+		return []plots{over, {"legend-latency", func() ([]figure, error) { return n.boxes(n.latencyBoxes) }}}
 	default:
-		return []plots{{"legend-boxes", func() ([]figure, error) { return n.boxes(n.goodputBoxes) }}, over}
+		return []plots{over, {"legend-boxes", func() ([]figure, error) { return n.boxes(n.goodputBoxes) }}}
 	}
 }
 
@@ -101,7 +101,11 @@ func (n *network) boxes(of func(report.Variant) chart.Boxes) ([]figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", v.Name, err)
 		}
-		figures = append(figures, figure{Title: title(v), Caption: "medians: " + strings.Join(said, ", "), SVG: svg})
+		name := title(v)
+		if len(charts) == 1 {
+			name = "By procedure"
+		}
+		figures = append(figures, figure{Title: name, Caption: "medians: " + strings.Join(said, ", "), SVG: svg})
 	}
 	return figures, nil
 }
@@ -148,6 +152,7 @@ func (n *network) heatMaps(axes []axis) ([]figure, error) {
 		}
 	}
 	if len(axes) == 1 {
+		slices.Reverse(ours) // rows go upwards
 		h.YLabels = ours
 		for _, p := range ours {
 			h.Ratios = append(h.Ratios, n.gains(p, []string{"tcp"}, x, nil))

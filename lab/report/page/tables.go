@@ -36,7 +36,7 @@ func (n *network) tables() []table {
 	default:
 		add("table-goodput", n.goodputCell)
 		if n.published() {
-			add("table-split", splitCell)
+			add("table-split", n.splitCell)
 		}
 	}
 	return tables
@@ -64,16 +64,16 @@ func (n *network) matrix(of func(Row) entry) table {
 	for _, v := range n.variants {
 		for _, congestion := range n.congestions {
 			line := entries(title(v), congestion)[:t.Words]
-			any := false
+			measured := false
 			for _, procedure := range procedures {
 				e, ok := cells[cell{v.Name, procedure, congestion}]
 				if !ok {
 					e = none()
 				}
-				any = any || ok
+				measured = measured || ok
 				line = append(line, e)
 			}
-			if any {
+			if measured {
 				t.Rows = append(t.Rows, line)
 			}
 		}
@@ -150,7 +150,7 @@ func (n *network) timeCell(r Row) entry {
 }
 
 // splitCell is the detour's part of the bytes, beside the published.
-func splitCell(r Row) entry {
+func (n *network) splitCell(r Row) entry {
 	if r.PublishedBytesPerPath == nil || len(r.BytesPerPath) == 0 {
 		return entry{}
 	}
@@ -160,10 +160,11 @@ func splitCell(r Row) entry {
 			detour += bytes
 		}
 	}
-	return entry{
-		Text:  fmt.Sprintf("%.1f %%", detourPct(r.BytesPerPath)),
-		Below: []string{fmt.Sprintf("%.1f %%", detourPct(r.PublishedBytesPerPath)), fmt.Sprintf("%.2f MB", detour/1e6)},
+	e := entry{Text: fmt.Sprintf("%.1f %%", detourPct(r.BytesPerPath))}
+	if r.Congestion == n.congestions[0] { // the published trial is of one
+		e.Below = []string{fmt.Sprintf("%.1f %%", detourPct(r.PublishedBytesPerPath)), fmt.Sprintf("%.2f MB", detour/1e6)}
 	}
+	return e
 }
 
 // procedure is what is compared, in words.
