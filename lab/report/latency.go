@@ -3,7 +3,6 @@ package report
 import (
 	"time"
 
-	"github.com/detour-collective/dcol/lab/chart"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/stats"
 )
@@ -18,20 +17,6 @@ type Latency struct {
 	P95MS float64 `json:"p95_ms"`
 	P99MS float64 `json:"p99_ms"`
 	MaxMS float64 `json:"max_ms"`
-}
-
-// Box returns the latency as a box of a plot: from the median to the 95th percentile,
-// with a whisker to the 99th, which is the reference, and a circle at the longest.
-func (l Latency) Box(label string, look chart.Look) chart.Box {
-	return chart.Box{Label: label, Look: look, Reference: &l.P99MS, Summary: stats.Summary{
-		N: l.Count, Min: l.P50MS, Q1: l.P50MS, Median: l.P50MS, Q3: l.P95MS, Max: l.MaxMS,
-		WhiskerLow: l.P50MS, WhiskerHigh: l.P99MS, Outliers: []float64{l.MaxMS},
-	}}
-}
-
-// LatencyChart returns the plot of boxes of latencies.
-func LatencyChart(boxes []chart.Box) chart.Boxes {
-	return chart.Boxes{Unit: "latency, ms", Log: true, ReferenceName: "99 %", Boxes: boxes}
 }
 
 // NewLatency describes a sample; nil if it is empty.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/detour-collective/dcol/lab/chart"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -73,27 +72,6 @@ func TestLatencyTextGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "latency.txt", b.Bytes())
-}
-
-func TestLatencyChart(t *testing.T) {
-	drawn, err := LatencyChart([]chart.Box{
-		Latency{Count: 500, P50MS: 20.5, P90MS: 21.5, P95MS: 22.5, P99MS: 41.5, MaxMS: 60.25}.Box("dcol", chart.Look{}),
-	}).SVG()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, word := range []string{"dcol", "latency, ms", "99 %", "median", "20.50", "41.50"} {
-		if !strings.Contains(string(drawn), word) {
-			t.Errorf("the plot does not say %q", word)
-		}
-	}
-	if _, err := LatencyChart(nil).SVG(); err == nil {
-		t.Error("drew nothing")
-	}
-	same := Latency{Count: 2, P50MS: 7, P90MS: 7, P95MS: 7, P99MS: 7, MaxMS: 7}
-	if _, err := LatencyChart([]chart.Box{same.Box("files", chart.Look{})}).SVG(); err != nil {
-		t.Errorf("latencies that are all the same: %v", err)
-	}
 }
 
 // Results without latencies have no columns of them.

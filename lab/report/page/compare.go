@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/lab/chart"
-	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
@@ -39,7 +38,7 @@ func (b *book) comparisons() []comparison {
 	var found []comparison
 	for _, n := range b.networks {
 		for _, r := range n.rows {
-			if !report.UsesDetour(r.Procedure) {
+			if !usesDetour(r.Procedure) {
 				continue
 			}
 			if c, ok := n.compare(r); ok {
@@ -152,7 +151,7 @@ func overview(all []comparison) (figure, error) {
 		label := x.network.name + " " + x.row.Procedure
 		labels = appendNew(labels, label)
 		values[label] = append(values[label], x.times())
-		looks[label] = report.LookOf(x.row.Procedure, 0)
+		looks[label] = lookOf(x.row.Procedure, 0)
 	}
 	for _, label := range labels {
 		c.Boxes = append(c.Boxes, chart.Box{Label: label, Look: looks[label], Summary: stats.Summarize(values[label])})

@@ -117,7 +117,7 @@ func (n *network) goodputBoxes(v report.Variant) chart.Boxes {
 		for _, r := range n.rows {
 			if r.Variant == at.variant && r.Procedure == at.procedure && r.Congestion == at.congestion {
 				c.Boxes = append(c.Boxes, chart.Box{
-					Label: procedure, Summary: stats.Summarize(n.values(at)), Look: report.LookOf(procedure, i), Reference: r.PublishedMean,
+					Label: procedure, Summary: stats.Summarize(n.values(at)), Look: lookOf(procedure, i), Reference: r.PublishedMean,
 				})
 			}
 		}
@@ -126,14 +126,23 @@ func (n *network) goodputBoxes(v report.Variant) chart.Boxes {
 }
 
 func (n *network) latencyBoxes(v report.Variant) chart.Boxes {
-	c := report.LatencyChart(nil)
+	c := chart.Boxes{Unit: "latency, ms", Log: true, ReferenceName: "99 %"}
 	for i, procedure := range n.procedures {
 		row, ok := n.row(cell{v.Name, procedure, n.congestions[0]})
 		if ok && p50(row) > 0 { // 0 is nowhere on a logarithmic axis
-			c.Boxes = append(c.Boxes, row.Latency.Box(procedure, report.LookOf(procedure, i)))
+			c.Boxes = append(c.Boxes, latencyBox(*row.Latency, procedure, lookOf(procedure, i)))
 		}
 	}
 	return c
+}
+
+// latencyBox reaches from the median to the 95th percentile, with a whisker to the 99th,
+// which is the reference, and a circle at the longest.
+func latencyBox(l report.Latency, label string, look chart.Look) chart.Box {
+	return chart.Box{Label: label, Look: look, Reference: &l.P99MS, Summary: stats.Summary{
+		N: l.Count, Min: l.P50MS, Q1: l.P50MS, Median: l.P50MS, Q3: l.P95MS, Max: l.MaxMS,
+		WhiskerLow: l.P50MS, WhiskerHigh: l.P99MS, Outliers: []float64{l.MaxMS},
+	}}
 }
 
 // heatMaps draws the gain of dcol's procedures in a sweep. Over two axes there is one map
@@ -145,7 +154,7 @@ func (n *network) heatMaps(axes []axis) ([]figure, error) {
 	var ours, plain []string
 	for _, p := range n.procedures {
 		switch {
-		case report.UsesDetour(p):
+		case usesDetour(p):
 			ours = append(ours, p)
 		case strings.HasPrefix(p, "tcp"):
 			plain = append(plain, p)

@@ -33,7 +33,7 @@ func networksOf(s *report.SuiteResult, ref report.Reference) []*network {
 		networks[at].add(part, ref)
 	}
 	for _, n := range networks {
-		report.SortProcedures(n.procedures)
+		sortProcedures(n.procedures)
 	}
 	return networks
 }

@@ -201,12 +201,12 @@ func TestAxesNeedAllVariants(t *testing.T) {
 // Those with more paths stand beside their kin, and have its colour.
 func TestProceduresStandBesideTheirKin(t *testing.T) {
 	got := []string{"tcp", "tcp-detour", "dcol", "dcol-3", "else-2x", "dcol-in-band-4", "mptcp-1"}
-	report.SortProcedures(got)
+	sortProcedures(got)
 	want := []string{"mptcp-1", "dcol", "dcol-3", "dcol-in-band-4", "tcp", "tcp-detour", "else-2x"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got, kin := report.LookOf("dcol-in-band-4", 3), report.LookOf("dcol-in-band", 1); got != kin {
+	if got, kin := lookOf("dcol-in-band-4", 3), lookOf("dcol-in-band", 1); got != kin {
 		t.Errorf("dcol-in-band-4 looks like %+v, dcol-in-band like %+v", got, kin)
 	}
 }

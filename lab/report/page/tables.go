@@ -188,7 +188,7 @@ func (b *book) procedures() []procedure {
 			}
 		}
 	}
-	report.SortProcedures(names)
+	sortProcedures(names)
 	var all []procedure
 	for _, name := range names {
 		var found []procedure

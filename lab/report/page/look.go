@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"slices"
@@ -16,9 +16,9 @@ func order() []string {
 	}
 }
 
-// SortProcedures puts the known ones into their order, those that differ from them
+// sortProcedures puts the known ones into their order, those that differ from them
 // in the number of paths beside them, and the others after them.
-func SortProcedures(procedures []string) {
+func sortProcedures(procedures []string) {
 	rank := func(name string) int {
 		if i := slices.Index(order(), kin(name)); i >= 0 {
 			return i
@@ -28,9 +28,9 @@ func SortProcedures(procedures []string) {
 	slices.SortStableFunc(procedures, func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// UsesDetour reports whether the procedure has a detour beside the direct path, as
+// usesDetour reports whether the procedure has a detour beside the direct path, as
 // dcol's have.
-func UsesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
+func usesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
 
 // kin returns a procedure's name without the number of its paths: dcol for dcol-4.
 func kin(procedure string) string {
@@ -47,10 +47,10 @@ func kin(procedure string) string {
 	return procedure[:at]
 }
 
-// LookOf gives the kinds of detours a colour each, and plain TCP hollow boxes.
+// lookOf gives the kinds of detours a colour each, and plain TCP hollow boxes.
 // Procedures that are alike but for the number of their paths have the same; an unknown
 // one has that of its place among all.
-func LookOf(procedure string, place int) chart.Look {
+func lookOf(procedure string, place int) chart.Look {
 	colours := map[string]int{
 		"tcp": 0, "mptcp-1": 0, "dcol": 1, "tcp-detour": 1, "dcol-in-band": 2,
 		"dcol-openvpn": 3, "tcp-openvpn": 3, "dcol-wireguard": 5, "tcp-wireguard": 5,
