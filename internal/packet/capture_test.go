@@ -1,0 +1,293 @@
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// testdata/mptcp.pcap is of Linux 6.18, with two veth links and segmentation offload off: an IPv4 connection that is
+// joined from both ends, made a backup and told of removed addresses; an IPv6 connection with checksums; one that ends
+// by a fast close; and one whose join is refused.
+const ethernet = 14
+
+func readCapture(t testing.TB) (packets [][]byte) {
+	t.Helper()
+	f, err := os.Open("testdata/mptcp.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		b, _, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		packets = append(packets, b[ethernet:])
+	}
+	if len(packets) != 93 {
+		t.Fatalf("%d packets", len(packets))
+	}
+	return packets
+}
+
+// What tshark 4.0.17 reads in the capture: `tshark -r mptcp.pcap -T fields -E header=y -e FIELD...`, with
+// the fields of the first line.
+func TestAsTshark(t *testing.T) {
+	golden, err := os.ReadFile("testdata/mptcp.tshark")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(golden), "\n"), "\n")
+	columns := strings.Split(lines[0], "\t")
+	packets := readCapture(t)
+	if len(packets) != len(lines)-1 {
+		t.Fatalf("%d packets, %d lines", len(packets), len(lines)-1)
+	}
+	seen := map[string]int{}
+	for i, b := range packets {
+		p, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := tsharkFields(t, p)
+		for at, want := range strings.Split(lines[i+1], "\t") {
+			if name := columns[at]; got[name] != want {
+				t.Errorf("packet %d: %s: %q, want %q", i+1, name, got[name], want)
+			} else if want != "" {
+				seen[name]++
+			}
+		}
+	}
+	for _, name := range columns {
+		if seen[name] == 0 {
+			t.Errorf("no packet has %s", name)
+		}
+	}
+}
+
+func tsharkFields(t *testing.T, p *Packet) map[string]string {
+	t.Helper()
+	fields := map[string]string{}
+	add := func(name, format string, args ...any) {
+		if fields[name] != "" {
+			fields[name] += ","
+		}
+		fields[name] += fmt.Sprintf(format, args...)
+	}
+	version := "ip.src"
+	if p.V6 != nil {
+		version = "ipv6.src"
+	}
+	add(version, "%v", p.Src())
+	add("tcp.seq_raw", "%d", p.TCP.Seq)
+	add("tcp.ack_raw", "%d", p.TCP.Ack)
+	add("tcp.flags", "0x%04x", uint16(p.TCP.Flags))
+	add("tcp.window_size_value", "%d", p.TCP.Window)
+	for _, o := range p.TCP.Options {
+		add("tcp.option_kind", "%d", o.Kind)
+		if size, ok := o.MSS(); ok {
+			add("tcp.options.mss_val", "%d", size)
+		}
+		if shift, ok := o.WindowScale(); ok {
+			add("tcp.options.wscale.shift", "%d", shift)
+		}
+		if value, echo, ok := o.Timestamps(); ok {
+			add("tcp.options.timestamp.tsval", "%d", value)
+			add("tcp.options.timestamp.tsecr", "%d", echo)
+		}
+		if o.Kind == KindMPTCP {
+			m, err := o.MPTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			subtype, _ := o.Subtype()
+			add("tcp.options.mptcp.subtype", "%d", subtype)
+			tsharkMPTCP(m, func(name, format string, args ...any) { add("tcp.options.mptcp."+name, format, args...) })
+		}
+	}
+	return fields
+}
+
+func tsharkMPTCP(m MPTCP, add func(name, format string, args ...any)) {
+	switch m := m.(type) {
+	case Capable:
+		add("version", "%d", m.Version)
+		if m.Keys > 0 {
+			add("sendkey", "%d", m.Sender)
+		}
+		if m.Keys > 1 {
+			add("recvkey", "%d", m.Receiver)
+		}
+		if m.HasLength {
+			add("datalvllen", "%d", m.Length)
+		}
+		if m.HasChecksum {
+			add("checksum", "0x%04x", m.Checksum)
+		}
+	case JoinSYN:
+		add("addrid", "%d", m.AddressID)
+		add("recvtok", "%d", m.Token)
+		add("sendrand", "%d", m.Nonce)
+	case JoinSYNACK:
+		add("addrid", "%d", m.AddressID)
+		add("sendtrunchmac", "%d", bigEndian(m.HMAC))
+		add("sendrand", "%d", m.Nonce)
+	case JoinACK:
+		add("sendhmac", "%x", m.HMAC)
+	case DSS:
+		if m.Flags&DSSAck != 0 {
+			add("rawdataack", "%d", m.Ack)
+		}
+		if m.Flags&DSSMap != 0 {
+			add("rawdataseqno", "%d", m.Sequence)
+			add("subflowseqno", "%d", m.Subflow)
+			add("datalvllen", "%d", m.Length) // not the checksum
+		}
+	case AddAddr:
+		add("addrid", "%d", m.AddressID)
+		if m.Address.Is4() {
+			add("ipv4", "%v", m.Address)
+		} else {
+			add("ipv6", "%v", m.Address)
+		}
+		if m.HasPort {
+			add("port", "%d", m.Port)
+		}
+		if m.authenticated() {
+			add("addaddrtrunchmac", "%d", bigEndian(m.HMAC))
+		}
+	case RemoveAddr:
+		for _, id := range m.AddressIDs {
+			add("addrid", "%d", id)
+		}
+	case FastClose:
+		add("recvkey", "%d", m.Receiver)
+	case Reset:
+		add("rst_reason", "0x%02x", m.Reason)
+	}
+}
+
+func bigEndian(b [8]byte) (n uint64) {
+	for _, c := range b {
+		n = n<<8 | uint64(c)
+	}
+	return n
+}
+
+func TestCaptureIsEncodedAsItWas(t *testing.T) {
+	for i, b := range readCapture(t) {
+		p, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Verify(); err != nil {
+			t.Errorf("packet %d: %v", i+1, err)
+		}
+		checkRoundTrip(t, b, p)
+		if err := p.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		checkRoundTrip(t, b, p) // the kernel's lengths and checksums are ours
+	}
+}
+
+// The kernel is the oracle for what is computed from keys.
+func TestKeysOfCapture(t *testing.T) {
+	type connection struct{ client, server Key }
+	var (
+		tokens   = map[uint32]connection{} // by the server's
+		now      connection
+		joins    = map[uint16]connection{} // by the client's port
+		nonces   = map[uint16][2]uint32{}  // so, too: the client's and the server's
+		checked  = map[string]int{}
+		sequence = map[uint16]uint64{} // of the first data to the port
+	)
+	for i, b := range readCapture(t) {
+		p, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range p.TCP.Options {
+			if o.Kind != KindMPTCP {
+				continue
+			}
+			m, err := o.MPTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := func(what string, got, want any) {
+				checked[what]++
+				if got != want {
+					t.Errorf("packet %d: %s %x, want %x", i+1, what, got, want)
+				}
+			}
+			switch m := m.(type) {
+			case Capable:
+				if m.Keys == 2 {
+					now = connection{m.Sender, m.Receiver}
+					tokens[m.Receiver.Token(1)] = now
+					sequence[p.TCP.SrcPort] = m.Receiver.InitialSequence(1) + 1
+				}
+				if m.HasChecksum {
+					check("checksum of the first data", m.Checksum, DSSChecksum(m.Sender.InitialSequence(1)+1, 1, m.Length, p.Payload))
+				}
+			case JoinSYN:
+				c, known := tokens[m.Token]
+				check("token", known, true)
+				joins[p.TCP.SrcPort], nonces[p.TCP.SrcPort] = c, [2]uint32{m.Nonce}
+			case JoinSYNACK:
+				c, n := joins[p.TCP.DstPort], nonces[p.TCP.DstPort]
+				nonces[p.TCP.DstPort] = [2]uint32{n[0], m.Nonce}
+				check("HMAC of a SYN+ACK", m.HMAC, [8]byte(JoinHMAC(1, c.server, c.client, m.Nonce, n[0])))
+			case JoinACK:
+				c, n := joins[p.TCP.SrcPort], nonces[p.TCP.SrcPort]
+				check("HMAC of an ACK", m.HMAC, [20]byte(JoinHMAC(1, c.client, c.server, n[0], n[1])))
+			case AddAddr:
+				if m.authenticated() {
+					check("HMAC of an address", m.HMAC, m.Authenticator(now.server, now.client))
+				}
+			case DSS:
+				if want, first := sequence[p.TCP.DstPort]; first && m.Flags&DSSMap != 0 {
+					check("first sequence number", m.Sequence, want)
+					delete(sequence, p.TCP.DstPort)
+				}
+				if m.HasChecksum {
+					data := p.Payload[:min(len(p.Payload), int(m.Length))]
+					check("checksum", m.Checksum, DSSChecksum(m.Sequence, m.Subflow, m.Length, data))
+				}
+			}
+		}
+	}
+	for _, what := range []string{"token", "HMAC of a SYN+ACK", "HMAC of an ACK", "HMAC of an address", "first sequence number", "checksum", "checksum of the first data"} {
+		if checked[what] == 0 {
+			t.Errorf("no %s was checked", what)
+		}
+	}
+}
+
+// Token and so on of version 0, by sha1sum and openssl dgst.
+func TestKeysOfVersion0(t *testing.T) {
+	const key = Key(0x0102030405060708)
+	if got := key.Token(0); got != 0xdd5783bc {
+		t.Errorf("token %#x", got)
+	}
+	if got := key.InitialSequence(0); got != 0x3a95ed6e4ebb4ad5 {
+		t.Errorf("sequence number %#x", got)
+	}
+	if got := fmt.Sprintf("%x", JoinHMAC(0, key, 0x1112131415161718, 10, 11)); got != "ab00feda643f3b81ef3d590677760a2e895cba67" {
+		t.Errorf("HMAC %s", got)
+	}
+	echo := AddAddr{Version: 1, Address: netip.MustParseAddr("10.0.0.1")}
+	if with := (AddAddr{Version: 1, Address: echo.Address, HasPort: true, Port: 1}); echo.Authenticator(1, 2) == with.Authenticator(1, 2) {
+		t.Error("the port is not authenticated")
+	}
+}

@@ -1,0 +1,304 @@
+// Package packet decodes and encodes IP packets: IPv4, IPv6, TCP with its options
+// and those of MPTCP (versions 0 and 1), UDP, and ICMP errors with what they quote.
+//
+// Nothing is lost: what is decoded encodes to the same bytes, unknown and reserved
+// fields included. So a quote can be compared byte for byte with what was sent.
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Protocols that are decoded (IANA, Assigned Internet Protocol Numbers).
+const (
+	ProtocolICMP   = 1
+	ProtocolTCP    = 6
+	ProtocolUDP    = 17
+	ProtocolICMPv6 = 58
+)
+
+// ErrMalformed is wrapped by all errors of decoding.
+var ErrMalformed = errors.New("malformed packet")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+}
+
+// Packet is an IP packet. One of V4 and V6 is set, and at most one of TCP, UDP and
+// ICMP. Of other protocols, and of fragments but the first, everything behind the IP
+// headers is payload.
+type Packet struct {
+	V4   *IPv4
+	V6   *IPv6
+	TCP  *TCP
+	UDP  *UDP
+	ICMP *ICMP // also of version 6
+	// Payload follows the headers above.
+	Payload []byte
+	// Trailer is behind the end that the IP header tells, such as Ethernet's padding.
+	Trailer []byte
+
+	// Cut is how many bytes of the fixed header of TCP, UDP or ICMP there are, where a quote or a
+	// capture ends in it. The fields behind are zero. 0: all are there.
+	Cut int
+	// Missing is how many bytes the packet had, by its IP header, that are not here. Append
+	// does not need it.
+	Missing int
+}
+
+// Decoder decodes packets without allocating for each.
+type Decoder struct {
+	p    Packet
+	v4   IPv4
+	v6   IPv6
+	tcp  TCP
+	udp  UDP
+	icmp ICMP
+}
+
+// Parse decodes an IP packet. The result refers to b. A packet that is malformed behind
+// its IP header is returned with the error, its remaining bytes as payload.
+func Parse(b []byte) (*Packet, error) { return new(Decoder).Decode(b) }
+
+// ParseQuote is Parse for the packet that an ICMP error quotes. It may end anywhere behind
+// the IP header, and the length in there may be wrong, as it is from some routers.
+func ParseQuote(b []byte) (*Packet, error) { return new(Decoder).decode(b, true) }
+
+// Decode is Parse. The result and what it refers to are valid until the next call.
+func (d *Decoder) Decode(b []byte) (*Packet, error) { return d.decode(b, false) }
+
+func (d *Decoder) decode(b []byte, quote bool) (*Packet, error) {
+	d.p = Packet{}
+	if len(b) == 0 {
+		return nil, malformed("it is empty")
+	}
+	var rest []byte
+	var err error
+	switch b[0] >> 4 {
+	case 4:
+		rest, err = d.decodeIPv4(b, quote)
+	case 6:
+		rest, err = d.decodeIPv6(b)
+	default:
+		err = malformed("IP version %d", b[0]>>4)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &d.p
+	p.Payload = rest
+	if p.V6 != nil {
+		p.Payload, err = p.V6.decodeExtensions(rest)
+		if err != nil && (quote || p.Missing > 0) { // it is cut
+			return p, nil
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+	offset, more := p.Fragment()
+	if offset != 0 {
+		return p, nil
+	}
+	return p, d.decodeTransport(p.Payload, quote || more || p.Missing > 0)
+}
+
+// decodeTransport decodes what follows the IP headers, which may be cut.
+func (d *Decoder) decodeTransport(b []byte, mayBeCut bool) error {
+	var fixed int
+	protocol := d.p.Protocol()
+	switch {
+	case protocol == ProtocolTCP:
+		fixed = tcpFixed
+	case protocol == ProtocolUDP:
+		fixed = udpFixed
+	case protocol == ProtocolICMP && d.p.V4 != nil, protocol == ProtocolICMPv6 && d.p.V6 != nil:
+		fixed = icmpFixed
+	default:
+		return nil
+	}
+	var cut [tcpFixed]byte
+	header, rest := b, []byte(nil)
+	if len(b) >= fixed {
+		rest = b[fixed:]
+	} else {
+		if !mayBeCut {
+			return malformed("%d bytes of protocol %d are no header", len(b), protocol)
+		}
+		if len(b) == 0 {
+			return nil
+		}
+		copy(cut[:], b)
+		header, d.p.Cut = cut[:], len(b)
+	}
+	switch protocol {
+	case ProtocolTCP:
+		d.tcp.decodeFixed(header)
+		if d.p.Cut == 0 {
+			var err error
+			if rest, err = d.tcp.decodeOptions(rest, mayBeCut); err != nil {
+				return err
+			}
+		}
+		d.p.TCP = &d.tcp
+	case ProtocolUDP:
+		d.udp.decode(header)
+		d.p.UDP = &d.udp
+	default:
+		d.icmp.decode(header)
+		d.p.ICMP = &d.icmp
+	}
+	d.p.Payload = rest
+	return nil
+}
+
+// Bytes encodes the packet as its fields say, whether they are right or not. Seal makes them right.
+func (p *Packet) Bytes() []byte { return p.Append(make([]byte, 0, p.size())) }
+
+func (p *Packet) size() int {
+	const headers = ipv6Fixed + tcpMax
+	return headers + len(p.Payload) + len(p.Trailer)
+}
+
+// Append appends the packet's bytes.
+func (p *Packet) Append(b []byte) []byte {
+	switch {
+	case p.V4 != nil:
+		b = p.V4.append(b)
+	case p.V6 != nil:
+		b = p.V6.append(b)
+	}
+	b = p.appendTransport(b)
+	b = append(b, p.Payload...)
+	return append(b, p.Trailer...)
+}
+
+func (p *Packet) appendTransport(b []byte) []byte {
+	start := len(b)
+	switch {
+	case p.TCP != nil:
+		b = p.TCP.append(b)
+	case p.UDP != nil:
+		b = p.UDP.append(b)
+	case p.ICMP != nil:
+		b = p.ICMP.append(b)
+	}
+	if p.Cut > 0 {
+		b = b[:min(len(b), start+p.Cut)]
+	}
+	return b
+}
+
+// Seal fills in what follows from other fields: IPv4's total length and IPv6's payload length,
+// header lengths, protocols, padding and checksums. It reports options that do not fit.
+func (p *Packet) Seal() error {
+	if (p.V4 == nil) == (p.V6 == nil) {
+		return errors.New("a packet has one IP header, of version 4 or 6")
+	}
+	if p.TCP != nil {
+		if err := p.TCP.seal(); err != nil {
+			return err
+		}
+	}
+	var header [tcpMax]byte
+	transport := len(p.appendTransport(header[:0])) + len(p.Payload)
+	if p.UDP != nil {
+		p.UDP.Length = uint16(transport)
+	}
+	var err error
+	if p.V4 != nil {
+		err = p.V4.seal(transport)
+	} else {
+		err = p.V6.seal(transport)
+	}
+	if err != nil {
+		return err
+	}
+	if protocol, ok := p.transportProtocol(); ok {
+		p.setProtocol(protocol)
+	}
+	if p.V4 != nil {
+		p.V4.setChecksum()
+	}
+	if field := p.checksumField(); field != nil {
+		*field = 0
+		*field = p.transportChecksum()
+	}
+	return nil
+}
+
+func (p *Packet) transportProtocol() (number uint8, ok bool) {
+	switch {
+	case p.TCP != nil:
+		return ProtocolTCP, true
+	case p.UDP != nil:
+		return ProtocolUDP, true
+	case p.ICMP != nil && p.V6 != nil:
+		return ProtocolICMPv6, true
+	case p.ICMP != nil:
+		return ProtocolICMP, true
+	}
+	return 0, false
+}
+
+// Src returns the packet's source address.
+func (p *Packet) Src() netip.Addr {
+	if p.V4 != nil {
+		return p.V4.Src
+	}
+	return p.V6.Src
+}
+
+// Dst returns the packet's destination address.
+func (p *Packet) Dst() netip.Addr {
+	if p.V4 != nil {
+		return p.V4.Dst
+	}
+	return p.V6.Dst
+}
+
+// From returns source address and port; the port is 0 where there is none.
+func (p *Packet) From() netip.AddrPort { return netip.AddrPortFrom(p.Src(), p.ports()[0]) }
+
+// To returns destination address and port.
+func (p *Packet) To() netip.AddrPort { return netip.AddrPortFrom(p.Dst(), p.ports()[1]) }
+
+func (p *Packet) ports() [2]uint16 {
+	switch {
+	case p.TCP != nil:
+		return [2]uint16{p.TCP.SrcPort, p.TCP.DstPort}
+	case p.UDP != nil:
+		return [2]uint16{p.UDP.SrcPort, p.UDP.DstPort}
+	}
+	return [2]uint16{}
+}
+
+// Protocol returns the protocol behind the IP headers.
+func (p *Packet) Protocol() uint8 {
+	if p.V4 != nil {
+		return p.V4.Protocol
+	}
+	return p.V6.protocol()
+}
+
+func (p *Packet) setProtocol(number uint8) {
+	switch {
+	case p.V4 != nil:
+		p.V4.Protocol = number
+	case len(p.V6.Extensions) > 0:
+		p.V6.Extensions[len(p.V6.Extensions)-1].Data[0] = number
+	default:
+		p.V6.NextHeader = number
+	}
+}
+
+// Fragment returns the fragment's offset in bytes, and whether more follow. A packet that is no
+// fragment has offset 0, and none follow.
+func (p *Packet) Fragment() (offset int, more bool) {
+	if p.V4 != nil {
+		return int(p.V4.Fragment&fragmentOffset) * 8, p.V4.Fragment&MoreFragments != 0
+	}
+	return p.V6.fragment()
+}
