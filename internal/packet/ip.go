@@ -96,7 +96,8 @@ func (h *IPv4) seal(payload int) error {
 	return nil
 }
 
-func (h *IPv4) setChecksum() {
+// SetChecksum computes the header's checksum, as Seal does.
+func (h *IPv4) SetChecksum() {
 	var scratch [ipv4Max]byte
 	h.Checksum = 0
 	h.Checksum = ^Sum(h.append(scratch[:0]), 0)

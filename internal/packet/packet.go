@@ -154,6 +154,20 @@ func (d *Decoder) decodeTransport(b []byte, mayBeCut bool) error {
 	return nil
 }
 
+// Segment makes a TCP segment between two ports that has 64 hops to live, over IPv4 or IPv6 as the
+// addresses are. The ports in h are set. Seal must follow.
+func Segment(from, to netip.AddrPort, h TCP, payload []byte) *Packet {
+	const hops = 64
+	h.SrcPort, h.DstPort = from.Port(), to.Port()
+	p := &Packet{TCP: &h, Payload: payload}
+	if from.Addr().Is4() {
+		p.V4 = &IPv4{TTL: hops, Src: from.Addr(), Dst: to.Addr()}
+	} else {
+		p.V6 = &IPv6{HopLimit: hops, Src: from.Addr(), Dst: to.Addr()}
+	}
+	return p
+}
+
 // Bytes encodes the packet as its fields say, whether they are right or not. Seal makes them right.
 func (p *Packet) Bytes() []byte { return p.Append(make([]byte, 0, p.size())) }
 
@@ -220,7 +234,7 @@ func (p *Packet) Seal() error {
 		p.setProtocol(protocol)
 	}
 	if p.V4 != nil {
-		p.V4.setChecksum()
+		p.V4.SetChecksum()
 	}
 	if field := p.checksumField(); field != nil {
 		*field = 0

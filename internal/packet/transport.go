@@ -98,6 +98,13 @@ func (h *TCP) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, h.Window)
 	b = binary.BigEndian.AppendUint16(b, h.Checksum)
 	b = binary.BigEndian.AppendUint16(b, h.Urgent)
+	return h.appendOptions(b)
+}
+
+// OptionBytes returns the options area of the header.
+func (h *TCP) OptionBytes() []byte { return h.appendOptions(nil) }
+
+func (h *TCP) appendOptions(b []byte) []byte {
 	for _, o := range h.Options {
 		b = o.Append(b)
 	}
