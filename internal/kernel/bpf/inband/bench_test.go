@@ -6,13 +6,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // BenchmarkPacket is the time a program spends on one packet, the kernel's own
 // for a test run included.
 func BenchmarkPacket(b *testing.B) {
 	r := openReceiver(b)
-	data := packet{from: clientPort, to: waypointPort, flags: flagACK, options: optionTimestamps(1, 2), payload: make([]byte, 1400)}
+	data := sample{from: clientPort, to: waypointPort, flags: packet.ACK, options: optionTimestamps(1, 2), payload: make([]byte, 1400)}
 	udp := data
 	udp.protocol = 17
 	stranger := authentic(memberKey, true, 1)
@@ -27,7 +28,7 @@ func BenchmarkPacket(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		program *ebpf.Program
-		packet  packet
+		packet  sample
 	}{
 		{"egress/data", s.objects.SendEthernet, data},
 		{"egress/UDP", s.objects.SendEthernet, udp},

@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // segment is a TCP segment that came in over IPv4.
 type segment struct {
 	from, to netip.AddrPort
 	seq      uint32
-	flags    byte
+	flags    packet.Flags
 	options  []byte
 	parsed   parsed
 }
@@ -84,22 +85,17 @@ func (c *capture) next(t testing.TB, what string, match func(segment) bool) segm
 func (c *capture) syn(t testing.TB, from, to uint16) segment {
 	t.Helper()
 	return c.next(t, "a SYN", func(s segment) bool {
-		return s.flags&(flagSYN|flagACK) == flagSYN && (from == 0 || s.from.Port() == from) && s.to.Port() == to
+		return s.flags&(packet.SYN|packet.ACK) == packet.SYN && (from == 0 || s.from.Port() == from) && s.to.Port() == to
 	})
 }
 
 func parseSegment(ip []byte) (s segment, ok bool) {
-	if len(ip) < 40 || ip[9] != 6 {
+	p, err := packet.Parse(ip)
+	if err != nil || p.TCP == nil {
 		return s, false
 	}
-	tcp := ip[int(ip[0]&15)*4:]
-	s.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[12:])), binary.BigEndian.Uint16(tcp))
-	s.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[16:])), binary.BigEndian.Uint16(tcp[2:]))
-	s.seq = binary.BigEndian.Uint32(tcp[4:])
-	s.flags = tcp[13]
-	s.options = append([]byte(nil), tcp[20:int(tcp[12]>>4)*4]...)
-	s.parsed = parse(s.options)
-	return s, true
+	options := p.TCP.OptionBytes()
+	return segment{from: p.From(), to: p.To(), seq: p.TCP.Seq, flags: p.TCP.Flags, options: options, parsed: parse(options)}, true
 }
 
 func indexOf(t testing.TB, ns *netnstest.NS, name string) int {

@@ -20,6 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // internet is a client, a waypoint and a server around a router. The server
@@ -205,7 +206,7 @@ func TestJoin(t *testing.T) {
 				}
 				checkSYN(t, n.atRouter.syn(t, 40000, 443), j)
 				joined := n.atServer.next(t, "the join at the server", func(s segment) bool {
-					return s.from.Addr() == internetWaypoint && s.flags&flagSYN != 0
+					return s.from.Addr() == internetWaypoint && s.flags&packet.SYN != 0
 				})
 				if _, tsecr := joined.timestamps(t); tsecr != 0 {
 					t.Errorf("the server gets TSecr %#x", tsecr)
@@ -221,7 +222,7 @@ func TestJoin(t *testing.T) {
 					t.Fatal(err)
 				}
 				data := n.atRouter.next(t, "data through the waypoint", func(s segment) bool {
-					return s.from == j.Local && s.flags&flagSYN == 0
+					return s.from == j.Local && s.flags&packet.SYN == 0
 				})
 				checkPlain(t, data)
 
@@ -330,7 +331,7 @@ func TestJoinOfACgroup(t *testing.T) {
 		client.again(t)
 	}
 	n.atRouter.next(t, "data over the join", func(s segment) bool {
-		return s.from == internetJoin(40000).Local && s.flags&flagPSH != 0
+		return s.from == internetJoin(40000).Local && s.flags&packet.PSH != 0
 	})
 	if after := runs(t, n.sender.objects.SendOption); after != before {
 		t.Errorf("the program ran %d times for the segments of a connection that is up", after-before)

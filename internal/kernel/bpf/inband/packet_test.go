@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// packet is what the tests vary of an IPv4 packet with TCP.
-type packet struct {
+// sample is what the tests vary of an IPv4 packet with TCP.
+type sample struct {
 	from, to   netip.AddrPort
 	seq        uint32
-	flags      byte
+	flags      packet.Flags
 	ipOptions  []byte
 	fragment   uint16 // flags and offset
 	protocol   byte
@@ -23,14 +25,6 @@ type packet struct {
 	totalLess  int // how many bytes less the IP header says than there are
 	truncateTo int // 0: not
 }
-
-const (
-	flagSYN = 0x02
-	flagRST = 0x04
-	flagPSH = 0x08
-	flagACK = 0x10
-	flagECE = 0x40
-)
 
 var (
 	clientPort   = netip.MustParseAddrPort("8.0.1.2:40000") // 8.0: see headerless
@@ -53,73 +47,37 @@ func joinOptions(tsval, tsecr uint32, detour []byte) []byte {
 		[]byte{30, 12, 0x10, 1, 1, 2, 3, 4, 5, 6, 7, 8}, detour)
 }
 
-func syn(options []byte) packet {
-	return packet{from: clientPort, to: waypointPort, seq: 0x01020304, flags: flagSYN, options: options}
+func syn(options []byte) sample {
+	return sample{from: clientPort, to: waypointPort, seq: 0x01020304, flags: packet.SYN, options: options}
 }
 
 // headerless is the packet as on an interface without link-layer headers.
-func (p packet) headerless() []byte {
-	for len(p.options)%4 != 0 {
-		p.options = append(slices.Clip(p.options), 0)
+func (p sample) headerless() []byte {
+	built := packet.Segment(p.from, p.to, packet.TCP{Seq: p.seq, Flags: p.flags, Rest: p.options}, p.payload)
+	built.V4.Options, built.V4.Fragment = p.ipOptions, p.fragment
+	if err := built.Seal(); err != nil {
+		panic(err)
 	}
-	if p.protocol == 0 {
-		p.protocol = 6
+	if p.protocol != 0 {
+		built.V4.Protocol = p.protocol
 	}
-	from, to := p.from.Addr().As4(), p.to.Addr().As4()
-	ip := make([]byte, 20, 120)
-	ip[0] = 0x40 | byte(5+len(p.ipOptions)/4)
-	total := 20 + len(p.ipOptions) + 20 + len(p.options) + len(p.payload)
-	binary.BigEndian.PutUint16(ip[2:], uint16(total-p.totalLess))
-	binary.BigEndian.PutUint16(ip[6:], p.fragment)
-	ip[8], ip[9] = 64, p.protocol
-	copy(ip[12:], from[:])
-	copy(ip[16:], to[:])
-	ip = append(ip, p.ipOptions...)
-	binary.BigEndian.PutUint16(ip[10:], ^sum(ip, 0))
-
-	tcp := make([]byte, 20, 80)
-	binary.BigEndian.PutUint16(tcp, p.from.Port())
-	binary.BigEndian.PutUint16(tcp[2:], p.to.Port())
-	binary.BigEndian.PutUint32(tcp[4:], p.seq)
-	tcp[12] = byte(5+len(p.options)/4) << 4
-	tcp[13] = p.flags
-	tcp = slices.Concat(tcp, p.options, p.payload)
-	binary.BigEndian.PutUint16(tcp[16:], ^sum(tcp, pseudoSum(from, to, len(tcp))))
-
-	whole := slices.Concat(ip, tcp)
+	built.V4.Length -= uint16(p.totalLess)
+	built.V4.SetChecksum()
+	whole := built.Bytes()
 	if p.truncateTo > 0 {
 		whole = whole[:p.truncateTo]
 	}
 	return whole
 }
 
-func (p packet) ethernet() []byte {
+func (p sample) ethernet() []byte {
 	return append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0}, p.headerless()...)
 }
 
-func pseudoSum(from, to [4]byte, size int) uint16 {
-	return sum(slices.Concat(from[:], to[:], []byte{0, 6}, binary.BigEndian.AppendUint16(nil, uint16(size))), 0)
-}
-
-// sum is RFC 1071's, not complemented.
-func sum(b []byte, start uint16) uint16 {
-	s := uint32(start)
-	for i := 0; i < len(b); i += 2 {
-		s += uint32(b[i]) << 8
-		if i+1 < len(b) {
-			s += uint32(b[i+1])
-		}
-	}
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return uint16(s)
-}
-
-// checksumHolds says whether the TCP checksum of an IPv4 packet is right.
+// checksumHolds says whether the checksums of an IPv4 packet are right.
 func checksumHolds(ip []byte) bool {
-	tcp := ip[int(ip[0]&15)*4:]
-	return sum(tcp, pseudoSum([4]byte(ip[12:16]), [4]byte(ip[16:20]), len(tcp))) == 0xffff
+	p, err := packet.Parse(ip)
+	return err == nil && p.Verify() == nil
 }
 
 // skBuff is the kernel's struct __sk_buff, as far as a test run takes it.

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 const (
@@ -45,7 +46,7 @@ func set(t testing.TB, r *Receiver, client netip.Addr, slots ...Slot) {
 }
 
 // authentic is the SYN of a member's join.
-func authentic(key Key, coversPort bool, tsval uint32) packet {
+func authentic(key Key, coversPort bool, tsval uint32) sample {
 	p := syn(nil)
 	j := Join{Local: p.from, Remote: p.to, Server: serverAddr, Auth: &Auth{Key: key, Client: p.from.Addr(), ClientPort: coversPort}}
 	p.options = joinOptions(tsval, Authenticator(j, p.seq, tsval), optionDetour(serverAddr))
@@ -54,7 +55,7 @@ func authentic(key Key, coversPort bool, tsval uint32) packet {
 
 func TestReceive(t *testing.T) {
 	const tsval = 1000
-	good := func(change func(*packet)) packet {
+	good := func(change func(*sample)) sample {
 		p := authentic(memberKey, true, tsval)
 		if change != nil {
 			change(&p)
@@ -62,7 +63,7 @@ func TestReceive(t *testing.T) {
 		return p
 	}
 	// instead has other options, with the authenticator of the good SYN.
-	instead := func(options func(tsecr uint32) []byte) packet {
+	instead := func(options func(tsecr uint32) []byte) sample {
 		p := good(nil)
 		p.options = options(binary.BigEndian.Uint32(p.options[12:]))
 		return p
@@ -72,13 +73,13 @@ func TestReceive(t *testing.T) {
 	bad, unknown := Counters{BadAuthenticator: 1}, Counters{UnknownAddress: 1}
 	for _, c := range []struct {
 		name   string
-		packet packet
+		packet sample
 		want   Counters
 	}{
 		{"as the kernel sends it", good(nil), accepted},
-		{"IP options", good(func(p *packet) { p.ipOptions = []byte{148, 4, 0, 0} }), accepted},
-		{"ECN is asked for", good(func(p *packet) { p.flags |= flagECE }), accepted},
-		{"data in the SYN", good(func(p *packet) { p.payload = []byte("hello") }), accepted},
+		{"IP options", good(func(p *sample) { p.ipOptions = []byte{148, 4, 0, 0} }), accepted},
+		{"ECN is asked for", good(func(p *sample) { p.flags |= packet.ECE }), accepted},
+		{"data in the SYN", good(func(p *sample) { p.payload = []byte("hello") }), accepted},
 		{"timestamps at an odd place", instead(func(e uint32) []byte {
 			return append(append([]byte{1}, optionTimestamps(tsval, e)...), detour...)
 		}), accepted},
@@ -103,15 +104,15 @@ func TestReceive(t *testing.T) {
 		{"option behind the end of the list", instead(func(e uint32) []byte {
 			return append(append(optionTimestamps(tsval, e), 0, 0), detour...)
 		}), Counters{}},
-		{"ACK set", good(func(p *packet) { p.flags |= flagACK }), Counters{}},
-		{"RST set", good(func(p *packet) { p.flags |= flagRST }), Counters{}},
-		{"no SYN", good(func(p *packet) { p.flags = flagACK }), Counters{}},
-		{"UDP", good(func(p *packet) { p.protocol = 17 }), Counters{}},
-		{"first fragment", good(func(p *packet) { p.fragment = 0x2000 }), Counters{}},
-		{"later fragment", good(func(p *packet) { p.fragment = 10 }), Counters{}},
-		{"cut off in the options", good(func(p *packet) { p.truncateTo = 20 + 20 + 36 }), Counters{}},
-		{"cut off in the TCP header", good(func(p *packet) { p.truncateTo = 20 + 15 }), Counters{}},
-		{"options beyond what the IP header counts", good(func(p *packet) { p.totalLess = 4 }), Counters{}},
+		{"ACK set", good(func(p *sample) { p.flags |= packet.ACK }), Counters{}},
+		{"RST set", good(func(p *sample) { p.flags |= packet.RST }), Counters{}},
+		{"no SYN", good(func(p *sample) { p.flags = packet.ACK }), Counters{}},
+		{"UDP", good(func(p *sample) { p.protocol = 17 }), Counters{}},
+		{"first fragment", good(func(p *sample) { p.fragment = 0x2000 }), Counters{}},
+		{"later fragment", good(func(p *sample) { p.fragment = 10 }), Counters{}},
+		{"cut off in the options", good(func(p *sample) { p.truncateTo = 20 + 20 + 36 }), Counters{}},
+		{"cut off in the TCP header", good(func(p *sample) { p.truncateTo = 20 + 15 }), Counters{}},
+		{"options beyond what the IP header counts", good(func(p *sample) { p.totalLess = 4 }), Counters{}},
 
 		{"doubled", instead(func(e uint32) []byte {
 			return append(append(optionTimestamps(tsval, e), detour...), detour...)
@@ -135,7 +136,7 @@ func TestReceive(t *testing.T) {
 			return append(append(optionTimestamps(tsval, e), optionTimestamps(tsval, e)...), detour...)
 		}), malformed},
 
-		{"a stranger", good(func(p *packet) { p.from = netip.MustParseAddrPort("8.0.9.9:40000") }), unknown},
+		{"a stranger", good(func(p *sample) { p.from = netip.MustParseAddrPort("8.0.9.9:40000") }), unknown},
 		{"no timestamps", instead(func(uint32) []byte { return detour }), bad},
 		{"timestamps of a wrong length", instead(func(e uint32) []byte {
 			return append(append([]byte{8, 12}, optionTimestamps(tsval, e)[:10]...), detour...)
@@ -144,9 +145,9 @@ func TestReceive(t *testing.T) {
 		{"another server", instead(func(e uint32) []byte {
 			return joinOptions(tsval, e, optionDetour(netip.MustParseAddr("10.0.3.3")))
 		}), bad},
-		{"another port of the client", good(func(p *packet) { p.from = netip.AddrPortFrom(p.from.Addr(), 40001) }), bad},
-		{"another port of the server", good(func(p *packet) { p.to = netip.AddrPortFrom(p.to.Addr(), 80) }), bad},
-		{"another sequence number", good(func(p *packet) { p.seq++ }), bad},
+		{"another port of the client", good(func(p *sample) { p.from = netip.AddrPortFrom(p.from.Addr(), 40001) }), bad},
+		{"another port of the server", good(func(p *sample) { p.to = netip.AddrPortFrom(p.to.Addr(), 80) }), bad},
+		{"another sequence number", good(func(p *sample) { p.seq++ }), bad},
 		{"another TSval", instead(func(e uint32) []byte { return joinOptions(tsval+1, e, detour) }), bad},
 		{"another key", authentic(Key{1}, true, tsval), bad},
 		{"without the client's port", authentic(memberKey, false, tsval), bad},

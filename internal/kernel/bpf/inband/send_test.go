@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 func openSender(t testing.TB, ns *netnstest.NS, config SenderConfig) *Sender {
@@ -49,21 +50,21 @@ func TestSend(t *testing.T) {
 	good := joinOptions(77, 0, optionDetour(serverAddr))
 	for _, c := range []struct {
 		name   string
-		change func(*packet)
+		change func(*sample)
 		writes bool
 	}{
-		{"as the kernel sends it", func(p *packet) {}, true},
-		{"IP options", func(p *packet) { p.ipOptions = []byte{148, 4, 0, 0} }, true},
-		{"timestamps at an odd place", func(p *packet) {
+		{"as the kernel sends it", func(p *sample) {}, true},
+		{"IP options", func(p *sample) { p.ipOptions = []byte{148, 4, 0, 0} }, true},
+		{"timestamps at an odd place", func(p *sample) {
 			p.options = slices.Concat([]byte{1}, optionTimestamps(77, 0), optionDetour(serverAddr))
 		}, true},
-		{"another remote port", func(p *packet) { p.to = netip.AddrPortFrom(p.to.Addr(), 80) }, false},
-		{"another local port", func(p *packet) { p.from = netip.AddrPortFrom(p.from.Addr(), 1) }, false},
-		{"no option", func(p *packet) { p.options = joinOptions(77, 0, nil) }, false},
-		{"no timestamps", func(p *packet) { p.options = optionDetour(serverAddr) }, false},
-		{"ACK set", func(p *packet) { p.flags |= flagACK }, false},
-		{"no SYN", func(p *packet) { p.flags = flagACK }, false},
-		{"fragment", func(p *packet) { p.fragment = 0x2000 }, false},
+		{"another remote port", func(p *sample) { p.to = netip.AddrPortFrom(p.to.Addr(), 80) }, false},
+		{"another local port", func(p *sample) { p.from = netip.AddrPortFrom(p.from.Addr(), 1) }, false},
+		{"no option", func(p *sample) { p.options = joinOptions(77, 0, nil) }, false},
+		{"no timestamps", func(p *sample) { p.options = optionDetour(serverAddr) }, false},
+		{"ACK set", func(p *sample) { p.flags |= packet.ACK }, false},
+		{"no SYN", func(p *sample) { p.flags = packet.ACK }, false},
+		{"fragment", func(p *sample) { p.fragment = 0x2000 }, false},
 	} {
 		for name, auth := range joins {
 			t.Run(c.name+"/"+name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter/tcfiltertest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // pair is a client and a peer, which listens on port 443 and is silent on port
@@ -122,7 +123,7 @@ func checkPlain(t testing.TB, s segment) {
 	if s.parsed.detours != 0 {
 		t.Errorf("%v -> %v, flags %#x, has our option: %x", s.from, s.to, s.flags, s.options)
 	}
-	if _, tsecr := s.timestamps(t); tsecr != 0 && s.flags&flagACK == 0 {
+	if _, tsecr := s.timestamps(t); tsecr != 0 && s.flags&packet.ACK == 0 {
 		t.Errorf("the SYN %v -> %v has TSecr %#x", s.from, s.to, tsecr)
 	}
 }
@@ -155,7 +156,7 @@ func TestOptionOfOneSYN(t *testing.T) {
 				fd := p.connect(t, c.family, pairJoin(port, 443, netip.Addr{}))
 				check(p.capture.syn(t, port, 443))
 				echo(t, fd)
-				checkPlain(t, p.capture.next(t, "data", func(s segment) bool { return s.from.Port() == port && s.flags&flagSYN == 0 }))
+				checkPlain(t, p.capture.next(t, "data", func(s segment) bool { return s.from.Port() == port && s.flags&packet.SYN == 0 }))
 			}
 			checkAt(port+1, func(s segment) { checkPlain(t, s) })
 			checkAt(port, func(s segment) { checkSYN(t, s, j) })
