@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // far is more than the program lets numbers jump by any rule.
@@ -19,7 +21,7 @@ type end struct {
 }
 
 // sees is whether the program knows of what the end has sent last.
-func (e *end) packet(h *host, flags byte) packet {
+func (e *end) packet(h *host, flags packet.Flags) sample {
 	p := h.packet(e.way)
 	p.flags, p.seq, p.ack, p.payload = flags, e.next, e.acked, make([]byte, e.length)
 	return p
@@ -33,7 +35,7 @@ func (h *host) connection(t testing.TB, flow Flow, client, server uint32) [2]*en
 	}
 	ends := [2]*end{{way: flow.Origin, next: client, acked: server}, {way: flow.Reply, next: server, acked: client}}
 	for _, e := range ends {
-		h.check(t, "watched", e.packet(h, flagACK), 0, nil)
+		h.check(t, "watched", e.packet(h, packet.ACK), 0, nil)
 	}
 	if err := h.Forward(flow); err != nil {
 		t.Fatal(err)
@@ -51,7 +53,7 @@ func sentOn(flow Flow, way Tuple) *Tuple {
 }
 
 // stops checks that a packet does not come to the kernel, and is not sent on either.
-func (h *host) stops(t testing.TB, name string, p packet) {
+func (h *host) stops(t testing.TB, name string, p sample) {
 	t.Helper()
 	if verdict, _ := h.run(t, p.frame(), 0); verdict != isGone {
 		t.Errorf("%s: verdict %d", name, verdict)
@@ -63,28 +65,28 @@ func TestEnd(t *testing.T) {
 	h := newHost(t)
 	for _, flow := range []Flow{flow4, flow6} {
 		for side := range 2 {
-			for name, change := range map[string]func(*packet, *end){
-				"FIN":                             func(p *packet, _ *end) { p.flags = flagFIN | flagACK },
-				"FIN with data":                   func(p *packet, _ *end) { p.flags |= flagFIN; p.payload = make([]byte, 300) },
-				"FIN with data sent before":       func(p *packet, _ *end) { p.flags |= flagFIN; p.seq -= 200; p.payload = make([]byte, 200) },
-				"FIN with data partly sent":       func(p *packet, _ *end) { p.flags |= flagFIN; p.seq -= 200; p.payload = make([]byte, 300) },
-				"RST":                             func(p *packet, _ *end) { p.flags = flagRST },
-				"RST with an acknowledgement":     func(p *packet, _ *end) { p.flags = flagRST | flagACK },
-				"RST after what was acknowledged": func(p *packet, other *end) { p.flags = flagRST; p.seq = other.acked },
+			for name, change := range map[string]func(*sample, *end){
+				"FIN":                             func(p *sample, _ *end) { p.flags = packet.FIN | packet.ACK },
+				"FIN with data":                   func(p *sample, _ *end) { p.flags |= packet.FIN; p.payload = make([]byte, 300) },
+				"FIN with data sent before":       func(p *sample, _ *end) { p.flags |= packet.FIN; p.seq -= 200; p.payload = make([]byte, 200) },
+				"FIN with data partly sent":       func(p *sample, _ *end) { p.flags |= packet.FIN; p.seq -= 200; p.payload = make([]byte, 300) },
+				"RST":                             func(p *sample, _ *end) { p.flags = packet.RST },
+				"RST with an acknowledgement":     func(p *sample, _ *end) { p.flags = packet.RST | packet.ACK },
+				"RST after what was acknowledged": func(p *sample, other *end) { p.flags = packet.RST; p.seq = other.acked },
 			} {
 				ends := h.connection(t, flow, 1000, 1<<32-500)
 				e, other := ends[side], ends[1-side]
 				e.length = 1000
-				h.check(t, "data", e.packet(h, flagACK), 0, sentOn(flow, e.way))
+				h.check(t, "data", e.packet(h, packet.ACK), 0, sentOn(flow, e.way))
 				e.next += 1000
 				e.length = 0
 				other.acked += 400
-				h.check(t, "acknowledgement", other.packet(h, flagACK), 0, sentOn(flow, other.way))
-				p := e.packet(h, flagACK)
+				h.check(t, "acknowledgement", other.packet(h, packet.ACK), 0, sentOn(flow, other.way))
+				p := e.packet(h, packet.ACK)
 				change(&p, other)
 				h.check(t, name, p, 0, nil)
 				for _, e := range ends {
-					h.check(t, "data after "+name, e.packet(h, flagACK), 0, nil)
+					h.check(t, "data after "+name, e.packet(h, packet.ACK), 0, nil)
 				}
 				if _, over := h.passed(t, flow); !over {
 					t.Errorf("%s ends nothing", name)
@@ -112,12 +114,12 @@ func TestStrangersEndNothing(t *testing.T) {
 		ends := h.connection(t, flow, 1000, 70000)
 		for _, e := range ends {
 			for _, wrong := range []uint32{1, ^uint32(0), 2 << 20, far, 1 << 31} {
-				for _, flags := range []byte{flagRST, flagRST | flagACK, flagFIN | flagACK, flagFIN | flagRST | flagSYN, flagSYN | flagACK} {
+				for _, flags := range []packet.Flags{packet.RST, packet.RST | packet.ACK, packet.FIN | packet.ACK, packet.FIN | packet.RST | packet.SYN, packet.SYN | packet.ACK} {
 					name := fmt.Sprintf("flags %#x, number off by %d", flags, int32(wrong))
 					p := e.packet(h, flags)
 					p.seq += wrong
 					h.check(t, name, p, 0, sentOn(flow, e.way))
-					if flags == flagSYN|flagACK {
+					if flags == packet.SYN|packet.ACK {
 						continue
 					}
 					last := p
@@ -148,13 +150,13 @@ func TestStrangersEndNothing(t *testing.T) {
 					}
 				}
 			}
-			syn := e.packet(h, flagSYN)
+			syn := e.packet(h, packet.SYN)
 			syn.seq += far
 			h.stops(t, "SYN", syn)
 			if _, over := h.passed(t, flow); over {
 				t.Fatal("ended")
 			}
-			h.check(t, "data", e.packet(h, flagACK), 0, sentOn(flow, e.way))
+			h.check(t, "data", e.packet(h, packet.ACK), 0, sentOn(flow, e.way))
 		}
 	}
 }
@@ -170,20 +172,20 @@ func TestWatched(t *testing.T) {
 		e := &end{way: flow.Reply, next: 1000, acked: 50, length: 10}
 		for _, step := range []struct {
 			name   string
-			change func(*packet)
+			change func(*sample)
 			want   Numbers
 		}{
 			{"first", nil, Numbers{1, 1010, 50}},
-			{"next", func(p *packet) { p.seq += 10 }, Numbers{1, 1020, 50}},
+			{"next", func(p *sample) { p.seq += 10 }, Numbers{1, 1020, 50}},
 			{"late", nil, Numbers{1, 1020, 50}},
-			{"RST", func(p *packet) { p.flags = flagRST; p.seq += far }, Numbers{1, 1020, 50}},
-			{"an answer to a SYN", func(p *packet) { p.flags |= flagSYN; p.seq += far }, Numbers{1, 1020, 50}},
-			{"FIN", func(p *packet) { p.flags |= flagFIN; p.seq += far }, Numbers{1, 1020, 50}},
-			{"a stranger's", func(p *packet) { p.seq += far }, Numbers{2, 1010 + far, 50}},
-			{"one that acknowledges what was not sent", func(p *packet) { p.seq += far; p.ack += far }, Numbers{3, 1010 + far, 50 + far}},
+			{"RST", func(p *sample) { p.flags = packet.RST; p.seq += far }, Numbers{1, 1020, 50}},
+			{"an answer to a SYN", func(p *sample) { p.flags |= packet.SYN; p.seq += far }, Numbers{1, 1020, 50}},
+			{"FIN", func(p *sample) { p.flags |= packet.FIN; p.seq += far }, Numbers{1, 1020, 50}},
+			{"a stranger's", func(p *sample) { p.seq += far }, Numbers{2, 1010 + far, 50}},
+			{"one that acknowledges what was not sent", func(p *sample) { p.seq += far; p.ack += far }, Numbers{3, 1010 + far, 50 + far}},
 			{"its own", nil, Numbers{4, 1010, 50}},
 		} {
-			p := e.packet(h, flagACK)
+			p := e.packet(h, packet.ACK)
 			if step.change != nil {
 				step.change(&p)
 			}
@@ -192,7 +194,7 @@ func TestWatched(t *testing.T) {
 				t.Errorf("%s: %+v, %v, want %+v", step.name, got, err, step.want)
 			}
 		}
-		syn := e.packet(h, flagSYN)
+		syn := e.packet(h, packet.SYN)
 		h.stops(t, "SYN", syn)
 		if syn.ipOptions = []byte{6, 0, 1, 4, 0, 0, 0, 0}; flow == flow4 {
 			syn.ipOptions = []byte{1, 1, 1, 1}
@@ -224,7 +226,7 @@ func TestAnyConversation(t *testing.T) {
 			switch rapid.SampledFrom([]string{"data", "lost", "again", "acknowledge", "stranger"}).Draw(r, "step") {
 			case "data":
 				e.length = rapid.IntRange(0, 1400).Draw(r, "bytes")
-				h.check(t, "data", e.packet(h, flagACK), 0, sentOn(flow, e.way))
+				h.check(t, "data", e.packet(h, packet.ACK), 0, sentOn(flow, e.way))
 				e.next += uint32(e.length)
 				noted[i] = e.next
 			case "lost": // before they came here
@@ -233,16 +235,16 @@ func TestAnyConversation(t *testing.T) {
 				}
 			case "again":
 				e.length = 100
-				p := e.packet(h, flagACK)
+				p := e.packet(h, packet.ACK)
 				p.seq = other.acked - 100
 				h.check(t, "again", p, 0, sentOn(flow, e.way))
 			case "acknowledge": // all that came by
 				e.acked = noted[1-i]
 				e.length = 0
-				h.check(t, "acknowledgement", e.packet(h, flagACK), 0, sentOn(flow, e.way))
+				h.check(t, "acknowledgement", e.packet(h, packet.ACK), 0, sentOn(flow, e.way))
 				noted[i] = e.next
 			case "stranger":
-				p := e.packet(h, rapid.SampledFrom([]byte{flagACK, flagACK | flagFIN, flagRST, flagRST | flagACK}).Draw(r, "flags"))
+				p := e.packet(h, rapid.SampledFrom([]packet.Flags{packet.ACK, packet.ACK | packet.FIN, packet.RST, packet.RST | packet.ACK}).Draw(r, "flags"))
 				p.seq += rapid.Uint32Range(far, -far&(1<<32-1)).Draw(r, "seq off by")
 				p.ack = rapid.Uint32().Draw(r, "ack")
 				h.check(t, "stranger's", p, 0, sentOn(flow, e.way))
@@ -255,8 +257,8 @@ func TestAnyConversation(t *testing.T) {
 		e := ends[i]
 		ends[1-i].acked = noted[i]
 		ends[1-i].length = 0
-		h.check(t, "last acknowledgement", ends[1-i].packet(h, flagACK), 0, sentOn(flow, ends[1-i].way))
-		p := e.packet(h, rapid.SampledFrom([]byte{flagRST, flagFIN | flagACK}).Draw(r, "end"))
+		h.check(t, "last acknowledgement", ends[1-i].packet(h, packet.ACK), 0, sentOn(flow, ends[1-i].way))
+		p := e.packet(h, rapid.SampledFrom([]packet.Flags{packet.RST, packet.FIN | packet.ACK}).Draw(r, "end"))
 		p.payload = nil
 		p.seq = noted[i]
 		h.check(t, "end", p, 0, nil)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // host has a forwarder at work between a client's network and the rest of the
@@ -118,7 +119,7 @@ func (h *host) run(t testing.TB, frame []byte, gsoSize uint32) (verdict int32, a
 }
 
 // check wants a packet to be forwarded as out, or to go up as it came.
-func (h *host) check(t testing.TB, name string, p packet, gsoSize uint32, out *Tuple) {
+func (h *host) check(t testing.TB, name string, p sample, gsoSize uint32, out *Tuple) {
 	t.Helper()
 	frame := p.frame()
 	want, wantAfter := int32(goesUp), frame
@@ -142,8 +143,8 @@ var (
 	}
 )
 
-func (h *host) packet(tuple Tuple) packet {
-	return packet{tuple: tuple, ttl: 64, tos: 0xb9, flow: 0x12345, flags: flagACK | flagPSH, seq: 7, payload: []byte("some odd data"), to: h.mac}
+func (h *host) packet(tuple Tuple) sample {
+	return sample{tuple: tuple, ttl: 64, tos: 0xb9, flow: 0x12345, flags: packet.ACK | packet.PSH, seq: 7, payload: []byte("some odd data"), to: h.mac}
 }
 
 func TestForwardsBothWays(t *testing.T) {
@@ -187,45 +188,45 @@ func TestGoesUp(t *testing.T) {
 		name   string
 		flow   Flow
 		gso    uint32
-		change func(*packet)
+		change func(*sample)
 		passes bool
 	}{
-		{"no data", flow4, 0, func(p *packet) { p.payload = nil }, true},
-		{"congestion experienced", flow4, 0, func(p *packet) { p.tos |= 3 }, true},
-		{"congestion experienced", flow6, 0, func(p *packet) { p.tos |= 3 }, true},
-		{"as large as fits", flow4, 0, func(p *packet) { p.payload = fits }, true},
-		{"as large as fits", flow6, 0, func(p *packet) { p.payload = fits[:1428] }, true},
-		{"in pieces that fit", flow4, 1448, func(p *packet) { p.payload = make([]byte, 2896) }, true},
-		{"in pieces that fit", flow6, 1428, func(p *packet) { p.payload = make([]byte, 2856) }, true},
+		{"no data", flow4, 0, func(p *sample) { p.payload = nil }, true},
+		{"congestion experienced", flow4, 0, func(p *sample) { p.tos |= 3 }, true},
+		{"congestion experienced", flow6, 0, func(p *sample) { p.tos |= 3 }, true},
+		{"as large as fits", flow4, 0, func(p *sample) { p.payload = fits }, true},
+		{"as large as fits", flow6, 0, func(p *sample) { p.payload = fits[:1428] }, true},
+		{"in pieces that fit", flow4, 1448, func(p *sample) { p.payload = make([]byte, 2896) }, true},
+		{"in pieces that fit", flow6, 1428, func(p *sample) { p.payload = make([]byte, 2856) }, true},
 
-		{"too large", flow4, 0, func(p *packet) { p.payload = big }, false},
-		{"too large", flow6, 0, func(p *packet) { p.payload = big[:1429] }, false},
-		{"in pieces that are too large", flow4, 1449, func(p *packet) { p.payload = make([]byte, 2896) }, false},
-		{"in pieces that are too large", flow6, 1429, func(p *packet) { p.payload = make([]byte, 2856) }, false},
-		{"too large for the route", to("10.7.0.1:44"), 0, func(p *packet) { p.payload = fits }, false},
+		{"too large", flow4, 0, func(p *sample) { p.payload = big }, false},
+		{"too large", flow6, 0, func(p *sample) { p.payload = big[:1429] }, false},
+		{"in pieces that are too large", flow4, 1449, func(p *sample) { p.payload = make([]byte, 2896) }, false},
+		{"in pieces that are too large", flow6, 1429, func(p *sample) { p.payload = make([]byte, 2856) }, false},
+		{"too large for the route", to("10.7.0.1:44"), 0, func(p *sample) { p.payload = fits }, false},
 		{"no route", to("10.8.0.1:443"), 0, nil, false},
 		{"no neighbour", to("10.9.0.1:8443"), 0, nil, false},
-		{"last hop", flow4, 0, func(p *packet) { p.ttl = 1 }, false},
-		{"last hop", flow6, 0, func(p *packet) { p.ttl = 1 }, false},
-		{"no hop", flow4, 0, func(p *packet) { p.ttl = 0 }, false},
-		{"UDP", flow4, 0, func(p *packet) { p.protocol = 17 }, false},
-		{"UDP", flow6, 0, func(p *packet) { p.protocol = 17 }, false},
-		{"IP options", flow4, 0, func(p *packet) { p.ipOptions = []byte{148, 4, 0, 0} }, false},
-		{"an extension header", flow6, 0, func(p *packet) { p.ipOptions = []byte{6, 0, 1, 4, 0, 0, 0, 0} }, false},
-		{"first fragment", flow4, 0, func(p *packet) { p.fragment = 0x2000 }, false},
-		{"later fragment", flow4, 0, func(p *packet) { p.fragment = 10 }, false},
-		{"VLAN", flow4, 0, func(p *packet) { p.vlan = true }, false},
-		{"to another host of the link", flow4, 0, func(p *packet) { p.to = [6]byte{2, 1, 1, 1, 1, 1} }, false},
-		{"to all of the link", flow4, 0, func(p *packet) { p.to = [6]byte{255, 255, 255, 255, 255, 255} }, false},
-		{"a trailer", flow4, 0, func(p *packet) { p.trailer = make([]byte, 4) }, false},
-		{"a trailer", flow6, 0, func(p *packet) { p.trailer = make([]byte, 4) }, false},
-		{"cut off in the data", flow4, 0, func(p *packet) { p.truncateTo = 70 }, false},
-		{"cut off in the TCP header", flow4, 0, func(p *packet) { p.truncateTo = 14 + 20 + 19 }, false},
-		{"cut off in the TCP header", flow6, 0, func(p *packet) { p.truncateTo = 14 + 40 + 19 }, false},
-		{"TCP header too short", flow4, 0, func(p *packet) { p.offset = 4 }, false},
-		{"TCP header beyond the packet", flow4, 0, func(p *packet) { p.offset = 15; p.payload = nil }, false},
-		{"from another port", flow4, 0, func(p *packet) { p.tuple.Src = netip.AddrPortFrom(p.tuple.Src.Addr(), 1) }, false},
-		{"from another address", flow6, 0, func(p *packet) { p.tuple.Src = netip.MustParseAddrPort("[fd01::3]:40000") }, false},
+		{"last hop", flow4, 0, func(p *sample) { p.ttl = 1 }, false},
+		{"last hop", flow6, 0, func(p *sample) { p.ttl = 1 }, false},
+		{"no hop", flow4, 0, func(p *sample) { p.ttl = 0 }, false},
+		{"UDP", flow4, 0, func(p *sample) { p.protocol = 17 }, false},
+		{"UDP", flow6, 0, func(p *sample) { p.protocol = 17 }, false},
+		{"IP options", flow4, 0, func(p *sample) { p.ipOptions = []byte{148, 4, 0, 0} }, false},
+		{"an extension header", flow6, 0, func(p *sample) { p.ipOptions = []byte{6, 0, 1, 4, 0, 0, 0, 0} }, false},
+		{"first fragment", flow4, 0, func(p *sample) { p.fragment = 0x2000 }, false},
+		{"later fragment", flow4, 0, func(p *sample) { p.fragment = 10 }, false},
+		{"VLAN", flow4, 0, func(p *sample) { p.vlan = true }, false},
+		{"to another host of the link", flow4, 0, func(p *sample) { p.to = [6]byte{2, 1, 1, 1, 1, 1} }, false},
+		{"to all of the link", flow4, 0, func(p *sample) { p.to = [6]byte{255, 255, 255, 255, 255, 255} }, false},
+		{"a trailer", flow4, 0, func(p *sample) { p.trailer = make([]byte, 4) }, false},
+		{"a trailer", flow6, 0, func(p *sample) { p.trailer = make([]byte, 4) }, false},
+		{"cut off in the data", flow4, 0, func(p *sample) { p.truncateTo = 70 }, false},
+		{"cut off in the TCP header", flow4, 0, func(p *sample) { p.truncateTo = 14 + 20 + 19 }, false},
+		{"cut off in the TCP header", flow6, 0, func(p *sample) { p.truncateTo = 14 + 40 + 19 }, false},
+		{"TCP header too short", flow4, 0, func(p *sample) { p.offset = 4 }, false},
+		{"TCP header beyond the packet", flow4, 0, func(p *sample) { p.offset = 15; p.payload = nil }, false},
+		{"from another port", flow4, 0, func(p *sample) { p.tuple.Src = netip.AddrPortFrom(p.tuple.Src.Addr(), 1) }, false},
+		{"from another address", flow6, 0, func(p *sample) { p.tuple.Src = netip.MustParseAddrPort("[fd01::3]:40000") }, false},
 	} {
 		p := h.packet(c.flow.Origin)
 		if c.change != nil {

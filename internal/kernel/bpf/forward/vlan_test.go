@@ -71,7 +71,7 @@ func (s frameSocket) next(t testing.TB, payload string) (frame []byte, tagged bo
 }
 
 // checkLeft waits for the frame with this data and checks that it left as a router sends it on.
-func (h *host) checkLeft(t testing.TB, out frameSocket, p packet, as Tuple) {
+func (h *host) checkLeft(t testing.TB, out frameSocket, p sample, as Tuple) {
 	t.Helper()
 	frame, tagged := out.next(t, string(p.payload))
 	p.vlan = false
