@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
@@ -31,7 +32,7 @@ func TestRateOfNewConnections(t *testing.T) {
 
 	began, sent := time.Now(), make(map[uint32]bool)
 	arrived := func() int {
-		return len(p.server.all(func(x seenPacket) bool { return x.flags == synFlag && sent[x.seq] }))
+		return len(p.server.all(func(x seenPacket) bool { return x.flags == packet.SYN && sent[x.seq] }))
 	}
 	scan := func(what string, times int) {
 		t.Helper()

@@ -1,9 +1,7 @@
 package waypoint
 
 import (
-	"encoding/binary"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,34 +9,21 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
-)
-
-// Flags of TCP headers, beside those of SYNs.
-const (
-	finFlag = 0x01
-	ackFlag = 0x10
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // segment is a TCP segment without data that a stranger makes up.
 type segment struct {
-	flags    byte
+	flags    packet.Flags
 	seq, ack uint32
 	options  []byte // of IP
 }
 
 // packet is the segment as an IPv4 packet.
 func (s segment) packet(from, to netip.AddrPort) []byte {
-	source, destination := from.Addr().AsSlice(), to.Addr().AsSlice()
-	tcp := make([]byte, 20)
-	binary.BigEndian.PutUint16(tcp, from.Port())
-	binary.BigEndian.PutUint16(tcp[2:], to.Port())
-	binary.BigEndian.PutUint32(tcp[4:], s.seq)
-	binary.BigEndian.PutUint32(tcp[8:], s.ack)
-	tcp[12], tcp[13], tcp[14] = 5<<4, s.flags, 0xff
-	binary.BigEndian.PutUint16(tcp[16:], checksum(slices.Concat(source, destination, []byte{0, 6, 0, 20}, tcp)))
-	ip := make([]byte, 12)
-	ip[0], ip[8], ip[9] = 0x40|byte(5+len(s.options)/4), 64, unix.IPPROTO_TCP
-	return slices.Concat(ip, source, destination, s.options, tcp)
+	p := packet.Segment(from, to, packet.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 0xff00}, nil)
+	p.V4.Options = s.options
+	return sealed(p)
 }
 
 // forge sends segments from a host with another's address, or with its own from no socket.
@@ -90,17 +75,17 @@ func TestStrangersEndNoDetour(t *testing.T) {
 			const number = 0x12345678
 			noOperation := []byte{1, 1, 1, 1}
 			for attack, segments := range map[string][]segment{
-				"RST":                       {{flags: rstFlag, seq: number}},
+				"RST":                       {{flags: packet.RST, seq: number}},
 				"many RSTs":                 resets(1000),
-				"RST with IP options":       {{flags: rstFlag, seq: number, options: noOperation}},
-				"FIN":                       {{flags: finFlag | ackFlag, seq: number, ack: number}},
-				"FIN, then RST":             {{flags: finFlag | ackFlag, seq: number, ack: number}, {flags: rstFlag, seq: number + 1}},
-				"SYN":                       {{flags: synFlag, seq: number}},
-				"SYN, then RST":             {{flags: synFlag, seq: number}, {flags: rstFlag | ackFlag, seq: number + 1, ack: number + 1}},
-				"two SYNs, then RST":        {{flags: synFlag, seq: number}, {flags: synFlag, seq: number}, {flags: rstFlag, seq: number + 1, ack: number + 1}},
-				"data that fits a RST":      {{flags: ackFlag, seq: number, ack: number}, {flags: rstFlag, seq: number}},
-				"SYN-ACK, then RST":         {{flags: synFlag | ackFlag, seq: number, ack: number}, {flags: rstFlag, seq: number + 1}},
-				"RST of an answer to a SYN": {{flags: rstFlag | ackFlag, ack: number}},
+				"RST with IP options":       {{flags: packet.RST, seq: number, options: noOperation}},
+				"FIN":                       {{flags: packet.FIN | packet.ACK, seq: number, ack: number}},
+				"FIN, then RST":             {{flags: packet.FIN | packet.ACK, seq: number, ack: number}, {flags: packet.RST, seq: number + 1}},
+				"SYN":                       {{flags: packet.SYN, seq: number}},
+				"SYN, then RST":             {{flags: packet.SYN, seq: number}, {flags: packet.RST | packet.ACK, seq: number + 1, ack: number + 1}},
+				"two SYNs, then RST":        {{flags: packet.SYN, seq: number}, {flags: packet.SYN, seq: number}, {flags: packet.RST, seq: number + 1, ack: number + 1}},
+				"data that fits a RST":      {{flags: packet.ACK, seq: number, ack: number}, {flags: packet.RST, seq: number}},
+				"SYN-ACK, then RST":         {{flags: packet.SYN | packet.ACK, seq: number, ack: number}, {flags: packet.RST, seq: number + 1}},
+				"RST of an answer to a SYN": {{flags: packet.RST | packet.ACK, ack: number}},
 			} {
 				forge(t, n.client, flow.Origin.Src, flow.Origin.Dst, segments...)
 				forge(t, n.server, flow.Reply.Src, flow.Reply.Dst, segments...)
@@ -113,8 +98,8 @@ func TestStrangersEndNoDetour(t *testing.T) {
 				}
 			}
 			// From both sides at the same time, as if each had answered the other.
-			forge(t, n.client, flow.Origin.Src, flow.Origin.Dst, segment{flags: synFlag, seq: number})
-			forge(t, n.server, flow.Reply.Src, flow.Reply.Dst, segment{flags: rstFlag | ackFlag, ack: number + 1})
+			forge(t, n.client, flow.Origin.Src, flow.Origin.Dst, segment{flags: packet.SYN, seq: number})
+			forge(t, n.server, flow.Reply.Src, flow.Reply.Dst, segment{flags: packet.RST | packet.ACK, ack: number + 1})
 			if err := through.talk(1000); err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +118,7 @@ func sameFlow(a, b netstate.Flow) bool { return a.Origin == b.Origin && a.Reply 
 // resets are RSTs all over the space of sequence numbers.
 func resets(n int) (list []segment) {
 	for i := range n {
-		list = append(list, segment{flags: rstFlag, seq: uint32(i) * (1<<32/1000 + 1)})
+		list = append(list, segment{flags: packet.RST, seq: uint32(i) * (1<<32/1000 + 1)})
 	}
 	return list
 }

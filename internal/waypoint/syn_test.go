@@ -1,7 +1,6 @@
 package waypoint
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -18,56 +18,27 @@ type synPacket struct {
 	src, dst     netip.AddrPort
 	seq          uint32
 	tsval, tsecr uint32
-	flags        byte
+	flags        packet.Flags
 	options      []byte // beside the timestamps
 }
 
-const (
-	synFlag = 2
-	rstFlag = 4
-)
-
 // naming is the option that names a server.
 func naming(server netip.Addr) []byte {
-	return append([]byte{254, 8, 0xdc, 0x01}, server.AsSlice()...)
+	return packet.Experiment(0xdc01, server.AsSlice()).Append(nil)
 }
 
-// bytes are the packet with its IPv4 header, whose checksum and length the kernel fills in.
+// bytes are the packet with its IPv4 header.
 func (p synPacket) bytes() []byte {
-	options := []byte{8, 10}
-	options = binary.BigEndian.AppendUint32(options, p.tsval)
-	options = binary.BigEndian.AppendUint32(options, p.tsecr)
-	options = append(options, p.options...)
-	for len(options)%4 != 0 {
-		options = append(options, 0)
-	}
-	tcp := binary.BigEndian.AppendUint16(nil, p.src.Port())
-	tcp = binary.BigEndian.AppendUint16(tcp, p.dst.Port())
-	tcp = binary.BigEndian.AppendUint32(tcp, p.seq)
-	tcp = binary.BigEndian.AppendUint32(tcp, 0)
-	tcp = append(tcp, byte(5+len(options)/4)<<4, p.flags, 0xff, 0xff, 0, 0, 0, 0)
-	tcp = append(tcp, options...)
-	pseudo := append(p.src.Addr().AsSlice(), p.dst.Addr().AsSlice()...)
-	pseudo = append(pseudo, 0, unix.IPPROTO_TCP, 0, byte(len(tcp)))
-	binary.BigEndian.PutUint16(tcp[16:], checksum(append(pseudo, tcp...)))
-	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}
-	ip = append(ip, p.src.Addr().AsSlice()...)
-	ip = append(ip, p.dst.Addr().AsSlice()...)
-	return append(ip, tcp...)
+	var options []byte
+	options = packet.Timestamps(p.tsval, p.tsecr).Append(options)
+	return sealed(packet.Segment(p.src, p.dst, packet.TCP{Seq: p.seq, Flags: p.flags, Window: 0xffff, Rest: append(options, p.options...)}, nil))
 }
 
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i < len(b); i += 2 {
-		sum += uint32(b[i]) << 8
-		if i+1 < len(b) {
-			sum += uint32(b[i+1])
-		}
+func sealed(p *packet.Packet) []byte {
+	if err := p.Seal(); err != nil {
+		panic(err)
 	}
-	for sum>>16 != 0 {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
+	return p.Bytes()
 }
 
 // tap sees the TCP packets that reach one namespace, and sends any. A packet is there for it to see
@@ -80,7 +51,7 @@ type tap struct {
 type seenPacket struct {
 	src, dst netip.AddrPort
 	seq, ack uint32
-	flags    byte
+	flags    packet.Flags
 	options  []byte
 }
 
@@ -97,21 +68,13 @@ func newTap(t *testing.T, in *netnstest.NS) *tap {
 }
 
 func (p *tap) note(b []byte) {
-	const ipHeader, tcpHeader = 20, 20 // no sender in these tests has IP options
-	if len(b) < ipHeader+tcpHeader {
+	got, err := packet.Parse(b)
+	if err != nil || got.TCP == nil {
 		return
 	}
-	port := func(at int) uint16 { return binary.BigEndian.Uint16(b[ipHeader+at:]) }
-	s := seenPacket{
-		src: netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[12:16])), port(0)),
-		dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[16:20])), port(2)),
-		seq: binary.BigEndian.Uint32(b[ipHeader+4:]), ack: binary.BigEndian.Uint32(b[ipHeader+8:]),
-		flags: b[ipHeader+13],
-	}
-	if end := ipHeader + int(b[ipHeader+12]>>4)*4; end <= len(b) && end >= ipHeader+tcpHeader {
-		s.options = append(s.options, b[ipHeader+tcpHeader:end]...)
-	}
-	p.seen = append(p.seen, s)
+	p.seen = append(p.seen, seenPacket{
+		src: got.From(), dst: got.To(), seq: got.TCP.Seq, ack: got.TCP.Ack, flags: got.TCP.Flags, options: got.TCP.OptionBytes(),
+	})
 }
 
 func (p *tap) all(which func(seenPacket) bool) []seenPacket {
@@ -154,7 +117,7 @@ func newProber(t *testing.T, n *network) *prober {
 func (p *prober) syn(server netip.AddrPort, grant wire.TunnelGrant) synPacket {
 	p.next++
 	s := synPacket{src: netip.AddrPortFrom(client4, p.next), dst: netip.AddrPortFrom(waypoint4, server.Port()),
-		seq: uint32(p.next) << 8, tsval: 1000, flags: synFlag, options: naming(server.Addr())}
+		seq: uint32(p.next) << 8, tsval: 1000, flags: packet.SYN, options: naming(server.Addr())}
 	return s.signed(server.Addr(), grant)
 }
 
@@ -189,7 +152,7 @@ func (p *prober) probe(t *testing.T, s synPacket) string {
 	switch {
 	case len(p.arrived(s)) > before:
 		return byServer
-	case last.flags&rstFlag != 0:
+	case last.flags&packet.RST != 0:
 		return byNobody
 	}
 	return byWaypoint
@@ -201,7 +164,9 @@ func (p *prober) answers(s synPacket) []seenPacket {
 
 // arrived are the SYNs that the server got of one.
 func (p *prober) arrived(s synPacket) []seenPacket {
-	return p.server.all(func(x seenPacket) bool { return x.seq == s.seq && x.flags == synFlag && x.dst.Port() == s.dst.Port() })
+	return p.server.all(func(x seenPacket) bool {
+		return x.seq == s.seq && x.flags == packet.SYN && x.dst.Port() == s.dst.Port()
+	})
 }
 
 // granted admits alice at the client's address, over a session with this id.

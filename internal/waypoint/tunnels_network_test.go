@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -97,7 +98,7 @@ func (n *network) sendPing(t *testing.T, from, to netip.Addr) net.PacketConn {
 	if from.Is6() {
 		protocol, request = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0x12, 0x34, 0, 1} // whose checksum is the kernel's part
 	} else {
-		binary.BigEndian.PutUint16(request[2:], checksum(request))
+		binary.BigEndian.PutUint16(request[2:], ^packet.Sum(request, 0))
 	}
 	var c net.PacketConn
 	n.client.Must(t, func() (err error) {
