@@ -1,8 +1,8 @@
 package bench
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // packetWays are those whose every packet the sender's system call carries to the
@@ -137,14 +138,14 @@ func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("catch it: %w", err)
 		}
-		const ip, tcp, headers = 14, 34, 66
-		if f := buffer[:n]; n == headers+mss && f[ip+9] == unix.IPPROTO_TCP && binary.BigEndian.Uint16(f[tcp:]) == port {
+		const ethernet = 14
+		p, err := packet.Parse(buffer[min(n, ethernet):n])
+		if err == nil && p.TCP != nil && p.TCP.SrcPort == port && len(p.Payload) == mss {
 			// The card was to sum it up.
-			binary.BigEndian.PutUint16(f[tcp+16:], 0)
-			pseudo := append(append([]byte{}, f[ip+12:ip+20]...), 0, unix.IPPROTO_TCP)
-			pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(n-tcp))
-			binary.BigEndian.PutUint16(f[tcp+16:], ^checksum(f[tcp:], checksum(pseudo, 0)))
-			return f, nil
+			if err := p.Seal(); err != nil {
+				return nil, err
+			}
+			return p.Append(bytes.Clone(buffer[:ethernet])), nil
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // synSource makes the SYNs of very many joins: frames as the client's network
@@ -27,67 +28,45 @@ type synSource struct {
 const (
 	synOptions = 40 // bytes: all that TCP has room for
 	synSize    = 14 + 20 + 20 + synOptions
+
+	inBandID = 0xdc01 // of the option that names a server
 )
 
 // frame is a SYN from a port. Two with the same port and sequence number are the
 // same SYN.
 func (s synSource) frame(port uint16, seq uint32) []byte {
 	const tsval = 1000
-	from, to := s.from.As4(), s.to.Addr().As4()
 	b := make([]byte, 0, synSize)
 	b = append(append(b, s.next...), s.client...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
 
-	const version, lifetime = 0x45, 64
-	b = append(b, version, 0)
-	b = binary.BigEndian.AppendUint16(b, synSize-14)
-	b = append(b, 0, 0, 0x40, 0, lifetime, unix.IPPROTO_TCP, 0, 0) // not to be fragmented
-	b = append(append(b, from[:]...), to[:]...)
-	binary.BigEndian.PutUint16(b[14+10:], ^checksum(b[14:], 0))
-
-	tcp := len(b)
-	b = binary.BigEndian.AppendUint16(b, port)
-	b = binary.BigEndian.AppendUint16(b, s.to.Port())
-	b = binary.BigEndian.AppendUint32(b, seq)
-	const words, flagSYN, window = (20 + synOptions) / 4, 2, 64240
-	b = append(b, 0, 0, 0, 0, words<<4, flagSYN)
-	b = binary.BigEndian.AppendUint16(b, window)
-	b = append(b, 0, 0, 0, 0)
-	b = append(b, s.options(port, seq, tsval)...)
-	pseudo := slices.Concat(from[:], to[:], []byte{0, unix.IPPROTO_TCP, 0, byte(len(b) - tcp)})
-	binary.BigEndian.PutUint16(b[tcp+16:], ^checksum(b[tcp:], checksum(pseudo, 0)))
-	return b
+	const window = 64240
+	p := packet.Segment(netip.AddrPortFrom(s.from, port), s.to,
+		packet.TCP{Seq: seq, Flags: packet.SYN, Window: window, Options: s.options(port, seq, tsval)}, nil)
+	p.V4.Fragment = packet.DontFragment
+	if err := p.Seal(); err != nil {
+		panic(err) // there is room for these options
+	}
+	return p.Append(b)
 }
 
 // options are those of a join as Linux writes them, with that of a detour.
-func (s synSource) options(port uint16, seq, tsval uint32) []byte {
+func (s synSource) options(port uint16, seq, tsval uint32) []packet.Option {
 	var tsecr uint32
 	if s.auth != nil {
 		join := inband.Join{Local: netip.AddrPortFrom(s.from, port), Remote: s.to, Server: s.server, Auth: s.auth}
 		tsecr = inband.Authenticator(join, seq, tsval)
 	}
-	o := append(make([]byte, 0, synOptions), 2, 4, 5, 180, 4, 2, 8, 10) // MSS 1460, SACK, timestamps
-	o = binary.BigEndian.AppendUint32(o, tsval)
-	o = binary.BigEndian.AppendUint32(o, tsecr)
-	o = append(o, 1, 3, 3, 7)                              // window scale
-	o = append(o, 30, 12, 0x10, 1, 1, 2, 3, 4, 5, 6, 7, 8) // MP_JOIN of RFC 8684, 3.2
-	if s.server.IsValid() {
-		server := s.server.As4()
-		o = append(append(o, 254, 8, 0xdc, 0x01), server[:]...)
+	const mss, scale = 1460, 7
+	all := []packet.Option{
+		packet.MSS(mss), packet.SACKPermitted, packet.Timestamps(tsval, tsecr), packet.NOP, packet.WindowScale(scale),
+		packet.JoinSYN{AddressID: 1, Token: 0x01020304, Nonce: 0x05060708}.Option(),
 	}
-	return o[:synOptions] // zeros end the options
-}
-
-// checksum is the sum of RFC 1071, not complemented, of an even number of bytes.
-func checksum(b []byte, start uint16) uint16 {
-	sum := uint32(start)
-	for i := 0; i < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	if !s.server.IsValid() {
+		const room = 8 // of the option that is not there
+		return append(all, slices.Repeat([]packet.Option{packet.End}, room)...)
 	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
+	return append(all, packet.Experiment(inBandID, s.server.AsSlice()))
 }
 
 // openCannon opens a socket that sends frames on a link of the client's, past its
