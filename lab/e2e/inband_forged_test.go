@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -19,12 +20,12 @@ func optionServer(server netip.Addr) []byte {
 }
 
 // asksForDetour: a SYN that names a server.
-func asksForDetour(p packet) bool {
-	return p.flags == flagSYN && bytes.Contains(p.options, []byte{254, 8, 0xdc, 0x01})
+func asksForDetour(p segment) bool {
+	return p.flags == packet.SYN && bytes.Contains(p.options, []byte{254, 8, 0xdc, 0x01})
 }
 
 // timestamps finds the option in a SYN: TSval and TSecr are at [2:6] and [6:10] of it.
-func timestamps(p packet) []byte {
+func timestamps(p segment) []byte {
 	i := bytes.Index(p.options, []byte{8, 10})
 	return p.options[i : i+10]
 }
@@ -72,11 +73,11 @@ func TestForgedSYNs(t *testing.T) {
 	arrived := reached()
 
 	send, refused := w.sender(mallory), w.listener(alice)
-	isReset := func(to netip.AddrPort) func(packet) bool {
-		return func(p packet) bool { return p.to == to && p.from == original.to && p.flags&flagRST != 0 }
+	isReset := func(to netip.AddrPort) func(segment) bool {
+		return func(p segment) bool { return p.to == to && p.from == original.to && p.flags&packet.RST != 0 }
 	}
 	before := w.inBand()
-	forge := func(change func(p *packet)) {
+	forge := func(change func(p *segment)) {
 		t.Helper()
 		p := original
 		p.options = bytes.Clone(original.options)
@@ -88,25 +89,25 @@ func TestForgedSYNs(t *testing.T) {
 			}
 		}
 	}
-	other := func(p *packet) []byte { i := bytes.Index(p.options, []byte{254, 8}); return p.options[i : i+8] }
-	forge(func(p *packet) { p.seq++ })
-	forge(func(p *packet) { p.from = netip.AddrPortFrom(p.from.Addr(), p.from.Port()^1) })
-	forge(func(p *packet) { timestamps(*p)[5]++ })                                   // TSval
-	forge(func(p *packet) { timestamps(*p)[9]++ })                                   // the authenticator
-	forge(func(p *packet) { binary.BigEndian.PutUint32(timestamps(*p)[6:], 0) })     // none
-	forge(func(p *packet) { b := w.addr4(mallory).As4(); copy(other(p)[4:], b[:]) }) // another server
-	forge(func(p *packet) { b := w.addr4(bob).As4(); copy(other(p)[4:], b[:]) })     // the waypoint
-	forge(func(p *packet) { copy(other(p)[4:], []byte{127, 0, 0, 1}) })              // its loopback
-	forge(func(p *packet) { p.to = netip.AddrPortFrom(p.to.Addr(), 81); original.to = p.to })
+	other := func(p *segment) []byte { i := bytes.Index(p.options, []byte{254, 8}); return p.options[i : i+8] }
+	forge(func(p *segment) { p.seq++ })
+	forge(func(p *segment) { p.from = netip.AddrPortFrom(p.from.Addr(), p.from.Port()^1) })
+	forge(func(p *segment) { timestamps(*p)[5]++ })                                   // TSval
+	forge(func(p *segment) { timestamps(*p)[9]++ })                                   // the authenticator
+	forge(func(p *segment) { binary.BigEndian.PutUint32(timestamps(*p)[6:], 0) })     // none
+	forge(func(p *segment) { b := w.addr4(mallory).As4(); copy(other(p)[4:], b[:]) }) // another server
+	forge(func(p *segment) { b := w.addr4(bob).As4(); copy(other(p)[4:], b[:]) })     // the waypoint
+	forge(func(p *segment) { copy(other(p)[4:], []byte{127, 0, 0, 1}) })              // its loopback
+	forge(func(p *segment) { p.to = netip.AddrPortFrom(p.to.Addr(), 81); original.to = p.to })
 	original.to = netip.AddrPortFrom(original.to.Addr(), 80)
 	now := w.inBand()
 	if accepted, bad, _, _, _ := difference(before, now); accepted != 0 || bad != 9 {
 		t.Errorf("of 9 SYNs that are not authentic %d were accepted, %d not", accepted, bad)
 	}
 	before = now
-	forge(func(p *packet) { other(p)[3]++ })                    // another experiment
-	forge(func(p *packet) { o := other(p); o[1], o[7] = 7, 1 }) // truncated
-	forge(func(p *packet) { p.from = netip.AddrPortFrom(w.addr4(mallory), p.from.Port()) })
+	forge(func(p *segment) { other(p)[3]++ })                    // another experiment
+	forge(func(p *segment) { o := other(p); o[1], o[7] = 7, 1 }) // truncated
+	forge(func(p *segment) { p.from = netip.AddrPortFrom(w.addr4(mallory), p.from.Port()) })
 	w.eventually("bob has seen the stranger's own SYN", func() error {
 		accepted, bad, _, malformed, unknown := difference(before, w.inBand())
 		return holds(accepted == 0 && bad == 0 && malformed == 1 && unknown == 1, "%d accepted, %d malformed, %d of unknown addresses", accepted, malformed, unknown)
@@ -127,7 +128,7 @@ func TestForgedSYNs(t *testing.T) {
 	if forgotten.code != 0 && !strings.Contains(forgotten.stderr, "0 flow entries") {
 		t.Errorf("forget the connection: %+v", forgotten)
 	}
-	forge(func(*packet) {})
+	forge(func(*segment) {})
 	if _, _, replayed, _, _ := difference(before, w.inBand()); replayed != 1 || reached() != arrived {
 		t.Errorf("a replayed SYN: %+v, and %s at the server, %s before", w.inBand(), reached(), arrived)
 	}
@@ -154,18 +155,18 @@ func TestBehindOneNAT(t *testing.T) {
 	arrived, before := reached(), w.inBand()
 
 	send, answered := w.sender(mallory), w.listener(mallory)
-	for _, forge := range []func(p *packet){
-		func(*packet) {},                           // a replay
-		func(p *packet) { p.seq++ },                // and one that is not
-		func(p *packet) { timestamps(*p)[5] += 9 }, // as a retransmission has it
-		func(p *packet) { p.options = optionServer(w.addr4(server)) },
+	for _, forge := range []func(p *segment){
+		func(*segment) {},                           // a replay
+		func(p *segment) { p.seq++ },                // and one that is not
+		func(p *segment) { timestamps(*p)[5] += 9 }, // as a retransmission has it
+		func(p *segment) { p.options = optionServer(w.addr4(server)) },
 	} {
 		p := original
 		p.options = bytes.Clone(original.options)
 		p.from = netip.AddrPortFrom(w.addr4(mallory), p.from.Port()^1)
 		forge(&p)
 		send(p)
-		if _, ok := answered(func(a packet) bool { return a.to == p.from && a.flags&flagRST != 0 }); !ok {
+		if _, ok := answered(func(a segment) bool { return a.to == p.from && a.flags&packet.RST != 0 }); !ok {
 			t.Errorf("a stranger's SYN is not reset: %+v", p)
 		}
 	}
@@ -231,17 +232,17 @@ func TestWithoutAuthenticator(t *testing.T) {
 	own := w.addr4(bob).As4()
 	send, answered := w.sender(alice), w.listener(alice)
 	from := netip.AddrPortFrom(w.addr4(alice), 20000)
-	sends := func(what string, port uint16, options []byte, wanted byte) {
+	sends := func(what string, port uint16, options []byte, wanted packet.Flags) {
 		t.Helper()
 		from = netip.AddrPortFrom(from.Addr(), from.Port()+1)
-		p := packet{from: from, to: netip.AddrPortFrom(w.addr4(bob), port), seq: 7, flags: flagSYN, options: options}
+		p := segment{from: from, to: netip.AddrPortFrom(w.addr4(bob), port), seq: 7, flags: packet.SYN, options: options}
 		send(p)
-		answer, ok := answered(func(a packet) bool { return a.to == from && a.from == p.to })
+		answer, ok := answered(func(a segment) bool { return a.to == from && a.from == p.to })
 		if !ok || answer.flags != wanted {
 			t.Errorf("a SYN with %s: flags %#x, want %#x", what, answer.flags, wanted)
 		}
 	}
-	const refused = flagRST | flagACK
+	const refused = packet.RST | packet.ACK
 	for what, options := range map[string][]byte{
 		"the waypoint's address":   to(own[:]...),
 		"a loopback address":       to(127, 0, 0, 1),
@@ -262,7 +263,7 @@ func TestWithoutAuthenticator(t *testing.T) {
 		t.Errorf("%s SYNs reached the server by way of bob", n)
 	}
 	sends("a denied port", 25, good, refused)
-	sends("all that it takes", 83, good, flagSYN|flagACK)
+	sends("all that it takes", 83, good, packet.SYN|packet.ACK)
 	x.goesOn()
 	x.endsWell()
 }

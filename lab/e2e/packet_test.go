@@ -7,74 +7,44 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
-const (
-	flagSYN = 0x02
-	flagRST = 0x04
-	flagACK = 0x10
-)
-
-// packet is an IPv4 packet with a TCP header and nothing behind it (RFC 791, RFC 9293).
-type packet struct {
+// segment is an IPv4 packet with a TCP header and nothing behind it.
+type segment struct {
 	from, to netip.AddrPort
 	seq      uint32
-	flags    byte
+	flags    packet.Flags
 	options  []byte // in whole words
 }
 
-func (p packet) bytes() []byte {
-	const ip, tcp = 20, 20
-	b := make([]byte, ip+tcp, ip+tcp+len(p.options))
-	b = append(b, p.options...)
-	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_TCP // the kernel fills in the checksum
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	copy(b[12:], p.from.Addr().AsSlice())
-	copy(b[16:], p.to.Addr().AsSlice())
-	t := b[ip:]
-	binary.BigEndian.PutUint16(t, p.from.Port())
-	binary.BigEndian.PutUint16(t[2:], p.to.Port())
-	binary.BigEndian.PutUint32(t[4:], p.seq)
-	t[12], t[13] = byte((tcp+len(p.options))/4<<4), p.flags
-	binary.BigEndian.PutUint16(t[14:], 65535)
-	sum := uint32(unix.IPPROTO_TCP) + uint32(len(t))
-	for _, part := range [][]byte{b[12:ip], t} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(t[16:], ^uint16(sum))
-	return b
+func (s segment) bytes() ([]byte, error) {
+	p := packet.Segment(s.from, s.to, packet.TCP{Seq: s.seq, Flags: s.flags, Window: 65535, Rest: s.options}, nil)
+	err := p.Seal()
+	return p.Bytes(), err
 }
 
-// readPacket is the inverse; false for what is no TCP over IPv4.
-func readPacket(b []byte) (p packet, ok bool) {
-	if len(b) < 40 || b[0] != 0x45 || b[9] != unix.IPPROTO_TCP {
-		return p, false
+// readSegment is the inverse; false for what is no TCP over IPv4.
+func readSegment(b []byte) (s segment, ok bool) {
+	p, err := packet.Parse(b)
+	if err != nil || p.V4 == nil || p.TCP == nil {
+		return s, false
 	}
-	t := b[20:]
-	header := int(t[12]>>4) * 4
-	if header < 20 || len(t) < header {
-		return p, false
-	}
-	addr := func(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b)) }
-	return packet{
-		from: netip.AddrPortFrom(addr(b[12:]), binary.BigEndian.Uint16(t)),
-		to:   netip.AddrPortFrom(addr(b[16:]), binary.BigEndian.Uint16(t[2:])),
-		seq:  binary.BigEndian.Uint32(t[4:]), flags: t[13], options: append([]byte(nil), t[20:header]...),
-	}, true
+	return segment{from: p.From(), to: p.To(), seq: p.TCP.Seq, flags: p.TCP.Flags, options: p.TCP.OptionBytes()}, true
 }
 
 // sender returns a function that sends packets from a host, whatever their source.
-func (w *world) sender(host string) func(packet) {
+func (w *world) sender(host string) func(segment) {
 	w.Helper()
 	fd := w.rawSocket(host, unix.AF_INET, unix.IPPROTO_RAW)
-	return func(p packet) {
+	return func(p segment) {
 		w.Helper()
-		err := unix.Sendto(fd, p.bytes(), 0, &unix.SockaddrInet4{Addr: p.to.Addr().As4()})
+		b, err := p.bytes()
+		if err != nil {
+			w.Fatal(err)
+		}
+		err = unix.Sendto(fd, b, 0, &unix.SockaddrInet4{Addr: p.to.Addr().As4()})
 		if err != nil && err != unix.ENOBUFS {
 			w.Fatal(err)
 		}
@@ -83,7 +53,7 @@ func (w *world) sender(host string) func(packet) {
 
 // listener returns a function that waits for a TCP packet that opens or resets a connection
 // and comes to a host, or leaves it, or passes through it; false: there was none.
-func (w *world) listener(host string) func(wanted func(packet) bool) (packet, bool) {
+func (w *world) listener(host string) func(wanted func(segment) bool) (segment, bool) {
 	w.Helper()
 	// Of packets that leave only who listens to all protocols is told.
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
@@ -94,7 +64,7 @@ func (w *world) listener(host string) func(wanted func(packet) bool) (packet, bo
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.IPPROTO_TCP, Jf: 4},
 		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH},
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 13},
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: flagSYN | flagRST, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: uint32(packet.SYN | packet.RST), Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
 		{Code: unix.BPF_RET | unix.BPF_K},
 	}
@@ -105,7 +75,7 @@ func (w *world) listener(host string) func(wanted func(packet) bool) (packet, bo
 		w.Fatal(err)
 	}
 	buffer := make([]byte, 1<<16)
-	return func(wanted func(packet) bool) (packet, bool) {
+	return func(wanted func(segment) bool) (segment, bool) {
 		w.Helper()
 		for began := time.Now(); time.Since(began) < patience; {
 			n, _, err := unix.Recvfrom(fd, buffer, 0)
@@ -115,11 +85,11 @@ func (w *world) listener(host string) func(wanted func(packet) bool) (packet, bo
 			case err != nil:
 				w.Fatal(err)
 			}
-			if p, ok := readPacket(buffer[:n]); ok && wanted(p) {
+			if p, ok := readSegment(buffer[:n]); ok && wanted(p) {
 				return p, true
 			}
 		}
-		return packet{}, false
+		return segment{}, false
 	}
 }
 

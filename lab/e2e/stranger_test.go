@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // Random datagrams, more than a waypoint gets in a day, disturb neither its
@@ -149,7 +151,7 @@ func (w *world) synFlooder(host string, to netip.AddrPort) func(i int) {
 		if i%2 == 1 {
 			from = netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})
 		}
-		send(packet{from: netip.AddrPortFrom(from, uint16(1024+i%60000)), to: to, seq: rand.Uint32(), flags: flagSYN})
+		send(segment{from: netip.AddrPortFrom(from, uint16(1024+i%60000)), to: to, seq: rand.Uint32(), flags: packet.SYN})
 	}
 }
 

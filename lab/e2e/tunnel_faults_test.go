@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -277,8 +278,8 @@ func TestMembersInTunnels(t *testing.T) {
 	}
 	// Nothing of that has come before what comes now.
 	send := w.sender(server)
-	send(packet{from: netip.AddrPortFrom(w.addr4(server), 9), to: netip.AddrPortFrom(w.addr4(mallory), 9), flags: flagSYN})
-	first, ok := watch(func(p packet) bool { return p.flags&flagSYN != 0 })
+	send(segment{from: netip.AddrPortFrom(w.addr4(server), 9), to: netip.AddrPortFrom(w.addr4(mallory), 9), flags: packet.SYN})
+	first, ok := watch(func(p segment) bool { return p.flags&packet.SYN != 0 })
 	if !ok || first.from.Port() != 9 {
 		t.Errorf("mallory got %+v", first)
 	}
