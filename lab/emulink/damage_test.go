@@ -2,58 +2,39 @@ package emulink
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
+
+	codec "github.com/detour-collective/dcol/internal/packet"
 )
 
 // segmentOf is an IP packet with a TCP segment of so many bytes of payload, its
 // checksum right. Options is the length of TCP's.
 func segmentOf(version, options, payload int) []byte {
-	header := ipv4MinHeader
+	from, to := netip.MustParseAddrPort("10.0.0.1:1000"), netip.MustParseAddrPort("10.0.0.2:2000")
 	if version == 6 {
-		header = ipv6Header
-	}
-	data := make([]byte, header+tcpMinHeader+options+payload)
-	data[0] = byte(version << 4)
-	if version == 4 {
-		data[0] |= byte(header / 4)
-		binary.BigEndian.PutUint16(data[2:], uint16(len(data)))
-		data[ipv4ProtocolAt] = protocolTCP
-	} else {
-		binary.BigEndian.PutUint16(data[4:], uint16(len(data)-header))
-		data[ipv6NextAt] = protocolTCP
+		from, to = netip.MustParseAddrPort("[fd00::1]:1000"), netip.MustParseAddrPort("[fd00::2]:2000")
 	}
 	draws := rand.NewPCG(uint64(payload), uint64(options))
-	for i := header - 8; i < len(data); i++ { // the ends of the addresses, too
-		data[i] = byte(draws.Uint64())
+	random := make([]byte, options+payload)
+	for i := range random {
+		random[i] = byte(draws.Uint64())
 	}
-	segment := data[header:]
-	segment[tcpOffsetAt] = byte((tcpMinHeader+options)/4) << 4
-	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], 0)
-	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], checksum(data))
-	return data
+	h := codec.TCP{Seq: uint32(draws.Uint64()), Ack: uint32(draws.Uint64()), Window: uint16(draws.Uint64()), Rest: random[:options]}
+	p := codec.Segment(from, to, h, random[options:])
+	if err := p.Seal(); err != nil {
+		panic(err)
+	}
+	return p.Bytes()
 }
 
-// checksum is that of the TCP segment in a packet (RFC 9293, 3.1): zero if the
-// one in it is right.
-func checksum(data []byte) uint16 {
-	addresses, header := data[12:20], ipv4MinHeader
-	if data[0]>>4 == 6 {
-		addresses, header = data[8:40], ipv6Header
-	}
-	total := uint64(protocolTCP) + uint64(len(data)-header)
-	for _, part := range [][]byte{addresses, data[header:]} {
-		for i := 0; i < len(part); i += 2 {
-			total += uint64(wordAt(part, i))
-		}
-	}
-	for total > 0xffff {
-		total = total&0xffff + total>>16
-	}
-	return ^uint16(total)
+// sumsHold reports whether the checksums of a packet are right.
+func sumsHold(data []byte) bool {
+	p, err := codec.Parse(data)
+	return err == nil && p.Verify() == nil
 }
 
 func TestTamperingLeavesTheChecksumRight(t *testing.T) {
@@ -61,17 +42,14 @@ func TestTamperingLeavesTheChecksumRight(t *testing.T) {
 		for _, options := range []int{0, 12, 40} {
 			for _, payload := range []int{1, 2, 3, 100, 1400, 1401} {
 				before := segmentOf(version, options, payload)
-				if checksum(before) != 0 {
-					t.Fatal("the test's own checksum is wrong")
-				}
 				l := newLuck(1, 0)
 				for range 200 {
 					data := bytes.Clone(before)
 					if f := l.draw(Params{Impairments: Impairments{Tamper: 1}}, data); f != (fate{tampered: true}) {
 						t.Fatalf("fate %+v", f)
 					}
-					if got := checksum(data); got != 0 {
-						t.Fatalf("IPv%d, %d bytes: the checksum is off by %#x", version, payload, got)
+					if !sumsHold(data) {
+						t.Fatalf("IPv%d, %d bytes: the checksum is wrong", version, payload)
 					}
 					headers := len(data) - payload
 					if changed := difference(before[headers:], data[headers:]); changed != 1 {
@@ -96,7 +74,7 @@ func TestCorruptionFlipsOneBitBehindTheIPHeader(t *testing.T) {
 			if f := l.draw(Params{Impairments: Impairments{Corrupt: 1}}, data); f != (fate{corrupted: true}) {
 				t.Fatalf("fate %+v", f)
 			}
-			if checksum(data) == 0 {
+			if sumsHold(data) {
 				t.Fatal("TCP's checksum does not notice")
 			}
 			flipped := 0
