@@ -274,7 +274,7 @@ func TestKeysOfCapture(t *testing.T) {
 	}
 }
 
-// Token and so on of version 0, by sha1sum and openssl dgst.
+// Token and so on of version 0, by sha1sum and openssl dgst. tshark has the same token and sequence number.
 func TestKeysOfVersion0(t *testing.T) {
 	const key = Key(0x0102030405060708)
 	if got := key.Token(0); got != 0xdd5783bc {

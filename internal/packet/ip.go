@@ -107,7 +107,7 @@ func (h *IPv4) SetChecksum() {
 type IPv6 struct {
 	Class      uint8 // DSCP and ECN
 	FlowLabel  uint32
-	Length     uint16 // of all that follows this header. 0: all there is, as in a jumbogram
+	Length     uint16 // of all that follows this header. 0 before TCP or a jumbogram's header (RFC 2675): all there is
 	NextHeader uint8
 	HopLimit   uint8
 	Src, Dst   netip.Addr
@@ -148,7 +148,7 @@ func (d *Decoder) decodeIPv6(b []byte) (rest []byte, err error) {
 	d.p.V6 = &d.v6
 	end := ipv6Fixed + int(d.v6.Length)
 	switch {
-	case d.v6.Length == 0:
+	case d.v6.Length == 0 && (d.v6.NextHeader == HopByHop || d.v6.NextHeader == ProtocolTCP):
 		return b[ipv6Fixed:], nil
 	case end > len(b):
 		d.p.Missing = end - len(b)

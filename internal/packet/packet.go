@@ -193,7 +193,7 @@ func (p *Packet) appendTransport(b []byte) []byte {
 	start := len(b)
 	switch {
 	case p.TCP != nil:
-		b = p.TCP.append(b)
+		b = p.TCP.Append(b)
 	case p.UDP != nil:
 		b = p.UDP.append(b)
 	case p.ICMP != nil:

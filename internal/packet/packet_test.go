@@ -319,6 +319,20 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
+// A length of 0 stands for one that has no room in the header, but not where nothing follows.
+func TestLengthZero(t *testing.T) {
+	from, to := netip.MustParseAddrPort("[fd00::1]:1"), netip.MustParseAddrPort("[fd00::2]:2")
+	big := Segment(from, to, TCP{Offset: 5}, make([]byte, 70_000))
+	big.V6.NextHeader = ProtocolTCP
+	empty := &Packet{V6: &IPv6{NextHeader: 59}, Trailer: make([]byte, 6)}
+	for _, p := range []*Packet{big, empty} {
+		got, err := Parse(p.Bytes())
+		if err != nil || len(got.Payload) != len(p.Payload) || len(got.Trailer) != len(p.Trailer) {
+			t.Errorf("%d bytes of payload, %d behind, %v", len(got.Payload), len(got.Trailer), err)
+		}
+	}
+}
+
 func TestFragments(t *testing.T) {
 	whole := &Packet{V4: &IPv4{}, TCP: &TCP{SrcPort: 1, DstPort: 2}, Payload: make([]byte, 12)}
 	if err := whole.Seal(); err != nil {

@@ -89,7 +89,8 @@ func (h *TCP) Option(kind uint8) (o Option, ok bool) {
 	return Option{}, false
 }
 
-func (h *TCP) append(b []byte) []byte {
+// Append appends the header alone.
+func (h *TCP) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, h.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, h.DstPort)
 	b = binary.BigEndian.AppendUint32(b, h.Seq)
