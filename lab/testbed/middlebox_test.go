@@ -1,7 +1,6 @@
 package testbed
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"flag"
 	"net/netip"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // behindRouter is two hosts and one between them.
@@ -71,37 +72,21 @@ func sockaddr(a netip.Addr) unix.Sockaddr {
 }
 
 // tell sends a segment with flags and options, which are given in hexadecimal.
-func (s *segments) tell(flags byte, options string) {
+func (s *segments) tell(flags packet.Flags, options string) {
 	s.t.Helper()
 	b, err := hex.DecodeString(options)
 	if err != nil || len(b)%4 != 0 {
 		s.t.Fatalf("options %q: %v", options, err)
 	}
-	h := binary.BigEndian.AppendUint16(nil, markedPort)
-	h = binary.BigEndian.AppendUint16(h, 9)
-	h = append(h, 0, 0, 0, 1, 0, 0, 0, 0, byte((20+len(b))/4)<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
-	h = append(h, b...)
-	binary.BigEndian.PutUint16(h[16:], s.sum(h))
+	p := packet.Segment(netip.AddrPortFrom(s.from, markedPort), netip.AddrPortFrom(s.to, 9),
+		packet.TCP{Seq: 1, Flags: flags, Window: 0xffff, Rest: b}, nil)
+	if err := p.Seal(); err != nil {
+		s.t.Fatal(err)
+	}
+	h := p.TCP.Append(nil) // the kernel adds the IP header
 	if err := unix.Sendto(s.send, h, 0, sockaddr(s.to)); err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// sum is the TCP checksum (RFC 9293, 3.1): over a whole segment zero.
-func (s *segments) sum(segment []byte) uint16 {
-	pseudo := append(s.from.AsSlice(), s.to.AsSlice()...)
-	pseudo = append(pseudo, 0, unix.IPPROTO_TCP)
-	pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(segment)))
-	sum := uint32(0)
-	for _, part := range [][]byte{pseudo, segment} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(part[i])<<8 | uint32(part[i+1])
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
 }
 
 // hear is the options of the next segment that arrives, in hexadecimal.
@@ -114,21 +99,28 @@ func (s *segments) hear() string {
 			s.t.Fatalf("nothing arrives: %v", err)
 		}
 		b = b[:n]
-		if !s.ip6 {
-			b = b[int(b[0]&0x0f)*4:]
+		if s.ip6 { // which comes without its header
+			b = s.withHeader(b)
 		}
-		if binary.BigEndian.Uint16(b) != markedPort {
+		p, err := packet.Parse(b)
+		if err != nil || p.TCP == nil || p.TCP.SrcPort != markedPort {
 			continue
 		}
-		if s.sum(b) != 0 {
-			s.t.Errorf("a wrong checksum: % x", b)
+		if err := p.Verify(); err != nil {
+			s.t.Errorf("% x: %v", b, err)
 		}
-		return hex.EncodeToString(b[20 : b[12]>>4*4])
+		return hex.EncodeToString(p.TCP.OptionBytes())
 	}
 }
 
+// withHeader puts an IPv6 header before a segment.
+func (s *segments) withHeader(segment []byte) []byte {
+	h := packet.IPv6{Length: uint16(len(segment)), NextHeader: packet.ProtocolTCP, Src: s.from, Dst: s.to}
+	return (&packet.Packet{V6: &h, Payload: segment}).Bytes()
+}
+
 const (
-	syn, ack = 0x02, 0x10
+	syn, ack = packet.SYN, packet.ACK
 
 	mss      = "020405b4"
 	inBand   = "fe08dc01c0000207" // kind 254
@@ -143,7 +135,7 @@ func TestMiddlebox(t *testing.T) {
 		s := newSegments(t, n.Host("left"), n.Host("right"), ip6)
 		for _, test := range []struct {
 			middlebox Middlebox
-			flags     byte
+			flags     packet.Flags
 			options   string
 			want      string // "" if it does not arrive
 		}{
