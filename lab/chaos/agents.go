@@ -34,10 +34,12 @@ type agent struct {
 	w    *world
 	host string
 
-	mu    sync.Mutex // one change at a time
-	cmd   *testbed.Cmd
-	ended chan struct{}
-	runs  int
+	mu     sync.Mutex // one change at a time
+	cmd    *testbed.Cmd
+	ended  chan struct{}
+	runs   int
+	began  time.Time      // this run
+	struck syscall.Signal // by which this run is to end; 0: by none
 }
 
 // start starts the agent, unless it runs.
@@ -47,7 +49,7 @@ func (a *agent) start() error {
 	if a.runningLocked() {
 		return nil
 	}
-	a.runs++
+	a.runs, a.began, a.struck = a.runs+1, time.Now(), 0
 	log, err := os.OpenFile(filepath.Join(a.w.dir, "agent-"+a.host+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -62,11 +64,17 @@ func (a *agent) start() error {
 	}
 	ended := make(chan struct{})
 	a.ended = ended
-	go func(cmd *testbed.Cmd) {
-		_ = cmd.Wait() // faults end it on purpose; its log has the rest
+	go func(cmd *testbed.Cmd, run int) {
+		err := cmd.Wait()
 		log.Close()
+		a.mu.Lock()
+		struck := a.struck // the next run begins when ended is closed
+		a.mu.Unlock()
+		if a.w.life.Err() == nil {
+			a.w.died.judgeEnd(fmt.Sprintf("the agent of %s (start %d)", a.host, run), struck, err)
+		}
 		close(ended)
-	}(a.cmd)
+	}(a.cmd, a.runs)
 	return nil
 }
 
@@ -82,10 +90,11 @@ func (a *agent) runningLocked() bool {
 	}
 }
 
-func (a *agent) running() bool {
+// age is how long ago the agent was started.
+func (a *agent) age() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.runningLocked()
+	return time.Since(a.began)
 }
 
 // signal sends a signal, if the agent runs, and reports whether it did.
@@ -93,6 +102,20 @@ func (a *agent) signal(s syscall.Signal) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.runningLocked() && a.cmd.Process.Signal(s) == nil
+}
+
+// strike sends a signal by which the agent is to end, if it runs, and reports
+// whether it did.
+func (a *agent) strike(s syscall.Signal) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.runningLocked() {
+		return false
+	}
+	if a.struck != syscall.SIGKILL {
+		a.struck = s
+	}
+	return a.cmd.Process.Signal(s) == nil
 }
 
 // await waits until the agent has ended.
@@ -132,7 +155,7 @@ func (w *world) startAll(ctx context.Context) error {
 
 // ready waits until the client can use every honest waypoint.
 func (w *world) ready(ctx context.Context) error {
-	return within(ctx, readyLimit, 300*time.Millisecond, func() error {
+	err := within(ctx, readyLimit, 300*time.Millisecond, func() error {
 		s, err := w.status(ctx, alice)
 		if err != nil {
 			return err
@@ -144,6 +167,15 @@ func (w *world) ready(ctx context.Context) error {
 		}
 		return nil
 	})
+	return w.blame(ctx, "the collective did not come up", err)
+}
+
+// answer has every member's agent tell its status: one that hangs does not.
+func (w *world) answer(ctx context.Context) {
+	for _, name := range w.members() {
+		_, err := w.status(ctx, name)
+		_ = w.blame(ctx, "the agent of "+name+" does not tell its status", err) // noted; the sequence goes on
+	}
 }
 
 // usable reports why a waypoint cannot be used yet by its preferred kind.
@@ -253,7 +285,8 @@ func (w *world) coordinator() string { return fmt.Sprintf("%s@%v:45672", hub, w.
 
 // startCollective founds a collective on the hub and has everybody join it.
 func (w *world) startCollective(ctx context.Context) error {
-	if _, err := w.dcol(ctx, hub, "init", "friends", "--address", w.host(hub).Addr4().String(), "--no-start"); err != nil {
+	_, err := w.dcol(ctx, hub, "init", "friends", "--address", w.host(hub).Addr4().String(), "--no-start")
+	if err := w.blame(ctx, "nothing was founded", err); err != nil {
 		return err
 	}
 	data, err := toml.Marshal(w.config(hub))
@@ -285,7 +318,7 @@ func (w *world) join(ctx context.Context, name string) error {
 	if err == nil {
 		_, err = w.dcol(ctx, name, "join", strings.TrimSpace(string(line)), "--no-start")
 	}
-	return err
+	return w.blame(ctx, name+" did not join", err)
 }
 
 // within polls a condition, which says why it does not hold yet.

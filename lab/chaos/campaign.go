@@ -45,6 +45,12 @@ type Outcome struct {
 	Shrunk *plan.Plan `json:"shrunk,omitempty"`
 	// Again says how often the whole plan failed alike when it was tried once more.
 	Again string `json:"again,omitempty"`
+	// Exempt counts connections of which two paths were not demanded, by the reason.
+	Exempt map[string]int `json:"exempt,omitempty"`
+	// Idle is what hosts had before any traffic, and after all of it.
+	Idle [2]map[string]Holdings `json:"idle"`
+	// Repeated are errors of the lab's own after which it was begun anew.
+	Repeated []string `json:"repeated,omitempty"`
 	// Error is why nothing can be said: the lab's own.
 	Error     string        `json:"error,omitempty"`
 	Seconds   float64       `json:"seconds"`
@@ -64,6 +70,7 @@ type campaign struct {
 	mu       sync.Mutex
 	next     uint64
 	outcomes map[uint64]Outcome
+	repeated map[uint64][]string // the lab's errors of an earlier start
 	counted  int
 	enough   bool // no sequence is to begin any more
 	failed   error
@@ -71,7 +78,7 @@ type campaign struct {
 
 // Run runs a campaign, or goes on with one.
 func Run(ctx context.Context, o Options) (Result, error) {
-	c := &campaign{Options: o, dir: filepath.Join(o.Out, fmt.Sprintf("seed-%d", o.Seed)), began: time.Now(), outcomes: map[uint64]Outcome{}}
+	c := &campaign{Options: o, dir: filepath.Join(o.Out, fmt.Sprintf("seed-%d", o.Seed)), began: time.Now(), outcomes: map[uint64]Outcome{}, repeated: map[uint64][]string{}}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return Result{}, err
 	}
@@ -137,10 +144,13 @@ func (c *campaign) sequence(ctx context.Context, p plan.Plan) Outcome {
 	began := time.Now()
 	dir := filepath.Join(c.dir, fmt.Sprint(p.Seed))
 	o := c.try(ctx, p, dir)
-	if o.Error != "" && ctx.Err() == nil { // once more: the machine may have been busy
-		_ = os.Rename(dir, dir+"-error") // for whoever looks into it
+	repeated := c.repeated[p.Seed]
+	if o.Error != "" && ctx.Err() == nil { // the lab's own: once more, as the machine may have been busy
+		_ = os.Rename(dir, fmt.Sprintf("%s-error-%d", dir, len(repeated)+1)) // for whoever looks into it
+		repeated = append(repeated, o.Error)
 		o = c.try(ctx, p, dir)
 	}
+	o.Repeated = repeated
 	switch {
 	case o.Verdict.Bad():
 		c.explain(dir, p, o)
@@ -162,7 +172,8 @@ func (c *campaign) try(ctx context.Context, p plan.Plan, dir string) Outcome {
 		return o
 	}
 	seen, err := observe(ctx, p, c.Programs, dir, c.Log)
-	o.Strikes, o.Recovered, o.Late = seen.Strikes, seen.Recovered, seen.Late
+	o.Strikes, o.Recovered, o.Late, o.Exempt = seen.Strikes, seen.Recovered, seen.Late, seen.Exempt
+	o.Idle = [2]map[string]Holdings{seen.Idle, seen.IdleAgain}
 	if err != nil {
 		o.Error = err.Error()
 		return o

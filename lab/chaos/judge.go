@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/chaos/plan"
@@ -20,19 +19,21 @@ type Verdict struct {
 	Unauthorised []string `json:"unauthorised"`
 	Unrecovered  []string `json:"unrecovered"`
 	Grown        []string `json:"grown"`
+	Died         []string `json:"died"`
 	// Held are connections that an end's kernel hung: no findings.
 	Held []string `json:"held_by_kernel,omitempty"`
 }
 
 // Bad reports whether anything is wrong.
 func (v Verdict) Bad() bool {
-	return len(v.Broken)+len(v.WrongBytes)+len(v.Unauthorised)+len(v.Unrecovered)+len(v.Grown) > 0
+	return len(v.Broken)+len(v.WrongBytes)+len(v.Unauthorised)+len(v.Unrecovered)+len(v.Grown)+len(v.Died) > 0
 }
 
 // all has the findings by kind.
 func (v Verdict) all() map[string][]string {
 	return map[string][]string{
 		"broken": v.Broken, "wrong_bytes": v.WrongBytes, "unauthorised": v.Unauthorised, "unrecovered": v.Unrecovered, "grown": v.Grown,
+		"died": v.Died,
 	}
 }
 
@@ -50,7 +51,8 @@ func (v Verdict) like(other Verdict) bool {
 
 // judge compares what was seen with what is promised.
 func judge(o Observations) Verdict {
-	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}}
+	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
+	v.Died = append(v.Died, o.Died...)
 	for _, p := range o.Pairs {
 		v.judgePair(p)
 	}
@@ -59,8 +61,11 @@ func judge(o Observations) Verdict {
 	}
 	v.Unauthorised = append(v.Unauthorised, o.Excess...)
 	v.Unauthorised = append(v.Unauthorised, slices.Compact(slices.Sorted(slices.Values(o.Stolen)))...)
-	for _, p := range o.demanded() {
-		v.Unrecovered = append(v.Unrecovered, fmt.Sprintf("the connection from %v had %d paths (%v) %v after the last fault", p.Local, len(p.Ways), p.Ways, recoverLimit))
+	for _, p := range o.Lacking {
+		v.Unrecovered = append(v.Unrecovered, p.describe()+o.changed())
+	}
+	for _, c := range o.HeldStill {
+		v.Held = append(v.Held, c+", without the direct path")
 	}
 	for _, c := range o.Still {
 		v.Unrecovered = append(v.Unrecovered, fmt.Sprintf("%s stood still for %v without the direct path, though it had another", c, cutLimit))
@@ -68,22 +73,34 @@ func judge(o Observations) Verdict {
 	for _, host := range slices.Sorted(maps.Keys(o.After)) {
 		v.judgeGrowth(host, o.Before[host], o.After[host])
 	}
+	v.judgeRest(o)
 	return v
 }
 
-// demanded are the connections that lack a path they should have: where every
-// waypoint has just changed payload, none is used again so soon.
-func (o Observations) demanded() []Paths {
-	caught := map[string]bool{}
+// changed names the links on which data of detours was changed: a path that is
+// lacking is often one of those.
+func (o Observations) changed() string {
+	var links []string
 	for _, k := range o.Strikes {
-		if waypoint, _, found := strings.Cut(k.Hit, "-"); found && k.Fault.Kind == plan.LinkTamper {
-			caught[waypoint] = true
+		if k.Fault.Kind == plan.LinkTamper && k.Counts && !slices.Contains(links, k.Hit) {
+			links = append(links, k.Hit)
 		}
 	}
-	if len(caught) > 0 && len(caught) >= o.Waypoints {
-		return nil
+	if len(links) == 0 {
+		return ""
 	}
-	return o.Lacking
+	return fmt.Sprintf("; data was changed on %v", links)
+}
+
+func (p Paths) describe() string {
+	s := fmt.Sprintf("the connection from %v had %d paths %v", p.Local, len(p.Ways), p.Ways)
+	if len(p.Dead) > 0 {
+		s += fmt.Sprintf(", of which %v drops TCP and was not left,", p.Dead)
+	}
+	if p.Fallback {
+		s += ", as it was plain TCP without a reason,"
+	}
+	return s + fmt.Sprintf(" %v after the last fault", recoverLimit)
 }
 
 // judgePair demands of a connection what its twin could do.
@@ -125,6 +142,31 @@ const (
 	// A member may have eight tunnels, each with a route for both families.
 	moreRoutes = 24
 )
+
+// What may be more when all connections have ended than before there were any.
+const (
+	// Entries of BPF maps are the fast path's, two for each connection for as long as
+	// conntrack has it, and keys of members that have a session, also of one who attacks.
+	moreEntries = 8
+	// A connection whose end was lost in a fault stays tracked; each of some ten
+	// connections can lose some detours so. What other states track ends by itself.
+	moreTracked = 24
+)
+
+// judgeRest demands that what belonged to connections has ended with them.
+func (v *Verdict) judgeRest(o Observations) {
+	for _, host := range slices.Sorted(maps.Keys(o.IdleAgain)) {
+		idle, again := o.Idle[host], o.IdleAgain[host]
+		for what, n := range map[string][3]int{
+			"entries of BPF maps": {idle.MapEntries, again.MapEntries, moreEntries + 2*again.Conntrack},
+			"tracked connections": {idle.Tracked, again.Tracked, moreTracked},
+		} {
+			if n[1] > n[0]+n[2] {
+				v.Grown = append(v.Grown, fmt.Sprintf("%s, when all connections had ended: %s from %d to %d", host, what, n[0], n[1]))
+			}
+		}
+	}
+}
 
 func (v *Verdict) judgeGrowth(host string, before, after Holdings) {
 	check := func(what string, before, after, more int) {

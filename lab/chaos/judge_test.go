@@ -3,10 +3,11 @@ package chaos
 import (
 	"errors"
 	"net/netip"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
@@ -63,6 +64,9 @@ func TestJudgeTheRest(t *testing.T) {
 		"descriptors":              {growth(Holdings{Descriptors: 20}, Holdings{Descriptors: 60}), "grown"},
 		"memory":                   {growth(Holdings{Memory: 40_000}, Holdings{Memory: 140_000}), "grown"},
 		"a namespace":              {growth(Holdings{Namespaces: 1}, Holdings{Namespaces: 2}), "grown"},
+		"map entries":              {remains(Holdings{MapEntries: 2}, Holdings{MapEntries: 40}), "grown"},
+		"tracked connections":      {remains(Holdings{}, Holdings{Tracked: 300}), "grown"},
+		"an agent ended":           {Observations{Died: []string{"the agent of w1 ended"}}, "died"},
 		"rules":                    {growth(Holdings{Rules: 100}, Holdings{Rules: 6000}), "grown"},
 	} {
 		v := judge(c.seen)
@@ -75,6 +79,10 @@ func TestJudgeTheRest(t *testing.T) {
 			t.Errorf("%s: bad %v", name, v.Bad())
 		}
 	}
+	closing := remains(Holdings{MapEntries: 2}, Holdings{MapEntries: 40, Conntrack: 20})
+	if v := judge(closing); v.Bad() {
+		t.Errorf("entries of connections that conntrack still has count as growth: %+v", v)
+	}
 	within := growth(Holdings{Memory: 40_000, Descriptors: 20, Rules: 100}, Holdings{Memory: 60_000, Descriptors: 25, Rules: 110})
 	if v := judge(within); v.Bad() {
 		t.Errorf("what comes and goes counts as growth: %+v", v)
@@ -85,26 +93,73 @@ func growth(before, after Holdings) Observations {
 	return Observations{Before: map[string]Holdings{"w1": before}, After: map[string]Holdings{"w1": after}}
 }
 
-// A second path is demanded as long as there is a waypoint that changed nothing.
-func TestJudgeTampering(t *testing.T) {
-	tampered := func(hits ...string) (all []Strike) {
-		for _, hit := range hits {
-			all = append(all, Strike{Fault: plan.Fault{Kind: plan.LinkTamper}, Hit: hit})
-		}
-		return all
-	}
-	lacking := []Paths{{Known: true, Ways: []string{"direct"}}}
-	for _, c := range []struct {
-		strikes []Strike
-		want    int
+func remains(before, after Holdings) Observations {
+	return Observations{Idle: map[string]Holdings{"w1": before}, IdleAgain: map[string]Holdings{"w1": after}}
+}
+
+// Of paths whose waypoint drops TCP none counts, but those of which the client cannot
+// know. What is plain TCP needs an excuse.
+func TestLacking(t *testing.T) {
+	two := []string{"direct", "w1"}
+	for name, c := range map[string]struct {
+		paths   Paths
+		lacking bool
+		moves   bool
 	}{
-		{tampered("w1-in", "w1-out"), 1},
-		{tampered("w1-in", "w2-out"), 0},
-		{nil, 1},
+		"two":                         {Paths{Known: true, Ways: two}, false, true},
+		"one":                         {Paths{Known: true, Ways: two[:1]}, true, false},
+		"one is dead":                 {Paths{Known: true, Ways: two, Dead: two[1:]}, true, false},
+		"one is dead, and idle":       {Paths{Known: true, Ways: two, Dead: two[1:], Idle: two[1:]}, false, false},
+		"one is dead, and left":       {Paths{Known: true, Ways: []string{"direct", "w1", "w2"}, Dead: two[1:]}, false, true},
+		"the kernel does not have it": {Paths{}, true, false},
+		"plain TCP":                   {Paths{Known: true, Fallback: true, Ways: two[:1]}, true, false},
+		"plain TCP since a fault":     {Paths{Known: true, Fallback: true, Ways: two[:1], Excused: "fault"}, false, false},
 	} {
-		v := judge(Observations{Waypoints: 2, Strikes: c.strikes, Lacking: lacking})
-		if len(v.Unrecovered) != c.want {
-			t.Errorf("after %v: %q", c.strikes, v.Unrecovered)
+		if got := c.paths.lacking(); got != c.lacking {
+			t.Errorf("%s: lacking %v", name, got)
+		}
+		if got := c.paths.moves(); got != c.moves {
+			t.Errorf("%s: moves %v", name, got)
+		}
+	}
+	o := Observations{Strikes: []Strike{{Began: start.Add(time.Minute), Ended: start.Add(2 * time.Minute)}}}
+	for after, want := range map[time.Duration]bool{0: false, 57 * time.Second: true, 90 * time.Second: true, 3 * time.Minute: false} {
+		if got := o.inTrouble(start.Add(after)); got != want {
+			t.Errorf("a connection that began after %v: in trouble %v", after, got)
+		}
+	}
+}
+
+// One waypoint at least is spared by what spoils them.
+func TestSpoiled(t *testing.T) {
+	s := spoiled{}
+	for _, c := range [][2]string{{"w2", "w2"}, {"w1", "w1"}, {"w2", "w2"}, {"w3", "w1"}} {
+		if got := s.take(c[0], 3); got != c[1] {
+			t.Errorf("of three, %s is busiest: %s is spoiled, want %s", c[0], got, c[1])
+		}
+	}
+}
+
+// An agent ends when it is struck, and then properly.
+func TestJudgeEnd(t *testing.T) {
+	run := func(script string) error { return exec.Command("sh", "-c", script).Run() }
+	for name, c := range map[string]struct {
+		struck syscall.Signal
+		err    error
+		want   bool
+	}{
+		"by itself":                   {0, nil, true},
+		"by itself, badly":            {0, run("exit 2"), true},
+		"killed by nobody":            {0, run("kill -KILL $$"), true},
+		"killed":                      {syscall.SIGKILL, run("kill -KILL $$"), false},
+		"told to end":                 {syscall.SIGTERM, nil, false},
+		"told to end before it heard": {syscall.SIGTERM, run("kill -TERM $$"), false},
+		"told to end, and panicked":   {syscall.SIGTERM, run("exit 2"), true},
+	} {
+		d := died{}
+		d.judgeEnd("the agent", c.struck, c.err)
+		if v := judge(Observations{Died: d.list()}); v.Bad() != c.want || len(v.Died) != len(d.list()) {
+			t.Errorf("%s: %q", name, d.list())
 		}
 	}
 }

@@ -2,12 +2,14 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
 
@@ -24,6 +26,8 @@ type Holdings struct {
 	Addresses   int `json:"addresses"`
 	Namespaces  int `json:"namespaces"` // of networks, that processes of the host are in
 	Conntrack   int `json:"conntrack"`
+	Tracked     int `json:"tracked"`     // established connections that conntrack has
+	MapEntries  int `json:"map_entries"` // of the agent's BPF hash maps that do not evict
 }
 
 // holdings measures a host.
@@ -33,12 +37,16 @@ func (w *world) holdings(ctx context.Context, host string) (h Holdings, err erro
 		return h, err
 	}
 	h.Rules = countElements(string(rules))
+	tracked, err := w.run(ctx, host, "conntrack", "-L", "-p", "tcp", "--state", "ESTABLISHED")
+	if err != nil {
+		return h, err
+	}
+	h.Tracked = strings.Count(string(tracked), "\n")
 	err = w.host(host).Do(func() error {
 		if err := h.countNetwork(); err != nil {
 			return err
 		}
-		h.countProcesses()
-		return nil
+		return h.countProcesses()
 	})
 	if err != nil {
 		return h, fmt.Errorf("measure %s: %w", host, err)
@@ -78,7 +86,7 @@ func (h *Holdings) countNetwork() error {
 
 // countProcesses looks at the host's own /proc. Processes that end meanwhile
 // are passed over.
-func (h *Holdings) countProcesses() {
+func (h *Holdings) countProcesses() error {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	namespaces := map[string]bool{}
 	for _, dir := range dirs {
@@ -99,12 +107,43 @@ func (h *Holdings) countProcesses() {
 			if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "anon_inode:bpf") {
 				h.BPF++
 			}
+			if err := h.countEntries(dir, filepath.Base(fd)); err != nil {
+				return err
+			}
 		}
 		status, _ := os.ReadFile(dir + "/status")
 		h.Memory += field(string(status), "VmRSS:")
 		h.Threads += field(string(status), "Threads:")
 	}
 	h.Namespaces = len(namespaces)
+	return nil
+}
+
+// countEntries counts what is in the BPF map behind a file descriptor, if it is one
+// whose entries stay until somebody removes them.
+func (h *Holdings) countEntries(process, fd string) error {
+	info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd)) // it may just have been closed
+	kind, id := field(string(info), "map_type:"), field(string(info), "map_id:")
+	if id == 0 || ebpf.MapType(kind) != ebpf.Hash {
+		return nil
+	}
+	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+	all := m.Iterate()
+	for all.Next(&key, &value) {
+		h.MapEntries++
+	}
+	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // it changes meanwhile
+		return err
+	}
+	return nil
 }
 
 // field reads a number of /proc/PID/status.

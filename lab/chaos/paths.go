@@ -4,18 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
-
-// subflow is one of the client's subflows.
-type subflow struct {
-	token         uint32
-	local, remote netip.AddrPort
-	state         mptcp.TCPState
-}
 
 // connections lists a host's MPTCP connections, as its kernel has them.
 func (w *world) connections(host string) (all []mptcp.Connection, err error) {
@@ -34,11 +31,12 @@ func (w *world) connections(host string) (all []mptcp.Connection, err error) {
 	return all, nil
 }
 
-func (w *world) eachSubflow(yield func(subflow)) error {
+// eachSubflow yields the client's subflows.
+func (w *world) eachSubflow(yield func(mptcp.Subflow)) error {
 	all, err := w.connections(alice)
 	for _, c := range all {
 		for _, s := range c.Subflows {
-			yield(subflow{c.Token, s.Local, s.Remote, s.State})
+			yield(s)
 		}
 	}
 	return err
@@ -50,44 +48,87 @@ type Paths struct {
 	Known    bool           `json:"known"`    // the kernel has it
 	Fallback bool           `json:"fallback"` // it is plain TCP
 	// Ways are the paths that its established subflows take: the waypoints'
-	// names, "direct", or the address within a tunnel.
+	// names, "direct", or the address within a tunnel. Dead are those of them whose
+	// waypoint drops TCP; Idle are the dead ones that the client cannot know of.
 	Ways []string `json:"ways"`
+	Dead []string `json:"dead,omitempty"`
+	Idle []string `json:"idle,omitempty"`
+	// Excused is why two paths are not demanded of it.
+	Excused string `json:"excused,omitempty"`
 }
 
-// lacking reports whether the connection has fewer than two paths.
-func (p Paths) lacking() bool { return p.Known && !p.Fallback && len(p.Ways) < 2 }
+// lacking reports whether the connection has fewer than two paths as far as its
+// client can know, though it should have more.
+func (p Paths) lacking() bool {
+	return p.Excused == "" && len(p.Ways)-len(p.Dead)+len(p.Idle) < 2
+}
+
+// moves reports whether the connection has a path that works beside the direct one.
+func (p Paths) moves() bool { return p.Excused == "" && len(p.Ways)-len(p.Dead) >= 2 }
 
 // paths tells by which paths each connection that lives goes now.
-func (w *world) paths(conns []*twin.Conn) ([]Paths, error) {
-	all, err := w.connections(alice)
+func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
+	all, err := s.w.connections(alice)
+	if err != nil {
+		return nil, err
+	}
+	var tunnels []netip.Addr
+	for _, c := range all {
+		for _, f := range c.Subflows {
+			tunnels = append(tunnels, f.Local.Addr())
+		}
+	}
+	slices.SortFunc(tunnels, netip.Addr.Compare)
+	by, err := s.w.tunnelEnds(slices.Compact(tunnels))
 	if err != nil {
 		return nil, err
 	}
 	var found []Paths
 	for _, conn := range conns {
-		p := Paths{Local: conn.Local()}
+		p := Paths{Local: conn.Local(), Ways: []string{}}
 		for _, c := range all {
 			if c.Local == p.Local {
-				p.Known, p.Fallback, p.Ways = true, c.Fallback, w.ways(c)
+				p.Known, p.Fallback = true, c.Fallback
+				s.addWays(&p, c.Subflows, by)
 			}
 		}
+		p.Excused = s.excuse(p, conn)
 		found = append(found, p)
 	}
 	return found, nil
 }
 
-func (w *world) ways(c mptcp.Connection) []string {
-	ways, seen := []string{}, map[string]bool{}
-	for _, s := range c.Subflows {
-		way := w.way(s)
-		if s.State == mptcp.StateEstablished && !seen[way] {
-			ways, seen[way] = append(ways, way), true
-		}
+// excuse is why two paths cannot be demanded of a connection: it is plain TCP, as its
+// SYN was lost or changed in a fault; or it came to its end just now. A
+// connection is no plain TCP for another reason.
+func (s *sequence) excuse(p Paths, c *twin.Conn) string {
+	switch {
+	case p.Fallback && s.seen.inTrouble(c.Record().Began):
+		return "plain TCP since a fault"
+	case !p.Known && !c.Alive():
+		return "over"
 	}
-	return ways
+	return ""
 }
 
-func (w *world) way(s mptcp.Subflow) string {
+func (s *sequence) addWays(p *Paths, subflows []mptcp.Subflow, by map[netip.Addr]string) {
+	for _, f := range subflows {
+		way := s.w.way(f, by)
+		if f.State != mptcp.StateEstablished || slices.Contains(p.Ways, way) {
+			continue
+		}
+		p.Ways = append(p.Ways, way)
+		dead, idle := s.striker.spoiled.leads(way, f)
+		if dead {
+			p.Dead = append(p.Dead, way)
+		}
+		if idle {
+			p.Idle = append(p.Idle, way)
+		}
+	}
+}
+
+func (w *world) way(s mptcp.Subflow, by map[netip.Addr]string) string {
 	for _, name := range w.allWaypoints() {
 		if s.Remote.Addr() == w.host(name).Addr4() {
 			return name
@@ -96,5 +137,60 @@ func (w *world) way(s mptcp.Subflow) string {
 	if s.Local.Addr() == w.client() {
 		return "direct"
 	}
+	if name := by[s.Local.Addr()]; name != "" {
+		return name
+	}
 	return "by way of " + s.Local.Addr().String()
+}
+
+// droppedByServer reports whether the server has no subflow of a connection but the
+// first, while the client has others over which it has nothing to send. The
+// server's kernel ended them, and its word was lost: a client that only
+// receives cannot know that unless it asks.
+func (w *world) droppedByServer(c *twin.Conn) (bool, error) {
+	there, err := w.connections(server)
+	if err != nil {
+		return false, err
+	}
+	here, err := w.connections(alice)
+	if err != nil {
+		return false, err
+	}
+	known := false
+	for _, m := range there {
+		known = known || m.Remote == c.Seen()
+		if m.Remote == c.Seen() && slices.ContainsFunc(m.Subflows, func(f mptcp.Subflow) bool { return !f.Initial }) {
+			return false, nil
+		}
+	}
+	for _, m := range here {
+		if m.Local == c.Local() && slices.ContainsFunc(m.Subflows, func(f mptcp.Subflow) bool {
+			return !f.Initial && (f.Metrics.Unacked > 0 || f.Metrics.NotSent > 0)
+		}) {
+			return false, nil
+		}
+	}
+	return known, nil
+}
+
+// leadsInto reports whether a waypoint's host has a route to an address by a tunnel.
+func (w *world) leadsInto(waypoint string, addr netip.Addr) (is bool, err error) {
+	h := w.host(waypoint)
+	err = h.Do(func() error {
+		routes, err := netlink.RouteGet(net.IP(addr.AsSlice()))
+		if err != nil || len(routes) == 0 {
+			return nil //nolint:nilerr // it has no route
+		}
+		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+		if err != nil {
+			return nil //nolint:nilerr // the tunnel was just removed
+		}
+		name := link.Attrs().Name
+		is = name != "lo" && name != h.Interface(inLink(waypoint)) && name != h.Interface(outLink(waypoint))
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("look at the routes of %s: %w", waypoint, err)
+	}
+	return is, nil
 }

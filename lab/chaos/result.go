@@ -33,12 +33,17 @@ type Result struct {
 	Unauthorised int `json:"unauthorised"`
 	Unrecovered  int `json:"unrecovered"`
 	Grown        int `json:"grown"`
+	Died         int `json:"died"`
 	// Held counts connections that an end's kernel hung, which are no findings.
 	Held int `json:"held_by_kernel"`
 	// Failures are the sequences with findings.
 	Failures []Failure `json:"failures"`
-	// Errors are seeds of sequences that could not be carried out.
-	Errors map[uint64]string `json:"errors"`
+	// Errors are seeds of sequences that could not be carried out, by the lab's own
+	// fault. Repeated are errors of that sort after which a sequence was begun anew.
+	Errors   map[uint64]string   `json:"errors"`
+	Repeated map[uint64][]string `json:"repeated"`
+	// Exempt counts connections of which two paths were not demanded, by the reason.
+	Exempt map[string]int `json:"exempt"`
 	// Kinds counts the faults that count, by kind.
 	Kinds map[string]int `json:"kinds"`
 	// LateMS is how late emulated links delivered at worst, 99th percentile of a sequence.
@@ -76,6 +81,7 @@ func (c *campaign) resultLocked() Result {
 	r := Result{
 		Schema: Schema, Version: c.Version, Seed: c.Seed, Faults: c.counted, Sequences: len(c.outcomes),
 		Failures: []Failure{}, Errors: map[uint64]string{}, Kinds: map[string]int{},
+		Repeated: map[uint64][]string{}, Exempt: map[string]int{},
 	}
 	late := time.Duration(0)
 	for _, seed := range slices.Sorted(maps.Keys(c.outcomes)) {
@@ -95,6 +101,12 @@ func (r *Result) add(o Outcome) {
 	if o.Error != "" {
 		r.Errors[o.Seed] = o.Error
 	}
+	if len(o.Repeated) > 0 {
+		r.Repeated[o.Seed] = o.Repeated
+	}
+	for why, n := range o.Exempt {
+		r.Exempt[why] += n
+	}
 	v := o.Verdict
 	r.Held += len(v.Held)
 	if !v.Bad() {
@@ -106,6 +118,7 @@ func (r *Result) add(o Outcome) {
 	r.Unauthorised += len(v.Unauthorised)
 	r.Unrecovered += len(v.Unrecovered)
 	r.Grown += len(v.Grown)
+	r.Died += len(v.Died)
 }
 
 // text has the findings as a person reads them.
@@ -145,6 +158,10 @@ func (c *campaign) recall() error {
 		var o Outcome
 		if json.Unmarshal(lines.Bytes(), &o) != nil {
 			continue // cut off as it was written: that sequence is run again
+		}
+		if o.Error != "" { // it is begun anew
+			c.repeated[o.Seed] = append(o.Repeated, o.Error)
+			continue
 		}
 		c.outcomes[o.Seed] = o
 		c.counted += o.Counted

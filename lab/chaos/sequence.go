@@ -28,9 +28,8 @@ const (
 
 // Observations are all that the judge needs to know of a sequence.
 type Observations struct {
-	Waypoints int // honest ones
-	Strikes   []Strike
-	Pairs     []PairRecord
+	Strikes []Strike
+	Pairs   []PairRecord
 	// Lacking are the connections that had fewer than two paths recoverLimit
 	// after the last fault; Recovered is how long it took if there are none.
 	Lacking   []Paths
@@ -44,7 +43,16 @@ type Observations struct {
 	Stolen       []string // how the client's own traffic was led elsewhere
 	Before       map[string]Holdings
 	After        map[string]Holdings
-	Late         time.Duration // of the emulated links' packets, 99th percentile, the worst
+	// Idle and IdleAgain are what was there before any traffic, and after all of it.
+	Idle      map[string]Holdings
+	IdleAgain map[string]Holdings
+	// Died says what dcol's own processes did wrong.
+	Died []string
+	// Exempt counts connections of which less is demanded, by the reason.
+	Exempt map[string]int
+	// HeldStill are connections that an end's kernel hung while the direct path was cut.
+	HeldStill []string
+	Late      time.Duration // of the emulated links' packets, 99th percentile, the worst
 }
 
 // PairRecord is what became of a connection and its twin.
@@ -69,14 +77,21 @@ type sequence struct {
 
 // observe carries a plan out in a world of its own and says what was seen. An
 // error is the lab's: nothing can be said of the product.
-func observe(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (_ Observations, err error) {
-	w, err := build(ctx, p, pair, dir, log)
+func observe(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (seen Observations, err error) {
+	died := &died{}
+	defer func() {
+		seen.Died = died.list()
+		if errors.Is(err, errDied) { // a finding, and no error
+			err = nil
+		}
+	}()
+	w, err := build(ctx, p, pair, dir, died, log)
 	if err != nil {
 		return Observations{}, fmt.Errorf("build the world: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}, held: map[*twin.Conn]bool{}}
-	s.seen.Waypoints = p.World.Waypoints
+	s.seen.Exempt = map[string]int{}
 	err = s.run(ctx)
 	return s.seen, err
 }
@@ -106,7 +121,14 @@ func (s *sequence) run(ctx context.Context) error {
 	if s.seen.After, err = s.holdings(ctx); err != nil {
 		return err
 	}
+	s.w.answer(ctx)
+	if err := s.striker.relent(); err != nil {
+		return err
+	}
 	s.finish(ctx)
+	if err := s.rest(ctx); err != nil {
+		return err
+	}
 	s.w.keepLogs()
 	err = ctx.Err() // cut short from outside
 	cancel()
@@ -140,6 +162,9 @@ func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err
 			s.watchers = append(s.watchers, v)
 			background.Go(func() { v.run(ctx.Done()) })
 		}
+	}
+	if s.seen.Idle, err = s.holdings(ctx); err != nil {
+		return err
 	}
 	if s.traffic, err = twin.Start(ctx, s.w.host(alice), s.w.host(server), s.plan.World.Streams); err != nil {
 		return err
@@ -199,15 +224,24 @@ const settled = 2 * time.Second
 
 // living are the MPTCP connections that go on and whose twins do: what a twin does
 // not survive, such as another address or a NAT that forgot it, may also leave the
-// server with subflows that it takes for alive, in the place of others.
-func (s *sequence) living() (conns []*twin.Conn) {
+// server with subflows that it takes for alive, in the place of others. exempt counts
+// those that go on, by why two paths are not demanded of them.
+func (s *sequence) living() (conns []*twin.Conn, exempt map[string]int) {
+	exempt = map[string]int{}
 	for _, p := range s.traffic.Pairs() {
-		survives := p.Plain.Alive() && p.Plain.Local().Addr() == s.w.client()
-		if p.MPTCP.Alive() && survives && time.Since(p.MPTCP.Record().Began) > settled {
+		switch {
+		case !p.MPTCP.Alive():
+		case !p.Plain.Alive():
+			exempt["the twin ended"]++
+		case p.Plain.Local().Addr() != s.w.client():
+			exempt["older than the client's address"]++
+		case time.Since(p.MPTCP.Record().Began) <= settled:
+			exempt["just began"]++
+		default:
 			conns = append(conns, p.MPTCP)
 		}
 	}
-	return conns
+	return conns, exempt
 }
 
 // recover waits for two paths, for each connection that lives, and then cuts
@@ -215,15 +249,20 @@ func (s *sequence) living() (conns []*twin.Conn) {
 func (s *sequence) recover(ctx context.Context) error {
 	over := time.Now()
 	for {
-		conns := s.living()
-		paths, err := s.w.paths(conns)
+		conns, exempt := s.living()
+		paths, err := s.paths(conns)
 		if err != nil {
 			return err
 		}
-		s.seen.Lacking = nil
+		s.seen.Lacking, s.seen.Exempt = nil, exempt
 		for _, p := range paths {
-			if p.lacking() {
+			switch {
+			case p.lacking():
 				s.seen.Lacking = append(s.seen.Lacking, p)
+			case p.Excused != "":
+				exempt[p.Excused]++
+			case len(p.Idle) > 0:
+				exempt["has an idle path that is dead"]++
 			}
 		}
 		if len(s.seen.Lacking) == 0 {
@@ -251,8 +290,8 @@ const (
 
 // cut takes the direct path away and sees who goes on.
 func (s *sequence) cut(ctx context.Context) (err error) {
-	conns := s.living()
-	paths, err := s.w.paths(conns)
+	conns, _ := s.living()
+	paths, err := s.paths(conns)
 	if err != nil {
 		return err
 	}
@@ -263,7 +302,7 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 	pause(ctx, 200*time.Millisecond) // what was behind the link has arrived
 	had := map[*twin.Conn]int64{}
 	for i, c := range conns {
-		if p := paths[i]; p.Known && !p.Fallback && !p.lacking() {
+		if paths[i].moves() {
 			had[c] = c.Received()
 		}
 	}
@@ -281,12 +320,23 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 		s.w.explain(ctx, "no progress without the direct path")
 	}
 	for c := range had {
-		if held, err := s.w.heldByKernel(c); err != nil || held {
-			s.held[c] = held
-			continue
+		held, err := s.w.heldByKernel(ctx, c)
+		if err != nil {
+			return err
 		}
 		r := c.Record()
-		s.seen.Still = append(s.seen.Still, fmt.Sprintf("%s from %v", r.Stream.Kind, r.Local))
+		what := fmt.Sprintf("%s from %v", r.Stream.Kind, r.Local)
+		gone, err := s.w.droppedByServer(c)
+		switch {
+		case err != nil:
+			return err
+		case held:
+			s.seen.HeldStill = append(s.seen.HeldStill, what)
+		case gone:
+			s.seen.Exempt["the server had dropped its idle path"]++
+		default:
+			s.seen.Still = append(s.seen.Still, what)
+		}
 	}
 	return ctx.Err()
 }
@@ -324,7 +374,7 @@ func (s *sequence) holdInquest(ctx context.Context) {
 			continue
 		}
 		hung = true
-		held, err := s.w.heldByKernel(p.MPTCP)
+		held, err := s.w.heldByKernel(ctx, p.MPTCP)
 		if err != nil {
 			s.monitor.fail(err)
 		}
@@ -354,6 +404,29 @@ func (s *sequence) holdings(ctx context.Context) (map[string]Holdings, error) {
 		all[name] = h
 	}
 	return all, nil
+}
+
+// restLimit is how long what belonged to connections may outlive them. Waypoints look
+// for flows that ended every few seconds, and on a busy machine later.
+const restLimit = 15 * time.Second
+
+// rest waits until hosts have what they had before any traffic, after all of it.
+func (s *sequence) rest(ctx context.Context) (err error) {
+	for began := time.Now(); ; {
+		if s.seen.IdleAgain, err = s.holdings(ctx); err != nil {
+			return err
+		}
+		var left Verdict
+		left.judgeRest(s.seen)
+		if len(left.Grown) == 0 || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Since(began) > restLimit {
+			s.w.explain(ctx, "more than before any traffic")
+			return nil
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
 }
 
 // conclude collects what was seen in the background.

@@ -1,8 +1,10 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -13,29 +15,56 @@ import (
 // it does not give to the program, although that does nothing but read: a
 // subflow's queue holds them, as what came out of order fills the connection's
 // receive buffer. Linux 6.18 never gets out of that, and nobody but the program
-// could make the buffer larger.
-func (w *world) heldByKernel(c *twin.Conn) (bool, error) {
-	for host, peer := range map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()} {
-		connections, err := w.connections(host)
+// could make the buffer larger. Bytes are in such a queue for a moment in any
+// connection; so the same ones must be there after a while in which nothing came.
+func (w *world) heldByKernel(ctx context.Context, c *twin.Conn) (bool, error) {
+	received := c.Received()
+	first, err := w.queued(c)
+	if err != nil || len(first) == 0 {
+		return false, err
+	}
+	for range 4 {
+		pause(ctx, heldFor/4)
+		again, err := w.queued(c)
 		if err != nil {
 			return false, err
 		}
+		for at, n := range first {
+			if again[at] != n {
+				delete(first, at)
+			}
+		}
+	}
+	return len(first) > 0 && c.Received() == received, nil
+}
+
+const heldFor = 2 * time.Second
+
+// queued lists how many bytes wait in which subflows' queues, at both ends.
+func (w *world) queued(c *twin.Conn) (map[ends]uint32, error) {
+	found := map[ends]uint32{}
+	for host, peer := range map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()} {
+		connections, err := w.connections(host)
+		if err != nil {
+			return nil, err
+		}
 		unread, err := w.unread(host)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		for _, m := range connections {
 			if m.Local != peer && m.Remote != peer {
 				continue
 			}
 			for _, s := range m.Subflows {
-				if unread[ends{s.Local, s.Remote}] > 0 {
-					return true, nil
+				at := ends{s.Local, s.Remote}
+				if n := unread[at]; n > 0 {
+					found[at] = n
 				}
 			}
 		}
 	}
-	return false, nil
+	return found, nil
 }
 
 // ends are those of a TCP socket.

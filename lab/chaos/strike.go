@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -21,8 +20,9 @@ type striker struct {
 	liar    *attack.Waypoint // nil where nobody lies
 	raw     *attack.Raw      // mallory's
 
-	links  linkState
-	excess excess
+	links   linkState
+	excess  excess
+	spoiled spoiled
 }
 
 // Strike is a fault as it happened.
@@ -53,6 +53,9 @@ func (s *striker) strike(ctx context.Context, f plan.Fault) (Strike, error) {
 // aim finds what a fault strikes, and whether that carried bytes just now.
 func (s *striker) aim(f plan.Fault) (hit string, counts bool) {
 	busy := s.monitor.busiest()
+	if spoils(f.Kind) {
+		busy = s.spoiled.take(busy, len(s.w.waypoints))
+	}
 	over := func(link string) (string, bool) { return link, s.monitor.carried(link) >= carrying }
 	switch f.Target {
 	case plan.Access:
@@ -82,11 +85,13 @@ func (s *striker) carryOut(ctx context.Context, f plan.Fault, k *Strike) error {
 	case f.Kind == plan.LinkDown:
 		return s.linkDown(ctx, k.Hit, f.For.Std())
 	case change != nil:
-		return s.changeLink(ctx, k.Hit, f.For.Std(), change)
+		return s.changeLink(ctx, k, f, change)
 	}
 	switch f.Kind {
 	case plan.DropTCP:
 		return s.dropTCP(ctx, k.Hit, f.For.Std())
+	case plan.Swallow:
+		return s.swallow(k.Hit)
 	case plan.Freeze:
 		return s.freeze(ctx, k, f.For.Std())
 	case plan.Kill:
@@ -98,8 +103,7 @@ func (s *striker) carryOut(ctx context.Context, f plan.Fault, k *Strike) error {
 	case plan.Renumber:
 		return s.renumber(ctx, f.For.Std())
 	case plan.FlushRules:
-		_, err := s.w.run(ctx, k.Hit, "nft", "flush", "ruleset")
-		return err
+		return s.flushRules(ctx, k)
 	case plan.RestartNAT:
 		return s.restartNAT(ctx, f.For.Std())
 	case plan.LieAgain:
@@ -128,6 +132,19 @@ func linkChange(f plan.Fault) func(*testbed.LinkParams) {
 	return change
 }
 
+// effect is the counter of a link that shows that a fault of it struck a packet;
+// nil: every packet feels the fault.
+func effect(k plan.Kind) func(testbed.LinkStats) uint64 {
+	return map[plan.Kind]func(testbed.LinkStats) uint64{
+		plan.LinkLoss:      func(s testbed.LinkStats) uint64 { return s.LossDrops },
+		plan.LinkBurst:     func(s testbed.LinkStats) uint64 { return s.LossDrops },
+		plan.LinkReorder:   func(s testbed.LinkStats) uint64 { return s.Reordered },
+		plan.LinkDuplicate: func(s testbed.LinkStats) uint64 { return s.Duplicated },
+		plan.LinkCorrupt:   func(s testbed.LinkStats) uint64 { return s.Corrupted },
+		plan.LinkTamper:    func(s testbed.LinkStats) uint64 { return s.Tampered },
+	}[k]
+}
+
 // pause waits, unless ctx ends first.
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -154,29 +171,38 @@ const endLimit = 20 * time.Second
 // end ends a process and starts another.
 func (s *striker) end(ctx context.Context, k *Strike, with syscall.Signal, d time.Duration) error {
 	a := s.w.agents[k.Hit]
-	if !a.signal(with) {
+	if !a.strike(with) {
 		k.miss("it does not run")
 		return nil
 	}
 	a.signal(syscall.SIGCONT) // it may be frozen by a fault before
 	if err := a.await(endLimit); err != nil {
-		return errors.Join(err, a.start())
+		s.w.died.add("%v", err)
+		a.strike(syscall.SIGKILL)
+		if err := a.await(endLimit); err != nil {
+			return err
+		}
 	}
 	pause(ctx, d)
 	return a.start()
 }
 
-// hangUp sends SIGHUP. Whether that ends the process is its own decision.
+// deaf is how long a process may take to be ready for SIGHUP, which by default ends it.
+const deaf = 2 * time.Second
+
+// hangUp sends SIGHUP, which is no reason for an agent to end. One that did is a
+// finding, and started again for what comes next.
 func (s *striker) hangUp(ctx context.Context, k *Strike, d time.Duration) error {
 	a := s.w.agents[k.Hit]
-	if !a.signal(syscall.SIGHUP) {
+	switch {
+	case a.age() < deaf:
+		k.miss("it has only just started")
+		return nil
+	case !a.signal(syscall.SIGHUP):
 		k.miss("it does not run")
 		return nil
 	}
 	pause(ctx, d)
-	if !a.running() {
-		k.Note = "it ended"
-	}
 	return a.start()
 }
 

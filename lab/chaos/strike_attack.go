@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/mptcp"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -65,10 +66,10 @@ func (s *striker) seenAs() netip.Addr {
 // their ports are others outside, which a stranger cannot know.
 func (s *striker) flowsAt(waypoint string) (flows []attack.Flow, err error) {
 	at := s.w.host(waypoint).Addr4()
-	err = s.w.eachSubflow(func(p subflow) {
-		if p.remote.Addr() == at {
-			from := netip.AddrPortFrom(s.seenAs(), p.local.Port())
-			flows = append(flows, attack.Flow{From: from, To: p.remote}, attack.Flow{From: p.remote, To: from})
+	err = s.w.eachSubflow(func(p mptcp.Subflow) {
+		if p.Remote.Addr() == at {
+			from := netip.AddrPortFrom(s.seenAs(), p.Local.Port())
+			flows = append(flows, attack.Flow{From: from, To: p.Remote}, attack.Flow{From: p.Remote, To: from})
 		}
 	})
 	return flows, err
@@ -167,6 +168,9 @@ func (s *striker) askTunnels(ctx context.Context, k *Strike, _ netip.Addr, d tim
 	}
 	end()
 	k.Note = fmt.Sprintf("%d tunnels granted", got.Tunnels)
+	if got.Tunnels == 0 {
+		k.miss("mallory got no tunnel")
+	}
 	if got.Tunnels > mostTunnels {
 		s.excess.add("%s granted a member %d tunnels", k.Hit, got.Tunnels)
 	}

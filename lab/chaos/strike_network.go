@@ -3,9 +3,11 @@ package chaos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -22,7 +24,33 @@ func newLinkState() linkState {
 }
 
 // changeLink has a link be worse for a while.
-func (s *striker) changeLink(ctx context.Context, link string, d time.Duration, change func(*testbed.LinkParams)) error {
+func (s *striker) changeLink(ctx context.Context, k *Strike, f plan.Fault, change func(*testbed.LinkParams)) error {
+	before, err := s.struckBy(f.Kind, k.Hit)
+	if err != nil {
+		return err
+	}
+	err = s.worsen(ctx, k.Hit, f.For.Std(), change)
+	after, failed := s.struckBy(f.Kind, k.Hit)
+	if effect(f.Kind) != nil {
+		k.Note = fmt.Sprintf("%d packets", after-before)
+		if after == before {
+			k.miss("it struck no packet")
+		}
+	}
+	return errors.Join(err, failed)
+}
+
+// struckBy counts the packets of a link that a kind of fault struck so far.
+func (s *striker) struckBy(k plan.Kind, link string) (uint64, error) {
+	count := effect(k)
+	if count == nil {
+		return 0, nil
+	}
+	ab, ba, err := s.w.net.LinkStats(link)
+	return count(ab) + count(ba), err
+}
+
+func (s *striker) worsen(ctx context.Context, link string, d time.Duration, change func(*testbed.LinkParams)) error {
 	err := s.apply(link, func(l *linkState) { l.changes[link] = append(l.changes[link], &change) })
 	pause(ctx, d)
 	return errors.Join(err, s.apply(link, func(l *linkState) {
@@ -85,6 +113,18 @@ func (s *striker) drop(waypoint string, n int) error {
 		return s.w.host(waypoint).DropForwardedTCP(is)
 	}
 	return nil
+}
+
+// flushRules removes all rules of a host, if it has any.
+func (s *striker) flushRules(ctx context.Context, k *Strike) error {
+	rules, err := s.w.run(ctx, k.Hit, "nft", "list", "ruleset")
+	if err == nil && len(rules) == 0 {
+		k.miss("it has no rules")
+	}
+	if err == nil {
+		_, err = s.w.run(ctx, k.Hit, "nft", "flush", "ruleset")
+	}
+	return err
 }
 
 // renumber gives the client another address, after a while without any.

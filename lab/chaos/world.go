@@ -52,13 +52,14 @@ type world struct {
 
 	waypoints []string // honest ones
 	agents    map[string]*agent
+	died      *died           // what dcol's processes did wrong
 	life      context.Context // of all programs
 	end       context.CancelFunc
 }
 
 // build makes the network of a plan and starts all agents.
-func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (*world, error) {
-	w := &world{plan: p.World, programs: pair, dir: dir, log: log, agents: map[string]*agent{}, base: map[string]testbed.LinkParams{}}
+func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, died *died, log *slog.Logger) (*world, error) {
+	w := &world{died: died, plan: p.World, programs: pair, dir: dir, log: log, agents: map[string]*agent{}, base: map[string]testbed.LinkParams{}}
 	w.life, w.end = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range p.World.Waypoints {
 		w.waypoints = append(w.waypoints, fmt.Sprintf("w%d", i+1))

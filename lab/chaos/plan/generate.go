@@ -18,7 +18,10 @@ const (
 func Generate(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0xc4a05))
 	p := Plan{Seed: seed, World: newWorld(r)}
-	kinds := Kinds(p.World)
+	var kinds []Kind // each as often as it weighs
+	for _, k := range Kinds(p.World) {
+		kinds = append(kinds, slices.Repeat([]Kind{k}, max(1, rules[k].weight))...)
+	}
 	at := span{0, 1}.seconds(r)
 	for range fewestFaults + r.IntN(mostFaults-fewestFaults+1) {
 		f := newFault(r, kinds[r.IntN(len(kinds))], p.World)
@@ -40,8 +43,8 @@ func newFault(r *rand.Rand, kind Kind, w World) Fault {
 
 func newWorld(r *rand.Rand) World {
 	w := World{
-		Emulated: r.IntN(3) > 0, Coordinator: r.IntN(4) == 0, NAT: r.IntN(4) == 0, Checksums: r.IntN(2) == 0,
-		Waypoints: 2 + r.IntN(2), Subflows: 2 + r.IntN(2),
+		Emulated: r.IntN(3) > 0, Coordinator: r.IntN(4) == 0, NAT: r.IntN(4) == 0, Checksums: r.IntN(3) > 0,
+		Waypoints: 2 + r.IntN(2), Subflows: []int{2, 2, 3}[r.IntN(3)],
 	}
 	if r.IntN(2) == 0 {
 		w.Liar = Lies()[r.IntN(len(Lies()))]

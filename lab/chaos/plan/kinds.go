@@ -30,6 +30,8 @@ const (
 const (
 	// DropTCP has a waypoint lose all TCP that it forwards while its session lives.
 	DropTCP Kind = "drop-tcp"
+	// Swallow is DropTCP that ends only after the check.
+	Swallow Kind = "swallow"
 	Freeze  Kind = "freeze" // SIGSTOP, later SIGCONT
 	// Kill, Stop and Hangup send SIGKILL, SIGTERM and SIGHUP. A process that
 	// ends is started again after For.
@@ -88,6 +90,7 @@ func (s span) seconds(r *rand.Rand) time.Duration {
 
 // rule says where a kind of fault may strike, how long and how hard.
 type rule struct {
+	weight  int // how often it strikes beside others; 0: once
 	fits    func(World) bool
 	targets func(World) []Target
 	lasts   span // seconds
@@ -108,6 +111,15 @@ func processes(w World) []Target {
 	return []Target{Client, Busy}
 }
 
+// readable are the links of a waypoint over which TCP goes as it is: where a tunnel is
+// preferred, the one behind it.
+func readable(w World) []Target {
+	if len(w.Kinds) > 0 && (w.Kinds[0] == "wireguard" || w.Kinds[0] == "openvpn") {
+		return []Target{BusyOut}
+	}
+	return []Target{BusyIn, BusyOut}
+}
+
 var links = only(Access, Direct, Direct, BusyIn, BusyOut)
 
 var rules = map[Kind]rule{
@@ -119,8 +131,9 @@ var rules = map[Kind]rule{
 	LinkReorder:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
 	LinkDuplicate: {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
 	LinkCorrupt:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.001, 0.1}},
-	LinkTamper:    {fits: func(w World) bool { return w.Emulated && w.Checksums }, targets: only(BusyIn, BusyOut), lasts: span{1, 5}, amount: span{0.01, 0.5}},
+	LinkTamper:    {weight: 5, fits: func(w World) bool { return w.Emulated && w.Checksums }, targets: readable, lasts: span{1, 5}, amount: span{0.01, 0.5}},
 	DropTCP:       {fits: always, targets: only(Busy), lasts: span{1, 6}},
+	Swallow:       {weight: 2, fits: always, targets: only(Busy)},
 	Freeze:        {fits: always, targets: processes, lasts: span{0.5, 5}},
 	Kill:          {fits: always, targets: processes, lasts: span{0.1, 2}},
 	Stop:          {fits: always, targets: processes, lasts: span{0.1, 2}},
