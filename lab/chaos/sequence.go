@@ -347,9 +347,11 @@ func (s *sequence) finish(ctx context.Context) {
 	began := time.Now()
 	for _, p := range s.traffic.Pairs() {
 		// A plain connection from an address that the client no longer has never ends.
-		if p.Plain.Local().Addr() == s.w.client() {
+		if local := p.Plain.Local(); !local.IsValid() || local.Addr() == s.w.client() {
 			waitFor(ctx, p.Plain, time.Until(began.Add(finishLimit)))
 		}
+		p.Plain.Abort() // what it came to does not change any more
+		<-p.Plain.Ended()
 	}
 	limit := max(finishLimit, plainShare*time.Since(began))
 	for _, p := range s.traffic.Pairs() {
@@ -360,9 +362,7 @@ func (s *sequence) finish(ctx context.Context) {
 	s.holdInquest(ctx)
 	for _, p := range s.traffic.Pairs() {
 		p.MPTCP.Abort()
-		p.Plain.Abort()
 		<-p.MPTCP.Ended()
-		<-p.Plain.Ended()
 	}
 }
 

@@ -1,9 +1,7 @@
 package chaos
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,15 +9,16 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 )
 
-// spoiled are the waypoints that were struck by what dcol remembers for longer than a
-// sequence takes: they changed payload or dropped TCP. One at least is spared, so
-// that two paths can always be demanded.
+// spoiled is the waypoint of a world that is struck by what dcol remembers for longer
+// than a sequence takes: it changed payload or dropped TCP. There is only one. So two
+// paths can always be demanded; and Linux 6.18 as a server never stops counting a
+// subflow that it reset after a failed checksum, and refuses others at two by default.
 type spoiled struct {
-	mu        sync.Mutex
-	waypoints map[string]bool
-	// swallowing are those that drop TCP until the check is over, with the subflows
-	// that were in use when they began to.
-	swallowing map[string]map[ends]bool
+	mu       sync.Mutex
+	waypoint string
+	// used are the subflows that were in use when the waypoint began to drop TCP
+	// until the check is over; nil: it does not.
+	used map[ends]bool
 }
 
 // spoils reports whether a kind of fault makes dcol avoid a waypoint.
@@ -27,19 +26,14 @@ func spoils(k plan.Kind) bool {
 	return k == plan.LinkTamper || k == plan.DropTCP || k == plan.Swallow
 }
 
-// take returns the waypoint to spoil: the busiest one, or, if all others are spoiled,
-// one of those.
-func (s *spoiled) take(busiest string, waypoints int) string {
+// take returns the waypoint to spoil: the busiest one at the first time.
+func (s *spoiled) take(busiest string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.waypoints[busiest] && len(s.waypoints)+1 >= waypoints {
-		return slices.Min(slices.Collect(maps.Keys(s.waypoints)))
+	if s.waypoint == "" {
+		s.waypoint = busiest
 	}
-	if s.waypoints == nil {
-		s.waypoints = map[string]bool{}
-	}
-	s.waypoints[busiest] = true
-	return busiest
+	return s.waypoint
 }
 
 // swallow has a waypoint lose all TCP that it forwards until relent.
@@ -55,13 +49,10 @@ func (s *striker) swallow(waypoint string) error {
 	}
 	s.spoiled.mu.Lock()
 	defer s.spoiled.mu.Unlock()
-	if s.spoiled.swallowing[waypoint] != nil {
+	if s.spoiled.used != nil {
 		return nil
 	}
-	if s.spoiled.swallowing == nil {
-		s.spoiled.swallowing = map[string]map[ends]bool{}
-	}
-	s.spoiled.swallowing[waypoint] = used
+	s.spoiled.used = used
 	return s.drop(waypoint, 1)
 }
 
@@ -69,13 +60,11 @@ func (s *striker) swallow(waypoint string) error {
 func (s *striker) relent() error {
 	s.spoiled.mu.Lock()
 	defer s.spoiled.mu.Unlock()
-	for name := range s.spoiled.swallowing {
-		delete(s.spoiled.swallowing, name)
-		if err := s.drop(name, -1); err != nil {
-			return err
-		}
+	if s.spoiled.used == nil {
+		return nil
 	}
-	return nil
+	s.spoiled.used = nil
+	return s.drop(s.spoiled.waypoint, -1)
 }
 
 // leads reports how a subflow through a waypoint stands while that drops TCP: dead
@@ -84,11 +73,10 @@ func (s *striker) relent() error {
 func (s *spoiled) leads(waypoint string, f mptcp.Subflow) (dead, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	used, dropped := s.swallowing[waypoint]
-	if !dropped {
+	if s.used == nil || waypoint != s.waypoint {
 		return false, false
 	}
-	idle = !used[ends{f.Local, f.Remote}] && f.Metrics.Unacked == 0 && f.Metrics.NotSent == 0
+	idle = !s.used[ends{f.Local, f.Remote}] && f.Metrics.Unacked == 0 && f.Metrics.NotSent == 0
 	return true, idle
 }
 

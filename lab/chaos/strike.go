@@ -54,7 +54,7 @@ func (s *striker) strike(ctx context.Context, f plan.Fault) (Strike, error) {
 func (s *striker) aim(f plan.Fault) (hit string, counts bool) {
 	busy := s.monitor.busiest()
 	if spoils(f.Kind) {
-		busy = s.spoiled.take(busy, len(s.w.waypoints))
+		busy = s.spoiled.take(busy)
 	}
 	over := func(link string) (string, bool) { return link, s.monitor.carried(link) >= carrying }
 	switch f.Target {
