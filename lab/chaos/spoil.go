@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/mptcp"
-	"github.com/detour-collective/dcol/lab/chaos/plan"
 )
 
 // spoiled is the waypoint of a world that is struck by what dcol remembers for longer
@@ -19,11 +18,6 @@ type spoiled struct {
 	// used are the subflows that were in use when the waypoint began to drop TCP
 	// until the check is over; nil: it does not.
 	used map[ends]bool
-}
-
-// spoils reports whether a kind of fault makes dcol avoid a waypoint.
-func spoils(k plan.Kind) bool {
-	return k == plan.LinkTamper || k == plan.DropTCP || k == plan.Swallow
 }
 
 // take returns the waypoint to spoil: the busiest one at the first time.

@@ -53,7 +53,7 @@ func (s *striker) strike(ctx context.Context, f plan.Fault) (Strike, error) {
 // aim finds what a fault strikes, and whether that carried bytes just now.
 func (s *striker) aim(f plan.Fault) (hit string, counts bool) {
 	busy := s.monitor.busiest()
-	if spoils(f.Kind) {
+	if f.Kind.Spoils() {
 		busy = s.spoiled.take(busy)
 	}
 	over := func(link string) (string, bool) { return link, s.monitor.carried(link) >= carrying }

@@ -27,6 +27,9 @@ func Generate(seed uint64) Plan {
 		f := newFault(r, kinds[r.IntN(len(kinds))], p.World)
 		f.At = units.Duration(at)
 		p.Faults = append(p.Faults, f)
+		if f.Kind.Spoils() { // another one would find nothing to strike
+			kinds = slices.DeleteFunc(kinds, Kind.Spoils)
+		}
 		at += span{shortestGap, longestGap}.seconds(r)
 	}
 	return p

@@ -26,6 +26,10 @@ const (
 	LinkTamper Kind = "link-tamper"
 )
 
+// Spoils reports whether the kind makes dcol avoid a waypoint for longer than a
+// sequence takes. One waypoint of a world is struck so.
+func (k Kind) Spoils() bool { return k == LinkTamper || k == DropTCP || k == Swallow }
+
 // Faults of waypoints, processes and addresses.
 const (
 	// DropTCP has a waypoint lose all TCP that it forwards while its session lives.
