@@ -82,7 +82,7 @@ func judge(o Observations) Verdict {
 func (o Observations) changed() string {
 	var links []string
 	for _, k := range o.Strikes {
-		if k.Fault.Kind == plan.LinkTamper && k.Counts && !slices.Contains(links, k.Hit) {
+		if (k.Fault.Kind == plan.LinkTamper || k.Fault.Kind == plan.TamperReplies) && k.Counts && !slices.Contains(links, k.Hit) {
 			links = append(links, k.Hit)
 		}
 	}

@@ -125,6 +125,7 @@ func linkChange(f plan.Fault) func(*testbed.LinkParams) {
 		plan.LinkDuplicate: func(p *testbed.LinkParams) { p.Duplicate = amount },
 		plan.LinkCorrupt:   func(p *testbed.LinkParams) { p.Corrupt = amount },
 		plan.LinkTamper:    func(p *testbed.LinkParams) { p.Tamper = amount },
+		plan.TamperReplies: func(p *testbed.LinkParams) { p.Tamper = amount },
 	}[f.Kind]
 	if !ok {
 		return nil
@@ -142,6 +143,7 @@ func effect(k plan.Kind) func(testbed.LinkStats) uint64 {
 		plan.LinkDuplicate: func(s testbed.LinkStats) uint64 { return s.Duplicated },
 		plan.LinkCorrupt:   func(s testbed.LinkStats) uint64 { return s.Corrupted },
 		plan.LinkTamper:    func(s testbed.LinkStats) uint64 { return s.Tampered },
+		plan.TamperReplies: func(s testbed.LinkStats) uint64 { return s.Tampered },
 	}[k]
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,13 +15,19 @@ import (
 // linkState is what is wrong with links now: faults may overlap.
 type linkState struct {
 	mu       sync.Mutex
-	changes  map[string][]*func(*testbed.LinkParams)
+	changes  map[string][]*linkFault
 	downs    map[string]int
 	dropping map[string]int // waypoints that drop TCP
 }
 
+// linkFault is what makes a link worse.
+type linkFault struct {
+	change  func(*testbed.LinkParams)
+	replies bool // only what goes to the client, which is at the A side of all links
+}
+
 func newLinkState() linkState {
-	return linkState{changes: map[string][]*func(*testbed.LinkParams){}, downs: map[string]int{}, dropping: map[string]int{}}
+	return linkState{changes: map[string][]*linkFault{}, downs: map[string]int{}, dropping: map[string]int{}}
 }
 
 // changeLink has a link be worse for a while.
@@ -29,7 +36,7 @@ func (s *striker) changeLink(ctx context.Context, k *Strike, f plan.Fault, chang
 	if err != nil {
 		return err
 	}
-	err = s.worsen(ctx, k.Hit, f.For.Std(), change)
+	err = s.worsen(ctx, k.Hit, f.For.Std(), &linkFault{change, f.Kind == plan.TamperReplies})
 	after, failed := s.struckBy(f.Kind, k.Hit)
 	if effect(f.Kind) != nil {
 		k.Note = fmt.Sprintf("%d packets", after-before)
@@ -50,17 +57,11 @@ func (s *striker) struckBy(k plan.Kind, link string) (uint64, error) {
 	return count(ab) + count(ba), err
 }
 
-func (s *striker) worsen(ctx context.Context, link string, d time.Duration, change func(*testbed.LinkParams)) error {
-	err := s.apply(link, func(l *linkState) { l.changes[link] = append(l.changes[link], &change) })
+func (s *striker) worsen(ctx context.Context, link string, d time.Duration, fault *linkFault) error {
+	err := s.apply(link, func(l *linkState) { l.changes[link] = append(l.changes[link], fault) })
 	pause(ctx, d)
 	return errors.Join(err, s.apply(link, func(l *linkState) {
-		var left []*func(*testbed.LinkParams)
-		for _, c := range l.changes[link] {
-			if c != &change {
-				left = append(left, c)
-			}
-		}
-		l.changes[link] = left
+		l.changes[link] = slices.DeleteFunc(l.changes[link], func(other *linkFault) bool { return other == fault })
 	}))
 }
 
@@ -70,11 +71,14 @@ func (s *striker) apply(link string, change func(*linkState)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(l)
-	p := s.w.base[link]
-	for _, c := range l.changes[link] {
-		(*c)(&p)
+	out, replies := s.w.base[link], s.w.base[link]
+	for _, f := range l.changes[link] {
+		f.change(&replies)
+		if !f.replies {
+			f.change(&out)
+		}
 	}
-	return s.w.net.SetLink(link, p, p)
+	return s.w.net.SetLink(link, out, replies)
 }
 
 // linkDown has a link lose everything for a while.

@@ -24,11 +24,16 @@ const (
 	// only, and only with MPTCP's checksums: nothing else can notice, and plain
 	// TCP cannot either.
 	LinkTamper Kind = "link-tamper"
+	// TamperReplies is LinkTamper of what goes to the client alone: no end that a
+	// subflow comes to at the server tells the client of it.
+	TamperReplies Kind = "tamper-replies"
 )
 
 // Spoils reports whether the kind makes dcol avoid a waypoint for longer than a
 // sequence takes. One waypoint of a world is struck so.
-func (k Kind) Spoils() bool { return k == LinkTamper || k == DropTCP || k == Swallow }
+func (k Kind) Spoils() bool {
+	return k == LinkTamper || k == TamperReplies || k == DropTCP || k == Swallow
+}
 
 // Faults of waypoints, processes and addresses.
 const (
@@ -103,6 +108,7 @@ type rule struct {
 
 func always(World) bool     { return true }
 func emulated(w World) bool { return w.Emulated }
+func checked(w World) bool  { return w.Emulated && w.Checksums }
 
 func only(targets ...Target) func(World) []Target {
 	return func(World) []Target { return targets }
@@ -135,7 +141,8 @@ var rules = map[Kind]rule{
 	LinkReorder:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
 	LinkDuplicate: {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.01, 0.3}},
 	LinkCorrupt:   {fits: emulated, targets: links, lasts: span{1, 5}, amount: span{0.001, 0.1}},
-	LinkTamper:    {weight: 5, fits: func(w World) bool { return w.Emulated && w.Checksums }, targets: readable, lasts: span{1, 5}, amount: span{0.01, 0.5}},
+	LinkTamper:    {weight: 2, fits: checked, targets: readable, lasts: span{1, 5}, amount: span{0.01, 0.5}},
+	TamperReplies: {weight: 5, fits: checked, targets: readable, lasts: span{1, 5}, amount: span{0.05, 0.5}},
 	DropTCP:       {fits: always, targets: only(Busy), lasts: span{1, 6}},
 	Swallow:       {weight: 2, fits: always, targets: only(Busy)},
 	Freeze:        {fits: always, targets: processes, lasts: span{0.5, 5}},
