@@ -99,12 +99,15 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 }
 
 // excuse is why two paths cannot be demanded of a connection: it is plain TCP, as its
-// SYN was lost or changed in a fault; or it came to its end just now. A
-// connection is no plain TCP for another reason.
+// SYN was lost or changed in a fault; it began while no agent ran, so that the kernel
+// keeps its paths to itself; or it came to its end just now. A connection is no plain
+// TCP for another reason.
 func (s *sequence) excuse(p Paths, c *twin.Conn) string {
 	switch {
 	case p.Fallback && s.seen.inTrouble(c.Record().Began):
 		return "plain TCP since a fault"
+	case s.seen.withoutAgent(c.Record().Began):
+		return "began while the client had no agent"
 	case !p.Known && !c.Alive():
 		return "over"
 	}

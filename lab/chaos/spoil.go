@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
 )
 
 // spoiled is the waypoint of a world that is struck by what dcol remembers for longer
@@ -83,6 +84,21 @@ func (o Observations) inTrouble(began time.Time) bool {
 	}
 	return false
 }
+
+// withoutAgent reports whether the client's agent was ended when a connection began, or
+// had not come up again.
+func (o Observations) withoutAgent(began time.Time) bool {
+	for _, k := range o.Strikes {
+		ended := k.Fault.Kind == plan.Kill || k.Fault.Kind == plan.Stop
+		if ended && k.Hit == alice && began.After(k.Began) && began.Before(k.Ended.Add(comesUp)) {
+			return true
+		}
+	}
+	return false
+}
+
+// comesUp is how long an agent takes to come up on a busy machine.
+const comesUp = 3 * time.Second
 
 // beginning is how long a connection takes to begin: its SYNs may be repeated.
 const beginning = 5 * time.Second
