@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 )
 
