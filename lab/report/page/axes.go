@@ -58,8 +58,12 @@ func (a axis) labels() []string {
 
 // axes are those on which a network's variants have two places or more, if the variants
 // are a sweep: all lie on the axes, but for the network as declared, and each
-// combination of their values is there once.
+// combination of their values is there once. A network with published numbers has none:
+// its plots show those.
 func (n *network) axes() []axis {
+	if n.published() {
+		return nil
+	}
 	var axes []axis
 	placed := 0
 	for _, v := range n.variants {
