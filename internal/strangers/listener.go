@@ -77,11 +77,10 @@ func (l *Listener) admit(c *Conn, member string) (victim *Conn) {
 		return nil
 	}
 	c.member = member
-	list := append(l.admitted[member], c)
-	if len(list) > l.limits.PerMember {
-		victim, list = list[0], list[1:]
+	l.admitted[member] = append(l.admitted[member], c)
+	if all := l.admitted[member]; len(all) > l.limits.PerMember {
+		victim, l.admitted[member] = all[0], all[1:]
 	}
-	l.admitted[member] = list
 	return victim
 }
 

@@ -24,7 +24,6 @@ func TestFullSummaryStopsItsMember(t *testing.T) {
 
 	// A log in which nobody has a share to speak of.
 	limits := attribution.Limits{FileBytes: 1 << 20, Files: 2, Queue: 1 << 12, Share: 1}
-	var real *attribution.Log
 	record := func(l *attribution.Log) (before *attribution.Log) {
 		if err := w.ask(func() { before, w.record = w.record, l }); err != nil {
 			t.Fatal(err)
@@ -32,7 +31,7 @@ func TestFullSummaryStopsItsMember(t *testing.T) {
 		return before
 	}
 	small := attribution.Open(filepath.Join(t.TempDir(), "log"), testAuthor, limits, discard)
-	real = record(small)
+	usual := record(small)
 	for i := range 1000 {
 		small.Write(attribution.Entry{Event: attribution.FlowOpened, Member: "alice", Server: netip.AddrPortFrom(netip.AddrFrom4([4]byte{9, 9, byte(i >> 8), byte(i)}), 443)})
 	}
@@ -44,7 +43,7 @@ func TestFullSummaryStopsItsMember(t *testing.T) {
 		t.Errorf("the connection that was open: %v", err)
 	}
 	n.mustDial(t, netip.AddrPortFrom(waypoint4, bobs.Port))
-	record(real)
+	record(usual)
 	if err := small.Close(); err != nil {
 		t.Error(err)
 	}
