@@ -51,7 +51,7 @@ func findIGD(ctx context.Context, n Network) (*igd, error) {
 		if err != nil {
 			return nil, err
 		}
-		status, body, err := document(ctx, request)
+		status, body, err := document(ctx, n.Own, request)
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("HTTP status %d", status)
 		}
@@ -131,7 +131,7 @@ func parseDescription(document []byte, at *url.URL, gateway netip.Addr) ([]offer
 }
 
 func (d *igd) externalAddress(ctx context.Context) (netip.Addr, error) {
-	out, err := call(ctx, d.control, d.service, "GetExternalIPAddress")
+	out, err := call(ctx, d.network.Own, d.control, d.service, "GetExternalIPAddress")
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -169,7 +169,7 @@ func (d *igd) add(ctx context.Context, w Want, external uint16) (time.Duration, 
 		if d.forever {
 			lasts = 0
 		}
-		_, err := call(ctx, d.control, d.service, "AddPortMapping",
+		_, err := call(ctx, d.network.Own, d.control, d.service, "AddPortMapping",
 			argument{"NewRemoteHost", ""},
 			argument{"NewExternalPort", strconv.Itoa(int(external))},
 			argument{"NewProtocol", strings.ToUpper(string(w.Protocol))},
@@ -188,7 +188,7 @@ func (d *igd) add(ctx context.Context, w Want, external uint16) (time.Duration, 
 }
 
 func (d *igd) close(ctx context.Context, w Want, external uint16) error {
-	_, err := call(ctx, d.control, d.service, "DeletePortMapping",
+	_, err := call(ctx, d.network.Own, d.control, d.service, "DeletePortMapping",
 		argument{"NewRemoteHost", ""},
 		argument{"NewExternalPort", strconv.Itoa(int(external))},
 		argument{"NewProtocol", strings.ToUpper(string(w.Protocol))})

@@ -206,7 +206,7 @@ func TestRealRouterPortTaken(t *testing.T) {
 		t.Run(c.protocol, func(t *testing.T) {
 			h := newHousehold(t)
 			h.host.Output(t, "ip", "address", "add", "192.168.1.3/24", "dev", "eth0")
-			h.miniupnpd(t, "enable_natpmp="+c.pcp, "enable_upnp="+c.upnp)
+			h.miniupnpd(t, "enable_natpmp="+c.pcp, "enable_upnp="+c.upnp, "secure_mode=yes")
 			first, err := h.find(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -29,8 +30,9 @@ const (
 )
 
 // document gets a device's document, on a connection of its own: by no proxy, and following no redirection.
-func document(ctx context.Context, request *http.Request) (status int, body []byte, err error) {
-	dialer := net.Dialer{Timeout: httpTimeout}
+// The connection is from own: many devices open ports only to the address that asks.
+func document(ctx context.Context, own netip.Addr, request *http.Request) (status int, body []byte, err error) {
+	dialer := net.Dialer{Timeout: httpTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, 0))}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(request.URL.Hostname(), cmp.Or(request.URL.Port(), "80")))
 	if err != nil {
 		return 0, nil, err
@@ -59,7 +61,7 @@ func document(ctx context.Context, request *http.Request) (status int, body []by
 type argument struct{ name, value string }
 
 // call has a service of a device do something and returns what it answers.
-func call(ctx context.Context, at *url.URL, service, action string, in ...argument) (map[string]string, error) {
+func call(ctx context.Context, own netip.Addr, at *url.URL, service, action string, in ...argument) (map[string]string, error) {
 	var b bytes.Buffer
 	b.WriteString(xml.Header + `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/" s:encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"><s:Body>`)
 	fmt.Fprintf(&b, `<u:%s xmlns:u="%s">`, action, service)
@@ -77,7 +79,7 @@ func call(ctx context.Context, at *url.URL, service, action string, in ...argume
 	}
 	request.Header.Set("Content-Type", `text/xml; charset="utf-8"`)
 	request.Header.Set("SOAPAction", `"`+service+"#"+action+`"`)
-	status, body, err := document(ctx, request)
+	status, body, err := document(ctx, own, request)
 	if err != nil {
 		return nil, fmt.Errorf("UPnP %s: %w", action, err)
 	}
