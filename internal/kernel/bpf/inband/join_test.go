@@ -64,7 +64,7 @@ func newInternet(t *testing.T, connect connectFunc, config SenderConfig) *intern
 table ip detours {
 	chain pre {
 		type nat hook prerouting priority dstnat
-		meta mark 0xdc010007 tcp option @254,16,16 0xdc01 dnat to tcp option @254,32,32
+		meta mark 0xdc010007 tcp option @254,16,16 0xdc01 tcp option @254,32,32 0x0a000302 dnat to 10.0.3.2
 	}
 	chain post {
 		type nat hook postrouting priority srcnat
