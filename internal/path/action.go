@@ -5,77 +5,75 @@ import (
 	"time"
 )
 
-// Action is something to do. Each is a plain value; they are to be carried out
-// in the order in which they are returned.
+// Action is something for the caller to do. Actions are plain values, to be carried out in the
+// order in which Handle returns them.
 type Action interface{ action() }
 
-// CreateSubflow asks the kernel for a subflow. The answer is SubflowRequested
-// or CreateFailed. A zero Local is the address from which Remote is routed. Two
-// subflows from one address have different ids, which Linux accepts only with
-// local ports that the caller chose.
+// CreateSubflow requests a subflow from the kernel. The answer is SubflowRequested or CreateFailed.
+// If Local is zero, the kernel picks the source address by routing. Two subflows from one address
+// have different ids, which Linux accepts only with local ports chosen by the caller.
 type CreateSubflow struct {
 	Token   Token
 	LocalID uint8
 	Local   netip.Addr
 	Remote  netip.AddrPort
 	Backup  bool
-	// Direct ones have no Kind and no Waypoint.
+	// Direct subflows have no Kind and no Waypoint.
 	Direct   bool
 	Kind     Kind
 	Waypoint string
-	// Server is where the subflow leads to in the end, which an in-band one's SYN
-	// has to say.
+	// Server is the final destination. An in-band subflow carries it in its SYN.
 	Server netip.AddrPort
 }
 
-// DestroySubflow ends one subflow, or gives up one whose SYN is unanswered. That
-// there is none any more is no error.
+// DestroySubflow ends one subflow, or aborts one whose SYN is unanswered. A subflow that no longer
+// exists is not an error.
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 }
 
-// RemoveAddr ends the subflows with this address id and tells the peer to
-// (REMOVE_ADDR), which reaches it even if they are dead. With a Local, where the
-// id was used, the peer is to be told in any case; without, it is only about
-// giving the id back, and that it is not known is no error.
+// RemoveAddr ends the subflows with this address id and sends REMOVE_ADDR to the peer, which works
+// even if the subflows are dead. If Local is set, the id was used from that address and the peer
+// must always be notified. If Local is zero, the action only releases the id, and an unknown id is
+// not an error.
 type RemoveAddr struct {
 	Token   Token
 	LocalID uint8
 	Local   netip.AddrPort
 }
 
-// SetBackup makes a subflow a backup or a full one, on both sides (MP_PRIO).
+// SetBackup changes a subflow to backup or full priority on both sides (MP_PRIO).
 type SetBackup struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Backup        bool
 }
 
-// RequestDetours asks the waypoints for detours to a server. Whoever carries it
-// out knows which were asked already.
+// RequestDetours asks the waypoints for detours to a server. The caller keeps track of which
+// waypoints it has asked.
 type RequestDetours struct{ Server netip.AddrPort }
 
-// Measure asks for a sample of one subflow, soon. The answer is Measured, or
-// SubflowMissing where the kernel has no such subflow.
+// Measure requests a sample of one subflow soon. The answer is Measured, or SubflowMissing if the
+// kernel has no such subflow.
 type Measure struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 }
 
-// Probe has keep-alive probes sent on one subflow when nothing came for a second, each
-// second, or no longer. Samples tell how many have no answer.
+// Probe turns keep-alive probes on a subflow on or off. While on, a probe is sent for each second
+// in which nothing was received. Samples report how many probes are unanswered.
 type Probe struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	On            bool
-	// Backup is the priority that the subflow has.
+	// Backup is the subflow's current priority.
 	Backup bool
 }
 
-// Blame tells people that detours through a waypoint rest: those of this kind, or of all
-// kinds, are not taken to Server until then; a zero Server stands for all servers. Err is
-// what was seen, Mend what people can do about it.
+// Blame reports to the operator that a waypoint's detours are suspended. Detours of this kind, or
+// of all kinds, are not used towards Server until the given time. A zero Server means all servers.
+// Err is the fault that was seen, Mend is advice for the operator.
 type Blame struct {
 	Waypoint string
 	Kind     Kind

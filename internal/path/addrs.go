@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// This host's addresses, and which of them are its tunnels'.
+// This file tracks the host's addresses, including those of its tunnels.
 
-// localAddrs: on another network the failures on the last one mean nothing, and
-// what travelled from an address that is gone may be lost. A tunnel that comes or
-// goes is no other network.
+// localAddrs handles a change of the host's addresses. Failures seen on the previous network are
+// forgotten, and data sent from an address that is gone may be lost. A tunnel that comes or goes
+// does not count as another network.
 func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	for _, a := range ev.Tunnels {
 		m.tunnels[a] = true
 	}
-	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // none is not nil
+	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	if m.addrs != nil && slices.Equal(m.addrs, addrs) {
 		return
@@ -26,15 +26,15 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 		m.network++
 		clear(m.retries)
 		m.forgetTrials()
-		m.forgiveHoles()
+		m.forgiveSilence()
 	}
 	for _, c := range inOrder(m.conns) {
 		if moved {
 			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
 		}
 		for _, s := range c.subflows {
-			if !m.here(s) {
-				c.doubt(s) // it may live on if its address comes back
+			if !m.hasSource(s) {
+				c.doubt(s) // it survives if its address comes back
 			}
 		}
 		m.step(c, now)
@@ -45,13 +45,14 @@ func (m *Manager) withoutTunnels(addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return m.tunnels[a] })
 }
 
-// here: the subflow starts from an address that this host still has.
-func (m *Manager) here(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
+// hasSource reports whether this host still has the subflow's source address.
+func (m *Manager) hasSource(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
 
 func (m *Manager) owns(a netip.Addr) bool { return m.addrs == nil || slices.Contains(m.addrs, a) }
 
-// source is the address new subflows start from: the connection's own while
-// this host has it, then zero for what is routed, while there is any.
+// source returns the source address for new subflows: the connection's own address while this host
+// has it, otherwise zero, which leaves the choice to routing. ok is false if the host has no
+// suitable address.
 func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
 	if m.owns(c.local.Addr()) {
 		return c.local.Addr(), true
@@ -61,15 +62,15 @@ func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
 	})
 }
 
-// moving: the host's address changed, and a new direct subflow is on its way. The
-// server's few places are still taken by subflows from the old address, so
-// detours leave the one that may be free to it; over it the others are given up.
+// moving reports whether the host's address changed and a new direct subflow is being opened.
+// Subflows from the old address still take up the server's few places. So detours leave the one
+// that may be free to the direct subflow, over which the others can be removed.
 func (m *Manager) moving(c *conn) bool {
 	return c.has(func(s *subflow) bool { return s.direct && !s.up }) &&
-		(c.untold() || c.has(func(s *subflow) bool { return !m.here(s) && (s.detour == nil || !s.detour.Local.IsValid()) }))
+		(c.removeAddrPending() || c.has(func(s *subflow) bool { return !m.hasSource(s) && (s.detour == nil || !s.detour.Local.IsValid()) }))
 }
 
-// forgetTunnels drops tunnels' addresses that are neither there nor on offer.
+// forgetTunnels drops addresses of tunnels that neither exist nor are on offer.
 func (m *Manager) forgetTunnels() {
 	for a := range m.tunnels {
 		if !slices.Contains(m.addrs, a) && !slices.ContainsFunc(m.general, func(o *offered) bool { return o.Local == a }) {

@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// A waypoint that does harm rests, so that later connections do not take it again.
+// A waypoint that harms connections is suspended, so that later connections avoid it.
 //
-// It rests towards the server where that was seen. Data that a waypoint changed looks like
-// data of which the server sent a wrong checksum, so one server shows nothing about the
-// waypoint towards others. Only corruption towards servers in several networks makes it
-// rest towards all. Silence never does: a short outage hits the connections to all servers
-// at once, and is over soon.
+// The suspension applies to the server towards which the harm was seen. Data that a waypoint
+// changed looks the same as data that the server sent with a wrong checksum, so one server proves
+// nothing about the waypoint towards others. Only corruption towards servers in several networks
+// suspends the waypoint for all servers. Silence never does: a short outage hits the connections to
+// all servers at once and is over soon.
 //
-// A rest is short at first, because each new attempt costs no more than a subflow: the
-// checksums that found out the corruption protect the data. It is twice as long each time
-// the harm is seen again, until data came well for a while in between.
+// The first suspension is short, because each new attempt costs only a subflow: the checksums that
+// detected the corruption protect the data. Each time the harm is seen again, the suspension
+// doubles, unless data arrived intact for a while in between.
 
-// fault is a kind of harm.
+// fault describes a kind of harm and how to react to it.
 type fault struct {
 	err           error
 	mend          string
-	allKinds      bool // of detours through the waypoint; else the one that was taken
-	leave         bool // subflows that are up through it end, too
-	spreads       bool // towards servers in several networks, it counts towards all
+	allKinds      bool // suspends all kinds of detours through the waypoint, not only the one that was used
+	leave         bool // established subflows through it end, too
+	spreads       bool // if seen towards servers in several networks, it counts towards all
 	rest, longest time.Duration
 }
 
 var (
-	errSilent = errors.New("nothing came through it any more while another path worked")
+	errSilent = errors.New("nothing arrived through it while another path worked")
 
-	// corrupts: data arrived changed. Nothing must go through it any more.
+	// corrupts means that data arrived changed. Nothing may be sent through the waypoint any more.
 	corrupts = fault{
 		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
 		allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour,
 	}
-	// swallows: nothing arrived, not even answers to probes where they could be sent.
+	// swallows means that nothing arrived, not even answers to probes where those could be sent.
 	swallows = fault{
 		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
 		rest: time.Minute, longest: 5 * time.Minute,
@@ -46,18 +46,19 @@ var (
 )
 
 const (
-	// spreadsFrom is in how many networks servers saw a fault before it counts towards all.
+	// spreadsFrom is the number of networks with affected servers from which a fault counts towards
+	// all servers.
 	spreadsFrom = 3
-	// forgivenAfter is in how many complete samples, a second apart, data must have come by a
-	// detour after its rest before the fault is forgotten.
+	// forgivenAfter is the number of complete samples, a second apart, in which data must have
+	// arrived by a detour after its suspension before the fault is forgotten.
 	forgivenAfter = 60
 )
 
-// anyKind stands for all kinds in a blamed.
+// anyKind in a blamed means all kinds.
 const anyKind = nKinds
 
-// blamed is what rests: detours of a kind through a waypoint to a server. A zero
-// server stands for all.
+// blamed identifies suspended detours: one kind, through one waypoint, to one server. A zero server
+// means all servers.
 type blamed struct {
 	waypoint string
 	kind     Kind
@@ -66,22 +67,22 @@ type blamed struct {
 
 type blame struct {
 	fault        *fault
-	times        int // in a row
-	well         int // samples since the rest in which data came
+	times        int // consecutive
+	well         int // samples since the suspension in which data arrived
 	since, until time.Time
 }
 
-// over reports whether the blame is forgotten.
+// over reports whether the blame has expired.
 func (b blame) over(now time.Time) bool { return now.Sub(b.until) > b.fault.longest }
 
-// blame notes that a subflow over d to server did harm.
+// blame records that a subflow over d to server suffered fault f.
 func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
 	who := blamed{d.Waypoint, d.Kind, server}
 	if f.allKinds {
 		who.kind = anyKind
 	}
 	if now.Before(m.blames[who].until) {
-		return // by another of its subflows
+		return // already recorded for another of its subflows
 	}
 	m.rest(who, f, now)
 	if f.spreads && m.networksWith(who, now) >= spreadsFrom {
@@ -94,7 +95,7 @@ func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Tim
 	}
 }
 
-// rest begins a rest, or a longer one than the last.
+// rest starts a suspension, or extends it beyond the previous one.
 func (m *Manager) rest(who blamed, f *fault, now time.Time) {
 	b := m.blames[who]
 	if b.fault == nil || b.over(now) {
@@ -105,8 +106,8 @@ func (m *Manager) rest(who blamed, f *fault, now time.Time) {
 	m.blames[who] = b
 }
 
-// networksWith counts the networks with servers towards which who rests, whichever server
-// who names.
+// networksWith counts the networks in which who is suspended towards a server, ignoring the server
+// in who.
 func (m *Manager) networksWith(who blamed, now time.Time) int {
 	networks := make(map[netip.Prefix]bool)
 	for other, b := range m.blames {
@@ -117,7 +118,7 @@ func (m *Manager) networksWith(who blamed, now time.Time) int {
 	return len(networks)
 }
 
-// networkOf is a block of addresses of which few have several.
+// networkOf returns a block of addresses large enough that few organisations have several.
 func networkOf(a netip.Addr) netip.Prefix {
 	bits := 16
 	if a.Is6() {
@@ -127,8 +128,8 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// cameWell notes that data came over d since the last complete sample.
-func (m *Manager) cameWell(d *Detour, server netip.AddrPort, now time.Time) {
+// arrivedIntact records that data arrived over d since the last complete sample.
+func (m *Manager) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
 	if len(m.blames) == 0 {
 		return
 	}
@@ -145,7 +146,7 @@ func (m *Manager) cameWell(d *Detour, server netip.AddrPort, now time.Time) {
 	}
 }
 
-// blamedFor are those whose rest keeps connections to server from d.
+// blamedFor returns the keys under which a suspension of d towards server may be recorded.
 func blamedFor(d *Detour, server netip.AddrPort) [4]blamed {
 	return [...]blamed{
 		{d.Waypoint, anyKind, netip.AddrPort{}}, {d.Waypoint, anyKind, server},
@@ -153,7 +154,7 @@ func blamedFor(d *Detour, server netip.AddrPort) [4]blamed {
 	}
 }
 
-// leaveBlamed ends what goes through who, as soon as its connections have other paths.
+// leaveBlamed ends the subflows that match who as soon as their connections have other paths.
 func (m *Manager) leaveBlamed(who blamed) {
 	conns := m.conns
 	if who.server.IsValid() {
@@ -172,7 +173,7 @@ func (m *Manager) leaveBlamed(who blamed) {
 	}
 }
 
-// blameOf is the blame on d towards server that lasts longest; false: there is none.
+// blameOf returns the blame on d towards server that lasts longest. ok is false if there is none.
 func (m *Manager) blameOf(d *Detour, server netip.AddrPort, now time.Time) (worst blame, ok bool) {
 	if len(m.blames) == 0 {
 		return worst, false
@@ -185,8 +186,8 @@ func (m *Manager) blameOf(d *Detour, server netip.AddrPort, now time.Time) (wors
 	return worst, ok
 }
 
-// worstBlame is the blame on d for people to read: one towards all servers, else the one
-// that lasts longest, and towards whom it is.
+// worstBlame returns the blame on d to show to the operator, and its server. A blame towards all
+// servers comes first, then the one that lasts longest.
 func (m *Manager) worstBlame(d *Detour, now time.Time) (worst blame, server netip.AddrPort, ok bool) {
 	for who, b := range m.blames {
 		if who.waypoint != d.Waypoint || who.kind != anyKind && who.kind != d.Kind || !now.Before(b.until) {
@@ -208,13 +209,13 @@ func valid(a netip.AddrPort) int {
 	return 0
 }
 
-// forgetBlames drops what is over.
+// forgetBlames drops expired blames.
 func (m *Manager) forgetBlames(now time.Time) {
 	maps.DeleteFunc(m.blames, func(_ blamed, b blame) bool { return b.over(now) })
 }
 
-// forgiveHoles: on another network another path leads to the waypoints. What changes
-// data is not forgiven: that is seldom the path.
-func (m *Manager) forgiveHoles() {
+// forgiveSilence drops blames for silence, because another network has another path to the waypoints.
+// Blames for corruption stay: the path is seldom their cause.
+func (m *Manager) forgiveSilence() {
 	maps.DeleteFunc(m.blames, func(_ blamed, b blame) bool { return !b.fault.allKinds })
 }

@@ -6,104 +6,104 @@ import (
 	"time"
 )
 
-// conn is one connection.
+// conn holds the state of one connection.
 type conn struct {
 	token         Token
 	local, remote netip.AddrPort // of the first subflow
-	server        netip.AddrPort // where further subflows lead: remote, or announced
+	server        netip.AddrPort // destination of further subflows: remote, or an announced address
 	since         time.Time
 	denyInitial   bool
 	excluded      bool
-	refused       bool // the kernel takes no commands for it
+	refused       bool // the kernel accepts no commands for it
 
 	subflows []*subflow
-	ended    []ended    // not judged yet
-	lost     []lostAddr // the peer may think that they are there
-	spoke    time.Time  // when the last REMOVE_ADDR went
+	ended    []ended    // subflows that ended and are not judged yet
+	lost     []lostAddr // addresses that the peer may believe to exist
+	lastRemoveAddr    time.Time  // when the last REMOVE_ADDR was sent
 	lastID   uint8
 
 	tls       bool // detours wait for the server's first data
-	heard     bool // which has come
+	heard     bool // the server's first data has arrived
 	nextProbe time.Time
 
-	capped  bool      // would take more if the server did
+	capped  bool      // would take more subflows if the server did
 	dropped time.Time // when a subflow last ended that the server may still count
 
 	short  bool  // would take another detour
-	asks   bool  // and a mapping may be it
-	ask    retry // for detours
-	direct retry // of the direct path
-	room   retry // of subflows beyond those that the server took
+	asks   bool  // a mapping may serve as that detour
+	ask    retry // for requesting detours
+	direct retry // for the direct path
+	room   retry // for subflows beyond those that the server accepted
 
 	data  progress
-	moved time.Time // when a subflow last did
+	moved time.Time // when a subflow last received or sent data
 	busy  bool      // in Manager.busy
-	seen  time.Time // when a complete sample last had one of its subflows
-	due   time.Time // when it wants a Tick; zero: it does not
-	place int       // in Manager.due, while due is set
+	seen  time.Time // when one of its subflows last appeared in a complete sample
+	due   time.Time // when it needs a Tick; zero: never
+	place int       // index in Manager.due while due is set
 }
 
-// subflow is one of a connection's subflows, up or joining.
+// subflow is one subflow of a connection, established or joining.
 type subflow struct {
 	id            uint8
-	local, remote netip.AddrPort // local is not complete until the kernel chose
+	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
 	direct        bool
-	detour        *Detour // nil for the direct path, and for one not recognised
-	why           Reason  // for the detour, where it was our choice
-	chosen        bool    // it was
-	try           bool    // over a detour that was not proven
-	network       uint32  // that it began on, as Manager.network
+	detour        *Detour // nil for the direct path and for an unrecognised one
+	why           Reason  // why the detour was chosen, if this manager chose it
+	chosen        bool    // this manager chose it
+	try           bool    // goes over an unproven detour
+	network       uint32  // Manager.network when it started
 	backup        bool
 	up            bool
 	since         time.Time
-	took          time.Duration // to come up
-	leaving       bool          // it is to end: its waypoint is not to be used any more
-	foreign       bool          // the peer's, or of an agent before us: its id may be one of ours, too
+	took          time.Duration // how long the join took
+	leaving       bool          // to be ended: its waypoint is not to be used any more
+	foreign       bool          // created by the peer or by an earlier agent, so its id may equal one of ours
 
-	round           uint64 // of the last complete sample that had it; 0: none
+	round           uint64 // last complete sample that included it; 0: none
 	received, acked uint64
-	moved           time.Time // when either last grew
-	backoff         int       // how often its retransmission timer had doubled last
+	moved           time.Time // when received or acked last grew
+	backoff         int       // how often its retransmission timer had doubled at the last sample
 
 	senses
 	suspicion suspicion
 }
 
-// ended is a subflow that ended, before it is known whether its connection did.
+// ended is a subflow that ended while it is not yet known whether the connection did, too.
 type ended struct {
 	*subflow
 	err    error
 	lived  time.Duration
-	unsent bool // no SYN left: the kernel refused
-	silent bool // no event said so
-	// after and failedBefore are of one that ended silently: the last complete sample then,
-	// and how many checksums had failed when it was certainly there.
+	unsent bool // no SYN was sent: the kernel refused
+	silent bool // ended without a kernel event
+	// after and failedBefore are set for a silent end: the last complete sample at that time, and
+	// the number of failed checksums when the subflow was last known to exist.
 	after, failedBefore uint64
-	adrift              bool // its address was gone, perhaps for a moment, so that the peer did not hear of its end
+	adrift              bool // its address was gone, perhaps for a moment, so the peer did not learn of its end
 	judge               time.Time
 }
 
-// managed: it is ours to act on.
+// managed reports whether this manager may act on the connection.
 func (c *conn) managed() bool { return !c.excluded && !c.refused }
 
-// denied: the server allows no further subflow to the only address known of it.
+// denied reports whether the server accepts no further subflow to the only address known of it.
 func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }
 
-// closing: a subflow ended, so that the connection itself may be closing too. A
-// try that did not come up is no sign of it: it has a reason of its own.
+// closing reports whether a subflow ended recently, so that the connection itself may be closing. A
+// failed try is not counted, because it has a cause of its own.
 func (c *conn) closing() bool {
 	return slices.ContainsFunc(c.ended, func(e ended) bool { return e.up || !e.try || e.unsent })
 }
 
-// open: detours may carry data.
+// open reports whether detours may carry data.
 func (c *conn) open() bool { return !c.tls || c.heard }
 
 func (c *conn) byID(id uint8) *subflow {
 	return c.find(func(s *subflow) bool { return s.id == id })
 }
 
-// asked is the subflow with this id that we asked for and that is not up yet. Beside it
-// there may be one with the same id that an agent before us asked for.
+// asked returns the subflow with this id that this manager requested and that is not established
+// yet. There may be another with the same id that an earlier agent requested.
 func (c *conn) asked(id uint8) *subflow {
 	return c.find(func(s *subflow) bool { return s.id == id && !s.up })
 }
@@ -112,9 +112,9 @@ func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {
 	return c.find(func(s *subflow) bool { return s.local == local && s.remote == remote })
 }
 
-// joining is the subflow that is not up yet and is known to the kernel by these:
-// by its local address and port, or by its id as long as they are not known. The
-// kernel may leave out the remote port.
+// joining returns the subflow that is not established yet and matches what the kernel reports: the
+// local address and port, or the id while those are unknown. The kernel may leave out the remote
+// port.
 func (c *conn) joining(id uint8, local, remote netip.AddrPort) *subflow {
 	return c.find(func(s *subflow) bool {
 		return !s.up && s.remote.Addr() == remote.Addr() && (s.remote.Port() == remote.Port() || remote.Port() == 0) &&
@@ -135,14 +135,14 @@ func (c *conn) remove(s *subflow) {
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *subflow) bool { return x == s })
 }
 
-// newID returns an address id that no subflow of the connection uses and of which
-// the peer is not to be told any more, and as late as possible one that was used
-// before: a REMOVE_ADDR for it may still be under way. Every subflow has an id of its own so that one can be taken back
-// without the others. There are 255; the kernel stops at 8 subflows.
+// newID returns an address id that no subflow of the connection uses and that is not waiting for a
+// REMOVE_ADDR. Ids are reused as late as possible, because a REMOVE_ADDR for an old one may still
+// be in flight. Every subflow has an id of its own so that one can be removed without the others.
+// There are 255 ids; the kernel stops at 8 subflows.
 func (c *conn) newID() (id uint8, ok bool) {
 	for range 255 {
 		c.lastID++
-		if c.lastID == 0 { // the first subflow's
+		if c.lastID == 0 { // id 0 is the first subflow's
 			c.lastID++
 		}
 		if c.byID(c.lastID) == nil && !slices.ContainsFunc(c.lost, func(l lostAddr) bool { return l.id == c.lastID }) {
@@ -152,19 +152,18 @@ func (c *conn) newID() (id uint8, ok bool) {
 	return 0, false
 }
 
-// ownsID: s is ours, and the only subflow of its address id.
+// ownsID reports whether this manager created s and no other subflow has its address id.
 func (c *conn) ownsID(s *subflow) bool {
 	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
 }
 
-// end takes a subflow out, which ended by itself. The verdict about its route is
-// left for later.
+// end removes a subflow that ended by itself. Its route is judged later.
 func (m *Manager) end(c *conn, e ended, now time.Time) {
 	c.remove(e.subflow)
 	if !c.managed() {
 		return
 	}
-	e.adrift = !m.here(e.subflow)
+	e.adrift = !m.hasSource(e.subflow)
 	switch {
 	case e.up:
 		e.lived = now.Sub(e.since)
@@ -177,10 +176,10 @@ func (m *Manager) end(c *conn, e ended, now time.Time) {
 	c.ended = append(c.ended, e)
 }
 
-// recognise ties subflows that are not of our making to the detour they take. A
-// subflow from a tunnel's address to the server itself is taken for a direct
-// one until the tunnel is known. An in-band one looks like a mapped one at the
-// server's own port, and is more probably in-band, which needs no mapping.
+// recognise assigns d to subflows that use it and that this manager did not create. A subflow from
+// a tunnel's address to the server itself counts as direct until the tunnel is known. An in-band
+// subflow looks like a mapped one if the port is the server's own; it is taken for in-band, which
+// is more likely because it needs no mapping.
 func (c *conn) recognise(d *Detour) {
 	remote, ok := d.target(c.server)
 	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {

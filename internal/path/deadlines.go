@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// deadlines orders connections by when they want a Tick. Each is in it once at
-// most, at conn.place; set is the only writer of conn.due.
+// deadlines orders connections by the time at which they need a Tick. Each connection is in it at
+// most once, at index conn.place. Only set writes conn.due.
 type deadlines struct{ h dueHeap }
 
-// set changes when c is due; the zero time takes it out.
+// set changes when c is due. The zero time removes it.
 func (d *deadlines) set(c *conn, at time.Time) {
 	was := c.due
 	switch {
@@ -27,7 +27,7 @@ func (d *deadlines) set(c *conn, at time.Time) {
 	}
 }
 
-// first is the connection that is due next; nil when none is ever.
+// first returns the connection that is due next, or nil if none is.
 func (d *deadlines) first() *conn {
 	if len(d.h) == 0 {
 		return nil

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// DetourID names one detour for as long as the process lives.
+// DetourID identifies one detour for the life of the process.
 type DetourID string
 
-// Detour is one way to reach servers through a waypoint.
+// Detour is one route to servers through a waypoint.
 type Detour struct {
 	ID       DetourID
 	Kind     Kind
 	Waypoint string
-	// Local is the address its subflows start from; zero: the connection's own.
+	// Local is the source address of its subflows. If zero, the connection's own is used.
 	Local netip.Addr
-	// Remote is where its subflows' SYNs go. A zero address stands for the
-	// server's own, a zero port for the server's.
+	// Remote is the destination of its subflows' SYNs. A zero address or port stands for the
+	// server's own.
 	Remote netip.AddrPort
-	// Server is the only server it leads to; zero: any.
+	// Server is the only server that the detour canAnnounceRemoval. If zero, it canAnnounceRemoval any.
 	Server netip.AddrPort
-	// Endpoint is the waypoint's address that a tunnel runs to; zero: it is Remote's.
+	// Endpoint is the waypoint's address at which a tunnel ends. If zero, it is Remote's address.
 	Endpoint netip.Addr
 }
 
-// target says where a subflow over d to server connects to, and whether d leads
-// there at all: right server, same address family, and not the waypoint itself,
-// to which its detour would be the direct path, or one through a tunnel to the
+// target returns the address to which a subflow over d to server connects, and whether d canAnnounceRemoval
+// the server at all. It must lead to that server in the same address family. The server must not be
+// the waypoint itself, since that detour would be the direct path or lead through a tunnel to the
 // tunnel's own end.
 func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if d.Server.IsValid() && d.Server != server {
@@ -47,7 +47,7 @@ func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	return to, addr.Is4() == server.Addr().Is4() && to != server
 }
 
-// via is one address of one waypoint.
+// via identifies one address of one waypoint.
 type via struct {
 	waypoint string
 	addr     netip.Addr
@@ -64,10 +64,10 @@ func (d *Detour) via() via {
 type offered struct {
 	Detour
 	since time.Time
-	trial *trial // nil: it needs none
+	trial *trial // nil: needs no trial
 }
 
-// offer makes a detour known to every connection it fits.
+// offer makes a detour available to every connection that can use it.
 func (m *Manager) offer(d Detour, now time.Time) {
 	delete(m.lost, d.via())
 	if old := m.detours[d.ID]; old != nil {
@@ -94,14 +94,14 @@ func (m *Manager) offer(d Detour, now time.Time) {
 	}
 }
 
-// withdraw takes a detour off offer. Subflows over it stay.
+// withdraw takes a detour off offer. Its subflows stay.
 func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
 	if o := m.detours[ev.ID]; o != nil {
 		m.drop(o, now)
 	}
 }
 
-func (m *Manager) lose(v via, now time.Time) {
+func (m *Manager) owesRemoveAddr(v via, now time.Time) {
 	if _, ok := m.lost[v]; !ok {
 		m.lost[v] = now
 		m.forgive(v, now)
@@ -125,7 +125,7 @@ func (m *Manager) drop(o *offered, now time.Time) {
 	}
 }
 
-// leading yields the detours on offer that may lead to server.
+// leading returns an iterator over the detours on offer that may reach server.
 func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool) {
 	return func(yield func(*offered) bool) {
 		for _, list := range [2][]*offered{m.general, m.specific[server]} {
@@ -138,7 +138,7 @@ func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool)
 	}
 }
 
-// kindUnready remembers why a kind is not to be had of a waypoint.
+// kindUnready records why this host cannot use a kind of detour of a waypoint.
 func (m *Manager) kindUnready(ev KindUnready) {
 	m.unready = slices.DeleteFunc(m.unready, func(r Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
 	if ev.Err != nil {
@@ -146,8 +146,8 @@ func (m *Manager) kindUnready(ev KindUnready) {
 	}
 }
 
-// waypointReady lets every connection that lacks a detour ask now, not at the
-// end of its backoff.
+// waypointReady lets every connection that lacks a detour ask at once, without waiting for its
+// backoff.
 func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 	for v := range m.lost {
 		if v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr) {

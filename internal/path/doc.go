@@ -1,16 +1,11 @@
-// Package path is the path manager as pure decisions: it is told what happened
-// and answers what to do. It keeps the state of every MPTCP connection and of
-// every detour on offer, reads no clock, touches no kernel and starts no
-// goroutine, so the same code runs in the agent, in tests with virtual time and
-// in a simulator.
+// Package path implements the path manager as pure decisions: events go in, actions come out. It
+// keeps the state of every MPTCP connection and of every detour on offer. It reads no clock, makes
+// no system calls and starts no goroutine, so the same code runs in the agent, in tests with
+// virtual time and in a simulator.
 //
-// One owner calls Manager.Handle with an Event and the time, carries out the
-// Actions it gets back, and calls Handle again with Tick at Manager.Next.
-// What every policy needs (address ids, joins that hang, backoff, whether a path
-// lets in-band SYNs through, the TLS handshake kept on the direct path, the
-// client's own address changing) is the Manager's; which detours a connection
-// gets is the Policy's: one file a policy.
-//
-// The package imports nothing of dcol's and nothing of the kernel's; anything
-// may import it.
+// A single owner calls Manager.Handle with an Event and the time, carries out the Actions it
+// returns, and calls Handle again with Tick at Manager.Next. The Manager handles what every policy
+// needs: address ids, joins without an answer, backoff, whether a path lets in-band SYNs through,
+// keeping TLS handshakes on the direct path, and changes of the client's address. A Policy decides
+// which detours a connection gets; each policy has its own file.
 package path

@@ -11,40 +11,41 @@ type Token uint32
 // Event is something that happened. Each is a plain value.
 type Event interface{ event() }
 
-// ConnEstablished: a connection's first subflow is up and MPTCP is in use.
+// ConnEstablished reports that a connection's first subflow is established and uses MPTCP.
 type ConnEstablished struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// ServerSide connections are the other end's to manage: they are ignored.
+	// ServerSide is set on connections that this host accepted. They are ignored: the other end
+	// manages them.
 	ServerSide bool
-	// DenyJoinInitial is the peer's C flag (RFC 8684, section 3.1): no further
-	// subflow may go to the address of the first one.
+	// DenyJoinInitial is the peer's C flag (RFC 8684, section 3.1): no further subflow may go to
+	// the first one's address.
 	DenyJoinInitial bool
 }
 
-// ConnClosed: the connection is gone, with all its subflows.
+// ConnClosed reports that the connection and all its subflows are gone.
 type ConnClosed struct{ Token Token }
 
-// SubflowRequested: a CreateSubflow was accepted by the kernel, whose SYN is on
-// its way from Local.
+// SubflowRequested reports that the kernel accepted a CreateSubflow and is sending the SYN from
+// Local.
 type SubflowRequested struct {
 	Token   Token
 	LocalID uint8
 	Local   netip.AddrPort
 }
 
-// CreateFailed: a CreateSubflow was refused by the kernel at once.
+// CreateFailed reports that the kernel rejected a CreateSubflow immediately.
 type CreateFailed struct {
 	Token   Token
 	LocalID uint8
 	Err     error
-	// Gone: the kernel takes no commands for the connection, as it no longer
-	// knows it or manages its paths itself.
+	// Gone is set if the kernel accepts no commands for the connection, because it no longer exists
+	// or the kernel manages its paths itself.
 	Gone bool
 }
 
-// SubflowEstablished: a subflow other than the first is up. Backup is the peer's
-// wish.
+// SubflowEstablished reports that a subflow other than the first is established. Backup is the
+// priority that the peer requested.
 type SubflowEstablished struct {
 	Token         Token
 	LocalID       uint8
@@ -52,7 +53,8 @@ type SubflowEstablished struct {
 	Backup        bool
 }
 
-// SubflowClosed: a subflow ended or never came up. Err is nil for an orderly end.
+// SubflowClosed reports that a subflow ended or was never established. Err is nil for an orderly
+// end.
 type SubflowClosed struct {
 	Token         Token
 	LocalID       uint8
@@ -60,44 +62,43 @@ type SubflowClosed struct {
 	Err           error
 }
 
-// AddrAnnounced: the peer announced another address of its own (ADD_ADDR).
+// AddrAnnounced reports that the peer announced another of its addresses (ADD_ADDR).
 type AddrAnnounced struct {
 	Token  Token
 	Remote netip.AddrPort
 }
 
-// DetourOffered: a detour is there to be used, by every connection it fits.
+// DetourOffered makes a detour available to every connection that can use it.
 type DetourOffered struct{ Detour Detour }
 
-// DetourWithdrawn: a detour may not be used for new subflows. Subflows that use
-// it stay.
+// DetourWithdrawn reports that a detour may not be used for new subflows. Existing ones stay.
 type DetourWithdrawn struct{ ID DetourID }
 
-// WaypointReady: a waypoint can be asked for detours (again) at this address;
-// a zero Addr stands for all of its addresses.
+// WaypointReady reports that a waypoint can be asked for detours (again) at this address. A zero
+// Addr means all of its addresses.
 type WaypointReady struct {
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// WaypointLost: a waypoint no longer answers at this address. Subflows through
-// it stay, but one that stands still while its connection moves on is given up,
-// whether or not its detour is still on offer.
+// WaypointLost reports that a waypoint no longer answers at this address. Subflows through it stay,
+// but one that makes no progress while its connection does is removed, whether or not its detour is
+// still on offer.
 type WaypointLost struct {
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// WaypointLeft: a waypoint is not to be used any more at this address. Its
-// detours are off offer; a subflow through it is ended as soon as its connection
-// has another one. What is offered of it later counts as ever.
+// WaypointLeft reports that a waypoint is not to be used any more at this address. Its detours are
+// off offer, and each subflow through it ends as soon as its connection has another. Detours that
+// it offers afterwards are used as usual.
 type WaypointLeft struct {
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// ServerRefused: a waypoint leads nobody to this server, by no kind of detour,
-// and will be asked for that again after some time.
+// ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour,
+// and that it will be asked again after some time.
 type ServerRefused struct {
 	Waypoint string
 	Addr     netip.Addr
@@ -106,98 +107,99 @@ type ServerRefused struct {
 	For      time.Duration
 }
 
-// KindUnready: a waypoint offers a kind of detour that this host cannot take now,
-// and why. A nil Err: it can again, or the waypoint no longer offers it. It only
-// gives reasons: what can be taken is what is offered (DetourOffered).
+// KindUnready reports that a waypoint offers a kind of detour that this host cannot use now, and
+// why. A nil Err ends that: the kind can be used again, or the waypoint no longer offers it. The
+// event only explains; which detours exist is decided by DetourOffered.
 type KindUnready struct {
 	Waypoint string
 	Kind     Kind
 	Err      error
 }
 
-// LocalAddrs: the addresses this host has now, from which subflows may start.
+// LocalAddrs lists the addresses that this host has now and from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
-	// Tunnels are those of them that are our tunnels'; others are taken for
-	// another network when they come or go. What a detour on offer starts from is
-	// known for a tunnel's without being listed here.
+	// Tunnels lists those of Addrs that belong to our tunnels. When any other address comes or
+	// goes, the host counts as being on another network. The source addresses of detours on offer
+	// need not be listed.
 	Tunnels []netip.Addr
 }
 
-// Measured: what the kernel counts for some subflows. Every subflow should be
-// among them about once a second: without that, stalled ones are not found.
+// Measured carries the kernel's counters for some subflows. Every subflow should be sampled about
+// once a second, or stalled ones are not detected.
 type Measured struct {
 	Samples []Sample
-	// Complete: every subflow that was there is among the samples, which were taken
-	// after all events handled so far. One that is missing is gone.
+	// Complete is set if the samples include every subflow and were taken after all events handled
+	// so far. A subflow missing from a complete sample is gone.
 	Complete bool
-	// ChecksumErrors counts what arrived changed on all subflows of this host, before the
-	// samples were taken; only of Complete.
+	// ChecksumErrors counts the checksum failures on all subflows of this host before the samples
+	// were taken. It is set only if Complete is.
 	ChecksumErrors uint64
-	// Received is how far the data of connections has arrived, of those that are sampled
-	// closely (Manager.Watched).
+	// Received reports the received data of those connections that are sampled closely
+	// (Manager.Watched).
 	Received []Received
 }
 
-// Received is up to where a connection's data has arrived without a gap.
+// Received gives the end of the data that a connection has received without a gap.
 type Received struct {
 	Token Token
 	UpTo  uint64
 }
 
-// SubflowMissing: the kernel was asked for a subflow, and has none with these
-// addresses. ChecksumErrors is as in Measured, counted after that.
+// SubflowMissing reports that the kernel was asked for a subflow and has none with these addresses.
+// ChecksumErrors is as in Measured, counted afterwards.
 type SubflowMissing struct {
 	Token          Token
 	Local, Remote  netip.AddrPort
 	ChecksumErrors uint64
 }
 
-// Sample is one subflow's counters.
+// Sample holds one subflow's counters.
 type Sample struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	// BytesReceived and BytesAcked count payload in each direction since the
 	// subflow began.
 	BytesReceived, BytesAcked uint64
-	// Backoff is how often the retransmission timer has doubled without an answer, and
-	// Probes how many keep-alive probes have none.
+	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes
+	// counts the unanswered keep-alive probes.
 	Backoff, Probes int
-	// MinRTT is the shortest round trip of late.
+	// MinRTT is the shortest recent round trip.
 	MinRTT time.Duration
-	// SegsIn counts all segments that came, DataSegsIn those with payload, OutOfOrder
-	// those that came after a gap.
+	// SegsIn counts all received segments, DataSegsIn those with payload, OutOfOrder those that
+	// arrived after a gap.
 	SegsIn, DataSegsIn, OutOfOrder uint64
-	// LastData and LastAnswer are how long ago payload, and an acknowledgement, came.
+	// LastData is the time since payload last arrived, LastAnswer the time since an acknowledgement
+	// did.
 	LastData, LastAnswer time.Duration
-	// DataEnd is up to where in the connection's data goes what came last on this
-	// subflow, for comparison with Received.UpTo.
+	// DataEnd is the position in the connection's data at which the latest data of this subflow
+	// ends. It is compared with Received.UpTo.
 	DataEnd uint64
 }
 
-// Resync replaces what is believed about connections by what is: after events
-// were lost, or when the agent starts beside living connections. No event may be
-// handled between asking the kernel and handling its answer, or what began
-// meanwhile is forgotten, and what ended meanwhile stays.
+// Resync replaces the known connections with those that exist, after events were lost or when the
+// agent starts beside existing connections. No event may be handled between asking the kernel and
+// handling its answer. Otherwise connections that began in between are forgotten, and those that
+// ended in between stay.
 type Resync struct{ Conns []LiveConn }
 
-// LiveConn is one connection as the kernel has it. Remote is the peer's address
-// of the first subflow.
+// LiveConn is one connection that the kernel has. Remote is the peer's address of the first
+// subflow.
 type LiveConn struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Subflows      []LiveSubflow
 }
 
-// LiveSubflow is one established subflow as the kernel has it. Backup is this
-// host's wish.
+// LiveSubflow is one established subflow that the kernel has. Backup is the priority that this host
+// requested.
 type LiveSubflow struct {
 	LocalID       uint8
 	Local, Remote netip.AddrPort
 	Backup        bool
 }
 
-// Tick: time has passed; see Manager.Next.
+// Tick reports only that time has passed; see Manager.Next.
 type Tick struct{}
 
 func (ConnEstablished) event()    {}

@@ -1,15 +1,15 @@
 package path
 
-// Kind is how a detour leads to the server.
+// Kind is the mechanism by which a detour canAnnounceRemoval the server.
 type Kind uint8
 
-// The kinds in the order of preference of the DCol paper (section IV): what is
-// ready at once and works for any server comes first.
+// The kinds are in the order of preference of the DCol paper (section IV): those that are ready at
+// once and reach any server come first.
 const (
 	WireGuard Kind = iota // subflow to the server itself, from a tunnel's address
 	OpenVPN               // the same
 	InBand                // subflow to the waypoint; the SYN carries the server's address
-	Mapped                // subflow to a port of the waypoint that leads to one server
+	Mapped                // subflow to a port of the waypoint that is forwarded to one server
 	nKinds
 )
 
@@ -25,7 +25,7 @@ func (k Kind) String() string {
 // Kinds returns all kinds, the preferred first.
 func Kinds() []Kind { return []Kind{WireGuard, OpenVPN, InBand, Mapped} }
 
-// ParseKind is the inverse of String.
+// ParseKind returns the kind whose String is word.
 func ParseKind(word string) (Kind, bool) {
 	for k, w := range kindWords {
 		if w == word {

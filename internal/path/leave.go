@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// A waypoint that is not to be used any more: it was expelled, or another was chosen. Its detours go off
-// offer at once, and nothing new takes them. What runs over them moves: a subflow ends as soon as its
-// connection has another one that stays and on which nothing is stuck. No connection is ended for it.
+// This file handles waypoints that are not to be used any more, because they were expelled or
+// another was chosen. Their detours go off offer at once, and no new subflow takes them. Existing
+// subflows are replaced first: each ends as soon as its connection has another one that stays and
+// that has no data stuck on it. No connection ends because of this.
 
 func (m *Manager) leave(v via, now time.Time) {
 	delete(m.lost, v)
@@ -30,12 +31,12 @@ func (m *Manager) leave(v via, now time.Time) {
 	}
 }
 
-// leaving: a subflow of the connection is to end.
+// leaving reports whether a subflow of the connection is to end.
 func (c *conn) leaving() bool { return c.has(func(s *subflow) bool { return s.leaving }) }
 
-// endLeaving ends subflows that are to end, if the connection can do without.
+// endLeaving ends the subflows marked as leaving, if the connection can do without them.
 func (m *Manager) endLeaving(c *conn, now time.Time) {
-	if !c.has(func(s *subflow) bool { return !s.leaving && m.here(s) && s.stayed(now) && s.backoff == 0 }) {
+	if !c.has(func(s *subflow) bool { return !s.leaving && m.hasSource(s) && s.stayed(now) && s.backoff == 0 }) {
 		return
 	}
 	var gone []*subflow

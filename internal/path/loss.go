@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// lossMeter estimates which part of the packets that were sent to this host on a subflow
-// was lost, from nothing but how often packets came after a gap. A loss makes the count of
-// those grow for about a round trip, so the share of samples in which it grew tells how
-// often that began:
+// lossMeter estimates the share of packets sent to this host on a subflow that were lost. It only
+// uses the count of packets that arrived after a gap. A loss makes that count grow for about a
+// round trip, so the share f of samples in which it grew gives the loss rate p:
 //
 //	p = -ln(1-f) / (interval + rtt) * time / segments
 //
-// Only samples in which packets came count: a burst after a pause may lose several packets,
-// and the pause says nothing.
+// Only samples in which packets arrived count: a burst after a pause may owesRemoveAddr several packets, and
+// the pause itself is no evidence.
 //
-// Measured against a link emulator it was right to within 6 to 12 % for bulk transfers,
-// over 5 s; requests read a quarter low. Reordering counts as loss.
+// Measured against a link emulator, the estimate was within 6 to 12 % for bulk transfers over 5 s.
+// For requests it was a quarter too low. Reordering counts as loss.
 type lossMeter struct {
-	seconds [lossSpan]lossCount // the last ones, by time
+	seconds [lossSpan]lossCount // the most recent ones, indexed by time
 }
 
 const lossSpan = 5 // seconds
@@ -26,14 +25,14 @@ const lossSpan = 5 // seconds
 type lossCount struct {
 	second   int64
 	samples  int
-	active   int // of the samples: packets came
-	grew     int // of these
+	active   int // samples in which packets arrived
+	grew     int // active samples in which the count of packets after a gap grew
 	segments uint64
 	time     time.Duration
-	busy     time.Duration // of the active ones
+	busy     time.Duration // duration of the active samples
 }
 
-// take adds one sample, which was taken elapsed after the last one.
+// take adds one sample, taken elapsed after the previous one.
 func (l *lossMeter) take(now time.Time, elapsed time.Duration, segments uint64, grew bool) {
 	second := now.Unix()
 	c := &l.seconds[second%lossSpan]
@@ -53,7 +52,7 @@ func (l *lossMeter) take(now time.Time, elapsed time.Duration, segments uint64, 
 	}
 }
 
-// estimate is the share of packets lost of late; false: there was too little to tell.
+// estimate returns the share of packets lost recently. ok is false if there was too little data.
 func (l *lossMeter) estimate(now time.Time, rtt time.Duration) (p float64, ok bool) {
 	var sum lossCount
 	for _, c := range l.seconds {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Config is what the operator decides.
+// Config holds the operator's settings.
 type Config struct {
 	Policy Policy
-	// TLSPorts are the servers' ports on which detours join as backup until the
-	// server's first data has come over the direct path.
+	// TLSPorts lists the server ports on which detours join as backup until the server's first data
+	// has arrived over the direct path.
 	TLSPorts []uint16
-	// Exclude are destinations that never get a detour.
+	// Exclude lists destinations that never get a detour.
 	Exclude []netip.Prefix
 }
 
-// Manager is the path manager's state. It is not safe for concurrent use.
+// Manager holds the path manager's state. It is not safe for concurrent use.
 type Manager struct {
 	cfg      Config
 	conns    map[Token]*conn
@@ -26,27 +26,27 @@ type Manager struct {
 	due      deadlines
 
 	detours  map[DetourID]*offered
-	general  []*offered                    // lead to any server
-	specific map[netip.AddrPort][]*offered // lead to one
+	general  []*offered                    // reach any server
+	specific map[netip.AddrPort][]*offered // reach one server
 	lost     map[via]time.Time             // waypoints that no longer answer, and since when
 	retries  map[route]retry
 	trials   map[DetourID]*trial
-	swept    time.Time // when retries and trials were last looked through
-	woken    bool      // a detour was proven: who is short of one may take it
-	again    []Token   // connections that have something to do besides the one of the event
+	swept    time.Time // when retries and trials were last cleaned up
+	woken    bool      // a detour was proven: connections that lack one may use it
+	again    []Token   // connections to step besides the event's own
 
-	busy      []*conn // that are sampled closely
+	busy      []*conn // sampled closely
 	round     uint64  // counts complete samples
 	checksums checksums
-	vanished  []vanished // lately
+	vanished  []vanished // recently
 	blames    map[blamed]blame
 	places    map[netip.Addr]places // by server
-	// refusedByServers counts subflows that servers closed as one too many.
+	// refusedByServers counts subflows that servers closed because they accept no more.
 	refusedByServers uint64
 
-	network uint32              // how often this host moved
-	addrs   []netip.Addr        // this host's, sorted; nil: not known
-	tunnels map[netip.Addr]bool // those of tunnels, there or on offer
+	network uint32              // counts changes of network
+	addrs   []netip.Addr        // this host's, sorted; nil: unknown
+	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
 
 	out     []Action
 	inUse   []InUse
@@ -55,7 +55,7 @@ type Manager struct {
 	unready []Resting // for no connection there
 }
 
-// New returns a Manager that knows of no connection and no detour.
+// New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
 	return &Manager{
 		cfg:      cfg,
@@ -72,9 +72,8 @@ func New(cfg Config) *Manager {
 	}
 }
 
-// Handle takes in one event and says what to do about it. The slice is valid
-// until the next call. Events about connections that are not known are ignored:
-// they are the tail of one that was closed.
+// Handle processes one event and returns the actions it requires. The slice is valid until the next
+// call. Events about unknown connections are ignored: they are late events of a closed one.
 func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	m.out = m.out[:0]
 	m.forgetFailures(now)
@@ -100,7 +99,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:
-		m.lose(via{ev.Waypoint, ev.Addr}, now)
+		m.owesRemoveAddr(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointLeft:
 		m.leave(via{ev.Waypoint, ev.Addr}, now)
 	case ServerRefused:
@@ -121,7 +120,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	if m.woken {
 		m.wake(now)
 	}
-	for len(m.again) > 0 { // each may add to it
+	for len(m.again) > 0 { // step may append to it
 		token := m.again[0]
 		m.again = m.again[1:]
 		m.with(token, now, func(*conn) {})
@@ -130,8 +129,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	return m.out
 }
 
-// Next is when Handle wants a Tick at the latest; false: not until something
-// else happens.
+// Next returns the time at which Handle needs a Tick. It returns false if no Tick is needed before
+// the next event.
 func (m *Manager) Next() (time.Time, bool) {
 	if c := m.due.first(); c != nil {
 		return c.due, true
@@ -141,7 +140,7 @@ func (m *Manager) Next() (time.Time, bool) {
 
 func (m *Manager) do(a Action) { m.out = append(m.out, a) }
 
-// with applies change to a known connection and then lets it take its next step.
+// with applies change to a known connection and then runs its next step.
 func (m *Manager) with(t Token, now time.Time, change func(*conn)) {
 	if c := m.conns[t]; c != nil {
 		change(c)
@@ -155,17 +154,17 @@ func (m *Manager) tick(now time.Time) {
 		if c == nil || c.due.After(now) {
 			return
 		}
-		m.step(c, now) // which is due later, if at all
+		m.step(c, now) // step moves its due time, or clears it
 	}
 }
 
-// established is where a connection's life here begins.
+// established adds a new connection.
 func (m *Manager) established(ev ConnEstablished, now time.Time) {
 	if ev.ServerSide {
 		return
 	}
 	c := m.conns[ev.Token]
-	if c == nil { // else a resync found it before its event came
+	if c == nil { // otherwise a resync found it before its event arrived
 		c = m.newConn(ev.Token, ev.Local, ev.Remote, now)
 		c.subflows = append(c.subflows, &subflow{
 			direct: true, up: true, local: ev.Local, remote: ev.Remote, since: now, moved: now,
@@ -189,7 +188,7 @@ func (m *Manager) excludes(server netip.Addr) bool {
 		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
 }
 
-// track and forget are the only writers of conns and byServer.
+// track and forget are the only functions that change conns and byServer.
 func (m *Manager) track(c *conn) {
 	m.conns[c.token] = c
 	if m.byServer[c.server] == nil {
@@ -211,8 +210,7 @@ func (m *Manager) forget(t Token) {
 	}
 }
 
-// inOrder makes what is done for many connections the same in every run: the
-// oldest first.
+// inOrder sorts connections, the oldest first, so that every run acts on them in the same order.
 func inOrder(conns map[Token]*conn) []*conn {
 	return slices.SortedFunc(maps.Values(conns), byAge)
 }

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// stalledAfter is how long a subflow through a waypoint that no longer
-	// answers may stand still while its connection moves on.
+	// stalledAfter is how long a subflow through a waypoint that no longer answers may make no
+	// progress while its connection does.
 	stalledAfter = 3 * time.Second
-	// stalledBackoff is how often a subflow's retransmission timer may double
-	// (0.2 s, 0.4 s, … on a short path) before its place is given to another.
+	// stalledBackoff is how often a subflow's retransmission timer may double (0.2 s, 0.4 s, … on a
+	// short path) before the subflow is replaced.
 	stalledBackoff = 5
 )
 
-var errStalled = errors.New("stood still while its connection moved on")
+var errStalled = errors.New("made no progress while its connection did")
 
-// measured takes in counters: the server's first data opens the detours of a
-// TLS connection, and a subflow that stands still is found out.
+// measured processes counters. The server's first data opens the detours of a TLS connection, and
+// stalled subflows are detected.
 func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete {
 		m.round++
@@ -38,7 +38,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			s.round, c.seen = m.round, now
 		}
 		if ev.Complete && s.detour != nil && sm.BytesReceived > s.received {
-			m.cameWell(s.detour, c.server, now)
+			m.arrivedIntact(s.detour, c.server, now)
 		}
 		carried := s.carried()
 		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
@@ -48,7 +48,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 		s.take(&sm, now)
 		settled := !carried && s.carried() || s.backoff != sm.Backoff && c.leaving()
 		s.backoff = sm.Backoff
-		// What is backup may be a subflow through a tunnel that is not known yet.
+		// A backup may be a subflow through a tunnel that is not known yet.
 		heard := s.direct && !s.backup && s.received > 0 && !c.open()
 		c.heard = c.heard || heard
 		stalled := m.stalled(c, s, sm.Backoff, now)
@@ -70,9 +70,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	}
 }
 
-// stalled: the subflow stands still, a sign says that this is not for lack of
-// data to send, and another one moved meanwhile. The signs are unanswered
-// retransmissions and, for a receiver, a waypoint that no longer answers.
+// stalled reports whether the subflow makes no progress while another does, and has data to
+// transfer. Signs of the latter are unanswered retransmissions and, for a receiver, a waypoint that
+// no longer answers.
 func (m *Manager) stalled(c *conn, s *subflow, backoff int, now time.Time) bool {
 	if s.direct || !s.up {
 		return false

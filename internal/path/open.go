@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Which detours a connection takes: what the policy sees, and what becomes of
-// its plan.
+// This file opens the detours of a connection: it builds the policy's view and carries out its
+// plan.
 
-// openDetours lets the policy choose, and asks for more.
+// openDetours lets the policy choose detours, and requests more if needed.
 func (m *Manager) openDetours(c *conn, now time.Time) {
 	from, ok := m.source(c)
 	if !ok || c.denied() {
@@ -16,7 +16,7 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		return
 	}
 	v := m.view(c, now)
-	m.heedWitness(c, &v, now)
+	m.setAsideWitness(c, &v, now)
 	plan := m.cfg.Policy.Plan(v)
 	for _, choice := range plan.Open {
 		o := m.detours[choice.ID]
@@ -42,18 +42,18 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 	}
 }
 
-// wants: the connection has a use for mappings that are not known yet. Besides
-// one that is short of them that is one with a subflow of before the agent's
-// restart: it is known for what it is only when its detour is on offer again.
+// wants reports whether the connection could use mappings that are not known yet. It could if it is
+// short of detours. It also could if it has a subflow from before the agent's restart, which is
+// recognised only when its detour is on offer again.
 func (c *conn) wants() bool {
 	return c.asks || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
 }
 
-// view is what the policy sees. It is made in buffers that the next one uses again.
+// view returns the policy's view of the connection. Its slices are reused by the next call.
 func (m *Manager) view(c *conn, now time.Time) View {
 	v := View{InUse: m.inUse[:0], Usable: m.usable[:0], Resting: m.resting[:0]}
 	for _, s := range c.subflows {
-		if !m.here(s) || s.leaving {
+		if !m.hasSource(s) || s.leaving {
 			continue
 		}
 		u := InUse{Direct: s.direct}
@@ -78,15 +78,15 @@ func (m *Manager) view(c *conn, now time.Time) View {
 	return v
 }
 
-// taken: a subflow goes the way that d would go to remote.
+// taken reports whether a subflow already uses the route that d would use to remote.
 func (m *Manager) taken(c *conn, d *Detour, remote netip.AddrPort) bool {
 	return c.has(func(s *subflow) bool {
-		return m.here(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
+		return m.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
 			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
 	})
 }
 
-// rests is how long the connection leaves a detour alone, and what for.
+// rests returns until when the connection does not use a detour, and why.
 func (m *Manager) rests(c *conn, o *offered, now time.Time) (until time.Time, why Rest) {
 	if o.Local.IsValid() && !m.owns(o.Local) {
 		return until, Rest{Cause: RestsNoAddress}

@@ -6,42 +6,43 @@ import (
 	"time"
 )
 
-// A server takes so many subflows beside a connection's first, and closes more as soon as
-// they come up (docs/kernel-behaviour.md). Each try costs the connection, so the number is remembered
-// for the server's address, and no connection asks for more until it may have changed.
+// A server accepts a limited number of subflows beside a connection's first, and closes any more as
+// soon as they come up (docs/kernel-behaviour.md). Each try costs the connection, so the number is
+// remembered for the server's address. No connection asks for more until the number may have
+// changed.
 //
-// A waypoint could close a subflow like that, too. So the number is believed when two
-// subflows in a row were closed while as many were up, and where not one stayed, only if they
-// went different ways. As long as all went through one waypoint, the number counts for that
-// waypoint only: the others are still taken, and what becomes of that shows who closes. While
-// the server may still count subflows that ended, or that it was not told of, its answer is
-// not taken for its number.
+// A waypoint could close a subflow in the same way. So the number is believed only when two
+// subflows in a row were closed while as many were up and, if not one stayed, only if they took
+// different routes. As long as all went through one waypoint, the number counts for that waypoint
+// only: the others are still used, which shows whether the waypoint or the server closes. While the
+// server may still count subflows that ended, or whose end it was not told, the number is not
+// updated.
 
 const (
-	// placesFor is how long a number is believed the first time, and longestPlaces at most:
-	// it is doubled each time when the number turns out to be the same.
+	// placesFor is how long a number is believed the first time. That time doubles whenever the
+	// number is confirmed, up to longestPlaces.
 	placesFor     = 10 * time.Minute
 	longestPlaces = time.Hour
-	// noticedAfter is how long a server may count a subflow that ended.
+	// noticedAfter is how long a server may still count a subflow that ended.
 	noticedAfter = time.Minute
 	refusals     = 2
 )
 
-// places is what is known of one server.
+// places records how many subflows one server accepts.
 type places struct {
 	n        int // subflows beside the first
 	known    bool
-	until    time.Time // it is not asked for more; when not known, when it was last refused
+	until    time.Time // do not ask for more before; while not known, the time of the last refusal
 	lasted   time.Duration
-	refused  int    // in a row, with n up
-	waypoint string // of the first of these
-	others   bool   // waypoints were refused, too
+	refused  int    // consecutive refusals with n subflows up
+	waypoint string // used by the first of these
+	others   bool   // other waypoints were refused, too
 }
 
-// noteFull takes in that the server closed a subflow that was one too many.
+// noteFull records that the server closed a surplus subflow.
 func (m *Manager) noteFull(c *conn, e *ended, now time.Time) {
 	m.refusedByServers++
-	if len(c.lost) > 0 || now.Sub(c.dropped) < noticedAfter || c.has(func(s *subflow) bool { return !m.here(s) }) {
+	if len(c.lost) > 0 || now.Sub(c.dropped) < noticedAfter || c.has(func(s *subflow) bool { return !m.hasSource(s) }) {
 		return
 	}
 	n := c.beside(func(s *subflow) bool { return s.up && !s.since.After(e.since) })
@@ -52,8 +53,8 @@ func (m *Manager) noteFull(c *conn, e *ended, now time.Time) {
 	}
 	switch {
 	case p.known && n > p.n:
-		return // it has more than it had
-	case p.known && n == p.n: // asked again, with the same answer
+		return // now has more than before
+	case p.known && n == p.n: // confirmed
 		p.refused, p.others = refusals, p.others || p.waypoint != waypoint
 	case p.refused > 0 && p.n == n:
 		p.refused++
@@ -71,7 +72,7 @@ func (m *Manager) noteFull(c *conn, e *ended, now time.Time) {
 	m.places[c.server.Addr()] = p
 }
 
-// beside counts the connection's subflows beside the first that are as wanted.
+// beside counts the connection's subflows, without the first, for which is returns true.
 func (c *conn) beside(is func(*subflow) bool) (n int) {
 	for _, s := range c.subflows {
 		if s.id != 0 && is(s) {
@@ -81,14 +82,14 @@ func (c *conn) beside(is func(*subflow) bool) (n int) {
 	return n
 }
 
-// onlyWitness is the waypoint through which all subflows went that told the server's number,
-// as far as it is known; false: there are others, or the direct path.
+// onlyWitness returns the one waypoint used by all subflows that showed the server's number. ok is
+// false if there were other waypoints or the direct path.
 func (m *Manager) onlyWitness(c *conn) (waypoint string, ok bool) {
 	p := m.places[c.server.Addr()]
 	return p.waypoint, p.known && !p.others && p.waypoint != ""
 }
 
-// placesNote says for people how many subflows the server takes of the connection.
+// placesNote describes for users how many subflows the server accepts on the connection.
 func (m *Manager) placesNote(c *conn, now time.Time) string {
 	n := max(m.places[c.server.Addr()].n, c.beside(func(s *subflow) bool { return s.stayed(now) }))
 	note := fmt.Sprintf("the server takes %d beside the first subflow", n)
@@ -98,9 +99,9 @@ func (m *Manager) placesNote(c *conn, now time.Time) string {
 	return note
 }
 
-// heedWitness leaves the waypoint that alone told the server's number out of the view, as
-// long as there are others that may show it wrong. Only else is the number believed.
-func (m *Manager) heedWitness(c *conn, v *View, now time.Time) {
+// setAsideWitness removes the waypoint that alone showed the server's number from the view, as long as
+// there are others that may disprove it. If there are none, the number is believed.
+func (m *Manager) setAsideWitness(c *conn, v *View, now time.Time) {
 	v.Room, v.RoomKnown = m.roomAt(c, now)
 	witness, ok := m.onlyWitness(c)
 	if !ok {
@@ -112,9 +113,9 @@ func (m *Manager) heedWitness(c *conn, v *View, now time.Time) {
 	}
 }
 
-// roomAt is how many more subflows the server takes of the connection; false: that is not
-// known. When it is to be found out again, the first connection to ask may have one more
-// than were taken.
+// roomAt returns how many more subflows the server accepts on the connection; known is false if
+// that is unknown. When the number is due to be checked again, the first connection to ask may open
+// one more.
 func (m *Manager) roomAt(c *conn, now time.Time) (n int, known bool) {
 	addr := c.server.Addr()
 	p := m.places[addr]
@@ -132,8 +133,8 @@ func (m *Manager) roomAt(c *conn, now time.Time) (n int, known bool) {
 	return max(0, n), true
 }
 
-// askingForMore notes that the connection asks for more than the server took last time:
-// others wait for what becomes of it.
+// askingForMore records that the connection opens more than the server accepted last time. Others
+// wait for the result.
 func (m *Manager) askingForMore(c *conn, now time.Time) {
 	addr := c.server.Addr()
 	p := m.places[addr]
@@ -143,7 +144,7 @@ func (m *Manager) askingForMore(c *conn, now time.Time) {
 	}
 }
 
-// forgetPlaces drops what is no longer known of servers.
+// forgetPlaces drops expired knowledge about servers.
 func (m *Manager) forgetPlaces(now time.Time) {
 	for addr, p := range m.places {
 		if now.Sub(p.until) > longestPlaces {

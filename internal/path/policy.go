@@ -2,23 +2,22 @@ package path
 
 import "time"
 
-// Policy decides which detours a connection's subflows take. It keeps no state:
-// all it needs is in the View, which is its only during the call.
+// Policy chooses the detours of a connection. It keeps no state: everything it needs is in the
+// View, which it may use only during the call.
 type Policy interface {
 	Plan(View) Plan
 }
 
-// View is what a policy knows of one connection.
+// View is a policy's view of one connection.
 type View struct {
-	// InUse are the connection's subflows, up or on their way up.
+	// InUse lists the connection's subflows, established or joining.
 	InUse []InUse
-	// Usable are the detours that lead to the connection's server, are not in
-	// use by it and not left alone.
+	// Usable lists the detours that reach the connection's server, are not in use by it and not
+	// resting.
 	Usable []Usable
-	// Resting are those that are left alone for now.
+	// Resting lists the detours that are not to be used for now.
 	Resting []Resting
-	// Room is how many more subflows the server takes of the connection, where that is
-	// known.
+	// Room is how many more subflows the server accepts on the connection, if known.
 	Room      int
 	RoomKnown bool
 }
@@ -30,15 +29,15 @@ type InUse struct {
 	Direct   bool
 }
 
-// Usable is one detour and when it was first offered.
+// Usable is one detour and the time of its first offer.
 type Usable struct {
 	*Detour
 	Since time.Time
-	// Unproven: whether the path lets it through is not known yet.
+	// Unproven is set while it is not known whether the path lets the detour's SYNs through.
 	Unproven bool
 }
 
-// Resting is one detour and why it is left alone.
+// Resting is one detour and the reason for not using it.
 type Resting struct {
 	Kind     Kind
 	Waypoint string
@@ -47,17 +46,17 @@ type Resting struct {
 
 // Plan is a policy's answer.
 type Plan struct {
-	// Open are detours to take now.
+	// Open lists the detours to take now.
 	Open []Choice
-	// Short: the connection would take another detour if there were one.
+	// Short is set if the connection would take another detour if there were one.
 	Short bool
-	// Capped: it would take more if the server did.
+	// Capped is set if the connection would take more if the server accepted more.
 	Capped bool
-	// Ask: the waypoints are to be asked for mappings, to use or to have at hand.
+	// Ask is set if the waypoints are to be asked for mappings, for use now or later.
 	Ask bool
 }
 
-// Choice is a detour to take and why.
+// Choice is a detour to take and the reason.
 type Choice struct {
 	*Detour
 	Why Reason

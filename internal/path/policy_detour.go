@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// DetourPolicy is the policy of the 2017 system: every connection gets Subflows
-// subflows in all, the direct one among them. A waypoint that carries less of
-// the connection goes first, then the kind that comes first in Order, then the
-// detour that was offered first. So a second kind of one waypoint is taken only
-// when every other waypoint with a detour carries the connection already.
+// DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
+// subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
+// subflows, then the kind that comes first in Order, then the detour that was offered first. So a
+// second kind of one waypoint is used only when every other waypoint with a detour carries the
+// connection already.
 //
-// Mappings are asked for when the connection is short of detours, and where one
-// is to be at hand: beside a mapping, which may fail as any, beside a detour that
-// is not proven, and where Order has them before what is taken.
+// Mappings are requested when the connection is short of detours, and as a reserve: beside a
+// mapping in use, which may fail, beside an unproven detour, and where Order prefers them to what
+// is used.
 type DetourPolicy struct {
 	Subflows int
-	// Order has the kinds to use, the preferred first; empty: Kinds().
+	// Order lists the kinds to use, the preferred first. If empty, it is Kinds().
 	Order []Kind
 }
 
@@ -26,7 +26,7 @@ var allKinds = Kinds()
 func (p DetourPolicy) Plan(v View) Plan {
 	missing := p.Subflows - len(v.InUse)
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
-		missing-- // its place is kept for when the direct path comes back
+		missing-- // keep its place for when the direct path comes back
 	}
 	capped := v.RoomKnown && missing > v.Room
 	if capped {
@@ -53,14 +53,14 @@ func (p DetourPolicy) Plan(v View) Plan {
 	return plan
 }
 
-// round is one connection's view and what was chosen for it so far.
+// round is one connection's view and the choices made so far.
 type round struct {
 	View
 	order []Kind
 	open  []Choice
 }
 
-// best is the next detour to take; nil: there is none.
+// best returns the next detour to take, or nil if there is none.
 func (r *round) best() *Usable {
 	var best *Usable
 	for i := range r.Usable {
@@ -71,7 +71,7 @@ func (r *round) best() *Usable {
 	return best
 }
 
-// allowed: its kind is used, and it was not chosen yet.
+// allowed reports whether the detour's kind is in use and it was not chosen yet.
 func (r *round) allowed(u *Usable) bool {
 	return slices.Contains(r.order, u.Kind) &&
 		!slices.ContainsFunc(r.open, func(c Choice) bool { return c.Detour == u.Detour })
@@ -81,7 +81,7 @@ func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)), r.preferred(a, b))
 }
 
-// preferred compares without a look at what the waypoints carry already.
+// preferred compares two detours without regard to the load of their waypoints.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
@@ -105,5 +105,5 @@ func (r *round) carried(waypoint string) (n int) {
 	return n
 }
 
-// rank is a kind's place in the order; -1: it is not used.
+// rank returns the kind's place in the order, or -1 if it is not used.
 func (r *round) rank(k Kind) int { return slices.Index(r.order, k) }

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Rest is why a detour is left alone for now.
+// Rest is the reason for not using a detour for now.
 type Rest struct {
 	Cause RestCause
-	Since time.Time // when it began, of RestsBlocked and RestsBlamed
-	Err   error     // the last failure, of RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
+	Since time.Time // start, for RestsBlocked and RestsBlamed
+	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
 }
 
-// RestCause tells the reasons apart.
+// RestCause classifies reasons for a rest.
 type RestCause uint8
 
 const (
-	// RestsFailed: a subflow over it to this server failed lately.
+	// RestsFailed means that a subflow over the detour to this server failed recently.
 	RestsFailed RestCause = iota
-	// RestsBlocked: the path lets none of its SYNs through.
+	// RestsBlocked means that the path lets none of the detour's SYNs through.
 	RestsBlocked
-	// RestsTried: other connections are finding out whether the path does.
+	// RestsTried means that other connections are testing whether the path does.
 	RestsTried
-	// RestsUnready: this host cannot take it now.
+	// RestsUnready means that this host cannot use the detour now.
 	RestsUnready
-	// RestsBlamed: data that came by it was changed, or nothing came, see Blame.
+	// RestsBlamed means that data arrived changed or did not arrive; see Blame.
 	RestsBlamed
-	// RestsNoAddress: the address its subflows start from is not there.
+	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
 	RestsNoAddress
 )
 
-// of says it of a kind.
+// of returns the reason as text for a detour of kind k.
 func (r Rest) of(k Kind) string {
 	switch r.Cause {
 	case RestsBlocked:
@@ -58,14 +58,13 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// Reason is why a detour was chosen: how the ways of its waypoint stood that
-// are preferred to it, and which waypoint was passed over as it carries more of
-// the connection. It is kept for each subflow, so it is small; words are made
-// of it for people only.
+// Reason is why a detour was chosen: the state of the preferred detours of its waypoint, and a
+// waypoint that was passed over because it carries more of the connection. It is kept for each
+// subflow, so it is small. Text is made from it only for display.
 type Reason struct {
 	better   [nKinds - 1]standing // the first n, in the operator's order
 	n        uint8
-	rests    *[nKinds - 1]Rest // of those that rest; nil: none does
+	rests    *[nKinds - 1]Rest // for those that rest; nil: none does
 	carrying string            // another waypoint; empty: none was passed over
 	fresh    bool              // its own waypoint carried nothing of the connection
 }
@@ -81,7 +80,7 @@ const (
 	resting
 )
 
-// reason says why best is next.
+// reason returns why best was chosen.
 func (r *round) reason(best *Usable) (why Reason) {
 	for _, k := range r.order {
 		if k == best.Kind || int(why.n) == len(why.better) {
@@ -107,7 +106,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 	return why
 }
 
-// standing says how a kind of a waypoint stands that was not chosen.
+// standing returns why a kind of detour of a waypoint was not chosen.
 func (r *round) standing(waypoint string, k Kind) (is uint8, rest Rest) {
 	for i := range r.InUse {
 		if r.InUse[i].Waypoint == waypoint && r.InUse[i].Kind == k {
@@ -127,10 +126,10 @@ func (r *round) standing(waypoint string, k Kind) (is uint8, rest Rest) {
 	return notOffered, rest
 }
 
-// of says it of the detour it led to.
+// of returns the reason as text for the chosen detour.
 func (w Reason) of(d *Detour) string {
 	var parts []string
-	plain := true // all there is to say is what its waypoint offers
+	plain := true // no preferred kind needs a mention
 	for i, b := range w.better[:w.n] {
 		var words string
 		switch {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// resync makes what is believed equal to what is: events were lost, or the
-// agent started beside connections that were there before it.
+// resync updates the known connections to those that exist, after events were lost or when the
+// agent starts beside existing connections.
 func (m *Manager) resync(live []LiveConn, now time.Time) {
 	seen := make(map[Token]bool, len(live))
 	for _, l := range live {
@@ -27,8 +27,8 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 	}
 }
 
-// reconcile compares one connection's subflows. Those still joining stay: the
-// kernel's list has only the established ones.
+// reconcile compares one connection's subflows with the kernel's. Those still joining stay, because
+// the kernel lists only established ones.
 func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
 		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
@@ -44,7 +44,7 @@ func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 			s = &subflow{id: l.LocalID, remote: l.Remote, direct: l.Remote == c.server, since: now, foreign: true}
 			c.subflows = append(c.subflows, s)
 			c.lastID = max(c.lastID, l.LocalID)
-			// One that we or an agent before us made a full one: so the server was heard.
+			// This or an earlier agent made it a full one, so the server's first data had arrived.
 			c.heard = c.heard || !s.direct && s.id != 0 && !l.Backup
 		}
 		if !s.up {

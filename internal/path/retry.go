@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// provenAfter is the life after which a subflow's end is no sign that its
-	// route is bad: counting failures begins anew.
+	// provenAfter is the lifetime from which a subflow's end does not count against its route: the
+	// count of failures starts anew.
 	provenAfter = 10 * time.Second
-	// longestBackoff is also how long after it failures are remembered.
+	// longestBackoff is the longest wait. Failures are forgotten this long after it.
 	longestBackoff = time.Minute
 )
 
-// backoff is how long to wait after the nth failure in a row (n from 1):
-// doubling from one second to a minute.
+// backoff returns the wait after the nth consecutive failure (n from 1), doubling from one second
+// to a minute.
 func backoff(n int) time.Duration {
 	if n > 6 {
 		return longestBackoff
@@ -22,16 +22,16 @@ func backoff(n int) time.Duration {
 	return time.Second << (n - 1)
 }
 
-// retry is a row of failures, and when to try again.
+// retry records consecutive failures and when to try again.
 type retry struct {
 	failures int
 	at       time.Time
 	err      error // the last one
-	refused  bool  // by the waypoint, which knows better than to be tried before
+	refused  bool  // by the waypoint, which must not be asked earlier
 }
 
-// failed notes one more: a subflow that did not come up (lived is 0) or did not
-// stay, or a request that may not be enough.
+// failed records one more failure: a subflow that was not established (lived is 0) or did not last,
+// or a request that may not be enough.
 func (r *retry) failed(err error, lived time.Duration, now time.Time) {
 	if lived >= provenAfter || r.over(now) {
 		r.failures = 0
@@ -40,10 +40,10 @@ func (r *retry) failed(err error, lived time.Duration, now time.Time) {
 	r.at, r.err = now.Add(backoff(r.failures)), err
 }
 
-// over: nothing failed for so long that nothing is known any more.
+// over reports whether the last failure is so old that it no longer counts.
 func (r *retry) over(now time.Time) bool { return now.Sub(r.at) > longestBackoff }
 
-// route is one detour towards one server, the unit of success and failure.
+// route is one detour towards one server. Success and failure are recorded by route.
 type route struct {
 	detour DetourID
 	server netip.AddrPort
@@ -60,8 +60,8 @@ func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, lived time
 	m.retries[key] = r
 }
 
-// forgetFailures drops what is over. It looks once in a while, so that many
-// failures cost no more than few.
+// forgetFailures drops expired failures. It runs only once in a while, so that the cost does not
+// grow with their number.
 func (m *Manager) forgetFailures(now time.Time) {
 	if now.Sub(m.swept) < longestBackoff {
 		return

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// What this host senses of a subflow on which it receives. A receiver has no
-// retransmissions that would tell it about a path; it has arrivals.
+// This file evaluates the samples of subflows on which this host receives. A receiver has no
+// retransmissions from which to judge a path; it only has arrivals.
 
-// watchFor is how long after data moved a connection is watched closely: for longer
-// than a silence that means something.
+// watchFor is how long after its last data a connection is watched closely. It is longer than the
+// silences that are significant.
 const watchFor = 5 * time.Second
 
-// senses is what samples told about one subflow.
+// senses summarises the samples of one subflow.
 type senses struct {
-	at                   time.Time // of the last sample
-	since                time.Time // of the first of an unbroken row of close samples
+	at                   time.Time // time of the last sample
+	since                time.Time // start of the unbroken series of close samples
 	minRTT               time.Duration
-	segments             uint64 // that came in, with pure acknowledgements
+	segments             uint64 // received, with pure acknowledgements
 	dataSegments         uint64
-	dataSegmentsAtStill  uint64 // when the connection's data last moved on
+	dataSegmentsAtStill  uint64 // when the connection's data last advanced
 	outOfOrder           uint64
 	dataEnd              uint64
-	lastData, lastAnswer time.Time // when data, and when anything came
+	lastData, lastAnswer time.Time // when data and when anything last arrived
 	unanswered           int       // probes or retransmissions
-	habits               *habits   // nil while it is not sampled closely
+	habits               *habits   // nil while not sampled closely
 }
 
-// habits are what was usual for a subflow in the last seconds.
+// habits records a subflow's behaviour in the last seconds.
 type habits struct {
 	loss lossMeter
 	gaps gapMeter
 }
 
-// closeGap is the most that may lie between two samples of a row of close ones.
+// closeGap is the longest interval between two samples of a series of close ones.
 const closeGap = 500 * time.Millisecond
 
 func (s *senses) take(sm *Sample, now time.Time) {
@@ -53,7 +53,7 @@ func (s *senses) take(sm *Sample, now time.Time) {
 		}
 	}
 	if s.minRTT == 0 {
-		s.minRTT = sm.MinRTT // at the join: without a queue
+		s.minRTT = sm.MinRTT // measured at the join, without a queue
 	}
 	s.at = now
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
@@ -61,13 +61,13 @@ func (s *senses) take(sm *Sample, now time.Time) {
 	s.unanswered = max(sm.Probes, sm.Backoff)
 }
 
-// silent is how long nothing at all has come.
+// silent returns how long nothing at all has arrived.
 func (s *senses) silent() time.Duration { return s.at.Sub(s.lastAnswer) }
 
-// dry is how long no data has come.
+// dry returns how long no data has arrived.
 func (s *senses) dry() time.Duration { return s.at.Sub(s.lastData) }
 
-// gapMeter remembers the longest silences between data of the last seconds.
+// gapMeter records the longest gaps between data in the last seconds.
 type gapMeter struct {
 	seconds [lossSpan]struct {
 		second  int64
@@ -84,7 +84,7 @@ func (g *gapMeter) take(now time.Time, gap time.Duration) {
 	c.longest = max(c.longest, gap)
 }
 
-// longest is the longest gap in the seconds before the silence began; false: there was
+// longest returns the longest gap in the seconds before the silence began. ok is false if there was
 // no data.
 func (g *gapMeter) longest(before time.Time) (longest time.Duration, ok bool) {
 	for _, c := range g.seconds {
@@ -95,14 +95,14 @@ func (g *gapMeter) longest(before time.Time) (longest time.Duration, ok bool) {
 	return longest, ok
 }
 
-// progress is how far a connection's data has arrived without a gap.
+// progress records how far a connection's data has arrived without a gap.
 type progress struct {
 	upTo  uint64
-	still time.Time // since when it has not moved on; zero: not known
+	still time.Time // when it last advanced; zero: unknown
 }
 
-// arrived takes in how far the data of a connection has arrived, after the samples of its
-// subflows that were taken with it.
+// arrived records how far the connection's data has arrived. It is called after the samples of the
+// subflows that were taken at the same time.
 func (c *conn) arrived(upTo uint64, now time.Time) {
 	if c.data.upTo == upTo && !c.data.still.IsZero() {
 		return
@@ -116,9 +116,9 @@ func (c *conn) arrived(upTo uint64, now time.Time) {
 // Ends are the addresses of a subflow.
 type Ends struct{ Local, Remote netip.AddrPort }
 
-// Watched yields the connections that are to be sampled closely, ten times a second, with
-// their subflows: those with a detour on which data moved lately. A Measured with these
-// samples has Received, too.
+// Watched returns an iterator over the connections to sample closely, ten times a second, with
+// their subflows: those with a detour on which data moved recently. A Measured with these samples
+// also has Received.
 func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] {
 	return func(yield func(Token, []Ends) bool) {
 		m.busy = slices.DeleteFunc(m.busy, func(c *conn) bool {
@@ -140,7 +140,7 @@ func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] {
 	}
 }
 
-// watched reports whether a detour of the connection may be found out by what arrives.
+// watched reports whether arrivals can reveal a fault of one of the connection's detours.
 func (c *conn) watched(now time.Time) bool {
 	up := 0
 	detour, suspect := false, false
@@ -154,7 +154,7 @@ func (c *conn) watched(now time.Time) bool {
 	return c.managed() && up > 1 && detour && (suspect || now.Sub(c.moved) < watchFor)
 }
 
-// watch begins to sample a connection closely, if it is to be.
+// watch starts to sample a connection closely if it qualifies.
 func (m *Manager) watch(c *conn, now time.Time) {
 	if !c.busy && c.watched(now) {
 		c.busy = true

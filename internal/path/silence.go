@@ -2,79 +2,79 @@ package path
 
 import "time"
 
-// A detour through which nothing comes any more, while data that was sent over it is
-// missing from the connection, is left. A receiver is not told of that; it suspects,
-// asks, and only then acts:
+// A detour through which nothing arrives any more, while data sent over it is missing from the
+// connection, is given up. TCP does not report this to a receiver, so it proceeds in steps:
 //
-//   - Suspicion. The connection's data stands still at a gap, another subflow goes on
-//     bringing data from beyond the gap, and the detour is dry (holdsUp). Or the detour is
-//     dry for much longer than it ever was in the last seconds, while another subflow is
-//     busy (unlikeItself): that alone says little, as the server may just have no use for
+//   - Suspicion. The connection's data stops at a gap, another subflow keeps bringing
+//     data from beyond the gap, and the detour is dry (holdsUp). Or the detour is dry
+//     for much longer than ever in the last seconds, while another subflow is busy
+//     (unlikeItself). The latter alone proves little, as the server may simply not use
 //     the detour.
-//   - Question. Keep-alive probes, which every TCP answers, go out on the detour once a
-//     second as long as nothing comes. Anything that comes ends the suspicion.
-//   - Demotion to a backup, which costs little if it was wrong and is taken back when
-//     something comes: at once for a detour that holds up the connection and was in use
-//     until then, if it was known for a steady one. All others have to leave probes
-//     unanswered first. A path with loss is not steady (its retransmissions may be lost,
-//     too), nor is one that was suspected in vain, or of which little is known.
-//   - The end, when more probes went unanswered: another detour gets the place.
+//   - Probing. Keep-alive probes, which every TCP answers, are sent on the detour once
+//     a second as long as nothing arrives. Anything that arrives ends the suspicion.
+//   - Demotion to a backup. It costs little if it was wrong, and is undone when
+//     something arrives. It is immediate for a detour that holds up the connection and
+//     was in use until then, if the detour was known to be steady. All others must
+//     leave probes unanswered first. A path with loss is not steady, because its
+//     retransmissions may be lost, too. Neither is one that was suspected wrongly
+//     before, or one with too little history.
+//   - The end, when more probes stay unanswered. Another detour takes the place.
 //
-// The numbers are from measurements of 70 healthy and 28 broken detours, see
+// The numbers come from measurements of 70 healthy and 28 broken detours, see
 // docs/kernel-behaviour.md.
 const (
-	// For holdsUp the connection stands still for two samples in a row on a steady path:
-	// where round trips are short the server sends what is missing again after 0.2 s. On
-	// others it stands still for stillFor, or three round trips, to be asked about less.
+	// For holdsUp, the connection must make no progress for two samples in a row on a steady path:
+	// where round trips are short, the server resends what is missing after 0.2 s. On other paths
+	// it must make none for stillFor or three round trips, so that fewer probes are sent.
 	stillTwice = watchInterval - 5*time.Millisecond
 	stillFor   = 300 * time.Millisecond
 	trips      = 3
-	// inUseUntil is how long after the last data of a detour that is in use the connection
-	// stands still at the latest, as what was sent before is still to come on other paths.
+	// inUseUntil bounds the time between the last data of a detour in use and the last progress of
+	// the connection. Data sent earlier may still be arriving on other paths.
 	inUseUntil = 500 * time.Millisecond
 
 	watchInterval = 100 * time.Millisecond
 	unlikeAfter   = 500 * time.Millisecond // or three times the longest gap, for unlikeItself
 	unlikeGaps    = 3
-	// habitsAfter is how long a detour's gaps must have been watched to be its habits.
+	// habitsAfter is how long a detour's gaps must have been observed before they count as usual.
 	habitsAfter = 1500 * time.Millisecond
-	// silentAfter is more than one retransmission on a short path needs to come.
+	// silentAfter is longer than one retransmission on a short path takes.
 	silentAfter = 700 * time.Millisecond
 
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
-	// moreUnanswered is how many more probes it takes where packets are lost, as a probe or
-	// its answer may be, too.
+	// moreUnanswered is the number of additional probes required where packets are lost, because a
+	// probe or its answer may be lost, too.
 	moreUnanswered = 1
-	// unaskedFor is how long nothing comes before it is clear that no probes are sent: this
-	// host cannot, or the subflow is older than the agent.
+	// unaskedFor is how long nothing must have arrived to conclude that no probes are sent: this
+	// host cannot send them, or the subflow is older than the agent.
 	unaskedFor = 10 * time.Second
 
 	muchLoss   = 0.02
 	lossyFor   = time.Minute
-	unsteady   = 10 * time.Minute // after a suspicion in vain
+	unsteady   = 10 * time.Minute // after a wrong suspicion
 	busyWithin = 300 * time.Millisecond
 )
 
-// suspicion is about one subflow.
+// suspicion is the state of the steps above for one subflow.
 type suspicion struct {
-	since    time.Time // zero: there is none
-	segments uint64    // that had come by then
+	since    time.Time // zero: not suspected
+	segments uint64    // segments received by then
 	cleared  time.Time // when the last one turned out to be wrong
-	holdsUp  bool      // the connection, at a time when
-	inUse    bool      // it had just been in use
+	holdsUp  bool      // it held up the connection
+	inUse    bool      // and had been in use just before
 	demoted  bool
-	wary     time.Time // until then it is no steady one
-	lossy    time.Time // until then it loses packets
+	wary     time.Time // not considered steady before
+	lossy    time.Time // considered lossy before
 }
 
 func (s *subflow) suspected() bool { return !s.suspicion.since.IsZero() }
 
-// suspect looks at all detours of a connection after they were sampled.
+// suspect examines all detours of a connection after they were sampled.
 func (m *Manager) suspect(c *conn, now time.Time) {
 	ended := false
 	for _, s := range c.subflows {
-		if s.up && s.detour != nil && s.at.Equal(now) && m.here(s) && !s.leaving && c.open() {
+		if s.up && s.detour != nil && s.at.Equal(now) && m.hasSource(s) && !s.leaving && c.open() {
 			m.lookAt(c, s, now)
 			ended = ended || m.isHole(c, s)
 		}
@@ -121,8 +121,8 @@ func (m *Manager) unsuspect(c *conn, s *subflow, now time.Time) {
 	*q = suspicion{cleared: now, wary: now.Add(unsteady), lossy: q.lossy}
 }
 
-// holdsUp reports whether the connection waits for what was sent over s: what it has
-// stands still, and others bring what comes after.
+// holdsUp reports whether the connection waits for data sent over s: it makes no progress, and
+// other subflows bring later data.
 func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 	still, dry := max(stillTwice, s.minRTT), stillTwice
 	if !steady {
@@ -137,7 +137,7 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 	})
 }
 
-// unlikeItself reports whether s has been dry for much longer than it was before.
+// unlikeItself reports whether s has been dry for much longer than before.
 func (c *conn) unlikeItself(s *subflow) bool {
 	if s.habits == nil || !s.lastData.After(s.suspicion.cleared) || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
 		return false
@@ -153,8 +153,8 @@ func (c *conn) busyBeside(s *subflow) bool {
 	})
 }
 
-// lossy reports whether much of what was sent over s was lost of late, and whether enough
-// came to tell.
+// lossy reports whether much of what was sent over s was lost recently. known is false if too
+// little arrived to decide.
 func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 	if s.habits == nil {
 		return false, false
@@ -171,8 +171,8 @@ func (s *subflow) toDemote(steady bool) bool {
 	return s.unansweredFor(demoteUnanswered)
 }
 
-// unansweredFor reports whether the answers to n probes are overdue, or to more where
-// packets are lost. The first goes out after a second of silence, the others a second apart.
+// unansweredFor reports whether the answers to n probes are overdue, or to more if packets are
+// lost. The first probe is sent after a second of silence, the others a second apart.
 func (s *subflow) unansweredFor(n int) bool {
 	if s.suspicion.since.Before(s.suspicion.lossy) {
 		n += moreUnanswered
@@ -181,18 +181,19 @@ func (s *subflow) unansweredFor(n int) bool {
 	return s.unanswered >= n && s.silent() >= time.Duration(n)*time.Second+trip
 }
 
-// unasked reports whether s is silent for so long that probes would have been counted.
+// unasked reports whether s has been silent for so long that unanswered probes would have been
+// counted if any were sent.
 func (s *subflow) unasked() bool { return s.unanswered == 0 && s.silent() >= unaskedFor }
 
-// isHole reports whether it is sure enough that nothing comes through s.
+// isHole reports whether it is certain enough that nothing arrives through s.
 func (m *Manager) isHole(c *conn, s *subflow) bool {
 	q := &s.suspicion
 	if !s.suspected() || !s.unansweredFor(closeUnanswered) && (!q.demoted || !s.unasked()) {
 		return false
 	}
-	// Else it may be this host that is cut off.
+	// Otherwise this host itself may be cut off.
 	return c.has(func(x *subflow) bool {
-		return x != s && x.up && m.here(x) && x.lastAnswer.After(s.lastAnswer.Add(closeUnanswered*time.Second/2))
+		return x != s && x.up && m.hasSource(x) && x.lastAnswer.After(s.lastAnswer.Add(closeUnanswered*time.Second/2))
 	})
 }
 

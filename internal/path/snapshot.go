@@ -8,55 +8,55 @@ import (
 	"time"
 )
 
-// Snapshot is the Manager's state for people to read, the oldest first. Times
-// are as given to Handle.
+// Snapshot is a copy of the Manager's state for display, the oldest first. Times are those given to
+// Handle.
 type Snapshot struct {
 	Conns   []ConnState
 	Detours []DetourState
-	// RefusedByServers counts the subflows that servers closed as one too many.
+	// RefusedByServers counts the subflows that servers closed because they accept no more.
 	RefusedByServers uint64
 }
 
-// ConnState is one connection.
+// ConnState describes one connection.
 type ConnState struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Since         time.Time
-	// Note says why it has no detour, or what it waits for; empty: nothing to say.
+	// Note says why it has no detour, or what it waits for. It may be empty.
 	Note     string
 	Subflows []SubflowState
 }
 
-// SubflowState is one subflow.
+// SubflowState describes one subflow.
 type SubflowState struct {
 	Local, Remote netip.AddrPort
 	LocalID       uint8
-	Kind          string // direct, a Kind's word, unknown
+	Kind          string // "direct", the name of a Kind, or "unknown"
 	Waypoint      string
-	At            netip.Addr // of the waypoint's, the one that the detour is by
-	State         string     // up, backup, joining
+	At            netip.Addr // the waypoint's address in use
+	State         string     // "up", "backup" or "joining"
 	Since         time.Time
-	// Why says why this detour was chosen when it was; empty: it was not for us to.
+	// Why is the reason for choosing this detour. It is empty if the path manager did not choose
+	// it.
 	Why string
 }
 
-// DetourState is one detour on offer.
+// DetourState describes one detour on offer.
 type DetourState struct {
 	Detour
 	Since time.Time
-	// Failures in a row and until when it is left alone, towards every server or
-	// towards the one where that is worst.
+	// Failures counts consecutive failures, and RestsUntil is when the detour is used again. They
+	// refer to every server, or to the one with the most failures.
 	Failures int
 	RetryAt  time.Time
-	Err      error // the last of them
-	// Towards is the only server that it rests towards; zero: every one.
+	Err      error // the last failure
+	// Towards is the only server for which it rests. If zero, it rests for every server.
 	Towards netip.AddrPort
-	// Why says what keeps it from being used, or what is not known of it; empty:
-	// nothing.
+	// Why says what keeps it from being used, or what is not known of it. It may be empty.
 	Why string
 }
 
-// Snapshot copies the state out.
+// Snapshot returns a copy of the state.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	snap := Snapshot{RefusedByServers: m.refusedByServers}
 	for _, c := range inOrder(m.conns) {
@@ -83,7 +83,7 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 	return snap
 }
 
-// describe says how a detour stands that failed most towards server.
+// describe returns the state of a detour that failed most towards server.
 func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) DetourState {
 	d := DetourState{Detour: o.Detour, Since: o.since}
 	r := m.retries[route{o.ID, server}]
@@ -144,7 +144,7 @@ func (m *Manager) note(c *conn, now time.Time) string {
 	case c.excluded:
 		return "destination is excluded from detours"
 	case c.refused:
-		return "the kernel leaves its paths to nobody else"
+		return "the kernel manages its paths itself"
 	case c.denied():
 		return "the server allows no further subflow to its address"
 	case c.waits():

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// joinTimeout is how long a SYN may go unanswered. The kernel itself would try
-// for two minutes, in which another detour could have served.
+// joinTimeout is how long a SYN may go unanswered. The kernel itself would try for two minutes, in
+// which another detour could have been used.
 const joinTimeout = 4 * time.Second
 
 var (
@@ -16,8 +16,8 @@ var (
 	errNotJoined = errors.New("the join was not accepted")
 )
 
-// step looks at one connection as it is now and does what is to be done. It
-// stands at the end of every event, and is harmless to repeat.
+// step brings one connection up to date. It runs at the end of every event and may be repeated
+// without harm.
 func (m *Manager) step(c *conn, now time.Time) {
 	if c.managed() {
 		m.giveUpJoins(c, now)
@@ -27,17 +27,16 @@ func (m *Manager) step(c *conn, now time.Time) {
 		if !c.closing() {
 			m.dropOrphans(c, now)
 			m.endLeaving(c, now)
-			m.tellLost(c, now)
+			m.sendRemoveAddr(c, now)
 			m.open(c, now)
 		}
 	}
 	m.due.set(c, m.nextStep(c, now))
 }
 
-// open asks for the subflows that the connection lacks, if the server may have a
-// place for them.
+// open requests the subflows that the connection lacks, if the server may have a place for them.
 func (m *Manager) open(c *conn, now time.Time) {
-	if now.Before(c.room.at) || m.settling(c, now) || m.speaking(c, now) {
+	if now.Before(c.room.at) || m.settling(c, now) || m.announcingRemoval(c, now) {
 		return
 	}
 	m.keepDirect(c, now)
@@ -55,7 +54,7 @@ func (m *Manager) giveUpJoins(c *conn, now time.Time) {
 	}
 }
 
-// timeout is when a join without an answer is given up.
+// timeout returns when an unanswered join is aborted.
 func (s *subflow) timeout() time.Time {
 	if s.try {
 		return s.since.Add(tryTimeout)
@@ -63,7 +62,7 @@ func (s *subflow) timeout() time.Time {
 	return s.since.Add(joinTimeout)
 }
 
-// promote makes subflows that joined as backup full ones.
+// promote turns subflows that joined as backup into full ones.
 func (m *Manager) promote(c *conn) {
 	if !c.open() {
 		return
@@ -76,8 +75,8 @@ func (m *Manager) promote(c *conn) {
 	}
 }
 
-// probeHandshake asks, while a TLS connection's detours wait as backup, whether
-// the server has been heard on the direct path: often at first, then ever less.
+// probeHandshake requests samples of the direct path while a TLS connection's detours wait as
+// backup, to learn whether the server's first data has arrived: often at first, then ever less.
 func (m *Manager) probeHandshake(c *conn, now time.Time) {
 	if !c.waits() || now.Before(c.nextProbe) {
 		return
@@ -90,16 +89,15 @@ func (m *Manager) probeHandshake(c *conn, now time.Time) {
 	c.nextProbe = now.Add(min(max(now.Sub(c.since)/2, 4*time.Millisecond), 2*time.Second))
 }
 
-// waits: a detour of a TLS connection is up and may not be used yet.
+// waits reports whether a detour of a TLS connection is up and may not be used yet.
 func (c *conn) waits() bool {
 	return !c.open() && c.has(func(s *subflow) bool { return s.up && s.backup && s.detour != nil && !s.suspicion.demoted }) &&
 		c.has(func(s *subflow) bool { return s.up && s.direct })
 }
 
-// keepDirect opens the direct path again when it is gone: it failed, or this
-// host's address changed.
+// keepDirect reopens the direct path after it failed or this host's address changed.
 func (m *Manager) keepDirect(c *conn, now time.Time) {
-	if c.denied() || now.Before(c.direct.at) || c.has(func(s *subflow) bool { return s.direct && m.here(s) }) {
+	if c.denied() || now.Before(c.direct.at) || c.has(func(s *subflow) bool { return s.direct && m.hasSource(s) }) {
 		return
 	}
 	if from, ok := m.source(c); ok {
@@ -107,8 +105,8 @@ func (m *Manager) keepDirect(c *conn, now time.Time) {
 	}
 }
 
-// nextStep is the next moment at which step would do something if nothing
-// happened until then; zero: there is none.
+// nextStep returns the next time at which step has something to do without another event, or zero
+// if there is none.
 func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 	at := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
@@ -135,10 +133,10 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 		}
 	}
 	for _, l := range c.lost {
-		at(l.told.Add(wordGap))
+		at(l.told.Add(removeAddrGap))
 	}
-	if c.untold() {
-		at(c.spoke.Add(wordGap))
+	if c.removeAddrPending() {
+		at(c.lastRemoveAddr.Add(removeAddrGap))
 	}
 	at(c.room.at)
 	at(c.direct.at)

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// What the kernel says about a connection's subflows, in the order of a
-// subflow's life.
+// This file handles the kernel's events about subflows, in the order of a subflow's life.
 
-// verdictDelay is how long the end of a subflow is left unjudged: when a whole
-// connection closes, its subflows may close first.
+// verdictDelay is the time between the end of a subflow and its judgement. When a whole connection
+// closes, its subflows may close first.
 const verdictDelay = 250 * time.Millisecond
 
 func (c *conn) requested(ev SubflowRequested) {
@@ -36,13 +35,13 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 	s := c.joining(ev.LocalID, ev.Local, ev.Remote)
 	known := s != nil
 	if !known {
-		// The peer's, or one that an agent before us asked for.
+		// Created by the peer, or requested by an earlier agent.
 		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server, since: now, foreign: true}
 		c.subflows = append(c.subflows, s)
 	}
 	s.local = ev.Local
 	s.cameUp(now)
-	// Linux's event has what the peer asked for, not what we did.
+	// Linux's event reports the peer's request, not ours.
 	s.backup = s.backup || ev.Backup
 	switch {
 	case !known:
@@ -68,8 +67,8 @@ func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 	m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
 }
 
-// announced: a server that denies joins to its first address may be joined at
-// one it announced instead.
+// announced handles an address that the server announced. A server that denies joins to its first
+// address may be joined there.
 func (m *Manager) announced(c *conn, ev AddrAnnounced) {
 	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.excludes(ev.Remote.Addr()) {
 		return
@@ -83,8 +82,8 @@ func (m *Manager) announced(c *conn, ev AddrAnnounced) {
 	m.track(c)
 }
 
-// judge: a subflow ended and its connection lives on, so its route failed, unless
-// there is another reason.
+// judge records the failure of a route whose subflow ended while the connection lives on, unless
+// there is another cause.
 func (m *Manager) judge(c *conn, now time.Time) {
 	c.ended = slices.DeleteFunc(c.ended, func(e ended) bool {
 		if now.Before(e.judge) {
@@ -93,24 +92,24 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		if m.corrupted(&e) {
 			e.err = errCorrupt
 		}
-		orphan := e.up && !e.full() && (e.adrift || !m.here(e.subflow))
+		orphan := e.up && !e.full() && (e.adrift || !m.hasSource(e.subflow))
 		switch {
 		case e.id == 0 || !c.ownsID(e.subflow):
 		case orphan:
-			c.lose(e.subflow)
+			c.owesRemoveAddr(e.subflow)
 		default:
-			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // or Linux would not let us use the id again
-			c.spoke = now
+			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // otherwise Linux would not let us use the id again
+			c.lastRemoveAddr = now
 		}
 		c.doubt(e.subflow)
 		if e.full() {
 			m.noteFull(c, &e, now)
 			c.room.failed(nil, 0, now)
-			c.doubtAll()
+			c.repeatRemoveAddrs()
 			return true
 		}
 		if e.up {
-			c.room = retry{} // there is its place
+			c.room = retry{} // its place is free
 		}
 		switch {
 		case orphan:

@@ -6,64 +6,60 @@ import (
 	"time"
 )
 
-// Whether an in-band detour works depends on the path to its waypoint: some
-// middleboxes take unknown options out of SYNs, which the waypoint then takes
-// for its own and resets, and some drop such SYNs. The law:
+// An in-band detour works only if the path to its waypoint lets its SYNs through. Some middleboxes
+// remove unknown options from SYNs; the waypoint then takes the SYN for its own and resets it.
+// Others drop such SYNs. Therefore:
 //
-//   - A detour whose join came up is proven. What fails over it then fails
-//     towards one server, as over other kinds.
-//   - One that is not proven is tried by few connections at once, to different
-//     servers; the others take what else there is, and it as soon as it is proven.
-//   - When a try does not come up, whatever the reason, the detour rests
-//     towards every server. Its connection takes another detour at once.
-//   - A proven one rests likewise when it failed towards several servers in a
-//     row and came up to none: the path changed under it.
-//   - Other culprits, which may be found out later: the waypoint, where it was
-//     lost shortly after the failure or leads nobody to that server; the server,
-//     where a mapped join through the same waypoint did not come up either.
+//   - A detour is proven once a join over it came up. Later failures over it count
+//     towards one server, as with other kinds.
+//   - An unproven detour is tried by few connections at once, to different servers.
+//     The others use other detours until it is proven.
+//   - When a try fails for any reason, the detour rests towards every server. The
+//     connection takes another detour at once.
+//   - A proven detour rests in the same way after it failed towards several servers
+//     in a row and came up to none: the path has changed.
+//   - Other causes may be found out later and end the rest. The waypoint was at fault
+//     if it was lost shortly after the failure or refuses to forward to that server.
+//     The server was if a mapped join through the same waypoint failed, too.
 //
-// This is remembered by the detour's ID, which names the path too, while the
-// detour is on offer and for longestRest after; not on another network.
+// The results are stored by the detour's ID, which includes the path, while the detour is on offer
+// and for longestRest afterwards. A change of network discards them.
 const (
-	// tryTimeout is joinTimeout for a try. A SYN is repeated after a second
-	// (RFC 6298, section 2), so that one that was merely lost has a second chance.
+	// tryTimeout is joinTimeout for a try. A SYN is repeated after a second (RFC 6298, section 2),
+	// so one that was merely lost gets a second chance.
 	tryTimeout = 2 * time.Second
-	// maxTries bounds those under way at once. One would do, were no server ever
-	// out of its waypoint's reach.
+	// maxTries bounds concurrent tries. One would do if every waypoint could reach every server.
 	maxTries = 3
-	// unprovenAfter is the number of servers, each of which a join over a proven
-	// detour did not reach.
+	// unprovenAfter is the number of servers to which a join over a proven detour must have failed.
 	unprovenAfter = 3
-	// A rest takes shortestRest, the next one twice as long, up to longestRest.
+	// The first rest takes shortestRest, each further one twice as long, up to longestRest.
 	shortestRest = 10 * time.Minute
 	longestRest  = 2 * time.Hour
-	// blamedOnWaypoint is how long a waypoint may have been lost before that is
-	// noticed, generously.
+	// blamedOnWaypoint bounds, generously, how long the loss of a waypoint may go unnoticed.
 	blamedOnWaypoint = 10 * time.Second
 )
 
-// trial is what is known of one in-band detour.
+// trial records the results of one in-band detour.
 type trial struct {
 	via    via
 	proven bool
 	tries  [maxTries]try
-	missed []netip.AddrPort // servers that joins since the last one to come up did not reach
+	missed []netip.AddrPort // servers to which joins failed since the last one that came up
 
-	rests        int            // in a row
-	since        time.Time      // the first of them
-	began, until time.Time      // the last of them
-	err          error          // the failure that it began with,
-	server       netip.AddrPort // and towards which server
+	rests        int            // consecutive
+	since        time.Time      // start of the first
+	began, until time.Time      // of the last
+	err          error          // failure that started it
+	server       netip.AddrPort // and its server
 	left         time.Time      // off offer since
 }
 
 type try struct {
 	server netip.AddrPort
-	until  time.Time // its verdict is there at the latest
+	until  time.Time // when its result is known at the latest
 }
 
-// restsUntil is when a connection to server may take the detour, and what it is
-// left alone for until then.
+// restsUntil returns when a connection to server may take the detour, and why not before.
 func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Rest) {
 	if now.Before(t.until) {
 		return t.until, Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}
@@ -83,7 +79,7 @@ func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Res
 	return until, Rest{Cause: RestsTried}
 }
 
-// begin notes a try.
+// begin records the start of a try.
 func (t *trial) begin(server netip.AddrPort, now time.Time) {
 	oldest := 0
 	for i := range t.tries {
@@ -94,8 +90,7 @@ func (t *trial) begin(server netip.AddrPort, now time.Time) {
 	t.tries[oldest] = try{server, now.Add(tryTimeout + verdictDelay)}
 }
 
-// failed: a join to server did not come up, for which the detour as a whole may
-// rest.
+// failed records that a join to server failed. The detour may rest for all servers because of it.
 func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	if now.Before(t.until) {
 		return // another try failed before
@@ -118,7 +113,7 @@ func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	t.began, t.until = now, now.Add(min(shortestRest<<min(t.rests-1, 4), longestRest))
 }
 
-// forgive takes the rest that there is back: the failure was not the path's.
+// forgive ends the current rest: the path did not cause the failure.
 func (t *trial) forgive(now time.Time) {
 	if now.Before(t.until) {
 		t.until = time.Time{}
@@ -126,7 +121,7 @@ func (t *trial) forgive(now time.Time) {
 	}
 }
 
-// trialOf is the memory of a detour that is on offer; nil: it needs none.
+// trialOf returns the trial of a detour on offer, or nil if it needs none.
 func (m *Manager) trialOf(d *Detour) *trial {
 	if d.Kind != InBand {
 		return nil
@@ -140,8 +135,8 @@ func (m *Manager) trialOf(d *Detour) *trial {
 	return t
 }
 
-// cameUp: a join over d did. If that proves it, all that are short of a detour
-// may take it.
+// cameUp records that a join over d came up. If that proves d, all connections short of a detour
+// may use it.
 func (m *Manager) cameUp(d *Detour) {
 	if t := m.trials[d.ID]; t != nil {
 		m.woken = m.woken || !t.proven
@@ -149,7 +144,7 @@ func (m *Manager) cameUp(d *Detour) {
 	}
 }
 
-// wake lets those that are short of a detour look again.
+// wake lets connections that are short of a detour look for one again.
 func (m *Manager) wake(now time.Time) {
 	m.woken = false
 	var short []*conn
@@ -164,10 +159,10 @@ func (m *Manager) wake(now time.Time) {
 	}
 }
 
-// learn is what the end of a subflow says about in-band detours besides that a
-// route failed: something if it was a join on this network that did not come up.
+// learn draws conclusions about in-band detours from the end of a subflow, beyond the failure of
+// its route. Only joins on this network that did not come up matter.
 func (m *Manager) learn(e ended, server netip.AddrPort, now time.Time) {
-	if e.up || e.unsent || e.network != m.network || !m.here(e.subflow) {
+	if e.up || e.unsent || e.network != m.network || !m.hasSource(e.subflow) {
 		return
 	}
 	v := e.detour.via()
@@ -182,8 +177,8 @@ func (m *Manager) learn(e ended, server netip.AddrPort, now time.Time) {
 	t.failed(server, e.err, now)
 }
 
-// exonerate: no mapped join through the waypoint reaches the server either. If
-// that is what made an in-band one rest, the path is not to blame.
+// exonerate handles the failure of a mapped join through the waypoint to the server. If an in-band
+// detour rests because of that server, its path is not at fault.
 func (m *Manager) exonerate(v via, server netip.AddrPort, now time.Time) {
 	for _, t := range m.trials {
 		if t.via == v && t.server == server && now.Before(t.until) {
@@ -193,7 +188,7 @@ func (m *Manager) exonerate(v via, server netip.AddrPort, now time.Time) {
 	}
 }
 
-// forgive: the waypoint is lost, and was perhaps for a while.
+// forgive handles the loss of a waypoint, which may have begun some time ago.
 func (m *Manager) forgive(v via, now time.Time) {
 	for _, t := range m.trials {
 		if t.via == v {
@@ -205,8 +200,8 @@ func (m *Manager) forgive(v via, now time.Time) {
 	}
 }
 
-// serverRefused: no detour of the waypoint leads there, so none is tried until
-// after the waypoint was asked again.
+// serverRefused handles a waypoint's refusal to forward to a server. None of its detours is tried
+// for that server until the waypoint was asked again.
 func (m *Manager) serverRefused(ev ServerRefused, now time.Time) {
 	v := via{ev.Waypoint, ev.Addr}
 	for _, o := range m.general {
@@ -224,7 +219,7 @@ func (m *Manager) serverRefused(ev ServerRefused, now time.Time) {
 	}
 }
 
-// forgetTrials: on another network nothing is known any more.
+// forgetTrials discards all results after a change of network.
 func (m *Manager) forgetTrials() {
 	clear(m.trials)
 	for _, o := range m.detours {

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// The kernel does not always say that a subflow ended: after a failed checksum it
-// resets the subflow and sends no event (docs/kernel-behaviour.md). What is missing from a
-// complete sample is gone. Three things keep that from being believed too early:
+// The kernel does not always report the end of a subflow: after a failed checksum it resets the
+// subflow and sends no event (docs/kernel-behaviour.md). A subflow missing from a complete sample
+// is gone. Three precautions avoid a premature conclusion:
 //
 //   - A sample is complete only if it was taken after all events handled so far, so that
-//     what came up since is not missed.
+//     it includes every subflow established since.
 //   - The subflow is looked up by itself first, because a list that is read in parts
 //     may skip one.
-//   - Where no subflow of a connection is left, the connection itself is probably
-//     ending, and its event is on the way: that is given endsWithin.
+//   - If no subflow of a connection is left, the connection itself is probably ending
+//     and its event on the way. It gets endsWithin to arrive.
 //
-// The verdict comes verdictDelay later, so that an event that was still to be read
-// can tell the cause.
+// The judgement follows verdictDelay later, so that an event still to be read can provide the
+// cause.
 
 const endsWithin = 5 * time.Second
 
 var (
-	errVanished = errors.New("the subflow ended without a word")
+	errVanished = errors.New("the subflow ended without a kernel event")
 	errCorrupt  = errors.New("data arrived changed (checksum error)")
 )
 
-// checksums is how many checksums failed on this host, as last told and as of the last
-// complete samples.
+// checksums counts the failed checksums on this host, at the last report and at the last complete
+// samples.
 type checksums struct {
 	known  bool
 	latest uint64
-	before [3]uint64 // the newest first; each was counted before its sample was taken
+	before [3]uint64 // the newest first; each counted before its sample was taken
 }
 
 func (k *checksums) sampled(count uint64) {
@@ -43,15 +43,15 @@ func (k *checksums) sampled(count uint64) {
 	k.before = [3]uint64{count, k.before[0], k.before[1]}
 }
 
-// vanished is a subflow that ended without a word.
+// vanished is a subflow that ended without an event.
 type vanished struct {
 	*subflow
-	after uint64 // the complete sample that was the last one then
+	after uint64 // the last complete sample at that time
 }
 
-// corrupted reports whether data that came by e arrived changed. Checksums are counted for
-// the whole host and not by subflow. So it can be told only where one failed for each
-// subflow that ended without a word of late, and all these went through one waypoint.
+// corrupted reports whether data that arrived over e was changed. Checksum failures are counted for
+// the whole host, not by subflow. So the result is true only if there was one failure for each
+// subflow that recently ended without an event, and all these went through one waypoint.
 func (m *Manager) corrupted(e *ended) bool {
 	if !e.silent || e.detour == nil {
 		return false
@@ -59,7 +59,7 @@ func (m *Manager) corrupted(e *ended) bool {
 	n := uint64(0)
 	for _, v := range m.vanished {
 		if v.after+1 < e.after {
-			continue // before the checksums were counted that e is measured against
+			continue // before the count that e is compared with
 		}
 		if v.detour == nil || v.detour.Waypoint != e.detour.Waypoint {
 			return false
@@ -69,7 +69,7 @@ func (m *Manager) corrupted(e *ended) bool {
 	return m.checksums.latest >= e.failedBefore+n
 }
 
-// lookForMissing has every subflow looked up that a complete sample does not have.
+// lookForMissing requests a lookup of every subflow missing from a complete sample.
 func (m *Manager) lookForMissing(now time.Time) {
 	var losers []*conn
 	for _, c := range m.conns {
@@ -87,17 +87,17 @@ func (m *Manager) lookForMissing(now time.Time) {
 	}
 }
 
-// missing reports whether s is up, but was not in the complete sample just taken.
+// missing reports whether s is established but was not in the latest complete sample.
 func (m *Manager) missing(s *subflow) bool { return s.up && s.round != m.round }
 
-// ending reports whether the connection itself may be what ends: the last complete
-// sample had none of its subflows, and one shortly before did.
+// ending reports whether the connection itself may be ending: the last complete sample included
+// none of its subflows, while a recent one did.
 func (m *Manager) ending(c *conn, now time.Time) bool {
 	sampled := func(s *subflow) bool { return s.up && s.round == m.round }
 	return !c.has(sampled) && now.Sub(c.seen) < endsWithin
 }
 
-// subflowMissing: the kernel was asked for one subflow and does not have it.
+// subflowMissing handles the kernel's answer that a subflow does not exist.
 func (m *Manager) subflowMissing(c *conn, ev SubflowMissing, now time.Time) {
 	s := c.byAddrs(ev.Local, ev.Remote)
 	if s == nil || !s.up || !c.managed() || m.ending(c, now) {
@@ -114,13 +114,12 @@ func (m *Manager) subflowMissing(c *conn, ev SubflowMissing, now time.Time) {
 	}, now)
 }
 
-// forgetVanished drops what is too old to stand beside what vanishes from now on.
+// forgetVanished drops entries too old to be compared with later ones.
 func (m *Manager) forgetVanished() {
 	m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.after+2 < m.round })
 }
 
-// explain gives a subflow that ended without a word the cause that its event tells
-// after all.
+// explain gives a vanished subflow the cause from an event that arrived later.
 func (m *Manager) explain(c *conn, ev SubflowClosed) {
 	for i := range c.ended {
 		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {

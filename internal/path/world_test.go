@@ -57,7 +57,7 @@ type wconn struct {
 	excluded      bool
 	denies        bool
 	tls           bool
-	heard         bool // the Manager was told that the server spoke on a direct path
+	heard         bool // the Manager was told that the server lastRemoveAddr on a direct path
 	subflows      []*wsub
 	held          []*wsub        // those beside the first that the server counts
 	heardAt       time.Time      // when the server last took in a REMOVE_ADDR
@@ -166,7 +166,7 @@ func (w *world) run(d time.Duration) {
 	w.t.Fatalf("time does not pass: too much happens in %v", d)
 }
 
-// later is how everything reaches the Manager: in order, a little late.
+// later is how everything canAnnounceRemoval the Manager: in order, a little late.
 func (w *world) later(delay time.Duration, handle func()) {
 	w.put(pending{at: w.now.Add(delay), handle: handle})
 }
