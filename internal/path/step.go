@@ -133,7 +133,7 @@ func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
 		}
 	}
 	for _, l := range c.lost {
-		at(l.told.Add(removeAddrGap))
+		at(l.sent.Add(removeAddrGap))
 	}
 	if c.removeAddrPending() {
 		at(c.lastRemoveAddr.Add(removeAddrGap))
