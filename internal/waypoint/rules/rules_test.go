@@ -6,6 +6,7 @@ import (
 	"flag"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -108,8 +109,11 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			byText, byUs := netnstest.New(t), netnstest.New(t)
-			file := filepath.Join(t.TempDir(), "table.nft")
-			if err := os.WriteFile(file, []byte(rules.Render(c.options, c.state)), 0o600); err != nil {
+			file, text := filepath.Join(t.TempDir(), "table.nft"), rules.Render(c.options, c.state)
+			if strings.Contains(text, "dnat ip to tcp option") && !takesAddressOfOption(byText) {
+				t.Skip("this nft refuses 'dnat to tcp option', which 1.0 takes and the kernel has")
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			byText.Output(t, "nft", "-f", file)
@@ -136,6 +140,17 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// takesAddressOfOption reports whether nft translates to an address out of an option. Since 1.1 it
+// wants an expression of the type of addresses, and options have none.
+func takesAddressOfOption(ns *netnstest.NS) bool {
+	return ns.Do(exec.Command("nft", "--check", `table ip t {
+		chain c {
+			type nat hook prerouting priority dstnat
+			dnat to tcp option @254,32,32
+		}
+	}`).Run) == nil
 }
 
 // sortElements puts elements, which the kernel lists in the order of their hashes, into one order.
