@@ -39,6 +39,7 @@ type arrivals struct {
 	segments, data, late uint64
 	end                  uint64
 	lastData, lastAnswer time.Time
+	lastProbe            time.Time
 	unanswered           int
 }
 
@@ -143,14 +144,14 @@ func (d *download) step() {
 	}
 }
 
-// keepAlive is the kernel's: a probe after each second in which nothing came. It is lost,
-// or its answer is, as often as other packets.
+// keepAlive is the kernel's: a probe after each second in which nothing came and none was sent. It
+// is lost, or its answer is, as often as other packets.
 func (d *download) keepAlive() {
-	silent := d.now.Sub(d.detour.lastAnswer)
-	if silent < time.Duration(d.detour.unanswered+1)*time.Second {
+	if d.now.Sub(d.detour.lastAnswer) < time.Second || d.now.Sub(d.detour.lastProbe) < time.Second {
 		return
 	}
 	d.detour.unanswered++
+	d.detour.lastProbe = d.now
 	if !d.hole && (d.lossRate == 0 || d.random.Float64() > 2*d.lossRate) {
 		d.detour.segments++
 		d.detour.lastAnswer, d.detour.unanswered = d.now, 0
@@ -363,5 +364,42 @@ func TestHoleWithoutProbes(t *testing.T) {
 	}
 	if !d.second {
 		t.Errorf("the detour keeps its place: %v", d.actions)
+	}
+}
+
+// A detour that the server does not use is replaced when it has died: the connection counts on it.
+func TestIdleDetourIsProbed(t *testing.T) {
+	l := loads[0]
+	d := newDownload(t)
+	send := func(until time.Duration) {
+		for d.since() < until && !d.second {
+			d.sendOver(l, true, false, false)
+			d.step()
+		}
+	}
+	send(10 * time.Minute)
+	if d.suspicions < 50 || d.suspicions > 60 {
+		t.Errorf("an idle detour was probed %d times in ten minutes, want about every ten seconds", d.suspicions)
+	}
+	if len(d.actions) > 0 {
+		t.Fatalf("while it answered: %v", d.actions)
+	}
+	d.hole = true
+	send(10*time.Minute + 30*time.Second)
+	if !d.second || d.since() > 10*time.Minute+20*time.Second {
+		t.Errorf("it died after ten minutes: %v", d.actions)
+	}
+}
+
+// Where no probes are sent, an idle detour keeps its place.
+func TestIdleDetourWithoutProbes(t *testing.T) {
+	d := newDownload(t)
+	for d.since() < 10*time.Minute {
+		d.sendOver(loads[0], true, false, false)
+		d.probing = false
+		d.step()
+	}
+	if len(d.actions) > 0 {
+		t.Errorf("%v", d.actions)
 	}
 }
