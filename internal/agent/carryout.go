@@ -36,6 +36,10 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		err = c.probe(a)
 	case path.Blame:
 		c.blame(a)
+	case path.ReadAddrs:
+		if local, ok := c.localAddrs(c.interfaces()); ok {
+			c.backlog = append(c.backlog, local)
+		}
 	}
 	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
 		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)

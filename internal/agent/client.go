@@ -210,25 +210,12 @@ func liveConn(conn *mptcp.Connection) path.LiveConn {
 	return l
 }
 
-// addressesChanged tells of all addresses, also of those that are not for new
-// connections: an IPv6 address is deprecated long before it is gone.
+// addressesChanged tells of what localAddrs lists, to all who follow a network.
 func (c *client) addressesChanged(ctx context.Context, now time.Time) {
-	own, err := c.routes.Own()
-	if err != nil {
-		c.log.Warn("this host's addresses cannot be listed", "err", err)
-		return
-	}
-	tunnels := make(map[int]bool)
 	interfaces := c.interfaces()
-	for _, i := range interfaces {
-		tunnels[i.Index] = tunnel.Ours(i.Name)
-	}
-	var local path.LocalAddrs
-	for _, a := range own {
-		local.Addrs = append(local.Addrs, a.Addr)
-		if tunnels[a.IfIndex] {
-			local.Tunnels = append(local.Tunnels, a.Addr)
-		}
+	local, ok := c.localAddrs(interfaces)
+	if !ok {
+		return
 	}
 	for _, w := range c.waypoints {
 		w.NetworkChanged()
@@ -236,6 +223,27 @@ func (c *client) addressesChanged(ctx context.Context, now time.Time) {
 	c.attachSyns(interfaces)
 	c.pokeTunnels()
 	c.tell(ctx, now, local)
+}
+
+// localAddrs lists all addresses, also those that are not for new connections: an
+// IPv6 address is deprecated long before it is gone.
+func (c *client) localAddrs(interfaces []netstate.Interface) (local path.LocalAddrs, ok bool) {
+	own, err := c.routes.Own()
+	if err != nil {
+		c.log.Warn("this host's addresses cannot be listed", "err", err)
+		return local, false
+	}
+	tunnels := make(map[int]bool)
+	for _, i := range interfaces {
+		tunnels[i.Index] = tunnel.Ours(i.Name)
+	}
+	for _, a := range own {
+		local.Addrs = append(local.Addrs, a.Addr)
+		if tunnels[a.IfIndex] {
+			local.Tunnels = append(local.Tunnels, a.Addr)
+		}
+	}
+	return local, true
 }
 
 // sessionChanged is told by a session that its waypoint answers and what it

@@ -84,6 +84,10 @@ type Blame struct {
 	Until    time.Time
 }
 
+// ReadAddrs asks for this host's addresses: a subflow starts from one that was not among
+// them when they were last told. The answer is LocalAddrs, at once.
+type ReadAddrs struct{}
+
 func (CreateSubflow) action()  {}
 func (DestroySubflow) action() {}
 func (RemoveAddr) action()     {}
@@ -92,3 +96,4 @@ func (RequestDetours) action() {}
 func (Measure) action()        {}
 func (Probe) action()          {}
 func (Blame) action()          {}
+func (ReadAddrs) action()      {}

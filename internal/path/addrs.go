@@ -17,11 +17,11 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	}
 	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if m.addrs != nil && slices.Equal(m.addrs, addrs) {
+	if m.addrs != nil && len(m.newer) == 0 && slices.Equal(m.addrs, addrs) {
 		return
 	}
 	moved := m.addrs == nil || !slices.Equal(m.withoutTunnels(m.addrs), m.withoutTunnels(addrs))
-	m.addrs = addrs
+	m.addrs, m.newer = addrs, nil
 	if moved {
 		m.network++
 		clear(m.retries)
@@ -48,7 +48,19 @@ func (m *Manager) withoutTunnels(addrs []netip.Addr) []netip.Addr {
 // hasSource reports whether this host still has the subflow's source address.
 func (m *Manager) hasSource(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
 
-func (m *Manager) owns(a netip.Addr) bool { return m.addrs == nil || slices.Contains(m.addrs, a) }
+func (m *Manager) owns(a netip.Addr) bool {
+	return m.addrs == nil || slices.Contains(m.addrs, a) || slices.Contains(m.newer, a)
+}
+
+// startsFrom takes in where the kernel says that a subflow starts. What it says and what
+// is told of addresses do not come in order: an address that is not known may be newer
+// than what was told, or gone meanwhile. It counts as this host's until LocalAddrs says.
+func (m *Manager) startsFrom(local netip.AddrPort) {
+	if a := local.Addr(); a.IsValid() && !m.owns(a) {
+		m.newer = append(m.newer, a)
+		m.do(ReadAddrs{})
+	}
+}
 
 // source returns the source address for new subflows: the connection's own address while this host
 // has it, otherwise zero, which leaves the choice to routing. ok is false if the host has no

@@ -46,6 +46,7 @@ type Manager struct {
 
 	network uint32              // counts changes of network
 	addrs   []netip.Addr        // this host's, sorted; nil: unknown
+	newer   []netip.Addr        // subflows start from them, addrs lacks them; asked about
 	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
 
 	out     []Action
@@ -83,7 +84,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case ConnClosed:
 		m.forget(ev.Token)
 	case SubflowRequested:
-		m.with(ev.Token, now, func(c *conn) { c.requested(ev) })
+		m.with(ev.Token, now, func(c *conn) { m.requested(c, ev) })
 	case CreateFailed:
 		m.with(ev.Token, now, func(c *conn) { m.createFailed(c, ev, now) })
 	case SubflowEstablished:
@@ -172,6 +173,7 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 		m.track(c)
 	}
 	c.denyInitial = ev.DenyJoinInitial
+	m.startsFrom(ev.Local)
 	m.step(c, now)
 }
 

@@ -49,6 +49,7 @@ func (m *Manager) reconcile(c *conn, live []LiveSubflow, now time.Time) {
 		}
 		if !s.up {
 			s.cameUp(now)
+			m.startsFrom(l.Local)
 			if s.detour != nil {
 				m.cameUp(s.detour)
 			}

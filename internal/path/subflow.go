@@ -13,9 +13,10 @@ import (
 // closes, its subflows may close first.
 const verdictDelay = 250 * time.Millisecond
 
-func (c *conn) requested(ev SubflowRequested) {
+func (m *Manager) requested(c *conn, ev SubflowRequested) {
 	if s := c.asked(ev.LocalID); s != nil {
 		s.local = ev.Local
+		m.startsFrom(ev.Local)
 	}
 }
 
@@ -40,6 +41,7 @@ func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
 		c.subflows = append(c.subflows, s)
 	}
 	s.local = ev.Local
+	m.startsFrom(ev.Local)
 	s.cameUp(now)
 	// Linux's event reports the peer's request, not ours.
 	s.backup = s.backup || ev.Backup

@@ -25,7 +25,11 @@ var tunnels = []netip.Addr{ip("tun"), ip("tun2")}
 
 func tunnel(a netip.Addr) bool { return slices.Contains(tunnels, a) }
 
-func (w *world) tellAddrs() { w.tell(path.LocalAddrs{Addrs: w.addrs, Tunnels: tunnels}) }
+func (w *world) tellAddrs() { w.tell(w.localAddrs()) }
+
+func (w *world) localAddrs() path.LocalAddrs {
+	return path.LocalAddrs{Addrs: w.addrs, Tunnels: tunnels}
+}
 
 func (w *world) offer(d path.Detour) {
 	w.offers[d.ID] = d

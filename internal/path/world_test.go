@@ -233,6 +233,8 @@ func (w *world) carryOut(a path.Action) path.Event {
 		return path.SubflowMissing{Token: a.Token, Local: a.Local, Remote: a.Remote}
 	case path.RequestDetours:
 		w.request(a.Server)
+	case path.ReadAddrs:
+		return w.localAddrs()
 	}
 	return nil
 }
