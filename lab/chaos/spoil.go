@@ -35,7 +35,8 @@ func (s *spoiled) take(busiest string) string {
 func (s *striker) swallow(waypoint string) error {
 	used := map[ends]bool{}
 	err := s.w.eachSubflow(func(p mptcp.Subflow) {
-		if min(p.Metrics.LastDataRecv, p.Metrics.LastDataSent) < recent {
+		// The kernel counts the time since the join where there were no data.
+		if min(p.Metrics.LastDataRecv, p.Metrics.LastDataSent) < recent && p.Metrics.BytesReceived+p.Metrics.BytesAcked >= carrying {
 			used[ends{p.Local, p.Remote}] = true
 		}
 	})

@@ -170,11 +170,19 @@ const (
 	sendBuffers    = "4096 16384 65536"
 )
 
+// mptcpOff is for how long Linux turns MPTCP off for the whole host once SYNs with MPTCP
+// were lost and the next one, as plain TCP, was not. A link that was down for a while is
+// enough. All connections that begin in that hour would be plain TCP, and show nothing.
+const mptcpOff = "/proc/sys/net/mptcp/blackhole_timeout"
+
 // furnish sets the hosts up, makes the collective, and starts it.
 func (w *world) furnish(ctx context.Context) error {
 	settings := map[string]string{"net.ipv4.tcp_rmem": receiveBuffers, "net.ipv4.tcp_wmem": sendBuffers}
 	if w.plan.Checksums {
 		settings["net.mptcp.checksum_enabled"] = "1"
+	}
+	if _, err := os.Stat(mptcpOff); err == nil { // Linux before 6.12 has no such thing
+		settings["net.mptcp.blackhole_timeout"] = "0"
 	}
 	for _, name := range []string{alice, server} {
 		for key, value := range settings {
