@@ -91,11 +91,11 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, e
 	return revoked, err
 }
 
-// Recall records a certificate that this authority has signed and does not know any more, as its records were
-// damaged: what is not recorded cannot be revoked.
-func (ca *CA) Recall(m Member) error {
+// AddIssued records a certificate that this authority has signed and that its damaged records lack. Only recorded
+// certificates can be revoked.
+func (ca *CA) AddIssued(m Member) error {
 	if m.Issuer.Key != ca.Key() {
-		return fmt.Errorf("recall the certificate of %s: %s has not signed it", m.Name, ca.Name())
+		return fmt.Errorf("record the certificate of %s: %s has not signed it", m.Name, ca.Name())
 	}
 	unlock, err := durable.Lock(ca.dir)
 	if err != nil {

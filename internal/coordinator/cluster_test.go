@@ -17,6 +17,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -61,7 +62,11 @@ type nats struct {
 // cluster starts three servers, as an operator would with what ServerConfig writes.
 func (w *world) cluster() (all []*nats) {
 	w.t.Helper()
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	authority, err := bus.OpenAuthority(busDir(w.dir))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -78,7 +83,7 @@ func (w *world) cluster() (all []*nats) {
 		}
 		dir := w.t.TempDir()
 		n := &nats{Endpoint: enrol.Endpoint{Name: issued.Name, Address: fmt.Sprintf("%s:%d", host, 4222+i)}, config: filepath.Join(dir, "server.conf")}
-		text, err := ServerConfig(w.dir, bus.External{
+		text, err := authority.ServerConfig(bus.External{
 			Name: n.Name, Listen: n.Address, Dir: dir, Certificate: issued.CertFile, Key: issued.KeyFile, CA: ca.CertFile(),
 		})
 		if err != nil {

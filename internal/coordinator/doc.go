@@ -1,26 +1,23 @@
-// Package coordinator is the role that makes a collective one: it invites and enrols hosts, keeps the
-// directory's store, tells all members what is new, and expels.
+// Package coordinator makes a collective one: it invites and admits hosts, keeps the directory's store, tells all
+// members what has changed, and expels. It composes its parts and runs them:
 //
-//	dcol init                  Init: keys of the collective in a directory, its first member
+//	dcol init                  Init: the collective's keys in a directory, and its first member
 //	the agent                  Open, Run; its local API calls Invite, Expel, Members, Status
-//	a host that joins    ----> desk (desk.go): HTTPS, as package enrol says
-//	                             register.go decides, store.go makes it last, the authority signs
-//	members, on the bus  ----> gatekeeper.go judges records, a bucket of the bus keeps them
-//	                     <---- teller.go tells all what is new: records, trust, who cannot be reached
+//	a host that joins    ----> gate: HTTPS, with bounds for strangers
+//	                             registrar: decides by the register, writes it down, signs
+//	members, on the bus  ----> topics.go
+//	                             records: judges members' records, keeps them in a bucket of the bus
+//	                             reach: has members try each other's addresses
+//	                     <---- changes of the directory, roots and revocation lists, who cannot be reached
 //
-// In its directory: root/ is the collective's root, which may be carried away to a safe place; ca/ is the
-// signer under it; old/NAME/ are authorities that signed before, without which what they have signed could not
-// be revoked; bus/ the bus's keys and store; register is who was invited, who is a member and who was
-// expelled; directory is a copy of the directory, from which a store that was lost is made anew.
+// Its directory holds the collective's root (root/), which may be stored elsewhere; the signer under it (ca/); former
+// signers (old/NAME/), which are needed to revoke what they have signed; the bus's keys and store (bus/); the register
+// of invitations, members and expulsions (register); and a copy of the members' records (directory), from which a lost
+// store is filled again.
 //
-// Whatever must not be lost is written before it is done: a token counts as used before its certificate is
-// signed, and an expulsion is on the disk before the first list is. So each can be completed after a crash,
-// by asking again or by itself.
+// What must not be lost is written before it takes effect: an invitation is used before its certificate is signed,
+// and an expulsion is on the disk before the first list is. So each is completed after a crash.
 //
-// A program uses it so: Init once, with the request of the first member, whose files it then writes; Open with
-// that member's identity, Run until it ends, Close. All other methods may be called from Open to Close. Members
-// say and hear on the bus what package enrol lists (topics.go). A member that the bus does not let in any more
-// renews: the answer is a new JWT, or the reason why there is none.
-//
-// It imports enrol, bus, strangers, collective and directory of ours; agent and the commands may import it.
+// Call Init once, with the request of the first member; write that member's files; Open with its identity, Run, and
+// Close. All other methods may be called between Open and Close, from any goroutine.
 package coordinator

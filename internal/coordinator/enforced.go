@@ -3,79 +3,78 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/coordinator/loop"
 )
 
-// enforced is which roots and lists waypoints say that they enforce. Each speaks for itself alone: the bus holds
-// it to its own subject. It may lie, as it may give to whomever it likes.
-type enforced struct {
+// confirmations holds which roots and lists each waypoint has confirmed to enforce, since this coordinator's start. The
+// bus lets each confirm only for itself. A waypoint may lie, as it may give detours to anybody.
+type confirmations struct {
 	mu     sync.Mutex
-	hashes map[string]string // by member, since this coordinator's start
+	hashes map[string]string // by member
 }
 
 const hashLength = 64 // of enrol.HashTrust
 
-func (e *enforced) take(from string, data []byte) error {
+func newConfirmations() *confirmations { return &confirmations{hashes: map[string]string{}} }
+
+func (c *confirmations) take(from string, data []byte) error {
 	if len(data) != hashLength {
-		return fmt.Errorf("%d bytes name no roots and lists", len(data))
+		return fmt.Errorf("the hash of roots and lists must have %d bytes, not %d", hashLength, len(data))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.hashes[from] = string(data)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hashes[from] = string(data)
 	return nil
 }
 
-// by is what a member has said last.
-func (e *enforced) by(name string) (hash string, said bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	hash, said = e.hashes[name]
-	return hash, said
+// by returns the hash that a member has confirmed last.
+func (c *confirmations) by(name string) (hash string, confirmed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hash, confirmed = c.hashes[name]
+	return hash, confirmed
 }
 
-// keep forgets those that are members no more.
-func (e *enforced) keep(is func(name string) bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for name := range e.hashes {
-		if !is(name) {
-			delete(e.hashes, name)
-		}
-	}
+// keep forgets hosts that are not members.
+func (c *confirmations) keep(isMember func(name string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.hashes, func(name, _ string) bool { return !isMember(name) })
 }
 
-// Enforcement is how many waypoints have confirmed that they refuse all who are expelled.
+// Enforcement counts the waypoints that have confirmed to refuse all expelled members.
 type Enforcement struct {
 	Of        int      // waypoints in the directory
 	Confirmed int      // of them
-	Waiting   []string // those of the others that are connected, or may be: of an external bus nobody knows
-	Away      []string // those that are not; they get the list when they come back, before anything else
+	Waiting   []string // the others that are connected, or may be: of an external bus this is not known
+	Away      []string // those that are not connected; they get the list first when they come back
 }
 
 // confirmEvery is how often waypoints are counted while somebody waits.
 const confirmEvery = 50 * time.Millisecond
 
-// Enforcement waits until all waypoints that are connected have confirmed, or ctx ends.
+// Enforcement waits until all connected waypoints have confirmed, or ctx ends.
 func (c *Coordinator) Enforcement(ctx context.Context) Enforcement {
 	for {
 		e := c.enforcement()
-		if len(e.Waiting) == 0 || !every(ctx, confirmEvery, nil) {
+		if len(e.Waiting) == 0 || !loop.Wait(ctx, confirmEvery, nil) {
 			return e
 		}
 	}
 }
 
 func (c *Coordinator) enforcement() (out Enforcement) {
-	gate, engine := c.gate.Load(), c.engine.Load()
-	if gate == nil || engine == nil {
+	if !c.bus.Up() {
 		return out
 	}
 	var names []string
-	gate.view(func(d *directory.Directory) {
+	c.records.View(func(d *directory.Directory) {
 		for v := range d.All() {
 			if v.Record.IsWaypoint() {
 				names = append(names, v.Record.Name)
@@ -83,14 +82,14 @@ func (c *Coordinator) enforcement() (out Enforcement) {
 		}
 	})
 	slices.Sort(names)
-	now := c.trust.Load().Hash
+	now := c.registrar.Message().Hash
 	out.Of = len(names)
 	for _, name := range names {
 		hash, _ := c.enforced.by(name)
 		switch {
 		case hash == now:
 			out.Confirmed++
-		case engine.server != nil && !engine.server.Connected(name):
+		case !c.bus.MayBeConnected(name):
 			out.Away = append(out.Away, name)
 		default:
 			out.Waiting = append(out.Waiting, name)

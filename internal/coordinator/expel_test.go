@@ -14,6 +14,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -82,8 +83,8 @@ func TestExpel(t *testing.T) {
 	// It survives a new start, as does that others are members.
 	w.reopen()
 	w.run()
-	alpha.welcome.Coordinators = w.c.coordinators()
-	beta.welcome.Coordinators = w.c.coordinators()
+	alpha.welcome.Coordinators = w.c.addresses.Coordinators()
+	beta.welcome.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 	if err := beta.renew(); err != nil {
 		t.Error(err)
@@ -96,12 +97,16 @@ func TestCrashWhileExpelling(t *testing.T) {
 	for name, steps := range map[string]func(*testing.T, *world){
 		"the intent is written": func(*testing.T, *world) {},
 		"certificates are revoked": func(t *testing.T, w *world) {
-			if _, err := w.c.ca.Revoke("alpha", collective.PrivilegeWithdrawn); err != nil {
+			ca, err := collective.OpenCA(registrar.CADir(w.dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ca.Revoke("alpha", collective.PrivilegeWithdrawn); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"JWTs are revoked": func(t *testing.T, w *world) {
-			if _, _, _, err := w.c.revoke("alpha"); err != nil {
+			if _, err := w.c.registrar.Revoke("alpha"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -113,7 +118,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 			if err := alpha.publish(alpha.record()); err != nil {
 				t.Fatal(err)
 			}
-			addresses := *w.c.serving.Load()
+			w.listen, w.busListen = w.c.addresses.Bound()
 			w.reopen()
 			if err := w.c.Expel(t.Context(), "alpha", "it spies"); !errors.Is(err, ErrNotTold) {
 				t.Fatalf("without a bus: %v", err)
@@ -123,9 +128,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 			if got := w.c.Status().Untold; len(got) != 1 {
 				t.Errorf("untold: %q", got)
 			}
-			// The members come back to where they were.
-			w.c.config.Listen, w.c.config.BusListen = addresses.front, addresses.bus
-			w.run()
+			w.run() // where the members know it
 			eventually(t, "beta is back", 20*time.Second, func() bool { return beta.bus.State().Connected })
 			eventually(t, "the expulsion is complete", 20*time.Second, func() bool { return len(w.c.Status().Untold) == 0 })
 			// Beta may have come back after it was told: then it asks, as members do.
@@ -183,7 +186,7 @@ func TestRevokedByHand(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +206,13 @@ func TestRevokedByHand(t *testing.T) {
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 	w.shift(0)
 	w.crash()
-	if err := os.Remove(registerFile(w.dir)); err != nil {
+	if err := os.Remove(registrar.RegisterFile(w.dir)); err != nil {
 		t.Fatal(err)
 	}
 	w.open()
 	w.run()
 	w.shift(2 * collective.MemberValidity)
-	alpha.welcome.Coordinators = w.c.coordinators()
+	alpha.welcome.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 }
 
@@ -219,7 +222,7 @@ func TestSupersededByHand(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +245,7 @@ func TestJWTOfTheExpelled(t *testing.T) {
 	if err := w.c.Expel(t.Context(), "alpha", "to see"); err != nil {
 		t.Fatal(err)
 	}
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +286,7 @@ func TestEnforcement(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := w.c.trust.Load().Hash
+	before := w.c.registrar.Message().Hash
 	for _, h := range []*host{beta, gamma, delta} {
 		confirm(h, before)
 	}
@@ -292,7 +295,7 @@ func TestEnforcement(t *testing.T) {
 	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
 		t.Fatal(err)
 	}
-	confirm(beta, w.c.trust.Load().Hash)
+	confirm(beta, w.c.registrar.Message().Hash)
 	confirm(gamma, "not a hash")
 	eventually(t, "delta is away", 5*time.Second, func() bool { return len(w.c.enforcement().Away) == 1 })
 	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -312,7 +315,7 @@ func TestEnforcement(t *testing.T) {
 		t.Errorf("members say %v", enforces)
 	}
 	// It is counted when it has confirmed, at once.
-	time.AfterFunc(100*time.Millisecond, func() { confirm(gamma, w.c.trust.Load().Hash) })
+	time.AfterFunc(100*time.Millisecond, func() { confirm(gamma, w.c.registrar.Message().Hash) })
 	want = Enforcement{Of: 3, Confirmed: 2, Away: []string{"delta"}}
 	if got := w.c.Enforcement(t.Context()); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
@@ -329,7 +332,7 @@ func TestExpelWithoutRecords(t *testing.T) {
 	if err := alpha.publish(alpha.record()); err != nil {
 		t.Fatal(err)
 	}
-	issued := filepath.Join(caDir(w.c.config.Dir), "issued")
+	issued := filepath.Join(registrar.CADir(w.c.config.Dir), "issued")
 	saved := filepath.Join(t.TempDir(), "saved")
 	if err := errors.Join(os.CopyFS(saved, os.DirFS(issued)), os.RemoveAll(issued), os.Mkdir(issued, 0o700)); err != nil {
 		t.Fatal(err)

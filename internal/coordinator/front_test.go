@@ -10,18 +10,20 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/coordinator/gate"
 )
 
 // Hosts join while strangers hold more idle connections than there are places: from a few addresses, and one each
 // from many.
 func TestSlowStrangersGiveWay(t *testing.T) {
 	t.Parallel()
-	for name, addresses := range map[string]int{"sixteen addresses": maxStrangers / maxPerSource, "an address for each": maxStrangers} {
+	for name, addresses := range map[string]int{"sixteen addresses": gate.MaxStrangers / gate.MaxPerSource, "an address for each": gate.MaxStrangers} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.run()
 			at := w.invite(InviteOptions{}).Coordinators[0].Address
-			for i := range maxStrangers + addresses {
+			for i := range gate.MaxStrangers + addresses {
 				n := i % addresses
 				from := netip.MustParseAddr(fmt.Sprintf("127.1.%d.%d", n/200, 1+n%200))
 				dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
@@ -58,7 +60,7 @@ func TestMembersConnectionsAreBounded(t *testing.T) {
 	}
 	const surplus = 20
 	var conns []net.Conn
-	for range maxPerMember + surplus {
+	for range gate.MaxPerMember + surplus {
 		conn, err := tls.Dial("tcp", alpha.welcome.Coordinators[0].Address, config)
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +72,7 @@ func TestMembersConnectionsAreBounded(t *testing.T) {
 		}
 		conns = append(conns, conn)
 	}
-	deadline := time.Now().Add(lingers / 2) // long before the connections end by themselves
+	deadline := time.Now().Add(gate.Patience / 2) // long before the connections end by themselves
 	for i, conn := range conns[:surplus] {
 		conn.SetReadDeadline(deadline)
 		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	for _, h := range []*host{alpha, mallory} {
 		h.bus.Close()
-		h.welcome.BusServers = w.c.busServers()
+		h.welcome.BusServers = w.c.addresses.BusServers()
 		h.connect()
 	}
 
@@ -110,7 +111,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	w.reopen() // what was said lasts
 	for _, name := range []string{"alpha", "mallory"} {
-		if m := w.c.register.members[name]; m == nil || m.Expelled == nil {
+		if !slices.ContainsFunc(w.c.Members(), func(m Member) bool { return m.Name == name && m.Expelled != nil }) {
 			t.Errorf("after a restart %s is not expelled", name)
 		}
 	}

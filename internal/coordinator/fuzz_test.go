@@ -29,18 +29,18 @@ func FuzzStrangers(f *testing.F) {
 		var join enrol.JoinRequest
 		if json.Unmarshal(data, &join) == nil {
 			join.Collective, join.Time = testCollective, time.Now()
-			if _, err := (desk{w.c}).Join(t.Context(), join); !isRefusal(err) {
+			if _, err := w.c.registrar.Join(t.Context(), join); !isRefusal(err) {
 				t.Fatalf("joined: %v", err)
 			}
 		}
 		var renew enrol.RenewRequest
 		if json.Unmarshal(data, &renew) == nil {
-			if _, err := (desk{w.c}).Renew(t.Context(), collective.PublicKey(h.key[32:]), nil, renew); !isRefusal(err) {
+			if _, err := w.c.registrar.Renew(t.Context(), collective.PublicKey(h.key[32:]), nil, renew); !isRefusal(err) {
 				t.Fatalf("renewed: %v", err)
 			}
 		}
-		w.c.takeChecked("stranger", data)
-		if n := len(w.c.register.members); n != 1 {
+		w.c.prober.Answered("stranger", data)
+		if n := len(w.c.registrar.Members()); n != 1 {
 			t.Fatalf("%d members", n)
 		}
 	})

@@ -21,6 +21,24 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
+const testCollective = "test collective"
+
+func parseAll(texts ...string) (list []netip.Addr) {
+	for _, text := range texts {
+		list = append(list, netip.MustParseAddr(text))
+	}
+	return list
+}
+
+func wantRefusal(t testing.TB, err error, want enrol.Reason) *enrol.Refusal {
+	t.Helper()
+	r, ok := errors.AsType[*enrol.Refusal](err)
+	if !ok || r.Reason != want {
+		t.Fatalf("got %v, want a refusal because of %s", err, want)
+	}
+	return r
+}
+
 // world is a collective whose coordinator is hub.
 type world struct {
 	t   testing.TB
@@ -30,6 +48,8 @@ type world struct {
 	off atomic.Int64     // of its clock, in nanoseconds
 	at  string           // the coordinator's own address; empty: 127.0.0.1
 	bus []enrol.Endpoint // external; none: embedded
+
+	listen, busListen string // empty: a free port of at
 
 	stop func()
 }
@@ -64,7 +84,7 @@ func (w *world) open() {
 	w.t.Helper()
 	at := cmp.Or(w.at, "127.0.0.1")
 	c, err := Open(Config{
-		Dir: w.dir, Identity: w.hub, Listen: at + ":0", BusListen: at + ":0", Addresses: []string{at}, BusServers: w.bus,
+		Dir: w.dir, Identity: w.hub, Listen: cmp.Or(w.listen, at+":0"), BusListen: cmp.Or(w.busListen, at+":0"), Addresses: []string{at}, BusServers: w.bus,
 		Clock: func() time.Time { return time.Now().Add(w.shifted()) }, Log: testLog(w.t),
 	})
 	if err != nil {
@@ -86,7 +106,7 @@ func (w *world) run() {
 			w.t.Error(err)
 		}
 	}
-	eventually(w.t, "the coordinator is at work", time.Minute, func() bool { return c.gate.Load() != nil })
+	eventually(w.t, "the coordinator is at work", time.Minute, func() bool { return c.records.View(func(*directory.Directory) {}) })
 }
 
 // crash leaves nothing of the process but what is on the disk. A coordinator that ends writes nothing that
@@ -310,11 +330,8 @@ func (h *host) publish(r directory.Record) error {
 
 // shown has the coordinator know that a record's addresses are the member's.
 func (h *host) shown(r directory.Record) {
-	c := h.w.c.claims
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, a := range r.Addresses {
-		c.show(h.name, a)
+		h.w.c.prober.Show(h.name, a)
 	}
 }
 

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/register"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -179,22 +182,28 @@ func TestCrashWhileJoining(t *testing.T) {
 	a, thief := w.host("alpha"), w.host("beta")
 	w.run()
 	l := w.invite(InviteOptions{})
-	w.reopen()
+	w.crash()
 	// The token is used, and the crash comes before anything was signed.
 	request, err := collective.ParseRequest(a.request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, e, err := w.c.register.admit(joining{Secret: l.Secret, Name: "alpha", Key: publicKey(request.Key())}, time.Now())
+	r := register.New(rand.IntN)
+	file, _, err := register.Open(registrar.RegisterFile(w.dir), testCollective, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.c.save(*e); err != nil {
+	_, e, err := r.Admit(register.Applicant{Secret: l.Secret, Name: "alpha", Key: register.Key(request.Key())}, time.Now())
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.reopen()
+	if err := file.Save(r, *e); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	w.open()
 	w.run()
-	l.Coordinators = w.c.coordinators()
+	l.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, thief.join(l), enrol.TokenUsed)
 	if err := a.join(l); err != nil {
 		t.Fatalf("the same host again: %v", err)
@@ -203,7 +212,7 @@ func TestCrashWhileJoining(t *testing.T) {
 	first := a.id.Self()
 	w.reopen()
 	w.run()
-	l.Coordinators = w.c.coordinators()
+	l.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, thief.join(l), enrol.TokenUsed)
 	if err := a.join(l); err != nil {
 		t.Fatalf("the same host again: %v", err)
@@ -225,7 +234,7 @@ func TestRegisterLost(t *testing.T) {
 	a := w.member("alpha")
 	l := w.invite(InviteOptions{})
 	w.crash()
-	if err := os.Remove(registerFile(w.dir)); err != nil {
+	if err := os.Remove(registrar.RegisterFile(w.dir)); err != nil {
 		t.Fatal(err)
 	}
 	w.open()
@@ -233,14 +242,14 @@ func TestRegisterLost(t *testing.T) {
 	if p := w.c.Status().Problems; len(p) == 0 || !strings.Contains(p[0], "missing") {
 		t.Errorf("it tells %q", p)
 	}
-	l.Coordinators = w.c.coordinators()
+	l.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, w.host("beta").join(l), enrol.TokenUnknown)
 	wantRefusal(t, w.host("alpha").join(w.invite(InviteOptions{})), enrol.NameTaken)
 	b := w.member("beta")
 	if b.id.Self().Subnet.Overlaps(a.id.Self().Subnet) {
 		t.Errorf("%v was given twice", b.id.Self().Subnet)
 	}
-	a.welcome.Coordinators = w.c.coordinators()
+	a.welcome.Coordinators = w.c.addresses.Coordinators()
 	if err := a.renew(); err != nil {
 		t.Errorf("alpha is a member still: %v", err)
 	}
@@ -253,7 +262,7 @@ func TestRegisterCutOffAtALine(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	l := w.invite(InviteOptions{})
-	before, err := os.ReadFile(registerFile(w.dir))
+	before, err := os.ReadFile(registrar.RegisterFile(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,12 +270,12 @@ func TestRegisterCutOffAtALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.crash()
-	if err := os.WriteFile(registerFile(w.dir), before, 0o600); err != nil {
+	if err := os.WriteFile(registrar.RegisterFile(w.dir), before, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.open()
 	w.run()
-	l.Coordinators = w.c.coordinators()
+	l.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, w.host("beta").join(l), enrol.TokenUnknown)
 	if s := w.c.Status(); len(s.Problems) == 0 || s.Members != 2 {
 		t.Errorf("status %+v", s)
@@ -285,7 +294,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	if is := a.id.Self(); is.Serial == was.Serial || is.Subnet != was.Subnet {
 		t.Errorf("was %+v, is %+v", was, is)
 	}
-	for range renewalBurst {
+	for range registrar.RenewalBurst {
 		if err := a.renew(); err != nil {
 			if r := wantRefusal(t, err, enrol.TooMany); r.After == 0 {
 				t.Error("does not say when to ask again")
@@ -305,11 +314,11 @@ func TestRenewalOfAnEndedCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The coordinator's time goes on; the member's certificate is good in TLS's eyes or not, it is all the same.
-	w.shift(collective.MemberValidity + grace - time.Hour)
+	w.shift(collective.MemberValidity + register.Grace - time.Hour)
 	if _, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil); err != nil {
 		t.Errorf("a laptop that was off: %v", err)
 	}
-	w.shift(w.shifted() + collective.MemberValidity + grace + time.Hour)
+	w.shift(w.shifted() + collective.MemberValidity + register.Grace + time.Hour)
 	_, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil)
 	wantRefusal(t, err, enrol.NotMember)
 }
@@ -318,7 +327,7 @@ func TestLANsAreAvoided(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.run()
-	block := w.c.register.pool.blocks[0]
+	block := netip.PrefixFrom(w.hub.Self().Subnet.Addr(), 16).Masked()
 	a := w.host("alpha")
 	if err := a.join(w.invite(InviteOptions{}), block); err != nil {
 		t.Fatal(err)
@@ -339,7 +348,7 @@ func TestIssuedByHand(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}

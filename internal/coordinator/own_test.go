@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -17,7 +18,7 @@ func TestCoordinatorThatWasOff(t *testing.T) {
 	w.run()
 	alpha := w.member("alpha")
 	w.crash()
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestCoordinatorThatWasOff(t *testing.T) {
 	if err := w.hub.Usable(); err != nil {
 		t.Error(err)
 	}
-	alpha.welcome.Coordinators = w.c.coordinators()
+	alpha.welcome.Coordinators = w.c.addresses.Coordinators()
 	if err := alpha.renew(); err != nil {
 		t.Error(err)
 	}
@@ -61,22 +62,19 @@ func TestSignerNearItsEnd(t *testing.T) {
 	w.run()
 	alpha := w.member("alpha")
 	before := w.c.Status().Until
-	w.shift(time.Until(before) - renewSignerBefore + time.Hour)
+	w.shift(time.Until(before) - 60*24*time.Hour + time.Hour)
 	aside := filepath.Join(t.TempDir(), "root")
-	if err := os.Rename(rootDir(w.dir), aside); err != nil {
+	if err := os.Rename(registrar.RootDir(w.dir), aside); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.c.renewSigner(w.c.now()); err != nil || !w.c.Status().Until.Equal(before) {
+	if err := w.c.registrar.RenewOwn(); err != nil || !w.c.Status().Until.Equal(before) {
 		t.Errorf("without the root: %v", err)
 	}
-	if err := os.Rename(aside, rootDir(w.dir)); err != nil {
+	if err := os.Rename(aside, registrar.RootDir(w.dir)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Until(before.Add(-365*24*time.Hour)) + 1100*time.Millisecond) // ends are in whole seconds
-	w.c.enrolling.Lock()
-	err := w.c.renewSigner(w.c.now())
-	w.c.enrolling.Unlock()
-	if err != nil {
+	if err := w.c.registrar.RenewOwn(); err != nil {
 		t.Fatal(err)
 	}
 	if after := w.c.Status().Until; !after.After(before) {
@@ -92,7 +90,7 @@ func TestSignerNearItsEnd(t *testing.T) {
 func TestMemberOfTheRoot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	root, err := collective.OpenCA(rootDir(w.dir))
+	root, err := collective.OpenCA(registrar.RootDir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +107,7 @@ func TestMemberOfTheRoot(t *testing.T) {
 	w.run()
 	beta := w.member("beta")
 	alpha.install(signed.Chain, []byte(beta.welcome.Roots), []byte(beta.welcome.Lists))
-	alpha.welcome = &enrol.Welcome{Coordinators: w.c.coordinators(), BusServers: w.c.busServers()}
+	alpha.welcome = &enrol.Welcome{Coordinators: w.c.addresses.Coordinators(), BusServers: w.c.addresses.BusServers()}
 	byRoot := alpha.id.Self()
 	if err := alpha.renew(); err != nil {
 		t.Fatal(err)
@@ -146,7 +144,7 @@ func TestAnotherSigner(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
-	root, err := collective.OpenCA(rootDir(w.dir))
+	root, err := collective.OpenCA(registrar.RootDir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +164,7 @@ func TestAnotherSigner(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(w.dir, "old"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, move := range [][2]string{{caDir(w.dir), filepath.Join(w.dir, "old", "first")}, {signer, caDir(w.dir)}} {
+	for _, move := range [][2]string{{registrar.CADir(w.dir), filepath.Join(w.dir, "old", "first")}, {signer, registrar.CADir(w.dir)}} {
 		if err := os.Rename(move[0], move[1]); err != nil {
 			t.Fatal(err)
 		}

@@ -37,12 +37,12 @@ func TestLyingWaypoint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.reach.of("good"); return known && v.Reachable })
+	eventually(t, "good is found good", 10*time.Second, func() bool { v, known := w.c.prober.Of("good"); return known && v.Reachable })
 	eventually(t, "x is told that nothing is known of the liar yet", 20*time.Second, func() bool {
 		data := checkers[0].last(enrol.TopicReachability)
 		return data != nil && slices.Equal(fromJSON[enrol.Reachability](t, data).Untried, []string{"liar"})
 	})
-	w.shift(checkSoon) // the second round
+	w.shift(10 * time.Second) // the second round
 	eventually(t, "x is told who lies", 20*time.Second, func() bool {
 		data := checkers[0].last(enrol.TopicReachability)
 		if data == nil {

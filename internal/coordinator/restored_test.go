@@ -46,7 +46,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 
 	w.open()
 	w.run()
-	open.Coordinators = w.c.coordinators()
+	open.Coordinators = w.c.addresses.Coordinators()
 	beta, mallory := w.host("beta"), w.member("mallory")
 	if err := beta.join(open); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.c.Status().Directory
-	hash := w.c.trust.Load().Hash
+	hash := w.c.registrar.Message().Hash
 
 	w.restore(backup)
 	w.open()
@@ -67,11 +67,11 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 	if problems := strings.Join(w.c.Status().Problems, "\n"); !strings.Contains(problems, "an older copy of the coordinator's directory was put back") {
 		t.Errorf("problems: %s", problems)
 	}
-	if now := w.c.trust.Load().Hash; now != hash {
+	if now := w.c.registrar.Message().Hash; now != hash {
 		t.Error("what was revoked since is not revoked any more")
 	}
 	for _, h := range []*host{alpha, beta, mallory} {
-		h.welcome.Coordinators = w.c.coordinators()
+		h.welcome.Coordinators = w.c.addresses.Coordinators()
 	}
 	if err := beta.renew(); err != nil {
 		t.Errorf("beta, who joined since: %v", err)
@@ -82,7 +82,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 	if err := mallory.renew(); err == nil {
 		t.Error("mallory, who was expelled since, is a member again")
 	}
-	open.Coordinators = w.c.coordinators()
+	open.Coordinators = w.c.addresses.Coordinators()
 	if err := w.host("gamma").join(open); !errors.Is(err, enrol.TokenUnknown) {
 		t.Errorf("with an invitation that was used since: %v", err)
 	}
@@ -108,7 +108,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 		return now != nil && now.Epoch > before.Epoch
 	})
 	alpha.bus.Close()
-	alpha.welcome.BusServers = w.c.busServers()
+	alpha.welcome.BusServers = w.c.addresses.BusServers()
 	alpha.connect()
 	if _, there := alpha.directory().Get("alpha"); !there {
 		t.Error("the directory is lost")

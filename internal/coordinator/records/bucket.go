@@ -1,4 +1,4 @@
-package coordinator
+package records
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"github.com/detour-collective/dcol/internal/collective/directory"
 )
 
-// The bucket of records, on the bus: for each member that ever had one, its record or why it has none any
-// more, and the epoch of the store, which a store that has lost changes must replace.
+// The bucket has, for each member that ever had a record, that record or why it was removed; and the epoch. A bucket
+// that has lost changes gets another epoch.
 const (
 	bucketName = "records"
 	epochKey   = "feed.epoch" // no member's name has a dot
 
 	isRecord  = 'R' // first byte of a value: then the record, as it travels
-	isRemoval = 'X' // then why
+	isRemoval = 'X' // then the reason
 )
 
 func storedRecord(s *directory.SignedRecord) ([]byte, error) {
@@ -30,7 +30,7 @@ func storedRecord(s *directory.SignedRecord) ([]byte, error) {
 
 func storedRemoval(why string) []byte { return append([]byte{isRemoval}, why...) }
 
-// readStored reads a value. No record: it was removed.
+// readStored reads a value. S is nil if the record was removed.
 func readStored(e bus.Entry) (s *directory.SignedRecord, why string, err error) {
 	switch {
 	case e.Deleted:
@@ -44,7 +44,7 @@ func readStored(e bus.Entry) (s *directory.SignedRecord, why string, err error) 
 	return nil, "", errors.New("neither a record nor a removal")
 }
 
-// sequenceOf is a record's number. A record in the store was verified once.
+// sequenceOf returns a record's number. A record in the bucket has been verified before.
 func sequenceOf(s *directory.SignedRecord) uint64 {
 	var r struct {
 		Sequence uint64 `json:"sequence"`
@@ -55,28 +55,28 @@ func sequenceOf(s *directory.SignedRecord) uint64 {
 	return r.Sequence
 }
 
-// openStored opens the bucket and decides whether it is what it was when we saw it last. If it has lost
-// changes, is new or restored, it gets a new epoch, and is filled from our own copy as far as that is newer.
-func (c *Coordinator) openStored(ctx context.Context, e *engine, again, restored bool) (*bus.Bucket, uint64, error) {
-	own, err := directory.Load(ctx, copyFile(c.config.Dir), directory.DefaultLimits(), c.config.Identity.Trust(), c.now())
+// open opens the bucket. If it has lost changes since this coordinator saw it last, is new or restored, it gets
+// another epoch, and what is newer in the copy is put into it.
+func (s *Store) open(ctx context.Context, again, restored bool) (*bus.Bucket, uint64, error) {
+	own, err := directory.Load(ctx, s.config.File, directory.DefaultLimits(), s.config.Identity.Trust(), s.config.Clock())
 	if err != nil {
-		c.config.Log.Warn("coordinator: without its own copy of the directory", "err", err)
+		s.config.Log.Warn("coordinator: its copy of the directory cannot be read", "err", err)
 	}
-	b, epoch, last, err := c.lookStored(ctx, e)
+	b, epoch, last, err := s.look(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	seenEpoch, seen := own.Position()
-	damaged := e.damaged() && !again // the server tells of what it found when it started
+	damaged := len(s.config.Bus.Damage()) > 0 && !again
 	if epoch != 0 && !damaged && !restored && (epoch != seenEpoch || last >= seen) {
 		return b, epoch, nil
 	}
-	next := max(uint64(c.now().UnixMilli()), epoch+1, seenEpoch+1)
-	c.config.Log.Info("coordinator: the directory's store is new, or has lost changes: filling it", "epoch", next, "from", own.Len())
+	next := max(uint64(s.config.Clock().UnixMilli()), epoch+1, seenEpoch+1)
+	s.config.Log.Info("coordinator: the directory's store is new, or has lost changes: filling it", "epoch", next, "from", own.Len())
 	if err := refill(ctx, b, own); err != nil {
 		return nil, 0, err
 	}
-	// Last, so that a crash on the way has it done again.
+	// The epoch comes last, so that after a crash all is done again.
 	brief, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
 	if _, err := b.Put(brief, epochKey, []byte(strconv.FormatUint(next, 10))); err != nil {
@@ -85,12 +85,12 @@ func (c *Coordinator) openStored(ctx context.Context, e *engine, again, restored
 	return b, next, nil
 }
 
-// lookStored says how far the store is. A cluster that is just starting answers nothing, however long one
-// waits; it must be asked again.
-func (c *Coordinator) lookStored(ctx context.Context, e *engine) (b *bus.Bucket, epoch, last uint64, err error) {
+// look opens the bucket and returns its epoch and last revision. A cluster that is just starting never answers: it must
+// be asked again.
+func (s *Store) look(ctx context.Context) (b *bus.Bucket, epoch, last uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
-	if b, err = e.link.Bucket(ctx, bucketName, c.replicas()); err != nil {
+	if b, err = s.config.Bus.Bucket(ctx, bucketName, s.config.Replicas); err != nil {
 		return nil, 0, 0, err
 	}
 	if last, err = b.Last(ctx); err != nil {
@@ -110,12 +110,12 @@ func storedEpoch(ctx context.Context, b *bus.Bucket) (uint64, error) {
 	}
 	epoch, err := strconv.ParseUint(string(e.Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("the directory's store has no good epoch: %w", err)
+		return 0, fmt.Errorf("the directory's store has an epoch that is not a number: %w", err)
 	}
 	return epoch, nil
 }
 
-// refill stores what our copy has and the bucket has not, or has older. A removal there stays.
+// refill puts records into the bucket that it lacks or has in an older version. Removals stay.
 func refill(ctx context.Context, b *bus.Bucket, own *directory.Directory) error {
 	var all []*directory.Verified
 	for v := range own.All() {

@@ -1,4 +1,4 @@
-package coordinator
+package reach
 
 import (
 	"fmt"
@@ -15,14 +15,16 @@ import (
 
 // scene is a collective whose members answer as a test says.
 type scene struct {
-	*reach
+	*rounds
 	members []string
 	now     time.Time
 	ids     int
 }
 
+var begin = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 func newScene(members int) *scene {
-	s := &scene{reach: newReach(rand.IntN), now: begin}
+	s := &scene{rounds: newRounds(rand.IntN), now: begin}
 	for i := range members {
 		s.members = append(s.members, fmt.Sprintf("m%02d", i))
 	}
@@ -144,7 +146,7 @@ func TestReachTakesAnswersOnce(t *testing.T) {
 		s.answered("m00", enrol.Checked{ID: "id", Reachable: true})
 		s.answered("m02", enrol.Checked{ID: "other", Reachable: true})
 	}
-	r := s.rounds["id"]
+	r := s.open["id"]
 	if len(asked) != 1 || len(r.no) != 1 || len(r.yes) != 0 {
 		t.Errorf("yes: %q, no: %q", r.yes, r.no)
 	}

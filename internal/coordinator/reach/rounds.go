@@ -1,4 +1,4 @@
-package coordinator
+package reach
 
 import (
 	"net/netip"
@@ -10,38 +10,40 @@ import (
 )
 
 const (
-	checkers    = 4 // members that are asked to try one waypoint
+	checkers    = 4 // members that try one waypoint
 	roundWithin = 15 * time.Second
 	maxRounds   = 32 // at once
-	tries       = 64 // to find them by chance among many members, before all are looked at
+	tries       = 64 // random picks among many members, before all are considered
 
-	checkAgain  = 30 * time.Minute // one that was reached
-	checkSoon   = 10 * time.Second // one that was not, by others
-	checkMissed = 5 * time.Minute  // one that cannot be reached
-	checkSilent = time.Minute      // one of which nobody has told anything; doubled up to checkAgain
-	heardFor    = time.Hour        // who said something since then will probably answer
+	checkAgain  = 30 * time.Minute // after a waypoint was reached
+	checkSoon   = 10 * time.Second // after it was not reached once
+	checkMissed = 5 * time.Minute  // after that
+	checkSilent = time.Minute      // after nobody has answered; doubled each time, up to checkAgain
+	heardFor    = time.Hour        // members heard of since then will probably answer
+
+	maxWhy = 150 // bytes of a member's reason
 )
 
-// Reach is what other members found of a waypoint that says where it can be reached.
-type Reach struct {
+// Verdict is what members found that tried to reach a waypoint.
+type Verdict struct {
 	Reachable bool      `json:"reachable"`
 	Yes       int       `json:"yes"` // of those who tried
-	Of        int       `json:"of"`
+	Of        int       `json:"of"`  // all who answered
 	At        time.Time `json:"at"`
-	By        []string  `json:"by"`            // those who reached it; if nobody did, those who tried
-	Why       string    `json:"why,omitempty"` // it is not, in one's words
+	By        []string  `json:"by"`            // who reached it; if nobody did, who tried
+	Why       string    `json:"why,omitempty"` // why it was not reached, in one member's words
 }
 
-// reach decides who tries whom, and what to make of it: a waypoint's own word that it can be reached is only
-// a claim. One cannot be reached if two rounds in a row, by different members where there are enough, say
-// so with more than half of the answers. It does no I/O.
-type reach struct {
+// rounds decides which members try which waypoint, and judges their answers. A waypoint cannot be reached if in two
+// rounds in a row more than half of the answers say so. The second round asks other members, where there are enough.
+// It does no I/O.
+type rounds struct {
 	random func(n int) int
 
 	mu      sync.Mutex
 	targets map[string]*target
-	rounds  map[string]*round // by id
-	spoke   map[string]time.Time
+	open    map[string]*round    // by id
+	spoke   map[string]time.Time // when each member was heard of
 }
 
 type target struct {
@@ -53,40 +55,40 @@ type target struct {
 	missed    int // rounds in a row
 	silent    int
 	asked     []string // in the last round
-	last      Reach    // what came of that; zero time: nobody has answered yet
-	verdict   Reach    // zero time: none yet
+	last      Verdict  // of the last round; zero time: nobody has answered yet
+	verdict   Verdict  // zero time: none yet
 }
 
 type round struct {
 	name string
 	ends time.Time
-	open map[string]bool // who has not answered
+	open map[string]bool // members that have not answered
 	yes  []string
 	no   []string
 	why  string
 }
 
-func newReach(random func(n int) int) *reach {
-	return &reach{random: random, targets: map[string]*target{}, rounds: map[string]*round{}, spoke: map[string]time.Time{}}
+func newRounds(random func(n int) int) *rounds {
+	return &rounds{random: random, targets: map[string]*target{}, open: map[string]*round{}, spoke: map[string]time.Time{}}
 }
 
-// heard takes note that a member is there.
-func (r *reach) heard(name string, now time.Time) {
+// heard records that a member is there.
+func (r *rounds) heard(name string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spoke[name] = now
 }
 
-// waypoint is one as its record says.
+// waypoint is a waypoint's record.
 type waypoint struct {
 	name      string
 	addresses []netip.Addr
 	port      uint16
-	punch     bool // only whom it has sent to gets in; those who try see to that
+	punch     bool // its NAT lets in only hosts it has sent to; those who try see to that
 }
 
-// follow takes the waypoints that there are. What was found out about other addresses counts no more.
-func (r *reach) follow(all []waypoint, now time.Time) {
+// follow takes all waypoints of the directory. A waypoint with other addresses than before is a new one.
+func (r *rounds) follow(all []waypoint, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	there := map[string]bool{}
@@ -109,23 +111,23 @@ func (r *reach) follow(all []waypoint, now time.Time) {
 	}
 }
 
-// order is what is to be asked of whom.
+// order is a check, and the members to ask for it.
 type order struct {
 	enrol.Check
 	to []string
 }
 
-// next begins the rounds that are due, among these members, who can be asked.
-func (r *reach) next(members []string, now time.Time, newID func() string) (out []order) {
+// next begins the rounds that are due, and returns what to ask of which of the members.
+func (r *rounds) next(members []string, now time.Time, newID func() string) (out []order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, t := range r.targets {
-		if t.round != nil || now.Before(t.due) || len(r.rounds) >= maxRounds {
+		if t.round != nil || now.Before(t.due) || len(r.open) >= maxRounds {
 			continue
 		}
 		to := r.choose(name, t, members)
 		if len(to) == 0 {
-			continue // until somebody is there
+			continue // until somebody is here
 		}
 		id := newID()
 		t.round = &round{name: name, ends: now.Add(roundWithin), open: map[string]bool{}}
@@ -133,7 +135,7 @@ func (r *reach) next(members []string, now time.Time, newID func() string) (out 
 			t.round.open[m] = true
 		}
 		t.asked = to
-		r.rounds[id] = t.round
+		r.open[id] = t.round
 		out = append(out, order{enrol.Check{
 			ID: id, Name: name, Addresses: t.addresses, Port: t.port, Within: int(roundWithin / time.Second),
 		}, to})
@@ -141,8 +143,8 @@ func (r *reach) next(members []string, now time.Time, newID func() string) (out 
 	return out
 }
 
-// choose picks who is to try: by chance, those first that are probably there and were not asked last time.
-func (r *reach) choose(name string, t *target, members []string) (out []string) {
+// choose picks random members to try. It prefers those that will probably answer and were not asked last time.
+func (r *rounds) choose(name string, t *target, members []string) (out []string) {
 	rank := func(m string) int {
 		n := 0
 		if _, spoke := r.spoke[m]; !spoke {
@@ -153,7 +155,7 @@ func (r *reach) choose(name string, t *target, members []string) (out []string) 
 		}
 		return n
 	}
-	if len(members) > 4*tries { // of many, those of the first rank are nearly all
+	if len(members) > 4*tries { // nearly all of them have the first rank
 		for range tries {
 			m := members[r.random(len(members))]
 			if m != name && rank(m) == 0 && !slices.Contains(out, m) {
@@ -185,11 +187,11 @@ func (r *reach) choose(name string, t *target, members []string) (out []string) 
 	return out
 }
 
-// answered takes what a member found, if it was asked, once.
-func (r *reach) answered(from string, c enrol.Checked) {
+// answered takes a member's answer, once, if the member was asked.
+func (r *rounds) answered(from string, c enrol.Checked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	round := r.rounds[c.ID]
+	round := r.open[c.ID]
 	if round == nil || !round.open[from] {
 		return
 	}
@@ -202,16 +204,15 @@ func (r *reach) answered(from string, c enrol.Checked) {
 	}
 }
 
-// close ends rounds that are over. changed says whether anybody can be reached that could not, or the other
-// way round.
-func (r *reach) close(now time.Time) (changed bool) {
+// close ends rounds that are over, and reports whether a waypoint has become reachable or unreachable.
+func (r *rounds) close(now time.Time) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, round := range r.rounds {
+	for id, round := range r.open {
 		if len(round.open) > 0 && now.Before(round.ends) {
 			continue
 		}
-		delete(r.rounds, id)
+		delete(r.open, id)
 		if t := r.targets[round.name]; t != nil && t.round == round {
 			t.round = nil
 			changed = t.judge(round, now) || changed
@@ -220,7 +221,7 @@ func (r *reach) close(now time.Time) (changed bool) {
 	return changed
 }
 
-// judge makes a verdict of a round.
+// judge evaluates a round, and reports whether the waypoint has become reachable or unreachable.
 func (t *target) judge(round *round, now time.Time) (changed bool) {
 	before := t.unreachable()
 	yes, of := len(round.yes), len(round.yes)+len(round.no)
@@ -230,7 +231,7 @@ func (t *target) judge(round *round, now time.Time) (changed bool) {
 		return false
 	}
 	t.silent = 0
-	v := Reach{Reachable: 2*yes >= of, Yes: yes, Of: of, At: now.UTC(), By: round.yes}
+	v := Verdict{Reachable: 2*yes >= of, Yes: yes, Of: of, At: now.UTC(), By: round.yes}
 	if yes == 0 {
 		v.By = round.no
 	}
@@ -252,15 +253,15 @@ func (t *target) judge(round *round, now time.Time) (changed bool) {
 
 func (t *target) unreachable() bool { return !t.verdict.At.IsZero() && !t.verdict.Reachable }
 
-// unreachable lists them in order.
-func (r *reach) unreachable() []string { return r.list((*target).unreachable) }
+// unreachable returns the waypoints that cannot be reached, sorted.
+func (r *rounds) unreachable() []string { return r.list((*target).unreachable) }
 
-// untried lists the waypoints without a verdict in order.
-func (r *reach) untried() []string {
+// untried returns the waypoints without a verdict, sorted.
+func (r *rounds) untried() []string {
 	return r.list(func(t *target) bool { return t.verdict.At.IsZero() })
 }
 
-func (r *reach) list(which func(*target) bool) (names []string) {
+func (r *rounds) list(which func(*target) bool) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, t := range r.targets {
@@ -272,8 +273,8 @@ func (r *reach) list(which func(*target) bool) (names []string) {
 	return names
 }
 
-// tried is what came of the last round about one; nil: nothing yet.
-func (r *reach) tried(name string) *enrol.Tried {
+// tried returns the result of the last round about a waypoint, or nil.
+func (r *rounds) tried(name string) *enrol.Tried {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.targets[name]
@@ -283,13 +284,13 @@ func (r *reach) tried(name string) *enrol.Tried {
 	return &enrol.Tried{At: t.last.At, Yes: t.last.Yes, Of: t.last.Of, By: t.last.By, Why: t.last.Why}
 }
 
-// of is what was found of one.
-func (r *reach) of(name string) (Reach, bool) {
+// of returns the verdict on a waypoint.
+func (r *rounds) of(name string) (Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.targets[name]
 	if t == nil || t.verdict.At.IsZero() {
-		return Reach{}, false
+		return Verdict{}, false
 	}
 	return t.verdict, true
 }

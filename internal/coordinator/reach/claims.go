@@ -1,4 +1,4 @@
-package coordinator
+package reach
 
 import (
 	"maps"
@@ -7,83 +7,84 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// How much members may be made to send to addresses of which nobody knows yet whose they are.
+// These bound what members can be made to send to addresses that may belong to others.
 const (
-	maxClaims   = 8 // addresses that are being tried at a time, of one member each
-	claimBurst  = 8 // of one member: so many at once, then one each
+	maxClaims   = 8 // being tried at a time, of one member each
+	claimBurst  = 8 // addresses of one member at once, then one every claimEvery
 	claimEvery  = time.Minute
 	claimWithin = 4 * time.Second
-	witnesses   = 2
+	witnesses   = 2 // members that try, if the coordinator's host could not
 )
 
-// claims decides whether an address in a member's record is that member's. Nobody but the member can complete a
-// session's handshake there, so it is, if the coordinator's own host does; or, where that one does not get there,
-// if two other members do, who are chosen by chance, and none does not. What was shown counts until the
-// coordinator's next start. It does no I/O.
+// claims decides whether an address in a member's record is that member's own. Only the member can complete a
+// session's handshake there. So the address is its own if the coordinator's host completes one. Where that fails, two
+// random members try: one must succeed, and none may fail. Results are kept until the coordinator restarts. It does
+// no I/O.
 type claims struct {
 	self   string // the coordinator's own host
 	random func(n int) int
 
-	mu    sync.Mutex
-	shown map[string]map[netip.Addr]bool // by member
-	open  map[string]*claim              // by member
-	spent *allowances
+	mu     sync.Mutex
+	shown  map[string]map[netip.Addr]bool // by member
+	open   map[string]*claim              // by member
+	limits *ratelimit.Limits
 }
 
-// claim is a record's addresses that are to be tried.
+// claim is the part of a record that is tried.
 type claim struct {
-	record    []byte // as the member signed it: those who try believe nobody else
+	record    []byte // as the member signed it, for those who try
 	port      uint16
-	addresses []netip.Addr // the first is being tried
-	id        string       // of that; empty: it has not begun
-	asked     map[string]bool
+	addresses []netip.Addr    // the first is being tried
+	id        string          // of that try; empty: it has not begun
+	asked     map[string]bool // members that have not answered
 	yes, no   int
-	others    bool // the coordinator's own host did not get there
+	others    bool // the coordinator's host has failed
 	ends      time.Time
 }
 
 func newClaims(self string, random func(n int) int) *claims {
 	return &claims{
 		self: self, random: random, shown: map[string]map[netip.Addr]bool{}, open: map[string]*claim{},
-		spent: newAllowances(claimBurst, claimEvery),
+		limits: ratelimit.New(claimBurst, claimEvery),
 	}
 }
 
-// has says whether an address was shown to be a member's.
+// has reports whether an address is known to be a member's own.
 func (c *claims) has(name string, at netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shown[name][at]
 }
 
-// pending says whether something of a member is being tried.
+// pending reports whether addresses of a member are being tried.
 func (c *claims) pending(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open[name] != nil
 }
 
-// some says whether anything is being tried.
+// some reports whether any address is being tried.
 func (c *claims) some() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open) > 0
 }
 
-// try has addresses tried, as soon and as far as the member may want that.
+// try adds addresses to be tried, within the member's limit.
 func (c *claims) try(name string, record []byte, addresses []netip.Addr, port uint16, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open[name] != nil || len(c.open) >= maxClaims {
-		return // the member says it again
+		return // the member sends its record again
 	}
 	var some []netip.Addr
 	for _, a := range addresses {
-		if c.spent.may(name, now) {
-			c.spent.spend(name, now)
+		if c.limits.May(name, now) {
+			c.limits.Spend(name, now)
 			some = append(some, a)
 		}
 	}
@@ -92,7 +93,7 @@ func (c *claims) try(name string, record []byte, addresses []netip.Addr, port ui
 	}
 }
 
-// next is what is to be asked now, of these members, who can be asked.
+// next returns what to ask now, of which of the members.
 func (c *claims) next(members []string, now time.Time, newID func() string) (out []order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +118,7 @@ func (c *claims) next(members []string, now time.Time, newID func() string) (out
 	return out
 }
 
-// choose picks who is to try.
+// choose picks the members that try.
 func (c *claims) choose(name string, claim *claim, members []string) (out []string) {
 	if !claim.others && slices.Contains(members, c.self) {
 		return []string{c.self}
@@ -132,7 +133,7 @@ func (c *claims) choose(name string, claim *claim, members []string) (out []stri
 	return out
 }
 
-// answered takes what a member found, if it was asked, once.
+// answered takes a member's answer, once, if the member was asked.
 func (c *claims) answered(from string, checked enrol.Checked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +153,7 @@ func (c *claims) answered(from string, checked enrol.Checked) {
 	}
 }
 
-// close ends what nobody answers.
+// close ends tries that have taken too long.
 func (c *claims) close(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,12 +164,13 @@ func (c *claims) close(now time.Time) {
 	}
 }
 
+// judge evaluates a try that has ended.
 func (c *claims) judge(name string, claim *claim) {
-	is := claim.yes > 0 && claim.no == 0
+	own := claim.yes > 0 && claim.no == 0
 	claim.id, claim.yes, claim.no = "", 0, 0
 	switch {
-	case is:
-		c.show(name, claim.addresses[0])
+	case own:
+		c.add(name, claim.addresses[0])
 		c.advance(name, claim)
 	case claim.others:
 		c.advance(name, claim)
@@ -177,7 +179,7 @@ func (c *claims) judge(name string, claim *claim) {
 	}
 }
 
-// advance goes on with the next address.
+// advance turns to the claim's next address.
 func (c *claims) advance(name string, claim *claim) {
 	claim.others, claim.addresses = false, claim.addresses[1:]
 	if len(claim.addresses) == 0 {
@@ -185,10 +187,17 @@ func (c *claims) advance(name string, claim *claim) {
 	}
 }
 
-// maxShown is more than a record holds.
+// maxShown is more addresses than a record holds.
 const maxShown = 16
 
+// show records that an address is a member's own.
 func (c *claims) show(name string, at netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(name, at)
+}
+
+func (c *claims) add(name string, at netip.Addr) {
 	if len(c.shown[name]) >= maxShown {
 		delete(c.shown, name)
 	}
@@ -198,10 +207,10 @@ func (c *claims) show(name string, at netip.Addr) {
 	c.shown[name][at] = true
 }
 
-// keep forgets those that are members no more.
-func (c *claims) keep(is func(name string) bool, now time.Time) {
+// keep forgets hosts that are not members.
+func (c *claims) keep(isMember func(name string) bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.shown, func(name string, _ map[netip.Addr]bool) bool { return !is(name) })
-	c.spent.sweep(now)
+	maps.DeleteFunc(c.shown, func(name string, _ map[netip.Addr]bool) bool { return !isMember(name) })
+	c.limits.Sweep(now)
 }

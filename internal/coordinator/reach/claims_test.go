@@ -1,4 +1,4 @@
-package coordinator
+package reach
 
 import (
 	"fmt"
@@ -102,7 +102,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 	c.show("gone", netip.MustParseAddr("192.0.2.1"))
 	c.keep(func(name string) bool { return name != "gone" }, begin.Add(24*time.Hour))
-	if len(c.shown) > 0 || len(c.spent.spent) > 0 {
-		t.Errorf("kept: %v, %v", c.shown, c.spent.spent)
+	if len(c.shown) > 0 || c.limits.Len() > 0 {
+		t.Errorf("kept: %v, %v", c.shown, c.limits)
 	}
 }

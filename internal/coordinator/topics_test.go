@@ -12,6 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/coordinator/records"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -97,7 +99,7 @@ func TestRecordsThatChangeTooOften(t *testing.T) {
 	w.run()
 	alpha := w.member("alpha")
 	r := alpha.record()
-	for range recordBurst {
+	for range records.Burst {
 		r.Sequence++
 		if err := alpha.publish(r); err != nil {
 			t.Fatal(err)
@@ -153,7 +155,7 @@ func TestStoreThatWentBack(t *testing.T) {
 	}
 	w.open()
 	w.run()
-	alpha.welcome.BusServers = w.c.busServers()
+	alpha.welcome.BusServers = w.c.addresses.BusServers()
 	alpha.connect()
 	r.Sequence, r.Port = r.Sequence+1, 7
 	if err := alpha.publish(r); err != nil {
@@ -172,7 +174,7 @@ func TestStoreThatWentBack(t *testing.T) {
 	if after := w.c.Status().Directory; after.Epoch <= before.Epoch || after.Members != 1 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
-	w.c.gate.Load().view(func(d *directory.Directory) {
+	w.c.records.View(func(d *directory.Directory) {
 		if v, _ := d.Get("alpha"); v.Record.Port != 7 {
 			t.Errorf("the newer record is lost: %+v", v.Record)
 		}
@@ -214,7 +216,7 @@ func TestRootRotation(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	alpha := w.member("alpha")
-	root, err := collective.OpenCA(rootDir(w.dir))
+	root, err := collective.OpenCA(registrar.RootDir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +228,7 @@ func TestRootRotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := collective.OpenCA(caDir(w.dir))
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +263,10 @@ func TestRootInPlaceOfASigner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.crash()
-	if err := os.RemoveAll(caDir(w.dir)); err != nil {
+	if err := os.RemoveAll(registrar.CADir(w.dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(rootDir(w.dir), caDir(w.dir)); err != nil {
+	if err := os.Rename(registrar.RootDir(w.dir), registrar.CADir(w.dir)); err != nil {
 		t.Fatal(err)
 	}
 	w.open()
@@ -306,41 +308,11 @@ func TestTrustIsToldOnAsking(t *testing.T) {
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if _, err := w.c.handle(context.Background(), bus.Request{From: "x", Topic: enrol.TopicDirectory}); !errors.Is(err, errStarting) {
+	if _, err := w.c.handle(context.Background(), bus.Request{From: "x", Topic: enrol.TopicDirectory}); !errors.Is(err, records.ErrStarting) {
 		t.Error(err)
 	}
-	if err := w.c.tellAll("trust", nil); !errors.Is(err, bus.ErrNotConnected) {
+	if err := w.c.bus.TellAll("trust", nil); !errors.Is(err, bus.ErrNotConnected) {
 		t.Error(err)
-	}
-}
-
-// A change that comes back from the store after the store was asked how far it is, and before it has
-// answered, is not lost.
-func TestStoreComparedWhileItGrows(t *testing.T) {
-	g := newGatekeeper(nil, 1, nil, nil, time.Now, testLog(t))
-	g.applied = 4
-	grows := func(context.Context) (uint64, error) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.applied++
-		return 4, nil
-	}
-	if err := g.compare(t.Context(), grows); err != nil {
-		t.Error(err)
-	}
-	if err := g.compare(t.Context(), grows); !errors.Is(err, errLostChanges) {
-		t.Errorf("a store at 4 that was at 5 has lost nothing: %v", err)
-	}
-}
-
-// Who waits for a change when another gatekeeper takes over hears so at once.
-func TestGatekeeperThatIsOver(t *testing.T) {
-	g := newGatekeeper(nil, 1, nil, nil, time.Now, testLog(t))
-	ctx, stop := context.WithCancel(t.Context())
-	g.over = ctx.Done()
-	stop()
-	if err := g.wait(t.Context(), 1); !errors.Is(err, errStarting) {
-		t.Errorf("waits: %v", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package coordinator
+package register
 
 import (
 	"math/rand/v2"
@@ -12,52 +12,52 @@ import (
 const testCollective = "test collective"
 
 // opened is a register read from a file.
-func opened(t *testing.T, path string) (*store, *register, *damage) {
+func opened(t *testing.T, path string) (*File, *Register, *Damage) {
 	t.Helper()
-	r := newRegister(rand.IntN)
-	s, d, err := openStore(path, testCollective, r.apply)
+	r := New(rand.IntN)
+	s, d, err := Open(path, testCollective, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.close)
+	t.Cleanup(s.Close)
 	return s, r, d
 }
 
 func newFile(t *testing.T, members ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "register")
-	if err := createStore(path, testCollective); err != nil {
+	if err := Create(path, testCollective); err != nil {
 		t.Fatal(err)
 	}
 	s, _, _ := opened(t, path)
 	for i, name := range members {
-		if err := s.append(entry{Member: &member{Name: name, Key: keyNumber(i), Until: begin}}); err != nil {
+		if err := s.append(Entry{Member: &Member{Name: name, Key: keyNumber(i), Until: begin}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.close()
+	s.Close()
 	return path
 }
 
 func TestStoreComesBack(t *testing.T) {
 	path := newFile(t, "a", "b")
 	s, r, d := opened(t, path)
-	if len(r.members) != 2 || len(d.what) > 0 {
-		t.Fatalf("%d members, %v", len(r.members), d.what)
+	if len(r.members) != 2 || len(d.What) > 0 {
+		t.Fatalf("%d members, %v", len(r.members), d.What)
 	}
-	if err := s.rewrite(testCollective, r.all()); err != nil {
+	if err := s.Rewrite(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.append(entry{Forget: []string{"a"}}); err != nil {
+	if err := s.append(Entry{Forget: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.what) > 0 {
-		t.Errorf("%d members, %v", len(r.members), d.what)
+	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.What) > 0 {
+		t.Errorf("%d members, %v", len(r.members), d.What)
 	}
-	if _, _, err := openStore(path, "another", func(*entry) {}); err == nil {
+	if _, _, err := Open(path, "another", New(rand.IntN)); err == nil {
 		t.Error("opens another collective's")
 	}
-	if err := createStore(path, testCollective); err == nil {
+	if err := Create(path, testCollective); err == nil {
 		t.Error("makes one over it")
 	}
 }
@@ -80,22 +80,22 @@ func TestStoreCutOffAnywhere(t *testing.T) {
 		if want := max(lines-1, 0); len(r.members) != want {
 			t.Fatalf("after %d bytes: %d members, want %d", n, len(r.members), want)
 		}
-		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.what) > 0 && strings.Contains(d.what[0], "half written")) {
-			t.Errorf("after %d bytes: told %q", n, d.what)
+		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.What) > 0 && strings.Contains(d.What[0], "half written")) {
+			t.Errorf("after %d bytes: told %q", n, d.What)
 		}
-		if d.lost != (lines == 0) {
-			t.Errorf("after %d bytes: lost %v", n, d.lost)
+		if d.Lost != (lines == 0) {
+			t.Errorf("after %d bytes: lost %v", n, d.Lost)
 		}
-		if d.lost {
-			if err := s.rewrite(testCollective, r.all()); err != nil {
+		if d.Lost {
+			if err := s.Rewrite(r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.append(entry{Member: &member{Name: "z", Key: keyNumber(99), Until: begin}}); err != nil {
+		if err := s.append(Entry{Member: &Member{Name: "z", Key: keyNumber(99), Until: begin}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, again, d := opened(t, cut); len(again.members) != len(r.members)+1 || len(d.what) > 0 {
-			t.Errorf("after %d bytes: %d members later, %v", n, len(again.members), d.what)
+		if _, again, d := opened(t, cut); len(again.members) != len(r.members)+1 || len(d.What) > 0 {
+			t.Errorf("after %d bytes: %d members later, %v", n, len(again.members), d.What)
 		}
 	}
 }
@@ -116,12 +116,12 @@ func TestStoreDamagedAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, r, d := opened(t, damaged)
-		if len(d.what) == 0 || len(r.members) < 1 {
-			t.Fatalf("byte %d: %d members, told %q", n, len(r.members), d.what)
+		if len(d.What) == 0 || len(r.members) < 1 {
+			t.Fatalf("byte %d: %d members, told %q", n, len(r.members), d.What)
 		}
 		aside, _ := filepath.Glob(damaged + ".damaged-*")
-		if n < last && (!d.lost || len(aside) != 1) {
-			t.Errorf("byte %d: lost %v, put aside %q", n, d.lost, aside)
+		if n < last && (!d.Lost || len(aside) != 1) {
+			t.Errorf("byte %d: lost %v, put aside %q", n, d.Lost, aside)
 		}
 	}
 }
@@ -129,14 +129,14 @@ func TestStoreDamagedAnywhere(t *testing.T) {
 func TestStoreMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "register")
 	s, _, d := opened(t, path)
-	if !d.lost {
+	if !d.Lost {
 		t.Error("nothing is said of it")
 	}
-	if err := s.rewrite(testCollective, nil); err != nil {
+	if err := s.Rewrite(New(rand.IntN)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, d := opened(t, path); len(d.what) > 0 {
-		t.Error(d.what)
+	if _, _, d := opened(t, path); len(d.What) > 0 {
+		t.Error(d.What)
 	}
 }
 
@@ -145,25 +145,25 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 	path := newFile(t, "a")
 	s, _, _ := opened(t, path)
 	s.file.Close()
-	if s.append(entry{Forget: []string{"a"}}) == nil || s.broken == nil {
+	if s.append(Entry{Forget: []string{"a"}}) == nil || s.broken == nil {
 		t.Error("a closed file takes it")
 	}
-	if s.append(entry{Forget: []string{"a"}}) == nil {
+	if s.append(Entry{Forget: []string{"a"}}) == nil {
 		t.Error("goes on with a file of which nothing is known")
 	}
-	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.what) > 0 {
-		t.Errorf("%d members, %v", len(r.members), d.what)
+	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.What) > 0 {
+		t.Errorf("%d members, %v", len(r.members), d.What)
 	}
 }
 
 func TestStoreIsWrittenAnew(t *testing.T) {
 	path := newFile(t)
 	s, r, _ := opened(t, path)
-	m := member{Name: "a", Key: keyNumber(1), Until: begin}
-	for i := 0; !s.due(); i++ {
+	m := Member{Name: "a", Key: keyNumber(1), Until: begin}
+	for i := 0; !s.Due(); i++ {
 		m.Until = begin.Add(time.Duration(i) * time.Hour)
 		next := m
-		e := entry{Member: &next}
+		e := Entry{Member: &next}
 		line, err := encodeEntry(&e)
 		if err != nil {
 			t.Fatal(err)
@@ -171,12 +171,12 @@ func TestStoreIsWrittenAnew(t *testing.T) {
 		if s.size += int64(len(line)); i > 1<<20 {
 			t.Fatal("never")
 		}
-		r.apply(&e)
+		r.Apply(&e)
 	}
-	if err := s.rewrite(testCollective, r.all()); err != nil {
+	if err := s.Rewrite(r); err != nil {
 		t.Fatal(err)
 	}
-	if info, _ := os.Stat(path); info.Size() > 1000 || s.due() {
+	if info, _ := os.Stat(path); info.Size() > 1000 || s.Due() {
 		t.Errorf("it has %d bytes", info.Size())
 	}
 }

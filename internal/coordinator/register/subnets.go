@@ -1,13 +1,12 @@
-package coordinator
+package register
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// Members' subnets of the collective's network: /26 out of 10.0.0.0/8 (RFC 1918), block by block, each a
-// /16. The first block is taken by chance, so that two collectives seldom meet, and a host with both hardly
-// ever sees one address twice.
+// Each member has a /26 out of 10.0.0.0/8 (RFC 1918). Subnets are given block by block, each block a /16. The first
+// block is chosen at random, so that two collectives seldom use the same addresses on a host that is in both.
 const (
 	subnetBits = 26
 	blockBits  = 16
@@ -15,18 +14,18 @@ const (
 
 var allSubnets = netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 8)
 
-// pool says which subnet is free. It does no I/O; chance is given to it.
+// pool finds free subnets.
 type pool struct {
-	blocks []netip.Prefix // from which subnets are given, in this order
+	blocks []netip.Prefix // subnets are given out of these, in this order
 	taken  prefixes
-	lans   prefixes // of all members: better avoided, so that everybody can reach everybody
+	lans   prefixes // of all members; avoided if possible, so that all members can reach each other
 }
 
 func newPool() *pool { return &pool{taken: newPrefixes(), lans: newPrefixes()} }
 
-// pick finds a free subnet, which overlaps none of the joiner's own networks if that is possible, and none
-// of other members' if that is possible too. It may need a new block. ok is false if all are taken.
-func (p *pool) pick(own []netip.Prefix, random func(n int) int) (subnet netip.Prefix, newBlock netip.Prefix, ok bool) {
+// pick finds a free subnet. If possible it overlaps neither the new member's own networks nor those of others, else
+// only not its own. NewBlock is valid if the subnet is out of a new block. Ok is false if all subnets are taken.
+func (p *pool) pick(own []netip.Prefix, random func(n int) int) (subnet, newBlock netip.Prefix, ok bool) {
 	mine := newPrefixes()
 	for _, lan := range own {
 		mine.add(lan)
@@ -49,8 +48,8 @@ func (p *pool) pick(own []netip.Prefix, random func(n int) int) (subnet netip.Pr
 	return netip.Prefix{}, netip.Prefix{}, false
 }
 
-// firstFree finds what overlaps none of the sets, of which the first is what is taken. It begins where the
-// first free one is if none was ever given back.
+// firstFree finds a subnet of the block that overlaps none of the sets. The first set holds the taken subnets: as
+// they are given in order, the search begins at their number.
 func firstFree(block netip.Prefix, avoid []*prefixes) (netip.Prefix, bool) {
 	const all = 1 << (subnetBits - blockBits)
 	first := avoid[0].in[block]
@@ -74,12 +73,11 @@ func firstFree(block netip.Prefix, avoid []*prefixes) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// prefixes is a set that knows quickly whether any of it overlaps a subnet. A prefix may be in it several
-// times.
+// prefixes is a multiset of prefixes with a fast test for overlap.
 type prefixes struct {
 	all    map[netip.Prefix]int
-	within map[netip.Prefix]int // by the subnet that they are a part of
-	in     map[netip.Prefix]int // how many subnets, by their block
+	within map[netip.Prefix]int // smaller than a subnet, by the subnet around them
+	in     map[netip.Prefix]int // number of subnets by block
 }
 
 func newPrefixes() prefixes {
@@ -110,7 +108,7 @@ func count(m map[netip.Prefix]int, p netip.Prefix, by int) {
 	}
 }
 
-// around says whether one of the set has all of a prefix in it.
+// around reports whether a member of the set contains all of p.
 func (s *prefixes) around(p netip.Prefix) bool {
 	for bits := p.Bits(); bits >= 0; bits-- {
 		if s.all[netip.PrefixFrom(p.Addr(), bits).Masked()] > 0 {
@@ -120,12 +118,12 @@ func (s *prefixes) around(p netip.Prefix) bool {
 	return false
 }
 
-// overlap says whether any of the set overlaps a subnet of subnetBits.
+// overlap reports whether a member of the set overlaps a subnet of subnetBits.
 func (s *prefixes) overlap(subnet netip.Prefix) bool {
 	return s.within[subnet] > 0 || s.around(subnet)
 }
 
-// usable leaves out of what a host says of its networks what can be no LAN, or would be all addresses.
+// usable returns the networks that a host reports and that subnets can avoid: those in the range of subnets.
 func usable(lans []netip.Prefix) (out []netip.Prefix) {
 	for _, p := range lans {
 		if p.IsValid() && p.Addr().Is4() && p.Bits() > 0 && p.Overlaps(allSubnets) {
@@ -135,5 +133,5 @@ func usable(lans []netip.Prefix) (out []netip.Prefix) {
 	return out[:min(len(out), maxLANs)]
 }
 
-// maxLANs is how many networks of a member are remembered.
+// maxLANs bounds the networks recorded of one member.
 const maxLANs = 16

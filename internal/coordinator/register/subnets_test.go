@@ -1,4 +1,4 @@
-package coordinator
+package register
 
 import (
 	"math/rand/v2"

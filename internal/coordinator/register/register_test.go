@@ -1,4 +1,4 @@
-package coordinator
+package register
 
 import (
 	"bytes"
@@ -18,31 +18,31 @@ import (
 
 var begin = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func keyNumber(n int) (k publicKey) {
+func keyNumber(n int) (k Key) {
 	copy(k[:], fmt.Sprintf("key %d", n))
 	return k
 }
 
 // book is a register with what a store would do.
-type book struct{ *register }
+type book struct{ *Register }
 
-func newBook() book { return book{newRegister(rand.IntN)} }
+func newBook() book { return book{New(rand.IntN)} }
 
 func (b book) invite(t testing.TB, name string, now time.Time, life time.Duration) enrol.Secret {
 	t.Helper()
 	secret := enrol.NewSecret()
-	e, err := b.register.invite(secret, name, now, now.Add(life))
+	e, err := b.Register.Invite(secret, name, now, now.Add(life))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.apply(e)
+	b.Apply(e)
 	return secret
 }
 
-func (b book) join(s enrol.Secret, name string, key int, now time.Time) (*member, error) {
-	m, e, err := b.admit(joining{Secret: s, Name: name, Key: keyNumber(key)}, now)
+func (b book) join(s enrol.Secret, name string, key int, now time.Time) (*Member, error) {
+	m, e, err := b.Admit(Applicant{Secret: s, Name: name, Key: keyNumber(key)}, now)
 	if err == nil {
-		b.apply(e)
+		b.Apply(e)
 	}
 	return m, err
 }
@@ -98,11 +98,11 @@ func TestNames(t *testing.T) {
 	if r := wantRefusal(t, err, enrol.NameDiffers); r.Proposal != "tower" {
 		t.Errorf("proposes %q", r.Proposal)
 	}
-	if _, err := b.register.invite(enrol.NewSecret(), "laptop", begin, begin.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "laptop-3") {
+	if _, err := b.Register.Invite(enrol.NewSecret(), "laptop", begin, begin.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "laptop-3") {
 		t.Errorf("invites one who is there: %v", err)
 	}
 	long := strings.Repeat("a", 63)
-	b.apply(&entry{Member: &member{Name: long, Key: keyNumber(9), Until: begin}})
+	b.Apply(&Entry{Member: &Member{Name: long, Key: keyNumber(9), Until: begin}})
 	if got := b.propose(long); collective.CheckName(got) != nil || got == long {
 		t.Errorf("proposes %q", got)
 	}
@@ -118,12 +118,12 @@ func TestRenewals(t *testing.T) {
 		want enrol.Reason
 	}{
 		{"laptop", 1, begin.Add(24 * time.Hour), ""},
-		{"laptop", 1, m.Until.Add(grace), ""}, // a laptop that was off
-		{"laptop", 1, m.Until.Add(grace + time.Second), enrol.NotMember},
+		{"laptop", 1, m.Until.Add(Grace), ""}, // a laptop that was off
+		{"laptop", 1, m.Until.Add(Grace + time.Second), enrol.NotMember},
 		{"laptop", 2, begin, enrol.NotMember},
 		{"other", 1, begin, enrol.NotMember},
 	} {
-		got, e, err := b.renew(c.name, keyNumber(c.key), nil, c.at)
+		got, e, err := b.Renew(c.name, keyNumber(c.key), nil, c.at)
 		if c.want != "" {
 			wantRefusal(t, err, c.want)
 			continue
@@ -137,22 +137,22 @@ func TestRenewals(t *testing.T) {
 func TestExpelledStayOut(t *testing.T) {
 	b := newBook()
 	m, _ := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin)
-	e, err := b.expel("laptop", "sold", begin)
+	e, err := b.Expel("laptop", "sold", begin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.apply(e)
-	if e, err := b.expel("laptop", "again", begin); err != nil || !e.empty() {
+	b.Apply(e)
+	if e, err := b.Expel("laptop", "again", begin); err != nil || !e.empty() {
 		t.Errorf("again: %+v, %v", e, err)
 	}
-	if _, err := b.expel("nobody", "x", begin); err == nil {
+	if _, err := b.Expel("nobody", "x", begin); err == nil {
 		t.Error("expels nobody")
 	}
-	for _, at := range []time.Time{begin, m.Until.Add(2 * grace)} {
-		for _, e := range b.sweep(at) {
-			b.apply(&e)
+	for _, at := range []time.Time{begin, m.Until.Add(2 * Grace)} {
+		for _, e := range b.Sweep(at) {
+			b.Apply(&e)
 		}
-		_, _, err = b.renew("laptop", keyNumber(1), nil, at)
+		_, _, err = b.Renew("laptop", keyNumber(1), nil, at)
 		if r := wantRefusal(t, err, enrol.Expelled); !strings.Contains(r.Why, "sold") {
 			t.Errorf("does not say why: %v", r)
 		}
@@ -160,7 +160,7 @@ func TestExpelledStayOut(t *testing.T) {
 		wantRefusal(t, err, enrol.NameTaken)
 		_, err = b.join(b.invite(t, "", at, time.Hour), "other", 1, at)
 		wantRefusal(t, err, enrol.Expelled)
-		b.apply(b.told("laptop", time.Time{}))
+		b.Apply(b.Complete("laptop", time.Time{}))
 	}
 	if b.members["laptop"].Subnet.IsValid() {
 		t.Error("its subnet is never free")
@@ -175,7 +175,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 		var secrets []enrol.Secret
 		usedBy := map[enrol.Secret]int{}
 		var lines []byte
-		do := func(e *entry) {
+		do := func(e *Entry) {
 			if !e.empty() {
 				line, err := encodeEntry(e)
 				if err != nil {
@@ -183,14 +183,14 @@ func TestRegisterHoldsTogether(t *testing.T) {
 				}
 				lines = append(lines, line...)
 			}
-			b.apply(e)
+			b.Apply(e)
 		}
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		key := rapid.IntRange(1, 5)
 		t.Repeat(map[string]func(*rapid.T){
 			"invite": func(t *rapid.T) {
 				s := enrol.Secret(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "secret"))
-				if e, err := b.register.invite(s, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "for"), now, now.Add(time.Hour)); err == nil && b.tokens[hashSecret(s)] == nil {
+				if e, err := b.Register.Invite(s, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "for"), now, now.Add(time.Hour)); err == nil && b.invitations[hashSecret(s)] == nil {
 					do(e)
 					secrets = append(secrets, s)
 				}
@@ -200,7 +200,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 					t.Skip()
 				}
 				s, k := rapid.SampledFrom(secrets).Draw(t, "secret"), key.Draw(t, "key")
-				m, e, err := b.admit(joining{Secret: s, Name: name.Draw(t, "name"), Key: keyNumber(k)}, now)
+				m, e, err := b.Admit(Applicant{Secret: s, Name: name.Draw(t, "name"), Key: keyNumber(k)}, now)
 				if err != nil {
 					return
 				}
@@ -214,7 +214,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 				}
 			},
 			"renew": func(t *rapid.T) {
-				if m, e, err := b.renew(name.Draw(t, "name"), keyNumber(key.Draw(t, "key")), nil, now); err == nil {
+				if m, e, err := b.Renew(name.Draw(t, "name"), keyNumber(key.Draw(t, "key")), nil, now); err == nil {
 					do(e)
 					if m.Expelled != nil {
 						t.Fatalf("renews %s, who was expelled", m.Name)
@@ -222,20 +222,20 @@ func TestRegisterHoldsTogether(t *testing.T) {
 				}
 			},
 			"expel": func(t *rapid.T) {
-				if e, err := b.expel(name.Draw(t, "name"), "why", now); err == nil {
+				if e, err := b.Expel(name.Draw(t, "name"), "why", now); err == nil {
 					do(e)
 				}
 			},
-			"told": func(t *rapid.T) { do(b.told(name.Draw(t, "name"), time.Time{})) },
+			"told": func(t *rapid.T) { do(b.Complete(name.Draw(t, "name"), time.Time{})) },
 			"time": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "days")) * 24 * time.Hour)
-				for _, e := range b.sweep(now) {
+				for _, e := range b.Sweep(now) {
 					do(&e)
 				}
 			},
 			"": func(t *rapid.T) {
 				var taken []netip.Prefix
-				keys := map[publicKey]bool{}
+				keys := map[Key]bool{}
 				for n, m := range b.members {
 					if n != m.Name || keys[m.Key] || b.keys[m.Key] != n {
 						t.Fatalf("%s is %+v, its key that of %s", n, m, b.keys[m.Key])
@@ -254,7 +254,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					back.apply(e)
+					back.Apply(e)
 				}
 				if was, is := texts(t, b.all()), texts(t, back.all()); was != is {
 					t.Fatalf("was\n%sis\n%s", was, is)
@@ -264,7 +264,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 	})
 }
 
-func texts(t rapid.TB, all []entry) string {
+func texts(t rapid.TB, all []Entry) string {
 	var out strings.Builder
 	for i := range all {
 		line, err := encodeEntry(&all[i])
@@ -287,23 +287,23 @@ func TestRegisterRecovers(t *testing.T) {
 	hand.Name, hand.Key, hand.Subnet, hand.NotAfter = "server", collective.PublicKey(keyNumber(2)), netip.Prefix{}, begin.Add(1000*time.Hour)
 	signer := week
 	signer.Name = "signer:0123"
-	entries, lost := b.recover([]collective.IssuedCertificate{hand, signer}, begin)
+	entries, lost := b.Recover([]collective.IssuedCertificate{hand, signer}, begin)
 	if lost || len(entries) != 1 {
 		t.Errorf("by hand: %d entries, lost %v", len(entries), lost)
 	}
-	entries, lost = b.recover([]collective.IssuedCertificate{week, signer}, begin)
+	entries, lost = b.Recover([]collective.IssuedCertificate{week, signer}, begin)
 	if !lost || len(entries) != 1 {
 		t.Fatalf("%d entries, lost %v", len(entries), lost)
 	}
-	b.apply(&entries[0])
+	b.Apply(&entries[0])
 	if !b.pool.taken.overlap(subnet) {
 		t.Error("its subnet can be given again")
 	}
-	if again, lost := b.recover([]collective.IssuedCertificate{week}, begin); lost || len(again) > 0 {
+	if again, lost := b.Recover([]collective.IssuedCertificate{week}, begin); lost || len(again) > 0 {
 		t.Errorf("again: %+v", again)
 	}
-	for _, e := range b.voidTokens() {
-		b.apply(&e)
+	for _, e := range b.VoidInvitations() {
+		b.Apply(&e)
 	}
 	_, err := b.join(open, "other", 3, begin)
 	wantRefusal(t, err, enrol.TokenUnknown)

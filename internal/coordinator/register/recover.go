@@ -1,0 +1,87 @@
+package register
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// Recover returns the entries that bring the register up to what the authority has signed, which is valid whatever
+// the register has. Lost reports whether the register had forgotten a member that it must have known.
+func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time) (out []Entry, lost bool) {
+	last := map[string]collective.IssuedCertificate{}
+	for _, c := range issued {
+		if have, there := last[c.Name]; collective.CheckName(c.Name) == nil && (!there || c.NotBefore.After(have.NotBefore)) {
+			last[c.Name] = c
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(last)) {
+		c := last[name]
+		old := r.members[name]
+		if now.After(c.NotAfter.Add(Grace)) || old != nil && old.Key == Key(c.Key) && !old.Until.Before(c.NotAfter) {
+			continue
+		}
+		if old != nil && old.Expelled != nil && old.Key != Key(c.Key) {
+			continue // its name and its key stay refused
+		}
+		m := &Member{Name: name, Joined: c.NotBefore.UTC()}
+		if old != nil {
+			*m = *old
+		}
+		m.Key, m.Until = Key(c.Key), c.NotAfter.UTC()
+		if c.Subnet.IsValid() { // a certificate made by hand has none, and an earlier one may still be valid
+			m.Subnet = c.Subnet
+		}
+		if old == nil && endsMembership(c) {
+			m.Expelled = &Expulsion{At: now.UTC(), Why: whyRevoked, Done: true}
+		}
+		out = append(out, Entry{Member: m})
+		// The register does not hear of certificates made by hand. Their validity differs from that of ours.
+		off := c.NotAfter.Sub(c.NotBefore) - collective.MemberValidity
+		lost = lost || old == nil && off >= 0 && off < time.Hour
+	}
+	return out, lost
+}
+
+// whyRevoked is the reason of an expulsion that was found on the authority's revocation list.
+const whyRevoked = "its certificates were revoked (dcol ca revoke)"
+
+// endsMembership reports whether a certificate was revoked for a reason that concerns the member's next one, too.
+// A superseded certificate is followed by another.
+func endsMembership(c collective.IssuedCertificate) bool {
+	return c.Revoked && c.Why != collective.Superseded
+}
+
+// Withdraw expels members whose unexpired certificates the operator has all revoked by hand.
+func (r *Register) Withdraw(issued []collective.IssuedCertificate, now time.Time) (out []Entry) {
+	over := map[string]bool{}
+	for _, c := range issued {
+		if now.After(c.NotAfter) {
+			continue
+		}
+		if is, seen := over[c.Name]; !seen || is {
+			over[c.Name] = endsMembership(c)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(over)) {
+		if m := r.members[name]; over[name] && m.IsMember() {
+			next := *m
+			next.Expelled = &Expulsion{At: now.UTC(), Why: whyRevoked}
+			out = append(out, Entry{Member: &next})
+		}
+	}
+	return out
+}
+
+// VoidInvitations makes all open invitations void, for a register that may have forgotten which were used.
+func (r *Register) VoidInvitations() (out []Entry) {
+	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {
+		if i := *r.invitations[hash]; i.Member == "" && !i.Void {
+			i.Void = true
+			out = append(out, Entry{Invitation: &i})
+		}
+	}
+	return out
+}

@@ -1,0 +1,410 @@
+// Package register records who was invited, who is a member and who was expelled, and gives each member a subnet.
+//
+// A Register decides. It does no I/O and is told the time. Each decision is an Entry: it counts once it is in the
+// File and has been applied.
+package register
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// Grace is how long a member may still renew after its certificate has ended. Then its name and subnet are free.
+const Grace = 90 * 24 * time.Hour
+
+const (
+	// keepInvitations is how long an expired invitation is kept, so that a late host hears that it has expired.
+	keepInvitations = 30 * 24 * time.Hour
+
+	maxMembers     = 100_000
+	maxInvitations = 2 * maxMembers // used and expired ones included
+)
+
+// Register holds invitations, members and subnets. It is not safe for concurrent use.
+type Register struct {
+	members     map[string]*Member
+	keys        map[Key]string         // names of members by key
+	invitations map[string]*Invitation // by hash
+	pool        *pool
+	random      func(n int) int
+}
+
+// Key is a public key that marshals to hexadecimal.
+type Key collective.PublicKey
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Key) MarshalText() ([]byte, error) { return []byte(collective.PublicKey(k).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Key) UnmarshalText(text []byte) error {
+	if n, err := hex.Decode(k[:], text[:min(len(text), 2*len(k))]); err != nil || n != len(k) || len(text) != 2*len(k) {
+		return fmt.Errorf("%.80q is not a key: want %d hexadecimal digits", text, 2*len(k))
+	}
+	return nil
+}
+
+// Member is a host that has, or had, a certificate. A Member in a Register never changes: it is replaced.
+type Member struct {
+	Name     string         `json:"name"`
+	Key      Key            `json:"key"`
+	Subnet   netip.Prefix   `json:"subnet,omitzero"`
+	LANs     []netip.Prefix `json:"lans,omitempty"`
+	Joined   time.Time      `json:"joined"`
+	Until    time.Time      `json:"until"` // none of its certificates lasts longer
+	Expelled *Expulsion     `json:"expelled,omitempty"`
+}
+
+// IsMember reports whether m is a member that was not expelled.
+func (m *Member) IsMember() bool { return m != nil && m.Expelled == nil }
+
+// Expulsion is the end of a membership.
+type Expulsion struct {
+	At   time.Time `json:"at"`
+	Why  string    `json:"why"`
+	Done bool      `json:"done,omitempty"` // all members were told
+	// Counts is the time until which certificates may be valid that cannot be revoked, as no record has them.
+	Counts time.Time `json:"counts,omitzero"`
+}
+
+// Invitation lets one host join. Only a hash of its secret is kept.
+type Invitation struct {
+	Hash    string    `json:"hash"`
+	Name    string    `json:"name,omitempty"` // of the member it is for; empty: any
+	Expires time.Time `json:"expires"`
+	Void    bool      `json:"void,omitempty"` // the register was damaged, so it may have been used
+	// Member used it, with Key, at Used. The same member may use it again, as the answer may have been lost.
+	Member string    `json:"member,omitempty"`
+	Key    Key       `json:"key,omitzero"`
+	Used   time.Time `json:"used,omitzero"`
+}
+
+// Entry is one change, as written to the file. It replaces earlier entries about the same thing.
+type Entry struct {
+	Format     int          `json:"format,omitempty"` // of the file, in its first entry
+	Collective string       `json:"collective,omitempty"`
+	Block      netip.Prefix `json:"block,omitzero"` // subnets are given out of it from now on
+	Invitation *Invitation  `json:"token,omitempty"`
+	Member     *Member      `json:"member,omitempty"`
+	Forget     []string     `json:"forget,omitempty"` // names of members
+	Drop       []string     `json:"drop,omitempty"`   // hashes of invitations
+}
+
+// empty reports whether there is nothing to write.
+func (e *Entry) empty() bool {
+	return !e.Block.IsValid() && e.Invitation == nil && e.Member == nil && len(e.Forget) == 0 && len(e.Drop) == 0
+}
+
+// New returns an empty register. Subnets are chosen with random, which returns a number below n.
+func New(random func(n int) int) *Register {
+	return &Register{
+		members: map[string]*Member{}, keys: map[Key]string{}, invitations: map[string]*Invitation{}, pool: newPool(), random: random,
+	}
+}
+
+// Apply makes a change that has been written.
+func (r *Register) Apply(e *Entry) {
+	if e.Block.IsValid() && !slices.Contains(r.pool.blocks, e.Block) {
+		r.pool.blocks = append(r.pool.blocks, e.Block)
+	}
+	for _, hash := range e.Drop {
+		delete(r.invitations, hash)
+	}
+	for _, name := range e.Forget {
+		r.forget(name)
+	}
+	if e.Invitation != nil {
+		r.invitations[e.Invitation.Hash] = e.Invitation
+	}
+	if e.Member != nil {
+		r.forget(e.Member.Name)
+		r.members[e.Member.Name], r.keys[e.Member.Key] = e.Member, e.Member.Name
+		r.pool.taken.add(e.Member.Subnet)
+		for _, lan := range e.Member.LANs {
+			r.pool.lans.add(lan)
+		}
+	}
+}
+
+func (r *Register) forget(name string) {
+	m := r.members[name]
+	if m == nil {
+		return
+	}
+	delete(r.members, name)
+	if r.keys[m.Key] == name {
+		delete(r.keys, m.Key)
+	}
+	r.pool.taken.remove(m.Subnet)
+	for _, lan := range m.LANs {
+		r.pool.lans.remove(lan)
+	}
+}
+
+// all returns the whole register as entries, always in the same order.
+func (r *Register) all() (out []Entry) {
+	for _, b := range r.pool.blocks {
+		out = append(out, Entry{Block: b})
+	}
+	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {
+		out = append(out, Entry{Invitation: r.invitations[hash]})
+	}
+	for _, m := range r.Members() {
+		out = append(out, Entry{Member: m})
+	}
+	return out
+}
+
+// Member returns the member with this name, expelled or not, or nil.
+func (r *Register) Member(name string) *Member { return r.members[name] }
+
+// Members returns all members, those expelled included, sorted by name.
+func (r *Register) Members() (out []*Member) {
+	for _, name := range slices.Sorted(maps.Keys(r.members)) {
+		out = append(out, r.members[name])
+	}
+	return out
+}
+
+// OpenInvitations returns the number of invitations that can be used.
+func (r *Register) OpenInvitations(now time.Time) (n int) {
+	for _, i := range r.invitations {
+		if i.Member == "" && !i.Void && !now.After(i.Expires) {
+			n++
+		}
+	}
+	return n
+}
+
+func hashSecret(s enrol.Secret) string {
+	sum := sha256.Sum256(s[:])
+	return hex.EncodeToString(sum[:])
+}
+
+// Invite makes an invitation, for the given name if there is one.
+func (r *Register) Invite(secret enrol.Secret, name string, now, expires time.Time) (*Entry, error) {
+	if name != "" {
+		if err := collective.CheckName(name); err != nil {
+			return nil, err
+		}
+		if m := r.members[name]; m != nil {
+			return nil, fmt.Errorf("the name %s is taken: %s; invite it as %s", name, whyTaken(m, now), r.propose(name))
+		}
+	}
+	if len(r.invitations) >= maxInvitations {
+		return nil, fmt.Errorf("there are %d invitations already: wait until some have expired", len(r.invitations))
+	}
+	return &Entry{Invitation: &Invitation{Hash: hashSecret(secret), Name: name, Expires: expires}}, nil
+}
+
+// whyTaken explains why the name of m is not free.
+func whyTaken(m *Member, now time.Time) string {
+	const day = time.DateOnly
+	switch {
+	case m.Expelled != nil:
+		return "its holder was expelled on " + m.Expelled.At.UTC().Format(day)
+	case now.After(m.Until):
+		return fmt.Sprintf("its certificate ended on %s, and it may come back until %s", m.Until.UTC().Format(day), m.Until.Add(Grace).UTC().Format(day))
+	}
+	return "a member since " + m.Joined.UTC().Format(day)
+}
+
+// Applicant is a host that wants to join.
+type Applicant struct {
+	Secret enrol.Secret
+	Name   string
+	Key    Key
+	LANs   []netip.Prefix
+}
+
+// Admit decides whether a host becomes a member, and returns the entry to write before its certificate is signed.
+// A host that asks again, because the answer was lost, is admitted again with an empty entry.
+func (r *Register) Admit(a Applicant, now time.Time) (*Member, *Entry, error) {
+	i := r.invitations[hashSecret(a.Secret)]
+	switch {
+	case i == nil:
+		return nil, nil, enrol.Refuse(enrol.TokenUnknown, "this coordinator does not know the invitation; it may have expired long ago")
+	case i.Void:
+		return nil, nil, enrol.Refuse(enrol.TokenUnknown, "this invitation was made void, because the coordinator's state was damaged")
+	case i.Member != "" && i.Member == a.Name && i.Key == a.Key && r.members[a.Name] != nil && r.members[a.Name].Key == a.Key:
+		m := r.members[a.Name]
+		if m.Expelled != nil {
+			return nil, nil, refuseExpelled(m)
+		}
+		return m, &Entry{}, nil
+	case i.Member != "":
+		return nil, nil, enrol.Refuse(enrol.TokenUsed, "this invitation was used on %s by %s, and it counts once", FormatTime(i.Used), i.Member)
+	case now.After(i.Expires):
+		return nil, nil, enrol.Refuse(enrol.TokenExpired, "this invitation expired on %s", FormatTime(i.Expires))
+	case i.Name != "" && i.Name != a.Name:
+		refusal := enrol.Refuse(enrol.NameDiffers, "this invitation is for %s, not for %s", i.Name, a.Name)
+		refusal.Proposal = i.Name
+		return nil, nil, refusal
+	}
+	m, e, err := r.Place(a, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	used := *i
+	used.Member, used.Key, used.Used = a.Name, a.Key, now.UTC()
+	e.Invitation = &used
+	return m, e, nil
+}
+
+// Place gives a new member its name and a subnet. It needs no invitation.
+func (r *Register) Place(a Applicant, now time.Time) (*Member, *Entry, error) {
+	if name, known := r.keys[a.Key]; known && r.members[name].Expelled != nil {
+		return nil, nil, refuseExpelled(r.members[name])
+	} else if known && name != a.Name {
+		return nil, nil, refuseKey(name)
+	}
+	m := &Member{Name: a.Name, Key: a.Key, Joined: now.UTC()}
+	switch old := r.members[a.Name]; {
+	case old == nil && len(r.members) >= maxMembers:
+		return nil, nil, enrol.Refuse(enrol.TooMany, "the collective is full: it has %d members", len(r.members))
+	case old != nil && old.Key != a.Key:
+		refusal := enrol.Refuse(enrol.NameTaken, "the name %s is taken: %s", a.Name, whyTaken(old, now))
+		refusal.Proposal = r.propose(a.Name)
+		return nil, nil, refusal
+	case old != nil: // it joins again
+		m.Subnet, m.Joined = old.Subnet, old.Joined
+	}
+	m.LANs, m.Until = usable(a.LANs), now.Add(collective.MemberValidity).UTC()
+	e := &Entry{Member: m}
+	if !m.Subnet.IsValid() {
+		var ok bool
+		if m.Subnet, e.Block, ok = r.pool.pick(m.LANs, r.random); !ok {
+			return nil, nil, enrol.Refuse(enrol.TooMany, "all subnets of %v are taken", allSubnets)
+		}
+	}
+	return m, e, nil
+}
+
+// propose returns a free name that resembles a taken one.
+func (r *Register) propose(name string) string {
+	for n := 2; ; n++ {
+		suffix := fmt.Sprintf("-%d", n)
+		free := strings.TrimRight(name[:min(len(name), 63-len(suffix))], "-") + suffix
+		if r.members[free] == nil {
+			return free
+		}
+	}
+}
+
+// Renew decides whether a member gets another certificate, and returns the entry to write before it is signed.
+func (r *Register) Renew(name string, key Key, lans []netip.Prefix, now time.Time) (*Member, *Entry, error) {
+	m := r.members[name]
+	switch {
+	case m == nil:
+		if holder, known := r.keys[key]; known && r.members[holder].Expelled != nil {
+			return nil, nil, refuseExpelled(r.members[holder])
+		}
+		return nil, nil, enrol.Refuse(enrol.NotMember, "%s is not a member", name)
+	case m.Expelled != nil:
+		return nil, nil, refuseExpelled(m)
+	case m.Key != key:
+		return nil, nil, enrol.Refuse(enrol.NotMember, "the member %s has another key", name)
+	case now.After(m.Until.Add(Grace)):
+		return nil, nil, enrol.Refuse(enrol.NotMember, "the last certificate of %s ended on %s, more than %d days ago", name, FormatTime(m.Until), Grace/(24*time.Hour))
+	}
+	next := *m
+	next.LANs = usable(lans)
+	if until := now.Add(collective.MemberValidity).UTC(); until.After(next.Until) {
+		next.Until = until
+	}
+	return &next, &Entry{Member: &next}, nil
+}
+
+// Readmit takes in a member that shows a valid certificate, if the register does not have it. The entry is nil if
+// it has.
+func (r *Register) Readmit(m collective.Member) (*Entry, error) {
+	if r.members[m.Name] != nil {
+		return nil, nil
+	}
+	if holder, known := r.keys[Key(m.Key)]; known {
+		return nil, refuseKey(holder)
+	}
+	return &Entry{Member: &Member{Name: m.Name, Key: Key(m.Key), Subnet: m.Subnet, Joined: m.NotBefore.UTC(), Until: m.NotAfter.UTC()}}, nil
+}
+
+func refuseKey(holder string) error {
+	return enrol.Refuse(enrol.KeyTaken, "this key belongs to the member %s", holder)
+}
+
+func refuseExpelled(m *Member) error {
+	return enrol.Refuse(enrol.Expelled, "%s was expelled on %s: %s", m.Name, FormatTime(m.Expelled.At), m.Expelled.Why)
+}
+
+// Expel ends a membership. Revoking certificates and telling members follow from this entry.
+func (r *Register) Expel(name, why string, now time.Time) (*Entry, error) {
+	m := r.members[name]
+	if m == nil {
+		return nil, fmt.Errorf("expel %s: there is no such member: dcol members lists them", name)
+	}
+	if m.Expelled != nil {
+		return &Entry{}, nil
+	}
+	next := *m
+	next.Expelled = &Expulsion{At: now.UTC(), Why: why}
+	return &Entry{Member: &next}, nil
+}
+
+// Complete records that all members were told of an expulsion, and until when certificates may be valid that
+// could not be revoked.
+func (r *Register) Complete(name string, counts time.Time) *Entry {
+	m := r.members[name]
+	if m == nil || m.Expelled == nil || m.Expelled.Done && m.Expelled.Counts.Equal(counts) {
+		return &Entry{}
+	}
+	next, done := *m, *m.Expelled
+	done.Done, done.Counts = true, counts
+	next.Expelled = &done
+	return &Entry{Member: &next}
+}
+
+// Unfinished returns the names of expelled members of whom not all members were told.
+func (r *Register) Unfinished() (names []string) {
+	for name, m := range r.members {
+		if m.Expelled != nil && !m.Expelled.Done {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Sweep forgets what ended long ago. Of expelled members it keeps the name and the key, and frees the subnet.
+func (r *Register) Sweep(now time.Time) (out []Entry) {
+	var e Entry
+	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {
+		if now.After(r.invitations[hash].Expires.Add(keepInvitations)) {
+			e.Drop = append(e.Drop, hash)
+		}
+	}
+	for _, m := range r.Members() {
+		switch {
+		case !now.After(m.Until.Add(Grace)):
+		case m.Expelled == nil:
+			e.Forget = append(e.Forget, m.Name)
+		case m.Subnet.IsValid() && m.Expelled.Done:
+			next := *m
+			next.Subnet, next.LANs = netip.Prefix{}, nil
+			out = append(out, Entry{Member: &next})
+		}
+	}
+	if !e.empty() {
+		out = append(out, e)
+	}
+	return out
+}
+
+// FormatTime returns t as refusals and messages to the operator show it.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

@@ -1,0 +1,100 @@
+package registrar
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/coordinator/register"
+)
+
+// Expel writes down that a member is expelled. From then on it gets no certificate.
+func (r *Registrar) Expel(name, why string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.register.Expel(name, why, r.config.Clock())
+	if err != nil {
+		return err
+	}
+	return r.save(*e)
+}
+
+// Revocation is what remains to be done about an expelled member after its certificates and JWTs are revoked.
+type Revocation struct {
+	Why     string    // it was expelled
+	Account string    // the bus's new account, which refuses the member's JWTs
+	Counts  time.Time // until then certificates may be valid that cannot be revoked here
+	Done    bool      // all members were told, so nothing remains
+}
+
+// Revoke revokes an expelled member's certificates and JWTs.
+func (r *Registrar) Revoke(name string) (x Revocation, err error) {
+	now := r.config.Clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.register.Member(name)
+	if m == nil || m.Expelled == nil {
+		return x, fmt.Errorf("%s is not expelled", name)
+	}
+	x.Why = m.Expelled.Why
+	if m.Expelled.Done && !now.Before(m.Expelled.Counts) {
+		x.Done = true
+		return x, nil
+	}
+	if err := r.followAuthority(now); err != nil {
+		return x, err
+	}
+	if x.Counts, err = r.signer.revokeAll(name, m.Until, now, r.config.Shown); err != nil {
+		return x, err
+	}
+	if err := r.readAuthority(); err != nil {
+		return x, err
+	}
+	r.signer.files = r.signer.stamps() // this change is our own
+	x.Account, err = r.config.Authority.Revoke(m.Key[:])
+	return x, err
+}
+
+// Complete writes down that all members were told of an expulsion.
+func (r *Registrar) Complete(name string, x Revocation) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.save(*r.register.Complete(name, x.Counts))
+}
+
+// Unfinished returns the names of expelled members of whom not all members were told.
+func (r *Registrar) Unfinished() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.register.Unfinished()
+}
+
+// Unrevoked returns an error that explains what to do, if an expelled member may have valid certificates.
+func (r *Registrar) Unrevoked(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unrevoked(name, r.config.Clock())
+}
+
+func (r *Registrar) unrevoked(name string, now time.Time) error {
+	m := r.register.Member(name)
+	if m == nil || m.Expelled == nil || !now.Before(m.Expelled.Counts) {
+		return nil
+	}
+	return fmt.Errorf("%s is expelled, but waypoints may accept certificates of %s until %s that are not in the records here, so cannot be revoked: "+
+		"put the folder issued of %s back from its backup, or revoke them where they were signed (dcol ca revoke), then expel %s again",
+		name, name, register.FormatTime(m.Expelled.Counts), CADir(r.config.Dir), name)
+}
+
+// Ban gives a member no JWT until a time, and returns the bus's new account, which refuses the JWT it has. Known is
+// false if there is no such member.
+func (r *Registrar) Ban(name string, until time.Time) (account string, known bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.register.Member(name)
+	if m == nil {
+		return "", false, nil
+	}
+	r.banned[name] = until
+	account, err = r.config.Authority.Revoke(m.Key[:])
+	return account, true, err
+}

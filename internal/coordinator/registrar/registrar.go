@@ -1,0 +1,228 @@
+// Package registrar admits hosts, renews certificates and expels members. What the register decides it writes down,
+// then it signs, all under one lock: no certificate and no JWT is made between the decision to expel a member and
+// the revocation of what it has.
+package registrar
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/bus"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
+	"github.com/detour-collective/dcol/internal/coordinator/register"
+	"github.com/detour-collective/dcol/internal/enrol"
+)
+
+// The files of a coordinator's directory.
+
+// RootDir returns the folder of the collective's root, which may be stored elsewhere.
+func RootDir(dir string) string { return filepath.Join(dir, "root") }
+
+// CADir returns the folder of the authority that signs certificates.
+func CADir(dir string) string { return filepath.Join(dir, "ca") }
+
+// RegisterFile returns the path of the register.
+func RegisterFile(dir string) string { return filepath.Join(dir, "register") }
+
+// Config holds a registrar's directory, and its connections to the rest of the coordinator. The functions are
+// called with the registrar locked.
+type Config struct {
+	Dir       string
+	Identity  *collective.Identity
+	Authority *bus.Authority // makes JWTs
+	Clock     func() time.Time
+	Log       *slog.Logger
+
+	// Coordinators and BusServers return the addresses that members are given.
+	Coordinators, BusServers func() []enrol.Endpoint
+	// Shown returns a member's certificate as its record in the directory shows it.
+	Shown func(name string) (collective.Member, bool)
+	// Announce sends new roots and lists to all members that are connected.
+	Announce func(enrol.TrustMessage) error
+	// Recheck is called when this host has other roots or lists.
+	Recheck func()
+	// Withdrawn gets a value after a member was expelled because the operator has revoked its certificates by hand.
+	Withdrawn chan<- struct{}
+}
+
+// Registrar is open. It is safe for concurrent use.
+type Registrar struct {
+	config  Config
+	trust   atomic.Pointer[enrol.TrustMessage]
+	changed chan struct{} // has a value after trust has changed
+
+	mu       sync.Mutex
+	register *register.Register
+	file     *register.File
+	signer   *signer
+	renewals *ratelimit.Limits
+	banned   map[string]time.Time // members that get no JWT until then
+	problems []string             // what was damaged when it was opened
+}
+
+// Open reads the directory. It repairs a damaged register as far as possible, and lists what was damaged in
+// Summary.Problems.
+func Open(c Config) (*Registrar, error) {
+	r := &Registrar{
+		config: c, changed: make(chan struct{}, 1), register: register.New(rand.IntN),
+		renewals: ratelimit.New(RenewalBurst, renewalEvery), banned: map[string]time.Time{},
+	}
+	var err error
+	if r.signer, err = openSigner(c.Dir, c.Log); err != nil {
+		return nil, fmt.Errorf("open the collective's authority: %w", err)
+	}
+	if self := c.Identity.Self(); self.Collective != r.signer.ca.Name() {
+		return nil, fmt.Errorf("this host is a member of %q, and %s is the authority of %q: the coordinator must be a member of its own collective",
+			self.Collective, CADir(c.Dir), r.signer.ca.Name())
+	}
+	if err := r.openRegister(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// openRegister reads the register, and adds what was signed and is missing there.
+func (r *Registrar) openRegister() error {
+	file, damage, err := register.Open(RegisterFile(r.config.Dir), r.signer.ca.Name(), r.register)
+	if err != nil {
+		return err
+	}
+	r.file = file
+	now := r.config.Clock()
+	issued, err := r.signer.issuedByAll(now.Add(-register.Grace))
+	if err != nil {
+		return fmt.Errorf("compare the register with what was signed: %w", err)
+	}
+	recovered, lost := r.register.Recover(issued, now)
+	for i := range recovered {
+		r.register.Apply(&recovered[i])
+		r.config.Log.Warn("coordinator: the register lacked a member's certificate", "member", recovered[i].Member.Name)
+	}
+	if lost {
+		damage.Add(true, "members whose certificates were signed here were missing in the register")
+	}
+	restored, err := r.signer.takeLists(r.config.Identity.Trust())
+	if err != nil {
+		return err
+	}
+	if restored {
+		damage.Add(true, "%s", whatRestored)
+	}
+	if damage.Lost {
+		void := r.register.VoidInvitations()
+		for i := range void {
+			r.register.Apply(&void[i])
+		}
+		damage.Add(true, "open invitations are void: make new ones")
+	}
+	r.problems = damage.What
+	for _, what := range damage.What {
+		r.config.Log.Error("coordinator: the register was damaged", "damage", what)
+	}
+	if damage.Lost || len(recovered) > 0 {
+		if err := r.file.Rewrite(r.register); err != nil {
+			return err
+		}
+	}
+	return r.readAuthority() // Follow looks again, for certificates revoked meanwhile
+}
+
+// whatRestored explains what follows when an operator has put an older copy of the directory back. This host knows
+// more as a member: revocation lists, which are taken from there, as members refuse a list with an older number; and
+// the directory, which gets a new epoch, as members ignore changes they believe to have. The register lacks members
+// that have joined since; they show their certificates when they renew.
+const whatRestored = "an older copy of the coordinator's directory was put back: revocations since then were taken from this host's own lists, " +
+	"open invitations are void, and members that joined since are added again as they renew, within a day or two. " +
+	"Until then invite nobody, as their names and subnets may be given to others; expel again whoever was expelled since"
+
+// Close closes the register's file.
+func (r *Registrar) Close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// save writes entries, then applies them. The caller holds mu.
+func (r *Registrar) save(entries ...register.Entry) error {
+	if err := r.file.Save(r.register, entries...); err != nil {
+		return err
+	}
+	if r.file.Due() {
+		if err := r.file.Rewrite(r.register); err != nil {
+			r.config.Log.Warn("coordinator: the register cannot be rewritten, so it keeps growing", "err", err)
+		}
+	}
+	return nil
+}
+
+// Sweep forgets what ended long ago.
+func (r *Registrar) Sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.config.Clock()
+	if err := r.save(r.register.Sweep(now)...); err != nil {
+		r.config.Log.Warn("coordinator: the register still holds what ended long ago", "err", err)
+	}
+	for name, until := range r.banned {
+		if now.After(until) {
+			delete(r.banned, name)
+		}
+	}
+	r.renewals.Sweep(now)
+}
+
+// Members returns all members, those expelled included, sorted by name.
+func (r *Registrar) Members() []*register.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.register.Members()
+}
+
+// IsMember reports whether there is a member with this name that was not expelled.
+func (r *Registrar) IsMember(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.register.Member(name).IsMember()
+}
+
+// Summary describes the register and the authority.
+type Summary struct {
+	Collective  string
+	Authority   string    // name of the signer; of the collective, if its root signs
+	Until       time.Time // end of the authority's own certificate
+	Members     int
+	Expelled    int
+	Unfinished  []string // expelled, and not all members were told
+	Invitations int      // open ones
+	Problems    []string
+}
+
+// Summary returns what the registrar holds now.
+func (r *Registrar) Summary() Summary {
+	now := r.config.Clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ca := r.signer.ca
+	s := Summary{
+		Collective: ca.Name(), Authority: ca.Subject(), Until: ca.NotAfter(), Unfinished: r.register.Unfinished(),
+		Invitations: r.register.OpenInvitations(now), Problems: append([]string(nil), r.problems...),
+	}
+	for _, m := range r.register.Members() {
+		if err := r.unrevoked(m.Name, now); err != nil {
+			s.Problems = append(s.Problems, err.Error())
+		}
+		if m.Expelled != nil {
+			s.Expelled++
+		} else {
+			s.Members++
+		}
+	}
+	return s
+}
