@@ -189,7 +189,7 @@ func collectiveProblems(s membership.State, now time.Time) (problems []string) {
 		add("%v", s.Renewal.Err)
 	}
 	if s.Renewal.Expelled != "" {
-		add("the collective wants this host no more (%s): its detours are not to be had; connections have their direct path. %s", s.Renewal.Expelled, mendExpelled)
+		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, mendExpelled)
 	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
 		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
 	}

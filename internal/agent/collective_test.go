@@ -34,7 +34,7 @@ func TestCollectiveProblems(t *testing.T) {
 		{"coordinator away, certificate good for long", membership.State{Self: self, Renewal: membership.Renewal{Err: away}}, ""},
 		{"coordinator away for long", membership.State{Self: old, Renewal: membership.Renewal{Err: away}}, "ends on 2026-03-02 12:00 UTC: no coordinator"},
 		{"wrong clock", membership.State{Self: self, Renewal: membership.Renewal{Err: enrol.Refuse(enrol.ClockWrong, "a day behind")}}, "a day behind; set the clock right"},
-		{"expelled", membership.State{Self: old, Renewal: membership.Renewal{Err: away, Expelled: "spam"}, Record: membership.Record{Removed: "expelled: spam"}}, "wants this host no more (spam)"},
+		{"expelled", membership.State{Self: old, Renewal: membership.Renewal{Err: away, Expelled: "spam"}, Record: membership.Record{Removed: "expelled: spam"}}, "was expelled from the collective (spam)"},
 		{"removed", membership.State{Self: self, Record: membership.Record{Removed: "its subnet was given to bob"}}, "given to bob"},
 		{"not published, not connected", membership.State{Self: self, Record: membership.Record{Err: away}}, ""},
 		{"waypoint that is not reached", membership.State{Self: self, Record: membership.Record{Verified: waypoint, Reached: &no}}, "UDP port 45672 of [192.0.2.7]"},

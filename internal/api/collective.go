@@ -162,7 +162,7 @@ type Certificate struct {
 	Renewed  time.Time `json:"renewed,omitzero"` // when that last went well, since the agent's start
 	Failures int       `json:"failures,omitempty"`
 	Why      string    `json:"why,omitempty"`      // it failed last
-	Expelled string    `json:"expelled,omitempty"` // why the collective wants this host no more
+	Expelled string    `json:"expelled,omitempty"` // why the collective has expelled this host
 }
 
 // OwnRecord is what this host says of itself in the directory.

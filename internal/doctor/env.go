@@ -86,7 +86,7 @@ type Collective struct {
 	Why       string // it is not
 	Members   int    // that it knows
 	Renewal   string // why the last renewal failed; empty: it did not
-	Expelled  string // why the collective wants this host no more
+	Expelled  string // why the collective has expelled this host
 	// Unreached: other members cannot reach this waypoint.
 	Unreached bool
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// ErrUnreachable says that no coordinator answered.
+// ErrUnreachable is returned if no coordinator has answered.
 var ErrUnreachable = errors.New("no coordinator can be reached")
 
-// attempt is how long one coordinator may take.
+// attempt bounds the time that one coordinator may take.
 const attempt = 20 * time.Second
 
-// Join makes this host a member, with a request of collective.NewRequest. What is returned has been
-// checked: the certificate is for the request's key and leads to the line's root. It may be called again
-// with the same line and key when the answer got lost. The error may be a *Refusal or ErrUnreachable.
+// Join makes this host a member. The request is from collective.NewRequest. The returned certificate has been verified:
+// it has the request's key and is under the line's root. If the answer is lost, Join may be called again with the same
+// line and key. The error may be a *Refusal or ErrUnreachable.
 func Join(ctx context.Context, l Line, request []byte, lans []netip.Prefix) (*Welcome, error) {
 	parsed, err := collective.ParseRequest(request)
 	if err != nil {
@@ -50,7 +50,7 @@ func Join(ctx context.Context, l Line, request []byte, lans []netip.Prefix) (*We
 	return w, nil
 }
 
-// accept looks at what a coordinator made of the request: nothing of it is believed for its own sake.
+// accept verifies what a coordinator has answered.
 func (l Line) accept(w *Welcome, request *collective.SigningRequest) error {
 	trust, err := collective.ParseTrust([]byte(w.Roots), []byte(w.Lists))
 	if err != nil {
@@ -61,19 +61,19 @@ func (l Line) accept(w *Welcome, request *collective.SigningRequest) error {
 		known = known || HashRoot(der) == l.Root
 	}
 	if !known || trust.Collective() != l.Collective {
-		return fmt.Errorf("the roots that came are not those of %s that the line names", l.Collective)
+		return fmt.Errorf("the coordinator's roots are not those of %s that the line names", l.Collective)
 	}
 	m, err := w.Member(trust)
 	if err != nil {
 		return err
 	}
 	if m.Key != request.Key() || m.Name != request.Name() {
-		return fmt.Errorf("the certificate that came is for %s, or for another key", m.Name)
+		return fmt.Errorf("the coordinator has signed a certificate for %s, or for another key", m.Name)
 	}
 	return nil
 }
 
-// Member is who a welcome is for, as its certificate says.
+// Member verifies the certificate and returns the member it names.
 func (w *Welcome) Member(trust *collective.Trust) (collective.Member, error) {
 	var chain [][]byte
 	for block, rest := pem.Decode([]byte(w.Chain)); block != nil; block, rest = pem.Decode(rest) {
@@ -81,13 +81,13 @@ func (w *Welcome) Member(trust *collective.Trust) (collective.Member, error) {
 	}
 	m, err := trust.Verify(chain, time.Now())
 	if err != nil {
-		return m, fmt.Errorf("the certificate that came: %w", err)
+		return m, fmt.Errorf("verify the new certificate: %w", err)
 	}
 	return m, nil
 }
 
-// Renew asks for a new certificate for this member's key. If the collective has other roots by now, they
-// are fetched and taken on the way. The caller takes what comes: TakeTrust, then TakeCertificate.
+// Renew requests a new certificate for this member's key. If the collective has other roots by now, they are fetched
+// and taken first. The caller takes what is returned: TakeTrust, then TakeCertificate.
 func Renew(ctx context.Context, id *collective.Identity, coordinators []Endpoint, lans []netip.Prefix) (*Welcome, error) {
 	request, err := id.RenewalRequest()
 	if err != nil {
@@ -113,7 +113,7 @@ func Renew(ctx context.Context, id *collective.Identity, coordinators []Endpoint
 	return w, nil
 }
 
-// takeTrust says whether a coordinator has roots that lead on from ours.
+// takeTrust fetches and takes roots and lists, and reports whether they were new.
 func takeTrust(ctx context.Context, id *collective.Identity, from Endpoint) bool {
 	t, err := FetchTrust(ctx, []Endpoint{from})
 	if err != nil {
@@ -123,7 +123,7 @@ func takeTrust(ctx context.Context, id *collective.Identity, from Endpoint) bool
 	return err == nil && changed
 }
 
-// FetchTrust gets roots and lists. They are not checked here, as TakeTrust does it.
+// FetchTrust fetches roots and lists. It does not verify them: TakeTrust does.
 func FetchTrust(ctx context.Context, coordinators []Endpoint) (*TrustMessage, error) {
 	t, err := eachUntil(ctx, coordinators, func(ctx context.Context, to Endpoint) (*TrustMessage, error) {
 		a, err := peer{to: to, verify: anyone}.call(ctx, pathTrust, nil)
@@ -141,7 +141,7 @@ func FetchTrust(ctx context.Context, coordinators []Endpoint) (*TrustMessage, er
 	return t, nil
 }
 
-var errStrange = errors.New("it answers what no coordinator would")
+var errStrange = errors.New("its answer is not a coordinator's")
 
 func (a *answer) welcome() (*Welcome, error) {
 	if a.Welcome == nil {
@@ -151,8 +151,8 @@ func (a *answer) welcome() (*Welcome, error) {
 	return a.Welcome, nil
 }
 
-// eachUntil asks coordinators, in an order by chance, until one has an answer. A refusal is one, unless
-// only this coordinator cannot, or its clock may be the wrong one.
+// eachUntil asks coordinators in random order until one answers. A refusal is an answer, unless the coordinator is
+// Unavailable, or its clock may be the wrong one.
 func eachUntil[T any](ctx context.Context, all []Endpoint, ask func(context.Context, Endpoint) (*T, error)) (*T, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w: none is configured", ErrUnreachable)
@@ -177,17 +177,17 @@ func eachUntil[T any](ctx context.Context, all []Endpoint, ask func(context.Cont
 	return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// cutLANs keeps a request of a host with very many networks from being refused.
+// cutLANs shortens the list of a host with very many networks, as the request would be refused.
 func cutLANs(lans []netip.Prefix) []netip.Prefix { return lans[:min(len(lans), maxLANs)] }
 
-// peer is a server that is asked something, and what it must prove.
+// peer is a server to ask, and how to verify it.
 type peer struct {
 	to     Endpoint
 	verify verifier
-	id     *collective.Identity // ours, to be proved to it; may be nil
+	id     *collective.Identity // to authenticate with; may be nil
 }
 
-// call makes one request. If all that is wrong are the clocks, it finds out by how much.
+// call makes one request. If it fails because the clocks differ, the error has the difference.
 func (p peer) call(ctx context.Context, path string, body any) (*answer, error) {
 	a, err := p.request(ctx, path, body)
 	if _, clock := collective.AsClockError(err, time.Now()); !clock {
@@ -201,7 +201,7 @@ func (p peer) call(ctx context.Context, path string, body any) (*answer, error) 
 	return nil, clockWrong(there.Time, time.Now(), err)
 }
 
-// clockWrong is what a host says by itself when it cannot even make sense of certificates.
+// clockWrong returns the refusal that this host gives itself when no certificate is valid by its clock.
 func clockWrong(there, here time.Time, cause error) error {
 	off := here.Sub(there).Round(time.Second)
 	if max(off, -off) < MaxClockOff {
@@ -212,7 +212,7 @@ func clockWrong(there, here time.Time, cause error) error {
 	return r
 }
 
-// SayClocks tells a person of two clocks that do not agree.
+// SayClocks describes the difference between two clocks.
 func SayClocks(coordinator, here time.Time) string {
 	const layout = "2006-01-02 15:04:05 UTC"
 	off, word := here.Sub(coordinator), "ahead of it"
@@ -223,7 +223,7 @@ func SayClocks(coordinator, here time.Time) string {
 		coordinator.UTC().Format(layout), here.UTC().Format(layout), off.Round(time.Second), word)
 }
 
-// request makes a POST of a body, or a GET without one.
+// request sends a POST with a body, or a GET if the body is nil.
 func (p peer) request(ctx context.Context, path string, body any) (*answer, error) {
 	method, content := http.MethodGet, io.Reader(nil)
 	if body != nil {
@@ -233,7 +233,7 @@ func (p peer) request(ctx context.Context, path string, body any) (*answer, erro
 		}
 		method, content = http.MethodPost, bytes.NewReader(text)
 	}
-	// The dialer knows where; the URL's host is only the name.
+	// The dialer has the address; the URL's host is only the name.
 	r, err := http.NewRequestWithContext(ctx, method, "https://"+p.to.Name+path, content)
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)

@@ -1,5 +1,5 @@
-// Package enrol is how a host becomes a member of a collective and stays one: what it and the coordinators
-// say to each other, over HTTPS and on the bus, and its own half of it.
+// Package enrol makes a host a member of a collective and renews its certificate. It defines the messages between
+// members and coordinators, over HTTPS and on the bus, and has the host's half of the HTTPS exchange.
 //
 //	coordinator                                      the other host
 //	Line.String  -- one line, by hand -------------> ParseLine
@@ -7,17 +7,14 @@
 //	             <-- POST /v1/renew ---------------- Renew    the same, every day or two
 //	             <-- GET /v1/trust ----------------- FetchTrust
 //
-// Nobody is trusted on first use. The line names the coordinators and has the hash of a root: a server must
-// show a certificate in one of those names that ends in that root, and other members, whose certificates
-// end there too, cannot take its place. Later the roots that the member has are what counts. FetchTrust asks
-// for no proof at all, as roots and lists prove themselves.
+// Nothing is trusted on first use. The line names the coordinators and has the hash of a root: a server must show a
+// certificate with one of these names, under that root. Other members have certificates under it too, but with other
+// names. Later, the member's own roots are used. FetchTrust authenticates nobody, as roots and lists are signed.
 //
-// A join is proved by the line's secret, which counts once, and by the request, which is signed with the
-// key that is to be the member's. A renewal is proved by that key alone, in the TLS handshake and in the
-// request, so that a member may renew for a while after its certificate has ended.
+// To join, a host needs the line's secret, which can be used once, and a request signed with its new key. To renew, it
+// needs only that key, in the TLS handshake and in the request: so it may renew for a while after its certificate has
+// ended.
 //
-// Every refusal is a *Refusal with a Reason and what to do about it. Every answer has the coordinator's
-// time, because a wrong clock looks like many other faults.
-//
-// It imports collective of ours; membership, coordinator and agent may import it.
+// Every refusal is a *Refusal with a Reason and what to do about it. Every answer has the coordinator's time, because a
+// wrong clock looks like many other faults.
 package enrol

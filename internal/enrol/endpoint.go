@@ -11,17 +11,16 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// DefaultPort is the TCP port of coordinators; the sessions between members have the same one of UDP.
+// DefaultPort is the TCP port of coordinators. Sessions between members use the same UDP port.
 const DefaultPort = 45672
 
-// maxAddress is the most characters of host:port: a line has one byte for their number.
+// maxAddress bounds the characters of host:port: a line has one byte for their number.
 const maxAddress = 255
 
-// maxHost is the most characters of a host, which leaves room for a colon and a port.
+// maxHost bounds the characters of a host, which leaves room for a colon and a port.
 const maxHost = maxAddress - len(":65535")
 
-// Endpoint is a server and where it is: the member name that its certificate must have, and host:port. As
-// text it is name@host:port.
+// Endpoint is a server: the name that its certificate must have, and host:port. As text it is name@host:port.
 type Endpoint struct {
 	Name    string
 	Address string
@@ -29,11 +28,11 @@ type Endpoint struct {
 
 func (e Endpoint) String() string { return e.Name + "@" + e.Address }
 
-// ParseEndpoint reads name@host:port. Without a port it is DefaultPort.
+// ParseEndpoint parses name@host:port. The port may be missing: then it is DefaultPort.
 func ParseEndpoint(text string) (Endpoint, error) {
 	name, address, ok := strings.Cut(text, "@")
 	if !ok {
-		return Endpoint{}, fmt.Errorf("the server %.300q: write NAME@HOST:PORT, with the name of the member that it is", text)
+		return Endpoint{}, fmt.Errorf("the server %.300q: write NAME@HOST:PORT, with its name as a member", text)
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(DefaultPort))
@@ -42,7 +41,7 @@ func ParseEndpoint(text string) (Endpoint, error) {
 	return e, e.Check()
 }
 
-// Check says what of an endpoint makes no sense.
+// Check returns an error if the name or the address is malformed.
 func (e Endpoint) Check() error {
 	if err := collective.CheckName(e.Name); err != nil {
 		return fmt.Errorf("the server %.300q: %w", e, err)
@@ -60,8 +59,8 @@ func (e Endpoint) Check() error {
 	return nil
 }
 
-// CheckHost says why host is neither an IP address nor a name of the domain name system (RFC 1123; names with
-// underscores are in use). A name whose last label is a number is a mistyped IPv4 address.
+// CheckHost returns an error if host is neither an IP address nor a domain name (RFC 1123, and underscores, which are in
+// use). A name whose last label is a number is a mistyped IPv4 address.
 func CheckHost(host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil && (ip.Zone() == "" || isLabel(ip.Zone())) {
 		return nil
@@ -72,15 +71,15 @@ func CheckHost(host string) error {
 	case host == "":
 		return errors.New("the host is missing: name an IP address or a host name")
 	case strings.Contains(host, ":"):
-		return fmt.Errorf("%.300q is no IPv6 address (such as 2001:db8::7), and a host name has no colon", host)
+		return fmt.Errorf("%.300q is not an IPv6 address (such as 2001:db8::7), and a host name has no colon", host)
 	case len(host) > maxHost:
 		return fmt.Errorf("the host name %.60q... has %d characters, and may have %d", host, len(host), maxHost)
 	case strings.Trim(last, "0123456789") == "":
-		return fmt.Errorf("%.300q is no IPv4 address: that is four numbers from 0 to 255, such as 192.0.2.7", host)
+		return fmt.Errorf("%.300q is not an IPv4 address, which is four numbers from 0 to 255, such as 192.0.2.7", host)
 	}
 	for _, label := range labels {
 		if !isLabel(label) {
-			return fmt.Errorf("%.300q is no host name: its parts have 1 to 63 of a-z, 0-9, '-' and '_', neither first nor last a '-'", host)
+			return fmt.Errorf("%.300q is not a host name: its parts must have 1 to 63 characters out of a-z, 0-9, '-' and '_', and may not begin or end with '-'", host)
 		}
 	}
 	return nil
@@ -94,10 +93,10 @@ func oddInLabel(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
-// MarshalText is String.
+// MarshalText implements encoding.TextMarshaler.
 func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText is ParseEndpoint.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Endpoint) UnmarshalText(text []byte) (err error) {
 	*e, err = ParseEndpoint(string(text))
 	return err

@@ -12,17 +12,17 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Service is what a coordinator does when it is asked. Errors that are no *Refusal are logged and told as
-// Unavailable. The methods are called from several goroutines.
+// Service answers requests. An error that is not a *Refusal is logged, and the client gets Unavailable. The methods are
+// called from several goroutines.
 type Service interface {
 	Join(context.Context, JoinRequest) (*Welcome, error)
-	// Renew is asked by who has proved to have the key, in the TLS handshake, with the certificates that it
-	// showed there (DER).
+	// Renew gets the key that the client has authenticated with in the TLS handshake, and the certificates that it
+	// has shown there (DER).
 	Renew(context.Context, collective.PublicKey, [][]byte, RenewRequest) (*Welcome, error)
 	Trust(context.Context) (*TrustMessage, error)
 }
 
-// NewHandler is the interface of HTTPS in front of a service. It belongs behind ServerTLS.
+// NewHandler returns the HTTP handler for a service. It must be served with ServerTLS.
 func NewHandler(s Service, now func() time.Time, log *slog.Logger) http.Handler {
 	h := &handler{service: s, now: now, log: log}
 	mux := http.NewServeMux()
@@ -66,14 +66,14 @@ func (h *handler) renew(w http.ResponseWriter, r *http.Request) {
 	h.finish(w, r, answer{Welcome: welcome}, err)
 }
 
-// provenKey is the one that the client used in the handshake. Whose it is the service knows.
+// provenKey returns the key that the client has authenticated with.
 func provenKey(r *http.Request) (collective.PublicKey, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return collective.PublicKey{}, Refuse(Malformed, "a renewal needs the member's certificate in the TLS handshake")
 	}
 	key, ok := ed25519Key(r.TLS.PeerCertificates[0])
 	if !ok {
-		return collective.PublicKey{}, Refuse(Malformed, "the certificate in the TLS handshake is no member's")
+		return collective.PublicKey{}, Refuse(Malformed, "the certificate in the TLS handshake is not a member's")
 	}
 	return key, nil
 }
@@ -105,7 +105,7 @@ func (h *handler) finish(w http.ResponseWriter, r *http.Request, a answer, err e
 		h.log.Info("enrol: refused", "path", r.URL.Path, "from", r.RemoteAddr, "reason", string(refusal.Reason), "why", refusal.Why)
 	} else {
 		h.log.Error("enrol: cannot answer", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
-		refusal = Refuse(Unavailable, "the coordinator cannot do this now: its log says why")
+		refusal = Refuse(Unavailable, "the coordinator cannot do this now: see its log")
 	}
 	h.answer(w, answer{Refusal: refusal})
 }
@@ -120,7 +120,7 @@ func (h *handler) answer(w http.ResponseWriter, a answer) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.status())
-	w.Write(text) //nolint:errcheck // who asked has gone, and asks again
+	w.Write(text) //nolint:errcheck // the client is gone, and asks again
 }
 
 func (a *answer) status() int {

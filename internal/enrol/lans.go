@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// LANs are the private networks around this host, in which the collective should give it no addresses.
+// LANs returns the private networks of this host, in which the collective should give it no addresses.
 func LANs() (out []netip.Prefix, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

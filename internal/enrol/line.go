@@ -14,59 +14,59 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// linePrefix begins every line; another version has another.
+// linePrefix begins every line of this version.
 const linePrefix = "dcol1-"
 
-// What a line may hold. It must be short enough to be sent in a message and pasted into a terminal.
+// Limits of a line, which must be short enough for a chat message and a terminal.
 const (
 	maxLine         = 2048 // characters
 	maxCoordinators = 8
 	checkSize       = 4
 )
 
-// Secret is what the coordinator knows an invitation by.
+// Secret identifies an invitation.
 type Secret [16]byte
 
-// NewSecret makes one.
+// NewSecret returns a random secret.
 func NewSecret() (s Secret) {
 	rand.Read(s[:]) // never fails (crypto/rand)
 	return s
 }
 
-// MarshalText writes it for JSON.
+// MarshalText implements encoding.TextMarshaler.
 func (s Secret) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, s[:]), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Secret) UnmarshalText(text []byte) error {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(string(text))
 	if err != nil || len(b) != len(s) {
-		return fmt.Errorf("a secret of %d characters is none", len(text))
+		return fmt.Errorf("a secret of %d characters is malformed", len(text))
 	}
 	*s = Secret(b)
 	return nil
 }
 
-// Line is an invitation as it is handed over: all that a host needs to know of a collective.
+// Line is an invitation as text: everything a host needs to join a collective.
 type Line struct {
 	Collective   string
 	Coordinators []Endpoint // tried one after the other
 	Root         [32]byte   // SHA-256 of a root's certificate (DER)
 	Secret       Secret
 	Expires      time.Time // to the second
-	Name         string    // what the member is to be called; empty: as it likes
+	Name         string    // of the new member; empty: it chooses
 }
 
-// HashRoot is what a line says of a root.
+// HashRoot returns the hash of a root that a line holds.
 func HashRoot(der []byte) [32]byte { return sha256.Sum256(der) }
 
-// A line is the prefix and, in base64url, a checksum and the fields in this order: root, secret, expiry as
-// seconds since 1970 in eight bytes (big endian); then each with its length in one byte before it, the
-// collective's name and the member's; then the number of coordinators in one byte, and of each its name and
-// its address. There is one way to write a line.
+// A line is the prefix and, in base64url, a checksum and these fields: root; secret; expiry, as seconds since 1970 in
+// eight bytes (big endian); the collective's name; the member's name; the number of coordinators, in one byte; and the
+// name and address of each. Names and addresses have their length before them, in one byte. There is one way to write a
+// line.
 
-// String writes a line that Check has nothing against.
+// String returns the line as text. Check must have accepted it.
 func (l Line) String() string {
 	var b []byte
 	b = append(b, l.Root[:]...)
@@ -84,14 +84,14 @@ func (l Line) String() string {
 	return linePrefix + base64.RawURLEncoding.EncodeToString(append(sum[:], b...))
 }
 
-// lineSum finds a line that was mistyped or cut off before anything is sent. It is no proof: who changes a
-// line can make it anew.
+// lineSum returns the checksum, by which a mistyped or truncated line is found before anything is sent. It does not
+// protect against intent.
 func lineSum(fields []byte) [checkSize]byte {
 	sum := sha256.Sum256(append([]byte("dcol join 1\n"), fields...))
 	return [checkSize]byte(sum[:])
 }
 
-// Check says what of a line makes no sense.
+// Check returns an error if a field has a value that it cannot have.
 func (l Line) Check() error {
 	if err := collective.CheckCollective(l.Collective); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l Line) Check() error {
 		}
 	}
 	if n := len(l.Coordinators); n == 0 || n > maxCoordinators {
-		return fmt.Errorf("%d coordinators: 1 to %d", n, maxCoordinators)
+		return fmt.Errorf("a line must name 1 to %d coordinators, not %d", maxCoordinators, n)
 	}
 	for _, c := range l.Coordinators {
 		if err := c.Check(); err != nil {
@@ -117,14 +117,13 @@ func (l Line) Check() error {
 
 const lineMend = "copy the whole line again, as dcol invite printed it"
 
-// errLine is any fault of a line's text.
+// errLine is returned for any fault of a line's text.
 var errLine = errors.New("not a whole line of dcol invite")
 
-// IsLine says whether a text is meant as a line, whole or not.
+// IsLine reports whether a text begins like a line.
 func IsLine(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), linePrefix) }
 
-// ParseLine reads what String wrote. White space around and within, as terminals and mail programs put
-// there, is left out.
+// ParseLine parses what String has returned. It ignores white space, which terminals and mail programs insert.
 func ParseLine(text string) (Line, error) {
 	bad := func(format string, args ...any) (Line, error) {
 		return Line{}, fmt.Errorf("join: %w: %w; %s", errLine, fmt.Errorf(format, args...), lineMend)
@@ -142,7 +141,7 @@ func ParseLine(text string) (Line, error) {
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil || len(data) < checkSize {
-		return bad("a character of it is wrong, or one is missing")
+		return bad("a character is wrong or missing")
 	}
 	fields := data[checkSize:]
 	if sum := lineSum(fields); !bytes.Equal(sum[:], data[:checkSize]) {
@@ -158,7 +157,7 @@ func ParseLine(text string) (Line, error) {
 	return l, nil
 }
 
-// parseFields reads fields whose checksum is right: what is wrong with them now was made so.
+// parseFields parses fields whose checksum is right.
 func parseFields(b []byte) (Line, error) {
 	cut := func(n int) []byte {
 		if b == nil || n > len(b) {
@@ -177,7 +176,7 @@ func parseFields(b []byte) (Line, error) {
 		l.Coordinators = append(l.Coordinators, Endpoint{Name: text(), Address: text()})
 	}
 	if b == nil || len(b) > 0 {
-		return Line{}, errors.New("it has not the fields of an invitation")
+		return Line{}, errors.New("it does not have the fields of an invitation")
 	}
 	return l, nil
 }

@@ -170,18 +170,18 @@ func TestHosts(t *testing.T) {
 	}
 	for host, want := range map[string]string{
 		"":                              "the host is missing",
-		"300.1.1.1":                     `"300.1.1.1" is no IPv4 address: that is four numbers from 0 to 255`,
+		"300.1.1.1":                     `"300.1.1.1" is not an IPv4 address, which is four numbers from 0 to 255`,
 		"192.0.2":                       "four numbers",
 		"1234":                          "four numbers",
-		"2001:db8:::7":                  "no IPv6 address",
-		"192.0.2.7:45672":               "no IPv6 address",
-		"fe80::1%\x1b[2J":               "no IPv6 address",
-		"../../etc":                     "no host name",
-		"two words":                     "no host name",
-		"-hub":                          "no host name",
-		"hub..example":                  "no host name",
-		"\x1b[2J":                       "no host name",
-		strings.Repeat("a", 64):         "no host name",
+		"2001:db8:::7":                  "not an IPv6 address",
+		"192.0.2.7:45672":               "not an IPv6 address",
+		"fe80::1%\x1b[2J":               "not an IPv6 address",
+		"../../etc":                     "not a host name",
+		"two words":                     "not a host name",
+		"-hub":                          "not a host name",
+		"hub..example":                  "not a host name",
+		"\x1b[2J":                       "not a host name",
+		strings.Repeat("a", 64):         "not a host name",
 		strings.Repeat("a.", 125) + "a": "has 251 characters, and may have 249",
 	} {
 		if err := CheckHost(host); err == nil || !strings.Contains(err.Error(), want) {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// privateBlocks are blocks whose addresses are other hosts in other networks: RFC 1918, 6598 and 4193.
+// privateBlocks returns the blocks whose addresses belong to different hosts in different networks: RFC 1918, 6598
+// and 4193.
 func privateBlocks() []netip.Prefix {
 	return []netip.Prefix{
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 8), netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16}), 12),
@@ -14,8 +15,8 @@ func privateBlocks() []netip.Prefix {
 	}
 }
 
-// Shares says whether a host with these addresses may be in the network in which another has the address at: if
-// that is private, one of its own is of the same block.
+// Shares reports whether a host with these addresses may reach another's address: if that is private, the host must
+// have one in the same block.
 func Shares(own []netip.Addr, at netip.Addr) bool {
 	for _, block := range privateBlocks() {
 		if block.Contains(at) {

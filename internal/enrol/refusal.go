@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Reason is why a coordinator refuses. It is a target of errors.Is.
+// Reason is the kind of a refusal, and a target of errors.Is.
 type Reason string
 
-// The reasons. A coordinator of a later version may have others.
+// Reasons. A coordinator of a later version may have others.
 const (
-	Malformed       Reason = "malformed"        // the request makes no sense
-	OtherCollective Reason = "other-collective" // the request is for another one
+	Malformed       Reason = "malformed"        // the request cannot be understood
+	OtherCollective Reason = "other-collective" // the request is for another collective
 	TokenUnknown    Reason = "token-unknown"
 	TokenUsed       Reason = "token-used"
 	TokenExpired    Reason = "token-expired"
@@ -19,29 +19,29 @@ const (
 	NameDiffers     Reason = "name-differs" // than the invitation's, see Refusal.Proposal
 	KeyTaken        Reason = "key-taken"    // another member has this key
 	ClockWrong      Reason = "clock-wrong"
-	NotMember       Reason = "not-member" // never was, with this name and key, or its certificate ended long ago
+	NotMember       Reason = "not-member" // no member has this name and key, or its certificate ended long ago
 	Expelled        Reason = "expelled"
 	TooMany         Reason = "too-many"    // requests; see Refusal.After
 	Unavailable     Reason = "unavailable" // this coordinator cannot do it now
 )
 
-// Error makes a reason a target of errors.Is.
+// Error implements error.
 func (r Reason) Error() string { return string(r) }
 
-// Refusal is a coordinator's answer that it will not do what was asked, and why.
+// Refusal is a coordinator's refusal.
 type Refusal struct {
 	Reason Reason `json:"reason"`
-	// Why is the coordinator's sentence, with the names and times of the case.
+	// Why explains the refusal, with names and times.
 	Why string `json:"why"`
-	// Proposal is a name that is free, or the one that the invitation is for.
+	// Proposal is a free name, or the one that the invitation is for.
 	Proposal string `json:"proposal,omitempty"`
-	// After is in how many seconds to ask again; 0: it is no use, or as one likes.
+	// After is the number of seconds after which to ask again; 0: none is given.
 	After int `json:"after,omitempty"`
-	// Off is how far this host's clock is from the coordinator's; negative: behind. It is not sent.
+	// Off is this host's clock minus the coordinator's. It is not sent.
 	Off time.Duration `json:"-"`
 }
 
-// Refuse makes a refusal.
+// Refuse returns a refusal.
 func Refuse(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Why: fmt.Sprintf(format, args...)}
 }
@@ -53,10 +53,10 @@ func (r *Refusal) Error() string {
 	return r.Why
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (r *Refusal) Unwrap() error { return r.Reason }
 
-// Mend says what to do.
+// Mend returns what to do about it.
 func (r *Refusal) Mend() string {
 	switch r.Reason {
 	case OtherCollective, TokenUnknown, TokenUsed, TokenExpired:

@@ -13,12 +13,12 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// alpn tells this interface from a member's session and from the bus, which have names of their own; package
-// http takes no other.
+// alpn distinguishes this interface from sessions and from the bus, which use other names. Package http accepts no
+// other.
 const alpn = "http/1.1"
 
-// ServerTLS is the configuration of a coordinator's listener. It shows the roots too, because who joins has
-// only the hash of one. A client may show any certificate: what it proves is that the client has its key.
+// ServerTLS returns the configuration of a coordinator's listener. It sends the roots too, as a host that joins has only
+// the hash of one. A client may show any certificate: only its key is authenticated.
 func ServerTLS(id *collective.Identity) *tls.Config {
 	base := id.ServerTLS(alpn)
 	return &tls.Config{
@@ -38,7 +38,7 @@ func ServerTLS(id *collective.Identity) *tls.Config {
 	}
 }
 
-// rootsOf are the roots' certificates (DER).
+// rootsOf returns the roots' certificates (DER).
 func rootsOf(t *collective.Trust) (out [][]byte) {
 	for block, rest := pem.Decode(t.Roots()); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" {
@@ -48,13 +48,13 @@ func rootsOf(t *collective.Trust) (out [][]byte) {
 	return out
 }
 
-// RootOf is what a new line says of the roots that there are: the one that the coordinator's own certificate
-// leads to. The zero hash: it leads to none.
+// RootOf returns the hash for a new line: that of the root of the coordinator's own certificate, or zero if none of the
+// roots is.
 func RootOf(id *collective.Identity) (hash [32]byte) {
 	for _, der := range rootsOf(id.Trust()) {
 		cert, err := x509.ParseCertificate(der)
 		if err != nil {
-			continue // cannot be: the trust was read from it
+			continue // cannot happen: the trust was read from it
 		}
 		if key, ok := ed25519Key(cert); ok && key == id.Self().Issuer.Root {
 			hash = HashRoot(der)
@@ -63,7 +63,7 @@ func RootOf(id *collective.Identity) (hash [32]byte) {
 	return hash
 }
 
-// ed25519Key is the key of a certificate, if it is one of ours by kind.
+// ed25519Key returns the key of a certificate, if it is an Ed25519 key.
 func ed25519Key(c *x509.Certificate) (collective.PublicKey, bool) {
 	key, ok := c.PublicKey.(ed25519.PublicKey)
 	if !ok {
@@ -72,10 +72,10 @@ func ed25519Key(c *x509.Certificate) (collective.PublicKey, bool) {
 	return collective.PublicKey(key), true
 }
 
-// verifier says whether a server, by what it showed, is the coordinator of that name at a time.
+// verifier returns an error if the shown certificates are not those of the coordinator with this name.
 type verifier func(shown []*x509.Certificate, name string, at time.Time) error
 
-// verify asks for the root that the line knows.
+// verify is a verifier for a host that has only the line: the server must show the root with the line's hash.
 func (l Line) verify(shown []*x509.Certificate, name string, at time.Time) error {
 	var root *x509.Certificate
 	between := x509.NewCertPool()
@@ -87,7 +87,7 @@ func (l Line) verify(shown []*x509.Certificate, name string, at time.Time) error
 		}
 	}
 	if root == nil {
-		return fmt.Errorf("it does not show the root that the line names: it is no coordinator of %s, or the collective has another root now", l.Collective)
+		return fmt.Errorf("it does not show the root that the line names: it is not a coordinator of %s, or the collective has another root now", l.Collective)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
@@ -97,41 +97,41 @@ func (l Line) verify(shown []*x509.Certificate, name string, at time.Time) error
 	return err
 }
 
-// verifyMember asks what a member knows: its roots, and who is revoked.
+// verifyMember returns a verifier that uses a member's roots and revocation lists.
 func verifyMember(t *collective.Trust) verifier {
 	return func(shown []*x509.Certificate, name string, at time.Time) error {
 		var chain [][]byte
 		for _, c := range shown {
-			if !bytes.Equal(c.RawSubject, c.RawIssuer) { // the roots that matter are ours
+			if !bytes.Equal(c.RawSubject, c.RawIssuer) { // we use our own roots
 				chain = append(chain, c.Raw)
 			}
 		}
 		m, err := t.Verify(chain, at)
 		if err == nil && m.Name != name {
-			err = fmt.Errorf("it is %s", m.Name)
+			err = fmt.Errorf("its certificate names %s", m.Name)
 		}
 		return err
 	}
 }
 
-// anyone lets every server do: what it says proves itself.
+// anyone is a verifier that accepts every server, for data that is signed.
 func anyone([]*x509.Certificate, string, time.Time) error { return nil }
 
-// atAnyTime is a verifier that takes no notice of this host's clock: whoever was the coordinator when its
-// certificate was made may say what time it is.
+// atAnyTime returns a verifier that ignores this host's clock: certificates are verified at the time when the server's
+// own became valid.
 func (v verifier) atAnyTime() verifier {
 	return func(shown []*x509.Certificate, name string, _ time.Time) error {
 		return v(shown, name, shown[0].NotBefore)
 	}
 }
 
-// clientTLS is the configuration for one connection. With an identity, it is proved to the server.
+// clientTLS returns the configuration for one connection. With an identity, the client authenticates.
 func clientTLS(name string, v verifier, id *collective.Identity) *tls.Config {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		NextProtos:         []string{alpn},
 		ServerName:         name,
-		InsecureSkipVerify: true, // VerifyConnection does it
+		InsecureSkipVerify: true, // VerifyConnection verifies
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("it shows no certificate")

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// connectWithin is how long a coordinator has to accept a connection: enough for four SYNs.
+// connectWithin bounds the time to connect: enough for four SYNs.
 const connectWithin = 8 * time.Second
 
-// explainConnect says why a coordinator at address did not accept a connection, and what mends that.
+// explainConnect adds to an error why a coordinator was not reached, and what to do.
 func explainConnect(err error, address string) error {
 	_, port, splitErr := net.SplitHostPort(address)
 	if splitErr != nil {
@@ -31,11 +31,11 @@ func explainConnect(err error, address string) error {
 	return err
 }
 
-// explainHandshake says why there was no TLS with what answers at a coordinator's address.
+// explainHandshake adds to an error why the TLS handshake failed.
 func explainHandshake(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("it accepts connections and says nothing: it is overloaded, or packets of full size do not get through (%w)", err)
+		return fmt.Errorf("it accepts connections but does not answer: it is overloaded, or packets of full size do not get through (%w)", err)
 	case strings.Contains(err.Error(), "no application protocol"):
 		return fmt.Errorf("something else answers there: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The paths of the HTTPS interface. Bodies are JSON; keys that are not known are left out.
+// Paths of the HTTPS interface. Bodies are JSON; unknown keys are ignored.
 const (
 	pathJoin  = "/v1/join"
 	pathRenew = "/v1/renew"
@@ -18,28 +18,28 @@ const (
 	maxAnswer  = 12 << 20 // roots and lists may have 4 MiB each, and JSON writes an end of line in two
 	maxLANs    = 16
 
-	// MaxClockOff is how far a joining host's clock may be from the coordinator's: a certificate begins five
-	// minutes before it is made, and records from further ahead are not taken by others.
+	// MaxClockOff is how far a joining host's clock may be from the coordinator's. A certificate is valid from five
+	// minutes before it is made, and records from further ahead are refused by others.
 	MaxClockOff = 5 * time.Minute
 )
 
-// JoinRequest is what a host that is no member sends.
+// JoinRequest is sent by a host that wants to join.
 type JoinRequest struct {
 	Collective string         `json:"collective"`
 	Secret     Secret         `json:"secret"`
-	Request    string         `json:"request"` // PEM, as collective.NewRequest makes it; it has the name
-	Time       time.Time      `json:"time"`    // by its own clock
+	Request    string         `json:"request"` // PEM, from collective.NewRequest; includes the name
+	Time       time.Time      `json:"time"`    // of its own clock
 	LANs       []netip.Prefix `json:"lans,omitempty"`
 }
 
-// RenewRequest is what a member sends whose certificate is to be renewed.
+// RenewRequest is sent by a member that wants to renew its certificate.
 type RenewRequest struct {
 	Request string         `json:"request"`
 	Time    time.Time      `json:"time"`
 	LANs    []netip.Prefix `json:"lans,omitempty"`
 }
 
-// Welcome is all that makes a host a member. Roots and lists are to be taken before the certificate.
+// Welcome is everything that makes a host a member. Take roots and lists before the certificate.
 type Welcome struct {
 	Chain string `json:"chain"` // PEM: the member's certificate, and the signer's if there is one
 	TrustMessage
@@ -48,7 +48,7 @@ type Welcome struct {
 	Coordinators []Endpoint `json:"coordinators"`
 	// Time is the coordinator's.
 	Time time.Time `json:"time"`
-	// Off is how far this host's clock is from the coordinator's; negative: behind. It is not sent.
+	// Off is this host's clock minus the coordinator's. It is not sent.
 	Off time.Duration `json:"-"`
 }
 

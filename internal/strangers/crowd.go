@@ -5,21 +5,21 @@ import (
 	"net/netip"
 )
 
-// crowd are strangers that share a number of places. Not for concurrent use.
+// crowd holds strangers that share a number of places. It is not safe for concurrent use.
 type crowd struct {
 	limits  Limits
 	total   int
 	sources map[netip.Prefix]*source
-	// bySize has the sources with n strangers at index n, those first that have had so many for longest.
+	// bySize has the sources with n strangers at index n, sorted by how long they have had that many.
 	bySize []*list.List
 }
 
-// source is an address and its strangers.
+// source is an address with its strangers.
 type source struct {
 	prefix netip.Prefix
 	conns  list.List     // of *Conn, the oldest first
-	in     *list.List    // of bySize; nil: in none yet
-	place  *list.Element // there
+	in     *list.List    // of bySize; nil: none yet
+	place  *list.Element // in that list
 }
 
 func newCrowd(limits Limits) crowd {
@@ -30,7 +30,7 @@ func newCrowd(limits Limits) crowd {
 	return c
 }
 
-// enter gives a new stranger a place. victim is who had it, whose connection is to be closed; nil: it was free.
+// enter gives a new stranger a place. It returns the stranger that had the place, to be closed, or nil.
 func (c *crowd) enter(conn *Conn) (victim *Conn) {
 	s := c.sources[conn.source]
 	switch {
@@ -52,7 +52,7 @@ func (c *crowd) enter(conn *Conn) (victim *Conn) {
 	return victim
 }
 
-// leave gives up a stranger's place and says whether it had one.
+// leave frees a stranger's place, and reports whether it had one.
 func (c *crowd) leave(conn *Conn) bool {
 	s := c.sources[conn.source]
 	if s == nil {
@@ -69,7 +69,7 @@ func (c *crowd) leave(conn *Conn) bool {
 	return false
 }
 
-// sort puts a source where it belongs after its number of strangers has changed.
+// sort moves a source in bySize after its number of strangers has changed.
 func (c *crowd) sort(s *source) {
 	if s.in != nil {
 		s.in.Remove(s.place)
@@ -82,7 +82,7 @@ func (c *crowd) sort(s *source) {
 	s.place = s.in.PushBack(s)
 }
 
-// largest is the source with the most strangers.
+// largest returns the source with the most strangers.
 func (c *crowd) largest() *source {
 	for n := len(c.bySize) - 1; n > 0; n-- {
 		if first := c.bySize[n].Front(); first != nil {

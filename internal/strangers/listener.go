@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// Limits are what strangers may hold.
+// Limits bound connections.
 type Limits struct {
-	Total     int           // connections, and as many again from addresses where members were seen
+	Total     int           // strangers, and as many again from addresses where members were seen
 	PerSource int           // of them from one address
-	Patience  time.Duration // how long one may be a stranger; then its connection is closed
-	PerMember int           // connections that one member may have, once admitted; 0: no bound here
+	Patience  time.Duration // after which a stranger's connection is closed
+	PerMember int           // admitted connections of one member; 0: not bounded here
 }
 
-// Listener accepts connections, each of which is a stranger's until it is admitted or closed. The connections
-// that Accept returns are of type *Conn.
+// Listener accepts connections of type *Conn. Each is a stranger's until it is admitted or closed.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -25,17 +24,17 @@ type Listener struct {
 
 	mu     sync.Mutex
 	others crowd // strangers from any address
-	likely crowd // strangers from where a member was seen
-	// admitted has members' connections, where they are bounded, the oldest first.
+	likely crowd // strangers from addresses where a member was seen
+	// admitted has the connections of each member, the oldest first, if PerMember bounds them.
 	admitted map[string][]*Conn
 }
 
-// NewListener bounds the strangers among who connects to l. Several listeners may share what was seen.
+// NewListener bounds the connections of l. Several listeners may share seen.
 func NewListener(l net.Listener, limits Limits, seen *Seen) *Listener {
 	return &Listener{Listener: l, limits: limits, seen: seen, others: newCrowd(limits), likely: newCrowd(limits), admitted: map[string][]*Conn{}}
 }
 
-// Accept returns the next connection. It may close an older one for that.
+// Accept returns the next connection. It may close an older one.
 func (l *Listener) Accept() (net.Conn, error) {
 	plain, err := l.Listener.Accept()
 	if err != nil {
@@ -60,15 +59,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// leave says whether a connection was a stranger's until now.
+// leave frees a connection's place among strangers, and reports whether it had one.
 func (l *Listener) leave(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return c.crowd.leave(c)
 }
 
-// admit counts a connection as the member's, and returns the member's oldest if it has too many now. The newest is the
-// one that the member still knows of.
+// admit counts a connection as the member's, and returns the member's oldest one if it has too many now: the member may
+// have forgotten that one.
 func (l *Listener) admit(c *Conn, member string) (victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +83,7 @@ func (l *Listener) admit(c *Conn, member string) (victim *Conn) {
 	return victim
 }
 
-// forget gives up the place of a connection that is closed, whosever it is.
+// forget frees the place of a closed connection.
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,14 +98,14 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Strangers is how many there are now.
+// Strangers returns the number of strangers.
 func (l *Listener) Strangers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.others.total + l.likely.total
 }
 
-// Conn is a connection that Accept returned.
+// Conn is a connection returned by Accept.
 type Conn struct {
 	net.Conn
 	listener *Listener
@@ -115,12 +114,12 @@ type Conn struct {
 	patience *time.Timer
 
 	// Guarded by the listener's mutex:
-	member string // whose it is, where members' connections are bounded
+	member string // set if PerMember bounds members' connections
 	closed bool
 }
 
-// Admit says that a member has shown that this is its connection: it takes no stranger's place any more, and the
-// next one from the same address has a better chance. If the member has too many now, its oldest is closed.
+// Admit marks the connection as a member's that has authenticated. It frees the stranger's place, and later connections
+// from the address get a place more easily. If the member has too many connections now, its oldest is closed.
 func (c *Conn) Admit(member string) {
 	c.patience.Stop()
 	victim := c.listener.admit(c, member)
@@ -137,7 +136,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// sourceOf is the network that a host has for itself.
+// sourceOf returns the address, or the network, that a host has for itself.
 func sourceOf(conn net.Conn) netip.Prefix {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {

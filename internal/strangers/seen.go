@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// perMember is how many addresses of one member are remembered, so that none can push out those of others.
+// perMember bounds the addresses of one member, so that none can displace those of others.
 const perMember = 4
 
-// Seen remembers where members were seen.
+// Seen remembers the addresses where members were seen.
 type Seen struct {
 	mu      sync.Mutex
-	members map[string][]netip.Prefix // the last one last
-	sources map[netip.Prefix]int      // how many members were seen there
+	members map[string][]netip.Prefix // the latest one last
+	sources map[netip.Prefix]int      // number of members seen there
 }
 
-// NewSeen remembers nothing yet.
+// NewSeen returns an empty Seen.
 func NewSeen() *Seen {
 	return &Seen{members: map[string][]netip.Prefix{}, sources: map[netip.Prefix]int{}}
 }
@@ -45,12 +45,12 @@ func (s *Seen) add(member string, at netip.Prefix) {
 	s.members[member] = append(list, at)
 }
 
-// Keep forgets members that are none any more.
-func (s *Seen) Keep(is func(member string) bool) {
+// Keep forgets hosts that are not members any more.
+func (s *Seen) Keep(isMember func(name string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for member, list := range s.members {
-		if is(member) {
+		if isMember(member) {
 			continue
 		}
 		for _, at := range list {
