@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Link is two TUN devices (IFF_TUN, IFF_NO_PI) and what is between them.
+// Link is a pair of TUN devices (IFF_TUN, IFF_NO_PI) and the properties of the link between them.
 type Link struct {
 	A, B       *os.File
 	AtoB, BtoA Params
 	MTU        int // largest packet; 0 is DefaultMTU
 }
 
-// Wire is a running wire process. Its methods may be called from any goroutine.
+// Wire is a running emulator process. Its methods may be called from any goroutine.
 type Wire struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // read after exited only
@@ -38,19 +38,18 @@ type Wire struct {
 	scheduling string
 }
 
-// exitGrace is how long Close waits for the process before it kills it.
+// exitGrace is how long Close waits for the process to exit before it kills it.
 const exitGrace = 5 * time.Second
 
-// Start runs a wire process that carries packets between the devices of each
-// link. It has its own copies of the files. The seed makes loss and jitter
-// repeatable: the n-th packet of a line always has the same luck. Stage must
-// be reachable from the calling program's main. ctx bounds the start only.
+// Start runs an emulator process that carries packets between the devices of each link. It has its own copies
+// of the files. The seed makes loss and jitter repeatable: the n-th packet of a direction always has the same
+// fate. The calling program's main must call Stage. ctx bounds only the start.
 func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*Wire, error) {
 	req := startRequest{Seed: seed}
 	w := &Wire{exited: make(chan struct{}), log: log}
 	w.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{stageName}, Dir: "/",
-		// Away from a terminal's Ctrl-C, which is for the program that asked.
+		// A terminal's Ctrl-C is for the caller only.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for i, l := range links {
@@ -112,7 +111,7 @@ func (w *Wire) spawn() error {
 	return nil
 }
 
-// ask sends a request and waits for its response.
+// ask sends a request and waits for the response.
 func (w *Wire) ask(req request) (response, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +129,7 @@ func (w *Wire) ask(req request) (response, error) {
 	return resp, nil
 }
 
-// Set changes both directions of a link, between two packets.
+// Set changes both directions of a link.
 func (w *Wire) Set(link int, ab, ba Params) error {
 	if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (w *Wire) Set(link int, ab, ba Params) error {
 	return err
 }
 
-// Down makes a link drop everything, what is on its way included, or ends that.
+// Down makes a link drop everything, including packets in flight, or ends that.
 func (w *Wire) Down(link int, down bool) error {
 	_, err := w.ask(request{Down: &downRequest{Link: link, Down: down}})
 	return err
@@ -157,8 +156,8 @@ func (w *Wire) Reset() error {
 	return err
 }
 
-// Scheduling says how the wire's thread competes for the processor:
-// SCHED_FIFO, or what was permitted instead and why.
+// Scheduling describes the priority of the emulator's thread: SCHED_FIFO, or what was permitted instead and
+// why.
 func (w *Wire) Scheduling() string { return w.scheduling }
 
 // Close ends the process.
@@ -168,7 +167,7 @@ func (w *Wire) Close() error {
 	err := w.requests.Close()
 	w.mu.Unlock()
 	if errors.Is(err, os.ErrClosed) {
-		err = nil // it has ended by itself
+		err = nil // it has exited already
 	}
 	timer := time.AfterFunc(exitGrace, func() { w.cmd.Process.Kill() })
 	defer timer.Stop()

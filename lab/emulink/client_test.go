@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	Stage()
-	// Else hosts and wires built with -race take a second each to end.
+	// Otherwise hosts and emulators built with -race take a second each to exit.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	goleak.VerifyTestMain(m)
 }
@@ -77,8 +77,8 @@ func TestStartIsCancelled(t *testing.T) {
 	}
 }
 
-// TestCarriesPackets has packet sockets for devices: the loop needs of them
-// that each read and each write is one packet.
+// TestCarriesPackets uses packet sockets in place of devices. The loop only needs each read and each write to
+// be one packet.
 func TestCarriesPackets(t *testing.T) {
 	pair := func(name string) (device, end *os.File) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

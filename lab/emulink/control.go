@@ -1,11 +1,11 @@
 package emulink
 
-// The wire is told what to do by JSON values on its stdin, one a line, and
-// answers each with one on its stdout. It ends when its stdin does.
+// The emulator reads requests as JSON values on stdin, one per line. It answers each with a response on
+// stdout. It exits when stdin ends.
 
-// request is one of its fields.
+// request has one of its fields set.
 type request struct {
-	Start *startRequest `json:"start,omitempty"` // the first, and only that
+	Start *startRequest `json:"start,omitempty"` // the first request, and only that
 	Set   *setRequest   `json:"set,omitempty"`
 	Down  *downRequest  `json:"down,omitempty"`
 	Stats *int          `json:"stats,omitempty"` // of this link
@@ -35,7 +35,7 @@ type downRequest struct {
 	Down bool `json:"down"`
 }
 
-// response has Error, or what was asked for.
+// response has Error or the requested values.
 type response struct {
 	Error      string `json:"error,omitempty"`
 	Scheduling string `json:"scheduling,omitempty"` // to start

@@ -21,8 +21,8 @@ const (
 	fragmentMask   = 0x3fff // more fragments, and the offset
 )
 
-// ipPayload returns what follows a packet's IP header and the protocol it says
-// that is. Data that is no IP packet has no payload.
+// ipPayload returns the data behind a packet's IP header, and the protocol from that header. Data that is no
+// IP packet has no payload.
 func ipPayload(data []byte) (payload []byte, protocol byte) {
 	switch {
 	case len(data) >= ipv4MinHeader && data[0]>>4 == 4:
@@ -37,8 +37,8 @@ func ipPayload(data []byte) (payload []byte, protocol byte) {
 	return nil, 0
 }
 
-// tcpPayload finds the TCP segment of a packet, and where in it its payload
-// begins. A fragment, and a segment without payload, is not ok.
+// tcpPayload returns a packet's TCP segment and the offset of its payload. It is not ok for fragments and
+// segments without payload.
 func tcpPayload(data []byte) (segment []byte, payload int, ok bool) {
 	segment, protocol := ipPayload(data)
 	if protocol != protocolTCP || len(segment) < tcpMinHeader {
@@ -51,8 +51,7 @@ func tcpPayload(data []byte) (segment []byte, payload int, ok bool) {
 	return segment, payload, payload >= tcpMinHeader && payload < len(segment)
 }
 
-// flipBit changes one bit of what a packet carries, and reports whether it
-// carries anything.
+// flipBit flips one bit behind a packet's IP header, and reports whether there is any.
 func flipBit(data []byte, draws *rand.PCG) bool {
 	payload, _ := ipPayload(data)
 	if len(payload) == 0 {
@@ -63,9 +62,8 @@ func flipBit(data []byte, draws *rand.PCG) bool {
 	return true
 }
 
-// changeByte changes one byte of a segment's payload and updates the checksum
-// (RFC 1624, equation 3): a receiver without a checksum of its own, such as
-// that of MPTCP's DSS option, cannot tell.
+// changeByte changes one byte of a segment's payload and updates the checksum (RFC 1624, equation 3). A
+// receiver without its own checksum, such as that of MPTCP's DSS option, cannot detect it.
 func changeByte(segment []byte, payload int, draws *rand.PCG) {
 	at := payload + below(draws, len(segment)-payload)
 	word := at &^ 1
@@ -77,7 +75,7 @@ func changeByte(segment []byte, payload int, draws *rand.PCG) {
 	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], ^uint16(sum))
 }
 
-// wordAt is 16 bits of a segment as checksums see them: padded with zero.
+// wordAt returns 16 bits of a segment as checksums use them: padded with zero.
 func wordAt(segment []byte, at int) uint16 {
 	if at+1 == len(segment) {
 		return uint16(segment[at]) << 8

@@ -11,8 +11,8 @@ import (
 	codec "github.com/detour-collective/dcol/internal/packet"
 )
 
-// segmentOf is an IP packet with a TCP segment of so many bytes of payload, its
-// checksum right. Options is the length of TCP's.
+// segmentOf returns an IP packet with a TCP segment that has the given lengths of TCP options and payload,
+// and a correct checksum.
 func segmentOf(version, options, payload int) []byte {
 	from, to := netip.MustParseAddrPort("10.0.0.1:1000"), netip.MustParseAddrPort("10.0.0.2:2000")
 	if version == 6 {
@@ -31,7 +31,7 @@ func segmentOf(version, options, payload int) []byte {
 	return p.Bytes()
 }
 
-// sumsHold reports whether the checksums of a packet are right.
+// sumsHold reports whether the checksums of a packet are correct.
 func sumsHold(data []byte) bool {
 	p, err := codec.Parse(data)
 	return err == nil && p.Verify() == nil
@@ -42,7 +42,7 @@ func TestTamperingLeavesTheChecksumRight(t *testing.T) {
 		for _, options := range []int{0, 12, 40} {
 			for _, payload := range []int{1, 2, 3, 100, 1400, 1401} {
 				before := segmentOf(version, options, payload)
-				l := newLuck(1, 0)
+				l := newImpairer(1, 0)
 				for range 200 {
 					data := bytes.Clone(before)
 					if f := l.draw(Params{Impairments: Impairments{Tamper: 1}}, data); f != (fate{tampered: true}) {
@@ -67,7 +67,7 @@ func TestTamperingLeavesTheChecksumRight(t *testing.T) {
 func TestCorruptionFlipsOneBitBehindTheIPHeader(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		before := segmentOf(version, 12, 700)
-		l := newLuck(1, 0)
+		l := newImpairer(1, 0)
 		places := map[int]bool{}
 		for range 2000 {
 			data := bytes.Clone(before)
@@ -102,7 +102,7 @@ func TestCorruptionFlipsOneBitBehindTheIPHeader(t *testing.T) {
 
 func TestSharesAreThoseAskedFor(t *testing.T) {
 	const n, share = 100_000, 0.03
-	l := newLuck(1, 0)
+	l := newImpairer(1, 0)
 	var twice, corrupted, tampered float64
 	for range n {
 		f := l.draw(Params{Impairments: Impairments{Duplicate: share, Corrupt: share, Tamper: share}}, segmentOf(4, 0, 10))
@@ -122,18 +122,18 @@ func TestSharesAreThoseAskedFor(t *testing.T) {
 	}
 }
 
-// What carries no payload of TCP in one piece passes as it is.
+// Packets that are no whole TCP segment with payload stay unchanged.
 func TestOnlySegmentsWithPayloadAreTamperedWith(t *testing.T) {
 	udp, fragment := segmentOf(4, 0, 100), segmentOf(4, 0, 100)
 	udp[ipv4ProtocolAt] = 17
 	fragment[ipv4FragmentAt] = 0x20 // more fragments
 	short := segmentOf(4, 0, 100)
-	short[0] = 4<<4 | 15 // a header longer than what is there
+	short[0] = 4<<4 | 15 // a header longer than the packet
 	for name, data := range map[string][]byte{
 		"a bare acknowledgement": segmentOf(4, 12, 0), "UDP": udp, "a fragment": fragment,
 		"no IP at all": []byte("hello"), "nothing": nil, "a header cut short": short[:30],
 	} {
-		l := newLuck(1, 0)
+		l := newImpairer(1, 0)
 		before := bytes.Clone(data)
 		if f := l.draw(Params{Impairments: Impairments{Tamper: 1}}, data); f != (fate{}) || !bytes.Equal(before, data) {
 			t.Errorf("%s: %+v", name, f)
@@ -141,13 +141,13 @@ func TestOnlySegmentsWithPayloadAreTamperedWith(t *testing.T) {
 	}
 }
 
-// FuzzDamage gives what programs may send, which need not be IP, to what changes it.
+// FuzzDamage gives arbitrary data, which need not be IP, to the functions that change it.
 func FuzzDamage(f *testing.F) {
 	f.Add(segmentOf(4, 12, 3))
 	f.Add(segmentOf(6, 0, 1))
 	f.Add([]byte{0x4f})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l := newLuck(1, 0)
+		l := newImpairer(1, 0)
 		before := bytes.Clone(data)
 		fate := l.draw(Params{Impairments: Impairments{Corrupt: 1}}, data)
 		if changed := difference(before, data); fate.corrupted != (changed == 1) || changed > 1 {

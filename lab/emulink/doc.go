@@ -1,16 +1,15 @@
-// Package emulink emulates links in user space: it reads packets from one TUN
-// device and writes them to another after the time they would have taken over
-// a line of given rate, delay, jitter, loss and queue. It can also lose packets
-// in bursts, reorder, duplicate and damage them. It serves where the kernel has
-// no netem, and measures how late it was itself.
+// Package emulink emulates links in user space. It reads packets from one TUN device, and writes them to
+// another after the time that a link of given rate, delay, jitter, loss and queue would take. It can also
+// lose packets in bursts, reorder, duplicate and damage them. It is for kernels without netem, and measures
+// its own lateness.
 //
-// The wire is a process of its own, so that load in the process that asked for
-// it does not disturb it: one thread, real-time where the system allows it,
-// no allocation and no garbage collection while packets flow. A packet's way:
+// The emulator runs in a process of its own, so that load in the caller's process does not disturb it. It has
+// one thread, with real-time priority where the system allows it, and neither allocates nor collects garbage
+// while packets flow. A packet's way:
 //
-//	device A --read--> line.offer: queue, line, propagation --> write--> device B
+//	device A --read--> pipe.offer: queue, transmitter, propagation --write--> device B
 //
-// line.go and luck.go have all decisions and know no clock; damage.go changes
-// what packets carry; loop.go has all system calls.
+// pipe.go, impair.go and reorder.go make all decisions and read no clock. damage.go changes packets' data.
+// loop.go makes all system calls.
 // For lab/testbed only.
 package emulink

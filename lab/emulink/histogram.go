@@ -30,7 +30,7 @@ func bucket(v int64) int {
 	return shift*subBuckets + int(v>>shift)
 }
 
-// upper is the largest value of a bucket.
+// upper returns the largest value in a bucket.
 func upper(bucket int) int64 {
 	if bucket < subBuckets {
 		return int64(bucket)
@@ -39,7 +39,7 @@ func upper(bucket int) int64 {
 	return int64(bucket-shift*subBuckets+1)<<shift - 1
 }
 
-// percentile is an upper bound of the value that share q of all do not exceed.
+// percentile returns an upper bound of the value that share q of all do not exceed.
 func (h *histogram) percentile(q float64) time.Duration {
 	rank := uint64(q * float64(h.count))
 	var seen uint64

@@ -45,7 +45,7 @@ func TestPercentiles(t *testing.T) {
 func TestHistogramTakesAnyValue(t *testing.T) {
 	var h histogram
 	h.add(math.MaxInt64)
-	h.add(-5) // clocks are not always what they should be
+	h.add(-5) // clocks can go backwards
 	if h.count != 2 || h.percentile(1) != math.MaxInt64 {
 		t.Errorf("count %d, largest %v", h.count, h.percentile(1))
 	}

@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is how many packets of one line are handled before the next line has
-// its turn, so that a burst on one does not hold up the others.
+// batch limits the packets of one pipe that are handled before the next pipe's turn, so that a burst on one
+// does not delay the others.
 const batch = 32
 
-// port is a line with the devices it reads from and writes to.
+// port is a pipe with the devices it reads from and writes to.
 type port struct {
-	*line
+	*pipe
 	in, out int
 }
 
-// loop carries packets. All of it runs on one thread but for do.
+// loop carries packets. Everything except do runs on one thread.
 type loop struct {
 	ports   []port
 	epoll   int
-	wake    int           // eventfd: there is a call
+	wake    int           // eventfd that signals a call
 	calls   chan func()   // to run on the loop's thread
 	ended   chan struct{} // closed when the loop has failed
 	failure error         // why
 	start   time.Time     // the epoch of now
 	sleep   sleeper
-	spare   [65536]byte // packets nobody has room for
+	spare   [65536]byte // receives packets for which there is no room
 	woken   [64]unix.EpollEvent
 }
 
@@ -65,10 +65,10 @@ func (l *loop) watch(fd, port int) error {
 	return nil
 }
 
-// now is on the monotonic clock.
+// now returns the time on the monotonic clock since start.
 func (l *loop) now() int64 { return int64(time.Since(l.start)) }
 
-// do runs f on the loop's thread, between two packets, and waits for it.
+// do runs f on the loop's thread, between two packets, and waits until it returns.
 func (l *loop) do(f func(now int64)) error {
 	done := make(chan struct{})
 	select {
@@ -88,10 +88,10 @@ func (l *loop) do(f func(now int64)) error {
 	}
 }
 
-// run carries packets until the system fails it. Its thread must be locked.
+// run carries packets until a system call fails. Its thread must be locked.
 //
-// System calls are raw, without word to Go's scheduler: nothing else wants
-// this thread's place, and getting it back would cost time.
+// It makes raw system calls, which do not involve Go's scheduler: nothing else needs this thread's slot, and
+// getting it back would take time.
 func (l *loop) run() {
 	for {
 		now, latest := l.deliver()
@@ -116,11 +116,10 @@ func (l *loop) run() {
 	}
 }
 
-// deliver writes what is due, up to a batch for each line. It returns when that was
-// done, and when the next packet is to be delivered at the latest, which may be already.
+// deliver writes the packets that are due, up to a batch for each pipe. It returns the current time and the
+// latest time to deliver the next packet, which may have passed.
 //
-// Looking at the clock is a good part of what a wire does, so it is done no more
-// often than it moves.
+// Reading the clock is a large part of the work, so it is read once per delivered packet only.
 func (l *loop) deliver() (now, latest int64) {
 	now, latest = l.now(), math.MaxInt64
 	for i := range l.ports {
@@ -135,7 +134,7 @@ func (l *loop) deliver() (now, latest int64) {
 			l.sleep.sent = now
 		}
 		if due := p.next(); l.sleep.ready(now, due, p.slack) {
-			latest = now // a batch was not enough
+			latest = now // more than one batch is due
 		} else {
 			latest = min(latest, l.sleep.latest(due, p.slack))
 		}
@@ -143,7 +142,7 @@ func (l *loop) deliver() (now, latest int64) {
 	return now, latest
 }
 
-// send does with the first packet, which is due, what its fate is.
+// send delivers, drops or holds back the first packet, which is due.
 func (p *port) send(now, due int64) {
 	data, fate := p.first()
 	switch {
@@ -182,8 +181,7 @@ func (p *port) write(data []byte) {
 	p.stats.Bytes += uint64(len(data))
 }
 
-// receive reads up to a batch of packets. A device whose host is gone is no
-// longer watched.
+// receive reads up to a batch of packets. It stops watching a device whose host is gone.
 func (l *loop) receive(p *port) {
 	for range batch {
 		space := p.space()
@@ -200,14 +198,14 @@ func (l *loop) receive(p *port) {
 		case errno == unix.EAGAIN || errno == unix.EINTR:
 			return
 		default:
-			// A failure to unwatch shows as a busy loop at worst.
+			// If this fails, the loop is busy at worst.
 			_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, p.in, nil)
 			return
 		}
 	}
 }
 
-// answer runs the calls that wait.
+// answer runs the pending calls.
 func (l *loop) answer() {
 	var count [8]byte
 	if _, err := unix.Read(l.wake, count[:]); err != nil && !errors.Is(err, unix.EAGAIN) {

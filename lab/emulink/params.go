@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// DefaultMTU is the largest IP packet a line carries unless told otherwise.
+// DefaultMTU is the largest IP packet a link carries by default.
 const DefaultMTU = 1500
 
 // Params describes one direction of a link.
@@ -16,50 +16,45 @@ type Params struct {
 	Rate int64 `json:"rate,omitempty"`
 	// Delay is the one-way propagation delay, added after serialisation.
 	Delay time.Duration `json:"delay,omitempty"`
-	// Jitter varies Delay uniformly in ±Jitter, packet by packet. Packets
-	// keep their order, so on a busy line late packets hold up those behind.
+	// Jitter varies Delay uniformly by ±Jitter for each packet. Packets keep their order, so on a busy link a
+	// late packet delays those behind it.
 	Jitter time.Duration `json:"jitter,omitempty"`
-	// Loss is the probability, 0..1, that a packet is lost on the line,
-	// independent of all others. Lost packets have used their share of Rate.
+	// Loss is the probability, 0..1, that a packet is lost, independently of all others. Lost packets use
+	// their share of Rate.
 	Loss float64 `json:"loss,omitempty"`
-	// Queue is how many bytes may wait for the line, the packet being sent
-	// included; what does not fit is dropped (drop-tail). 0 is DefaultQueue.
+	// Queue is the capacity of the drop-tail queue in bytes, including the packet being sent. 0 is
+	// DefaultQueue.
 	Queue int `json:"queue,omitempty"`
 	Impairments
 }
 
-// Impairments are what a line does to packets beyond losing each by chance.
-// All of them are drawn packet by packet, from the seed.
+// Impairments describes what a link does to packets besides delay and independent loss. All impairments are
+// drawn for each packet, from the seed.
 type Impairments struct {
-	// Burst is the probability that a packet begins a burst of losses, in
-	// the model of Gilbert and Elliott: a line is in a good or in a bad
-	// state, and each packet may find it changed. In the good one only
-	// Loss applies.
+	// Burst is the probability that a packet begins a burst of losses, in the model of Gilbert and Elliott: a
+	// link is in a good or a bad state, and each packet may change it. In the good state only Loss applies.
 	Burst float64 `json:"burst,omitempty"`
-	// BurstLength is how many packets a burst lasts on average, 1 or more.
-	// 0 is DefaultBurstLength.
+	// BurstLength is the mean length of a burst in packets, 1 or more. 0 is DefaultBurstLength.
 	BurstLength float64 `json:"burst_length,omitempty"`
 	// BurstLoss is the probability that a packet in a burst is lost. 0 is 1.
 	BurstLoss float64 `json:"burst_loss,omitempty"`
-	// Reorder is the probability that a packet is held back for ReorderBy
-	// at the end of the line, so that those behind it overtake it.
+	// Reorder is the probability that a packet is held back for ReorderBy at the end of the link, so that
+	// later packets overtake it.
 	Reorder float64 `json:"reorder,omitempty"`
-	// ReorderBy 0 is DefaultReorderBy.
+	// ReorderBy is how long reordered packets are held back. 0 is DefaultReorderBy.
 	ReorderBy time.Duration `json:"reorder_by,omitempty"`
-	// Duplicate is the probability that a copy arrives right behind a packet.
-	// The copy uses nothing of Rate.
+	// Duplicate is the probability that a copy follows a packet. Copies use nothing of Rate.
 	Duplicate float64 `json:"duplicate,omitempty"`
-	// Corrupt is the probability that one bit behind a packet's IP header
-	// is flipped: the checksums of TCP and UDP notice.
+	// Corrupt is the probability that one bit behind a packet's IP header is flipped. The checksums of TCP
+	// and UDP detect it.
 	Corrupt float64 `json:"corrupt,omitempty"`
-	// Tamper is the probability that one byte of a TCP segment with payload
-	// is changed and TCP's checksum made right again, as by a broken
-	// middlebox: only a checksum of the receiver's own, such as MPTCP's, or
-	// encryption notices.
+	// Tamper is the probability that one byte of a TCP segment with payload is changed and TCP's checksum
+	// corrected, as by a broken middlebox. Only the receiver's own checksum, such as MPTCP's, or encryption
+	// detects it.
 	Tamper float64 `json:"tamper,omitempty"`
 }
 
-// What impairments are where nothing is said about them.
+// Defaults of impairments.
 const (
 	DefaultBurstLength = 10
 	DefaultReorderBy   = 5 * time.Millisecond
@@ -72,7 +67,7 @@ const (
 	maxBurstLength = 1e6
 )
 
-// Validate reports the first value that makes no sense, with what is allowed.
+// Validate returns an error for the first value out of range. The error names the allowed range.
 func (p Params) Validate() error {
 	switch {
 	case p.Rate < 0 || p.Rate > maxRate:
@@ -110,13 +105,12 @@ func (i Impairments) validate() error {
 	return nil
 }
 
-// Impaired reports whether a line does anything to packets but delay them and lose
-// each by chance.
+// Impaired reports whether a link does more to packets than to delay them and lose each independently.
 func (i Impairments) Impaired() bool {
 	return i.Burst > 0 || i.Reorder > 0 || i.Duplicate > 0 || i.Corrupt > 0 || i.Tamper > 0
 }
 
-// isProbability is false for what is no number, too.
+// isProbability reports whether p is in 0..1. It is false for NaN.
 func isProbability(p float64) bool { return p >= 0 && p <= 1 }
 
 func (i Impairments) burstLength() float64 {
@@ -140,16 +134,15 @@ func (i Impairments) reorderBy() time.Duration {
 	return i.ReorderBy
 }
 
-// DefaultQueue is the queue of a direction that names none: 100 ms at the
-// line's rate, as routers of access links are commonly sized, but never less
-// than 32 full packets, so that a slow line can hold TCP's initial burst.
+// DefaultQueue returns the queue size of a direction that sets none: 100 ms at the link's rate, as access
+// routers are commonly sized. It is at least 32 full packets, so that a slow link holds TCP's initial burst.
 func DefaultQueue(rate int64) int {
 	const depth = 100 * time.Millisecond
 	bytes := rate / 8 / int64(time.Second/depth)
 	return int(min(max(bytes, 32*DefaultMTU), maxQueue))
 }
 
-// QueueBytes is the queue's effective size.
+// QueueBytes returns the effective size of the queue.
 func (p Params) QueueBytes() int {
 	if p.Queue > 0 {
 		return p.Queue
@@ -157,31 +150,28 @@ func (p Params) QueueBytes() int {
 	return DefaultQueue(p.Rate)
 }
 
-// Stats counts what happened in one direction since the start or the last
-// reset.
+// Stats counts packets in one direction since the start or the last reset.
 type Stats struct {
 	Packets uint64 `json:"packets"` // delivered, copies included
 	Bytes   uint64 `json:"bytes"`   // delivered, IP packets
-	// QueueDrops did not fit the queue; LossDrops were lost by chance;
-	// DownDrops met a link that was down.
+	// QueueDrops exceeded the queue. LossDrops were lost at random. DownDrops arrived while the link was
+	// down.
 	QueueDrops uint64 `json:"queue_drops"`
 	LossDrops  uint64 `json:"loss_drops"`
 	DownDrops  uint64 `json:"down_drops"`
-	// Reordered were held back; Duplicated, Corrupted and Tampered are
-	// among those delivered.
+	// Reordered were held back. Duplicated, Corrupted and Tampered are also counted in Packets.
 	Reordered  uint64 `json:"reordered"`
 	Duplicated uint64 `json:"duplicated"`
 	Corrupted  uint64 `json:"corrupted"`
 	Tampered   uint64 `json:"tampered"`
-	// RingDrops and WriteErrors are faults of the emulation, not of the
-	// network it emulates: in a sound run both are zero.
+	// RingDrops and WriteErrors are failures of the emulator itself. Both are zero in a valid run.
 	RingDrops   uint64   `json:"ring_drops"`
 	WriteErrors uint64   `json:"write_errors"`
 	Late        Lateness `json:"late"`
 }
 
-// Lateness is how far from their due time packets left the emulation: after it, or
-// on a busy wire up to 0.1 ms before.
+// Lateness describes how far from their due time packets left the emulator: late, or up to 0.1 ms early when
+// the emulator is busy.
 type Lateness struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`

@@ -9,14 +9,14 @@ import (
 	"runtime"
 )
 
-// stageName is the argv[0] under which our executable is a wire.
+// stageName is the argv[0] under which our executable runs as the emulator.
 const stageName = "dcol-lab-wire"
 
 // firstDevice is the first inherited file after the standard ones.
 const firstDevice = 3
 
-// Stage returns at once in an ordinary process. In one that was started to be
-// a wire it is that, and never returns.
+// Stage returns at once in an ordinary process. In an emulator process it runs the emulator and never
+// returns.
 func Stage() {
 	if len(os.Args) == 0 || os.Args[0] != stageName {
 		return
@@ -66,8 +66,8 @@ func start(req startRequest) (*loop, response, error) {
 		a := firstDevice + 2*i
 		b := a + 1
 		ports = append(ports,
-			port{line: newLine(link.AtoB, link.MTU, req.Seed, uint64(2*i)), in: a, out: b},
-			port{line: newLine(link.BtoA, link.MTU, req.Seed, uint64(2*i+1)), in: b, out: a})
+			port{pipe: newPipe(link.AtoB, link.MTU, req.Seed, uint64(2*i)), in: a, out: b},
+			port{pipe: newPipe(link.BtoA, link.MTU, req.Seed, uint64(2*i+1)), in: b, out: a})
 	}
 	l, err := newLoop(ports)
 	if err != nil {

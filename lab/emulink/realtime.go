@@ -7,25 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimit is where the garbage collector comes on after all: only control
-// requests leave garbage, so that is never in practice.
+// memoryLimit is the heap size at which garbage is collected after all. Only control requests allocate, so it
+// is never reached in practice.
 const memoryLimit = 1 << 30
 
-// settle prepares the process for running undisturbed.
+// settle prepares the process to run without interruptions.
 func settle() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
-	// Pages stay once they were used. Not permitted to everyone, and without
-	// memory pressure it makes no difference.
+	// Keep pages in memory once they were used. Not everyone may do so, and it makes no difference without
+	// memory pressure.
 	_ = unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
 }
 
-// realtime makes the calling thread run before others, as far as permitted,
-// and says how far. SCHED_FIFO is refused in control groups without real-time
-// budget (CONFIG_RT_GROUP_SCHED).
+// realtime gives the calling thread priority over others, as far as permitted, and returns the result as
+// text. SCHED_FIFO is refused in control groups without a real-time budget (CONFIG_RT_GROUP_SCHED).
 func realtime() string {
-	// Timers of threads that are not real-time fire up to 50 µs late if not
-	// told otherwise.
+	// By default, timers of threads that are not real-time fire up to 50 µs late.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	err := unix.SchedSetAttr(0, &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1,

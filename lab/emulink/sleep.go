@@ -2,32 +2,30 @@ package emulink
 
 import "time"
 
-// sleeper decides how long to sleep before a deadline. Waking up takes the
-// machine tens of microseconds, so it sleeps less and polls for the rest, on
-// links that are lightly used. On busy ones that would change nothing, and the
-// hosts' programs need the processor too: there packets that are due at almost the
-// same time go together, some before it and some after.
+// sleeper decides how long to sleep before a deadline. Waking up takes tens of microseconds. On lightly used
+// links it therefore wakes up early and polls for the rest. On busy links polling gains little, and the
+// hosts' programs need the processor. There, packets due at almost the same time are delivered together, some
+// early and some late.
 type sleeper struct {
-	sent int64 // when a packet was delivered last
+	sent int64 // when the last packet was delivered
 }
 
 const (
 	pollAhead = int64(50 * time.Microsecond)
-	// pollApart is how far from the packet before one must be to be polled for: so no
-	// more than one part in pollShare of the time is spent polling.
+	// pollApart is the smallest gap before a packet that is polled for. It limits polling to one part in
+	// pollShare of the time.
 	pollApart = pollShare * pollAhead
 	pollShare = 16
-	// together is how far from its time a packet on a busy wire may be delivered: a full one takes ten
-	// times as long on a line of 10 Mbit/s. It is no farther than a part in delayShare of its line's
-	// delay, so that it has always left the transmitter.
+	// together bounds how early or late a packet may be delivered on a busy link. A full packet takes ten
+	// times as long on a link of 10 Mbit/s. The bound is at most one part in delayShare of the link's delay,
+	// so that the packet has always left the transmitter.
 	together   = int64(100 * time.Microsecond)
 	delayShare = 10
-	// longest is for when there is no deadline.
+	// longest is the time to sleep without a deadline.
 	longest = int64(time.Hour)
 )
 
-// until returns how long to sleep, in nanoseconds, so as to be awake at a moment: 0 is
-// to poll once and ask again.
+// until returns how long to sleep, in nanoseconds, to be awake at moment. 0 means poll once and ask again.
 func (s *sleeper) until(now, moment int64) int64 {
 	left := max(moment-now, 0)
 	switch {
@@ -41,13 +39,13 @@ func (s *sleeper) until(now, moment int64) int64 {
 	return 0
 }
 
-// ready tells whether a packet may be delivered now that is due then, or so much
-// before or after if the wire is busy.
+// ready reports whether a packet due at due may be delivered now. On a busy link, it may be up to slack
+// early.
 func (s *sleeper) ready(now, due, slack int64) bool {
 	return due <= now || due <= now+slack && s.busy(due)
 }
 
-// latest is when to deliver it at the latest.
+// latest returns the last moment at which to deliver a packet due at due.
 func (s *sleeper) latest(due, slack int64) int64 {
 	if s.busy(due) {
 		return due + slack
@@ -55,5 +53,5 @@ func (s *sleeper) latest(due, slack int64) int64 {
 	return due
 }
 
-// busy tells whether a moment follows the delivery before too closely to be polled for.
+// busy reports whether moment follows the last delivery too closely to poll for it.
 func (s *sleeper) busy(moment int64) bool { return moment-s.sent < pollApart }

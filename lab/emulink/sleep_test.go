@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// pollingShare plays a machine on which each poll takes a microsecond and packets are
-// due one every gap; it returns the share of the time spent polling.
+// pollingShare simulates a machine on which each poll takes a microsecond and a packet is due every gap. It
+// returns the share of the time spent polling.
 func pollingShare(gap, end int64) float64 {
 	var s sleeper
 	var now, polled int64
@@ -27,10 +27,10 @@ func pollingShare(gap, end int64) float64 {
 func TestPollingIsBounded(t *testing.T) {
 	second := 1000 * ms
 	if share := pollingShare(20*us, second); share != 0 {
-		t.Errorf("polled %.0f %% of the time on a busy line", 100*share)
+		t.Errorf("polled %.0f %% of the time on a busy link", 100*share)
 	}
 	if share := pollingShare(pollApart, second); share > 1.1/pollShare || share < 0.9/pollShare {
-		t.Errorf("polled %.1f %% of the time on the busiest line that is polled for, want one part in %d", 100*share, pollShare)
+		t.Errorf("polled %.1f %% of the time on the busiest link that is polled for, want one part in %d", 100*share, pollShare)
 	}
 	for gap := pollApart - together; gap < 2*pollApart; gap += 10 * us {
 		if share := pollingShare(gap, second); share > 1.1/pollShare {
@@ -39,17 +39,17 @@ func TestPollingIsBounded(t *testing.T) {
 	}
 	sparse := pollingShare(10*ms, second)
 	if want := float64(pollAhead) / float64(10*ms); math.Abs(sparse-want) > want/10 {
-		t.Errorf("polled %.3f %% of the time on a sparse line, want %.3f %%", 100*sparse, 100*want)
+		t.Errorf("polled %.3f %% of the time on a sparse link, want %.3f %%", 100*sparse, 100*want)
 	}
 }
 
-// On a busy wire packets go together that are due within their slack; else each goes in its time.
+// On a busy link, packets due within their slack are delivered together. Otherwise each is delivered on time.
 func TestTogether(t *testing.T) {
 	const slack = 100 * us
 	busy := sleeper{sent: 10 * ms}
 	now := busy.sent + 300*us
 	for _, c := range []struct {
-		in, slack int64 // due, from now
+		in, slack int64 // from now
 		ready     bool
 		latest    int64 // from now
 	}{

@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// losses is which of n packets a line loses, offered one after another.
+// losses reports for n packets, offered one after another, whether a pipe loses them.
 func losses(t *testing.T, p Params, seed, number uint64, n int) []bool {
 	t.Helper()
-	l := newLine(p, DefaultMTU, seed, number)
+	l := newPipe(p, DefaultMTU, seed, number)
 	var pattern []bool
 	for i := range uint32(n) {
 		put(t, l, int64(i), 100, i)
@@ -25,7 +25,7 @@ func losses(t *testing.T, p Params, seed, number uint64, n int) []bool {
 	return pattern
 }
 
-// runs are the lengths of the sequences of losses in a pattern.
+// runs returns the lengths of the sequences of losses in a pattern.
 func runs(pattern []bool) (lengths []int) {
 	length := 0
 	for _, lost := range append(pattern, false) {
@@ -47,8 +47,8 @@ func sum(numbers []int) (total int) {
 	return total
 }
 
-// TestBurstsFollowTheModel compares the share of losses and the mean length of
-// runs with what the two-state chain has in its long run.
+// TestBurstsFollowTheModel compares the share of losses and the mean length of runs with the stationary
+// values of the two-state chain.
 func TestBurstsFollowTheModel(t *testing.T) {
 	const n = 200_000
 	tests := []struct {
@@ -62,8 +62,8 @@ func TestBurstsFollowTheModel(t *testing.T) {
 		{name: "all of a burst is lost", begin: 0.002, length: 8, runs: 8},
 		{name: "default length", begin: 0.002, runs: DefaultBurstLength},
 		{name: "bursts of one packet", begin: 0.01, length: 1, runs: 1},
-		// A run ends with the burst or with a packet that gets through:
-		// it goes on with probability (1-1/5)*0.5.
+		// A run ends with the burst or with a packet that gets through, so it continues with probability
+		// (1-1/5)*0.5.
 		{name: "half of a burst is lost", begin: 0.004, length: 5, burstLoss: 0.5, runs: 1 / (1 - 0.8*0.5)},
 		{name: "losses by chance as well", begin: 0.001, length: 20, alone: 0.005},
 	}
@@ -76,8 +76,8 @@ func TestBurstsFollowTheModel(t *testing.T) {
 
 			pattern := losses(t, p, 1, 0, n)
 			lengths := runs(pattern)
-			// Neighbours are alike, so that the share varies more than a binomial does:
-			// by 2*length, about.
+			// Neighbouring packets are correlated, so the share varies more than a binomial, by about
+			// 2*length.
 			sigma := math.Sqrt(want * (1 - want) * 2 * length / n)
 			if rate := float64(sum(lengths)) / n; math.Abs(rate-want) > 4*sigma {
 				t.Errorf("lost %.5f, want %.5f, give or take %.5f", rate, want, sigma)
@@ -94,7 +94,7 @@ func TestBurstsFollowTheModel(t *testing.T) {
 	}
 }
 
-// Chance alone does not make such runs: the test above would see it.
+// Independent losses have no such runs, so the test above would notice.
 func TestLossByChanceHasShortRuns(t *testing.T) {
 	lengths := runs(losses(t, Params{Loss: 0.016}, 1, 0, 200_000))
 	if mean := float64(sum(lengths)) / float64(len(lengths)); mean > 1.05 {
@@ -102,8 +102,8 @@ func TestLossByChanceHasShortRuns(t *testing.T) {
 	}
 }
 
-// An impairment that is turned on changes no other's draws.
-func TestLuckIsRepeatableAndIndependent(t *testing.T) {
+// Turning on one impairment does not change the draws of another.
+func TestImpairmentsAreRepeatableAndIndependent(t *testing.T) {
 	const n = 20_000
 	bursts := Params{Loss: 0.01, Impairments: Impairments{Burst: 0.002, BurstLoss: 0.7}}
 	one := losses(t, bursts, 1, 0, n)
@@ -111,7 +111,7 @@ func TestLuckIsRepeatableAndIndependent(t *testing.T) {
 		t.Error("the same seed lost other packets")
 	}
 	if slices.Equal(one, losses(t, bursts, 2, 0, n)) || slices.Equal(one, losses(t, bursts, 1, 1, n)) {
-		t.Error("another seed, or another line, lost the same packets")
+		t.Error("another seed, or another pipe, lost the same packets")
 	}
 	all := bursts
 	all.Duplicate, all.Corrupt, all.Tamper = 0.3, 0.3, 0.3
@@ -127,7 +127,7 @@ func TestLuckIsRepeatableAndIndependent(t *testing.T) {
 
 // A burst ends when bursts are turned off.
 func TestBurstEndsWithItsParameter(t *testing.T) {
-	l := newLuck(1, 0)
+	l := newImpairer(1, 0)
 	always := Params{Impairments: Impairments{Burst: 1, BurstLength: 1e6}}
 	if !l.isLost(always) {
 		t.Fatal("no burst began")
@@ -145,8 +145,8 @@ func TestBurstEndsWithItsParameter(t *testing.T) {
 
 func TestReorderHoldsBack(t *testing.T) {
 	const n = 50_000
-	l := newLine(Params{Delay: 10 * time.Millisecond, Impairments: Impairments{Reorder: 0.02, ReorderBy: 3 * time.Millisecond}}, DefaultMTU, 1, 0)
-	p := &port{line: l, out: -1} // nothing is written, as an error
+	l := newPipe(Params{Delay: 10 * time.Millisecond, Impairments: Impairments{Reorder: 0.02, ReorderBy: 3 * time.Millisecond}}, DefaultMTU, 1, 0)
+	p := &port{pipe: l, out: -1} // writes fail, so nothing is sent
 	var order []uint32
 	deliver := func(until int64) {
 		for l.next() <= until {
@@ -174,8 +174,8 @@ func TestReorderHoldsBack(t *testing.T) {
 	for i, number := range order[:n-4] {
 		if number > order[i+1] {
 			overtaken++
-			// It was held back for three intervals, and the one that is due with it came
-			// first, unless that was held back, too.
+			// A packet is held back for three intervals. The one that is due at the same time goes first,
+			// unless it was held back, too.
 			if number-order[i+1] > 3 {
 				t.Fatalf("packet %d comes after %d", order[i+1], number)
 			}
@@ -190,8 +190,7 @@ func TestReorderHoldsBack(t *testing.T) {
 	}
 }
 
-// TestHeldPacketsArriveOnce offers packets to a line that reorders, with changes and
-// failures of it in between.
+// TestHeldPacketsArriveOnce offers packets to a pipe that reorders, changes it and takes it down in between.
 func TestHeldPacketsArriveOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := rapid.Custom(func(t *rapid.T) Params {
@@ -204,8 +203,8 @@ func TestHeldPacketsArriveOnce(t *testing.T) {
 				},
 			}
 		})
-		l := newLine(params.Draw(t, "params"), DefaultMTU, 3, 0)
-		p := &port{line: l, out: -1}
+		l := newPipe(params.Draw(t, "params"), DefaultMTU, 3, 0)
+		p := &port{pipe: l, out: -1}
 		content, seen := map[uint32][]byte{}, map[uint32]bool{}
 		var now, last int64
 		deliver := func(until int64) {
@@ -251,8 +250,8 @@ func TestHeldPacketsArriveOnce(t *testing.T) {
 }
 
 func TestHeldIsBounded(t *testing.T) {
-	l := newLine(Params{Impairments: Impairments{Reorder: 1, ReorderBy: time.Second}}, DefaultMTU, 1, 0)
-	p := &port{line: l, out: -1}
+	l := newPipe(Params{Impairments: Impairments{Reorder: 1, ReorderBy: time.Second}}, DefaultMTU, 1, 0)
+	p := &port{pipe: l, out: -1}
 	for i := range uint32(maxHeld + 10) {
 		put(t, l, 0, 100, i)
 		p.send(0, 0)
@@ -262,6 +261,6 @@ func TestHeldIsBounded(t *testing.T) {
 	}
 	l.setDown(0, true)
 	if l.next() != math.MaxInt64 || l.stats.DownDrops != maxHeld {
-		t.Errorf("%d dropped by a line that went down, want %d", l.stats.DownDrops, maxHeld)
+		t.Errorf("%d dropped by a pipe that went down, want %d", l.stats.DownDrops, maxHeld)
 	}
 }

@@ -6,36 +6,35 @@ import (
 	"time"
 )
 
-// line is one direction of a link: a drop-tail queue, a transmitter of a given
-// rate, and a stretch on which packets travel for the delay. Packets keep
-// their order, but for those that are held back at its end. It reads no clock:
-// now is given, in nanoseconds of any epoch, and never decreases.
+// pipe is one direction of a link: a drop-tail queue, a transmitter of a given rate, and a propagation delay.
+// Packets keep their order, except those held back to be reordered. A pipe reads no clock: its caller gives
+// it the time, in nanoseconds since any epoch, which never decreases.
 //
 //	offer -> [queue | transmitter] -> departs -> [propagation] -> due -> first/pop
 //	                                                 [held] <- holdBack -^
-type line struct {
+type pipe struct {
 	p    Params
 	mtu  int
 	room int // of the queue, bytes
-	// slack is how far from its time a packet may be delivered if the wire is busy.
+	// slack bounds how early or late a packet may be delivered when the emulator is busy.
 	slack int64
 	down  bool
 
-	// Packets are numbered from 0. Those before head are gone, those before
-	// sent have left the transmitter, tail is the next.
-	fifo             []packet // indexed by number modulo its length, a power of two
+	// Packets are numbered from 0. Those before head were delivered, those before sent have left the
+	// transmitter, and tail is the next number.
+	fifo             []packet // ring, indexed by number modulo its length, a power of two
 	head, sent, tail uint64
 	queued           int // bytes of packets [sent, tail)
 
-	store []byte // payloads, as a ring; no packet wraps
-	free  int    // where in store the next packet goes
+	store []byte // ring of payloads; no packet wraps around
+	free  int    // offset in store of the next packet
 
-	departed int64 // when the transmitter was or will be through with all it has
+	departed int64 // when the transmitter becomes idle
 	carry    int64 // fraction of a nanosecond in departed, in 1/rate
 	lastDue  int64
 
-	held held
-	luck luck
+	held     reorderBuffer
+	impairer impairer
 
 	stats Stats
 	late  histogram
@@ -47,34 +46,34 @@ type packet struct {
 	fate         fate
 }
 
-// newLine's number tells apart the random draws of lines with the same seed.
-func newLine(p Params, mtu int, seed, number uint64) *line {
-	l := &line{mtu: mtu, luck: newLuck(seed, number)}
+// newPipe returns a pipe. Pipes with the same seed and different numbers draw different random numbers.
+func newPipe(p Params, mtu int, seed, number uint64) *pipe {
+	l := &pipe{mtu: mtu, impairer: newImpairer(seed, number)}
 	l.set(0, p)
 	return l
 }
 
 const (
-	// unlimitedStore is what a line without a rate can have on its way.
+	// unlimitedStore bounds the bytes in flight on a pipe without a rate.
 	unlimitedStore = 16 << 20
 	// minPacket is the smallest IP packet, a bare IPv4 header.
 	minPacket = 20
 )
 
-// storeSize is enough for a full queue and all that fits the propagation.
-func (l *line) storeSize() int {
+// storeSize returns enough for a full queue and everything in flight.
+func (l *pipe) storeSize() int {
 	size := unlimitedStore
 	if l.p.Rate > 0 {
 		size = l.room + int(float64(l.p.Rate)/8*(l.p.Delay+l.p.Jitter).Seconds())
 	}
-	// The ring loses up to a packet at its end, needs a packet's room to read
-	// into, and an idle line accepts a packet larger than its queue.
+	// The ring wastes up to one packet at its end and needs room for one packet to read into. An idle pipe
+	// also accepts a packet larger than its queue.
 	return size + 3*l.mtu
 }
 
-// space is where to put the next packet, the link's MTU long; nil if there is
-// no room, which a store of the right size never says.
-func (l *line) space() []byte {
+// space returns a buffer of the link's MTU for the next packet. It returns nil if there is no room, which
+// does not happen if the store has the right size.
+func (l *pipe) space() []byte {
 	if l.tail-l.head == uint64(len(l.fifo)) {
 		return nil
 	}
@@ -93,9 +92,8 @@ func (l *line) space() []byte {
 	return l.store[l.free : l.free+l.mtu]
 }
 
-// offer decides what becomes of the packet of size bytes that was just put
-// into space.
-func (l *line) offer(now int64, size int) {
+// offer queues or drops the packet of size bytes that was just written to space.
+func (l *pipe) offer(now int64, size int) {
 	if l.down {
 		l.stats.DownDrops++
 		return
@@ -105,26 +103,26 @@ func (l *line) offer(now int64, size int) {
 		l.stats.QueueDrops++
 		return
 	}
-	fate := l.luck.draw(l.p, l.store[l.free:l.free+size])
+	fate := l.impairer.draw(l.p, l.store[l.free:l.free+size])
 	departs := l.serialise(now, size)
 	pk := l.packet(l.tail)
 	*pk = packet{departs: departs, due: l.propagate(departs), at: int32(l.free), size: int32(size), fate: fate}
 	l.tail++
 	l.queued += size
 	l.free += size
-	l.transmit(now) // on a line without a rate it is through already
+	l.transmit(now) // without a rate, it is already sent
 }
 
-// transmit takes out of the queue what the transmitter is through with.
-func (l *line) transmit(now int64) {
+// transmit removes packets from the queue that the transmitter has sent.
+func (l *pipe) transmit(now int64) {
 	for l.sent != l.tail && l.packet(l.sent).departs <= now {
 		l.queued -= int(l.packet(l.sent).size)
 		l.sent++
 	}
 }
 
-// serialise returns when the transmitter is through with a packet it gets now.
-func (l *line) serialise(now int64, size int) int64 {
+// serialise returns when the transmitter has sent a packet that is queued now.
+func (l *pipe) serialise(now int64, size int) int64 {
 	if now > l.departed {
 		l.departed, l.carry = now, 0
 	}
@@ -136,34 +134,33 @@ func (l *line) serialise(now int64, size int) int64 {
 	return l.departed
 }
 
-// propagate returns when a packet that leaves the transmitter then arrives.
-func (l *line) propagate(departs int64) int64 {
+// propagate returns when a packet arrives that leaves the transmitter at departs.
+func (l *pipe) propagate(departs int64) int64 {
 	due := departs + int64(l.p.Delay)
 	if l.p.Jitter > 0 {
 		span := 2*uint64(l.p.Jitter) + 1
-		draw, _ := bits.Mul64(l.luck.jitter.Uint64(), span)
+		draw, _ := bits.Mul64(l.impairer.jitter.Uint64(), span)
 		due += int64(draw) - int64(l.p.Jitter)
 	}
 	l.lastDue = max(l.lastDue, due)
 	return l.lastDue
 }
 
-// next is when there is something to deliver, math.MaxInt64 if nothing is on
-// its way.
-func (l *line) next() int64 { return min(l.nextInOrder(), l.held.next()) }
+// next returns when the next packet is due, or math.MaxInt64 if none is in flight.
+func (l *pipe) next() int64 { return min(l.nextInOrder(), l.held.next()) }
 
-func (l *line) nextInOrder() int64 {
+func (l *pipe) nextInOrder() int64 {
 	if l.head == l.tail {
 		return math.MaxInt64
 	}
 	return l.packet(l.head).due
 }
 
-// heldIsFirst reports whether the next packet is one that was held back.
-func (l *line) heldIsFirst() bool { return l.held.next() < l.nextInOrder() }
+// heldIsFirst reports whether the next packet due was held back.
+func (l *pipe) heldIsFirst() bool { return l.held.next() < l.nextInOrder() }
 
-// first is the packet that is due next, and its fate.
-func (l *line) first() ([]byte, fate) {
+// first returns the packet that is due next, and its fate.
+func (l *pipe) first() ([]byte, fate) {
 	if l.heldIsFirst() {
 		first := l.held.packets[0]
 		return first.data, first.fate
@@ -172,9 +169,9 @@ func (l *line) first() ([]byte, fate) {
 	return l.store[pk.at : pk.at+pk.size], pk.fate
 }
 
-// holdBack puts the first packet off, and returns false if no more can be. It
-// still has to be popped.
-func (l *line) holdBack() bool {
+// holdBack delays the first packet. It returns false if too many are held back already. The caller still has
+// to pop the packet.
+func (l *pipe) holdBack() bool {
 	if l.held.full() {
 		return false
 	}
@@ -183,8 +180,8 @@ func (l *line) holdBack() bool {
 	return true
 }
 
-// pop ends the first packet, which is due.
-func (l *line) pop(now int64) {
+// pop removes the first packet, which is due.
+func (l *pipe) pop(now int64) {
 	l.transmit(now)
 	if l.heldIsFirst() {
 		l.held.pop()
@@ -192,13 +189,13 @@ func (l *line) pop(now int64) {
 	}
 	l.head++
 	if l.head == l.tail {
-		l.free = 0 // stay where the processor's cache is
+		l.free = 0 // stay within the processor's cache
 	}
 }
 
-// set changes the parameters. What is propagating arrives as it would have;
-// what is queued is sent and propagates under the new ones.
-func (l *line) set(now int64, p Params) {
+// set changes the parameters. Packets already propagating keep their arrival times. Queued ones are sent
+// under the new parameters.
+func (l *pipe) set(now int64, p Params) {
 	l.transmit(now)
 	old := l.p.Rate
 	l.p, l.room = p, p.QueueBytes()
@@ -212,11 +209,11 @@ func (l *line) set(now int64, p Params) {
 	for i := l.sent; i != l.tail; i++ {
 		pk := l.packet(i)
 		if i == l.sent && p.Rate > 0 {
-			// It is being sent: what is left of it goes at the new rate.
+			// This packet is being sent: the rest of it goes at the new rate.
 			l.departed = now + int64(float64(pk.departs-now)*float64(old)/float64(p.Rate))
 			pk.departs = l.departed
 		} else {
-			// From the transmitter's view it comes when the one before is through.
+			// The transmitter starts on it when the packet before is sent.
 			pk.departs = l.serialise(l.departed, int(pk.size))
 		}
 		pk.due = l.propagate(pk.departs)
@@ -224,11 +221,11 @@ func (l *line) set(now int64, p Params) {
 	l.transmit(now)
 }
 
-// resize makes the store fit the parameters, keeping what is in it.
-func (l *line) resize() {
+// resize fits the store to the parameters and keeps its packets.
+func (l *pipe) resize() {
 	size := l.storeSize()
 	if held := int(l.tail - l.head); held > 0 {
-		size = max(size, len(l.store)) // what is in it may be more than new ones allow
+		size = max(size, len(l.store)) // it may hold more than the new parameters allow
 	}
 	entries := 1 << bits.Len(uint(size/minPacket))
 	if size == len(l.store) && entries == len(l.fifo) {
@@ -245,8 +242,8 @@ func (l *line) resize() {
 	l.store, l.fifo, l.free = store, fifo, free
 }
 
-// setDown makes the line drop everything, what is on its way included.
-func (l *line) setDown(now int64, down bool) {
+// setDown makes the pipe drop everything, including packets in flight.
+func (l *pipe) setDown(now int64, down bool) {
 	l.down = down
 	if !down {
 		return
@@ -256,15 +253,15 @@ func (l *line) setDown(now int64, down bool) {
 	l.departed, l.carry, l.lastDue = now, 0, 0
 }
 
-func (l *line) packet(n uint64) *packet { return &l.fifo[n&uint64(len(l.fifo)-1)] }
+func (l *pipe) packet(n uint64) *packet { return &l.fifo[n&uint64(len(l.fifo)-1)] }
 
-// snapshot is the counters with the lateness summed up.
-func (l *line) snapshot() Stats {
+// snapshot returns the counters, with the lateness summarised.
+func (l *pipe) snapshot() Stats {
 	s := l.stats
 	s.Late = l.late.summary()
 	return s
 }
 
-func (l *line) reset() {
+func (l *pipe) reset() {
 	l.stats, l.late = Stats{}, histogram{}
 }

@@ -15,8 +15,8 @@ const (
 	ms = int64(time.Millisecond)
 )
 
-// put offers a packet that carries its number.
-func put(t interface{ Fatalf(string, ...any) }, l *line, now int64, size int, number uint32) {
+// put offers a packet that contains its number.
+func put(t interface{ Fatalf(string, ...any) }, l *pipe, now int64, size int, number uint32) {
 	space := l.space()
 	if space == nil {
 		t.Fatalf("no space for packet %d", number)
@@ -25,15 +25,15 @@ func put(t interface{ Fatalf(string, ...any) }, l *line, now int64, size int, nu
 	l.offer(now, size)
 }
 
-// arrival is a packet taken out at its due time.
+// arrival is a packet removed at its due time.
 type arrival struct {
 	number uint32
 	due    int64
 	lost   bool
 }
 
-// drain takes out all that is due by until.
-func drain(l *line, until int64) (got []arrival) {
+// drain removes everything due by until.
+func drain(l *pipe, until int64) (got []arrival) {
 	for l.next() <= until && l.next() != math.MaxInt64 {
 		a := arrival{due: l.next()}
 		if data, fate := l.first(); fate.lost {
@@ -69,7 +69,7 @@ func TestDueTimes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			l := newLine(test.params, DefaultMTU, 1, 0)
+			l := newPipe(test.params, DefaultMTU, 1, 0)
 			for i, s := range test.sent {
 				put(t, l, s.at, s.size, uint32(i))
 			}
@@ -87,14 +87,14 @@ func TestDueTimes(t *testing.T) {
 }
 
 func TestQueueDropsWhatDoesNotFit(t *testing.T) {
-	l := newLine(Params{Rate: 10e6, Queue: 4500}, DefaultMTU, 1, 0)
+	l := newPipe(Params{Rate: 10e6, Queue: 4500}, DefaultMTU, 1, 0)
 	for i := range uint32(5) {
 		put(t, l, 0, 1500, i)
 	}
 	if l.stats.QueueDrops != 2 {
 		t.Errorf("%d dropped, want 2 of 5 with room for 3", l.stats.QueueDrops)
 	}
-	put(t, l, 1200*us, 1500, 5) // the first is through
+	put(t, l, 1200*us, 1500, 5) // the first has been sent
 	put(t, l, 1200*us, 40, 6)
 	if l.stats.QueueDrops != 3 {
 		t.Errorf("%d dropped, want 3: there is room for one packet again", l.stats.QueueDrops)
@@ -102,11 +102,11 @@ func TestQueueDropsWhatDoesNotFit(t *testing.T) {
 	if got := len(drain(l, math.MaxInt64-1)); got != 4 {
 		t.Errorf("%d arrived, want 4", got)
 	}
-	// An idle line sends even what its queue could not hold.
-	l = newLine(Params{Rate: 10e6, Queue: 100}, DefaultMTU, 1, 0)
+	// An idle pipe sends even a packet that its queue could not hold.
+	l = newPipe(Params{Rate: 10e6, Queue: 100}, DefaultMTU, 1, 0)
 	put(t, l, 0, 1500, 0)
 	if l.stats.QueueDrops != 0 {
-		t.Error("an idle line dropped a packet larger than its queue")
+		t.Error("an idle pipe dropped a packet larger than its queue")
 	}
 }
 
@@ -125,7 +125,7 @@ func TestDefaultQueue(t *testing.T) {
 func TestLossIsBinomialAndRepeatable(t *testing.T) {
 	const n, p = 200_000, 0.01
 	lose := func(seed, number uint64) (pattern []bool, lost int) {
-		l := newLine(Params{Loss: p}, DefaultMTU, seed, number)
+		l := newPipe(Params{Loss: p}, DefaultMTU, seed, number)
 		for i := range uint32(n) {
 			put(t, l, int64(i), 100, i)
 			for _, a := range drain(l, int64(i)) {
@@ -164,7 +164,7 @@ func equal(a, b []bool) bool {
 }
 
 func TestLostPacketsUseTheLine(t *testing.T) {
-	l := newLine(Params{Rate: 10e6, Loss: 1}, DefaultMTU, 1, 0)
+	l := newPipe(Params{Rate: 10e6, Loss: 1}, DefaultMTU, 1, 0)
 	put(t, l, 0, 1500, 0)
 	l.set(0, Params{Rate: 10e6})
 	put(t, l, 0, 1500, 1)
@@ -176,10 +176,10 @@ func TestLostPacketsUseTheLine(t *testing.T) {
 
 func TestJitterStaysInRangeAndOrder(t *testing.T) {
 	const delay, jitter = 20 * ms, 5 * ms
-	l := newLine(Params{Delay: 20 * time.Millisecond, Jitter: 5 * time.Millisecond}, DefaultMTU, 1, 0)
+	l := newPipe(Params{Delay: 20 * time.Millisecond, Jitter: 5 * time.Millisecond}, DefaultMTU, 1, 0)
 	low, high := int64(math.MaxInt64), int64(0)
 	for i := range uint32(2000) {
-		now := int64(i) * 50 * ms // far apart, so that order does not bind
+		now := int64(i) * 50 * ms // far apart, so that packets do not delay each other
 		put(t, l, now, 100, i)
 		d := drain(l, now+50*ms)[0].due - now
 		low, high = min(low, d), max(high, d)
@@ -193,12 +193,12 @@ func TestJitterStaysInRangeAndOrder(t *testing.T) {
 }
 
 func TestSetReschedulesWhatIsQueued(t *testing.T) {
-	l := newLine(Params{Rate: 10e6, Delay: 5 * time.Millisecond}, DefaultMTU, 1, 0)
+	l := newPipe(Params{Rate: 10e6, Delay: 5 * time.Millisecond}, DefaultMTU, 1, 0)
 	for i := range uint32(3) {
 		put(t, l, 0, 1500, i)
 	}
-	// At 1.8 ms the first is propagating, the second half sent. At ten times
-	// the rate the rest of it takes 0.06 ms, the third 0.12 ms.
+	// At 1.8 ms the first packet is propagating and the second half sent. At ten times the rate, the rest of
+	// the second takes 0.06 ms, and the third 0.12 ms.
 	l.set(1800*us, Params{Rate: 100e6, Delay: 6 * time.Millisecond})
 	want := []int64{6200 * us, 7860 * us, 7980 * us}
 	for i, a := range drain(l, math.MaxInt64-1) {
@@ -206,7 +206,7 @@ func TestSetReschedulesWhatIsQueued(t *testing.T) {
 			t.Errorf("packet %d arrives at %d ns, want %d", i, a.due, want[i])
 		}
 	}
-	// Without a rate all that waits goes at once, and order holds.
+	// Without a rate, all queued packets leave at once, in order.
 	put(t, l, 20*ms, 1500, 3)
 	put(t, l, 20*ms, 1500, 4)
 	l.set(20*ms, Params{})
@@ -216,7 +216,7 @@ func TestSetReschedulesWhatIsQueued(t *testing.T) {
 }
 
 func TestDownDropsEverything(t *testing.T) {
-	l := newLine(Params{Rate: 10e6, Delay: 5 * time.Millisecond}, DefaultMTU, 1, 0)
+	l := newPipe(Params{Rate: 10e6, Delay: 5 * time.Millisecond}, DefaultMTU, 1, 0)
 	put(t, l, 0, 1500, 0)
 	put(t, l, 0, 1500, 1)
 	l.setDown(2*ms, true)
@@ -231,9 +231,8 @@ func TestDownDropsEverything(t *testing.T) {
 	}
 }
 
-// TestLineInvariants offers random packets at random times, with changes of
-// the parameters in between.
-func TestLineInvariants(t *testing.T) {
+// TestPipeInvariants offers random packets at random times and changes the parameters in between.
+func TestPipeInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := rapid.Custom(func(t *rapid.T) Params {
 			delay := rapid.Int64Range(0, 50*ms).Draw(t, "delay")
@@ -245,7 +244,7 @@ func TestLineInvariants(t *testing.T) {
 				Queue:  rapid.SampledFrom([]int{0, 100, 4000, 100_000}).Draw(t, "queue"),
 			}
 		})
-		l := newLine(params.Draw(t, "params"), DefaultMTU, 7, 0)
+		l := newPipe(params.Draw(t, "params"), DefaultMTU, 7, 0)
 		content := map[uint32][]byte{}
 		var now, lastDue int64
 		var offered, arrived, lost uint64
@@ -303,17 +302,17 @@ func TestLineInvariants(t *testing.T) {
 			t.Fatalf("%d offered, but %d arrived, %d lost, %d dropped", offered, arrived, lost, l.stats.QueueDrops)
 		}
 		if l.queued != 0 {
-			t.Fatalf("%d bytes queued on an empty line", l.queued)
+			t.Fatalf("%d bytes queued on an empty pipe", l.queued)
 		}
 	})
 }
 
-// TestRateIsExact keeps a line busy: what left is what the rate allows, to the
-// nanosecond, however odd the rate.
+// TestRateIsExact keeps a pipe busy. It must send exactly what the rate allows, to the nanosecond, for any
+// rate.
 func TestRateIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Int64Range(1000, 1e11).Draw(t, "rate")
-		l := newLine(Params{Rate: rate, Queue: maxQueue / 1024}, DefaultMTU, 1, 0)
+		l := newPipe(Params{Rate: rate, Queue: maxQueue / 1024}, DefaultMTU, 1, 0)
 		var bits int64
 		var last int64
 		for i := range uint32(rapid.IntRange(1, 300).Draw(t, "packets")) {
@@ -330,7 +329,7 @@ func TestRateIsExact(t *testing.T) {
 	})
 }
 
-// A packet may be delivered early only by a part of its line's delay that it surely has behind it.
+// A packet may be early only by a part of its delay that it has certainly behind it.
 func TestSlack(t *testing.T) {
 	for _, c := range []struct {
 		p    Params
@@ -342,7 +341,7 @@ func TestSlack(t *testing.T) {
 		{Params{Delay: 5 * time.Millisecond, Jitter: 5 * time.Millisecond}, 0},
 		{Params{Delay: 5 * time.Millisecond, Jitter: 4500 * time.Microsecond}, 50 * us},
 	} {
-		l := newLine(Params{}, DefaultMTU, 1, 1)
+		l := newPipe(Params{}, DefaultMTU, 1, 1)
 		l.set(0, c.p)
 		if l.slack != c.want {
 			t.Errorf("%+v: %d ns, want %d", c.p, l.slack, c.want)
