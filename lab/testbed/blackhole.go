@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropForwardedTCP makes the host drop all TCP that it forwards for others, or
-// ends that. What its own programs send and receive, and what is not TCP, passes.
-// It is done behind everything else that a host does to packets, at the way out
-// of each interface that the host has now, so that no fast path gets by.
+// DropForwardedTCP makes the host drop all TCP that it forwards for others, or ends that. The host's own
+// traffic and other protocols pass. A filter at the egress of each of the host's present interfaces drops the
+// packets, so that no fast path bypasses it.
 func (h *Host) DropForwardedTCP(on bool) error {
 	act := h.removeBlackhole
 	if on {

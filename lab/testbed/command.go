@@ -17,8 +17,8 @@ type Cmd struct {
 	host *Host
 }
 
-// pipeGrace is how long Wait goes on copying output after the command itself
-// has ended: its children may hold the pipe open.
+// pipeGrace limits how long Wait copies output after the command has exited: its children may hold the pipe
+// open.
 const pipeGrace = 2 * time.Second
 
 // Command prepares to run a program on the host, in the caller's working
@@ -28,7 +28,7 @@ func (h *Host) Command(ctx context.Context, name string, arg ...string) *Cmd {
 	c := exec.CommandContext(ctx, name, arg...)
 	c.WaitDelay = pipeGrace
 	if dir, err := os.Getwd(); err == nil {
-		c.Dir = dir // else it would be the root, where the host's thread is
+		c.Dir = dir // the default is the root directory, where the host's thread is
 	}
 	return &Cmd{Cmd: c, host: h}
 }

@@ -23,7 +23,7 @@ func hostSysctls(forward bool) [][2]string {
 	return [][2]string{
 		{"net.ipv4.ip_forward", f},
 		{"net.ipv6.conf.all.forwarding", f},
-		// A machine that hands its own settings down may have switched IPv6 off.
+		// The machine may pass on a setting that disables IPv6.
 		{"net.ipv6.conf.all.disable_ipv6", "0"},
 		{"net.ipv6.conf.default.disable_ipv6", "0"},
 		// Strict reverse-path filtering breaks multipath.
@@ -36,7 +36,7 @@ func hostSysctls(forward bool) [][2]string {
 		{"net.ipv6.conf.default.accept_ra", "0"},
 		{"net.ipv6.conf.default.router_solicitations", "0"},
 		{"net.ipv6.conf.default.addr_gen_mode", "1"},
-		// A connection starts the same whatever ran before it.
+		// Earlier connections do not affect how a new one starts.
 		{"net.ipv4.tcp_no_metrics_save", "1"},
 	}
 }
@@ -81,8 +81,8 @@ func configureIface(p ifacePlan) error {
 	if err := netlink.LinkSetMTU(link, p.mtu); err != nil {
 		return fmt.Errorf("set MTU %d on %s: %w", p.mtu, p.name, err)
 	}
-	// No address resolution, as on the wire's devices: the backend tells each
-	// end of the other. Without it IPv6 joins no groups and reports none.
+	// Disable address resolution, as on TUN devices. The backend adds the neighbour entries. Without ARP and
+	// ND, IPv6 joins no groups and sends no reports.
 	if err := netlink.LinkSetARPOff(link); err != nil {
 		return fmt.Errorf("turn off address resolution on %s: %w", p.name, err)
 	}

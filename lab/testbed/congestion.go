@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultCongestionControl is that of every new host: the machine's default
-// may be another, and experiments compare.
+// DefaultCongestionControl is set on every new host. The machine's default varies, and experiments must be
+// comparable.
 const DefaultCongestionControl = "cubic"
 
 // UnknownCongestionError is the error of a congestion control that this kernel
@@ -27,13 +27,12 @@ func (e *UnknownCongestionError) Error() string {
 	return fmt.Sprintf("this kernel has no congestion control %q; it has %s", e.Name, strings.Join(e.Available, ", "))
 }
 
-// SetCongestionControl makes an algorithm the one of all connections the host
-// opens or accepts from now on. MPTCP subflows are no exception.
+// SetCongestionControl sets the algorithm for all connections that the host opens or accepts from now on,
+// including MPTCP subflows.
 //
-// A namespace may have as its default only what the machine's
-// tcp_allowed_congestion_control lists, which is not for us to change. Any
-// other algorithm is set on the host's routes instead, of all tables, where it wins
-// over what a program chooses. Routes added later do not have it: call it again.
+// A namespace's default can only be an algorithm in the machine's tcp_allowed_congestion_control, which the
+// lab does not change. Any other algorithm is set on all of the host's routes instead, where it overrides a
+// program's choice. Call it again after adding routes.
 func (h *Host) SetCongestionControl(name string) error {
 	err := h.Do(func() error {
 		err := setSysctl("net.ipv4.tcp_congestion_control", name)
@@ -65,15 +64,13 @@ func (h *Host) restoreCongestionControl() error {
 	return h.SetCongestionControl(name)
 }
 
-// setRouteCongestion sets the algorithm of all routes that leave the host, or
-// takes it off them if name is empty.
+// setRouteCongestion sets the algorithm of all routes that leave the host. It removes it if name is empty.
 //
-// It is locked there. Else MPTCP, when a subflow joins, would give it the algorithm of
-// its connection's first socket, which was made with the namespace's default and not
-// with the route's (sync_socket_options in net/mptcp/sockopt.c).
+// The attribute is locked. Otherwise MPTCP would give a joining subflow the algorithm of its connection's
+// first socket, which has the namespace's default and not the route's (sync_socket_options in
+// net/mptcp/sockopt.c).
 //
-// Routes go back to the kernel as they came from it, but for that: the netlink library
-// knows no such lock.
+// The code edits the kernel's own route messages, because the netlink library does not support the lock.
 func setRouteCongestion(name string) error {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_UNSPEC}})
@@ -109,7 +106,7 @@ func setRouteCongestion(name string) error {
 
 const loopback = 1 // the index of lo in every network namespace
 
-// leavesBy is the index of a route's interface, or 0.
+// leavesBy returns the index of a route's interface, or 0.
 func leavesBy(attrs []syscall.NetlinkRouteAttr) uint32 {
 	for _, a := range attrs {
 		if a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4 {
@@ -119,9 +116,8 @@ func leavesBy(attrs []syscall.NetlinkRouteAttr) uint32 {
 	return 0
 }
 
-// withCongestion are a route's attributes with an algorithm, locked, or without any if
-// name is empty, and whether that changes anything. What tells of the route's use is
-// left out.
+// withCongestion returns a route's attributes with a locked algorithm, or with none if name is empty. It also
+// reports whether that changes anything. It omits the attributes that describe how the route is used.
 func withCongestion(attrs []syscall.NetlinkRouteAttr, name string) (changed []*nl.RtAttr, changes bool, err error) {
 	metrics, before := nl.NewRtAttr(unix.RTA_METRICS, nil), ""
 	for _, a := range attrs {
@@ -136,7 +132,7 @@ func withCongestion(attrs []syscall.NetlinkRouteAttr, name string) (changed []*n
 				switch m.Attr.Type {
 				case unix.RTAX_CC_ALGO:
 					before = nl.BytesToString(m.Value)
-				case unix.RTAX_LOCK: // only ever ours: the lab locks nothing else
+				case unix.RTAX_LOCK: // always from setRouteCongestion: the lab locks nothing else
 				default:
 					metrics.AddRtAttr(int(m.Attr.Type), m.Value)
 				}

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// victimEnv names how a process of this test binary is to end.
+// victimEnv selects how a process of this test binary ends.
 const victimEnv = "TESTBED_VICTIM"
 
-// beVictim builds a network with a daemon on a host, says which namespaces it
-// made, and ends, or waits to be ended, without closing it.
+// beVictim builds a network with a daemon on a host and prints its namespaces. Then it exits, or waits to be
+// killed, without closing the network.
 func beVictim(how string) {
 	n, err := Build(context.Background(), triangle(BackendWire, LinkParams{}), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -46,7 +46,7 @@ func beVictim(how string) {
 	select {}
 }
 
-// holders are the processes in any of the network namespaces.
+// holders returns the processes in any of the network namespaces.
 func holders(t *testing.T, namespaces map[string]bool) (pids []string) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
@@ -66,7 +66,7 @@ func TestNothingOutlivesTheBuilder(t *testing.T) {
 	needRoot(t)
 	tests := []struct {
 		how    string
-		signal unix.Signal // 0: it ends by itself
+		signal unix.Signal // 0: it exits
 	}{
 		{"kill", unix.SIGKILL}, {"interrupt", unix.SIGINT}, {"terminate", unix.SIGTERM}, {"panic", 0},
 	}
@@ -123,7 +123,7 @@ func TestNothingOutlivesTheBuilder(t *testing.T) {
 	}
 }
 
-// children are the child processes of pid with that argv[0].
+// children returns the child processes of pid with that argv[0].
 func children(t *testing.T, pid int, argv0 string) (pids []int) {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

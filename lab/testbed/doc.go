@@ -1,14 +1,12 @@
-// Package testbed builds small networks out of real kernel objects: each host
-// is a set of anonymous namespaces, each link a pair of interfaces with rate,
-// delay, jitter, loss and a queue between them. Programs run on the hosts
-// unmodified.
+// Package testbed builds small networks from kernel objects. Each host is a set of anonymous namespaces. Each
+// link is a pair of interfaces with a rate, delay, jitter, loss and queue between them. Programs run on the
+// hosts unmodified.
 //
-// Nothing of a network has a name outside of it, and every part ends when the
-// process that built it does, however that ends: each host's namespaces are
-// held by a tiny init that lives as long as a pipe to the builder is open.
+// No part of a network has a name outside of it. Every part ends with the process that built it, even if that
+// is killed: a small init on each host holds the namespaces, and exits when its pipe to the builder closes.
 //
-// Stage must be the first call of main, and of TestMain in tests that build
-// networks: hosts and wires start as the same executable.
+// Call Stage first in main, and in TestMain of tests that build networks: hosts and link emulators run as the
+// same executable.
 //
-// For lab packages, and for tests of ours that need a network; needs root.
+// For lab packages, and for other tests that need a network. Needs root.
 package testbed

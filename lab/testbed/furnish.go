@@ -14,7 +14,7 @@ import (
 // an agent's state, without the other hosts or the machine seeing it.
 var privateTrees = []string{"/etc", "/var/lib", "/var/log"}
 
-// emptyDirs exist on every host and start empty, whatever the machine has.
+// emptyDirs exist on every host and start empty.
 var emptyDirs = []string{"/etc/dcol", "/var/lib/dcol", "/var/log/dcol"}
 
 // scratch holds what the host wrote to its private trees.

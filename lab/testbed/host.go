@@ -76,7 +76,7 @@ func offMainThread(f func()) {
 // the parent-death signal is tied to the thread, not the process.
 func (h *Host) thread(etcHosts string, started chan<- error) {
 	defer close(h.ended)
-	err := enterNursery()
+	err := enterParentNamespace()
 	if err == nil {
 		err = h.startInit(etcHosts)
 	}
@@ -137,7 +137,7 @@ func (h *Host) startInit(etcHosts string) error {
 	if _, err := io.ReadFull(said, line); err != nil || string(line) != initReady {
 		h.life.Close()
 		rest, _ := io.ReadAll(said)
-		_ = h.stopInit() // what it said is why
+		_ = h.stopInit() // its output has the reason
 		return fmt.Errorf("init: %s", strings.TrimSpace(strings.Trim(string(line), "\x00")+string(rest)))
 	}
 	return nil
@@ -175,11 +175,10 @@ func (h *Host) enter() error {
 	return nil
 }
 
-// Do runs fn on the host's thread: sockets it opens are the host's, files it
-// opens are those the host sees. It must be short, as everything else on the
-// host's thread waits for it, must not call Do or start a Command, and must not
-// end its goroutine (testing's Fatal does). /proc/self is not there for it:
-// the thread is in the host's namespaces but not one of its processes.
+// Do runs fn on the host's thread. Sockets that fn opens belong to the host, and files that it opens are the
+// host's. fn must be short, because everything else on the host's thread waits for it. It must not call Do or
+// start a Command, and must not end its goroutine (testing's Fatal does). It cannot use /proc/self: the
+// thread is in the host's namespaces, but is not one of its processes.
 func (h *Host) Do(fn func() error) error {
 	result := make(chan error, 1)
 	select {
@@ -190,10 +189,10 @@ func (h *Host) Do(fn func() error) error {
 	}
 }
 
-// Name is the host's name and hostname.
+// Name returns the host's name and hostname.
 func (h *Host) Name() string { return h.plan.Name }
 
-// Addr4 is the host's address on its first link, the one /etc/hosts has unless the
+// Addr4 returns the host's address on its first link, the one /etc/hosts has unless the
 // host was renumbered. It is invalid on a host without IPv4.
 func (h *Host) Addr4() netip.Addr {
 	h.mu.Lock()
@@ -201,14 +200,14 @@ func (h *Host) Addr4() netip.Addr {
 	return h.plan.addr4()
 }
 
-// Addr6 is the same for IPv6.
+// Addr6 returns the same for IPv6.
 func (h *Host) Addr6() netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.plan.addr6()
 }
 
-// Addr is the address that others know the host by: its IPv4 one if it has one.
+// Addr returns the address that others use for the host: its IPv4 address if it has one.
 func (h *Host) Addr() netip.Addr {
 	if addr := h.Addr4(); addr.IsValid() {
 		return addr
@@ -223,14 +222,14 @@ func (h *Host) AddrOn(link string) (v4, v6 netip.Addr) {
 	return iface.net4.Addr(), iface.net6.Addr()
 }
 
-// Interface is the name of the host's interface on a link, "" if it is not on
+// Interface returns the name of the host's interface on a link, "" if it is not on
 // that link.
 func (h *Host) Interface(link string) string {
 	iface, _ := h.ifaceOn(link)
 	return iface.name
 }
 
-// ifaceOn is the host's interface on a link, if it is on that link.
+// ifaceOn returns the host's interface on a link, if it is on that link.
 func (h *Host) ifaceOn(link string) (ifacePlan, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,7 +251,7 @@ func setSysctl(key, value string) error {
 	if !strings.Contains(key, "/") {
 		key = strings.ReplaceAll(key, ".", "/")
 	}
-	// Not created if it does not exist: procfs would say "permission denied".
+	// Do not create the file: procfs would answer "permission denied".
 	f, err := os.OpenFile(filepath.Join("/proc/sys", key), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("set sysctl to %q: %w", value, err)
@@ -267,8 +266,8 @@ func setSysctl(key, value string) error {
 // stopInit ends init, and with it all processes of the host.
 func (h *Host) stopInit() error {
 	h.life.Close()
-	// Init cannot end before each process of the host has been waited for by
-	// its parent, and commands nobody waits for have us as parent.
+	// Init cannot exit before the parent of each process has waited for it. This process is the parent of the
+	// commands.
 	h.mu.Lock()
 	for p := range h.running {
 		go func() { _, _ = p.Wait() }()

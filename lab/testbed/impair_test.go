@@ -45,7 +45,7 @@ func connect(t *testing.T, n *Network, addr netip.Addr, mptcp bool) (out, in net
 	return out, in
 }
 
-// counter is one of a host's SNMP counters, 0 if the kernel does not have it.
+// counter returns one of a host's SNMP counters, 0 if the kernel does not have it.
 func counter(t *testing.T, h *Host, name string) int {
 	t.Helper()
 	for line := range strings.Lines(run(t, h, "nstat", "-asz")) {
@@ -60,7 +60,7 @@ func counter(t *testing.T, h *Host, name string) int {
 	return 0
 }
 
-// impairedPair is a network that impairs packets to the right.
+// impairedPair returns a network that impairs packets to the right.
 func impairedPair(t *testing.T, i Impairments) *Network {
 	t.Helper()
 	line := LinkParams{Rate: 50e6, Delay: 2 * time.Millisecond}
@@ -132,8 +132,7 @@ func TestMPTCPNoticesTampering(t *testing.T) {
 	}
 }
 
-// TestReorderedAndDuplicated has packets come in another order, or twice, from the
-// moment when the link is told to.
+// TestReorderedAndDuplicated turns on reordering and duplication on a running link.
 func TestReorderedAndDuplicated(t *testing.T) {
 	n := build(t, pair(BackendWire, LinkParams{}))
 	addr := echo(t, n.Host("right"))
@@ -193,7 +192,7 @@ func receive(t *testing.T, conn *net.UDPConn) string {
 	return string(data[:n])
 }
 
-// netem's impairments are of another kind, so that none of ours is done by it.
+// netem's impairments follow other models, so the netem backend implements none of them.
 func TestImpairmentsAreTheWires(t *testing.T) {
 	impaired := LinkParams{Impairments: Impairments{Tamper: 0.1}}
 	if n := build(t, pair(BackendAuto, impaired)); n.Backend() != BackendWire {

@@ -138,8 +138,8 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-// TestAQuietLinkIsSilent waits for packets that nobody asked for, like router
-// solicitations and membership reports, which come within a few seconds.
+// TestAQuietLinkIsSilent waits some seconds for packets that no program sent, such as router solicitations
+// and membership reports.
 func TestAQuietLinkIsSilent(t *testing.T) {
 	var networks []*Network
 	for _, backend := range backends(t) {
@@ -220,7 +220,7 @@ func TestCongestionControl(t *testing.T) {
 	}
 }
 
-// congestionOf is the algorithm of both ends of a new connection.
+// congestionOf returns the algorithm of both ends of a new connection.
 func congestionOf(t *testing.T, from, to *Host, addr netip.Addr) (opened, accepted string) {
 	t.Helper()
 	target := netip.AddrPortFrom(addr, 8000).String()

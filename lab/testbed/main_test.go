@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	Stage()
-	// Else hosts and wires built with -race take a second each to end.
+	// Otherwise hosts and emulators built with -race take a second each to exit.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	if victim := os.Getenv(victimEnv); victim != "" {
 		beVictim(victim)

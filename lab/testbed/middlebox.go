@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// Middlebox is what a host does to the experimental TCP options (kinds 253 and
-// 254, RFC 4727) of SYNs it forwards, as firewalls do that know better.
+// Middlebox selects how a host treats the experimental TCP options (kinds 253 and 254, RFC 4727) of SYNs that
+// it forwards. Some firewalls remove them or drop the SYN.
 type Middlebox string
 
 // The kinds of middlebox.
@@ -21,7 +21,7 @@ const (
 	DropOptions  Middlebox = "drop-options"  // drops SYNs that have them
 )
 
-// Middleboxes are all there are.
+// Middleboxes returns all there are.
 func Middleboxes() []Middlebox { return []Middlebox{StripOptions, DropOptions} }
 
 func (m Middlebox) validate() error {
@@ -88,7 +88,7 @@ const (
 	tcpSYN     = 0x02
 )
 
-// chains are the middlebox's rules; what they are in nft's words is in
+// chains returns the middlebox's rules; what they are in nft's words is in
 // testdata.
 func (m Middlebox) chains() []nft.Chain {
 	forward := nft.Chain{Name: "forward", Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD, Priority: -150}} // mangle

@@ -71,8 +71,8 @@ func sockaddr(a netip.Addr) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.As4()}
 }
 
-// tell sends a segment with flags and options, which are given in hexadecimal.
-func (s *segments) tell(flags packet.Flags, options string) {
+// inject sends a segment with flags and options, which are given in hexadecimal.
+func (s *segments) inject(flags packet.Flags, options string) {
 	s.t.Helper()
 	b, err := hex.DecodeString(options)
 	if err != nil || len(b)%4 != 0 {
@@ -89,7 +89,7 @@ func (s *segments) tell(flags packet.Flags, options string) {
 	}
 }
 
-// hear is the options of the next segment that arrives, in hexadecimal.
+// hear returns the options of the next segment that arrives, in hexadecimal.
 func (s *segments) hear() string {
 	s.t.Helper()
 	for {
@@ -156,9 +156,9 @@ func TestMiddlebox(t *testing.T) {
 			if err := router.SetMiddlebox(test.middlebox); err != nil {
 				t.Fatal(err)
 			}
-			s.tell(test.flags, test.options)
+			s.inject(test.flags, test.options)
 			const last = "0204000201010101" // what is sent behind it
-			s.tell(syn, last)
+			s.inject(syn, last)
 			got := s.hear()
 			if got == last {
 				got = ""
@@ -175,7 +175,7 @@ func TestMiddlebox(t *testing.T) {
 func TestMiddleboxFromTheStart(t *testing.T) {
 	n := build(t, behindRouter(HostSpec{Middlebox: StripOptions}))
 	s := newSegments(t, n.Host("left"), n.Host("right"), false)
-	s.tell(syn, fastOpen)
+	s.inject(syn, fastOpen)
 	if got := s.hear(); got != padding4 {
 		t.Errorf("of the option there is %s left", got)
 	}

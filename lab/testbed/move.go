@@ -8,8 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// lastMove is how often a host can move on a link: the IPv4 network has no more
-// addresses.
+// lastMove limits how often a host can move on a link: the IPv4 network has no more addresses.
 const lastMove = 120
 
 // TakeAddress takes the host's addresses on a link away, and with them its routes
@@ -107,8 +106,8 @@ func (n *Network) onIface(what, host, link string, act func(h *Host, iface iface
 	return nil
 }
 
-// move chooses the host's next addresses on a link, and returns the interface as
-// it shall be, with the host's plan reduced to the routes over it.
+// move chooses the host's next addresses on a link. It returns the interface with these addresses, and the
+// host's plan with only the routes over it.
 func (h *Host) move(link string) (ifacePlan, hostPlan, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,8 +158,8 @@ func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// introduce tells the host at the other end who has the new addresses now, where
-// links need that: there is no address resolution.
+// introduce adds the new addresses to the neighbour table of the host at the other end, for links without
+// address resolution.
 func (n *Network) introduce(h *Host, iface ifacePlan) error {
 	if n.name == BackendWire {
 		return nil

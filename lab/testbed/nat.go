@@ -13,18 +13,17 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// NAT makes a host a home router. IPv4 that comes in by an inside link and
-// leaves by another gets the host's address there and a port that the kind
-// decides, and IPv6 passes as it is. Nothing new gets in from outside, of either, but for
-// what is forwarded, and what the kind lets in. The zero NAT is none.
+// NAT makes a host a home router. IPv4 packets from an inside link that leave by another link get the host's
+// address and a port that the kind chooses. IPv6 passes unchanged. From outside, only forwarded ports and
+// what the kind allows get in. The zero NAT does nothing.
 type NAT struct {
 	Inside   []string // links
 	Kind     NATKind
 	Forwards []PortForward
 }
 
-// PortForward lets in what comes from outside to a port of the host: IPv4 to
-// the host's own address, IPv6 to that of the host inside.
+// PortForward forwards a port from outside: for IPv4 on the host's own address, for IPv6 on that of the
+// inside host.
 type PortForward struct {
 	Protocol string // "tcp" or "udp"
 	Port     uint16
@@ -125,7 +124,7 @@ const (
 
 const portAt = 2 // of the destination port, in TCP and UDP headers
 
-// chains are the rules; what they are in nft's words is in testdata.
+// chains returns the rules; what they are in nft's words is in testdata.
 func (n natPlan) chains() []nft.Chain {
 	in := nft.Chain{Name: "in", Hook: &nft.Hook{Type: "nat", Number: unix.NF_INET_PRE_ROUTING, Priority: -100}}   // dstnat
 	out := nft.Chain{Name: "out", Hook: &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100}} // srcnat
@@ -175,7 +174,7 @@ func (n natPlan) chains() []nft.Chain {
 	return chains
 }
 
-// outside passes packets whose interface is none of those inside.
+// outside passes packets whose interface is not one of those inside.
 func (n natPlan) outside(key expr.MetaKey) []expr.Any {
 	exprs := []expr.Any{meta(key)}
 	for _, iface := range n.inside {
@@ -205,7 +204,7 @@ func notEqual(data []byte) expr.Any {
 
 func accept() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
 
-// ifname is a name as the kernel compares it.
+// ifname returns a name as the kernel compares it.
 func ifname(name string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)

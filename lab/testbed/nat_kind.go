@@ -12,12 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// NATKind is what a NAT does to UDP, in the words of RFC 3489, 5. TCP has a port
-// by chance for every connection with all of them.
+// NATKind selects how a NAT maps and filters UDP, in the terms of RFC 3489, 5. With every kind, TCP
+// connections get random ports.
 type NATKind string
 
-// The kinds. A host inside keeps its port outside with all but the first, as long
-// as no other one has the same.
+// The kinds. All but the first keep an inside host's port number, if no other host uses it.
 const (
 	// Symmetric gives every flow a port by chance, and lets in its answers only.
 	Symmetric NATKind = ""
@@ -37,12 +36,11 @@ func (k NATKind) validate() error {
 	return fmt.Errorf("kind of NAT %q is unknown: use %q, %q, %q or none, for a symmetric one", k, PortRestricted, AddressRestricted, FullCone)
 }
 
-// remembered is how long a port stays open after a host inside has last used it
-// (RFC 4787, 4.3).
+// remembered is the lifetime of a mapping after an inside host last used it (RFC 4787, 4.3).
 const remembered = 2 * time.Minute
 
 var (
-	// cone is who inside has a port outside.
+	// cone maps inside ports to outside ports.
 	cone = nft.Set{
 		Name: "cone", Key: []nft.Type{nft.InetService}, Data: []nft.Type{nft.IPv4Addr, nft.InetService},
 		Timeout: true, Dynamic: true, Size: 1 << 12,
@@ -53,7 +51,7 @@ var (
 	}
 )
 
-// sets are what the rules of the kind remember.
+// sets returns what the rules of the kind remember.
 func (k NATKind) sets() []nft.Set {
 	switch k {
 	case FullCone:
@@ -118,8 +116,8 @@ func (n natPlan) learn() nft.Chain {
 	return chain
 }
 
-// own drops what comes uninvited for the router itself, as home routers do: else
-// the kernel tracked it, and a host inside that answers got another port.
+// own drops unsolicited packets to the router itself, as home routers do. Otherwise the kernel would track
+// them, and an inside host's reply would get another port.
 func (n natPlan) own() nft.Chain {
 	return nft.Chain{
 		Name: "own", Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN},

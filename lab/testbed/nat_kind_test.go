@@ -19,7 +19,7 @@ func homeOf(kind NATKind) Spec {
 	return s
 }
 
-// uplink is a home with one uplink, as homes have, and three hosts beyond it.
+// uplink returns a home with one uplink, as homes have, and three hosts beyond it.
 func uplink(kind NATKind) Spec {
 	s := Spec{
 		Hosts:   []HostSpec{{Name: "inside"}, {Name: "router", Forward: true, NAT: NAT{Inside: []string{"lan"}, Kind: kind}}, {Name: "internet", Forward: true}},
@@ -35,7 +35,7 @@ func uplink(kind NATKind) Spec {
 
 const probePort = 45672
 
-// probe is a UDP port of a host that nothing else shares.
+// probe is a UDP socket of a host for one test only.
 type probe struct{ *net.UDPConn }
 
 func (p probe) ReadOther(_ context.Context, b []byte) (int, netip.AddrPort, error) {
@@ -76,7 +76,7 @@ func probed(t *testing.T, h *Host) *nat.Prober {
 	return prober
 }
 
-// Each kind is what the prober that members use takes it for.
+// The members' NAT prober identifies each kind.
 func TestNATKinds(t *testing.T) {
 	for kind, want := range map[NATKind]string{
 		Symmetric: "symmetric NAT", PortRestricted: "port-restricted cone NAT",

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// home is a host behind a home router, and two on the Internet.
+// home returns a host behind a home router, and two on the Internet.
 func home() Spec {
 	return Spec{
 		Hosts: []HostSpec{{Name: "inside"}, {Name: "one"}, {Name: "two"}, {Name: "router", Forward: true, NAT: NAT{
@@ -24,8 +24,7 @@ func home() Spec {
 	}
 }
 
-// tellWho starts servers on a host that tell whoever comes what address that
-// is from.
+// tellWho starts servers on a host that answer each client with the client's address.
 func tellWho(t *testing.T, h *Host, port string) {
 	t.Helper()
 	var tcp net.Listener
@@ -66,7 +65,7 @@ func tellWho(t *testing.T, h *Host, port string) {
 	t.Cleanup(func() { tcp.Close(); udp.Close(); <-done; <-done })
 }
 
-// whoAmI asks such a server; own is what the asking socket takes itself for.
+// whoAmI asks such a server for the client's address. own is the asking socket's local address.
 func whoAmI(h *Host, network string, to netip.AddrPort) (seen, own netip.AddrPort, err error) {
 	err = h.Do(func() error {
 		c, err := net.DialTimeout(network, to.String(), 700*time.Millisecond)
@@ -159,7 +158,7 @@ func TestNATGuards(t *testing.T) {
 		{"tcp", at(wan6, 600), false}, // IPv6 is not translated
 		{"tcp", at(inside.Addr6(), 500), false},
 		{"udp", at(inside.Addr6(), 600), false},
-		{"tcp", at(inside.Addr4(), 600), false}, // though there is a route
+		{"tcp", at(inside.Addr4(), 600), false}, // although a route exists
 		{"udp", at(inside.Addr4(), 500), false},
 	} {
 		seen, own, err := whoAmI(one, test.network, test.to)

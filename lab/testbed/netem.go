@@ -8,13 +8,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// netemBackend puts a switch between the two ends of each link, on a host of
-// its own that no Spec names, and netem on its ports:
+// netemBackend puts a switch between the two ends of each link, on an extra host, and netem on the switch's
+// ports:
 //
 //	A -veth- [port a, bridge, port b] -veth- B
 //
-// netem is not on A's own interface as there a full queue would be reported to
-// A's TCP, which no queue of a router further on is.
+// A full queue on A's own interface would be reported to A's TCP, unlike that of a router on the path. So
+// netem is not there.
 type netemBackend struct {
 	seed  uint64
 	mid   *Host
@@ -36,7 +36,7 @@ func newNetemBackend(seed uint64) (*netemBackend, error) {
 		return nil, err
 	}
 	err = mid.Do(func() error {
-		// Ports need no addresses, and so have nothing to say of their own.
+		// Ports have no addresses. Without IPv6 they send no packets of their own.
 		return setSysctl("net.ipv6.conf.default.disable_ipv6", "1")
 	})
 	if err != nil {
@@ -137,8 +137,8 @@ func (n *netemBackend) down(link int, down bool) error {
 	return n.apply(link)
 }
 
-// apply brings a link's two ports to what is wanted of them. Going down
-// replaces netem, and with it go the packets on their way.
+// apply configures a link's two ports. Taking the link down replaces netem, which drops the packets in
+// flight.
 func (n *netemBackend) apply(link int) error {
 	l := n.links[link]
 	seed := n.seed + uint64(2*link)

@@ -33,7 +33,7 @@ type backend interface {
 	stats(link int) (ab, ba LinkStats, err error)
 	// reset sets all counters to zero.
 	reset() error
-	// scheduling says how the backend competes for the processor.
+	// scheduling describes the backend's priority for the processor.
 	scheduling() string
 	close() error
 }
@@ -107,7 +107,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// interfere makes a host a middlebox and a NAT, if it shall be.
+// interfere makes a host a middlebox and a NAT if its plan has them.
 func (n *Network) interfere(h *Host) error {
 	if h.plan.Middlebox != NoMiddlebox {
 		if err := h.SetMiddlebox(h.plan.Middlebox); err != nil {
@@ -148,7 +148,7 @@ func (n *Network) chooseBackend(s Spec) error {
 	return nil
 }
 
-// Host returns the host of that name, nil if there is none.
+// Host returns the host of that name, or nil.
 func (n *Network) Host(name string) *Host {
 	for _, h := range n.hosts {
 		if h.Name() == name {
@@ -212,12 +212,12 @@ func (n *Network) onLink(what, name string, act func(link int) error) error {
 	return fmt.Errorf("%s link %s: there is no such link", what, name)
 }
 
-// Backend is what the links are made of: one of the Backend constants but
+// Backend returns the kind of links: one of the Backend constants but
 // BackendAuto.
 func (n *Network) Backend() string { return n.name }
 
-// Scheduling says how the links compete with other work for the processor:
-// "kernel", or for the wire its scheduling class.
+// Scheduling describes the links' priority for the processor: "kernel", or the scheduling class of the link
+// emulator.
 func (n *Network) Scheduling() string { return n.backend.scheduling() }
 
 // Close ends all processes on all hosts and removes the network. Further calls

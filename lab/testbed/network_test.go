@@ -36,7 +36,7 @@ func build(t *testing.T, s Spec) *Network {
 	return n
 }
 
-// run is what a command on a host prints, without surrounding space.
+// run returns what a command on a host prints, without surrounding space.
 func run(t *testing.T, h *Host, arg ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -48,7 +48,7 @@ func run(t *testing.T, h *Host, arg ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// reach fails unless addr answers, if only that nobody listens.
+// reach returns nil if addr answers, even with a reset.
 func reach(from *Host, addr netip.Addr) error { return reachWithin(from, addr, 5*time.Second) }
 
 func reachWithin(from *Host, addr netip.Addr, limit time.Duration) error {
@@ -64,7 +64,7 @@ func reachWithin(from *Host, addr netip.Addr, limit time.Duration) error {
 	})
 }
 
-// backends are all that this kernel has.
+// backends returns all that this kernel has.
 func backends(t *testing.T) []string {
 	t.Helper()
 	list := []string{BackendWire, BackendVeth}
@@ -75,7 +75,7 @@ func backends(t *testing.T) []string {
 	return list
 }
 
-// triangle is two ways from client to server, of which the direct costs less.
+// triangle returns a network with two paths from client to server. The direct one has the lower cost.
 func triangle(backend string, p LinkParams) Spec {
 	return Spec{
 		Hosts: []HostSpec{{Name: "client"}, {Name: "r1", Forward: true}, {Name: "r2", Forward: true},

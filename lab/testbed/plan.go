@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// plan is everything about a network that follows from its Spec alone:
-// interface names, addresses and routes. The kernel is told of it later.
+// plan contains everything about a network that follows from its Spec: interface names, addresses and routes.
+// It changes nothing in the kernel.
 type plan struct {
 	hosts []hostPlan // as in Spec.Hosts
 	links []linkPlan // as in Spec.Links
@@ -32,7 +32,7 @@ func (h hostPlan) addr(of func(ifacePlan) netip.Prefix) netip.Addr {
 	return of(h.ifaces[0]).Addr()
 }
 
-// iface is the host's interface on a link it is on.
+// iface returns the host's interface on a link it is on.
 func (h hostPlan) iface(link int) ifacePlan {
 	for _, iface := range h.ifaces {
 		if iface.link == link {
@@ -72,7 +72,7 @@ func linkNet4(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}), 24)
 }
 
-// linkNet6 is the same in RFC 4193 space: fd00::n:0/112.
+// linkNet6 returns the same in RFC 4193 space: fd00::n:0/112.
 func linkNet6(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 12: byte(n >> 8), 13: byte(n)}), 112)
 }
@@ -111,9 +111,9 @@ func (h *hostPlan) attach(i int, l linkPlan, own4, own6, peer4, peer6 netip.Addr
 	h.ifaces = append(h.ifaces, iface)
 }
 
-// ifaceName is the link's own name where that can be an interface's: at most
-// 15 bytes, not a number (tools take those for indexes), no dot (sysctl paths)
-// and not a name with a meaning. Else it is "link" and the link's position.
+// ifaceName returns the link's own name if an interface can have it: at most 15 bytes, no number (tools take
+// those for indexes), no dot (sysctl paths) and no reserved name. Otherwise it returns "link" and the link's
+// position.
 func ifaceName(link string, i int) string {
 	letter := strings.ContainsFunc(link[:1], func(r rune) bool { return r > '9' })
 	switch {
@@ -124,10 +124,9 @@ func ifaceName(link string, i int) string {
 	return link
 }
 
-// routes are those of host h: to every link's network by the cheapest way, at
-// equal cost by the way whose first link was declared first. A host that does
-// not forward, or has one link only, gets a default route through its first
-// link instead of routes that would say the same.
+// routes returns the routes of host h: to every link's network by the cheapest path, and at equal cost by the
+// path whose first link was declared first. A host that does not forward, or has only one link, gets a
+// default route through its first link in place of equal routes.
 func (p plan) routes(h int) []routePlan {
 	dist, via := p.shortest(h)
 	var routes []routePlan
@@ -150,9 +149,8 @@ func (p plan) routes(h int) []routePlan {
 	return routes
 }
 
-// nearEnd is the end of l through which its network is reached. That is a
-// forwarding end if there is one, so that each address of a host with several
-// links is reached over the link it belongs to.
+// nearEnd returns the end of l through which its network is reached. It prefers a forwarding end, so that
+// each address of a host with several links is reached over the link of that address.
 func (p plan) nearEnd(l linkPlan, dist, via []int) int {
 	a, b := p.hosts[l.a], p.hosts[l.b]
 	if a.Forward != b.Forward {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// text is a plan as a person reads it.
+// text returns a plan as a person reads it.
 func (p plan) text() string {
 	var b strings.Builder
 	for _, h := range p.hosts {
@@ -27,9 +27,8 @@ func (p plan) text() string {
 	return b.String() + p.etcHosts()
 }
 
-// TestPlan compares with testdata/plan.txt: the 2017 topology, in which the
-// way over link 2 is the default as it was declared before the way over 4 and 5,
-// and a host with two links.
+// TestPlan compares with testdata/plan.txt. The 2017 topology has the path over link 2 as its default,
+// because it was declared before the path over 4 and 5. It also has a host with two links.
 func TestPlan(t *testing.T) {
 	s := Spec{
 		Hosts: []HostSpec{{Name: "client"}, {Name: "R1", Forward: true}, {Name: "R2", Forward: true},
@@ -102,7 +101,7 @@ func TestRoutesArriveAndNeverLoop(t *testing.T) {
 	})
 }
 
-// nextHop is where host sends packets to an address on a link.
+// nextHop returns where host sends packets to an address on a link.
 func (p plan) nextHop(t *rapid.T, host, link int) int {
 	for _, r := range p.hosts[host].routes {
 		if r.dst4 == p.links[link].net4 || r.dst4.Bits() == 0 {

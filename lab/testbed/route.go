@@ -34,8 +34,7 @@ func (s Spec) Route(from, to string) ([]string, error) {
 	return nil, fmt.Errorf("no route leads from %s to %s", from, to)
 }
 
-// towards is the interface by which a host sends to another's first address: that
-// of the longest prefix.
+// towards returns the interface of the longest prefix that matches another host's first address.
 func (h hostPlan) towards(to hostPlan) (via ifacePlan, ok bool) {
 	addr, longest := to.addr6(), -1
 	for _, iface := range h.ifaces {

@@ -15,8 +15,8 @@ import (
 type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
 	Forward bool   // it routes packets of others
-	// Subflows is how many it takes besides an MPTCP connection's first, 0 as many
-	// as the kernel does by itself, which is 2, and NoSubflows none.
+	// Subflows limits the additional subflows of an MPTCP connection. 0 is the kernel's default, 2.
+	// NoSubflows allows none.
 	Subflows int
 	// NoMPTCP has the host's kernel refuse it.
 	NoMPTCP bool
@@ -41,9 +41,8 @@ type LinkParams = emulink.Params
 // are other models, and it cannot tamper.
 type Impairments = emulink.Impairments
 
-// LinkStats counts what happened in one direction of a link. The netem and
-// veth backends cannot tell loss from queue drops (all are QueueDrops) and
-// measure no lateness.
+// LinkStats counts packets in one direction of a link. The netem and veth backends cannot distinguish loss
+// from queue drops (all are QueueDrops) and measure no lateness.
 type LinkStats = emulink.Stats
 
 // LinkSpec is a point-to-point link between two hosts.
@@ -57,7 +56,7 @@ type LinkSpec struct {
 
 // Backends a network can be built with.
 const (
-	BackendAuto  = ""      // netem where the kernel has it and no link is impaired, else wire
+	BackendAuto  = ""      // netem where the kernel has it and no link is impaired, otherwise wire
 	BackendNetem = "netem" // the kernel's sch_netem between veth pairs
 	BackendWire  = "wire"  // the userspace emulation of lab/emulink
 	BackendVeth  = "veth"  // plain veth: as fast as the kernel, shapes nothing

@@ -30,14 +30,13 @@ func Stage() {
 	os.Exit(0)
 }
 
-// initConfig is what a host's init is told, as one JSON value on stdin.
+// initConfig configures a host's init, as one JSON value on stdin.
 type initConfig struct {
 	Hostname string `json:"hostname"`
 	EtcHosts string `json:"etc_hosts"`
 }
 
-// initReady is what init says on stdout when the host is ready. Whatever else
-// it says is why it failed.
+// initReady is what init prints when the host is ready. Any other output explains why it failed.
 const initReady = "ready\n"
 
 // hostInit is process 1 of a host. It furnishes the host, then reaps orphans
@@ -72,7 +71,7 @@ func hostInit(stdin io.Reader, stdout io.Writer) error {
 	}
 }
 
-// reap collects every child that has ended; one signal may stand for many.
+// reap waits for every child that has exited. One signal may stand for several.
 func reap() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)

@@ -93,7 +93,7 @@ func netemOptions(p LinkParams, mtu int, seed uint64) *nl.RtAttr {
 	return options
 }
 
-// probeNetem tells whether the kernel has netem, by using it.
+// probeNetem reports whether the kernel has netem, by using it.
 func probeNetem() error {
 	if err := setQdisc("lo", "netem", netemOptions(LinkParams{}, maxMTU, 0)); err != nil {
 		return err

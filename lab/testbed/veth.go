@@ -87,7 +87,7 @@ func (l *vethLink) read() (atA, atB netlink.LinkStatistics, err error) {
 
 const ethernetHeader = 14
 
-// received is one direction's delivery, from counters of the receiving end.
+// received returns one direction's delivery, from counters of the receiving end.
 func received(now, zero netlink.LinkStatistics) LinkStats {
 	packets := now.RxPackets - zero.RxPackets
 	return LinkStats{Packets: packets, Bytes: now.RxBytes - zero.RxBytes - packets*ethernetHeader}
@@ -118,8 +118,8 @@ func addVeth(name, peerName string, peer *Host) error {
 	return nil
 }
 
-// resolve tells both ends each other's hardware address. It comes after the
-// interfaces' configuration, as turning address resolution off forgets it.
+// resolve adds each end's hardware address to the other's neighbour table. It must follow the configuration
+// of the interfaces, because turning address resolution off clears the table.
 func resolve(a *Host, ifA ifacePlan, b *Host, ifB ifacePlan) error {
 	macA, err := hardwareAddr(a, ifA.name)
 	if err != nil {
@@ -147,8 +147,8 @@ func hardwareAddr(h *Host, name string) (mac net.HardwareAddr, err error) {
 	return mac, err
 }
 
-// addNeighbours tells a host the hardware address of the peer: for the addresses that
-// the peer has now, and for those that routes go by.
+// addNeighbours adds neighbour entries for the peer: for its current addresses and for those used as next
+// hops.
 func addNeighbours(p, peer ifacePlan, mac net.HardwareAddr) error {
 	link, err := netlink.LinkByName(p.name)
 	if err != nil {

@@ -65,8 +65,7 @@ func openTUN(h *Host, name string) (dev *os.File, err error) {
 	return dev, err
 }
 
-// txQueue is how many packets a device holds until the wire has read them:
-// enough that any drop is the wire's decision.
+// txQueue is a device's queue, in packets. It is large enough that all drops are decided by the emulator.
 const txQueue = 10_000
 
 func setTxQueue(name string) error {

@@ -10,18 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectionBuckets is the size of each host's own table of connections. Otherwise
-// hosts share the machine's, of hundreds of thousands of buckets, and every look at the
-// sockets of one goes through all of it: half a millisecond of a processor, in which
-// it delivers no packet either. This bears the tens of thousands of connections that
-// a benchmark leaves in TIME-WAIT.
+// connectionBuckets is the size of each host's own table of connections. By default, hosts share the
+// machine's table of hundreds of thousands of buckets. Listing one host's sockets then scans all of it, for
+// half a millisecond in which that processor delivers no packets. This size suffices for the tens of
+// thousands of connections that a benchmark leaves in TIME-WAIT.
 const connectionBuckets = "4096"
 
-// nursery is the network namespace that hosts' own are made in. Nothing else happens
-// there: a new namespace takes the size of its table from the one of its maker
-// (tcp_child_ehash_entries, Linux 6.1, Documentation/networking/ip-sysctl.rst), and the
-// machine's settings are not ours to change.
-var nursery = sync.OnceValues(func() (namespace *os.File, err error) {
+// parentNamespace returns a network namespace from which those of hosts are created, and which has no other
+// use. A new namespace takes the size of its table from its creator's settings (tcp_child_ehash_entries,
+// Linux 6.1, Documentation/networking/ip-sysctl.rst), and the lab does not change the machine's.
+var parentNamespace = sync.OnceValues(func() (namespace *os.File, err error) {
 	done := make(chan struct{})
 	go offMainThread(func() { // which ends, as it is no longer where the others are
 		defer close(done)
@@ -41,9 +39,9 @@ func newNursery() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/net")
 }
 
-// enterNursery moves the calling thread there.
-func enterNursery() error {
-	namespace, err := nursery()
+// enterParentNamespace moves the calling thread there.
+func enterParentNamespace() error {
+	namespace, err := parentNamespace()
 	if err != nil {
 		return err
 	}
@@ -53,7 +51,7 @@ func enterNursery() error {
 	return nil
 }
 
-// namespacesRefused says why namespaces cannot be created, and how to mend it.
+// namespacesRefused explains why namespaces cannot be created, with a remedy.
 func namespacesRefused(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("create namespaces: %w: run the lab as root", err)
