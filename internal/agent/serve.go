@@ -92,7 +92,7 @@ func deniedPorts(c config.Waypoint) []uint16 {
 func (h *handler) tell(s giving.Standing) {
 	var closed *session.Closed
 	if s.Closed() {
-		closed = &session.Closed{Code: waypoint.ClosedCode(s.Cause), Until: s.Until}
+		closed = &session.Closed{Code: s.Cause.Code(), Until: s.Until}
 	}
 	h.closed.Store(closed)
 	h.server.Tell()
@@ -159,11 +159,11 @@ func inBandMode(c config.Waypoint) waypoint.InBandMode {
 
 func (h *handler) SessionUp(p session.Peer) {
 	h.expelling.seen(memberOf(p))
-	h.way.SessionUp(peer(p))
+	h.way.SessionUp(p)
 }
 
 func (h *handler) SessionDown(p session.Peer) {
-	h.way.SessionDown(peer(p))
+	h.way.SessionDown(p)
 	h.expelling.sessionDown(p)
 }
 
@@ -171,11 +171,7 @@ func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (w
 	if !slices.Contains(h.offers, wire.Mapped) {
 		return wire.MapGrant{}, &wire.Refusal{Code: wire.NotOffered}
 	}
-	return h.way.Map(ctx, peer(p), r)
-}
-
-func peer(p session.Peer) waypoint.Peer {
-	return waypoint.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Addr: p.Addr, Proof: p.Proof}
+	return h.way.Map(ctx, p, r)
 }
 
 // describe is the waypoint role's part of the status.
@@ -184,7 +180,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}, Given: s.given(snap.Given)}
+	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}, Given: s.given(snap.Giving)}
 	for _, k := range s.offers {
 		out.Offers = append(out.Offers, k.String())
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // given says what the operator gives, and what of it is used.
-func (s *serving) given(now waypoint.GivenSnapshot) api.Given {
+func (s *serving) given(now waypoint.GivingStatus) api.Given {
 	out := api.Given{
 		Open: !now.Closed(), Until: now.Until, Hours: []string{}, UsedBytes: now.Used, QuotaBytes: now.Quota,
 		Allow: append([]netip.Prefix{}, s.config.Allow...), Deny: append([]netip.Prefix{}, s.config.Deny...),
@@ -43,7 +43,7 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 	if err != nil {
 		return api.Given{}, err
 	}
-	return a.serving.given(snap.Given), nil
+	return a.serving.given(snap.Giving), nil
 }
 
 // longestOff is as long as messages to members can say.

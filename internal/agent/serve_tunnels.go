@@ -12,12 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // giver gives tunnels of one kind; it is *tunnel.Giver.
 type giver interface {
-	Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
+	Give(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	Expel(member string) error
 	Interface() string
 	Problem() error
@@ -76,23 +75,23 @@ func (h *handler) Offers() []wire.Kind { return h.offers }
 // Tunnel implements session.Handler.
 func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	if g := h.givers[r.Kind]; g != nil {
-		granted, refusal := g.Give(ctx, peer(p), r)
+		granted, refusal := g.Give(ctx, p, r)
 		if refusal == nil && r.Port != 0 {
 			h.doorman.admit(p.Name, netip.AddrPortFrom(p.Addr, r.Port))
 		}
 		return granted, refusal
 	}
 	if r.Kind == wire.InBand {
-		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off
+		return h.way.InBand(ctx, p, r) // which refuses where it is off
 	}
 	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
 }
 
 // SessionMoved implements session.Handler.
-func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(peer(before), peer(now)) }
+func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(before, now) }
 
 // MemberLeft implements session.Handler.
-func (h *handler) MemberLeft(now session.Peer, from netip.Addr) { h.way.MemberLeft(peer(now), from) }
+func (h *handler) MemberLeft(now session.Peer, from netip.Addr) { h.way.MemberLeft(now, from) }
 
 // expel takes everything back that a member has here.
 func (h *handler) expel(member string) error {

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // GiveOpenVPNConfig is what the waypoint's OpenVPN end needs.
@@ -38,7 +38,7 @@ type openvpnFar struct {
 }
 
 // holder: a member's certificate names it, so it has one tunnel.
-func (f *openvpnFar) holder(peer waypoint.Peer, _ wire.TunnelRequest) (holder, bool) {
+func (f *openvpnFar) holder(peer session.Peer, _ wire.TunnelRequest) (holder, bool) {
 	return holder{member: peer.Name}, true
 }
 

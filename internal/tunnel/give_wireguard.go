@@ -10,9 +10,9 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // outerMTU is what the waypoint expects of the paths to its members; each member
@@ -71,7 +71,7 @@ func (f *wireguardFar) open() (err error) {
 }
 
 // holder: each host of a member has a key of its own, and so a tunnel.
-func (f *wireguardFar) holder(peer waypoint.Peer, req wire.TunnelRequest) (holder, bool) {
+func (f *wireguardFar) holder(peer session.Peer, req wire.TunnelRequest) (holder, bool) {
 	ok := len(req.PublicKey) == 32 && [32]byte(req.PublicKey) != [32]byte{} && (f.Device == nil || [32]byte(req.PublicKey) != f.PublicKey())
 	return holder{member: peer.Name, key: string(req.PublicKey)}, ok
 }

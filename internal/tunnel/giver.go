@@ -10,24 +10,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // Gate is what a Giver needs of the waypoint: packets from these addresses are a
 // member's. It is *waypoint.Waypoint.
 type Gate interface {
-	AdmitTunnel(ctx context.Context, peer waypoint.Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal
+	AdmitTunnel(ctx context.Context, peer session.Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal
 	// RefuseTunnel counts and records a refusal.
-	RefuseTunnel(ctx context.Context, peer waypoint.Peer, refusal *wire.Refusal)
+	RefuseTunnel(ctx context.Context, peer session.Peer, refusal *wire.Refusal)
 	RevokeTunnel(addrs []netip.Addr) error
 }
 
 // far is the waypoint's end of one kind of tunnel.
 type far interface {
 	// holder is who asks; false: the request lacks what it takes.
-	holder(peer waypoint.Peer, req wire.TunnelRequest) (holder, bool)
+	holder(peer session.Peer, req wire.TunnelRequest) (holder, bool)
 	// admit lets a holder in with these addresses, and adds to the grant what its
 	// end must know. It may be called again for the same holder.
 	admit(holder holder, addrs []netip.Prefix, g *wire.TunnelGrant) error
@@ -141,7 +141,7 @@ func (g *Giver) Problem() error {
 
 // Give answers a member's request. What a member has it keeps until its lease is
 // over, also when a renewal is refused or fails.
-func (g *Giver) Give(ctx context.Context, peer waypoint.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+func (g *Giver) Give(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h, ok := g.far.holder(peer, req)

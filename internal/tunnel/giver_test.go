@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // fakeGate lets addresses in, and out again.
@@ -25,7 +25,7 @@ type fakeGate struct {
 	refused []wire.Code // by others, as it was told
 }
 
-func (f *fakeGate) AdmitTunnel(_ context.Context, p waypoint.Peer, _ wire.Kind, addrs []netip.Addr, _ time.Duration) *wire.Refusal {
+func (f *fakeGate) AdmitTunnel(_ context.Context, p session.Peer, _ wire.Kind, addrs []netip.Addr, _ time.Duration) *wire.Refusal {
 	if f.refuse != nil {
 		return f.refuse
 	}
@@ -35,7 +35,7 @@ func (f *fakeGate) AdmitTunnel(_ context.Context, p waypoint.Peer, _ wire.Kind, 
 	return nil
 }
 
-func (f *fakeGate) RefuseTunnel(_ context.Context, _ waypoint.Peer, r *wire.Refusal) {
+func (f *fakeGate) RefuseTunnel(_ context.Context, _ session.Peer, r *wire.Refusal) {
 	f.refused = append(f.refused, r.Code)
 }
 
@@ -54,7 +54,7 @@ type fakeFar struct {
 	closed bool
 }
 
-func (f *fakeFar) holder(p waypoint.Peer, r wire.TunnelRequest) (holder, bool) {
+func (f *fakeFar) holder(p session.Peer, r wire.TunnelRequest) (holder, bool) {
 	return holder{p.Name, string(r.PublicKey)}, len(r.PublicKey) > 0
 }
 
@@ -164,7 +164,7 @@ func newGiving(t *testing.T, used ...netip.Prefix) *giving {
 
 func (g *giving) give(t *testing.T, member string, r wire.TunnelRequest) wire.TunnelGrant {
 	t.Helper()
-	grant, refusal := g.Give(t.Context(), waypoint.Peer{Name: member}, r)
+	grant, refusal := g.Give(t.Context(), session.Peer{Name: member}, r)
 	if refusal != nil {
 		t.Fatalf("%s is refused: %v", member, refusal)
 	}
@@ -309,7 +309,7 @@ func TestTunnelsOfAMemberAreBounded(t *testing.T) {
 			grants = append(grants, g.give(t, "mallory", asking(fmt.Sprint(i))))
 			time.Sleep(time.Minute)
 		}
-		_, refusal := g.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking("one more"))
+		_, refusal := g.Give(t.Context(), session.Peer{Name: "mallory"}, asking("one more"))
 		if refusal == nil || refusal.Code != wire.QuotaTunnels || refusal.RetryAfter != givenLease-perMember*time.Minute {
 			t.Errorf("one more is answered by %+v", refusal)
 		}
@@ -351,7 +351,7 @@ func TestCostOfATunnel(t *testing.T) {
 func TestKeysOfOthersAreRefused(t *testing.T) {
 	g := newGiving(t)
 	alice := g.give(t, "alice", asking("a"))
-	_, refusal := g.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking("a"))
+	_, refusal := g.Give(t.Context(), session.Peer{Name: "mallory"}, asking("a"))
 	if refusal == nil || refusal.Code != wire.Malformed {
 		t.Errorf("alice's key is answered by %v", refusal)
 	}
@@ -387,7 +387,7 @@ func TestFailedRenewals(t *testing.T) {
 						renewal = asking("a", "10.0.0.0/8", "fc00::/7")
 					}
 					tt.how(g)
-					if _, refusal := g.Give(t.Context(), waypoint.Peer{Name: "alice"}, renewal); refusal == nil || refusal.Code != tt.code {
+					if _, refusal := g.Give(t.Context(), session.Peer{Name: "alice"}, renewal); refusal == nil || refusal.Code != tt.code {
 						t.Fatalf("refusal %v, want %v", refusal, tt.code)
 					}
 					g.gate.refuse, g.far.fail, g.host.fail = nil, nil, nil
@@ -424,7 +424,7 @@ func TestGiveRefuses(t *testing.T) {
 			g := newGiving(t)
 			carol := g.give(t, "carol", asking("c"))
 			tt.how(g)
-			if _, refusal := g.Give(t.Context(), waypoint.Peer{Name: "alice"}, tt.ask); refusal == nil || refusal.Code != tt.code {
+			if _, refusal := g.Give(t.Context(), session.Peer{Name: "alice"}, tt.ask); refusal == nil || refusal.Code != tt.code {
 				t.Errorf("refusal %v, want %v", refusal, tt.code)
 			}
 			g.holds(t, carol)

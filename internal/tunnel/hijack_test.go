@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 func grantOf(addrs ...string) wire.TunnelGrant {
@@ -194,7 +194,7 @@ func TestMemberCannotTakeTheWaypointsTraffic(t *testing.T) {
 	p.works("with another address")
 	public := p.giver.far.(*wireguardFar).PublicKey()
 	own := string(public[:])
-	if _, refusal := p.giver.Give(t.Context(), waypoint.Peer{Name: "mallory"}, asking(own)); refusal == nil {
+	if _, refusal := p.giver.Give(t.Context(), session.Peer{Name: "mallory"}, asking(own)); refusal == nil {
 		t.Error("the waypoint's own key is let in")
 	}
 	select {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
-	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // pair is a client and a waypoint, in namespaces, with a home router before the
@@ -115,7 +115,7 @@ func (p *pair) ask(fresh bool) wire.TunnelGrant {
 	p.client.Must(p.t, func() (err error) { req, err = p.end.request(); return err })
 	var grant wire.TunnelGrant
 	p.waypoint.Must(p.t, func() error {
-		g, refusal := p.giver.Give(p.t.Context(), waypoint.Peer{Name: "alice"}, req)
+		g, refusal := p.giver.Give(p.t.Context(), session.Peer{Name: "alice"}, req)
 		if refusal != nil {
 			return refusal
 		}

@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
 const manyMappings = 100_000
 
 // benchClient spreads mappings over client addresses, a thousand each.
-func benchClient(i int) Peer {
+func benchClient(i int) session.Peer {
 	return peer("alice", netip.AddrFrom4([4]byte{10, 1, 1 + byte(i/1000), 1}))
 }
 
@@ -111,7 +112,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 	n.waypoint.Must(b, func() error {
 		for b.Loop() {
-			w, err := Start(n.config, w.log)
+			w, err := Start(n.config, w.loop.log)
 			if err != nil {
 				return err
 			}

@@ -7,29 +7,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
 // The bytes that the fast path has carried of open connections are in no place that outlives the agent: the
 // program's maps can be read by a later process only if that has CAP_SYS_ADMIN, which the packaged service
 // lacks. An agent that stops in order therefore leaves the counts to the next one in a file.
 
-// carried is a connection in that file. Both directions identify it: its addresses and ports as the client
+// carried is a connection in the file. Both directions identify it: its addresses and ports as the client
 // sees them may be those of another connection by now.
 type carried struct {
 	Flow   forward.Flow
 	Passed forward.Passed
 }
 
-// counts is what earlier agents carried of connections.
+// counts are the bytes that earlier agents carried of connections.
 type counts struct {
-	// saved is what the last agent wrote when it stopped, and nil if it wrote nothing: it was killed.
+	// saved has those that the last agent wrote when it stopped; nil: it was killed, and wrote nothing.
 	saved map[forward.Flow]forward.Passed
-	// left is what the kernel tells of an agent that was killed; nothing without CAP_SYS_ADMIN.
+	// left has those that the kernel still knows of an agent that was killed; none without CAP_SYS_ADMIN.
 	left map[forward.Tuple]uint64
 }
 
@@ -42,60 +44,61 @@ func (c counts) of(f forward.Flow) (passed forward.Passed, known bool) {
 	return forward.Passed{Origin: origin, Reply: c.left[f.Reply]}, known
 }
 
-// adoptFlows finds the flows that are open already. The subscription is older, so what happens
+// adopt finds the connections that are open already. The subscription is older, so what happens
 // meanwhile arrives afterwards.
-func (w *Waypoint) adoptFlows() error {
-	before := w.countedBefore()
+func (c *connections) adopt(path string) error {
+	before := c.countedBefore(path)
 	unknown := 0
-	err := w.listFlows(func(f netstate.Flow) {
-		w.openFlow(attribution.FlowFound, f)
-		if l, ok := w.live[f.Origin]; ok {
-			var known bool
-			if l.passed, known = before.of(fastFlowOf(f)); !known && f.Established && mayBeFast(l.kind) {
+	err := c.list(func(f netstate.Flow) {
+		e, ok := c.flows.Open(attribution.FlowFound, f, time.Now())
+		if ok {
+			c.record.Write(e)
+			passed, known := before.of(flows.Key(f))
+			c.flows.Carried(f.Origin, passed)
+			if _, kind, _ := c.marks.OfMark(f.Mark); !known && f.Established && flows.MayBeFast(kind) {
 				unknown++
 			}
-			w.live[f.Origin] = l
 		}
-		w.watch(f)
+		c.watch(f)
 	})
 	if err != nil {
 		return err
 	}
 	if unknown > 0 {
-		w.log.Warn("the agent before this one did not stop in order: what the fast path carried of some connections that "+
+		c.log.Warn("the agent before this one did not stop in order: what the fast path carried of some connections that "+
 			"are still open may be missing from their bytes in the log and in the status", "connections", unknown)
 	}
-	if err := forgetCounts(w.config.Counts); err != nil {
-		w.log.Warn("the bytes that an earlier agent counted may be counted again after a crash", "err", err)
+	if err := forgetCounts(path); err != nil {
+		c.log.Warn("the bytes that an earlier agent counted may be counted again after a crash", "err", err)
 	}
 	return nil
 }
 
 // countedBefore reads what earlier agents left. The file stays until the counts are taken over.
-func (w *Waypoint) countedBefore() (c counts) {
-	if w.kernel.fast != nil {
-		c.left = w.kernel.fast.Left()
+func (c *connections) countedBefore(path string) (before counts) {
+	if c.fast != nil {
+		before.left = c.fast.Left()
 	}
-	saved, err := readCounts(w.config.Counts)
+	saved, err := readCounts(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.log.Warn("what an earlier agent counted cannot be read", "err", err)
+		c.log.Warn("what an earlier agent counted cannot be read", "err", err)
 	}
-	c.saved = saved
-	return c
+	before.saved = saved
+	return before
 }
 
-// closeCounts leaves the connections to netfilter, which counts from here on, and saves what was carried.
+// saveCounts leaves the connections to netfilter, which counts from here on, and saves what was carried.
 // Nothing else runs any more.
-func (w *Waypoint) closeCounts() error {
+func (c *connections) saveCounts(path string) error {
 	var errs []error
 	list := []carried{}
-	for origin, l := range w.live {
-		errs = append(errs, w.leaveFastPath(origin))
-		if passed := w.passedFast(origin); passed != (forward.Passed{}) {
-			list = append(list, carried{fastFlowOf(l.flow), passed})
+	for _, f := range c.flows.All() {
+		errs = append(errs, c.leave(f.Origin))
+		if passed := c.flows.Passed(f.Origin, c.passed); passed != (forward.Passed{}) {
+			list = append(list, carried{flows.Key(f), passed})
 		}
 	}
-	return errors.Join(append(errs, saveCounts(w.config.Counts, list))...)
+	return errors.Join(append(errs, writeCounts(path, list))...)
 }
 
 func readCounts(path string) (map[forward.Flow]forward.Passed, error) {
@@ -114,7 +117,7 @@ func readCounts(path string) (map[forward.Flow]forward.Passed, error) {
 	return saved, nil
 }
 
-func saveCounts(path string, list []carried) error {
+func writeCounts(path string, list []carried) error {
 	data, err := json.Marshal(list)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
 // What an agent before counted is not lost, for connections that are still there. Where it is, the agent
@@ -73,7 +74,7 @@ func TestFastPathIsAdopted(t *testing.T) {
 				h.log = slog.NewTextHandler(&said, nil)
 				w = h.start(t)
 				defer mustClose(t, w)
-				if got := h.fast.flows[fastFlowOf(f)].Passed; got != c.want {
+				if got := h.fast.flows[flows.Key(f)].Passed; got != c.want {
 					t.Errorf("goes on from %+v, want %+v", got, c.want)
 				}
 				if text := said.String(); c.said == "" && text != "" || !strings.Contains(text, c.said) {

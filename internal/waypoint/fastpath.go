@@ -8,7 +8,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
-	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
 // The fast path: packets of established detours pass by netfilter (package forward), unless a rule
@@ -16,9 +16,9 @@ import (
 // connections there are. So that conntrack, which sees a connection's beginning, its end and now and
 // then a packet, neither forgets it nor takes what it sees for forged, its entry is relaxed. A relaxed
 // entry ends with any FIN or RST, so package forward keeps those away from it whose numbers are wrong. It
-// learns the numbers while a connection is watched, and watching.go decides when it has.
+// learns the numbers while a connection is watched; package flows decides when it has.
 
-// fastPath is forward.Forwarder.
+// fastPath is implemented by forward.Forwarder.
 type fastPath interface {
 	Attach(interfaces []int) error
 	Watch(forward.Flow, forward.Passed) error
@@ -28,13 +28,13 @@ type fastPath interface {
 	Left() map[forward.Tuple]uint64
 }
 
-// flowEntries is netstate.Conntrack, of one entry at a time.
+// flowEntries is implemented by netstate.Conntrack: one entry at a time.
 type flowEntries interface {
 	Relax(origin netstate.Tuple, timeout time.Duration) error
 	Flow(origin netstate.Tuple) (f netstate.Flow, ok bool, err error)
 }
 
-// fastKernel is the fast path's part of the system. fast is nil for the reason in noFast.
+// fastKernel is what the fast path needs of the system. fast is nil for the reason in noFast.
 type fastKernel struct {
 	fast   fastPath
 	noFast error
@@ -67,7 +67,7 @@ func openFastPath(config Config) (k fastKernel, closeAll func() error, err error
 // flowTimeouts are conntrack's.
 type flowTimeouts struct {
 	established time.Duration
-	// shortest is what an established connection lives at least without a packet: less than the
+	// shortest is how long an established connection lives at least without a packet: less than the
 	// above while conntrack thinks that data was not acknowledged.
 	shortest time.Duration
 }
@@ -101,175 +101,138 @@ func readFlowTimeouts() (t flowTimeouts, err error) {
 // time that one is kept for.
 func (t flowTimeouts) keepEvery() time.Duration { return max(t.shortest/4, time.Second) }
 
-// keptAtOnce bounds how long prolonging keeps the owner from requests. The rest is due a second later.
-const keptAtOnce = 2000
-
-// fastFlow is a connection on the fast path, or one that is watched and may get there.
-type fastFlow struct {
-	forward.Flow
-	forwarded bool
-	sight     sight          // of one that is watched
-	passed    forward.Passed // when it was last looked at
-	looked    time.Time
-}
-
-func fastFlowOf(f netstate.Flow) forward.Flow {
-	return forward.Flow{Origin: forward.Tuple(f.Origin), Reply: forward.Tuple(f.Reply)}
-}
-
 // watch has an established connection looked at, which is the first step onto the fast path.
-func (w *Waypoint) watch(f netstate.Flow) {
-	l, known := w.live[f.Origin]
-	if w.kernel.fast == nil || !known || !f.Established || w.fast[f.Origin] != nil {
+func (c *connections) watch(f netstate.Flow) {
+	if c.fast == nil {
 		return
 	}
-	if !mayBeFast(l.kind) {
+	flow, passed, ok := c.flows.ToWatch(f)
+	if !ok {
 		return
 	}
-	flow := fastFlowOf(l.flow)
-	if err := w.kernel.fast.Watch(flow, l.passed); err != nil {
-		w.saySlow(err)
+	if err := c.fast.Watch(flow, passed); err != nil {
+		c.saySlow(err)
 		return
 	}
-	w.fast[f.Origin] = &fastFlow{Flow: flow, passed: l.passed, looked: time.Now()}
-	l.passed = forward.Passed{}
-	w.live[f.Origin] = l
+	c.flows.Watched(f.Origin, time.Now())
 }
 
-// mayBeFast tells whether connections by a kind of detour go on the fast path. Packets of tunnels have no
-// Ethernet header.
-func mayBeFast(k wire.Kind) bool { return k == wire.Mapped || k == wire.InBand }
+// check forwards the watched connections whose numbers have become certain, and prolongs conntrack's entries of
+// those on the fast path that are alive.
+func (c *connections) check(now time.Time) {
+	for _, f := range c.flows.DueWatched(now) {
+		certain, err := c.look(f)
+		c.saySlow(err)
+		if certain && !c.watchOnly {
+			c.enter(f)
+		}
+	}
+	for _, f := range c.flows.DueForwarded(now) {
+		if err := c.keep(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("conntrack may forget a connection that is alive", "err", err)
+		}
+	}
+}
 
-// enterFastPath takes a connection past netfilter that was watched.
-func (w *Waypoint) enterFastPath(origin netstate.Tuple, f *fastFlow) {
+// look reports whether a watched connection's numbers are certain by now.
+func (c *connections) look(f *flows.Fast) (certain bool, err error) {
+	before, err := c.fast.Look(f.Flow)
+	if err != nil || !f.News(before.Seen) {
+		return false, err
+	}
+	entry, there, err := c.entries.Flow(f.Origin)
+	if err != nil || !there {
+		return false, err
+	}
+	if !flows.Simple(entry) {
+		return false, c.leave(f.Origin)
+	}
+	after, err := c.fast.Look(f.Flow)
+	if err != nil {
+		return false, err
+	}
+	return f.Judge(before.Seen, entry, after.Seen), nil
+}
+
+// enter takes a connection past netfilter that was watched.
+func (c *connections) enter(f *flows.Fast) {
 	// Before, since conntrack takes what follows on packets it did not see for forged.
-	err := w.kernel.entries.Relax(origin, 0)
+	err := c.entries.Relax(f.Origin, 0)
 	if err == nil {
-		err = w.kernel.fast.Forward(f.Flow)
+		err = c.fast.Forward(f.Flow)
 	}
 	if err == nil {
-		f.forwarded, f.looked = true, time.Now()
+		f.Forwarded(time.Now())
 		// And after, since of an acknowledgement in between it would hold a reset to be forged.
-		err = w.kernel.entries.Relax(origin, 0)
+		err = c.entries.Relax(f.Origin, 0)
 	}
 	if err == nil {
 		// Of an end before Forward only conntrack knows, of one after it both do.
-		var now netstate.Flow
-		if now, _, err = w.kernel.entries.Flow(origin); err == nil && now.Established && !now.Helped {
+		var entry netstate.Flow
+		if entry, _, err = c.entries.Flow(f.Origin); err == nil && flows.Simple(entry) {
 			return
 		}
 	}
-	w.saySlow(err)
-	_ = w.leaveFastPath(origin) // which logs its failure
+	c.saySlow(err)
+	_ = c.leave(f.Origin) // which logs its failure
 }
 
 // saySlow says once that connections stay with netfilter for a reason that should not be.
-func (w *Waypoint) saySlow(err error) {
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, forward.ErrFull) || w.saidSlow {
+func (c *connections) saySlow(err error) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, forward.ErrFull) || c.saidSlow {
 		return
 	}
-	w.log.Warn("connections may stay on the slow path; this is said once", "err", err)
-	w.saidSlow = true
+	c.log.Warn("connections may stay on the slow path; this is said once", "err", err)
+	c.saidSlow = true
 }
 
-// leaveFastPath has netfilter see all packets of a connection.
-func (w *Waypoint) leaveFastPath(origin netstate.Tuple) error {
-	f := w.fast[origin]
-	if f == nil {
-		return nil
-	}
-	passed, err := w.kernel.fast.Remove(f.Flow)
+// keep prolongs the entry of a connection that is alive.
+func (c *connections) keep(f *flows.Fast) error {
+	state, err := c.fast.Look(f.Flow)
 	if err != nil {
-		w.log.Error("a connection does not leave the fast path", "err", err)
 		return err
 	}
-	delete(w.fast, origin)
-	if l, ok := w.live[origin]; ok {
-		l.passed = passed
-		w.live[origin] = l
+	switch f.Alive(state) {
+	case flows.Leave:
+		return c.leave(f.Origin)
+	case flows.Prolong:
+		return c.prolong(f)
+	case flows.Nothing:
 	}
 	return nil
 }
 
-// leaveFastPathEach does so for those of the matching connections that which says yes to.
-func (w *Waypoint) leaveFastPathEach(of netstate.MarkMatch, which func(netstate.Flow) bool) error {
-	var errs []error
-	for origin := range w.fast {
-		if f := w.live[origin].flow; f.Mark&of.Mask == of.Value && which(f) {
-			errs = append(errs, w.leaveFastPath(origin))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// passedFast is how much of a connection netfilter has not seen.
-func (w *Waypoint) passedFast(origin netstate.Tuple) forward.Passed {
-	f := w.fast[origin]
-	if f == nil {
-		return w.live[origin].passed
-	}
-	state, err := w.kernel.fast.Look(f.Flow)
-	if err != nil {
-		w.log.Warn("the bytes of a connection are not known", "err", err)
-		return f.passed
-	}
-	return state.Passed
-}
-
-// forwarded is how many connections are on the fast path.
-func (w *Waypoint) forwarded() (n int) {
-	for _, f := range w.fast {
-		if f.forwarded {
-			n++
-		}
-	}
-	return n
-}
-
-// keepEntries prolongs the conntrack entries of connections that are alive.
-func (w *Waypoint) keepEntries(now time.Time) {
-	left := keptAtOnce
-	for origin, f := range w.fast {
-		if !f.forwarded || now.Sub(f.looked) < w.kernel.timeouts.keepEvery() {
-			continue
-		}
-		if left--; left < 0 {
-			return
-		}
-		f.looked = now
-		if err := w.keepEntry(origin, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			w.log.Warn("conntrack may forget a connection that is alive", "err", err)
-		}
-	}
-}
-
-func (w *Waypoint) keepEntry(origin netstate.Tuple, f *fastFlow) error {
-	state, err := w.kernel.fast.Look(f.Flow)
-	if err != nil || state.Passed == f.passed && !state.Ended {
+func (c *connections) prolong(f *flows.Fast) error {
+	if err := c.entries.Relax(f.Origin, c.timeouts.established); err != nil {
 		return err
 	}
-	f.passed = state.Passed
-	if state.Ended {
-		return w.leaveFastPath(origin)
-	}
-	if err := w.kernel.entries.Relax(origin, w.kernel.timeouts.established); err != nil {
-		return err
-	}
-	if state, err = w.kernel.fast.Look(f.Flow); err == nil && state.Ended {
-		err = w.kernel.entries.Relax(origin, afterEnd)
+	state, err := c.fast.Look(f.Flow)
+	if err == nil && state.Ended {
+		err = c.entries.Relax(f.Origin, afterEnd)
 	}
 	return err
 }
 
-// attachFastPath has established connections looked for on every interface that has them.
-func (w *Waypoint) attachFastPath(interfaces []int) {
-	err := w.kernel.fast.Attach(interfaces)
-	text := ""
+// leave has netfilter see all packets of a connection.
+func (c *connections) leave(origin netstate.Tuple) error {
+	f := c.flows.Fast(origin)
+	if f == nil {
+		return nil
+	}
+	passed, err := c.fast.Remove(f.Flow)
 	if err != nil {
-		text = err.Error()
+		c.log.Error("a connection does not leave the fast path", "err", err)
+		return err
 	}
-	if text != "" && text != w.notFast {
-		w.log.Warn("some interfaces have no fast path", "err", err)
+	c.flows.Left(origin, passed)
+	return nil
+}
+
+// leaveWhere does so for those of the matching connections that which says yes to.
+func (c *connections) leaveWhere(match netstate.MarkMatch, which func(netstate.Flow) bool) error {
+	var errs []error
+	for _, origin := range c.flows.FastWhere(match, which) {
+		errs = append(errs, c.leave(origin))
 	}
-	w.notFast = text
+	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -132,17 +133,17 @@ func TestFastPathIsRevoked(t *testing.T) {
 	for name, revoke := range map[string]func(*Waypoint) error{
 		"expelled": func(w *Waypoint) error { return w.Expel("alice") },
 		"moved": func(w *Waypoint) error {
-			w.SessionMoved(session("alice", client4, 1), session("alice", netip.MustParseAddr("10.1.0.11"), 1))
+			w.SessionMoved(overSession("alice", client4, 1), overSession("alice", netip.MustParseAddr("10.1.0.11"), 1))
 			return nil
 		},
 		"came back elsewhere": func(w *Waypoint) error {
-			now := session("alice", netip.MustParseAddr("10.1.0.11"), 2)
+			now := overSession("alice", netip.MustParseAddr("10.1.0.11"), 2)
 			w.SessionUp(now)
 			w.MemberLeft(now, client4) // but for one session
 			if s, err := w.Snapshot(); err != nil || *s.Fast != 2 {
 				return errors.Join(fmt.Errorf("with a session left: %+v", s), err)
 			}
-			w.SessionDown(session("alice", client4, 1))
+			w.SessionDown(overSession("alice", client4, 1))
 			w.MemberLeft(now, client4)
 			return nil
 		},
@@ -152,7 +153,7 @@ func TestFastPathIsRevoked(t *testing.T) {
 			n := newNetwork(t)
 			server := n.echo(t, "10.2.0.1:443")
 			w, _ := n.start(t)
-			w.SessionUp(session("alice", client4, 1))
+			w.SessionUp(overSession("alice", client4, 1))
 			mustMap(t, w, peer("alice", client4), server, 443)
 			mustMap(t, w, peer("bob", client4), server, 444)
 			alices := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
@@ -377,7 +378,7 @@ func TestNoFastPath(t *testing.T) {
 			mustMap(t, w, peer("alice", client4), server, 443)
 			c := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
 			total := 0
-			for start := time.Now(); time.Since(start) < 4*watchEvery; total += 1000 {
+			for start := time.Now(); time.Since(start) < 4*flows.WatchEvery; total += 1000 {
 				if err := c.talk(1000); err != nil {
 					t.Fatal(err)
 				}

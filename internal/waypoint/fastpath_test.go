@@ -17,6 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -85,14 +86,14 @@ func (f *fakeFast) Forward(forward.Flow) error {
 // connection's own. They fit the numbers of those before unless these are begun anew.
 func (f *fakeFast) talk(flow netstate.Flow, anew, counts bool) {
 	f.change(func() {
-		state := f.flows[fastFlowOf(flow)]
+		state := f.flows[flows.Key(flow)]
 		for _, n := range []*forward.Numbers{&state.Seen.Origin, &state.Seen.Reply} {
 			n.Next += 100
 			if anew || n.Begun == 0 {
 				n.Begun++
 			}
 		}
-		f.flows[fastFlowOf(flow)] = state
+		f.flows[flows.Key(flow)] = state
 		if counts {
 			f.entry.BytesOrigin += 140
 			f.entry.BytesReply += 140
@@ -142,9 +143,9 @@ func (f *fakeFast) Flow(netstate.Tuple) (netstate.Flow, bool, error) {
 
 func (f *fakeFast) carry(flow netstate.Flow, passed forward.Passed, ended bool) {
 	f.change(func() {
-		state := f.flows[fastFlowOf(flow)]
+		state := f.flows[flows.Key(flow)]
 		state.Passed, state.Ended = passed, ended
-		f.flows[fastFlowOf(flow)] = state
+		f.flows[flows.Key(flow)] = state
 	})
 }
 
@@ -175,7 +176,7 @@ func (h *fakeHost) establish(t *testing.T, w *Waypoint, kind wire.Kind) netstate
 func (h *fakeHost) hasten(f netstate.Flow) {
 	for range 2 {
 		h.fast.talk(f, false, true)
-		time.Sleep(watchEvery)
+		time.Sleep(flows.WatchEvery)
 		synctest.Wait()
 	}
 }
@@ -270,7 +271,7 @@ func TestWatchesUntilNumbersAreCertain(t *testing.T) {
 					if s.talks {
 						h.fast.talk(f, s.anew, s.counted)
 					}
-					time.Sleep(watchEvery)
+					time.Sleep(flows.WatchEvery)
 					synctest.Wait()
 				}
 				if s, err := w.Snapshot(); err != nil || *s.Fast != c.fast {

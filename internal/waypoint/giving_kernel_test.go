@@ -176,7 +176,7 @@ func TestClosedInBand(t *testing.T) {
 			if got := p.probe(t, p.syn(server, grant)); got != byNobody {
 				t.Errorf("while it is off: %s", got)
 			}
-			if refusal := inBandRefusal(t, w, session("alice", client4, 1)); refusal.Code != wire.SwitchedOff {
+			if refusal := inBandRefusal(t, w, overSession("alice", client4, 1)); refusal.Code != wire.SwitchedOff {
 				t.Errorf("asked while it is off: %v", refusal)
 			}
 			if err := w.SwitchOn(); err != nil {
@@ -266,9 +266,9 @@ func TestQuotaInTheKernel(t *testing.T) {
 				if snap, err = w.Snapshot(); err != nil {
 					t.Fatal(err)
 				}
-				return snap.Given.Closed()
+				return snap.Giving.Closed()
 			})
-			if g := snap.Given; g.Cause != giving.QuotaUsed || g.Used != quota || !g.Until.Equal(giving.NextMonth(time.Now())) {
+			if g := snap.Giving; g.Cause != giving.QuotaUsed || g.Used != quota || !g.Until.Equal(giving.NextMonth(time.Now())) {
 				t.Errorf("given %+v", g)
 			}
 			if got := refusal(t, w, peer("alice", client4), netip.MustParseAddrPort("10.2.0.1:443")); got != wire.QuotaTraffic {
@@ -303,7 +303,7 @@ func TestQuotaCountsErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Given.Used > 2*syn // the error has the SYN in it
+		return s.Giving.Used > 2*syn // the error has the SYN in it
 	})
 }
 
@@ -345,7 +345,7 @@ func TestQuotaIsCountedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Given.Used
+		return s.Giving.Used
 	}
 	if err := c.talk(1 << 20); err != nil {
 		t.Fatal(err)

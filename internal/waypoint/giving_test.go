@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
@@ -125,7 +126,7 @@ func TestSwitchedOff(t *testing.T) {
 func TestClosedWaypointKeepsTunnels(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
-		admit := func(p Peer, number int) *wire.Refusal {
+		admit := func(p session.Peer, number int) *wire.Refusal {
 			return w.AdmitTunnel(t.Context(), p, wire.WireGuard, tunnelAddrs(number), 10*time.Minute)
 		}
 		if r := admit(aliceAt, 1); r != nil {
@@ -183,8 +184,8 @@ func TestQuota(t *testing.T) {
 		used := func(want uint64) {
 			t.Helper()
 			synctest.Wait()
-			if s, err := w.Snapshot(); err != nil || s.Given.Used != want || s.Given.Quota != 1000 {
-				t.Errorf("used %d of %d, want %d; %v", s.Given.Used, s.Given.Quota, want, err)
+			if s, err := w.Snapshot(); err != nil || s.Giving.Used != want || s.Giving.Quota != 1000 {
+				t.Errorf("used %d of %d, want %d; %v", s.Giving.Used, s.Giving.Quota, want, err)
 			}
 		}
 		h.table.Forward(100)
@@ -245,8 +246,8 @@ func TestQuota(t *testing.T) {
 		h.table.Forward(10)
 		h.config.Quota = 2000
 		w = h.start(t)
-		if s, err := w.Snapshot(); err != nil || s.Given.Used != 10 {
-			t.Errorf("used %d, %v", s.Given.Used, err)
+		if s, err := w.Snapshot(); err != nil || s.Giving.Used != 10 {
+			t.Errorf("used %d, %v", s.Giving.Used, err)
 		}
 		mustClose(t, w)
 	})

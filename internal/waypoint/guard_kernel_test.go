@@ -18,7 +18,7 @@ func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 	t.Parallel()
 	p, w, _, grant := startInBand(t, InBandAuthenticated)
 	server := p.echo(t, "10.2.0.1:443")
-	alice := session("alice", client4, 1)
+	alice := overSession("alice", client4, 1)
 	mapping := mustMap(t, w, alice, server, 443)
 	if mapping.Port == 443 {
 		t.Error("the mapping is at the server's port, where in-band SYNs come to")
@@ -66,7 +66,7 @@ func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	n := newNetwork(t)
 	server := n.echo(t, "10.2.0.1:443")
 	w, stop := n.start(t)
-	alice := session("alice", client4, 1)
+	alice := overSession("alice", client4, 1)
 	w.SessionUp(alice)
 	if before := mustMap(t, w, alice, server, 443); before.Port != 443 {
 		t.Fatalf("without in-band detours: %+v", before)
@@ -95,7 +95,7 @@ func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	}
 	// In-band detours are of IPv4 alone.
 	server6 := n.echo(t, "[fd02::1]:443")
-	if six, refusal := w.Map(t.Context(), session("alice", client6, 2), wire.MapRequest{Server: server6, Proposed: 443}); refusal != nil || six.Port != 443 {
+	if six, refusal := w.Map(t.Context(), overSession("alice", client6, 2), wire.MapRequest{Server: server6, Proposed: 443}); refusal != nil || six.Port != 443 {
 		t.Errorf("IPv6: %+v, %v", six, refusal)
 	}
 }

@@ -25,13 +25,13 @@ func TestInBandEndsWithTheSession(t *testing.T) {
 			if got := p.probe(t, open); got != byServer {
 				t.Fatal(got)
 			}
-			w.SessionUp(session("alice", client4, 2))
+			w.SessionUp(overSession("alice", client4, 2))
 			again := p.granted(t, w, 2)
-			w.SessionDown(session("alice", client4, 1))
+			w.SessionDown(overSession("alice", client4, 1))
 			if got := p.probe(t, p.syn(server, again)); got != byServer {
 				t.Errorf("with one session left: %s", got)
 			}
-			w.SessionDown(session("alice", client4, 2))
+			w.SessionDown(overSession("alice", client4, 2))
 			for _, g := range []wire.TunnelGrant{grant, again} {
 				if got := p.probe(t, p.syn(server, g)); got != byNobody {
 					t.Errorf("without a session: %s", got)
@@ -59,10 +59,10 @@ func TestMovedMember(t *testing.T) {
 	t.Parallel()
 	p, w, _, grant := startInBand(t, InBandAuthenticated)
 	server := p.echo(t, "10.2.0.1:443")
-	w.SessionUp(session("bob", client4, 7))
+	w.SessionUp(overSession("bob", client4, 7))
 	listener := p.network.server.Listen(t, "10.2.0.1:9000")
-	alicesMapping := mustMap(t, w, session("alice", client4, 1), netip.MustParseAddrPort("10.2.0.1:9000"), 8001)
-	bobsMapping := mustMap(t, w, session("bob", client4, 7), server, 8002)
+	alicesMapping := mustMap(t, w, overSession("alice", client4, 1), netip.MustParseAddrPort("10.2.0.1:9000"), 8001)
+	bobsMapping := mustMap(t, w, overSession("bob", client4, 7), server, 8002)
 	dial, err := p.network.client.Dial(t.Context(), netip.AddrPortFrom(waypoint4, alicesMapping.Port))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestMovedMember(t *testing.T) {
 		t.Fatal(got)
 	}
 	moved := netip.MustParseAddr("10.1.0.11")
-	w.SessionMoved(session("alice", client4, 1), session("alice", moved, 1))
+	w.SessionMoved(overSession("alice", client4, 1), overSession("alice", moved, 1))
 
 	if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000001/0x9f0000ff"); !strings.Contains(list, " 0 flow entries") {
 		t.Errorf("left of alice:\n%s", list)
@@ -96,13 +96,13 @@ func TestMovedMember(t *testing.T) {
 	if got := p.probe(t, p.syn(server, grant)); got != byNobody {
 		t.Errorf("in-band from the old address: %s", got)
 	}
-	again := mustInBand(t, w, session("alice", moved, 1))
+	again := mustInBand(t, w, overSession("alice", moved, 1))
 	s := p.syn(server, again)
 	s.src = netip.AddrPortFrom(moved, s.src.Port())
 	if got := p.probe(t, s.signed(server.Addr(), again)); got != byServer {
 		t.Errorf("in-band from the new address: %s", got)
 	}
-	if refusal := inBandRefusal(t, w, session("alice", client4, 1)); refusal.Code != wire.Busy {
+	if refusal := inBandRefusal(t, w, overSession("alice", client4, 1)); refusal.Code != wire.Busy {
 		t.Errorf("asked late from the old address: %v", refusal)
 	}
 }
@@ -135,8 +135,8 @@ func TestMembersBehindOneAddress(t *testing.T) {
 	t.Parallel()
 	p, w, _, alices := startInBand(t, InBandAuthenticated)
 	server := p.echo(t, "10.2.0.1:443")
-	w.SessionUp(session("bob", client4, 2))
-	bobs, refusal := w.InBand(t.Context(), session("bob", client4, 2), wire.TunnelRequest{Kind: wire.InBand, Local: netip.MustParseAddr("192.168.1.5")})
+	w.SessionUp(overSession("bob", client4, 2))
+	bobs, refusal := w.InBand(t.Context(), overSession("bob", client4, 2), wire.TunnelRequest{Kind: wire.InBand, Local: netip.MustParseAddr("192.168.1.5")})
 	if refusal != nil || bobs.ClientPort || bobs.Client != client4 {
 		t.Fatalf("grant %+v, %v", bobs, refusal)
 	}
@@ -176,11 +176,11 @@ func TestInBandWithoutAnAgent(t *testing.T) {
 			if got := p.probe(t, p.syn(server, grant)); got != byServer {
 				t.Errorf("with the next agent: %s", got)
 			}
-			w.SessionUp(session("alice", client4, 1))
+			w.SessionUp(overSession("alice", client4, 1))
 			if got := p.probe(t, p.syn(server, p.granted(t, w, 1))); got != byServer {
 				t.Errorf("granted by the next agent: %s", got)
 			}
-			w.SessionDown(session("alice", client4, 1))
+			w.SessionDown(overSession("alice", client4, 1))
 			if got := p.probe(t, p.syn(server, grant)); got != byNobody {
 				t.Errorf("after the session: %s", got)
 			}
@@ -213,7 +213,7 @@ func TestInBandIsPutBack(t *testing.T) {
 	p.waypoint.Output(t, "nft", "flush", "ruleset")
 	back("the table is back")
 	p.waypoint.Output(t, "tc", "qdisc", "delete", "dev", "eth0", "clsact")
-	if err := w.ask(func() { w.attachDue = time.Time{} }); err != nil { // the wait is over
+	if err := w.ask(func() { w.loop.filters.due = time.Time{} }); err != nil { // the wait is over
 		t.Fatal(err)
 	}
 	back("the filter is back")
@@ -252,8 +252,8 @@ func TestInBandOverANewInterface(t *testing.T) {
 	server := p.echo(t, "10.2.0.1:443")
 	p.join(t, "late", "10.3.0.1/24", "10.3.0.2/24")
 	from := netip.MustParseAddr("10.3.0.1")
-	w.SessionUp(session("alice", from, 5))
-	grant := mustInBand(t, w, session("alice", from, 5))
+	w.SessionUp(overSession("alice", from, 5))
+	grant := mustInBand(t, w, overSession("alice", from, 5))
 	eventually(t, "in-band over the new interface", func() bool {
 		s := p.syn(server, grant)
 		s.src, s.dst = netip.AddrPortFrom(from, s.src.Port()), netip.MustParseAddrPort("10.3.0.2:443")
@@ -299,8 +299,8 @@ func TestCleanUpAfterInBand(t *testing.T) {
 	if ok, why := w.OffersInBand(); !ok {
 		t.Skip(why)
 	}
-	w.SessionUp(session("alice", client4, 1))
-	mustInBand(t, w, session("alice", client4, 1))
+	w.SessionUp(overSession("alice", client4, 1))
+	mustInBand(t, w, overSession("alice", client4, 1))
 	if during := trace(); during == before || !strings.Contains(during, "dcol-inband") {
 		t.Fatalf("the test does not see what it must:\n%s", during)
 	}
@@ -332,8 +332,8 @@ func TestInBandNeedsItsAuthenticator(t *testing.T) {
 		if ok, why := w.OffersInBand(); ok || !strings.Contains(why, "CAP_BPF") {
 			t.Errorf("offers %v: %s", ok, why)
 		}
-		w.SessionUp(session("alice", client4, 1))
-		if refusal := inBandRefusal(t, w, session("alice", client4, 1)); refusal.Code != wire.NotOffered {
+		w.SessionUp(overSession("alice", client4, 1))
+		if refusal := inBandRefusal(t, w, overSession("alice", client4, 1)); refusal.Code != wire.NotOffered {
 			t.Errorf("refused by %v", refusal)
 		}
 		mustMap(t, w, peer("alice", client4), server, 443)

@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -41,10 +43,10 @@ func TestInBandFollowsSessions(t *testing.T) {
 						"the agent is killed": func(*rapid.T) {
 							mustClose(t, m.w)
 							*m = *newInBandModel(h.start(t), mode)
-							time.Sleep(adoptedGrace)
+							time.Sleep(lease.AdoptedGrace)
 						},
 						"": func(rt *rapid.T) {
-							time.Sleep(2*tableCheck + expiryGrace)
+							time.Sleep(2*tableCheck + lease.ExpiryGrace)
 							m.check(rt, h)
 						},
 					})
@@ -58,18 +60,18 @@ func TestInBandFollowsSessions(t *testing.T) {
 type inBandModel struct {
 	w        *Waypoint
 	mode     InBandMode
-	sessions map[uint64]Peer
+	sessions map[uint64]session.Peer
 	next     uint64
 	grants   map[uint64][]time.Time // by session: when they end, the last two
 }
 
 func newInBandModel(w *Waypoint, mode InBandMode) *inBandModel {
-	return &inBandModel{w: w, mode: mode, sessions: make(map[uint64]Peer), grants: make(map[uint64][]time.Time)}
+	return &inBandModel{w: w, mode: mode, sessions: make(map[uint64]session.Peer), grants: make(map[uint64][]time.Time)}
 }
 
 func (m *inBandModel) up(rt *rapid.T) {
 	m.next++
-	p := session(rapid.SampledFrom([]string{"alice", "bob", "carol"}).Draw(rt, "member"), m.anyAddr(rt), m.next)
+	p := overSession(rapid.SampledFrom([]string{"alice", "bob", "carol"}).Draw(rt, "member"), m.anyAddr(rt), m.next)
 	m.w.SessionUp(p)
 	m.sessions[m.next] = p
 }
@@ -78,7 +80,7 @@ func (m *inBandModel) anyAddr(rt *rapid.T) netip.Addr {
 	return clientNumber(rapid.IntRange(0, 2).Draw(rt, "address"))
 }
 
-func (m *inBandModel) any(rt *rapid.T) Peer {
+func (m *inBandModel) any(rt *rapid.T) session.Peer {
 	var ids []uint64
 	for id := range m.sessions {
 		ids = append(ids, id)
@@ -126,15 +128,15 @@ func (m *inBandModel) asks(rt *rapid.T) {
 	if m.mode == InBandOpen && others > 0 {
 		rt.Fatalf("%+v: granted beside another member", p)
 	}
-	m.grants[p.ID] = append(m.grants[p.ID], time.Now().Add(m.w.config.MappingLifetime))
-	m.grants[p.ID] = m.grants[p.ID][max(0, len(m.grants[p.ID])-keysPerSession):]
+	m.grants[p.ID] = append(m.grants[p.ID], time.Now().Add(m.w.loop.config.MappingLifetime))
+	m.grants[p.ID] = m.grants[p.ID][max(0, len(m.grants[p.ID])-lease.KeysPerSession):]
 }
 
 // settled tells whether all that has expired is also swept.
 func (m *inBandModel) settled() bool {
 	for _, ends := range m.grants {
 		for _, end := range ends {
-			if since := time.Since(end); since >= 0 && since < expiryGrace+2*tableCheck {
+			if since := time.Since(end); since >= 0 && since < lease.ExpiryGrace+2*tableCheck {
 				return false
 			}
 		}
@@ -199,3 +201,5 @@ func (m *inBandModel) check(t *rapid.T, h *fakeHost) {
 		}
 	}
 }
+
+func clientNumber(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }

@@ -24,8 +24,8 @@ func startInBand(t *testing.T, mode InBandMode) (p *prober, w *Waypoint, stop fu
 	if ok, why := w.OffersInBand(); !ok {
 		t.Skip(why)
 	}
-	w.SessionUp(session("alice", client4, 1))
-	p, grant = newProber(t, n), mustInBand(t, w, session("alice", client4, 1))
+	w.SessionUp(overSession("alice", client4, 1))
+	p, grant = newProber(t, n), mustInBand(t, w, overSession("alice", client4, 1))
 	return p, w, stop, grant
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -43,7 +44,7 @@ func TestInBandLease(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
 			runInBand(t, mode, func(t *testing.T, h *fakeHost, w *Waypoint) {
-				alice := session("alice", aliceAt.Addr, 1)
+				alice := overSession("alice", aliceAt.Addr, 1)
 				w.SessionUp(alice)
 				mustInBand(t, w, alice)
 				time.Sleep(9 * time.Minute)
@@ -55,7 +56,7 @@ func TestInBandLease(t *testing.T) {
 				if slots := h.slots(alice.Addr); mode == InBandAuthenticated && len(slots) != 1 {
 					t.Errorf("the first key should be over: %+v", slots)
 				}
-				time.Sleep(8*time.Minute + 2*expiryGrace)
+				time.Sleep(8*time.Minute + 2*lease.ExpiryGrace)
 				if list, slots := h.admitted(t, wire.InBand), h.slots(alice.Addr); len(list)+len(slots) > 0 {
 					t.Errorf("expired: %+v, %+v", list, slots)
 				}
@@ -74,16 +75,16 @@ func TestInBandLease(t *testing.T) {
 
 func TestInBandRefusals(t *testing.T) {
 	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
-		alice := session("alice", aliceAt.Addr, 1)
+		alice := overSession("alice", aliceAt.Addr, 1)
 		if r := inBandRefusal(t, w, alice); r.Code != wire.Busy || r.RetryAfter == 0 {
 			t.Errorf("without a session: %v", r)
 		}
-		six := session("alice", netip.MustParseAddr("2a00::1"), 2)
+		six := overSession("alice", netip.MustParseAddr("2a00::1"), 2)
 		w.SessionUp(six)
 		if r := inBandRefusal(t, w, six); r.Code != wire.FamilyMismatch {
 			t.Errorf("over IPv6: %v", r)
 		}
-		mapped := session("alice", netip.MustParseAddr("::ffff:9.0.0.1"), 3)
+		mapped := overSession("alice", netip.MustParseAddr("::ffff:9.0.0.1"), 3)
 		w.SessionUp(mapped)
 		if g, r := w.InBand(t.Context(), mapped, wire.TunnelRequest{Local: aliceAt.Addr}); r != nil || g.Client != aliceAt.Addr || !g.ClientPort {
 			t.Errorf("over IPv4 by an IPv6 socket: %+v, %v", g, r)
@@ -93,7 +94,7 @@ func TestInBandRefusals(t *testing.T) {
 		}
 	})
 	runInBand(t, InBandOff, func(t *testing.T, _ *fakeHost, w *Waypoint) {
-		alice := session("alice", aliceAt.Addr, 1)
+		alice := overSession("alice", aliceAt.Addr, 1)
 		w.SessionUp(alice)
 		if r := inBandRefusal(t, w, alice); r.Code != wire.NotOffered {
 			t.Errorf("switched off: %v", r)
@@ -104,7 +105,7 @@ func TestInBandRefusals(t *testing.T) {
 // Where nothing tells two members behind one address apart, the first one there has it.
 func TestOpenInBandIsOneMembers(t *testing.T) {
 	runInBand(t, InBandOpen, func(t *testing.T, h *fakeHost, w *Waypoint) {
-		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", aliceAt.Addr, 2)
+		alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", aliceAt.Addr, 2)
 		w.SessionUp(alice)
 		w.SessionUp(bob)
 		mustInBand(t, w, alice)
@@ -124,7 +125,7 @@ func TestKeysOfOthersStayWhenOneComesBack(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		h.config.InBand = InBandAuthenticated
 		w := h.start(t)
-		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", aliceAt.Addr, 2)
+		alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", aliceAt.Addr, 2)
 		w.SessionUp(alice)
 		w.SessionUp(bob)
 		mustInBand(t, w, alice)
@@ -140,7 +141,7 @@ func TestKeysOfOthersStayWhenOneComesBack(t *testing.T) {
 		if !has() {
 			t.Errorf("bob's key is gone: %+v", h.slots(aliceAt.Addr))
 		}
-		time.Sleep(adoptedGrace + 2*expiryGrace)
+		time.Sleep(lease.AdoptedGrace + 2*lease.ExpiryGrace)
 		if has() {
 			t.Error("bob's key stays, though he did not come back")
 		}
@@ -150,16 +151,16 @@ func TestKeysOfOthersStayWhenOneComesBack(t *testing.T) {
 func TestAsManyKeysAsThereIsRoomFor(t *testing.T) {
 	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
 		for i := range inband.MaxSlots {
-			p := session(fmt.Sprintf("member%d", i), aliceAt.Addr, uint64(i+1))
+			p := overSession(fmt.Sprintf("member%d", i), aliceAt.Addr, uint64(i+1))
 			w.SessionUp(p)
 			mustInBand(t, w, p)
 		}
-		late := session("late", aliceAt.Addr, 99)
+		late := overSession("late", aliceAt.Addr, 99)
 		w.SessionUp(late)
 		if r := inBandRefusal(t, w, late); r.Code != wire.Busy || r.RetryAfter == 0 {
 			t.Errorf("one too many: %v", r)
 		}
-		w.SessionDown(session("member3", aliceAt.Addr, 4))
+		w.SessionDown(overSession("member3", aliceAt.Addr, 4))
 		mustInBand(t, w, late)
 		if n := len(h.slots(aliceAt.Addr)); n != inband.MaxSlots {
 			t.Errorf("%d keys", n)
@@ -170,7 +171,7 @@ func TestAsManyKeysAsThereIsRoomFor(t *testing.T) {
 // What the kernel does not take is not granted, and what it does not give back is taken later.
 func TestInBandFaults(t *testing.T) {
 	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
-		alice, bob := session("alice", aliceAt.Addr, 1), session("bob", bobAt.Addr, 2)
+		alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", bobAt.Addr, 2)
 		w.SessionUp(alice)
 		w.SessionUp(bob)
 		mustInBand(t, w, alice)
@@ -210,7 +211,7 @@ func TestInBandIsAdopted(t *testing.T) {
 			run(t, func(t *testing.T, h *fakeHost) {
 				h.config.InBand = mode
 				w := h.start(t)
-				alice, bob := session("alice", aliceAt.Addr, 1), session("bob", bobAt.Addr, 2)
+				alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", bobAt.Addr, 2)
 				w.SessionUp(alice)
 				w.SessionUp(bob)
 				mustInBand(t, w, alice)
@@ -227,7 +228,7 @@ func TestInBandIsAdopted(t *testing.T) {
 				}
 				w.SessionUp(alice)
 				mustInBand(t, w, alice)
-				time.Sleep(adoptedGrace + 2*expiryGrace)
+				time.Sleep(lease.AdoptedGrace + 2*lease.ExpiryGrace)
 				list := h.admitted(t, wire.InBand)
 				if len(list) != 1 || list[0].Addr != alice.Addr || len(h.slots(bob.Addr)) > 0 {
 					t.Errorf("admitted %+v, bob's keys %+v", list, h.slots(bob.Addr))

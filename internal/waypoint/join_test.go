@@ -152,7 +152,7 @@ func TestMPTCPJoinsInBand(t *testing.T) {
 			if err := sender.Attach([]int{out}); err != nil {
 				t.Fatal(err)
 			}
-			alice := session("alice", client4, 1)
+			alice := overSession("alice", client4, 1)
 			j.w.SessionUp(alice)
 			grant := mustInBand(t, j.w, alice)
 			expect := inband.Join{Local: netip.AddrPortFrom(client4, 45678), Remote: netip.AddrPortFrom(waypoint4, j.server.Port()), Server: j.server.Addr()}

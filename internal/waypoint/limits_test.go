@@ -10,6 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
 // Over its quota a connection is reset, so that a client's direct path simply goes on.
@@ -122,7 +123,7 @@ func TestOtherPorts(t *testing.T) {
 		t.Errorf("mapped already, yet another port: %+v", again)
 	}
 	elsewhere := mustMap(t, w, alice, other, 443)
-	if elsewhere.Port == 443 || elsewhere.Port < firstPort || elsewhere.Port > lastPort {
+	if elsewhere.Port == 443 || elsewhere.Port < lease.FirstPort || elsewhere.Port > lease.LastPort {
 		t.Errorf("leads elsewhere, yet %+v", elsewhere)
 	}
 	if c := n.mustDial(t, netip.AddrPortFrom(waypoint4, elsewhere.Port)); c.talk(10) != nil {

@@ -36,8 +36,8 @@ func TestForeignMarksStay(t *testing.T) {
 		return count
 	}
 	admit(t, w, time.Minute)
-	w.SessionUp(session("alice", client4, 1))
-	mapping := mustMap(t, w, session("alice", client4, 1), server, 443)
+	w.SessionUp(overSession("alice", client4, 1))
+	mapping := mustMap(t, w, overSession("alice", client4, 1), server, 443)
 	p := newProber(t, n)
 	grant := p.granted(t, w, 1)
 

@@ -45,9 +45,9 @@ func TestHomeStaysClosed(t *testing.T) {
 	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
 		t.Fatal(err)
 	}
-	admit(t, w, w.config.MappingLifetime)
-	w.SessionUp(session("alice", client4, 1))
-	grant := mustInBand(t, w, session("alice", client4, 1))
+	admit(t, w, w.loop.config.MappingLifetime)
+	w.SessionUp(overSession("alice", client4, 1))
+	grant := mustInBand(t, w, overSession("alice", client4, 1))
 	alice := peer("alice", client4)
 	somewhere, router := n.echo(t, "9.9.9.9:80"), n.echo(t, "84.1.2.3:80")
 
@@ -126,8 +126,8 @@ func TestHiddenWaits(t *testing.T) {
 	if got := n.mustDial(t, netip.AddrPortFrom(waypoint4, before.Port)); got.seen.Addr() != netip.MustParseAddr("5.6.7.2") {
 		t.Errorf("the mapping from before leads elsewhere: the server sees %v", got.seen)
 	}
-	w.SessionUp(session("alice", client4, 1))
-	grant := mustInBand(t, w, session("alice", client4, 1))
+	w.SessionUp(overSession("alice", client4, 1))
+	grant := mustInBand(t, w, overSession("alice", client4, 1))
 	if got := p.probe(t, p.syn(server, grant)); got == byServer {
 		t.Errorf("in-band: %s", got)
 	}
@@ -165,7 +165,7 @@ func TestRouterTowardsItsProvider(t *testing.T) {
 	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
 		t.Fatal(err)
 	}
-	admit(t, w, w.config.MappingLifetime)
+	admit(t, w, w.loop.config.MappingLifetime)
 	alice := peer("alice", client6)
 	mustMap(t, w, alice, admin, 80) // or it would be out of reach without being denied
 	if _, err := n.from(t, tunnel6, admin); err != nil {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
@@ -181,9 +182,11 @@ func (c *conn) talk(bytesToSend int) error {
 	return nil
 }
 
-func peer(name string, addr netip.Addr) Peer { return Peer{Name: name, Serial: "5e", Addr: addr} }
+func peer(name string, addr netip.Addr) session.Peer {
+	return session.Peer{Name: name, Serial: "5e", Addr: addr}
+}
 
-func mustMap(t testing.TB, w *Waypoint, p Peer, server netip.AddrPort, proposed uint16) wire.MapGrant {
+func mustMap(t testing.TB, w *Waypoint, p session.Peer, server netip.AddrPort, proposed uint16) wire.MapGrant {
 	t.Helper()
 	grant, refusal := w.Map(context.Background(), p, wire.MapRequest{ID: 7, Server: server, Proposed: proposed})
 	if refusal != nil {
@@ -195,7 +198,7 @@ func mustMap(t testing.TB, w *Waypoint, p Peer, server netip.AddrPort, proposed 
 	return grant
 }
 
-func refusal(t testing.TB, w *Waypoint, p Peer, server netip.AddrPort) wire.Code {
+func refusal(t testing.TB, w *Waypoint, p session.Peer, server netip.AddrPort) wire.Code {
 	t.Helper()
 	grant, refusal := w.Map(context.Background(), p, wire.MapRequest{Server: server, Proposed: server.Port()})
 	if refusal == nil {

@@ -10,7 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -67,7 +69,7 @@ func TestGrantsHoldInTheKernel(t *testing.T) {
 	})
 }
 
-func checkGrant(t *rapid.T, h *fakeHost, w *Waypoint, p Peer, server netip.AddrPort, grant wire.MapGrant) {
+func checkGrant(t *rapid.T, h *fakeHost, w *Waypoint, p session.Peer, server netip.AddrPort, grant wire.MapGrant) {
 	t.Helper()
 	state, _, err := h.table.Load()
 	if err != nil {
@@ -105,7 +107,7 @@ func checkAgreement(t *rapid.T, h *fakeHost, w *Waypoint) {
 	held := make(map[string]int)
 	for i, m := range list {
 		k := state.Mappings[i] // both are sorted by client and port
-		if m.Client != k.Client || m.Port != k.Port || m.Server != k.Server || (m.Left-k.Left).Abs() > expiryGrace {
+		if m.Client != k.Client || m.Port != k.Port || m.Server != k.Server || (m.Left-k.Left).Abs() > lease.ExpiryGrace {
 			t.Fatalf("the index has %+v, the kernel %+v", m, k)
 		}
 		if held[m.Member]++; held[m.Member] > h.config.MappingsPerMember {

@@ -26,7 +26,7 @@ func TestRateOfNewConnections(t *testing.T) {
 	admit(t, w, time.Minute)
 	alices := mustMap(t, w, peer("alice", client4), server, 8001)
 	bobs := mustMap(t, w, peer("bob", client4), server, 8002)
-	w.SessionUp(session("alice", client4, 1))
+	w.SessionUp(overSession("alice", client4, 1))
 	p := newProber(t, n)
 	grant := p.granted(t, w, 1)
 

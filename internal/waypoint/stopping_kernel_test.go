@@ -25,7 +25,7 @@ func TestFullSummaryStopsItsMember(t *testing.T) {
 	// A log in which nobody has a share to speak of.
 	limits := attribution.Limits{FileBytes: 1 << 20, Files: 2, Queue: 1 << 12, Share: 1}
 	record := func(l *attribution.Log) (before *attribution.Log) {
-		if err := w.ask(func() { before, w.record = w.record, l }); err != nil {
+		if err := w.ask(func() { before, w.loop.record = w.loop.record, l }); err != nil {
 			t.Fatal(err)
 		}
 		return before

@@ -10,6 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -172,31 +173,31 @@ func (p *prober) arrived(s synPacket) []seenPacket {
 // granted admits alice at the client's address, over a session with this id.
 func (p *prober) granted(t *testing.T, w *Waypoint, id uint64) wire.TunnelGrant {
 	t.Helper()
-	return mustInBand(t, w, session("alice", client4, id))
+	return mustInBand(t, w, overSession("alice", client4, id))
 }
 
-func session(name string, addr netip.Addr, id uint64) Peer {
-	return Peer{ID: id, Name: name, Serial: "5e", Addr: addr}
+func overSession(name string, addr netip.Addr, id uint64) session.Peer {
+	return session.Peer{ID: id, Name: name, Serial: "5e", Addr: addr}
 }
 
 // mustInBand asks as the session's member would, without a NAT between; SessionUp is the caller's.
-func mustInBand(t testing.TB, w *Waypoint, p Peer) wire.TunnelGrant {
+func mustInBand(t testing.TB, w *Waypoint, p session.Peer) wire.TunnelGrant {
 	t.Helper()
 	grant, refusal := w.InBand(t.Context(), p, wire.TunnelRequest{ID: 9, Kind: wire.InBand, Local: p.Addr})
 	if refusal != nil {
 		t.Fatalf("in-band for %v: %v", p, refusal)
 	}
-	if grant.ID != 9 || grant.Kind != wire.InBand || grant.Client != p.Addr || grant.Lease != w.config.MappingLifetime {
+	if grant.ID != 9 || grant.Kind != wire.InBand || grant.Client != p.Addr || grant.Lease != w.loop.config.MappingLifetime {
 		t.Fatalf("grant %+v", grant)
 	}
-	if authenticated := w.config.InBand == InBandAuthenticated; (len(grant.Key) == 16) != authenticated || grant.ClientPort != authenticated {
+	if authenticated := w.loop.config.InBand == InBandAuthenticated; (len(grant.Key) == 16) != authenticated || grant.ClientPort != authenticated {
 		t.Fatalf("grant %+v", grant)
 	}
 	return grant
 }
 
 // inBandRefusal asks and wants to be refused.
-func inBandRefusal(t testing.TB, w *Waypoint, p Peer) *wire.Refusal {
+func inBandRefusal(t testing.TB, w *Waypoint, p session.Peer) *wire.Refusal {
 	t.Helper()
 	grant, refusal := w.InBand(t.Context(), p, wire.TunnelRequest{ID: 9, Kind: wire.InBand, Local: p.Addr})
 	if refusal == nil {

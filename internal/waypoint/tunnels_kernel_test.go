@@ -124,7 +124,7 @@ func TestNothingEntersATunnel(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	mustMap(t, w, session("mallory", client4, 2), netip.MustParseAddrPort("10.77.0.2:80"), 80)
+	mustMap(t, w, overSession("mallory", client4, 2), netip.MustParseAddrPort("10.77.0.2:80"), 80)
 	if _, err := n.from(t, client4, netip.AddrPortFrom(waypoint4, 80)); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("by a mapping: %v", err)
 	}
@@ -158,7 +158,7 @@ func TestTunnelAddressesEnd(t *testing.T) {
 		"expired":  func(t *testing.T, w *Waypoint) { admit(t, w, time.Second) },
 		"expelled": func(t *testing.T, w *Waypoint) { _ = w.Expel("alice") },
 		"another's": func(t *testing.T, w *Waypoint) {
-			if refusal := w.AdmitTunnel(t.Context(), session("bob", client4, 2), wire.OpenVPN, []netip.Addr{tunnel4}, time.Minute); refusal != nil {
+			if refusal := w.AdmitTunnel(t.Context(), overSession("bob", client4, 2), wire.OpenVPN, []netip.Addr{tunnel4}, time.Minute); refusal != nil {
 				t.Error(refusal)
 			}
 		},
@@ -287,7 +287,7 @@ func TestConnectionQuotaOverAllKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	admit(t, w, time.Minute)
-	mustMap(t, w, session("alice", client4, 1), server, 443)
+	mustMap(t, w, overSession("alice", client4, 1), server, 443)
 	if _, err := n.from(t, tunnel4, server); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func hardware(t *testing.T, ns *netnstest.NS) string {
 
 func admit(t *testing.T, w *Waypoint, lease time.Duration) {
 	t.Helper()
-	refusal := w.AdmitTunnel(t.Context(), session("alice", client4, 1), wire.WireGuard, []netip.Addr{tunnel4, tunnel6}, lease)
+	refusal := w.AdmitTunnel(t.Context(), overSession("alice", client4, 1), wire.WireGuard, []netip.Addr{tunnel4, tunnel6}, lease)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

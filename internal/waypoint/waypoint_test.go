@@ -11,7 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,7 +66,7 @@ func TestExpiryFollowsTheClock(t *testing.T) {
 		if count() != 2 {
 			t.Error("expired too early")
 		}
-		time.Sleep(time.Minute + expiryGrace + tableCheck)
+		time.Sleep(time.Minute + lease.ExpiryGrace + tableCheck)
 		if count() != 1 {
 			t.Error("the first has not expired")
 		}
@@ -161,7 +163,7 @@ func TestListenersAreAskedForAtMostOnceASecond(t *testing.T) {
 // Ports that the operator keeps for programs of his own lead nowhere, whether a member proposes one or not.
 func TestReservedPortsAreNoMappings(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
-		h.reserved = netstate.Ports{{First: 8080, Last: 8080}, {First: firstPort, Last: lastPort - 40}}
+		h.reserved = netstate.Ports{{First: 8080, Last: 8080}, {First: lease.FirstPort, Last: lease.LastPort - 40}}
 		w := h.start(t)
 		defer mustClose(t, w)
 		for i := range 10 {
@@ -208,13 +210,13 @@ func TestTunnelsAreCounted(t *testing.T) {
 				t.Errorf("%s: %+v, %v; want %d", when, s.Members, err, want)
 			}
 		}
-		admit := func(by Peer, addr string) {
+		admit := func(by session.Peer, addr string) {
 			t.Helper()
 			if refusal := w.AdmitTunnel(t.Context(), by, wire.WireGuard, []netip.Addr{netip.MustParseAddr(addr)}, time.Hour); refusal != nil {
 				t.Fatal(refusal)
 			}
 		}
-		one, other, again := session("alice", aliceAt.Addr, 1), session("alice", aliceAt.Addr, 2), session("alice", aliceAt.Addr, 3)
+		one, other, again := overSession("alice", aliceAt.Addr, 1), overSession("alice", aliceAt.Addr, 2), overSession("alice", aliceAt.Addr, 3)
 		w.SessionUp(one)
 		w.SessionUp(other)
 		admit(one, "10.77.0.2")

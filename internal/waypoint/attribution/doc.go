@@ -8,6 +8,5 @@
 // could not be written is counted, reported and noted in the chain. Reading (Verify, Flows; reader.go)
 // needs the files and a way to tell who a certificate is, nothing else, so that it works anywhere.
 //
-// Only package waypoint may write it; the lines are a format that operators read for years, so fields are
-// only ever added. It imports session/wire of ours; waypoint and the commands may import it.
+// The lines are a format that operators read for years, so fields are only ever added.
 package attribution

@@ -1,5 +1,4 @@
-// Package egress decides which servers a waypoint forwards to. It is pure; only package waypoint with
-// what is below it and checks of a configuration may import it.
+// Package egress decides which servers a waypoint forwards to. It does no I/O.
 package egress
 
 import (

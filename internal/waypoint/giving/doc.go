@@ -1,5 +1,4 @@
 // Package giving decides when a member gives as a waypoint: at the hours its operator allows, until
 // the month's quota is used up, and not while it is switched off. It is told the time, in the zone
-// that hours and months are meant in, and what was used; it does no I/O. It imports units of ours;
-// waypoint, which does what it decides, and agent, which tells of it, may import it.
+// that hours and months are meant in, and what was used; it does no I/O.
 package giving

@@ -12,7 +12,7 @@ import (
 // hour that it leaves out never comes.
 type Hours []units.Window
 
-// Open tells whether t is within the hours.
+// Open reports whether t is within the hours.
 func (h Hours) Open(t time.Time) bool {
 	return len(h) == 0 || slices.ContainsFunc(h, func(w units.Window) bool {
 		return w.Covers(t.Weekday(), 60*t.Hour()+t.Minute())
@@ -23,7 +23,7 @@ func (h Hours) Open(t time.Time) bool {
 // wall clock may leave it out.
 const horizon = 16 * 24 * time.Hour
 
-// Next is the first moment after t at which Open is another than at t; false: there is none.
+// Next returns the first moment after t at which Open is another than at t; false: there is none.
 func (h Hours) Next(t time.Time) (time.Time, bool) {
 	for at := t; len(h) > 0 && at.Sub(t) < horizon; {
 		next := at.Add(h.untilBoundary(at))
@@ -39,7 +39,7 @@ func (h Hours) Next(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// untilBoundary is how long it takes the wall clock to show the next beginning or end of a window.
+// untilBoundary returns how long it takes the wall clock to show the next beginning or end of a window.
 func (h Hours) untilBoundary(t time.Time) time.Duration {
 	const day = 24 * time.Hour
 	clock := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +

@@ -9,10 +9,10 @@ import (
 // Month names a month of the calendar, such as "2026-10", so that words sort as months do.
 type Month string
 
-// MonthOf is the month that t is in, where t is.
+// MonthOf returns the month that t is in, where t is.
 func MonthOf(t time.Time) Month { return Month(t.Format("2006-01")) }
 
-// NextMonth is when the month after that of t begins, and a quota anew.
+// NextMonth returns when the month after that of t begins, and a quota anew.
 func NextMonth(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month()+1, 1, 0, 0, 0, 0, t.Location())
 }
@@ -21,7 +21,7 @@ func NextMonth(t time.Time) time.Time {
 // and is put right, finds what it had counted before.
 const ledgerMonths = 13
 
-// Ledger is how many bytes were forwarded for members in each month. One counter, which only grows,
+// Ledger counts the bytes that were forwarded for members in each month. One counter, which only grows,
 // counts for one month at a time.
 type Ledger struct {
 	// Counting is the month that the counter counts for.
@@ -29,7 +29,7 @@ type Ledger struct {
 	Bytes    map[Month]uint64 `json:"bytes"`
 }
 
-// Used is what was forwarded in the month that the counter counts for.
+// Used returns what was forwarded in the month that the counter counts for.
 func (l *Ledger) Used() uint64 { return l.Bytes[l.Counting] }
 
 // Count takes the counter in: it has counted used bytes in its month. What was known to be more stays.

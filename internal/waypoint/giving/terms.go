@@ -1,20 +1,24 @@
 package giving
 
-import "time"
+import (
+	"time"
 
-// Terms are what the operator's configuration allows.
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// Terms are the limits in the operator's configuration.
 type Terms struct {
 	Hours Hours
 	Quota uint64 // bytes a month; 0: no quota
 }
 
-// Off is the operator's word that nothing is to be given for now.
+// Off is a switch of the operator: nothing is given for now.
 type Off struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"` // zero: until it is taken back
 }
 
-// Over tells whether t is after the end.
+// Over reports whether t is after the end.
 func (o *Off) Over(t time.Time) bool { return !o.Until.IsZero() && !t.Before(o.Until) }
 
 // Cause is why a waypoint gives nothing.
@@ -32,7 +36,12 @@ func (c Cause) String() string {
 	return [...]string{"gives", "switched-off", "quota-traffic", "outside-hours"}[c]
 }
 
-// Standing is what the terms come to at a time.
+// Code returns the refusal that goes with the cause; 0 if the waypoint gives.
+func (c Cause) Code() wire.Code {
+	return [...]wire.Code{0, wire.SwitchedOff, wire.QuotaTraffic, wire.OutsideHours}[c]
+}
+
+// Standing is the state of giving at a time: it gives, or not, for a cause and until a time.
 type Standing struct {
 	Cause Cause
 	// Until is when the waypoint gives again, all causes considered, as things are now. Zero: that
@@ -40,16 +49,16 @@ type Standing struct {
 	Until time.Time
 }
 
-// Closed tells whether nothing is given.
+// Closed reports whether nothing is given.
 func (s Standing) Closed() bool { return s.Cause != Gives }
 
-// Equal tells whether there is nothing new to tell.
+// Equal reports whether two standings are the same.
 func (s Standing) Equal(o Standing) bool { return s.Cause == o.Cause && s.Until.Equal(o.Until) }
 
-// Spent tells whether the quota is used up.
+// Spent reports whether the quota is used up.
 func (t Terms) Spent(used uint64) bool { return t.Quota > 0 && used >= t.Quota }
 
-// Stand says what the terms come to: now, with what was used in this month.
+// Stand returns the standing now, with what was used in this month.
 func (t Terms) Stand(now time.Time, off *Off, used uint64) Standing {
 	spent := t.Spent(used)
 	renewed := NextMonth(now)

@@ -1,6 +1,6 @@
 // Package rules is a waypoint's nftables table: its maps, sets and chains, how mappings and
 // admissions get into it, and how they are read back after a restart. The kernel's table is the truth
-// about them; what the agent holds in memory mirrors it. Only package waypoint may import it.
+// about them; what the agent holds in memory mirrors it.
 //
 // A connection's way through the table, in the order of schema.go. Prerouting marks the connection
 // with its member and kind of detour, and rewrites the destination: a SYN that names its server goes

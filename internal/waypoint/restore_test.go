@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
 // proven is a session of a peer's that has a name in the log.
-func proven(p Peer, id byte) Peer {
+func proven(p session.Peer, id byte) session.Peer {
 	p.ID = uint64(id)
 	p.Proof = &wire.Proof{Statement: wire.Statement{Collective: "test", Member: p.Name, Serial: p.Serial, Waypoint: "waypoint",
 		Session: wire.SessionID{id}, Time: time.Now()}, Signature: make([]byte, 64)}
@@ -50,10 +51,10 @@ func (h *fakeHost) sessionsOf(t *testing.T, events ...attribution.Event) (named 
 // Entries name the session over which the member asked last for what they tell of, also after a restart.
 func TestEntriesNameSessions(t *testing.T) {
 	inside := netip.MustParseAddr("10.9.0.5")
-	for kind, ask := range map[wire.Kind]func(t *testing.T, w *Waypoint, p Peer){
-		wire.Mapped: func(t *testing.T, w *Waypoint, p Peer) { mustMap(t, w, p, serverNumber(1), 443) },
-		wire.InBand: func(t *testing.T, w *Waypoint, p Peer) { mustInBand(t, w, p) },
-		wire.WireGuard: func(t *testing.T, w *Waypoint, p Peer) {
+	for kind, ask := range map[wire.Kind]func(t *testing.T, w *Waypoint, p session.Peer){
+		wire.Mapped: func(t *testing.T, w *Waypoint, p session.Peer) { mustMap(t, w, p, serverNumber(1), 443) },
+		wire.InBand: func(t *testing.T, w *Waypoint, p session.Peer) { mustInBand(t, w, p) },
+		wire.WireGuard: func(t *testing.T, w *Waypoint, p session.Peer) {
 			if refusal := w.AdmitTunnel(t.Context(), p, wire.WireGuard, []netip.Addr{inside}, time.Hour); refusal != nil {
 				t.Fatal(refusal)
 			}
@@ -112,12 +113,6 @@ func TestEntriesNameSessions(t *testing.T) {
 				if got := h.sessionsOf(t, attribution.FlowOpened); !slices.Equal(got, []byte{1, 2, 2, 3}) {
 					t.Errorf("connections over %v", got)
 				}
-				w.SessionMoved(third, proven(peer("alice", bobAt.Addr), 3))
-				_ = w.ask(func() {
-					if by := w.sessions.by(3); by == nil || by.Session != third.Proof.Session {
-						t.Errorf("from its new address, the session is known by %+v", by)
-					}
-				})
 			})
 		})
 	}

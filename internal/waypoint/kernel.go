@@ -17,14 +17,14 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// kernel is all that the waypoint needs of the system.
+// kernel holds all that the waypoint needs of the system.
 type kernel struct {
 	rules      rules.Kernel
 	listeners  func() ([]netip.AddrPort, error)
 	reserved   netstate.Ports
 	own        func() ([]netstate.Address, error)
 	onLink     func() ([]netip.Prefix, error)
-	addresses  <-chan []netstate.Address // tells that own or onLink may have something new
+	addresses  <-chan []netstate.Address // something is delivered when own or onLink may have something new
 	interfaces func() ([]netstate.Interface, error)
 	// receiver authenticates in-band SYNs; nil where none is wanted, or for the reason in noReceiver.
 	receiver   synReceiver
@@ -38,14 +38,14 @@ type kernel struct {
 	close          func() error // all but events, whose reader is waited for in between
 }
 
-// flowTable is netstate.Conntrack.
+// flowTable is implemented by netstate.Conntrack.
 type flowTable interface {
 	Flows(netstate.MarkMatch, func(netstate.Flow)) error
 	Delete(netstate.MarkMatch) error
 	DeleteEach(netstate.MarkMatch, func(netstate.Flow) bool) (int, error)
 }
 
-// synReceiver is inband.Receiver.
+// synReceiver is implemented by inband.Receiver.
 type synReceiver interface {
 	Attach(interfaces []int) error
 	Set(client netip.Addr, slots []inband.Slot) error
@@ -54,7 +54,7 @@ type synReceiver interface {
 	Counters() (inband.Counters, error)
 }
 
-// flowEvents is netstate.FlowEvents.
+// flowEvents is implemented by netstate.FlowEvents.
 type flowEvents interface {
 	Receive() ([]netstate.FlowEvent, error)
 	Close() error
@@ -242,7 +242,7 @@ func otherInterfaces() ([]string, error) {
 	return names, nil
 }
 
-// Left tells whether an agent that runs no more was a waypoint, and left something for CleanUp in the
+// Left reports whether an agent that runs no more was a waypoint, and left something for CleanUp in the
 // calling thread's network namespace. Where the kernel cannot say, there was none.
 func Left(record string) bool {
 	if _, err := os.Stat(record); err == nil {

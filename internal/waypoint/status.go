@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Snapshot is what the waypoint does now.
+// Snapshot describes what the waypoint does at one moment.
 type Snapshot struct {
 	Mappings int
 	Members  []MemberSnapshot // by name
@@ -24,19 +24,19 @@ type Snapshot struct {
 	SYNs *inband.Counters
 	// Fast is the number of connections on the fast path; nil where there is none.
 	Fast     *int
-	Given    GivenSnapshot
+	Giving   GivingStatus
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections; what was missed is
 	// found again, but for the bytes of flows that ended meanwhile.
 	EventsLost uint64
 }
 
-// MemberSnapshot is what one member uses. Counters begin with the agent.
+// MemberSnapshot describes what one member uses. Counters begin with the agent.
 type MemberSnapshot struct {
 	Name, Serial string
 	Sessions     int
 	Mappings     int
-	Tunnels      int // but those of a session that has ended
+	Tunnels      int // without those of a session that has ended
 	Flows        int // connections that are open
 	Granted      uint64
 	Refused      map[wire.Code]uint64
@@ -97,64 +97,55 @@ func (p problems) list() []Problem {
 	return list
 }
 
-// Snapshot tells what the waypoint does now.
+// Snapshot returns what the waypoint does now.
 func (w *Waypoint) Snapshot() (Snapshot, error) {
-	// Bytes of open flows are asked for before the owner is: a flow that closes in between is then
+	// Bytes of open connections are asked for before the loop is: one that closes in between is then
 	// counted by its end alone.
 	counted := make(map[netstate.Tuple]netstate.Flow)
-	if err := w.listFlows(func(f netstate.Flow) { counted[f.Origin] = f }); err != nil {
+	if err := w.loop.connections.list(func(f netstate.Flow) { counted[f.Origin] = f }); err != nil {
 		return Snapshot{}, err
 	}
 	var s Snapshot
-	err := w.ask(func() { s = w.snapshot(counted) })
+	err := w.ask(func() { s = w.loop.snapshot(counted) })
 	return s, err
 }
 
-func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
-	s := Snapshot{Mappings: w.index.len(), Refused: make(map[wire.Code]uint64), EventsLost: w.eventsLost,
-		InBand: len(w.passes), Given: w.givenSnapshot(time.Now())}
-	if w.kernel.receiver != nil {
-		if c, err := w.kernel.receiver.Counters(); err == nil {
+func (l *loop) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
+	now := time.Now()
+	s := Snapshot{Refused: make(map[wire.Code]uint64), EventsLost: l.connections.eventsLost,
+		InBand: l.leases.InBandAddresses(), Giving: l.giver.status(now)}
+	if l.kernel.receiver != nil {
+		if c, err := l.kernel.receiver.Counters(); err == nil {
 			s.SYNs = &c
 		}
 	}
-	if w.kernel.fast != nil && !w.kernel.watchOnly {
-		n := w.forwarded()
+	if l.kernel.fast != nil && !l.kernel.watchOnly {
+		n := l.connections.flows.CountForwarded()
 		s.Fast = &n
 	}
-	tunnels := make(map[*member]int)
-	for a, t := range w.tunnels {
-		if a.Is4() && !t.left { // each tunnel has one such address
-			tunnels[t.member]++
-		}
-	}
-	open := make(map[*member]netstate.Flow)
-	for tuple, l := range w.live {
-		sum, f := open[l.member], counted[tuple]
-		passed := w.passedFast(tuple)
-		sum.BytesOrigin += f.BytesOrigin + passed.Origin
-		sum.BytesReply += f.BytesReply + passed.Reply
-		open[l.member] = sum
-	}
-	for _, m := range w.members.all() {
+	usage, held := l.connections.usage(counted), l.leases.Held()
+	for _, m := range l.leases.Members() {
+		used, holds := usage[m.ID], held[m.ID]
 		s.Members = append(s.Members, MemberSnapshot{
-			Name: m.Name, Serial: m.Serial, Sessions: m.sessions, Mappings: w.index.byMember[m.ID], Tunnels: tunnels[m],
-			Flows: m.flows, Granted: m.granted, Refused: maps.Clone(m.refused),
-			BytesFromClient: m.bytesFromClient + open[m].BytesOrigin,
-			BytesToClient:   m.bytesToClient + open[m].BytesReply,
+			Name: m.Name, Serial: m.Serial, Sessions: m.Sessions, Mappings: holds.Mappings, Tunnels: holds.Tunnels,
+			Flows: used.Open, Granted: m.Granted, Refused: maps.Clone(m.Refused),
+			BytesFromClient: used.BytesFromClient, BytesToClient: used.BytesToClient,
 		})
-		for code, n := range m.refused {
+		for code, n := range m.Refused {
 			s.Refused[code] += n
 		}
 	}
-	if h := w.record.Health(); h.Err != nil || h.Lost > 0 {
+	for _, h := range held {
+		s.Mappings += h.Mappings
+	}
+	if h := l.record.Health(); h.Err != nil || h.Lost > 0 {
 		text := fmt.Sprintf("%d entries were lost", h.Lost)
 		if h.Err != nil {
 			text = h.Err.Error() + "; " + text
 		}
-		w.problems.set(problemLog, text)
+		l.problems.set(problemLog, text)
 	}
-	s.Problems = w.problems.list()
+	s.Problems = l.problems.list()
 	return s
 }
 
@@ -162,10 +153,9 @@ func (w *Waypoint) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 func (w *Waypoint) Mappings() ([]MappingSnapshot, error) {
 	var list []MappingSnapshot
 	err := w.ask(func() {
-		now := time.Now()
-		for _, m := range w.index.byKey {
-			list = append(list, MappingSnapshot{Member: w.members.of(m.member).Name, Client: m.key.Client,
-				Port: m.key.Port, Server: m.server, Left: m.expires.Sub(now)})
+		for _, m := range w.loop.leases.Mappings(time.Now()) {
+			list = append(list, MappingSnapshot{Member: w.loop.leases.Member(m.Member).Name, Client: m.Client,
+				Port: m.Port, Server: m.Server, Left: m.Left})
 		}
 	})
 	slices.SortFunc(list, func(a, b MappingSnapshot) int {

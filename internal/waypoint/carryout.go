@@ -1,0 +1,94 @@
+package waypoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
+)
+
+// admit makes the kernel admit who is granted something, and know its key; if that fails, the grant is taken back.
+func (l *loop) admit(a *lease.Admitting) error {
+	err := l.end(a.Before)
+	if err == nil {
+		err = l.table.commit(a.Change)
+	}
+	if err == nil {
+		a.Written()
+		err = l.writeKeys(a.Keys)
+	}
+	if err != nil {
+		_ = l.end(a.Undo()) // which logs its failure
+		return err
+	}
+	for _, e := range a.Granted() {
+		l.record.Write(e)
+	}
+	return nil
+}
+
+// end does to the kernel and to the log what goes with leases that have ended.
+func (l *loop) end(e lease.Ending) error {
+	err := l.writeKeys(e.Keys)
+	for _, entry := range e.Entries {
+		l.record.Write(entry)
+	}
+	if !e.Changes() {
+		return err
+	}
+	commit := l.table.commit(e.Change)
+	if commit == nil && len(e.Tunnels) > 0 {
+		_, commit = l.connections.end(l.config.marks().Ours(), e.Tunnels...)
+	}
+	if err = errors.Join(err, commit); err != nil {
+		l.log.Error("leases have ended, and not all of what they allowed", "err", err)
+		return fmt.Errorf("end leases: %w", err)
+	}
+	return nil
+}
+
+// writeKeys gives eBPF the keys of addresses.
+func (l *loop) writeKeys(addrs []netip.Addr) error {
+	var errs []error
+	for _, addr := range addrs {
+		errs = append(errs, l.filters.writeKeys(addr))
+	}
+	return errors.Join(errs...)
+}
+
+// expire ends what the kernel has dropped by itself.
+func (l *loop) expire(now time.Time) { _ = l.end(l.leases.Expire(now)) } // which logs its failure
+
+// addressesChanged looks at the interfaces, addresses and links there are now.
+func (l *loop) addressesChanged(now time.Time) {
+	l.filters.attach(l.table.rest.TunnelInterfaces, now)
+	changed, err := l.surroundings.look()
+	if err != nil {
+		l.log.Warn("cannot read the host's addresses and routes", "err", err)
+		return
+	}
+	if changed {
+		l.surroundingsChanged(now)
+	}
+}
+
+// outsideChanged notes how others see the host.
+func (l *loop) outsideChanged(o egress.Outside) {
+	if !l.surroundings.hear(o) {
+		return
+	}
+	l.log.Info("how others see this host has changed", "addresses", o.NATs, "known", !o.Hidden)
+	l.surroundingsChanged(time.Now())
+}
+
+// surroundingsChanged has nothing lead to this host itself, or to what is near it.
+func (l *loop) surroundingsChanged(now time.Time) {
+	policy := l.surroundings.policy
+	if err := l.table.setForbidden(policy.Forbidden()); err != nil {
+		l.log.Error("detours may lead to this host itself, or to what is near it", "err", err)
+	}
+	_ = l.end(l.leases.EndForbidden(policy, now)) // which logs its failure
+}

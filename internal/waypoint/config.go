@@ -1,0 +1,72 @@
+package waypoint
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// Config is what an operator decides.
+type Config struct {
+	Allow, Deny []netip.Prefix // see egress.New
+	DenyPorts   []uint16
+
+	MappingsPerMember    int
+	ConnectionsPerMember int          // 0: no limit
+	RatePerMember        int          // new connections per second; 0: no limit
+	BandwidthPerMember   int64        // bytes per second, both directions together; 0: no limit
+	Bandwidth            int64        // bytes per second of all members together, in each direction; 0: no limit
+	Quota                uint64       // bytes in a month of all members together, both directions; 0: no quota
+	Hours                giving.Hours // when connections may be opened
+	MappingLifetime      time.Duration
+	InBand               InBandMode
+	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
+	// a limit of bandwidth nor a quota wants to see each.
+	FastPath bool
+
+	Log    string // file of the attribution log
+	Author attribution.Author
+	Record string // file that remembers the sysctls we changed
+	Memory string // file that remembers SwitchOff, and what was used of the quota
+	// Counts is a file for what the fast path has carried of connections that outlive the agent. As the
+	// connections do not outlive the host, it is better where a reboot removes it.
+	Counts string
+
+	// Marks are the bits of packet and connection marks that are ours; 0: rules.DefaultMarks.
+	Marks rules.Marks
+	// Outside delivers how others see this host, now and whenever that changes; nil: nobody knows.
+	Outside <-chan egress.Outside
+
+	// Tell is called with whether the waypoint gives: before Start returns, and when that has changed. It
+	// must not block, nor call the waypoint. May be nil.
+	Tell func(giving.Standing)
+}
+
+// everyPacket reports whether there is a rule that must see every packet.
+func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
+
+func (c Config) options() rules.Options {
+	return rules.Options{Marks: c.marks(), Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
+		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
+}
+
+func (c Config) marks() rules.Marks {
+	if c.Marks == 0 {
+		return rules.DefaultMarks
+	}
+	return c.Marks
+}
+
+func (c Config) terms() lease.Terms {
+	return lease.Terms{MappingsPerMember: c.MappingsPerMember, Lifetime: c.MappingLifetime, InBand: c.InBand, Marks: c.marks()}
+}
+
+func (c Config) deniedPorts() []uint16 {
+	return slices.Compact(slices.Sorted(slices.Values(c.DenyPorts)))
+}

@@ -1,0 +1,126 @@
+package waypoint
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/flows"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// connections does to members' connections what package flows decides (also in fastpath.go and counts.go).
+type connections struct {
+	flows  *flows.Flows
+	record *attribution.Log
+	log    *slog.Logger
+	marks  rules.Marks
+	fastKernel
+	conntrack   flowTable
+	conntrackMu sync.Mutex // it answers one at a time
+
+	eventsLost uint64 // how often
+	saidSlow   bool   // that a connection could not get onto the fast path
+}
+
+// flowNews is news of conntrack: events, or that some were lost.
+type flowNews struct {
+	events []netstate.FlowEvent
+	lost   bool
+}
+
+// note takes in what has happened to connections.
+func (c *connections) note(news flowNews) {
+	for _, e := range news.events {
+		if e.Closed {
+			c.close(e.Flow, true)
+		} else {
+			c.open(attribution.FlowOpened, e.Flow)
+		}
+	}
+	if news.lost {
+		c.eventsLost++
+		c.resync()
+	}
+}
+
+// resync compares the connections we know with those there are, after events were lost.
+func (c *connections) resync() {
+	there := make(map[netstate.Tuple]struct{})
+	err := c.list(func(f netstate.Flow) {
+		there[f.Origin] = struct{}{}
+		c.open(attribution.FlowFound, f)
+	})
+	if err != nil {
+		c.log.Warn("events of connections were lost and cannot be made up for", "err", err)
+		return
+	}
+	for _, f := range c.flows.Gone(there) {
+		c.close(f, false)
+	}
+}
+
+// open notes a connection, and has it watched once it is established.
+func (c *connections) open(event attribution.Event, f netstate.Flow) {
+	if e, ok := c.flows.Open(event, f, time.Now()); ok {
+		c.record.Write(e)
+	}
+	c.watch(f)
+}
+
+// close notes the end of a connection.
+func (c *connections) close(f netstate.Flow, seen bool) {
+	_ = c.leave(f.Origin) // which logs its failure
+	if e, ok := c.flows.Close(f, seen, time.Now()); ok {
+		c.record.Write(e)
+	}
+}
+
+// list may be called from any goroutine.
+func (c *connections) list(each func(netstate.Flow)) error {
+	c.conntrackMu.Lock()
+	defer c.conntrackMu.Unlock()
+	return c.conntrack.Flows(c.marks.Ours(), each)
+}
+
+// end makes the kernel forget connections that came from any of the addresses, and returns how many.
+func (c *connections) end(match netstate.MarkMatch, from ...netip.Addr) (int, error) {
+	is := make(map[netip.Addr]bool, len(from))
+	for _, addr := range from {
+		is[addr] = true
+	}
+	which := func(f netstate.Flow) bool { return is[f.Origin.Src.Addr()] }
+	left := c.leaveWhere(match, which)
+	c.conntrackMu.Lock()
+	defer c.conntrackMu.Unlock()
+	n, err := c.conntrack.DeleteEach(match, which)
+	return n, errors.Join(left, err)
+}
+
+// endAll makes the kernel forget all connections with matching marks.
+func (c *connections) endAll(match netstate.MarkMatch) error {
+	left := c.leaveWhere(match, func(netstate.Flow) bool { return true })
+	c.conntrackMu.Lock()
+	defer c.conntrackMu.Unlock()
+	return errors.Join(left, c.conntrack.Delete(match))
+}
+
+// usage returns what members' connections amount to. counted has the bytes that netfilter counted.
+func (c *connections) usage(counted map[netstate.Tuple]netstate.Flow) map[rules.MemberID]flows.Usage {
+	return c.flows.Usage(counted, c.passed)
+}
+
+// passed returns how much of a connection on the fast path netfilter has not seen.
+func (c *connections) passed(f *flows.Fast) forward.Passed {
+	state, err := c.fast.Look(f.Flow)
+	if err != nil {
+		c.log.Warn("the bytes of a connection are not known", "err", err)
+		return f.Passed
+	}
+	return state.Passed
+}

@@ -1,0 +1,158 @@
+package flows
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// Owner is the member to whom a connection is attributed.
+type Owner struct {
+	Member       rules.MemberID
+	Name, Serial string // of the certificate when the connection was opened
+	By           *attribution.Session
+	Kind         wire.Kind
+}
+
+// Usage is what a member's connections amount to.
+type Usage struct {
+	Open                           int
+	BytesFromClient, BytesToClient uint64
+}
+
+// Flows are the connections that conntrack has, as far as they are members'.
+type Flows struct {
+	attribute func(netstate.Flow) (Owner, bool)
+	keepEvery time.Duration
+
+	open   map[netstate.Tuple]*connection
+	fast   map[netstate.Tuple]*Fast // one that could not be removed stays when its connection is closed
+	closed map[rules.MemberID]Usage // bytes of connections that are closed
+}
+
+type connection struct {
+	Owner
+	opened time.Time
+	flow   netstate.Flow
+	// passed is what the fast path has carried; what it carries now is not yet in it.
+	passed forward.Passed
+}
+
+// New returns an empty list. attribute returns whose a connection is; false if it is no member's. keepEvery is how
+// often conntrack's entry of a connection on the fast path is prolonged.
+func New(attribute func(netstate.Flow) (Owner, bool), keepEvery time.Duration) *Flows {
+	return &Flows{
+		attribute: attribute, keepEvery: keepEvery, open: make(map[netstate.Tuple]*connection),
+		fast: make(map[netstate.Tuple]*Fast), closed: make(map[rules.MemberID]Usage),
+	}
+}
+
+// Open notes a connection, and returns the log's line about it; false if it is known already, or no member's.
+func (x *Flows) Open(event attribution.Event, f netstate.Flow, now time.Time) (attribution.Entry, bool) {
+	if x.open[f.Origin] != nil {
+		return attribution.Entry{}, false
+	}
+	owner, ok := x.attribute(f)
+	if !ok {
+		return attribution.Entry{}, false
+	}
+	c := &connection{Owner: owner, opened: now, flow: f}
+	x.open[f.Origin] = c
+	e := c.entry(event)
+	e.Time = now
+	return e, true
+}
+
+// Close notes the end of a connection, and returns the log's line about it; false if it is no member's. seen reports
+// whether the end itself was seen, with the bytes. The connection has left the fast path.
+func (x *Flows) Close(f netstate.Flow, seen bool, now time.Time) (attribution.Entry, bool) {
+	c := x.open[f.Origin]
+	if c == nil { // its beginning was lost
+		owner, ok := x.attribute(f)
+		if !ok {
+			return attribution.Entry{}, false
+		}
+		c = &connection{Owner: owner, flow: f}
+	}
+	delete(x.open, f.Origin)
+	e := c.entry(attribution.FlowClosed)
+	e.Time, e.Opened = now, c.opened
+	if seen {
+		up, down := f.BytesOrigin+c.passed.Origin, f.BytesReply+c.passed.Reply
+		e.BytesFromClient, e.BytesToClient = &up, &down
+		used := x.closed[c.Member]
+		used.BytesFromClient += up
+		used.BytesToClient += down
+		x.closed[c.Member] = used
+	}
+	return e, true
+}
+
+// Gone returns the connections that are not among those that are there, as after events were lost.
+func (x *Flows) Gone(there map[netstate.Tuple]struct{}) []netstate.Flow {
+	var list []netstate.Flow
+	for origin, c := range x.open {
+		if _, ok := there[origin]; !ok {
+			list = append(list, c.flow)
+		}
+	}
+	return list
+}
+
+// All returns the connections that are open.
+func (x *Flows) All() []netstate.Flow { return x.Gone(nil) }
+
+// Carried sets what the fast path has carried of a connection before.
+func (x *Flows) Carried(origin netstate.Tuple, passed forward.Passed) {
+	if c := x.open[origin]; c != nil {
+		c.passed = passed
+	}
+}
+
+// Passed returns how much of a connection netfilter has not seen. look returns that of one on the fast path.
+func (x *Flows) Passed(origin netstate.Tuple, look func(*Fast) forward.Passed) forward.Passed {
+	if f := x.fast[origin]; f != nil {
+		return look(f)
+	}
+	if c := x.open[origin]; c != nil {
+		return c.passed
+	}
+	return forward.Passed{}
+}
+
+// Usage returns what each member's connections amount to. counted has the bytes that netfilter counted.
+func (x *Flows) Usage(counted map[netstate.Tuple]netstate.Flow, look func(*Fast) forward.Passed) map[rules.MemberID]Usage {
+	all := make(map[rules.MemberID]Usage, len(x.closed))
+	for id, used := range x.closed {
+		all[id] = used
+	}
+	for origin, c := range x.open {
+		used, f, passed := all[c.Member], counted[origin], x.Passed(origin, look)
+		used.Open++
+		used.BytesFromClient += f.BytesOrigin + passed.Origin
+		used.BytesToClient += f.BytesReply + passed.Reply
+		all[c.Member] = used
+	}
+	return all
+}
+
+func (c *connection) entry(event attribution.Event) attribution.Entry {
+	e := attribution.Entry{
+		Event: event, Member: c.Name, Serial: c.Serial, By: c.By,
+		Client: c.flow.Origin.Src.Addr(), ClientPort: c.flow.Origin.Src.Port(), Port: c.flow.Origin.Dst.Port(),
+		Server: c.flow.Reply.Src, Egress: c.flow.Reply.Dst,
+	}
+	switch c.Kind {
+	case wire.Mapped:
+	case wire.InBand:
+		e.Kind = c.Kind.String()
+	default: // a tunnel's: the client called the server itself
+		e.Kind, e.Tunnel, e.Client, e.Port = c.Kind.String(), e.Client, netip.Addr{}, 0
+	}
+	return e
+}

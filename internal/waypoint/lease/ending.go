@@ -1,0 +1,159 @@
+package lease
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// ExpiryGrace makes a lease end here surely after it has ended in the kernel, whose clock ticks in
+// jiffies and whose element was written later.
+const ExpiryGrace = time.Second
+
+// Ending is what is to be done as leases end.
+type Ending struct {
+	Keys    []netip.Addr // addresses whose in-band keys have changed: first, as without one nothing gets through
+	Entries []attribution.Entry
+	Change  rules.Change
+	Tunnels []netip.Addr // addresses in tunnels whose connections end
+}
+
+// Changes reports whether the kernel's table is concerned.
+func (e *Ending) Changes() bool {
+	return len(e.Change.Admit)+len(e.Change.Revoke)+len(e.Change.Remove) > 0
+}
+
+// Expire ends what the kernel has dropped by itself.
+func (l *Leases) Expire(now time.Time) (e Ending) {
+	until := now.Add(-ExpiryGrace)
+	l.endAdmissions(&e, now, func(a *admission) bool { return !a.expires.After(until) })
+	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return !t.expires.After(until) }))
+	for m := l.mappings.expire(until); m != nil; m = l.mappings.expire(until) {
+		e.Entries = append(e.Entries, l.mappingEntry(attribution.MappingExpired, now, m))
+	}
+	return e
+}
+
+// Expel ends all that a member holds, and returns how many mappings it held.
+func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
+	l.endAdmissions(&e, now, func(a *admission) bool { return a.Member == m })
+	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return t.member == m }))
+	l.endMappings(&e, now, func(x *Mapping) bool { return x.Member == m.ID })
+	return e, len(e.Change.Remove)
+}
+
+// EndForbidden ends the mappings that would not be granted any more: the policy forbids their servers, as after a
+// restart with another policy, or when the host got a server's address or came near it; or their ports are for
+// authenticated SYNs, since an agent that granted them without. What is forbidden only until more is known was allowed
+// by an agent that knew. Connections that are open go on.
+func (l *Leases) EndForbidden(policy *egress.Policy, now time.Time) (e Ending) {
+	l.endMappings(&e, now, func(m *Mapping) bool {
+		err := policy.Check(m.Server)
+		return err != nil && !egress.ForNow(err) || l.guards(m.Server) && m.Key.Port == m.Server.Port()
+	})
+	return e
+}
+
+// EndTunnels ends the leases of addresses in tunnels. Those that are nobody's are left out.
+func (l *Leases) EndTunnels(addrs []netip.Addr, now time.Time) (e Ending) {
+	l.endTunnels(&e, now, addrs)
+	return e
+}
+
+// SessionUp notes a member's session. by is nil if the member has signed nothing.
+func (l *Leases) SessionUp(r Request, by *attribution.Session) {
+	if m := l.members.get(r.Name, r.Serial); m != nil {
+		l.sessions.add(r.Session, session{Caller{m, r.Client}, by})
+	}
+}
+
+// SessionDown notes the end of a session. In-band admissions end with it; with the last session of a caller all of that
+// caller's. Tunnels go on until their lease is over, and are asked for again over the next session if their client is
+// still there.
+func (l *Leases) SessionDown(id uint64, now time.Time) (e Ending) {
+	x, ok := l.sessions.remove(id)
+	if !ok {
+		return e
+	}
+	for _, t := range l.tunnels {
+		t.left = t.left || t.session == id
+	}
+	l.endSession(&e, id, x.Caller, now)
+	return e
+}
+
+// SessionMoved notes that a session comes from another address, and returns the caller that it was before; ok is false
+// if it is not known.
+func (l *Leases) SessionMoved(id uint64, to netip.Addr, now time.Time) (e Ending, before Caller, ok bool) {
+	x, ok := l.sessions.remove(id)
+	if !ok {
+		return e, before, false
+	}
+	before = x.Caller
+	x.Addr = to
+	l.sessions.add(id, x)
+	l.endSession(&e, id, before, now)
+	return e, before, true
+}
+
+// Calls reports whether a caller has a session.
+func (l *Leases) Calls(c Caller) bool { return l.sessions.of[c] > 0 }
+
+// endSession ends the admissions of a session that is no longer its caller's.
+func (l *Leases) endSession(e *Ending, id uint64, c Caller, now time.Time) {
+	last := !l.Calls(c)
+	l.endAdmissions(e, now, func(a *admission) bool { return a.Caller == c && (last || a.session == id) })
+}
+
+// endAdmissions ends admissions. A caller that has none left is no longer admitted.
+func (l *Leases) endAdmissions(e *Ending, now time.Time, which func(*admission) bool) {
+	for c, by := range l.admissions.take(which) {
+		if !slices.Contains(e.Keys, c.Addr) {
+			e.Keys = append(e.Keys, c.Addr)
+		}
+		if !l.admissions.until(c).IsZero() {
+			e.Change.Admit = append(e.Change.Admit, l.admissions.rule(c, now))
+			continue
+		}
+		e.Change.Revoke = append(e.Change.Revoke, rules.Admission{Addr: c.Addr, Kind: wire.InBand, Member: c.Member.ID})
+		e.Entries = append(e.Entries, l.admissionEntry(attribution.AdmissionEnded, now, c, by))
+	}
+}
+
+func (l *Leases) endTunnels(e *Ending, now time.Time, addrs []netip.Addr) {
+	for _, addr := range addrs {
+		t := l.tunnels[addr]
+		if t == nil {
+			continue
+		}
+		delete(l.tunnels, addr)
+		e.Tunnels = append(e.Tunnels, addr)
+		e.Change.Revoke = append(e.Change.Revoke, t.rule(addr, now))
+		e.Entries = append(e.Entries, t.entry(attribution.AdmissionEnded, now, addr, 0))
+	}
+}
+
+func (l *Leases) tunnelsWhere(is func(*tunnelAddress) bool) []netip.Addr {
+	var addrs []netip.Addr
+	for addr, t := range l.tunnels {
+		if is(t) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+func (l *Leases) endMappings(e *Ending, now time.Time, which func(*Mapping) bool) {
+	for _, m := range l.mappings.byKey {
+		if which(m) {
+			e.Change.Remove = append(e.Change.Remove, m.rule(now))
+			e.Entries = append(e.Entries, l.mappingEntry(attribution.MappingRemoved, now, m))
+			l.mappings.remove(m)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package lease
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/attribution"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// tunnelAddress is an address in a tunnel that is a member's.
+type tunnelAddress struct {
+	member  *Member
+	kind    wire.Kind
+	client  netip.Addr // where the member called from when it got it; invalid: an agent before us knew
+	session uint64     // over which it was asked for last; 0: of an agent before us
+	by      *attribution.Session
+	left    bool // that session has ended
+	expires time.Time
+}
+
+func (t *tunnelAddress) rule(addr netip.Addr, now time.Time) rules.Admission {
+	return rules.Admission{Addr: addr, Kind: t.kind, Member: t.member.ID, Left: t.expires.Sub(now)}
+}
+
+func (t *tunnelAddress) entry(event attribution.Event, now time.Time, addr netip.Addr, lease time.Duration) attribution.Entry {
+	return attribution.Entry{Time: now, Event: event, By: t.by, Kind: t.kind.String(), Member: t.member.Name, Serial: t.member.Serial,
+		Client: t.client, Tunnel: addr, LeaseSeconds: lease.Seconds()}
+}
+
+// TunnelRequest asks for addresses in a tunnel.
+type TunnelRequest struct {
+	Request
+	Kind      wire.Kind
+	Addresses []netip.Addr
+	Lease     time.Duration
+}
+
+// AdmitTunnel gives addresses in a tunnel to a member, or renews them, also while the waypoint is closed. Addresses
+// that were another's are so no longer.
+func (l *Leases) AdmitTunnel(r TunnelRequest, under Conditions) (*Admitting, *wire.Refusal) {
+	m := l.members.get(r.Name, r.Serial)
+	if m == nil {
+		return nil, tooManyMembers(r.ID)
+	}
+	isNot := func(addr netip.Addr) bool {
+		has := l.tunnels[addr]
+		return has == nil || has.member != m || has.kind != r.Kind
+	}
+	// What a member has already stays, for the connections in it.
+	if refusal := under.closed(r.ID); refusal != nil && slices.ContainsFunc(r.Addresses, isNot) {
+		return nil, refusal
+	}
+	a := &Admitting{member: m}
+	others := slices.DeleteFunc(slices.Clone(r.Addresses), func(addr netip.Addr) bool { return !isNot(addr) })
+	l.endTunnels(&a.Before, under.Now, others)
+	before := make(map[netip.Addr]*tunnelAddress, len(r.Addresses))
+	for _, addr := range r.Addresses {
+		t := &tunnelAddress{member: m, kind: r.Kind, client: r.Client, session: r.Session, by: l.sessions.live[r.Session].by,
+			expires: under.Now.Add(r.Lease)}
+		if had := l.tunnels[addr]; had != nil {
+			before[addr] = had
+		} else {
+			a.entries = append(a.entries, t.entry(attribution.AdmissionGranted, under.Now, addr, r.Lease))
+		}
+		l.tunnels[addr] = t
+		a.admit(t.rule(addr, under.Now))
+	}
+	a.undo = func() Ending {
+		for _, addr := range r.Addresses {
+			delete(l.tunnels, addr)
+		}
+		maps.Copy(l.tunnels, before)
+		return Ending{}
+	}
+	return a, nil
+}

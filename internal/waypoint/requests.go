@@ -1,0 +1,252 @@
+package waypoint
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// maxBatch bounds how many requests share a transaction, and so how long one may wait.
+const maxBatch = 512
+
+// mapRequest is a request for a mapping on its way to the loop and its answer's way back.
+type mapRequest struct {
+	lease.MappingRequest
+	answer chan lease.MappingAnswer // holds one, so that the loop never waits
+}
+
+// request returns what the leases are to know of a request of a member.
+func request(p session.Peer, id uint64) lease.Request {
+	return lease.Request{ID: id, Session: p.ID, Name: p.Name, Serial: p.Serial, Client: clean(p.Addr)}
+}
+
+// clean returns an address as leases have it.
+func clean(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// unasked refuses a request that did not get to the loop.
+func unasked(ctx context.Context, id uint64) *wire.Refusal {
+	if ctx.Err() != nil {
+		return &wire.Refusal{ID: id, Code: wire.Busy}
+	}
+	return &wire.Refusal{ID: id, Code: wire.ShuttingDown}
+}
+
+// Map asks for a port of this host that leads to a server. Concurrent calls share a transaction.
+func (w *Waypoint) Map(ctx context.Context, peer session.Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+	r := &mapRequest{lease.MappingRequest{Request: request(peer, req.ID), Server: req.Server, Proposed: req.Proposed}, make(chan lease.MappingAnswer, 1)}
+	select {
+	case w.requests <- r:
+	case <-ctx.Done():
+		return wire.MapGrant{}, unasked(ctx, req.ID)
+	case <-w.stop:
+		return wire.MapGrant{}, &wire.Refusal{ID: req.ID, Code: wire.ShuttingDown}
+	}
+	select {
+	case a := <-r.answer:
+		return a.Grant, a.Refusal
+	case <-ctx.Done():
+		return wire.MapGrant{}, unasked(ctx, req.ID)
+	case <-w.stop:
+		return wire.MapGrant{}, &wire.Refusal{ID: req.ID, Code: wire.ShuttingDown}
+	}
+}
+
+// waiting returns a request and those that wait beside it. A lone request waits for nothing; while it is being written,
+// the next batch gathers.
+func (w *Waypoint) waiting(first *mapRequest) []*mapRequest {
+	requests := []*mapRequest{first}
+	for len(requests) < maxBatch {
+		select {
+		case r := <-w.requests:
+			requests = append(requests, r)
+			continue
+		default:
+		}
+		break
+	}
+	return requests
+}
+
+// serve decides on requests for mappings, writes and answers.
+func (l *loop) serve(requests []*mapRequest) {
+	wanted := make([]lease.MappingRequest, len(requests))
+	for i, r := range requests {
+		wanted[i] = r.MappingRequest
+	}
+	batch, err := l.tryMappings(wanted)
+	if err != nil {
+		// The kernel's table is not as the leases are: gone, or with a mapping we missed.
+		if err = l.table.reconcile(err); err == nil {
+			batch, err = l.tryMappings(wanted)
+		}
+	}
+	if err != nil {
+		l.log.Error("cannot write mappings", "requests", len(requests), "err", err)
+		l.problems.set(problemTable, err.Error())
+	} else {
+		l.problems.clear(problemTable)
+	}
+	for i, a := range batch.Answers(err != nil) {
+		if a.Entry != nil {
+			l.record.Write(*a.Entry)
+		}
+		requests[i].answer <- a
+	}
+}
+
+// tryMappings decides on requests and writes the decisions; on an error nothing is changed.
+func (l *loop) tryMappings(requests []lease.MappingRequest) (*lease.Batch, error) {
+	now := time.Now()
+	l.surroundings.refreshListeners(now)
+	batch := l.leases.Decide(requests, l.conditions(now))
+	change, needed := batch.Change()
+	if !needed {
+		return batch, nil
+	}
+	if err := l.table.kernel.Commit(change); err != nil {
+		batch.Undo()
+		return batch, err
+	}
+	batch.Written()
+	return batch, nil
+}
+
+// conditions are those that requests are decided by now.
+func (l *loop) conditions(now time.Time) lease.Conditions {
+	_, why := l.offersInBand()
+	return lease.Conditions{Now: now, Giving: l.giver.standing, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, NoInBand: why}
+}
+
+// refused counts and records a refusal of what leads to any server.
+func (l *loop) refused(r lease.Request, refusal *wire.Refusal, now time.Time) *wire.Refusal {
+	if e := l.leases.NoteRefusal(r, netip.AddrPort{}, refusal, now); e != nil {
+		l.record.Write(*e)
+	}
+	return refusal
+}
+
+// InBandMode says whose SYNs that name a server are sent on to it.
+type InBandMode = rules.InBandMode
+
+// The modes. Without the authenticator, whoever shares a member's address shares its detours.
+const (
+	InBandOff           = rules.InBandOff
+	InBandOpen          = rules.InBandOpen
+	InBandAuthenticated = rules.InBandAuthenticated
+)
+
+// OffersInBand reports whether members can have in-band detours, and why not.
+func (w *Waypoint) OffersInBand() (ok bool, why string) { return w.loop.offersInBand() }
+
+// offersInBand may be called from any goroutine: what it reads does not change.
+func (l *loop) offersInBand() (ok bool, why string) {
+	switch {
+	case l.config.InBand == InBandOff:
+		return false, "in-band detours are switched off ([waypoint] offers)"
+	case l.config.InBand == InBandAuthenticated && l.kernel.receiver == nil:
+		return false, "in-band detours are not offered, as their SYNs cannot be authenticated: " + l.kernel.noReceiver.Error()
+	}
+	return true, ""
+}
+
+// InBand admits the peer's address to in-band detours until the lease is over or the member has no
+// more session from there. Where SYNs are authenticated, each grant comes with a new key; the one
+// before stays good for its own lease.
+func (w *Waypoint) InBand(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	r := lease.InBandRequest{Request: request(peer, req.ID)}
+	r.ClientPort = req.Local == r.Client
+	if w.loop.config.InBand == InBandAuthenticated {
+		_, _ = rand.Read(r.Key[:]) // never fails
+	}
+	var refusal *wire.Refusal
+	if err := w.askIn(ctx, func() { refusal = w.loop.admitInBand(r, time.Now()) }); err != nil {
+		refusal = unasked(ctx, req.ID)
+	}
+	if refusal != nil {
+		return wire.TunnelGrant{}, refusal
+	}
+	grant := wire.TunnelGrant{ID: req.ID, Kind: wire.InBand, Lease: w.loop.config.MappingLifetime, Client: r.Client}
+	if w.loop.config.InBand == InBandAuthenticated {
+		grant.Key, grant.ClientPort = r.Key[:], r.ClientPort
+	}
+	return grant, nil
+}
+
+func (l *loop) admitInBand(r lease.InBandRequest, now time.Time) *wire.Refusal {
+	admitting, refusal := l.leases.AdmitInBand(r, l.conditions(now))
+	if refusal != nil {
+		return l.refused(r.Request, refusal, now)
+	}
+	if err := l.admit(admitting); err != nil {
+		l.log.Error("cannot admit to in-band detours", "member", r.Name, "err", err)
+		return l.refused(r.Request, lease.Failed(r.ID), now)
+	}
+	return nil
+}
+
+// AdmitTunnel makes connections that come from these addresses out of a tunnel interface the
+// member's, until the lease is over; calling it again renews, also while the waypoint is closed. An
+// address that was another's is so no longer, and its connections end.
+func (w *Waypoint) AdmitTunnel(ctx context.Context, peer session.Peer, kind wire.Kind, addrs []netip.Addr, length time.Duration) *wire.Refusal {
+	r := lease.TunnelRequest{Request: request(peer, 0), Kind: kind, Addresses: addrs, Lease: length}
+	var refusal *wire.Refusal
+	if err := w.askIn(ctx, func() { refusal = w.loop.admitTunnel(r, time.Now()) }); err != nil {
+		return unasked(ctx, 0)
+	}
+	return refusal
+}
+
+func (l *loop) admitTunnel(r lease.TunnelRequest, now time.Time) *wire.Refusal {
+	admitting, refusal := l.leases.AdmitTunnel(r, l.conditions(now))
+	if refusal != nil {
+		return l.refused(r.Request, refusal, now)
+	}
+	if err := l.admit(admitting); err != nil {
+		l.log.Error("cannot admit a tunnel", "member", r.Name, "kind", r.Kind, "err", err)
+		return l.refused(r.Request, lease.Failed(r.ID), now)
+	}
+	return nil
+}
+
+// RefuseTunnel counts and records that a member gets no tunnel, which its giver decided.
+func (w *Waypoint) RefuseTunnel(ctx context.Context, peer session.Peer, refusal *wire.Refusal) {
+	// An error means that the session or the waypoint has ended.
+	_ = w.askIn(ctx, func() { _ = w.loop.refused(request(peer, 0), refusal, time.Now()) })
+}
+
+// RevokeTunnel ends what AdmitTunnel began, and the connections that came from the addresses. For
+// those that are nobody's it does nothing.
+func (w *Waypoint) RevokeTunnel(addrs []netip.Addr) error {
+	var err error
+	if asked := w.ask(func() { err = w.loop.end(w.loop.leases.EndTunnels(addrs, time.Now())) }); asked != nil {
+		err = asked
+	}
+	if err != nil {
+		return fmt.Errorf("revoke tunnel addresses: %w", err)
+	}
+	return nil
+}
+
+// SetTunnelInterfaces sets which interfaces tunnels end at. From these only admitted addresses are
+// forwarded, and this host's own services are not reached.
+func (w *Waypoint) SetTunnelInterfaces(names []string) error {
+	var err error
+	asked := w.ask(func() {
+		err = w.loop.table.setTunnelInterfaces(names)
+		w.loop.filters.attach(w.loop.table.rest.TunnelInterfaces, time.Now())
+	})
+	if asked != nil {
+		err = asked
+	}
+	if err != nil {
+		return fmt.Errorf("set the tunnel interfaces: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package waypoint
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+)
+
+// listenersAge is how long the list of listening ports is believed. A program that begins to listen
+// on a port where a member has a mapping loses only that member's connections.
+const listenersAge = time.Second
+
+// surroundings follows the host that the waypoint is on: its addresses and links, how others see it, and which ports
+// programs have. Its owner says when to look.
+type surroundings struct {
+	own       func() ([]netstate.Address, error)
+	onLink    func() ([]netip.Prefix, error)
+	listeners func() ([]netip.AddrPort, error)
+	reserved  netstate.Ports
+	log       *slog.Logger
+
+	policy *egress.Policy // for what is around now
+	known  bool           // now has been read
+	now    egress.Surroundings
+
+	listening map[uint16]bool // ports that programs listen on
+	listed    time.Time
+}
+
+// look reads addresses and links, and reports whether they have changed. If they cannot be read, nothing changes.
+func (s *surroundings) look() (changed bool, err error) {
+	list, err := s.own()
+	if err != nil {
+		return false, err
+	}
+	links, err := s.onLink()
+	if err != nil {
+		return false, err
+	}
+	own := make([]netip.Addr, len(list))
+	for i, a := range list {
+		own[i] = a.Addr
+	}
+	if s.known && slices.Equal(own, s.now.Own) && slices.Equal(links, s.now.OnLink) {
+		return false, nil
+	}
+	s.known, s.now.Own, s.now.OnLink = true, own, links
+	s.policy = s.policy.Around(s.now)
+	return true, nil
+}
+
+// hear notes how others see the host, and reports whether that has changed.
+func (s *surroundings) hear(o egress.Outside) (changed bool) {
+	if o.Equal(s.now.Outside) {
+		return false
+	}
+	s.now.Outside = o
+	s.policy = s.policy.Around(s.now)
+	return true
+}
+
+// taken reports whether a port is a program's of this host: one listens there, or the port is reserved for
+// one that may.
+func (s *surroundings) taken(port uint16) bool { return s.listening[port] || s.reserved.Has(port) }
+
+// refreshListeners reads the list anew if it is old. If that fails, the old one is used.
+func (s *surroundings) refreshListeners(now time.Time) {
+	if s.listening != nil && now.Sub(s.listed) < listenersAge {
+		return
+	}
+	list, err := s.listeners()
+	if err != nil {
+		s.log.Warn("cannot see which ports programs listen on", "err", err)
+		return
+	}
+	ports := make(map[uint16]bool, len(list))
+	for _, a := range list {
+		if !a.Addr().IsLoopback() { // others cannot reach those
+			ports[a.Port()] = true
+		}
+	}
+	s.listening, s.listed = ports, now
+}

@@ -1,0 +1,143 @@
+package waypoint
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
+)
+
+// table keeps the kernel's table as the leases are. It owns what the table has beside them.
+type table struct {
+	kernel   rules.Kernel
+	leases   *lease.Leases
+	problems problems
+	log      *slog.Logger
+
+	rest      rules.State // without mappings, admissions and members
+	outOfStep bool        // the table could not be written as the leases are
+}
+
+// commit changes the kernel's table as the leases have been changed already.
+func (t *table) commit(change rules.Change) error {
+	return t.write(func() error { return t.kernel.Commit(change) })
+}
+
+// write does a transaction whose outcome the leases have already. If it fails, table and leases are
+// brought together and it is tried again; if that does not help, the table is written anew.
+func (t *table) write(transaction func() error) error {
+	err := transaction()
+	if err == nil {
+		return nil
+	}
+	if err = t.reconcile(err); err == nil {
+		err = transaction()
+	}
+	if err == nil {
+		return nil
+	}
+	t.log.Warn("cannot change the table; writing it anew", "err", err)
+	return t.install()
+}
+
+// install puts a table as the leases are in place of what is there.
+func (t *table) install() error {
+	state := t.leases.State(time.Now())
+	rest := t.rest
+	rest.Mappings, rest.Admissions, rest.Members = state.Mappings, state.Admissions, state.Members
+	if err := t.kernel.Install(rest); err != nil {
+		t.outOfStep = true
+		t.problems.set(problemTable, err.Error())
+		return err
+	}
+	t.leases.Installed()
+	t.outOfStep = false
+	t.problems.clear(problemTable)
+	return nil
+}
+
+// reconcile brings table and leases together after a transaction failed: a table that is gone is
+// written again, one that is there is read again.
+func (t *table) reconcile(cause error) error {
+	t.log.Warn("the table and the leases differ", "cause", cause)
+	restored, err := t.restore()
+	if err != nil || restored {
+		return err
+	}
+	state, _, err := t.kernel.Load()
+	if err != nil {
+		return err
+	}
+	t.leases.Merge(state, time.Now())
+	return nil
+}
+
+// check writes the table again if somebody removed it, or if it could not be written before.
+func (t *table) check() {
+	if t.outOfStep {
+		_ = t.install() // which notes the problem
+		return
+	}
+	if _, err := t.restore(); err != nil {
+		t.problems.set(problemTable, err.Error())
+	}
+}
+
+func (t *table) restore() (restored bool, err error) {
+	present, err := t.kernel.Present()
+	if err != nil || present {
+		return false, err
+	}
+	if err := t.install(); err != nil {
+		return false, fmt.Errorf("write the table again that somebody removed: %w", err)
+	}
+	t.log.Warn("somebody removed the nftables table; it is written again")
+	return true, nil
+}
+
+func (t *table) setForbidden(ranges []egress.Range) error {
+	t.rest.Forbidden = ranges
+	return t.write(func() error { return t.kernel.SetForbidden(ranges) })
+}
+
+func (t *table) setTunnelInterfaces(names []string) error {
+	t.rest.TunnelInterfaces = slices.Sorted(slices.Values(names))
+	return t.write(func() error { return t.kernel.SetTunnelInterfaces(t.rest.TunnelInterfaces) })
+}
+
+func (t *table) setClosed(closed bool) error {
+	return t.write(func() error { return t.kernel.SetClosed(closed) })
+}
+
+// stop keeps members from opening connections whose servers the log has no room to name now, and lets them open
+// connections again when it has. It is called each second: what such a member opens before is named in the log too, as
+// connections_per_second bounds it.
+func (t *table) stop(names []string) {
+	var now []rules.MemberID
+	for _, name := range names {
+		if m := t.leases.Known(name); m != nil {
+			now = append(now, m.ID)
+		}
+	}
+	slices.Sort(now)
+	before := t.rest.Stopped
+	if slices.Equal(now, before) {
+		return
+	}
+	t.rest.Stopped = now
+	if err := t.write(func() error { return t.kernel.SetStopped(now) }); err != nil {
+		t.rest.Stopped = before // tried again
+		t.log.Error("members are not kept from opening connections, or let open them again, as they should be", "err", err)
+		return
+	}
+	for _, id := range now {
+		if !slices.Contains(before, id) {
+			t.log.Warn("a member has called so many servers beyond its share of the log that it may open no connections for some minutes",
+				"member", t.leases.Member(id).Name)
+		}
+	}
+}
