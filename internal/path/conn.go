@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/deadline"
 )
 
 // conn holds the state of one connection.
@@ -16,11 +18,11 @@ type conn struct {
 	excluded      bool
 	refused       bool // the kernel accepts no commands for it
 
-	subflows []*subflow
-	ended    []ended    // subflows that ended and are not judged yet
-	lost     []lostAddr // addresses that the peer may believe to exist
-	lastRemoveAddr    time.Time  // when the last REMOVE_ADDR was sent
-	lastID   uint8
+	subflows       []*subflow
+	ended          []ended    // subflows that ended and are not judged yet
+	lost           []lostAddr // addresses that the peer may believe to exist
+	lastRemoveAddr time.Time  // when the last REMOVE_ADDR was sent
+	lastID         uint8
 
 	tls       bool // detours wait for the server's first data
 	heard     bool // the server's first data has arrived
@@ -36,11 +38,10 @@ type conn struct {
 	room   retry // for subflows beyond those that the server accepted
 
 	data  progress
-	moved time.Time // when a subflow last received or sent data
-	busy  bool      // in Manager.busy
-	seen  time.Time // when one of its subflows last appeared in a complete sample
-	due   time.Time // when it needs a Tick; zero: never
-	place int       // index in Manager.due while due is set
+	moved time.Time             // when a subflow last received or sent data
+	busy  bool                  // in Manager.busy
+	seen  time.Time             // when one of its subflows last appeared in a complete sample
+	due   deadline.Entry[*conn] // when it needs a Tick
 }
 
 // subflow is one subflow of a connection, established or joining.

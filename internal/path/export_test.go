@@ -20,9 +20,9 @@ func (m *Manager) Sound() error {
 		return fmt.Errorf("%d connections, %d by server", len(m.conns), tracked)
 	}
 	for token, c := range m.conns {
-		if !c.due.IsZero() {
+		if !c.due.Due().IsZero() {
 			due++
-			if m.due.h[c.place] != c {
+			if !m.due.Has(&c.due) {
 				return fmt.Errorf("connection %d is not where it thinks among the deadlines", token)
 			}
 		}
@@ -34,8 +34,8 @@ func (m *Manager) Sound() error {
 			ids[s.id] = ids[s.id] || !s.foreign
 		}
 	}
-	if due != len(m.due.h) {
-		return fmt.Errorf("%d connections have a deadline, %d are listed", due, len(m.due.h))
+	if due != m.due.Len() {
+		return fmt.Errorf("%d connections have a deadline, %d are listed", due, m.due.Len())
 	}
 	offered := len(m.general)
 	for _, list := range m.specific {
@@ -52,5 +52,5 @@ func (m *Manager) LeftOfDetours() int { return len(m.detours) + len(m.trials) + 
 
 // Left counts what is remembered about connections and failures.
 func (m *Manager) Left() int {
-	return len(m.conns) + len(m.byServer) + len(m.due.h) + len(m.retries)
+	return len(m.conns) + len(m.byServer) + m.due.Len() + len(m.retries)
 }

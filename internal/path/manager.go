@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/deadline"
 )
 
 // Config holds the operator's settings.
@@ -23,7 +25,7 @@ type Manager struct {
 	cfg      Config
 	conns    map[Token]*conn
 	byServer map[netip.AddrPort]map[Token]*conn // by conn.server
-	due      deadlines
+	due      *deadline.Queue[*conn]
 
 	detours  map[DetourID]*offered
 	general  []*offered                    // reach any server
@@ -62,6 +64,7 @@ func New(cfg Config) *Manager {
 		cfg:      cfg,
 		conns:    make(map[Token]*conn),
 		byServer: make(map[netip.AddrPort]map[Token]*conn),
+		due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
 		detours:  make(map[DetourID]*offered),
 		specific: make(map[netip.AddrPort][]*offered),
 		lost:     make(map[via]time.Time),
@@ -133,8 +136,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 // Next returns the time at which Handle needs a Tick. It returns false if no Tick is needed before
 // the next event.
 func (m *Manager) Next() (time.Time, bool) {
-	if c := m.due.first(); c != nil {
-		return c.due, true
+	if first := m.due.First(); first != nil {
+		return first.Due(), true
 	}
 	return time.Time{}, false
 }
@@ -151,11 +154,11 @@ func (m *Manager) with(t Token, now time.Time, change func(*conn)) {
 
 func (m *Manager) tick(now time.Time) {
 	for {
-		c := m.due.first()
-		if c == nil || c.due.After(now) {
+		first := m.due.First()
+		if first == nil || first.Due().After(now) {
 			return
 		}
-		m.step(c, now) // step moves its due time, or clears it
+		m.step(first.Item, now) // step moves its due time, or clears it
 	}
 }
 
@@ -178,11 +181,13 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 }
 
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) *conn {
-	return &conn{
+	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
 		excluded: m.excludes(remote.Addr()),
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
 	}
+	c.due.Item = c
+	return c
 }
 
 func (m *Manager) excludes(server netip.Addr) bool {
@@ -204,7 +209,7 @@ func (m *Manager) forget(t Token) {
 	if c == nil {
 		return
 	}
-	m.due.set(c, time.Time{})
+	m.due.Set(&c.due, time.Time{})
 	delete(m.conns, t)
 	delete(m.byServer[c.server], t)
 	if len(m.byServer[c.server]) == 0 {

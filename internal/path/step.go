@@ -31,7 +31,7 @@ func (m *Manager) step(c *conn, now time.Time) {
 			m.open(c, now)
 		}
 	}
-	m.due.set(c, m.nextStep(c, now))
+	m.due.Set(&c.due, m.nextStep(c, now))
 }
 
 // open requests the subflows that the connection lacks, if the server may have a place for them.
