@@ -32,7 +32,7 @@ func TestRecordsAimAtNobody(t *testing.T) {
 			defer mu.Unlock()
 			if c.Name == "mallory" {
 				tried = append(tried, c.Addresses[0].String())
-				if len(c.Record) == 0 {
+				if len(c.Record) == 0 && !reachable { // later the directory has the record
 					t.Error("nothing proves that mallory named the address")
 				}
 				return enrol.Checked{ID: c.ID, Reachable: reachable, Why: "no answer"}

@@ -15,20 +15,19 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Coordinators have members try whether a waypoint can be reached where it says, and tell all what came of
-// it.
+// Coordinators have members try whether a waypoint can be reached at its addresses, and announce the results.
 
 const (
-	// maxChecks are under way at a time; a coordinator asks another member then.
+	// maxChecks bounds the checks under way. A coordinator then asks another member.
 	maxChecks      = 4
 	checkAddresses = 8
 	checkWithin    = 10 * time.Second // at the most
 )
 
-// ErrCannotTell says that a try failed for a reason of this host's own, which tells nothing of the other.
+// ErrCannotTell is returned if a try failed because of this host, which tells nothing about the other.
 var ErrCannotTell = errors.New("this host cannot tell")
 
-// receiveCheck tries what a coordinator wants to know, in the background.
+// receiveCheck carries out a check in the background.
 func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
 	check, err := parse[enrol.Check](data)
 	if err != nil {
@@ -55,17 +54,17 @@ func (m *Membership) receiveCheck(ctx context.Context, data []byte) error {
 			return
 		}
 		if err := line.Tell(enrol.TopicChecked, text); err != nil {
-			m.log.Debug("membership: what came of a check is not told", "err", err)
+			m.log.Debug("membership: the result of a check is not sent", "err", err)
 		}
 	})
 	return nil
 }
 
-// try begins a session at one address after the other, until one works. It is ErrCannotTell if this host
-// could try none.
+// try begins a session at one address after the other until one works. It returns ErrCannotTell if this host could try
+// none of them.
 func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	if len(c.Addresses) == 0 || len(c.Addresses) > checkAddresses {
-		return fmt.Errorf("%d addresses: 1 to %d", len(c.Addresses), checkAddresses)
+		return fmt.Errorf("a check must have 1 to %d addresses, not %d", checkAddresses, len(c.Addresses))
 	}
 	within := min(time.Duration(c.Within)*time.Second, checkWithin)
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -97,8 +96,8 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	return errors.Join(errs...)
 }
 
-// said says whether the member itself has named these addresses: nobody else can have members send packets
-// somewhere. punch is what it says of the way there.
+// said reports whether the member itself has published these addresses, as nobody else may have members send packets
+// somewhere. Punch reports whether they can be reached only after punching.
 func (m *Membership) said(ctx context.Context, c enrol.Check) (punch, said bool) {
 	if len(c.Record) == 0 {
 		return m.awaitSaid(ctx, c)
@@ -114,13 +113,12 @@ func (m *Membership) said(ctx context.Context, c enrol.Check) (punch, said bool)
 	return v.Record.Punch, true
 }
 
-// names says whether a record has all addresses and the port that are to be tried.
+// names reports whether a record has all addresses and the port of a check.
 func names(r *directory.Record, c enrol.Check) bool {
 	return r.Port == c.Port && !slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return !slices.Contains(r.Addresses, a) })
 }
 
-// awaitSaid waits until the directory has it that the member has named these addresses. The record may come a
-// moment after the question.
+// awaitSaid waits until the directory has a record with these addresses. It may arrive a moment after the check.
 func (m *Membership) awaitSaid(ctx context.Context, c enrol.Check) (punch, said bool) {
 	for range saidWithin / saidEvery {
 		m.keeper.View(func(d *directory.Directory) {
@@ -150,14 +148,14 @@ func deadline(ctx context.Context) time.Time {
 	return at
 }
 
-// oneLine is an error as others are told it.
+// oneLine returns an error's text for others.
 func oneLine(err error) string {
 	const most = 500
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// reachDue asks who cannot be reached, after each connect.
+// reachDue asks which waypoints cannot be reached, after each connect.
 func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
 	if !m.connected() || !m.reach.due(now) {
 		return m.reach.next()
@@ -182,14 +180,14 @@ func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Others try a waypoint within seconds after it has said where it is; then coordinators are asked what came
-// of it, less and less often while nobody reaches it.
+// A waypoint is tried within seconds after it has published its addresses. It asks the coordinators for the result, less
+// and less often while nobody reaches it.
 const (
 	firstTried = time.Second
 	lastTried  = 10 * time.Minute
 )
 
-// askWhoTried: this host's record is another.
+// askWhoTried asks for the result soon, as this host has published another record.
 func (m *Membership) askWhoTried(now time.Time) {
 	m.triedSoon = firstTried
 	m.reach.at = now.Add(firstTried)
@@ -204,7 +202,7 @@ func (m *Membership) askAgainWhoTried(now time.Time) {
 	m.triedSoon = min(2*m.triedSoon, lastTried)
 }
 
-// receiveReachability takes the coordinators' word on who cannot be reached.
+// receiveReachability takes the coordinators' announcement of which waypoints cannot be reached.
 func (m *Membership) receiveReachability(ctx context.Context, data []byte) error {
 	word, err := parse[enrol.Reachability](data)
 	if err == nil {
@@ -213,7 +211,7 @@ func (m *Membership) receiveReachability(ctx context.Context, data []byte) error
 	return err
 }
 
-// takeReachability replaces the coordinators' last word, unless it is older.
+// takeReachability replaces the last announcement, unless the new one is older.
 func (m *Membership) takeReachability(word enrol.Reachability, now time.Time) {
 	if word.At.Before(m.word.At) {
 		return
@@ -226,7 +224,7 @@ func (m *Membership) takeReachability(word enrol.Reachability, now time.Time) {
 	m.choosing.soon(now)
 }
 
-// Reached reports the coordinators' word on whether others reach a waypoint; nil: they do not know, or have said nothing.
+// Reached reports whether others reach a waypoint, as announced by the coordinators; nil if that is not known.
 func Reached(word enrol.Reachability, name string) *bool {
 	if word.At.IsZero() || slices.Contains(word.Untried, name) {
 		return nil

@@ -13,15 +13,15 @@ import (
 // chooseEvery is the least time between two choices: the directory may change often.
 const chooseEvery = time.Second
 
-// choosing is which waypoints this host uses, as the loop sees it.
+// choosing is the loop's state of which waypoints this host uses.
 type choosing struct {
 	*chooser
-	at     time.Time // when to look; zero: no need
+	at     time.Time // when to choose again; zero: no need
 	last   time.Time
-	choice []Waypoint // as the agent was told
+	choice []Waypoint // as given to the agent
 }
 
-// soon has the choice looked at, not too often.
+// soon has waypoints chosen again, but not too often.
 func (c *choosing) soon(now time.Time) {
 	at := later(now, c.last.Add(chooseEvery))
 	if c.at.IsZero() || at.Before(c.at) {
@@ -29,7 +29,7 @@ func (c *choosing) soon(now time.Time) {
 	}
 }
 
-// chooseDue chooses, and tells the agent if that is news.
+// chooseDue chooses waypoints, and gives them to the agent if they have changed.
 func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 	c := &m.choosing
 	if c.at.IsZero() || now.Before(c.at) {
@@ -59,7 +59,8 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 	return c.at
 }
 
-// Usable are the addresses of a record that this host may send to: private ones of another network are others' here.
+// Usable returns the addresses of a record that this host may send to: private ones of other networks belong to others
+// here.
 func Usable(v *directory.Verified, own []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(v.Record.Addresses), func(a netip.Addr) bool { return !enrol.Shares(own, a) })
 }

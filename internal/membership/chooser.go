@@ -11,26 +11,26 @@ import (
 const (
 	// patience is how long a chosen waypoint may be without a session before another takes its place.
 	patience = time.Minute
-	// firstRest is how long one that had to give up its place is not chosen, doubled each time.
+	// firstRest is how long a waypoint that was replaced is not chosen again, doubled each time.
 	firstRest   = 10 * time.Minute
 	longestRest = 6 * time.Hour
 )
 
-// chooser decides which waypoints this host uses. Nothing moves while sessions are up; a waypoint that does
-// not answer gives its place to another, if there is one. One that the coordinators say cannot be reached,
-// or that did not answer, comes last: nobody has a waypoint taken away from it by a mistake.
+// chooser decides which waypoints this host uses. It keeps waypoints with a session. A waypoint that does not answer is
+// replaced, if there is another. Waypoints that did not answer, or that others cannot reach, are chosen last, but still
+// chosen: a mistake takes no waypoint away.
 type chooser struct {
 	client      directory.Client
-	skip        map[string]bool // who is used anyhow
+	skip        map[string]bool // used anyway
 	chosen      []seat
 	rests       map[string]rest
-	unreachable map[string]bool // by the coordinators' word
+	unreachable map[string]bool // as announced by the coordinators
 }
 
-// seat is a waypoint that was chosen.
+// seat is a chosen waypoint.
 type seat struct {
 	name   string
-	silent time.Time // since when there is no session; zero: there is one
+	silent time.Time // when its session ended; zero: it has one
 }
 
 type rest struct {
@@ -46,7 +46,7 @@ func newChooser(client directory.Client, skip []string) *chooser {
 	return c
 }
 
-// heard notes whether there is a session with a waypoint.
+// heard records whether there is a session with a waypoint.
 func (c *chooser) heard(name string, up bool, now time.Time) {
 	i := slices.IndexFunc(c.chosen, func(s seat) bool { return s.name == name })
 	if i < 0 {
@@ -61,7 +61,7 @@ func (c *chooser) heard(name string, up bool, now time.Time) {
 	}
 }
 
-// choose returns the waypoints to use, and when to look again if nothing happens until then; zero: not.
+// choose returns the waypoints to use, and when to choose again if nothing happens until then; zero: not.
 func (c *chooser) choose(members iter.Seq[*directory.Verified], now time.Time) (list []*directory.Verified, next time.Time) {
 	if c.client.Want == 0 {
 		return nil, next
@@ -73,7 +73,7 @@ func (c *chooser) choose(members iter.Seq[*directory.Verified], now time.Time) (
 
 	list = directory.Choose(c.client, slices.Values(all), c.names(), avoid)
 	if len(list) < c.client.Want {
-		// Those that may not answer are better than none.
+		// A waypoint that may not answer is better than none.
 		first := make([]string, len(list), len(list)+len(c.chosen))
 		for i, v := range list {
 			first[i] = v.Record.Name
@@ -84,7 +84,7 @@ func (c *chooser) choose(members iter.Seq[*directory.Verified], now time.Time) (
 	return list, c.next(now)
 }
 
-// candidates are all members but those that are used anyhow.
+// candidates returns all waypoints that are not used anyway.
 func (c *chooser) candidates(members iter.Seq[*directory.Verified]) (all []*directory.Verified) {
 	for v := range members {
 		if !c.skip[v.Record.Name] && v.Record.IsWaypoint() {
@@ -94,7 +94,7 @@ func (c *chooser) candidates(members iter.Seq[*directory.Verified]) (all []*dire
 	return all
 }
 
-// avoid is who comes last now. Our own session is worth more than what coordinators were told.
+// avoid returns the waypoints to choose last. An own session counts for more than the coordinators' announcement.
 func (c *chooser) avoid(now time.Time) map[string]bool {
 	avoid := map[string]bool{}
 	for name := range c.unreachable {
@@ -113,8 +113,8 @@ func (c *chooser) avoid(now time.Time) map[string]bool {
 	return avoid
 }
 
-// restSilent has waypoints that do not answer give up their places, as far as there are others to take
-// them: who has been silent for longest goes first.
+// restSilent removes waypoints that do not answer, as far as there are others to replace them. It begins with the one
+// that has been silent for longest.
 func (c *chooser) restSilent(all []*directory.Verified, avoid map[string]bool, now time.Time) {
 	var silent []seat
 	for _, s := range c.chosen {
@@ -140,7 +140,7 @@ func (c *chooser) restSilent(all []*directory.Verified, avoid map[string]bool, n
 	}
 }
 
-// staying counts the chosen ones that Choose would keep.
+// staying returns the number of chosen waypoints that Choose would keep.
 func (c *chooser) staying(all []*directory.Verified, avoid map[string]bool) (n int) {
 	names := c.names()
 	for _, v := range all {
@@ -151,7 +151,7 @@ func (c *chooser) staying(all []*directory.Verified, avoid map[string]bool) (n i
 	return n
 }
 
-// seat takes the list as what is chosen now.
+// seat makes the list the chosen waypoints.
 func (c *chooser) seat(list []*directory.Verified, now time.Time) {
 	before := c.chosen
 	c.chosen = nil
@@ -173,7 +173,7 @@ func (c *chooser) forget(now time.Time) {
 	}
 }
 
-// next is when silence or rest may lead to another choice.
+// next returns when another choice may be due because a waypoint is silent, or has rested.
 func (c *chooser) next(now time.Time) (next time.Time) {
 	at := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {

@@ -14,21 +14,21 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// link is the connection to the bus as the loop sees it. The bus itself makes it again whenever it goes.
+// link is the loop's state of the connection to the bus. The bus reconnects by itself.
 type link struct {
 	dialing bool
-	number  uint64         // counts lines: news of an earlier one is none
-	to      []bus.Endpoint // whom line knows
+	number  uint64         // of the line, by which news of earlier ones are recognised
+	to      []bus.Endpoint // the line's servers
 	state   bus.State
 	seen    uint64 // connects
-	err     error  // why there is no line at all
+	err     error  // why there is no line
 	notYet  time.Time
 }
 
-// dialAgain is how long a configuration of the bus that makes no sense is left alone.
+// dialAgain is the pause after the bus has refused a configuration as malformed.
 const dialAgain = time.Minute
 
-// connectDue makes a line, or another one where the servers are others.
+// connectDue makes a line, or a new one if the servers have changed.
 func (m *Membership) connectDue(ctx context.Context, now time.Time) time.Time {
 	l := &m.link
 	servers := m.busServers()
@@ -49,8 +49,7 @@ func (m *Membership) connectDue(ctx context.Context, now time.Time) time.Time {
 		Changed: func(s bus.State) { m.post(ctx, func(now time.Time) { m.busChanged(number, s, now) }) },
 		Log:     m.log,
 	}
-	// The first attempt takes seconds for each server that does not answer, for which an agent that stops
-	// does not wait.
+	// The first attempt takes seconds for each server that does not answer. An agent that stops does not wait for it.
 	go func() {
 		line, err := bus.Connect(config, func(msg bus.Message) { m.received(ctx, msg) })
 		if ctx.Err() != nil {
@@ -75,7 +74,7 @@ func (m *Membership) dialled(line *bus.Member, err error, now time.Time) {
 	m.busChanged(m.link.number, line.State(), now)
 }
 
-// hangUp ends the line, if there is one.
+// hangUp closes the line, if there is one.
 func (m *Membership) hangUp() {
 	if line := m.line.Swap(nil); line != nil {
 		m.link.seen, m.link.state = 0, bus.State{Since: time.Now()}
@@ -83,14 +82,14 @@ func (m *Membership) hangUp() {
 	}
 }
 
-// reconnect makes the connection anew at once, if there is a line.
+// reconnect reconnects at once, if there is a line.
 func (m *Membership) reconnect() {
 	line := m.line.Load()
 	if line == nil {
 		return
 	}
 	if err := line.Reconnect(); err != nil {
-		m.log.Warn("membership: the connection to the bus is not made anew", "err", err)
+		m.log.Warn("membership: the bus cannot be reconnected", "err", err)
 	}
 }
 
@@ -103,9 +102,9 @@ func (m *Membership) busServers() (out []bus.Endpoint) {
 	return out
 }
 
-// busChanged: what was said while there was no connection is missing now.
+// busChanged takes the line's new state. After a connect, it has everything asked for that was missed.
 func (m *Membership) busChanged(line uint64, s bus.State, now time.Time) {
-	if line != m.link.number || m.line.Load() == nil { // dialled looks itself
+	if line != m.link.number || m.line.Load() == nil { // dialled reads the state itself
 		return
 	}
 	m.link.state = s
@@ -121,10 +120,10 @@ func (m *Membership) busChanged(line uint64, s bus.State, now time.Time) {
 	}
 }
 
-// connected: coordinators can be asked.
+// connected reports whether the coordinators can be asked.
 func (m *Membership) connected() bool { return m.line.Load() != nil && m.link.state.Connected }
 
-// received takes a message. It is called by the bus's goroutine.
+// received takes a message. The bus's goroutine calls it.
 func (m *Membership) received(ctx context.Context, msg bus.Message) {
 	var err error
 	switch msg.Topic {
@@ -140,14 +139,14 @@ func (m *Membership) received(ctx context.Context, msg bus.Message) {
 		err = m.receivePunch(msg.Data)
 	}
 	if err != nil {
-		m.log.Warn("membership: a message of a coordinator makes no sense", "topic", msg.Topic, "err", err)
+		m.log.Warn("membership: a coordinator's message cannot be understood", "topic", msg.Topic, "err", err)
 	}
 }
 
-// askWithin bounds every question but those of the directory, whose keeper has a limit of its own.
+// askWithin bounds all requests but those for the directory, whose keeper has its own limit.
 const askWithin = 15 * time.Second
 
-// ask asks the coordinators, by the line there is now.
+// ask sends a request to the coordinators.
 func (m *Membership) ask(ctx context.Context, topic string, data []byte) ([]byte, error) {
 	line := m.line.Load()
 	if line == nil {
@@ -168,7 +167,7 @@ func (m *Membership) askDirectory(ctx context.Context, ask []byte) ([]byte, erro
 
 func (m *Membership) directoryFile() string { return filepath.Join(m.config.Dir, directoryFile) }
 
-// directoryChanged looks for what concerns this host itself, and lets others be chosen.
+// directoryChanged notices changes of this host's own record, and has waypoints chosen again.
 func (m *Membership) directoryChanged(events []directory.Event, now time.Time) {
 	self := m.config.Identity.Name()
 	for _, e := range events {
@@ -184,7 +183,7 @@ func (m *Membership) directoryChanged(events []directory.Event, now time.Time) {
 	m.choosing.soon(now)
 }
 
-// parse reads JSON of a coordinator; keys that are not known are of later versions.
+// parse reads a coordinator's JSON. Unknown keys are those of later versions.
 func parse[T any](data []byte) (v T, err error) {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return v, fmt.Errorf("read it: %w", err)

@@ -9,21 +9,20 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// enforcing is what the coordinators are told that this waypoint enforces, as the loop sees it: whoever expels a
-// member can then say which waypoints refuse it.
+// enforcing is the loop's state of what this waypoint confirms to enforce, so that dcol expel can report which waypoints
+// refuse a member.
 type enforcing struct {
 	hash string    // of roots and lists; empty: this host enforces nothing
-	at   time.Time // when to tell it; zero: it was told
+	at   time.Time // when to confirm it; zero: it is confirmed
 }
 
 const (
-	// tellSpread is for each member there is: all waypoints enforce another list at once, and a coordinator has
-	// other things to do.
+	// tellSpread, for each member, spreads confirmations: all waypoints enforce another list at once.
 	tellSpread  = 100 * time.Microsecond
-	longestTell = 2 * time.Second // an expulsion is to be known to be enforced within five
+	longestTell = 2 * time.Second // an expulsion should be confirmed within five
 )
 
-// Enforced says that this waypoint gives nothing to anybody any more who is not to have it by t.
+// Enforced confirms to the coordinators that this waypoint gives nothing to members revoked in t.
 func (m *Membership) Enforced(t *collective.Trust) {
 	hash := enrol.HashTrust(t)
 	m.tell(func(now time.Time) {
@@ -32,14 +31,14 @@ func (m *Membership) Enforced(t *collective.Trust) {
 	})
 }
 
-// again has it told once more, to coordinators that may be others, or have forgotten.
+// again confirms once more: the coordinators may be others, or have restarted.
 func (e *enforcing) again(now time.Time) {
 	if e.hash != "" && e.at.IsZero() {
 		e.at = now
 	}
 }
 
-// enforcedDue tells it, once in each connection. That is not lost but with the connection.
+// enforcedDue confirms once in each connection. The message is lost only if the connection is.
 func (m *Membership) enforcedDue(_ context.Context, now time.Time) time.Time {
 	e := &m.enforced
 	if e.at.IsZero() || !m.connected() {
@@ -49,7 +48,7 @@ func (m *Membership) enforcedDue(_ context.Context, now time.Time) time.Time {
 		return e.at
 	}
 	if err := m.line.Load().Tell(enrol.TopicEnforced, []byte(e.hash)); err != nil {
-		m.log.Debug("membership: what this waypoint enforces is not told", "err", err)
+		m.log.Debug("membership: what this waypoint enforces is not confirmed", "err", err)
 		e.at = now.Add(firstAskPause)
 		return e.at
 	}

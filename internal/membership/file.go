@@ -18,20 +18,20 @@ const (
 	directoryFile = "directory"
 )
 
-// Enrolment is what the coordinators gave this host besides its certificate: how to reach them. It is no
-// secret, but of no use to anybody else.
+// Enrolment is what the coordinators gave this host besides its certificate: how to reach them. It is not secret, but
+// useless to others.
 type Enrolment struct {
 	BusJWT       string           `json:"bus-jwt"`
 	BusServers   []enrol.Endpoint `json:"bus-servers"`
 	Coordinators []enrol.Endpoint `json:"coordinators"`
 }
 
-// EnrolmentOf is the part of a welcome that is kept.
+// EnrolmentOf returns the part of a welcome that is saved.
 func EnrolmentOf(w enrol.Welcome) Enrolment {
 	return Enrolment{BusJWT: w.BusJWT, BusServers: w.BusServers, Coordinators: w.Coordinators}
 }
 
-// Save writes it to a member's directory, which is made if there is none.
+// Save writes e to a member's directory, which it makes if there is none.
 func (e Enrolment) Save(dir string) error {
 	data, err := json.MarshalIndent(e, "", "\t")
 	if err == nil {
@@ -41,13 +41,13 @@ func (e Enrolment) Save(dir string) error {
 		err = durable.Replace(filepath.Join(dir, enrolmentFile), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what the coordinators said: %w", err)
+		return fmt.Errorf("save what the coordinators sent: %w", err)
 	}
 	return nil
 }
 
-// LoadEnrolment reads what Save wrote; its zero value if there is none. One that cannot be read is the
-// same with an error: the next renewal brings another.
+// LoadEnrolment reads what Save has written. It returns the zero value if there is none, and also, with an error, if it
+// cannot be read: the next renewal brings another.
 func LoadEnrolment(dir string) (Enrolment, error) {
 	path := filepath.Join(dir, enrolmentFile)
 	data, err := os.ReadFile(path)

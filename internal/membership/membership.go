@@ -17,44 +17,44 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Config is what a Membership needs.
+// Config holds what a Membership needs.
 type Config struct {
 	Identity *collective.Identity
-	// Dir keeps the copy of the directory and what the coordinators said of themselves.
+	// Dir has the copy of the directory and how to reach the coordinators.
 	Dir string
-	// Coordinators are asked after those that are kept in Dir.
+	// Coordinators are asked after those in Dir.
 	Coordinators []enrol.Endpoint
-	// BusServers are tried besides those that coordinators name: one on this host itself.
+	// BusServers are tried besides those that the coordinators name, such as one on this host.
 	BusServers []enrol.Endpoint
-	// LANs are the networks around this host, in which the collective should give it no addresses.
+	// LANs returns this host's networks, in which the collective should give it no addresses.
 	LANs func() []netip.Prefix
-	// Own are this host's addresses. Others' private ones are used only where it has one of that block.
+	// Own returns this host's addresses. Private ones of others are used only if it has one in the same block.
 	Own func() []netip.Addr
 
-	// Client says how this host chooses waypoints; with Want 0 it chooses none. Skip are never chosen:
-	// they are used anyhow.
+	// Client determines how this host chooses waypoints; with Want 0 it chooses none. Those in Skip are never chosen,
+	// as they are used anyway.
 	Client directory.Client
 	Skip   []string
-	// Choice is told the waypoints to use whenever they are others, or reached elsewhere. It is called by
-	// one goroutine and should not block for long.
+	// Choice gets the waypoints to use whenever they, or their addresses, have changed. One goroutine calls it; it
+	// should not block for long.
 	Choice func([]Waypoint)
-	// Reach tries to begin a session with a member, for the coordinators; punch: that lets in only whom it has
-	// sent to. Its error is ErrCannotTell if it is this host that cannot. It is called concurrently.
+	// Reach tries to begin a session with a member. With punch, the member lets in only hosts it has sent to. Reach
+	// returns ErrCannotTell if this host cannot try. It is called concurrently.
 	Reach func(ctx context.Context, name string, at netip.AddrPort, punch bool) error
-	// Knock sends to where another member is seen, which wants to be let in; nil: this host does not. It is
-	// called by the bus's goroutine and must not block.
+	// Knock sends packets to places where another member is seen, so that this host's NAT lets that member in; nil:
+	// this host does not. The bus's goroutine calls it; it must not block.
 	Knock func(from string, id [12]byte, at []netip.AddrPort)
-	// Trusted is told when roots and lists have been taken; nil: nobody wants to know. It must not block.
+	// Trusted is called after roots and lists were taken; it may be nil. It must not block.
 	Trusted func()
 	Log     *slog.Logger
 }
 
-// Waypoint is one that was chosen.
+// Waypoint is a chosen waypoint.
 type Waypoint struct {
 	Name      string
 	Addresses []netip.Addr
 	Port      uint16
-	// Punch: it lets in only whom it has sent to (Membership.Punch).
+	// Punch is set if it lets in only hosts it has sent to (Membership.Punch).
 	Punch bool
 }
 
@@ -65,14 +65,14 @@ type Membership struct {
 	inbox  chan func(now time.Time)
 	ended  chan struct{}
 	work   sync.WaitGroup
-	line   atomic.Pointer[bus.Member] // nil: there is none; only the loop sets it
+	line   atomic.Pointer[bus.Member] // may be nil; only the loop sets it
 	jwt    atomic.Pointer[string]     // for the bus
 	keeper *directory.Keeper          // set before the loop begins
-	checks chan struct{}              // a place for each that may be under way
+	checks chan struct{}              // has room for each check that may be under way
 
-	// The loop's own.
+	// Owned by the loop:
 	enrolment Enrolment
-	fileErr   error // why Dir is of no use
+	fileErr   error // why Dir cannot be used
 	link      link
 	renewing  renewing
 	publish   publishing
@@ -80,17 +80,17 @@ type Membership struct {
 	fetch     inquiry
 	reach     inquiry
 	enforced  enforcing
-	word      enrol.Reachability // on who cannot be reached
-	tried     *enrol.Tried       // to reach this host, and what came of it; nil: not known
-	triedSoon time.Duration      // when to ask for that again
+	word      enrol.Reachability // the coordinators' last announcement
+	tried     *enrol.Tried       // result of others' tries to reach this host; nil: not known
+	triedSoon time.Duration      // pause before asking for that again
 	choosing  choosing
-	removed   string // why the coordinators took this host out of the directory
+	removed   string // why the coordinators removed this host's record
 }
 
-// lookEvery bounds how late a clock that was set is noticed.
+// lookEvery bounds how late a change of the clock is noticed.
 const lookEvery = time.Minute
 
-// New makes a Membership, which does nothing before Run.
+// New returns a Membership, which does nothing before Run.
 func New(c Config) *Membership {
 	m := &Membership{
 		config: c, log: c.Log, inbox: make(chan func(time.Time), 256), ended: make(chan struct{}),
@@ -99,13 +99,13 @@ func New(c Config) *Membership {
 	m.choosing.chooser = newChooser(c.Client, c.Skip)
 	m.enrolment, m.fileErr = LoadEnrolment(c.Dir)
 	if m.fileErr != nil {
-		c.Log.Warn("membership: starting without what coordinators said", "err", m.fileErr)
+		c.Log.Warn("membership: starting without what the coordinators sent", "err", m.fileErr)
 	}
 	m.useJWT(m.enrolment.BusJWT)
 	return m
 }
 
-// Run works until ctx ends.
+// Run keeps this host a member until ctx ends.
 func (m *Membership) Run(ctx context.Context) error {
 	m.keeper = directory.Open(directory.Config{
 		File: m.directoryFile(), Limits: directory.DefaultLimits(), Trust: m.config.Identity.Trust, Ask: m.askDirectory,
@@ -114,7 +114,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	})
 	defer close(m.ended)
 	if err := os.MkdirAll(m.config.Dir, 0o700); err != nil {
-		m.fileErr = fmt.Errorf("make the directory of what is kept of the collective: %w", err)
+		m.fileErr = fmt.Errorf("make the directory for what is saved of the collective: %w", err)
 	}
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -133,7 +133,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	}
 }
 
-// step begins whatever is due, and says how long nothing else is.
+// step begins whatever is due, and returns how long nothing else is.
 func (m *Membership) step(ctx context.Context, now time.Time) time.Duration {
 	next := now.Add(lookEvery)
 	for _, due := range []func(context.Context, time.Time) time.Time{
@@ -146,7 +146,7 @@ func (m *Membership) step(ctx context.Context, now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// post hands f to the loop.
+// post runs f in the loop.
 func (m *Membership) post(ctx context.Context, f func(now time.Time)) {
 	select {
 	case m.inbox <- f:
@@ -154,19 +154,18 @@ func (m *Membership) post(ctx context.Context, f func(now time.Time)) {
 	}
 }
 
-// begin does in the background what takes time; then says what the loop is to make of it.
+// begin runs do in the background, then what it returns in the loop.
 func (m *Membership) begin(ctx context.Context, do func() (then func(now time.Time))) {
 	m.work.Go(func() { m.post(ctx, do()) })
 }
 
-// Offer says what this host has to say of itself; it is published when it differs from what the others
-// know.
+// Offer sets what this host publishes about itself. It is published if it differs from what the directory has.
 func (m *Membership) Offer(o Offer) {
 	m.tell(func(time.Time) { m.publish.offer = &o })
 }
 
-// NetworkChanged says that this host's addresses are others now: a connection from an old one hears nothing
-// more, and would be noticed to be dead only after some time.
+// NetworkChanged reconnects, as this host's addresses have changed: a connection from an old one is dead, which would be
+// noticed only after some time.
 func (m *Membership) NetworkChanged() {
 	m.tell(func(now time.Time) {
 		m.reconnect()
@@ -174,7 +173,7 @@ func (m *Membership) NetworkChanged() {
 	})
 }
 
-// Heard says whether there is a session with a waypoint that was chosen.
+// Heard records whether there is a session with a chosen waypoint.
 func (m *Membership) Heard(waypoint string, up bool) {
 	m.tell(func(now time.Time) {
 		m.choosing.heard(waypoint, up, now)
@@ -189,13 +188,13 @@ func (m *Membership) tell(f func(now time.Time)) {
 	}
 }
 
-// Directory lets f read the copy of the directory. It waits for the loop, which waits for nothing.
+// Directory calls f with the copy of the directory. It waits for the loop, which never blocks.
 func (m *Membership) Directory(ctx context.Context, f func(*directory.Directory)) error {
 	_, err := call(ctx, m, func() struct{} { m.keeper.View(f); return struct{}{} })
 	return err
 }
 
-// call runs f in the loop of m and waits for its answer.
+// call runs f in m's loop and returns its result.
 func call[T any](ctx context.Context, m *Membership, f func() T) (T, error) {
 	answer := make(chan T, 1)
 	select {
@@ -217,7 +216,7 @@ func call[T any](ctx context.Context, m *Membership, f func() T) (T, error) {
 
 var errEnded = errors.New("the agent stops")
 
-// inquiry is something that is asked now and then until an answer comes.
+// inquiry is a request that is repeated until it is answered.
 type inquiry struct {
 	at       time.Time // when to ask; zero: no need
 	asking   bool
@@ -227,7 +226,7 @@ type inquiry struct {
 
 func (i *inquiry) due(now time.Time) bool { return !i.asking && !i.at.IsZero() && !now.Before(i.at) }
 
-// next is when it is due; zero: not as things are.
+// next returns when it is due; zero: never, as things are.
 func (i *inquiry) next() time.Time {
 	if i.asking {
 		return time.Time{}
@@ -240,8 +239,8 @@ const (
 	lastAskPause  = 2 * time.Minute
 )
 
-// answered notes what came; chance is from 0 to 1. asked is what at was when it was asked: if it is another
-// now, it is to be asked again.
+// answered records the result of a request. Asked is the value of at when the request began: if at has changed since, it
+// is asked again. Chance is a random number from 0 to 1.
 func (i *inquiry) answered(err error, asked, now time.Time, chance float64) {
 	i.asking, i.err = false, err
 	if err == nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/detour-collective/dcol/internal/collective/directory"
 )
 
-// Offer is what this host says of itself to the others; the rest of its record is in its certificate.
+// Offer is what this host publishes about itself. The rest of its record is in its certificate.
 type Offer struct {
-	// Addresses and Port are where sessions reach it; none: they do not.
+	// Addresses and Port are where sessions reach it; none: nowhere.
 	Addresses []netip.Addr
 	Port      uint16
-	Punch     bool // sessions reach it only from where it has sent to
+	Punch     bool // sessions reach it only from places it has sent to
 	Roles     []string
 	Kinds     []string // of detours
 	Capacity  uint64   // bit/s; 0: not said
@@ -23,10 +23,10 @@ type Offer struct {
 }
 
 const (
-	// recordLife is how long a record lasts whose certificate lasts longer.
+	// recordLife bounds how long a record lasts.
 	recordLife = 14 * 24 * time.Hour
-	// echoWithin is how soon a record that was taken must be in the copy of the directory, before it is
-	// published again; doubled each time.
+	// echoWithin is how soon a published record must be in the copy of the directory; else it is published again. It
+	// doubles each time.
 	echoWithin  = time.Minute
 	longestEcho = time.Hour
 
@@ -34,18 +34,18 @@ const (
 	lastPublishPause  = 10 * time.Minute
 )
 
-// publication decides when this host's record is published: when it says something else than the one in the
-// directory, or has another certificate, or is half over.
+// publication decides when this host's record is published: when it differs from the one in the directory, or that one
+// has another certificate or is half over.
 type publication struct {
-	taken    *directory.Record // the last one that a coordinator took; nil: none since the start
+	taken    *directory.Record // the last one that a coordinator has taken; nil: none since the start
 	serial   string            // of its certificate
 	takenAt  time.Time
-	unheard  int // how often in a row one was taken that did not come back
+	unheard  int // number of taken records in a row that did not come back
 	failures int
 	notUntil time.Time
 }
 
-// record is what would be published, given the one that is in the directory; nil: none is.
+// record returns the record to publish, given the one in the directory, which may be nil.
 func (o Offer) record(self collective.Member, has *directory.Verified, now time.Time) directory.Record {
 	r := directory.Record{
 		Collective: self.Collective, Name: self.Name, Issued: now, Expires: now.Add(recordLife),
@@ -66,7 +66,7 @@ func (o Offer) record(self collective.Member, has *directory.Verified, now time.
 	return r
 }
 
-// at is when to publish want, while the directory has this of us; nil: nothing.
+// at returns when to publish want, given the record in the directory, which may be nil.
 func (p *publication) at(want directory.Record, self collective.Member, has *directory.Verified, now time.Time) time.Time {
 	due := now
 	if has != nil && has.Holder.Serial == self.Serial && has.Record.SameButTime(want) {
@@ -78,7 +78,7 @@ func (p *publication) at(want directory.Record, self collective.Member, has *dir
 	return later(due, p.notUntil)
 }
 
-// onItsWay: a coordinator has taken it, and it is not in the directory yet.
+// onItsWay reports whether a coordinator has taken the record and the directory does not have it yet.
 func (p *publication) onItsWay(want directory.Record, self collective.Member, has *directory.Verified) bool {
 	return p.taken != nil && p.serial == self.Serial && p.taken.SameButTime(want) &&
 		(has == nil || has.Record.Sequence < p.taken.Sequence)
@@ -91,7 +91,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// halfOver is when a record is to be renewed. One that ends with its certificate is renewed with it.
+// halfOver returns when a record must be renewed. One that ends with its certificate is renewed with it.
 func halfOver(r directory.Record, self collective.Member) time.Time {
 	if !r.Expires.Before(self.NotAfter.Truncate(time.Second)) {
 		return self.NotAfter
@@ -99,7 +99,7 @@ func halfOver(r directory.Record, self collective.Member) time.Time {
 	return r.Issued.Add(r.Expires.Sub(r.Issued) / 2)
 }
 
-// succeeded notes that a coordinator took it, while the directory had this of us.
+// succeeded records that a coordinator has taken the record, while the directory had this one.
 func (p *publication) succeeded(r directory.Record, self collective.Member, has *directory.Verified, now time.Time) {
 	unheard := 0
 	if p.onItsWay(r, self, has) {
@@ -108,7 +108,7 @@ func (p *publication) succeeded(r directory.Record, self collective.Member, has 
 	*p = publication{taken: &r, serial: self.Serial, takenAt: now, unheard: unheard}
 }
 
-// failed notes that no coordinator took it. chance is from 0 to 1.
+// failed records that no coordinator has taken the record. Chance is a random number from 0 to 1.
 func (p *publication) failed(now time.Time, chance float64) {
 	pause := min(firstPublishPause<<min(p.failures, 12), lastPublishPause)
 	p.failures++

@@ -11,20 +11,20 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// publishing is what this host says of itself, as the loop sees it.
+// publishing is the loop's state of this host's record.
 type publishing struct {
 	publication
-	offer    *Offer // nil: the agent has not said yet
+	offer    *Offer // nil: the agent has not set it yet
 	asking   bool
 	err      error // why the last try failed
 	withheld withheld
-	// outdated: a later certificate was asked for because of one in the directory. That is done once, as two hosts
-	// with copies of the same files would do it in turn for ever.
+	// outdated is set after a new certificate was requested because the directory has a record with a later one. That
+	// is done once, as two hosts with copies of the same files would do it in turn for ever.
 	outdated bool
 }
 
-// withheld are addresses that coordinators do not take yet, as nobody has shown that they are this host's. The record
-// goes without them; now and then it is offered with them again.
+// withheld holds addresses that coordinators do not take yet, as they are not known to be this host's. The record is
+// published without them, and now and then offered with them again.
 type withheld struct {
 	addresses []netip.Addr
 	until     time.Time
@@ -32,11 +32,11 @@ type withheld struct {
 }
 
 const (
-	firstWithheld = 5 * time.Second // coordinators have had them tried by then
+	firstWithheld = 5 * time.Second // by then coordinators have had them tried
 	lastWithheld  = 15 * time.Minute
 )
 
-// refused notes what coordinators do not take; none: they have taken all there was.
+// refused records the addresses that coordinators do not take, if any.
 func (w *withheld) refused(addresses []netip.Addr, now time.Time) {
 	if len(addresses) == 0 {
 		return
@@ -46,7 +46,7 @@ func (w *withheld) refused(addresses []netip.Addr, now time.Time) {
 	w.times++
 }
 
-// without is an offer as coordinators will take it now.
+// without returns an offer without the withheld addresses.
 func (w *withheld) without(o Offer, now time.Time) Offer {
 	if now.Before(w.until) {
 		o.Addresses = slices.DeleteFunc(slices.Clone(o.Addresses), func(a netip.Addr) bool { return slices.Contains(w.addresses, a) })
@@ -54,7 +54,7 @@ func (w *withheld) without(o Offer, now time.Time) Offer {
 	return o
 }
 
-// taken notes which addresses the directory has.
+// taken records the addresses that the directory has.
 func (w *withheld) taken(r directory.Record) {
 	w.addresses = slices.DeleteFunc(w.addresses, func(a netip.Addr) bool { return slices.Contains(r.Addresses, a) })
 	if len(w.addresses) == 0 {
@@ -62,7 +62,7 @@ func (w *withheld) taken(r directory.Record) {
 	}
 }
 
-// publishDue sends this host's record to the coordinators when the directory should have another.
+// publishDue publishes this host's record when it is due.
 func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 	p, id := &m.publish, m.config.Identity
 	if p.asking || p.offer == nil || !m.connected() || id.Usable() != nil {
@@ -70,7 +70,7 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 	}
 	self, has := id.Self(), m.own()
 	if !p.outdated && has != nil && has.Holder.Key == self.Key && has.Holder.NotBefore.After(self.NotBefore) {
-		// An older copy of our files was put back: no record of ours counts beside that of the later certificate.
+		// An older copy of this host's files was put back. The directory refuses records with the older certificate.
 		p.outdated, m.renewing.needed = true, true
 		return now
 	}
@@ -88,7 +88,7 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 			p.asking, p.err = false, err
 			if err == nil && len(unshown) > 0 {
 				p.withheld.refused(unshown, now)
-				m.log.Info("membership: nobody has shown yet that addresses are this host's: others are not told them", "addresses", unshown)
+				m.log.Info("membership: addresses are not published yet, as they are not known to be this host's", "addresses", unshown)
 				return
 			}
 			if err != nil {
@@ -104,13 +104,13 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// own is what the directory has of this host; nil: nothing.
+// own returns this host's record in the directory, or nil.
 func (m *Membership) own() (v *directory.Verified) {
 	m.keeper.View(func(d *directory.Directory) { v, _ = d.Get(m.config.Identity.Name()) })
 	return v
 }
 
-// sendRecord returns the addresses for which coordinators did not take the record; none: it is taken.
+// sendRecord publishes a record. It returns the addresses because of which it was not taken, if any.
 func (m *Membership) sendRecord(ctx context.Context, r directory.Record) (unshown []netip.Addr, err error) {
 	signed, err := directory.Sign(r, m.config.Identity.Chain(), m.config.Identity.Sign)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Punch has a waypoint knock at these places, with the id, so that it lets in what comes from there. When it
-// returns, the coordinator has told the waypoint, which may not have heard it.
+// Punch has a waypoint send packets with the id to these places, so that its NAT lets in what comes from there. When it
+// returns, the coordinator has told the waypoint, but the message may be lost.
 func (m *Membership) Punch(ctx context.Context, waypoint string, id [12]byte, at []netip.AddrPort) error {
 	data, err := json.Marshal(enrol.Punch{With: waypoint, ID: id, At: at})
 	if err == nil {
@@ -22,7 +22,7 @@ func (m *Membership) Punch(ctx context.Context, waypoint string, id [12]byte, at
 	return nil
 }
 
-// receivePunch has this host knock for another member.
+// receivePunch has this host send packets to another member.
 func (m *Membership) receivePunch(data []byte) error {
 	p, err := parse[enrol.Punch](data)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// renewing is the renewal of the certificate, as the loop sees it.
+// renewing is the loop's state of the certificate's renewal.
 type renewing struct {
 	renewal
 	asking   bool
 	err      error // why the last try failed
 	renewed  time.Time
-	expelled string // why the coordinators renew no more
+	expelled string // why this host was expelled
 }
 
-// renewDue asks for a new certificate, and with it for all that a host has when it joins: the JWT ends with
-// the certificate, and servers may be others now.
+// renewDue requests a new certificate, JWT and list of servers: the JWT ends with the certificate, and the servers may
+// have changed.
 func (m *Membership) renewDue(ctx context.Context, now time.Time) time.Time {
 	r, self := &m.renewing, m.config.Identity.Self()
 	if r.asking {
@@ -32,7 +32,7 @@ func (m *Membership) renewDue(ctx context.Context, now time.Time) time.Time {
 		return at
 	}
 	r.asking = true
-	at := m.offices()
+	at := m.coordinators()
 	m.begin(ctx, func() func(time.Time) {
 		enrolment, err := m.renew(ctx, at)
 		return func(now time.Time) { m.renewed(enrolment, err, now) }
@@ -40,8 +40,8 @@ func (m *Membership) renewDue(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// offices are the coordinators to ask over HTTPS: as they last said, then as configured.
-func (m *Membership) offices() []enrol.Endpoint {
+// coordinators returns the coordinators to ask over HTTPS: those they have named last, then the configured ones.
+func (m *Membership) coordinators() []enrol.Endpoint {
 	list := slices.Clone(m.enrolment.Coordinators)
 	for _, e := range m.config.Coordinators {
 		if !slices.Contains(list, e) {
@@ -90,17 +90,17 @@ func (m *Membership) renewed(e Enrolment, err error, now time.Time) {
 	m.enrolment = e
 	m.useJWT(e.BusJWT)
 	if m.fileErr = e.Save(m.config.Dir); m.fileErr != nil {
-		m.log.Error("membership: what the coordinators said is not kept", "err", m.fileErr)
+		m.log.Error("membership: what the coordinators sent is not saved", "err", m.fileErr)
 	}
 	m.keeper.TrustChanged()
-	// The bus knows us by the old certificate and JWT, which end. If the servers are others, the step that
-	// follows makes a new line.
+	// The bus's connection has the old certificate and JWT, which end. If the servers have changed, the next step
+	// makes a new line.
 	if slices.Equal(m.link.to, m.busServers()) {
 		m.reconnect()
 	}
 }
 
-// useJWT takes a JWT for the bus. One that makes no sense is none.
+// useJWT takes a JWT for the bus, if it is well-formed.
 func (m *Membership) useJWT(text string) {
 	from, until, err := bus.Life(text)
 	m.renewing.jwt = life{from, until}

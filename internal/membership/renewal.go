@@ -14,16 +14,16 @@ type renewal struct {
 	failures int
 	refusals int       // of the bus, in a row
 	notUntil time.Time // after a failure
-	told     time.Time // until when a coordinator wants not to be asked
-	needed   bool      // now, whatever the certificate says: there is no JWT, or it is of no use
+	told     time.Time // a coordinator does not want to be asked before
+	needed   bool      // the JWT is missing or refused, so renew now
 	jwt      life
 }
 
-// life is from when until when something counts.
+// life is the time within which something is valid.
 type life struct{ from, until time.Time }
 
-// at is when to ask for a new certificate, and with it for a JWT. usable: the one there is can be used. It
-// may be newer than the JWT: a coordinator renews its own by itself, and people can do so by hand.
+// at returns when to request a new certificate and JWT. Usable reports whether the certificate is. It may be newer than
+// the JWT: a coordinator renews its own by itself, and people can do so by hand.
 func (r *renewal) at(self collective.Member, usable bool) time.Time {
 	due := time.Time{}
 	if usable && !r.needed {
@@ -42,8 +42,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// failed notes a try that brought nothing; after is how long not to ask again, if the coordinator has said
-// that. chance is from 0 to 1.
+// failed records a failed try. After is how long the coordinator does not want to be asked, if it has said so. Chance is
+// a random number from 0 to 1.
 func (r *renewal) failed(self collective.Member, now time.Time, after time.Duration, chance float64) {
 	r.failures++
 	retry := collective.RetryAt(self.NotAfter, now, r.failures, chance)
@@ -54,12 +54,10 @@ func (r *renewal) failed(self collective.Member, now time.Time, after time.Durat
 	r.notUntil = later(retry, r.told)
 }
 
-// firstUrgentPause is how soon a host tries again that cannot use the bus, doubled until it is what others
-// wait.
+// firstUrgentPause is how soon a host that cannot use the bus tries again. It doubles up to the usual pause.
 const firstUrgentPause = time.Second
 
-// hurry has a try that failed repeated now: this host is on another network. Where a coordinator has said
-// when to ask again, that stands.
+// hurry repeats a failed try now, as this host is on another network, but not before a coordinator wants to be asked.
 func (r *renewal) hurry(now time.Time) {
 	if r.failures > 0 && r.told.Before(now) && r.notUntil.After(now) {
 		r.notUntil = now
@@ -73,7 +71,7 @@ const (
 	lastRefusalPause  = time.Hour
 )
 
-// notLetIn: the bus takes our JWT no more. Another may help; one that was given just now need not.
+// notLetIn records that the bus refuses the JWT. Another may help, unless this one is quite new.
 func (r *renewal) notLetIn(now time.Time) {
 	if r.needed {
 		return
@@ -84,11 +82,11 @@ func (r *renewal) notLetIn(now time.Time) {
 	r.refusals++
 }
 
-// letIn: the JWT is good.
+// letIn records that the bus has accepted the JWT.
 func (r *renewal) letIn() { r.needed, r.refusals = false, 0 }
 
-// spreadOf is a member's own part, from 0 to 1, of the time within which to renew: another one with each
-// certificate, and the same after a restart.
+// spreadOf returns a member's own part, from 0 to 1, of the time within which to renew. It differs for each certificate,
+// and is the same after a restart.
 func spreadOf(self collective.Member) float64 {
 	sum := sha256.Sum256([]byte("dcol renewal\n" + self.Name + "\n" + self.Serial))
 	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64

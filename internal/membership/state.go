@@ -12,40 +12,40 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// State is how this host stands, for a person.
+// State describes this host's membership.
 type State struct {
 	Self      collective.Member
 	Directory directory.State
-	Bus       bus.State // of the zero Since: there was no attempt yet
+	Bus       bus.State // Since is zero before the first attempt
 	Renewal   Renewal
 	Record    Record
 	Chosen    []string
-	// Word is what coordinators last said of who cannot be reached; its zero value: nothing.
+	// Word is the coordinators' last announcement of which waypoints cannot be reached; zero: none.
 	Word enrol.Reachability
-	// Trouble is what else is amiss.
+	// Trouble is the first problem that no other field has.
 	Trouble error
 }
 
-// Renewal is how it stands with the certificate.
+// Renewal describes the certificate's renewal.
 type Renewal struct {
-	Next     time.Time // when a new one is asked for
-	Last     time.Time // when that went well; zero: not since the start
+	Next     time.Time // when a new one is requested
+	Last     time.Time // the last success; zero: none since the start
 	Failures int       // in a row
 	Err      error     // why the last try failed
-	Expelled string    // why the coordinators want this host no more
+	Expelled string    // why this host was expelled
 }
 
-// Record is how it stands with what this host says of itself.
+// Record describes this host's record.
 type Record struct {
 	Verified *directory.Verified // in the directory; nil: none
-	Err      error               // why the last try to publish one failed
-	Withheld []netip.Addr        // addresses that others are not told: nobody has shown that they are this host's
-	Removed  string              // why the coordinators took it out
-	Reached  *bool               // by other members, as the coordinators say; nil: they say nothing
-	Tried    *enrol.Tried        // by other members to reach it, and what came of it; nil: not known
+	Err      error               // why the last try to publish failed
+	Withheld []netip.Addr        // addresses that are not published, as they are not known to be this host's
+	Removed  string              // why the coordinators removed it
+	Reached  *bool               // by other members, as announced by the coordinators; nil: not known
+	Tried    *enrol.Tried        // result of other members' tries; nil: not known
 }
 
-// State is how this host stands now. It waits for the loop, which waits for nothing.
+// State returns the current state. It waits for the loop, which never blocks.
 func (m *Membership) State(ctx context.Context) (State, error) {
 	return call(ctx, m, m.state)
 }
@@ -65,7 +65,7 @@ func (m *Membership) state() State {
 	return s
 }
 
-// trouble is the first of what a person should know and nothing else tells.
+// trouble returns the first problem that no other field of State has.
 func (m *Membership) trouble() error {
 	for _, err := range []error{m.fileErr, m.link.err, m.trust.err, m.fetch.err} {
 		if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// fetchSpread is the time over which members spread that fetch over HTTPS what did not fit in a message.
-// An expulsion must be known within five seconds.
+// fetchSpread is the time over which members spread their fetches of lists too large for a message. An expulsion must be
+// known within five seconds.
 const fetchSpread = 2 * time.Second
 
-// trustDue asks what roots and lists there are, after each connect.
+// trustDue requests roots and lists after each connect.
 func (m *Membership) trustDue(ctx context.Context, now time.Time) time.Time {
 	if !m.connected() || !m.trust.due(now) {
 		return m.trust.next()
@@ -30,7 +30,7 @@ func (m *Membership) trustDue(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// receiveTrust takes roots and lists as a coordinator said them, or has them fetched.
+// receiveTrust takes roots and lists from a coordinator's message, or has them fetched.
 func (m *Membership) receiveTrust(ctx context.Context, data []byte) error {
 	msg, err := parse[enrol.TrustMessage](data)
 	if err != nil {
@@ -45,13 +45,13 @@ func (m *Membership) receiveTrust(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// fetchDue gets over HTTPS what does not fit in a message of the bus.
+// fetchDue fetches roots and lists over HTTPS.
 func (m *Membership) fetchDue(ctx context.Context, now time.Time) time.Time {
 	if !m.fetch.due(now) {
 		return m.fetch.next()
 	}
 	m.fetch.asking = true
-	asked, at := m.fetch.at, m.offices()
+	asked, at := m.fetch.at, m.coordinators()
 	m.begin(ctx, func() func(time.Time) {
 		msg, err := enrol.FetchTrust(ctx, at)
 		if err == nil {
@@ -62,17 +62,17 @@ func (m *Membership) fetchDue(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// takeTrust takes roots and lists, if they are what they must be, whoever has sent them.
+// takeTrust verifies and takes roots and lists, whoever has sent them.
 func (m *Membership) takeTrust(ctx context.Context, msg enrol.TrustMessage) error {
 	changed, err := m.config.Identity.TakeTrust([]byte(msg.Roots), []byte(msg.Lists))
 	if err != nil {
 		return fmt.Errorf("take roots and lists: %w", err)
 	}
 	if m.config.Trusted != nil {
-		m.config.Trusted() // also when it is not new: on a coordinator's host, that has put it there
+		m.config.Trusted() // even if they are not new: a coordinator on this host may have taken them
 	}
 	if changed {
-		m.log.Info("membership: other roots or lists are taken")
+		m.log.Info("membership: new roots or lists are taken")
 		m.post(ctx, func(time.Time) { m.keeper.TrustChanged() })
 	}
 	return nil
