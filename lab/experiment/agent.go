@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// agentLimit is how long an agent may take to be ready, its sessions to be
-	// up, and its tunnels.
+	// agentLimit limits how long an agent may take until it, its sessions and its tunnels are ready.
 	agentLimit = 30 * time.Second
 	// The members' certificates outlive any experiment.
 	certificateValidity = 7 * 24 * time.Hour
@@ -105,7 +104,7 @@ func (l *Lab) startAgent(ctx context.Context, name string, plan agentPlan) (*pro
 	}
 	if err := l.awaitAgent(ctx, agent, plan); err != nil {
 		agent.stop()
-		return nil, dcols(err)
+		return nil, blameDCol(err)
 	}
 	return agent, nil
 }
@@ -128,8 +127,8 @@ func (l *Lab) launchAgent(ctx context.Context, name string, plan agentPlan) (*pr
 	return start(ctx, host, l.logs, "agent", []string{l.opts.Programs.DCol, "agent"}, nil)
 }
 
-// awaitAgent waits until an agent answers, its sessions to the waypoints it
-// shall use are up, and the kind of detour that it cannot do without is ready.
+// awaitAgent waits until an agent answers, has sessions to its waypoints, and has the kind of detour it
+// requires.
 func (l *Lab) awaitAgent(ctx context.Context, agent *program, plan agentPlan) error {
 	err := waitUntil(ctx, agentLimit, 50*time.Millisecond, func() error {
 		if !agent.running() {
@@ -151,7 +150,7 @@ func (l *Lab) awaitAgent(ctx context.Context, agent *program, plan agentPlan) er
 	return agent.trouble(err)
 }
 
-// notUp says which of the waypoints is not up yet.
+// notUp returns an error that names the waypoints without a session.
 func notUp(s api.Status, via []string) error {
 	if len(via) == 0 {
 		return nil
@@ -167,9 +166,9 @@ func notUp(s api.Status, via []string) error {
 	return nil
 }
 
-// notReady says through which of the waypoints a kind of detour, by default any, is
-// not ready yet. One address of a waypoint is enough: in-band detours are for IPv4 only, and
-// a tunnel leads to one.
+// notReady returns an error that names the waypoints through which a kind of detour, or any if kind is empty,
+// is not ready. One address of a waypoint is enough: in-band detours are for IPv4 only, and a tunnel leads to
+// one address.
 func notReady(s api.Status, via []string, kind scenario.Detour) error {
 	if kind == "" || kind == scenario.NoDetour || s.Client == nil {
 		return nil

@@ -11,11 +11,10 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// agentPlan is what is wanted of an agent.
+// agentPlan describes the configuration of an agent.
 type agentPlan struct {
-	// As a client: how many subflows, through which waypoints, and by which kinds
-	// of detours, the preferred first. No subflows are as many as agents have by
-	// themselves; so are no kinds, and no offers, if ownKinds is set.
+	// As a client: the number of subflows, their waypoints, and the kinds of detours, preferred first. 0
+	// subflows means the agent's default. So do empty kinds and offers if ownKinds is set.
 	subflows int
 	ownKinds bool
 	via      []string
@@ -24,8 +23,8 @@ type agentPlan struct {
 	needs scenario.Detour
 	// offers are the kinds that it offers as a waypoint.
 	offers []scenario.Detour
-	// coordinator is its collective's, as NAME@ADDRESS:PORT; without one members know
-	// of each other from their configuration.
+	// coordinator is the collective's coordinator, as NAME@ADDRESS:PORT. Without one, members know each other
+	// from their configuration.
 	coordinator string
 }
 
@@ -97,8 +96,8 @@ func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []
 	return data, nil
 }
 
-// say writes a list of kinds: where none is wanted that which needs nothing, as
-// no list at all would be the agent's own.
+// say adds a list of kinds to the configuration. An empty list becomes the kind without requirements, because
+// a missing list would mean the agent's default.
 func (p agentPlan) say(table map[string]any, key string, kinds []scenario.Detour) {
 	switch {
 	case len(kinds) > 0:
@@ -108,7 +107,7 @@ func (p agentPlan) say(table map[string]any, key string, kinds []scenario.Detour
 	}
 }
 
-// without is a list of names without one.
+// without returns a list of names without one.
 func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// collectiveName is that of the collective in networks with a coordinator.
+	// collectiveName names the collective in networks with a coordinator.
 	collectiveName = "lab"
-	// joined is where a member that joined has its identity.
+	// joined is the folder of a joined member's identity.
 	joined = "/var/lib/dcol/identity/"
 
 	membersPort = 45672
 )
 
-// coordinatorAt is a coordinator as members' configurations name it.
+// coordinatorAt returns a coordinator as members' configurations name it.
 func coordinatorAt(name string, at netip.Addr) string {
 	return name + "@" + netip.AddrPortFrom(at, membersPort).String()
 }
@@ -36,7 +36,7 @@ func (l *Lab) coordinatorAt() string {
 // others by its invitations. It returns the coordinator's agent, which runs.
 func (l *Lab) found(ctx context.Context, hub string, plan agentPlan) (*program, error) {
 	if _, err := l.ask(ctx, hub, "init", collectiveName, "--address", l.net.Host(hub).Addr().String(), "--no-start"); err != nil {
-		return nil, dcols(err)
+		return nil, blameDCol(err)
 	}
 	agent, err := l.startAgent(ctx, hub, plan)
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *Lab) found(ctx context.Context, hub string, plan agentPlan) (*program, 
 			continue
 		}
 		if err := l.enrol(ctx, hub, h.Name); err != nil {
-			return nil, dcols(fmt.Errorf("make %s a member: %w", h.Name, err))
+			return nil, blameDCol(fmt.Errorf("make %s a member: %w", h.Name, err))
 		}
 	}
 	return agent, nil
@@ -66,8 +66,8 @@ func (l *Lab) enrol(ctx context.Context, hub, name string) error {
 	return err
 }
 
-// listed are the waypoints in a client's configuration. One that decides for itself
-// has those of the directory, where there is a coordinator to keep one.
+// listed returns the waypoints in a client's configuration. A client that chooses its own has those of the
+// directory, if there is a coordinator.
 func (p agentPlan) listed() []string {
 	if p.coordinator != "" && p.ownKinds {
 		return nil
@@ -75,7 +75,7 @@ func (p agentPlan) listed() []string {
 	return p.via
 }
 
-// join makes a configuration that of a collective's member.
+// join adds the membership of a collective to a configuration.
 func (p agentPlan) join(c map[string]any, h scenario.Host, roles []string) []string {
 	c["identity"] = map[string]any{
 		"certificate": joined + "member.crt", "key": joined + "member.key", "ca": joined + "ca.crt", "crl": joined + "ca.crl",

@@ -12,10 +12,9 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// command measures programs of the scenario's author. They may do anything
-// with their sockets, so the goodput is what the client's kernel counts: bytes
-// the peer acknowledged and bytes received, from the skip to the end. MPTCP may
-// carry some bytes on two paths.
+// command measures programs of the scenario's author. They may use sockets in any way, so the goodput comes
+// from the client's kernel: bytes that the peer acknowledged and bytes received, from the skip to the end.
+// MPTCP may carry some bytes on two paths.
 func (x *execution) command(ctx context.Context) error {
 	w := x.workload
 	local := x.local
@@ -31,7 +30,7 @@ func (x *execution) command(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var limit <-chan time.Time // none: the client ends by itself
+	var limit <-chan time.Time // nil: the client exits when it has finished
 	if w.Duration > 0 {
 		limit = time.After(w.Duration.Std())
 	}

@@ -17,12 +17,11 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// console is where a shell's lines come from and where its commands run: a
-// terminal, or a stream of lines.
+// console reads a shell's lines and runs its commands. It is a terminal or a stream of lines.
 type console interface {
 	interactive() bool
-	// readLine reads a line; words are what it may begin with. io.EOF ends
-	// the session.
+	// readLine reads a line. words are its possible first words, for completion. It returns io.EOF at the end
+	// of the session.
 	readLine(ctx context.Context, prompt string, words []string) (string, error)
 	// run runs a command on a host to its end.
 	run(ctx context.Context, h *testbed.Host, name string, arg ...string) error
@@ -113,7 +112,7 @@ func (t *terminal) readLine(ctx context.Context, prompt string, words []string) 
 	if err != nil {
 		return "", fmt.Errorf("set up the terminal: %w", err)
 	}
-	defer func() { _ = term.Restore(fd, cooked) }() // it may have been closed
+	defer func() { _ = term.Restore(fd, cooked) }() // the terminal may be closed
 	if t.editor == nil {                            // one editor, one history
 		t.editor = term.NewTerminal(struct {
 			io.Reader
@@ -164,7 +163,7 @@ func (t *terminal) run(ctx context.Context, h *testbed.Host, name string, arg ..
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.in, t.out, t.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: fd}
 	err = cmd.Run()
-	// Taking the terminal back is what a background process is stopped for.
+	// The kernel stops a background process that takes the terminal back.
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
 	if back := unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, own); back != nil {

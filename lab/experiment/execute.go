@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// overrun is how much longer than planned a run may take before it is
-	// ended; one by size has no plan and gets sizeLimit.
+	// overrun limits how much longer than planned a run may take. Runs with a size and no planned duration
+	// get sizeLimit.
 	overrun   = 30 * time.Second
 	sizeLimit = 10 * time.Minute
 
 	liveInterval = 250 * time.Millisecond
 )
 
-// Order is what to run, once.
+// Order describes one run.
 type Order struct {
 	Variant   scenario.Variant
 	Procedure scenario.Procedure
 	Events    []scenario.Event
-	// Log is the folder, below the output folder's logs, for what programs say.
+	// Log is the folder for programs' output, below the output folder's logs.
 	Log string
 	// Live, unless nil, is called about four times a second while it runs.
 	Live func(Live)
@@ -47,8 +47,7 @@ type LivePath struct {
 	Mbps float64
 }
 
-// Execute runs the workload once. An error means the run did not come to its
-// end; the result then says how far it came.
+// Execute runs the workload once. If the run did not complete, it returns an error and a partial result.
 func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
 	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Congestion: l.Scenario.Congestion, Log: filepath.Join("logs", o.Log)}
 	x := &execution{
@@ -86,11 +85,11 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	if err := x.observe(ctx, o); err != nil {
 		return run, err
 	}
-	return run, dcols(l.agentsEnded())
+	return run, blameDCol(l.agentsEnded())
 }
 
-// agentsEnded is an error if an agent did not live through a run. Those that were
-// told to end, and those of hosts that were killed, are not expected to.
+// agentsEnded returns an error if an agent exited during a run without an order to. Hosts that were killed
+// are excepted.
 func (l *Lab) agentsEnded() error {
 	if l.client != nil && !l.client.running() && !l.ended[l.client.host] {
 		return l.client.failure()
@@ -140,7 +139,7 @@ func (x *execution) findWay(ctx context.Context) (err error) {
 	return err
 }
 
-// serverAddr is where the workload's client finds the server: in IPv4 if both have it.
+// serverAddr returns where the workload's client finds the server: in IPv4 if both have it.
 func (l *Lab) serverAddr() netip.Addr {
 	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
 	if client.Addr4().IsValid() && server.Addr4().IsValid() {
@@ -170,7 +169,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 
 	err = x.traffic(ctx)
 	if x.procedure.NeedsAgent() {
-		err = dcols(err)
+		err = blameDCol(err)
 	}
 	end := time.Since(sampler.began)
 

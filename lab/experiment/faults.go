@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// agentSlot is where the agent of a host is kept.
+// agent returns the process of a host's agent.
 func (l *Lab) agent(host string) *program {
 	switch {
 	case l.members[host] != nil:
@@ -32,8 +32,8 @@ func (l *Lab) keepAgent(agent *program) {
 	}
 }
 
-// ActOnAgent does something to a host's agent. An agent that is started lives as
-// long as ctx; nobody waits until it is ready.
+// ActOnAgent starts, stops or signals a host's agent. A started agent lives until ctx ends. ActOnAgent does
+// not wait until it is ready.
 func (l *Lab) ActOnAgent(ctx context.Context, host string, action scenario.AgentAction) error {
 	agent := l.agent(host)
 	if agent == nil {

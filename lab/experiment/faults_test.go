@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// replaced is the tiny scenario with its workload and what follows replaced.
+// replaced returns the tiny scenario with its workload and what follows replaced.
 func replaced(t *testing.T, tail string) *scenario.Scenario {
 	t.Helper()
 	head, _, _ := strings.Cut(tiny, "[workload]")

@@ -9,24 +9,23 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// maxLateness is how late the 99th percentile of packets on a link may leave
-// the emulation before a run does not count: a tenth of the direct path's round
-// trip in the topologies of 2017. On a quiet machine it is below 0.1 ms.
+// maxLateness limits the 99th percentile of packets' lateness on a link. Runs above it do not count. It is a
+// tenth of the direct path's round trip in the topologies of 2017. On a quiet machine the value is below 0.1
+// ms.
 const maxLateness = 3 * time.Millisecond
 
-// maxWait is how late the 99th percentile of the reference flow's echoes may be
-// where goodput is measured: less than the direct path's round trip. A program that
-// waits so long in one of a hundred cases loses nothing, as the bottleneck's queue
-// holds six times that. Of 1728 runs of the papers' evaluation, those whose echoes
-// came 15 to 20 ms late carried 0.02 % less than the median of all others of their
-// kind, with no more spread than those before 3 ms; at 20 to 30 ms it was 0.2 %.
-// Where latencies are measured, the limit is that of links.
+// maxWait limits the 99th percentile of the lateness of the reference flow's echoes where goodput is
+// measured. It is below the direct path's round trip. The bottleneck's queue holds six times as much, so a
+// program that waits that long once in a hundred times loses nothing. Of 1728 runs of the papers' evaluation,
+// those with echoes 15 to 20 ms late carried 0.02 % less than the median of all others of their kind, with no
+// more spread than those below 3 ms. At 20 to 30 ms it was 0.2 %. Where latencies are measured, the limit is
+// maxLateness.
 const maxWait = 20 * time.Millisecond
 
-// limit is how late echoes may be in the task's runs.
+// limit returns how late echoes may be in the task's runs.
 func (t *task) limit() time.Duration { return echoLimit(t.scenario.WorkloadIn(t.variant)) }
 
-// echoLimit is how late echoes may be in a run of the workload.
+// echoLimit returns how late echoes may be in a run of the workload.
 func echoLimit(w scenario.Workload) time.Duration {
 	if w.HasLatency() {
 		return maxLateness
@@ -58,9 +57,8 @@ func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// strain returns how near a run was to not counting: 1 is the most that is sound. Of more
-// it says why: the emulation was not true to its parameters, or the machine too busy for
-// its programs.
+// strain returns how close a run came to the limits: above 1 the run does not count. It then also returns the
+// cause: inaccurate links, or a machine too busy for the run's programs.
 func strain(w scenario.Workload, r report.Run) (most float64, cause report.Cause, why string) {
 	for _, u := range r.Links {
 		if u.EmulationDrops > 0 {

@@ -10,17 +10,17 @@ const (
 	// roomy is the busy part of the processors up to which another network may be
 	// added; it leaves room for what a run does at its start and its end.
 	roomy = 0.8
-	// crowded is the part above which there is one too many.
+	// crowded is the strain above which there is one network too many.
 	crowded = 0.9
-	// networksPerCPU bounds the number of networks whatever the processors say:
-	// each is some forty processes and threads, and holds its packets in memory.
+	// networksPerCPU limits the number of networks. Each has some forty processes and threads, and holds
+	// packets in memory.
 	networksPerCPU = 4
-	// patience is how many runs go well before what went wrong is tried again.
+	// patience is the number of good runs before a level that failed is tried again.
 	patience = 12
 )
 
-// governors are one for each limit of lateness, as what the machine bears depends on it:
-// runs in which goodput is measured may be many, where those with latencies may be few.
+// governors has one governor for each limit of lateness, because the possible concurrency depends on it: more
+// runs fit if they measure goodput than if they measure latencies.
 type governors struct {
 	jobs int
 	of   map[time.Duration]*governor
@@ -37,12 +37,11 @@ func (g governors) under(limit time.Duration) *governor {
 	return g.of[limit]
 }
 
-// level is how many networks of that limit there may be at a time.
+// level returns how many networks of that limit there may be at a time.
 func (g governors) level(limit time.Duration) int { return g.under(limit).level }
 
-// governor decides how many networks the machine bears at a time, from how the
-// runs on them went: it begins low, adds one while there is room, and takes one
-// away when the links were not true to their parameters.
+// governor decides how many networks run at once, from the results of earlier runs. It starts low, adds one
+// while there is room, and removes one when links were inaccurate.
 type governor struct {
 	level   int // networks at a time, now
 	most    int
@@ -53,7 +52,7 @@ type governor struct {
 	lowered int // how often the level was lowered
 }
 
-// newGovernor is for as many networks as jobs says, or Automatic.
+// newGovernor returns a governor for jobs networks, or Automatic.
 func newGovernor(jobs int) *governor {
 	if jobs == Automatic {
 		cpus := runtime.NumCPU()
@@ -62,7 +61,7 @@ func newGovernor(jobs int) *governor {
 	return &governor{level: max(1, jobs), fixed: true}
 }
 
-// outlook is what a run that came to its end tells about the machine.
+// outlook describes what a completed run shows about the machine's load.
 type outlook struct {
 	networks float64 // at a time, on average while it ran
 	cpu      float64 // busy part of the machine's processors
@@ -70,8 +69,8 @@ type outlook struct {
 	lowered  int     // how often the level had been lowered when the run began
 }
 
-// learn takes in a run. Of those that ran through the same bad time the first to
-// end lowers the level; the others say nothing of the level that is now.
+// learn updates the level after a run. Of several runs that overlapped one disturbance, only the first to end
+// lowers the level, because the others ran at the old one.
 func (g *governor) learn(o outlook) {
 	if g.fixed {
 		return

@@ -14,10 +14,9 @@ func iperfServer(w scenario.Workload) []string {
 	return []string{"iperf3", "--server", "--json", "--port", strconv.Itoa(w.Port)}
 }
 
-// iperf measures with iperf3: the goodput is what the receiving end counted in
-// whole intervals, from the skip to the time at which the sender stops. What
-// still lies in queues then arrives later and does not count: iperf3's own sum
-// has it, and can be more than the slowest link carries.
+// iperf measures with iperf3. The goodput is what the receiver counted in whole intervals, from the skip
+// until the sender stops. Data still in queues at that time does not count. iperf3's own sum includes it, and
+// can exceed the rate of the slowest link.
 func (x *execution) iperf(ctx context.Context) error {
 	w := x.workload
 	counted := w.Duration - w.Skip
@@ -56,17 +55,17 @@ func (x *execution) iperf(ctx context.Context) error {
 	return nil
 }
 
-// received is what an end of iperf3's counted.
+// received is the receiver's measurement.
 type received struct {
 	bytes   int64
 	seconds float64
 	steady  float64 // Mbit/s after settled seconds; 0 if there are no more
 }
 
-// settled is when, of the time that counts, the start matters less: a program gets
-// what came after a lost packet only with that packet, so that what a loss in the
-// omitted second held up counts after all. In the papers' networks that gives plain TCP
-// a tenth more in the first second that counts in two of three runs.
+// settled is the part of the measured time in which the start still has an effect. A program receives data
+// behind a lost packet only with that packet, so a loss in the skipped second delays data into the measured
+// time. In the papers' networks that gives plain TCP a tenth more in the first measured second, in two of
+// three runs.
 const settled = 3
 
 // iperfReport is the part of an end's report that counts.
@@ -101,8 +100,8 @@ func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	if download {
 		end = report.iperfReport
 	}
-	// Intervals also say how long they are. In the first that counts that is a second too
-	// much whenever iperf3 closes the one before it after the end of what is omitted.
+	// The length of the first measured interval is a second too long if iperf3 closes the one before it after
+	// the end of the skip.
 	var r, start received
 	for _, i := range end.Intervals {
 		if !i.Sum.Omitted && i.Sum.End <= counted+late {

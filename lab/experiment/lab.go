@@ -20,7 +20,7 @@ import (
 type Lab struct {
 	Scenario *scenario.Scenario
 	opts     Options
-	logs     string            // folder for what agents say
+	logs     string            // folder for agents' output
 	agents   bool              // hosts run agents
 	offers   []scenario.Detour // by waypoints
 	ownKinds bool              // without offers, waypoints offer what they do by themselves
@@ -34,7 +34,7 @@ type Lab struct {
 	clientVia []string             // the waypoints in its configuration
 	plans     map[string]agentPlan // of every agent that was started, by host
 	killed    map[string]bool      // hosts; with any, it is not the network declared
-	ended     map[string]bool      // hosts whose agent was told to end
+	ended     map[string]bool      // hosts whose agent was ordered to stop
 
 	mu          sync.Mutex
 	shapes      map[string]scenario.Shape // of each link, now
@@ -69,8 +69,7 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 	})
 }
 
-// open builds the network, with certificates if there are to be agents, and has
-// its programs started.
+// open builds the network, creates certificates if there are agents, and starts its programs.
 func open(ctx context.Context, s *scenario.Scenario, o Options, agents bool, offers []scenario.Detour, start func(*Lab, context.Context) error) (*Lab, error) {
 	if err := o.complete(s, agents); err != nil {
 		return nil, err
@@ -149,7 +148,7 @@ func (l *Lab) Close() error {
 	return l.net.Close()
 }
 
-// natKind is a kind of NAT in the testbed's words, where a symmetric one is none.
+// natKind converts a kind of NAT for the testbed, whose zero value is symmetric.
 func natKind(k scenario.NATKind) testbed.NATKind {
 	if k == scenario.Symmetric {
 		return testbed.Symmetric
@@ -157,7 +156,7 @@ func natKind(k scenario.NATKind) testbed.NATKind {
 	return testbed.NATKind(k)
 }
 
-// subflowLimit is a host's in the testbed's words, where 0 is the kernel's own.
+// subflowLimit returns a host's in the testbed's words, where 0 is the kernel's own.
 func subflowLimit(h scenario.Host) int {
 	switch {
 	case h.Subflows == nil:
@@ -168,9 +167,9 @@ func subflowLimit(h scenario.Host) int {
 	return *h.Subflows
 }
 
-// specOf is a scenario's network in the testbed's words.
+// specOf returns a scenario's network in the testbed's words.
 func specOf(of *scenario.Scenario, o Options) testbed.Spec {
-	s := testbed.Spec{Seed: cmp.Or(o.luck, uint64(of.Seed)), Backend: o.Backend}
+	s := testbed.Spec{Seed: cmp.Or(o.seed, uint64(of.Seed)), Backend: o.Backend}
 	if s.Backend == testbed.BackendAuto && of.Impaired() {
 		s.Backend = testbed.BackendWire // from the start: a link may be impaired later
 	}
@@ -258,7 +257,7 @@ func (l *Lab) ChangeLink(c scenario.Change) error {
 	return l.SetLink(c.Link, c.Shape.Over(l.Link(c.Link)))
 }
 
-// Link is a link's shape as it is now.
+// Link returns a link's shape as it is now.
 func (l *Lab) Link(name string) scenario.Shape {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,7 +293,7 @@ func (l *Lab) SetMiddlebox(host string, m scenario.Middlebox) error {
 	return nil
 }
 
-// Middlebox is what a host does to them now.
+// Middlebox returns what a host does to them now.
 func (l *Lab) Middlebox(host string) scenario.Middlebox {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,17 +22,15 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// ledger is where runs are recorded as they end, so that an experiment that was
-// interrupted goes on from there. It is a folder: one for every scenario, with a file
-// for every run, and a file that says what they depend on.
+// ledger records runs as they end, so that an interrupted experiment can be resumed. It is a folder with a
+// subfolder for every scenario, a file for every run, and a file that describes what the runs depend on.
 type ledger struct {
 	dir  string
 	head ledgerHead
 }
 
-// ledgerHead is what recorded runs depend on. Runs of another kernel or program do not
-// belong together; nor do those of another version of a scenario, but they can go
-// without the others.
+// ledgerHead identifies what recorded runs depend on. Runs of different kernels or programs cannot be
+// combined. Runs of another version of a scenario cannot, either, but are dropped one scenario at a time.
 type ledgerHead struct {
 	// Scenarios are digests, by the scenarios' names.
 	Scenarios   map[string]string  `json:"scenarios_sha256"`
@@ -68,7 +66,7 @@ func newLedgerHead(scenarios []*scenario.Scenario, pair programs.Pair, e report.
 	return h, err
 }
 
-// essence is a digest of all that matters to a run: not of how often it is repeated,
+// essence returns a digest of all that matters to a run: not of how often it is repeated,
 // what is expected, and the congestion control, which each run has its own.
 func essence(s scenario.Scenario) (string, error) {
 	s.Repetitions, s.Expects, s.Congestion, s.Varied = 0, nil, "", ""
@@ -97,8 +95,8 @@ func sum(paths ...string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// differs says in what way the runs of another experiment do not belong to this one;
-// nothing if they do. What only one of the two needed is no difference.
+// differs describes how the runs of another experiment are incompatible with this one, or returns "".
+// Programs that only one of them needed do not matter.
 func (h ledgerHead) differs(other ledgerHead) string {
 	a, b := h.Environment, other.Environment
 	switch {
@@ -113,14 +111,14 @@ func (h ledgerHead) differs(other ledgerHead) string {
 	}
 	for name, version := range a.Programs {
 		before, there := b.Programs[name]
-		if there && before != version && name != "dcol" { // dcol's sum says more
+		if there && before != version && name != "dcol" { // dcol's checksum is more precise
 			return fmt.Sprintf("with %s %q", name, before)
 		}
 	}
 	return ""
 }
 
-// adopt takes over what the head of the same folder says from before.
+// adopt merges the earlier head of the same folder into h.
 func (h *ledgerHead) adopt(before ledgerHead) {
 	h.Started, h.Seconds = before.Started, before.Seconds
 	h.Program = cmp.Or(h.Program, before.Program)
@@ -139,10 +137,9 @@ func union(a, b map[string]string) map[string]string {
 	return both
 }
 
-// openLedger opens the record in a folder. Runs that are there already are kept if
-// resume says so and they belong to this experiment; others says of which ones they do
-// not, and why. It is an error if what is there is no record, or cannot be read: nothing
-// of that is removed.
+// openLedger opens the record in a folder. It keeps the existing runs if resume is set and they are
+// compatible. others describes the incompatible ones. If the folder has other or unreadable content,
+// openLedger returns an error and removes nothing.
 func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []recorded, others []string, err error) {
 	l = &ledger{dir: dir, head: head}
 	var before ledgerHead
@@ -180,7 +177,7 @@ func openLedger(dir string, head ledgerHead, resume bool) (l *ledger, runs []rec
 	return l, runs, others, err
 }
 
-// nobodys is an error if a folder that is no record has anything in it.
+// nobodys returns an error if a folder that is no record has anything in it.
 func nobodys(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -205,8 +202,8 @@ func (l *ledger) clear() error {
 	return l.writeHead()
 }
 
-// load reads the recorded runs of scenarios, in the order in which they began. A file
-// that was not written by us is an error, as nobody else has business there.
+// load reads the recorded runs of scenarios in the order in which they began. A file in another format is an
+// error, because nothing else belongs there.
 func (l *ledger) load(scenarios []string) ([]recorded, error) {
 	var runs []recorded
 	for _, name := range scenarios {

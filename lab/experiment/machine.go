@@ -21,7 +21,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// cpuTime is what the machine's processors did since it started, in ticks.
+// cpuTime is the processors' time since boot, in ticks.
 type cpuTime struct{ busy, idle uint64 }
 
 func readCPU() (cpuTime, error) {
@@ -55,7 +55,7 @@ func parseCPU(data []byte) (cpuTime, error) {
 	return c, nil
 }
 
-// busyShareSince is the part of all processors' time that was used.
+// busyShareSince returns the part of all processors' time that was used.
 func (c cpuTime) busyShareSince(before cpuTime) float64 {
 	busy, idle := float64(c.busy-before.busy), float64(c.idle-before.idle)
 	if busy+idle == 0 {
@@ -69,7 +69,7 @@ func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
 	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Programs.DCol)
 }
 
-// describeMachine is what the numbers of experiments on these scenarios depend on.
+// describeMachine returns what the numbers of experiments on these scenarios depend on.
 func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backend, program string) (report.Environment, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -100,7 +100,7 @@ func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backen
 	return e, nil
 }
 
-// wireGuard says whose it is: the kernel's, or the one within dcol.
+// wireGuard names the WireGuard in use: the kernel's or the embedded one.
 func wireGuard() string {
 	kind, err := doctor.TryWireGuard()
 	switch {
@@ -120,7 +120,7 @@ func wireGuard() string {
 	return "within dcol, in user space (golang.zx2c4.com/wireguard" + version + ")"
 }
 
-// versionCommands are those that tell the versions of the programs a scenario needs.
+// versionCommands returns the commands that print the versions of a scenario's programs.
 func versionCommands(s *scenario.Scenario, program string) map[string][]string {
 	programs := map[string][]string{}
 	switch s.Workload.Kind {

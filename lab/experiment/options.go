@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// Options are what a caller may decide about an experiment.
+// Options configures an experiment.
 type Options struct {
 	// Programs are those that hosts run; found beside the running one when empty.
 	Programs programs.Pair
@@ -32,8 +32,8 @@ type Options struct {
 	Congestions []string
 	// Backend is the testbed's; empty lets it choose.
 	Backend string
-	// Jobs is how many networks there are at a time; one if 0, and with Automatic as
-	// many as the machine bears.
+	// Jobs is the number of networks at a time. 0 means one. Automatic means as many as the machine can run
+	// accurately.
 	Jobs int
 	// Resume has runs that the output folder has from the same experiment not made
 	// again.
@@ -42,21 +42,20 @@ type Options struct {
 	Stderr io.Writer
 	Log    *slog.Logger
 
-	// anyFidelity counts runs whatever the links did: tests must pass on a
-	// machine too busy to measure.
+	// anyFidelity also counts runs with inaccurate links, for tests on busy machines.
 	anyFidelity bool
-	// within is the folder, below logs, for what agents say; it is made if need be.
+	// within is the folder for agents' output, below logs. It is created if necessary.
 	within string
-	// luck, unless 0, is in place of the scenario's seed.
-	luck uint64
-	// reference, if there is one, runs beside what is measured.
+	// seed, unless 0, replaces the scenario's seed.
+	seed uint64
+	// reference, if not nil, runs during the measurements.
 	reference *reference
 }
 
 // Automatic as the number of jobs has it follow from how the runs go.
 const Automatic = -1
 
-// selection is what they say of the scenario or the suite.
+// selection returns the selected part of the scenario or suite.
 func (o Options) selection() scenario.Selection {
 	return scenario.Selection{Variants: o.Variants, Procedures: o.Procedures, Congestions: o.Congestions, Repetitions: o.Repetitions}
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// overlaps warns of detours which gain nothing because they run over the links of
-// the direct path. What all ways have in common, such as a host's one link, is no
-// fault of a detour; it is one if another way leads round a link, or if there is
-// nothing of the direct path that the detour avoids.
+// overlaps returns warnings about detours that gain nothing because they share links with the direct path. A
+// link that all paths share, such as a host's only link, is no reason to warn. There is one if another path
+// avoids the link, or if the detour avoids no link of the direct path.
 func overlaps(s *scenario.Scenario) []string {
 	if len(s.Procedures) == 0 {
 		return nil
@@ -21,7 +20,7 @@ func overlaps(s *scenario.Scenario) []string {
 	client, server := s.Workload.Client, s.Workload.Server
 	direct, err := spec.Route(client, server)
 	if err != nil {
-		return nil // it was checked that there is a way; a NAT may be in it
+		return nil // a path exists, as was checked before; a NAT may block it
 	}
 	var warnings []string
 	for _, w := range usedWaypoints(s) {
@@ -68,7 +67,7 @@ func leadsRound(spec testbed.Spec, from, to, without string) bool {
 	return err == nil
 }
 
-// warn tells of what a scenario's author may not have meant.
+// warn logs possible mistakes of the scenario's author.
 func (o Options) warn(s *scenario.Scenario) {
 	for _, warning := range overlaps(s) {
 		fmt.Fprintf(o.Stderr, "warning: %s: %s\n", s.Name, warning)

@@ -8,10 +8,9 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// pathMap tells by a peer's address which path a socket uses. Of a mapped or
-// in-band detour the client's peer is the waypoint; of one through a tunnel it is
-// the server, as on the direct path, and what differs is the client's own address:
-// see tap.path. The server's peer is the waypoint with every kind, as all masquerade.
+// pathMap maps a peer's address to the path of a socket. On mapped and in-band detours, the client's peer is
+// the waypoint. Through a tunnel it is the server, as on the direct path, and the client's own address
+// differs: see tap.path. The server's peer is the waypoint with every kind, as all masquerade.
 type pathMap struct {
 	client, server map[netip.Addr]string // as seen from that end
 }
@@ -38,9 +37,8 @@ func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
 	return m
 }
 
-// translated adds the addresses by which those are known who are behind a
-// host's NAT. If the client is, what comes from there is the client's: a
-// waypoint behind the same NAT cannot be told from it.
+// translated adds the addresses of hosts behind a host's NAT as others see them. If the client is behind it,
+// those addresses count as the client's: a waypoint behind the same NAT cannot be distinguished.
 func (m pathMap) translated(s *scenario.Scenario, n *testbed.Network, h scenario.Host) {
 	inside := s.Inside(h)
 	for _, a := range outerAddrs(s, n, h) {
@@ -57,7 +55,7 @@ func (m pathMap) translated(s *scenario.Scenario, n *testbed.Network, h scenario
 	}
 }
 
-// outerAddrs are the IPv4 addresses that a host's NAT puts in place of those
+// outerAddrs returns the IPv4 addresses that a host's NAT puts in place of those
 // inside; none without NAT.
 func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []netip.Addr {
 	var out []netip.Addr
@@ -70,9 +68,8 @@ func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []net
 	return out
 }
 
-// reachedAt is where a client reaches a host: at its own addresses, or, if it
-// is behind a NAT that forwards something to it, in IPv4 at the NAT's. A client without
-// IPv4 is told the others only.
+// reachedAt returns the addresses at which a client reaches a host: the host's own, or in IPv4 the NAT's if
+// the NAT forwards to the host. A client without IPv4 gets only IPv6 addresses.
 func reachedAt(s *scenario.Scenario, n *testbed.Network, client, host string) []netip.Addr {
 	at := []netip.Addr{n.Host(host).Addr4(), n.Host(host).Addr6()}
 	for _, h := range s.Hosts {

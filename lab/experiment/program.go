@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// stopGrace is how long a program may take to end after SIGTERM.
+// stopGrace limits how long a program may take to exit after SIGTERM.
 const stopGrace = 3 * time.Second
 
 // program is a program that runs on a host, with its output in a log file.
@@ -28,8 +28,8 @@ type program struct {
 	err        error // valid once ended is closed
 }
 
-// start starts argv on the host. What it says goes to dir/host-name.log; stdout
-// goes to the writer instead, if there is one.
+// start starts argv on the host. Its output goes to dir/host-name.log. If stdout is not nil, its standard
+// output goes there instead.
 func start(ctx context.Context, h *testbed.Host, dir, name string, argv []string, stdout io.Writer) (*program, error) {
 	p := &program{
 		name: name, host: h.Name(), ended: make(chan struct{}),
@@ -87,7 +87,7 @@ func (p *program) kill() {
 	<-p.ended
 }
 
-// failure is the error to report when the program ended and should not have,
+// failure returns the error to report when the program ended and should not have,
 // or ended badly.
 func (p *program) failure() error {
 	why := "ended before it was asked to"
@@ -97,7 +97,7 @@ func (p *program) failure() error {
 	return p.trouble(errors.New(why))
 }
 
-// trouble is an error about the program, with the last it said.
+// trouble wraps an error about the program with the program's last output.
 func (p *program) trouble(err error) error {
 	last := lastLines(p.log, 8)
 	if last == "" {
@@ -141,11 +141,11 @@ func (b *buffer) Bytes() []byte {
 // errHopeless in an error's chain ends a waitUntil: more time will not help.
 var errHopeless = errors.New("")
 
-// hopeless marks an error that waiting cannot mend.
+// hopeless marks an error for which waiting is useless.
 func hopeless(err error) error { return fmt.Errorf("%w%w", err, errHopeless) }
 
-// waitUntil polls a condition every interval. The condition says why it does
-// not hold yet; that is the error when time runs out.
+// waitUntil polls a condition every interval until it returns nil. When the time runs out, it returns the
+// condition's last error.
 func waitUntil(ctx context.Context, limit, interval time.Duration, condition func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

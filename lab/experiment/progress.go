@@ -18,8 +18,8 @@ import (
 // setUpTime is about what a run takes besides its workload.
 const setUpTime = 2 * time.Second
 
-// progress tells a person how far an experiment is: a line for every run done
-// and, on a terminal, one for those under way.
+// progress shows the progress of an experiment: a line for every completed run and, on a terminal, one for
+// active runs.
 type progress struct {
 	w        io.Writer
 	terminal *os.File // nil: none
@@ -35,7 +35,7 @@ type progress struct {
 	running []*underWay
 }
 
-// ahead is what is left of the runs under one limit of lateness.
+// ahead counts the remaining runs under one limit of lateness.
 type ahead struct {
 	runs    int
 	planned time.Duration
@@ -58,7 +58,7 @@ func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
 	return p
 }
 
-// plan adds so many runs of the task to those ahead.
+// plan adds runs of the task to those ahead.
 func (p *progress) plan(t *task, runs int) {
 	a := p.ahead[t.limit()]
 	a.runs += runs
@@ -66,7 +66,7 @@ func (p *progress) plan(t *task, runs int) {
 	p.ahead[t.limit()] = a
 }
 
-// planned is how long the task is to take; zero is not known.
+// planned returns the expected duration of the task, or 0 if unknown.
 func (t *task) planned() time.Duration {
 	if d := t.scenario.RunTime(t.variant); d > 0 {
 		return d + setUpTime
@@ -74,8 +74,7 @@ func (t *task) planned() time.Duration {
 	return 0
 }
 
-// begin says what is going to be done, and what becomes of runs that were recorded
-// in the folder before: others says which ones do not belong here.
+// begin prints the plan, and how many recorded runs are reused. others describes recorded runs that are not.
 func (p *progress) begin(g governors, before int, folder string, others []string) {
 	for _, why := range others {
 		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
@@ -100,8 +99,7 @@ func runs(n int) string {
 	return fmt.Sprintf("%d runs", n)
 }
 
-// left estimates the time to the end, with as many runs at a time as the governors say;
-// zero is not known.
+// left estimates the remaining time at the governors' present concurrency. It returns 0 if unknown.
 func (p *progress) left(g governors) time.Duration {
 	all := time.Duration(0)
 	for limit, a := range p.ahead {
@@ -109,7 +107,7 @@ func (p *progress) left(g governors) time.Duration {
 		switch {
 		case p.expected > 0:
 			alone = time.Duration(float64(alone) * p.spent.Seconds() / p.expected.Seconds())
-		case p.counted > 0: // nobody knows how long one takes, but those that were made took
+		case p.counted > 0: // no run has a known duration: use that of completed runs
 			alone = p.spent / time.Duration(p.counted) * time.Duration(a.runs)
 		}
 		all += alone / time.Duration(g.level(limit))
@@ -134,7 +132,7 @@ func (p *progress) begun(t *task) {
 	p.show()
 }
 
-// live returns what a run under way calls, or nil where nobody could read it.
+// live returns the callback for a run's live figures, or nil if there is no terminal.
 func (p *progress) live(t *task) func(Live) {
 	if p.terminal == nil {
 		return nil
@@ -181,7 +179,7 @@ func (p *progress) head(t *task) string {
 	return fmt.Sprintf("%3d/%d  %s", p.counted+1, p.total, p.title(t))
 }
 
-// title names a task by what tells it from the others.
+// title names a task by its differences from the others.
 func (p *progress) title(t *task) string {
 	var words []string
 	if len(p.suite.Parts) > 1 {
@@ -202,7 +200,7 @@ func (p *progress) clear() {
 	p.show()
 }
 
-// done reports a run; the governors say how many are made at a time from now on.
+// done prints a completed run. The governors give the concurrency from now on.
 func (p *progress) done(t *task, run report.Run, again bool, g governors) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +232,7 @@ func (p *progress) count(t *task) {
 	p.spent += time.Since(t.began)
 }
 
-// outlook says how the experiment goes on, if it does for a while.
+// outlook describes the remaining work, if it takes a while.
 func (p *progress) outlook(t *task, g governors) string {
 	if left := p.left(g); left > 30*time.Second {
 		return fmt.Sprintf("  (%d at a time, %v left)", g.level(t.limit()), left)

@@ -20,24 +20,23 @@ import (
 
 const (
 	referenceDelay = 5 * time.Millisecond
-	// echoInterval is how often the reference flow asks for an echo: often enough
-	// for a percentile of one run, too seldom to be a load.
+	// echoInterval is the time between echoes: short enough for a percentile in one run, long enough to cause
+	// no load.
 	echoInterval = 10 * time.Millisecond
 	echoPort     = 7 // RFC 862
 	// echoesKept are those of the longest run, and as long again.
 	echoesKept = int(2 * sizeLimit / echoInterval)
-	// echoLost is how late an echo counts that did not come back.
+	// echoLost is the lateness that a lost echo counts as.
 	echoLost = time.Second
 )
 
-// reference is a flow of known fate: datagrams that one host echoes to another
-// over a link of their own, beside all networks that are measured on. What an echo
-// takes longer than the link says is the machine's doing, and the programs of the
-// other networks suffer it too. A link's emulation measures its own lateness; this
-// sees also how long ordinary programs wait for a processor.
+// reference is a flow of datagrams that one host echoes to another over a separate link, beside all measured
+// networks. Any delay beyond the link's own is caused by the machine, and programs in the other networks
+// suffer it, too. A link emulator measures only its own lateness. The reference also measures how long
+// ordinary programs wait for a processor.
 type reference struct {
 	net        *testbed.Network
-	delay      time.Duration  // there and back, as the link says
+	delay      time.Duration  // the link's round trip
 	ask, reply net.PacketConn // the ends
 	stop       context.CancelFunc
 	done       sync.WaitGroup
@@ -49,7 +48,7 @@ type reference struct {
 
 // echo is one datagram's way there and back.
 type echo struct {
-	due  time.Duration // when it was asked for, since the reference began
+	due  time.Duration // when the echo was due, since the reference began
 	late time.Duration // beyond the link's delay
 }
 
@@ -92,14 +91,14 @@ func listenOn(h *testbed.Host) (c net.PacketConn, err error) {
 	return c, err
 }
 
-// send asks for an echo every interval. A datagram says when it was due: a sender
-// that had to wait for a processor is late as well. The kernel's clock wakes it, as
-// timers of the runtime are late by a millisecond in a process that has nothing to do.
+// send sends a datagram every interval. It contains the time at which it was due, so that a delayed sender
+// also counts as late. The kernel's clock wakes the sender, because timers of the Go runtime are a
+// millisecond late in an idle process.
 func (r *reference) send(ctx context.Context) {
 	var datagram [8]byte
 	for due := time.Duration(0); ctx.Err() == nil; due += echoInterval {
 		rest := unix.NsecToTimespec(int64(max(due-time.Since(r.began), 0)))
-		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &rest, nil) // woken by a signal it is early, which is not late
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &rest, nil) // a signal can wake it early, which does no harm
 		binary.BigEndian.PutUint64(datagram[:], uint64(due))
 		_, _ = r.ask.WriteTo(datagram[:], r.reply.LocalAddr()) // one not sent is one lost
 	}
@@ -137,16 +136,14 @@ func (r *reference) receive() {
 	}
 }
 
-// lateness is how late the 99th percentile of those echoes was that were asked for
-// from a moment until now.
+// lateness returns the 99th percentile of the lateness of echoes sent since from.
 func (r *reference) lateness(from time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return lateness(r.echoes, from.Sub(r.began), time.Since(r.began)-2*r.delay-echoInterval)
 }
 
-// lateness counts what should have come back and did not as lost; the ends of the
-// time are nobody's fault.
+// lateness counts missing echoes as lost, except those at both ends of the period.
 func lateness(echoes []echo, from, to time.Duration) time.Duration {
 	var late []float64
 	for _, e := range echoes {

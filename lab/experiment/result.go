@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// result sums up the runs, part by part; cut says that there are some to come.
+// result sums up the runs of each part. cut marks a result with runs missing.
 func (e *experiment) result(cut bool) *report.SuiteResult {
 	all := make([]report.Run, len(e.runs))
 	for i, r := range e.runs {
@@ -63,7 +63,7 @@ func (e *experiment) partResult(p scenario.Part, cut bool) *report.Result {
 	return r
 }
 
-// linksOf are the scenario's links as declared, each direction by itself.
+// linksOf returns the scenario's links as declared, one entry for each direction.
 func linksOf(s *scenario.Scenario) []report.Link {
 	var links []report.Link
 	for _, l := range s.Links {
@@ -80,9 +80,8 @@ func linkOf(name, from, to string, p testbed.LinkParams) report.Link {
 	}
 }
 
-// coordinates say where a variant stands: on the axes of its sweep, by the size that it
-// gives the workload, or by the loss and the delay of the link that the scenario says is
-// varied, from its a to its b.
+// coordinates returns a variant's position on the axes of its sweep, or its workload's size, or the loss and
+// delay of the link that the scenario varies, from its a to its b.
 func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
 	found := []report.Coordinate{}
 	for _, c := range v.Coordinates {

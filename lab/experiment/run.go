@@ -23,17 +23,15 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// Result is what an experiment on one scenario found.
+// Result is the result of an experiment on one scenario.
 type Result = report.Result
 
-// Run carries out the scenario's experiment: every procedure in every variant with
-// every congestion control, as often as there are repetitions. They take turns, so
-// that whatever disturbs the machine for a while disturbs all alike. The result and
-// its report are also written to the output folder, and each run as soon as it has
-// ended.
+// Run carries out the scenario's experiment: every procedure in every variant with every congestion control,
+// for all repetitions. They take turns, so that a temporary disturbance affects all of them. Run writes the
+// result and its report to the output folder, and each run as soon as it has ended.
 //
-// When ctx is cancelled everything ends within a second or so; the result then
-// has the runs done so far, and the error is an *Interrupted.
+// When ctx is cancelled, all runs end within about a second. The result then contains the completed runs, and
+// the error is an *Interrupted.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
 	suite, err := scenario.SuiteOf(s, o.selection())
 	if err != nil {
@@ -77,15 +75,15 @@ func writePage(found *report.SuiteResult, folder string, files ...string) error 
 	return page.Write(found, published, folder, files...)
 }
 
-// carryOut makes the runs, and has keep write what was found before the output folder
-// is anyone else's. There is no result if there is nothing that could be begun.
+// carryOut executes the runs. It calls keep to write the result before it releases the output folder. It
+// returns no result if no run could start.
 func carryOut(ctx context.Context, suite *scenario.Suite, o Options, keep func(*report.SuiteResult) error) (*report.SuiteResult, error) {
 	began := time.Now()
 	e, err := newExperiment(ctx, suite, o)
 	if err != nil {
 		return nil, err
 	}
-	runErr := e.crew.work(ctx)
+	runErr := e.runner.work(ctx)
 	if runErr != nil && ctx.Err() != nil {
 		runErr = &Interrupted{Done: e.made(), Of: e.wanted, Err: runErr}
 	}
@@ -115,10 +113,10 @@ type experiment struct {
 	options     Options
 	environment report.Environment
 	ledger      *ledger
-	crew        *crew
+	runner      *runner
 	progress    *progress
 	wanted      int        // how many runs it is in all
-	runs        []recorded // those wanted, of this session and of those before
+	runs        []recorded // the selected runs, including earlier sessions'
 	release     func()     // the output folder
 	// building is held while a network comes up: that is the most any run does to
 	// the machine, and one at a time is enough of it.
@@ -167,8 +165,8 @@ func (e *experiment) hold() error {
 	return notOthers(e.options.Out, e.suite.Name)
 }
 
-// notOthers is an error if a folder has the results of something else than name, which
-// would be lost.
+// notOthers returns an error if a folder contains results of something other than name, which would be
+// overwritten.
 func notOthers(folder, name string) error {
 	var there struct{ Schema, Scenario, Name string }
 	err := readJSON(filepath.Join(folder, page.JSONFile), &there)
@@ -195,8 +193,8 @@ func (e *experiment) scenarios() []*scenario.Scenario {
 	return all
 }
 
-// checkCongestion finds out whether the kernel has every congestion control that is
-// wanted, before anything is measured. Asking for one may load its module.
+// checkCongestion checks before all measurements that the kernel has every selected congestion control. The
+// check may load a module.
 func (e *experiment) checkCongestion() error {
 	for _, name := range congestions(e.suite.Parts) {
 		if err := e.options.reference.net.Host("reply").SetCongestionControl(name); err != nil {
@@ -209,7 +207,7 @@ func (e *experiment) checkCongestion() error {
 	return nil
 }
 
-// recall finds out what is to be done, and what was done before.
+// recall determines the tasks and reads earlier runs.
 func (e *experiment) recall(ctx context.Context) (err error) {
 	o := e.options
 	if err := e.hold(); err != nil {
@@ -228,23 +226,23 @@ func (e *experiment) recall(ctx context.Context) (err error) {
 	}
 	e.ledger = ledger
 	tasks := e.tasks(before)
-	e.crew = &crew{
+	e.runner = &runner{
 		governors: newGovernors(o.Jobs), todo: slices.Clone(tasks),
 		attempt: e.attempt, begun: e.begun, done: e.done,
 	}
 	e.progress = newProgress(o.Stderr, e.suite, tasks)
-	e.progress.begin(e.crew.governors, len(before), o.Out, others)
+	e.progress.begin(e.runner.governors, len(before), o.Out, others)
 	return nil
 }
 
-// key says which run it is. A run that several parts want is made once.
+// key identifies a run. A run that belongs to several parts is executed once.
 type key struct {
 	scenario, variant, procedure, congestion string
 	repetition                               int
 }
 
-// tasks are the runs that are to be made, of each repetition those of all parts. Of
-// those recorded it takes in what is wanted.
+// tasks returns the runs to execute, repetition by repetition for all parts. Recorded runs that were selected
+// count as done.
 func (e *experiment) tasks(before []recorded) []*task {
 	attempts, made, wanted := map[key]int{}, map[key]bool{}, map[key]bool{}
 	for _, r := range before {
@@ -275,7 +273,7 @@ func (e *experiment) tasks(before []recorded) []*task {
 	return tasks
 }
 
-// made is how many of the runs wanted there are.
+// made returns how many of the selected runs are done.
 func (e *experiment) made() int {
 	made := map[key]bool{}
 	for _, r := range e.runs {
@@ -286,7 +284,7 @@ func (e *experiment) made() int {
 	return len(made)
 }
 
-// tasksOf are the runs of a part's repetition.
+// tasksOf returns the runs of a part's repetition.
 func tasksOf(p scenario.Part, repetition int) []*task {
 	var tasks []*task
 	procedures, _ := p.Of.Select(p.Procedures) // they were checked
@@ -304,8 +302,9 @@ func tasksOf(p scenario.Part, repetition int) []*task {
 	return tasks
 }
 
-// interleave puts apart what stands side by side in a scenario, as that is alike: where all the tunnels ran at a time,
-// whose packets programs carry, the machine bore fewer networks than it does of all kinds.
+// interleave spreads out neighbours in a scenario, because they are similar. Running only tunnel procedures
+// at once, whose packets pass through processes, overloads the processors, so they are mixed with cheaper
+// ones.
 func interleave(all []scenario.Procedure) []scenario.Procedure {
 	mixed, half := make([]scenario.Procedure, 0, len(all)), (len(all)+1)/2
 	for i := range half {
@@ -326,7 +325,7 @@ func repetitions(parts []scenario.Part) int {
 	return most
 }
 
-// congestions are the congestion controls of all parts, each once.
+// congestions returns the congestion controls of all parts, each once.
 func congestions(parts []scenario.Part) []string {
 	var names []string
 	for _, p := range parts {
@@ -339,14 +338,14 @@ func congestions(parts []scenario.Part) []string {
 	return names
 }
 
-// attempt makes a run on a network of its own.
+// attempt executes a run on its own network.
 func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
 	none := report.Run{
 		Variant: t.variant.Name, Procedure: t.procedure.Name, Congestion: t.scenario.Congestion,
 		Started: time.Now(), Log: filepath.Join("logs", t.log()),
 	}
 	o := e.options
-	o.Variants, o.Procedures, o.within, o.luck = []string{t.variant.Name}, []string{t.procedure.Name}, t.log(), luck(t)
+	o.Variants, o.Procedures, o.within, o.seed = []string{t.variant.Name}, []string{t.procedure.Name}, t.log(), seed(t)
 	select {
 	case e.building <- struct{}{}:
 	case <-ctx.Done():
@@ -363,9 +362,9 @@ func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
 	return run, errors.Join(err, l.Close())
 }
 
-// luck is the seed of a run's network. It differs by repetition; procedures and
-// congestion controls of the same repetition have the same luck.
-func luck(t *task) uint64 {
+// seed returns the seed of a run's network. It differs between repetitions only, so that all procedures and
+// congestion controls of a repetition see the same random events.
+func seed(t *task) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %d", t.scenario.Seed, t.variant.Name, t.repetition)
 	return h.Sum64() | 1
@@ -376,12 +375,12 @@ func (e *experiment) begun(t *task) { e.progress.begun(t) }
 func (e *experiment) done(t *task, run report.Run, again bool) error {
 	r := recorded{t.scenario.Name, run}
 	e.runs = append(e.runs, r)
-	e.progress.done(t, run, again, e.crew.governors)
+	e.progress.done(t, run, again, e.runner.governors)
 	return e.ledger.add(r)
 }
 
-// write puts a result into the output folder, whole or not at all: half of one would be
-// taken for somebody else's the next time.
+// write writes a result to the output folder atomically. A partial file would be rejected as foreign by the
+// next run.
 func write(folder, name string, into func(w io.Writer) error) error {
 	var out bytes.Buffer
 	if err := into(&out); err != nil {

@@ -13,16 +13,15 @@ import (
 const (
 	// sampleInterval is the resolution in time of what a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
-	// serverEvery is how many looks at the client there are for one at the server, of
-	// which only the sums at the end matter.
+	// serverEvery is how many samples of the client are taken for one of the server, whose final sums are
+	// enough.
 	serverEvery = 20
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond
 )
 
-// sampler reads, during a run, what the kernels of client and server know of
-// the workload's sockets. It sees every TCP socket between the client and the
-// server or a waypoint, MPTCP or not (see tap).
+// sampler reads the kernel's counters of the workload's sockets on client and server during a run. It
+// includes every TCP socket between the client and the server or a waypoint, MPTCP or not (see tap).
 type sampler struct {
 	paths          []string // their order
 	client, server *tap
@@ -33,7 +32,7 @@ type sampler struct {
 	err     error
 }
 
-// sample is what each path had carried at a moment.
+// sample is a snapshot of the bytes that each path has carried.
 type sample struct {
 	at    time.Duration // since the workload's start
 	bytes map[string]int64
@@ -106,14 +105,14 @@ func (s *sampler) take(server bool) {
 	s.err = errors.Join(s.err, err)
 }
 
-// last is the latest sample.
+// last returns the latest sample.
 func (s *sampler) last() sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.samples[len(s.samples)-1]
 }
 
-// at is what a path, or with "" all of them, had carried at a moment; between
+// at returns what a path, or with "" all of them, had carried at a moment; between
 // samples it is interpolated.
 func (s *sampler) at(path string, moment time.Duration) float64 {
 	value := func(x sample) float64 {
@@ -138,8 +137,7 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 	return value(s.samples[len(s.samples)-1])
 }
 
-// use is what each path carried. Segments are retransmitted by whichever end
-// sends, so both are asked.
+// use returns what each path carried. It asks both ends, because the sender counts the retransmissions.
 func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {
@@ -175,7 +173,7 @@ func (s *sampler) series(end time.Duration) report.Series {
 	return out
 }
 
-// longestStall is the longest time in which nothing was carried, between the
+// longestStall returns the longest time in which nothing was carried, between the
 // first byte and the end. Its resolution is the sampleInterval.
 func (s *sampler) longestStall(end time.Duration) time.Duration {
 	longest, since, carried := time.Duration(0), time.Duration(-1), int64(0)

@@ -12,9 +12,8 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// Shell builds the scenario's network, starts the agents and lets a person at
-// in work on its hosts. Without a terminal it obeys the lines it reads. What fails
-// on a line is said, and is no error of the shell.
+// Shell builds the scenario's network, starts the agents and runs commands from in on its hosts,
+// interactively or from a stream of lines. It prints the error of a failed line and goes on.
 func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, out io.Writer) error {
 	lab, err := openWithAgents(ctx, s, o)
 	if err != nil {
@@ -93,7 +92,7 @@ func (sh *shell) prompt() string {
 	return sh.lab.Scenario.Name + "> "
 }
 
-// words are what a line can begin with.
+// words returns what a line can begin with.
 func (sh *shell) words() []string {
 	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "agent", "drop-tcp", "renumber", "kinds", "help", "exit")
 }
@@ -169,7 +168,7 @@ func (sh *shell) enter(ctx context.Context, host string) error {
 	if _, err := os.Stat("/bin/bash"); err != nil {
 		argv = []string{"env", "PS1=" + host + "# ", "sh", "-i"}
 	}
-	// Its exit status is that of the last thing typed, which was seen.
+	// The user saw the result of the last command typed there.
 	_ = sh.console.run(ctx, sh.lab.net.Host(host), argv[0], argv[1:]...)
 	return nil
 }

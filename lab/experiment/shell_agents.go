@@ -27,15 +27,14 @@ func openWithAgents(ctx context.Context, s *scenario.Scenario, o Options) (*Lab,
 	})
 }
 
-// defaultSubflows is what clients have in the shell: one detour beside the
-// direct path.
+// defaultSubflows gives clients in the shell one detour beside the direct path.
 const defaultSubflows = 2
 
 // shellKinds is the order in which clients in the shell prefer kinds of detours:
 // that which costs nothing first.
 var shellKinds = []scenario.Detour{scenario.InBand, scenario.Mapped, scenario.WireGuard, scenario.OpenVPN}
 
-// shellPlan is what is wanted of an agent in the shell.
+// shellPlan returns the configuration of an agent in the shell.
 func (l *Lab) shellPlan(h scenario.Host, kinds []scenario.Detour) agentPlan {
 	plan := agentPlan{subflows: defaultSubflows, kinds: kinds, offers: l.offers}
 	if h.Has(scenario.RoleClient) {

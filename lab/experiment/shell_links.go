@@ -59,7 +59,7 @@ func same(a, b scenario.Params) bool {
 	return paramCells(a) == paramCells(b) && a.Impairments.String() == b.Impairments.String()
 }
 
-// paramCells are a direction's parameters, as they would be written.
+// paramCells returns a direction's parameters, as they would be written.
 func paramCells(p scenario.Params) string {
 	cells := []string{"unlimited", "0s", "0s", "0%", "default"}
 	if p.Rate != nil {

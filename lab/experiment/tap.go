@@ -16,9 +16,9 @@ import (
 // tap is the view of one host's TCP sockets.
 type tap struct {
 	handle  *netlink.Handle
-	ends    *obituaries
+	ends    *closedSockets
 	byPeer  map[netip.Addr]string
-	byLocal map[netip.Addr]string // its ends of tunnels; "" is an address that is none
+	byLocal map[netip.Addr]string // its ends of tunnels; "" marks other addresses
 	tunnels func() ([]tunnelEnd, error)
 	// first undoes what renumbering did to an address.
 	first   func(netip.Addr) netip.Addr
@@ -32,7 +32,7 @@ type tally struct {
 	bytes, retransmitted int64
 }
 
-// atLeast is the last of a socket's counters, but not below what was seen. Linux sets
+// atLeast returns the last of a socket's counters, but not below what was seen. Linux sets
 // those of an MPTCP connection's first subflow to zero before that socket ends.
 func (seen tally) atLeast(last tally) tally {
 	last.bytes, last.retransmitted = max(last.bytes, seen.bytes), max(last.retransmitted, seen.retransmitted)
@@ -53,7 +53,7 @@ func newTap(h *testbed.Host, byPeer map[netip.Addr]string, first func(netip.Addr
 		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
 	}
 	// First those that end, so that none is missed.
-	if t.ends, err = openObituaries(h); err != nil {
+	if t.ends, err = openClosedSockets(h); err != nil {
 		t.handle.Close()
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func (t *tap) each(yield func(cookie uint64, now tally)) error {
 	return nil
 }
 
-// path is the one that a socket uses; none if it is not the workload's. A local
-// address that was not seen before may be that of a tunnel which came up meanwhile.
+// path returns the path that a socket uses, or "" if the socket is not the workload's. An unknown local
+// address may belong to a tunnel that came up during the run.
 func (t *tap) path(id netlink.SocketID) (string, error) {
 	peer, _ := netip.AddrFromSlice(id.Destination)
 	path, ours := t.byPeer[t.first(peer.Unmap())]
@@ -131,7 +131,7 @@ func (t *tap) look() error {
 	if err := t.each(note); err != nil {
 		return err
 	}
-	return t.ends.each(func(o obituary) error {
+	return t.ends.each(func(o closedSocket) error {
 		path, err := t.path(o.id)
 		if path != "" && err == nil {
 			note(cookieOf(o.id), t.sockets[cookieOf(o.id)].atLeast(tally{

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// startTimeline makes the events happen while a workload runs. The returned
-// function ends it and says what went wrong.
+// startTimeline starts the events during a workload. The returned function stops them and returns the first
+// error.
 func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scenario.Event) (finish func() error) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b scenario.Event) int { return int(a.At - b.At) })
@@ -49,7 +49,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// happen has an event happen. What it starts lives as long as life.
+// happen carries out an event. Whatever it starts ends with life.
 func (l *Lab) happen(ctx, life context.Context, e scenario.Event) error {
 	switch {
 	case e.Kill != "":
@@ -93,7 +93,7 @@ func describeEvent(e scenario.Event) string {
 	}
 }
 
-// Marks are the events as moments of a chart.
+// Marks returns the events as moments of a chart.
 func Marks(events []scenario.Event) []report.Mark {
 	marks := make([]report.Mark, len(events))
 	for i, e := range events {

@@ -51,7 +51,7 @@ func tunnelEnds(h *testbed.Host, via []string) (ends []tunnelEnd, err error) {
 	return ends, nil
 }
 
-// tunnelOf says what tunnel a client's interface is; no waypoint: none.
+// tunnelOf returns the kind and waypoint of a client's tunnel interface, or no waypoint for other interfaces.
 func tunnelOf(iface string, via []string) (kind scenario.Detour, waypoint string) {
 	for n, waypoint := range via {
 		for _, kind := range []path.Kind{path.WireGuard, path.OpenVPN} {
@@ -63,7 +63,7 @@ func tunnelOf(iface string, via []string) (kind scenario.Detour, waypoint string
 	return "", ""
 }
 
-// tunnelAddr is the client's IPv4 address in a tunnel to a waypoint: a socket that
+// tunnelAddr returns the client's IPv4 address in a tunnel to a waypoint: a socket that
 // is bound to it goes through there.
 func (l *Lab) tunnelAddr(kind scenario.Detour, waypoint string) (netip.Addr, error) {
 	client := l.Scenario.Workload.Client

@@ -12,12 +12,12 @@ import (
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// trafficServer is the command line of the server of streams and requests.
+// trafficServer returns the command line of the server of streams and requests.
 func trafficServer(program string, w scenario.Workload) []string {
 	return []string{program, "traffic", "serve", "--port", strconv.Itoa(w.Port)}
 }
 
-// trafficPlan is a stream or requests in the words of their programs.
+// trafficPlan returns a stream or requests in the words of their programs.
 func trafficPlan(w scenario.Workload) traffic.Plan {
 	p := traffic.Plan{Count: w.Turns(), Interval: w.Interval.Std()}
 	switch {
@@ -31,8 +31,8 @@ func trafficPlan(w scenario.Workload) traffic.Plan {
 	return p
 }
 
-// turns measures a stream or requests: the goodput is what was delivered from the
-// skip to the last message or answer.
+// turns measures a stream or requests. The goodput counts the data delivered from the skip to the last
+// message or answer.
 func (x *execution) turns(ctx context.Context) error {
 	client := traffic.Client{Plan: trafficPlan(x.workload), At: x.target, From: x.local}
 	var out buffer

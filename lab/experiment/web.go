@@ -21,13 +21,13 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// webFile is the name of a file of that size.
+// webFile returns the name of a file of that size.
 func webFile(size units.Size) string { return fmt.Sprintf("noise-%d", int64(size)) }
 
 // ErrCorrupt is the error of a download that differs from what the server has.
 var ErrCorrupt = errors.New("what arrived is not what was sent")
 
-// nginx is the command line of a web server with that configuration.
+// nginx returns the command line of a web server with that configuration.
 func nginx(config string) []string {
 	return []string{"nginx", "-c", config, "-e", "stderr"}
 }
@@ -51,7 +51,7 @@ func (l *Lab) webConfig(dir string) (string, error) {
 	return config, nil
 }
 
-// webRoot is the folder that web servers serve.
+// webRoot returns the folder that web servers serve.
 func webRoot(out string) string { return filepath.Join(out, "www") }
 
 // makeFiles writes the files to download in the variants, each once: noise, so that
@@ -110,7 +110,7 @@ func (x *execution) web(ctx context.Context) error {
 	}
 	x.result.CompletionSeconds = time.Since(began).Seconds()
 	x.result.Latency = report.NewLatency(took)
-	if x.workload.Count > 1 { // else it is measured by when curl wrote what
+	if x.workload.Count > 1 { // otherwise it is measured from the times of curl's output
 		sum := time.Duration(0)
 		for _, d := range took {
 			sum += d
@@ -122,8 +122,8 @@ func (x *execution) web(ctx context.Context) error {
 	return nil
 }
 
-// fetch downloads the file, whose sum is known, once, and returns how long curl says
-// that it took: from its start, without that of its process, to the last byte.
+// fetch downloads the file once and verifies its checksum. It returns curl's own measurement of the duration:
+// from its start, without that of its process, to the last byte.
 func (x *execution) fetch(ctx context.Context, want string) (time.Duration, error) {
 	meter := newMeter()
 	argv := []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--write-out", `%{stderr}%{time_total}\n`}
@@ -196,7 +196,7 @@ func (m *meter) total() int64 {
 	return m.totalLocked()
 }
 
-// since is the time from a moment to the last byte, and what came in it.
+// since returns the time from a moment to the last byte, and what came in it.
 func (m *meter) since(moment time.Time) (seconds float64, carried int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,7 +214,7 @@ func (m *meter) since(moment time.Time) (seconds float64, carried int64, err err
 	return m.notes[len(m.notes)-1].at.Sub(moment).Seconds(), m.totalLocked() - before, nil
 }
 
-// longestStall is the longest time between two writes.
+// longestStall returns the longest time between two writes.
 func (m *meter) longestStall() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

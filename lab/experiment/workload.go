@@ -18,7 +18,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// listenLimit is how long a server may take to listen.
+// listenLimit limits how long a server may take to listen.
 const listenLimit = 10 * time.Second
 
 // execution is one run under way.
@@ -49,8 +49,7 @@ func (x *execution) traffic(ctx context.Context) error {
 	}
 }
 
-// startClient starts the workload's client; its sockets are what the
-// procedure says.
+// startClient starts the workload's client, with the kind of sockets of the procedure.
 func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*program, error) {
 	if x.procedure.Transport == scenario.MPTCP {
 		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)

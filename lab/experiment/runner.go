@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// maxAttempts is how often a run is tried that fails, or that was not true to the
-	// links' parameters though no other ran beside it.
+	// maxAttempts limits the attempts at a run that fails, or whose links were not accurate although no other
+	// run was active.
 	maxAttempts = 3
-	// inCompany is how many attempts beside other runs may be lost before a run has
-	// the machine to itself.
+	// inCompany limits the failed attempts beside other runs. After that, the run gets the machine to itself.
 	inCompany = 2
 	// breather is the pause before a run is repeated because the machine was busy;
 	// it grows with every attempt.
@@ -35,7 +34,7 @@ type task struct {
 	attempts int       // so far, those of former sessions too
 	tries    int       // of those that count against maxAttempts
 	lost     int       // in company
-	notUntil time.Time // the machine shall have a rest before
+	notUntil time.Time // the machine rests until then
 
 	began   time.Time
 	lowered int           // how often its governor had lowered the level then
@@ -43,19 +42,19 @@ type task struct {
 	shared  time.Duration // time under way, times how many were
 }
 
-// key is what no two tasks of an experiment have in common.
+// key returns what no two tasks of an experiment have in common.
 func (t *task) key() key {
 	return key{t.scenario.Name, t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition}
 }
 
-// cell is what the repetitions of a run have in common.
+// cell identifies the repetitions of one run.
 type cell struct{ scenario, variant, procedure, congestion string }
 
 func (t *task) cell() cell {
 	return cell{t.scenario.Name, t.variant.Name, t.procedure.Name, t.scenario.Congestion}
 }
 
-// log is the folder, below logs, of the task's present attempt.
+// log returns the folder, below logs, of the task's present attempt.
 func (t *task) log() string {
 	name := fmt.Sprintf("%s-%s-%s-%d", t.variant.Name, t.procedure.Name, t.scenario.Congestion, t.repetition)
 	if t.attempts > 1 {
@@ -64,24 +63,24 @@ func (t *task) log() string {
 	return filepath.Join(t.scenario.Name, name)
 }
 
-// alone says that nothing may run beside the task.
+// alone reports whether no other task may run at the same time.
 func (t *task) alone() bool { return t.lost >= inCompany }
 
-// outcome is how an attempt ended.
+// outcome is the result of an attempt.
 type outcome struct {
 	task *task
 	run  report.Run
-	err  error // it did not come to its end
+	err  error // set if the run did not complete
 }
 
-// cutShort says that the attempt failed for being ended, which says nothing.
+// cutShort reports whether the attempt failed because the experiment was cancelled.
 func (o outcome) cutShort(ctx context.Context) bool { return o.err != nil && ctx.Err() != nil }
 
-// crew makes the runs of an experiment, as many at a time as the governors say.
-// One goroutine owns it; attempts run in others and report to it.
-type crew struct {
+// runner executes the runs of an experiment, with a concurrency limit from the governors. One goroutine owns
+// it. Attempts run in others and report to it.
+type runner struct {
 	governors governors
-	todo      []*task // in the order in which they are to begin
+	todo      []*task // in the order in which to start
 	running   []*task
 	ended     chan outcome
 	since     time.Time // the last change of running
@@ -89,16 +88,16 @@ type crew struct {
 	// dcolFailed counts, of what never worked so far, how often dcol failed.
 	dcolFailed map[cell]int
 
-	// attempt makes a run on a network of its own.
+	// attempt executes a run on its own network.
 	attempt func(context.Context, *task) (report.Run, error)
-	// begun and done are told of what happens; again says that a run is repeated.
+	// begun and done are callbacks for progress. again is true if the run is repeated.
 	begun func(*task)
 	done  func(t *task, run report.Run, again bool) error
 }
 
 // work makes all runs. When one cannot be made, or ctx ends, it ends those that are
 // under way and returns why.
-func (c *crew) work(ctx context.Context) error {
+func (c *runner) work(ctx context.Context) error {
 	c.ended = make(chan outcome)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -122,9 +121,9 @@ func (c *crew) work(ctx context.Context) error {
 	}
 }
 
-// fill begins what may begin now. The channel says when to look again, should a
-// task have to wait for no other reason than its rest.
-func (c *crew) fill(ctx context.Context) <-chan time.Time {
+// fill starts every task that may start now. The channel signals when to try again, if a task only waits for
+// its rest to end.
+func (c *runner) fill(ctx context.Context) <-chan time.Time {
 	for ctx.Err() == nil {
 		now := time.Now()
 		i, wait := c.next(now)
@@ -140,9 +139,8 @@ func (c *crew) fill(ctx context.Context) <-chan time.Time {
 	return nil
 }
 
-// next is the place of the task to begin with, or -1; then wait, unless 0, is how
-// long until one has rested.
-func (c *crew) next(now time.Time) (i int, wait time.Duration) {
+// next returns the index of the task to start, or -1. If wait is not 0, a task can start after that time.
+func (c *runner) next(now time.Time) (i int, wait time.Duration) {
 	if slices.ContainsFunc(c.running, (*task).alone) {
 		return -1, 0
 	}
@@ -154,16 +152,16 @@ func (c *crew) next(now time.Time) (i int, wait time.Duration) {
 			continue
 		}
 		if len(c.running) >= c.level(t) || t.alone() && len(c.running) > 0 {
-			return -1, 0 // and let nobody in before it
+			return -1, 0 // and start no other before it
 		}
 		return i, 0
 	}
 	return -1, wait
 }
 
-// level is how many there may be at a time with the task among them: no more than each
-// of them bears.
-func (c *crew) level(t *task) int {
+// level returns how many networks may run at once if the task is added: the lowest level of all running
+// tasks.
+func (c *runner) level(t *task) int {
 	level := c.governors.level(t.limit())
 	for _, other := range c.running {
 		level = min(level, c.governors.level(other.limit()))
@@ -171,7 +169,7 @@ func (c *crew) level(t *task) int {
 	return level
 }
 
-func (c *crew) begin(ctx context.Context, i int, now time.Time) {
+func (c *runner) begin(ctx context.Context, i int, now time.Time) {
 	c.account(now)
 	t := c.todo[i]
 	c.todo = slices.Delete(c.todo, i, i+1)
@@ -189,7 +187,7 @@ func (c *crew) begin(ctx context.Context, i int, now time.Time) {
 }
 
 // account adds the time since the last change to those that ran in it.
-func (c *crew) account(now time.Time) {
+func (c *runner) account(now time.Time) {
 	for _, t := range c.running {
 		t.shared += now.Sub(c.since) * time.Duration(len(c.running))
 	}
@@ -197,7 +195,7 @@ func (c *crew) account(now time.Time) {
 }
 
 // finish takes in how an attempt ended. Its error ends the experiment.
-func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
+func (c *runner) finish(ctx context.Context, o outcome, now time.Time) error {
 	c.account(now)
 	t, run := o.task, o.run
 	c.running = slices.DeleteFunc(c.running, func(r *task) bool { return r == t })
@@ -229,7 +227,8 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 	}
 	switch {
 	case again && o.err == nil:
-		// Last, when whatever kept the machine busy is over, and who has to be alone keeps nobody waiting.
+		// Try it again last. By then the disturbance may be over, and a run that needs the machine to itself
+		// delays no other.
 		t.notUntil = now.Add(time.Duration(t.tries) * breather)
 		c.todo = append(c.todo, t)
 	case again:
@@ -245,9 +244,9 @@ func (c *crew) finish(ctx context.Context, o outcome, now time.Time) error {
 
 const hasWorked = -1
 
-// neverWorks counts a failure of dcol's, and reports whether there were so many,
-// and nothing else, that there is no use in going on.
-func (c *crew) neverWorks(t *task) bool {
+// neverWorks counts failures of dcol. It reports whether a task has only ever failed, and so often that going
+// on is useless.
+func (c *runner) neverWorks(t *task) bool {
 	if c.dcolFailed[t.cell()] == hasWorked {
 		return false
 	}
@@ -255,9 +254,9 @@ func (c *crew) neverWorks(t *task) bool {
 	return c.dcolFailed[t.cell()] == maxAttempts
 }
 
-func (c *crew) works(t *task) { c.note(t, hasWorked) }
+func (c *runner) works(t *task) { c.note(t, hasWorked) }
 
-func (c *crew) note(t *task, failures int) {
+func (c *runner) note(t *task, failures int) {
 	if c.dcolFailed == nil {
 		c.dcolFailed = map[cell]int{}
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// shift is a crew whose runs take ten seconds of virtual time and end as the test
+// shift is a runner whose runs take ten seconds of virtual time and end as the test
 // says.
 type shift struct {
-	crew
+	runner
 	now, most int                      // runs under way, and the most there ever were
 	trying    atomic.Int32             // runs under way, for them to see
 	story     []string                 // what was told, in order
@@ -27,7 +27,7 @@ type shift struct {
 
 // newShift has these tasks; end says how an attempt at one ends.
 func newShift(jobs int, tasks []string, end func(t *task) (report.Run, error)) *shift {
-	s := &shift{crew: crew{governors: newGovernors(jobs)}}
+	s := &shift{runner: runner{governors: newGovernors(jobs)}}
 	for _, name := range tasks {
 		s.todo = append(s.todo, &task{scenario: &scenario.Scenario{Name: "s"}, variant: scenario.Variant{Name: "base"}, procedure: scenario.Procedure{Name: name}, repetition: 1})
 	}
@@ -61,7 +61,7 @@ func newShift(jobs int, tasks []string, end func(t *task) (report.Run, error)) *
 
 func ok(*task) (report.Run, error) { return report.Run{}, nil }
 
-func TestCrewKeepsToTheLevel(t *testing.T) {
+func TestRunnerKeepsToTheLevel(t *testing.T) {
 	for jobs, want := range map[int]time.Duration{1: 60 * time.Second, 3: 20 * time.Second, 9: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShift(jobs, strings.Fields("a b c d e f"), ok)
@@ -77,7 +77,7 @@ func TestCrewKeepsToTheLevel(t *testing.T) {
 }
 
 // Where latencies are measured a run has as little company as it bears, before and after too.
-func TestCrewKeepsLatenciesApart(t *testing.T) {
+func TestRunnerKeepsLatenciesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShift(1, strings.Fields("a b c quiet d e"), ok)
 		s.todo[3].scenario = &scenario.Scenario{Name: "s", Workload: scenario.Workload{Kind: scenario.Requests}}
@@ -93,7 +93,7 @@ func TestCrewKeepsLatenciesApart(t *testing.T) {
 
 // Who loses fidelity in company tries again when the others have begun, and after two times
 // has the machine to itself; that does not use up its attempts.
-func TestCrewGivesRoom(t *testing.T) {
+func TestRunnerGivesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *shift
 		s = newShift(2, strings.Fields("heavy a b c d"), func(t *task) (report.Run, error) {
@@ -117,7 +117,7 @@ func TestCrewGivesRoom(t *testing.T) {
 }
 
 // What is not sound even alone is given up, and missing; the others are made.
-func TestCrewGivesUp(t *testing.T) {
+func TestRunnerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShift(1, strings.Fields("bad a"), func(t *task) (report.Run, error) {
 			if t.procedure.Name == "bad" {
@@ -136,7 +136,7 @@ func TestCrewGivesUp(t *testing.T) {
 }
 
 // A run that fails every time ends the experiment and those under way.
-func TestCrewStopsAtFailure(t *testing.T) {
+func TestRunnerStopsAtFailure(t *testing.T) {
 	broken := errors.New("no such program")
 	synctest.Test(t, func(t *testing.T) {
 		s := newShift(2, strings.Fields("broken a b c d e f g h i j"), func(t *task) (report.Run, error) {
@@ -156,7 +156,7 @@ func TestCrewStopsAtFailure(t *testing.T) {
 }
 
 // dcol's own failure is not repeated away: it counts, and the others go on.
-func TestCrewCountsDColsFailures(t *testing.T) {
+func TestRunnerCountsDColsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made []report.Run
 		tasks := strings.Fields("dcol tcp dcol dcol dcol dcol")
@@ -166,7 +166,7 @@ func TestCrewCountsDColsFailures(t *testing.T) {
 		}
 		s.attempt = func(_ context.Context, t *task) (report.Run, error) {
 			if t.procedure.Name == "dcol" && t.repetition != 1 {
-				return report.Run{}, fmt.Errorf("wrapped: %w", dcols(errors.New("panic")))
+				return report.Run{}, fmt.Errorf("wrapped: %w", blameDCol(errors.New("panic")))
 			}
 			return report.Run{}, nil
 		}
@@ -191,9 +191,9 @@ func TestCrewCountsDColsFailures(t *testing.T) {
 }
 
 // What fails every time ends the experiment.
-func TestCrewStopsAtDColsFailure(t *testing.T) {
+func TestRunnerStopsAtDColsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := dcols(errors.New("panic"))
+		broken := blameDCol(errors.New("panic"))
 		s := newShift(1, strings.Fields("dcol dcol dcol dcol dcol"), func(*task) (report.Run, error) { return report.Run{}, broken })
 		if err := s.work(t.Context()); !errors.Is(err, broken) || len(s.story) != maxAttempts {
 			t.Errorf("error %v after %q", err, s.story)
@@ -202,8 +202,8 @@ func TestCrewStopsAtDColsFailure(t *testing.T) {
 }
 
 // What arrives corrupt is not repeated.
-func TestCrewStopsAtCorruption(t *testing.T) {
-	for _, corrupt := range []error{ErrCorrupt, dcols(ErrCorrupt)} {
+func TestRunnerStopsAtCorruption(t *testing.T) {
+	for _, corrupt := range []error{ErrCorrupt, blameDCol(ErrCorrupt)} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShift(1, []string{"a"}, func(*task) (report.Run, error) { return report.Run{}, corrupt })
 			if err := s.work(t.Context()); !errors.Is(err, ErrCorrupt) || len(s.story) != 1 {
@@ -214,7 +214,7 @@ func TestCrewStopsAtCorruption(t *testing.T) {
 }
 
 // An interrupt keeps what is done, and nothing of what is not.
-func TestCrewInterrupted(t *testing.T) {
+func TestRunnerInterrupted(t *testing.T) {
 	for _, at := range []time.Duration{5 * time.Second, 15 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), at)
@@ -229,7 +229,7 @@ func TestCrewInterrupted(t *testing.T) {
 }
 
 // It ends at once too while the machine rests.
-func TestCrewInterruptedAtRest(t *testing.T) {
+func TestRunnerInterruptedAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
 		defer cancel()

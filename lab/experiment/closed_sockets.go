@@ -15,10 +15,10 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// obituaries are what a host's kernel tells of TCP sockets that end, with their last
-// counters (sock_diag(7), as ss -E shows it). Without them, what a socket moved after
-// it was last looked at would be missed: of short connections, all.
-type obituaries struct{ fd int }
+// closedSockets reads the last counters of a host's TCP sockets when they are destroyed (sock_diag(7), as ss
+// -E shows it). Without them, data moved after the last sample would be missed. For short connections that is
+// all data.
+type closedSockets struct{ fd int }
 
 const (
 	// Multicast groups of sock_diag, include/uapi/linux/sock_diag.h: TCP sockets
@@ -26,24 +26,24 @@ const (
 	tcpEnds  = 1
 	tcp6Ends = 3
 
-	obituaryBuffer = 1 << 20 // bytes; thousands between two looks
-	diagInfo       = 2       // INET_DIAG_INFO, include/uapi/linux/inet_diag.h
+	closedSocketsBuffer = 1 << 20 // bytes; thousands between two looks
+	diagInfo            = 2       // INET_DIAG_INFO, include/uapi/linux/inet_diag.h
 )
 
-// openObituaries subscribes to them on the host.
-func openObituaries(h *testbed.Host) (o *obituaries, err error) {
+// openClosedSockets subscribes to them on the host.
+func openClosedSockets(h *testbed.Host) (o *closedSockets, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_INET_DIAG)
 		if err != nil {
 			return err
 		}
 		groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1<<(tcpEnds-1) | 1<<(tcp6Ends-1)}
-		err = errors.Join(unix.Bind(fd, groups), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, obituaryBuffer))
+		err = errors.Join(unix.Bind(fd, groups), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, closedSocketsBuffer))
 		if err != nil {
 			unix.Close(fd)
 			return err
 		}
-		o = &obituaries{fd}
+		o = &closedSockets{fd}
 		return nil
 	})
 	if err != nil {
@@ -52,10 +52,10 @@ func openObituaries(h *testbed.Host) (o *obituaries, err error) {
 	return o, nil
 }
 
-func (o *obituaries) close() { unix.Close(o.fd) }
+func (o *closedSockets) close() { unix.Close(o.fd) }
 
 // each yields those that came since the last time.
-func (o *obituaries) each(yield func(obituary) error) error {
+func (o *closedSockets) each(yield func(closedSocket) error) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, _, err := unix.Recvfrom(o.fd, buf, 0)
@@ -67,7 +67,7 @@ func (o *obituaries) each(yield func(obituary) error) error {
 		case err != nil:
 			return fmt.Errorf("read the ends of sockets: %w", err)
 		}
-		found, err := parseObituaries(buf[:n])
+		found, err := parseClosedSockets(buf[:n])
 		if err != nil {
 			return err
 		}
@@ -79,8 +79,8 @@ func (o *obituaries) each(yield func(obituary) error) error {
 	}
 }
 
-// obituary is a socket that has ended.
-type obituary struct {
+// closedSocket is a socket that has ended.
+type closedSocket struct {
 	id   netlink.SocketID
 	info unix.TCPInfo
 }
@@ -95,13 +95,13 @@ type inetDiagMsg struct {
 	Expires, Rqueue, Wqueue, UID, Ino uint32
 }
 
-// parseObituaries reads netlink messages. What is none of TCP's counters is passed over.
-func parseObituaries(data []byte) ([]obituary, error) {
+// parseClosedSockets reads netlink messages and skips those without TCP's counters.
+func parseClosedSockets(data []byte) ([]closedSocket, error) {
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends of sockets: %w", err)
 	}
-	var out []obituary
+	var out []closedSocket
 	for _, message := range messages {
 		var m inetDiagMsg
 		size, err := binary.Decode(message.Data, binary.NativeEndian, &m)
@@ -112,7 +112,7 @@ func parseObituaries(data []byte) ([]obituary, error) {
 		if m.Family == unix.AF_INET {
 			length = net.IPv4len
 		}
-		one := obituary{id: netlink.SocketID{Source: m.Source[:length], Destination: m.Destination[:length], Cookie: m.Cookie}}
+		one := closedSocket{id: netlink.SocketID{Source: m.Source[:length], Destination: m.Destination[:length], Cookie: m.Cookie}}
 		attributes, err := nl.ParseRouteAttr(message.Data[size:])
 		if err != nil {
 			return nil, fmt.Errorf("read the end of a socket: %w", err)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is a socket's end as the kernel tells it, with as much of its counters.
+// message returns a socket's end as the kernel tells it, with as much of its counters.
 func message(t testing.TB, family uint8, info []byte) []byte {
 	t.Helper()
 	m := inetDiagMsg{Family: family, Cookie: [2]uint32{7, 1}}
@@ -34,9 +34,9 @@ func counters(acked, received uint64, again uint32) []byte {
 	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))...)
 }
 
-func TestParseObituaries(t *testing.T) {
+func TestParseClosedSocketies(t *testing.T) {
 	whole := counters(1000, 50000, 3)
-	found, err := parseObituaries(append(message(t, unix.AF_INET, whole), message(t, unix.AF_INET6, whole[:120])...))
+	found, err := parseClosedSockets(append(message(t, unix.AF_INET, whole), message(t, unix.AF_INET6, whole[:120])...))
 	if err != nil || len(found) != 2 {
 		t.Fatalf("%d, %v", len(found), err)
 	}
@@ -51,17 +51,17 @@ func TestParseObituaries(t *testing.T) {
 		t.Errorf("an older kernel's: %+v", old)
 	}
 	for _, bad := range [][]byte{{1, 2, 3}, message(t, unix.AF_INET, nil)[:40]} {
-		if found, err := parseObituaries(bad); err == nil && len(found) > 0 {
+		if found, err := parseClosedSockets(bad); err == nil && len(found) > 0 {
 			t.Errorf("took %v for %+v", bad, found)
 		}
 	}
 }
 
-func FuzzParseObituaries(f *testing.F) {
+func FuzzParseClosedSocketies(f *testing.F) {
 	f.Add(message(f, unix.AF_INET, counters(1, 2, 3)))
 	f.Add(message(f, unix.AF_INET6, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		found, _ := parseObituaries(data)
+		found, _ := parseClosedSockets(data)
 		for _, one := range found {
 			if n := len(one.id.Source); n != net.IPv4len && n != net.IPv6len {
 				t.Errorf("an address of %d bytes", n)
@@ -70,11 +70,11 @@ func FuzzParseObituaries(f *testing.F) {
 	})
 }
 
-// What a socket had carried stays, whatever its obituary says.
+// What a socket had carried stays, whatever its closedSocket says.
 func TestAtLeast(t *testing.T) {
 	seen := tally{path: "direct", bytes: 1000, retransmitted: 3}
 	if got := seen.atLeast(tally{path: "direct"}); got != seen {
-		t.Errorf("an obituary of zeros makes it %+v", got)
+		t.Errorf("an closedSocket of zeros makes it %+v", got)
 	}
 	if got, want := seen.atLeast(tally{"direct", 1500, 4}), (tally{"direct", 1500, 4}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
