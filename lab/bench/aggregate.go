@@ -11,10 +11,10 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// headerNote is why neither target can be met in full. Captured on 6.18: each
-// full segment carries a DSS option of 22 bytes, padded to 24 (a 4-byte DATA_ACK
-// and, as Linux always uses them, 8-byte data sequence numbers), so 1424 bytes of
-// payload where TCP has 1448. The 2017 kernel needed 20 bytes (RFC 8684, 3.3).
+// headerNote explains why neither target can be met in full. Captured on 6.18: each full segment carries a
+// DSS option of 22 bytes, padded to 24 (a 4-byte DATA_ACK and, as Linux always uses them, 8-byte data
+// sequence numbers). That leaves 1424 bytes of payload where TCP has 1448. The 2017 kernel needed 20 bytes
+// (RFC 8684, 3.3).
 const headerNote = "MPTCP's own headers leave 1424 of TCP's 1448 bytes in each segment on this kernel: 0.9834 is the most there can be"
 
 // aggregateRepetitions is the least the comparison with the papers asks for.

@@ -37,12 +37,11 @@ const (
 	admitOrder   = "admit"
 	expectFormat = "expect %s %s %s\n"
 	expected     = "expected\n"
-	// askWorkers is how many requests are under way at a time: half of what a
-	// waypoint allows a session.
+	// askWorkers is the number of concurrent requests: half of a waypoint's limit per session.
 	askWorkers = 256
 )
 
-// asked is what came of one line of orders.
+// asked is the result of one line of orders.
 type asked struct {
 	granted, refused int64
 	seconds          float64
@@ -100,7 +99,7 @@ func (a Asker) Run(ctx context.Context, orders io.Reader, w io.Writer) error {
 	return nil
 }
 
-// obey asks for mappings as an order says.
+// obey requests mappings as an order describes.
 func (a Asker) obey(ctx context.Context, client *session.Client, order string, w io.Writer) error {
 	var first uint16
 	var count int
@@ -205,8 +204,8 @@ func (a *asker) ask(first, count int) (got asked, err error) {
 	return got, nil
 }
 
-// askAll has several ask at the same time, each for count mappings, and says
-// how long it took until all had theirs.
+// askAll has several askers request count mappings each, at the same time. It returns the time until all were
+// granted.
 func askAll(askers []*asker, first, count int) (seconds float64, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -23,7 +23,7 @@ func admit(ctx context.Context, client *session.Client, w io.Writer) error {
 	return json.NewEncoder(w).Encode(grant)
 }
 
-// proof is what SYNs are authenticated with under a grant; nil: they need not be.
+// proof returns what SYNs are authenticated with under a grant; nil: they need not be.
 func proof(grant messages.TunnelGrant) *inband.Auth {
 	if len(grant.Key) == 0 {
 		return nil

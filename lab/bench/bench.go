@@ -1,6 +1,6 @@
-// Package bench measures how good dcol is, as ratios within one run, and says
-// whether each figure reaches its target. Each file holds one benchmark. None
-// of this is part of the tests: numbers depend on the machine, tests must not.
+// Package bench measures dcol's performance, as ratios within one run, and compares each figure with its
+// target. Each file has one benchmark. Tests do not use it: numbers depend on the machine, and tests must
+// not.
 package bench
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/programs"
 )
 
-// Options say where things go.
+// Options configures the benchmarks' output.
 type Options struct {
 	Out      string        // folder for the result and logs
 	Programs programs.Pair // that hosts run

@@ -10,9 +10,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// A chain is a client and a server with hosts that forward side by side between
-// them, each on links of its own, so that what one of them costs is not mixed
-// with the work of routers:
+// A chain is a client, a server, and forwarding hosts side by side between them. Each forwarder has its own
+// links, so that its cost is not mixed with that of routers:
 //
 //	client --- forwarder --- server
 //	client ----------------- server
@@ -40,14 +39,14 @@ func openChain(ctx context.Context, o Options, members, others []string) (*netwo
 func toClient(forwarder string) string { return forwarder + "-c" }
 func toServer(forwarder string) string { return forwarder + "-s" }
 
-// onLink is a host's IPv4 address on a link.
+// onLink returns a host's IPv4 address on a link.
 func (s *network) onLink(host, link string) netip.Addr {
 	addr, _ := s.Host(host).AddrOn(link)
 	return addr
 }
 
-// setPieces has all interfaces of some hosts send what TCP and tunnels hand down
-// in pieces of at most so many packets.
+// setPieces limits the size, in packets, of the segments that TCP and tunnels pass to the interfaces of some
+// hosts.
 func (s *network) setPieces(packets int, hosts ...string) error {
 	for _, name := range hosts {
 		err := s.Host(name).Do(func() error {

@@ -16,17 +16,17 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// DefaultMembers is how many members the collective of the benchmark has.
+// DefaultMembers is the size of the collective in the benchmark.
 const DefaultMembers = 10_000
 
 const (
 	hubHost   = "hub"
 	crowdHost = "crowd"
-	// expelWithin is how soon an expulsion is to be known to 99 of a hundred members.
+	// expelWithin is the target for 99 % of the members to learn of an expulsion.
 	expelWithin = 2 * time.Second
 )
 
-// crowdPlan is how much is done.
+// crowdPlan sets the amount of work.
 type crowdPlan struct {
 	members  int
 	late     int // of them, who join while all others listen
@@ -39,7 +39,7 @@ type crowdPlan struct {
 	rest     time.Duration // between expulsions
 }
 
-// collectives measures one coordinator with very many members, each with a connection of its own.
+// collectives measures one coordinator with very many members, each with its own connection.
 func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 	r, err := runCrowd(ctx, o, crowdPlan{
 		members: o.Members, late: min(100, o.Members/10), sample: 8, parallel: 32,
@@ -48,14 +48,14 @@ func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 	return r.figures(), err
 }
 
-// crowdRun is what was measured, in the order in which it was done.
+// crowdRun has the measurements, in the order in which they were made.
 type crowdRun struct {
 	plan        crowdPlan
 	load        string   // of the machine before
 	done        []string // steps
 	empty       crowdMemory
 	join        phase
-	registered  crowdMemory // all but the late ones have joined, and nobody is connected
+	registered  crowdMemory // all but the late members have joined, none is connected
 	connect     phase
 	connected   crowdMemory
 	idle        phase
@@ -72,7 +72,7 @@ type crowdRun struct {
 	members     crowd.MembersState
 }
 
-// crowdMemory is that of the coordinator's process, in bytes.
+// crowdMemory is the memory of the coordinator's process, in bytes.
 type crowdMemory struct{ resident, heap int64 }
 
 // phase is one part of the run.
@@ -155,7 +155,7 @@ func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork,
 	return c, err
 }
 
-// startRemote starts one of the processes, and says how many members it may have.
+// startRemote starts one of the processes and sets how many members it may have.
 func (s *network) startRemote(ctx context.Context, host, what string, flags ...string) (*process, *crowd.Remote, int, error) {
 	p := s.prepare(ctx, host, what, append([]string{s.opts.Programs.Lab, "crowd", what}, flags...)...)
 	log, err := os.Create(filepath.Join(s.opts.Out, host+"-"+what+".log"))
@@ -217,7 +217,7 @@ func (c *crowdNetwork) measure(p *phase, do func() error) error {
 	return nil
 }
 
-// sent is how many bytes the coordinator's host has sent.
+// sent returns how many bytes the coordinator's host has sent.
 func (c *crowdNetwork) sent() (n int64, err error) {
 	h := c.Host(hubHost)
 	err = h.Do(func() error {
@@ -231,7 +231,7 @@ func (c *crowdNetwork) sent() (n int64, err error) {
 	return n, err
 }
 
-// memory is what the coordinator's process has when it has given back what is free.
+// memory returns what the coordinator's process has when it has given back what is free.
 func (c *crowdNetwork) memory() (m crowdMemory, err error) {
 	var heap crowd.Memory
 	if err := c.hub.Do(crowd.Order{Do: crowd.Settle}, &heap); err != nil {
@@ -241,7 +241,7 @@ func (c *crowdNetwork) memory() (m crowdMemory, err error) {
 	return crowdMemory{resident.now, heap.Heap}, err
 }
 
-// loadAverage is the machine's: it is to be known beside figures that are about time.
+// loadAverage returns the machine's load average, to judge figures about time by.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

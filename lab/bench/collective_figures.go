@@ -13,7 +13,7 @@ import (
 // projected is the number of members for which the costs are worked out on paper.
 const projected = 100_000
 
-// figures say how it went, as far as it did.
+// figures returns the measurements of the steps that were completed.
 func (r *crowdRun) figures() (found []Measurement) {
 	if r == nil {
 		return nil
@@ -34,7 +34,7 @@ func (r *crowdRun) figures() (found []Measurement) {
 
 func crowdName(what string) string { return "collective: " + what }
 
-// each is the coordinator's processor time for one of a phase.
+// each returns the coordinator's processor time for one of a phase.
 func (p phase) each() time.Duration { return p.cpu / time.Duration(max(len(p.Millis), 1)) }
 
 func (p phase) rate() float64 { return float64(len(p.Millis)) / p.Seconds }
@@ -86,7 +86,7 @@ func (r *crowdRun) renewFigures() []Measurement {
 	return []Measurement{renewed}
 }
 
-// lookFigures are about who was told what, in the end.
+// lookFigures describes how many members received the changes in the end.
 func (r *crowdRun) lookFigures() []Measurement {
 	lacking := once(crowdName("members who lack a change in the end"), "members", float64(r.members.Behind))
 	lacking.Note = fmt.Sprintf("of %d connected, who were told %d changes; %d gaps that were noticed, %d messages dropped, %d connections made in all; the coordinator was too busy for %d messages, and %d questions had to be asked again",
@@ -129,7 +129,7 @@ func (r *crowdRun) idleBytes() float64 {
 	return float64(r.idle.sent) / r.idle.took.Seconds() / float64(r.plan.members-r.plan.late)
 }
 
-// costs are what one member was seen to cost.
+// costs returns what one member was seen to cost.
 func (r *crowdRun) costs() crowdCosts {
 	n := float64(r.plan.members)
 	c := crowdCosts{
@@ -151,7 +151,7 @@ func (r *crowdRun) costs() crowdCosts {
 	}
 	c.expelFirst = time.Duration(worst.First * float64(time.Millisecond))
 	c.expelSpread = time.Duration((worst.P99 - worst.First) * float64(time.Millisecond))
-	if heard > 0 { // beside what is told anyway
+	if heard > 0 { // without the traffic of an idle collective
 		took := r.change.took.Seconds()
 		c.deliverCPU = time.Duration(max(0, r.change.cpu.Seconds()-took*c.idleCPU*n) / float64(heard) * float64(time.Second))
 		c.deliverBytes = max(0, float64(r.change.sent)-took*c.idleBytes*n) / float64(heard)

@@ -10,8 +10,8 @@ import (
 
 // The steps of the benchmark of a collective, in their order.
 
-// join has most members join, one by one. Each leaves the bus when its record is stored: what it costs to
-// tell each record to all who listen is measured for itself.
+// join has most members join, one by one. Each disconnects when its record is stored, because the cost of
+// sending each record to all listeners is measured separately.
 func (c *crowdNetwork) join(_ context.Context, r *crowdRun) (err error) {
 	if r.empty, err = c.memory(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *crowdNetwork) settled() error {
 	}
 }
 
-// state asks both sides, and says what of the copies is not whole.
+// state asks both sides, and returns an error if a copy of the directory is incomplete.
 func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) error {
 	if err := c.hub.Do(crowd.Order{Do: crowd.Look}, hub); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) e
 	return nil
 }
 
-// idle is what it costs to have them connected, while coordinators go on as they do.
+// idle returns what it costs to have them connected, while coordinators go on as they do.
 func (c *crowdNetwork) idle(ctx context.Context, r *crowdRun) error {
 	return c.measure(&r.idle, func() error { return pause(ctx, c.plan.idle) })
 }
@@ -123,8 +123,8 @@ func (c *crowdNetwork) renew(_ context.Context, r *crowdRun) error {
 	return c.measure(&r.renew, func() error { return c.work(&r.renew, crowd.Order{Do: crowd.Renew, Count: c.plan.renewals}) })
 }
 
-// expel expels members, one after the other, each when everybody knows of the one before and all that follows
-// from that is done. They are not of the sample, which has the first.
+// expel expels members one by one. Each expulsion starts when the one before has reached every member and its
+// consequences are done. The expelled members are not in the sample of the first members.
 func (c *crowdNetwork) expel(ctx context.Context, r *crowdRun) error {
 	return c.measure(&r.expel, func() error {
 		for i := range c.plan.expelled {

@@ -18,7 +18,7 @@ const (
 	connectionsHeld = 5 * time.Second // which keeps 10,000 alive
 	connectionPorts = 16
 	connectionPort  = 20000
-	// connectionMemory is what an agent with 10,000 live connections may use.
+	// connectionMemory is the target for an agent with 10,000 live connections.
 	connectionMemory = 64 << 20
 )
 
@@ -65,7 +65,7 @@ func runConnections(ctx context.Context, o Options, kind config.Kind, load Load)
 	return r, err
 }
 
-// connectionRun is what the places that count have counted.
+// connectionRun has the counts from each place that counts.
 type connectionRun struct {
 	kind            config.Kind
 	driven          driven
@@ -123,12 +123,12 @@ func (s *network) drive(ctx context.Context, load Load) (d driven, err error) {
 	return d, nil
 }
 
-// name is that of one of the figures.
+// name names one of the figures.
 func (r connectionRun) name(what string) string {
 	return fmt.Sprintf("connections, %s: %s", r.kind, what)
 }
 
-// figures says how it went.
+// figures returns the measurements.
 func (r connectionRun) figures(load Load) []Measurement {
 	total := load.Rate * int(load.Duration.Seconds())
 	rate := once(r.name("opened"), "connections/s", float64(r.driven.Opened)/r.driven.Seconds)

@@ -28,13 +28,13 @@ const (
 	relayPort    = 5002 // of socat, on the plain router's host
 )
 
-// crossing is one way that a plain TCP connection takes from client to server.
-// The connection is the same for all; what differs is what the hosts between do.
+// crossing is one path of a plain TCP connection from client to server. The connection is the same for all
+// crossings. Only the hosts between differ.
 type crossing struct {
 	name string
 	from netip.Addr // the client's end
 	to   netip.AddrPort
-	// prepare, if there is one, has the next connection take the way.
+	// prepare, if not nil, routes the next connection over the path.
 	prepare func(local netip.AddrPort) error
 }
 
@@ -60,7 +60,7 @@ func (s *network) crossings(ctx context.Context) ([]crossing, error) {
 	return append(all, detours...), err
 }
 
-// detours are the ways through the waypoint, one for each kind that it offers.
+// detours returns the ways through the waypoint, one for each kind that it offers.
 func (s *network) detours(ctx context.Context, server netip.AddrPort) ([]crossing, error) {
 	if _, err := s.startWaypoint(ctx, allKinds, memberHost, true); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *network) relay(ctx context.Context, host string, to netip.AddrPort) err
 	return p.awaitSaid(ctx, "listening on")
 }
 
-// tunnelAddr is the client's IPv4 address in its tunnel of a kind to its only
+// tunnelAddr returns the client's IPv4 address in its tunnel of a kind to its only
 // waypoint: a socket that is bound to it goes through there.
 func (s *network) tunnelAddr(kind config.Kind) (addr netip.Addr, err error) {
 	known, _ := path.ParseKind(string(kind))
@@ -142,7 +142,7 @@ func (s *network) tunnelAddr(kind config.Kind) (addr netip.Addr, err error) {
 	return addr, nil
 }
 
-// dial opens a connection that takes the way, from a port that no other has had.
+// dial opens a connection over the path, from an unused port.
 func (c crossing) dial(ctx context.Context, s *network, port uint16) (conn net.Conn, err error) {
 	local := netip.AddrPortFrom(c.from, port)
 	if c.prepare != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// forwardingPlan is how much is done.
+// forwardingPlan sets the amount of work.
 type forwardingPlan struct {
 	repetitions int
 	transferPlan
 	packets packetPlan
 }
 
-// pieceSize is how much the hosts hand on at a time.
+// pieceSize is the size of what the hosts forward at once.
 type pieceSize struct {
 	name    string
 	packets int // at most; 0: as many as the kernel puts together
 }
 
-// pieceSizes are what a network card that puts packets together leaves of them
-// (GRO, and TSO on the way out), as most do, and what one that does nothing does.
+// pieceSizes covers network cards that merge packets (GRO, and TSO for sending), as most do, and those that
+// do not.
 var pieceSizes = []pieceSize{{"in large pieces", 0}, {"packet by packet", 1}}
 
 // forwarding measures what a waypoint costs for each kind of detour, beside a
@@ -130,10 +130,10 @@ func forwardingFigures(size pieceSize, all []crossing, carried [][]transferred) 
 	return append(append(append(found, goodput...), total...), share[plain:]...)
 }
 
-// busyMachine is how many cores of other programs make goodput doubtful.
+// busyMachine is the number of cores used by other programs above which goodput is doubtful.
 const busyMachine = 0.1
 
-// forwardingNote says how it was measured.
+// forwardingNote describes the measurement.
 func forwardingNote(size pieceSize) string {
 	pass := "up to 64 KiB pass as one packet, as behind cards that put packets together"
 	if size.packets > 0 {

@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// joinConnections is how many connections are measured, of each kind.
+	// joinConnections is the number of measured connections of each kind.
 	joinConnections = 200
 	// joinDelayed is fewer: with delays each takes a tenth of a second.
 	joinDelayed = 60
 	// joinPort is the first of the server's ports.
 	joinPort = 20000
-	// oneRoundTrip is how near in-band joins must come to one round trip, in ms.
+	// oneRoundTrip is the target for in-band joins: at most this many ms more than a round trip.
 	oneRoundTrip = 1
 )
 
-// joinTrips are round trips over the detour, of which half lies on each side of
-// the waypoint.
+// joinTrips are the round trips over the detour. Half of each lies on either side of the waypoint.
 var joinTrips = []time.Duration{30 * time.Millisecond, 60 * time.Millisecond}
 
 // allKinds are the kinds of detours there are.
@@ -55,8 +54,8 @@ func join(ctx context.Context, o Options) (found []Measurement, err error) {
 	return found, nil
 }
 
-// joined is what was measured of one kind. Only mappings make a difference
-// between the first connection to a server and the next.
+// joined is the measurement of one kind. The first connection to a server differs from later ones only with
+// mappings.
 type joined struct {
 	kind       config.Kind
 	cold, warm []float64 // ms
@@ -106,9 +105,8 @@ func (j joined) withDelay(trip time.Duration) (found []Measurement) {
 	return found
 }
 
-// joins opens connections one after the other: first each to a port of the
-// server that was not asked for before, then to the same ports again. The trip
-// is that over the detour.
+// joins opens connections one by one: first each to a new port of the server, then to the same ports again.
+// trip is the round trip over the detour.
 func joins(ctx context.Context, o Options, kind config.Kind, backend string, n int, trip time.Duration) (j joined, err error) {
 	j.kind = kind
 	// Packets cross the waypoint's link twice in each direction.
@@ -145,7 +143,7 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 	return j, nil
 }
 
-// joinOnce is the life of one connection. It returns the time to its subflow, and
+// joinOnce returns the life of one connection. It returns the time to its subflow, and
 // the least round trip that TCP measured on that.
 func joinOnce(ctx context.Context, s *network, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
 	w.forget()

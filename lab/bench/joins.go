@@ -16,19 +16,18 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// openHost is a waypoint that wants no proof.
+// openHost is a waypoint that requires no authentication.
 const openHost = "open"
 
-// joinsPlan is how much is done.
+// joinsPlan sets the amount of work.
 type joinsPlan struct {
 	repetitions int
-	each        int // SYNs, each from a port of its own
+	each        int // SYNs, each from a different port
 }
 
-// acceptedJoins measures how many joins a waypoint sends on to a server in a
-// second. It is shot at with SYNs made beforehand. On veth links a packet's way
-// through the waypoint is part of the system call that sends it, so that one core
-// has all the work, and is saturated whatever its speed.
+// acceptedJoins measures how many joins per second a waypoint forwards to a server. Prepared SYNs are sent to
+// it. On veth links, a packet crosses the waypoint within the system call that sends it. One core therefore
+// does all the work, and is saturated at any speed.
 func acceptedJoins(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareJoins(ctx, o, joinsPlan{repetitions: 9, each: 40000})
 }
@@ -77,7 +76,7 @@ type gun struct {
 	fd        int
 	source    synSource
 	agent     *process // the forwarder's; nil: it has none
-	asker     *asker   // to be asked for a new key; nil: none is wanted
+	asker     *asker   // requests a new key; nil if none is needed
 	volleys   []volley
 }
 
@@ -135,7 +134,7 @@ func (s *network) guns(ctx context.Context) ([]*gun, error) {
 	return all, nil
 }
 
-// volley is what came of very many SYNs.
+// volley is the result of sending many SYNs.
 type volley struct {
 	sent, arrived int
 	seconds       float64       // to send them
@@ -143,13 +142,13 @@ type volley struct {
 	agent         time.Duration // the waypoint's agent's, until all are forgotten
 }
 
-// each is a SYN's part of a time, in microseconds.
+// each returns a SYN's part of a time, in microseconds.
 func (v volley) each(d time.Duration) float64 {
 	return float64(d.Nanoseconds()) / 1e3 / float64(v.sent)
 }
 
-// shoot sends SYNs that are like no earlier ones, and has the waypoint forget
-// them. All must arrive, if it is said.
+// shoot sends SYNs unlike all earlier ones, then has the waypoint forget them. If all is set, it is an error
+// if one is lost.
 func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all bool) (v volley, err error) {
 	if g.asker != nil {
 		grant, err := g.asker.admit()
@@ -198,7 +197,7 @@ func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all boo
 	return v, err
 }
 
-// readAgent is the processor time that the forwarder's agent has taken.
+// readAgent returns the processor time that the forwarder's agent has taken.
 func (g *gun) readAgent() (time.Duration, error) {
 	if g.agent == nil {
 		return 0, nil

@@ -28,7 +28,7 @@ type Load struct {
 	Hold     time.Duration
 }
 
-// flags are the words of the command line that make this load.
+// flags returns the words of the command line that make this load.
 func (l Load) flags() []string {
 	return []string{
 		"--at", l.At.String(), "--ports", strconv.Itoa(l.Ports), "--rate", strconv.Itoa(l.Rate),
@@ -99,7 +99,7 @@ func answer(conn net.Conn) {
 	}
 }
 
-// driven is what came of a load.
+// driven is the result of a load.
 type driven struct {
 	Opened, Failed int
 	Seconds        float64 // to open them; what the machine makes of Rate
@@ -107,7 +107,7 @@ type driven struct {
 
 const drivenFormat = "opened %d failed %d seconds %f\n"
 
-// Drive opens the connections, and says how many there were when all are closed.
+// Drive opens the connections and prints their number when all are closed.
 func (l Load) Drive(ctx context.Context, w io.Writer) error {
 	d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1}
 	d.SetMultipathTCP(true)
@@ -141,7 +141,7 @@ func (l Load) Drive(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// one is one connection's life.
+// one returns one connection's life.
 func (l Load) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
 	conn, err := d.DialContext(ctx, "tcp", at.String())
 	if err != nil {
@@ -157,7 +157,7 @@ func (l Load) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
 	return end(conn)
 }
 
-// loadPatience is how long the other end may take to answer.
+// loadPatience limits how long the other end may take to answer.
 const loadPatience = 20 * time.Second
 
 // echo sends a line and waits for it to come back: from then on both ends have

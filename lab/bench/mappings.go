@@ -20,7 +20,7 @@ const (
 	mappingPort = 1024 // the first, and above the ports that may be denied
 )
 
-// mappingPlan is how much is done.
+// mappingPlan sets the amount of work.
 type mappingPlan struct {
 	// Two clients hold half of the mappings each: one address has 65,535 ports.
 	// In each round both ask for some.
@@ -31,7 +31,7 @@ type mappingPlan struct {
 	connects       int // repetitions
 }
 
-// mappingClients are who holds the mappings.
+// mappingClients are the clients that hold the mappings.
 var mappingClients = []string{"alice", "bob"}
 
 func (p mappingPlan) total() int { return len(mappingClients) * p.rounds * p.each }
@@ -82,8 +82,8 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 	return mappingFigures(rates, memory, original, ways), nil
 }
 
-// fill has the clients ask for all mappings, in rounds, and says how many were
-// granted per second in each.
+// fill has the clients request all mappings, in rounds. It returns the mappings granted per second in each
+// round.
 func (s *network) fill(ctx context.Context, plan mappingPlan) (rates []float64, err error) {
 	var askers []*asker
 	for _, client := range mappingClients {
@@ -122,15 +122,15 @@ type way struct {
 // original's.
 type ways struct{ many, one, original way }
 
-// turn is all of them, each time with another one first, so that whatever
-// disturbs the machine, or follows on what, disturbs all alike.
+// turn returns all ways, starting with another one each time, so that a temporary disturbance or an effect of
+// the order affects all alike.
 func (w *ways) turn(i int) []*way {
 	all := []*way{&w.many, &w.one, &w.original}
 	first := i % len(all)
 	return append(all[first:], all[:first]...)
 }
 
-// servers are the ports where the server must listen.
+// servers returns the ports where the server must listen.
 func (w *ways) servers() []uint16 { return slices.Compact([]uint16{w.many.server, w.original.server}) }
 
 // ways has both waypoints give alice a mapping to the same port of the server,
@@ -193,7 +193,7 @@ func (s *network) serveIperf(ctx context.Context, ports []uint16) (stop func(), 
 	return stop, nil
 }
 
-// iperf is the goodput of plain TCP, as the receiver counts it.
+// iperf returns the goodput of plain TCP, as the receiver counts it.
 func (s *network) iperf(ctx context.Context, from string, to netip.AddrPort, seconds int) (mbps float64, err error) {
 	out, err := s.Host(from).Command(ctx, "iperf3", "--client", to.Addr().String(), "--port", strconv.Itoa(int(to.Port())),
 		"--time", strconv.Itoa(seconds), "--json").Output()

@@ -20,13 +20,12 @@ type Measurement struct {
 	Name      string  `json:"name"`
 	Value     float64 `json:"value"` // median over the repetitions
 	Unit      string  `json:"unit"`
-	// Baseline is what it is compared with, measured in the same run; nil where
-	// the figure stands for itself.
+	// Baseline is a value from the same run to compare with, or nil if there is none.
 	Baseline *float64 `json:"baseline"`
 	Ratio    *float64 `json:"ratio"` // value over baseline
 	Target   string   `json:"target"`
 	Met      *bool    `json:"met"` // nil: reported without a target
-	// Repetitions and Spread (interquartile range, in Unit) say how sure it is.
+	// Repetitions and Spread (interquartile range, in Unit) show how reliable the value is.
 	Repetitions int     `json:"repetitions"`
 	Spread      float64 `json:"spread"`
 	Note        string  `json:"note,omitempty"`
@@ -61,7 +60,7 @@ func record(path string, found []Measurement) error {
 	return nil
 }
 
-// read returns the figures in the file that belong to a benchmark; none if there is no file.
+// read returns a benchmark's figures in the file, or none if there is no file.
 func read(path string) (all []Measurement, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,8 +115,7 @@ func once(name, unit string, value float64) Measurement {
 	return of(name, unit, []float64{value})
 }
 
-// percentile makes a measurement of a quantile of repeated values; their spread
-// is that of the values.
+// percentile returns a measurement of a quantile of repeated values, with the spread of the values.
 func percentile(name, unit string, values []float64, q float64) Measurement {
 	m := of(name, unit, values)
 	m.Value = stats.Quantile(values, q)

@@ -20,7 +20,7 @@ import (
 const (
 	serverHost = "server"
 	router     = "router"
-	// startLimit is how long a program may take to be ready.
+	// startLimit limits how long a program may take to be ready.
 	startLimit = 15 * time.Second
 )
 
@@ -71,7 +71,7 @@ func (s *network) Close() error {
 	return err
 }
 
-// identity is where a member's credentials are on its host.
+// identity has the paths of a member's credentials on its host.
 var identity = collective.Files{
 	Certificate: "/etc/dcol/host.crt", Key: "/etc/dcol/host.key", CA: "/etc/dcol/ca.crt", CRL: "/etc/dcol/ca.crl",
 }
@@ -143,9 +143,8 @@ func (s *network) startClient(ctx context.Context, kinds []config.Kind, name str
 	})
 }
 
-// startWaypoint starts the agent of a waypoint that offers some kinds of detours,
-// with quotas that are not in the way of a benchmark. Those who do not prove who
-// they are get in-band detours too, if it is said.
+// startWaypoint starts the agent of a waypoint that offers some kinds of detours, with quotas too high to
+// affect a benchmark. With proof unset it also accepts in-band detours without authentication.
 func (s *network) startWaypoint(ctx context.Context, kinds []config.Kind, name string, proof bool) (*process, error) {
 	const plenty = 1_000_000
 	return s.startAgent(ctx, name, "waypoint", map[string]any{
@@ -207,7 +206,7 @@ func (s *network) status(ctx context.Context, host string) (status api.Status, e
 	return status, nil
 }
 
-// counters are what the agent of a client has counted.
+// counters returns what the agent of a client has counted.
 func (s *network) counters(ctx context.Context, client string) (api.Counters, error) {
 	status, err := s.status(ctx, client)
 	if err != nil || status.Client == nil {
@@ -225,7 +224,7 @@ func (s *network) serveLoad(ctx context.Context, l Load) error {
 	return p.awaitSaid(ctx, loadReady)
 }
 
-// await polls a condition, which says why it does not hold yet.
+// await polls a condition until it returns nil, and returns its last error when the time runs out.
 func await(ctx context.Context, condition func() error) error {
 	const interval = 50 * time.Millisecond
 	deadline := time.Now().Add(startLimit)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// original is a waypoint as in 2017: no table, but for every mapping two rules
-// that the iptables program adds, one for each translation.
+// original is a waypoint as in 2017. It has no table. For every mapping, the iptables program adds two rules,
+// one for each translation.
 type original struct {
-	program  string // iptables-legacy, or what stands in for it
+	program  string // iptables-legacy, or its replacement
 	version  string
 	mappings int
 	seconds  float64
@@ -47,7 +47,7 @@ done`, mappingPort, o.program, s.Host(client).Addr4(), s.Host(serverHost).Addr4(
 	if ctx.Err() != nil {
 		return o, context.Cause(ctx)
 	}
-	if limited.Err() == nil { // it should not have ended by itself
+	if limited.Err() == nil { // it exited unexpectedly
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)

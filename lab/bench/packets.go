@@ -22,7 +22,7 @@ var packetWays = map[string]string{
 	string(config.InBand): toClient(memberHost), string(config.Mapped): toClient(memberHost),
 }
 
-// packetPlan is how much is done.
+// packetPlan sets the amount of work.
 type packetPlan struct{ repetitions, each int }
 
 // measurePackets takes a full data packet of a connection from its link, and
@@ -150,7 +150,7 @@ func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 	}
 }
 
-// packetFigures are what a packet's way through the forwarder takes, without what
+// packetFigures returns what a packet's way through the forwarder takes, without what
 // it takes to send and to drop it.
 func packetFigures(ways []packetWay, costs [][]float64, plan packetPlan) (found []Measurement) {
 	own := map[string]Measurement{}

@@ -23,8 +23,8 @@ type process struct {
 	err   error         // then
 }
 
-// start starts a program on a host; what it says is in the benchmark's folder.
-// The network's end is the program's.
+// start starts a program on a host, with its output in the benchmark's folder. The program ends with the
+// network.
 func (s *network) start(ctx context.Context, host, name string, argv ...string) (*process, error) {
 	path := filepath.Join(s.opts.Out, host+"-"+name+".log")
 	log, err := os.Create(path)
@@ -62,12 +62,12 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// endedError says that a program is gone that should run.
+// endedError reports that a program exited unexpectedly.
 type endedError struct{ what, said string }
 
 func (e *endedError) Error() string { return fmt.Sprintf("%s has ended: %s", e.what, e.said) }
 
-// said is what the program has written so far.
+// said returns what the program has written so far.
 func (p *process) said() (string, error) {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *process) check() error {
 	}
 }
 
-// awaitSaid waits until the program has said what it says when it is ready.
+// awaitSaid waits until the program has printed the word that it prints when ready.
 func (p *process) awaitSaid(ctx context.Context, word string) error {
 	return await(ctx, func() error {
 		if err := p.check(); err != nil {
@@ -100,7 +100,7 @@ func (p *process) awaitSaid(ctx context.Context, word string) error {
 	})
 }
 
-// readCPU is the processor time, user and system, that the program has taken.
+// readCPU returns the processor time, user and system, that the program has taken.
 func (p *process) readCPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *process) readCPU() (time.Duration, error) {
 	return parseCPU(string(text))
 }
 
-// tick is the unit of times in /proc: USER_HZ is 100 on every Linux there is.
+// tick is the unit of times in /proc: USER_HZ is 100 on every Linux.
 const tick = 10 * time.Millisecond
 
 // parseCPU reads proc_pid_stat(5). The second field, a name in parentheses, may
@@ -160,7 +160,7 @@ func parseMemory(text []byte) (m memory, err error) {
 	return m, nil
 }
 
-// usage is what a program used while it was watched.
+// usage is what a program used during a measurement.
 type usage struct {
 	resident []float64 // bytes, at every sample
 	highest  int64     // bytes, the kernel's high-water mark

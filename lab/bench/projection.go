@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// crowdCosts is what a coordinator was seen to spend on a number of members.
+// crowdCosts is a coordinator's measured cost for a number of members.
 type crowdCosts struct {
 	members int // with which it was measured
 
@@ -19,15 +19,15 @@ type crowdCosts struct {
 	deliverCPU             time.Duration // of one record to one member
 	deliverBytes           float64       // of one record to one member
 	recordBytes            float64       // of one record in the directory
-	// Of an expulsion: until the first member has heard of it, and from then until 99 of a hundred have.
+	// Time of an expulsion until the first member knows, and from then until 99 % do.
 	expelFirst, expelSpread time.Duration
 }
 
-// crowdProjection is what follows for another number of members.
+// crowdProjection is the estimate for another number of members.
 type crowdProjection struct {
 	memory       float64 // bytes
 	cores        float64 // in use, on average
-	feedCores    float64 // of these, to tell records
+	feedCores    float64 // part of these, for sending records
 	outbound     float64 // bit/s, on average
 	memberDay    float64 // bytes that a member is sent in a day
 	firstCopy    float64 // bytes
@@ -36,15 +36,15 @@ type crowdProjection struct {
 	changesDaily float64 // of records, each to all
 }
 
-// renewEvery is how often a member's certificate is renewed, and with it its record: on average over the
+// renewEvery returns how often a member's certificate is renewed, and with it its record: on average over the
 // members' own spreads.
 func renewEvery() time.Duration {
 	var begin time.Time
 	return collective.RenewAt(begin, begin.Add(collective.MemberValidity), 0.5).Sub(begin)
 }
 
-// at says what one coordinator would spend on so many members. What is told to all grows with the members
-// who change something times the members who hear it; all else with the members.
+// at estimates the cost of one coordinator with a number of members. The cost of changes grows with the
+// members that change something times those that receive it. All else grows with the members.
 func (c crowdCosts) at(members int, renewal time.Duration, cores float64) crowdProjection {
 	n := float64(members)
 	const day = 24 * time.Hour
@@ -63,7 +63,7 @@ func (c crowdCosts) at(members int, renewal time.Duration, cores float64) crowdP
 	return p
 }
 
-// assumptions say what a projection stands on.
+// assumptions describes what a projection assumes.
 func assumptions(renewal time.Duration, cores float64) string {
 	return strings.Join([]string{
 		fmt.Sprintf("every member is connected and renews certificate and record once in %v (RenewAt of %v, the middle)", renewal, collective.MemberValidity),

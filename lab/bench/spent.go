@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spent is the processor time that was taken so far, by process, of all that
-// work for a benchmark: this process, those it started, theirs, and the kernel's
-// threads. Packets between namespaces are handled by whoever sends them, or by
-// the kernel's ksoftirqd, so that all of a network's work is in there, and
-// nothing of other programs but for what the kernel's threads do for them.
+// spent is the processor time so far of each process that works for a benchmark: this one, those it started,
+// their children, and the kernel's threads. The sender of a packet, or the kernel's ksoftirqd, handles it
+// between namespaces, so this includes all of a network's work. Of other programs it includes only what
+// kernel threads do for them.
 type spent map[int]time.Duration
 
 // readSpent reads the clocks; those of this process last.
@@ -39,7 +38,7 @@ func readSpent() (spent, error) {
 		if pid == self || !ours(pid) {
 			continue
 		}
-		if t, err := processClock(pid); err == nil { // else it has just ended
+		if t, err := processClock(pid); err == nil { // otherwise it has just exited
 			now[pid] = t
 		}
 	}
@@ -47,7 +46,7 @@ func readSpent() (spent, error) {
 	return now, err
 }
 
-// since is the time spent from an earlier reading to this one. A process that
+// since returns the time spent from an earlier reading to this one. A process that
 // ended between them is not in there, one that began is.
 func (s spent) since(before spent) (total time.Duration) {
 	for pid, t := range s {
@@ -104,7 +103,7 @@ func parseParent(text string) (int, error) {
 	return parent, nil
 }
 
-// readBusy is the processor time the whole machine has spent, in proc_stat(5):
+// readBusy returns the processor time the whole machine has spent, in proc_stat(5):
 // all but idle, iowait and steal.
 func readBusy() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")

@@ -32,7 +32,7 @@ const (
 	inBandID = 0xdc01 // of the option that names a server
 )
 
-// frame is a SYN from a port. Two with the same port and sequence number are the
+// frame returns a SYN from a port. Two with the same port and sequence number are the
 // same SYN.
 func (s synSource) frame(port uint16, seq uint32) []byte {
 	const tsval = 1000
@@ -45,12 +45,12 @@ func (s synSource) frame(port uint16, seq uint32) []byte {
 		packet.TCP{Seq: seq, Flags: packet.SYN, Window: window, Options: s.options(port, seq, tsval)}, nil)
 	p.V4.Fragment = packet.DontFragment
 	if err := p.Seal(); err != nil {
-		panic(err) // there is room for these options
+		panic(err) // the options always fit
 	}
 	return p.Append(b)
 }
 
-// options are those of a join as Linux writes them, with that of a detour.
+// options returns the options of a join as Linux writes them, and that of a detour.
 func (s synSource) options(port uint16, seq, tsval uint32) []packet.Option {
 	var tsecr uint32
 	if s.auth != nil {

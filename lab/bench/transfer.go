@@ -60,7 +60,7 @@ func (k *sink) close() {
 	k.serving.Wait()
 }
 
-// transferred is what one connection carried while it was looked at.
+// transferred is what one connection carried during a measurement.
 type transferred struct {
 	bytes   float64
 	seconds float64
@@ -71,8 +71,7 @@ type transferred struct {
 func (t transferred) goodput() float64 { return t.bytes * 8 / 1e6 / t.seconds } // Mbit/s
 func (t transferred) perGB() float64   { return t.spent.Seconds() / (t.bytes / 1e9) }
 
-// transferPlan says how long to look at a connection, after a time in which it
-// comes to speed.
+// transferPlan sets how long to measure a connection, and how long to wait before while it speeds up.
 type transferPlan struct {
 	rampUp, look time.Duration
 	rate         int // Mbit/s that are offered; 0: as much as TCP takes
@@ -111,7 +110,7 @@ func (k *sink) transfer(ctx context.Context, conn net.Conn, plan transferPlan) (
 	return t, nil
 }
 
-// sight is what there is to see at one moment.
+// sight is a snapshot of the counters.
 type sight struct {
 	at       time.Time
 	received int64

@@ -26,14 +26,14 @@ type watcher struct {
 	news  chan struct{}
 }
 
-// life is what the watcher saw of one connection.
+// life is the observed lifetime of one connection.
 type life struct {
 	established, joined time.Time // zero: not seen
 	local, remote       netip.AddrPort
 	joins               int // subflows that came up
 }
 
-// tally is what the watcher saw of all.
+// tally counts the observed events of all connections.
 type tally struct {
 	established, joined int // connections, and those of them that got a subflow
 	twice               int // that got more than one
@@ -104,7 +104,7 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 	}
 }
 
-// tally is what was seen so far.
+// tally returns what was seen so far.
 func (w *watcher) tally() tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,16 +121,15 @@ func (w *watcher) close() error {
 	return err
 }
 
-// forget begins anew.
+// forget clears the counts.
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lives = map[uint32]*life{}
 }
 
-// nextJoin waits until one connection, the only one since forget, has its
-// subflow, and says how long that took from when subflows could be created, and
-// between which addresses it is.
+// nextJoin waits until the only connection since forget has its subflow. It returns the time since subflows
+// could be created, and the subflow's addresses.
 func (w *watcher) nextJoin(ctx context.Context) (took time.Duration, local, remote netip.AddrPort, err error) {
 	const patience = 5 * time.Second
 	late := time.After(patience)

@@ -9,13 +9,13 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// wire measures what the emulated link does against what was asked of it.
+// wire compares the emulated link with its parameters.
 func wire(ctx context.Context, o Options) ([]Measurement, error) {
 	report, err := validate.Measure(ctx, testbed.BackendWire, 1, o.Log)
 	return wireFigures(report), err
 }
 
-// wireFigures is a report in the words of the benchmarks. A figure of many
+// wireFigures returns a report in the words of the benchmarks. A figure of many
 // packets is measured once, so that it has no spread.
 func wireFigures(r validate.Report) []Measurement {
 	var found []Measurement

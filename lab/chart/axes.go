@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// scale is the range of an axis with a little room at both ends.
+// scale returns the range of an axis with a little room at both ends.
 func scale(values []float64, logarithmic bool) (low, high float64, n plot.Normalizer, err error) {
 	low, high = slices.Min(values), slices.Max(values)
 	if logarithmic {

@@ -69,7 +69,7 @@ func thin(c color.Color, dashes ...vg.Length) draw.LineStyle {
 	return draw.LineStyle{Color: c, Width: vg.Points(0.8), Dashes: dashes}
 }
 
-// newPlot is an empty plot in the lab's style.
+// newPlot returns an empty plot in the lab's style.
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.TextHandler = text.Plain{Fonts: fonts}

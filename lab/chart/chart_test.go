@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// chartFolder is where the tests draw; DCOL_CHARTS keeps them for the eye.
+// chartFolder returns where the tests draw; DCOL_CHARTS keeps them for the eye.
 func chartFolder(t *testing.T) string {
 	if dir := os.Getenv("DCOL_CHARTS"); dir != "" {
 		return dir

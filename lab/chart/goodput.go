@@ -177,7 +177,7 @@ func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 	flush()
 }
 
-// middle is the middle of the band, on average.
+// middle returns the middle of the band, on average.
 func (b band) middle() float64 {
 	if len(b.high) == 0 {
 		return 0

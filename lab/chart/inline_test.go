@@ -107,7 +107,7 @@ func TestMediansStandInAColumn(t *testing.T) {
 	}
 }
 
-// textOf is all that an SVG says; the SVG must be well-formed.
+// textOf returns all that an SVG says; the SVG must be well-formed.
 func textOf(t *testing.T, svg string) string {
 	t.Helper()
 	var said strings.Builder

@@ -95,7 +95,7 @@ func (h *hearing) forget() {
 	clear(h.told)
 }
 
-// has says whether a batch tells of a record.
+// has reports whether a batch tells of a record.
 func (m *message) has(s *directory.SignedRecord) bool {
 	if m.batch != nil {
 		for _, c := range m.batch.Changes {
@@ -107,7 +107,7 @@ func (m *message) has(s *directory.SignedRecord) bool {
 	return false
 }
 
-// heard says whether all these members were told.
+// heard reports whether all these members were told.
 func (m *message) heard(by []int) bool {
 	for _, i := range by {
 		if m.at[i].Load() == 0 {
@@ -117,7 +117,7 @@ func (m *message) heard(by []int) bool {
 	return true
 }
 
-// spread is how long after a time these members were told.
+// spread returns how long after a time these members were told.
 func (h *hearing) spread(m *message, by []int, since time.Time) Spread {
 	if m == nil {
 		return Spread{Missed: len(by)}

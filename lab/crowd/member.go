@@ -124,7 +124,7 @@ func (m *member) connect(ctx context.Context) error {
 	return m.persist(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.id.Trust())))
 }
 
-// onBus is its line; nil: it is not there.
+// onBus returns its line; nil: it is not there.
 func (m *member) onBus() *bus.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()

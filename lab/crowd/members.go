@@ -158,7 +158,7 @@ func (c *Members) joinOne(ctx context.Context, m *member, l enrol.Line, stay boo
 	return err
 }
 
-// connected are the numbers of those on the bus.
+// connected returns the numbers of those on the bus.
 func (c *Members) connected() (numbers []int) {
 	for i, m := range c.all {
 		if m.connected() {

@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	return result.table(o.Stdout, o.Out)
 }
 
-// network is the core-limited one of the papers, with a download on it.
+// network returns the core-limited one of the papers, with a download on it.
 func network() (*scenario.Scenario, error) {
 	s, err := scenarios.Open("core-limited")
 	if err != nil {
@@ -97,7 +97,7 @@ func network() (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// acts are the downloads, in the order of the runs they make.
+// acts returns the downloads, in the order of the runs they make.
 func acts(s *scenario.Scenario) []act {
 	procedure := func(name string) scenario.Procedure {
 		p, _ := s.Procedure(name)

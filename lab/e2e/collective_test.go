@@ -161,7 +161,7 @@ func (w *world) coordinate(host string) {
 	w.configureMember(host, "coordinator", fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(host)))
 }
 
-// hub is the coordinator, as members' configurations name it.
+// hub returns the coordinator, as members' configurations name it.
 func (w *world) hub() string { return fmt.Sprintf("%s@%v:45672", server, w.addr4(server)) }
 
 // join makes a host a member with an invitation of the coordinator, with a configuration of ours.

@@ -32,7 +32,7 @@ func (w *world) waypointClosed(words ...string) {
 	}
 }
 
-// given is what `dcol waypoint` says of bob.
+// given returns what `dcol waypoint` says of bob.
 func (w *world) given() api.Given { w.Helper(); return w.mustStatus(bob).Serving.Given }
 
 // newest is alice's youngest connection.

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// optionServer is the option that names a SYN's server (RFC 6994).
+// optionServer returns the option that names a SYN's server (RFC 6994).
 func optionServer(server netip.Addr) []byte {
 	a := server.As4()
 	return append([]byte{254, 8, 0xdc, 0x01}, a[:]...)
@@ -43,7 +43,7 @@ func (w *world) watchServer() (reached func() string) {
 	}
 }
 
-// difference is what bob did with SYNs since before.
+// difference returns what bob did with SYNs since before.
 func difference(before, now api.InBand) (accepted, bad, replayed, malformed, unknown uint64) {
 	return now.Accepted - before.Accepted, now.BadAuthenticator - before.BadAuthenticator, now.Replayed - before.Replayed,
 		now.Malformed - before.Malformed, now.UnknownAddress - before.UnknownAddress

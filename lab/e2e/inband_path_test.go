@@ -95,7 +95,7 @@ func (w *world) middlebox(box testbed.Middlebox) {
 	}
 }
 
-// asked is how many subflows alice's agent has asked the kernel for.
+// asked returns how many subflows alice's agent has asked the kernel for.
 func (w *world) asked() uint64 {
 	w.Helper()
 	return w.mustStatus(alice).Client.Counters.SubflowsAsked

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// admitted are the addresses that bob's kernel takes in-band SYNs from.
+// admitted returns the addresses that bob's kernel takes in-band SYNs from.
 func (w *world) admitted() string {
 	w.Helper()
 	_, elements, _ := strings.Cut(w.run(bob, "nft", "list", "map", "inet", "dcol", "inband_keyed4"), "elements = {")
@@ -191,7 +191,7 @@ func TestDownAfterKindsOfAll(t *testing.T) {
 	x.endsWell()
 }
 
-// network is all that agents change in a host's network.
+// network returns all that agents change in a host's network.
 func (w *world) network(host string) string {
 	w.Helper()
 	const look = `nft list ruleset; tc qdisc show; for i in $(ls /sys/class/net); do

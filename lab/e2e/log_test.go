@@ -137,7 +137,7 @@ func (w *world) tamper(log string) {
 	}
 }
 
-// seenByServer is the address and port that the server sees alice's detour come from.
+// seenByServer returns the address and port that the server sees alice's detour come from.
 func (w *world) seenByServer() netip.AddrPort {
 	w.Helper()
 	var seen netip.AddrPort
@@ -155,7 +155,7 @@ func (w *world) seenByServer() netip.AddrPort {
 	return seen
 }
 
-// loggedFlow is what bob's log says of a connection, as soon as it does.
+// loggedFlow returns what bob's log says of a connection, as soon as it does.
 func (w *world) loggedFlow(egress netip.AddrPort) api.LogFlow {
 	w.Helper()
 	var found []api.LogFlow

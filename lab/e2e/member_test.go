@@ -14,7 +14,7 @@ import (
 
 const etc = "/etc/dcol/"
 
-// caDir is where the authority of a collective lies, off the network.
+// caDir returns where the authority of a collective lies, off the network.
 func (w *world) caDir(collective string) string { return filepath.Join(w.dir, collective) }
 
 // found makes an authority and members, with `dcol ca`.
@@ -66,7 +66,7 @@ func clientConfig(more string, waypointAddrs ...string) string {
 	return clientOfAll(kindsLine("mapped")+more, waypointAddrs...)
 }
 
-// kindsLine is the line of the client's configuration that chooses kinds of detours.
+// kindsLine returns the line of the client's configuration that chooses kinds of detours.
 func kindsLine(kinds ...string) string {
 	return `kinds = ["` + strings.Join(kinds, `", "`) + "\"]\n"
 }
@@ -99,7 +99,7 @@ func (w *world) configure(host, config string) {
 	w.write(host, etc+"dcol.toml", []byte(config), 0o644)
 }
 
-// standard is a collective of alice and bob, configured for mapped detours, on a
+// standard returns a collective of alice and bob, configured for mapped detours, on a
 // network with a web server, which may have more to serve. No agent runs yet.
 func standard(w *world, serves ...string) *world {
 	w.Helper()

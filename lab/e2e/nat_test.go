@@ -16,7 +16,7 @@ import (
 // public is the home router's address outside; miniupnpd takes none of the lab's, which are private.
 const public = "62.0.0.9"
 
-// atHome is a world whose bob is behind a home router, which has a public address, and whose mallory is
+// atHome returns a world whose bob is behind a home router, which has a public address, and whose mallory is
 // another waypoint outside.
 func atHome(t *testing.T) *world {
 	t.Helper()

@@ -40,7 +40,7 @@ func (w *world) mustStatus(host string) api.Status {
 	return s
 }
 
-// waypoint is how alice sees bob.
+// waypoint returns how alice sees bob.
 func (w *world) waypoint() api.Waypoint {
 	w.Helper()
 	return w.mustStatus(alice).Client.Waypoints[0]
@@ -82,7 +82,7 @@ func (w *world) waypointDown(words ...string) {
 	})
 }
 
-// kind is how a kind of detour stands at bob, in alice's eyes.
+// kind returns how a kind of detour stands at bob, in alice's eyes.
 func (w *world) kind(kind string) api.WaypointKind {
 	w.Helper()
 	return kindOf(w.waypoint(), kind)
@@ -114,7 +114,7 @@ func (w *world) kindIs(kind, state string, words ...string) {
 	})
 }
 
-// inBand is what bob did with SYNs that name a server.
+// inBand returns what bob did with SYNs that name a server.
 func (w *world) inBand() api.InBand {
 	w.Helper()
 	s := w.mustStatus(bob)
@@ -160,7 +160,7 @@ func (w *world) subflows(want ...string) (c api.Connection) {
 	return c
 }
 
-// detour is the subflow of a connection that is one.
+// detour returns the subflow of a connection that is one.
 func detour(c api.Connection) api.Subflow {
 	i := slices.IndexFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind != "direct" })
 	return c.Subflows[i]
@@ -176,14 +176,14 @@ func (w *world) pathManager(host string) string {
 	return map[string]string{"0": "kernel", "1": "userspace"}[strings.TrimSpace(string(value))]
 }
 
-// ourFlows are the connections that bob's kernel forwards for members.
+// ourFlows returns the connections that bob's kernel forwards for members.
 func (w *world) ourFlows() []string {
 	w.Helper()
 	out := w.run(bob, "conntrack", "-L", "-p", "tcp", "--mark", "0x80000000/0x80000000")
 	return strings.FieldsFunc(strings.TrimSpace(out), func(r rune) bool { return r == '\n' })
 }
 
-// mappings are the elements of a map of bob's nftables table.
+// mappings returns the elements of a map of bob's nftables table.
 func (w *world) mappings(name string) []string {
 	w.Helper()
 	out := w.run(bob, "nft", "-j", "list", "map", "inet", "dcol", name)
@@ -227,7 +227,7 @@ func (w *world) unchanged(before api.Connection) {
 	}
 }
 
-// sysctls are all that a host's agent could have changed.
+// sysctls returns all that a host's agent could have changed.
 func (w *world) sysctls(host string) map[string]string {
 	w.Helper()
 	all := map[string]string{}
@@ -253,7 +253,7 @@ func (w *world) sameSysctls(host string, before map[string]string) {
 	}
 }
 
-// mappingKeys are the clients' addresses and ports of bob's mappings.
+// mappingKeys returns the clients' addresses and ports of bob's mappings.
 func (w *world) mappingKeys() []string {
 	w.Helper()
 	var keys []string

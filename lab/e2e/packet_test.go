@@ -25,7 +25,7 @@ func (s segment) bytes() ([]byte, error) {
 	return p.Bytes(), err
 }
 
-// readSegment is the inverse; false for what is no TCP over IPv4.
+// readSegment returns the inverse; false for what is no TCP over IPv4.
 func readSegment(b []byte) (s segment, ok bool) {
 	p, err := packet.Parse(b)
 	if err != nil || p.V4 == nil || p.TCP == nil {

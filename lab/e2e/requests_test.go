@@ -152,7 +152,7 @@ func TestQuotaOfBandwidth(t *testing.T) {
 	})
 }
 
-// refused tells whether a rule of bob's table, found by a pattern, has counted packets.
+// refused reports whether a rule of bob's table, found by a pattern, has counted packets.
 func (w *world) refused(rule string) bool {
 	w.Helper()
 	table := w.run(bob, "nft", "list", "table", "inet", "dcol")

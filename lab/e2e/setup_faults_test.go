@@ -241,7 +241,7 @@ func (w *world) endAgent(host, signal string) {
 	w.eventually("the agent of "+host+" has ended", func() error { return holds(w.agentOf(host) == 0, "it runs") })
 }
 
-// agentOf is the process of a host's agent; 0: none runs.
+// agentOf returns the process of a host's agent; 0: none runs.
 func (w *world) agentOf(host string) (pid int) {
 	w.Helper()
 	err := w.host(host).Do(func() error {
@@ -259,7 +259,7 @@ func (w *world) agentOf(host string) (pid int) {
 	return pid
 }
 
-// serves says whether bob has sessions of a member, or not, as it should be.
+// serves reports whether bob has sessions of a member, or not, as it should be.
 func (w *world) serves(member string, want bool) error {
 	w.Helper()
 	all := w.mustStatus(bob).Serving.Members

@@ -44,7 +44,7 @@ func TestThreeCommands(t *testing.T) {
 	x.endsWell()
 }
 
-// invitation is a line of bob's.
+// invitation returns a line of bob's.
 func (w *world) invitation(more ...string) string {
 	w.Helper()
 	r := w.try(bob, append([]string{program, "invite"}, more...)...)

@@ -85,7 +85,7 @@ func (w *world) socket(host string) (conn *net.UDPConn) {
 	return conn
 }
 
-// counters are the bytes that a host sent and received on its link.
+// counters returns the bytes that a host sent and received on its link.
 func (w *world) counters(host string) (sent, received uint64) {
 	w.Helper()
 	toRouter, fromRouter, err := w.net.LinkStats(host)

@@ -57,7 +57,7 @@ func TestTLSWithNginx(t *testing.T) {
 	x.endsWell()
 }
 
-// nginxTLS is a server block for port 443.
+// nginxTLS returns a server block for port 443.
 func (w *world) nginxTLS() string {
 	w.Helper()
 	cert := selfSigned(w.T)

@@ -51,7 +51,7 @@ func (w *world) serve(blocks ...string) {
 	})
 }
 
-// url is where the server has the file.
+// url returns where the server has the file.
 func (w *world) url() string { return fmt.Sprintf("http://%v/file", w.addr4(server)) }
 
 // transfer is a download under way. It is read slowly until it is ended, a

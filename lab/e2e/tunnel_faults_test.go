@@ -344,7 +344,7 @@ func TestOpenVPNKilled(t *testing.T) {
 	x.endsWell()
 }
 
-// openvpns are the ids of the processes on a host.
+// openvpns returns the ids of the processes on a host.
 func (w *world) openvpns(host string) []string {
 	w.Helper()
 	var ids []string

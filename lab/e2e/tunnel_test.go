@@ -132,7 +132,7 @@ func TestForbiddenByTunnel(t *testing.T) {
 	}
 }
 
-// tunnelAtBob is the name of bob's end.
+// tunnelAtBob returns the name of bob's end.
 func (w *world) tunnelAtBob(kind string) string {
 	return map[string]string{"wireguard": "dcolwg", "openvpn": "dcolov"}[kind]
 }

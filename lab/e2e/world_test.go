@@ -199,7 +199,7 @@ func (w *world) mustFail(r result, words ...string) {
 	}
 }
 
-// lastLines is what comes after the log lines.
+// lastLines returns what comes after the log lines.
 func lastLines(text string) string {
 	if i := strings.LastIndex(text, "\nerror: "); i >= 0 {
 		return text[i+1:]

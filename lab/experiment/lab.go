@@ -148,7 +148,7 @@ func (l *Lab) Close() error {
 	return l.net.Close()
 }
 
-// natKind converts a kind of NAT for the testbed, whose zero value is symmetric.
+// natKind converts a kind of NAT for the testbed, where symmetric is the zero value.
 func natKind(k scenario.NATKind) testbed.NATKind {
 	if k == scenario.Symmetric {
 		return testbed.Symmetric
@@ -156,7 +156,7 @@ func natKind(k scenario.NATKind) testbed.NATKind {
 	return testbed.NATKind(k)
 }
 
-// subflowLimit returns a host's in the testbed's words, where 0 is the kernel's own.
+// subflowLimit converts a host's limit for the testbed, where 0 is the kernel's default.
 func subflowLimit(h scenario.Host) int {
 	switch {
 	case h.Subflows == nil:

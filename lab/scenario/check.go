@@ -202,7 +202,7 @@ func (c *checker) shape(path string, s Shape) bool {
 	return true
 }
 
-// hostNames are the hosts one can refer to, each once.
+// hostNames returns the hosts one can refer to, each once.
 func (c *checker) hostNames() []string {
 	var names []string
 	for _, h := range c.Hosts {

@@ -143,7 +143,7 @@ func turns(w Workload, problem func(key, format string, args ...any)) {
 	}
 }
 
-// shortest is the duration of the workload in the variant where it is shortest; 0 if it
+// shortest returns the duration of the workload in the variant where it is shortest; 0 if it
 // ends by itself.
 func (c *checker) shortest() units.Duration {
 	least := c.Workload.Duration

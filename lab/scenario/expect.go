@@ -126,7 +126,7 @@ func (e Expectation) Evaluate(m Measurements, variant string) Verdict {
 	return v
 }
 
-// side is the value of one side of a comparison, if it is a number.
+// side returns the value of one side of a comparison, if it is a number.
 func side(expression string, m Measurements, variant string) *float64 {
 	value, err := evaluate(expression, m, variant)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	DropOptions  Middlebox = "drop-options"  // drops SYNs that have them
 )
 
-// Middleboxes are all there are.
+// Middleboxes returns all there are.
 func Middleboxes() []Middlebox { return []Middlebox{StripOptions, DropOptions} }
 
 // NATKind is what a router's NAT does to UDP.
@@ -59,7 +59,7 @@ func (s *Scenario) Inside(router Host) []string {
 	return inside
 }
 
-// reach is what a host reaches over links and routers between, when it begins
+// reach returns what a host reaches over links and routers between, when it begins
 // with one of its links that first allows.
 func (s *Scenario) reach(from string, first func(link string) bool) map[string]bool {
 	reached, queue := map[string]bool{from: true}, []string{from}

@@ -32,7 +32,7 @@ const (
 	DefaultDetour Detour = "default"
 )
 
-// Kinds are the kinds of detours there are.
+// Kinds returns the kinds of detours there are.
 func Kinds() []Detour { return []Detour{Mapped, InBand, WireGuard, OpenVPN} }
 
 // IsTunnel reports whether the detour is an interface of the client's, so that

@@ -48,7 +48,7 @@ func (q Queue) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (q Queue) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// In is the queue's room in bytes on a link of the given MTU.
+// In returns the queue's room in bytes on a link of the given MTU.
 func (q Queue) In(mtu int) int {
 	if q.Packets > 0 {
 		return q.Packets * mtu

@@ -84,7 +84,7 @@ func (h Host) Has(r Role) bool {
 	return false
 }
 
-// SysctlValues are the host's kernel parameters as they are written to the kernel.
+// SysctlValues returns the host's kernel parameters as they are written to the kernel.
 func (h Host) SysctlValues() map[string]string {
 	values := map[string]string{}
 	for key, value := range h.Sysctls {
@@ -98,7 +98,7 @@ func (h Host) RunsAgent() bool {
 	return h.Has(RoleClient) || h.Has(RoleWaypoint) || h.Has(RoleCoordinator)
 }
 
-// Coordinator is the name of the host that coordinates a collective, "" if none does.
+// Coordinator returns the name of the host that coordinates a collective, "" if none does.
 func (s *Scenario) Coordinator() string {
 	if names := s.WithRole(RoleCoordinator); len(names) > 0 {
 		return names[0]

@@ -120,7 +120,7 @@ func (s Shape) impaired() bool {
 	return ab.Impaired() || ba.Impaired()
 }
 
-// Shapes are the shapes of all links under a variant, in the links' order.
+// Shapes returns the shapes of all links under a variant, in the links' order.
 func (s *Scenario) Shapes(v Variant) []Shape {
 	shapes := make([]Shape, len(s.Links))
 	for i, l := range s.Links {

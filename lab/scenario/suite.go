@@ -106,7 +106,7 @@ func (p *Part) complete(repetitions int) {
 	p.Repetitions = or(p.Repetitions, or(repetitions, p.Of.Repetitions))
 }
 
-// SuiteOf is a suite of one part, what is wanted of a scenario: by default its
+// SuiteOf returns a suite of one part, what is wanted of a scenario: by default its
 // procedures that are not optional, on the network as declared.
 func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
 	if len(s.Procedures) == 0 {
@@ -128,7 +128,7 @@ func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
 	return &Suite{Schema: SuiteSchema, Name: s.Name, Description: s.Description, Parts: []Part{p}}, nil
 }
 
-// Narrow is the suite with no more than what is wanted of it. Parts of which nothing is
+// Narrow returns the suite with no more than what is wanted of it. Parts of which nothing is
 // left are left out; a name that is in no part is an error.
 func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
 	narrow := *s
@@ -176,7 +176,7 @@ func amid(names, wanted []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(wanted, n) })
 }
 
-// unique are the names without those that were there before.
+// unique returns the names without those that were there before.
 func unique(names []string) []string {
 	var once []string
 	for _, n := range names {

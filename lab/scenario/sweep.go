@@ -51,7 +51,7 @@ func (a Axis) points() ([]point, error) {
 	return points, nil
 }
 
-// valueName is a value as it stands in names, where a share has no sign.
+// valueName returns a value as it stands in names, where a share has no sign.
 func valueName(text string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.ReplaceAll(text, " ", ""), "%"))
 }
@@ -75,7 +75,7 @@ func parseProperty(key, text string) (p Params, value float64, unit string, err 
 	return p, value, unit, err
 }
 
-// variants are the combinations of the axes' values, those of the last axis
+// variants returns the combinations of the axes' values, those of the last axis
 // next to each other: rate-5mbit_delay-10ms, rate-5mbit_delay-30ms and so on.
 func (s Sweep) variants() ([]Variant, error) {
 	made := []Variant{{}}
@@ -95,7 +95,7 @@ func (s Sweep) variants() ([]Variant, error) {
 	return made, nil
 }
 
-// with is the variant moved to a point on one more axis.
+// with returns the variant moved to a point on one more axis.
 func (v Variant) with(links []string, p point) Variant {
 	moved := Variant{
 		Name:        p.name,

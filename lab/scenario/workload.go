@@ -80,7 +80,7 @@ func (c WorkloadChange) Over(w Workload) Workload {
 	return w
 }
 
-// WorkloadIn is the workload under a variant.
+// WorkloadIn returns the workload under a variant.
 func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Workload) }
 
 // MadeByDCol reports whether dcol itself has the workload's two programs.
@@ -93,12 +93,12 @@ func (s *Scenario) RunsDCol() bool { return s.UsesDCol() || s.Workload.MadeByDCo
 // take a time.
 func (w Workload) HasLatency() bool { return w.MadeByDCol() || w.Kind == HTTP }
 
-// MessageSize is how many bytes each message of a stream has.
+// MessageSize returns how many bytes each message of a stream has.
 func (w Workload) MessageSize() int {
 	return int(float64(w.Rate) / 8 * w.Interval.Seconds())
 }
 
-// Turns is how many messages or requests there are in the duration.
+// Turns returns how many messages or requests there are in the duration.
 func (w Workload) Turns() int {
 	if w.Interval <= 0 {
 		return 0

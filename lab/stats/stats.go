@@ -42,7 +42,7 @@ func Summarize(sample []float64) Summary {
 	return s
 }
 
-// Mean is the arithmetic mean.
+// Mean returns the arithmetic mean.
 func Mean(sample []float64) float64 {
 	sum := 0.0
 	for _, x := range sample {
@@ -51,7 +51,7 @@ func Mean(sample []float64) float64 {
 	return sum / float64(len(sample))
 }
 
-// SD is the standard deviation of the population the sample is from (n-1); a
+// SD returns the standard deviation of the population the sample is from (n-1); a
 // single value has none, which is reported as 0.
 func SD(sample []float64) float64 {
 	if len(sample) == 1 {
@@ -64,7 +64,7 @@ func SD(sample []float64) float64 {
 	return math.Sqrt(sum / float64(len(sample)-1))
 }
 
-// Quantile is the q-th quantile, 0..1, interpolated linearly between order
+// Quantile returns the q-th quantile, 0..1, interpolated linearly between order
 // statistics (Hyndman and Fan's type 7, the default of R and NumPy).
 func Quantile(sample []float64, q float64) float64 {
 	if len(sample) == 0 {
@@ -73,7 +73,7 @@ func Quantile(sample []float64, q float64) float64 {
 	return quantile(slices.Sorted(slices.Values(sample)), q)
 }
 
-// Median is the middle of the sample.
+// Median returns the middle of the sample.
 func Median(sample []float64) float64 { return Quantile(sample, 0.5) }
 
 func quantile(sorted []float64, q float64) float64 {

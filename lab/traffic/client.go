@@ -21,7 +21,7 @@ type Client struct {
 	From netip.Addr     // the socket's own address, unless it is not valid
 }
 
-// Args are the words after `dcol-lab traffic` that make this client.
+// Args returns the words after `dcol-lab traffic` that make this client.
 func (c Client) Args() []string {
 	args := []string{
 		string(c.Plan.Kind), "--at", c.At.String(), "--size", strconv.Itoa(c.Plan.Size),

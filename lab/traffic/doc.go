@@ -23,7 +23,7 @@ const RequestSize = 300
 // for it.
 const Patience = 20 * time.Second
 
-// now is the machine's monotonic clock, which is the same in every process.
+// now returns the machine's monotonic clock, which is the same in every process.
 func now() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

@@ -19,7 +19,7 @@ const (
 	Requests Kind = "requests" // a request each from the client, and the answer
 )
 
-// Kinds are all there are. On the wire a kind is its place here.
+// Kinds returns all there are. On the wire a kind is its place here.
 func Kinds() []Kind { return []Kind{Upload, Download, Requests} }
 
 // Plan is the traffic of one connection. The client sends it first.
@@ -61,7 +61,7 @@ func (p Plan) check() error {
 	return nil
 }
 
-// end is how long after its start the traffic may last.
+// end returns how long after its start the traffic may last.
 func (p Plan) end() time.Duration { return time.Duration(p.Count)*p.Interval + Patience }
 
 func (p Plan) write(w io.Writer) error {

@@ -98,7 +98,7 @@ func prepare(conn *net.UDPConn) error {
 	return errors.Join(err, optErr)
 }
 
-// quiet is how long nothing may come until all has: more than any queue holds.
+// quiet is the silence after which everything has arrived. It is longer than any queue holds packets.
 const quiet = time.Second
 
 // receive counts packets until there have been none for a while.

@@ -21,10 +21,9 @@ const (
 	icmpHeader = 8
 )
 
-// ping sends echo requests and returns the round-trip times of those answered.
-// A reply's time is the kernel's stamp, so that this program may be late. A
-// request's time is this program's, which is therefore real-time if permitted:
-// else other work may come between taking the time and sending.
+// ping sends echo requests and returns the round-trip times of those answered. The kernel timestamps the
+// replies, so this program may be late for them. The program itself timestamps the requests. It runs in real
+// time if permitted, because other work might run between reading the clock and sending.
 func ping(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, count int, interval, patience time.Duration) (rtts []time.Duration, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -126,7 +125,7 @@ func replies(fd int, sent []time.Time, rtts *[]time.Duration, within time.Durati
 	}
 }
 
-// stamp is when the kernel received a packet.
+// stamp returns when the kernel received a packet.
 func stamp(control []byte) (time.Time, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -27,8 +27,7 @@ type Report struct {
 	Highest    Highest `json:"highest"`
 }
 
-// Measure validates a backend of testbed in about a minute and a half, in which
-// the machine should have nothing else to do.
+// Measure validates a backend of testbed in about a minute and a half. The machine should be idle.
 func Measure(ctx context.Context, backend string, seed uint64, log *slog.Logger) (r Report, err error) {
 	bench, err := Open(ctx, backend, seed, log)
 	if err != nil {
@@ -66,7 +65,7 @@ func Measure(ctx context.Context, backend string, seed uint64, log *slog.Logger)
 	return r, err
 }
 
-// Met says whether the report has everything within bounds.
+// Met reports whether the report has everything within bounds.
 func (r Report) Met() bool {
 	for _, rtt := range r.RTT {
 		if rtt.P99 > MaxRTTError || rtt.Lost > 0 {

@@ -1,6 +1,5 @@
-// Package validate measures a link of the lab against what was asked of it: its
-// round-trip time, rate, loss, and the highest rate it carries. Endpoints time
-// packets by the kernel's own stamps, so that what is measured is the link.
+// Package validate compares a link of the lab with its parameters: round-trip time, rate, loss, and the
+// highest rate it carries. The kernel timestamps packets at both ends, so that only the link is measured.
 //
 // For `make bench` and tests.
 package validate
@@ -44,10 +43,10 @@ func (v *Bench) Close() error { return v.net.Close() }
 // Backend and Scheduling are the network's.
 func (v *Bench) Backend() string { return v.net.Backend() }
 
-// Scheduling is how the links are scheduled, such as "SCHED_FIFO".
+// Scheduling returns how the links are scheduled, such as "SCHED_FIFO".
 func (v *Bench) Scheduling() string { return v.net.Scheduling() }
 
-// set gives both directions the same parameters and starts counting anew.
+// set gives both directions the same parameters and resets the counters.
 func (v *Bench) set(p emulink.Params) error {
 	if err := v.net.SetLink(linkName, p, p); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (v *Bench) set(p emulink.Params) error {
 	return v.net.ResetStats()
 }
 
-// RTT is how far round-trip times were from what was asked.
+// RTT describes how far round-trip times were from the link's parameters.
 type RTT struct {
 	Asked    emulink.Params   `json:"asked"`  // of each direction
 	Expect   time.Duration    `json:"expect"` // both delays and both serialisations
@@ -89,7 +88,7 @@ func (v *Bench) RTT(ctx context.Context, p emulink.Params, probes int, interval 
 	return r, err
 }
 
-// onLine is how long a packet takes to be sent.
+// onLine returns how long it takes to send a packet.
 func onLine(bytes int, rate int64) time.Duration {
 	if rate == 0 {
 		return 0
@@ -97,7 +96,7 @@ func onLine(bytes int, rate int64) time.Duration {
 	return time.Duration(float64(bytes) * 8 / float64(rate) * float64(time.Second))
 }
 
-// Rate is what a link let through of more than it can carry.
+// Rate describes how much a link forwarded of more than it can carry.
 type Rate struct {
 	Asked    int64   `json:"asked"`    // bit/s of IP packets
 	Measured float64 `json:"measured"` // bit/s of IP packets
@@ -121,20 +120,20 @@ func (v *Bench) Rate(ctx context.Context, rate int64, duration time.Duration) (R
 	return Rate{Asked: rate, Measured: measured, Error: measured/float64(rate) - 1}, nil
 }
 
-// Loss is what a link lost of less than it can carry.
+// Loss describes how much a link lost of less than it can carry.
 type Loss struct {
 	Asked   float64 `json:"asked"`
 	Rate    int64   `json:"rate"` // of the link, bit/s
 	Packets int     `json:"packets"`
 	Lost    int     `json:"lost"`
-	// Sigmas is how many standard deviations of the binomial distribution
-	// lie between Lost and what was to be expected.
+	// Sigmas is the difference between Lost and the expected value, in standard deviations of the binomial
+	// distribution.
 	Sigmas float64 `json:"sigmas"`
 }
 
 // Loss offers numbered packets of 250 bytes at two thirds of the rate.
 func (v *Bench) Loss(ctx context.Context, loss float64, rate int64, duration time.Duration) (Loss, error) {
-	// The queue holds whatever a sender that was held up may send at once.
+	// The queue holds everything that a delayed sender may send at once.
 	p := emulink.Params{Rate: rate, Delay: 5 * time.Millisecond, Loss: loss, Queue: 16 << 20}
 	if err := v.set(p); err != nil {
 		return Loss{}, err
@@ -150,10 +149,9 @@ func (v *Bench) Loss(ctx context.Context, loss float64, rate int64, duration tim
 	}, nil
 }
 
-// Highest is how much the emulation carries on this machine.
+// Highest is the highest rate that the emulator carries on this machine.
 type Highest struct {
-	// Unlimited is what TCP reaches on a link without a rate, bit/s of IP
-	// packets.
+	// Unlimited is TCP's rate on a link without a rate limit, in bit/s of IP packets.
 	Unlimited float64 `json:"unlimited"`
 	// Exact is the highest rate tried, in steps of a tenth of Unlimited, that
 	// TCP filled to within 1 %.
@@ -191,7 +189,7 @@ func (v *Bench) Highest(ctx context.Context, duration time.Duration) (h Highest,
 	return h, err
 }
 
-// fill is what the link carries of a TCP connection, after it had a quarter of
+// fill returns what the link carries of a TCP connection, after it had a quarter of
 // the duration to get up to speed.
 func (v *Bench) fill(ctx context.Context, p emulink.Params, duration time.Duration) (bitsPerSecond float64, err error) {
 	if err := v.set(p); err != nil {
