@@ -46,7 +46,9 @@ func (m *Manager) withoutTunnels(addrs []netip.Addr) []netip.Addr {
 }
 
 // hasSource reports whether this host still has the subflow's source address.
-func (m *Manager) hasSource(s *subflow) bool { return !s.local.Addr().IsValid() || m.owns(s.local.Addr()) }
+func (m *Manager) hasSource(s *subflow) bool {
+	return !s.local.Addr().IsValid() || m.owns(s.local.Addr())
+}
 
 func (m *Manager) owns(a netip.Addr) bool {
 	return m.addrs == nil || slices.Contains(m.addrs, a) || slices.Contains(m.newer, a)

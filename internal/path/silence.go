@@ -71,7 +71,7 @@ type suspicion struct {
 	cleared  time.Time // when the last one turned out to be wrong
 	holdsUp  bool      // it held up the connection
 	inUse    bool      // and had been in use just before
-	unheard  bool // nothing else is known against it than that nothing came
+	unheard  bool      // nothing else is known against it than that nothing came
 	demoted  bool
 	wary     time.Time // not considered steady before
 	lossy    time.Time // considered lossy before
