@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Config is what an operator decides.
+// Config holds the operator's decisions.
 type Config struct {
 	Allow, Deny []netip.Prefix // see egress.New
 	DenyPorts   []uint16

@@ -34,7 +34,7 @@ type flowEntries interface {
 	Flow(origin netstate.Tuple) (f netstate.Flow, ok bool, err error)
 }
 
-// fastKernel is what the fast path needs of the system. fast is nil for the reason in noFast.
+// fastKernel holds what the fast path needs of the system. fast is nil for the reason in noFast.
 type fastKernel struct {
 	fast   fastPath
 	noFast error

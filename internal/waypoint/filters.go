@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// attachEvery is how late, at most, filters are put back that somebody removed.
+// attachEvery is the longest time until filters that somebody removed are put back.
 const attachEvery = 30 * time.Second
 
 // filters keeps the eBPF programs at the interfaces by which members may come, and the keys that they check in-band

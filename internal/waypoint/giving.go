@@ -41,7 +41,7 @@ type giver struct {
 	saved   time.Time // when that was begun last
 }
 
-// saveEvery is how much of the counting a power cut can undo, at most.
+// saveEvery bounds how much of the counting a power cut can undo.
 const saveEvery = 30 * time.Second
 
 // remember reads what is remembered, before the table is looked at.
@@ -211,7 +211,7 @@ func (g *giver) finish() error {
 	return g.file.save(g.memory, g.edition+1)
 }
 
-// GivingStatus is what the operator gives now.
+// GivingStatus describes whether the waypoint gives now, and how much of the quota is used.
 type GivingStatus struct {
 	giving.Standing
 	Used, Quota uint64    // in this month; Quota is 0 if there is none

@@ -42,7 +42,7 @@ type loop struct {
 	problems     problems
 }
 
-// tableCheck is how often the table is looked for: a reload of the host's firewall flushes it.
+// tableCheck is the interval at which the table is looked for: a reload of the host's firewall flushes it.
 const tableCheck = time.Second
 
 // Start begins to serve in the calling thread's network namespace: it adopts the mappings and the

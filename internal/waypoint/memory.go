@@ -18,8 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// memory is what of giving outlives agents and hosts: the operator's word, and what was used. It is in
-// a file.
+// memory is the part of giving that outlives agents and reboots, in a file: the operator's switch, and what was used.
 type memory struct {
 	Version int           `json:"version"`
 	Off     *giving.Off   `json:"off,omitempty"`
@@ -29,7 +28,7 @@ type memory struct {
 const memoryVersion = 1
 
 // readMemory reads the file; nothing is remembered if there is none. A file that cannot be understood is
-// put aside and told of by damage: as it may have said that nothing is to be given, nothing is.
+// put aside, and damage says so: as it may have said that nothing is to be given, nothing is.
 func readMemory(path string) (m memory, damage string, err error) {
 	m.Version = memoryVersion
 	m.Used.Turn(giving.MonthOf(time.Now()))
@@ -119,5 +118,5 @@ func (m memory) save(path string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return durable.Replace(path, append(data, '\n'), 0o600) // who switched it off is told so when that lasts
+	return durable.Replace(path, append(data, '\n'), 0o600) // on the disk before SwitchOff returns
 }

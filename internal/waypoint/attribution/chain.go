@@ -22,7 +22,7 @@ func (h *hash) UnmarshalText(text []byte) error {
 	return unmarshalHex(h[:], text)
 }
 
-// logID tells logs apart: a chain of lines, which may be in many files.
+// logID identifies a log: a chain of lines, which may be in many files.
 type logID [16]byte
 
 func (id logID) String() string               { return hex.EncodeToString(id[:]) }
@@ -66,7 +66,7 @@ type chain struct {
 	prev  hash
 	// unsigned counts lines since the last head.
 	unsigned int
-	// lost is how many lost entries the log tells of.
+	// lost counts the lost entries that the log mentions.
 	lost uint64
 	// resumed is written when the first line is: that an agent goes on with this log.
 	resumed *line

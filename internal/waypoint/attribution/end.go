@@ -16,7 +16,7 @@ const maxLine = 64 << 10
 // that it has the disk take everything.
 const tail = 8 << 20
 
-// end is how a file ends that is there when an agent starts.
+// end describes the end of a file that is there when an agent starts.
 type end struct {
 	path string
 	// first and last are the file's lines; nil if it has none that is ours.
@@ -91,7 +91,7 @@ func parse(text []byte) *line {
 // none says that there is no line.
 func (e end) none() bool { return e.first == nil && !e.foreign }
 
-// of tells whether the author's next line may follow.
+// of reports whether the author's next line may follow.
 func (e end) of(a *Author) bool {
 	f := e.first
 	return f != nil && e.last != nil && f.Event == fileBegan && f.Format == format && f.Collective == a.Collective && f.Waypoint == a.Waypoint

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Event is what an entry tells of.
+// Event names the kind of an entry.
 type Event string
 
 // The events.
@@ -28,13 +28,13 @@ const (
 	EntriesSummarised Event = "entries-summarised"
 )
 
-// Entry is what a waypoint has to say. Absent fields have no meaning for the event.
+// Entry is one line about a member. Absent fields have no meaning for the event.
 type Entry struct {
 	Time   time.Time `json:"time"`
 	Event  Event     `json:"event"`
 	Member string    `json:"member,omitempty"`
 	Serial string    `json:"serial,omitempty"` // of the member's certificate
-	// By is the session over which the member asked for what the entry tells of; nil if that is not
+	// By is the session over which the member asked for what the entry is about; nil if that is not
 	// known, as after a restart.
 	By *Session `json:"-"`
 	// Kind is that of the detour, where it is not a mapping.

@@ -73,7 +73,7 @@ func Flows(files []File, filter Filter) ([]Flow, map[wire.SessionID]*Session, er
 	return f.flows, named, nil
 }
 
-// Summaries returns what the log tells only in sum, of members and times that the filter chooses: connections that
+// Summaries returns what the log only summarises, of members and times that the filter chooses: connections that
 // Flows does not find may be among it.
 func Summaries(files []File, filter Filter) ([]Entry, error) {
 	var found []Entry
@@ -97,7 +97,7 @@ type finder struct {
 	flows  []Flow
 }
 
-// flowKey tells flows apart that are open at the same time.
+// flowKey identifies a flow among those that are open at the same time.
 type flowKey struct{ client, server, egress netip.AddrPort }
 
 func (f *finder) read(t *text) {

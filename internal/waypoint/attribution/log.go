@@ -39,7 +39,7 @@ type Log struct {
 	closed bool
 }
 
-// Health tells how the log does.
+// Health describes the state of the log.
 type Health struct {
 	Err  error  // why entries cannot be written now; nil if they can
 	Lost uint64 // entries that were not written, ever
@@ -70,7 +70,7 @@ func (l *Log) Write(e Entry) {
 	}
 }
 
-// Health tells how the log does.
+// Health describes the state of the log.
 func (l *Log) Health() Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()

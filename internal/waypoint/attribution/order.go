@@ -24,7 +24,7 @@ type order struct {
 	proven  uint64 // the last
 }
 
-// follow tells whether a line is in its place; what is wrong goes into the report.
+// follow reports whether a line is in its place, and notes in the report what is wrong.
 func (o *order) follow(t *text, r *Report) bool {
 	l := t.line
 	next := o.n + 1

@@ -107,7 +107,7 @@ type source struct {
 	io.Closer
 	name  string
 	in    *bufio.Reader
-	first line // that can be understood: it tells where the file's lines stand in the log
+	first line // that can be understood: it says where the file's lines stand in the log
 }
 
 // openAll opens all files before any is read to its end: an agent may rename them at any time, and what is open

@@ -19,8 +19,8 @@ type Grant struct {
 	Port   uint16     // of a mapping
 }
 
-// Recall tells over which sessions grants were asked for last, as far as the last two files of the log
-// that is written at path tell. A full log takes it seconds.
+// Recall returns the sessions over which grants were asked for last, as far as they are in the last two files of
+// the log that is written at path. A full log takes it seconds.
 func Recall(path string) (map[Grant]*Session, error) {
 	var files []File
 	for i := range 2 {
@@ -33,7 +33,7 @@ func Recall(path string) (map[Grant]*Session, error) {
 	var of *line
 	ended := fmt.Appendf(nil, `"event":%q`, FlowClosed)
 	err := eachText(files, func(t *text) {
-		if bytes.Contains(t.bytes, ended) { // half of all lines tell nothing here
+		if bytes.Contains(t.bytes, ended) { // half of all lines have nothing for us
 			return
 		}
 		l := parse(t.bytes)
@@ -48,7 +48,7 @@ func Recall(path string) (map[Grant]*Session, error) {
 			if of != nil {
 				shown[l.Session] = l.proof(of)
 			}
-		case MappingGranted, AdmissionGranted, FlowOpened, FlowFound: // the latter tell who asked again since
+		case MappingGranted, AdmissionGranted, FlowOpened, FlowFound: // the latter show who asked again since
 			if s := shown[l.Session]; s != nil {
 				grants[l.grant()] = s
 			}

@@ -74,7 +74,7 @@ func ParseHead(text string) (Head, error) {
 	return Head{N: n, Hash: h.String()}, nil
 }
 
-// Report is what Verify found.
+// Report holds the findings of Verify.
 type Report struct {
 	Collective, Waypoint string
 	Began, From, To      time.Time // the log; its first and last line

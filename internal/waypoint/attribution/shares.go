@@ -126,7 +126,7 @@ func (s *shares) due(now time.Time, all bool) []Entry {
 	return entries
 }
 
-// written is told that summaries stand in the log.
+// written notes that summaries stand in the log.
 func (s *shares) written(entries []Entry) {
 	for _, e := range entries {
 		s.members[e.Member].summary = nil

@@ -95,7 +95,7 @@ func ForNow(err error) bool {
 	return ok && denied.Reason == OutsideUnknown
 }
 
-// Policy is what a waypoint's operator allows, at a host with certain surroundings. It does not change.
+// Policy decides by an operator's configuration and by a host's surroundings. It does not change.
 type Policy struct {
 	operator []entry // the most specific first; of equals, the denial
 	ports    map[uint16]bool

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Surroundings is what stands around a waypoint's host now. It changes as addresses, routes and NATs do.
+// Surroundings describes the network around a waypoint's host. It changes as addresses, routes and NATs do.
 type Surroundings struct {
 	// Own are the host's addresses.
 	Own []netip.Addr
@@ -14,7 +14,7 @@ type Surroundings struct {
 	Outside
 }
 
-// Outside is how the host looks from outside its network.
+// Outside describes the host as it is seen from outside its network.
 type Outside struct {
 	// NATs are the addresses at which others see the host. A router's own services may answer there to
 	// whoever comes from inside (hairpin, RFC 4787, 6), though to nobody from outside.

@@ -26,7 +26,7 @@ type Fast struct {
 	looked    time.Time
 }
 
-// sight is what was seen of a connection: first by eBPF, then by netfilter.
+// sight holds what was seen of a connection: first by eBPF, then by netfilter.
 type sight struct {
 	seen    forward.Seen
 	counted forward.Passed // bytes that netfilter has let pass
@@ -111,7 +111,7 @@ func Simple(entry netstate.Flow) bool { return entry.Established && !entry.Helpe
 // Forwarded notes that the connection is on the fast path.
 func (f *Fast) Forwarded(now time.Time) { f.forwarded, f.looked = true, now }
 
-// Action is what is to be done with a connection on the fast path.
+// Action says what to do with a connection on the fast path.
 type Action uint8
 
 // The actions.

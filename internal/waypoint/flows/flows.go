@@ -19,7 +19,7 @@ type Owner struct {
 	Kind         wire.Kind
 }
 
-// Usage is what a member's connections amount to.
+// Usage sums up a member's connections.
 type Usage struct {
 	Open                           int
 	BytesFromClient, BytesToClient uint64

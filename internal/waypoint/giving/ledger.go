@@ -17,7 +17,7 @@ func NextMonth(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month()+1, 1, 0, 0, 0, 0, t.Location())
 }
 
-// ledgerMonths is how many months are kept. Only the present one decides; but a clock that was wrong,
+// ledgerMonths is the number of months that are kept. Only the present one decides; but a clock that was wrong,
 // and is put right, finds what it had counted before.
 const ledgerMonths = 13
 

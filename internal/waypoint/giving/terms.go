@@ -24,7 +24,7 @@ func (o *Off) Over(t time.Time) bool { return !o.Until.IsZero() && !t.Before(o.U
 // Cause is why a waypoint gives nothing.
 type Cause uint8
 
-// The causes. Where there are several, the one that comes first here is told.
+// The causes. Where there are several, Standing has the one that comes first here.
 const (
 	Gives Cause = iota
 	SwitchedOff

@@ -12,10 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// KeysPerSession is how many keys of a session are good at once. It lets the key before the last be good for what is under way with it.
+// KeysPerSession is the number of a session's keys that are good at once: the key before the last stays good for what
+// is under way with it.
 const KeysPerSession = 2
 
-// AdoptedGrace is how long members have to come back after an agent that was killed.
+// AdoptedGrace is the time that members have to come back after an agent was killed.
 const AdoptedGrace = time.Minute
 
 // admission lets a caller send SYNs that name their server, until it expires or the caller's session ends.

@@ -36,7 +36,7 @@ type Batch struct {
 	touched  map[*Mapping]struct{}
 }
 
-// outcome is what was decided on a request: a mapping or a refusal.
+// outcome is the decision on a request: a mapping or a refusal.
 type outcome struct {
 	request MappingRequest
 	member  *Member

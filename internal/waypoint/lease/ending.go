@@ -15,7 +15,7 @@ import (
 // jiffies and whose element was written later.
 const ExpiryGrace = time.Second
 
-// Ending is what is to be done as leases end.
+// Ending lists what must be done because leases have ended.
 type Ending struct {
 	Keys    []netip.Addr // addresses whose in-band keys have changed: first, as without one nothing gets through
 	Entries []attribution.Entry

@@ -55,7 +55,7 @@ func (t *Table) Load() (State, bool, error) {
 	return s, same && l.err == nil, l.err
 }
 
-// inBandForbids tells whether the in-band rule's copy of the forbidden ranges is one.
+// inBandForbids reports whether the in-band rule's copy of the forbidden ranges is one.
 func (t *Table) inBandForbids(l *loader, forbidden []egress.Range) bool {
 	if t.schema.options.InBand == InBandOff {
 		return true

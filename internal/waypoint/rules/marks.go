@@ -34,7 +34,7 @@ func (m Marks) Check() error {
 	return nil
 }
 
-// MaxMembers is how many members the marks tell apart.
+// MaxMembers returns the number of members that the marks tell apart.
 func (m Marks) MaxMembers() int { return 1<<m.memberBits() - 1 }
 
 func (m Marks) memberBits() int { return min(bits.OnesCount32(uint32(m))-1-kindBits, idBits) }

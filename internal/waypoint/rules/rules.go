@@ -41,13 +41,13 @@ type Admission struct {
 // MemberID stands for a member in connection marks, as long as the table lives. Zero is nobody.
 type MemberID uint16
 
-// Member is who a MemberID stands for. Serial is that of the certificate last used.
+// Member is the member that a MemberID stands for. Serial is that of the certificate last used.
 type Member struct {
 	ID           MemberID
 	Name, Serial string
 }
 
-// InBandMode is whose SYNs that name a server are forwarded there.
+// InBandMode decides whose SYNs that name a server are forwarded there.
 type InBandMode uint8
 
 // The modes.
@@ -61,7 +61,7 @@ func (m InBandMode) String() string {
 	return [...]string{"off", "open", "authenticated"}[m]
 }
 
-// Options is what rules depend on. Limits of connections and bandwidth hold for each member, the
+// Options are the settings that the rules depend on. Limits of connections and bandwidth hold for each member, the
 // others for all of them together; zero means no limit.
 type Options struct {
 	Marks       Marks  // that are the table's; 0: DefaultMarks
@@ -106,7 +106,7 @@ type Change struct {
 
 // Kernel is where the table lives.
 type Kernel interface {
-	// Load reads the table. same tells whether its rules are those that Install would write for
+	// Load reads the table. same reports whether its rules are those that Install would write for
 	// the options; without a table the state is empty and same is false. Ranges and lists come in
 	// order.
 	Load() (state State, same bool, err error)
@@ -125,7 +125,7 @@ type Kernel interface {
 	Used() (uint64, error)
 	// SetStopped replaces the installed table's.
 	SetStopped([]MemberID) error
-	// Present tells whether the table is there; firewall reloads flush everybody's tables.
+	// Present reports whether the table is there; firewall reloads flush everybody's tables.
 	Present() (bool, error)
 	Close() error
 }
