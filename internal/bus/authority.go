@@ -20,12 +20,12 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// authorityFile is one file, so that it is whole or as it was before, whatever happens.
+// authorityFile is one file, so that it is replaced as a whole.
 const authorityFile = "bus.json"
 
-// Authority decides who may use the bus. It holds the keys of NATS's own chain of trust (operator,
-// account, user) in the coordinator's directory, and which members' JWTs count no longer. Its methods
-// may be called from any goroutine, and several processes may use one directory.
+// Authority decides who may use the bus. It keeps the keys of NATS's chain of trust (operator, account, user) in the
+// coordinator's directory, and which members' JWTs are revoked. It is safe for concurrent use, and several processes may
+// use one directory.
 type Authority struct {
 	dir      string
 	operator nkeys.KeyPair
@@ -36,19 +36,19 @@ type Authority struct {
 	state authorityState
 }
 
-// authorityState is the contents of the file.
+// authorityState is the content of the file.
 type authorityState struct {
 	Collective string `json:"collective"`
 	// Seeds in NATS's own notation (SO..., SA...).
 	Operator string `json:"operator"`
 	Account  string `json:"account"`
 	System   string `json:"system"`
-	// Revoked says until when JWTs of a user's public key (U...) that were issued count no more.
+	// Revoked maps a user's public key (U...) to a time: JWTs issued before it are revoked.
 	Revoked map[string]time.Time `json:"revoked,omitempty"`
 }
 
-// InitAuthority makes new keys in dir for the collective's bus. It refuses to replace those that are
-// there, as that would cut off every member.
+// InitAuthority makes keys for the collective's bus in dir. It refuses to replace keys, as that would cut off every
+// member.
 func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	if err := collective.CheckCollective(collectiveName); err != nil {
 		return nil, fmt.Errorf("make the bus's keys: %w", err)
@@ -90,7 +90,7 @@ func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	return a, nil
 }
 
-// OpenAuthority opens what InitAuthority made in dir.
+// OpenAuthority opens the keys that InitAuthority has made in dir.
 func OpenAuthority(dir string) (*Authority, error) {
 	state, err := readAuthority(dir)
 	if err != nil {
@@ -124,9 +124,9 @@ func newAuthority(dir string, state authorityState) (*Authority, error) {
 	return a, nil
 }
 
-// Revoke makes the JWTs of a member's key worthless that were issued until now. It returns the account's
-// new JWT, which servers must be told (Server.SetAccount, System.SetAccount): they cut the member's
-// connections at once. A JWT issued later counts again, so a member that comes back needs no new key.
+// Revoke revokes the JWTs of a member's key that were issued until now. It returns the account's new JWT for the servers
+// (Server.SetAccount, System.SetAccount), which then cut the member's connections. A JWT issued later is valid, so a
+// member that comes back needs no new key.
 func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error) {
 	user, err := nkeys.Encode(nkeys.PrefixByteUser, key)
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 		state.Revoked = map[string]time.Time{}
 	}
 	state.Revoked[string(user)] = now
-	// What was issued before then has ended by itself.
+	// JWTs issued before then have ended by themselves.
 	maps.DeleteFunc(state.Revoked, func(_ string, at time.Time) bool { return now.Sub(at) > maxUserLife+time.Hour })
 	a.state = state
 	if err := a.write(); err != nil {
@@ -160,7 +160,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 	return a.accountJWT()
 }
 
-// AccountJWT says who may connect: its signature is the operator's, and it lists what is revoked.
+// AccountJWT returns the account's JWT, which lists what is revoked. Servers decide by it who may connect.
 func (a *Authority) AccountJWT() (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +172,7 @@ func (a *Authority) accountJWT() (string, error) {
 	claims.Name = a.state.Collective
 	claims.Limits.DisallowBearer = true
 	claims.Limits.LeafNodeConn = 0
-	// No need for more than a few streams of some megabytes; members cannot reach them.
+	// A few streams of some megabytes are enough; members cannot reach them.
 	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
 		DiskStorage: maxStore, Streams: 16, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit,
 	}
@@ -182,7 +182,7 @@ func (a *Authority) accountJWT() (string, error) {
 	return encodeClaims(claims, a.operator)
 }
 
-// maxStore is how many bytes of records and trust a coordinator keeps, many times what 100,000 members need.
+// maxStore bounds the bytes that a coordinator stores. It is many times what 100,000 members need.
 const maxStore = 1 << 30
 
 func (a *Authority) systemJWT() (string, error) {
@@ -207,7 +207,7 @@ func encodeClaims(claims jwt.Claims, by nkeys.KeyPair) (string, error) {
 	return text, nil
 }
 
-// publicKey writes a key as NATS does. It cannot fail for a pair that came from a seed.
+// publicKey returns a key in NATS's notation. It cannot fail for a pair made from a seed.
 func publicKey(pair nkeys.KeyPair) string {
 	text, _ := pair.PublicKey()
 	return text

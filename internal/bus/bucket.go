@@ -14,15 +14,15 @@ var (
 	ErrConflict = errors.New("somebody else has changed it")
 )
 
-// Bucket keeps values by key for coordinators, on disk, on as many servers as it was made for. What a
-// method has accepted is not lost. A request on its way to a server that dies is: the method returns when
-// its context ends, which should be soon, and says nothing of what became of the change.
+// Bucket stores values by key for coordinators, on the disks of as many servers as it was made for. A change is not lost
+// once its method has returned nil. If a server dies during a request, the method returns when its context ends, which
+// should be soon, and the change may or may not have been made.
 type Bucket struct {
 	name string
 	kv   jetstream.KeyValue
 }
 
-// Entry is a value, or that there is none any more.
+// Entry is a value, or the deletion of one.
 type Entry struct {
 	Key      string
 	Value    []byte
@@ -30,8 +30,8 @@ type Entry struct {
 	Deleted  bool
 }
 
-// Bucket opens a bucket, and makes it if there is none. With an external cluster, replicas is how many of
-// its servers hold it: 3 of 3 go on when one is lost. The embedded server is one.
+// Bucket opens a bucket, and makes it if there is none. Replicas is the number of an external cluster's servers that
+// store it: with 3, one may be lost. The embedded server is one.
 func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*Bucket, error) {
 	config := jetstream.KeyValueConfig{
 		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
@@ -39,7 +39,7 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 	if kv, err := c.jetstream.KeyValue(ctx, name); err == nil {
 		status, err := kv.Status(ctx)
 		if err == nil && isAs(status.Config(), config) {
-			return &Bucket{name: name, kv: kv}, nil // to say the same again takes room on the disk
+			return &Bucket{name: name, kv: kv}, nil // updating it needlessly takes disk space
 		}
 	}
 	kv, err := c.jetstream.CreateOrUpdateKeyValue(ctx, config)
@@ -49,18 +49,18 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 	return &Bucket{name: name, kv: kv}, nil
 }
 
-// isAs says whether a bucket is as it is wanted.
+// isAs reports whether a bucket has the wanted configuration.
 func isAs(has, wanted jetstream.KeyValueConfig) bool {
 	return has.Storage == wanted.Storage && has.Replicas == wanted.Replicas && has.History == wanted.History && has.MaxValueSize == wanted.MaxValueSize
 }
 
-// Put sets a value, whatever was there.
+// Put sets a value.
 func (b *Bucket) Put(ctx context.Context, key string, value []byte) (revision uint64, err error) {
 	revision, err = b.kv.Put(ctx, key, value)
 	return revision, b.wrap("put", key, err)
 }
 
-// Update sets a value if it has the given revision; 0: if there is none. ErrConflict if not.
+// Update sets a value if the present one has the given revision; 0: if there is none. Else it returns ErrConflict.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, last uint64) (revision uint64, err error) {
 	if last == 0 {
 		revision, err = b.kv.Create(ctx, key, value)
@@ -79,13 +79,13 @@ func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	return entry(e), nil
 }
 
-// Delete removes a value. There may be none.
+// Delete removes a value, if there is one.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return b.wrap("delete", key, b.kv.Delete(ctx, key))
 }
 
-// Last is the revision of the last change in the bucket. One lower than a coordinator has seen before means
-// that changes are lost, with the disk or the cluster that held them.
+// Last returns the revision of the last change in the bucket. If a coordinator has seen a higher one before, changes were
+// lost, with the disk or the cluster that held them.
 func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 	status, err := b.kv.Status(ctx)
 	if err != nil {
@@ -98,8 +98,8 @@ func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 	return stream.StreamInfo().State.LastSeq, nil
 }
 
-// Watch gives every value there is to f, then calls current once, then gives every change to f until the
-// context ends. A change that was overtaken by another may be left out.
+// Watch calls f with every value, then calls current once, then calls f with every change until the context ends. It may
+// skip a change that was followed by another of the same key.
 func (b *Bucket) Watch(ctx context.Context, f func(Entry), current func()) error {
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// External describes one nats-server of a cluster that somebody else runs.
+// External describes one nats-server of an external cluster.
 type External struct {
 	Name   string // the member name in its certificate
 	Listen string // host:port for members and coordinators
@@ -16,9 +16,8 @@ type External struct {
 	Certificate, Key, CA string
 }
 
-// ServerConfig writes the configuration of a nats-server (v2.12 or later) that serves this collective's
-// bus. What joins several servers to a cluster is the operator's: a `cluster` block with its own TLS goes
-// into a file of its own, which the text includes.
+// ServerConfig returns the configuration of a nats-server (v2.12 or later) for this collective's bus. The operator adds
+// what joins several servers to a cluster: a `cluster` block with its own TLS, in a file that the text includes.
 func (a *Authority) ServerConfig(e External) (string, error) {
 	operator, err := encodeClaims(a.operatorClaims(), a.operator)
 	if err != nil {

@@ -15,35 +15,35 @@ import (
 const (
 	coordinators  = "coordinators" // the queue group: one of them takes a message
 	refusalHeader = "Dcol-Refusal"
-	intake        = 1024 // messages that wait to be judged
+	intake        = 1024 // messages that wait for the limiter
 	waiting       = 256  // messages accepted that wait for a worker
 	workers       = 64   // most wait for the store
 	answerTimeout = 30 * time.Second
 )
 
-// Request is what a member told or asked. From is proven: the servers let no other member send it.
+// Request is a member's message. From is authentic: the servers let no other member use it.
 type Request struct {
 	From  string
 	Topic string
 	Data  []byte
 }
 
-// Handlers are what a coordinator does with members' messages.
+// Handlers handle members' messages.
 type Handlers struct {
-	// Handle takes a message; what it returns is the answer if the member waits for one, an error becomes a
-	// *Refusal with its text. It is called from several goroutines.
+	// Handle handles a message. If the member waits for an answer, it gets what Handle returns; an error becomes a
+	// *Refusal with its text. Several goroutines call it.
 	Handle func(ctx context.Context, r Request) ([]byte, error)
-	// Flood is told of a member that goes on sending more than a member may, to have its JWT revoked. It is
-	// called from a goroutine of its own, once until the member keeps quiet.
+	// Flood is called when a member keeps sending more than it may, so that its JWT is revoked. It is called in a
+	// goroutine of its own, once until the member is quiet.
 	Flood func(member string)
 }
 
-// Counts are messages of members since the start.
+// Counts counts members' messages since the start.
 type Counts struct {
 	Taken   uint64 // given to Handle
 	Refused uint64 // more than a member may send
 	Busy    uint64 // more than this coordinator can take
-	Foreign uint64 // with an answer wanted somewhere else than in the member's inbox
+	Foreign uint64 // wanting the answer somewhere else than in the member's inbox
 }
 
 // Coordinator is a coordinator's connection to the bus.
@@ -94,18 +94,18 @@ func ConnectCoordinator(c Config, h Handlers) (*Coordinator, error) {
 	return co, nil
 }
 
-// Close ends the connection for good and waits for handlers to return. The servers hear first that it
-// takes no more, so that members' messages go to other coordinators at once.
+// Close closes the connection and waits for handlers to return. It unsubscribes first, so that members' messages go to
+// other coordinators at once.
 func (c *Coordinator) Close() {
 	if c.taking.Unsubscribe() == nil && c.nats.IsConnected() {
-		c.nats.FlushTimeout(time.Second) //nolint:errcheck // then they learn it when the connection ends
+		c.nats.FlushTimeout(time.Second) //nolint:errcheck // else the servers notice when the connection ends
 	}
 	c.cancel()
 	c.link.Close()
 	c.running.Wait()
 }
 
-// judge sees every message at once, so that a flood of one member's costs the others nothing.
+// judge applies the limiter to every message at once, so that one member's flood does not delay others.
 func (c *Coordinator) judge() {
 	limiter := newLimiter()
 	for {
@@ -117,7 +117,7 @@ func (c *Coordinator) judge() {
 		}
 		from, topic, ok := sender(msg.Subject)
 		if !ok {
-			continue // cannot be: it is not what we subscribed to
+			continue // cannot happen: it is not in the subscription
 		}
 		switch limiter.take(from, time.Now()) {
 		case flood:
@@ -164,7 +164,7 @@ func (c *Coordinator) work() {
 	}
 }
 
-// answer sends an answer to the member's inbox and nowhere else.
+// answer sends an answer to the member's inbox.
 func (c *Coordinator) answer(member string, to *nats.Msg, data []byte, err error) {
 	if to.Reply == "" || !isInbox(to.Reply, member) {
 		return
@@ -191,8 +191,8 @@ func (c *Coordinator) TellAll(topic string, data []byte) error {
 	return c.publish(allPrefix+topic, data)
 }
 
-// Flush returns when the server has taken all that was sent, and has what was for all members ready to be
-// sent to each: the more there are, the longer that takes.
+// Flush returns when the server has taken all messages, and has queued those to all members for each: the more members,
+// the longer that takes.
 func (c *Coordinator) Flush(ctx context.Context) error {
 	if err := c.nats.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("wait for the bus's server: %w", sayWhy(err))
@@ -211,7 +211,7 @@ func (c *Coordinator) Tell(member, topic string, data []byte) error {
 	return c.publish(toPrefix+member+"."+topic, data)
 }
 
-// Counts says what members have sent.
+// Counts returns the counts of members' messages.
 func (c *Coordinator) Counts() Counts {
 	return Counts{Taken: c.taken.Load(), Refused: c.refused.Load(), Busy: c.busy.Load(), Foreign: c.foreign.Load()}
 }

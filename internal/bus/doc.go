@@ -1,16 +1,15 @@
-// Package bus carries the collective's messages: what members ask of coordinators, and what
-// coordinators tell one member or all of them. The engine is NATS, embedded in the coordinator's process
-// (Serve) or a cluster of nats-server processes that somebody runs (Authority.ServerConfig writes their
-// configuration). Members and coordinators connect in the same way to both.
+// Package bus carries messages between members and coordinators: members' requests, and coordinators' messages to one
+// member or all. It uses NATS, embedded in the coordinator's process (Serve) or as a cluster of nats-server processes
+// that an operator runs (Authority.ServerConfig returns their configuration). Members and coordinators connect to both
+// in the same way.
 //
-// The embedded server takes connections from nobody but its entrance (entrance.go), which bounds strangers and does
-// TLS: NATS alone would let strangers take all places before they show who they are.
+// The embedded server takes connections only from its entrance (entrance.go), which bounds strangers and does TLS: NATS
+// alone would let strangers take all places before they authenticate.
 //
-// Who is who is decided twice. TLS wants a certificate of the collective from both ends, and the member
-// wants the server's name. Then NATS wants a user JWT, made by the coordinator's Authority: it names the
-// member, ends with its certificate and holds its permissions; whoever shows it signs the server's nonce
-// with the member's own certificate key. So a JWT alone is worth nothing, and a JWT with another
-// member's certificate is refused for want of the key.
+// Clients authenticate twice. TLS needs a certificate of the collective on both ends, and the member verifies the
+// server's name. Then NATS needs a user JWT, made by the coordinator's Authority: it names the member, ends with its
+// certificate and holds its permissions. The client signs the server's nonce with its certificate's key. So a JWT alone
+// is useless, as is a JWT with another member's certificate.
 //
 //	subject              published by    received by
 //	dcol.from.NAME.TOPIC member NAME     coordinators, one of them each
@@ -18,8 +17,6 @@
 //	dcol.all.TOPIC       coordinators    every member
 //	_INBOX.NAME.>        coordinators    member NAME: answers to what it asked
 //
-// The servers hold every member to its row, so that the sender in a subject is proven. Members have no
-// access to JetStream; coordinators keep what must not be lost in it (Bucket).
-//
-// It imports collective and strangers of ours; coordinator and agent may import it.
+// The servers let a member use only its row, so the sender in a subject is authentic. Members have no access to
+// JetStream, in which coordinators store what must not be lost (Bucket).
 package bus

@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// maxConnections is how many connections one member may have: a coordinator has three, and a host that lost
-// its network leaves some behind for minutes. NATS has no such limit of its own.
+// maxConnections bounds one member's connections: a coordinator has three, and a host that has lost its network leaves
+// some behind for minutes. NATS has no such limit.
 const maxConnections = 6
 
-// doors knows which connections members have, so that none takes the places of all others.
+// doors holds members' connections, and bounds those of each.
 type doors struct {
 	mu   sync.Mutex
 	open map[string][]net.Conn
@@ -19,8 +19,7 @@ type doors struct {
 
 func newDoors() *doors { return &doors{open: map[string][]net.Conn{}} }
 
-// enter takes note of a member's new connection and closes its oldest if it has too many. The newest is
-// the one that the member still knows of.
+// enter adds a member's new connection, and closes its oldest if it has too many: the member may have forgotten that one.
 func (d *doors) enter(member string, conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,7 +32,7 @@ func (d *doors) enter(member string, conn net.Conn) {
 	d.open[member] = conns
 }
 
-// leave forgets a connection that has ended.
+// leave removes a connection that has ended.
 func (d *doors) leave(member string, conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,14 +42,14 @@ func (d *doors) leave(member string, conn net.Conn) {
 	}
 }
 
-// has says whether a member has a connection.
+// has reports whether a member has a connection.
 func (d *doors) has(member string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.open[member]) > 0
 }
 
-// addresses are those from which a member is connected.
+// addresses returns the addresses from which a member is connected.
 func (d *doors) addresses(member string) (list []netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -28,8 +28,8 @@ const (
 	probesUnanswered = 4
 )
 
-// entrance is the embedded server's listener. NATS counts who connects before it knows who that is, and has one
-// bound for all: strangers could keep members out. So TLS ends here, and NATS gets members alone.
+// entrance is the embedded server's listener. NATS has one bound for all connections, also unauthenticated ones, so
+// strangers could keep members out. Therefore TLS ends here, and NATS gets only members' connections.
 type entrance struct {
 	listener *strangers.Listener
 	tls      *tls.Config
@@ -40,7 +40,7 @@ type entrance struct {
 	running  sync.WaitGroup
 }
 
-// listenTCP has the kernel find out that a host has vanished.
+// listenTCP listens, and has the kernel notice hosts that have vanished.
 func listenTCP(address string) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("the bus's address %q: %w", address, err)
@@ -61,7 +61,7 @@ func newEntrance(l net.Listener, id *collective.Identity, seen *strangers.Seen, 
 	}
 }
 
-// serverTLS follows the identity's files and refuses who was revoked.
+// serverTLS returns the TLS configuration, which follows the identity's files and refuses revoked members.
 func serverTLS(id *collective.Identity) *tls.Config {
 	base := id.ServerTLS(alpn)
 	config := base.Clone()
@@ -79,7 +79,7 @@ func serverTLS(id *collective.Identity) *tls.Config {
 	return config
 }
 
-// run takes connections until the listener is closed.
+// run accepts connections until the listener is closed.
 func (e *entrance) run() {
 	for {
 		conn, err := e.listener.Accept()
@@ -95,7 +95,7 @@ func (e *entrance) run() {
 	}
 }
 
-// meet lets in who proves to be a member, and stays until that one leaves.
+// meet authenticates a client, and serves it until its connection ends.
 func (e *entrance) meet(conn *strangers.Conn) {
 	defer conn.Close()
 	secure := tls.Server(conn, e.tls)
@@ -121,7 +121,7 @@ func (e *entrance) meet(conn *strangers.Conn) {
 	carry(secure, inside)
 }
 
-// carry brings bytes from a member to NATS and back until one of them closes.
+// carry copies bytes between a member and NATS until one of them closes.
 func carry(member, inside net.Conn) {
 	var back sync.WaitGroup
 	back.Go(func() { carryOne(patient{member}, inside) })
@@ -135,7 +135,7 @@ func carryOne(to io.WriteCloser, from io.Reader) {
 	to.Close()                                                                                 // which ends the other way, after what is still to be read there
 }
 
-// patient waits so long for who reads slowly, and no longer.
+// patient bounds the time that a write may wait for a slow reader.
 type patient struct{ net.Conn }
 
 func (p patient) Write(b []byte) (int, error) {

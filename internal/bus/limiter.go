@@ -2,25 +2,25 @@ package bus
 
 import "time"
 
-// What a coordinator takes from one member: bursts for a first copy of the directory, then a steady rate.
+// Limits of one member's messages: a burst, for a first copy of the directory, then a steady rate.
 const (
 	memberRate  = 20.0 // messages a second
 	memberBurst = 200.0
-	// floodAfter is how many messages too much make a flood, since the member was last within its rate.
+	// floodAfter is the number of excess messages that are a flood, since the member was last within its rate.
 	floodAfter = 1000
 )
 
-// verdict is what to do with a message.
+// verdict is the limiter's decision about a message.
 type verdict int
 
 const (
 	accept verdict = iota
-	refuse         // and say so
-	flood          // as refuse, and the member must be cut
-	ignore         // it was told, and cutting it is under way
+	refuse         // and answer so
+	flood          // refuse, and cut the member off
+	ignore         // the member is being cut off
 )
 
-// limiter holds each member to its rate. It is told the time and used by one goroutine.
+// limiter bounds each member's rate. It is told the time, and is not safe for concurrent use.
 type limiter struct {
 	members map[string]*allowance
 	swept   time.Time
@@ -34,7 +34,7 @@ type allowance struct {
 
 func newLimiter() *limiter { return &limiter{members: map[string]*allowance{}} }
 
-// take judges a message of a member that came now.
+// take decides about a member's message that has arrived now.
 func (l *limiter) take(member string, now time.Time) verdict {
 	l.sweep(now)
 	a := l.members[member]
@@ -65,7 +65,7 @@ func (a *allowance) refill(now time.Time) {
 	a.at = now
 }
 
-// sweep forgets members that have said nothing for as long as it takes to have the whole burst again.
+// sweep forgets members that have their whole burst again.
 func (l *limiter) sweep(now time.Time) {
 	const whole = memberBurst / memberRate * float64(time.Second)
 	if now.Sub(l.swept) < time.Duration(whole) {

@@ -19,40 +19,39 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Endpoint is a server of the bus: the name its certificate must have, and host:port.
+// Endpoint is a server of the bus: the name that its certificate must have, and host:port.
 type Endpoint struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
 }
 
-// Config is what a connection needs, a member's as a coordinator's.
+// Config holds what a member's or a coordinator's connection needs.
 type Config struct {
 	Identity *collective.Identity
-	// JWT returns the user JWT to show, as from Authority.MemberJWT. It is asked at every connect, so that
-	// a renewed one counts from then on.
+	// JWT returns the user JWT, as from Authority.MemberJWT. It is called at every connect.
 	JWT func() (string, error)
-	// Servers are tried in random order. They are all there is: what servers say of others is not heard.
+	// Servers are tried in random order. Other servers that these name are ignored.
 	Servers []Endpoint
-	// Changed is told when the connection came up, went, or could not be made again; may be nil. After a
-	// connect, what was sent meanwhile is missing and must be asked for. It must not block for long.
+	// Changed is called when the connection came up, ended, or could not be made again; it may be nil. After a connect,
+	// messages sent meanwhile are missing and must be asked for. It must not block for long.
 	Changed func(State)
 	Log     *slog.Logger
 }
 
-// State is what a person or a health check wants to know of a connection.
+// State describes a connection, for people and health checks.
 type State struct {
 	Connected bool
 	Server    string    // name of the server, if connected
-	Since     time.Time // when the connection came up, or went
-	Heard     time.Time // when something came from the server last; zero: nothing yet
+	Since     time.Time // when the connection came up, or ended
+	Heard     time.Time // when something was last received; zero: nothing yet
 	Err       error     // why there is none
 	Connects  uint64    // connections made since the start
-	Dropped   uint64    // messages that came faster than they were handled
+	Dropped   uint64    // messages that arrived faster than they were handled
 }
 
 const (
 	dialTimeout    = 5 * time.Second
-	pingInterval   = 10 * time.Second // a second one that is due before the first was answered ends a connection
+	pingInterval   = 10 * time.Second // a connection ends if the next is due before one was answered
 	firstDelay     = 2 * time.Second
 	longestDelay   = time.Minute
 	receiveBacklog = 256 // messages of up to MaxPayload that wait to be handled
@@ -62,12 +61,12 @@ const (
 var (
 	ErrNotConnected  = errors.New("not connected to the bus")
 	ErrNoCoordinator = errors.New("no coordinator is connected to the bus")
-	// ErrNotLetIn: the JWT or its member's certificate has ended, or the member was expelled.
+	// ErrNotLetIn is returned if the JWT or the certificate has ended, or the member was expelled.
 	ErrNotLetIn = errors.New("the bus does not let this member in")
 	ErrTooLarge = fmt.Errorf("larger than %d bytes", MaxPayload)
 )
 
-// link is one connection that is made again whenever it goes, for ever.
+// link is a connection that is made again whenever it ends.
 type link struct {
 	config Config
 	name   string // the member's
@@ -76,11 +75,11 @@ type link struct {
 
 	mu     sync.Mutex
 	state  State
-	parted error // what the server said last before it ended the connection
+	parted error // the server's last error before it ended the connection
 }
 
-// connect makes the first attempt before it returns, which may take dialTimeout for each server; further
-// ones follow in the background. Only a wrong configuration is an error.
+// connect makes the first attempt before it returns, which may take dialTimeout for each server. Further attempts follow
+// in the background. It fails only if the configuration is wrong.
 func connect(c Config, role string) (*link, error) {
 	if len(c.Servers) == 0 {
 		return nil, errors.New("connect to the bus: no server is configured")
@@ -122,8 +121,8 @@ func connect(c Config, role string) (*link, error) {
 	return l, nil
 }
 
-// reconnectDelay says how long to wait after all servers were tried n times. The first wait is spread
-// over two seconds, so that not all members come back in one moment; it doubles up to a minute.
+// reconnectDelay returns how long to wait after all servers were tried n times. The first wait is spread over two
+// seconds, so that not all members come back at once; it doubles up to a minute.
 func reconnectDelay(n int) time.Duration {
 	if n <= 1 {
 		return rand.N(firstDelay)
@@ -132,8 +131,8 @@ func reconnectDelay(n int) time.Duration {
 	return limit/2 + rand.N(limit/2)
 }
 
-// signNonce proves to the server that we are whom the JWT names. What is no nonce stays unsigned, and the
-// server will not let us in.
+// signNonce signs the server's nonce with the JWT's key. It does not sign what is not a nonce; then the server refuses
+// the connection.
 func (l *link) signNonce(nonce []byte) ([]byte, error) {
 	if !isNonce(nonce) {
 		l.config.Log.Warn("bus: a server asked for a signature over what is no nonce", "wanted", string(nonce))
@@ -142,15 +141,15 @@ func (l *link) signNonce(nonce []byte) ([]byte, error) {
 	return l.config.Identity.Sign(nonce), nil
 }
 
-// isNonce says whether this can be a nonce and nothing else: a server chooses it, and must not be able to
-// have something signed that means more. Whatever else members sign has a space or an end of line in it.
+// isNonce reports whether b can be a nonce and nothing else, as the server, which chooses it, must not get a signature of
+// anything else. All other texts that members sign have a space or an end of line.
 func isNonce(nonce []byte) bool {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return len(nonce) > 0 && len(nonce) <= 64 && strings.Trim(string(nonce), alphabet) == ""
 }
 
-// dialer does TLS by itself, as nats.go would keep the certificates it was given first. And it gets the
-// JWT, because nats.go gives up for good if there is none for the first connect.
+// dialer does TLS, as nats.go would keep the first certificates. It also gets the JWT, because nats.go gives up for good
+// if there is none for the first connect.
 type dialer struct {
 	id      *collective.Identity
 	names   map[string]string // by address
@@ -162,10 +161,10 @@ type dialer struct {
 	last string // JWT
 }
 
-// SkipTLSHandshake tells nats.go that what Dial returns is secure already.
+// SkipTLSHandshake reports to nats.go that Dial does TLS.
 func (*dialer) SkipTLSHandshake() bool { return true }
 
-// Dial connects to a server and makes sure that it has the right name.
+// Dial connects to a server and verifies its name.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
@@ -189,8 +188,8 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return &listening{conn, d.refused, d.heard}, nil
 }
 
-// listening hears an alert of TLS: with TLS 1.3 a server looks at our certificate when the handshake is over
-// for us, and nats.go tells nobody of it.
+// listening notices a TLS alert: with TLS 1.3 a server verifies our certificate after our handshake is over, and nats.go
+// does not report that.
 type listening struct {
 	*tls.Conn
 	refused func(error)
@@ -208,7 +207,7 @@ func (c *listening) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// lastJWT is the one for the connection just dialled.
+// lastJWT returns the JWT for the connection just dialled.
 func (d *dialer) lastJWT() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,7 +248,7 @@ func (l *link) notConnected(_ *nats.Conn, err error) {
 	})
 }
 
-// complained gets what no call could return: a refused subject, a message dropped.
+// complained takes errors that no call returns: a refused subject, a dropped message.
 func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	subject := ""
 	if sub != nil {
@@ -266,7 +265,7 @@ func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	l.config.Log.Warn("bus: the connection complains", "subject", subject, "err", err)
 }
 
-// refused: a server wants nothing to do with us, or no more.
+// refused records that a server has refused or ended the connection.
 func (l *link) refused(err error) {
 	l.mu.Lock()
 	connected := l.state.Connected
@@ -289,7 +288,7 @@ func (l *link) change(f func(*State)) {
 	}
 }
 
-// State is how the connection is now.
+// State returns the connection's state.
 func (l *link) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,8 +299,7 @@ func (l *link) State() State {
 	return s
 }
 
-// Reconnect makes the connection anew, with the certificate and JWT there are now: after a renewal, and
-// before the old ones end.
+// Reconnect reconnects with the present certificate and JWT: after a renewal, before the old ones end.
 func (l *link) Reconnect() error {
 	if err := l.nats.ForceReconnect(); err != nil {
 		return fmt.Errorf("connect to the bus anew: %w", err)
@@ -309,10 +307,10 @@ func (l *link) Reconnect() error {
 	return nil
 }
 
-// Close ends the connection for good.
+// Close closes the connection.
 func (l *link) Close() { l.nats.Close() }
 
-// publish sends data, which is at most MaxPayload, to a subject.
+// publish sends data of at most MaxPayload bytes to a subject.
 func (l *link) publish(subject string, data []byte) error {
 	if len(data) > MaxPayload {
 		return fmt.Errorf("send %s: %d bytes are %w", subject, len(data), ErrTooLarge)
@@ -323,7 +321,7 @@ func (l *link) publish(subject string, data []byte) error {
 	return nil
 }
 
-// sayWhy turns NATS's errors that mean something to our callers into ours.
+// sayWhy translates NATS's errors that callers distinguish.
 func sayWhy(err error) error {
 	switch {
 	case errors.Is(err, nats.ErrReconnectBufExceeded): // of no bytes: its words would mislead
@@ -338,7 +336,7 @@ func sayWhy(err error) error {
 	return err
 }
 
-// isRefusal says whether a server wants nothing to do with us, or no more.
+// isRefusal reports whether a server has refused or ended the connection for good.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthRevoked, nats.ErrAuthExpired, nats.ErrAccountAuthExpired} {
 		if errors.Is(err, refusal) {

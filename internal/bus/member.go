@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Message is what a coordinator tells this member, or all.
+// Message is a coordinator's message to this member, or to all.
 type Message struct {
 	Topic string
 	Data  []byte
@@ -23,13 +23,13 @@ type Member struct {
 	cancel   context.CancelFunc
 }
 
-// Refusal is a coordinator's answer that it will not do what was asked.
+// Refusal is a coordinator's refusal of a request.
 type Refusal struct{ Why string }
 
 func (r *Refusal) Error() string { return "the coordinator refuses: " + r.Why }
 
-// Connect connects a member. Messages for it and for all are given to receive, one after the other, in
-// the order in which a coordinator sent them; there is no order between several coordinators.
+// Connect connects a member. It calls receive with messages for the member and for all, one after the other, in the
+// order in which a coordinator sent them. Messages of several coordinators have no order.
 func Connect(c Config, receive func(Message)) (*Member, error) {
 	l, err := connect(c, "member")
 	if err != nil {
@@ -62,13 +62,13 @@ func (m *Member) dispatch(receive func(Message)) {
 	}
 }
 
-// Close ends the connection for good. No message is given to receive after the one it has.
+// Close closes the connection. Receive is not called any more.
 func (m *Member) Close() {
 	m.cancel()
 	m.link.Close()
 }
 
-// Tell sends a message to the coordinators, one of which takes it. Nothing says whether one did.
+// Tell sends a message to one of the coordinators. It may be lost without an error.
 func (m *Member) Tell(topic string, data []byte) error {
 	if err := checkTopic(topic); err != nil {
 		return err
@@ -76,8 +76,8 @@ func (m *Member) Tell(topic string, data []byte) error {
 	return m.publish(fromPrefix+m.name+"."+topic, data)
 }
 
-// Ask sends a request to the coordinators and waits for the answer of the one that takes it. The error
-// may be a *Refusal, ErrNoCoordinator, ErrNotConnected, or the context's.
+// Ask sends a request to one of the coordinators and waits for the answer. The error may be a *Refusal,
+// ErrNoCoordinator, ErrNotConnected, or the context's.
 func (m *Member) Ask(ctx context.Context, topic string, data []byte) ([]byte, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err

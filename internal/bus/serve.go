@@ -18,7 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// What one connection may cost a server, embedded or external.
+// Limits of one connection at a server, embedded or external.
 const (
 	// maxPending is how many bytes wait for one who reads slowly. JetStream, whose flow control lets 32 MiB
 	// be under way to a coordinator, needs more than that.
@@ -28,10 +28,10 @@ const (
 	startTimeout = 30 * time.Second
 )
 
-// alpn tells a bus from a member's session; nats-server itself asks for none.
+// alpn distinguishes the bus from a member's session. An external nats-server asks for none.
 const alpn = "dcol-bus"
 
-// ServerConfig is what the embedded server needs.
+// ServerConfig holds what the embedded server needs.
 type ServerConfig struct {
 	Identity  *collective.Identity
 	Authority *Authority
@@ -55,8 +55,8 @@ type Server struct {
 	entrance *entrance
 }
 
-// Serve starts the embedded server and returns when it takes connections. Whatever of its store is
-// damaged is put aside, see Damage: a coordinator refills it from its own copy and from the members.
+// Serve starts the embedded server and returns when it accepts connections. Damaged parts of its store are moved away,
+// see Damage: a coordinator refills it from its own copy and from the members.
 func Serve(c ServerConfig) (*Server, error) {
 	store, damage, err := openStore(c.Store)
 	if err != nil {
@@ -92,7 +92,7 @@ func Serve(c ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// start makes one attempt. Who connects meanwhile waits.
+// start makes one attempt. Clients that connect meanwhile wait.
 func start(c ServerConfig) (*Server, error) {
 	s := &Server{name: c.Identity.Name(), accounts: &server.MemAccResolver{}, failed: make(chan string, 8)}
 	options, err := s.options(c)
@@ -164,7 +164,7 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 	}, nil
 }
 
-// reachable is the address under which a process on this host reaches a listener.
+// reachable returns the address at which a process on this host reaches a listener.
 func reachable(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
@@ -173,25 +173,25 @@ func reachable(a net.Addr) string {
 	return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
 }
 
-// Endpoint is where a coordinator in this process connects to.
+// Endpoint returns where a coordinator in this process connects to.
 func (s *Server) Endpoint() Endpoint { return Endpoint{Name: s.name, Address: s.address} }
 
-// Damage is what of the store was damaged when the server started, and where it lies now.
+// Damage lists what was damaged in the store when the server started, and where it was moved.
 func (s *Server) Damage() []string { return s.damage }
 
-// Failed gets the server's complaint if it cannot go on; it should then be closed.
+// Failed has a value when the server cannot go on; it should then be closed.
 func (s *Server) Failed() <-chan string { return s.failed }
 
 // Cut closes a member's connections at once. Its certificate and SetAccount decide whether it can come back.
 func (s *Server) Cut(member string) { s.entrance.doors.cut(member) }
 
-// Connected says whether a member is, as far as its host has not vanished without a word.
+// Connected reports whether a member is connected. A host that has vanished counts for a while.
 func (s *Server) Connected(member string) bool { return s.entrance.doors.has(member) }
 
-// Addresses are those from which a member is connected.
+// Addresses returns the addresses from which a member is connected.
 func (s *Server) Addresses(member string) []netip.Addr { return s.entrance.doors.addresses(member) }
 
-// SetAccount takes what Authority.Revoke returned: connections of those revoked are cut before it returns.
+// SetAccount takes the JWT that Authority.Revoke has returned. Connections of revoked members are cut before it returns.
 // NATS reads the JWT of every connection for that, twice: some 0.2 ms of processor time for each.
 func (s *Server) SetAccount(_ context.Context, accountJWT string) error {
 	claims, err := jwt.DecodeAccountClaims(accountJWT)

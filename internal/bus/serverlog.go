@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// serverLog brings nats-server's log to ours. What it calls fatal ends no process here: it is sent on.
+// serverLog writes nats-server's log to ours. A fatal error does not end the process: it is sent to a channel.
 type serverLog struct {
 	log    *slog.Logger
 	failed chan<- string
 }
 
-// intended is what nats-server warns of at every start, and we want.
+// intended lists what nats-server warns of at every start although it is intended.
 const intended = "Clients that are not using \"TLS Handshake First\" option"
 
-// ofClient marks lines about one connection. Strangers can cause as many of them as they like.
+// ofClient matches lines about one connection. Strangers can cause any number of them.
 const ofClient = " - cid:"
 
 func (l *serverLog) write(level slog.Level, format string, args []any) string {

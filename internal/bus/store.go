@@ -16,15 +16,15 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// errStore says that the server did not start because of its store.
+// errStore is returned if the server did not start because of its store.
 var errStore = errors.New("the store cannot be read")
 
-// startsBeforeAside is after how many starts in a row that never got ready the store counts as the
-// reason: a damaged file might end the process itself, and would do so for ever.
+// startsBeforeAside is the number of failed starts in a row after which the store is taken for the reason: a damaged file
+// might end the process itself, at every start.
 const startsBeforeAside = 3
 
-// store is the directory of the embedded server: jetstream/ is NATS's, damaged/ holds what was put aside,
-// starting counts starts that have not got ready yet.
+// store is the directory of the embedded server: jetstream/ belongs to NATS, damaged/ holds what was moved away, starting
+// counts starts that have not become ready.
 type store struct {
 	dir    string
 	blocks map[string]int64 // sizes of the files with messages before the start
@@ -33,7 +33,7 @@ type store struct {
 func (s store) data() string     { return filepath.Join(s.dir, "jetstream") }
 func (s store) starting() string { return filepath.Join(s.dir, "starting") }
 
-// openStore makes or opens a store, and puts its data aside if servers keep dying of it.
+// openStore makes or opens a store, and moves its data away if servers keep dying of it.
 func openStore(dir string) (store, []string, error) {
 	s := store{dir: dir, blocks: map[string]int64{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -43,7 +43,7 @@ func openStore(dir string) (store, []string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, nil, fmt.Errorf("open the bus's store: %w", err)
 	}
-	// A file that cannot be read counts as none: the next three starts write it anew.
+	// A file that cannot be read is ignored: the next three starts rewrite it.
 	starts, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	var damage []string
 	if starts >= startsBeforeAside {
@@ -85,7 +85,7 @@ func (s store) distrust() error {
 	return nil
 }
 
-// ready says that the server has come up.
+// ready records that the server has come up.
 func (s store) ready() error {
 	if err := os.Remove(s.starting()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("mark the bus's store as good: %w", err)
@@ -93,7 +93,7 @@ func (s store) ready() error {
 	return nil
 }
 
-// putAside moves all data to a place of its own; restore moves it back.
+// putAside moves all data away; restore moves it back.
 func (s store) putAside() (restore func() error, aside string, err error) {
 	aside, err = s.move(s.data(), "all")
 	restore = func() error {
@@ -117,9 +117,9 @@ func (s store) move(from, as string) (string, error) {
 	return to, nil
 }
 
-// check compares what the server took up with what lay on disk. It puts streams aside that the server
-// left out, because they could not be made anew over their remains, and returns what is damaged. Messages
-// that are missing without a trace it cannot know of: see Bucket.Last.
+// check compares what the server has loaded with what is on disk, and returns what is damaged. It moves streams away that
+// the server has left out, because they could not be made again over their remains. It does not notice messages that are
+// missing without a trace: see Bucket.Last.
 func (s store) check(nats *server.Server, account string) ([]string, error) {
 	info, err := nats.Jsz(&server.JSzOptions{Account: account, Streams: true})
 	if err != nil {
@@ -133,7 +133,7 @@ func (s store) check(nats *server.Server, account string) ([]string, error) {
 		}
 	}
 	for path, before := range s.blocks {
-		// A file that is gone is one the server could do without.
+		// The server could do without a file that is gone.
 		if now, err := os.Stat(path); err == nil && now.Size() < before {
 			damage = append(damage, fmt.Sprintf("the last %d of %d bytes of %s are unreadable and cut off", before-now.Size(), before, path))
 		}

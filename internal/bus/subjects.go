@@ -12,11 +12,11 @@ const (
 	inboxPrefix = "_INBOX."
 )
 
-// MaxPayload is the size in bytes of the largest message, either way. Snapshots go in parts.
+// MaxPayload is the size in bytes of the largest message, in both directions. Snapshots are sent in parts.
 const MaxPayload = 64 << 10
 
-// checkTopic says whether a message may be about topic: words of a-z, 0-9 and '-' with dots between, so
-// that no topic can be a wildcard or leave its place in the subject.
+// checkTopic returns an error unless topic consists of words of a-z, 0-9 and '-' with dots between, so that no topic is a
+// wildcard or leaves its place in the subject.
 func checkTopic(topic string) error {
 	for word := range strings.SplitSeq(topic, ".") {
 		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
@@ -35,9 +35,9 @@ func sender(subject string) (member, topic string, ok bool) {
 	return strings.Cut(rest, ".")
 }
 
-// inbox is the prefix of the subjects at which a member gets its answers.
+// inbox returns the prefix of the subjects at which a member gets its answers.
 func inbox(member string) string { return inboxPrefix + member }
 
-// isInbox says whether an answer sent to subject reaches nobody but the member. A member chooses the
-// subject itself: a coordinator that answered anywhere would lend it its own permissions.
+// isInbox reports whether an answer sent to subject reaches only the member. The member chooses the subject: if a
+// coordinator answered anywhere, the member would use the coordinator's permissions.
 func isInbox(subject, member string) bool { return strings.HasPrefix(subject, inbox(member)+".") }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// claimsUpdate is where servers of an external cluster take new versions of an account.
+// claimsUpdate is the subject at which servers of an external cluster take new versions of an account.
 const claimsUpdate = "$SYS.REQ.CLAIMS.UPDATE"
 
 const setTimeout = 10 * time.Second
 
-// System is a coordinator's connection to the servers of an external cluster themselves. After every
-// connect it tells them whom to let in, as they may have been away when that changed.
+// System is a coordinator's connection to the system account of an external cluster. After every connect it sends the
+// account, as the servers may have been away when that changed.
 type System struct {
 	*link
 	authority *Authority
@@ -48,7 +48,7 @@ func ConnectSystem(c Config, a *Authority) (*System, error) {
 	return s, nil
 }
 
-// Close ends the connection for good.
+// Close closes the connection.
 func (s *System) Close() {
 	s.cancel()
 	s.link.Close()
@@ -74,8 +74,8 @@ func (s *System) repeat(ctx context.Context) {
 	}
 }
 
-// SetAccount takes what Authority.Revoke returned to all servers, and returns when one has taken it.
-// Servers that hear nothing of it now learn it from the others.
+// SetAccount sends the JWT that Authority.Revoke has returned to all servers, and returns when one has taken it. Servers
+// that miss it get it from the others.
 func (s *System) SetAccount(ctx context.Context, accountJWT string) error {
 	const doing = "tell the bus's servers whom to let in"
 	answer, err := s.nats.RequestWithContext(ctx, claimsUpdate, []byte(accountJWT))

@@ -11,14 +11,14 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// maxUserLife bounds how long a JWT can count, and with it how long a revocation must be kept.
+// maxUserLife bounds how long a JWT is valid, and with it how long a revocation must be kept.
 const maxUserLife = 90 * 24 * time.Hour
 
-// maxSubscriptions is more than a member needs: what is for all, what is for it, answers.
+// maxSubscriptions is more than a member needs: messages to all, messages to it, answers.
 const maxSubscriptions = 8
 
-// MemberJWT lets a member use the bus until its certificate ends, or 90 days, whichever is sooner. The
-// key is that of the certificate.
+// MemberJWT returns a JWT that lets a member use the bus until its certificate ends, but at most 90 days. The key is that
+// of the certificate.
 func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Time) (string, error) {
 	return a.userJWT(a.account, name, key, until, jwt.Permissions{
 		Pub: jwt.Permission{Allow: jwt.StringList{fromPrefix + name + ".>"}},
@@ -26,7 +26,7 @@ func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Tim
 	}, jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: MaxPayload})
 }
 
-// Life is from when until when a JWT counts, as it says itself.
+// Life returns the times from when and until when a JWT is valid.
 func Life(userJWT string) (from, until time.Time, err error) {
 	claims, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
@@ -35,7 +35,7 @@ func Life(userJWT string) (from, until time.Time, err error) {
 	return time.Unix(claims.IssuedAt, 0), time.Unix(claims.Expires, 0), nil
 }
 
-// CoordinatorJWT lets a coordinator hear and tell all members, and use JetStream.
+// CoordinatorJWT returns a JWT that lets a coordinator exchange messages with all members, and use JetStream.
 func (a *Authority) CoordinatorJWT(name string, key ed25519.PublicKey, until time.Time) (string, error) {
 	return a.userJWT(a.account, name, key, until, jwt.Permissions{
 		Pub: jwt.Permission{Allow: jwt.StringList{allPrefix + ">", toPrefix + ">", inboxPrefix + ">", "$JS.>", "$KV.>"}},
@@ -43,7 +43,7 @@ func (a *Authority) CoordinatorJWT(name string, key ed25519.PublicKey, until tim
 	}, jwt.NatsLimits{Subs: jwt.NoLimit, Data: jwt.NoLimit, Payload: jwt.NoLimit})
 }
 
-// SystemJWT lets a coordinator tell the servers of an external cluster whom to let in.
+// SystemJWT returns a JWT that lets a coordinator send the account to the servers of an external cluster.
 func (a *Authority) SystemJWT(name string, key ed25519.PublicKey, until time.Time) (string, error) {
 	return a.userJWT(a.system, name, key, until, jwt.Permissions{
 		Pub: jwt.Permission{Allow: jwt.StringList{claimsUpdate}},
@@ -76,8 +76,8 @@ func (a *Authority) userJWT(account nkeys.KeyPair, name string, key ed25519.Publ
 	return encodeClaims(claims, account)
 }
 
-// outwait waits for the second after the one in which the user's earlier JWTs were revoked: NATS counts
-// in whole seconds, and would take a JWT made within it for one of those revoked.
+// outwait waits until the second has passed in which the user's earlier JWTs were revoked: NATS counts in whole seconds,
+// and would take a JWT made within that second for a revoked one.
 func (a *Authority) outwait(user string) {
 	a.mu.Lock()
 	at, revoked := a.state.Revoked[user]
