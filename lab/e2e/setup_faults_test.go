@@ -121,7 +121,7 @@ func TestJoinRefused(t *testing.T) {
 	w.says(w.try(mallory, program, "join", again, "--name", "alice-2", "--no-start"), "This host is a member of friends now: alice-2", "The agent was not started")
 	w.fails(bob, []string{"invite", "--name", "alice"}, "the name alice is taken")
 	w.fails(alice, []string{"invite"}, "this host is no coordinator")
-	w.fails(bob, []string{"expel", "bob", "--why", "tired"}, "that is this coordinator itself")
+	w.fails(bob, []string{"expel", "bob", "--why", "tired"}, "this is the coordinator's own host")
 	w.fails(bob, []string{"expel", "zoe", "--why", "tired"}, "there is no such member")
 
 	// Expelled is expelled, by name and by key.
