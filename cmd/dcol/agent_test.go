@@ -54,7 +54,7 @@ func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Giv
 	given := &c.status.Serving.Given
 	given.Open, given.Closed = r.On, ""
 	if !r.On {
-		given.Closed = fmt.Sprintf("off for %v s", r.OffSeconds)
+		given.Closed = api.ClosedCause(fmt.Sprintf("off for %v s", r.OffSeconds))
 	}
 	return *given, nil
 }

@@ -297,7 +297,7 @@ func paths(u *api.Using) string {
 	}
 	var parts []string
 	for _, s := range u.Connections[0].Subflows {
-		parts = append(parts, s.Kind+" "+s.State)
+		parts = append(parts, s.Kind+" "+string(s.State))
 	}
 	return strings.Join(parts, ", ")
 }

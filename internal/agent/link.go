@@ -145,9 +145,6 @@ func takeOver(kernel *mptcp.Namespace, stateDir string) error {
 	return err
 }
 
-// waypointClosed is the state in api.Waypoint of one that gives nothing for now.
-const waypointClosed = "closed"
-
 // link is a session as the client role sees it.
 type link struct {
 	*session.Client
@@ -184,16 +181,16 @@ func (l *link) Refusal(err error) detour.Refusal {
 func (l *link) Describe() api.Waypoint {
 	s := l.State()
 	d := api.Waypoint{
-		Name: l.name, Addr: l.at, State: "down", Since: s.Since,
+		Name: l.name, Addr: l.at, State: api.WaypointDown, Since: s.Since,
 		RTT: milliseconds(s.RTT), Loss: s.Loss,
 	}
 	switch {
 	case s.Usable() && s.Closed != nil:
-		d.State, d.Why = waypointClosed, s.Closed.String()
+		d.State, d.Why = api.WaypointClosed, s.Closed.String()
 	case s.Usable():
-		d.State = "up"
+		d.State = api.WaypointUp
 	case s.Moving:
-		d.State, d.Why = "moving", "this host's address has changed, the session follows"
+		d.State, d.Why = api.WaypointMoving, "this host's address has changed, the session follows"
 	case s.Problem != nil:
 		d.Why = s.Problem.Error()
 	}

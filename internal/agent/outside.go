@@ -291,7 +291,7 @@ func (o *outside) describe() *api.Outside {
 	at, left := o.reach()
 	o.mu.Lock()
 	out := &api.Outside{
-		Address: at, NAT: o.found.Kind(), Leaves: string(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),
+		Address: at, NAT: o.found.Kind(), Leaves: api.Reachability(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),
 	}
 	if left == nat.LeavesOpen {
 		out.Why = "members are being asked where they see this host"

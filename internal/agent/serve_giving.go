@@ -20,7 +20,7 @@ func (s *serving) given(now waypoint.GivingStatus) api.Given {
 		Bandwidth: int64(s.config.Bandwidth), BandwidthPerMember: int64(s.config.BandwidthPerMember),
 	}
 	if now.Closed() {
-		out.Closed = now.Cause.String()
+		out.Closed = api.ClosedCause(now.Cause.String())
 	}
 	if now.Quota > 0 {
 		out.Renews = now.Renews

@@ -77,7 +77,7 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 	}
 	for _, s := range conn.Subflows {
 		sub := kernel[subflowKey{s.Local, s.Remote}]
-		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, s.State, s.Since
+		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, api.SubflowState(s.State), s.Since
 		sub.Local, sub.Remote, sub.Why = s.Local, s.Remote, s.Why
 		out.Subflows = append(out.Subflows, sub)
 	}
@@ -105,8 +105,8 @@ func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours m
 		d.Why = state.Refused
 	}
 	for _, k := range c.kinds {
-		if d.State == waypointClosed {
-			d.Kinds = append(d.Kinds, api.WaypointKind{Kind: k.String(), State: kindClosed})
+		if d.State == api.WaypointClosed {
+			d.Kinds = append(d.Kinds, api.WaypointKind{Kind: k.String(), State: api.KindClosed})
 			continue
 		}
 		d.Kinds = append(d.Kinds, c.describeKind(v, k, state, detours))
@@ -114,41 +114,31 @@ func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours m
 	return d
 }
 
-// The states of an api.WaypointKind.
-const (
-	kindReady      = "ready"
-	kindResting    = "resting"
-	kindDown       = "down"
-	kindNotOffered = "not-offered"
-	kindClosed     = "closed"
-	kindUnusable   = "unusable"
-)
-
 // describeKind says how a kind of detour stands at an address of a waypoint.
 func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, detours map[standingKey]path.DetourState) api.WaypointKind {
-	out := api.WaypointKind{Kind: k.String(), State: kindReady}
+	out := api.WaypointKind{Kind: k.String(), State: api.KindReady}
 	key := standingKey{v, k}
 	stands := c.tunnels.standings[key]
 	switch d := detours[key]; {
 	case k == path.Mapped:
 		// A refusal is of one server, mostly; it is told of the waypoint.
 		if !state.Up {
-			out.State = kindDown
+			out.State = api.KindDown
 		}
 	case k == path.InBand && !v.Addr.Is4():
-		out.State, out.Why = kindUnusable, "in-band detours need an IPv4 address of the waypoint, and this one is IPv6"
+		out.State, out.Why = api.KindUnusable, "in-band detours need an IPv4 address of the waypoint, and this one is IPv6"
 	case k == path.InBand && c.tunnels.noSyns != nil:
-		out.State, out.Why = kindUnusable, lack(c.tunnels.noSyns)
+		out.State, out.Why = api.KindUnusable, lack(c.tunnels.noSyns)
 	case len(stands.Tunnels) == 0:
-		out.State, out.Why = kindDown, stands.Why
+		out.State, out.Why = api.KindDown, stands.Why
 	case d.Why != "":
 		out.Why = d.Why
 		if !d.RetryAt.IsZero() && !d.Towards.IsValid() {
-			out.State = kindResting
+			out.State = api.KindResting
 		}
 	}
-	if state.Up && (out.State == kindDown || k == path.Mapped) && !slices.Contains(c.tunnels.offers[v], k) {
-		out.State, out.Why = kindNotOffered, ""
+	if state.Up && (out.State == api.KindDown || k == path.Mapped) && !slices.Contains(c.tunnels.offers[v], k) {
+		out.State, out.Why = api.KindNotOffered, ""
 	}
 	return out
 }

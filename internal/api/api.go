@@ -67,7 +67,7 @@ type Connection struct {
 type Subflow struct {
 	Kind     string         `json:"kind"` // direct, wireguard, openvpn, in-band, mapped, unknown
 	Waypoint string         `json:"waypoint,omitempty"`
-	State    string         `json:"state"` // up, backup, joining
+	State    SubflowState   `json:"state"`
 	Local    netip.AddrPort `json:"local"`
 	Remote   netip.AddrPort `json:"remote"`
 	Since    time.Time      `json:"since"`
@@ -89,7 +89,7 @@ type Subflow struct {
 type Waypoint struct {
 	Name  string         `json:"name"`
 	Addr  netip.AddrPort `json:"address"`
-	State string         `json:"state"` // up, closed, down, moving
+	State WaypointState  `json:"state"`
 	Since time.Time      `json:"since"`
 	// Why says why it is not used; empty when it is.
 	Why      string  `json:"why,omitempty"`
@@ -103,10 +103,8 @@ type Waypoint struct {
 
 // WaypointKind is how one kind of detour stands at one address of a waypoint.
 type WaypointKind struct {
-	Kind string `json:"kind"`
-	// State is ready, resting (after a failure), down, closed (as the waypoint is), not-offered, or unusable: this
-	// host lacks what it needs, or the address is of the wrong family.
-	State string `json:"state"`
+	Kind  string    `json:"kind"`
+	State KindState `json:"state"`
 	// Why it is not ready, or, where it is, what keeps it from some servers.
 	Why string `json:"why,omitempty"`
 }
@@ -131,10 +129,8 @@ type Serving struct {
 // Outside is how others reach the sessions' port of a waypoint over IPv4.
 type Outside struct {
 	Address netip.AddrPort `json:"address,omitzero"` // where; none if that is not known
-	// Leaves is reachable (anybody gets in), punchable (who both sides are told of), unreachable, outward-only
-	// (nobody answers over UDP) or not-known.
-	Leaves string `json:"leaves"`
-	NAT    string `json:"nat"` // its kind, in words
+	Leaves  Reachability   `json:"leaves"`
+	NAT     string         `json:"nat"` // its kind, in words
 	// Why is why Leaves is not-known, and when that is looked at again.
 	Why string `json:"why,omitempty"`
 	// Asked is how many members were asked where they see this host; Answered, how many told.
@@ -160,12 +156,12 @@ type OpenedPort struct {
 
 // Given is what the operator gives, and how much of it is used.
 type Given struct {
-	// Open: connections may be opened now. If not, Closed is why (switched-off, quota-traffic or
-	// outside-hours), and Until is when that ends; absent: that is not known.
-	Open   bool      `json:"open"`
-	Closed string    `json:"closed,omitempty"`
-	Until  time.Time `json:"until,omitzero"`
-	Hours  []string  `json:"hours"` // none: always
+	// Open reports whether connections may be opened now. If not, Closed is the cause, and Until the time
+	// when that ends; absent: not known.
+	Open   bool        `json:"open"`
+	Closed ClosedCause `json:"closed,omitempty"`
+	Until  time.Time   `json:"until,omitzero"`
+	Hours  []string    `json:"hours"` // none: always
 	// Where connections may lead, as the configuration says; special-purpose addresses are denied
 	// unless they are allowed.
 	Allow     []netip.Prefix `json:"allow"`

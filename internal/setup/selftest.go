@@ -159,9 +159,9 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 		ready := false
 		for _, k := range w.Kinds {
 			switch k.State {
-			case "down": // a tunnel leads to one of a waypoint's addresses only
-				more = more || w.State == "up" && !readyAt(s.Client.Waypoints, w.Name, k.Kind)
-			case "ready":
+			case api.KindDown: // a tunnel leads to one of a waypoint's addresses only
+				more = more || w.State == api.WaypointUp && !readyAt(s.Client.Waypoints, w.Name, k.Kind)
+			case api.KindReady:
 				ready = true
 				if !slices.Contains(kinds, k.Kind) {
 					kinds = append(kinds, k.Kind)
@@ -193,7 +193,7 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 // readyAt reports whether a kind of detours through a waypoint is ready, at whichever address.
 func readyAt(waypoints []api.Waypoint, name, kind string) bool {
 	return slices.ContainsFunc(waypoints, func(w api.Waypoint) bool {
-		return w.Name == name && slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.Kind == kind && k.State == "ready" })
+		return w.Name == name && slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.Kind == kind && k.State == api.KindReady })
 	})
 }
 
@@ -214,7 +214,7 @@ func describeWaypoint(s api.Status, add adder) {
 		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
 	case r.Punch:
 		add(Lacks, "waypoint: %s cannot reach %s by hole punching (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
-	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == "punchable": // which the record does not say yet
+	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == api.Punchable: // which the record does not say yet
 		add(soon, "waypoint: %s cannot reach %s, as this host is behind a NAT; others try to reach it by hole punching", strings.Join(r.Checked.By, ", "), at)
 	default:
 		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))

@@ -10,7 +10,7 @@ import (
 
 func TestFindings(t *testing.T) {
 	up := api.Collective{Name: "friends", Members: 2, Coordinator: api.CoordinatorLink{Connected: true, Server: "hub"}}
-	bob := func(state string, kinds ...api.WaypointKind) *api.Using {
+	bob := func(state api.WaypointState, kinds ...api.WaypointKind) *api.Using {
 		return &api.Using{Waypoints: []api.Waypoint{{Name: "bob", Addr: netip.MustParseAddrPort("192.0.2.7:45672"), State: state, Why: "no answer", Kinds: kinds}}}
 	}
 	record := func(checked *api.Reach) *api.Collective {

@@ -40,16 +40,16 @@ func standing(g api.Given) string {
 	if g.Open {
 		return "Members may open connections through this waypoint."
 	}
-	why := g.Closed
+	why := string(g.Closed)
 	switch g.Closed {
-	case "switched-off":
+	case api.SwitchedOff:
 		why = "it is switched off"
 		if g.Until.IsZero() {
 			why += " (`dcol waypoint on` ends that)"
 		}
-	case "quota-traffic":
+	case api.QuotaTraffic:
 		why = "this month's quota is used up"
-	case "outside-hours":
+	case api.OutsideHours:
 		why = "it is not within its hours"
 	}
 	if !g.Until.IsZero() {

@@ -81,11 +81,11 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	var rows [][]string
 	for _, w := range u.Waypoints {
 		rtt, loss := "-", "-"
-		if w.State == "up" || w.State == "closed" {
+		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
 			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
 		}
 		rows = append(rows, []string{
-			w.Name, w.Addr.String(), w.State + " " + age(now, w.Since), rtt, loss,
+			w.Name, w.Addr.String(), string(w.State) + " " + age(now, w.Since), rtt, loss,
 			ready(w), fmt.Sprint(w.Mappings), fmt.Sprint(w.Subflows), w.Why,
 		})
 	}
@@ -93,8 +93,8 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	for _, w := range u.Waypoints {
 		for _, k := range w.Kinds {
 			switch {
-			case k.State == kindNotOffered || k.Why == "":
-			case k.State == kindReady:
+			case k.State == api.KindNotOffered || k.Why == "":
+			case k.State == api.KindReady:
 				p.linef("  %s by %s: %s", w.Name, k.Kind, k.Why)
 			default:
 				p.linef("  %s by %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
@@ -103,17 +103,11 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	}
 }
 
-// The states of an api.WaypointKind that are told apart here.
-const (
-	kindReady      = "ready"
-	kindNotOffered = "not-offered"
-)
-
 // ready lists the kinds of detours that can be had at once.
 func ready(w api.Waypoint) string {
 	var kinds []string
 	for _, k := range w.Kinds {
-		if k.State == kindReady {
+		if k.State == api.KindReady {
 			kinds = append(kinds, k.Kind)
 		}
 	}
@@ -146,7 +140,7 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 		var rows [][]string
 		for _, s := range c.Subflows {
 			rows = append(rows, []string{
-				"  " + pathName(s), s.State, endpoint(s.Remote), fmt.Sprintf("%.1f ms", s.RTT),
+				"  " + pathName(s), string(s.State), endpoint(s.Remote), fmt.Sprintf("%.1f ms", s.RTT),
 				rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted), s.Why,
 			})
 		}
@@ -201,7 +195,7 @@ func (p *printer) serving(s *api.Serving) {
 
 // fromOutside says how others reach a waypoint.
 func fromOutside(o *api.Outside) string {
-	text, left := o.NAT, strings.ReplaceAll(o.Leaves, "-", " ")
+	text, left := o.NAT, strings.ReplaceAll(string(o.Leaves), "-", " ")
 	switch {
 	case len(o.Opened) > 0:
 		text = fmt.Sprintf("the router has opened %v (%s)", o.Opened[0].External, o.Router)

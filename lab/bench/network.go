@@ -181,11 +181,11 @@ func (s *network) startAgent(ctx context.Context, name, role string, settings ma
 			return err
 		}
 		for _, w := range status.Client.Waypoints {
-			if w.State != "up" {
+			if w.State != api.WaypointUp {
 				return fmt.Errorf("waypoint %s is %s: %s", w.Name, w.State, w.Why)
 			}
 			for _, k := range w.Kinds {
-				if k.State != "ready" {
+				if k.State != api.KindReady {
 					return fmt.Errorf("%s through %s is %s: %s", k.Kind, w.Name, k.State, k.Why)
 				}
 			}

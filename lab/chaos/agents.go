@@ -187,9 +187,9 @@ func usable(s api.Status, name string) error {
 	for _, w := range s.Client.Waypoints { // one of its addresses is enough
 		switch {
 		case w.Name != name:
-		case w.State != "up":
+		case w.State != api.WaypointUp:
 			why = fmt.Errorf("waypoint %s is %s: %s", name, w.State, w.Why)
-		case len(w.Kinds) > 0 && w.Kinds[0].State != "ready":
+		case len(w.Kinds) > 0 && w.Kinds[0].State != api.KindReady:
 			why = fmt.Errorf("%s at waypoint %s is %s: %s", w.Kinds[0].Kind, name, w.Kinds[0].State, w.Kinds[0].Why)
 		default:
 			return nil

@@ -189,12 +189,12 @@ coordinators = [%q]
 }
 
 // waypointsAre waits until these are the waypoints that alice uses, all in this state.
-func (w *world) waypointsAre(state string, names ...string) {
+func (w *world) waypointsAre(state api.WaypointState, names ...string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("alice's waypoints are %v, %s", names, state), func() error { return w.uses(state, names...) })
 }
 
-func (w *world) uses(state string, names ...string) error {
+func (w *world) uses(state api.WaypointState, names ...string) error {
 	w.Helper()
 	var have []string
 	for _, p := range w.mustStatus(alice).Client.Waypoints {

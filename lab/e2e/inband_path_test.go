@@ -115,7 +115,7 @@ func (w *world) connections(n int, allowed ...string) {
 				return holds(false, "there is %+v", c)
 			}
 			for _, s := range c.Subflows {
-				if !strings.Contains(strings.Join(allowed, ","), s.Kind+" "+s.State) {
+				if !strings.Contains(strings.Join(allowed, ","), s.Kind+" "+string(s.State)) {
 					return holds(false, "there is %+v", s)
 				}
 			}

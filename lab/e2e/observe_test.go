@@ -98,7 +98,7 @@ func kindOf(at api.Waypoint, kind string) api.WaypointKind {
 
 // kindIs waits until a kind of detour at bob is in that state, and the status says so in
 // these words.
-func (w *world) kindIs(kind, state string, words ...string) {
+func (w *world) kindIs(kind string, state api.KindState, words ...string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%s is %s %q", kind, state, words), func() error {
 		k := w.kind(kind)
@@ -150,7 +150,7 @@ func (w *world) subflows(want ...string) (c api.Connection) {
 		}
 		var have []string
 		for _, s := range c.Subflows {
-			have = append(have, s.Kind+" "+s.State)
+			have = append(have, s.Kind+" "+string(s.State))
 		}
 		if !slices.Equal(have, want) {
 			return fmt.Errorf("it has %q (%s)", have, c.Note)

@@ -94,7 +94,7 @@ func TestQuotaOfConnections(t *testing.T) {
 	for _, c := range w.mustStatus(alice).Client.Connections {
 		var kinds []string
 		for _, s := range c.Subflows {
-			kinds = append(kinds, s.Kind+" "+s.State)
+			kinds = append(kinds, s.Kind+" "+string(s.State))
 		}
 		want := "[direct up]"
 		if c.Token == before.Token {

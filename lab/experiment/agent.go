@@ -159,7 +159,7 @@ func notUp(s api.Status, via []string) error {
 		return errors.New("the agent has no client role")
 	}
 	for _, w := range s.Client.Waypoints {
-		if slices.Contains(via, w.Name) && w.State != "up" {
+		if slices.Contains(via, w.Name) && w.State != api.WaypointUp {
 			return errors.New(strings.TrimSpace(fmt.Sprintf("waypoint %s is %s: %s", w.Name, w.State, w.Why)))
 		}
 	}
@@ -174,13 +174,13 @@ func notReady(s api.Status, via []string, kind scenario.Detour) error {
 		return nil
 	}
 	for _, name := range via {
-		ready, state, why := false, "unknown", "its agent says nothing of it"
+		ready, state, why := false, api.KindState("unknown"), "its agent says nothing of it"
 		for _, w := range s.Client.Waypoints {
 			for _, k := range w.Kinds {
 				if w.Name != name || k.Kind != string(kind) && kind != scenario.DefaultDetour {
 					continue
 				}
-				ready = ready || k.State == "ready"
+				ready = ready || k.State == api.KindReady
 				if state == "unknown" || k.Why != "" {
 					state, why = k.State, k.Why
 				}
