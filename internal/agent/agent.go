@@ -1,11 +1,11 @@
-// Package agent puts dcol together: it alone sees every part. Prepare only
-// reads: configuration, identity. Plan.Run touches the system, and leaves it as
-// it found it when it ends, but for a waypoint's mappings, which outlive a
-// restart as a waypoint; Down removes those too.
+// Package agent puts dcol together. Prepare only reads: configuration and
+// identity. Plan.Run touches the system, and leaves it as it found it when it
+// ends, but for a waypoint's mappings, which outlive a restart; Down removes
+// those too.
 //
-// The client role is client.go (the loop), carryout.go (what was decided is
-// done), meter.go (counters and rates), status.go and link.go (sessions); the
-// waypoint role is serve.go.
+// Each role is a package of its own, and starts and runs by itself: one that
+// cannot start because another program has its port is tried again while the
+// others run.
 package agent
 
 import (
@@ -16,19 +16,19 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
-	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/nat"
-	"github.com/detour-collective/dcol/internal/waypoint"
-	"github.com/detour-collective/dcol/internal/waypoint/egress"
-	"github.com/detour-collective/dcol/internal/waypoint/rules"
 	"github.com/detour-collective/dcol/packaging"
 )
 
@@ -70,14 +70,23 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 			c.Name, c.Identity.Certificate, identity.Name())
 	}
 	if c.Has(config.RoleWaypoint) {
-		if _, err := egress.New(c.Waypoint.Allow, c.Waypoint.Deny, deniedPorts(c.Waypoint)); err != nil {
-			return nil, fmt.Errorf("[waypoint] %w", err)
-		}
-		if err := rules.Marks(c.Waypoint.Marks).Check(); err != nil {
-			return nil, fmt.Errorf("[waypoint] marks: %w", err)
+		if err := serving.Check(c.Waypoint); err != nil {
+			return nil, err
 		}
 	}
 	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log}, nil
+}
+
+// parseServers reads the servers that the configuration names at key.
+func parseServers(key string, texts []string) (list []enrol.Endpoint, err error) {
+	for _, text := range texts {
+		e, err := enrol.ParseEndpoint(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		list = append(list, e)
+	}
+	return list, nil
 }
 
 // isCoordinator reports whether a member is one of the coordinators that this host was told of when it joined.
@@ -92,7 +101,7 @@ const gcPercent = 50
 // sightingRoom is for as many as come while members are asked where they see this host.
 const sightingRoom = 256
 
-// Run is the agent's life, until ctx ends.
+// Run runs the agent until ctx ends.
 func (p *Plan) Run(ctx context.Context) error {
 	debug.SetGCPercent(gcPercent)
 	if os.Geteuid() != 0 {
@@ -108,17 +117,40 @@ func (p *Plan) Run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close()
-
-	a := &running{plan: p, since: time.Now(), member: newMember(p)}
-	group, ctx := errgroup.WithContext(ctx)
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	a, err := p.start(ctx, group)
+	if err != nil {
+		return errors.Join(err, stopGroup(group))
+	}
+	group.Go(func() error { return api.Serve(ctx, listener, a) })
+	for _, err := range damagedRecords(p.config) {
+		p.log.Warn("sysctls may not be put back", "err", err)
+	}
+	p.log.Info("agent is running", "member", p.config.Name, "roles", p.config.Roles, "version", p.version)
+	err = group.Wait()
+	p.log.Info("agent has stopped")
+	return err
+}
+
+// start starts the roles, in the order in which they need each other.
+func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, error) {
+	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}}
 	// Who is a member is known before anything else: this host's own membership needs it.
 	if p.config.Has(config.RoleCoordinator) {
-		if a.coordinator, err = startCoordinating(ctx, p, group); err != nil {
-			return errors.Join(err, stopGroup(group))
+		co, err := openCoordinator(p)
+		if err != nil {
+			return nil, err
 		}
+		a.coordinator = co
+		if err := a.begin(ctx, group, coordinatorRole(p, co)); err != nil {
+			return nil, err
+		}
+	}
+	if p.config.Collective.Joined() {
+		a.member = member.New(member.Config{Identity: p.identity, Settings: p.config, Coordinators: p.coordinators, Log: p.log})
 	}
 	// Waypoints that the client role uses see this host, which the waypoint role wants to know.
 	var sightings chan nat.Sighting
@@ -128,39 +160,74 @@ func (p *Plan) Run(ctx context.Context) error {
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
-		if a.client, err = startClient(ctx, p, a.member, sightings, group); err != nil {
-			return errors.Join(err, stopGroup(group))
+		c, err := startClient(ctx, p, a.member, sightings, group)
+		if err != nil {
+			return nil, err
 		}
+		a.client = c
 	}
 	if p.config.Has(config.RoleWaypoint) {
-		if a.serving, err = startServing(ctx, p, a.member, sightings, group); err != nil {
-			return errors.Join(err, stopGroup(group))
+		if err := a.begin(ctx, group, waypointRole(p, a.member, sightings, a.serving)); err != nil {
+			return nil, err
 		}
+	} else if a.member != nil {
+		a.member.Offer(member.BasicOffer(p.config, p.config.Roles))
 	}
 	if a.member != nil {
-		if err := a.member.start(ctx, p, a.serving, group); err != nil {
-			return errors.Join(err, stopGroup(group))
-		}
+		group.Go(func() error { return a.member.Run(ctx) })
 	}
-	group.Go(func() error { return api.Serve(ctx, listener, a) })
-	for _, err := range damagedRecords(p.config.StateDir) {
-		p.log.Warn("sysctls may not be put back", "err", err)
-	}
-	p.log.Info("agent is running", "member", p.config.Name, "roles", p.config.Roles, "version", p.version)
-	err = group.Wait()
-	p.log.Info("agent has stopped")
-	return err
+	return a, nil
 }
 
-// endFormerWaypoint has a member that is a waypoint no more give nothing: what an agent left for the
-// next one would work until its leases are over, and connections as long as they like.
+func (a *running) begin(ctx context.Context, group *errgroup.Group, r *role) error {
+	a.roles = append(a.roles, r)
+	return r.begin(ctx, group)
+}
+
+// startClient starts the client role.
+func startClient(ctx context.Context, p *Plan, m *member.Member, sightings chan<- nat.Sighting, group *errgroup.Group) (*client.Client, error) {
+	var directory client.Directory
+	if m != nil {
+		directory = m
+	}
+	c, err := client.New(ctx, client.Config{Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Log: p.log})
+	if err != nil {
+		return nil, err
+	}
+	group.Go(func() error { return c.Run(ctx) })
+	return c, nil
+}
+
+// waypointRole returns the waypoint role, which is in up while it runs.
+func waypointRole(p *Plan, m *member.Member, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving]) *role {
+	start := func(ctx context.Context) (func(context.Context) error, error) {
+		s, err := serving.Start(ctx, serving.Config{
+			Identity: p.identity, Settings: p.config, Member: m, Trusted: p.isCoordinator, Sightings: sightings, Log: p.log,
+		})
+		if err != nil {
+			if m != nil { // others should use another waypoint meanwhile
+				m.Offer(member.BasicOffer(p.config, slices.DeleteFunc(slices.Clone(p.config.Roles), func(r config.Role) bool { return r == config.RoleWaypoint })))
+			}
+			return nil, err
+		}
+		p.log.Info("members are served", "listen", p.config.Session.Listen)
+		up.Store(s)
+		return func(ctx context.Context) error {
+			defer up.Store(nil)
+			return s.Run(ctx)
+		}, nil
+	}
+	return &role{name: config.RoleWaypoint, log: p.log, start: start, isUp: func() bool { return up.Load() != nil }}
+}
+
+// endFormerWaypoint takes back what an agent left for the next one, if this member is a waypoint no more: it would
+// work until its leases are over, and connections as long as they like.
 func (p *Plan) endFormerWaypoint() error {
-	record := waypointRecord(p.config.StateDir)
-	if p.config.Has(config.RoleWaypoint) || !waypoint.Left(record) {
+	if p.config.Has(config.RoleWaypoint) || !serving.IsLeft(p.config) {
 		return nil
 	}
 	p.log.Info("this member is a waypoint no more: what it forwards for others ends")
-	return waypoint.CleanUp(record, waypointMemory(p.config.StateDir), waypointCounts(p.config.RunDir), rules.Marks(p.config.Waypoint.Marks))
+	return serving.CleanUp(p.config)
 }
 
 var errAborted = errors.New("start was given up")
@@ -172,69 +239,4 @@ func stopGroup(group *errgroup.Group) error {
 		return err
 	}
 	return nil
-}
-
-// running answers the local socket.
-type running struct {
-	plan        *Plan
-	since       time.Time
-	client      *client
-	serving     *serving
-	coordinator *coordinator.Coordinator // nil: it has not the role
-	member      *member                  // nil: it has joined no collective
-}
-
-// Status implements api.Agent.
-func (a *running) Status(ctx context.Context) (api.Status, error) {
-	s := api.Status{
-		Schema: api.StatusSchema, Member: a.plan.config.Name, Version: a.plan.version,
-		Since: a.since, Problems: []string{},
-	}
-	for _, r := range a.plan.config.Roles {
-		s.Roles = append(s.Roles, string(r))
-	}
-	if err := a.plan.identity.Problem(); err != nil {
-		s.Problems = append(s.Problems, err.Error())
-	}
-	for _, err := range damagedRecords(a.plan.config.StateDir) {
-		s.Problems = append(s.Problems, err.Error())
-	}
-	var err error
-	if a.client != nil {
-		if s.Client, err = a.client.describe(ctx); err != nil {
-			return s, err
-		}
-		s.Problems = append(s.Problems, a.client.problems...)
-		if err := a.client.checkPM(); err != nil {
-			s.Problems = append(s.Problems, pathManagerProblem(err))
-		}
-	}
-	if a.serving != nil {
-		var problems []string
-		if s.Serving, problems, err = a.serving.describe(); err != nil {
-			return s, err
-		}
-		s.Problems = append(s.Problems, problems...)
-	}
-	if a.coordinator != nil {
-		var problems []string
-		s.Coordinator, problems = describeCoordinator(a.coordinator.Status())
-		s.Problems = append(s.Problems, problems...)
-	}
-	if a.member != nil {
-		var problems []string
-		if s.Collective, problems, err = a.member.describe(ctx); err != nil {
-			return s, err
-		}
-		s.Problems = append(s.Problems, problems...)
-	}
-	return s, nil
-}
-
-// Map implements api.Agent.
-func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
-	if a.client == nil {
-		return api.MapAnswer{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
-	}
-	return a.client.mapping(ctx, r)
 }

@@ -4,60 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
-	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// startCoordinating begins the coordinator role. It is opened here and not in Prepare, because only one
+// openCoordinator opens the coordinator's directory. That is done here and not in Prepare, because only one
 // process may have it open.
-func startCoordinating(ctx context.Context, p *Plan, group *errgroup.Group) (*coordinator.Coordinator, error) {
+func openCoordinator(p *Plan) (*coordinator.Coordinator, error) {
 	c := p.config.Coordinator
 	servers, err := parseServers("[coordinator] bus_servers", c.BusServers)
 	if err != nil {
 		return nil, err
 	}
-	co, err := coordinator.Open(coordinator.Config{
+	return coordinator.Open(coordinator.Config{
 		Dir: c.Dir, Identity: p.identity, Listen: c.Listen, BusListen: c.BusListen, Addresses: c.Addresses,
 		BusServers: servers, Log: p.log.With("subsystem", "coordinator"),
 	})
-	if err != nil {
-		return nil, err
-	}
-	group.Go(func() error {
-		err := co.Run(ctx)
-		co.Close()
-		return err
-	})
-	return co, nil
 }
 
-// localBus is where this host's own agent finds the bus that runs in it: from inside a network, the address
-// that members use may lead nowhere.
-func localBus(c *config.Config) []enrol.Endpoint {
-	if !c.Has(config.RoleCoordinator) || len(c.Coordinator.BusServers) > 0 {
-		return nil
+// coordinatorRole returns the coordinator role. It listens when it runs.
+func coordinatorRole(p *Plan, co *coordinator.Coordinator) *role {
+	return &role{
+		name: config.RoleCoordinator, log: p.log,
+		start: func(context.Context) (func(context.Context) error, error) { return co.Run, nil },
+		isUp:  func() bool { return co.Status().Listening != "" },
+		end:   co.Close,
 	}
-	host, port, err := net.SplitHostPort(c.Coordinator.BusListen)
-	if err != nil {
-		return nil // the configuration was checked
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return []enrol.Endpoint{{Name: c.Name, Address: net.JoinHostPort(host, port)}}
 }
 
-var errNoCoordinator = errors.New("this host is no coordinator: ask on the one where `dcol init` was run")
+var errNoCoordinator = errors.New("this host is no coordinator: ask on the host where `dcol init` was run")
 
 // Invite implements api.Agent.
 func (a *running) Invite(_ context.Context, r api.InviteRequest) (api.Invitation, error) {
@@ -92,11 +73,11 @@ func (a *running) Expel(ctx context.Context, r api.ExpelRequest) (api.Expulsion,
 	return out, err
 }
 
-// enforcedWithin is how soon after an expulsion waypoints must refuse who was expelled.
+// enforcedWithin is the time after an expulsion within which waypoints must refuse the member.
 const enforcedWithin = 5 * time.Second
 
-// addRegister adds to the members in the directory what only a coordinator knows: who has joined and says
-// nothing of itself yet, who was expelled, and how others reach them.
+// addRegister adds what only a coordinator knows to the members in the directory: those that have joined and have
+// no record yet, those that were expelled, and whether others reach them.
 func addRegister(members []api.Member, register []coordinator.Member) []api.Member {
 	for _, r := range register {
 		i := slices.IndexFunc(members, func(m api.Member) bool { return m.Name == r.Name })
@@ -117,7 +98,7 @@ func addRegister(members []api.Member, register []coordinator.Member) []api.Memb
 	return members
 }
 
-// describeCoordinator is the coordinator role's part of the status.
+// describeCoordinator returns the coordinator role's part of the status.
 func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 	out := &api.Coordinator{
 		Listen: s.Listening, Bus: s.Bus, Members: s.Members, Expelled: s.Expelled, Invitations: s.Invitations,
@@ -138,10 +119,10 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 	return out, problems
 }
 
-// renewAuthority is how long before its end a signer should be renewed.
+// renewAuthority is the time before its end at which a signer should be renewed.
 const renewAuthority = 30 * 24 * time.Hour
 
-// mendHere gives a fault of the identity's files the mend for a coordinator, which nobody can invite.
+// mendHere replaces the mend of a fault in the identity's files by the one for a coordinator, which nobody can invite.
 func mendHere(c *config.Config, err error) error {
 	fault, ok := errors.AsType[*collective.Error](err)
 	if !ok || !c.Has(config.RoleCoordinator) || !c.Collective.Joined() {

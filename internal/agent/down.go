@@ -14,15 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
-	"github.com/detour-collective/dcol/internal/waypoint"
-	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// stopLimit is how long an agent may take to stop; systemd's limit for the packaged unit is the same.
+// stopLimit is the time that an agent may take to stop; systemd's limit for the packaged unit is the same.
 const stopLimit = 15 * time.Second
 
 // Down stops the agent, if one runs, and removes every trace of it.
@@ -37,9 +37,8 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		removeRunFiles(c),
-		waypoint.CleanUp(waypointRecord(c.StateDir), waypointMemory(c.StateDir), waypointCounts(c.RunDir), rules.Marks(c.Waypoint.Marks)),
-		tunnel.CleanUp(), restoreClient(c.StateDir, log),
-		errors.Join(damagedRecords(c.StateDir)...),
+		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log),
+		errors.Join(damagedRecords(c)...),
 	)
 }
 
@@ -109,13 +108,9 @@ func removeRunFiles(c *config.Config) error {
 	}
 	errs := []error{api.RemoveSocket(c.Socket())}
 	for _, f := range folders {
-		if f.IsDir() && strings.HasPrefix(f.Name(), openvpnDir) {
+		if f.IsDir() && strings.HasPrefix(f.Name(), openvpn.RunDirs) {
 			errs = append(errs, openvpn.CleanUpDir(filepath.Join(c.RunDir, f.Name())))
 		}
 	}
 	return errors.Join(errs...)
 }
-
-// openvpnDir is the run-time folder of the waypoint's openvpn; those of a client's
-// begin with it.
-const openvpnDir = "openvpn"

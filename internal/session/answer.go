@@ -13,7 +13,7 @@ import (
 
 // answering is what a waypoint does while a session lasts: one goroutine reads, each request has its own.
 type answering struct {
-	*Server
+	*service
 	line     *line
 	out      *outbox
 	peer     Peer // as the handler knows it; the reading goroutine's
@@ -22,8 +22,8 @@ type answering struct {
 	requests sync.WaitGroup
 }
 
-func newAnswering(s *Server, l *line, peer Peer, out *outbox) *answering {
-	return &answering{Server: s, line: l, out: out, peer: peer, slots: make(chan struct{}, s.config.Limits.Outstanding)}
+func newAnswering(s *service, l *line, peer Peer, out *outbox) *answering {
+	return &answering{service: s, line: l, out: out, peer: peer, slots: make(chan struct{}, s.config.Limits.Outstanding)}
 }
 
 // run reads until the session ends, and waits for the requests under way. serving
@@ -49,13 +49,13 @@ func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 		switch m := m.(type) {
 		case wire.MapRequest:
 			reply = a.begin(m.ID, func() wire.Message {
-				granted, refusal := a.config.Handler.Map(ctx, peer, m)
+				granted, refusal := a.handler.Map(ctx, peer, m)
 				granted.ID, granted.Client = m.ID, peer.Addr
 				return grantOr(granted, m.ID, refusal)
 			})
 		case wire.TunnelRequest:
 			reply = a.begin(m.ID, func() wire.Message {
-				granted, refusal := a.config.Handler.Tunnel(ctx, peer, m)
+				granted, refusal := a.handler.Tunnel(ctx, peer, m)
 				granted.ID, granted.Kind, granted.Client = m.ID, m.Kind, peer.Addr
 				return grantOr(granted, m.ID, refusal)
 			})
@@ -86,7 +86,7 @@ func (a *answering) follow(addr netip.Addr) {
 	before := a.peer
 	a.peer.Addr = addr
 	a.config.Log.Info("session moved", "member", a.peer.Name, "session", a.peer.ID, "from", addr, "before", before.Addr)
-	a.config.Handler.SessionMoved(before, a.peer)
+	a.handler.SessionMoved(before, a.peer)
 }
 
 // leave ends the session that this one follows, whose end we may not have noticed, and tells the
@@ -106,7 +106,7 @@ func (a *answering) leave(ctx context.Context, from netip.AddrPort) wire.Message
 	}
 	if from.Addr() != a.peer.Addr {
 		a.config.Log.Info("member left", "member", a.peer.Name, "session", a.peer.ID, "address", from.Addr())
-		a.config.Handler.MemberLeft(a.peer, from.Addr())
+		a.handler.MemberLeft(a.peer, from.Addr())
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func TestSessionsAreProven(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	g := &granter{}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	alice := a.identity("alice")
 	m := startClient(t, alice, "bob", w.at)
 	m.awaitUp()
@@ -94,7 +94,7 @@ func TestSessionsWithoutProof(t *testing.T) {
 				}
 				return wire.MapGrant{Port: 443, Lease: time.Minute}, nil
 			}
-			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+			w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 			before := rawClient(t, alice, w.at)
 			before.say(t, request(1))
 			before.hear(t)

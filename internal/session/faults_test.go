@@ -42,15 +42,15 @@ func TestUnusableWaypoints(t *testing.T) {
 			return silent(t, func(b []byte) []byte { rand.Read(b); return b })
 		}, Nonsense, []string{"is it a dcol waypoint"}},
 		"other authority": {func(t *testing.T, _ *authority) netip.AddrPort {
-			return startServer(t, ServerConfig{Identity: newAuthority(t).identity("bob")}).at
+			return startServer(t, served{Identity: newAuthority(t).identity("bob")}).at
 		}, OtherCA, []string{"not of your collective", "ca.crt"}},
 		"other member": {func(t *testing.T, a *authority) netip.AddrPort {
-			return startServer(t, ServerConfig{Identity: a.identity("carol")}).at
+			return startServer(t, served{Identity: a.identity("carol")}).at
 		}, WrongName, []string{"answers carol, not bob", "[[client.waypoint]]"}},
 		"expired": {func(t *testing.T, a *authority) netip.AddrPort {
 			const left = 2 * time.Second
 			id := load(t, a.files(collective.Request{Name: "bob", NotBefore: time.Now().Add(-time.Hour), Validity: time.Hour + left}))
-			w := startServer(t, ServerConfig{Identity: id})
+			w := startServer(t, served{Identity: id})
 			time.Sleep(left + time.Second) // certificates count in whole seconds
 			return w.at
 		}, Expired, []string{"is not valid now", "dcol ca issue --reissue bob", "clock"}},
@@ -145,7 +145,7 @@ func TestRevokedBefore(t *testing.T) {
 	alice := load(t, aliceFiles)
 	bobFiles := a.files(collective.Request{Name: "bob"})
 	g := &granter{}
-	w := startServer(t, ServerConfig{Identity: load(t, bobFiles), Handler: g})
+	w := startServer(t, served{Identity: load(t, bobFiles), Handler: g})
 	if _, err := a.ca.Revoke("alice", collective.PrivilegeWithdrawn); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestRevokedDuring(t *testing.T) {
 				"client": a.files(collective.Request{Name: "alice"}), "waypoint": a.files(collective.Request{Name: "bob"}),
 			}
 			g := &granter{}
-			w := startServer(t, ServerConfig{Identity: load(t, files["waypoint"]), Handler: g})
+			w := startServer(t, served{Identity: load(t, files["waypoint"]), Handler: g})
 			m := startClient(t, load(t, files["client"]), "bob", w.at)
 			m.awaitUp()
 			m.mustMap("203.0.113.5:443")
@@ -199,7 +199,7 @@ func TestExpiredDuring(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	files := a.files(collective.Request{Name: "alice", NotBefore: time.Now().Add(-time.Hour), Validity: time.Hour + 3*time.Second})
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	m := startClient(t, load(t, files), "bob", w.at)
 	m.awaitUp()
 	// Whether the waypoint says so or we notice first, it is our own certificate.
@@ -218,12 +218,12 @@ func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	bob := a.identity("bob")
-	w := startServer(t, ServerConfig{Identity: bob})
+	w := startServer(t, served{Identity: bob})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	w.stop()
 	m.awaitProblem(Stopping)
-	startServer(t, ServerConfig{Identity: bob, Listen: w.at.String()})
+	startServer(t, served{Identity: bob, Listen: w.at.String()})
 	if s := m.awaitUp(); s.Sessions != 2 {
 		t.Errorf("%d sessions", s.Sessions)
 	}
@@ -235,11 +235,11 @@ func TestCrashAndRestart(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	bob := a.identity("bob")
-	w := startServer(t, ServerConfig{Identity: bob})
+	w := startServer(t, served{Identity: bob})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	w.crash()
-	startServer(t, ServerConfig{Identity: bob, Listen: w.at.String()})
+	startServer(t, served{Identity: bob, Listen: w.at.String()})
 	m.awaitProblem(Restarted)
 	m.awaitUp()
 	m.mustMap("203.0.113.5:443")
@@ -248,7 +248,7 @@ func TestCrashAndRestart(t *testing.T) {
 func TestDeadWaypointIsNoticed(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	r := startRelay(t, w.at)
 	m := startClient(t, a.identity("alice"), "bob", r.at)
 	m.awaitUp()
@@ -283,7 +283,7 @@ func TestNoRoute(t *testing.T) {
 func TestListenFaults(t *testing.T) {
 	a := newAuthority(t)
 	bob := a.identity("bob")
-	w := startServer(t, ServerConfig{Identity: bob})
+	w := startServer(t, served{Identity: bob})
 	for listen, words := range map[string]string{
 		w.at.String(): "another agent may run here",
 		"45672":       "write it like",

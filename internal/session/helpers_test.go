@@ -153,7 +153,16 @@ func (w *waypoint) live() (peers []Peer) {
 	return peers
 }
 
-func startServer(t testing.TB, config ServerConfig) *waypoint {
+// served is what startServer needs; all but Identity may be left out.
+type served struct {
+	Listen   string
+	Identity *collective.Identity
+	Handler  Handler
+	Limits   Limits
+	Log      *slog.Logger
+}
+
+func startServer(t testing.TB, config served) *waypoint {
 	t.Helper()
 	if config.Listen == "" {
 		config.Listen = "127.0.0.1:0"
@@ -167,14 +176,15 @@ func startServer(t testing.TB, config ServerConfig) *waypoint {
 	if config.Handler == nil {
 		config.Handler = &granter{}
 	}
-	config.Lease = time.Minute
-	s, err := Listen(config)
+	s, err := Listen(ServerConfig{
+		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Log: config.Log,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx) }()
+	go func() { done <- s.Serve(ctx, config.Handler) }()
 	var once sync.Once
 	w := &waypoint{Server: s, at: s.Addr()}
 	w.stop = func() {

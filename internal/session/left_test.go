@@ -28,7 +28,7 @@ func TestBrokenSessionIsLeft(t *testing.T) {
 			t.Parallel()
 			a := newAuthority(t)
 			j := &journal{}
-			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: j})
+			w := startServer(t, served{Identity: a.identity("bob"), Handler: j})
 			r := startRelay(t, w.at)
 			m := startClient(t, a.identity("alice"), "bob", r.at)
 			m.awaitUp()
@@ -76,7 +76,7 @@ func TestLeftIsBounded(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	j := &journal{}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: j})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: j})
 	startClient(t, a.identity("carol"), "bob", w.at).awaitUp()
 	carols := addrPort(w.registry.all()[0].conn.RemoteAddr())
 	o := rawClient(t, a.identity("alice"), w.at)

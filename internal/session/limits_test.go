@@ -86,7 +86,7 @@ func TestFloodIsRefused(t *testing.T) {
 	a := newAuthority(t)
 	limits := DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = 0.001, 20
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Limits: limits})
+	w := startServer(t, served{Identity: a.identity("bob"), Limits: limits})
 	alice := a.identity("alice")
 	count := func(o *outgoing, n int) (granted int) {
 		for i := range n {
@@ -129,7 +129,7 @@ func TestOutstandingIsBounded(t *testing.T) {
 	}}
 	limits := DefaultLimits()
 	limits.Outstanding = 8
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g, Limits: limits})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g, Limits: limits})
 	o := rawClient(t, a.identity("alice"), w.at)
 	for i := range 12 {
 		o.say(t, request(uint64(i+1)))
@@ -161,7 +161,7 @@ func TestNewestSessionsWin(t *testing.T) {
 	a := newAuthority(t)
 	limits := DefaultLimits()
 	limits.Sessions = 2
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Limits: limits})
+	w := startServer(t, served{Identity: a.identity("bob"), Limits: limits})
 	alice := a.identity("alice")
 	first := startClient(t, alice, "bob", w.at)
 	first.awaitUp()
@@ -182,7 +182,7 @@ func TestNewestSessionsWin(t *testing.T) {
 func TestWhatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	alice := a.identity("alice")
 
 	o := rawClient(t, alice, w.at)
@@ -228,7 +228,7 @@ func TestGreetings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := &granter{}
-			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+			w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 			socket, err := net.ListenUDP("udp4", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -262,7 +262,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	limits := DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = 1e6, 1e6
 	g := &granter{}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g, Limits: limits})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g, Limits: limits})
 	o := rawClient(t, a.identity("alice"), w.at)
 	var batch []byte
 	for i := range 1000 {
@@ -290,7 +290,7 @@ func TestSlowWaypoint(t *testing.T) {
 		}
 		return wire.MapGrant{Port: r.Proposed, Lease: time.Minute}, nil
 	}}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -314,7 +314,7 @@ func TestHandlerAnswers(t *testing.T) {
 		}
 		return wire.MapGrant{ID: 54321, Port: 7, Lease: time.Hour, Client: netip.MustParseAddr("192.0.2.1")}, nil
 	}}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	_, err := m.mapping("203.0.113.5:25")
@@ -335,7 +335,7 @@ func TestHandlerAnswers(t *testing.T) {
 func TestManyHandshakes(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	alice := a.identity("alice")
 	verified := 0
 	ask := w.transport.VerifySourceAddress

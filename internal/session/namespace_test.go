@@ -100,7 +100,7 @@ type network struct {
 	server *waypoint
 }
 
-func newNetwork(t *testing.T, config ServerConfig) *network {
+func newNetwork(t *testing.T, config served) *network {
 	t.Helper()
 	own, err := netns.Get()
 	if err != nil {
@@ -151,7 +151,7 @@ func TestEveryAddressOfAWaypoint(t *testing.T) {
 	t.Parallel()
 	inNamespace(t, func(t *testing.T) {
 		a := newAuthority(t)
-		newNetwork(t, ServerConfig{Identity: a.identity("bob")})
+		newNetwork(t, served{Identity: a.identity("bob")})
 		alice := a.identity("alice")
 		for addr, own := range map[string]string{"10.9.0.1": "10.9.0.10", "10.9.0.2": "10.9.0.10", "fd09::1": "fd09::10", "fd09::2": "fd09::10"} {
 			m := startClient(t, alice, "bob", netip.AddrPortFrom(netip.MustParseAddr(addr), 45672))
@@ -179,7 +179,7 @@ func TestAddressChange(t *testing.T) {
 func addressChange(t *testing.T, told bool) {
 	a := newAuthority(t)
 	g := &granter{}
-	n := newNetwork(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	n := newNetwork(t, served{Identity: a.identity("bob"), Handler: g})
 	for _, change := range []struct{ at, from, to string }{
 		{"10.9.0.1", "10.9.0.10/24", "10.9.0.11/16"},
 		{"fd09::1", "fd09::10/64", "fd09::11/64"},

@@ -69,7 +69,7 @@ func (s *Server) Tell() { s.news.tell() }
 
 // tellNews greets a member anew whenever there is something new. What changes while it is slow to read
 // is told once.
-func (s *Server) tellNews(ctx context.Context, l *line, out *outbox, changed <-chan struct{}) {
+func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,9 +84,9 @@ func (s *Server) tellNews(ctx context.Context, l *line, out *outbox, changed <-c
 }
 
 // hello is what a waypoint greets with.
-func (s *Server) hello(l *line) wire.Hello {
-	h := wire.Hello{Version: wire.Version, Offers: s.config.Handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()), Session: l.session}
-	if c := s.config.Handler.Closed(); c != nil {
+func (s *service) hello(l *line) wire.Hello {
+	h := wire.Hello{Version: wire.Version, Offers: s.handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()), Session: l.session}
+	if c := s.handler.Closed(); c != nil {
 		h.Closed = c.Code
 		if !c.Until.IsZero() {
 			h.ClosedFor = wire.Span(time.Until(c.Until))

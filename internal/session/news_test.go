@@ -21,7 +21,7 @@ func TestClosedIsTold(t *testing.T) {
 	a := newAuthority(t)
 	until := time.Now().Add(3 * time.Hour)
 	g := &granter{closed: &Closed{Code: wire.OutsideHours, Until: until}}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	s := m.awaitUp()
 	if s.Closed == nil || s.Closed.Code != wire.OutsideHours || s.Closed.Until.Sub(until).Abs() > 2*time.Second || !s.Usable() {
@@ -46,7 +46,7 @@ func TestNewsWhileMuchHappens(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	g := &granter{}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	var members []*member
 	for _, name := range []string{"alice", "carol", "dave"} {
 		m := startClient(t, a.identity(name), "bob", w.at)

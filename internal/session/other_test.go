@@ -15,7 +15,7 @@ import (
 // session began is where the session is seen.
 func TestOtherPackets(t *testing.T) {
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	other, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func (r *relay) outward(outer *net.UDPConn) {
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	r := startRelay(t, w.at)
 	m := startClient(t, a.identity("alice"), "bob", r.at)
 	before := m.awaitUp()

@@ -74,7 +74,7 @@ func TestRotationDuring(t *testing.T) {
 	old := newAuthority(t).ca
 	oldSigner := signerOf(t, old)
 	bob, alice, late := enrolled(t, oldSigner, "bob"), enrolled(t, oldSigner, "alice"), enrolled(t, oldSigner, "late")
-	w := startServer(t, ServerConfig{Identity: bob})
+	w := startServer(t, served{Identity: bob})
 	a, l := startClient(t, alice, "bob", w.at), startClient(t, late, "bob", w.at)
 	a.awaitUp()
 	l.awaitUp()
@@ -127,7 +127,7 @@ func TestSignerRevokedDuring(t *testing.T) {
 	root := newAuthority(t).ca
 	bad := signerOf(t, root)
 	bob := enrolled(t, signerOf(t, root), "bob")
-	w := startServer(t, ServerConfig{Identity: bob})
+	w := startServer(t, served{Identity: bob})
 	m := startClient(t, enrolled(t, bad, "mallory"), "bob", w.at)
 	other := startClient(t, enrolled(t, signerOf(t, root), "alice"), "bob", w.at)
 	m.awaitUp()

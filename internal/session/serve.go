@@ -19,7 +19,7 @@ type ending struct {
 }
 
 // handle is the life of one session, from the finished handshake on.
-func (s *Server) handle(ctx context.Context, conn *quic.Conn) {
+func (s *service) handle(ctx context.Context, conn *quic.Conn) {
 	member, err := s.config.Identity.Peer(conn.ConnectionState().TLS)
 	if err != nil {
 		closeLine(conn, closeCodeOf(err), err.Error())
@@ -37,7 +37,7 @@ func (s *Server) handle(ctx context.Context, conn *quic.Conn) {
 	closeLine(conn, end.code, end.text)
 }
 
-func (s *Server) converse(ctx context.Context, l *line) ending {
+func (s *service) converse(ctx context.Context, l *line) ending {
 	greeting, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	stream, err := l.conn.AcceptStream(greeting)
@@ -59,7 +59,7 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	peer.Proof = proof
 	log := s.config.Log.With("member", peer.Name, "session", peer.ID)
 	log.Info("session up", "from", peer.Addr, "serial", peer.Serial)
-	s.config.Handler.SessionUp(peer)
+	s.handler.SessionUp(peer)
 
 	out := newOutbox()
 	var writing sync.WaitGroup
@@ -80,13 +80,13 @@ func (s *Server) converse(ctx context.Context, l *line) ending {
 	closeLine(l.conn, end.code, end.text)
 	writing.Wait()
 
-	s.config.Handler.SessionDown(a.peer)
+	s.handler.SessionDown(a.peer)
 	log.Info("session down", "lasted", time.Since(l.since).Round(time.Second), "why", end.text)
 	return end
 }
 
 // greet exchanges the first messages. Without proof, the ending says why.
-func (s *Server) greet(ctx context.Context, l *line, stream *quic.Stream, decoder *wire.Decoder) (*wire.Proof, ending) {
+func (s *service) greet(ctx context.Context, l *line, stream *quic.Stream, decoder *wire.Decoder) (*wire.Proof, ending) {
 	if err := stream.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
 		return nil, endingOf(ctx, err)
 	}

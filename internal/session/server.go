@@ -80,7 +80,6 @@ func (l Limits) check() error {
 type ServerConfig struct {
 	Listen   string // ":45672" is IPv4 and IPv6
 	Identity *collective.Identity
-	Handler  Handler
 	Lease    time.Duration // of a mapping, as told in the greeting
 	Limits   Limits
 	Log      *slog.Logger
@@ -150,9 +149,15 @@ func Listen(config ServerConfig) (*Server, error) {
 // Addr is where the server listens.
 func (s *Server) Addr() netip.AddrPort { return addrPort(s.socket.LocalAddr()) }
 
-// Serve works until ctx ends. Then it tells every client that the agent stops, and returns when all
-// handlers have.
-func (s *Server) Serve(ctx context.Context) error {
+// service is a Server that serves.
+type service struct {
+	*Server
+	handler Handler
+}
+
+// Serve has h serve sessions until ctx ends. Then it tells every client that the agent stops, and returns when
+// all sessions have ended. It may be called once.
+func (s *Server) Serve(ctx context.Context, h Handler) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	s.sessions.Go(func() { s.sweep(serving) })
@@ -165,7 +170,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			break
 		}
-		s.sessions.Go(func() { s.handle(serving, conn) })
+		s.sessions.Go(func() { (&service{s, h}).handle(serving, conn) })
 	}
 	stop()
 	s.sessions.Wait()

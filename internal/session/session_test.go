@@ -34,7 +34,7 @@ func TestMap(t *testing.T) {
 			needAddress(t, listen)
 			a := newAuthority(t)
 			g := &granter{}
-			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Listen: listen, Handler: g})
+			w := startServer(t, served{Identity: a.identity("bob"), Listen: listen, Handler: g})
 			alice := a.identity("alice")
 			m := startClient(t, alice, "bob", w.at)
 			s := m.awaitUp()
@@ -69,7 +69,7 @@ func TestMap(t *testing.T) {
 func TestRandomDatagrams(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	attack, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(w.at))
@@ -107,7 +107,7 @@ func TestRandomDatagrams(t *testing.T) {
 func TestPipelining(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	var asking sync.WaitGroup
@@ -127,7 +127,7 @@ func BenchmarkMap(b *testing.B) {
 	a := newAuthority(b)
 	limits := DefaultLimits()
 	limits.RequestRate, limits.RequestBurst = 1e9, 1e9
-	w := startServer(b, ServerConfig{Identity: a.identity("bob"), Limits: limits})
+	w := startServer(b, served{Identity: a.identity("bob"), Limits: limits})
 	m := startClient(b, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	server := netip.MustParseAddrPort("203.0.113.5:443")

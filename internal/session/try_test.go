@@ -11,7 +11,7 @@ import (
 func TestTry(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, ServerConfig{Identity: a.identity("bob")})
+	w := startServer(t, served{Identity: a.identity("bob")})
 	alice := a.identity("alice")
 	if err := Try(t.Context(), alice, "bob", w.at, nil); err != nil {
 		t.Error(err)

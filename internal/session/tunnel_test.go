@@ -43,7 +43,7 @@ func TestTunnel(t *testing.T) {
 				asked <- r
 				return grant, nil
 			}}
-			w := startServer(t, ServerConfig{Identity: a.identity("bob"), Listen: listen, Handler: g})
+			w := startServer(t, served{Identity: a.identity("bob"), Listen: listen, Handler: g})
 			m := startClient(t, a.identity("alice"), "bob", w.at)
 			m.awaitUp()
 			req := wire.TunnelRequest{
@@ -77,7 +77,7 @@ func TestTunnelRefused(t *testing.T) {
 		}
 		return wire.TunnelGrant{Key: []byte("too short")}, nil
 	}}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
 	m := startClient(t, a.identity("alice"), "bob", w.at)
 	m.awaitUp()
 	var refusal *wire.Refusal
@@ -103,7 +103,7 @@ func TestTunnelsAreLimited(t *testing.T) {
 		<-ctx.Done()
 		return wire.TunnelGrant{}, nil
 	}}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: g, Limits: limits})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g, Limits: limits})
 	o := rawClient(t, a.identity("alice"), w.at)
 	o.say(t, request(1))
 	if m, ok := o.hear(t).(wire.MapGrant); !ok {
@@ -220,7 +220,7 @@ func TestMovesAreTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	j := &journal{asked: make(chan struct{}, 10), release: make(chan struct{})}
-	w := startServer(t, ServerConfig{Identity: a.identity("bob"), Handler: j})
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: j})
 	r := startRelay(t, w.at)
 	m := startClient(t, a.identity("alice"), "bob", r.at)
 	m.awaitUp()

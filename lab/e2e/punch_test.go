@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -29,13 +28,13 @@ func TestWaypointBehindNATs(t *testing.T) {
 	none := testbed.NATKind("none")
 	for _, c := range []struct {
 		alice, bob testbed.NATKind
-		leaves     []string
+		leaves []api.Reachability
 	}{
 		// That strangers get in, only a stranger can tell, and in so small a collective there may be none left.
-		{none, testbed.FullCone, []string{"reachable", "punchable"}},
-		{none, testbed.PortRestricted, []string{"punchable"}},
-		{testbed.PortRestricted, testbed.PortRestricted, []string{"punchable"}},
-		{testbed.Symmetric, testbed.AddressRestricted, []string{"punchable"}},
+		{none, testbed.FullCone, []api.Reachability{"reachable", "punchable"}},
+		{none, testbed.PortRestricted, []api.Reachability{"punchable"}},
+		{testbed.PortRestricted, testbed.PortRestricted, []api.Reachability{"punchable"}},
+		{testbed.Symmetric, testbed.AddressRestricted, []api.Reachability{"punchable"}},
 	} {
 		t.Run(fmt.Sprintf("%s and %s", c.alice, c.bob), func(t *testing.T) {
 			w := newWorldWith(t, func(s *testbed.Spec) {
@@ -54,7 +53,7 @@ func TestWaypointBehindNATs(t *testing.T) {
 			w.start(mallory)
 			w.join(bob, "waypoint", "[waypoint]\n"+labAllowed+"port_mapping = false\noffers = [\"wireguard\"]\n")
 			w.start(bob)
-			w.outsideIs(strings.Join(c.leaves, " or "), func(o api.Outside) bool { return slices.Contains(c.leaves, o.Leaves) && o.Answered == 2 })
+			w.outsideIs(fmt.Sprint(c.leaves), func(o api.Outside) bool { return slices.Contains(c.leaves, o.Leaves) && o.Answered == 2 })
 			// Who tries for the coordinator punches as clients do.
 			w.eventually("bob is found to be reached, by punching", func() error {
 				r := w.mustStatus(bob).Collective.Record

@@ -1,43 +1,42 @@
-package agent
+package client
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"syscall"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
-	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
 // carryOut does what the path manager decided. A command that fails because its
 // connection or subflow is gone needs no care: the event that says so is on its
 // way.
-func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
+func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
+	kernel := c.host.kernel
 	var err error
 	switch a := a.(type) {
 	case path.CreateSubflow:
 		c.createSubflow(a)
 	case path.DestroySubflow:
-		err = c.kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
+		err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
 	case path.RemoveAddr:
-		err = c.removeAddress(a)
+		err = c.host.removeAddress(a)
 	case path.SetBackup:
-		err = c.kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
+		err = kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 	case path.RequestDetours:
 		c.ask(ctx, c.book.Request(a.Server, now))
 	case path.Measure:
-		c.measure(a)
+		c.backlog = append(c.backlog, c.sampler.measure(a)...)
 	case path.Probe:
-		err = c.probe(a)
+		err = c.sampler.probe(a)
 	case path.Blame:
-		c.blame(a)
+		c.logBlame(a)
 	case path.ReadAddrs:
-		if local, ok := c.localAddrs(c.interfaces()); ok {
+		if local, ok := c.host.localAddrs(c.host.interfaces()); ok {
 			c.backlog = append(c.backlog, local)
 		}
 	}
@@ -46,55 +45,15 @@ func (c *client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	}
 }
 
-// removeAddress tells the peer that an address is gone. The kernel forgets an
-// address when any subflow from it is destroyed, and then knows of nothing to
-// tell; announcing it once more reminds it (docs/kernel-behaviour.md).
-func (c *client) removeAddress(a path.RemoveAddr) error {
-	err := c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
-	if !errors.Is(err, mptcp.ErrNoAddress) {
-		return err
-	}
-	if !a.Local.IsValid() {
-		return nil
-	}
-	if err := c.kernel.Announce(uint32(a.Token), a.Local, a.LocalID); err != nil {
-		return err
-	}
-	return c.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
-}
-
-// createSubflow asks for a join from a port of our choice: only with ports of
-// their own may two subflows from one address have different address ids.
-func (c *client) createSubflow(a path.CreateSubflow) {
+// createSubflow asks for a join; an in-band one has its SYN prepared first.
+func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsAsked++
-	local, err := a.Local, error(nil)
-	if !local.IsValid() {
-		source, serr := c.routes.SourceFor(a.Remote.Addr())
-		local, err = source.Addr, serr
-	}
-	for range portTries {
-		if err != nil {
-			break
-		}
-		from := netip.AddrPortFrom(local, c.ports.pick())
-		if err = c.tunnels.expect(a, from); err != nil {
-			break
-		}
-		err = c.kernel.CreateSubflow(mptcp.NewSubflow{
-			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup,
-		})
-		if err != nil {
-			c.tunnels.forget(from, a.Remote)
-		} else {
-			c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: from})
-			return
-		}
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = nil
-		}
-	}
+	local, err := c.host.join(a,
+		func(from netip.AddrPort) error { return c.tunnels.expect(a, from) },
+		func(from netip.AddrPort) { c.tunnels.forget(from, a.Remote) })
 	if err == nil {
-		err = syscall.EADDRINUSE
+		c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local})
+		return
 	}
 	c.counters.SubflowsRefused++
 	c.log.Debug("subflow refused", "remote", a.Remote, "err", err)
@@ -102,8 +61,32 @@ func (c *client) createSubflow(a path.CreateSubflow) {
 	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone})
 }
 
-// blame puts on record that detours through a waypoint rest.
-func (c *client) blame(a path.Blame) {
+// mapTimeout bounds the time that a waypoint may take to answer a request for a mapping.
+const mapTimeout = 5 * time.Second
+
+// ask sends requests to waypoints; their answers come back through the inbox.
+func (c *Client) ask(ctx context.Context, asks []detour.Ask) {
+	for _, a := range asks {
+		w := c.roster.sessions[a.Via]
+		c.requests.Go(func() {
+			asked, cancel := context.WithTimeout(ctx, mapTimeout)
+			defer cancel()
+			grant, err := w.Map(asked, a.Server)
+			c.post(ctx, func(now time.Time) {
+				if err != nil {
+					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)
+					c.backlog = append(c.backlog, c.book.Refused(a, w.Refusal(err), now)...)
+				} else {
+					c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
+				}
+				c.decide(ctx, now)
+			})
+		})
+	}
+}
+
+// logBlame logs that detours through a waypoint rest.
+func (c *Client) logBlame(a path.Blame) {
 	server, kind := "all", "all"
 	if a.Server.IsValid() {
 		server = a.Server.String()
@@ -113,36 +96,4 @@ func (c *client) blame(a path.Blame) {
 	}
 	c.log.Warn("detours through a waypoint are not used for a while", "waypoint", a.Waypoint, "kind", kind, "server", server,
 		"until", a.Until.Format(time.DateTime), "err", a.Err, "mend", a.Mend)
-}
-
-// portTries is how many ports in use are passed over: with half of all ports
-// taken, one subflow in a million is refused.
-const portTries = 20
-
-// portPicker draws local ports as the kernel itself does: from its range, without those that are
-// reserved for programs that name them.
-type portPicker struct {
-	netstate.PortRange
-	reserved netstate.Ports
-}
-
-func newPortPicker() (p portPicker, err error) {
-	if p.PortRange, err = netstate.LocalPorts(); err != nil {
-		return p, err
-	}
-	p.reserved, err = netstate.ReservedPorts()
-	return p, err
-}
-
-// reservedTries bounds how many reserved ports are skipped. After that many, a reserved one is used.
-const reservedTries = 1000
-
-func (p portPicker) pick() (port uint16) {
-	for range reservedTries {
-		port = p.First + uint16(rand.N(int(p.Last)-int(p.First)+1))
-		if !p.reserved.Has(port) {
-			break
-		}
-	}
-	return port
 }

@@ -1,93 +1,127 @@
-package agent
+// Package client is the client role: it gives the MPTCP connections of this
+// host's programs detours through waypoints.
+//
+// client.go has the loop, events.go translates what the kernel reports,
+// carryout.go does what the path manager decides, waypoints.go and tunnels.go
+// keep the waypoints in use and the detours through them, and sampler.go reads
+// subflows' counters.
+package client
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/kernel/mptcp"
-	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/path"
-	"github.com/detour-collective/dcol/internal/session"
-	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
-// mapTimeout is how long a waypoint may take to answer a request for a mapping.
-const mapTimeout = 5 * time.Second
-
-// asker is what the client role needs of a session with a waypoint.
-type asker interface {
-	// Map asks for a port that leads to server.
-	Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error)
-	// Refusal says what an error of Map means.
-	Refusal(error) detour.Refusal
-	// Describe is the session's state.
-	Describe() api.Waypoint
-	// NetworkChanged: this host's addresses are others now.
-	NetworkChanged()
+// Config is what a Client needs.
+type Config struct {
+	Identity *collective.Identity
+	Settings *config.Config
+	// Directory chooses waypoints besides those of the settings; nil: there is no directory.
+	Directory Directory
+	// Sightings takes the addresses at which waypoints see this host; nil: nobody wants them.
+	Sightings chan<- nat.Sighting
+	Log       *slog.Logger
 }
 
-// router knows this host's addresses and from which of them packets leave.
-type router interface {
-	SourceFor(dst netip.Addr) (netstate.Address, error)
-	Own() ([]netstate.Address, error)
-	Interfaces() ([]netstate.Interface, error)
+// Directory chooses waypoints out of the collective's directory.
+type Directory interface {
+	// Choices delivers the waypoints to use, whenever they change.
+	Choices() <-chan []config.Peer
+	// Heard reports whether a chosen waypoint has a session and gives something.
+	Heard(waypoint string, up bool)
+	// Way returns a function that punches a hole to a waypoint, for session.ClientConfig.
+	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 }
 
-// client is the client role. One goroutine, run, owns all its state: what
-// happens comes to it through channels, and what the path manager and the book
-// of detours decide is carried out before the next event is looked at.
-type client struct {
-	log     *slog.Logger
-	kernel  mptcp.Kernel
-	routes  router
-	plan    *Plan
-	fixed   []config.Peer                  // waypoints of the configuration
-	using   map[string]*using              // by name
-	leaving map[string]config.Peer         // who was left, and is not gone yet
-	numbers map[int]bool                   // of those
-	room    int                            // for waypoints at a time
-	chosen  []config.Peer                  // out of the directory
-	heard   func(waypoint string, up bool) // is told of sessions; may be nil
-	// way opens the way to a waypoint that lets in only whom it was told of; may be nil.
-	way func(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
-	// sightings takes where waypoints see this host; nil: nobody wants to know.
-	sightings chan<- nat.Sighting
-	waypoints map[detour.Via]asker
-	listeners *netstate.Listeners
-	checkPM   func() error // of the kernel: whether new connections are ours
-	displaced bool         // they were not when that was last looked at
-	ports     portPicker
-	kinds     []path.Kind // that the operator uses, the preferred first
-
-	events    <-chan mptcp.Event
-	addresses <-chan []netstate.Address
+// Client is the client role. One goroutine, loop, owns all its state: events
+// come to it through channels, and what the path manager and the book of
+// detours decide is carried out before the next event is looked at.
+type Client struct {
+	config    Config
+	log       *slog.Logger
+	host      *host
 	inbox     chan func(now time.Time) // answers of waypoints, questions of people
-	choices   <-chan []config.Peer     // out of the directory; nil: there is none
-
 	manager   *path.Manager
 	book      *detour.Book
-	tunnels   *tunnels
-	meter     meter
-	watched   watched
-	prober    prober       // nil: this host has none
-	checksums uint64       // errors, as last read
 	backlog   []path.Event // came up while actions were carried out
+	roster    roster
+	tunnels   *tunnels
+	sampler   sampler
 	counters  api.Counters
-	problems  []string // of the host, for people
+	displaced bool // another path manager had new connections when that was last looked at
 	requests  sync.WaitGroup
 }
 
-// run works until ctx ends. It leaves connections as they are.
-func (c *client) run(ctx context.Context) error {
+// inboxRoom is the number of messages that may wait for the loop.
+const inboxRoom = 1024
+
+// New takes over the management of this host's MPTCP connections. Run must
+// follow: it gives back what New took.
+func New(ctx context.Context, config Config) (*Client, error) {
+	log := config.Log.With("subsystem", "client")
+	operator := config.Settings.Client
+	c := &Client{
+		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom),
+		manager: path.New(pathConfig(operator)), book: detour.New(kinds(operator.Kinds)),
+		roster: newRoster(config.Settings),
+	}
+	var err error
+	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
+		return nil, err
+	}
+	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
+	c.host.boundUnsent(operator.Cgroup)
+	// After what else is attached to the cgroup, see keepalive.Open.
+	c.sampler = sampler{log: log, kernel: c.host.kernel, prober: c.host.openProber(operator.Cgroup)}
+	return c, nil
+}
+
+func pathConfig(c config.Client) path.Config {
+	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude}
+	for _, port := range c.TLSPorts {
+		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
+	}
+	return pc
+}
+
+// kinds translates the operator's kinds of detours into the path manager's.
+func kinds(list []config.Kind) []path.Kind {
+	var out []path.Kind
+	for _, word := range list {
+		if k, ok := path.ParseKind(string(word)); ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// Run works until ctx ends, and then gives the host back. It leaves connections
+// as they are.
+func (c *Client) Run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.host.listen(running) })
+	group.Go(func() error { return c.loop(running) })
+	err := group.Wait()
+	c.roster.close()
+	return errors.Join(err, c.tunnels.close(), c.host.close())
+}
+
+// loop works until ctx ends.
+func (c *Client) loop(ctx context.Context) error {
 	start := time.Now()
 	c.resync()
 	c.decide(ctx, start)
@@ -99,21 +133,25 @@ func (c *client) run(ctx context.Context) error {
 	watch := time.NewTimer(sampleEvery)
 	defer watch.Stop()
 	defer c.requests.Wait()
+	var choices <-chan []config.Peer
+	if c.config.Directory != nil {
+		choices = c.config.Directory.Choices()
+	}
 	for {
 		// The time is taken when something has happened, not when the wait began.
 		select {
 		case <-ctx.Done():
 			return nil
-		case ev, ok := <-c.events:
+		case ev, ok := <-c.host.events:
 			if !ok {
-				return fmt.Errorf("the kernel's MPTCP events ended")
+				return errors.New("the kernel's MPTCP events ended")
 			}
 			c.kernelEvent(ctx, ev, time.Now())
-		case _, ok := <-c.addresses:
+		case _, ok := <-c.host.addresses:
 			if ok { // else the agent stops
 				c.addressesChanged(ctx, time.Now())
 			}
-		case c.chosen = <-c.choices:
+		case c.roster.chosen = <-choices:
 			c.reconcile(ctx, time.Now())
 		case f := <-c.inbox:
 			f(time.Now())
@@ -130,8 +168,8 @@ func (c *client) run(ctx context.Context) error {
 	}
 }
 
-// next is when due has something to do.
-func (c *client) next() (time.Time, bool) {
+// next returns the time at which due has something to do.
+func (c *Client) next() (time.Time, bool) {
 	at, ok := c.manager.Next()
 	if b, has := c.book.Next(); has && (!ok || b.Before(at)) {
 		return b, true
@@ -139,160 +177,30 @@ func (c *client) next() (time.Time, bool) {
 	return at, ok
 }
 
-func (c *client) due(ctx context.Context, now time.Time) {
+func (c *Client) due(ctx context.Context, now time.Time) {
 	asks, events := c.book.Due(now)
 	c.ask(ctx, asks)
 	c.backlog = append(append(c.backlog, events...), path.Tick{})
 	c.decide(ctx, now)
 }
 
-// kernelEvent translates one event of the kernel's path-manager interface.
-func (c *client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time) {
-	token := path.Token(ev.Token)
-	switch ev.Kind {
-	case mptcp.Established:
-		if !ev.ServerSide {
-			c.counters.Connections++
-		}
-		c.tell(ctx, now, path.ConnEstablished{
-			Token: token, Local: ev.Local, Remote: ev.Remote,
-			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial,
-		})
-	case mptcp.Closed:
-		c.tell(ctx, now, path.ConnClosed{Token: token})
-	case mptcp.SubflowEstablished:
-		c.counters.SubflowsUp++
-		c.tell(ctx, now, path.SubflowEstablished{
-			Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote, Backup: ev.Backup,
-		})
-	case mptcp.SubflowClosed:
-		c.tell(ctx, now, c.subflowClosed(ev))
-	case mptcp.Announced:
-		c.tell(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
-	case mptcp.EventsLost:
-		c.counters.EventsLost++
-		c.resync()
-		c.decide(ctx, now)
-	case mptcp.Created, mptcp.Removed, mptcp.SubflowPriority, mptcp.ListenerCreated, mptcp.ListenerClosed:
-		// Nothing to decide: the kernel itself closes what a removal concerns.
-	}
-}
-
-// resync asks the kernel what there is. It happens between two events, so that
-// those already taken in are older than the answer and those waiting are not.
-func (c *client) resync() {
-	c.counters.Resyncs++
-	conns, err := c.kernel.Connections()
-	if err != nil {
-		c.log.Error("living connections cannot be listed", "err", err)
-		return
-	}
-	var live path.Resync
-	for i := range conns {
-		// One that is not established yet has its event still to come.
-		if conn := &conns[i]; conn.Established && !conn.ServerSide && conn.Remote.Port() != 0 {
-			live.Conns = append(live.Conns, liveConn(conn))
-		}
-	}
-	c.log.Debug("resynced", "connections", len(live.Conns))
-	c.backlog = append(c.backlog, live)
-}
-
-func liveConn(conn *mptcp.Connection) path.LiveConn {
-	l := path.LiveConn{Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote}
-	for i := range conn.Subflows {
-		if s := &conn.Subflows[i]; s.State == mptcp.StateEstablished {
-			l.Subflows = append(l.Subflows, path.LiveSubflow{
-				LocalID: s.LocalID, Local: s.Local, Remote: s.Remote, Backup: s.BackupLocal,
-			})
-		}
-	}
-	return l
-}
-
-// addressesChanged tells of what localAddrs lists, to all who follow a network.
-func (c *client) addressesChanged(ctx context.Context, now time.Time) {
-	interfaces := c.interfaces()
-	local, ok := c.localAddrs(interfaces)
-	if !ok {
-		return
-	}
-	for _, w := range c.waypoints {
-		w.NetworkChanged()
-	}
-	c.attachSyns(interfaces)
-	c.pokeTunnels()
-	c.tell(ctx, now, local)
-}
-
-// localAddrs lists all addresses, also those that are not for new connections: an
-// IPv6 address is deprecated long before it is gone.
-func (c *client) localAddrs(interfaces []netstate.Interface) (local path.LocalAddrs, ok bool) {
-	own, err := c.routes.Own()
-	if err != nil {
-		c.log.Warn("this host's addresses cannot be listed", "err", err)
-		return local, false
-	}
-	tunnels := make(map[int]bool)
-	for _, i := range interfaces {
-		tunnels[i.Index] = tunnel.Ours(i.Name)
-	}
-	for _, a := range own {
-		local.Addrs = append(local.Addrs, a.Addr)
-		if tunnels[a.IfIndex] {
-			local.Tunnels = append(local.Tunnels, a.Addr)
-		}
-	}
-	return local, true
-}
-
-// sessionChanged is told by a session that its waypoint answers and what it
-// gives, or that it no longer does.
-func (c *client) sessionChanged(ctx context.Context, v detour.Via, s session.State) {
-	if s.Up {
-		select {
-		case c.sightings <- nat.Sighting{Member: v.Waypoint, At: s.Observed}:
-		default: // there is no waypoint role, or it has plenty to read
-		}
-	}
-	c.post(ctx, func(now time.Time) {
-		if c.waypoints[v] == nil {
-			return // it was left meanwhile
-		}
-		c.backlog = append(c.backlog, c.book.Down(v)...)
-		switch {
-		case !s.Usable():
-		case spent(s):
-			c.tunnels.offers[v] = nil
-			c.backlog = append(c.backlog, c.book.Leave(v)...)
-		default:
-			c.tunnels.offers[v] = given(s)
-			c.book.Offers(v, given(s))
-			c.backlog = append(c.backlog, c.book.Up(v)...)
-		}
-		c.decide(ctx, now)
-		c.pokeTunnels()
-		c.heardOf(v.Waypoint)
-	})
-}
-
-// post hands f to run.
-func (c *client) post(ctx context.Context, f func(now time.Time)) {
+// post hands f to the loop.
+func (c *Client) post(ctx context.Context, f func(now time.Time)) {
 	select {
 	case c.inbox <- f:
 	case <-ctx.Done():
 	}
 }
 
-// tell hands the path manager one event.
-func (c *client) tell(ctx context.Context, now time.Time, ev path.Event) {
+// handle has the path manager decide about one event.
+func (c *Client) handle(ctx context.Context, now time.Time, ev path.Event) {
 	c.backlog = append(c.backlog, ev)
 	c.decide(ctx, now)
 }
 
-// decide lets the path manager decide about each event in the backlog and
+// decide has the path manager decide about each event in the backlog and
 // carries out its actions, which may add to it.
-func (c *client) decide(ctx context.Context, now time.Time) {
+func (c *Client) decide(ctx context.Context, now time.Time) {
 	for next := 0; next < len(c.backlog); {
 		for _, a := range c.manager.Handle(c.backlog[next], now) {
 			c.carryOut(ctx, a, now)
@@ -303,23 +211,22 @@ func (c *client) decide(ctx context.Context, now time.Time) {
 	c.backlog = c.backlog[:0]
 }
 
-// ask sends requests to waypoints; their answers come back through the inbox.
-func (c *client) ask(ctx context.Context, asks []detour.Ask) {
-	for _, a := range asks {
-		w := c.waypoints[a.Via]
-		c.requests.Go(func() {
-			asked, cancel := context.WithTimeout(ctx, mapTimeout)
-			defer cancel()
-			grant, err := w.Map(asked, a.Server)
-			c.post(ctx, func(now time.Time) {
-				if err != nil {
-					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)
-					c.backlog = append(c.backlog, c.book.Refused(a, w.Refusal(err), now)...)
-				} else {
-					c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
-				}
-				c.decide(ctx, now)
-			})
-		})
+// call runs f in c's loop and returns its answer.
+func call[T any](ctx context.Context, c *Client, f func(now time.Time) (T, error)) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	done := make(chan answer, 1)
+	select {
+	case c.inbox <- func(now time.Time) { v, err := f(now); done <- answer{v, err} }:
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+	select {
+	case a := <-done:
+		return a.v, a.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
@@ -36,7 +37,7 @@ const serverPort, mappedPort = 8080, 30001
 type lab struct {
 	*testbed.Network
 	t        *testing.T
-	client   *client
+	client   *Client
 	server   netip.AddrPort
 	bob      detour.Via
 	spare    detour.Via // another waypoint; not used if it is zero
@@ -163,9 +164,18 @@ func (l *lab) do(host string, f func() error) {
 // startClient runs the client role until the test or stop ends it.
 func (l *lab) startClient() {
 	log := l.log
-	c := &client{log: log, tunnels: newTunnels(), kinds: path.Kinds(), waypoints: map[detour.Via]asker{l.bob: l.asked}, inbox: make(chan func(time.Time), 64)}
+	var settings config.Config
+	for _, k := range path.Kinds() {
+		settings.Client.Kinds = append(settings.Client.Kinds, config.Kind(k.String()))
+	}
+	h := &host{log: log}
+	c := &Client{
+		config: Config{Settings: &settings, Log: log}, log: log, host: h, tunnels: emptyTunnels(log), roster: newRoster(&settings),
+		inbox: make(chan func(time.Time), 64),
+	}
+	c.roster.sessions[l.bob] = l.asked
 	if l.spare.Addr.IsValid() {
-		c.waypoints[l.spare] = l.asked
+		c.roster.sessions[l.spare] = l.asked
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	events := make(chan mptcp.Event, 1024)
@@ -177,29 +187,29 @@ func (l *lab) startClient() {
 		if err := mptcptest.UserspacePM(kernel); err != nil {
 			return err
 		}
-		if c.ports, err = newPortPicker(); err != nil {
+		if h.ports, err = newPortPicker(); err != nil {
 			return err
 		}
-		if c.addresses, err = netstate.WatchAddresses(ctx); err != nil {
+		if h.addresses, err = netstate.WatchAddresses(ctx); err != nil {
 			return err
 		}
-		if c.listeners, err = netstate.OpenListeners(); err != nil {
+		if h.listeners, err = netstate.OpenListeners(); err != nil {
 			return err
 		}
-		c.routes, err = netstate.OpenAddresses()
+		h.routes, err = netstate.OpenAddresses()
 		return err
 	})
-	c.prober = l.openProber()
-	c.kernel, c.checkPM, c.events = counting{kernel, l}, kernel.CheckUserspacePM, events
+	h.kernel, h.pathManager, h.events = counting{kernel, l}, kernel.CheckUserspacePM, events
+	c.sampler = sampler{log: log, kernel: h.kernel, prober: l.openProber()}
 	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: l.subflows}, TLSPorts: []uint16{443}})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)
 	go func() { done <- kernel.Listen(ctx, heard) }()
 	go l.relay(ctx, heard, events)
-	go func() { done <- c.run(ctx) }()
+	go func() { done <- c.loop(ctx) }()
 	l.client = c
-	for v := range c.waypoints {
+	for v := range c.roster.sessions {
 		c.sessionChanged(ctx, v, session.State{Up: true, Offers: []wire.Kind{wire.Mapped}})
 	}
 	l.stop = func() {

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"fmt"
@@ -125,7 +125,7 @@ func TestHoleIsLeft(t *testing.T) {
 		t.Run(load, func(t *testing.T) {
 			t.Parallel()
 			l, _, bad := newDownload(t, load)
-			if l.client.prober == nil {
+			if l.client.sampler.prober == nil {
 				t.Skip("needs cgroup v2: the detour cannot be probed")
 			}
 			time.Sleep(3 * time.Second) // the detour becomes one whose habits are known

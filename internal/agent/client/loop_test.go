@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"context"
@@ -30,15 +30,15 @@ func (k *idleKernel) Subflows(func(*mptcp.Subflow) bool) error {
 func TestLoopKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &idleKernel{}
-		c := &client{
-			checkPM: func() error { return nil },
-			tunnels: newTunnels(),
-			log:     slog.New(slog.DiscardHandler), kernel: kernel, inbox: make(chan func(time.Time)),
+		log := slog.New(slog.DiscardHandler)
+		c := &Client{
+			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }}, inbox: make(chan func(time.Time)),
+			tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
 			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- c.run(ctx) }()
+		go func() { ended <- c.loop(ctx) }()
 
 		time.Sleep(10*sampleEvery + sampleEvery/2)
 		asked := time.Now()

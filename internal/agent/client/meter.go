@@ -1,7 +1,6 @@
-package agent
+package client
 
 import (
-	"context"
 	"maps"
 	"net/netip"
 	"time"
@@ -10,14 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-const (
-	sampleEvery = time.Second
-	// sampleShare bounds the part of a core that sampling may take when there
-	// are very many subflows: one in this many.
-	sampleShare = 50
-	// rateOver is the least time a rate is taken over.
-	rateOver = 500 * time.Millisecond
-)
+// rateOver is the least time over which a rate is taken.
+const rateOver = 500 * time.Millisecond
 
 // meter remembers the last two readings of every subflow, for rates. With
 // twenty thousand subflows it is most of what the agent would allocate, so it
@@ -40,7 +33,7 @@ type reading struct {
 	receivedBefore, ackedBefore uint64
 }
 
-// begin is the start of a round.
+// begin starts a round.
 func (m *meter) begin(now time.Time) {
 	if m.last == nil {
 		m.last = make(map[subflowKey]reading)
@@ -50,7 +43,7 @@ func (m *meter) begin(now time.Time) {
 	m.samples = m.samples[:0]
 }
 
-// take takes in one subflow.
+// take reads one subflow.
 func (m *meter) take(s *mptcp.Subflow) {
 	m.samples = append(m.samples, sampleOf(s))
 	key := subflowKey{s.Local, s.Remote}
@@ -66,30 +59,8 @@ func (m *meter) end() {
 	maps.DeleteFunc(m.last, func(_ subflowKey, r reading) bool { return r.round != m.round })
 }
 
-// sample reads all subflows' counters, lets the path manager see them and says
-// when to do so again.
-func (c *client) sample(ctx context.Context, now time.Time) time.Duration {
-	c.checkGuard()
-	c.lookForOthers()
-	c.meter.begin(now)
-	failed := c.checksumErrors()
-	err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
-		if !s.ServerSide {
-			c.meter.take(s)
-		}
-		return true
-	})
-	c.meter.end()
-	if err != nil {
-		c.log.Warn("subflows cannot be measured", "err", err)
-		return sampleEvery
-	}
-	c.tell(ctx, now, path.Measured{Samples: c.meter.samples, Complete: true, ChecksumErrors: failed})
-	return max(sampleEvery, sampleShare*time.Since(now))
-}
-
-// rates are payload bits per second since the last reading that is not too
-// fresh to tell.
+// rates returns payload bits per second since the last reading that is not too
+// fresh for a rate.
 func (m *meter) rates(s *mptcp.Subflow, now time.Time) (send, receive float64) {
 	r, ok := m.last[subflowKey{s.Local, s.Remote}]
 	if !ok {

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"net/netip"
@@ -7,9 +7,9 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
-// plainConnections are the servers to which programs have MPTCP sockets that speak plain TCP, each connection once.
-func (c *client) plainConnections() ([]netip.AddrPort, error) {
-	conns, err := c.kernel.Connections()
+// plainConnections returns the servers of MPTCP sockets that speak plain TCP, one for each connection.
+func (h *host) plainConnections() ([]netip.AddrPort, error) {
+	conns, err := h.kernel.Connections()
 	if err != nil {
 		return nil, err
 	}
@@ -17,14 +17,14 @@ func (c *client) plainConnections() ([]netip.AddrPort, error) {
 	if len(conns) == 0 {
 		return nil, nil
 	}
-	listening, err := c.listeners.TCP()
+	listening, err := h.listeners.TCP()
 	if err != nil {
 		return nil, err
 	}
 	return plainServers(conns, listening), nil
 }
 
-// plainServers leaves out connections that a program of this host accepted: the kernel does not tell which those
+// plainServers leaves out connections that a program of this host accepted: the kernel does not say which those
 // are, but they are at a port that is listened on.
 func plainServers(fallen []mptcp.Connection, listening []netip.AddrPort) []netip.AddrPort {
 	accepting := make(map[uint16]bool)

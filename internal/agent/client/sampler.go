@@ -1,8 +1,9 @@
-package agent
+package client
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -10,12 +11,25 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// What the kernel tells about subflows, for the path manager: each second of all
-// (meter.go), more often of those on which a broken detour could be found out, and of
-// one when it asks.
+const (
+	sampleEvery = time.Second
+	// watchEvery is short beside the silence that makes a detour suspect.
+	watchEvery = 100 * time.Millisecond
+	// sampleShare bounds the part of a core that sampling may take when there
+	// are very many subflows: one in this many.
+	sampleShare = 50
+)
 
-// watchEvery is short beside the silence that makes a detour suspect.
-const watchEvery = 100 * time.Millisecond
+// sampler reads subflows' counters for the path manager: each second those of all, more often those of
+// connections on which a broken detour could be found out, and those of one when it asks.
+type sampler struct {
+	log       *slog.Logger
+	kernel    mptcp.Kernel
+	prober    prober // nil: detours cannot be probed
+	meter     meter
+	watched   watched
+	checksums uint64 // errors, as last read
+}
 
 // watched is what was read of the connections that are watched, in the same memory every
 // time.
@@ -24,13 +38,38 @@ type watched struct {
 	gone []path.SubflowMissing
 }
 
-// sampleWatched samples the connections that the path manager wants to see closely, and
-// says when to do so again. Each costs a look-up, and one for each of its subflows.
-func (c *client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
-	w := &c.watched
+// sample has the path manager see all subflows' counters, and returns the time until it is due again.
+func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
+	c.tunnels.checkGuard()
+	c.checkPathManager()
+	measured, err := c.sampler.all(now)
+	if err != nil {
+		c.log.Warn("subflows cannot be measured", "err", err)
+		return sampleEvery
+	}
+	c.handle(ctx, now, measured)
+	return max(sampleEvery, sampleShare*time.Since(now))
+}
+
+// checkPathManager logs when somebody else begins or ceases to manage the paths of new connections.
+func (c *Client) checkPathManager() {
+	switch err := c.host.pathManager(); {
+	case err != nil && !c.displaced:
+		c.displaced = true
+		c.log.Warn("the agent does not manage the paths of new connections", "problem", pathManagerProblem(err))
+	case err == nil && c.displaced:
+		c.displaced = false
+		c.log.Info("the agent manages the paths of new connections again")
+	}
+}
+
+// sampleWatched has the path manager see the connections that it wants to see closely, and returns the time until
+// it is due again. Each connection costs a look-up, and one for each of its subflows.
+func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
+	w := &c.sampler.watched
 	w.Samples, w.Received, w.gone = w.Samples[:0], w.Received[:0], w.gone[:0]
 	for token, subflows := range c.manager.Watched(now) {
-		c.watch(token, subflows)
+		c.sampler.watch(token, subflows)
 	}
 	if len(w.Received) == 0 {
 		return sampleEvery
@@ -43,46 +82,61 @@ func (c *client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 	return max(watchEvery, sampleShare*time.Since(now))
 }
 
+// all reads the counters of all subflows that this host's programs opened.
+func (s *sampler) all(now time.Time) (path.Measured, error) {
+	s.meter.begin(now)
+	failed := s.checksumErrors()
+	err := s.kernel.Subflows(func(subflow *mptcp.Subflow) bool {
+		if !subflow.ServerSide {
+			s.meter.take(subflow)
+		}
+		return true
+	})
+	s.meter.end()
+	return path.Measured{Samples: s.meter.samples, Complete: true, ChecksumErrors: failed}, err
+}
+
 // watch reads one connection: how far its data has arrived first, so that what its
 // subflows have beyond that is not older.
-func (c *client) watch(token path.Token, subflows []path.Ends) {
-	upTo, err := c.kernel.DataReceived(uint32(token))
+func (s *sampler) watch(token path.Token, subflows []path.Ends) {
+	upTo, err := s.kernel.DataReceived(uint32(token))
 	if err != nil {
 		return // it ended, and its event is on the way
 	}
 	for _, ends := range subflows {
-		switch s, err := c.kernel.Subflow(ends.Local, ends.Remote); {
+		switch subflow, err := s.kernel.Subflow(ends.Local, ends.Remote); {
 		case err == nil:
-			c.watched.Samples = append(c.watched.Samples, sampleOf(&s))
+			s.watched.Samples = append(s.watched.Samples, sampleOf(&subflow))
 		case errors.Is(err, mptcp.ErrNoSubflow):
-			c.watched.gone = append(c.watched.gone, c.missing(token, ends.Local, ends.Remote))
+			s.watched.gone = append(s.watched.gone, s.missing(token, ends.Local, ends.Remote))
 		}
 	}
-	c.watched.Received = append(c.watched.Received, path.Received{Token: token, UpTo: upTo})
+	s.watched.Received = append(s.watched.Received, path.Received{Token: token, UpTo: upTo})
 }
 
-// measure answers at once, through the backlog.
-func (c *client) measure(a path.Measure) {
-	switch s, err := c.kernel.Subflow(a.Local, a.Remote); {
+// measure reads one subflow.
+func (s *sampler) measure(a path.Measure) []path.Event {
+	switch subflow, err := s.kernel.Subflow(a.Local, a.Remote); {
 	case err == nil:
-		c.backlog = append(c.backlog, path.Measured{Samples: []path.Sample{sampleOf(&s)}})
+		return []path.Event{path.Measured{Samples: []path.Sample{sampleOf(&subflow)}}}
 	case errors.Is(err, mptcp.ErrNoSubflow):
-		c.backlog = append(c.backlog, c.missing(a.Token, a.Local, a.Remote))
+		return []path.Event{s.missing(a.Token, a.Local, a.Remote)}
 	}
+	return nil
 }
 
-func (c *client) missing(token path.Token, local, remote netip.AddrPort) path.SubflowMissing {
-	return path.SubflowMissing{Token: token, Local: local, Remote: remote, ChecksumErrors: c.checksumErrors()}
+func (s *sampler) missing(token path.Token, local, remote netip.AddrPort) path.SubflowMissing {
+	return path.SubflowMissing{Token: token, Local: local, Remote: remote, ChecksumErrors: s.checksumErrors()}
 }
 
-// checksumErrors is the kernel's count; the last one that was read, if it cannot be.
-func (c *client) checksumErrors() uint64 {
-	n, err := c.kernel.ChecksumErrors()
+// checksumErrors returns the kernel's count; if it cannot be read, the last one that was.
+func (s *sampler) checksumErrors() uint64 {
+	n, err := s.kernel.ChecksumErrors()
 	if err != nil {
-		c.log.Debug("checksum errors cannot be counted", "err", err)
-		return c.checksums
+		s.log.Debug("checksum errors cannot be counted", "err", err)
+		return s.checksums
 	}
-	c.checksums = n
+	s.checksums = n
 	return n
 }
 
@@ -106,16 +160,16 @@ type prober interface {
 
 // probe begins or ends to have probes sent on a subflow. The prober acts with the next
 // segment, so one is sent: the priority that the subflow has already, told once more.
-func (c *client) probe(a path.Probe) error {
-	if c.prober == nil {
+func (s *sampler) probe(a path.Probe) error {
+	if s.prober == nil {
 		return nil
 	}
-	change := c.prober.Begin
+	change := s.prober.Begin
 	if !a.On {
-		change = c.prober.End
+		change = s.prober.End
 	}
 	if err := change(a.Local, a.Remote); err != nil {
 		return err
 	}
-	return c.kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
+	return s.kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 }

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"cmp"
@@ -14,18 +14,30 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// describe is the client role's part of the status.
-func (c *client) describe(ctx context.Context) (*api.Using, error) {
+// Status returns the client role's part of the status, and what keeps it from its work.
+func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
+	u, err := c.describe(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	problems := slices.Concat(c.host.problems, c.tunnels.problems())
+	if err := c.host.pathManager(); err != nil {
+		problems = append(problems, pathManagerProblem(err))
+	}
+	return u, problems, nil
+}
+
+func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
 		kernel := make(map[subflowKey]api.Subflow)
-		err := c.kernel.Subflows(func(s *mptcp.Subflow) bool {
+		err := c.host.kernel.Subflows(func(s *mptcp.Subflow) bool {
 			kernel[subflowKey{s.Local, s.Remote}] = c.measured(s, now)
 			return true
 		})
 		if err != nil {
 			return nil, err
 		}
-		plain, err := c.plainConnections()
+		plain, err := c.host.plainConnections()
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +52,7 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 			}
 		}
 		detours := byStanding(snap.Detours)
-		for v, w := range c.waypoints {
+		for v, w := range c.roster.sessions {
 			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v], detours))
 		}
 		slices.SortFunc(u.Connections, func(a, b api.Connection) int {
@@ -53,8 +65,8 @@ func (c *client) describe(ctx context.Context) (*api.Using, error) {
 	})
 }
 
-// byStanding sorts detours by where they stand in the status. A tunnel is two, for
-// IPv4 servers and for IPv6 ones: the one of which there is something to say counts.
+// byStanding finds each detour by its waypoint's address and kind. A tunnel is two
+// detours, for IPv4 servers and for IPv6 ones: one that has a problem counts.
 func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 	detours := make(map[standingKey]path.DetourState)
 	for _, d := range list {
@@ -87,8 +99,8 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 	return out
 }
 
-func (c *client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
-	send, receive := c.meter.rates(s, now)
+func (c *Client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
+	send, receive := c.sampler.meter.rates(s, now)
 	return api.Subflow{
 		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
 		SendRate: send, ReceiveRate: receive,
@@ -97,14 +109,14 @@ func (c *client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
 	}
 }
 
-func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours map[standingKey]path.DetourState) api.Waypoint {
+func (c *Client) describeWaypoint(v detour.Via, w waypoint, subflows int, detours map[standingKey]path.DetourState) api.Waypoint {
 	d := w.Describe()
 	state := c.book.State(v)
 	d.Mappings, d.Subflows, d.Kinds = state.Mappings, subflows, []api.WaypointKind{}
 	if d.Why == "" {
 		d.Why = state.Refused
 	}
-	for _, k := range c.kinds {
+	for _, k := range kinds(c.config.Settings.Client.Kinds) {
 		if d.State == api.WaypointClosed {
 			d.Kinds = append(d.Kinds, api.WaypointKind{Kind: k.String(), State: api.KindClosed})
 			continue
@@ -114,21 +126,21 @@ func (c *client) describeWaypoint(v detour.Via, w asker, subflows int, detours m
 	return d
 }
 
-// describeKind says how a kind of detour stands at an address of a waypoint.
-func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, detours map[standingKey]path.DetourState) api.WaypointKind {
+// describeKind describes one kind of detour at an address of a waypoint.
+func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, detours map[standingKey]path.DetourState) api.WaypointKind {
 	out := api.WaypointKind{Kind: k.String(), State: api.KindReady}
 	key := standingKey{v, k}
 	stands := c.tunnels.standings[key]
 	switch d := detours[key]; {
 	case k == path.Mapped:
-		// A refusal is of one server, mostly; it is told of the waypoint.
+		// A refusal is of one server, mostly; it is shown with the waypoint.
 		if !state.Up {
 			out.State = api.KindDown
 		}
 	case k == path.InBand && !v.Addr.Is4():
 		out.State, out.Why = api.KindUnusable, "in-band detours need an IPv4 address of the waypoint, and this one is IPv6"
 	case k == path.InBand && c.tunnels.noSyns != nil:
-		out.State, out.Why = api.KindUnusable, lack(c.tunnels.noSyns)
+		out.State, out.Why = api.KindUnusable, inBandProblem(c.tunnels.noSyns)
 	case len(stands.Tunnels) == 0:
 		out.State, out.Why = api.KindDown, stands.Why
 	case d.Why != "":
@@ -143,14 +155,14 @@ func (c *client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	return out
 }
 
-// mapping asks for a mapping for a person (`dcol map`).
-func (c *client) mapping(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
+// Map asks for a mapping for a person (`dcol map`).
+func (c *Client) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
 	type choice struct {
-		asker
+		waypoint
 		addr netip.Addr
 	}
 	choices, err := call(ctx, c, func(time.Time) (fit []choice, _ error) {
-		for v, w := range c.waypoints {
+		for v, w := range c.roster.sessions {
 			if v.Waypoint == r.Waypoint && v.Addr.Is4() == r.Server.Addr().Is4() {
 				fit = append(fit, choice{w, v.Addr})
 			}
@@ -174,26 +186,6 @@ func (c *client) mapping(ctx context.Context, r api.MapRequest) (api.MapAnswer, 
 		lastErr = fmt.Errorf("no waypoint %q with an address of %v's family is configured; `dcol status` lists them", r.Waypoint, r.Server.Addr())
 	}
 	return api.MapAnswer{}, lastErr
-}
-
-// call runs f in the loop of c and waits for its answer.
-func call[T any](ctx context.Context, c *client, f func(now time.Time) (T, error)) (T, error) {
-	type answer struct {
-		v   T
-		err error
-	}
-	done := make(chan answer, 1)
-	select {
-	case c.inbox <- func(now time.Time) { v, err := f(now); done <- answer{v, err} }:
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
-	select {
-	case a := <-done:
-		return a.v, a.err
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

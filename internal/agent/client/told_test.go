@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"bytes"
@@ -9,22 +9,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // toldClient is a client without a kernel, and what it logs.
-func toldClient(vias ...detour.Via) (*client, *bytes.Buffer) {
+func toldClient(vias ...detour.Via) (*Client, *bytes.Buffer) {
 	var told bytes.Buffer
-	c := &client{
-		tunnels: newTunnels(), inbox: make(chan func(time.Time), 1),
-		log:     slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c := &Client{
+		tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
-		waypoints: make(map[detour.Via]asker),
+		roster: newRoster(&config.Config{}),
 	}
 	for _, v := range vias {
-		c.waypoints[v] = &link{}
+		c.roster.sessions[v] = &waypointSession{}
 	}
 	return c, &told
 }
@@ -39,7 +40,7 @@ func TestTunnelIsLoggedWhenItChanges(t *testing.T) {
 		standing tunnel.Standing
 		lines    int
 	}{{up, 1}, {up, 1}, {up, 1}, {down, 2}, {down, 2}, {up, 3}} {
-		c.tunnelStands(t.Context(), step.standing)
+		c.tunnelChanged(t.Context(), step.standing)
 		(<-c.inbox)(time.Now())
 		if n := strings.Count(told.String(), "msg=tunnel"); n != step.lines {
 			t.Fatalf("after step %d the log has %d lines, want %d:\n%s", i, n, step.lines, told)
@@ -50,7 +51,7 @@ func TestTunnelIsLoggedWhenItChanges(t *testing.T) {
 // What is logged about a waypoint says what was seen and what to do, and claims no more.
 func TestBlameIsTold(t *testing.T) {
 	c, told := toldClient()
-	c.blame(path.Blame{Waypoint: "bob", Kind: path.InBand, Err: io.ErrNoProgress, Mend: "ask its operator", Until: time.Now()})
+	c.logBlame(path.Blame{Waypoint: "bob", Kind: path.InBand, Err: io.ErrNoProgress, Mend: "ask its operator", Until: time.Now()})
 	for _, want := range []string{"not used for a while", "waypoint=bob", "kind=in-band", "server=all", io.ErrNoProgress.Error(), "ask its operator"} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("%q is missing: %s", want, told)

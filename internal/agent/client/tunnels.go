@@ -1,10 +1,12 @@
-package agent
+package client
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -12,7 +14,6 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
-	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/tunnel"
@@ -25,59 +26,34 @@ type standingKey struct {
 	kind path.Kind
 }
 
-// tunnels is the client role's part for detours that lead to any server, whichever waypoint they go
-// through. The loop's goroutine owns it.
+// tunnels keeps the detours that lead to any server, whichever waypoint they go through.
 type tunnels struct {
+	log       *slog.Logger
 	names     []string                 // of the interfaces that there may be
 	guard     guard                    // nil: not needed yet
 	admission map[netip.Addr]admission // to in-band detours, by waypoint address
 	standings map[standingKey]tunnel.Standing
-	offers    map[detour.Via][]path.Kind // as each session last said
+	offers    map[detour.Via][]path.Kind // as each session last reported
 	syns      synMarker                  // nil: no in-band detours
-	noSyns    error                      // why not
+	noSyns    error                      // why there are none
 }
 
-func newTunnels() *tunnels {
-	return &tunnels{
-		admission: make(map[netip.Addr]admission), standings: make(map[standingKey]tunnel.Standing),
-		offers: make(map[detour.Via][]path.Kind),
-	}
-}
-
-// forgetVia forgets how things stood at an address of a waypoint that is not used any more.
-func (t *tunnels) forgetVia(v detour.Via) {
-	delete(t.offers, v)
-	for _, k := range path.Kinds() {
-		delete(t.standings, standingKey{v, k})
-	}
-}
-
-// forgetAdmissions forgets what these keepers got.
-func (t *tunnels) forgetAdmissions(keepers []keeper) {
-	for addr, a := range t.admission {
-		if slices.ContainsFunc(keepers, func(k keeper) bool { return any(a) == any(k) }) {
-			delete(t.admission, addr)
-		}
-	}
-}
-
-// guard lets nothing but answers come out of tunnels; it is that of tunnel.OpenGuard.
+// guard lets nothing but answers come out of tunnels. It is that of tunnel.OpenGuard.
 type guard interface {
 	Check() (restored bool, err error)
 	Close() error
 }
 
-// keeper keeps one tunnel; it is *tunnel.Keeper.
+// keeper keeps one tunnel. It is *tunnel.Keeper.
 type keeper interface {
 	Run(ctx context.Context)
 	Poke()
 }
 
-// admission knows what SYNs to a waypoint are authenticated with; it is
-// *tunnel.InBand.
+// admission has the key by which SYNs to a waypoint are authenticated. It is *tunnel.InBand.
 type admission interface{ Auth() *inband.Auth }
 
-// synMarker puts the server's address into chosen SYNs; it is *inband.Sender.
+// synMarker puts the server's address into chosen SYNs. It is *inband.Sender.
 type synMarker interface {
 	Expect(inband.Join) error
 	Forget(local, remote netip.AddrPort) (unmarked bool)
@@ -86,38 +62,184 @@ type synMarker interface {
 	Close() error
 }
 
-// prepareTunnels makes tunnels possible, to as many waypoints as there may be at a time.
-func (c *client) prepareTunnels(operator config.Client) {
-	for n := range c.room {
+// newTunnels makes tunnels possible to as many waypoints as there is room for.
+func newTunnels(operator config.Client, room int, interfaces []netstate.Interface, log *slog.Logger) *tunnels {
+	t := emptyTunnels(log)
+	for n := range room {
 		for kind, name := range map[config.Kind]string{
 			config.WireGuard: tunnel.Interface(path.WireGuard, n), config.OpenVPN: tunnel.Interface(path.OpenVPN, n),
 		} {
 			if operator.Uses(kind) {
-				c.tunnels.names = append(c.tunnels.names, name)
+				t.names = append(t.names, name)
 			}
 		}
 	}
 	if !operator.Uses(config.InBand) {
-		return
+		return t
 	}
-	if err := c.openSyns(operator.Cgroup); err != nil {
-		c.tunnels.noSyns = err
-		c.problems = append(c.problems, fmt.Sprintf("%s %s: %s", config.InBand, api.NotUsed, lack(err)))
-		c.log.Warn("in-band detours are not used", "err", err)
+	syns, err := inband.OpenSender(inband.SenderConfig{Cgroup: operator.Cgroup})
+	if err != nil {
+		t.noSyns = err
+		log.Warn("in-band detours are not used", "err", err)
+		return t
+	}
+	t.syns = syns
+	t.attach(interfaces)
+	return t
+}
+
+func emptyTunnels(log *slog.Logger) *tunnels {
+	return &tunnels{
+		log: log, admission: make(map[netip.Addr]admission), standings: make(map[standingKey]tunnel.Standing),
+		offers: make(map[detour.Via][]path.Kind),
 	}
 }
 
-// lack says in one line what this host lacks for in-band detours, and the mend.
-func lack(err error) string {
+// problems describes to the user what keeps a kind of detours away.
+func (t *tunnels) problems() []string {
+	if t.noSyns == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s %s: %s", config.InBand, api.NotUsed, inBandProblem(t.noSyns))}
+}
+
+// inBandProblem returns in one line what this host lacks for in-band detours, and the mend.
+func inBandProblem(err error) string {
 	if u, ok := errors.AsType[*inband.UnavailableError](err); ok {
 		return fmt.Sprintf("%s (%s)", tunnel.OneLine(u.Err), u.Mend)
 	}
 	return tunnel.OneLine(err)
 }
 
-// keepInBand begins to keep the admission at each address, or notes why in-band detours cannot be had on
-// this host. The other kinds can.
-func (c *client) keepInBand(u *using, leads []tunnel.Lead, tell func(tunnel.Standing)) {
+// attach has SYNs authenticated on every one of the host's interfaces by which a
+// waypoint may be reached.
+func (t *tunnels) attach(interfaces []netstate.Interface) {
+	if t.syns == nil {
+		return
+	}
+	var outside []int
+	for _, i := range interfaces {
+		if !i.Loopback && !tunnel.Ours(i.Name) {
+			outside = append(outside, i.Index)
+		}
+	}
+	if err := t.syns.Attach(outside); err != nil {
+		t.log.Warn("in-band SYNs are not authenticated on some interfaces", "err", err)
+	}
+}
+
+// forgetVia forgets the tunnels through an address of a waypoint that is not used any more.
+func (t *tunnels) forgetVia(v detour.Via) {
+	delete(t.offers, v)
+	for _, k := range path.Kinds() {
+		delete(t.standings, standingKey{v, k})
+	}
+}
+
+// forgetAdmissions forgets the admissions of these keepers.
+func (t *tunnels) forgetAdmissions(keepers []keeper) {
+	for addr, a := range t.admission {
+		if slices.ContainsFunc(keepers, func(k keeper) bool { return any(a) == any(k) }) {
+			delete(t.admission, addr)
+		}
+	}
+}
+
+// guarded reports whether tunnels may come up, and opens the guard when one is first on offer.
+func (t *tunnels) guarded() bool {
+	if t.guard != nil {
+		return true
+	}
+	offered := false
+	for _, kinds := range t.offers {
+		offered = offered || slices.Contains(kinds, path.WireGuard) || slices.Contains(kinds, path.OpenVPN)
+	}
+	if !offered || len(t.names) == 0 {
+		return false
+	}
+	g, err := tunnel.OpenGuard(t.names)
+	if err != nil {
+		t.log.Error("no tunnels are used", "err", err)
+		return false
+	}
+	t.guard = g
+	return true
+}
+
+// checkGuard puts the guard back that a reloaded firewall has flushed.
+func (t *tunnels) checkGuard() {
+	if t.guard == nil {
+		return
+	}
+	switch restored, err := t.guard.Check(); {
+	case err != nil:
+		t.log.Warn("the guard of tunnels cannot be looked after", "err", err)
+	case restored:
+		t.log.Warn("somebody had removed the guard of tunnels; it is back")
+	}
+}
+
+// expect prepares a subflow's SYN, if it is an in-band one, before it leaves.
+func (t *tunnels) expect(a path.CreateSubflow, local netip.AddrPort) error {
+	if a.Direct || a.Kind != path.InBand {
+		return nil
+	}
+	admitted := t.admission[a.Remote.Addr()]
+	if admitted == nil || t.syns == nil {
+		return fmt.Errorf("no in-band admission at %v", a.Remote.Addr())
+	}
+	return t.syns.Expect(inband.Join{Local: local, Remote: a.Remote, Server: a.Server.Addr(), Auth: admitted.Auth()})
+}
+
+// forget undoes expect, when the SYN was not sent or its join has come to an end. It reports whether the SYN was
+// sent without the server's address. The admission may have ended meanwhile.
+func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
+	return t.syns != nil && t.syns.Forget(local, remote)
+}
+
+// close ends what marks SYNs, and the guard. All tunnels are down.
+func (t *tunnels) close() error {
+	var errs []error
+	if t.syns != nil {
+		errs = append(errs, t.syns.Close())
+	}
+	if t.guard != nil {
+		errs = append(errs, t.guard.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// keepTunnels begins to keep a tunnel of each kind that the operator uses.
+func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunnel.Lead) error {
+	changed := func(s tunnel.Standing) { c.tunnelChanged(ctx, s) }
+	log, settings := c.config.Log.With("subsystem", "tunnel"), c.config.Settings
+	if settings.Client.Uses(config.InBand) {
+		c.keepInBand(u, leads, changed)
+	}
+	if settings.Client.Uses(config.WireGuard) {
+		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), settings.TunnelRanges, leads, changed, log)
+		if err != nil {
+			return err
+		}
+		u.tunnels = append(u.tunnels, k)
+	}
+	if settings.Client.Uses(config.OpenVPN) {
+		id := settings.Identity
+		u.tunnels = append(u.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
+			Interface: tunnel.Interface(path.OpenVPN, u.number), Ranges: settings.TunnelRanges, Waypoint: u.peer.Name,
+			Files: openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL},
+			Dir:   filepath.Join(settings.RunDir, openvpn.RunDirs+"-"+u.peer.Name), Log: log,
+		}, leads, changed))
+	}
+	for _, k := range u.inBand {
+		u.begin(k)
+	}
+	return nil
+}
+
+// keepInBand begins to keep the admission at each address, or notes why this host cannot have in-band detours.
+// The other kinds can be had.
+func (c *Client) keepInBand(u *usedWaypoint, leads []tunnel.Lead, changed func(tunnel.Standing)) {
 	t := c.tunnels
 	if t.syns == nil {
 		c.backlog = append(c.backlog, path.KindUnready{Waypoint: u.peer.Name, Kind: path.InBand, Err: t.noSyns})
@@ -127,59 +249,17 @@ func (c *client) keepInBand(u *using, leads []tunnel.Lead, tell func(tunnel.Stan
 		case t.syns == nil:
 			t.standings[standingKey{l.Via, path.InBand}] = tunnel.Standing{Via: l.Via, Kind: path.InBand, Why: tunnel.OneLine(t.noSyns)}
 		case l.Via.Addr.Is4(): // the option has no room for IPv6
-			k := tunnel.NewInBand(l, t.syns.Timestamps, tell, c.plan.log.With("subsystem", "tunnel"))
+			k := tunnel.NewInBand(l, t.syns.Timestamps, changed, c.config.Log.With("subsystem", "tunnel"))
 			t.admission[l.Via.Addr] = k
 			u.inBand = append(u.inBand, k)
 		}
 	}
 }
 
-func openvpnFiles(p *Plan) openvpn.Files {
-	id := p.config.Identity
-	return openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL}
-}
-
-// openSyns makes in-band detours possible.
-func (c *client) openSyns(cgroup string) error {
-	syns, err := inband.OpenSender(inband.SenderConfig{Cgroup: cgroup})
-	if err != nil {
-		return err
-	}
-	c.tunnels.syns = syns
-	c.attachSyns(c.interfaces())
-	return nil
-}
-
-// attachSyns has SYNs authenticated on every one of the host's interfaces by which a
-// waypoint may be reached.
-func (c *client) attachSyns(interfaces []netstate.Interface) {
-	if c.tunnels.syns == nil {
-		return
-	}
-	var outside []int
-	for _, i := range interfaces {
-		if !i.Loopback && !tunnel.Ours(i.Name) {
-			outside = append(outside, i.Index)
-		}
-	}
-	if err := c.tunnels.syns.Attach(outside); err != nil {
-		c.log.Warn("in-band SYNs are not authenticated on some interfaces", "err", err)
-	}
-}
-
-// interfaces lists those that are up.
-func (c *client) interfaces() []netstate.Interface {
-	list, err := c.routes.Interfaces()
-	if err != nil {
-		c.log.Warn("this host's interfaces cannot be listed", "err", err)
-	}
-	return list
-}
-
-// tunnelStands takes in how a tunnel stands now.
-func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
+// tunnelChanged is called by the keeper of a tunnel each time it has looked at it.
+func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 	c.post(ctx, func(now time.Time) {
-		if c.waypoints[s.Via] == nil {
+		if c.roster.sessions[s.Via] == nil {
 			return // it was left meanwhile
 		}
 		key := standingKey{s.Via, s.Kind}
@@ -203,12 +283,11 @@ func (c *client) tunnelStands(ctx context.Context, s tunnel.Standing) {
 	})
 }
 
-// pokeTunnels has every tunnel looked at: a session has changed, or the host's
-// network. Those that are interfaces wait for the guard, which comes when one is
-// first on offer.
-func (c *client) pokeTunnels() {
-	guarded := c.guarded()
-	for _, u := range c.using {
+// pokeTunnels has every tunnel looked at, after a session or the host's network has
+// changed. Those that are interfaces wait for the guard.
+func (c *Client) pokeTunnels() {
+	guarded := c.tunnels.guarded()
+	for _, u := range c.roster.using {
 		for _, k := range u.inBand {
 			k.Poke()
 		}
@@ -223,84 +302,4 @@ func (c *client) pokeTunnels() {
 		}
 		u.begun = true
 	}
-}
-
-// guarded: tunnels may come up.
-func (c *client) guarded() bool {
-	t := c.tunnels
-	if t.guard != nil {
-		return true
-	}
-	offered := false
-	for _, kinds := range t.offers {
-		offered = offered || slices.Contains(kinds, path.WireGuard) || slices.Contains(kinds, path.OpenVPN)
-	}
-	if !offered || len(t.names) == 0 {
-		return false
-	}
-	g, err := tunnel.OpenGuard(t.names)
-	if err != nil {
-		c.log.Error("no tunnels are used", "err", err)
-		return false
-	}
-	t.guard = g
-	return true
-}
-
-// checkGuard puts the guard back that a reloaded firewall has flushed.
-func (c *client) checkGuard() {
-	if c.tunnels.guard == nil {
-		return
-	}
-	switch restored, err := c.tunnels.guard.Check(); {
-	case err != nil:
-		c.log.Warn("the guard of tunnels cannot be looked after", "err", err)
-	case restored:
-		c.log.Warn("somebody had removed the guard of tunnels; it is back")
-	}
-}
-
-// expect prepares a subflow's SYN, if it is an in-band one, before it leaves.
-func (t *tunnels) expect(a path.CreateSubflow, local netip.AddrPort) error {
-	if a.Direct || a.Kind != path.InBand {
-		return nil
-	}
-	admitted := t.admission[a.Remote.Addr()]
-	if admitted == nil || t.syns == nil {
-		return fmt.Errorf("no in-band admission at %v", a.Remote.Addr())
-	}
-	return t.syns.Expect(inband.Join{Local: local, Remote: a.Remote, Server: a.Server.Addr(), Auth: admitted.Auth()})
-}
-
-// forget: the SYN was not sent, or its join has come to an end. It tells whether
-// that was without the server's address. The admission may have ended meanwhile.
-func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
-	return t.syns != nil && t.syns.Forget(local, remote)
-}
-
-var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")
-
-// subflowClosed says what the end of a subflow means. A join that the waypoint
-// could not know for an in-band one says nothing about the path or the server.
-func (c *client) subflowClosed(ev mptcp.Event) path.Event {
-	if c.tunnels.forget(ev.Local, ev.Remote) {
-		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
-	}
-	closed := path.SubflowClosed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
-	if ev.Err != 0 {
-		closed.Err = ev.Err
-	}
-	return closed
-}
-
-// close ends what marks SYNs, and the guard; all tunnels are down.
-func (t *tunnels) close() error {
-	var errs []error
-	if t.syns != nil {
-		errs = append(errs, t.syns.Close())
-	}
-	if t.guard != nil {
-		errs = append(errs, t.guard.Close())
-	}
-	return errors.Join(errs...)
 }

@@ -1,25 +1,44 @@
-package agent
+package client
 
 import (
 	"context"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
-	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
-// The waypoints that the client role uses: those of the configuration, and those that were chosen out of
-// the directory, which come and go while connections live.
+// roster lists the waypoints in use: those of the configuration, and those that were chosen out of the
+// directory, which come and go while connections live.
+type roster struct {
+	fixed    []config.Peer // of the configuration
+	chosen   []config.Peer // out of the directory
+	room     int           // for waypoints at a time
+	using    map[string]*usedWaypoint
+	leaving  map[string]config.Peer // were left, and are not gone yet
+	numbers  map[int]bool           // of those that are leaving
+	sessions map[detour.Via]waypoint
+}
 
-// using is one waypoint in use. The loop's goroutine owns it.
-type using struct {
+func newRoster(settings *config.Config) roster {
+	room := len(settings.Client.Waypoints)
+	if settings.Collective.Joined() {
+		room += 2 * settings.Collective.Waypoints // those that are left take their time to end
+	}
+	return roster{
+		fixed: settings.Client.Waypoints, room: room, using: make(map[string]*usedWaypoint),
+		leaving: make(map[string]config.Peer), numbers: make(map[int]bool), sessions: make(map[detour.Via]waypoint),
+	}
+}
+
+// usedWaypoint is one waypoint in use.
+type usedWaypoint struct {
 	peer     config.Peer
 	number   int // of its tunnels' interfaces
 	vias     []detour.Via
@@ -33,7 +52,7 @@ type using struct {
 }
 
 // close ends all that is had of the waypoint, and returns when nothing of it runs.
-func (u *using) close() {
+func (u *usedWaypoint) close() {
 	u.end()
 	u.running.Wait()
 	for _, s := range u.sessions {
@@ -41,8 +60,25 @@ func (u *using) close() {
 	}
 }
 
+// close ends the use of all waypoints.
+func (r *roster) close() {
+	for _, u := range r.using {
+		u.close()
+	}
+}
+
+// changes compares the waypoints to use with those in use.
+func (r *roster) changes() (leave []string, join []config.Peer) {
+	have := make(map[string]config.Peer)
+	for name, u := range r.using {
+		have[name] = u.peer
+	}
+	return rosterChanges(slices.Concat(r.fixed, r.chosen), have, r.leaving, r.room-len(r.using)-len(r.leaving))
+}
+
 // rosterChanges compares the waypoints to use with those in use. One that is reached elsewhere is left and
-// joined anew. Who has been left, and is not gone yet, joins later; room is for how many more there is.
+// joined anew. One that has been left, and is not gone yet, is joined later. Room is the number of further
+// waypoints that may be joined.
 func rosterChanges(want []config.Peer, have, leaving map[string]config.Peer, room int) (leave []string, join []config.Peer) {
 	wanted := make(map[string]config.Peer, len(want))
 	for _, p := range want {
@@ -64,14 +100,23 @@ func rosterChanges(want []config.Peer, have, leaving map[string]config.Peer, roo
 	return leave, join
 }
 
-// reconcile has those waypoints used that are to be.
-func (c *client) reconcile(ctx context.Context, now time.Time) {
-	have := make(map[string]config.Peer)
-	for name, u := range c.using {
-		have[name] = u.peer
+// freeNumber returns the lowest number that no waypoint has; changes sees to it that there is one.
+func (r *roster) freeNumber() int {
+	for n := range r.room {
+		taken := r.numbers[n]
+		for _, u := range r.using {
+			taken = taken || u.number == n
+		}
+		if !taken {
+			return n
+		}
 	}
-	want := slices.Concat(c.fixed, c.chosen)
-	leave, join := rosterChanges(want, have, c.leaving, c.room-len(c.using)-len(c.leaving))
+	return r.room
+}
+
+// reconcile joins and leaves waypoints until those to use are in use.
+func (c *Client) reconcile(ctx context.Context, now time.Time) {
+	leave, join := c.roster.changes()
 	for _, name := range leave {
 		c.leave(ctx, name, now)
 	}
@@ -86,101 +131,93 @@ func (c *client) reconcile(ctx context.Context, now time.Time) {
 	}
 }
 
-// join begins sessions with each address of a waypoint, which come up when they can, and the keepers of
-// what is had over them.
-func (c *client) join(ctx context.Context, p config.Peer) error {
+// join begins sessions with each address of a waypoint, which come up when they can, and keeps detours over
+// them.
+func (c *Client) join(ctx context.Context, p config.Peer) error {
 	running, end := context.WithCancel(ctx)
-	u := &using{peer: p, number: c.freeNumber(), end: end}
+	u := &usedWaypoint{peer: p, number: c.roster.freeNumber(), end: end}
 	u.begin = func(k keeper) { u.running.Go(func() { k.Run(running) }) }
 	var leads []tunnel.Lead
 	for _, addr := range p.Addresses {
 		via, at := detour.Via{Waypoint: p.Name, Addr: addr}, netip.AddrPortFrom(addr, uint16(p.Port))
 		config := session.ClientConfig{
-			Identity: c.plan.identity, Name: p.Name, Addr: at, Log: c.plan.log.With("subsystem", "session"),
+			Identity: c.config.Identity, Name: p.Name, Addr: at, Log: c.config.Log.With("subsystem", "session"),
 			Changed: func(s session.State) { c.sessionChanged(ctx, via, s) },
 		}
-		if p.Punch && c.way != nil {
-			config.Way = c.way(p.Name)
+		if p.Punch && c.config.Directory != nil {
+			config.Way = c.config.Directory.Way(p.Name)
 		}
 		s := session.NewClient(config)
 		u.vias, u.sessions = append(u.vias, via), append(u.sessions, s)
 		leads = append(leads, tunnel.Lead{Via: via, Session: s})
-		c.waypoints[via] = &link{s, p.Name, at}
+		c.roster.sessions[via] = &waypointSession{s, p.Name, at}
 	}
-	c.using[p.Name] = u
-	return c.keep(ctx, u, leads)
-}
-
-// keep begins to keep a tunnel of each kind that the operator uses.
-func (c *client) keep(ctx context.Context, u *using, leads []tunnel.Lead) error {
-	tell := func(s tunnel.Standing) { c.tunnelStands(ctx, s) }
-	log, operator := c.plan.log.With("subsystem", "tunnel"), c.plan.config
-	if operator.Client.Uses(config.InBand) {
-		c.keepInBand(u, leads, tell)
-	}
-	if operator.Client.Uses(config.WireGuard) {
-		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), operator.TunnelRanges, leads, tell, log)
-		if err != nil {
-			return err
-		}
-		u.tunnels = append(u.tunnels, k)
-	}
-	if operator.Client.Uses(config.OpenVPN) {
-		u.tunnels = append(u.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
-			Interface: tunnel.Interface(path.OpenVPN, u.number), Ranges: operator.TunnelRanges, Waypoint: u.peer.Name,
-			Files: openvpnFiles(c.plan), Dir: filepath.Join(operator.RunDir, openvpnDir+"-"+u.peer.Name), Log: log,
-		}, leads, tell))
-	}
-	for _, k := range u.inBand {
-		u.begin(k)
-	}
-	return nil
+	c.roster.using[p.Name] = u
+	return c.keepTunnels(ctx, u, leads)
 }
 
 // leave ends the use of a waypoint: what ran through it moves first, as far as it can. Its sessions and
 // tunnels end in the background.
-func (c *client) leave(ctx context.Context, name string, now time.Time) {
-	u := c.using[name]
-	delete(c.using, name)
+func (c *Client) leave(ctx context.Context, name string, now time.Time) {
+	r := &c.roster
+	u := r.using[name]
+	delete(r.using, name)
 	for _, v := range u.vias {
 		c.backlog = append(c.backlog, c.book.Leave(v)...)
 		c.tunnels.forgetVia(v)
-		delete(c.waypoints, v)
+		delete(r.sessions, v)
 	}
 	c.decide(ctx, now)
 	c.tunnels.forgetAdmissions(u.inBand)
-	c.leaving[name] = u.peer
-	c.numbers[u.number] = true
+	r.leaving[name] = u.peer
+	r.numbers[u.number] = true
 	c.log.Info("a waypoint is not used any more", "waypoint", name)
 	c.requests.Go(func() {
 		u.close()
 		c.post(ctx, func(now time.Time) {
-			delete(c.leaving, name)
-			delete(c.numbers, u.number)
+			delete(r.leaving, name)
+			delete(r.numbers, u.number)
 			c.reconcile(ctx, now)
 		})
 	})
 }
 
-// heardOf tells who has chosen a waypoint whether there is a session with it, and it gives something.
-func (c *client) heardOf(name string) {
-	u := c.using[name]
-	if u == nil || c.heard == nil {
-		return
+// sessionChanged is called by a session when its waypoint begins or ceases to answer, or gives other kinds of
+// detours.
+func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.State) {
+	if s.Up {
+		select {
+		case c.config.Sightings <- nat.Sighting{Member: v.Waypoint, At: s.Observed}:
+		default: // there is no waypoint role, or it has plenty to read
+		}
 	}
-	c.heard(name, slices.ContainsFunc(u.vias, func(v detour.Via) bool { return c.book.State(v).Up && len(c.tunnels.offers[v]) > 0 }))
+	c.post(ctx, func(now time.Time) {
+		if c.roster.sessions[v] == nil {
+			return // it was left meanwhile
+		}
+		c.backlog = append(c.backlog, c.book.Down(v)...)
+		switch {
+		case !s.Usable():
+		case quotaSpent(s):
+			c.tunnels.offers[v] = nil
+			c.backlog = append(c.backlog, c.book.Leave(v)...)
+		default:
+			c.tunnels.offers[v] = offers(s)
+			c.book.Offers(v, offers(s))
+			c.backlog = append(c.backlog, c.book.Up(v)...)
+		}
+		c.decide(ctx, now)
+		c.pokeTunnels()
+		c.reportUse(v.Waypoint)
+	})
 }
 
-// freeNumber is the lowest that no waypoint has; reconcile sees to it that there is one.
-func (c *client) freeNumber() int {
-	for n := range c.room {
-		taken := c.numbers[n]
-		for _, u := range c.using {
-			taken = taken || u.number == n
-		}
-		if !taken {
-			return n
-		}
+// reportUse reports to the directory whether there is a session with a waypoint, and it gives something.
+func (c *Client) reportUse(name string) {
+	u := c.roster.using[name]
+	if u == nil || c.config.Directory == nil {
+		return
 	}
-	return c.room
+	up := slices.ContainsFunc(u.vias, func(v detour.Via) bool { return c.book.State(v).Up && len(c.tunnels.offers[v]) > 0 })
+	c.config.Directory.Heard(name, up)
 }

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"fmt"
@@ -73,18 +73,27 @@ func TestRosterChanges(t *testing.T) {
 	})
 }
 
+// listening notes what it hears of waypoints.
+type listening struct {
+	Directory
+	heard []bool
+}
+
+func (l *listening) Heard(_ string, up bool) { l.heard = append(l.heard, up) }
+
 // Who has chosen a waypoint hears of it only while there is a session and it gives something: one that is
 // closed is to give its place to another.
 func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
-	var heard []bool
-	c := &client{
-		tunnels: newTunnels(), inbox: make(chan func(time.Time), 1), log: slog.New(slog.DiscardHandler),
+	directory := &listening{}
+	log := slog.New(slog.DiscardHandler)
+	c := &Client{
+		config: Config{Directory: directory}, tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
-		waypoints: map[detour.Via]asker{bob: &link{}},
-		using:     map[string]*using{"bob": {vias: []detour.Via{bob}}},
-		heard:     func(_ string, up bool) { heard = append(heard, up) },
+		roster: newRoster(&config.Config{}),
 	}
+	c.roster.sessions[bob] = &waypointSession{}
+	c.roster.using["bob"] = &usedWaypoint{vias: []detour.Via{bob}}
 	up := session.State{Up: true, Offers: []wire.Kind{wire.InBand}}
 	closed := func(code wire.Code) session.State {
 		s := up
@@ -95,7 +104,7 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 		c.sessionChanged(t.Context(), bob, s)
 		(<-c.inbox)(time.Now())
 	}
-	if want := []bool{true, false, true, false, false, true, false}; !slices.Equal(heard, want) {
-		t.Errorf("heard %v, want %v", heard, want)
+	if want := []bool{true, false, true, false, false, true, false}; !slices.Equal(directory.heard, want) {
+		t.Errorf("heard %v, want %v", directory.heard, want)
 	}
 }

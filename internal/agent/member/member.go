@@ -1,104 +1,149 @@
-package agent
+// Package member is this host's part in the collective that it joined: it has the
+// directory's waypoints chosen, and punches holes to those that need it.
+package member
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/nat/stun"
 	"github.com/detour-collective/dcol/internal/session"
 )
 
-// member is this host's part in a collective that it joined.
-type member struct {
+// Member is this host's part in the collective that it joined.
+type Member struct {
 	*membership.Membership
 	self    string
 	own     func() []netip.Addr
 	log     *slog.Logger
-	choices chan []config.Peer                                                  // out of the directory, the newest only
-	offer   *offering                                                           // nil before start
-	knock   atomic.Pointer[func(from string, id [12]byte, at []netip.AddrPort)] // nil: we do not
-	trusted atomic.Pointer[func()]                                              // is told when other roots or lists come; nil: nobody
+	choices chan []config.Peer
+	knocks  chan Knock
+	trusted chan struct{}
 }
 
-// newMember makes what the roles are told of; nil if this host joined no collective.
-func newMember(p *Plan) *member {
-	c := p.config.Collective
-	if !c.Joined() {
-		return nil
+// Knock asks this host to send to where another member is seen, which wants to be let in.
+type Knock struct {
+	From string
+	ID   stun.ID
+	At   []netip.AddrPort
+}
+
+// knockRoom is the number of knocks that may wait for the waypoint role.
+const knockRoom = 32
+
+// Config is what New needs.
+type Config struct {
+	Identity     *collective.Identity
+	Settings     *config.Config
+	Coordinators []enrol.Endpoint
+	Log          *slog.Logger
+}
+
+// New returns a Member, which does nothing before Run.
+func New(c Config) *Member {
+	log, settings := c.Log.With("subsystem", "collective"), c.Settings
+	m := &Member{
+		self: settings.Name, own: addressesNow(log), log: log,
+		choices: make(chan []config.Peer, 1), knocks: make(chan Knock, knockRoom), trusted: make(chan struct{}, 1),
 	}
-	log := p.log.With("subsystem", "collective")
-	m := &member{self: p.config.Name, own: addressesNow(log), log: log, choices: make(chan []config.Peer, 1)}
-	chooser := directory.Client{Name: p.config.Name, Region: c.Region}
+	chooser := directory.Client{Name: settings.Name, Region: settings.Collective.Region}
 	var skip []string
-	if p.config.Has(config.RoleClient) {
-		chooser.Want = c.Waypoints
-		for _, k := range p.config.Client.Kinds {
+	if settings.Has(config.RoleClient) {
+		chooser.Want = settings.Collective.Waypoints
+		for _, k := range settings.Client.Kinds {
 			chooser.Kinds = append(chooser.Kinds, string(k))
 		}
-		for _, w := range p.config.Client.Waypoints {
+		for _, w := range settings.Client.Waypoints {
 			skip = append(skip, w.Name)
 		}
 	}
 	m.Membership = membership.New(membership.Config{
-		Identity: p.identity, Dir: p.config.CollectiveDir(), Coordinators: p.coordinators, BusServers: localBus(p.config), LANs: lans(log), Own: m.own,
+		Identity: c.Identity, Dir: settings.CollectiveDir(), Coordinators: c.Coordinators, BusServers: localBus(settings), LANs: lans(log), Own: m.own,
 		Client: chooser, Skip: skip, Choice: m.choose,
 		Reach: func(ctx context.Context, name string, at netip.AddrPort, punch bool) error {
-			return m.reach(ctx, p.identity, name, at, punch)
+			return m.reach(ctx, c.Identity, name, at, punch)
 		},
-		Knock: func(from string, id [12]byte, at []netip.AddrPort) {
-			if knock := m.knock.Load(); knock != nil {
-				(*knock)(from, id, at)
-			}
-		},
-		Trusted: func() {
-			if trusted := m.trusted.Load(); trusted != nil {
-				(*trusted)()
-			}
-		},
-		Log: log,
+		Knock: m.knock, Trusted: func() { notify(m.trusted) }, Log: log,
 	})
 	return m
 }
 
+// BasicOffer returns what a host with these roles tells the others of itself, but for the detours that it gives.
+func BasicOffer(settings *config.Config, roles []config.Role) membership.Offer {
+	offer := membership.Offer{Region: settings.Collective.Region}
+	for _, r := range roles {
+		offer.Roles = append(offer.Roles, string(r))
+	}
+	return offer
+}
+
+// Run keeps this host a member until ctx ends.
+func (m *Member) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.Membership.Run(ctx) })
+	group.Go(func() error { return followNetwork(ctx, m.NetworkChanged, m.log) })
+	return group.Wait()
+}
+
+// Choices delivers the waypoints to use, whenever they change; the newest only. There is one reader.
+func (m *Member) Choices() <-chan []config.Peer { return m.choices }
+
+// Knocks delivers what the waypoint role should answer. There is one reader.
+func (m *Member) Knocks() <-chan Knock { return m.knocks }
+
+// TrustChanged delivers a value when other roots or lists have come. There is one reader.
+func (m *Member) TrustChanged() <-chan struct{} { return m.trusted }
+
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it has not been looked at yet
+	}
+}
+
+func (m *Member) knock(from string, id [12]byte, at []netip.AddrPort) {
+	select {
+	case m.knocks <- Knock{from, id, at}:
+	default:
+		m.log.Warn("too many members want to be let in at the same time", "member", from)
+	}
+}
+
 // reach tries to begin a session with a member, as a client does: by hole punching, where that is how it says
 // it is reached.
-func (m *member) reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort, punch bool) error {
+func (m *Member) reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort, punch bool) error {
 	var way func(context.Context, *net.UDPConn, netip.AddrPort) error
 	if punch {
-		way = m.way(name)
+		way = m.Way(name)
 	}
 	err := session.Try(ctx, id, name, at, way)
-	if cannotTell(err) {
+	if isOwnFault(err) {
 		return fmt.Errorf("%w: %w", membership.ErrCannotTell, err)
 	}
 	return err
 }
 
-// cannotTell: it is this host that could not try. So it is where nobody could be asked to open the way, but not
-// where nothing came through.
-func cannotTell(err error) bool {
+// isOwnFault reports whether it is this host that could not try. That is so where nobody could be asked to open
+// the way, but not where nothing came through.
+func isOwnFault(err error) bool {
 	p, ok := errors.AsType[*session.Problem](err)
 	return ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity || p.Code == session.NoWay && !errors.Is(err, nat.ErrNoAnswer))
 }
 
 // choose leaves the choice for the client role to take. Only the newest counts.
-func (m *member) choose(choice []membership.Waypoint) {
+func (m *Member) choose(choice []membership.Waypoint) {
 	peers := make([]config.Peer, len(choice))
 	for i, w := range choice {
 		peers[i] = config.Peer{Name: w.Name, Addresses: w.Addresses, Port: int(w.Port), Punch: w.Punch}
@@ -110,154 +155,29 @@ func (m *member) choose(choice []membership.Waypoint) {
 	m.choices <- peers
 }
 
-// start begins to be a member, with what the roles give.
-func (m *member) start(ctx context.Context, p *Plan, s *serving, group *errgroup.Group) error {
-	var err error
-	if m.offer, err = newOffering(p, s, m.Offer); err != nil {
-		return err
-	}
-	if s != nil {
-		knock := func(from string, id [12]byte, at []netip.AddrPort) { s.doorman.knock(from, id, at) }
-		m.knock.Store(&knock)
-		trusted := s.expelling.soon
-		m.trusted.Store(&trusted)
-	}
-	group.Go(func() error { return m.Run(ctx) })
-	log := p.log.With("subsystem", "collective")
-	group.Go(func() error { return m.offer.run(ctx, log) })
-	group.Go(func() error { return followNetwork(ctx, m.NetworkChanged, log) })
-	return nil
-}
-
-// enforced has coordinators told what this waypoint enforces. A nil member has none.
-func (m *member) enforced(t *collective.Trust) {
-	if m != nil {
-		m.Enforced(t)
-	}
-}
-
-// parseServers reads what the configuration names at key.
-func parseServers(key string, texts []string) (list []enrol.Endpoint, err error) {
-	for _, text := range texts {
-		e, err := enrol.ParseEndpoint(text)
+// lans returns a function that lists the networks around this host; none if they cannot be listed.
+func lans(log *slog.Logger) func() []netip.Prefix {
+	return func() []netip.Prefix {
+		all, err := enrol.LANs()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			log.Warn("the collective may give this host addresses that a network around it has", "err", err)
 		}
-		list = append(list, e)
+		return all
 	}
-	return list, nil
 }
 
-// describe is the collective's part of the status.
-func (m *member) describe(ctx context.Context) (*api.Collective, []string, error) {
-	s, err := m.State(ctx)
+// localBus returns where this host's own agent finds the bus that runs in it: from inside a network, the address
+// that members use may lead nowhere.
+func localBus(c *config.Config) []enrol.Endpoint {
+	if !c.Has(config.RoleCoordinator) || len(c.Coordinator.BusServers) > 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Coordinator.BusListen)
 	if err != nil {
-		return nil, nil, err
+		return nil // the configuration was checked
 	}
-	out := &api.Collective{
-		Name: s.Self.Collective, Members: s.Directory.Members, Behind: s.Directory.Behind, Ignored: map[string]uint64{},
-		Coordinator: api.CoordinatorLink{Connected: s.Bus.Connected, Server: s.Bus.Server, Since: s.Bus.Since, Heard: s.Bus.Heard},
-		Certificate: api.Certificate{Until: s.Self.NotAfter, RenewAt: s.Renewal.Next, Renewed: s.Renewal.Last, Failures: s.Renewal.Failures, Expelled: s.Renewal.Expelled},
-		Record:      api.OwnRecord{Addresses: []netip.Addr{}, Reachable: s.Record.Reached, Removed: s.Record.Removed},
-		Chosen:      s.Chosen,
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
 	}
-	if s.Directory.Behind {
-		out.BehindWhy = words(s.Directory.AskErr)
-	}
-	if !s.Bus.Connected {
-		out.Coordinator.Why = words(s.Bus.Err)
-	}
-	out.Certificate.Why, out.Record.Why = words(s.Renewal.Err), words(s.Record.Err)
-	for reason, n := range s.Directory.Refused {
-		out.Ignored[string(reason)] = n
-	}
-	if v := s.Record.Verified; v != nil {
-		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, append(out.Record.Addresses, v.Record.Addresses...)
-		out.Record.Port, out.Record.Punch = v.Record.Port, v.Record.Punch
-	}
-	if t := s.Record.Tried; t != nil {
-		out.Record.Checked = &api.Reach{Yes: t.Yes, Of: t.Of, At: t.At, By: append([]string{}, t.By...), Why: t.Why}
-	}
-	return out, collectiveProblems(s, time.Now()), nil
-}
-
-// collectiveProblems is what a person should see to. That the coordinator is away is none while the
-// certificate is good for long.
-func collectiveProblems(s membership.State, now time.Time) (problems []string) {
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if errors.Is(s.Renewal.Err, enrol.ClockWrong) {
-		add("%v", s.Renewal.Err)
-	}
-	if s.Renewal.Expelled != "" {
-		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, mendExpelled)
-	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
-		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
-	}
-	if s.Record.Removed != "" && s.Renewal.Expelled == "" {
-		add("this host was taken out of the directory: %s", s.Record.Removed)
-	}
-	if s.Record.Err != nil && s.Bus.Connected {
-		add("what this host offers is not known to the others: %v", s.Record.Err)
-	}
-	if len(s.Record.Withheld) > 0 && s.Bus.Connected {
-		add("others are not told that this host is at %v, as nobody who tried got there: let in the sessions' UDP port, or name the addresses that are this host's ([collective] addresses)",
-			s.Record.Withheld)
-	}
-	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
-		r := s.Record.Verified.Record
-		add(api.Unreached+" at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
-	}
-	for _, err := range []error{s.Directory.LoadErr, s.Directory.SaveErr, s.Trouble} {
-		if err != nil {
-			add("%v", err)
-		}
-	}
-	return problems
-}
-
-// mendExpelled is what is left to a host that was expelled.
-const mendExpelled = "Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"
-
-func words(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-var errNotJoined = errors.New("this host has joined no collective (dcol join): there is no directory of members")
-
-// Members implements api.Agent.
-func (a *running) Members(ctx context.Context) (api.Members, error) {
-	if a.member == nil {
-		return api.Members{}, errNotJoined
-	}
-	s, err := a.member.State(ctx)
-	if err != nil {
-		return api.Members{}, err
-	}
-	out := api.Members{Schema: api.MembersSchema, Collective: s.Self.Collective, Self: s.Self.Name, Behind: s.Directory.Behind, Members: []api.Member{}}
-	err = a.member.Directory(ctx, func(d *directory.Directory) {
-		for v := range d.All() {
-			out.Members = append(out.Members, describeMember(v, s))
-		}
-	})
-	if a.coordinator != nil {
-		out.Members = addRegister(out.Members, a.coordinator.Members())
-	}
-	slices.SortFunc(out.Members, func(a, b api.Member) int { return cmp.Compare(a.Name, b.Name) })
-	return out, err
-}
-
-func describeMember(v *directory.Verified, s membership.State) api.Member {
-	r := &v.Record
-	m := api.Member{
-		Name: r.Name, Roles: append([]string{}, r.Roles...), Kinds: append([]string{}, r.Kinds...),
-		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Punch: r.Punch, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
-		CertificateUntil: v.Holder.NotAfter, RecordIssued: r.Issued, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
-	}
-	if r.IsWaypoint() {
-		m.Reachable = membership.Reached(s.Word, r.Name)
-	}
-	return m
+	return []enrol.Endpoint{{Name: c.Name, Address: net.JoinHostPort(host, port)}}
 }

@@ -1,14 +1,16 @@
-package agent
+package member
 
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/membership"
 )
@@ -41,7 +43,7 @@ func TestCollectiveProblems(t *testing.T) {
 		{"client that is not reached", membership.State{Self: self, Record: membership.Record{Verified: client, Reached: &no}}, ""},
 		{"copy on disk", membership.State{Self: self, Directory: directory.State{SaveErr: errors.New("disk full")}}, "disk full"},
 	} {
-		got := collectiveProblems(test.state, now)
+		got := problems(test.state, now)
 		if test.want == "" && len(got) == 0 {
 			continue
 		}
@@ -70,5 +72,14 @@ func TestReachableIsSaidOfWhoWasTried(t *testing.T) {
 		if (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
 			t.Errorf("%s, of whom %+v is said: %v", test.name, test.word, got)
 		}
+	}
+}
+
+// A host that is no waypoint is nowhere to be reached.
+func TestBasicOffer(t *testing.T) {
+	settings := &config.Config{Collective: config.Collective{Region: "eu", Addresses: addrs("203.0.113.9")}}
+	offer := BasicOffer(settings, []config.Role{config.RoleClient})
+	if offer.Port != 0 || offer.Addresses != nil || offer.Region != "eu" || !slices.Equal(offer.Roles, []string{"client"}) {
+		t.Errorf("%+v", offer)
 	}
 }

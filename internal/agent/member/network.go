@@ -1,4 +1,4 @@
-package agent
+package member
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/outside"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// followNetwork says when this host's own addresses are others, until ctx ends: what is connected to the
-// collective must be connected anew.
+// followNetwork calls changed when this host's own addresses have changed, until ctx ends: what is connected to
+// the collective must be connected anew.
 func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error {
 	routes, err := netstate.OpenAddresses()
 	if err != nil {
@@ -24,12 +25,12 @@ func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error 
 	}
 	var before []netip.Addr
 	for first := true; ; first = false {
-		own, err := ownAddresses(routes)
+		own, err := outside.OwnAddresses(routes)
 		if err != nil {
 			log.Warn("this host's addresses cannot be listed", "err", err)
 		}
 		slices.SortFunc(own, netip.Addr.Compare)
-		// Routes are told of, too; and without any address there is nobody to connect to.
+		// Changes of routes are delivered, too; and without any address there is nobody to connect to.
 		if !slices.Equal(own, before) && len(own) > 0 {
 			if before = own; !first {
 				changed()
@@ -43,12 +44,12 @@ func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(settleAddresses):
+		case <-time.After(outside.Settle):
 		}
 	}
 }
 
-// addressesNow are this host's, as they are when it is called; none if they cannot be listed.
+// addressesNow returns a function that lists this host's addresses; none if they cannot be listed.
 func addressesNow(log *slog.Logger) func() []netip.Addr {
 	return func() []netip.Addr {
 		routes, err := netstate.OpenAddresses()
@@ -57,7 +58,7 @@ func addressesNow(log *slog.Logger) func() []netip.Addr {
 			return nil
 		}
 		defer routes.Close()
-		own, err := ownAddresses(routes)
+		own, err := outside.OwnAddresses(routes)
 		if err != nil {
 			log.Warn("members with private addresses are not used", "err", err)
 		}

@@ -1,10 +1,9 @@
-package agent
+package member
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -20,11 +19,11 @@ import (
 // socket is seen, has a coordinator tell the waypoint, and both knock at each other until they hear each
 // other. QUIC comes after that, from the same socket.
 
-// maxObservers is how many members are known to be asked where they see us.
+// maxObservers bounds how many members are asked where they see us.
 const maxObservers = 8
 
-// others are other members' records, of waypoints, in no order.
-func (m *member) others(ctx context.Context, except ...string) (list []directory.Record) {
+// others returns other members' records, of waypoints, in no order.
+func (m *Member) others(ctx context.Context, except ...string) (list []directory.Record) {
 	except, own := append(except, m.self), m.own()
 	err := m.Directory(ctx, func(d *directory.Directory) {
 		for v := range d.All() {
@@ -41,13 +40,13 @@ func (m *member) others(ctx context.Context, except ...string) (list []directory
 	return list
 }
 
-// observers are waypoints of the directory that anybody reaches, in no order, at addresses of a family.
-func (m *member) observers(ctx context.Context, is4 bool, except ...string) []nat.Observer {
+// Observers returns waypoints of the directory that anybody reaches, in no order, at addresses of a family.
+func (m *Member) Observers(ctx context.Context, is4 bool, except ...string) []nat.Observer {
 	return observersAmong(m.others(ctx, except...), is4)
 }
 
-// observersAmong are members that anybody reaches, each at one address of a family: a second one would have it asked
-// twice.
+// observersAmong returns the members that anybody reaches, each at one address of a family: a second one would
+// have it asked twice.
 func observersAmong(records []directory.Record, is4 bool) (list []nat.Observer) {
 	for _, r := range records {
 		i := slices.IndexFunc(r.Addresses, func(a netip.Addr) bool { return a.Is4() == is4 })
@@ -58,8 +57,8 @@ func observersAmong(records []directory.Record, is4 bool) (list []nat.Observer) 
 	return list[:min(len(list), maxObservers)]
 }
 
-// way opens the way to a waypoint of the directory, for session.ClientConfig.
-func (m *member) way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error {
+// Way returns a function that opens the way to a waypoint of the directory, for session.ClientConfig.
+func (m *Member) Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error {
 	return func(ctx context.Context, socket *net.UDPConn, to netip.AddrPort) error {
 		prober, end := nat.Lend(socket, m.log)
 		defer end()
@@ -80,11 +79,11 @@ func (m *member) way(waypoint string) func(context.Context, *net.UDPConn, netip.
 	}
 }
 
-// seen is where a socket that is to send to a waypoint is seen. Where nobody is there to ask, it is what
-// this host takes itself for, which is right without a NAT.
-func (m *member) seen(ctx context.Context, p *nat.Prober, socket *net.UDPConn, to netip.AddrPort, except string) (netip.AddrPort, error) {
+// seen returns where a socket that is to send to a waypoint is seen. Where nobody is there to ask, it is the
+// socket's own address, which is right without a NAT.
+func (m *Member) seen(ctx context.Context, p *nat.Prober, socket *net.UDPConn, to netip.AddrPort, except string) (netip.AddrPort, error) {
 	const asked = 2
-	list := m.observers(ctx, to.Addr().Is4(), except)
+	list := m.Observers(ctx, to.Addr().Is4(), except)
 	for _, o := range list[:min(len(list), asked)] {
 		if seen, err := p.Ask(ctx, o.At); err == nil {
 			return seen, nil
@@ -103,66 +102,12 @@ func udpAddr(c *net.UDPConn) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// third has a waypoint knock at us that is at none of these addresses, for nat.Question.
-func (m *member) third(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error {
+// Third has a waypoint knock at us that is at none of these addresses, for nat.Question.
+func (m *Member) Third(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 	for _, r := range m.others(ctx) {
 		if !slices.ContainsFunc(r.Addresses, func(a netip.Addr) bool { return slices.Contains(asked, a) }) {
 			return m.Punch(ctx, r.Name, id, []netip.AddrPort{outside})
 		}
 	}
 	return errors.New("there is no further member")
-}
-
-// maxKnocking is for how many members a waypoint knocks at the same time.
-const maxKnocking = 32
-
-// doorman knocks for members that want to be let in.
-type doorman struct {
-	life    context.Context // the agent's
-	prober  *nat.Prober
-	outside func() (netip.AddrPort, nat.Leaves) // where others see us, and who gets in
-	log     *slog.Logger
-	busy    chan struct{}
-}
-
-func newDoorman(ctx context.Context, o *outside) *doorman {
-	return &doorman{life: ctx, prober: o.prober, log: o.log, busy: make(chan struct{}, maxKnocking), outside: o.reach}
-}
-
-// knock sends to where a member is seen, for a while. It does not block; when too many want it, the member
-// tries again.
-func (d *doorman) knock(member string, id stun.ID, at []netip.AddrPort) {
-	outside, _ := d.outside()
-	places := knockable(at, outside)
-	if len(places) == 0 {
-		return
-	}
-	select {
-	case d.busy <- struct{}{}:
-	default:
-		d.log.Warn("too many members want to be let in at the same time", "member", member)
-		return
-	}
-	go func() {
-		defer func() { <-d.busy }()
-		heard, err := d.prober.Knock(d.life, places, id)
-		d.log.Debug("knocked for a member", "member", member, "at", places, "heard", heard, "err", err)
-	}()
-}
-
-// admit has what a member's tunnel sends get in, where the session alone does not see to that: its packets
-// come from another port. Behind a NAT of the member's own that port may be another one; then they do not.
-func (d *doorman) admit(member string, from netip.AddrPort) {
-	if _, leaves := d.outside(); leaves != nat.Reachable {
-		d.knock(member, stun.NewID(), []netip.AddrPort{from})
-	}
-}
-
-// knockable leaves out private places where this host is seen at a public one: from there nobody can be
-// seen at them, and hosts of our own network are none of a member's business.
-func knockable(places []netip.AddrPort, outside netip.AddrPort) []netip.AddrPort {
-	if !outside.IsValid() || nat.IsPrivate(outside.Addr()) {
-		return places
-	}
-	return slices.DeleteFunc(slices.Clone(places), func(p netip.AddrPort) bool { return nat.IsPrivate(p.Addr()) })
 }

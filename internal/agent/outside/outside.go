@@ -1,4 +1,6 @@
-package agent
+// Package outside finds out at which addresses others reach this host, and has a
+// router open the sessions' port where that is needed.
+package outside
 
 import (
 	"context"
@@ -14,11 +16,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
+	"github.com/detour-collective/dcol/internal/nat/stun"
 	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
 const (
@@ -31,20 +36,41 @@ const (
 	freshEvery = 20 * time.Second
 )
 
-// outside finds out how the sessions' port is reached from outside this host's network, in IPv4, and has a
+// Config is what Start needs.
+type Config struct {
+	Identity *collective.Identity
+	Settings *config.Config
+	Server   *session.Server // the port that others are to reach
+	// Members are asked besides the waypoints of the settings; nil: there is no directory.
+	Members Members
+	// Trusted reports whether a member's word on this host's address is enough.
+	Trusted func(member string) bool
+	// Sightings delivers the addresses at which waypoints that this host uses see it; nil: it uses none.
+	Sightings <-chan nat.Sighting
+	Log       *slog.Logger
+}
+
+// Members are the waypoints of the collective's directory.
+type Members interface {
+	// Observers returns members to ask where they see this host, at addresses of one family.
+	Observers(ctx context.Context, is4 bool, except ...string) []nat.Observer
+	// Third is for nat.Question.
+	Third(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error
+}
+
+// Outside finds out how the sessions' port is reached from outside this host's network, in IPv4, and has a
 // router open it where that is needed.
-type outside struct {
+type Outside struct {
+	config    Config
 	log       *slog.Logger
 	listen    netip.AddrPort
 	addresses *netstate.Addresses
 	prober    *nat.Prober
-	keeper    *portmap.Keeper     // nil: the operator wants no router asked
-	fixed     []nat.Observer      // members to ask where they see us, of the configuration
-	member    *member             // knows others; nil: there is no directory
-	sightings <-chan nat.Sighting // where waypoints that this host uses see it
-	// changed is told when others reach us elsewhere; the reader takes it and asks reach.
-	changed chan struct{}
-	seen    *seen // for the waypoint
+	keeper    *portmap.Keeper // nil: the operator wants no router asked
+	changed   chan struct{}
+	seen      *seen // for the waypoint
+	changes   <-chan []netstate.Address
+	other     *net.UDPConn // a second port, for the prober to send from
 
 	mu       sync.Mutex
 	evidence nat.Evidence
@@ -52,8 +78,8 @@ type outside struct {
 	examined bool // found is of evidence
 }
 
-// startOutside begins; it ends with ctx.
-func startOutside(ctx context.Context, p *Plan, server *session.Server, m *member, sightings <-chan nat.Sighting, group *errgroup.Group) (*outside, error) {
+// New returns an Outside, which does nothing before Run.
+func New(ctx context.Context, config Config) (*Outside, error) {
 	addresses, err := netstate.OpenAddresses()
 	if err != nil {
 		return nil, err
@@ -68,49 +94,55 @@ func startOutside(ctx context.Context, p *Plan, server *session.Server, m *membe
 		addresses.Close()
 		return nil, fmt.Errorf("open a second UDP port: %w", err)
 	}
-	log := p.log.With("subsystem", "nat")
-	o := &outside{
-		log: log, listen: server.Addr(), addresses: addresses, prober: nat.NewProber(server, other, log),
-		fixed: fixedObservers(p.config.Client.Waypoints), member: m, sightings: sightings, changed: make(chan struct{}, 1),
-		found: nat.Conclude(nat.Evidence{}),
-		seen: newSeen(p.config.Collective.Addresses, p.isCoordinator, func() (netip.Addr, error) {
+	log := config.Log.With("subsystem", "nat")
+	o := &Outside{
+		config: config, log: log, listen: config.Server.Addr(), addresses: addresses, prober: nat.NewProber(config.Server, other, log),
+		changed: make(chan struct{}, 1), changes: changes, other: other, found: nat.Conclude(nat.Evidence{}),
+		seen: newSeen(config.Settings.Collective.Addresses, config.Trusted, func() (netip.Addr, error) {
 			_, from, err := addresses.Gateway()
 			return from, err
 		}),
 	}
-	var using sync.WaitGroup // of addresses
-	use := func(run func() error) {
-		using.Add(1)
-		group.Go(func() error {
-			defer using.Done()
-			return run()
-		})
-	}
-	if p.config.Waypoint.PortMapping {
-		nonce := p.identity.Derive("port mapping")
+	if config.Settings.Waypoint.PortMapping {
+		nonce := config.Identity.Derive("port mapping")
 		o.keeper = portmap.NewKeeper(portmap.Config{
-			Wants: wants(o.listen.Port(), p.config.Waypoint), Network: o.network, Nonce: [12]byte(nonce[:12]), Log: log,
+			Wants: wants(o.listen.Port(), config.Settings.Waypoint), Network: o.network, Nonce: [12]byte(nonce[:12]), Log: log,
 			Changed: func(s portmap.State) {
 				o.seen.routed(s)
-				o.tell()
+				o.notify()
 			},
 		})
-		use(func() error { return o.keeper.Run(ctx) })
 	}
-	group.Go(func() error { return errors.Join(o.prober.Run(ctx), other.Close()) })
-	use(func() error {
-		o.run(ctx, changes)
-		return nil
-	})
-	group.Go(func() error {
-		using.Wait()
-		addresses.Close()
-		return nil
-	})
 	return o, nil
 }
 
-// wants are the ports that members outside must reach: the sessions', where WireGuard is too, and
+// Run examines the network until ctx ends, and then closes o.
+func (o *Outside) Run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return o.prober.Run(running) })
+	group.Go(func() error { o.follow(running); return nil })
+	if o.keeper != nil {
+		group.Go(func() error { return o.keeper.Run(running) })
+	}
+	return errors.Join(group.Wait(), o.Close())
+}
+
+// Close frees what New opened. Run does so, too.
+func (o *Outside) Close() error {
+	o.addresses.Close()
+	return o.other.Close()
+}
+
+// Changed delivers a value when others reach this host elsewhere. There is one reader.
+func (o *Outside) Changed() <-chan struct{} { return o.changed }
+
+// Seen delivers the addresses at which others see this host, whenever they change. There is one reader.
+func (o *Outside) Seen() <-chan egress.Outside { return o.seen.news }
+
+// Prober returns the prober of the sessions' port.
+func (o *Outside) Prober() *nat.Prober { return o.prober }
+
+// wants returns the ports that members outside must reach: the sessions', where WireGuard is too, and
 // OpenVPN's. In-band and mapped detours need the host's own address, whose ports no router passes on.
 func wants(session uint16, c config.Waypoint) []portmap.Want {
 	list := []portmap.Want{{Protocol: portmap.UDP, Port: session}}
@@ -120,7 +152,7 @@ func wants(session uint16, c config.Waypoint) []portmap.Want {
 	return list
 }
 
-// fixedObservers are those of the configuration.
+// fixedObservers returns the waypoints of the configuration.
 func fixedObservers(waypoints []config.Peer) []nat.Observer {
 	var list []nat.Observer
 	for _, w := range waypoints {
@@ -133,16 +165,16 @@ func fixedObservers(waypoints []config.Peer) []nat.Observer {
 	return list
 }
 
-// tell says that others may reach us elsewhere now.
-func (o *outside) tell() {
+// notify reports that others may reach us elsewhere now.
+func (o *Outside) notify() {
 	select {
 	case o.changed <- struct{}{}:
 	default: // it has not been looked at yet
 	}
 }
 
-// network is where the keeper finds the router. Who has a public address needs none.
-func (o *outside) network() (portmap.Network, error) {
+// network returns where the keeper finds the router. A host with a public address needs none.
+func (o *Outside) network() (portmap.Network, error) {
 	gateway, own, err := o.addresses.Gateway()
 	if err != nil {
 		return portmap.Network{}, err
@@ -156,8 +188,9 @@ func (o *outside) network() (portmap.Network, error) {
 	return portmap.Network{Gateway: gateway, Own: own}, nil
 }
 
-// run examines at the beginning, when the network has changed, and now and then.
-func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
+// follow examines at the beginning, when the network has changed, and now and then.
+func (o *Outside) follow(ctx context.Context) {
+	changes := o.changes
 	var own []netip.Addr
 	var network, home portmap.Network
 	due, again := time.Now(), examineAgain
@@ -185,7 +218,7 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 					o.keeper.NetworkChanged()
 				}
 			}
-		case s := <-o.sightings:
+		case s := <-o.config.Sightings:
 			o.seen.seenBy(s)
 		case <-timer.C:
 			if !time.Now().Before(due) {
@@ -202,8 +235,8 @@ func (o *outside) run(ctx context.Context, changes <-chan []netstate.Address) {
 	}
 }
 
-// wait is how long there is nothing to do.
-func (o *outside) wait(due time.Time) time.Duration {
+// wait returns how long there is nothing to do.
+func (o *Outside) wait(due time.Time) time.Duration {
 	wait := time.Until(due)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,7 +254,7 @@ func addressesOf(list []netstate.Address) []netip.Addr {
 	return addrs
 }
 
-func (o *outside) networkOrNone() portmap.Network {
+func (o *Outside) networkOrNone() portmap.Network {
 	n, err := o.network()
 	if err != nil {
 		return portmap.Network{}
@@ -229,12 +262,12 @@ func (o *outside) networkOrNone() portmap.Network {
 	return n
 }
 
-// examine tells whether there were enough members to ask.
-func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
-	q := nat.Question{Own: own, Port: o.listen.Port(), Observers: o.fixed}
-	if o.member != nil {
-		q.Observers = slices.Concat(q.Observers, o.member.observers(ctx, true))
-		q.Third = o.member.third
+// examine asks members, and reports whether there were enough of them.
+func (o *Outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
+	q := nat.Question{Own: own, Port: o.listen.Port(), Observers: fixedObservers(o.config.Settings.Client.Waypoints)}
+	if members := o.config.Members; members != nil {
+		q.Observers = slices.Concat(q.Observers, members.Observers(ctx, true))
+		q.Third = members.Third
 	}
 	var probing sync.WaitGroup
 	probing.Go(func() { o.seen.passed(o.routers(ctx)) })
@@ -251,13 +284,13 @@ func (o *outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	o.seen.seenBy(e.Sightings...)
 	if found != before {
 		o.log.Info("how others see this host", "kind", found.Kind(), "at", found.Outside, "leaves", string(found.Leaves()))
-		o.tell()
+		o.notify()
 	}
 	return found.Leaves() != nat.LeavesOpen && found.Filtering != nat.PassesSome
 }
 
-// refresh keeps a NAT from forgetting us, and tells whether we are still seen at the same place by all that answer.
-func (o *outside) refresh(ctx context.Context) bool {
+// refresh keeps a NAT from forgetting us, and reports whether all that answer still see us at the same place.
+func (o *Outside) refresh(ctx context.Context) bool {
 	o.mu.Lock()
 	found, before := o.found, o.evidence.Sightings
 	o.mu.Unlock()
@@ -266,8 +299,8 @@ func (o *outside) refresh(ctx context.Context) bool {
 	return ctx.Err() != nil || found.Holds(before, now)
 }
 
-// routers are those that IPv6 packets to the Internet pass first.
-func (o *outside) routers(ctx context.Context) []netip.Addr {
+// routers returns those that IPv6 packets to the Internet pass first.
+func (o *Outside) routers(ctx context.Context) []netip.Addr {
 	list, err := netstate.FirstHops(ctx)
 	if err != nil {
 		o.log.Debug("the first routers on the way to the Internet in IPv6 are not known", "err", err)
@@ -275,8 +308,8 @@ func (o *outside) routers(ctx context.Context) []netip.Addr {
 	return list
 }
 
-// reach is how others reach the sessions' port now: where, if anywhere, and what that takes.
-func (o *outside) reach() (netip.AddrPort, nat.Leaves) {
+// Reach returns how others reach the sessions' port now: where, if anywhere, and what that takes.
+func (o *Outside) Reach() (netip.AddrPort, nat.Leaves) {
 	var opened netip.AddrPort
 	if o.keeper != nil {
 		opened, _ = o.keeper.State().External(portmap.Want{Protocol: portmap.UDP, Port: o.listen.Port()})
@@ -286,9 +319,9 @@ func (o *outside) reach() (netip.AddrPort, nat.Leaves) {
 	return nat.Reach(o.found, opened, o.evidence.Sightings)
 }
 
-// describe is the status's part.
-func (o *outside) describe() *api.Outside {
-	at, left := o.reach()
+// Status returns the status's part.
+func (o *Outside) Status() *api.Outside {
+	at, left := o.Reach()
 	o.mu.Lock()
 	out := &api.Outside{
 		Address: at, NAT: o.found.Kind(), Leaves: api.Reachability(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),

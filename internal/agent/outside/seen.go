@@ -1,4 +1,4 @@
-package agent
+package outside
 
 import (
 	"net/netip"
@@ -10,9 +10,9 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// seen is where others see this host, put together from whoever knows, for the waypoint's egress policy: a
-// router's own pages are at that address. What anybody told counts until the host is in another network: a member
-// that lies has addresses denied that are not the router's, and opens none. It may be told from any goroutine.
+// seen collects the addresses at which others see this host, for the waypoint's egress policy: a router's own
+// pages are at that address. What anybody reported counts until the host is in another network: a member that
+// lies has addresses denied that are not the router's, and opens none. Its methods may be called from any goroutine.
 type seen struct {
 	named   []netip.Addr               // by the operator
 	trusted func(member string) bool   // whose word alone is enough
@@ -34,15 +34,15 @@ func newSeen(named []netip.Addr, trusted func(string) bool, way func() (netip.Ad
 	return s
 }
 
-// has is told the host's addresses.
+// has records the host's addresses.
 func (s *seen) has(own []netip.Addr) { s.update(func() { s.own = own }) }
 
-// moved is told that the host is in another network: what was seen of it before counts no more.
+// moved forgets what was seen, as the host is in another network.
 func (s *seen) moved() {
 	s.update(func() { s.witnesses, s.router, s.routers = nat.Witnesses{}, nil, nil })
 }
 
-// seenBy is told where members have seen the host.
+// seenBy records where members have seen the host.
 func (s *seen) seenBy(sightings ...nat.Sighting) {
 	s.update(func() {
 		for _, x := range sightings {
@@ -51,7 +51,7 @@ func (s *seen) seenBy(sightings ...nat.Sighting) {
 	})
 }
 
-// routed is told what the router has opened.
+// routed records the ports that the router has opened.
 func (s *seen) routed(state portmap.State) {
 	s.update(func() {
 		for _, m := range state.Mappings {
@@ -62,7 +62,7 @@ func (s *seen) routed(state portmap.State) {
 	})
 }
 
-// passed is told which routers IPv6 packets to the Internet pass.
+// passed records the routers that IPv6 packets to the Internet pass.
 func (s *seen) passed(routers []netip.Addr) {
 	s.update(func() {
 		for _, r := range routers {
@@ -71,7 +71,7 @@ func (s *seen) passed(routers []netip.Addr) {
 	})
 }
 
-// update changes what is known, and tells the waypoint if that makes a difference.
+// update changes what is known, and reports it to the waypoint if that makes a difference.
 func (s *seen) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-package agent
+package outside
 
 import (
 	"errors"
@@ -12,6 +12,13 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/portmap"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
+
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
 
 // The waypoint hears where others see the host whenever that changes, and that nobody knows.
 func TestSeen(t *testing.T) {

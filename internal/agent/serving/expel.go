@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session"
 )
 
-// expelEvery is how late, at most, a revocation reaches what a member without a
+// expelEvery bounds the time until a revocation takes back what a member without a
 // session has here. The session package is as quick to end sessions.
 const expelEvery = 2 * time.Second
 
@@ -20,17 +20,17 @@ const expelEvery = 2 * time.Second
 type expeller struct {
 	check  func(collective.Member) error
 	expel  func(name string) error
-	hurry  chan struct{} // other roots or lists have come
+	hurry  <-chan struct{} // other roots or lists have come; nil: they are only in files
 	log    *slog.Logger
 	mu     sync.Mutex
 	latest map[string]collective.Member // by name: what is known of the certificate used last
 }
 
-func newExpeller(check func(collective.Member) error, expel func(string) error, log *slog.Logger) *expeller {
-	return &expeller{check: check, expel: expel, hurry: make(chan struct{}, 1), log: log, latest: make(map[string]collective.Member)}
+func newExpeller(check func(collective.Member) error, expel func(string) error, hurry <-chan struct{}, log *slog.Logger) *expeller {
+	return &expeller{check: check, expel: expel, hurry: hurry, log: log, latest: make(map[string]collective.Member)}
 }
 
-// seen notes the certificate that a member now uses. Earlier ones no longer
+// seen records the certificate that a member now uses. Earlier ones no longer
 // matter: whoever replaces a certificate has the old one revoked.
 func (e *expeller) seen(m collective.Member) {
 	e.mu.Lock()
@@ -38,7 +38,7 @@ func (e *expeller) seen(m collective.Member) {
 	e.latest[m.Name] = m
 }
 
-// sessionDown comes after the session's last grant, so that none escapes.
+// sessionDown is called after the session's last grant, so that none escapes.
 func (e *expeller) sessionDown(p session.Peer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,7 +49,7 @@ func (e *expeller) sessionDown(p session.Peer) {
 	}
 }
 
-// judgeAll says whether nobody who is expelled has anything here.
+// judgeAll expels whoever is revoked, and reports whether nobody who is has anything here.
 func (e *expeller) judgeAll() (clean bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,7 +61,7 @@ func (e *expeller) judgeAll() (clean bool) {
 }
 
 // judge expels a member whose certificate is revoked, or was signed under a root that the collective has
-// given up. It returns false if the member is to be expelled, and could not be. The caller has the lock.
+// given up. It reports false if the member is to be expelled, and could not be. The caller holds the lock.
 func (e *expeller) judge(m collective.Member) bool {
 	var revoked *collective.RevokedError
 	err := e.check(m)
@@ -76,21 +76,13 @@ func (e *expeller) judge(m collective.Member) bool {
 	return true
 }
 
-// soon has the next round begin now.
-func (e *expeller) soon() {
-	select {
-	case e.hurry <- struct{}{}:
-	default: // it will
-	}
-}
-
-// memberOf is what a session knows of a member's certificate, enough to ask whether it is revoked.
+// memberOf returns what a session knows of a member's certificate, enough to ask whether it is revoked.
 func memberOf(p session.Peer) collective.Member {
 	return collective.Member{Name: p.Name, Serial: p.Serial, Issuer: p.Issuer}
 }
 
-// run judges until ctx ends. sweep reads a new revocation list and ends sessions of who is on it; enforced is
-// told of what this waypoint believed, each time that is another, when nobody has anything here who must not.
+// run judges until ctx ends. Sweep reads a new revocation list and ends the sessions of those on it. Enforced is
+// called with each new state of trust, once nobody whom it revokes has anything here.
 func (e *expeller) run(ctx context.Context, sweep func(), trust func() *collective.Trust, enforced func(*collective.Trust)) {
 	tick := time.NewTicker(expelEvery)
 	defer tick.Stop()

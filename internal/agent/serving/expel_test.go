@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 
 type expulsions struct {
 	*expeller
+	hurry    chan struct{}
 	revoked  []string // serials
 	failing  bool
 	expelled []string
 }
 
 func newExpulsions() *expulsions {
-	x := &expulsions{}
+	x := &expulsions{hurry: make(chan struct{}, 1)}
 	x.expeller = newExpeller(
 		func(m collective.Member) error {
 			if slices.Contains(x.revoked, m.Serial) {
@@ -36,7 +37,7 @@ func newExpulsions() *expulsions {
 			x.expelled = append(x.expelled, name)
 			return nil
 		},
-		slog.New(slog.DiscardHandler))
+		x.hurry, slog.New(slog.DiscardHandler))
 	return x
 }
 
@@ -107,7 +108,7 @@ func TestExpelTriesAgain(t *testing.T) {
 		}
 		// Other lists are looked at when they come, and told once.
 		lists = &collective.Trust{}
-		x.soon()
+		x.hurry <- struct{}{}
 		time.Sleep(expelEvery - 2*time.Millisecond)
 		synctest.Wait()
 		if refreshed != 4 || len(enforced) != 1 || <-enforced != lists {

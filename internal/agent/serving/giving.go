@@ -1,8 +1,6 @@
-package agent
+package serving
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -11,13 +9,13 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-// given says what the operator gives, and what of it is used.
-func (s *serving) given(now waypoint.GivingStatus) api.Given {
+// given returns what the operator gives, and how much of it is used.
+func (s *Serving) given(now waypoint.GivingStatus) api.Given {
 	out := api.Given{
 		Open: !now.Closed(), Until: now.Until, Hours: []string{}, UsedBytes: now.Used, QuotaBytes: now.Quota,
-		Allow: append([]netip.Prefix{}, s.config.Allow...), Deny: append([]netip.Prefix{}, s.config.Deny...),
-		DenyPorts: append([]int{}, s.config.DenyPorts...),
-		Bandwidth: int64(s.config.Bandwidth), BandwidthPerMember: int64(s.config.BandwidthPerMember),
+		Allow: append([]netip.Prefix{}, s.config.Settings.Waypoint.Allow...), Deny: append([]netip.Prefix{}, s.config.Settings.Waypoint.Deny...),
+		DenyPorts: append([]int{}, s.config.Settings.Waypoint.DenyPorts...),
+		Bandwidth: int64(s.config.Settings.Waypoint.Bandwidth), BandwidthPerMember: int64(s.config.Settings.Waypoint.BandwidthPerMember),
 	}
 	if now.Closed() {
 		out.Closed = api.ClosedCause(now.Cause.String())
@@ -25,39 +23,36 @@ func (s *serving) given(now waypoint.GivingStatus) api.Given {
 	if now.Quota > 0 {
 		out.Renews = now.Renews
 	}
-	for _, w := range s.config.Hours {
+	for _, w := range s.config.Settings.Waypoint.Hours {
 		out.Hours = append(out.Hours, w.String())
 	}
 	return out
 }
 
-// SwitchWaypoint implements api.Agent.
-func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
-	if a.serving == nil {
-		return api.Given{}, errors.New(`this member is no waypoint: add "waypoint" to roles in its configuration`)
-	}
-	if err := a.serving.switchTo(r, time.Now()); err != nil {
+// Switch switches the waypoint on or off, and returns what it gives then.
+func (s *Serving) Switch(r api.SwitchRequest, now time.Time) (api.Given, error) {
+	if err := s.switchTo(r, now); err != nil {
 		return api.Given{}, err
 	}
-	snap, err := a.serving.way.Snapshot()
+	snap, err := s.handler.way.Snapshot()
 	if err != nil {
 		return api.Given{}, err
 	}
-	return a.serving.given(snap.Giving), nil
+	return s.given(snap.Giving), nil
 }
 
-// longestOff is as long as messages to members can say.
+// longestOff is the longest time that messages to members can express.
 const longestOff = 365 * 24 * time.Hour
 
-func (s *serving) switchTo(r api.SwitchRequest, now time.Time) error {
+func (s *Serving) switchTo(r api.SwitchRequest, now time.Time) error {
 	length := time.Duration(r.OffSeconds * float64(time.Second))
 	switch {
 	case r.On:
-		return s.way.SwitchOn()
+		return s.handler.way.SwitchOn()
 	case r.OffSeconds == 0:
-		return s.way.SwitchOff(time.Time{})
+		return s.handler.way.SwitchOff(time.Time{})
 	case r.OffSeconds < 0 || length < time.Second || length > longestOff:
-		return fmt.Errorf("for %v s: that is not from a second to a year; without a length it is off until it is switched on", r.OffSeconds)
+		return fmt.Errorf("off for %v s: name a time between a second and a year, or none to stay off until it is switched on", r.OffSeconds)
 	}
-	return s.way.SwitchOff(now.Add(length))
+	return s.handler.way.SwitchOff(now.Add(length))
 }

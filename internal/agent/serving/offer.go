@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"context"
@@ -11,22 +11,22 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/outside"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
-	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/membership"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session/wire"
-	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
-// What this host says of itself to the collective: what it really gives, at the addresses that it has.
+// What this host tells the collective of itself: the detours that it really gives, at the addresses that it has.
 
-// maxOffered is how many addresses a record holds.
+// maxOffered is the number of addresses that a record holds.
 const maxOffered = 8
 
-// reachable are the addresses to offer: those that the operator names; else those at which a router has
+// reachable returns the addresses to offer: those that the operator names; else those at which a router has
 // mapped a port to this host, and this host's own. Where a family has public ones, private ones are left
 // out: they lead elsewhere from most of the world.
 func reachable(named, mapped, own []netip.Addr) []netip.Addr {
@@ -47,57 +47,45 @@ func reachable(named, mapped, own []netip.Addr) []netip.Addr {
 	return all[:min(len(all), maxOffered)]
 }
 
-// lans are the networks around this host; none if they cannot be listed.
-func lans(log *slog.Logger) func() []netip.Prefix {
-	return func() []netip.Prefix {
-		all, err := enrol.LANs()
-		if err != nil {
-			log.Warn("the collective may give this host addresses that a network around it has", "err", err)
-		}
-		return all
-	}
-}
-
-// offering keeps what this host says of itself up to date.
+// offering keeps what this host tells the collective of itself up to date.
 type offering struct {
 	offer func(membership.Offer)
 	base  membership.Offer // all but addresses and port
 	named []netip.Addr
-	port  uint16   // 0: this host is no waypoint
-	from  *outside // knows how others reach it; nil: it is no waypoint
+	port  uint16
+	from  *outside.Outside
+	log   *slog.Logger
 
 	own    []netip.Addr
 	mapped netip.AddrPort // where others reach our port, if that is not at an address of ours; zero: nowhere
 	punch  bool           // they do once we have sent to them
 }
 
-// newOffering begins with what the configuration and the waypoint role say.
-func newOffering(p *Plan, s *serving, offer func(membership.Offer)) (*offering, error) {
-	o := &offering{offer: offer, named: p.config.Collective.Addresses, base: membership.Offer{Region: p.config.Collective.Region}}
-	for _, r := range p.config.Roles {
-		o.base.Roles = append(o.base.Roles, string(r))
-	}
-	if s == nil {
-		return o, nil
-	}
-	_, port, err := net.SplitHostPort(s.listen)
+// newOffering begins with what the configuration and the waypoint role give.
+func newOffering(c Config, offers []wire.Kind, from *outside.Outside) (*offering, error) {
+	listen := c.Settings.Session.Listen
+	_, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return nil, fmt.Errorf("offer what is at %q: %w", s.listen, err)
+		return nil, fmt.Errorf("offer what is at %q: %w", listen, err)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("offer what is at %q: %w", s.listen, err)
+		return nil, fmt.Errorf("offer what is at %q: %w", listen, err)
 	}
-	o.port, o.from, o.base.Kinds = uint16(n), s.outside, kindWords(s.offers)
-	if slices.Contains(s.offers, wire.WireGuard) {
-		if o.base.Key, err = wireguardKey(p.identity); err != nil {
+	o := &offering{
+		offer: c.Member.Offer, base: member.BasicOffer(c.Settings, c.Settings.Roles), named: c.Settings.Collective.Addresses,
+		port: uint16(n), from: from, log: c.Log.With("subsystem", "collective"),
+	}
+	o.base.Kinds = kindWords(offers)
+	if slices.Contains(offers, wire.WireGuard) {
+		if o.base.Key, err = wireguardKey(c.Identity); err != nil {
 			return nil, err
 		}
 	}
 	return o, nil
 }
 
-// wireguardKey is the public half of the key that the waypoint's end of WireGuard has.
+// wireguardKey returns the public half of the key that the waypoint's end of WireGuard has.
 func wireguardKey(id *collective.Identity) (directory.WireGuardKey, error) {
 	secret := id.Derive("wireguard")
 	key, err := ecdh.X25519().NewPrivateKey(secret[:])
@@ -117,20 +105,18 @@ func kindWords(kinds []wire.Kind) (words []string) {
 // say offers what there is now.
 func (o *offering) say() {
 	offer := o.base
-	if o.port != 0 {
-		var mapped []netip.Addr
-		offer.Port, offer.Punch = o.port, o.punch
-		if o.mapped.IsValid() && len(o.named) == 0 { // a record has one port
-			mapped, offer.Port = []netip.Addr{o.mapped.Addr()}, o.mapped.Port()
-		}
-		offer.Addresses = reachable(o.named, mapped, o.own)
+	var mapped []netip.Addr
+	offer.Port, offer.Punch = o.port, o.punch
+	if o.mapped.IsValid() && len(o.named) == 0 { // a record has one port
+		mapped, offer.Port = []netip.Addr{o.mapped.Addr()}, o.mapped.Port()
 	}
+	offer.Addresses = reachable(o.named, mapped, o.own)
 	o.offer(offer)
 }
 
 // run follows this host's addresses, and what routers do for it, until ctx ends.
-func (o *offering) run(ctx context.Context, log *slog.Logger) error {
-	if o.port == 0 || len(o.named) > 0 {
+func (o *offering) run(ctx context.Context) error {
+	if len(o.named) > 0 {
 		o.say()
 		return nil
 	}
@@ -144,13 +130,13 @@ func (o *offering) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	for {
-		if own, err := ownAddresses(routes); err != nil {
-			log.Warn("this host's addresses cannot be listed", "err", err)
+		if own, err := outside.OwnAddresses(routes); err != nil {
+			o.log.Warn("this host's addresses cannot be listed", "err", err)
 		} else {
 			o.own = own
 		}
 		o.mapped = netip.AddrPort{}
-		at, how := o.from.reach()
+		at, how := o.from.Reach()
 		if o.punch = how == nat.Punchable; o.punch || how == nat.Reachable {
 			o.mapped = at
 		}
@@ -159,35 +145,12 @@ func (o *offering) run(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-o.from.changed:
+		case <-o.from.Changed():
 		}
-		// A host that moves loses its address before it has another.
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(settleAddresses):
+		case <-time.After(outside.Settle):
 		}
 	}
-}
-
-// settleAddresses is how long addresses may come and go before the collective is told.
-const settleAddresses = 2 * time.Second
-
-// ownAddresses are this host's, without those of our tunnels.
-func ownAddresses(routes *netstate.Addresses) (own []netip.Addr, err error) {
-	all, err := routes.Usable()
-	if err != nil {
-		return nil, err
-	}
-	interfaces, err := routes.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range all {
-		ours := slices.ContainsFunc(interfaces, func(i netstate.Interface) bool { return i.Index == a.IfIndex && tunnel.Ours(i.Name) })
-		if !ours {
-			own = append(own, a.Addr)
-		}
-	}
-	return own, nil
 }

@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"net/netip"
@@ -65,9 +65,14 @@ func TestOfferingMapped(t *testing.T) {
 	if last.Port != 45672 || !slices.Equal(last.Addresses, o.named) {
 		t.Errorf("named: %+v", last)
 	}
-	o.port = 0
+}
+
+// Who lets in only what it has sent to says so, at the place where it is seen.
+func TestOfferingPunch(t *testing.T) {
+	var last membership.Offer
+	o := &offering{offer: func(offer membership.Offer) { last = offer }, port: 45672, own: addrs("192.168.0.2"), punch: true, mapped: netip.MustParseAddrPort("192.0.2.1:50000")}
 	o.say()
-	if last.Port != 0 || last.Addresses != nil {
-		t.Errorf("no waypoint: %+v", last)
+	if !last.Punch || last.Port != 50000 || !slices.Equal(last.Addresses, addrs("192.0.2.1")) {
+		t.Errorf("%+v", last)
 	}
 }

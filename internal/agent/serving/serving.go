@@ -1,16 +1,19 @@
-package agent
+// Package serving is the waypoint role: sessions with members, and the detours
+// that they are given.
+package serving
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"log/slog"
 	"slices"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/outside"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
@@ -21,63 +24,127 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
-	"github.com/detour-collective/dcol/internal/waypoint/giving"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// serving is the waypoint role: sessions with members, and what they are given.
-type serving struct {
-	listen string
-	config config.Waypoint
-	*handler
-	outside *outside
+// Config is what Start needs.
+type Config struct {
+	Identity *collective.Identity
+	Settings *config.Config
+	// Member is this host's part in its collective; nil: it has joined none.
+	Member *member.Member
+	// Trusted and Sightings are for outside.Config.
+	Trusted   func(member string) bool
+	Sightings <-chan nat.Sighting
+	Log       *slog.Logger
 }
 
-// startServing begins the waypoint role. The socket comes first: a port that is
-// taken must not have made this host a router.
-func startServing(ctx context.Context, p *Plan, m *member, sightings <-chan nat.Sighting, group *errgroup.Group) (*serving, error) {
-	c := p.config.Waypoint
-	limits := session.DefaultLimits()
-	limits.RequestRate, limits.RequestBurst = rate.Limit(c.RequestsPerSecond), 2*c.RequestsPerSecond
-	h := &handler{givers: make(map[wire.Kind]giver)}
-	server, err := session.Listen(session.ServerConfig{
-		Identity: p.identity, Listen: p.config.Session.Listen, Handler: h, Log: p.log.With("subsystem", "session"),
-		Lease: c.MappingLifetime.Std(), Limits: limits,
+// Check returns an error if the waypoint role cannot start with these settings.
+func Check(c config.Waypoint) error {
+	if _, err := egress.New(c.Allow, c.Deny, deniedPorts(c)); err != nil {
+		return fmt.Errorf("[waypoint] %w", err)
+	}
+	if err := rules.Marks(c.Marks).Check(); err != nil {
+		return fmt.Errorf("[waypoint] marks: %w", err)
+	}
+	return nil
+}
+
+// Serving is the waypoint role.
+type Serving struct {
+	config   Config
+	server   *session.Server
+	outside  *outside.Outside
+	handler  *handler
+	offering *offering // nil: this host has joined no collective
+}
+
+// Start makes everything ready that the waypoint gives. The socket comes first: a port that is taken must not
+// have made this host a router. Run must follow. What Start began ends with ctx.
+func Start(ctx context.Context, c Config) (s *Serving, err error) {
+	var undo []func() error
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+	}()
+	server, err := listen(c)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() error { return closeUnserved(ctx, server) })
+	s = &Serving{config: c, server: server}
+	var members outside.Members
+	if c.Member != nil {
+		members = c.Member
+	}
+	s.outside, err = outside.New(ctx, outside.Config{
+		Identity: c.Identity, Settings: c.Settings, Server: server, Members: members, Trusted: c.Trusted, Sightings: c.Sightings, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	h.server = server
-	outside, err := startOutside(ctx, p, server, m, sightings, group)
-	if err != nil {
-		return nil, errors.Join(err, endUnserved(ctx, server))
+	undo = append(undo, s.outside.Close)
+	if s.handler, err = newHandler(ctx, c, server, s.outside); err != nil {
+		return nil, err
 	}
-	h.doorman, h.seen = newDoorman(ctx, outside), outside.seen.news
-	if err := h.start(ctx, p, server.Addr()); err != nil {
-		return nil, errors.Join(err, endUnserved(ctx, server))
+	undo = append(undo, s.handler.way.Close)
+	if c.Member != nil {
+		s.offering, err = newOffering(c, s.handler.offers, s.outside)
 	}
-	group.Go(func() error {
-		serving, stop := context.WithCancel(ctx)
-		var others errgroup.Group
-		others.Go(func() error {
-			h.expelling.run(serving, server.Sweep, p.identity.Trust, m.enforced)
-			return nil
-		})
-		for _, g := range h.givers {
-			others.Go(func() error { return g.Run(serving) })
-		}
-		err := server.Serve(ctx)
-		stop()
-		return errors.Join(err, others.Wait(), h.way.Close())
-	})
-	return &serving{listen: p.config.Session.Listen, config: p.config.Waypoint, handler: h, outside: outside}, nil
+	return s, err
 }
 
-// endUnserved closes a server that accepted nothing yet.
-func endUnserved(ctx context.Context, server *session.Server) error {
+func listen(c Config) (*session.Server, error) {
+	limits, operator := session.DefaultLimits(), c.Settings.Waypoint
+	limits.RequestRate, limits.RequestBurst = rate.Limit(operator.RequestsPerSecond), 2*operator.RequestsPerSecond
+	return session.Listen(session.ServerConfig{
+		Identity: c.Identity, Listen: c.Settings.Session.Listen, Log: c.Log.With("subsystem", "session"),
+		Lease: operator.MappingLifetime.Std(), Limits: limits,
+	})
+}
+
+// closeUnserved closes a server that accepted nothing yet.
+func closeUnserved(ctx context.Context, server *session.Server) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	return server.Serve(ctx)
+	return server.Serve(ctx, nil)
+}
+
+// Run serves members until ctx ends.
+func (s *Serving) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.outside.Run(ctx) })
+	group.Go(func() error { return s.serve(ctx) })
+	if s.offering != nil {
+		group.Go(func() error { return s.offering.run(ctx) })
+		group.Go(func() error { s.handler.doorman.run(ctx, s.config.Member.Knocks()); return nil })
+	}
+	return group.Wait()
+}
+
+// serve has sessions served.
+func (s *Serving) serve(ctx context.Context) error {
+	h := s.handler
+	giving, stop := context.WithCancel(ctx)
+	var others errgroup.Group
+	others.Go(func() error {
+		h.expelling.run(giving, s.server.Sweep, s.config.Identity.Trust, s.enforced)
+		return nil
+	})
+	for _, g := range h.givers {
+		others.Go(func() error { return g.Run(giving) })
+	}
+	err := s.server.Serve(ctx, h)
+	stop()
+	return errors.Join(err, others.Wait(), h.way.Close())
+}
+
+// enforced tells the coordinators, if there are any, that this waypoint refuses everybody who is expelled by t.
+func (s *Serving) enforced(t *collective.Trust) {
+	if m := s.config.Member; m != nil {
+		m.Enforced(t)
+	}
 }
 
 func deniedPorts(c config.Waypoint) []uint16 {
@@ -86,65 +153,6 @@ func deniedPorts(c config.Waypoint) []uint16 {
 		ports = append(ports, uint16(port))
 	}
 	return ports
-}
-
-// tell has members told what the waypoint says it gives.
-func (h *handler) tell(s giving.Standing) {
-	var closed *session.Closed
-	if s.Closed() {
-		closed = &session.Closed{Code: s.Cause.Code(), Until: s.Until}
-	}
-	h.closed.Store(closed)
-	h.server.Tell()
-}
-
-// Closed implements session.Handler.
-func (h *handler) Closed() *session.Closed { return h.closed.Load() }
-
-// handler gives sessions what the waypoint has. It is complete before the server
-// serves the first one.
-type handler struct {
-	server    *session.Server
-	doorman   *doorman
-	way       *waypoint.Waypoint
-	seen      <-chan egress.Outside          // how others see this host
-	closed    atomic.Pointer[session.Closed] // nil: the waypoint gives
-	expelling *expeller
-	givers    map[wire.Kind]giver
-	offers    []wire.Kind
-	problems  []string // why something that the operator wants offered is not
-}
-
-// start makes everything ready that the waypoint gives; session is where the server
-// listens.
-func (h *handler) start(ctx context.Context, p *Plan, session netip.AddrPort) error {
-	c, self := p.config.Waypoint, p.identity.Self()
-	way, err := waypoint.Start(waypoint.Config{
-		Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c), InBand: inBandMode(c), FastPath: c.FastPath,
-		MappingsPerMember: c.MappingsPerMember, ConnectionsPerMember: c.ConnectionsPerMember, RatePerMember: c.ConnectionsPerSecond,
-		BandwidthPerMember: int64(c.BandwidthPerMember) / 8, MappingLifetime: c.MappingLifetime.Std(),
-		Bandwidth: int64(c.Bandwidth) / 8, Quota: uint64(c.MonthlyQuota), Hours: c.Hours,
-		Log: c.Log, Record: waypointRecord(p.config.StateDir), Memory: waypointMemory(p.config.StateDir),
-		Counts: waypointCounts(p.config.RunDir),
-		Marks:  rules.Marks(c.Marks), Outside: h.seen, Tell: h.tell,
-		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: p.identity.SignWithChain},
-	}, p.log)
-	if err != nil {
-		return err
-	}
-	h.way = way
-	if err := h.open(ctx, p, session); err != nil {
-		return errors.Join(err, way.Close())
-	}
-	snap, err := way.Snapshot()
-	if err != nil {
-		return errors.Join(err, way.Close())
-	}
-	h.expelling = newExpeller(p.identity.Check, h.expel, p.log.With("subsystem", "expulsion"))
-	for _, m := range snap.Members { // of an agent before us
-		h.expelling.seen(collective.Member{Name: m.Name, Serial: m.Serial})
-	}
-	return nil
 }
 
 func inBandMode(c config.Waypoint) waypoint.InBandMode {
@@ -157,31 +165,33 @@ func inBandMode(c config.Waypoint) waypoint.InBandMode {
 	return waypoint.InBandOpen
 }
 
-func (h *handler) SessionUp(p session.Peer) {
-	h.expelling.seen(memberOf(p))
-	h.way.SessionUp(p)
+// startWaypoint prepares the kernel for members.
+func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoint.Waypoint, error) {
+	operator, self := c.Settings.Waypoint, c.Identity.Self()
+	files := FilesOf(c.Settings)
+	return waypoint.Start(waypoint.Config{
+		Allow: operator.Allow, Deny: operator.Deny, DenyPorts: deniedPorts(operator), InBand: inBandMode(operator), FastPath: operator.FastPath,
+		MappingsPerMember: operator.MappingsPerMember, ConnectionsPerMember: operator.ConnectionsPerMember, RatePerMember: operator.ConnectionsPerSecond,
+		BandwidthPerMember: int64(operator.BandwidthPerMember) / 8, MappingLifetime: operator.MappingLifetime.Std(),
+		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours,
+		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
+		Marks: rules.Marks(operator.Marks), Outside: seen, Tell: a.announce,
+		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
+	}, c.Log)
 }
 
-func (h *handler) SessionDown(p session.Peer) {
-	h.way.SessionDown(p)
-	h.expelling.sessionDown(p)
-}
-
-func (h *handler) Map(ctx context.Context, p session.Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
-	if !slices.Contains(h.offers, wire.Mapped) {
-		return wire.MapGrant{}, &wire.Refusal{Code: wire.NotOffered}
-	}
-	return h.way.Map(ctx, p, r)
-}
-
-// describe is the waypoint role's part of the status.
-func (s *serving) describe() (*api.Serving, []string, error) {
-	snap, err := s.way.Snapshot()
+// Status returns the waypoint role's part of the status, and what keeps it from its work.
+func (s *Serving) Status() (*api.Serving, []string, error) {
+	h := s.handler
+	snap, err := h.way.Snapshot()
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &api.Serving{Listen: s.listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{}, Given: s.given(snap.Giving)}
-	for _, k := range s.offers {
+	out := &api.Serving{
+		Listen: s.config.Settings.Session.Listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{},
+		Given: s.given(snap.Giving), FastFlows: snap.Fast, Outside: s.outside.Status(),
+	}
+	for _, k := range h.offers {
 		out.Offers = append(out.Offers, k.String())
 	}
 	for _, m := range snap.Members {
@@ -191,7 +201,7 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 			Member: m.Name, Sessions: m.Sessions, Mappings: m.Mappings, Tunnels: m.Tunnels, Flows: m.Flows, Bytes: m.BytesFromClient + m.BytesToClient,
 		})
 	}
-	if slices.Contains(s.offers, wire.InBand) {
+	if slices.Contains(h.offers, wire.InBand) {
 		out.InBand = &api.InBand{Addresses: snap.InBand}
 		if c := snap.SYNs; c != nil {
 			out.InBand = &api.InBand{
@@ -200,19 +210,21 @@ func (s *serving) describe() (*api.Serving, []string, error) {
 			}
 		}
 	}
-	out.FastFlows = snap.Fast
-	out.Outside = s.outside.describe()
 	for code, n := range snap.Refused {
 		out.Refused[code.String()] = int(n)
 	}
-	problems := slices.Clone(s.problems)
-	for kind, g := range s.givers {
+	return out, s.problems(snap.Problems), nil
+}
+
+func (s *Serving) problems(own []waypoint.Problem) []string {
+	list := slices.Clone(s.handler.problems)
+	for kind, g := range s.handler.givers {
 		if err := g.Problem(); err != nil {
-			problems = append(problems, fmt.Sprintf("%v tunnels do not work now: %s", kind, tunnel.OneLine(err)))
+			list = append(list, fmt.Sprintf("%v tunnels do not work now: %s", kind, tunnel.OneLine(err)))
 		}
 	}
-	for _, p := range snap.Problems {
-		problems = append(problems, fmt.Sprintf("%s: %s", p.Text, p.Mend))
+	for _, p := range own {
+		list = append(list, fmt.Sprintf("%s: %s", p.Text, p.Mend))
 	}
-	return out, problems, nil
+	return list
 }

@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"context"
@@ -12,9 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
+	"github.com/detour-collective/dcol/internal/vpn/openvpn"
+	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-// giver gives tunnels of one kind; it is *tunnel.Giver.
+// giver gives tunnels of one kind. It is *tunnel.Giver.
 type giver interface {
 	Give(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	Expel(member string) error
@@ -23,81 +25,65 @@ type giver interface {
 	Run(ctx context.Context) error
 }
 
-// open makes ready what the operator offers. What this host cannot give is left
-// out and named in the status: the rest of the waypoint works without it.
-func (h *handler) open(ctx context.Context, p *Plan, session netip.AddrPort) error {
-	var interfaces []string
-	for _, k := range p.config.Waypoint.Offers {
-		g, err := h.giver(ctx, p, k, session)
+// offered lists the kinds of detours that this host gives.
+type offered struct {
+	offers   []wire.Kind
+	givers   map[wire.Kind]giver // of tunnels
+	problems []string            // why something that the operator wants offered is not
+}
+
+// openOffers makes ready what the operator offers. What this host cannot give is left
+// out and named in the status: the rest of the waypoint works without it. Session is
+// the address at which sessions are served.
+func openOffers(ctx context.Context, c Config, way *waypoint.Waypoint, session netip.AddrPort) offered {
+	o := offered{givers: make(map[wire.Kind]giver)}
+	for _, k := range c.Settings.Waypoint.Offers {
+		g, err := openGiver(ctx, c, way, k, session)
 		if err != nil {
-			p.log.Error("a kind of detour is not offered", "kind", k, "err", err)
-			h.problems = append(h.problems, fmt.Sprintf("%s %s: %s", k, api.NotOffered, tunnel.OneLine(err)))
+			c.Log.Error("a kind of detour is not offered", "kind", k, "err", err)
+			o.problems = append(o.problems, fmt.Sprintf("%s %s: %s", k, api.NotOffered, tunnel.OneLine(err)))
 			continue
 		}
 		kind, _ := wire.ParseKind(string(k))
-		h.offers = append(h.offers, kind)
+		o.offers = append(o.offers, kind)
 		if g != nil {
-			h.givers[kind] = g
-			interfaces = append(interfaces, g.Interface())
+			o.givers[kind] = g
 		}
 	}
-	return h.way.SetTunnelInterfaces(interfaces)
+	return o
 }
 
-// giver opens the waypoint's end of a kind; nil where the waypoint itself is all
+// interfaces returns those of all tunnels.
+func (o *offered) interfaces() (list []string) {
+	for _, g := range o.givers {
+		list = append(list, g.Interface())
+	}
+	return list
+}
+
+// openGiver opens the waypoint's end of a kind; nil where the waypoint itself is all
 // it takes.
-func (h *handler) giver(ctx context.Context, p *Plan, k config.Kind, session netip.AddrPort) (giver, error) {
+func openGiver(ctx context.Context, c Config, way *waypoint.Waypoint, k config.Kind, session netip.AddrPort) (giver, error) {
+	operator, id := c.Settings.Waypoint, c.Settings.Identity
 	give := tunnel.GiveConfig{
 		// Both secrets are derived, so that they are the same after a restart and members' tunnels go on.
-		Seed: p.identity.Derive(string(k) + " addresses"), Ranges: p.config.TunnelRanges,
-		PerMember: p.config.Waypoint.TunnelsPerMember, Lease: p.config.Waypoint.MappingLifetime.Std(),
-		Gate: h.way, Log: p.log.With("subsystem", "tunnel"),
+		Seed: c.Identity.Derive(string(k) + " addresses"), Ranges: c.Settings.TunnelRanges,
+		PerMember: operator.TunnelsPerMember, Lease: operator.MappingLifetime.Std(),
+		Gate: way, Log: c.Log.With("subsystem", "tunnel"),
 	}
 	switch k {
 	case config.WireGuard:
-		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{GiveConfig: give, Key: p.identity.Derive("wireguard"), Session: session})
+		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{GiveConfig: give, Key: c.Identity.Derive("wireguard"), Session: session})
 	case config.OpenVPN:
 		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
-			GiveConfig: give, Port: p.config.Waypoint.OpenVPNPort, Files: openvpnFiles(p), Dir: filepath.Join(p.config.RunDir, openvpnDir),
+			GiveConfig: give, Port: operator.OpenVPNPort, Dir: filepath.Join(c.Settings.RunDir, openvpn.RunDirs),
+			Files: openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL},
 		})
 	case config.InBand:
-		if ok, why := h.way.OffersInBand(); !ok {
+		if ok, why := way.OffersInBand(); !ok {
 			return nil, errors.New(why)
 		}
 	case config.Mapped:
 	}
 	return nil, nil
-}
-
-// Offers implements session.Handler.
-func (h *handler) Offers() []wire.Kind { return h.offers }
-
-// Tunnel implements session.Handler.
-func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
-	if g := h.givers[r.Kind]; g != nil {
-		granted, refusal := g.Give(ctx, p, r)
-		if refusal == nil && r.Port != 0 {
-			h.doorman.admit(p.Name, netip.AddrPortFrom(p.Addr, r.Port))
-		}
-		return granted, refusal
-	}
-	if r.Kind == wire.InBand {
-		return h.way.InBand(ctx, p, r) // which refuses where it is off
-	}
-	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
-}
-
-// SessionMoved implements session.Handler.
-func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(before, now) }
-
-// MemberLeft implements session.Handler.
-func (h *handler) MemberLeft(now session.Peer, from netip.Addr) { h.way.MemberLeft(now, from) }
-
-// expel takes everything back that a member has here.
-func (h *handler) expel(member string) error {
-	err := h.way.Expel(member)
-	for _, g := range h.givers {
-		err = errors.Join(err, g.Expel(member))
-	}
-	return err
 }

@@ -18,6 +18,10 @@ import (
 // its process number.
 type rundir struct{ path string }
 
+// RunDirs begins the name of every openvpn's folder in the agent's run-time directory: the waypoint's has this
+// name, and a client's also the name of its waypoint.
+const RunDirs = "openvpn"
+
 // managementSocket is where openvpn connects to us.
 const managementSocket = "management.sock"
 

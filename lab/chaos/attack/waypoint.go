@@ -49,7 +49,7 @@ func (w *Waypoint) Restart() error {
 	var s *session.Server
 	err := w.host.Do(func() (err error) {
 		s, err = session.Listen(session.ServerConfig{
-			Listen: ":45672", Identity: w.identity, Handler: w, Lease: w.lease(),
+			Listen: ":45672", Identity: w.identity, Lease: w.lease(),
 			Limits: session.DefaultLimits(), Log: w.log,
 		})
 		return err
@@ -59,7 +59,7 @@ func (w *Waypoint) Restart() error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
+	go func() { ended <- s.Serve(ctx, w) }()
 	w.stop = func() error { cancel(); return <-ended }
 	return nil
 }

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/serving"
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/coordinator"
+)
+
+// running answers the local socket.
+type running struct {
+	plan        *Plan
+	since       time.Time
+	coordinator *coordinator.Coordinator         // nil: this host has not the role
+	member      *member.Member                   // nil: it has joined no collective
+	client      *client.Client                   // nil: it has not the role
+	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
+	roles       []*role                          // those that may wait for a port
+}
+
+// Status implements api.Agent.
+func (a *running) Status(ctx context.Context) (api.Status, error) {
+	s := api.Status{
+		Schema: api.StatusSchema, Member: a.plan.config.Name, Version: a.plan.version,
+		Since: a.since, Problems: []string{},
+	}
+	for _, r := range a.plan.config.Roles {
+		s.Roles = append(s.Roles, string(r))
+	}
+	if err := a.plan.identity.Problem(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	for _, err := range damagedRecords(a.plan.config) {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	for _, r := range a.roles {
+		s.Problems = append(s.Problems, r.problems()...)
+	}
+	return s, a.describeRoles(ctx, &s)
+}
+
+// describeRoles adds what the roles that are up report.
+func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) {
+	var problems []string
+	if a.client != nil {
+		if s.Client, problems, err = a.client.Status(ctx); err != nil {
+			return err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	if serving := a.serving.Load(); serving != nil {
+		if s.Serving, problems, err = serving.Status(); err != nil {
+			return err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	if a.coordinator != nil {
+		s.Coordinator, problems = describeCoordinator(a.coordinator.Status())
+		s.Problems = append(s.Problems, problems...)
+	}
+	if a.member != nil {
+		if s.Collective, problems, err = a.member.Status(ctx); err != nil {
+			return err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
+	return nil
+}
+
+// Map implements api.Agent.
+func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
+	if a.client == nil {
+		return api.MapAnswer{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
+	}
+	return a.client.Map(ctx, r)
+}
+
+// SwitchWaypoint implements api.Agent.
+func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
+	if serving := a.serving.Load(); serving != nil {
+		return serving.Switch(r, time.Now())
+	}
+	for _, role := range a.roles {
+		if problems := role.problems(); role.name == config.RoleWaypoint && len(problems) > 0 {
+			return api.Given{}, errors.New(problems[0])
+		}
+	}
+	return api.Given{}, errors.New(`this member is no waypoint: add "waypoint" to roles in its configuration`)
+}
+
+var errNotJoined = errors.New("this host has joined no collective (dcol join): there is no directory of members")
+
+// Members implements api.Agent.
+func (a *running) Members(ctx context.Context) (api.Members, error) {
+	if a.member == nil {
+		return api.Members{}, errNotJoined
+	}
+	out, err := a.member.List(ctx)
+	if err != nil {
+		return api.Members{}, err
+	}
+	if a.coordinator != nil {
+		out.Members = addRegister(out.Members, a.coordinator.Members())
+	}
+	slices.SortFunc(out.Members, func(a, b api.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}

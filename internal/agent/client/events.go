@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// kernelEvent translates one event of the kernel's path-manager interface.
+func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time) {
+	token := path.Token(ev.Token)
+	switch ev.Kind {
+	case mptcp.Established:
+		if !ev.ServerSide {
+			c.counters.Connections++
+		}
+		c.handle(ctx, now, path.ConnEstablished{
+			Token: token, Local: ev.Local, Remote: ev.Remote,
+			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial,
+		})
+	case mptcp.Closed:
+		c.handle(ctx, now, path.ConnClosed{Token: token})
+	case mptcp.SubflowEstablished:
+		c.counters.SubflowsUp++
+		c.handle(ctx, now, path.SubflowEstablished{
+			Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote, Backup: ev.Backup,
+		})
+	case mptcp.SubflowClosed:
+		c.handle(ctx, now, c.subflowClosed(ev))
+	case mptcp.Announced:
+		c.handle(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
+	case mptcp.EventsLost:
+		c.counters.EventsLost++
+		c.resync()
+		c.decide(ctx, now)
+	case mptcp.Created, mptcp.Removed, mptcp.SubflowPriority, mptcp.ListenerCreated, mptcp.ListenerClosed:
+		// Nothing to decide: the kernel itself closes what a removal concerns.
+	}
+}
+
+var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")
+
+// subflowClosed translates the end of a subflow. A join without the in-band
+// option, which the waypoint could not recognise, says nothing about the path
+// or the server.
+func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
+	if c.tunnels.forget(ev.Local, ev.Remote) {
+		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
+	}
+	closed := path.SubflowClosed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
+	if ev.Err != 0 {
+		closed.Err = ev.Err
+	}
+	return closed
+}
+
+// resync asks the kernel for all connections. It happens between two events, so
+// that those already taken in are older than the answer and those waiting are
+// not.
+func (c *Client) resync() {
+	c.counters.Resyncs++
+	conns, err := c.host.kernel.Connections()
+	if err != nil {
+		c.log.Error("living connections cannot be listed", "err", err)
+		return
+	}
+	var live path.Resync
+	for i := range conns {
+		// One that is not established yet has its event still to come.
+		if conn := &conns[i]; conn.Established && !conn.ServerSide && conn.Remote.Port() != 0 {
+			live.Conns = append(live.Conns, liveConn(conn))
+		}
+	}
+	c.log.Debug("resynced", "connections", len(live.Conns))
+	c.backlog = append(c.backlog, live)
+}
+
+func liveConn(conn *mptcp.Connection) path.LiveConn {
+	l := path.LiveConn{Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote}
+	for i := range conn.Subflows {
+		if s := &conn.Subflows[i]; s.State == mptcp.StateEstablished {
+			l.Subflows = append(l.Subflows, path.LiveSubflow{
+				LocalID: s.LocalID, Local: s.Local, Remote: s.Remote, Backup: s.BackupLocal,
+			})
+		}
+	}
+	return l
+}
+
+// addressesChanged reports this host's addresses to all that depend on them.
+func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
+	interfaces := c.host.interfaces()
+	local, ok := c.host.localAddrs(interfaces)
+	if !ok {
+		return
+	}
+	for _, w := range c.roster.sessions {
+		w.NetworkChanged()
+	}
+	c.tunnels.attach(interfaces)
+	c.pokeTunnels()
+	c.handle(ctx, now, local)
+}

@@ -1,0 +1,120 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/membership"
+)
+
+// Status returns the collective's part of the status, and what a person should see to.
+func (m *Member) Status(ctx context.Context) (*api.Collective, []string, error) {
+	s, err := m.State(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &api.Collective{
+		Name: s.Self.Collective, Members: s.Directory.Members, Behind: s.Directory.Behind, Ignored: map[string]uint64{},
+		Coordinator: api.CoordinatorLink{Connected: s.Bus.Connected, Server: s.Bus.Server, Since: s.Bus.Since, Heard: s.Bus.Heard},
+		Certificate: api.Certificate{Until: s.Self.NotAfter, RenewAt: s.Renewal.Next, Renewed: s.Renewal.Last, Failures: s.Renewal.Failures, Expelled: s.Renewal.Expelled},
+		Record:      api.OwnRecord{Addresses: []netip.Addr{}, Reachable: s.Record.Reached, Removed: s.Record.Removed},
+		Chosen:      s.Chosen,
+	}
+	if s.Directory.Behind {
+		out.BehindWhy = words(s.Directory.AskErr)
+	}
+	if !s.Bus.Connected {
+		out.Coordinator.Why = words(s.Bus.Err)
+	}
+	out.Certificate.Why, out.Record.Why = words(s.Renewal.Err), words(s.Record.Err)
+	for reason, n := range s.Directory.Refused {
+		out.Ignored[string(reason)] = n
+	}
+	if v := s.Record.Verified; v != nil {
+		out.Record.Published, out.Record.Until, out.Record.Addresses = v.Record.Issued, v.Until, append(out.Record.Addresses, v.Record.Addresses...)
+		out.Record.Port, out.Record.Punch = v.Record.Port, v.Record.Punch
+	}
+	if t := s.Record.Tried; t != nil {
+		out.Record.Checked = &api.Reach{Yes: t.Yes, Of: t.Of, At: t.At, By: append([]string{}, t.By...), Why: t.Why}
+	}
+	return out, problems(s, time.Now()), nil
+}
+
+// problems describes to the user what a person should see to. That the coordinator is away is no problem while
+// the certificate is good for long.
+func problems(s membership.State, now time.Time) (list []string) {
+	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	if errors.Is(s.Renewal.Err, enrol.ClockWrong) {
+		add("%v", s.Renewal.Err)
+	}
+	if s.Renewal.Expelled != "" {
+		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, mendExpelled)
+	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
+		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
+	}
+	if s.Record.Removed != "" && s.Renewal.Expelled == "" {
+		add("this host was taken out of the directory: %s", s.Record.Removed)
+	}
+	if s.Record.Err != nil && s.Bus.Connected {
+		add("what this host offers is not known to the others: %v", s.Record.Err)
+	}
+	if len(s.Record.Withheld) > 0 && s.Bus.Connected {
+		add("others are not told that this host is at %v, as nobody who tried got there: let in the sessions' UDP port, or name the addresses that are this host's ([collective] addresses)",
+			s.Record.Withheld)
+	}
+	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
+		r := s.Record.Verified.Record
+		add(api.Unreached+" at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
+	}
+	for _, err := range []error{s.Directory.LoadErr, s.Directory.SaveErr, s.Trouble} {
+		if err != nil {
+			add("%v", err)
+		}
+	}
+	return list
+}
+
+// mendExpelled says what the user of a host that was expelled can do.
+const mendExpelled = "Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// List returns the members of the directory.
+func (m *Member) List(ctx context.Context) (api.Members, error) {
+	s, err := m.State(ctx)
+	if err != nil {
+		return api.Members{}, err
+	}
+	out := api.Members{Schema: api.MembersSchema, Collective: s.Self.Collective, Self: s.Self.Name, Behind: s.Directory.Behind, Members: []api.Member{}}
+	err = m.Directory(ctx, func(d *directory.Directory) {
+		for v := range d.All() {
+			out.Members = append(out.Members, describeMember(v, s))
+		}
+	})
+	return out, err
+}
+
+func describeMember(v *directory.Verified, s membership.State) api.Member {
+	r := &v.Record
+	m := api.Member{
+		Name: r.Name, Roles: append([]string{}, r.Roles...), Kinds: append([]string{}, r.Kinds...),
+		Addresses: append([]netip.Addr{}, r.Addresses...), Port: r.Port, Punch: r.Punch, Region: r.Region, Capacity: r.Capacity, Subnet: v.Holder.Subnet,
+		CertificateUntil: v.Holder.NotAfter, RecordIssued: r.Issued, RecordUntil: v.Until, Used: slices.Contains(s.Chosen, r.Name),
+	}
+	if r.IsWaypoint() {
+		m.Reachable = membership.Reached(s.Word, r.Name)
+	}
+	return m
+}

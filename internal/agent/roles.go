@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+)
+
+const (
+	// A role whose port is taken is started again after retryFirst, doubled each time up to retryMost.
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 4 * time.Second
+)
+
+// role starts and runs one of the agent's roles. While another program has its port, it is started again and
+// again, and the other roles run.
+type role struct {
+	name  config.Role
+	log   *slog.Logger
+	start func(context.Context) (run func(context.Context) error, err error)
+	isUp  func() bool
+	end   func()                    // frees what the role has between its starts; nil: nothing
+	taken atomic.Pointer[portTaken] // found by the last attempt that failed; nil: none has
+}
+
+// begin starts the role and runs it in group. It returns the error of a start that cannot be mended by waiting.
+func (r *role) begin(ctx context.Context, group *errgroup.Group) error {
+	run, err := r.start(ctx)
+	if err != nil && asPortTaken(err) == nil {
+		return err
+	}
+	group.Go(func() error { return r.keep(ctx, run, err) })
+	return nil
+}
+
+// keep runs the role until ctx ends, and starts it again while its port is taken.
+func (r *role) keep(ctx context.Context, run func(context.Context) error, err error) error {
+	if r.end != nil {
+		defer r.end()
+	}
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		if err == nil {
+			err = run(ctx)
+		}
+		taken := asPortTaken(err)
+		if taken == nil {
+			return err
+		}
+		if r.taken.Swap(taken) == nil {
+			r.log.Error("a role waits for its port, and is started when that is free", "role", r.name, "err", err, "problem", taken.describe(r.name))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		run, err = r.start(ctx)
+	}
+}
+
+// problems describes to the user why the role is not up.
+func (r *role) problems() []string {
+	taken := r.taken.Load()
+	if taken == nil || r.isUp() {
+		return nil
+	}
+	return []string{taken.describe(r.name)}
+}
+
+// portTaken is a port that another program has.
+type portTaken struct {
+	network string // udp or tcp
+	port    int
+}
+
+// asPortTaken returns the port that could not be had, if that is what err reports; else nil.
+func asPortTaken(err error) *portTaken {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || !errors.Is(err, syscall.EADDRINUSE) {
+		return nil
+	}
+	switch at := op.Addr.(type) {
+	case *net.UDPAddr:
+		return &portTaken{"udp", at.Port}
+	case *net.TCPAddr:
+		return &portTaken{"tcp", at.Port}
+	}
+	return nil
+}
+
+// describe names the program that has the port now, and the mend.
+func (t *portTaken) describe(name config.Role) string {
+	look := fmt.Sprintf("ss -Hanp -A %s 'sport = :%d'", t.network, t.port)
+	text := fmt.Sprintf("the %s role does not run, as %s port %d is taken", name, t.network, t.port)
+	holders, err := netstate.PortHolders(t.network, t.port)
+	mend := fmt.Sprintf("find the program with `%s` and end it", look)
+	switch {
+	case err != nil || len(holders) == 0:
+		return fmt.Sprintf("%s: it is started again every few seconds. If this stays, %s", text, mend)
+	case holders[0].PID == 0:
+		text += " by a program of user " + holders[0].User
+	default:
+		text += fmt.Sprintf(" by %s of user %s (process %d)", holders[0].Program, holders[0].User, holders[0].PID)
+		mend = fmt.Sprintf("end that program (kill %d)", holders[0].PID)
+	}
+	return fmt.Sprintf("%s: %s. The role starts by itself when the port is free", text, mend)
+}
