@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
@@ -34,12 +36,28 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		nameHolders(&status)
 		if *asJSON {
 			return printJSON(status)
 		}
 		return ui.Status(os.Stdout, status, time.Now())
 	}
 	return cmd
+}
+
+// nameHolders finds the programs that have ports which roles wait for. This command, run by root, may look at
+// more than the agent, whose rights are few.
+func nameHolders(s *api.Status) {
+	for i := range s.TakenPorts {
+		t := &s.TakenPorts[i]
+		told := slices.Index(s.Problems, t.Problem())
+		holders, err := netstate.PortHolders(t.Network, t.Port)
+		if told < 0 || err != nil || len(holders) == 0 {
+			continue
+		}
+		t.Holder = &api.PortHolder{User: holders[0].User, Program: holders[0].Program, PID: holders[0].PID}
+		s.Problems[told] = t.Problem()
+	}
 }
 
 func mapCommand() *cobra.Command {

@@ -43,7 +43,9 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		s.Problems = append(s.Problems, err.Error())
 	}
 	for _, r := range a.roles {
-		s.Problems = append(s.Problems, r.problems()...)
+		if taken := r.waiting(); taken != nil {
+			s.TakenPorts, s.Problems = append(s.TakenPorts, *taken), append(s.Problems, taken.Problem())
+		}
 	}
 	return s, a.describeRoles(ctx, &s)
 }
@@ -90,8 +92,8 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 		return serving.Switch(r, time.Now())
 	}
 	for _, role := range a.roles {
-		if problems := role.problems(); role.name == config.RoleWaypoint && len(problems) > 0 {
-			return api.Given{}, errors.New(problems[0])
+		if taken := role.waiting(); role.name == config.RoleWaypoint && taken != nil {
+			return api.Given{}, errors.New(taken.Problem())
 		}
 	}
 	return api.Given{}, errors.New(`this member is no waypoint: add "waypoint" to roles in its configuration`)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
@@ -57,7 +57,7 @@ func (r *role) keep(ctx context.Context, run func(context.Context) error, err er
 			return err
 		}
 		if r.taken.Swap(taken) == nil {
-			r.log.Error("a role waits for its port, and is started when that is free", "role", r.name, "err", err, "problem", taken.describe(r.name))
+			r.log.Error("a role waits for its port, and is started when that is free", "role", r.name, "problem", taken.describe(r.name).Problem())
 		}
 		select {
 		case <-ctx.Done():
@@ -68,13 +68,14 @@ func (r *role) keep(ctx context.Context, run func(context.Context) error, err er
 	}
 }
 
-// problems describes to the user why the role is not up.
-func (r *role) problems() []string {
+// waiting returns the port for which the role waits; nil: none.
+func (r *role) waiting() *api.TakenPort {
 	taken := r.taken.Load()
 	if taken == nil || r.isUp() {
 		return nil
 	}
-	return []string{taken.describe(r.name)}
+	described := taken.describe(r.name)
+	return &described
 }
 
 // portTaken is a port that another program has.
@@ -98,20 +99,11 @@ func asPortTaken(err error) *portTaken {
 	return nil
 }
 
-// describe names the program that has the port now, and the mend.
-func (t *portTaken) describe(name config.Role) string {
-	look := fmt.Sprintf("ss -Hanp -A %s 'sport = :%d'", t.network, t.port)
-	text := fmt.Sprintf("the %s role does not run, as %s port %d is taken", name, t.network, t.port)
-	holders, err := netstate.PortHolders(t.network, t.port)
-	mend := fmt.Sprintf("find the program with `%s` and end it", look)
-	switch {
-	case err != nil || len(holders) == 0:
-		return fmt.Sprintf("%s: it is started again every few seconds. If this stays, %s", text, mend)
-	case holders[0].PID == 0:
-		text += " by a program of user " + holders[0].User
-	default:
-		text += fmt.Sprintf(" by %s of user %s (process %d)", holders[0].Program, holders[0].User, holders[0].PID)
-		mend = fmt.Sprintf("end that program (kill %d)", holders[0].PID)
+// describe names the program that has the port now.
+func (t *portTaken) describe(role config.Role) api.TakenPort {
+	out := api.TakenPort{Role: string(role), Network: t.network, Port: t.port}
+	if holders, err := netstate.PortHolders(t.network, t.port); err == nil && len(holders) > 0 {
+		out.Holder = &api.PortHolder{User: holders[0].User, Program: holders[0].Program, PID: holders[0].PID}
 	}
-	return fmt.Sprintf("%s: %s. The role starts by itself when the port is free", text, mend)
+	return out
 }

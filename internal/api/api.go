@@ -21,6 +21,8 @@ type Status struct {
 	Since   time.Time `json:"since"`
 	// Problems are what keeps the agent from doing all it should, in words.
 	Problems []string `json:"problems"`
+	// TakenPorts keep roles from running; Problems has them, too.
+	TakenPorts []TakenPort `json:"taken_ports,omitempty"`
 	// Client is there when the member has the client role.
 	Client *Using `json:"client,omitempty"`
 	// Serving is there when the member has the waypoint role.

@@ -69,7 +69,8 @@ func full() Status {
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return Status{
 		Schema: StatusSchema, Member: "alice", Version: "v1", Roles: []string{"client", "waypoint"}, Since: since,
-		Problems: []string{"the clock is wrong"},
+		Problems:   []string{"the clock is wrong"},
+		TakenPorts: []TakenPort{{Role: "waypoint", Network: "udp", Port: 45672, Holder: &PortHolder{User: "nobody", Program: "nc", PID: 123}}},
 		Client: &Using{
 			Connections: []Connection{{
 				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Note: "waits",

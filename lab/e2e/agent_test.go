@@ -25,6 +25,44 @@ func TestUsersCannotStopTheAgent(t *testing.T) {
 		"flock --nonblock /run/dcol/agent-*.lock true || { echo error: refused >&2; exit 1; }"), "refused")
 }
 
+// A user without rights has the port of a role before the agent starts. The other roles run, status names the
+// program and its user, and the role begins when the port is free.
+func TestUsersCannotKeepTheAgentFromItsPort(t *testing.T) {
+	w := standard(newWorld(t))
+	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), `["client"]`, `["client", "waypoint"]`, 1))
+	squatter := w.host(alice).Command(w.life(), "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+		"socat", "-u", "UDP4-RECV:45672", "STDOUT")
+	if err := squatter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Cleanup(func() { squatter.Process.Kill(); squatter.Wait() })
+	w.eventually("the port is taken", func() error {
+		return holds(w.run(alice, "ss", "-Hulpn", "sport = :45672") != "", "it is not")
+	})
+	ofAlice, _ := w.startBoth()
+	x := w.curl(w.url())
+	w.detoured()
+	status := w.dcol(alice, "status")
+	for _, word := range []string{"PROBLEM: the waypoint role does not run", "udp port 45672", "socat of user nobody (process ", "end that program (kill "} {
+		if !strings.Contains(status, word) {
+			t.Errorf("status does not say %q:\n%s", word, status)
+		}
+	}
+	if s := w.mustStatus(alice); s.Serving != nil || len(s.TakenPorts) != 1 {
+		t.Errorf("serving is %+v, taken ports are %+v", s.Serving, s.TakenPorts)
+	}
+	squatter.Process.Kill()
+	w.within(patience/2, "the waypoint role runs", func() error {
+		s := w.mustStatus(alice)
+		return holds(s.Serving != nil && len(s.TakenPorts) == 0, "problems are %q", s.Problems)
+	})
+	x.endsWell()
+	log, err := os.ReadFile(ofAlice.log)
+	if n := strings.Count(string(log), "a role waits for its port"); err != nil || n != 1 {
+		t.Errorf("logged %d times, %v:\n%s", n, err, log)
+	}
+}
+
 // SIGHUP is no end, and no reload: that is said.
 func TestHangup(t *testing.T) {
 	w := standard(newWorld(t))
