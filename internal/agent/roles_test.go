@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,15 +31,16 @@ func TestRoleWaitsForItsPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		var starts []time.Duration
-		began, up, free := time.Now(), false, false
+		began := time.Now()
+		var up, free atomic.Bool
 		r := &role{
-			name: config.RoleWaypoint, log: slog.New(slog.NewTextHandler(&log, nil)), isUp: func() bool { return up },
+			name: config.RoleWaypoint, log: slog.New(slog.NewTextHandler(&log, nil)), isUp: up.Load,
 			start: func(context.Context) (func(context.Context) error, error) {
 				starts = append(starts, time.Since(began))
-				if !free {
+				if !free.Load() {
 					return nil, fmt.Errorf("listen: %w", taken)
 				}
-				up = true
+				up.Store(true)
 				return func(ctx context.Context) error { <-ctx.Done(); return nil }, nil
 			},
 		}
@@ -56,11 +58,11 @@ func TestRoleWaitsForItsPort(t *testing.T) {
 		if n := len(starts); n < int(time.Minute/retryMost) || n > 25 || starts[1] != retryFirst {
 			t.Errorf("started at %v", starts)
 		}
-		free = true
+		free.Store(true)
 		time.Sleep(retryMost)
 		synctest.Wait()
-		if !up || r.waiting() != nil {
-			t.Errorf("up is %v, and it waits for %+v", up, r.waiting())
+		if !up.Load() || r.waiting() != nil {
+			t.Errorf("up is %v, and it waits for %+v", up.Load(), r.waiting())
 		}
 		stop()
 		if err := group.Wait(); err != nil {

@@ -28,7 +28,7 @@ func TestWaypointBehindNATs(t *testing.T) {
 	none := testbed.NATKind("none")
 	for _, c := range []struct {
 		alice, bob testbed.NATKind
-		leaves []api.Reachability
+		leaves     []api.Reachability
 	}{
 		// That strangers get in, only a stranger can tell, and in so small a collective there may be none left.
 		{none, testbed.FullCone, []api.Reachability{"reachable", "punchable"}},
