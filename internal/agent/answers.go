@@ -47,7 +47,8 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 			s.TakenPorts, s.Problems = append(s.TakenPorts, *taken), append(s.Problems, taken.Problem())
 		}
 	}
-	return s, a.describeRoles(ctx, &s)
+	err := a.describeRoles(ctx, &s)
+	return s, err
 }
 
 // describeRoles adds what the roles that are up report.

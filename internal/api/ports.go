@@ -25,10 +25,9 @@ func (t TakenPort) Problem() string {
 	text := fmt.Sprintf("the %s role does not run, as %s port %d is taken", t.Role, t.Network, t.Port)
 	mend := fmt.Sprintf("find the program with `ss -anp -A %s 'sport = :%d'`, as root, and end it", t.Network, t.Port)
 	if h := t.Holder; h != nil {
-		switch {
-		case h.PID == 0:
+		if h.PID == 0 {
 			text += " by a program of user " + h.User
-		default:
+		} else {
 			text += fmt.Sprintf(" by %s of user %s (process %d)", h.Program, h.User, h.PID)
 			mend = fmt.Sprintf("end that program (kill %d)", h.PID)
 		}

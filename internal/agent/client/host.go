@@ -79,7 +79,8 @@ func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h
 	if h.addresses, err = netstate.WatchAddresses(ctx); err != nil {
 		return h, err
 	}
-	return h, h.takeOver(kernel, settings)
+	err = h.takeOver(kernel, settings)
+	return h, err
 }
 
 // takeOver has new sockets given to this agent. Whoever manages paths must be
