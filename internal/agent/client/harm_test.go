@@ -138,7 +138,7 @@ func TestHoleIsLeft(t *testing.T) {
 			t.Logf("demoted after %v", time.Since(began))
 			l.movedTo(other(bad))
 			t.Logf("moved after %v", time.Since(began))
-			if why := blamedFor(t, l, bad); !strings.Contains(why, "nothing came through") {
+			if why := blamedFor(t, l, bad); !strings.Contains(why, "nothing arrived through") {
 				t.Errorf("%s is not blamed: %q", bad, why)
 			}
 			l.eventually("data comes by the other detour", func(u *api.Using) bool {
