@@ -12,8 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// Look tells kinds of boxes apart. Those of one colour belong
-// together.
+// Look gives each kind of box its colour and fill. Boxes of one colour belong together.
 type Look struct {
 	Colour int  // index into the palette, which repeats
 	Hollow bool // not filled
@@ -24,14 +23,14 @@ type Box struct {
 	Label string
 	stats.Summary
 	Look Look
-	// Reference is a value to compare with, if there is one.
+	// Reference is a value to compare with, or nil.
 	Reference *float64
 }
 
-// Boxes is a plot of distributions below each other: a box from the first to the
-// third quartile with a line at the median, whiskers to the furthest values within 1.5
-// interquartile ranges, circles beyond (Tukey), and a diamond at the reference. Each
-// median, and each reference, stands beside the plot as a number.
+// Boxes is a plot of distributions, one per row: a box from the first to the third quartile with a line at
+// the median, whiskers to the furthest values within 1.5 interquartile ranges, circles for values beyond
+// (Tukey), and a diamond at the reference. The numbers of each median and reference are printed beside the
+// plot.
 type Boxes struct {
 	Unit   string // of the values, with their quantity
 	Boxes  []Box

@@ -1,6 +1,6 @@
-// Package chart draws what the lab measured: distributions, goodput over time, ratios
-// and lines. A chart is a part of a page, or a file. It knows nothing of scenarios and
-// results; lab/report, lab/demo and lab/bench import it.
+// Package chart draws the lab's measurements: distributions, goodput over time, ratios and lines. A chart is
+// part of a page, or a file. The package is independent of scenarios and results. lab/report, lab/demo and
+// lab/bench import it.
 package chart
 
 import (
@@ -22,8 +22,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The palette of Okabe and Ito (2008): told apart with every kind of colour
-// vision. The first is the direct path's.
+// The palette of Okabe and Ito (2008), which can be distinguished with every kind of colour vision. The
+// direct path has the first colour.
 var palette = []color.NRGBA{
 	{0x00, 0x72, 0xB2, 0xFF}, // blue
 	{0xE6, 0x9F, 0x00, 0xFF}, // orange

@@ -37,8 +37,8 @@ type Goodput struct {
 	Title, Subtitle string // of a file; a page has its own
 	StepSeconds     float64
 	Paths           []Path
-	// Among lists all paths that there are, of which Paths may have some: a path's
-	// colour is that of its place here, in every plot of the same network.
+	// Among lists all paths of the network. Paths may have some of them. A path has the colour of its
+	// position in Among, in every plot of the same network.
 	Among []string
 	// Top is the end of the axis, so that several charts have the same; 0 leaves it
 	// to the paths.
@@ -150,8 +150,8 @@ func (b band) highest() float64 {
 
 func (b band) end() float64 { return max(float64(len(b.high)), 1) * b.step }
 
-// Plot implements plot.Plotter. Every step is a level stretch, because it is
-// an average over that time; where the path carried nothing there is no band.
+// Plot implements plot.Plotter. Every value is an average over its interval, so it is drawn as a horizontal
+// line. Where the path carried nothing there is no band.
 func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	var upper, lower []vg.Point
@@ -204,10 +204,10 @@ func drawMarks(data draw.Canvas, x func(float64) vg.Length, marks []Mark) {
 	}
 }
 
-// patchWidth is the length of the piece of colour that stands before a name.
+// patchWidth is the width of the coloured patch before a name.
 const patchWidth = vg.Length(14)
 
-// name is what stands right of the data, at a value, with a piece of its colour.
+// name is a label right of the data, at the height of a value, with a patch of its colour.
 type name struct {
 	text   string
 	value  float64

@@ -11,12 +11,12 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Heat is a table of ratios in colours: blue above 1, red below, white at
-// 1, with the ratio in each cell. Rows go upwards, and their title stands above.
+// Heat is a table of ratios in colours: blue above 1, red below, white at 1, with the ratio in each cell.
+// Rows go upwards. Their title is above the table.
 type Heat struct {
 	XTitle, YTitle   string
 	XLabels, YLabels []string
-	Ratios           [][]float64 // by row, then column; NaN where there is none
+	Ratios           [][]float64 // by row, then column; NaN for no value
 }
 
 // SVG returns the chart as a part of a page.
@@ -77,8 +77,7 @@ func (h cells) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// tint mixes white with the colour of the ratio's side; never so much of it
-// that black letters cannot be read.
+// tint mixes white with the colour for the ratio, light enough for black text.
 func (h cells) tint(ratio float64) color.NRGBA {
 	full := colour(4) // sky
 	if ratio < 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// filesIn returns where an identity lies in a directory of its own.
+// filesIn returns the paths of an identity in a separate directory.
 func filesIn(dir string) collective.Files {
 	return collective.Files{
 		Certificate: filepath.Join(dir, "host.crt"), Key: filepath.Join(dir, "host.key"),

@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// hearing reads each message that is told to all once, however many members hear it, and notes when each of
-// them did: that ten thousand members read it takes this machine longer than the coordinator takes to tell it.
+// hearing parses each broadcast message once, however many members receive it, and records when each member
+// did. Ten thousand members parsing it would take this machine longer than the coordinator takes to send it.
 type hearing struct {
 	began time.Time
 	most  int // members
@@ -23,9 +23,9 @@ type hearing struct {
 	told map[uint64]*message
 }
 
-// message is one that was told to all.
+// message is a broadcast message.
 type message struct {
-	batch *directory.Batch    // nil: it is about something else
+	batch *directory.Batch    // nil if the message is about something else
 	trust *enrol.TrustMessage // the same
 
 	at []atomic.Int64 // by member: nanoseconds since the hearing began; 0: not yet
@@ -35,7 +35,7 @@ func newHearing(most int) *hearing {
 	return &hearing{began: time.Now(), most: most, seed: maphash.MakeSeed(), told: map[uint64]*message{}}
 }
 
-// take notes that a member was told something now. An error says that it could not be read.
+// take records that a member received a message now. It returns an error if the message is invalid.
 func (h *hearing) take(member int, topic string, data []byte) (*message, error) {
 	now := time.Since(h.began)
 	key := maphash.Bytes(h.seed, data)
@@ -88,14 +88,14 @@ func (h *hearing) find(is func(*message) bool) *message {
 	return nil
 }
 
-// forget makes room: what was told so far is of no interest any more.
+// forget discards all messages to free memory.
 func (h *hearing) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.told)
 }
 
-// has reports whether a batch tells of a record.
+// has reports whether a batch contains a record.
 func (m *message) has(s *directory.SignedRecord) bool {
 	if m.batch != nil {
 		for _, c := range m.batch.Changes {
@@ -107,7 +107,7 @@ func (m *message) has(s *directory.SignedRecord) bool {
 	return false
 }
 
-// heard reports whether all these members were told.
+// heard reports whether all these members received the message.
 func (m *message) heard(by []int) bool {
 	for _, i := range by {
 		if m.at[i].Load() == 0 {
@@ -117,7 +117,7 @@ func (m *message) heard(by []int) bool {
 	return true
 }
 
-// spread returns how long after a time these members were told.
+// spread returns how long after since these members received the message.
 func (h *hearing) spread(m *message, by []int, since time.Time) Spread {
 	if m == nil {
 		return Spread{Missed: len(by)}

@@ -66,7 +66,7 @@ func (h *Hub) Run(ctx context.Context, in io.Reader, out io.Writer) (err error) 
 
 func (h *Hub) stateDir() string { return filepath.Join(h.Dir, "coordinator") }
 
-// found makes the collective, of which this host is the first member.
+// found creates the collective, with this host as its first member.
 func (h *Hub) found() (*collective.Identity, error) {
 	files := filesIn(filepath.Join(h.Dir, hubName))
 	request, err := newMember(files, hubName)

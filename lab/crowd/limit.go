@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// spareFiles is how many files a process opens beside one for each member.
+// spareFiles is the number of files that a process opens besides one for each member.
 const spareFiles = 500
 
-// raiseFiles lets this process have as many open files as may be, and says how many members that is. It asks
-// for a million, which a process without the right to go over the hard limit does not get.
+// raiseFiles raises this process's limit of open files and returns the number of members it suffices for. It
+// asks for a million. Without the right to exceed the hard limit, the process gets the hard limit.
 func raiseFiles() (members int, err error) {
 	const plenty = 1 << 20
 	var l syscall.Rlimit
@@ -28,7 +28,7 @@ func raiseFiles() (members int, err error) {
 	return int(min(l.Max, plenty)) - spareFiles, nil
 }
 
-// settle gives back what memory is free and says what is not.
+// settle returns free memory to the system and reports the memory in use.
 func settle() Memory {
 	debug.FreeOSMemory()
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

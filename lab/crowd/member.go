@@ -46,13 +46,13 @@ type member struct {
 	retries  atomic.Uint64 // of questions
 	gaps     atomic.Uint64
 	changes  atomic.Uint64
-	revision atomic.Uint64 // up to which it was told of the directory; 0: it was told nothing yet
+	revision atomic.Uint64 // revision of the directory received; 0: nothing received yet
 
 	keeper *directory.Keeper // of one of the sample
 	taken  sync.Map          // one of the sample: when it had taken which roots and lists, time.Time by hash
 }
 
-// Name is that of a member, by its number from 0.
+// Name returns a member's name, by its number from 0.
 func Name(number int) string { return fmt.Sprintf("member-%05d", number) }
 
 func (m *member) name() string { return Name(m.number) }
@@ -195,7 +195,7 @@ func (m *member) address(ctx context.Context) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// persist asks until there is an answer, as real members do.
+// persist repeats a request until there is an answer, as real members do.
 func (m *member) persist(ctx context.Context, topic string, data []byte) error {
 	for tries := 1; ; tries++ {
 		_, err := m.ask(ctx, topic, data)
@@ -240,7 +240,7 @@ func (m *member) receive(msg bus.Message) {
 	heard, err := m.hearing.take(m.number, msg.Topic, msg.Data)
 	switch {
 	case err != nil:
-		m.gaps.Add(1) // what it said is lost
+		m.gaps.Add(1) // its content is lost
 	case heard.batch != nil:
 		m.count(heard.batch)
 		if m.keeper != nil {
@@ -254,7 +254,7 @@ func (m *member) receive(msg bus.Message) {
 	}
 }
 
-// count follows the feed. The first message after a connect says where it is.
+// count follows the feed. The first message after a connect has the current revision.
 func (m *member) count(b *directory.Batch) {
 	at := m.revision.Load()
 	if at != 0 && b.After > at {
@@ -268,7 +268,7 @@ func (m *member) count(b *directory.Batch) {
 	m.revision.Store(max(at, b.Revision))
 }
 
-// check answers that the other can be reached: there is nobody to try.
+// check answers that the other member can be reached, without trying.
 func (m *member) check(data []byte) {
 	var c enrol.Check
 	if json.Unmarshal(data, &c) != nil {
@@ -276,7 +276,7 @@ func (m *member) check(data []byte) {
 	}
 	if answer, err := json.Marshal(enrol.Checked{ID: c.ID, Reachable: true}); err == nil {
 		if line := m.onBus(); line != nil {
-			_ = line.Tell(enrol.TopicChecked, answer) // nobody waits for it
+			_ = line.Tell(enrol.TopicChecked, answer) // nothing waits for it
 		}
 	}
 }

@@ -19,7 +19,8 @@ type Members struct {
 	Dir    string // where their files go: a tmpfs, as a real member has a disk for itself
 	Most   int    // how many there will be
 	Sample int    // how many of them hold a copy of the directory and take revocation lists
-	// Parallel is how many do something at a time. The coordinator takes 64 connections from one address.
+	// Parallel is the number of concurrent operations. The coordinator accepts 64 connections from one
+	// address.
 	Parallel int
 
 	hearing *hearing
@@ -27,7 +28,7 @@ type Members struct {
 	shared  *collective.Files // roots and lists as they were when the first joined
 }
 
-// HeardWithin is how long is waited for what must come.
+// HeardWithin limits the wait for an expected message.
 const HeardWithin = 20 * time.Second
 
 // Run obeys orders until there are no more.
@@ -122,7 +123,7 @@ func (c *Members) join(ctx context.Context, lines []string, stay bool) (any, err
 	if first > 0 {
 		return c.each(len(lines), one), nil
 	}
-	// What all share comes with the first, which is one of the sample.
+	// The first answer, from a member of the sample, has what all of them share.
 	if len(lines) == 0 || c.Sample == 0 {
 		return nil, errors.New("somebody must hold a copy of the directory")
 	}
@@ -168,7 +169,7 @@ func (c *Members) connected() (numbers []int) {
 	return numbers
 }
 
-// publish has members change their records, one after the other, each when all have heard of the one before.
+// publish has members change their records, one by one. Each waits until all have received the change before.
 func (c *Members) publish(ctx context.Context, count int) (out []Spread, err error) {
 	on := c.connected()
 	for i := range min(count, len(on)) {
@@ -188,7 +189,7 @@ func (c *Members) publish(ctx context.Context, count int) (out []Spread, err err
 	return out, nil
 }
 
-// heard waits until all know of an expulsion.
+// heard waits until all members have received an expulsion.
 func (c *Members) heard(ctx context.Context, o Order) (any, error) {
 	var out *member
 	for _, m := range c.all {

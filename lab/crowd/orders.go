@@ -37,22 +37,22 @@ type Order struct {
 	Head  uint64    `json:",omitempty"`
 }
 
-// Ready is what each process says first, as if it had been asked.
+// Ready is what each process sends first, as if it were an answer.
 type Ready struct {
-	Members int // that it may have connected at once, by its limit of open files
+	Members int // that may be connected at once, by the limit of open files
 }
 
 // Invited are join lines.
 type Invited struct{ Lines []string }
 
-// Expelled is how an expulsion went for the coordinator.
+// Expelled is the coordinator's result of an expulsion.
 type Expelled struct {
 	Began  time.Time
-	Millis float64 // until the coordinator had told everybody
-	Hash   string  // of the roots and lists that say so
+	Millis float64 // until the coordinator had sent it to everybody
+	Hash   string  // of the roots and lists with the expulsion
 }
 
-// HubState is how the coordinator is.
+// HubState describes the coordinator.
 type HubState struct {
 	Members  int    // with a record
 	Revision uint64 // of the directory
@@ -60,10 +60,10 @@ type HubState struct {
 	Busy     uint64 // messages that it could not take
 }
 
-// Memory is what the runtime uses for heap and stacks, in bytes.
+// Memory is the runtime's memory for heap and stacks, in bytes.
 type Memory struct{ Heap int64 }
 
-// Work is what came of something that many members did, some at a time.
+// Work is the result of an operation by many members.
 type Work struct {
 	Seconds float64
 	Millis  []float64 // of each
@@ -71,13 +71,13 @@ type Work struct {
 	Why     string // the last failure
 }
 
-// Spread is when members heard of one change, since it began.
+// Spread describes how long after a change members received it.
 type Spread struct {
 	Heard, Missed   int     // members
-	First, P99, Max float64 // ms, of those who heard
+	First, P99, Max float64 // ms, of those that received it
 }
 
-// Reached is what became of an expulsion.
+// Reached describes the effect of an expulsion on the members.
 type Reached struct {
 	Spread
 	Verified float64 // ms until the last of the sample had verified and taken it
@@ -85,19 +85,19 @@ type Reached struct {
 	Refusal  string  // what its renewal was answered with
 }
 
-// MembersState is how the members are.
+// MembersState describes the members.
 type MembersState struct {
 	Connected int
 	Connects  uint64 // made so far, all together
 	Retries   uint64 // of questions that were not answered at once
-	Behind    int    // connected, and not told all up to Head
+	Behind    int    // connected, and behind Head
 	Gaps      uint64 // times that a change was missing when the next came
 	Dropped   uint64 // messages that came too fast
-	Changes   uint64 // told, to all members together
+	Changes   uint64 // received, by all members together
 	Copies    []Copy // of the sample
 }
 
-// Copy is how one member's copy of the directory is.
+// Copy describes one member's copy of the directory.
 type Copy struct {
 	Members  int
 	Revision uint64
@@ -151,7 +151,7 @@ func NewRemote(in io.Writer, out io.Reader) (*Remote, Ready, error) {
 	return r, ready, err
 }
 
-// Do gives an order and waits for what came of it; result may be nil.
+// Do sends an order and waits for its result. result may be nil.
 func (r *Remote) Do(o Order, result any) error {
 	if err := r.lines.Encode(o); err != nil {
 		return fmt.Errorf("order %s: %w", o.Do, err)

@@ -1,6 +1,6 @@
-// Package demo shows the main job to somebody who sees dcol for the first time:
-// an unmodified curl downloads from an unmodified nginx, without dcol and with
-// it, and once more while the waypoint dies. It tells; lab/experiment runs.
+// Package demo shows a newcomer what dcol does. An unmodified curl downloads from an unmodified nginx,
+// without dcol and with it, and once more while the waypoint dies. This package prints; lab/experiment runs
+// the downloads.
 package demo
 
 import (
@@ -48,7 +48,7 @@ type Result struct {
 	LongestStall float64 `json:"longest_stall_ms"`
 }
 
-// Options say where things go.
+// Options configures the demo's output.
 type Options struct {
 	Out            string // folder for results, plots and logs
 	Stdout, Stderr io.Writer

@@ -14,16 +14,15 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// headerShare is what MPTCP leaves of TCP's payload in a full segment of a
-// download: its DSS option takes 28 of 1448 bytes (RFC 8684, section 3.3, with the
-// 8-byte sequence numbers and acknowledgements that Linux uses).
+// headerShare is the share of TCP's payload that MPTCP leaves in a full segment of a download: its DSS option
+// takes 28 of 1448 bytes (RFC 8684, section 3.3, with the 8-byte sequence numbers and acknowledgements that
+// Linux uses).
 const headerShare = 1420.0 / 1448
 
-// barWidth is how wide a full progress bar is, in characters.
+// barWidth is the width of a full progress bar, in characters.
 const barWidth = 32
 
-// teller says what happens while it happens: on a terminal a line that moves,
-// elsewhere one line an act.
+// teller prints the progress: a moving line on a terminal, otherwise one line per act.
 type teller struct {
 	w        io.Writer
 	terminal bool

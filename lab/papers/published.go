@@ -1,7 +1,6 @@
-// Package papers has what is said about the evaluation of DCol in 2017, to stand beside
-// a repetition of it: the numbers that it printed, what a repetition is to show, and why
-// it differs. All of that is data, in published.toml and notes.html. lab/experiment gives
-// it to the report.
+// Package papers has the reference for a repetition of DCol's evaluation of 2017: the published numbers, the
+// targets, and the reasons for differences. All of it is data, in published.toml and notes.html.
+// lab/experiment passes it to the report.
 package papers
 
 import (
@@ -21,8 +20,7 @@ var published []byte
 //go:embed notes.html
 var notes string
 
-// Tables are what was printed, and what a repetition is to show. They are a
-// report.Reference.
+// Tables has the published numbers and the targets of a repetition. It implements report.Reference.
 type Tables struct {
 	Throughputs []throughput  `toml:"throughput"` // Table 1
 	Splits      []split       `toml:"split"`      // Table 2
@@ -74,7 +72,7 @@ func (t *Tables) Split(s report.Setting, procedure string) (report.Split, bool) 
 	return report.Split{}, false
 }
 
-// Goals returns what a repetition is to show.
+// Goals returns the targets.
 func (t *Tables) Goals() []report.Goal { return t.Targets }
 
 // Notes returns what is known about where a repetition differs, and why.

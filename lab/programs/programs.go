@@ -9,14 +9,13 @@ import (
 	"path/filepath"
 )
 
-// Pair is where the programs are. Both are of the same build.
+// Pair has the paths of both programs, from the same build.
 type Pair struct {
 	DCol string // cmd/dcol: the agent, and what people type
 	Lab  string // cmd/dcol-lab: traffic, loads, members that lie
 }
 
-// Find returns the running program as Lab, and the dcol in the same folder; if there is none, the one
-// in PATH.
+// Find returns the running program as Lab, and the dcol in the same folder or else in PATH.
 func Find() (Pair, error) {
 	self, err := os.Executable()
 	if err != nil {

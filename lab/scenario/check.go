@@ -196,7 +196,7 @@ func (c *checker) shape(path string, s Shape) bool {
 			problem("reorder_by", "%v is too long; use at most %v", *p.ReorderBy, maxDelay)
 		}
 		if before > 0 {
-			return false // the same again for the other direction helps nobody
+			return false // the other direction has the same problem
 		}
 	}
 	return true

@@ -20,7 +20,7 @@ func (c *checker) coordinator(path string, h Host) {
 	}
 }
 
-// hostKernel checks what is said of a host's kernel.
+// hostKernel checks the settings of a host's kernel.
 func (c *checker) hostKernel(path string, h Host) {
 	if h.Subflows != nil && (*h.Subflows < 0 || *h.Subflows > maxSubflows) {
 		c.report(path+".mptcp_subflows", "%d is not a number from 0 to %d", *h.Subflows, maxSubflows)

@@ -32,8 +32,7 @@ func (c *checker) expectations() {
 	}
 }
 
-// expressionProblem says what is wrong with an expression, on indented lines
-// with the place marked.
+// expressionProblem describes the error in an expression, on indented lines with the place marked.
 func expressionProblem(err error) string {
 	text := strings.TrimSpace(err.Error())
 	if strings.HasPrefix(text, "expected bool") {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// suiteName may have folders in it, as the names of those that come with dcol do.
+// suiteName allows folders, which the names of dcol's own suites have.
 var suiteName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$`)
 
 // suiteChecker finds what is wrong with a suite that decoded, and its scenarios.

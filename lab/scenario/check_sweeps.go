@@ -30,7 +30,7 @@ func (c *checker) sweeps() []Variant {
 		for _, v := range variants {
 			c.unique(path, v.Name, seen)
 			if !c.swept(path, v) {
-				break // the same of many variants helps nobody
+				break // further variants have the same problem
 			}
 		}
 		all = append(all, variants...)
@@ -53,7 +53,7 @@ func (c *checker) swept(path string, v Variant) bool {
 	return true
 }
 
-// axes reports whether a sweep's axes are sound, each by itself and together.
+// axes reports whether a sweep's axes are valid, each alone and together.
 func (c *checker) axes(path string, axes []Axis) bool {
 	if len(axes) == 0 {
 		c.report(path, "varies nothing; say what with [[sweep.axis]]")
@@ -85,7 +85,7 @@ func (c *checker) axes(path string, axes []Axis) bool {
 	return sound
 }
 
-// axis reports whether an axis is sound by itself.
+// axis reports whether one axis is valid.
 func (c *checker) axis(path string, a Axis) bool {
 	sound := c.oneOf(path+".key", a.Key, PropertyKeys()...)
 	if a.Name != "" && !plainName.MatchString(a.Name) {

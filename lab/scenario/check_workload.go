@@ -11,7 +11,7 @@ import (
 const (
 	maxCount = 10000 // files in a run
 	maxTurns = 1e6   // messages or requests in a run
-	// minInterval is what ordinary timers of a busy machine still keep.
+	// minInterval is the shortest interval that timers on a busy machine keep.
 	minInterval = units.Duration(time.Millisecond)
 	maxMessage  = 1 << 20 // bytes
 )
@@ -48,7 +48,7 @@ func (c *checker) workload() {
 	c.commands(w)
 	c.applies("workload", w)
 	if !c.traffic("workload", w) {
-		return // the same again for every variant helps nobody
+		return // further variants have the same problem
 	}
 	for i, v := range c.Variants {
 		if v.Workload != (WorkloadChange{}) {
@@ -143,8 +143,7 @@ func turns(w Workload, problem func(key, format string, args ...any)) {
 	}
 }
 
-// shortest returns the duration of the workload in the variant where it is shortest; 0 if it
-// ends by itself.
+// shortest returns the shortest duration of the workload in any variant, or 0 if it has no fixed duration.
 func (c *checker) shortest() units.Duration {
 	least := c.Workload.Duration
 	for _, v := range c.Variants {

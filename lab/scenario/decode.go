@@ -17,8 +17,8 @@ func Load(path string) (*Scenario, error) {
 	return Parse(path, data)
 }
 
-// Parse reads and checks a scenario; name stands for the file in errors. The
-// error holds every problem found, one a line, each with its place.
+// Parse reads and checks a scenario. Errors use name for the file. The error lists every problem with its
+// place, one per line.
 func Parse(name string, data []byte) (*Scenario, error) {
 	s := &Scenario{}
 	problems := tomlfile.Decode(name, data, s)

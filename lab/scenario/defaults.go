@@ -93,7 +93,7 @@ func or[T comparable](value, otherwise T) T {
 	return value
 }
 
-// only returns the sole element, or nothing when there is a choice to make.
+// only returns the sole element, or "" if there are several.
 func only(names []string) string {
 	if len(names) != 1 {
 		return ""

@@ -14,7 +14,7 @@ type Event struct {
 
 	// Host is one to which one of the following happens.
 	Host string `toml:"host"`
-	// Agent is what happens to its agent.
+	// Agent is an action on the host's agent.
 	Agent AgentAction `toml:"agent"`
 	// DropTCP has it drop all TCP that it forwards (true), or ends that (false).
 	DropTCP *bool `toml:"drop_tcp"`
@@ -23,7 +23,7 @@ type Event struct {
 	Gap      units.Duration `toml:"gap"`
 }
 
-// AgentAction is what happens to the agent of a host.
+// AgentAction is an action on the agent of a host.
 type AgentAction string
 
 // What can happen to an agent.

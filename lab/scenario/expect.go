@@ -35,12 +35,12 @@ type Measurements interface {
 	LatencyMS(variant, procedure string, pct Percentile) []float64
 }
 
-// Verdict is what became of an expectation. Left and Right are the sides of
-// the comparison it ends in, where it is one.
+// Verdict is the result of an expectation. Left and Right are the sides of its last comparison, if it ends in
+// one.
 type Verdict struct {
 	Met         bool
 	Left, Right *float64
-	// Err is why it could not be decided; it is then not met.
+	// Err explains why the expectation could not be evaluated. It then counts as not met.
 	Err error
 }
 
@@ -148,7 +148,7 @@ func evaluate(expression string, m Measurements, variant string) (any, error) {
 		return nil, err
 	}
 	value, err := expr.Run(program, nil)
-	// The language adds the place in the expression, which is not at fault.
+	// Drop the place in the expression that the language adds: the expression is correct.
 	if none := (*noRunsError)(nil); errors.As(err, &none) {
 		return nil, none
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Middlebox is what a router does to the TCP options of SYNs that pass it.
+// Middlebox selects how a router treats the TCP options of SYNs that pass it.
 type Middlebox string
 
 // The kinds of middlebox.
@@ -18,12 +18,12 @@ const (
 // Middleboxes returns all there are.
 func Middleboxes() []Middlebox { return []Middlebox{StripOptions, DropOptions} }
 
-// NATKind is what a router's NAT does to UDP.
+// NATKind selects how a router's NAT treats UDP.
 type NATKind string
 
-// The kinds. The default gives every flow a port by chance; with the others a
-// host inside has one port, where they let in what comes from where it has sent
-// to, from an address that it has sent to, or from anywhere.
+// The kinds. By default every flow gets a random port. With the others, a host inside has one port, which
+// accepts packets from the addresses and ports it has sent to, from the addresses it has sent to, or from
+// anywhere.
 const (
 	Symmetric         NATKind = "symmetric"
 	PortRestricted    NATKind = "port-restricted"
@@ -40,7 +40,7 @@ const (
 	ProtocolUDP Protocol = "udp"
 )
 
-// Forward lets in what comes to a port of a router with NAT.
+// Forward forwards a port of a router with NAT to a host inside.
 type Forward struct {
 	Protocol Protocol `toml:"protocol"`
 	Port     int      `toml:"port"`

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// Transport says what the workload's sockets are.
+// Transport selects the protocol of the workload's sockets.
 type Transport string
 
 // The transports.
@@ -17,7 +17,7 @@ const (
 	MPTCP Transport = "mptcp"
 )
 
-// Detour says how waypoints are used: not at all, or by one kind of detour.
+// Detour selects how waypoints are used: not at all, or by one kind of detour.
 type Detour string
 
 // The uses of waypoints. With TCP the whole plain connection goes through the
@@ -28,7 +28,7 @@ const (
 	InBand    Detour = "in-band"
 	WireGuard Detour = "wireguard"
 	OpenVPN   Detour = "openvpn"
-	// DefaultDetour is what agents do when nobody says which kinds to use.
+	// DefaultDetour leaves the kinds to the agents' defaults.
 	DefaultDetour Detour = "default"
 )
 
@@ -49,7 +49,7 @@ type Procedure struct {
 	Via []string `toml:"via"`
 	// Subflows 0 is, with DefaultDetour, as many as agents have by themselves.
 	Subflows int `toml:"subflows"`
-	// Optional procedures run only when they are asked for by name.
+	// Optional procedures run only when selected by name.
 	Optional bool `toml:"optional"`
 }
 

@@ -49,7 +49,7 @@ var properties = []property{
 	{"tamper", "%", share(func(p *Params) **units.Share { return &p.Tamper })},
 }
 
-// read sets a property whose text has a notation of its own.
+// read sets a property that has its own notation.
 func read[T any, P interface {
 	*T
 	encoding.TextUnmarshaler

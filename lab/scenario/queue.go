@@ -17,7 +17,7 @@ type Queue struct {
 
 const queueForm = `a size such as "64KiB" or a number of full-size packets such as "100p"`
 
-// Form says what a Queue looks like.
+// Form describes the notation of a Queue.
 func (Queue) Form() string { return queueForm }
 
 // UnmarshalText implements encoding.TextUnmarshaler.

@@ -1,9 +1,8 @@
-// Package scenario is the lab's input: a TOML file that declares a network,
-// what runs on it, how often, and what must hold. It parses strictly, checks
-// everything that can be known without building anything, and touches nothing:
-// lab/experiment builds what a Scenario says, lab/report shows what came out.
+// Package scenario parses the lab's input: a TOML file that declares a network, its workload, the number of
+// runs, and the expectations. It parses strictly and checks everything that can be checked without building a
+// network. It changes nothing: lab/experiment builds the network, and lab/report shows the results.
 //
-// docs/lab.md documents every key; a test holds it to that.
+// docs/lab.md documents every key, which a test checks.
 package scenario
 
 import "fmt"
@@ -25,7 +24,7 @@ type Scenario struct {
 	Congestion  string `toml:"congestion_control"`
 	Repetitions int    `toml:"repetitions"`
 	Seed        int64  `toml:"seed"`
-	// Varied names the link whose loss and delay tell the variants apart.
+	// Varied names the link whose loss and delay differ between the variants.
 	Varied     string        `toml:"varied"`
 	Hosts      []Host        `toml:"host"`
 	Links      []Link        `toml:"link"`
@@ -37,7 +36,7 @@ type Scenario struct {
 	Expects    []Expectation `toml:"expect"`
 }
 
-// Role says what a host does.
+// Role is the task of a host.
 type Role string
 
 // The roles a host can have; a host may be both client and waypoint.
@@ -60,8 +59,8 @@ type Host struct {
 	NAT       []string  `toml:"nat"`
 	NATKind   NATKind   `toml:"nat_kind"`
 	Forwards  []Forward `toml:"forward"`
-	// Subflows is how many a server takes besides an MPTCP connection's first; nil: as
-	// many as its kernel does by itself.
+	// Subflows limits a server's subflows besides an MPTCP connection's first. nil means the kernel's
+	// default.
 	Subflows *int `toml:"mptcp_subflows"`
 	// MPTCP false has the host's kernel refuse it.
 	MPTCP *bool `toml:"mptcp"`
@@ -134,7 +133,7 @@ type Variant struct {
 	// Kinds are those of the procedures whose detour is DefaultDetour, the preferred
 	// first; none: those that agents have by themselves.
 	Kinds []Detour `toml:"kinds"`
-	// Coordinates say where a variant of a sweep stands, by axis; others have none.
+	// Coordinates has the position of a sweep's variant on each axis. It is empty for other variants.
 	Coordinates []Coordinate
 }
 

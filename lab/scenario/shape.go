@@ -19,8 +19,8 @@ type Params struct {
 	Impairments
 }
 
-// Impairments are what a link does to packets beyond losing each by chance.
-// lab/emulink has the models.
+// Impairments describes what a link does to packets besides delay and independent loss. lab/emulink has the
+// models.
 type Impairments struct {
 	Burst       *units.Share    `toml:"burst"`        // of packets that begin a burst of losses
 	BurstLength *int            `toml:"burst_length"` // packets, on average
@@ -57,7 +57,7 @@ func (i Impairments) over(base Impairments) Impairments {
 	}
 }
 
-// Impaired reports whether there is an impairment.
+// Impaired reports whether any impairment is set.
 func (i Impairments) Impaired() bool {
 	for _, share := range []*units.Share{i.Burst, i.Reorder, i.Duplicate, i.Corrupt, i.Tamper} {
 		if share != nil && *share > 0 {
@@ -91,16 +91,16 @@ func (i Impairments) String() string {
 // IsZero reports whether nothing is set.
 func (p Params) IsZero() bool { return p == Params{} }
 
-// Shape is what a link does in each direction: what holds for both, and what
-// differs from A to B and from B to A.
+// Shape describes a link: the properties of both directions, and those that differ from A to B and from B to
+// A.
 type Shape struct {
 	Params
 	AtoB Params `toml:"a_to_b"`
 	BtoA Params `toml:"b_to_a"`
 }
 
-// Over lays s over base. What s says of both directions wins over what base
-// says of one: "the link loses 1 %" means both ways.
+// Over applies s on top of base. A value of s for both directions overrides base's value for one: "the link
+// loses 1 %" means both ways.
 func (s Shape) Over(base Shape) Shape {
 	return Shape{
 		Params: s.Params.Over(base.Params),

@@ -27,8 +27,8 @@ type Suite struct {
 	Parts []Part `toml:"part"`
 }
 
-// Part is what is run of one scenario: every procedure in every variant with every
-// congestion control. Once read, nothing is left open in it.
+// Part is the part of a suite that runs one scenario: every procedure in every variant with every congestion
+// control. Parsing sets all its fields.
 type Part struct {
 	Scenario    string   `toml:"scenario"`
 	Variants    []string `toml:"variants"`
@@ -39,8 +39,7 @@ type Part struct {
 	Of *Scenario
 }
 
-// Selection is what somebody wants of a scenario or a suite; what is empty is
-// whatever that says itself.
+// Selection selects part of a scenario or a suite. Empty fields select that one's own default.
 type Selection struct {
 	Variants    []string
 	Procedures  []string
@@ -51,8 +50,8 @@ type Selection struct {
 // All is the word for every variant, or every procedure with the optional ones.
 const All = "all"
 
-// IsSuite reports whether a file says that it is a suite. Whatever is wrong with it is
-// for the one who reads it to say.
+// IsSuite reports whether a file is meant to be a suite. It does not check the rest: the parser reports
+// errors.
 func IsSuite(data []byte) bool {
 	var head struct {
 		Schema string `toml:"schema"`
@@ -61,9 +60,8 @@ func IsSuite(data []byte) bool {
 	return strings.HasPrefix(head.Schema, "dcol.suite/")
 }
 
-// ParseSuite reads and checks a suite; name stands for the file in errors, and open
-// finds its scenarios by their names. The error holds every problem found, one a line,
-// each with its place.
+// ParseSuite reads and checks a suite. Errors use name for the file, and open finds scenarios by their names.
+// The error lists every problem with its place, one per line.
 func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) (*Suite, error) {
 	s := &Suite{}
 	problems := tomlfile.Decode(name, data, s)
@@ -106,8 +104,8 @@ func (p *Part) complete(repetitions int) {
 	p.Repetitions = or(p.Repetitions, or(repetitions, p.Of.Repetitions))
 }
 
-// SuiteOf returns a suite of one part, what is wanted of a scenario: by default its
-// procedures that are not optional, on the network as declared.
+// SuiteOf returns a suite of one part with the selected runs of a scenario. The default is all procedures
+// that are not optional, on the network as declared.
 func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
 	if len(s.Procedures) == 0 {
 		return nil, fmt.Errorf("scenario %s declares no [[procedure]]; it is only a network for `dcol-lab shell`", s.Name)
@@ -128,8 +126,8 @@ func SuiteOf(s *Scenario, wanted Selection) (*Suite, error) {
 	return &Suite{Schema: SuiteSchema, Name: s.Name, Description: s.Description, Parts: []Part{p}}, nil
 }
 
-// Narrow returns the suite with no more than what is wanted of it. Parts of which nothing is
-// left are left out; a name that is in no part is an error.
+// Narrow returns the selected runs of the suite, without empty parts. A name that occurs in no part is an
+// error.
 func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
 	narrow := *s
 	narrow.Parts = nil
@@ -168,7 +166,7 @@ func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
 	return &narrow, nil
 }
 
-// amid are those of the names that are wanted: all of them if it does not say.
+// amid returns the names that are selected, or all of them if the selection is empty.
 func amid(names, wanted []string) []string {
 	if len(wanted) == 0 || slices.Contains(wanted, All) {
 		return names

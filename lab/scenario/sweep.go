@@ -13,9 +13,9 @@ type Sweep struct {
 
 // Axis is one property of one or more links and the values it takes.
 type Axis struct {
-	// Name stands in the variants' names, before the value.
+	// Name precedes the value in the variants' names.
 	Name string `toml:"name"`
-	// Description says in words what is varied, for the labels of plots.
+	// Description describes the axis in words, for the labels of plots.
 	Description string `toml:"description"`
 	// Links are those that get the value, in both directions.
 	Links  []string `toml:"links"`
@@ -23,7 +23,7 @@ type Axis struct {
 	Values []string `toml:"values"`
 }
 
-// Coordinate is where a variant stands on one axis.
+// Coordinate is a variant's position on one axis.
 type Coordinate struct {
 	Axis  string
 	Label string // the axis in words; may be empty
@@ -51,7 +51,7 @@ func (a Axis) points() ([]point, error) {
 	return points, nil
 }
 
-// valueName returns a value as it stands in names, where a share has no sign.
+// valueName returns a value for use in names, without a percent sign.
 func valueName(text string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.ReplaceAll(text, " ", ""), "%"))
 }

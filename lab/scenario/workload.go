@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// WorkloadKind says which programs make the traffic.
+// WorkloadKind selects the programs that make the traffic.
 type WorkloadKind string
 
 // The workloads.
@@ -26,7 +26,7 @@ const (
 	Command WorkloadKind = "command"
 )
 
-// What stands in a command for where to connect and, in the client's, from where.
+// Placeholders in commands for the server's address and, for clients, the local address.
 const (
 	AddressMark = "{address}"
 	PortMark    = "{port}"
@@ -40,9 +40,9 @@ type Workload struct {
 	Server   string         `toml:"server"`
 	Duration units.Duration `toml:"duration"`
 	Skip     units.Duration `toml:"skip"`
-	// Size is that of the file, or of the answer to a request.
+	// Size is the size of the file, or of the answer to a request.
 	Size units.Size `toml:"size"`
-	// Count is how often the file is fetched.
+	// Count is the number of downloads of the file.
 	Count int `toml:"count"`
 	// Rate is a stream's, in the program's own bytes.
 	Rate units.Rate `toml:"rate"`
@@ -56,8 +56,7 @@ type Workload struct {
 	ServerCommand []string `toml:"server_command"`
 }
 
-// WorkloadChange is what a variant says of the workload. What is zero stays as
-// the scenario has it.
+// WorkloadChange overrides parts of the workload in a variant. Zero fields keep the scenario's values.
 type WorkloadChange struct {
 	Duration  units.Duration `toml:"duration"`
 	Skip      units.Duration `toml:"skip"`

@@ -35,8 +35,7 @@ func Names() []string {
 	return names
 }
 
-// Open reads the scenario in a file or, when there is no such file, the one of that
-// name that comes with dcol.
+// Open reads the scenario in a file or, if there is no such file, dcol's own scenario of that name.
 func Open(nameOrPath string) (*scenario.Scenario, error) {
 	s, _, err := Find(nameOrPath)
 	if err == nil && s == nil {
@@ -66,7 +65,7 @@ func Find(nameOrPath string) (*scenario.Scenario, *scenario.Suite, error) {
 	return nil, suite, err
 }
 
-// read finds a file, and what errors are to call it.
+// read returns a file's content and its name for errors.
 func read(nameOrPath string) (file string, data []byte, err error) {
 	if info, err := os.Stat(nameOrPath); err == nil && !info.IsDir() { // a folder may have a scenario's name
 		data, err := os.ReadFile(nameOrPath)

@@ -51,8 +51,8 @@ func Mean(sample []float64) float64 {
 	return sum / float64(len(sample))
 }
 
-// SD returns the standard deviation of the population the sample is from (n-1); a
-// single value has none, which is reported as 0.
+// SD returns the standard deviation of the population that the sample is from (n-1). For a single value it
+// returns 0.
 func SD(sample []float64) float64 {
 	if len(sample) == 1 {
 		return 0

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// dialLimit is how long a connection may take to be there.
+// dialLimit limits how long connecting may take.
 const dialLimit = 10 * time.Second
 
-// Client is the end that decides what there is to be.
+// Client is the end that chooses the traffic.
 type Client struct {
 	Plan Plan
 	At   netip.AddrPort // the server
@@ -39,7 +39,7 @@ func (c Client) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	d := net.Dialer{Timeout: dialLimit, KeepAlive: -1}
-	d.SetMultipathTCP(false) // what it is to be, others decide
+	d.SetMultipathTCP(false) // the caller decides, not Go
 	if c.From.IsValid() {
 		d.LocalAddr = &net.TCPAddr{IP: c.From.AsSlice()}
 	}
@@ -76,8 +76,7 @@ func (c Client) converse(ctx context.Context, conn net.Conn) ([]time.Duration, e
 	}
 }
 
-// writeArrivals tells the client when its messages were there: microseconds, four
-// bytes each.
+// writeArrivals sends the client the arrival times of its messages: microseconds, four bytes each.
 func writeArrivals(w io.Writer, done []time.Duration) error {
 	us := make([]uint32, len(done))
 	for i, d := range done {

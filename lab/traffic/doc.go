@@ -1,13 +1,11 @@
-// Package traffic makes application-limited traffic and measures what it is like to
-// wait for it: messages at a fixed interval, and requests with their answers, over
-// one TCP connection. `dcol-lab traffic` runs its two ends on the hosts of a lab;
-// lab/experiment starts those and reads the Report. It is an ordinary TCP program:
-// it knows nothing of MPTCP or of dcol.
+// Package traffic generates application-limited traffic and measures its latency: messages at a fixed
+// interval, or requests with answers, over one TCP connection. `dcol-lab traffic` runs its two ends on the
+// hosts of a lab. lab/experiment starts them and reads the Report. It is an ordinary TCP program, independent
+// of MPTCP and dcol.
 //
-// A message has no stamp on it. The n-th is due n intervals after the start that its
-// sender announced, and both ends read the same clock, as they are on one machine. So
-// whatever held it up counts, a sender that came late included (what is called
-// coordinated omission does not happen).
+// Messages have no timestamps. The n-th message is due n intervals after the start that its sender announced.
+// Both ends are on one machine and read the same clock. So every delay counts, including that of a late
+// sender (there is no coordinated omission).
 package traffic
 
 import (
@@ -16,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RequestSize is the length of a request in bytes: about that of a browser's GET.
+// RequestSize is the length of a request in bytes, about that of a browser's GET.
 const RequestSize = 300
 
-// Patience is how long after the last message or request was due the program waits
-// for it.
+// Patience limits the wait for the last message or answer after it was due.
 const Patience = 20 * time.Second
 
-// now returns the machine's monotonic clock, which is the same in every process.
+// now reads the machine's monotonic clock, which is the same in every process.
 func now() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind is what goes over the connection.
+// Kind selects the traffic on the connection.
 type Kind string
 
 // The kinds of traffic.
@@ -30,11 +30,11 @@ type Plan struct {
 	Interval time.Duration
 }
 
-// What a server takes on; a client asks for less, or it is none of ours.
+// Limits of a server. It rejects clients that ask for more.
 const (
 	maxSize  = 1 << 30
 	maxCount = 1 << 20
-	maxTime  = time.Hour // arrivals are told in 32 bits of microseconds
+	maxTime  = time.Hour // arrivals are 32 bits of microseconds
 )
 
 // plan's form on the wire.

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Report is when everything was there: what the client's end prints, as JSON.
+// Report has the arrival times. The client prints it as JSON.
 type Report struct {
 	Size     int           `json:"size"`        // of each message or answer, bytes
 	Interval time.Duration `json:"interval_ns"` // the n-th was due at n times that
-	// Done is when the n-th message was delivered or request answered, on the
-	// same clock.
+	// Done is when the n-th message was delivered or request answered, on the same clock.
 	Done []time.Duration `json:"done_ns"`
 }
 
-// Measured is what a Report says of the time after a skip.
+// Measured is the summary of a Report after a skip.
 type Measured struct {
 	Bytes   int64
 	Seconds float64 // from when the first was due to when the last was there

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ask sends a request when it is due, or at once if that has passed, reads the answer
-// and notes when it was complete.
+// ask sends each request when it is due, or at once if that has passed. It reads the answer and records when
+// it was complete.
 func ask(ctx context.Context, conn io.ReadWriter, p Plan) ([]time.Duration, error) {
 	r := bufio.NewReaderSize(conn, 64<<10)
 	request := make([]byte, RequestSize)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// planLimit is how long a client may take to say what it wants.
+// planLimit limits how long a client may take to send its plan.
 const planLimit = 10 * time.Second
 
-// Server is the end that does as it is told, for any number of clients.
+// Server is the end that follows the plans of any number of clients.
 type Server struct {
 	Port int // TCP, of both families
 	Log  *slog.Logger
@@ -23,7 +23,7 @@ type Server struct {
 // Run serves until ctx ends.
 func (s Server) Run(ctx context.Context) error {
 	lc := net.ListenConfig{KeepAlive: -1}
-	lc.SetMultipathTCP(false) // what it is to be, others decide
+	lc.SetMultipathTCP(false) // the caller decides, not Go
 	l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", s.Port))
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
@@ -53,7 +53,7 @@ func (s Server) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// client does what one client says.
+// client carries out one client's plan.
 func (s Server) client(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// sendMessages announces its start and sends each message when it is due, or at once
-// if that has passed.
+// sendMessages announces its start and sends each message when it is due, or at once if that has passed.
 func sendMessages(ctx context.Context, conn io.Writer, p Plan) error {
 	start, err := now()
 	if err != nil {
