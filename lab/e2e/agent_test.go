@@ -81,8 +81,8 @@ func TestHangup(t *testing.T) {
 	x.endsWell()
 }
 
-// Damaged records of sysctls keep neither the agent nor dcol down from their work. Both say what was not put back,
-// until the operator has seen to it.
+// Damaged records of sysctls stop neither the agent nor dcol down. Both report what was not restored, until
+// the operator has dealt with it.
 func TestDamagedSysctlRecords(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()
@@ -108,7 +108,7 @@ func TestDamagedSysctlRecords(t *testing.T) {
 	}
 }
 
-// Another path manager takes new connections while the agent runs. That is said, with what gives them back.
+// Another path manager takes new connections while the agent runs. The agent reports it, with the remedy.
 func TestPathManagerTakenOver(t *testing.T) {
 	w := standard(newWorld(t))
 	ofAlice, _ := w.startBoth()
@@ -142,8 +142,8 @@ func TestPathManagerTakenOver(t *testing.T) {
 	}
 }
 
-// Towards a server without MPTCP, status does not send its reader to dcol run, which is in use. On a host that
-// accepts such connections, nothing is said of them.
+// For a server without MPTCP, status does not recommend dcol run, which is in use. On a host that accepts
+// such connections, status does not mention them.
 func TestPlainServerIsNamed(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()
@@ -177,8 +177,8 @@ func TestPlainServerIsNamed(t *testing.T) {
 	}
 }
 
-// What carried a connection before its agent was started anew has the same name afterwards, also where a mapping may
-// be at the same port of the waypoint, as it is without the authenticator.
+// After an agent's restart, a connection's detour has the same kind as before, even where a mapping might
+// have the same port of the waypoint, as without the authenticator.
 func TestKindsAfterRestart(t *testing.T) {
 	for name, authenticator := range map[string]string{"authenticated": "", "by address": "in_band_authenticator = false\n"} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Members that joined know each other by their coordinator, and by nothing in their files. The coordinator
-// may be away; who is expelled is used no more; and a download goes on through all that.
+// Members that joined know each other only from their coordinator. The coordinator may be away. An expelled
+// member is not used any more. A download continues through all that.
 func TestCollective(t *testing.T) {
 	w := newWorld(t)
 	w.coordinate(server)
@@ -68,7 +68,8 @@ func TestCollective(t *testing.T) {
 	x.endsWell()
 }
 
-// A waypoint that says it is where it is not: nobody is told that, so that nobody sends there, and it says so.
+// A waypoint announces an address that is not its own. The coordinator passes it to nobody, and the waypoint
+// reports it.
 func TestWaypointNotWhereItSays(t *testing.T) {
 	w := newWorld(t)
 	w.coordinate(server)
@@ -90,8 +91,8 @@ func TestWaypointNotWhereItSays(t *testing.T) {
 	w.waypointsAre("up", bob)
 }
 
-// A waypoint that cannot be reached: other members find out, it is told, and a client that has chosen it uses
-// another.
+// A waypoint cannot be reached. Other members find out, the waypoint is notified, and its client uses another
+// one.
 func TestWaypointNotReached(t *testing.T) {
 	w := newWorld(t)
 	w.coordinate(server)
@@ -154,7 +155,7 @@ func TestChosenTunnels(t *testing.T) {
 	x.endsWell()
 }
 
-// coordinate makes a host the coordinator of a new collective, and its first member, which is nothing else.
+// coordinate makes a host the coordinator and first member of a new collective.
 func (w *world) coordinate(host string) {
 	w.Helper()
 	w.dcol(host, "init", "friends", "--address", w.addr4(host).String(), "--no-start")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What an agent that cannot start says; and that it then changed nothing.
+// An agent that cannot start explains why, and changes nothing.
 func TestAgentThatCannotStart(t *testing.T) {
 	w := newWorld(t)
 	w.found("collective", alice, bob)
@@ -88,12 +88,12 @@ func TestAgentThatCannotStart(t *testing.T) {
 	}
 }
 
-// Users without rights are told so by every command that needs them.
+// Every command that needs root reports it to other users.
 func TestWithoutRoot(t *testing.T) {
 	w := newWorld(t)
 	standard(w)
 	w.start(alice)
-	// The key is root's; a user with a copy of the files gets further, and is told to be root.
+	// The key belongs to root. A user with a copy of the files gets further, and is then told to use root.
 	own := filepath.Join(w.dir, "own")
 	if err := os.Mkdir(own, 0o755); err != nil {
 		t.Fatal(err)

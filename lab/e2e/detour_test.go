@@ -47,9 +47,9 @@ func TestSecondWaypoint(t *testing.T) {
 	x.endsWell()
 }
 
-// Somebody reloads the waypoint's firewall, and with it flushes everybody's
-// tables: connections go on, and the table comes back with its mappings. (Without
-// a table the kernel translates nothing, so a detour may be reset meanwhile.)
+// An administrator reloads the waypoint's firewall, which flushes all tables. Connections go on, and dcol's
+// table returns with its mappings. (Without the table the kernel translates nothing, so a detour may be reset
+// in the meantime.)
 func TestFirewallReloaded(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// fast waits until so many connections are on bob's fast path.
+// fast waits until bob's fast path has n connections.
 func (w *world) fast(n int) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%d connections are on the fast path", n), func() error {
@@ -19,8 +19,8 @@ func (w *world) fast(n int) {
 	})
 }
 
-// A detour passes by netfilter at its waypoint, whatever its kind, and netfilter goes on with it when
-// the waypoint's agent is killed; the next agent takes it back.
+// A detour of any kind bypasses netfilter at its waypoint. Netfilter takes over when the waypoint's agent is
+// killed, and the next agent restores the fast path.
 func TestFastPath(t *testing.T) {
 	for _, kind := range []string{"in-band", "mapped"} {
 		t.Run(kind, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// waypointClosed waits until alice sees bob as closed, and says why in these words.
+// waypointClosed waits until alice sees bob as closed, with these words in the reason.
 func (w *world) waypointClosed(words ...string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("alice sees bob as closed: %q", words), func() error {
@@ -32,7 +32,7 @@ func (w *world) waypointClosed(words ...string) {
 	}
 }
 
-// given returns what `dcol waypoint` says of bob.
+// given returns the state of bob's offer, as `dcol waypoint` shows it.
 func (w *world) given() api.Given { w.Helper(); return w.mustStatus(bob).Serving.Given }
 
 // newest is alice's youngest connection.
@@ -42,8 +42,8 @@ func (w *world) newest() api.Connection {
 	return slices.MaxFunc(all, func(a, b api.Connection) int { return a.Since.Compare(b.Since) })
 }
 
-// A waypoint that is switched off lets what is open go on, by whatever kind of detour, also when it is
-// all that is left of the connection; what is new does without, and has a detour again when it is on.
+// A waypoint that is switched off keeps open detours of every kind, even if one is all that is left of a
+// connection. New connections have no detour until it is switched on again.
 func TestWaypointOffAndOn(t *testing.T) {
 	for _, kind := range []string{"wireguard", "openvpn", "in-band", "mapped"} {
 		t.Run(kind, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestWaypointOffAndOn(t *testing.T) {
 			}
 			another.endsWell()
 
-			// The agent starts anew meanwhile, and knows.
+			// The state survives a restart of the agent.
 			w.restart(bob)
 			w.waypointClosed("switched-off until")
 			w.cut()
@@ -98,7 +98,7 @@ func TestWaypointOffAndOn(t *testing.T) {
 	}
 }
 
-// Who is a waypoint no more forwards nothing, as soon as its agent knows.
+// A host that stops being a waypoint forwards nothing, as soon as its agent has read the configuration.
 func TestWaypointRoleDropped(t *testing.T) {
 	w := withKinds(newWorld(t), "in-band", "mapped")
 	forwarding := func() string { return w.run(bob, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding") }
@@ -167,7 +167,7 @@ func TestWaypointHours(t *testing.T) {
 	x := w.curl(w.url())
 	w.subflows("direct up")
 	x.goesOn()
-	// `on` does not overrule the hours, and says so.
+	// `on` does not override the hours, and reports that.
 	if said := w.dcol(bob, "waypoint", "on"); !strings.Contains(said, "it is not within its hours, until") {
 		t.Errorf("on says:\n%s", said)
 	}
@@ -177,7 +177,7 @@ func TestWaypointHours(t *testing.T) {
 	x.endsWell()
 }
 
-// idle opens a connection to the server on which both have said something, and say nothing more.
+// idle opens a connection to the server on which both ends have sent data and then stay silent.
 func (w *world) idle() {
 	w.Helper()
 	cmd := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:85,fork,reuseaddr", "EXEC:cat")

@@ -31,7 +31,7 @@ func TestRevokedInMidSession(t *testing.T) {
 		t.Errorf("the attribution log does not say who was expelled:\n%s", log)
 	}
 
-	// The member has read the list as well: it knows, and says the mend.
+	// The member has read the list as well, and its status has the remedy.
 	w.carry("collective", alice, "ca.crl")
 	w.eventually("the status tells of the revocation", func() error {
 		problems := fmt.Sprint(w.mustStatus(alice).Problems)
@@ -124,7 +124,7 @@ func (w *world) restartSession() {
 	})
 }
 
-// Waypoints that are not what the configuration says.
+// Waypoints that differ from the configuration are refused.
 func TestWrongWaypoint(t *testing.T) {
 	w := newWorld(t)
 	w.found("collective", alice, bob, "carol")

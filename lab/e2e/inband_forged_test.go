@@ -30,7 +30,7 @@ func timestamps(p segment) []byte {
 	return p.options[i : i+10]
 }
 
-// watchServer counts the SYNs that reach the server by way of bob; reached tells.
+// watchServer counts the SYNs that reach the server through bob. reached returns the count.
 func (w *world) watchServer() (reached func() string) {
 	w.Helper()
 	w.run(server, "nft", fmt.Sprintf("table inet watch {\nchain input {\ntype filter hook input priority 0\n"+
@@ -49,9 +49,9 @@ func difference(before, now api.InBand) (accepted, bad, replayed, malformed, unk
 		now.Malformed - before.Malformed, now.UnknownAddress - before.UnknownAddress
 }
 
-// A stranger on the path sees a member's SYN, keeps it from arriving, and makes others of
-// it, with the member's address: none gets a detour. The SYN itself is let through once,
-// which shows that the others could have arrived, and not a second time.
+// A stranger on the path intercepts a member's SYN and forges others from it, with the member's address. None
+// of them gets a detour. The SYN itself passes once, which shows that the others could have arrived, but not
+// twice.
 func TestForgedSYNs(t *testing.T) {
 	w := withKinds(newWorld(t), "in-band")
 	w.startBoth()
@@ -123,7 +123,7 @@ func TestForgedSYNs(t *testing.T) {
 		return holds(accepted == 1 && reached() != arrived, "%d accepted", accepted)
 	})
 	arrived = reached()
-	// Not even when the connection that it made is forgotten, which happens by itself in time.
+	// It does not pass even after its connection's entry is gone, which expires in time.
 	forgotten := w.try(bob, "conntrack", "-D", "-p", "tcp", "--orig-src", w.addr4(alice).String(), "--orig-port-src", fmt.Sprint(original.from.Port()))
 	if forgotten.code != 0 && !strings.Contains(forgotten.stderr, "0 flow entries") {
 		t.Errorf("forget the connection: %+v", forgotten)

@@ -21,7 +21,7 @@ func testBadPath(t *testing.T, box testbed.Middlebox) {
 	w.middlebox(box)
 	w.startBoth()
 	w.kindIs("in-band", "ready") // nothing is known yet
-	// Mapped to a port of its own, or a stripped SYN would find the mapping.
+	// Map another port: a stripped SYN would match a mapping at the server's port.
 	w.listen(bob, 80)
 	first := w.curl(w.url())
 	c := w.subflows("direct up", "mapped up")
@@ -53,7 +53,7 @@ func testBadPath(t *testing.T, box testbed.Middlebox) {
 	}
 	second.endsWell()
 
-	// The agent's user is somewhere else, where nothing is in the way.
+	// The user moves to a network without the middlebox.
 	w.middlebox(testbed.NoMiddlebox)
 	w.renumber("10.200.0", 0)
 	w.kindIs("in-band", "ready")
@@ -95,14 +95,14 @@ func (w *world) middlebox(box testbed.Middlebox) {
 	}
 }
 
-// asked returns how many subflows alice's agent has asked the kernel for.
+// asked returns how many subflows alice's agent has requested from the kernel.
 func (w *world) asked() uint64 {
 	w.Helper()
 	return w.mustStatus(alice).Client.Counters.SubflowsAsked
 }
 
-// connections waits until alice has so many connections, each with subflows of these kinds
-// and states only, and a detour.
+// connections waits until alice has n connections, each with a detour and only subflows of these kinds and
+// states.
 func (w *world) connections(n int, allowed ...string) {
 	w.Helper()
 	w.eventually("connections have detours", func() error {
@@ -135,7 +135,7 @@ func hasKind(all []api.Connection, kind string) bool {
 	return false
 }
 
-// listen has a program of the host's own listen on a TCP port, one that says its name.
+// listen starts a program on the host that listens on a TCP port and answers with its own name.
 func (w *world) listen(host string, port int) {
 	w.Helper()
 	cmd := w.host(host).Command(w.life(), "socat", "-U", "TCP-LISTEN:"+strconv.Itoa(port)+",fork,reuseaddr", "EXEC:hostname")

@@ -46,8 +46,8 @@ func TestInBandEndsWithSession(t *testing.T) {
 	x.endsWell()
 }
 
-// The waypoint's agent is killed, and comes back: detours that are up go on, new ones come
-// up all the time but for moments, and in-band is not given up for it.
+// The waypoint's agent is killed and restarted. Existing detours go on, new ones come up except for moments,
+// and the client does not give up on in-band.
 func TestInBandWaypointRestart(t *testing.T) {
 	w := withKinds(newWorld(t), "in-band")
 	_, ofBob := w.startBoth()
@@ -88,10 +88,10 @@ func TestInBandWaypointRestart(t *testing.T) {
 	x.endsWell()
 }
 
-// The client's agent is killed: nothing of it stays at work on the cgroup, and connections
-// go on. The next one goes on where it was; dcol down leaves no trace.
+// The client's agent is killed. None of its programs stays attached to the cgroup, connections go on, and the
+// next agent resumes. dcol down leaves no trace.
 //
-// The cgroup is the one that it was told of. Programs outside get mapped detours.
+// The agent is configured for one cgroup. Programs outside of it get mapped detours.
 func TestInBandForOneCgroup(t *testing.T) {
 	group := newCgroup(t)
 	w := withKinds(newWorld(t))
@@ -119,7 +119,7 @@ func TestInBandForOneCgroup(t *testing.T) {
 		t.Errorf("the detour is not adopted: %+v, before %+v", now, before)
 	}
 
-	// Nothing is known of the path yet, and what is outside says nothing about it.
+	// Nothing is known about the path yet, and connections from outside the cgroup do not change that.
 	outside := w.curl(w.url())
 	w.connections(2, "direct up", "in-band up", "mapped up")
 	again := w.transfer(alice, "sh", "-c", `echo 0 > "$0/cgroup.procs" && exec "$@"`, group,

@@ -89,8 +89,8 @@ func TestInBandPorts(t *testing.T) {
 	}
 }
 
-// The option has no room for an IPv6 server, which gets a mapped detour. An IPv4 server
-// gets an in-band one whatever socket the program has.
+// The option has no room for an IPv6 server, which gets a mapped detour. An IPv4 server gets an in-band
+// detour with either family of socket.
 func TestInBandAndIPv6(t *testing.T) {
 	w := withKinds(newWorld(t))
 	w.configure(alice, clientOfAll("", w.addr4(bob).String(), w.addr6(bob).String()))
@@ -188,8 +188,7 @@ func TestKeysRotate(t *testing.T) {
 	x.endsWell()
 }
 
-// Where the waypoint leads nobody, it leads nobody in-band either; and nothing is tried
-// over and over.
+// A destination that the waypoint refuses is also refused in-band, and the client does not retry endlessly.
 func TestForbiddenInBand(t *testing.T) {
 	w := withKinds(newWorld(t))
 	w.configure(bob, waypointConfig(""))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The operator's order of kinds is kept, and each detour says why it was chosen.
+// The agent follows the operator's order of kinds, and each detour shows why its kind was chosen.
 func TestOrderOfKinds(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard", "openvpn", "in-band", "mapped")
 	w.startBoth()
@@ -24,7 +24,7 @@ func TestOrderOfKinds(t *testing.T) {
 		{all, "wireguard", "wireguard comes first of what bob offers"},
 		{[]string{"openvpn", "wireguard", "in-band"}, "openvpn", "openvpn comes first of what bob offers"},
 		{[]string{"in-band", "wireguard"}, "in-band", "in-band comes first of what bob offers"},
-		// For a mapping bob has to be asked first.
+		// A mapping must be requested from bob first.
 		{[]string{"mapped", "wireguard", "in-band"}, "wireguard", "no mapping was at hand"},
 	} {
 		w.configure(alice, clientOfAll(kindsLine(c.order...), w.addr4(bob).String()))

@@ -18,9 +18,9 @@ const (
 	unproven  = 4
 )
 
-// A server's operator complains of a connection from a waypoint's address and port. The waypoint finds
-// whose it was, over a crash of its agent, and somebody else checks it with the authority's certificate
-// alone.
+// A server's operator complains about a connection from a waypoint's address and port. The waypoint finds the
+// member, even after a crash of its agent. A third party verifies the log with only the authority's
+// certificate.
 func TestLogOfDetours(t *testing.T) {
 	for _, kind := range []string{"mapped", "in-band", "wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) { testLogOf(t, kind) })
@@ -30,7 +30,7 @@ func TestLogOfDetours(t *testing.T) {
 func testLogOf(t *testing.T, kind string) {
 	w := withKinds(newWorld(t), kind)
 	_, ofBob := w.startBoth()
-	for _, state := range []string{"time_wait", "last_ack", "close_wait"} { // else connections end two minutes late
+	for _, state := range []string{"time_wait", "last_ack", "close_wait"} { // otherwise connections end two minutes late
 		w.sysctl(bob, "net.netfilter.nf_conntrack_tcp_timeout_"+state, "1")
 	}
 	w.kindIs(kind, "ready")
@@ -72,7 +72,7 @@ func testLogOf(t *testing.T, kind string) {
 	})
 	ofBob.stop()
 
-	// Elsewhere, with nothing but the files.
+	// On another host, with only the files.
 	log := w.copyLog()
 	r := w.verifyLog(log)
 	if r.code != 0 || !strings.Contains(r.stdout, "were made by the members") || !strings.Contains(r.stdout, "0 only the member") ||
@@ -94,7 +94,7 @@ func (w *world) tamper(log string) {
 		w.Fatal(err)
 	}
 	lines := strings.SplitAfter(string(data), "\n")
-	n := len(lines) - 1 // after the last newline there is nothing
+	n := len(lines) - 1 // nothing follows the last newline
 	at := 0
 	for i, l := range lines {
 		if strings.Contains(l, `"event":"flow-opened"`) {
@@ -155,7 +155,7 @@ func (w *world) seenByServer() netip.AddrPort {
 	return seen
 }
 
-// loggedFlow returns what bob's log says of a connection, as soon as it does.
+// loggedFlow waits until bob's log has a connection, and returns its entry.
 func (w *world) loggedFlow(egress netip.AddrPort) api.LogFlow {
 	w.Helper()
 	var found []api.LogFlow

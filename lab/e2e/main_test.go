@@ -26,12 +26,12 @@ var (
 	suiteDir string
 )
 
-// fileSize is large enough that a transfer lasts as long as a test needs.
+// fileSize makes transfers last as long as tests need.
 const fileSize = 64 << 20
 
 func TestMain(m *testing.M) {
 	testbed.Stage() // hosts and wires start as this executable
-	// Else hosts, wires and dcol built with -race take a second each to end.
+	// Otherwise hosts, emulators and dcol built with -race take a second each to exit.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Parse()
 	// Tests mostly wait, so they need not share the processors one each.
@@ -71,7 +71,7 @@ func prepareSuite() (err error) {
 		return err
 	}
 	if ready := os.Getenv("DCOL_TEST_BIN"); ready != "" {
-		// Where there is no Go: scripts/test-kernels.sh.
+		// scripts/test-kernels.sh runs the tests without Go.
 		program, static = filepath.Join(ready, "dcol"), filepath.Join(ready, "fetch")
 		return makeFile()
 	}

@@ -60,8 +60,8 @@ ca          = "/etc/dcol/ca.crt"
 crl         = "/etc/dcol/ca.crl"
 `
 
-// clientConfig is alice's, with mapped detours only: what is true of these is tested with
-// them, and what is not has tests of its own.
+// clientConfig returns alice's configuration with mapped detours only. Most tests use these. What differs for
+// other kinds has separate tests.
 func clientConfig(more string, waypointAddrs ...string) string {
 	return clientOfAll(kindsLine("mapped")+more, waypointAddrs...)
 }
@@ -99,8 +99,8 @@ func (w *world) configure(host, config string) {
 	w.write(host, etc+"dcol.toml", []byte(config), 0o644)
 }
 
-// standard returns a collective of alice and bob, configured for mapped detours, on a
-// network with a web server, which may have more to serve. No agent runs yet.
+// standard returns a collective of alice and bob, configured for mapped detours, on a network with a web
+// server. serves adds files to the server. No agent runs yet.
 func standard(w *world, serves ...string) *world {
 	w.Helper()
 	w.found("collective", alice, bob)

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// public is the home router's address outside; miniupnpd takes none of the lab's, which are private.
+// public is the home router's outside address. miniupnpd does not accept the lab's private addresses.
 const public = "62.0.0.9"
 
 // atHome returns a world whose bob is behind a home router, which has a public address, and whose mallory is
@@ -136,7 +136,7 @@ func TestRouterOpensPort(t *testing.T) {
 	}
 }
 
-// A router that opens no ports leaves what the NAT leaves, and doctor says what to do.
+// If a router opens no ports, only its NAT's own behaviour helps, and doctor shows what to do.
 func TestRouterOpensNoPort(t *testing.T) {
 	w := atHome(t)
 	w.start(mallory)
@@ -153,7 +153,7 @@ func TestRouterOpensNoPort(t *testing.T) {
 	}
 }
 
-// A router that is itself behind a NAT opens a port that nobody outside reaches, and that is told.
+// A router that is itself behind a NAT opens a port that nobody outside can reach. The status reports it.
 func TestRouterBehindAnotherNAT(t *testing.T) {
 	w := atHome(t)
 	w.run(router, "nft", "delete table ip public") // what others see is another address than the router's

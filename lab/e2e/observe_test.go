@@ -40,7 +40,7 @@ func (w *world) mustStatus(host string) api.Status {
 	return s
 }
 
-// waypoint returns how alice sees bob.
+// waypoint returns bob as alice's status shows it.
 func (w *world) waypoint() api.Waypoint {
 	w.Helper()
 	return w.mustStatus(alice).Client.Waypoints[0]
@@ -65,7 +65,7 @@ func (w *world) waypointBack(before api.Waypoint) {
 	})
 }
 
-// waypointDown waits until alice sees bob as down, and says why in these words.
+// waypointDown waits until alice sees bob as down, with these words in the reason.
 func (w *world) waypointDown(words ...string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("alice sees bob as down: %q", words), func() error {
@@ -82,7 +82,7 @@ func (w *world) waypointDown(words ...string) {
 	})
 }
 
-// kind returns how a kind of detour stands at bob, in alice's eyes.
+// kind returns the state of a kind of detour at bob, from alice's status.
 func (w *world) kind(kind string) api.WaypointKind {
 	w.Helper()
 	return kindOf(w.waypoint(), kind)
@@ -114,7 +114,7 @@ func (w *world) kindIs(kind string, state api.KindState, words ...string) {
 	})
 }
 
-// inBand returns what bob did with SYNs that name a server.
+// inBand returns bob's counters of in-band SYNs.
 func (w *world) inBand() api.InBand {
 	w.Helper()
 	s := w.mustStatus(bob)
@@ -233,7 +233,7 @@ func (w *world) sysctls(host string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(w.run(host, "sysctl", "-a", "--pattern", `^net\.`)) {
 		key, value, ok := strings.Cut(line, " = ")
-		// Counters, and what the kernel computes anew at every look.
+		// Skip counters and values that the kernel computes on every read.
 		if ok && !strings.Contains(key, "nf_conntrack_count") && !strings.Contains(key, "stable_secret") {
 			all[key] = strings.TrimSpace(value)
 		}

@@ -34,7 +34,7 @@ func readSegment(b []byte) (s segment, ok bool) {
 	return segment{from: p.From(), to: p.To(), seq: p.TCP.Seq, flags: p.TCP.Flags, options: p.TCP.OptionBytes()}, true
 }
 
-// sender returns a function that sends packets from a host, whatever their source.
+// sender returns a function that sends packets with any source address from a host.
 func (w *world) sender(host string) func(segment) {
 	w.Helper()
 	fd := w.rawSocket(host, unix.AF_INET, unix.IPPROTO_RAW)
@@ -51,11 +51,11 @@ func (w *world) sender(host string) func(segment) {
 	}
 }
 
-// listener returns a function that waits for a TCP packet that opens or resets a connection
-// and comes to a host, or leaves it, or passes through it; false: there was none.
+// listener returns a function that waits for a TCP packet with SYN or RST that a host receives, sends or
+// forwards. It returns false if there was none.
 func (w *world) listener(host string) func(wanted func(segment) bool) (segment, bool) {
 	w.Helper()
-	// Of packets that leave only who listens to all protocols is told.
+	// The kernel shows outgoing packets only to sockets that listen to all protocols.
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
 	fd := w.rawSocket(host, unix.AF_PACKET, int(all))
 	// All others would be more than waits for us.

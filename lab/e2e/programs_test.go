@@ -24,7 +24,7 @@ func TestStaticProgram(t *testing.T) {
 	x.endsWell()
 }
 
-// What dcol run itself says, and what the program it runs says.
+// Outputs of dcol run and of the program that it runs.
 func TestRunsPrograms(t *testing.T) {
 	w := standard(newWorld(t))
 	noProgram := filepath.Join(w.dir, "no-program")
@@ -47,7 +47,7 @@ func TestRunsPrograms(t *testing.T) {
 			t.Errorf("want exit code %d, stdout %q, stderr with %q\n%v", c.code, c.stdout, c.stderr, r)
 		}
 	}
-	// Without MPTCP the program runs all the same, with plain TCP, and the user is told.
+	// Without MPTCP the program still runs, over plain TCP, and the user is notified.
 	w.sysctl(alice, "net.mptcp.enabled", "0")
 	x := w.curl(w.url())
 	x.endsWell()
@@ -148,8 +148,7 @@ func TestDoctor(t *testing.T) {
 	w.finds(mallory, map[string]doctor.State{"mptcp": doctor.Failed})
 }
 
-// finds runs dcol doctor and demands the states of these checks, a mend with
-// each that is amiss, and the exit code to match.
+// finds runs dcol doctor and checks the states, a remedy for each problem, and the exit code.
 func (w *world) finds(host string, want map[string]doctor.State) {
 	w.Helper()
 	r := w.try(host, program, "doctor", "--json")

@@ -44,7 +44,7 @@ func TestWaypointBehindNATs(t *testing.T) {
 				}
 			})
 			w.coordinate(server)
-			// It is a waypoint, too, to be asked who is seen where; alice does not use what it offers.
+			// This waypoint only answers questions about addresses. Alice does not use its detours.
 			other := "[waypoint]\n" + labAllowed + "port_mapping = false\noffers = [\"mapped\"]\n"
 			w.configureMember(server, "coordinator+waypoint", fmt.Sprintf("[coordinator]\naddresses = [\"%v\"]\n", w.addr4(server))+other)
 			w.serve()

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Where a waypoint does not forward to, and what it says then. It has the
-// policy of a waypoint whose operator wrote none.
+// The default policy of a waypoint refuses these destinations, with these messages.
 func TestForbiddenDestinations(t *testing.T) {
 	w := standard(newWorld(t))
 	w.configure(bob, waypointConfig(""))
@@ -43,14 +42,14 @@ func TestForbiddenDestinations(t *testing.T) {
 		t.Errorf("bob counts refusals as %v", refused)
 	}
 	log := w.run(bob, "cat", "/var/log/dcol/attribution.jsonl")
-	// Of refusals of one kind it has one a minute.
+	// The log has one refusal of each kind per minute.
 	if !strings.Contains(log, `"server":"10.0.4.1:80","refusal":"destination-forbidden"`) || !strings.Contains(log, `"member":"alice"`) {
 		t.Errorf("the attribution log does not say who asked for what:\n%s", log)
 	}
-	// Bob has a private address, and nobody here tells him at which one others see him: it may be this one.
+	// Bob has a private address, and no member has reported bob's public one: it might be this destination.
 	w.fails(alice, []string{"map", "198.41.0.4:80", "--via", bob}, "not-ready", "not known yet")
 
-	// A transfer to a private address has no detour, and the status says why.
+	// A transfer to a private address has no detour, and the status has the reason.
 	x := w.curl(w.url())
 	w.subflows("direct up")
 	w.eventually("the status says why the waypoint is not used", func() error {

@@ -57,9 +57,8 @@ func TestAgentRestart(t *testing.T) {
 	x.endsWell()
 }
 
-// The waypoint's agent is restarted: mappings and connections stay, are known
-// to the next agent, and lapse when nobody asks for them; dcol down then leaves
-// no trace.
+// The waypoint's agent is restarted. Mappings and connections stay, the next agent knows them, and mappings
+// expire unless they are renewed. dcol down then leaves no trace.
 func TestWaypointRestart(t *testing.T) {
 	w := newWorld(t)
 	untouched := w.sysctls(bob)
@@ -96,7 +95,7 @@ func TestWaypointRestart(t *testing.T) {
 		t.Errorf("after a restart bob does not know whom it serves: %+v", s)
 	}
 
-	// Without anybody who asks for them, mappings lapse; what runs over them goes on.
+	// Mappings expire without renewal. Connections over them go on.
 	ofAlice.stop()
 	w.eventually("mappings lapse", func() error {
 		left := w.mappings("servers4")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// blockPort drops what goes to a TCP port of bob's on the way, or refuses it. Unblock with unblock.
+// blockPort drops or refuses traffic to one of bob's TCP ports on the path, until unblock.
 func (w *world) blockPort(port int, how string) {
 	w.Helper()
 	w.run(router, "nft", fmt.Sprintf("table inet blocked { chain forward { type filter hook forward priority 0; tcp dport %d %s; }; }", port, how))
@@ -14,8 +14,8 @@ func (w *world) blockPort(port int, how string) {
 
 func (w *world) unblock() { w.Helper(); w.run(router, "nft", "delete table inet blocked") }
 
-// Whoever joins while a port of the coordinator's is blocked is told what is waited for, which port it is, and what
-// to do; and the command fails. Once the port is open, the same command goes on from there.
+// A host joins while a port of the coordinator is blocked. The command reports the port and the remedy, and
+// fails. When the port is open, the same command resumes.
 func TestJoinWithBlockedPorts(t *testing.T) {
 	w := newWorld(t)
 	w.goPublic()
@@ -55,7 +55,8 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 		"ok     client: in-band and mapped detours through bob are ready")
 }
 
-// With IPv4 and IPv6, joining takes no longer, and status says why there are no in-band detours at the IPv6 address.
+// With IPv4 and IPv6, joining takes no longer, and the status explains why there are no in-band detours at
+// the IPv6 address.
 func TestJoinDualStack(t *testing.T) {
 	w := newWorld(t)
 	w.goPublic()

@@ -24,7 +24,7 @@ func TestMembersGoOn(t *testing.T) {
 	w.says(w.try(alice, program, "join", w.invitation(), "--client-only"))
 	url := "http://" + at[server].String() + "/file"
 
-	// Without its coordinator, an agent that starts knows the waypoints by its copy of the directory.
+	// Without its coordinator, an agent that starts knows the waypoints from its copy of the directory.
 	w.endAgent(bob, "KILL")
 	w.endAgent(alice, "TERM")
 	w.start(alice)
@@ -41,7 +41,7 @@ func TestMembersGoOn(t *testing.T) {
 	})
 	x.goesOn()
 
-	// The same command again starts the agent that crashed, and its log does not grow for ever.
+	// The same command restarts the crashed agent. Its log does not grow without limit.
 	w.run(bob, "truncate", "--size", "11M", "/var/lib/dcol/agent.log")
 	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already", "The agent runs")
 	if old, log := w.run(bob, "stat", "--format", "%s", "/var/lib/dcol/agent.log.1"), w.run(bob, "cat", "/var/lib/dcol/agent.log"); old < "11534336" || len(log) > 1<<20 ||
@@ -82,7 +82,7 @@ func TestMembersGoOn(t *testing.T) {
 		t.Errorf("bob's members:\n%s", said)
 	}
 
-	// That lasts, whoever is started anew.
+	// That survives restarts of either agent.
 	w.endAgent(bob, "TERM")
 	w.says(w.try(bob, program, "init", "friends"))
 	w.eventually("carol knows that it was expelled, and is not let in", func() error {
@@ -133,8 +133,8 @@ func TestJoinRefused(t *testing.T) {
 	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
 }
 
-// Two hosts join at once with one line: one of them is a member then. The other is told that it was used, and
-// has nothing but its key, with which it joins by another line.
+// Two hosts join at once with one invitation. One becomes a member. The other learns that the invitation was
+// used. It keeps only its key, with which it joins by another invitation.
 func TestTwoJoinsWithOneLine(t *testing.T) {
 	w := newWorld(t)
 	w.goPublic()
@@ -166,7 +166,7 @@ func TestTwoJoinsWithOneLine(t *testing.T) {
 	w.says(w.try(other, program, "join", w.invitation(), "--name", other), "This host is a member of friends now: "+other)
 }
 
-// A host that others cannot reach is a member and a client all the same, and is told.
+// A host that others cannot reach still becomes a member and a client, and is notified.
 func TestJoinBehindAFirewall(t *testing.T) {
 	w := newWorld(t)
 	at := w.goPublic()
@@ -194,7 +194,7 @@ func TestJoinWithoutCgroup(t *testing.T) {
 	}
 }
 
-// Where systemd runs a host, its unit is written and enabled; here a script stands in for it.
+// On a host with systemd, the unit is written and enabled. A script replaces systemd here.
 func TestStartedBySystemd(t *testing.T) {
 	w := newWorld(t)
 	w.goPublic()
@@ -224,7 +224,7 @@ esac
 	}
 }
 
-// mustFailAfter checks that a command failed when it had said something already.
+// mustFailAfter checks that a command failed after it had printed stdout.
 func (w *world) mustFailAfter(r result, stdout string, words ...string) {
 	w.Helper()
 	if !strings.Contains(r.stdout, stdout) {

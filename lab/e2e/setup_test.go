@@ -54,7 +54,7 @@ func (w *world) invitation(more ...string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// says checks that a command went well and said all these.
+// says checks that a command succeeded and printed all these words.
 func (w *world) says(r result, words ...string) {
 	w.Helper()
 	w.Log(r)
@@ -66,7 +66,7 @@ func (w *world) says(r result, words ...string) {
 	}
 }
 
-// mentions checks that a command said this.
+// mentions checks that a command printed this word.
 func (w *world) mentions(r result, word string) {
 	w.Helper()
 	if !strings.Contains(r.stdout+r.stderr, word) {
@@ -74,8 +74,7 @@ func (w *world) mentions(r result, word string) {
 	}
 }
 
-// goPublic gives all hosts IPv4 addresses that are public, and nothing else: then the configuration that dcol
-// writes is right as it is.
+// goPublic gives all hosts public IPv4 addresses only, for which dcol's default configuration is right.
 func (w *world) goPublic() map[string]netip.Addr {
 	w.Helper()
 	all := map[string]netip.Addr{}

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// A waypoint whose link becomes slow, and then so slow that it is no use to
-// anybody. It is seen to be what it is, and harms nothing.
+// A waypoint's link becomes slow, and then useless. The client recognises both, and connections do not
+// suffer.
 func TestSlowWaypoint(t *testing.T) {
 	w := standard(newWorldOn(t, testbed.BackendAuto))
 	delay := func(d time.Duration) {

@@ -42,7 +42,7 @@ func TestRandomDatagrams(t *testing.T) {
 			w.dcol(alice, "map", port(w.addr4(server), 81), "--via", bob)
 		}
 	}
-	// Nobody is flooded by way of the waypoint.
+	// The waypoint does not amplify traffic towards others.
 	sent, received := w.counters(mallory)
 	if received > sent {
 		t.Errorf("the waypoint answered %d bytes of noise by %d", sent, received)
@@ -56,7 +56,7 @@ func TestRandomDatagrams(t *testing.T) {
 	x.endsWell()
 }
 
-// datagram is noise, of which some looks like QUIC at first sight (RFC 9000, 17).
+// datagram returns noise, some of which resembles QUIC (RFC 9000, 17).
 func datagram(r *rand.Rand) []byte {
 	d := make([]byte, 1+r.IntN(1400))
 	for i := range d {
@@ -95,7 +95,7 @@ func (w *world) counters(host string) (sent, received uint64) {
 	return toRouter.Bytes, fromRouter.Bytes
 }
 
-// Whoever is not the member a mapping was granted to gets nothing through it.
+// Only the member that a mapping was granted to can use it.
 func TestStrangerAtMappedPort(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()
@@ -140,8 +140,8 @@ func TestStrangerAtMappedPort(t *testing.T) {
 	x.endsWell()
 }
 
-// synFlooder returns a function that sends one SYN to a port, each from another
-// port and address, of which none is alice's.
+// synFlooder returns a function that sends one SYN to a port, each from another port and address, none of
+// them alice's.
 func (w *world) synFlooder(host string, to netip.AddrPort) func(i int) {
 	w.Helper()
 	send := w.sender(host)
@@ -155,7 +155,7 @@ func (w *world) synFlooder(host string, to netip.AddrPort) func(i int) {
 	}
 }
 
-// What answers at the waypoint's address is something else.
+// Another program answers at the waypoint's address.
 func TestNonsenseAtWaypoint(t *testing.T) {
 	w := standard(newWorld(t))
 	for _, c := range []struct {
@@ -207,7 +207,7 @@ func (w *world) echoNoise() (end func()) {
 	return func() { conn.Close(); <-done }
 }
 
-// serveQUIC is somebody's HTTP/3 server at bob's session port.
+// serveQUIC runs a foreign HTTP/3 server at bob's session port.
 func (w *world) serveQUIC() (end func()) {
 	conn := w.occupy(bob, 45672)
 	transport := &quic.Transport{Conn: conn}

@@ -77,7 +77,7 @@ func (w *world) nginxTLS() string {
 	return fmt.Sprintf("server { listen 443 ssl; ssl_certificate %s; ssl_certificate_key %s; }\n", crtFile, keyFile)
 }
 
-// slowTLS serves the file over TLS on the server, and says nothing until told to.
+// slowTLS serves the file over TLS on the server, and sends nothing until speak is called.
 func (w *world) slowTLS(port int) (speak func()) {
 	w.Helper()
 	var listener net.Listener

@@ -51,12 +51,11 @@ func (w *world) serve(blocks ...string) {
 	})
 }
 
-// url returns where the server has the file.
+// url returns the file's URL on the server.
 func (w *world) url() string { return fmt.Sprintf("http://%v/file", w.addr4(server)) }
 
-// transfer is a download under way. It is read slowly until it is ended, a
-// little faster while a test waits for it to go on: so it lasts as long as the
-// test needs, however busy the machine is.
+// transfer is a running download. It reads slowly until it is ended, and a little faster while a test waits
+// for progress. So it lasts as long as the test needs, on a machine of any speed.
 type transfer struct {
 	w       *world
 	cmd     *testbed.Cmd

@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// A firewall that knows WireGuard, and does not like it: the status says so, and another
-// kind of detour serves. When the way is free the tunnel comes up.
+// A firewall blocks WireGuard. The status reports it, and another kind of detour is used. When the path is
+// free, the tunnel comes up.
 func TestWireGuardHandshakeLost(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard", "in-band")
 	w.block()
@@ -32,7 +32,7 @@ func TestWireGuardHandshakeLost(t *testing.T) {
 		t.Errorf("with a tunnel there is the detour %+v", d)
 	}
 	y.goesOn()
-	// The way is cut again, under connections that use it.
+	// Block the path again, while connections use it.
 	w.block()
 	y.goesOn()
 	x.goesOn()
@@ -86,8 +86,7 @@ func TestWithoutTUN(t *testing.T) {
 	x.endsWell()
 }
 
-// A waypoint's agent is killed or restarted: what runs by the tunnel stands still meanwhile
-// at most, and goes on where it was.
+// A waypoint's agent is killed or restarted. Connections through the tunnel pause at most, and then go on.
 func TestWireGuardWaypointRestart(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard")
 	_, ofBob := w.startBoth()
@@ -166,7 +165,7 @@ func TestWireGuardRoams(t *testing.T) {
 // detours do not reach it, WireGuard does.
 func TestWireGuardToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "wireguard") }
 
-// OpenVPN wants a port of its own.
+// OpenVPN needs a separate port.
 func TestOpenVPNToWaypointBehindNAT(t *testing.T) { testTunnelBehindNAT(t, "openvpn", 1194) }
 
 func testTunnelBehindNAT(t *testing.T, kind string, ports ...uint16) {
@@ -192,7 +191,7 @@ func testTunnelBehindNAT(t *testing.T, kind string, ports ...uint16) {
 	x.endsWell()
 }
 
-// A network that the client is in, or comes to, is none of a tunnel's.
+// A tunnel uses no network that the client is in or moves to.
 func TestSubnetInUse(t *testing.T) {
 	for _, kind := range []string{"wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) {

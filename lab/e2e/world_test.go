@@ -28,9 +28,7 @@ const (
 	router  = "router"
 )
 
-// patience is how long something may take that should come at once, on a
-// machine that has other things to do. On slow machines DCOL_TEST_PATIENCE
-// multiplies it.
+// patience limits how long something may take that should come at once, on a busy machine.
 var patience = time.Duration(40*slowness()) * time.Second
 
 func slowness() int {
@@ -129,7 +127,7 @@ func (w *world) read(host, path string) (data []byte, err error) {
 	return data, err
 }
 
-// result is what a command said.
+// result is the output of a command.
 type result struct {
 	command        string
 	stdout, stderr string
@@ -199,7 +197,7 @@ func (w *world) mustFail(r result, words ...string) {
 	}
 }
 
-// lastLines returns what comes after the log lines.
+// lastLines returns the text after the log lines.
 func lastLines(text string) string {
 	if i := strings.LastIndex(text, "\nerror: "); i >= 0 {
 		return text[i+1:]
@@ -207,7 +205,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// eventually waits for a condition, which says why it does not hold yet.
+// eventually polls a condition until it returns nil.
 func (w *world) eventually(what string, condition func() error) {
 	w.Helper()
 	w.within(patience, what, condition)

@@ -38,7 +38,7 @@ type Wire struct {
 	scheduling string
 }
 
-// exitGrace is how long Close waits for the process to exit before it kills it.
+// exitGrace limits how long Close waits for the process to exit before it kills it.
 const exitGrace = 5 * time.Second
 
 // Start runs an emulator process that carries packets between the devices of each link. It has its own copies

@@ -2,7 +2,7 @@ package emulink
 
 import "math/rand/v2"
 
-// fate is what the impairments do to one packet.
+// fate describes what the impairments do to one packet.
 type fate struct {
 	lost      bool
 	late      bool // held back, so that later packets overtake it

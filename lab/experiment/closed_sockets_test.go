@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message returns a socket's end as the kernel tells it, with as much of its counters.
+// message returns the kernel's message about a closed socket, with part of its counters.
 func message(t testing.TB, family uint8, info []byte) []byte {
 	t.Helper()
 	m := inetDiagMsg{Family: family, Cookie: [2]uint32{7, 1}}

@@ -229,8 +229,8 @@ func TestKeysStayOnHosts(t *testing.T) {
 	}
 }
 
-// With a coordinator the members make a collective as people do, and clients that
-// nobody tells anything find the waypoint in its directory. It may die.
+// With a coordinator, the members create a collective as users would. Clients without
+// configuration find the waypoint in its directory. The coordinator may die.
 func TestCoordinator(t *testing.T) {
 	needRoot(t)
 	t.Parallel()

@@ -191,7 +191,7 @@ a_to_b = { delay = "9ms" }`, 1))
 	}
 }
 
-// Inside is what is behind a NAT: over inside links and the routers there, and not beyond it.
+// Inside lists the hosts behind a NAT: those reachable over inside links and routers, but not beyond.
 func TestInside(t *testing.T) {
 	s := parse(t, strings.Replace(minimal, `roles = ["server"]`, `roles = ["server"]
 [[host]]

@@ -20,8 +20,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// measurementLimit is how long a busy machine may make the regression test last.
-// A quiet one with two processors needs two to three.
+// measurementLimit limits how long the regression test may last on a busy machine.
 const measurementLimit = 5 * time.Minute
 
 var measure = flag.Bool("measure", false, "measure the suite `regression`; nothing else should run on the machine")
@@ -115,7 +114,7 @@ func sides(e report.Expectation) string {
 	return fmt.Sprintf(": %.3f against %.3f", *e.Left, *e.Right)
 }
 
-// lastCause is why the last attempt at a row's run does not count.
+// lastCause returns why the last attempt at a row's run does not count.
 func lastCause(part *report.Result, row report.Row) string {
 	for _, run := range slices.Backward(part.Runs) {
 		if run.Variant == row.Variant && run.Procedure == row.Procedure {
