@@ -1,41 +1,40 @@
-# `make help` lists the targets. Targets that need more than Go, git and make
-# install it by name from Debian, as root, and say so first: scripts/deps.sh.
+# `make help` lists the targets. scripts/deps.sh installs the Debian packages that a
+# target needs, as root, and lists them before.
 
 GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-# Below PREFIX, where systemd and the shells look by themselves. (Below /usr,
-# Debian's zsh looks in share/zsh/vendor-completions.)
+# Paths below PREFIX that systemd and the shells search by default. (Below /usr,
+# Debian's zsh searches share/zsh/vendor-completions.)
 UNIT            := lib/systemd/system/dcol.service
 BASH_COMPLETION := share/bash-completion/completions/dcol
 ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
 FISH_COMPLETION := share/fish/vendor_completions.d/dcol.fish
 COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 
-# $(call systemd,COMMAND) runs COMMAND if this is an installation into a host
-# that systemd runs, and not into a package's tree.
+# $(call systemd,COMMAND) runs COMMAND when installing on a host with systemd,
+# but not when building a package.
 systemd = @[ -n '$(DESTDIR)' ] || ! [ -d /run/systemd/system ] || $(1)
 
-# Property tests draw from this seed, so that a failure can be repeated. `make nightly-rapid`
-# draws from many others.
+# Property tests use this seed, so that failures can be repeated. `make nightly-rapid`
+# uses random seeds.
 export RAPID_SEED ?= 1
 
-# scripts/deps.sh fetches Go into .cache/go where the machine's own is too old. A root
-# shell that came by plain su has no sbin in its path; Go's own installation is
-# often in nobody's.
+# scripts/deps.sh fetches Go into .cache/go if the machine's own is too old. After plain su,
+# a root shell has no sbin in its path. /usr/local/go, where Go installs itself, is often
+# in no path.
 export PATH := $(CURDIR)/.cache/go/bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 
-# For every go command, those of the tests too: so all steps share what is compiled.
+# All go commands, including those of tests, use the same flags and so share the build cache.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
 
-# Tests mostly wait, so more of them run at a time than there are processors. Programs built with
-# -race, as every host of a test's network is, would sleep for a second before they end.
-# The lab's own tests keep the processors busier than others do, so fewer of its packages run at once, the
-# longest first.
+# Tests mostly wait, so more of them run at once than there are processors. Without atexit_sleep_ms, programs
+# built with -race sleep for a second before they exit, and every host of a test's network is such a program.
+# The lab's tests use more processor time than others, so fewer of its packages run at once, the longest first.
 RACE := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -parallel=6
 
 .DEFAULT_GOAL := help
@@ -129,7 +128,7 @@ check-generate: ## Fail if the committed eBPF objects are not what their source 
 	@scripts/deps.sh generate
 	scripts/check-generate.sh
 
-# Without a build of its own: so `make build && sudo make install` has root build nothing.
+# install only builds if necessary, so that root builds nothing in `make build && sudo make install`.
 install: ## Install bin/dcol, its systemd unit and shell completions below PREFIX.
 	@[ -x bin/dcol ] || $(MAKE) --no-print-directory build
 	install -D -m 755 bin/dcol '$(DESTDIR)$(PREFIX)/bin/dcol'

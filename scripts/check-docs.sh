@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if a link between the texts leads nowhere, or if docs/cli.md does not
-# name a command or a flag that bin/dcol or bin/dcol-lab has.
+# Fails if a link between the texts is broken, or if docs/cli.md lacks a command or
+# flag of bin/dcol or bin/dcol-lab.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ complain() {
 	bad=1
 }
 
-# anchors FILE prints the names that GitHub gives to its headings.
+# anchors FILE prints GitHub's anchors of its headings.
 anchors() {
 	sed -n 's/^#\{1,6\} //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
@@ -29,7 +29,7 @@ for file in *.md docs/*.md; do
 	done < <(grep -oE '\]\([^)]+\)' "$file" | sed 's/^](//; s/)$//' | grep -v '^https\?:' || true)
 done
 
-# commands PREFIX... prints every command below, one a line, with its parents.
+# commands PREFIX... prints every subcommand with its parents, one per line.
 commands() {
 	local name
 	for name in $("$@" --help | awk '/^Available Commands:/ {on = 1; next} /^[^ ]/ {on = 0} on && NF {print $1}'); do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the eBPF programs again, in a copy, and fails if a generated file
-# differs from the one that is here.
+# Compiles the eBPF programs in a copy of the tree, and fails if a generated file
+# differs from the committed one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Installs by name what a make target needs and this machine lacks, and says so
-# first. It is silent when nothing is lacking.
+# Installs the packages that a make target needs and this machine lacks, after listing
+# them. It prints nothing if all are installed.
 #
 #   scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate
 #
-# Programs come from Debian's packages. Where the machine's Go is older than dcol
-# needs, a newer one is fetched as a Go module into .cache/go of this repository, and
-# checked against the sums below. Go tools are built with `go install`, at the versions
-# below, into .cache/bin.
+# Programs come from Debian's packages. If the machine's Go is too old, a newer one is
+# fetched as a Go module into .cache/go of this repository and compared with the sums
+# below. `go install` builds Go tools at the versions below into .cache/bin.
 set -euo pipefail
 
 go_version=1.26.8
@@ -19,7 +18,7 @@ declare -A go_sum=(
 golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-# A root shell that came by plain su has no sbin in its path.
+# After plain su, a root shell has no sbin in its path.
 PATH=$root/.cache/go/bin:$PATH:/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 tools=$root/.cache/bin
 policy=/usr/sbin/policy-rc.d
@@ -31,10 +30,10 @@ die() {
 	exit 1
 }
 
-packages=() # Debian packages that are lacking
-reasons=()  # for each, what it is for
+packages=() # missing Debian packages
+reasons=()  # the purpose of each
 
-# lack PACKAGE PURPOSE notes a package once.
+# lack PACKAGE PURPOSE adds a package to the list once.
 lack() {
 	local have
 	for have in "${packages[@]}"; do
@@ -47,30 +46,30 @@ lack() {
 need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
 need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
 
-# has_go reports whether the go command here is as new as dcol needs. Go 1.21 and later would
-# fetch a newer one by themselves, but in silence, and not where GOSUMDB is off.
+# has_go reports whether this machine's Go is new enough. Go 1.21 and later can fetch a newer
+# version themselves, but do so silently, and not if GOSUMDB is off.
 has_go() {
 	command -v go >/dev/null || return 1
 	local wanted have
 	wanted=$(awk '$1 == "go" {print $2}' "$root/go.mod")
-	# Outside the module: inside, an old go stops at the go line it cannot meet.
+	# Run it outside the module: inside, an old go rejects the go line of go.mod.
 	have=$(cd / && go env GOVERSION)
 	at_least "${have#go}" "$wanted"
 }
 at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
-# need_go asks for Debian's Go where there is none. An old one is enough: fetch_go fetches the rest.
+# need_go requires Debian's Go if there is none. An old one is enough for fetch_go.
 need_go() {
 	has_go || need_program go golang-go "to fetch Go $go_version, which builds dcol"
 	need_file /etc/ssl/certs/ca-certificates.crt ca-certificates 'to fetch Go modules over HTTPS'
 }
 
-# fetch_go fetches Go as a module, as newer Go does by itself, into .cache/go, where the Makefile
-# looks first. It is no link into a module cache, which other users may not be able to read.
+# fetch_go fetches Go as a module, as Go 1.21 and later do, into .cache/go, which is first in the
+# Makefile's path. It makes a copy, because other users may not be able to read a module cache.
 fetch_go() {
 	! has_go || return 0
 	local arch cache=$root/.cache/go-modules module sum sumdb
-	arch=$(cd / && go env GOARCH) # inside the module, it would fetch a Go by itself
+	arch=$(cd / && go env GOARCH) # inside the module, go would fetch a newer Go itself
 	[[ -n ${go_sum[$arch]-} ]] || die "this machine is $arch, for which scripts/deps.sh knows no Go $go_version" \
 		'unpack one from https://go.dev/dl/ to /usr/local/go'
 	module=golang.org/toolchain@v0.0.1-go$go_version.linux-$arch
@@ -80,7 +79,7 @@ fetch_go() {
 	# Without the checksum database, Go 1.21 and later fetch no Go.
 	sumdb=$(cd / && go env GOSUMDB)
 	[[ $sumdb != off ]] || sumdb=sum.golang.org
-	# Not the caller's flags: this is no part of the module.
+	# The caller's flags are for this module only.
 	(cd / && GOFLAGS=-modcacherw GOSUMDB=$sumdb GO111MODULE=on GOTOOLCHAIN=local GOMODCACHE=$cache go mod download "$module") ||
 		die "could not fetch Go $go_version" \
 			'is the Go module proxy reachable? see go env GOPROXY; or unpack https://go.dev/dl/ to /usr/local/go'
@@ -148,7 +147,7 @@ set_lint() {
 }
 set_generate() {
 	set_build
-	# The committed objects are made with this very clang; another one makes others.
+	# The committed objects are made with this version of clang. Others produce different ones.
 	need_program clang-14 clang-14 'to compile eBPF; in Debian 12 only'
 	need_program llvm-strip-14 llvm-14 'to strip eBPF objects; in Debian 12 only'
 	need_file /usr/include/bpf/bpf_helpers.h libbpf-dev 'headers of eBPF programs'
@@ -164,8 +163,8 @@ restore_services() {
 	fi
 }
 
-# hold_services keeps Debian from starting what it installs: the demo starts
-# its own nginx inside the lab, and the host is to stay as it was.
+# hold_services keeps Debian from starting installed services. The demo starts its own
+# nginx inside the lab, and the host must not change.
 hold_services() {
 	restore_services
 	trap restore_services EXIT
@@ -195,15 +194,15 @@ install_packages() {
 		die 'only root can install packages' "run this as root: apt-get install ${packages[*]}"
 	say 'installing them now; no service is started'
 	hold_services
-	# The lists of a fresh machine are empty, those of an old one name versions that are gone.
+	# Package lists are empty on a fresh machine, and outdated on an old one.
 	apt_get_knows || apt update
 	apt_install || { apt update && apt_install; } ||
 		die 'apt-get could not install the packages' \
 			'see its messages above; the lists it uses are in /etc/apt/sources.list*'
 	local p
 	for p in "${packages[@]}"; do
-		# Debian's nginx would start at the next boot. (Its openvpn would too, but starts nothing
-		# unless there is a configuration in /etc/openvpn.)
+		# Debian's nginx would start at the next boot. (openvpn starts nothing without a
+		# configuration in /etc/openvpn.)
 		[[ $p != nginx ]] || update-rc.d nginx disable >&2
 	done
 	restore_services
@@ -211,8 +210,8 @@ install_packages() {
 }
 apt_get_knows() { apt-get install -s -qq --no-install-recommends "${packages[@]}" >/dev/null 2>&1; }
 
-# go_tool PACKAGE@VERSION builds a Go tool unless it is there, of that version
-# and built by this Go (a linter cannot read code newer than its compiler).
+# go_tool PACKAGE@VERSION builds a Go tool, unless that version exists and was built by
+# this Go. (A linter cannot read code newer than its compiler.)
 go_tool() {
 	local package=${1%@*} version=${1#*@} name have
 	name=${package##*/}
@@ -222,7 +221,7 @@ go_tool() {
 	fi
 	say "building $name $version into .cache/bin, some minutes the first time"
 	mkdir -p "$tools"
-	# Not -mod or flags of the caller: the tool is no part of this module.
+	# The caller's flags are for this module only.
 	(cd / && GOFLAGS='' CGO_ENABLED=0 GOBIN=$tools go install "$package@$version") ||
 		die "could not build $name $version" 'is the Go module proxy reachable? see go env GOPROXY'
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the module for a while: scripts/fuzz.sh 10s
-# New failing inputs land in the package's testdata/fuzz, to be committed
-# together with the mend.
+# New failing inputs are saved in the package's testdata/fuzz, to be committed
+# with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

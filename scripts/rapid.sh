@@ -2,9 +2,9 @@
 # Runs every property test of the module with other random seeds each round, with the race
 # detector: scripts/rapid.sh 20
 #
-# An input that fails is shrunk and saved in the package's testdata/rapid, to be committed together
-# with the mend. `go test` replays what is there and, if that fails, draws nothing else. So a round
-# runs without it, in a folder of its own: each draws anew, whatever was found before.
+# A failing input is shrunk and saved in the package's testdata/rapid, to be committed with the fix.
+# `go test` replays saved inputs first and, if one fails, tries no others. So each round runs in a
+# separate folder without them, and draws new inputs whatever earlier rounds found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -34,7 +34,7 @@ for package in "${packages[@]}"; do
 	go test -race -c -o "$work/$package/run" "./$package"
 done
 
-# try PACKAGE runs its property tests once; what rapid saves goes into the package's testdata.
+# try PACKAGE runs its property tests once, and copies the inputs that rapid saves to the package's testdata.
 try() {
 	local package=$1 folder=$work/$1 good=0 file
 	rm -rf "$folder/testdata"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests on a host made awkward on purpose (root):
+# Runs the tests on a host with unusual settings (root):
 #
 #   scripts/test-awkward.sh [go test's arguments]     such as -run TestRecord ./internal/kernel/netstate
 #
@@ -9,12 +9,12 @@
 # overlap. Programs run with umask 077, in a time zone of 5 h 45 min, beside
 # processes that keep every processor busy.
 #
-# Network namespaces inherit their defaults from the machine's. So two sysctls of the
-# machine itself change while the tests run: net.core.devconf_inherit_init_net
-# and net.ipv4.tcp_congestion_control. They are put back, also when this script is killed.
+# Network namespaces inherit defaults from the machine. So two sysctls of the machine
+# itself change while the tests run: net.core.devconf_inherit_init_net and
+# net.ipv4.tcp_congestion_control. They are restored, even if this script is killed.
 #
-# The whole output goes to out/awkward.log. The skipped tests are named at the end: a host
-# can be so awkward that nothing is tested.
+# The output goes to out/awkward.log. It ends with the list of skipped tests, in case
+# the settings keep tests from running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,7 +50,7 @@ host() {
 	RULES
 }
 
-# restore puts back the sysctls that are on record, whoever changed them.
+# restore restores the recorded sysctls.
 restore() {
 	local value file
 	[[ -e $record ]] || return 0
@@ -68,16 +68,16 @@ busy() {
 	done
 }
 
-# keep restores the sysctls when the process has ended without doing so. Until then it holds the
-# lock, too, so that it never takes the record of a later run.
+# keep restores the sysctls if the process exits without doing so. It holds the lock as well until
+# then, so that it never uses the record of a later run.
 keep() {
 	trap '' INT TERM HUP
 	while kill -0 "$1" 2>/dev/null; do sleep 1; done
 	restore
 }
 
-# summary passes on what became of packages and of failed tests, and ends with the skipped ones
-# and why. It reads the output of go test -v.
+# summary reads the output of go test -v. It prints the results of packages and failed tests, then the
+# skipped tests with their reasons.
 summary() {
 	awk '
 		/^=== (RUN|NAME|CONT)/ { test = $3 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests on Debian's kernels, each in a guest of its own under QEMU's
-# software emulation:
+# Runs the tests on Debian's kernels, each in a separate QEMU guest with software
+# emulation:
 #
 #   scripts/test-kernels.sh [SERIES...]     such as 6.12; without one, all
 #
-# The guest's root is this machine's, read-only, with a layer in memory above:
-# the programs that tests need are those installed here. Environment:
-#   PACKAGES   what to test, as go test takes it (default: what touches the kernel)
+# The guest's root is this machine's, read-only, below a layer in memory, so the tests
+# use the programs installed here. Environment:
+#   PACKAGES   packages for go test (default: those that involve the kernel)
 #   RUN        only tests whose name matches, as for go test -run
 #
 # Kernels are kept in .cache/kernels, logs of the runs in out/kernels/SERIES:
@@ -32,7 +32,7 @@ die() {
 	exit 1
 }
 
-# apt_own runs a program of apt's with lists of its own: the host's stay as they are.
+# apt_own runs an apt program with separate package lists. The host's do not change.
 apt_own() {
 	local program=$1
 	shift
@@ -41,7 +41,7 @@ apt_own() {
 		-o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root "$@"
 }
 
-# mirror is where this host has its own packages of Debian from.
+# mirror prints the Debian mirror that this host uses.
 mirror() {
 	local site
 	# shellcheck disable=SC2016 # apt-get replaces them
@@ -80,8 +80,8 @@ fetch() {
 	rm -rf "$cache/apt"
 }
 
-# initramfs SERIES makes the guest's first file system: busybox, init and the
-# modules that the root needs.
+# initramfs SERIES builds the guest's initial file system: busybox, init and the
+# modules for mounting the root.
 initramfs() {
 	local kernel=$cache/$1 work=$cache/$1/initramfs version path
 	version=$(<"$kernel/version")
@@ -102,14 +102,14 @@ initramfs() {
 	rm -rf "$work"
 }
 
-# kernel_packages are those whose tests reach the kernel: they depend on hosts of the lab, netlink or eBPF. The
-# others' tests pass on one kernel as on another.
+# kernel_packages prints the packages whose tests depend on the kernel: those that import the lab's hosts, netlink
+# or eBPF.
 kernel_packages() {
 	go list -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' ./internal/... ./lab/testbed ./lab/e2e |
 		awk '/lab\/testbed|vishvananda\/netlink|cilium\/ebpf/ {print $1}' | sort -u
 }
 
-# build compiles what the guest runs, as it has no Go.
+# build compiles the tests, because the guest has no Go.
 build() {
 	local folder name
 	say 'building the tests'
@@ -142,7 +142,7 @@ trap end_guest EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# guest SERIES runs the tests on a kernel; it is false if one failed.
+# guest SERIES runs the tests on a kernel. It fails if a test failed.
 guest() {
 	local series=$1 kernel=$cache/$1 out=$root/out/kernels/$1 word arguments
 	rm -rf "$out"
