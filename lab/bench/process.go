@@ -160,7 +160,7 @@ func parseMemory(text []byte) (m memory, err error) {
 	return m, nil
 }
 
-// usage is what a program used during a measurement.
+// usage has the resources that a program used during a measurement.
 type usage struct {
 	resident []float64 // bytes, at every sample
 	highest  int64     // bytes, the kernel's high-water mark

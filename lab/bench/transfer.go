@@ -60,7 +60,7 @@ func (k *sink) close() {
 	k.serving.Wait()
 }
 
-// transferred is what one connection carried during a measurement.
+// transferred has the counters of one connection over a measurement.
 type transferred struct {
 	bytes   float64
 	seconds float64

@@ -37,7 +37,7 @@ type Order struct {
 	Head  uint64    `json:",omitempty"`
 }
 
-// Ready is what each process sends first, as if it were an answer.
+// Ready is the first message of each process, in the form of an answer.
 type Ready struct {
 	Members int // that may be connected at once, by the limit of open files
 }

@@ -33,7 +33,7 @@ func TestRevokedInMidSession(t *testing.T) {
 
 	// The member has read the list as well, and its status has the remedy.
 	w.carry("collective", alice, "ca.crl")
-	w.eventually("the status tells of the revocation", func() error {
+	w.eventually("the status reports the revocation", func() error {
 		problems := fmt.Sprint(w.mustStatus(alice).Problems)
 		return holds(strings.Contains(problems, "revoked") && strings.Contains(problems, "--reissue alice"), "it says %s", problems)
 	})

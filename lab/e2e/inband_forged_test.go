@@ -191,7 +191,7 @@ func TestBehindOneNAT(t *testing.T) {
 		all := w.mustStatus(mallory).Client.Connections
 		return holds(len(all) == 1 && len(all[0].Subflows) == 2 && all[0].Subflows[1].Kind == "in-band" && all[0].Subflows[1].State == "up", "it has %+v", all)
 	})
-	w.eventually("bob tells the two apart", func() error {
+	w.eventually("bob distinguishes the two", func() error {
 		flows := map[string]int{}
 		for _, m := range w.mustStatus(bob).Serving.Members {
 			flows[m.Member] = m.Flows

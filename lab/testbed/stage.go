@@ -36,7 +36,7 @@ type initConfig struct {
 	EtcHosts string `json:"etc_hosts"`
 }
 
-// initReady is what init prints when the host is ready. Any other output explains why it failed.
+// initReady is the output of init when the host is ready. Any other output explains why it failed.
 const initReady = "ready\n"
 
 // hostInit is process 1 of a host. It furnishes the host, then reaps orphans
