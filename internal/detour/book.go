@@ -1,12 +1,8 @@
-// Package detour keeps the book of detours: which waypoints can be asked, what
-// was asked of them, what they granted or refused and for how long (book.go), and
-// which ways that lead to any server are open (tunnels.go). Like the path manager
-// it only decides: it is told what happened and answers with path events to pass
-// on and requests to send, so that one goroutine can own it and tests can run it
-// in virtual time.
-//
-// It imports path, whose events it makes, and nothing that touches the system;
-// agent drives it.
+// Package detour keeps the client's book of detours. book.go holds the mappings: which waypoints
+// can be asked, what was asked of them, what they granted or refused and for how long. tunnels.go
+// holds the open detours that reach any server. Like the path manager, the package only decides:
+// each call reports what happened and returns path events to pass on and requests to send, so that
+// one goroutine can own the book and tests can run it in virtual time.
 package detour
 
 import (
@@ -20,77 +16,77 @@ import (
 )
 
 const (
-	// maxAsking bounds the requests under way to one waypoint address, so that a
-	// slow one costs neither memory nor its own peace.
+	// maxAsking bounds the outstanding requests to one waypoint address, so that a slow waypoint
+	// neither costs memory nor is overloaded.
 	maxAsking = 512
-	// refusedFor is how long a refusal stands that names no time of its own.
+	// refusedFor is how long a refusal without a time of its own is valid.
 	refusedFor = 30 * time.Second
-	// unansweredFor is how long a request that got no answer is not repeated.
+	// unansweredFor is how long an unanswered request is not repeated.
 	unansweredFor = 3 * time.Second
 )
 
-// Via is one address of one waypoint: what a session leads to.
+// Via is one address of one waypoint, to which a session leads.
 type Via struct {
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// Ask is a request to send: a mapping at Via that leads to Server.
+// Ask is a request to send: a mapping at Via for Server.
 type Ask struct {
 	Via    Via
 	Server netip.AddrPort
 }
 
-// Grant is a waypoint's yes: connections to Port at the waypoint lead to the
-// server for Lease, and longer if asked again.
+// Grant is a waypoint's positive answer: connections to Port at the waypoint are forwarded to the
+// server for Lease. Asking again extends it.
 type Grant struct {
 	Port  uint16
 	Lease time.Duration
 }
 
-// Refusal is a waypoint's no, or no answer.
+// Refusal is a waypoint's negative answer, or the lack of one.
 type Refusal struct {
-	// Why is for people.
+	// Why is a reason to show to users.
 	Why string
-	// For is how long not to ask for this again; zero: the usual time.
+	// For is how long not to ask for this again. If zero, the usual time applies.
 	For time.Duration
-	// All: nothing else need be asked of this waypoint for that time either.
+	// All is set if nothing else should be asked of this waypoint for that time either.
 	All bool
-	// Forbidden: the waypoint leads nobody to this server, by no kind of detour.
+	// Forbidden is set if the waypoint forwards no member to this server, by any kind of detour.
 	Forbidden bool
-	// Unanswered: the request or its answer was lost.
+	// Unanswered is set if the request or its answer was lost.
 	Unanswered bool
 }
 
-// Book is the state. It is not safe for concurrent use.
+// Book holds the state of all detours. It is not safe for concurrent use.
 type Book struct {
 	use  []path.Kind
 	vias map[Via]*via
-	due  map[Ask]time.Time // mappings to look at again: to renew, or to take off offer
-	next time.Time         // not later than the earliest of due; zero: there is none
+	due  map[Ask]time.Time // mappings to renew or to withdraw, and when
+	next time.Time         // no later than the earliest of due; zero: none
 }
 
 type via struct {
 	up       bool
 	asking   int
 	pause    time.Time // nothing is asked before
-	unmapped bool      // it offers no mappings
+	unmapped bool      // offers no mappings
 	maps     map[netip.AddrPort]*mapping
 	tunnels  map[tunnelKey]path.DetourID // on offer
-	why      string                      // the last refusal
+	why      string                      // of the last refusal
 }
 
-// mapping is what is known about one server at one via.
+// mapping is the state of one server at one via.
 type mapping struct {
 	asking  bool
-	refused time.Time // until when; zero: not
+	refused time.Time // until when; zero: not refused
 	port    uint16    // zero: no grant
 	renew   time.Time
 	expires time.Time
 	wanted  bool // a connection asked since the grant
 }
 
-// New returns an empty book, for detours of the kinds in use; empty: all.
+// New returns an empty book for detours of the given kinds. An empty list means all kinds.
 func New(use []path.Kind) *Book {
 	if len(use) == 0 {
 		use = path.Kinds()
@@ -107,22 +103,21 @@ func (b *Book) via(v Via) *via {
 	return w
 }
 
-// Up: the waypoint can be asked at this address.
+// Up records that the waypoint can be asked at this address.
 func (b *Book) Up(v Via) []path.Event {
 	w := b.via(v)
 	w.up, w.pause, w.why = true, time.Time{}, ""
 	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
-// Offers notes which kinds the waypoint offers. Until it is known that mappings
-// are not among them they are asked for.
+// Offers records which kinds the waypoint offers. Until this excludes mappings, they are asked for.
 func (b *Book) Offers(v Via, kinds []path.Kind) {
 	b.via(v).unmapped = !slices.Contains(kinds, path.Mapped)
 }
 
-// Down: it no longer answers there. Its mappings may well live on, as may
-// subflows through them, but nothing new is built on them, nor on its admission
-// of in-band SYNs. Tunnels are for those to close who see them work.
+// Down records that the waypoint no longer answers at this address. Its mappings and subflows
+// through them may live on, but nothing new uses them or its admission of in-band SYNs. Tunnels
+// stay until Closed, because only their owner sees whether they work.
 func (b *Book) Down(v Via) []path.Event {
 	w := b.vias[v]
 	if w == nil || !w.up {
@@ -140,8 +135,8 @@ func (b *Book) Down(v Via) []path.Event {
 	return append(out, w.close(path.InBand)...)
 }
 
-// Leave: the waypoint is not to be used any more at this address. Nothing that it granted, refused or is
-// being asked counts any more.
+// Leave removes a waypoint address that is not to be used any more. Grants, refusals and
+// outstanding requests there no longer count.
 func (b *Book) Leave(v Via) []path.Event {
 	if w := b.vias[v]; w != nil {
 		for server := range w.maps {
@@ -152,8 +147,8 @@ func (b *Book) Leave(v Via) []path.Event {
 	return []path.Event{path.WaypointLeft{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
-// Request: a connection to server would take a mapping. It returns what to ask:
-// every waypoint that was not yet, so that a spare is at hand when one fails.
+// Request records that a connection to server would use a mapping. It returns the requests to send:
+// one to every waypoint not asked yet, so that a spare is available when one fails.
 func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
 	if !slices.Contains(b.use, path.Mapped) {
 		return nil
@@ -173,7 +168,7 @@ func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
 	return asks
 }
 
-// ask decides whether to ask, and notes that it was.
+// ask decides whether to ask, and records that it was asked.
 func (b *Book) ask(v Via, w *via, server netip.AddrPort, now time.Time) bool {
 	if !w.up || w.unmapped || w.asking >= maxAsking || now.Before(w.pause) || v.Addr.Is4() != server.Addr().Is4() {
 		return false
@@ -191,7 +186,7 @@ func (b *Book) ask(v Via, w *via, server netip.AddrPort, now time.Time) bool {
 	return true
 }
 
-// Granted: the answer to an Ask was yes.
+// Granted records a positive answer to an Ask.
 func (b *Book) Granted(a Ask, g Grant, now time.Time) []path.Event {
 	w, m := b.answered(a)
 	if m == nil {
@@ -212,8 +207,8 @@ func (b *Book) Granted(a Ask, g Grant, now time.Time) []path.Event {
 	}})
 }
 
-// Refused: the answer was no, or there was none. A grant that was held stands
-// until its lease is over.
+// Refused records a negative answer or the lack of one. An earlier grant stays valid until its
+// lease is over.
 func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	w, m := b.answered(a)
 	if m == nil {
@@ -249,7 +244,7 @@ func (b *Book) answered(a Ask) (*via, *mapping) {
 		return nil, nil
 	}
 	m := w.maps[a.Server]
-	if m == nil || !m.asking { // the session went down meanwhile
+	if m == nil || !m.asking { // the session ended meanwhile
 		return nil, nil
 	}
 	m.asking = false
@@ -257,8 +252,8 @@ func (b *Book) answered(a Ask) (*via, *mapping) {
 	return w, m
 }
 
-// Due looks at what is due: grants in use are renewed, others taken off offer
-// when their lease is over, refusals forgotten.
+// Due handles what is due: it renews grants in use, withdraws others when their lease is over, and
+// forgets old refusals.
 func (b *Book) Due(now time.Time) (asks []Ask, events []path.Event) {
 	var due []Ask
 	b.next = time.Time{}
@@ -294,7 +289,7 @@ func (b *Book) Due(now time.Time) (asks []Ask, events []path.Event) {
 	return asks, events
 }
 
-// Next is when to call Due; false: never as things are.
+// Next returns when to call Due. It returns false if Due need not be called before another change.
 func (b *Book) Next() (time.Time, bool) { return b.next, !b.next.IsZero() }
 
 func (b *Book) lookAt(a Ask, at time.Time) {
@@ -304,17 +299,17 @@ func (b *Book) lookAt(a Ask, at time.Time) {
 	}
 }
 
-// State says what one waypoint address gives.
+// State describes what one waypoint address provides.
 type State struct {
 	Up       bool
 	Mappings int
-	// Tunnels are the kinds on offer that lead to any server, in path.Kinds order.
+	// Tunnels lists the kinds on offer that reach any server, in path.Kinds order.
 	Tunnels []path.Kind
-	// Refused is why the last request was refused; empty: it was not.
+	// Refused is the reason of the last refusal. It is empty if the last request was not refused.
 	Refused string
 }
 
-// State returns the state of one via; its zero value when it was never up.
+// State returns the state of one via, or the zero State if it was never up.
 func (b *Book) State(v Via) State {
 	w := b.vias[v]
 	if w == nil {

@@ -7,33 +7,33 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Tunnel is a way through a waypoint to any server. In-band detours, whose SYNs
-// the waypoint admits, are among them.
+// Tunnel is a detour through a waypoint that reaches any server. In-band detours count as tunnels
+// here.
 type Tunnel struct {
 	Kind path.Kind
-	// Local is the address that subflows start from; zero for in-band, which
-	// starts from any.
+	// Local is the address from which subflows start. It is zero for in-band detours, which start
+	// from any.
 	Local netip.Addr
-	// Path tells one way to the waypoint from another: this host's address as the
-	// waypoint sees it. What the path manager learns of one is not true of another.
+	// Path distinguishes paths to the waypoint: it is this host's address as the waypoint sees it.
+	// The path manager's experience with one path does not apply to another.
 	Path string
 }
 
-// tunnelKey: of each there is one at most.
+// tunnelKey identifies a tunnel; there is at most one for each key.
 type tunnelKey struct {
 	kind path.Kind
-	v6   bool // servers' family
+	v6   bool // the servers' address family
 }
 
-// Opened: the way is there. It replaces one of the same kind and family; the
-// same again is no news.
+// Opened records that a tunnel is usable. It replaces one of the same kind and family. An unchanged
+// tunnel causes no event.
 func (b *Book) Opened(v Via, t Tunnel) []path.Event {
 	w := b.via(v)
 	d := path.Detour{Kind: t.Kind, Waypoint: v.Waypoint}
 	key := tunnelKey{kind: t.Kind}
 	switch t.Kind {
 	case path.InBand:
-		// Admission ends with the session, and the option has no room for IPv6.
+		// Admission ends with the session, and the TCP option has no room for IPv6.
 		if !w.up || !v.Addr.Is4() {
 			return nil
 		}
@@ -62,7 +62,7 @@ func (b *Book) Opened(v Via, t Tunnel) []path.Event {
 	return append(out, path.DetourOffered{Detour: d})
 }
 
-// Closed: no way of this kind is there any more.
+// Closed records that no tunnel of this kind exists any more.
 func (b *Book) Closed(v Via, kind path.Kind) []path.Event {
 	if w := b.vias[v]; w != nil {
 		return w.close(kind)

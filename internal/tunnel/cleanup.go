@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// CleanUp removes every trace of tunnels, of both sides, from the calling thread's
-// network namespace; no agent may run. Doing it again is harmless.
+// CleanUp removes all traces of client and waypoint tunnels from the calling thread's network
+// namespace. No agent may be running. It may be called repeatedly.
 func CleanUp() error {
 	return errors.Join(
 		netstate.CleanUpTunnels(),

@@ -10,12 +10,12 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
 
-// GiveOpenVPNConfig is what the waypoint's OpenVPN end needs.
+// GiveOpenVPNConfig configures the waypoint's OpenVPN end.
 type GiveOpenVPNConfig struct {
 	GiveConfig
 	Port  int
 	Files openvpn.Files
-	Dir   string // for what openvpn is told and says; ours alone
+	Dir   string // openvpn's configuration, socket and state; not shared with others
 }
 
 // GiveOpenVPN starts the waypoint's OpenVPN end.
@@ -37,7 +37,7 @@ type openvpnFar struct {
 	bytes  int
 }
 
-// holder: a member's certificate names it, so it has one tunnel.
+// holder identifies a member by its certificate's name, so each member has one tunnel.
 func (f *openvpnFar) holder(peer session.Peer, _ wire.TunnelRequest) (holder, bool) {
 	return holder{member: peer.Name}, true
 }
@@ -49,8 +49,8 @@ func (f *openvpnFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) 
 
 func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
 
-// tend: the server looks after itself, though not after an interface that somebody
-// removes.
+// tend does nothing: the server maintains itself, although it does not replace an interface that
+// was removed.
 func (f *openvpnFar) tend(time.Time, []held) (bool, error) { return false, nil }
 
 func (f *openvpnFar) peerMTU(netip.Addr) int { return 0 }

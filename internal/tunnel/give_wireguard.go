@@ -15,18 +15,18 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// outerMTU is what the waypoint expects of the paths to its members; each member
-// takes less where it knows better.
+// outerMTU is the MTU that the waypoint assumes on the paths to its members. A member that knows
+// better uses less.
 const outerMTU = 1500
 
-// GiveWireGuardConfig is what the waypoint's WireGuard end needs.
+// GiveWireGuardConfig configures the waypoint's WireGuard end.
 type GiveWireGuardConfig struct {
 	GiveConfig
-	Key     [32]byte       // private: the same one after a restart lets members' tunnels go on
-	Session netip.AddrPort // where sessions are listened for, UDP; no address: everywhere
+	Key     [32]byte       // private key; members' tunnels survive a restart if it stays the same
+	Session netip.AddrPort // UDP address of the session listener; no address: all
 }
 
-// GiveWireGuard opens the waypoint's WireGuard end, at the session's port.
+// GiveWireGuard opens the waypoint's WireGuard end on the session's port.
 func GiveWireGuard(config GiveWireGuardConfig) (*Giver, error) {
 	f := &wireguardFar{
 		session: config.Session, log: config.Log,
@@ -47,13 +47,13 @@ type wireguardFar struct {
 	device  wireguard.Config
 	log     *slog.Logger
 
-	*wireguard.Device // nil: somebody has removed its interface, and it could not be made anew
+	*wireguard.Device // nil: its interface was removed and could not be created again
 	shared            *nft.Kept
-	looked            time.Time          // when the sharing was last looked at
-	narrow            map[netip.Addr]int // addresses in the tunnel with an MTU of their own
+	looked            time.Time          // when port sharing was last checked
+	narrow            map[netip.Addr]int // tunnel addresses with an MTU of their own
 }
 
-// open begins, in place of what an agent that was killed has left.
+// open starts the device, replacing leftovers of an agent that was killed.
 func (f *wireguardFar) open() (err error) {
 	if err := netstate.RemoveTunnel(wireguardInterface); err != nil {
 		return err
@@ -70,13 +70,13 @@ func (f *wireguardFar) open() (err error) {
 	return nil
 }
 
-// holder: each host of a member has a key of its own, and so a tunnel.
+// holder identifies a host by its key, so each host of a member has a tunnel.
 func (f *wireguardFar) holder(peer session.Peer, req wire.TunnelRequest) (holder, bool) {
 	ok := len(req.PublicKey) == 32 && [32]byte(req.PublicKey) != [32]byte{} && (f.Device == nil || [32]byte(req.PublicKey) != f.PublicKey())
 	return holder{member: peer.Name, key: string(req.PublicKey)}, ok
 }
 
-// admit grants no port: it is that at which the member reaches the session.
+// admit grants no port, because the member uses the one at which it reaches the session.
 func (f *wireguardFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) error {
 	if f.Device == nil {
 		return wireguard.ErrGone
@@ -106,7 +106,7 @@ func (f *wireguardFar) tend(now time.Time, held []held) (anew bool, err error) {
 		peers, err = f.Peers()
 	}
 	if f.Device == nil || errors.Is(err, wireguard.ErrGone) {
-		f.log.Warn("somebody has removed a tunnel's interface; it is made anew", "interface", wireguardInterface)
+		f.log.Warn("a tunnel's interface was removed by another program and is created again", "interface", wireguardInterface)
 		if err := errors.Join(f.close(), f.open()); err != nil {
 			return false, err
 		}
@@ -122,20 +122,20 @@ func (f *wireguardFar) tend(now time.Time, held []held) (anew bool, err error) {
 			return false, err
 		}
 		if restored {
-			f.log.Warn("somebody had removed the rules by which WireGuard shares the session's port; they are back", "table", wireguardInterface)
+			f.log.Warn("the rules by which WireGuard shares the session's port were removed by another program and have been restored", "table", wireguardInterface)
 		}
 	}
 	return false, f.follow(peers, held)
 }
 
-// follow bounds packets to members whose path bears less than the interface does.
+// follow limits the packet size to members whose path has a smaller MTU than the interface.
 func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 	endpoints := make(map[string]netip.Addr, len(peers))
 	for _, p := range peers {
 		endpoints[string(p.PublicKey[:])] = p.Endpoint.Addr()
 	}
 	var errs []error
-	others := maps.Clone(f.narrow) // of those that have gone
+	others := maps.Clone(f.narrow) // entries of members that are gone
 	for _, h := range held {
 		addrs := h.addrs()
 		for _, a := range addrs {
@@ -143,11 +143,11 @@ func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 		}
 		at := endpoints[h.key]
 		if !at.IsValid() {
-			continue // it was not heard of yet
+			continue // no packet from it yet
 		}
 		outer, err := netstate.PathMTU(at)
 		if err != nil {
-			continue // there is no way to it now, of whatever size
+			continue // no route to it now, whatever the size
 		}
 		mtu := max(minMTU, wireguard.InnerMTU(outer, at, f.device.MTU))
 		if mtu == f.device.MTU {
@@ -163,13 +163,13 @@ func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 	return errors.Join(errs...)
 }
 
-// bound gives one address an MTU of its own; 0: that of the interface.
+// bound gives one address an MTU of its own. 0 stands for that of the interface.
 func (f *wireguardFar) bound(a netip.Addr, mtu int) error {
 	if f.narrow[a] == mtu {
 		return nil
 	}
 	if err := (thisHost{}).setPeer(wireguardInterface, a, mtu); err != nil {
-		return fmt.Errorf("bound packets to a member: %w", err)
+		return fmt.Errorf("limit the size of packets to a member: %w", err)
 	}
 	if f.narrow[a] = mtu; mtu == 0 {
 		delete(f.narrow, a)

@@ -15,8 +15,8 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn"
 )
 
-// Gate is what a Giver needs of the waypoint: packets from these addresses are a
-// member's. It is *waypoint.Waypoint.
+// Gate is the part of a waypoint that a Giver needs: it assigns source addresses to members.
+// *waypoint.Waypoint implements it.
 type Gate interface {
 	AdmitTunnel(ctx context.Context, peer session.Peer, kind wire.Kind, addrs []netip.Addr, lease time.Duration) *wire.Refusal
 	// RefuseTunnel counts and records a refusal.
@@ -26,41 +26,41 @@ type Gate interface {
 
 // far is the waypoint's end of one kind of tunnel.
 type far interface {
-	// holder is who asks; false: the request lacks what it takes.
+	// holder returns who the request is for, or false if the request lacks the necessary fields.
 	holder(peer session.Peer, req wire.TunnelRequest) (holder, bool)
-	// admit lets a holder in with these addresses, and adds to the grant what its
-	// end must know. It may be called again for the same holder.
+	// admit lets a holder in with these addresses, and adds to the grant what the client's end
+	// needs. It may be called again for the same holder.
 	admit(holder holder, addrs []netip.Prefix, g *wire.TunnelGrant) error
 	expel(h holder) error
-	// tend looks after what others may change, every second. anew: the interface is
-	// another one, without addresses and routes, and nobody is let in.
+	// tend repairs what others may have changed, every second. anew reports that the interface was
+	// created again, without addresses, routes and peers.
 	tend(now time.Time, held []held) (anew bool, err error)
 	iface() string
-	// problem says why members' tunnels do not work now, though they are offered.
+	// problem returns why members' tunnels do not work now although they are offered.
 	problem() error
 	mtu() int
-	// peerMTU is the largest packet to a member's address; 0: the interface's.
+	// peerMTU returns the largest packet to a member's address, or 0 for the interface's MTU.
 	peerMTU(a netip.Addr) int
 	close() error
 }
 
-// holder is who has a tunnel: one host of a member.
+// holder identifies the owner of a tunnel: one host of a member.
 type holder struct {
 	member string
-	key    string // empty where a member has one tunnel at most
+	key    string // empty if a member has one tunnel at most
 }
 
-// GiveConfig is what a Giver of any kind needs.
+// GiveConfig configures a Giver of any kind.
 type GiveConfig struct {
-	Seed      [32]byte       // of the members' addresses; a secret that outlives restarts
-	Ranges    []netip.Prefix // that the addresses are taken from
-	PerMember int            // tunnels of a member at a time
+	Seed      [32]byte       // for choosing members' addresses; a secret that survives restarts
+	Ranges    []netip.Prefix // from which the addresses are taken
+	PerMember int            // limit of simultaneous tunnels for each member
 	Lease     time.Duration
 	Gate      Gate
 	Log       *slog.Logger
 }
 
-// Giver gives tunnels of one kind to members.
+// Giver grants tunnels of one kind to members.
 type Giver struct {
 	kind   wire.Kind
 	config GiveConfig
@@ -73,13 +73,13 @@ type Giver struct {
 	pool    *vpn.Pool
 	held    map[string]held     // by the holder's id
 	members map[string][]string // ids of a member's tunnels
-	changed bool                // this host's addresses or routes, since they were read
-	looked  time.Time           // when the guard was last looked at
+	changed bool                // this host's addresses or routes changed since they were read
+	looked  time.Time           // when the guard was last checked
 
-	amiss string // as it was last complained about
+	amiss string // the problem last logged
 }
 
-// held is what a holder has.
+// held is a tunnel that a holder has.
 type held struct {
 	holder
 	assigned []netip.Prefix // its addresses, with their subnets' length
@@ -94,7 +94,7 @@ func (h held) addrs() []netip.Addr {
 	return list
 }
 
-// newGiver makes a giver of a far end, which it closes if it cannot.
+// newGiver returns a Giver for the far end f. On an error it closes f.
 func newGiver(kind wire.Kind, config GiveConfig, f far, on host) (*Giver, error) {
 	g := &Giver{
 		kind: kind, config: config, far: f, host: on, log: config.Log.With("kind", kind.String()),
@@ -106,7 +106,7 @@ func newGiver(kind wire.Kind, config GiveConfig, f far, on host) (*Giver, error)
 	return g, nil
 }
 
-// open guards the interface, and gives it its addresses.
+// open guards the interface and gives it its addresses.
 func (g *Giver) open() (err error) {
 	if g.guard, err = g.host.guardOutput(g.far.iface()); err != nil {
 		return err
@@ -122,11 +122,11 @@ func (g *Giver) open() (err error) {
 	return nil
 }
 
-// Interface is the tunnel interface that members' packets come in by.
+// Interface returns the name of the tunnel interface from which members' packets arrive.
 func (g *Giver) Interface() string { return g.far.iface() }
 
-// Problem says why members' tunnels do not work now, or not in full, though they
-// are offered; nil: nothing is known to be amiss.
+// Problem returns why members' tunnels do not work, or not fully, although they are offered. It
+// returns nil if no problem is known.
 func (g *Giver) Problem() error {
 	if err := g.far.problem(); err != nil {
 		return err
@@ -134,19 +134,19 @@ func (g *Giver) Problem() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ranges := g.pool.Unusable(); len(ranges) > 0 {
-		return fmt.Errorf("this host's own networks leave no room for tunnels' addresses in %v: set tunnel_ranges, here and at the members", ranges[0])
+		return fmt.Errorf("no free tunnel addresses in %v, because this host uses these networks: set tunnel_ranges to another range, here and on all members", ranges[0])
 	}
 	return nil
 }
 
-// Give answers a member's request. What a member has it keeps until its lease is
-// over, also when a renewal is refused or fails.
+// Give answers a member's request. An existing tunnel stays until its lease is over, even if a
+// renewal is refused or fails.
 func (g *Giver) Give(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h, ok := g.far.holder(peer, req)
 	if !ok {
-		return wire.TunnelGrant{}, &wire.Refusal{Code: wire.Malformed, Message: "a request for a WireGuard tunnel names the client's own key"}
+		return wire.TunnelGrant{}, &wire.Refusal{Code: wire.Malformed, Message: "a request for a WireGuard tunnel must contain the client's public key"}
 	}
 	now := time.Now()
 	if refusal := g.mayHave(h, now); refusal != nil {
@@ -170,12 +170,11 @@ func (g *Giver) Give(ctx context.Context, peer session.Peer, req wire.TunnelRequ
 	return grant, nil
 }
 
-// mayHave refuses a tunnel more than a member may have, and a key that is another
-// member's.
+// mayHave refuses a tunnel beyond the member's limit, and a key that belongs to another member.
 func (g *Giver) mayHave(h holder, now time.Time) *wire.Refusal {
 	if has, is := g.held[h.id()]; is {
 		if has.member != h.member {
-			return &wire.Refusal{Code: wire.Malformed, Message: "the key is another member's: make one of your own"}
+			return &wire.Refusal{Code: wire.Malformed, Message: "this key belongs to another member: generate your own"}
 		}
 		return nil
 	}
@@ -190,8 +189,8 @@ func (g *Giver) mayHave(h holder, now time.Time) *wire.Refusal {
 	}
 }
 
-// admit has a tunnel be as it is to be next, or else leaves it as it was before.
-// The gate has let the holder in already.
+// admit changes a tunnel from before to next. If that fails, it restores the tunnel. The gate has
+// let the holder in already.
 func (g *Giver) admit(before, next held, grant *wire.TunnelGrant) error {
 	added, gone := without(next.addrs(), before.addrs()), without(before.addrs(), next.addrs())
 	err := g.route(added)
@@ -215,12 +214,12 @@ func (g *Giver) admit(before, next held, grant *wire.TunnelGrant) error {
 	g.pool.Take(added...)
 	g.pool.Release(gone...)
 	if err := g.unroute(gone); err != nil {
-		g.log.Warn("a member's former address is not taken back", "member", next.member, "err", err)
+		g.log.Warn("cannot take back a member's former address", "member", next.member, "err", err)
 	}
 	return nil
 }
 
-// route leads packets to members' addresses, each by itself, into the tunnel.
+// route routes each of a member's addresses into the tunnel.
 func (g *Giver) route(addrs []netip.Addr) error {
 	for _, a := range addrs {
 		if err := g.host.setPeer(g.far.iface(), a, g.far.peerMTU(a)); err != nil {
@@ -230,7 +229,7 @@ func (g *Giver) route(addrs []netip.Addr) error {
 	return nil
 }
 
-// unroute ends what route began, and what the gate lets in from there.
+// unroute removes the routes and the gate's admission for these addresses.
 func (g *Giver) unroute(addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
@@ -246,7 +245,7 @@ func without(list, others []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return slices.Contains(others, a) })
 }
 
-// Expel takes back what a member has.
+// Expel ends all tunnels of a member.
 func (g *Giver) Expel(member string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,7 +256,7 @@ func (g *Giver) Expel(member string) error {
 	return errors.Join(errs...)
 }
 
-// end takes back a tunnel.
+// end ends one tunnel.
 func (g *Giver) end(id string) error {
 	h := g.held[id]
 	delete(g.held, id)
@@ -271,7 +270,7 @@ func (g *Giver) end(id string) error {
 	return errors.Join(g.far.expel(h.holder), g.unroute(h.addrs()))
 }
 
-// id is the key, which is one holder's, or else the member's name.
+// id returns the key, which belongs to one holder only, or the member's name if there is no key.
 func (h holder) id() string {
 	if h.key != "" {
 		return h.key

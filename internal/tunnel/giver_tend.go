@@ -11,12 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// tablesEvery is how long an nftables table of ours is gone at most, when a
-// firewall that is reloaded has taken it away.
+// tablesEvery is how long one of our nftables tables may be missing after a firewall reload removed
+// it.
 const tablesEvery = 5 * time.Second
 
-// Run takes back what nobody asked for again, and follows what changes on this
-// host, until ctx ends; then it takes back everything.
+// Run ends tunnels whose lease is over and adapts to changes on this host until ctx ends. Then it
+// ends all tunnels.
 func (g *Giver) Run(ctx context.Context) error {
 	changes, err := g.host.watch(ctx)
 	if err != nil {
@@ -40,14 +40,14 @@ func (g *Giver) Run(ctx context.Context) error {
 	}
 }
 
-// stop ends the far end and takes its interface back. Requests may still be under way.
+// stop ends the far end and removes its interface. Requests may still be in progress.
 func (g *Giver) stop() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return errors.Join(g.far.close(), g.host.removeTunnel(g.far.iface()), g.guard.Close())
 }
 
-// networkChanged has this host's networks read at the next tick: changes come in
+// networkChanged schedules a look at this host's networks for the next tick. Changes come in
 // bursts, and some are our own.
 func (g *Giver) networkChanged() {
 	g.mu.Lock()
@@ -63,13 +63,12 @@ func (g *Giver) expire(now time.Time) {
 			continue
 		}
 		if err := g.end(id); err != nil {
-			g.log.Warn("a tunnel whose lease is over is not taken back", "member", h.member, "err", err)
+			g.log.Warn("cannot end a tunnel whose lease is over", "member", h.member, "err", err)
 		}
 	}
 }
 
-// tend has the far end look after itself, and sees to what others may have
-// changed on this host.
+// tend lets the far end maintain itself, and repairs what others may have changed on this host.
 func (g *Giver) tend(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,9 +89,8 @@ func (g *Giver) tend(now time.Time) {
 	g.complain(errors.Join(err, g.checkGuard(now)))
 }
 
-// follow has this host's tunnel be as it is to be with the networks that are in
-// use now. A tunnel with an address that this host uses by now ends: what is for
-// that network must not go to a member.
+// follow adapts the tunnels to the networks now in use. A tunnel whose address this host has come
+// to use elsewhere ends, because packets for that network must not go to a member.
 func (g *Giver) follow() error {
 	used, err := g.host.usedPrefixes(g.far.iface())
 	if err != nil {
@@ -103,7 +101,7 @@ func (g *Giver) follow() error {
 	want := make(map[netip.Addr]bool)
 	for id, h := range g.held {
 		if slices.ContainsFunc(h.addrs(), g.pool.Conflicts) {
-			g.log.Warn("a member's tunnel ends: this host uses its address itself now", "member", h.member, "addresses", h.addrs())
+			g.log.Warn("a member's tunnel ends because this host now uses its address", "member", h.member, "addresses", h.addrs())
 			errs = append(errs, g.end(id))
 			continue
 		}
@@ -119,7 +117,7 @@ func (g *Giver) setUp() error {
 	return g.host.setTunnel(netstate.Tunnel{Interface: g.far.iface(), MTU: g.far.mtu(), Addresses: g.pool.Gateways()})
 }
 
-// setPeers has the interface lead to exactly these.
+// setPeers makes the routes into the interface equal to want.
 func (g *Giver) setPeers(want map[netip.Addr]bool) error {
 	have, err := g.host.peers(g.far.iface())
 	if err != nil {
@@ -138,7 +136,7 @@ func (g *Giver) setPeers(want map[netip.Addr]bool) error {
 	return errors.Join(errs...)
 }
 
-// checkGuard puts the guard back that a reloaded firewall has flushed.
+// checkGuard restores the guard after a firewall reload has flushed it.
 func (g *Giver) checkGuard(now time.Time) error {
 	if now.Sub(g.looked) < tablesEvery {
 		return nil
@@ -146,12 +144,12 @@ func (g *Giver) checkGuard(now time.Time) error {
 	g.looked = now
 	restored, err := g.guard.Check()
 	if restored {
-		g.log.Warn("somebody had removed the rules that keep this host's own traffic out of members' tunnels; they are back")
+		g.log.Warn("the rules that keep this host's own traffic out of members' tunnels were removed by another program and have been restored")
 	}
 	return err
 }
 
-// complain says what is amiss with the far end, once as long as it is.
+// complain logs a problem of the far end once for as long as it lasts.
 func (g *Giver) complain(err error) {
 	if err == nil {
 		g.amiss = ""
@@ -159,6 +157,6 @@ func (g *Giver) complain(err error) {
 	}
 	if text := err.Error(); text != g.amiss {
 		g.amiss = text
-		g.log.Warn("tunnels cannot be looked after", "err", err)
+		g.log.Warn("cannot maintain tunnels", "err", err)
 	}
 }

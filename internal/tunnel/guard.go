@@ -11,14 +11,14 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// OpenGuard keeps waypoints out of a client until the guard is closed: through a
-// tunnel come answers to what this host began from the tunnel's own address, and
-// nothing else. Without it a waypoint could reach services that a NAT or firewall
-// elsewhere protects, and what is behind this host, and forge answers to what
-// never went into the tunnel. The interfaces, of the calling thread's network
-// namespace, need not exist yet; they must be down when the guard is closed.
+// OpenGuard protects a client from its waypoints until the guard is closed: only answers to
+// connections that this host opened from the tunnel's own address are accepted from a tunnel.
+// Otherwise a waypoint could reach services that a NAT or firewall elsewhere protects, and hosts
+// behind this one, and could forge answers to packets that never went into the tunnel. The
+// interfaces are those of the calling thread's network namespace. They need not exist yet, and must
+// be down when the guard is closed.
 //
-// It is an nftables table. In the words of nft:
+// The guard is an nftables table. In nft's syntax:
 //
 //	chain input {
 //		type filter hook input priority filter - 10; policy accept;
@@ -37,11 +37,12 @@ import (
 //		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack counter reject with tcp reset
 //	}
 //
-// What a waypoint began is no answer, though it may be established: the table may have been gone when it opened.
+// The direction is checked because a connection that a waypoint opened may be established: the
+// table may have been missing at that moment.
 //
-// The output chain is for hosts without a route in IPv6: for want of another, the
-// kernel gives their programs the tunnel's address, and routes them by it. In IPv4 it
-// looks for a route before it chooses the address.
+// The output chain is for hosts without an IPv6 route. On these the kernel would choose the
+// tunnel's address for programs' connections and route them into the tunnel. In IPv4 it looks for a
+// route before it chooses the address.
 func OpenGuard(interfaces []string) (*nft.Kept, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
@@ -66,15 +67,14 @@ func OpenGuard(interfaces []string) (*nft.Kept, error) {
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("guard this host against what comes out of tunnels: %w", err)
+		return nil, fmt.Errorf("protect this host from packets out of tunnels: %w", err)
 	}
 	return table, nil
 }
 
-// openOutputGuard keeps the waypoint's own traffic out of its members' tunnels
-// until the guard is closed: by the interface leave answers to members, and
-// nothing that this host began, whatever its routes say. It is an nftables table
-// with the interface's name. In the words of nft:
+// openOutputGuard keeps the waypoint's own traffic out of its members' tunnels until the guard is
+// closed: only answers to members leave by the interface, whatever this host's routes are. It is an
+// nftables table with the interface's name. In nft's syntax:
 //
 //	chain output {
 //		type filter hook output priority filter - 10; policy accept;
@@ -121,7 +121,7 @@ func fromTunnels() []expr.Any { return byTunnels(expr.MetaKeyIIFNAME) }
 
 func intoTunnels() []expr.Any { return byTunnels(expr.MetaKeyOIFNAME) }
 
-// byTunnels matches packets whose interface, in or out, is a tunnel's.
+// byTunnels matches packets whose input or output interface is a tunnel's.
 func byTunnels(interfaceName expr.MetaKey) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: interfaceName, Register: reg},
@@ -167,8 +167,7 @@ func reject(kind uint32, code uint8) []expr.Any {
 	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: kind, Code: code}}
 }
 
-// toOthers matches packets to addresses that the interface they came in by does
-// not have.
+// toOthers matches packets whose destination is not an address of their input interface.
 func toOthers() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: reg, FlagDADDR: true, FlagIIF: true, ResultADDRTYPE: true},
@@ -176,7 +175,7 @@ func toOthers() []expr.Any {
 	}
 }
 
-// inState compares the bits of answers in the connection's state.
+// inState compares the connection's state with the bits in answers.
 func inState(op expr.CmpOp, bits uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
@@ -185,7 +184,7 @@ func inState(op expr.CmpOp, bits uint32) []expr.Any {
 	}
 }
 
-// Directions of a packet: that in which its connection began, and the other.
+// Directions of a packet: that in which its connection was opened, and the other.
 const original, reply byte = 0, 1
 
 func inDirection(d byte) []expr.Any {

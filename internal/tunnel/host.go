@@ -8,29 +8,29 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// host is what a Giver does to the host it runs on.
+// host provides a Giver's operations on the host it runs on.
 type host interface {
-	// usedPrefixes lists the networks in use, but for those of an interface.
+	// usedPrefixes lists the networks in use, without those of the interface except.
 	usedPrefixes(except string) ([]netip.Prefix, error)
-	// watch tells that addresses or routes have changed, until ctx ends.
+	// watch reports changes of addresses or routes until ctx ends.
 	watch(ctx context.Context) (<-chan []netstate.Address, error)
 	// guardOutput keeps the host's own traffic out of an interface.
 	guardOutput(iface string) (guard, error)
 	setTunnel(netstate.Tunnel) error
 	removeTunnel(iface string) error
-	// peers lists who is reached by an interface, each by a route of its own.
+	// peers lists the addresses that have a route of their own into an interface.
 	peers(iface string) ([]netip.Addr, error)
 	setPeer(iface string, peer netip.Addr, mtu int) error
 	removePeer(iface string, peer netip.Addr) error
 }
 
-// guard is an nftables table that is kept; it is *nft.Kept.
+// guard is an nftables table that is restored when it is removed. *nft.Kept implements it.
 type guard interface {
 	Check() (restored bool, err error)
 	Close() error
 }
 
-// thisHost is the one of the calling thread's network namespace.
+// thisHost implements host in the calling thread's network namespace.
 type thisHost struct{}
 
 func (thisHost) usedPrefixes(except string) ([]netip.Prefix, error) {
@@ -57,7 +57,8 @@ func (thisHost) removePeer(iface string, peer netip.Addr) error {
 	return netstate.RemoveTunnelPeer(iface, peer)
 }
 
-// unlessIPv6 makes nothing of an interface that cannot have IPv6: the tunnel's IPv4 works.
+// unlessIPv6 ignores the error of an interface that cannot have IPv6, because the tunnel's IPv4
+// works.
 func unlessIPv6(err error) error {
 	if errors.Is(err, netstate.ErrNoIPv6) {
 		return nil

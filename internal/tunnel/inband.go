@@ -13,34 +13,34 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// InBand is a client's admission to the in-band detours of one waypoint address.
+// InBand keeps a client admitted to the in-band detours of one waypoint address.
 type InBand struct {
 	*Keeper
 	admission admission
 }
 
-// NewInBand keeps the admission at a lead's IPv4 address. timestamps tells whether
-// this host's SYNs have TCP timestamps.
+// NewInBand returns an InBand for a lead's IPv4 address. timestamps reports whether this host's
+// SYNs have TCP timestamps.
 func NewInBand(lead Lead, timestamps func() (bool, error), tell func(Standing), log *slog.Logger) *InBand {
 	i := &InBand{admission: admission{timestamps: timestamps}}
 	i.Keeper = newKeeper(path.InBand, []Lead{lead}, &i.admission, tell, log)
 	return i
 }
 
-// Auth is what SYNs to the waypoint are authenticated with; nil: they need not be.
-// It may be called from any goroutine.
+// Auth returns how to authenticate SYNs to the waypoint, or nil if that is not required. It may be
+// called from any goroutine.
 func (i *InBand) Auth() *inband.Auth {
 	i.admission.mu.Lock()
 	defer i.admission.mu.Unlock()
 	return i.admission.auth
 }
 
-// admission is the end of the kind: a key, and nothing on the host.
+// admission implements end for in-band detours. It holds a key and changes nothing on the host.
 type admission struct {
 	timestamps func() (bool, error)
 
 	mu     sync.Mutex
-	client netip.Addr // as the waypoint sees us; invalid: not admitted
+	client netip.Addr // our address as the waypoint sees it; invalid: not admitted
 	auth   *inband.Auth
 }
 
@@ -54,12 +54,12 @@ func (a *admission) set(_ context.Context, _ place, g wire.TunnelGrant) error {
 	}
 	var auth *inband.Auth
 	if len(g.Key) > 0 {
-		// The authenticator stands where a SYN's timestamp echo would.
+		// The authenticator takes the place of a SYN's timestamp echo.
 		switch on, err := a.timestamps(); {
 		case err != nil:
 			return err
 		case !on:
-			return fmt.Errorf("the waypoint wants SYNs authenticated: %w", inband.ErrNoTimestamps)
+			return fmt.Errorf("the waypoint requires authenticated SYNs: %w", inband.ErrNoTimestamps)
 		}
 		auth = &inband.Auth{Key: inband.Key(g.Key), Client: g.Client, ClientPort: g.ClientPort}
 	}
@@ -73,7 +73,7 @@ func (a *admission) tunnels(context.Context) ([]detour.Tunnel, string) {
 	return []detour.Tunnel{{Kind: path.InBand, Path: a.client.String()}}, ""
 }
 
-// check: there is nothing on the host that could be in the way.
+// check finds no conflict, because an admission uses nothing on the host.
 func (a *admission) check() (conflict error, left bool, err error) { return nil, true, nil }
 
 func (a *admission) drop() error {
@@ -83,5 +83,5 @@ func (a *admission) drop() error {
 	return nil
 }
 
-// lasting: the waypoint admits only while it has a session with us.
+// lasting returns false: the waypoint admits only during a session.
 func (a *admission) lasting() bool { return false }

@@ -7,15 +7,15 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// The waypoint's ends, one of each kind. A client's are called the same, and by
-// number: it has one for each waypoint.
+// The interfaces of the waypoint's ends, one of each kind. A client's interfaces have the same
+// names with a number, because it has one for each waypoint.
 const (
 	wireguardInterface = "dcolwg"
 	openvpnInterface   = "dcolov"
 )
 
-// Interface is the client's end of its tunnel of a kind to the waypoint that is the
-// n-th of its configuration, from 0 on; empty for a kind without an interface.
+// Interface returns the name of the client's tunnel interface to the n-th waypoint of its
+// configuration, from 0. It is empty for a kind without an interface.
 func Interface(kind path.Kind, n int) string {
 	switch kind {
 	case path.WireGuard:
@@ -27,5 +27,5 @@ func Interface(kind path.Kind, n int) string {
 	return ""
 }
 
-// Ours says whether an interface is the end of one of our tunnels.
+// Ours reports whether an interface belongs to one of our tunnels.
 func Ours(iface string) bool { return strings.HasPrefix(iface, "dcol") }

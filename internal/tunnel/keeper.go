@@ -19,15 +19,15 @@ import (
 const (
 	// askTimeout is how long a waypoint may take to answer.
 	askTimeout = 5 * time.Second
-	// askAgain is when a request is repeated that was not answered, retryLater when
-	// one is that was refused or could not be made use of, without a time of its own.
+	// askAgain is the delay before an unanswered request is repeated. retryLater is that for a
+	// refused or unusable one that has no time of its own.
 	askAgain   = 3 * time.Second
 	retryLater = 30 * time.Second
-	// lookEvery is how late the death of a tunnel is noticed, at most.
+	// lookEvery bounds how long a failed tunnel goes unnoticed.
 	lookEvery = time.Second
 )
 
-// Session is what a Keeper needs of a session with a waypoint.
+// Session is the part of a session with a waypoint that a Keeper needs.
 type Session interface {
 	Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.TunnelGrant, error)
 	State() session.State
@@ -39,13 +39,13 @@ type Lead struct {
 	Session Session
 }
 
-// Standing is how a tunnel stands: what there is to use, or why there is nothing.
+// Standing is the state of a tunnel: the usable detours, or why there are none.
 type Standing struct {
 	Via     detour.Via
 	Kind    path.Kind
 	Tunnels []detour.Tunnel // one for each address family
-	// Why there are none, for people; empty too while there is no session, which has
-	// a reason of its own.
+	// Why is the reason, for users, that there are none. It is also empty while there is no
+	// session, which has a reason of its own.
 	Why string
 }
 
@@ -53,34 +53,34 @@ func (s Standing) equal(o Standing) bool {
 	return s.Via == o.Via && s.Kind == o.Kind && s.Why == o.Why && slices.Equal(s.Tunnels, o.Tunnels)
 }
 
-// end is the client's end of one kind of tunnel. One goroutine calls it.
+// end is the client's end of one kind of tunnel. It is called by one goroutine.
 type end interface {
 	request() (wire.TunnelRequest, error)
-	// set checks what was granted, and makes the tunnel so, or changes it to that.
+	// set checks a grant, and creates or changes the tunnel accordingly.
 	set(ctx context.Context, to place, g wire.TunnelGrant) error
-	// check gives up those of the tunnel's addresses that this host, with its addresses
-	// and routes as they are now, uses otherwise. conflict says why; nil: all stay.
-	// left reports whether any stay. err: that could not be found out or done.
+	// check gives up those of the tunnel's addresses that this host now uses elsewhere. conflict is
+	// the reason, or nil if all addresses stay. left reports whether any stay. err reports that the
+	// check failed.
 	check() (conflict error, left bool, err error)
-	// tunnels are there to use now; else why tells what is amiss. It is called every
-	// second while a lasting tunnel is granted, and follows what has changed.
+	// tunnels returns the detours that can be used now, or why there are none. It is called every
+	// second while a lasting tunnel is granted, and adapts the tunnel to changes.
 	tunnels(ctx context.Context) (open []detour.Tunnel, why string)
-	// drop takes down what set made.
+	// drop removes what set made.
 	drop() error
-	// lasting: the tunnel goes on without a session until its lease is over.
+	// lasting reports whether the tunnel continues without a session until its lease is over.
 	lasting() bool
 }
 
-// place is where a tunnel leads to.
+// place is the waypoint's end of a tunnel.
 type place struct {
 	at  netip.AddrPort // where we reach the session
-	rtt time.Duration  // to there; 0: not known
-	// fresh: the grant is the first one of its session. The waypoint may have been
-	// started anew, and know nothing of the tunnel as it was.
+	rtt time.Duration  // round-trip time to there; 0: unknown
+	// fresh is set if the grant is the first of its session. The waypoint may have restarted and
+	// lost the tunnel's state.
 	fresh bool
 }
 
-// Keeper keeps one kind of tunnel to one waypoint.
+// Keeper maintains one kind of tunnel to one waypoint.
 type Keeper struct {
 	kind  path.Kind
 	leads []Lead
@@ -90,27 +90,27 @@ type Keeper struct {
 	poke  chan struct{}
 
 	held      granted
-	unchecked bool      // this host's network may have changed since the tunnel was checked
-	checked   time.Time // when it was
+	unchecked bool      // this host's network may have changed since the last check
+	checked   time.Time // time of the last check
 	asked     occasion
-	got       occasion  // of the last grant that was made use of
+	got       occasion  // occasion of the last grant that was used
 	next      time.Time // when to ask at the latest
 	tried     time.Time // when it was asked last
-	dead      bool      // the tunnel does not work, though it is granted
+	dead      bool      // granted, but not working
 	failure   string    // of the last try
 	told      Standing
-	again     bool // tell even what was told: others may have changed their minds
+	again     bool // report even an unchanged Standing, because others may have changed theirs
 	shut      bool // the waypoint gives nothing for now
 }
 
-// granted is the grant that is in use.
+// granted is the grant in use.
 type granted struct {
 	via     detour.Via
-	expires time.Time // zero: there is none
+	expires time.Time // zero: no grant
 }
 
-// occasion is what a grant depends on: another session, or an address of ours
-// that changed, needs another one.
+// occasion is the situation in which a grant was made. Another session, or a change of our address,
+// requires a new grant.
 type occasion struct {
 	via      detour.Via
 	sessions uint64
@@ -124,15 +124,15 @@ func newKeeper(kind path.Kind, leads []Lead, e end, tell func(Standing), log *sl
 	}
 }
 
-// Poke says that a session has changed, or this host's network.
+// Poke reports a change of a session or of this host's network.
 func (k *Keeper) Poke() {
 	select {
 	case k.poke <- struct{}{}:
-	default: // not seen to yet
+	default: // an earlier Poke is still pending
 	}
 }
 
-// Run keeps the tunnel until ctx ends, and takes it down then.
+// Run maintains the tunnel until ctx ends, and then removes it.
 func (k *Keeper) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -149,16 +149,16 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// step does what is to be done now, and says how long nothing else is.
+// step does what is due now, and returns how long to wait for the next step.
 func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	k.check(now)
 	lead, state := k.lead()
 	shut := lead != nil && state.Closed != nil
-	if k.shut && !shut { // what was refused may be had again
+	if k.shut && !shut { // earlier refusals no longer count
 		k.asked = occasion{}
 	}
 	if k.shut = shut; shut && (k.held.expires.IsZero() || !k.end.lasting()) {
-		lead = nil // there is nothing to be had, and nobody needs an admission that is of no use
+		lead = nil // nothing can be granted, and an admission without a use is not needed
 	}
 	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next) || k.worthAnother(now)) {
 		k.ask(ctx, lead, state)
@@ -186,15 +186,15 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// worthAnother reports whether to ask before the time: the tunnel has not worked
-// for a while, though no request was refused, so the waypoint may have ended it.
+// worthAnother reports whether to ask before the time: the tunnel has failed for a while although
+// no request was refused, so the waypoint may have ended it.
 func (k *Keeper) worthAnother(now time.Time) bool {
 	return k.dead && k.failure == "" && now.Sub(k.tried) >= retryLater
 }
 
-// check has a tunnel's addresses given up that this host uses otherwise by now, and
-// others asked for. What goes by the other address family stays. Networks change in
-// bursts: it looks once a second.
+// check gives up tunnel addresses that this host has come to use elsewhere, and asks for others.
+// The other address family is not affected. Because networks change in bursts, it runs at most once
+// a second.
 func (k *Keeper) check(now time.Time) {
 	if k.held.expires.IsZero() || !k.unchecked || now.Sub(k.checked) < lookEvery {
 		return
@@ -202,14 +202,14 @@ func (k *Keeper) check(now time.Time) {
 	k.checked = now
 	conflict, left, err := k.end.check()
 	if err != nil {
-		k.log.Warn("whether a tunnel's address is in use on this host is not known", "err", err)
+		k.log.Warn("cannot check whether a tunnel's address is in use on this host", "err", err)
 		return
 	}
 	k.unchecked = false
 	if conflict == nil {
 		return
 	}
-	k.log.Warn("a tunnel's address is given up", "err", conflict)
+	k.log.Warn("a tunnel stops using an address", "err", conflict)
 	if !left {
 		k.drop()
 	}
@@ -218,13 +218,13 @@ func (k *Keeper) check(now time.Time) {
 
 func (k *Keeper) drop() {
 	if err := k.end.drop(); err != nil {
-		k.log.Warn("tunnel is not taken down", "err", err)
+		k.log.Warn("cannot remove a tunnel", "err", err)
 	}
 	k.held = granted{}
 }
 
-// parted: who granted the tunnel and we no longer accept each other, so that it
-// leads nowhere although it may seem to be up for a while.
+// parted reports whether we and the waypoint that granted the tunnel no longer accept each other.
+// The tunnel then leads nowhere, although it may seem to be up for a while.
 func (k *Keeper) parted() bool {
 	for i := range k.leads {
 		if k.leads[i].Via != k.held.via {
@@ -239,10 +239,10 @@ func (k *Keeper) parted() bool {
 	return false
 }
 
-// partings are what no waiting mends.
+// partings are problems that do not go away by waiting.
 var partings = []session.ProblemCode{session.Revoked, session.RefusedUs, session.OtherCA, session.WrongName, session.Expired, session.OwnIdentity}
 
-// lead is the session to ask over: the one that granted, if it still can.
+// lead returns the session to ask over: the one that granted the tunnel, if still possible.
 func (k *Keeper) lead() (*Lead, session.State) {
 	var found *Lead
 	var foundState session.State
@@ -266,7 +266,7 @@ func (k *Keeper) occasion(l *Lead, s session.State) occasion {
 	return occasion{l.Via, s.Sessions, s.Observed.Addr()}
 }
 
-// ask gets a grant and sets the tunnel up, or notes why not.
+// ask requests a grant and sets up the tunnel, or records why not.
 func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	k.asked, k.tried = k.occasion(l, s), time.Now()
 	lease, err := k.get(ctx, l, s)
@@ -301,13 +301,13 @@ func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Durati
 	return detour.Lease(g.Lease), k.end.set(ctx, to, g)
 }
 
-// pause is how long not to ask again.
+// pause returns how long not to ask again after err.
 func pause(err error) time.Duration {
 	var refused *wire.Refusal
 	switch {
 	case errors.As(err, &refused) && refused.RetryAfter > 0 && !refused.Code.Closed():
 		return detour.Wait(refused.RetryAfter)
-	case errors.As(err, &refused): // the session tells when a waypoint gives again, and may have done so already
+	case errors.As(err, &refused): // the session reports when a waypoint gives again, and may have done so already
 		return retryLater
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, session.ErrDown):
 		return askAgain
@@ -315,7 +315,7 @@ func pause(err error) time.Duration {
 	return retryLater
 }
 
-// report tells how the tunnel stands, if that is news.
+// report passes on the tunnel's Standing if it has changed.
 func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	s := Standing{Via: k.held.via, Kind: k.kind, Why: k.failure}
 	k.dead = false
@@ -345,10 +345,10 @@ func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	k.tell(s)
 }
 
-// OneLine is an error for a table: several that were joined stand in lines of their own.
+// OneLine returns an error's text for a table. Joined errors contain line breaks.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// wireKind is a kind in the language of sessions.
+// wireKind converts a kind to that of the session protocol.
 func wireKind(k path.Kind) wire.Kind {
 	switch k {
 	case path.WireGuard:

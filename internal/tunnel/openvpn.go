@@ -15,27 +15,27 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
 
-// OpenVPNConfig is what the client's end of an OpenVPN tunnel needs.
+// OpenVPNConfig configures the client's end of an OpenVPN tunnel.
 type OpenVPNConfig struct {
 	Interface string
-	Ranges    []netip.Prefix // that an address in a tunnel must be from
-	Waypoint  string         // the name that its certificate must say
+	Ranges    []netip.Prefix // allowed ranges of an address in a tunnel
+	Waypoint  string         // the name required in its certificate
 	Files     openvpn.Files  // this member's identity
-	Dir       string         // for what openvpn is told and says; ours alone
+	Dir       string         // openvpn's configuration, socket and state; not shared with others
 	Log       *slog.Logger
 }
 
-// NewOpenVPN keeps an OpenVPN tunnel to one waypoint on an interface of its own.
+// NewOpenVPN returns a Keeper of an OpenVPN tunnel to one waypoint, on an interface of its own.
 func NewOpenVPN(config OpenVPNConfig, leads []Lead, tell func(Standing)) *Keeper {
 	e := &openvpnEnd{config: config, route: route{iface: config.Interface, ranges: config.Ranges}}
 	return newKeeper(path.OpenVPN, leads, e, tell, config.Log)
 }
 
-// openvpnPatience is how long a client may be without a connection to a waypoint
-// that may have been started anew. By itself it tries again after 12 s.
+// openvpnPatience is how long a client may be without a connection to a waypoint that may have
+// restarted. By itself it tries again only after 12 s.
 const openvpnPatience = time.Second
 
-// openvpnEnd is the client's end of an OpenVPN tunnel.
+// openvpnEnd implements end for OpenVPN.
 type openvpnEnd struct {
 	route
 	config OpenVPNConfig
@@ -43,11 +43,11 @@ type openvpnEnd struct {
 	client *openvpn.Client // nil: not started
 	remote netip.AddrPort
 	mtu    int       // of the interface, bytes
-	due    time.Time // when to look whether it is connected again; zero: not to
+	due    time.Time // when to check whether it is connected again; zero: never
 }
 
 func (e *openvpnEnd) request() (wire.TunnelRequest, error) {
-	// Before the waypoint is asked in vain.
+	// Checked first, so that the waypoint is not asked in vain.
 	if _, _, err := openvpn.Find(); err != nil {
 		return wire.TunnelRequest{}, err
 	}
@@ -70,7 +70,7 @@ func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) erro
 	if err := e.accept(g.Addresses); err != nil {
 		return err
 	}
-	if e.client != nil && mtu != e.mtu { // openvpn cannot change that while it runs
+	if e.client != nil && mtu != e.mtu { // openvpn cannot change it while running
 		if err := e.drop(); err != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	if state.Phase != openvpn.Connected {
 		return nil, cmp.Or(state.Reason, "OpenVPN is "+string(state.Phase))
 	}
-	// Not before: an interface that comes up without its process may drop packets for
-	// a second, until the kernel notices that somebody listens.
+	// Not earlier: an interface that is up without its process may drop packets for a second, until
+	// the kernel notices the reader.
 	if e.laid.Interface == "" {
 		if err := e.lay(e.mtu); err != nil {
 			return nil, err.Error()
@@ -115,7 +115,7 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	return e.ready(path.OpenVPN), ""
 }
 
-// look starts anew what waits for its turn while the waypoint is there again.
+// look restarts a client that waits for its next try although the waypoint is available again.
 func (e *openvpnEnd) look(now time.Time) error {
 	if e.client != nil && !e.due.IsZero() && !now.Before(e.due) {
 		e.due = time.Time{}

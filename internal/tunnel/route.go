@@ -11,21 +11,21 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn"
 )
 
-// maxAvoid is how many prefixes a request can name.
+// maxAvoid is the number of prefixes that a request can hold.
 const maxAvoid = 32
 
-// route is a client's way into a tunnel: addresses on its interface, and routes
-// that only packets from these addresses take.
+// route is a client's route into a tunnel: addresses on its interface, and routes used only by
+// packets from these addresses.
 type route struct {
 	iface  string
-	ranges []netip.Prefix // that an address in a tunnel must be from
+	ranges []netip.Prefix // allowed ranges of an address in a tunnel
 
-	accepted []netip.Addr    // of the grant in use
-	laid     netstate.Tunnel // zero: nothing is
+	accepted []netip.Addr    // from the grant in use
+	laid     netstate.Tunnel // what was set up; zero: nothing
 }
 
-// avoid lists what the waypoint must not give us addresses of: those networks in
-// use on this host that it could. This tunnel's own address is no such use.
+// avoid lists the prefixes from which the waypoint must not assign addresses: networks in use on
+// this host, as far as they overlap the ranges. This tunnel's own address does not count.
 func (r *route) avoid() ([]netip.Prefix, error) {
 	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
@@ -35,8 +35,8 @@ func (r *route) avoid() ([]netip.Prefix, error) {
 	return used[:min(len(used), maxAvoid)], nil
 }
 
-// accept takes of the granted addresses those that may be ours; the ones before
-// stay if none may.
+// accept checks the granted addresses and keeps the usable ones. If none is usable, the previous
+// ones stay.
 func (r *route) accept(granted []netip.Prefix) error {
 	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
@@ -50,9 +50,8 @@ func (r *route) accept(granted []netip.Prefix) error {
 	return nil
 }
 
-// check gives up those of the accepted addresses that this host uses otherwise now,
-// and returns why. left reports whether any stay: they do as they are. err: that could
-// not be found out or done.
+// check gives up those accepted addresses that this host now uses elsewhere. conflict is the
+// reason, left reports whether any addresses stay, and err reports that the check failed.
 func (r *route) check() (conflict error, left bool, err error) {
 	used, err := netstate.UsedPrefixes(r.iface)
 	if err != nil {
@@ -77,9 +76,8 @@ func (r *route) check() (conflict error, left bool, err error) {
 	return conflict, left, nil
 }
 
-// lay puts the accepted addresses on the interface. Each stands alone, without
-// its subnet, so that nothing else on the host is routed into the tunnel. An MTU of 0
-// leaves the interface's.
+// lay puts the accepted addresses on the interface, each without its subnet, so that nothing else
+// on the host is routed into the tunnel. If mtu is 0, the interface's MTU stays.
 func (r *route) lay(mtu int) error {
 	t := netstate.Tunnel{Interface: r.iface, MTU: mtu, Sources: slices.Clone(r.accepted)}
 	for _, a := range r.accepted {
@@ -95,7 +93,7 @@ func (r *route) lay(mtu int) error {
 	return nil
 }
 
-// ready lists the addresses that subflows may start from.
+// ready lists the tunnels whose addresses can be used as source of subflows.
 func (r *route) ready(kind path.Kind) []detour.Tunnel {
 	var list []detour.Tunnel
 	for _, a := range r.laid.Sources {
@@ -104,7 +102,7 @@ func (r *route) ready(kind path.Kind) []detour.Tunnel {
 	return list
 }
 
-// clear takes away what lay made, after the interface's owner has ended with err.
+// clear removes what lay made, after the interface's owner has ended with err.
 func (r *route) clear(err error) error {
 	r.laid = netstate.Tunnel{}
 	return errors.Join(err, netstate.RemoveTunnel(r.iface))

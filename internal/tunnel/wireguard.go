@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// keepalive keeps a NAT's mapping alive, as WireGuard's own documentation advises,
-	// and has the handshake made before the first subflow needs it.
+	// keepalive keeps a NAT's mapping alive, as WireGuard's documentation recommends, and triggers
+	// the handshake before the first subflow needs it.
 	keepalive = 25 * time.Second
-	// handshakeGrace is how long a tunnel that was there counts as there while it
-	// makes another handshake: a lost message of one is sent again after 5 s.
+	// handshakeGrace is how long a working tunnel counts as working during another handshake. A
+	// lost handshake message is sent again after 5 s.
 	handshakeGrace = 6 * time.Second
 )
 
-// NewWireGuard keeps a WireGuard tunnel to one waypoint on an interface of its own,
+// NewWireGuard returns a Keeper of a WireGuard tunnel to one waypoint, on an interface of its own,
 // with addresses from the ranges.
 func NewWireGuard(iface string, ranges []netip.Prefix, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
 	private, public, err := wireguard.NewKey()
@@ -38,19 +38,19 @@ func NewWireGuard(iface string, ranges []netip.Prefix, leads []Lead, tell func(S
 	return newKeeper(path.WireGuard, leads, e, tell, log), nil
 }
 
-// wireguardEnd is the client's end of a WireGuard tunnel.
+// wireguardEnd implements end for WireGuard.
 type wireguardEnd struct {
 	route
 	private, public [32]byte
 	log             *slog.Logger
 
-	port   uint16            // that the device is to have, or has; 0: any
+	port   uint16            // of the device, also before it is open; 0: any
 	device *wireguard.Device // nil: not open
 	peer   wireguard.Peer
 	to     place
 	grant  wire.TunnelGrant
 	mtu    int       // of the interface, bytes
-	grace  time.Time // until then a handshake may be under way
+	grace  time.Time // until then a handshake may be in progress
 }
 
 func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
@@ -61,8 +61,8 @@ func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid, Port: e.port}, err
 }
 
-// freePort is a UDP port that is free now, for the waypoint to know before there is a device; 0 if there is
-// none to be had.
+// freePort returns a UDP port that is free now, which the waypoint must know before the device
+// exists. It returns 0 if there is none.
 func freePort() uint16 {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -76,8 +76,8 @@ func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) er
 	if len(g.PublicKey) != len(e.public) || [32]byte(g.PublicKey) == e.public {
 		return errors.New("the waypoint's grant lacks its WireGuard key")
 	}
-	// Without a port of its own it shares the session's, whatever that is on our side
-	// of a NAT.
+	// Without a port of its own, WireGuard shares the session's port, as seen from our side of a
+	// NAT.
 	endpoint := netip.AddrPortFrom(to.at.Addr(), cmp.Or(g.Port, to.at.Port()))
 	probe(ctx, endpoint, to.rtt)
 	mtu, err := innerMTU(to.at.Addr(), func(path int) int { return left(path, to, g) })
@@ -101,25 +101,25 @@ func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) er
 	return e.lay(mtu)
 }
 
-// left is what a path's MTU leaves in a tunnel.
+// left returns how much of a path's MTU is left in a tunnel.
 func left(path int, to place, g wire.TunnelGrant) int {
 	return wireguard.InnerMTU(path, to.at.Addr(), cmp.Or(int(g.MTU), path))
 }
 
 func (e *wireguardEnd) left(path int) int { return left(path, e.to, e.grant) }
 
-// open sees to it that there is a device with this MTU.
+// open opens a device with this MTU unless there is one.
 func (e *wireguardEnd) open(mtu int) error {
 	if e.device != nil {
 		return e.resize(mtu)
 	}
-	// An agent that was killed may have left one.
+	// An agent that was killed may have left an interface.
 	if err := netstate.RemoveTunnel(e.iface); err != nil {
 		return err
 	}
 	config := wireguard.Config{Interface: e.iface, PrivateKey: e.private, ListenPort: int(e.port), MTU: mtu, Log: e.log}
 	device, err := wireguard.Open(config)
-	if errors.Is(err, syscall.EADDRINUSE) { // somebody else was faster
+	if errors.Is(err, syscall.EADDRINUSE) { // another program took the port meanwhile
 		config.ListenPort = 0
 		device, err = wireguard.Open(config)
 	}
@@ -141,10 +141,9 @@ func (e *wireguardEnd) resize(mtu int) error {
 	return nil
 }
 
-// meet makes the waypoint the device's only peer. A waypoint that was started anew
-// knows nothing of the session that we have with it, and WireGuard would find that
-// out after 15 s or more: a peer that was forgotten here too makes a handshake at
-// once.
+// meet makes the waypoint the device's only peer. If fresh, the peer is removed first: a waypoint
+// that restarted has lost our WireGuard session, which WireGuard would notice only after 15 s or
+// more. A new peer starts a handshake at once.
 func (e *wireguardEnd) meet(peer wireguard.Peer, fresh bool) error {
 	if e.peer.Endpoint.IsValid() && (fresh || e.peer.PublicKey != peer.PublicKey) {
 		if e.alive() {
@@ -166,7 +165,7 @@ func (e *wireguardEnd) alive() bool {
 	return err == nil && alive
 }
 
-// session tells whether there is one with the waypoint to send by.
+// session reports whether there is a WireGuard session with the waypoint.
 func (e *wireguardEnd) session() (bool, error) {
 	peers, err := e.device.Peers()
 	for _, p := range peers {
@@ -188,7 +187,7 @@ func (e *wireguardEnd) tunnels(ctx context.Context) ([]detour.Tunnel, string) {
 	return e.ready(path.WireGuard), ""
 }
 
-// look mends what others have changed, and follows the path.
+// look repairs what others have changed, and adapts the tunnel to the path.
 func (e *wireguardEnd) look(ctx context.Context) (alive bool, err error) {
 	if e.device != nil {
 		alive, err = e.session()
@@ -198,7 +197,7 @@ func (e *wireguardEnd) look(ctx context.Context) (alive bool, err error) {
 		if !errors.Is(err, wireguard.ErrGone) {
 			return false, err
 		}
-		e.log.Warn("somebody has removed a tunnel's interface; it is made anew", "interface", e.iface)
+		e.log.Warn("a tunnel's interface was removed by another program and is created again", "interface", e.iface)
 		if err := e.drop(); err != nil {
 			return false, err
 		}
@@ -206,17 +205,17 @@ func (e *wireguardEnd) look(ctx context.Context) (alive bool, err error) {
 	return false, e.set(ctx, e.to, e.grant)
 }
 
-// follow has the interface's MTU be what the path now bears.
+// follow sets the interface's MTU to what the path now allows.
 func (e *wireguardEnd) follow(ctx context.Context) error {
 	outer, err := netstate.PathMTU(e.to.at.Addr())
 	if err != nil {
-		return nil //nolint:nilerr // there is no way to the waypoint now, of whatever size
+		return nil //nolint:nilerr // there is no route to the waypoint now, whatever the size
 	}
 	if e.left(outer) == e.mtu {
 		return nil
 	}
 	if e.left(outer) > e.mtu {
-		probe(ctx, e.peer.Endpoint, e.to.rtt) // perhaps it has only been forgotten
+		probe(ctx, e.peer.Endpoint, e.to.rtt) // the kernel may only have forgotten it
 	}
 	mtu, err := innerMTU(e.to.at.Addr(), e.left)
 	if err != nil {
