@@ -11,14 +11,15 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// answering is what a waypoint does while a session lasts: one goroutine reads, each request has its own.
+// answering is the waypoint's work during one session: one goroutine reads, and each request has
+// its own.
 type answering struct {
 	*service
 	line     *line
 	out      *outbox
-	peer     Peer // as the handler knows it; the reading goroutine's
+	peer     Peer // as known to the handler; used by the reading goroutine only
 	slots    chan struct{}
-	left     bool // it was said where the member was before; the reading goroutine's
+	left     bool // the member's previous address was received; used by the reading goroutine only
 	requests sync.WaitGroup
 }
 
@@ -26,8 +27,8 @@ func newAnswering(s *service, l *line, peer Peer, out *outbox) *answering {
 	return &answering{service: s, line: l, out: out, peer: peer, slots: make(chan struct{}, s.config.Limits.Outstanding)}
 }
 
-// run reads until the session ends, and waits for the requests under way. serving
-// ends with the agent, and not with the session.
+// run reads until the session ends, and waits for outstanding requests. serving ends with the
+// agent, not with the session.
 func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 	ctx, cancel := context.WithCancel(a.line.conn.Context())
 	defer a.requests.Wait()
@@ -41,7 +42,8 @@ func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 		if err := a.line.use.messages.Wait(ctx); err != nil {
 			return endingOf(serving, err)
 		}
-		// The address may change at any time: one look is for all that this message leads to.
+		// The address may change at any time, so it is read once for everything that this message
+		// causes.
 		from := addrPort(a.line.conn.RemoteAddr())
 		a.follow(from.Addr())
 		peer := a.peer
@@ -66,7 +68,7 @@ func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 		case nil:
 			reply = &wire.Refusal{ID: malformed.ID, Code: wire.Malformed, Message: malformed.Error()}
 		default:
-			reply = &wire.Refusal{Code: wire.Malformed, Message: fmt.Sprintf("%T is nothing a waypoint is told", m)}
+			reply = &wire.Refusal{Code: wire.Malformed, Message: fmt.Sprintf("a waypoint does not accept a %T", m)}
 		}
 		if reply == nil {
 			continue
@@ -77,7 +79,8 @@ func (a *answering) run(serving context.Context, decoder *wire.Decoder) ending {
 	}
 }
 
-// follow tells the handler of another address, once the requests from the last one are answered.
+// follow notifies the handler of a new address once the requests from the previous one are
+// answered.
 func (a *answering) follow(addr netip.Addr) {
 	if addr == a.peer.Addr {
 		return
@@ -89,11 +92,12 @@ func (a *answering) follow(addr netip.Addr) {
 	a.handler.SessionMoved(before, a.peer)
 }
 
-// leave ends the session that this one follows, whose end we may not have noticed, and tells the
-// handler where the member no longer is. Once a session, as it is work.
+// leave ends the session that this one follows, whose end may not have been noticed yet, and
+// notifies the handler of the address that the member has left. It is accepted once in a session
+// because of its cost.
 func (a *answering) leave(ctx context.Context, from netip.AddrPort) wire.Message {
 	if a.left {
-		return &wire.Refusal{Code: wire.Malformed, Message: "where a session was before is said once"}
+		return &wire.Refusal{Code: wire.Malformed, Message: "the previous address may be sent only once in a session"}
 	}
 	a.left = true
 	if broken := a.registry.other(a.line, from); broken != nil {
@@ -111,7 +115,8 @@ func (a *answering) leave(ctx context.Context, from netip.AddrPort) wire.Message
 	return nil
 }
 
-// begin has a request decided in a goroutine of its own, or is the refusal if there are too many.
+// begin starts deciding a request in a goroutine of its own. It returns a refusal if there are too
+// many.
 func (a *answering) begin(id uint64, decide func() wire.Message) wire.Message {
 	if !a.line.use.requests.Allow() {
 		return &wire.Refusal{ID: id, Code: wire.RateLimited, RetryAfter: time.Second,
@@ -139,12 +144,12 @@ func grantOr(granted wire.Message, id uint64, refusal *wire.Refusal) wire.Messag
 	return answer
 }
 
-// send answers a request, whatever the handler made of it.
+// send answers a request with the handler's result.
 func (a *answering) send(id uint64, answer wire.Message) {
 	err := a.out.put(answer)
 	if err == nil || errors.Is(err, errClosed) {
 		return
 	}
 	a.config.Log.Error("answer cannot be sent", "member", a.line.member.Name, "err", err)
-	_ = a.out.put(&wire.Refusal{ID: id, Code: wire.Internal}) // can fail only by the session's end
+	_ = a.out.put(&wire.Refusal{ID: id, Code: wire.Internal}) // fails only if the session has ended
 }

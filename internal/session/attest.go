@@ -13,14 +13,15 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// newSessionID never fails (crypto/rand).
+// newSessionID returns a random ID. It cannot fail (crypto/rand).
 func newSessionID() (id wire.SessionID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-// attest is the client's statement on a session that has been greeted. If the certificate has been
-// replaced since the handshake, the waypoint refuses, and the next session is with the new one.
+// attest returns the client's signed statement about a session after the greetings. If the
+// certificate has been replaced since the handshake, the waypoint refuses it, and the next session
+// uses the new certificate.
 func attest(identity *collective.Identity, waypoint string, session wire.SessionID, now time.Time) wire.Attestation {
 	self := identity.Self()
 	s := wire.Statement{
@@ -30,8 +31,8 @@ func attest(identity *collective.Identity, waypoint string, session wire.Session
 	return wire.Attestation{Time: s.Time, Signature: identity.Sign(s.Message())}
 }
 
-// attested is what a waypoint makes of a client's first message after the greetings: proof that the session
-// is the member's, or why it ends. Nothing is granted without.
+// attested checks the client's first message after the greetings. It returns proof that the session
+// is the member's, or why the session ends. Nothing is granted without proof.
 func (s *Server) attested(ctx context.Context, l *line, decoder *wire.Decoder) (*wire.Proof, ending) {
 	m, err := decoder.Next()
 	if err != nil {
@@ -55,12 +56,13 @@ func (s *Server) attested(ctx context.Context, l *line, decoder *wire.Decoder) (
 		Chain:     shownChain(l.conn.ConnectionState().TLS),
 	}
 	if !p.SignedBy(l.member.Key[:], p.Signature) {
-		return nil, ending{closeUnattested, "the signature of the statement on the session is not that of the certificate " + p.Serial}
+		return nil, ending{closeUnattested, "the statement on the session is not signed with the key of the certificate " + p.Serial}
 	}
 	return p, ending{}
 }
 
-// shownChain is what others need to see who the member is: its chain but for the root, which they have.
+// shownChain returns the certificates that others need to identify the member: its chain without
+// the root, which they have.
 func shownChain(cs tls.ConnectionState) [][]byte {
 	verified := cs.VerifiedChains[0]
 	var chain [][]byte
@@ -70,10 +72,10 @@ func shownChain(cs tls.ConnectionState) [][]byte {
 	return chain
 }
 
-// unattested explains that the waypoint did not take our statement.
+// unattested returns the problem that the waypoint rejected our statement.
 func unattested(w where, app *quic.ApplicationError) *Problem {
 	return &Problem{
-		Code: Unattested, Text: fmt.Sprintf("%s does not take our statement on the session (%q)", w.waypoint, app.ErrorMessage),
+		Code: Unattested, Text: fmt.Sprintf("%s rejected our statement on the session (%q)", w.waypoint, app.ErrorMessage),
 		Mend: "compare the clocks of the two hosts; if they agree, update the older of the two agents",
 	}
 }

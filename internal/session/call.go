@@ -11,17 +11,18 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// maxAsking bounds a client's requests under way: what a waypoint allows by default.
+// maxAsking bounds a client's outstanding requests to what a waypoint allows by default.
 const maxAsking = 512
 
-// call is one session at the client's end: who asked what, and the two goroutines that read and write.
+// call is the client's end of one session: the outstanding requests, and two goroutines that read
+// and write.
 type call struct {
 	*outgoing
 	out   *outbox
 	slots chan struct{}
 	heard chan struct{}       // something arrived
-	pongs chan netip.AddrPort // where the waypoint saw us, the newest only
-	news  chan wire.Hello     // what it says anew, the newest only
+	pongs chan netip.AddrPort // our address as seen by the waypoint, the newest only
+	news  chan wire.Hello     // repeated greetings, the newest only
 	ended chan struct{}       // closed when reading or writing has failed
 
 	workers sync.WaitGroup
@@ -30,13 +31,13 @@ type call struct {
 	mu      sync.Mutex
 	lastID  uint64
 	pending map[uint64]chan answer
-	failure error // why ended
-	down    error // what requests are told from now on
+	failure error // why ended was closed
+	down    error // answer to all further requests
 }
 
 type answer struct {
 	grant  wire.Message
-	client netip.Addr // whom the grant is for
+	client netip.Addr // address that the grant is for
 	err    error
 }
 
@@ -51,7 +52,7 @@ func newCall(o *outgoing) *call {
 		ended:    make(chan struct{}),
 		pending:  map[uint64]chan answer{},
 	}
-	_ = c.out.put(o.attestation) // fits, and is of the form that can be sent
+	_ = c.out.put(o.attestation) // fits, and has a valid form
 	c.workers.Go(func() {
 		if err := c.out.run(c.stream); err != nil {
 			c.fail(err)
@@ -61,7 +62,7 @@ func newCall(o *outgoing) *call {
 	return c
 }
 
-// ask sends the request that say makes and waits for its answer.
+// ask sends the request that say returns and waits for its answer.
 func (c *call) ask(ctx context.Context, say func(id uint64) wire.Message) answer {
 	select {
 	case c.slots <- struct{}{}:
@@ -85,7 +86,7 @@ func (c *call) ask(ctx context.Context, say func(id uint64) wire.Message) answer
 		delete(c.pending, id)
 		c.mu.Unlock()
 	}()
-	// When the outbox is closed, end answers.
+	// If the outbox is closed, end answers.
 	if err := c.out.put(say(id)); err != nil && !errors.Is(err, errClosed) {
 		return answer{err: err}
 	}
@@ -97,9 +98,9 @@ func (c *call) ask(ctx context.Context, say func(id uint64) wire.Message) answer
 	}
 }
 
-func (c *call) ping() { _ = c.out.put(wire.Ping{}) } // when the session has ended, reading says why
+func (c *call) ping() { _ = c.out.put(wire.Ping{}) } // if the session has ended, read returns the reason
 
-// read hands out what arrives, until nothing more does.
+// read distributes arriving messages until the stream ends.
 func (c *call) read() error {
 	for {
 		m, err := c.decoder.Next()
@@ -119,13 +120,13 @@ func (c *call) read() error {
 			offer(c.news, m)
 		case wire.Pong:
 			offer(c.pongs, m.Observed)
-		case nil: // of a newer version, perhaps an answer to something we asked
+		case nil: // of a newer version, perhaps an answer to one of our requests
 			c.reply(malformed.ID, answer{err: malformed})
 		}
 	}
 }
 
-// offer puts the newest value into a channel of one place. Only the reader does so.
+// offer replaces the value in a channel of capacity one. Only the reading goroutine may call it.
 func offer[T any](ch chan T, v T) {
 	select {
 	case <-ch:
@@ -134,7 +135,7 @@ func offer[T any](ch chan T, v T) {
 	ch <- v
 }
 
-// reply answers a request, if it still waits.
+// reply answers a request if it is still outstanding.
 func (c *call) reply(id uint64, a answer) {
 	c.mu.Lock()
 	ch := c.pending[id]
@@ -154,7 +155,8 @@ func (c *call) fail(err error) {
 	}
 }
 
-// why is the reason of the end. What the connection knows of it comes before what a stream saw.
+// why returns the reason of the session's end. The connection's reason takes precedence over a
+// stream's.
 func (c *call) why() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +166,8 @@ func (c *call) why() error {
 	return c.failure
 }
 
-// end closes the session, answers whoever waits, and returns when nothing of it runs.
+// end closes the session, answers all outstanding requests, and returns when both goroutines have
+// ended.
 func (c *call) end(code quic.ApplicationErrorCode, text string, down error) {
 	c.once.Do(func() {
 		c.out.close()

@@ -16,40 +16,41 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// ClientConfig is what a Client needs.
+// ClientConfig configures a Client.
 type ClientConfig struct {
 	Identity *collective.Identity
-	Name     string         // the waypoint's: what its certificate must say
-	Addr     netip.AddrPort // where it is
+	Name     string         // the waypoint's name, required in its certificate
+	Addr     netip.AddrPort // the waypoint's address
 	Log      *slog.Logger
-	// Changed is told when the session comes up or goes down, when the waypoint says anew what it
-	// gives, and when our address changes: then the session is first not usable and then usable
-	// again, as grants are per address. It is called by one goroutine and must not block, nor call
-	// Close. May be nil.
+	// Changed is called when the session comes up or goes down, when the waypoint changes what it
+	// gives, and when our address changes. In the last case the session is first not usable and
+	// then usable again, because grants are for one address. It is called by one goroutine and must
+	// not block or call Close. It may be nil.
 	Changed func(State)
-	// Way opens the way to a waypoint that lets in only whom it was told of, before anything else is sent
-	// from the socket of a new session. When it returns, nothing may read from the socket any more. May be
-	// nil: the way is open.
+	// Way opens a way to a waypoint that only accepts packets from addresses it has sent to. It is
+	// called before anything else is sent from the socket of a new session. When it returns,
+	// nothing may read from the socket any more. If nil, the way is open.
 	Way func(ctx context.Context, socket *net.UDPConn, to netip.AddrPort) error
 }
 
-// Client keeps a session open to one address of one waypoint, whatever happens.
+// Client maintains a session with one address of one waypoint.
 type Client struct {
 	config  ClientConfig
 	log     *slog.Logger
 	moved   chan struct{} // NetworkChanged was called
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// seen is where the waypoint last saw us: run's. It knows all that a session says before a pong.
+	// seen is our address as the waypoint last saw it. Only run uses it. It is newer than what a
+	// session reports before its first pong.
 	seen netip.AddrPort
 
 	mu      sync.Mutex
 	state   State
-	call    *call         // nil when there is no session
+	call    *call         // nil without a session
 	settled chan struct{} // closed when not moving
 }
 
-// NewClient begins to make a session, and keeps one open until Close.
+// NewClient starts a Client, which maintains a session until Close.
 func NewClient(config ClientConfig) *Client {
 	settled := make(chan struct{})
 	close(settled)
@@ -69,13 +70,13 @@ func NewClient(config ClientConfig) *Client {
 	return c
 }
 
-// Close ends the session, telling the waypoint, and returns when nothing of the client runs.
+// Close ends the session, notifies the waypoint, and returns when all goroutines have ended.
 func (c *Client) Close() {
 	c.stop()
 	c.running.Wait()
 }
 
-// State is what is known now.
+// State returns the current state.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,16 +92,16 @@ func (c *Client) stateLocked() State {
 	return s
 }
 
-// NetworkChanged says that this host's addresses or routes have changed: the session is tried, moved
-// or made anew at once.
+// NetworkChanged reports that this host's addresses or routes have changed. The session is tested,
+// moved or replaced at once.
 func (c *Client) NetworkChanged() {
 	select {
 	case c.moved <- struct{}{}:
-	default: // not seen to yet
+	default: // an earlier change is still pending
 	}
 }
 
-// run keeps the session open until ctx ends.
+// run maintains a session until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	var wait backoff
 	for {
@@ -131,7 +132,7 @@ func (c *Client) run(ctx context.Context) {
 	}
 }
 
-// session makes a session and tends it until it ends, and says why.
+// session opens a session, maintains it until it ends, and returns the reason.
 func (c *Client) session(ctx context.Context) *Problem {
 	w := where{waypoint: c.config.Name, addr: c.config.Addr}
 	line, heard, err := dial(ctx, c.config)
@@ -143,7 +144,7 @@ func (c *Client) session(ctx context.Context) *Problem {
 	w.up = true
 	call := newCall(line)
 	if c.seen.IsValid() {
-		_ = call.out.put(wire.Left{From: c.seen}) // when the session has ended, reading says why
+		_ = call.out.put(wire.Left{From: c.seen}) // if the session has ended, read returns the reason
 	}
 	c.up(call)
 	err = c.tend(ctx, call)
@@ -162,12 +163,12 @@ func (c *Client) up(call *call) {
 	c.log.Info("session up", "from", call.hello.Observed)
 }
 
-// greeted takes in what the waypoint says it gives.
+// greeted records the waypoint's greeting.
 func (c *Client) greeted(h wire.Hello) {
 	c.state.Offers, c.state.Lease, c.state.Closed = h.Offers, h.Lease, closedOf(h, time.Now())
 }
 
-// hears takes in what the waypoint says anew.
+// hears records a repeated greeting.
 func (c *Client) hears(h wire.Hello) {
 	c.mu.Lock()
 	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, time.Now()))
@@ -176,10 +177,10 @@ func (c *Client) hears(h wire.Hello) {
 		return
 	}
 	c.change(func() { c.greeted(h) })
-	c.log.Info("waypoint says anew what it gives", "closed", c.State().Closed)
+	c.log.Info("waypoint changed what it gives", "closed", c.State().Closed)
 }
 
-// down records a problem. The same one again is news to nobody.
+// down records a problem. A repetition of the same problem is not reported.
 func (c *Client) down(p *Problem) {
 	c.mu.Lock()
 	wasUp, before := c.state.Up, c.state.Problem
@@ -307,7 +308,7 @@ func (c *Client) observe(call *call, seen netip.AddrPort) {
 	if same {
 		return
 	}
-	// Nobody told us of a change, and yet there was one: behind a NAT, say.
+	// The address changed without a notification, for example at a NAT.
 	c.unsettle()
 	local, err := localFor(c.config.Addr)
 	c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// outgoing is a session that has been greeted.
+// outgoing is a session after the greetings.
 type outgoing struct {
 	socket    *clientSocket
 	transport *quic.Transport
@@ -25,9 +25,9 @@ type outgoing struct {
 	stream    *quic.Stream
 	decoder   *wire.Decoder
 	member    collective.Member // the waypoint
-	hello     wire.Hello        // what it said
-	local     netip.Addr        // where our packets leave from
-	// Goes out with the first request.
+	hello     wire.Hello        // its greeting
+	local     netip.Addr        // source address of our packets
+	// attestation is sent with the first request.
 	attestation wire.Attestation
 }
 
@@ -36,7 +36,7 @@ func (o *outgoing) close() {
 	o.socket.Close()
 }
 
-// dial makes a session. If it cannot, heard says whether anything came back.
+// dial opens a session. On failure, heard reports whether any packet arrived.
 func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, err error) {
 	config.Identity.Refresh()
 	if err := config.Identity.Usable(); err != nil {
@@ -46,7 +46,7 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 	if err != nil {
 		return nil, false, err
 	}
-	// One socket a session, for packets of one family, bound to no address.
+	// Each session has a socket of its own, for one address family, bound to no address.
 	network := "udp6"
 	if config.Addr.Addr().Is4() {
 		network = "udp4"
@@ -77,7 +77,7 @@ func (o *outgoing) connect(ctx context.Context, config ClientConfig) error {
 		return err
 	}
 	if err := o.greet(config.Identity); err != nil {
-		// The reason for a refusal comes after the handshake, on the connection.
+		// A refusal's reason arrives after the handshake, on the connection.
 		if cause := context.Cause(o.conn.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
 			err = cause
 		}
@@ -88,7 +88,8 @@ func (o *outgoing) connect(ctx context.Context, config ClientConfig) error {
 	return nil
 }
 
-// greet exchanges the first messages. Only then is it known that the waypoint accepts our certificate.
+// greet exchanges the first messages. Only then is it certain that the waypoint accepts our
+// certificate.
 func (o *outgoing) greet(identity *collective.Identity) (err error) {
 	if o.member, err = identity.Peer(o.conn.ConnectionState().TLS); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 	return o.stream.SetDeadline(time.Time{})
 }
 
-// localFor asks the kernel from which address packets to dst leave. Connecting a UDP socket sends none.
+// localFor returns the source address that the kernel uses for packets to dst. Connecting a UDP
+// socket sends no packet.
 func localFor(dst netip.AddrPort) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst))
 	if err != nil {
@@ -135,17 +137,18 @@ func localFor(dst netip.AddrPort) (netip.Addr, error) {
 	return addrPort(conn.LocalAddr()).Addr(), nil
 }
 
-// clientSocket notices whether anything is received: a waypoint that does not answer and one that answers
-// nonsense look the same to QUIC. And it takes packets of a session that cannot be sent for lost ones:
-// a host that gets another address has none for a moment, which must not end its sessions.
+// clientSocket records whether anything is received, because QUIC does not distinguish a waypoint
+// that does not answer from one that sends invalid packets. It also treats packets that cannot be
+// sent as lost: a host that changes its address has none for a moment, which must not end its
+// sessions.
 type clientSocket struct {
 	*net.UDPConn
 	batch    *ipv4.PacketConn
 	received atomic.Bool
-	inUse    atomic.Bool // by a session, not merely tried
+	inUse    atomic.Bool // used by a session, not only by an attempt
 }
 
-// ReadBatch is what quic-go reads with.
+// ReadBatch is called by quic-go to read.
 func (s *clientSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	n, err := s.batch.ReadBatch(ms, flags)
 	if n > 0 {
@@ -154,7 +157,7 @@ func (s *clientSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	return n, err
 }
 
-// WriteMsgUDP is what quic-go writes with.
+// WriteMsgUDP is called by quic-go to write.
 func (s *clientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
 	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
 	if err != nil && s.inUse.Load() && isUnreachable(err) {

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// move follows a session through a change of this host's network: pings leave from where we are now
-// until the waypoint has validated that address and says so. A nil move is none.
+// move tracks a session through a change of this host's network: pings are sent from the current
+// address until the waypoint has validated it and reports it. A nil move means that there is none.
 type move struct {
 	until    time.Time
 	retry    *time.Ticker
 	before   netip.AddrPort
-	relocate bool // the waypoint must see another address than before
+	relocate bool // the waypoint must see an address other than before
 }
 
 const (
 	moveEvery = 100 * time.Millisecond
-	// moveTimeout covers a lost neighbour solicitation (repeated after a second, RFC 4861, 10), which
-	// a new session would have to wait for as well.
+	// moveTimeout allows for a lost neighbour solicitation (repeated after a second, RFC 4861, 10),
+	// which would delay a new session as well.
 	moveTimeout = 2 * time.Second
 )
 
-// startMove looks what the change of the network means for a session.
+// startMove returns the move that a change of the network requires, or nil if there is none.
 func (c *Client) startMove(call *call, running *move) *move {
 	local, err := localFor(c.config.Addr)
 	if err != nil {
 		c.log.Info("no route to the waypoint", "err", err)
-		return running // it may come back; if not, silence ends the session
+		return running // the address may come back; if not, silence ends the session
 	}
 	if running == nil {
 		running = &move{before: c.State().Observed, retry: time.NewTicker(moveEvery)}
@@ -39,7 +39,7 @@ func (c *Client) startMove(call *call, running *move) *move {
 	return running
 }
 
-// arrived says whether the waypoint sees us where we are now.
+// arrived reports whether the waypoint sees our current address.
 func (m *move) arrived(seen netip.AddrPort) bool {
 	return m == nil || !m.relocate || seen != m.before
 }

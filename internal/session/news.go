@@ -9,9 +9,10 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Closed is why a waypoint gives nothing to anybody for now. Its sessions go on.
+// Closed is the reason for which a waypoint gives nothing to any member for now. Its sessions
+// continue.
 type Closed struct {
-	Code  wire.Code // of which Code.Closed is true, or one that is newer than us
+	Code  wire.Code // a code for which Code.Closed is true, or an unknown newer one
 	Until time.Time // zero: the waypoint does not know
 }
 
@@ -33,7 +34,8 @@ func (c *Closed) equal(o *Closed) bool {
 	return c.Code == o.Code && c.Until.Equal(o.Until)
 }
 
-// closedOf is what a greeting that has just arrived says. That it took a moment to arrive is no news.
+// closedOf returns the Closed in a greeting that has just arrived. The time that the greeting took
+// is ignored.
 func closedOf(h wire.Hello, now time.Time) *Closed {
 	switch {
 	case h.Closed == 0:
@@ -44,10 +46,10 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 	return &Closed{Code: h.Closed, Until: now.Add(h.ClosedFor).Round(time.Second)}
 }
 
-// news wakes all who wait, whenever there is some.
+// news wakes all waiting goroutines whenever something changes.
 type news struct {
 	mu   sync.Mutex
-	next chan struct{} // closed when there is
+	next chan struct{} // closed at the next change
 }
 
 func (n *news) wait() <-chan struct{} {
@@ -63,8 +65,8 @@ func (n *news) tell() {
 	n.next = make(chan struct{})
 }
 
-// Tell has all members greeted anew: what the Handler offers, or whether it is closed, has changed. It
-// does not wait for them.
+// Tell sends all members another greeting, because the Handler's offers or its Closed have changed.
+// It does not block.
 func (s *Server) Tell() { s.news.tell() }
 
 // tellNews greets a member anew whenever there is something new. What changes while it is slow to read
@@ -78,7 +80,7 @@ func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-
 		}
 		changed = s.news.wait()
 		if out.put(s.hello(l)) != nil {
-			return // the session ends, which reading or writing says
+			return // the session ends, and reading or writing returns the reason
 		}
 	}
 }

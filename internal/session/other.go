@@ -7,15 +7,15 @@ import (
 	"net/netip"
 )
 
-// ReadOther waits for a packet at the sessions' port that is not QUIC's: its first byte has the upper bits
-// of neither header (RFC 9443), as those of STUN. Few of them wait to be read. There may be one reader. The
-// error is net.ErrClosed once the server has ended.
+// ReadOther waits for a packet on the sessions' port that is not QUIC, such as STUN: the upper bits
+// of its first byte belong to neither QUIC header (RFC 9443). Only a few such packets are queued.
+// There may be one reader. The error is net.ErrClosed once the server has ended.
 func (s *Server) ReadOther(ctx context.Context, b []byte) (n int, from netip.AddrPort, err error) {
 	n, addr, err := s.transport.ReadNonQUICPacket(ctx, b)
 	switch {
 	case ctx.Err() != nil:
 		return 0, netip.AddrPort{}, ctx.Err()
-	case err != nil: // there is no other reason
+	case err != nil: // the only other reason
 		return 0, netip.AddrPort{}, fmt.Errorf("read at %v/udp: %w", s.Addr(), net.ErrClosed)
 	}
 	return n, addrPort(addr), nil

@@ -9,16 +9,16 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// outboxFull is how many bytes may wait to be written before put waits.
+// outboxFull is how many bytes may be queued before put blocks.
 const outboxFull = 64 << 10
 
 var errClosed = errors.New("the session has ended")
 
-// outbox collects messages while the one before is being written, so that pipelined requests and
+// outbox collects messages while earlier ones are being written, so that pipelined requests and
 // answers share packets and system calls.
 type outbox struct {
 	mu     sync.Mutex
-	change *sync.Cond // something to write, room again, or closed
+	change *sync.Cond // signals something to write, room again, or closed
 	buf    []byte
 	closed bool
 }
@@ -29,7 +29,7 @@ func newOutbox() *outbox {
 	return o
 }
 
-// put queues a message. It blocks while the other side does not read.
+// put queues a message. It blocks while the queue is full because the other side does not read.
 func (o *outbox) put(m wire.Message) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

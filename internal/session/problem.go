@@ -18,39 +18,39 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// ProblemCode is a problem's name for programs; it does not change.
+// ProblemCode identifies a problem for programs. Codes never change.
 type ProblemCode string
 
-// Why a waypoint cannot be used.
+// The reasons for which a waypoint cannot be used.
 const (
-	Connecting   ProblemCode = "connecting"    // nothing is known yet
+	Connecting   ProblemCode = "connecting"    // no answer or error yet
 	NoAnswer     ProblemCode = "no-answer"     // it never answered
 	Lost         ProblemCode = "lost"          // it stopped answering
 	Nonsense     ProblemCode = "nonsense"      // it answers, but not as a waypoint does
 	NoRoute      ProblemCode = "no-route"      // this host cannot send there
-	NoWay        ProblemCode = "no-way"        // what stands before it does not let us in
+	NoWay        ProblemCode = "no-way"        // the way to it could not be opened
 	OwnIdentity  ProblemCode = "own-identity"  // our certificate is not usable
-	Expired      ProblemCode = "expired"       // its certificate is over
-	OtherCA      ProblemCode = "other-ca"      // it or we are of another collective
+	Expired      ProblemCode = "expired"       // its certificate is not valid now
+	OtherCA      ProblemCode = "other-ca"      // it and we belong to different collectives
 	WrongName    ProblemCode = "wrong-name"    // it is another member
 	Revoked      ProblemCode = "revoked"       // it was revoked
 	RefusedUs    ProblemCode = "refused-us"    // it does not accept our certificate
-	Unattested   ProblemCode = "unattested"    // it does not take our statement on the session
+	Unattested   ProblemCode = "unattested"    // it rejected our statement on the session
 	OtherVersion ProblemCode = "version"       // it speaks another version of dcol
 	Restarted    ProblemCode = "restarted"     // it has forgotten the session
 	Stopping     ProblemCode = "stopping"      // its agent was stopped
-	Displaced    ProblemCode = "displaced"     // newer sessions of ours took the place
+	Displaced    ProblemCode = "displaced"     // newer sessions of ours replaced this one
 	NetworkMoved ProblemCode = "network-moved" // our address changed and the session did not follow
 	Stopped      ProblemCode = "stopped"       // our own agent stops
 	OtherProblem ProblemCode = "other"         // none of these
 )
 
-// Problem is why a waypoint cannot be used now, in words, and the mend.
+// Problem describes why a waypoint cannot be used now and how to mend it.
 type Problem struct {
 	Code ProblemCode
 	Text string
 	Mend string
-	Err  error // what QUIC or TLS said; may be nil
+	Err  error // from QUIC or TLS; may be nil
 }
 
 func (p *Problem) Error() string {
@@ -62,10 +62,10 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Err }
 
-// ErrDown is what Map's error is, for errors.Is, when there is no session.
+// ErrDown matches, with errors.Is, the error of a request without a session.
 var ErrDown = errors.New("no session")
 
-// DownError says that and why there is no session with a waypoint.
+// DownError reports that there is no session with a waypoint, and why.
 type DownError struct {
 	Waypoint string
 	Problem  *Problem
@@ -76,16 +76,16 @@ func (e *DownError) Error() string {
 }
 func (e *DownError) Unwrap() error { return e.Problem }
 
-// Is makes every DownError an ErrDown.
+// Is reports whether target is ErrDown.
 func (e *DownError) Is(target error) bool { return target == ErrDown }
 
-// where says what is needed to put an error into words.
+// where holds the facts needed to explain an error.
 type where struct {
 	waypoint string
 	addr     netip.AddrPort
-	// heard: datagrams came back, whatever was in them.
+	// heard is set if any datagram came back.
 	heard bool
-	// up: the session had been up.
+	// up is set if the session was established.
 	up bool
 }
 
@@ -103,7 +103,7 @@ const (
 	alertNoALPN             = cryptoError + 120
 )
 
-// explain puts into words why a session did not come up, or ended.
+// explain returns the problem for a session that failed to open or ended with err.
 func explain(w where, err error) *Problem {
 	if already, ok := errors.AsType[*Problem](err); ok {
 		return already
@@ -132,7 +132,7 @@ func classify(w where, err error) *Problem {
 	case errors.As(err, &revoked):
 		return &Problem{Code: Revoked, Text: revoked.Error(), Mend: "take " + w.waypoint + " out of your configuration, or ask it to get a new certificate"}
 	case errors.As(err, &host):
-		return &Problem{Code: WrongName, Text: fmt.Sprintf("at %v answers %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Mend: "correct name or addresses of this [[client.waypoint]]"}
+		return &Problem{Code: WrongName, Text: fmt.Sprintf("the member at %v is %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Mend: "correct name or addresses of this [[client.waypoint]]"}
 	case errors.As(err, &unknownCA), errors.Is(err, collective.ErrOtherCA):
 		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Mend: "both need certificates of the same authority, and its ca.crt"}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired, errors.Is(err, collective.ErrExpired):
@@ -148,7 +148,7 @@ func classify(w where, err error) *Problem {
 	case errors.As(err, &transport) && transport.ErrorCode >= cryptoError && transport.ErrorCode < cryptoError+0x100:
 		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Mend: "see whether a dcol agent of your collective runs there"}
 	case errors.As(err, &transport), errors.Is(err, wire.ErrFraming):
-		return nonsense(w, fmt.Sprintf("what %s at %v says cannot be understood (%v)", w.waypoint, w.addr, err))
+		return nonsense(w, fmt.Sprintf("%s at %v sent a message that cannot be decoded (%v)", w.waypoint, w.addr, err))
 	case errors.As(err, &errno), errors.Is(err, os.ErrPermission):
 		return &Problem{Code: NoRoute, Text: fmt.Sprintf("this host cannot send to %v/udp (%v)", w.addr, errnoText(err, errno)), Mend: "see ip route get " + w.addr.Addr().String() + " and this host's firewall"}
 	case errors.As(err, &handshake), errors.As(err, &idle), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
@@ -156,7 +156,7 @@ func classify(w where, err error) *Problem {
 		case w.up:
 			return &Problem{Code: Lost, Text: fmt.Sprintf("%s stopped answering on %v/udp", w.waypoint, w.addr), Mend: "is its host up and the network between you?"}
 		case w.heard:
-			return nonsense(w, fmt.Sprintf("something answers on %v/udp but makes no session", w.addr))
+			return nonsense(w, fmt.Sprintf("something answers on %v/udp but opens no session", w.addr))
 		}
 		return &Problem{Code: NoAnswer, Text: fmt.Sprintf("%s did not answer on %v/udp", w.waypoint, w.addr), Mend: fmt.Sprintf("is its agent running, does a firewall block UDP %d?", w.addr.Port())}
 	case errors.Is(err, net.ErrClosed):
@@ -165,7 +165,7 @@ func classify(w where, err error) *Problem {
 	return &Problem{Code: OtherProblem, Text: fmt.Sprintf("the session with %s at %v failed (%v)", w.waypoint, w.addr, err)}
 }
 
-// inTime puts what TLS says of a certificate's time into words that name both times.
+// inTime rewords TLS's error about a certificate's validity to include both times.
 func inTime(err error) error {
 	if clock, ok := collective.AsClockError(err, time.Now()); ok {
 		return clock
@@ -174,7 +174,7 @@ func inTime(err error) error {
 }
 
 func nonsense(w where, text string) *Problem {
-	return &Problem{Code: Nonsense, Text: text, Mend: fmt.Sprintf("is it a dcol waypoint that listens on UDP %d there, and do datagrams of 1200 bytes get through?", w.addr.Port())}
+	return &Problem{Code: Nonsense, Text: text, Mend: fmt.Sprintf("check that a dcol waypoint listens on UDP %d there, and that datagrams of 1200 bytes get through", w.addr.Port())}
 }
 
 func errnoText(err error, errno syscall.Errno) string {
@@ -207,14 +207,14 @@ func byWaypoint(w where, app *quic.ApplicationError) *Problem {
 	return nonsense(w, fmt.Sprintf("%s at %v ended the session (code %d, %q)", w.waypoint, w.addr, app.ErrorCode, app.ErrorMessage))
 }
 
-// byAlert explains an error the other side's QUIC or TLS sent.
+// byAlert explains an error that the other side's QUIC or TLS sent.
 func byAlert(w where, e *quic.TransportError) *Problem {
 	refused := func(text, mend string) *Problem {
 		return &Problem{Code: RefusedUs, Text: w.waypoint + " does not accept our certificate: " + text, Mend: mend}
 	}
 	switch e.ErrorCode {
 	case alertCertificateExpired:
-		return refused("it takes it for expired or not yet valid", "compare the clocks of the two hosts; else have it issued anew (dcol ca issue --reissue)")
+		return refused("it considers it expired or not yet valid", "compare the clocks of the two hosts; else have it issued anew (dcol ca issue --reissue)")
 	case alertUnknownCA, alertCertificateUnknown:
 		p := refused("it belongs to another collective", "both need certificates of the same authority, and its ca.crt")
 		p.Code = OtherCA
@@ -222,11 +222,11 @@ func byAlert(w where, e *quic.TransportError) *Problem {
 	case alertCertificateRevoked:
 		return refused("it was revoked", "ask the collective's authority why")
 	case alertBadCertificate, alertAccessDenied, alertCertificateNeeded:
-		return refused("it finds it bad", "have it issued by the collective's authority (dcol ca issue)")
+		return refused("it considers it invalid", "have it issued by the collective's authority (dcol ca issue)")
 	case alertNoALPN, alertProtocolVersion:
 		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Mend: "update the older of the two agents, or correct the address: something else may listen there"}
 	case quic.ConnectionRefused:
-		return &Problem{Code: Stopping, Text: w.waypoint + " takes no sessions now", Mend: "is its agent stopping or overloaded?"}
+		return &Problem{Code: Stopping, Text: w.waypoint + " accepts no sessions now", Mend: "is its agent stopping or overloaded?"}
 	}
 	return nonsense(w, fmt.Sprintf("%s at %v ended the session (%v)", w.waypoint, w.addr, e))
 }

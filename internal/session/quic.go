@@ -8,27 +8,28 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// alpn names the protocol in the TLS handshake. The number changes when the framing or the way a
-// session begins changes; wire.Version covers the rest.
+// alpn identifies the protocol in the TLS handshake. Its number changes with the framing or the
+// start of a session; wire.Version covers the rest.
 const alpn = "dcol/2"
 
 const (
-	// greetTimeout is how long the first message of the other side may take.
+	// greetTimeout bounds the wait for the other side's first message.
 	greetTimeout = 5 * time.Second
 	// writeTimeout is how long the other side may not read what we write.
 	writeTimeout = 5 * time.Second
-	// pingEvery and silence bound how late a dead waypoint is noticed: the sum, at most.
+	// A dead waypoint is detected after at most pingEvery plus silence.
 	pingEvery = time.Second
 	silence   = 3 * time.Second
-	// idleTimeout ends a session whose client is gone without a word.
+	// idleTimeout ends a session whose client disappeared.
 	idleTimeout = 15 * time.Second
-	// handshakeTimeout is how long a waypoint may not answer before the next try.
+	// handshakeTimeout is how long to wait for a waypoint's answer before the next try.
 	handshakeTimeout = 3 * time.Second
-	// connIDLength is longer than quic-go's own 4 bytes, so that random datagrams meet no session.
+	// connIDLength is longer than quic-go's default of 4 bytes, so that random datagrams match no
+	// session.
 	connIDLength = 12
 )
 
-// Why a session was closed, as the other side is told (application error codes, RFC 9000, 20.2).
+// Application error codes with which a session is closed (RFC 9000, 20.2).
 const (
 	closeDone      quic.ApplicationErrorCode = 0
 	closeStopping  quic.ApplicationErrorCode = 1
@@ -40,12 +41,12 @@ const (
 	closeSilent    quic.ApplicationErrorCode = 7
 	closeSlow      quic.ApplicationErrorCode = 8
 	closeNotMember quic.ApplicationErrorCode = 9
-	// The client did not sign that the session is its own, or for another session or time.
+	// The client's signed statement is missing, or is for another session or time.
 	closeUnattested quic.ApplicationErrorCode = 10
 )
 
-// quicConfig is the same for both sides but for streams, which only the client opens. The windows are
-// small: messages are, and a member must not fill a waypoint's memory.
+// quicConfig is the same for both sides except for streams, which only the client opens. The
+// windows are small: messages are, and a member must not fill a waypoint's memory.
 func quicConfig(incomingStreams int64) *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout:           handshakeTimeout,
@@ -56,14 +57,14 @@ func quicConfig(incomingStreams int64) *quic.Config {
 		MaxConnectionReceiveWindow:     384 << 10,
 		MaxIncomingStreams:             incomingStreams,
 		MaxIncomingUniStreams:          -1,
-		// The least every path carries that QUIC can use at all, and all we need: probes for more
-		// would only be counted as loss.
+		// The smallest size that QUIC requires of a path is enough. Probes for more would only be
+		// counted as loss.
 		InitialPacketSize:       1200,
 		DisablePathMTUDiscovery: true,
 	}
 }
 
-// addrPort is a UDP address as we write it: IPv4 is IPv4 also on a socket for both families.
+// addrPort converts a UDP address. An IPv4 address stays IPv4, even from a dual-stack socket.
 func addrPort(a net.Addr) netip.AddrPort {
 	u, ok := a.(*net.UDPAddr)
 	if !ok {
@@ -73,7 +74,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// closeLine tells the other side, if it still listens.
+// closeLine closes the connection with a code for the other side.
 func closeLine(conn *quic.Conn, code quic.ApplicationErrorCode, text string) {
 	_ = conn.CloseWithError(code, text) // always nil
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// line is one session at the waypoint's end.
+// line is the waypoint's end of one session.
 type line struct {
 	id      uint64
-	session wire.SessionID // its name in the member's statement
+	session wire.SessionID // identifies it in the member's statement
 	conn    *quic.Conn
 	member  collective.Member
 	v4      bool
 	since   time.Time
 	use     *use
-	gone    chan struct{} // closed when its handler has heard of its end
+	gone    chan struct{} // closed when the handler was notified of its end
 }
 
 func (l *line) peer() Peer {
 	return Peer{ID: l.id, Name: l.member.Name, Serial: l.member.Serial, Issuer: l.member.Issuer, Addr: addrPort(l.conn.RemoteAddr()).Addr()}
 }
 
-// use is what one member uses, over all its sessions.
+// use is the usage of one member over all its sessions.
 type use struct {
 	requests *rate.Limiter
-	// messages bounds all messages together, refused ones too: above it we read no further.
+	// messages limits the rate of all messages, including refused ones. Above it, reading pauses.
 	messages *rate.Limiter
 	lines    []*line // oldest first
 }
 
-// registry knows the live sessions and holds members to their limits.
+// registry holds the live sessions and enforces the members' limits.
 type registry struct {
 	limits Limits
 
@@ -51,7 +51,7 @@ func newRegistry(limits Limits) *registry {
 	return &registry{limits: limits, uses: map[string]*use{}}
 }
 
-// add admits a session, and returns the one that has to give way, if any.
+// add admits a session, and returns the one that it displaces, if any.
 func (r *registry) add(conn *quic.Conn, member collective.Member, now time.Time) (added, displaced *line) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *registry) remove(gone *line) {
 	close(gone.gone)
 }
 
-// other finds another session of a line's member, by where it comes from; nil if there is none.
+// other returns another session of the same member from the address from, or nil.
 func (r *registry) other(than *line, from netip.AddrPort) *line {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +105,8 @@ func (r *registry) other(than *line, from netip.AddrPort) *line {
 	return nil
 }
 
-// forget drops members without a session. Not before their allowance is whole again: coming back must
-// not renew it.
+// forget drops members without a session once their rate allowance is full again, so that
+// reconnecting does not renew the allowance.
 func (r *registry) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,14 +10,15 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Grant is a waypoint's yes: TCP from Client to Port of the waypoint leads to the server, for Lease.
+// Grant is a waypoint's positive answer: TCP from Client to Port of the waypoint is forwarded to
+// the server for Lease.
 type Grant struct {
 	Port   uint16
 	Lease  time.Duration
 	Client netip.Addr
 }
 
-// Map asks for a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or that of ctx.
+// Map requests a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or ctx's.
 func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16) (Grant, error) {
 	granted, err := requestGrant[wire.MapGrant](ctx, c, func(id uint64, _ netip.Addr) wire.Message {
 		return wire.MapRequest{ID: id, Server: server, Proposed: proposed}
@@ -25,7 +26,8 @@ func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16
 	return Grant{Port: granted.Port, Lease: granted.Lease, Client: granted.Client}, err
 }
 
-// Tunnel asks for detours of a kind other than mapped; ID and Local are filled in. The error is as Map's.
+// Tunnel requests detours of a kind other than mapped. It fills in ID and Local. Errors are those
+// of Map.
 func (c *Client) Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.TunnelGrant, error) {
 	granted, err := requestGrant[wire.TunnelGrant](ctx, c, func(id uint64, local netip.Addr) wire.Message {
 		req.ID, req.Local = id, local
@@ -33,7 +35,7 @@ func (c *Client) Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.Tunne
 	})
 	var refusal *wire.Refusal
 	if errors.As(err, &refusal) && refusal.Code == wire.Malformed {
-		// What an older waypoint makes of a message it does not know.
+		// An older waypoint answers an unknown message with Malformed.
 		return wire.TunnelGrant{}, &wire.Refusal{ID: refusal.ID, Code: wire.NotOffered,
 			Message: fmt.Sprintf("it does not understand the request (%s), its dcol may be older", refusal.Message)}
 	}
@@ -43,11 +45,11 @@ func (c *Client) Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.Tunne
 	return granted, err
 }
 
-// maxMoves bounds how often a request is made again because the session moved meanwhile.
+// maxMoves bounds how often a request is repeated because the session moved meanwhile.
 const maxMoves = 3
 
-// requestGrant asks for a grant of type G with the message that say makes, which is told the message's id
-// and where our packets leave from.
+// requestGrant requests a grant of type G. say returns the message for an id and our packets'
+// source address.
 func requestGrant[G wire.Message](ctx context.Context, c *Client, say func(id uint64, local netip.Addr) wire.Message) (G, error) {
 	var none G
 	for try := 1; ; try++ {
@@ -59,7 +61,8 @@ func requestGrant[G wire.Message](ctx context.Context, c *Client, say func(id ui
 		if answer.err != nil {
 			return none, answer.err
 		}
-		// A grant for the address we have just left is of no use; the next one is for the new one.
+		// A grant for the address that we have just left is useless. The next one is for the new
+		// address.
 		if try < maxMoves && c.left(answer.client) {
 			continue
 		}
@@ -71,7 +74,8 @@ func requestGrant[G wire.Message](ctx context.Context, c *Client, say func(id ui
 	}
 }
 
-// settledCall is the session to ask over, once it does not move, and where our packets then leave from.
+// settledCall waits until the session is not moving. It returns the session and the source address
+// of our packets.
 func (c *Client) settledCall(ctx context.Context) (*call, netip.Addr, error) {
 	for {
 		c.mu.Lock()
@@ -91,7 +95,7 @@ func (c *Client) settledCall(ctx context.Context) (*call, netip.Addr, error) {
 	}
 }
 
-// left says whether the session has moved, or is about to, from this address.
+// left reports whether the session has moved, or is about to move, away from this address.
 func (c *Client) left(addr netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// ending is why the waypoint ends a session.
+// ending is the reason for which the waypoint ends a session.
 type ending struct {
 	code quic.ApplicationErrorCode
 	text string
@@ -44,7 +44,7 @@ func (s *service) converse(ctx context.Context, l *line) ending {
 	if err != nil {
 		return endingOf(ctx, err)
 	}
-	// The client's bytes that follow its greeting are read ahead: one decoder for the whole session.
+	// The decoder may read ahead of the greeting, so the whole session uses this one.
 	decoder := wire.NewDecoder(stream)
 	changed := s.news.wait()
 	proof, end := s.greet(ctx, l, stream, decoder)
@@ -76,7 +76,7 @@ func (s *service) converse(ctx context.Context, l *line) ending {
 	unhook()
 	stopTelling()
 	out.close()
-	// Unblocks a write under way.
+	// This unblocks a pending write.
 	closeLine(l.conn, end.code, end.text)
 	writing.Wait()
 
@@ -115,8 +115,8 @@ func (s *service) greet(ctx context.Context, l *line, stream *quic.Stream, decod
 	return proof, end
 }
 
-// endingOf says why a session ends on which reading or writing failed. If it is the other side that
-// ended it, or we ourselves elsewhere, nothing of this is sent.
+// endingOf returns why a session ends after a failed read or write. If the session was already
+// closed, by the other side or by us, no reason is sent.
 func endingOf(ctx context.Context, err error) ending {
 	if ctx.Err() != nil {
 		return ending{closeStopping, "the agent stops"}

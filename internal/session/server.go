@@ -20,51 +20,52 @@ import (
 
 // Peer is the member at the other end of a session.
 type Peer struct {
-	ID     uint64            // of the session, unique while the agent runs
+	ID     uint64            // of the session, unique during the agent's run
 	Name   string            // as in its certificate
 	Serial string            // of that certificate
 	Issuer collective.Issuer // of that certificate
-	// Addr is where the session comes from, validated by QUIC. It changes when the member's address
-	// does; a Handler is told before it sees another one.
+	// Addr is the session's source address, validated by QUIC. When it changes, the Handler is
+	// notified before it sees the new one.
 	Addr netip.Addr
-	// Proof is what the member has signed for this session; verified.
+	// Proof is the member's signed and verified statement for this session.
 	Proof *wire.Proof
 }
 
-// Handler is what a waypoint does with sessions. SessionUp comes before a session's first request,
-// SessionDown after its last has been answered; both delay that session only.
+// Handler serves the requests of sessions. SessionUp is called before a session's first request,
+// and SessionDown after the last was answered. Both delay that session only.
 type Handler interface {
-	// Offers are the kinds of detours a member can have, as it is greeted with.
+	// Offers returns the kinds of detours that members can have, for the greeting.
 	Offers() []wire.Kind
-	// Closed is why nothing is given to anybody for now, and until when, if that is known; nil: it is.
-	// Server.Tell says that it has changed.
+	// Closed returns why nothing is given to any member for now, or nil. Server.Tell announces a
+	// change.
 	Closed() *Closed
 	SessionUp(Peer)
 	SessionDown(Peer)
-	// SessionMoved says that the member has another address: now.Addr in place of before.Addr. It
-	// comes after what was asked from the old one has been answered, before anything asked from the
-	// new one, and before the client hears that it is seen there. It delays that session only.
+	// SessionMoved reports that the member's address changed from before.Addr to now.Addr. It is
+	// called after all requests from the old address are answered, before any from the new one, and
+	// before the client is told its new address. It delays that session only.
 	SessionMoved(before, now Peer)
-	// MemberLeft says that the member, whose session broke, is no longer at the address, but where this
-	// session comes from. The broken one has ended by then. It delays that session only.
+	// MemberLeft reports that the member has left the address from and now uses this session's
+	// address. Its earlier session broke and has ended by now. It delays that session only.
 	MemberLeft(now Peer, from netip.Addr)
-	// Map answers one request, for connections from peer.Addr. It is called concurrently, also for
-	// one session. Of the grant, Port and Lease count; the rest is filled in. ctx ends with the session.
+	// Map answers one request for connections from peer.Addr. It is called concurrently, even for
+	// one session. Only Port and Lease of the grant are used; the rest is filled in. ctx ends with
+	// the session.
 	Map(ctx context.Context, peer Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal)
-	// Tunnel answers one request, for the member at peer.Addr, under the same terms. ID, Kind and
+	// Tunnel answers one request of the member at peer.Addr. It is called like Map. ID, Kind and
 	// Client of the grant are filled in.
 	Tunnel(ctx context.Context, peer Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 }
 
-// Limits is what one member may ask of a waypoint.
+// Limits bounds the use of a waypoint by one member.
 type Limits struct {
-	Sessions     int        // per address family; the oldest gives way to a newer one
-	RequestRate  rate.Limit // a second, over all sessions
+	Sessions     int        // per address family; a new one displaces the oldest
+	RequestRate  rate.Limit // per second, over all sessions
 	RequestBurst int
-	Outstanding  int // requests under way, per session
+	Outstanding  int // outstanding requests, per session
 }
 
-// DefaultLimits suit a waypoint that knows nothing of its members.
+// DefaultLimits returns limits suitable for unknown members.
 func DefaultLimits() Limits {
 	return Limits{Sessions: 4, RequestRate: 2000, RequestBurst: 4000, Outstanding: maxAsking}
 }
@@ -76,9 +77,9 @@ func (l Limits) check() error {
 	return nil
 }
 
-// ServerConfig is what a Server needs.
+// ServerConfig configures a Server.
 type ServerConfig struct {
-	Listen   string // ":45672" is IPv4 and IPv6
+	Listen   string // ":45672" listens on IPv4 and IPv6
 	Identity *collective.Identity
 	Lease    time.Duration // of a mapping, as told in the greeting
 	Limits   Limits
@@ -86,27 +87,27 @@ type ServerConfig struct {
 }
 
 const (
-	// sweepEvery is how late, at most, a revocation ends a session after its file arrived.
+	// sweepEvery bounds the time between the arrival of a revocation file and the end of a session.
 	sweepEvery = 2 * time.Second
-	// Handshakes above this rate must first prove their address (Retry, RFC 9000, 8.1.2), so that
-	// forged packets cost next to nothing.
+	// Above this rate, handshakes must first prove their address (Retry, RFC 9000, 8.1.2), so that
+	// forged packets cost little.
 	freeHandshakes      = rate.Limit(50)
 	freeHandshakesBurst = 100
 )
 
-// Server accepts sessions of members.
+// Server accepts the sessions of members.
 type Server struct {
 	config    ServerConfig
 	socket    *net.UDPConn
 	transport *quic.Transport
 	listener  *quic.Listener
 	registry  *registry
-	news      news          // that members are to be told
-	refusals  *rate.Limiter // bounds log lines about members turned away
+	news      news          // changes to announce to members
+	refusals  *rate.Limiter // limits log lines about rejected members
 	sessions  sync.WaitGroup
 }
 
-// Listen opens the socket. Serve must be called next, as it also closes it.
+// Listen opens the socket. Serve must be called next, because only it closes the socket.
 func Listen(config ServerConfig) (*Server, error) {
 	if err := config.Limits.check(); err != nil {
 		return nil, err
@@ -124,8 +125,8 @@ func Listen(config ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	handshakes := rate.NewLimiter(freeHandshakes, freeHandshakesBurst)
-	// From the member's key, so that after a restart the agent can still reset the sessions it has
-	// forgotten, and their clients come back at once (RFC 9000, 10.3).
+	// Derived from the member's key, so that a restarted agent can reset the sessions of its
+	// predecessor. Their clients then reconnect at once (RFC 9000, 10.3).
 	resetKey := quic.StatelessResetKey(config.Identity.Derive("stateless reset"))
 	s := &Server{
 		config: config,
@@ -146,7 +147,7 @@ func Listen(config ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the server's address.
 func (s *Server) Addr() netip.AddrPort { return addrPort(s.socket.LocalAddr()) }
 
 // service is a Server that serves.
@@ -177,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 	return errors.Join(failed, s.listener.Close(), s.transport.Close(), s.socket.Close())
 }
 
-// sweep ends sessions of members that no longer are.
+// sweep ends the sessions of former members.
 func (s *Server) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -192,7 +193,7 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
-// Sweep ends such sessions at once. Serve does so every 2 seconds.
+// Sweep ends the sessions of former members at once. Serve does so every 2 seconds.
 func (s *Server) Sweep() {
 	s.config.Identity.Refresh()
 	for _, l := range s.registry.all() {

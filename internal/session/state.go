@@ -9,43 +9,43 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// State is what a client knows of a waypoint.
+// State is the client's knowledge of a waypoint.
 type State struct {
 	Waypoint string
 	Addr     netip.AddrPort
 	Up       bool
-	Since    time.Time // of Up, or of its being down
-	Problem  *Problem  // why it is down; nil when Up
-	Sessions uint64    // how many sessions came up so far
+	Since    time.Time // when Up last changed
+	Problem  *Problem  // nil if Up
+	Sessions uint64    // sessions opened so far
 
-	// The following hold while Up.
-	// Moving: our address has changed and the session follows; requests wait that long.
+	// The following fields are valid while Up. Moving is set after our address has changed, until
+	// the waypoint has confirmed the new one. Requests wait until then.
 	Moving   bool
-	Local    netip.Addr     // the address our packets leave from
-	Observed netip.AddrPort // where the waypoint sees them come from: what its grants are for
+	Local    netip.Addr     // source address of our packets
+	Observed netip.AddrPort // our address as the waypoint sees it, for which its grants are valid
 	Offers   []wire.Kind
-	Closed   *Closed       // why nothing is given for now; nil: it is
+	Closed   *Closed       // why nothing is given for now; nil: not closed
 	Lease    time.Duration // of a mapping at this waypoint
 	RTT      time.Duration // smoothed
 	MinRTT   time.Duration
-	Loss     float64 // part of our packets not acknowledged, over about the last minute
+	Loss     float64 // share of our packets not acknowledged, over about the last minute
 }
 
-// Usable says whether requests are answered now, for the address in Observed.
+// Usable reports whether requests can be answered now, for the address in Observed.
 func (s State) Usable() bool { return s.Up && !s.Moving }
 
-// loss estimates loss from quic-go's counters, which never forget.
+// loss estimates recent loss from quic-go's cumulative counters.
 type loss struct {
 	sent, lost         float64
 	lastSent, lastLost uint64
 }
 
-// keep is how much of the past counts at each ping: half of it after 34.
+// keep is the weight that the past keeps at each ping: it halves after 34.
 const keep = 0.98
 
 func (l *loss) update(s quic.ConnectionStats) {
 	sent := float64(s.PacketsSent - l.lastSent)
-	// Packets thought lost may still arrive: this counter can fall.
+	// This counter can fall, because packets considered lost may still arrive.
 	lost := float64(int64(s.PacketsLost - l.lastLost))
 	l.lastSent, l.lastLost = s.PacketsSent, s.PacketsLost
 	l.sent = l.sent*keep + sent
@@ -59,17 +59,18 @@ func (l *loss) ratio() float64 {
 	return min(1, l.lost/l.sent)
 }
 
-// backoff is how long to wait before the next try.
+// backoff computes the wait before the next try.
 type backoff struct{ tries int }
 
 const (
 	firstDelay = time.Second
 	lastDelay  = 60 * time.Second
-	// steady is how long a session must have been up for the past to be forgotten.
+	// steady is how long a session must last to reset the backoff.
 	steady = 10 * time.Second
 )
 
-// next returns the delay; chance is in [0, 1) and spreads clients that lost the same waypoint at once.
+// next returns the delay. chance is in [0, 1) and spreads clients that lost the same waypoint at
+// the same time.
 func (b *backoff) next(chance float64) time.Duration {
 	delay := lastDelay
 	if b.tries < 6 { // 2^6 s is more than lastDelay

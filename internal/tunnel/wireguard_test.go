@@ -231,7 +231,7 @@ func TestWireGuardFollowsThePath(t *testing.T) {
 	p.hasMTU("over a path that is wide again", "1420") // the waypoint's bound
 	p.works("over a path that is wide again")
 	route("1300")
-	if addrs, why := p.look(); len(addrs) > 0 || !strings.Contains(why, "IPv6's least of 1280") {
+	if addrs, why := p.look(); len(addrs) > 0 || !strings.Contains(why, "IPv6 needs at least 1280") {
 		t.Errorf("over a path of 1300 bytes there are %v, %q", addrs, why)
 	}
 	route("1500")

@@ -7,9 +7,9 @@ import (
 	"net/netip"
 )
 
-// On the wire an address is its 4 or 16 bytes, an endpoint these and the port in two bytes, big endian, a
-// prefix these and its length in one.
-// An IPv4 address has one form only: in 4 bytes. A zone has no meaning on another host.
+// An address is encoded in its 4 or 16 bytes. An endpoint is an address followed by the port in two
+// bytes, big endian. A prefix is an address followed by its length in one byte. IPv4 addresses are
+// always encoded in 4 bytes. Zones are invalid, because they mean nothing on another host.
 
 func appendAddr(dst []byte, a netip.Addr) ([]byte, error) {
 	if a.Zone() != "" {
@@ -59,7 +59,7 @@ func parseEndpoint(b []byte) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, port), nil
 }
 
-// parseOptionalEndpoint is for fields that may be absent.
+// parseOptionalEndpoint parses a field that may be absent.
 func parseOptionalEndpoint(b []byte) (netip.AddrPort, error) {
 	if len(b) == 0 {
 		return netip.AddrPort{}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// The bodies as CBOR maps. Key 1 is the id in every message that has one.
+// The bodies of messages as CBOR maps. Key 1 is the id in every message that has one.
 type (
 	helloBody struct {
 		Version  uint   `cbor:"1,keyasint"`
@@ -59,9 +59,9 @@ const (
 	maxOffers   = 16
 	maxArray    = max(maxOffers, maxAvoid, maxAddresses)
 
-	// A QUIC endpoint that has lost its state answers with a stateless reset only to packets longer
-	// than the reset itself (RFC 9000, 10.3; quic-go: 42 bytes). Pings are what an idle session
-	// sends, so they must be that long for a restarted waypoint to be noticed at once.
+	// A QUIC endpoint that has lost its state sends a stateless reset only in answer to packets
+	// longer than the reset itself (RFC 9000, 10.3; quic-go: 42 bytes). Idle sessions send only
+	// pings, so pings must be that long for a restarted waypoint to be noticed at once.
 	pingFiller = 24
 )
 
@@ -241,7 +241,7 @@ func decodeBody(t Type, data []byte) (Message, error) {
 	return nil, errUnknownType
 }
 
-// idOf is the id of a message that is otherwise not understood; 0 if there is none.
+// idOf returns the id of a message that cannot be decoded otherwise, or 0 if there is none.
 func idOf(t Type, data []byte) uint64 {
 	if t == TypeHello { // its key 1 is the version
 		return 0
@@ -253,7 +253,7 @@ func idOf(t Type, data []byte) uint64 {
 	return b.ID
 }
 
-// Span is a duration as messages can carry it: nothing that is past, and no more than a year.
+// Span limits d to what messages can carry: positive, and at most a year.
 func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
 
 func toMillis(d time.Duration) (uint64, error) {

@@ -1,12 +1,10 @@
-// Package wire is the language members speak inside a session: messages, and how they lie on a stream.
+// Package wire implements the messages inside a session and their encoding on a stream.
 //
 //	frame   = length(2 bytes, big endian, of what follows) type(1 byte) body
 //	body    = a CBOR map (RFC 8949) with small integers as keys
 //
-// Growing it: a new kind of message gets a new type number, a new field a new key. Who does not know a
-// key skips it; who does not know a type answers Malformed with the message's id (key 1 in every
-// message that has one) and reads on. Only a broken frame ends a session. What changes the meaning of
-// something that is there needs a new Version.
-//
-// It imports nothing of ours; session and waypoint may import it.
+// A new kind of message gets a new type number, a new field a new key. Unknown keys are ignored. A
+// message of unknown type is answered with Malformed and the message's id (key 1 in every message
+// that has one), and reading continues. Only a broken frame ends a session. A change in the meaning
+// of an existing message requires a new Version.
 package wire

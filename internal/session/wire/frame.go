@@ -8,24 +8,24 @@ import (
 	"io"
 )
 
-// MaxFrame is the most bytes a frame may hold after its length. No message comes near it; what may come
-// later (keys, records) shall fit.
+// MaxFrame is the largest number of bytes after a frame's length. It leaves room for larger future
+// messages, for example with keys or records.
 const MaxFrame = 4096
 
-// ErrFraming says that the stream is not made of frames: nothing after it can be understood.
+// ErrFraming means that the stream is not a sequence of frames. Nothing after it can be decoded.
 var ErrFraming = errors.New("broken frame")
 
-// MalformedError says that one message was not understood. The next one can be read.
+// MalformedError means that one message could not be decoded. Reading can continue with the next.
 type MalformedError struct {
 	Type Type
-	ID   uint64 // 0 if it had none that could be read
+	ID   uint64 // 0 if unreadable or absent
 	Err  error
 }
 
 func (e *MalformedError) Error() string { return fmt.Sprintf("malformed %v: %v", e.Type, e.Err) }
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// Append adds the frame of a message to dst. On an error dst is as it was.
+// Append appends the frame of a message to dst. On an error it returns dst unchanged.
 func Append(dst []byte, m Message) ([]byte, error) {
 	b, err := m.body()
 	if err != nil {
@@ -50,7 +50,7 @@ type Decoder struct {
 	buf [MaxFrame]byte
 }
 
-// NewDecoder reads from r, ahead of what it returns.
+// NewDecoder returns a Decoder for r. It may read ahead of the returned messages.
 func NewDecoder(r io.Reader) *Decoder {
 	return &Decoder{r: bufio.NewReaderSize(r, 2+MaxFrame)}
 }

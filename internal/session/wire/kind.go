@@ -5,10 +5,10 @@ import "fmt"
 // Kind is a kind of detour that a waypoint offers.
 type Kind uint16
 
-// The kinds. Numbers are never used again for something else.
+// The kinds. Numbers are never reused.
 const (
-	Mapped    Kind = 1 // a port of the waypoint that leads to one server
-	InBand    Kind = 2 // each SYN says which server it is for, in a TCP option
+	Mapped    Kind = 1 // a port of the waypoint that is forwarded to one server
+	InBand    Kind = 2 // each SYN carries its server's address in a TCP option
 	WireGuard Kind = 3
 	OpenVPN   Kind = 4
 )
@@ -22,7 +22,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint16(k))
 }
 
-// ParseKind is the kind that String gives this word.
+// ParseKind returns the kind whose String is word.
 func ParseKind(word string) (Kind, bool) {
 	for k, w := range kinds {
 		if w == word {

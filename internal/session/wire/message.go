@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Version is the version of this language. Sides that differ cannot talk.
+// Version is the version of the protocol. Both sides must have the same one.
 const Version = 1
 
-// Type tells messages apart on the wire.
+// Type identifies a message's type on the wire.
 type Type uint8
 
-// The message types. Numbers are never used again for something else.
+// The message types. Numbers are never reused.
 const (
 	TypeHello         Type = 1
 	TypeMapRequest    Type = 2
@@ -26,33 +26,33 @@ const (
 	TypeLeft          Type = 10
 )
 
-// Message is one of the types below.
+// Message is one of the message types below.
 type Message interface {
 	messageType() Type
 	body() (any, error)
 }
 
-// Hello is the first message of each side, the client's first. A client leaves all but Version empty.
-// A waypoint says it again, unasked, when something of it has changed.
+// Hello is the first message of each side, the client's first. A client sets only Version. A
+// waypoint sends it again when its contents have changed.
 type Hello struct {
 	Version  uint
 	Offers   []Kind         // what the waypoint offers
-	Lease    time.Duration  // how long a mapping lives when it is not asked for again
-	Observed netip.AddrPort // where the client's packets come from, as the waypoint sees it
-	// Closed is why the waypoint gives nothing to anybody for now; 0: it does. ClosedFor is how long
-	// that will last; 0: it does not know.
+	Lease    time.Duration  // lifetime of a mapping without renewal
+	Observed netip.AddrPort // source of the client's packets as the waypoint sees it
+	// Closed is the reason for which the waypoint gives nothing to any member for now, or 0.
+	// ClosedFor is how long that will last, or 0 if unknown.
 	Closed    Code
 	ClosedFor time.Duration
-	// Session is the waypoint's name for this session, for the client's statement.
+	// Session is the waypoint's ID of this session, for the client's statement.
 	Session SessionID
 }
 
-// MapRequest asks for a port of the waypoint that leads to Server. The mapping is for the session's
-// source address, which is why none stands here. Asking again renews.
+// MapRequest requests a port of the waypoint that is forwarded to Server. The mapping is for the
+// session's source address, so the message contains none. Repeating it renews the mapping.
 type MapRequest struct {
 	ID       uint64
 	Server   netip.AddrPort
-	Proposed uint16 // the port the client would like; 0: any
+	Proposed uint16 // the preferred port; 0: any
 }
 
 // MapGrant answers a MapRequest: TCP from Client to Port of the waypoint reaches the server.
@@ -63,14 +63,14 @@ type MapGrant struct {
 	Client netip.Addr
 }
 
-// Left is for a session that follows one which broke: From is where the waypoint saw the client in that
-// one, and the client is no longer there. A client says it right after its statement, or not at all;
-// it is not answered.
+// Left is sent in a session that follows a broken one: From is where the waypoint saw the client in
+// that one, and the client has left that address. It may only be sent right after the client's
+// statement, and is not answered.
 type Left struct {
 	From netip.AddrPort
 }
 
-// Ping asks for a Pong. It shows that the waypoint lives and what address it sees.
+// Ping requests a Pong, which shows that the waypoint is alive and what address it sees.
 type Ping struct {
 	ID uint64
 }

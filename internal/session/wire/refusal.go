@@ -8,10 +8,10 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// Code is why a request was refused.
+// Code is the reason for refusing a request.
 type Code uint8
 
-// The codes. Numbers are never used again for something else.
+// The codes. Numbers are never reused.
 const (
 	DestinationForbidden Code = 1
 	QuotaMappings        Code = 2
@@ -55,18 +55,18 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// Closed tells whether the code says that the waypoint gives nothing to anybody for now.
+// Closed reports whether the code means that the waypoint gives nothing to any member for now.
 func (c Code) Closed() bool { return c == SwitchedOff || c == OutsideHours || c == QuotaTraffic }
 
-// Text is the code for a person; empty for one that is newer than us.
+// Text describes the code for users. It is empty for unknown codes of newer versions.
 func (c Code) Text() string { return codes[c].text }
 
-// Refusal answers a request that is not granted. It is an error whose text tells a person what to do.
+// Refusal is the negative answer to a request. As an error, its text tells users what to do.
 type Refusal struct {
 	ID         uint64
 	Code       Code
-	Message    string        // what this waypoint adds, for a person; may be empty
-	RetryAfter time.Duration // 0: asking the same again makes no sense before something changes
+	Message    string        // the waypoint's explanation for users; may be empty
+	RetryAfter time.Duration // 0: repeating the request is useless before something changes
 }
 
 func (r *Refusal) Error() string {
@@ -84,7 +84,7 @@ func (r *Refusal) Error() string {
 	return b.String()
 }
 
-// Is compares codes, so that errors.Is(err, &Refusal{Code: Busy}) asks for the reason alone.
+// Is compares codes, so that errors.Is(err, &Refusal{Code: Busy}) checks the reason only.
 func (r *Refusal) Is(target error) bool {
 	t, ok := target.(*Refusal)
 	return ok && t.Code == r.Code
@@ -93,7 +93,7 @@ func (r *Refusal) Is(target error) bool {
 // maxText bounds a Message, in bytes.
 const maxText = 400
 
-// cleanText makes foreign text safe to print on a terminal and short enough.
+// cleanText makes text from others short and safe to print on a terminal.
 func cleanText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = printable.Text(s)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// SessionID is what a waypoint calls a session. It is random, so that no two sessions of any waypoint
-// ever have the same.
+// SessionID identifies a session. It is random, so it is unique among the sessions of all
+// waypoints.
 type SessionID [16]byte
 
 func (id SessionID) String() string { return hex.EncodeToString(id[:]) }
 
-// IsZero tells whether it is that of no session.
+// IsZero reports whether the ID is unset.
 func (id SessionID) IsZero() bool { return id == SessionID{} }
 
-// MarshalText is String.
+// MarshalText returns the ID as String does.
 func (id SessionID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads what String wrote.
+// UnmarshalText parses an ID as formatted by String.
 func (id *SessionID) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(id)) {
 		return fmt.Errorf("a session is 32 hexadecimal digits, not %q", text)
@@ -31,7 +31,7 @@ func (id *SessionID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseSessionID is for a field that may be absent.
+// parseSessionID parses a field that may be absent.
 func parseSessionID(b []byte) (id SessionID, err error) {
 	if len(b) != 0 && len(b) != len(id) {
 		return id, fmt.Errorf("a session's name of %d bytes", len(b))
@@ -40,15 +40,16 @@ func parseSessionID(b []byte) (id SessionID, err error) {
 	return id, nil
 }
 
-// statementPurpose keeps a signature over a statement from being good for anything else.
+// statementPurpose keeps the signature of a statement from being valid for anything else.
 const statementPurpose = "dcol session 1\n"
 
-// MaxClockOff is how far the time in a statement may be from the waypoint's. A statement of another day
-// proves nothing of a session now; it is wide, as it need not tell one hour's sessions apart.
+// MaxClockOff bounds the difference between the time in a statement and the waypoint's clock. It
+// prevents the use of a statement on another day. It can be wide, because it need not distinguish
+// sessions within an hour.
 const MaxClockOff = time.Hour
 
-// Statement is what a member says at the beginning of a session: this one, with this waypoint, is mine,
-// and so is what I cause through it.
+// Statement is signed by a member at the beginning of a session. With it the member takes
+// responsibility for this session with this waypoint, and for its traffic.
 type Statement struct {
 	Collective string
 	Member     string
@@ -58,36 +59,36 @@ type Statement struct {
 	Time       time.Time // by the member's clock, in whole milliseconds
 }
 
-// Message is what is signed: a line that says what for, and after it, in CBOR's one deterministic form (RFC 8949, 4.2.1) an array of four
-// strings, the session's bytes, and the Unix time in milliseconds.
+// Message returns the bytes to sign: a line with the purpose, followed by an array of four strings,
+// the session's bytes, and the Unix time in milliseconds in deterministic CBOR (RFC 8949, 4.2.1).
 func (s Statement) Message() []byte {
 	payload, err := encMode.Marshal([]any{s.Collective, s.Member, s.Serial, s.Waypoint, s.Session[:], s.Time.UnixMilli()})
 	if err != nil {
-		panic(fmt.Sprintf("wire: a statement cannot be encoded: %v", err)) // it holds only plain types
+		panic(fmt.Sprintf("wire: a statement cannot be encoded: %v", err)) // cannot happen: it holds only plain types
 	}
 	return append([]byte(statementPurpose), payload...)
 }
 
-// SignedBy says whether the key's owner has signed the statement.
+// SignedBy reports whether signature is the key owner's signature of the statement.
 func (s Statement) SignedBy(key ed25519.PublicKey, signature []byte) bool {
 	return len(key) == ed25519.PublicKeySize && len(signature) == ed25519.SignatureSize && ed25519.Verify(key, s.Message(), signature)
 }
 
-// Proof is a statement with the member's signature and its certificates: what convinces others.
+// Proof is a statement with the member's signature and certificates, which others can verify.
 type Proof struct {
 	Statement
 	Signature []byte
 	Chain     [][]byte // DER, the member's own first
 }
 
-// Attestation is the client's first message after the greetings: the statement, of which the waypoint
-// knows everything else.
+// Attestation is the client's first message after the greetings. It contains those parts of the
+// statement that the waypoint does not know.
 type Attestation struct {
 	Time      time.Time
 	Signature []byte
 }
 
-type attestationBody struct { // no key 1, which is an id elsewhere
+type attestationBody struct { // without key 1, which is an id elsewhere
 	Time      int64  `cbor:"2,keyasint"` // Unix, ms
 	Signature []byte `cbor:"3,keyasint"`
 }
@@ -101,7 +102,7 @@ func (m Attestation) body() (any, error) {
 	return attestationBody{Time: m.Time.UnixMilli(), Signature: m.Signature}, nil
 }
 
-// maxTimeMillis ends what RFC 3339 can write.
+// maxTimeMillis is the latest time that RFC 3339 can represent.
 const maxTimeMillis = 253402300799999
 
 func (b attestationBody) message() (Message, error) {

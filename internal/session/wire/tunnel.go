@@ -7,33 +7,34 @@ import (
 	"time"
 )
 
-// TunnelRequest asks for detours of a kind that is set up once for all servers: every kind but Mapped.
-// It is for the session's source address. Asking again renews.
+// TunnelRequest requests detours of a kind that is set up once for all servers: every kind except
+// Mapped. It is for the session's source address. Repeating it renews the grant.
 type TunnelRequest struct {
 	ID        uint64
 	Kind      Kind
-	Local     netip.Addr     // where the client's packets leave from, so that the waypoint sees a NAT between; may be absent
-	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent where the kind has none
-	Avoid     []netip.Prefix // networks in use where the client is, of which it declines an address
-	// Port is where the client's end of the tunnel sends from, UDP: a waypoint whose NAT lets in only what it
-	// has sent to sends there. 0: it is not known.
+	Local     netip.Addr     // source address of the client's packets, from which the waypoint detects a NAT; may be absent
+	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent if the kind has none
+	Avoid     []netip.Prefix // networks in use at the client, from which it accepts no address
+	// Port is the UDP source port of the client's end of the tunnel, or 0 if unknown. A waypoint
+	// whose NAT only lets in packets from addresses it has sent to sends a packet there.
 	Port uint16
 }
 
-// TunnelGrant answers a TunnelRequest. Which fields are there depends on the kind.
+// TunnelGrant is the positive answer to a TunnelRequest. The fields that are set depend on the
+// kind.
 type TunnelGrant struct {
 	ID     uint64
 	Kind   Kind
 	Lease  time.Duration
-	Client netip.Addr // whom it is for, as the waypoint sees the session
-	// Key authenticates in-band SYNs, 16 bytes. Absent: the waypoint wants no proof.
+	Client netip.Addr // the session's source address as the waypoint sees it
+	// Key authenticates in-band SYNs, 16 bytes. If absent, SYNs need no authentication.
 	Key []byte
-	// ClientPort says that Client and its ports arrive at the waypoint as the client sends them, so
-	// that the port is part of what Key proves.
+	// ClientPort is set if no NAT changes the client's address and ports, so that Key also covers
+	// the port.
 	ClientPort bool
 	PublicKey  []byte         // of the waypoint's end of the tunnel, 32 bytes
-	Port       uint16         // of the waypoint, UDP, where the tunnel ends; 0: none
-	Addresses  []netip.Prefix // the client's in the tunnel, with the length of their subnets
+	Port       uint16         // UDP port of the waypoint's end of the tunnel; 0: none
+	Addresses  []netip.Prefix // the client's addresses in the tunnel, with the length of their subnets
 	MTU        uint16         // of the tunnel, in bytes; 0: none
 }
 
@@ -79,7 +80,7 @@ func (m TunnelRequest) body() (any, error) {
 		}
 	}
 	for _, p := range m.Avoid {
-		// Of a network only the network counts: it has one form.
+		// Only the network part counts, so that each network has one encoding.
 		network, err := encodePrefix(p.Masked())
 		if err != nil {
 			return nil, err
@@ -187,7 +188,7 @@ func checkKind(k Kind) error {
 	return nil
 }
 
-// checkBytes is for fields that may be absent.
+// checkBytes checks a field that may be absent.
 func checkBytes(what string, b []byte, size int) error {
 	if len(b) != 0 && len(b) != size {
 		return fmt.Errorf("a %s of %d bytes, it has %d", what, len(b), size)
@@ -202,7 +203,7 @@ func checkCount(what string, n, most int) error {
 	return nil
 }
 
-// present gives absent fields one form.
+// present returns nil for an empty slice, so that absent fields have one form.
 func present[E any](s []E) []E {
 	if len(s) == 0 {
 		return nil
