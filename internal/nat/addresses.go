@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Addresses lists the public ones of these addresses but for the host's own, in order: at those, others see the host
-// through NATs.
+// Addresses returns those of the addresses told that are public and not the host's own, in order.
+// At these, others see the host through NATs.
 func Addresses(told, own []netip.Addr) []netip.Addr {
 	var all []netip.Addr
 	for _, a := range told {

@@ -8,24 +8,23 @@ import (
 )
 
 const (
-	// answersRate and answersBurst bound what one source can make a member send.
+	// answersRate and answersBurst bound the answers caused by one source.
 	answersRate  = 1 // a second
 	answersBurst = 20
-	// answersShares is how many shares the sources of an address family have between them. It bounds the
-	// memory, and with answersRate what all sources together can make a member send.
+	// answersShares is the number of rate limiters for the sources of one address family. It bounds
+	// the memory and, with answersRate, the answers caused by all sources together.
 	answersShares = 512
-	// answersPrefix is what counts as one source in IPv6: whoever has a network there has as many addresses
-	// as they like.
+	// answersPrefix is the length of an IPv6 prefix that counts as one source, because its owner
+	// can use any address in it.
 	answersPrefix = 64
 )
 
-// answers decides who gets an answer. Each source has a share, and several sources may have the same one.
-// Which ones depends on a random key, so that nobody can choose a source that has the share of somebody else.
-// There is no common allowance beside the shares: few packets with forged sources would use it up. Not for
-// concurrent use.
+// answers limits the rate of answers by source. Sources are mapped to limiters by a random key, so
+// that nobody can choose a source that shares the limiter of another. There is no overall limit: a
+// few packets with forged sources would use it up. It is not safe for concurrent use.
 type answers struct {
 	key maphash.Seed
-	// IPv4 and IPv6 have shares of their own: a single host may send from very many networks in IPv6.
+	// IPv4 and IPv6 are separate, because a single host may send from very many IPv6 networks.
 	v4, v6 [answersShares]*rate.Limiter // nil: not used yet
 }
 

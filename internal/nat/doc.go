@@ -1,10 +1,9 @@
-// Package nat finds out what stands between a host's UDP port and the Internet, and what that leaves: a
-// port that everybody reaches, one that is reached after both ends have sent (a punched hole), or none.
+// Package nat examines what stands between a host's UDP port and the Internet, and how others can
+// reach the port: directly, after both ends have sent (a punched hole), or not at all.
 //
-// found.go draws the conclusions and does no I/O. prober.go asks other members where they see this host,
-// and answers their questions, with STUN packets at the sessions' own UDP port, so that what is found is
-// true of the port that is in use; no server outside the collective is needed. punch.go decides who sends
-// what to open a way between two ends. Below, stun has the packets, and portmap has routers open ports.
-//
-// It knows nothing of waypoints, and imports nothing of ours but what is below itself; agent composes it.
+// found.go draws the conclusions and does no I/O. prober.go asks other members where they see this
+// host, and answers their questions, with STUN packets on the sessions' own UDP port. So the result
+// applies to the port in use, and no server outside the collective is needed. punch.go decides
+// which packets open a way between two ends. Package stun encodes the packets, and portmap asks
+// routers to open ports.
 package nat

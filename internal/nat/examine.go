@@ -11,24 +11,25 @@ import (
 // maxAsked bounds how many members are asked.
 const maxAsked = 4
 
-// Observer is a member that can be asked where it sees this host.
+// Observer is a member that can report where it sees this host.
 type Observer struct {
 	Member string
 	At     netip.AddrPort
 }
 
-// Question is what an examination begins with. All of it is of one family of addresses.
+// Question is the input of an examination, for one address family.
 type Question struct {
 	Own       []netip.Addr // this host's addresses
-	Port      uint16       // the port, as this host has it
+	Port      uint16       // the local port
 	Observers []Observer   // members to ask, the preferred first
-	// Third has a member that is at none of the addresses that were asked, and that nothing was sent to
-	// lately, send requests with this id to where our port is seen; nil: there is none.
+	// Third asks a member to send requests with this id to outside, where our port is seen. The
+	// member must be at none of the addresses asked, and nothing may have been sent to it recently.
+	// Third is nil if there is no such member.
 	Third func(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error
 }
 
-// Examine gathers what there is to learn now: it asks members until two of them have seen this host at the same
-// address. It takes as long as members that do not answer let it wait, some seconds each.
+// Examine collects evidence. It asks members until two of them have seen this host at the same
+// address. Each member that does not answer costs some seconds.
 func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 	e := Evidence{Own: q.Own, Port: q.Port}
 	var asked []netip.Addr
@@ -50,7 +51,7 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 		if len(e.Sightings) > 1 {
 			continue
 		}
-		// Before others are asked: they are no strangers any more then.
+		// This comes before others are asked, because they are not strangers afterwards.
 		if e.FromOtherPort, err = p.FromOtherPort(ctx, at); err != nil {
 			p.log.Debug("whether other ports get in was not tried", "at", at, "err", err)
 		}
@@ -66,7 +67,8 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 	return e
 }
 
-// Again asks the members of earlier sightings anew, and returns what those see that answer.
+// Again asks the members of earlier sightings again, and returns the new sightings of those that
+// answer.
 func (p *Prober) Again(ctx context.Context, earlier []Sighting) (now []Sighting) {
 	for _, s := range earlier {
 		if seen, err := p.Ask(ctx, s.By); err == nil {
@@ -76,8 +78,8 @@ func (p *Prober) Again(ctx context.Context, earlier []Sighting) (now []Sighting)
 	return now
 }
 
-// spread moves back those that are in the network (IPv4: /24, IPv6: /48) of one before them, or the same member:
-// they are more likely to be in one hand.
+// spread moves back observers that share a network (IPv4: /24, IPv6: /48) or a member with an
+// earlier one, because they are more likely to have the same owner.
 func spread(all []Observer) []Observer {
 	var first, rest []Observer
 	for _, o := range all {

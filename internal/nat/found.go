@@ -6,57 +6,59 @@ import (
 	"slices"
 )
 
-// Mapping is what happens to the source of packets on their way out (RFC 4787, 4.1).
+// Mapping classifies how the source of outgoing packets is changed (RFC 4787, 4.1).
 type Mapping string
 
 // The mappings.
 const (
 	MappingUnknown Mapping = "unknown"
 	Untranslated   Mapping = "untranslated" // others see the host's own address and port
-	Independent    Mapping = "independent"  // another address, the same towards everybody
-	Dependent      Mapping = "dependent"    // another one towards each: nobody can be told where to send to
-	NoWayOut       Mapping = "no-way-out"   // nobody answers to UDP
+	Independent    Mapping = "independent"  // another address, the same towards every destination
+	Dependent      Mapping = "dependent"    // a different one towards each destination, so there is none to announce
+	NoWayOut       Mapping = "no-way-out"   // no answers to UDP
 )
 
-// Filtering is what gets in without having been sent to (RFC 4787, 5).
+// Filtering classifies which packets are let in from sources that nothing was sent to (RFC 4787,
+// 5).
 type Filtering string
 
 // The filterings.
 const (
 	FilteringUnknown Filtering = "unknown"
 	PassesAll        Filtering = "passes-all"
-	PassesSome       Filtering = "passes-some"      // addresses that were sent to; perhaps others
-	PassesAddresses  Filtering = "passes-addresses" // that were sent to, from whatever port
-	PassesPorts      Filtering = "passes-ports"     // that were sent to
+	PassesSome       Filtering = "passes-some"      // from addresses that packets were sent to; perhaps from others
+	PassesAddresses  Filtering = "passes-addresses" // from addresses that packets were sent to, from any port
+	PassesPorts      Filtering = "passes-ports"     // from addresses and ports that packets were sent to
 )
 
-// Found is what stands between a UDP port and the Internet.
+// Found describes what stands between a UDP port and the Internet.
 type Found struct {
 	Mapping   Mapping
 	Filtering Filtering
-	// Outside is where others see the port; zero if that is not known, or depends on who looks.
+	// Outside is where others see the port. It is zero if that is unknown or differs between
+	// observers.
 	Outside netip.AddrPort
 }
 
-// Evidence is what was learned of one UDP port, for one family of addresses.
+// Evidence is what was observed of one UDP port, for one address family.
 type Evidence struct {
 	Own       []netip.Addr // the host's addresses
-	Port      uint16       // the port, as this host has it
+	Port      uint16       // the local port
 	Asked     int          // members that were asked where they see it
 	Sightings []Sighting   // their answers
-	// Whether a packet came in that a member sent from another port than the one that was asked, and one
-	// of a member that nothing was ever sent to.
+	// FromOtherPort tests packets from another port of a member than the one asked,
+	// FromOtherAddress those of a member that nothing was ever sent to.
 	FromOtherPort, FromOtherAddress Trial
 }
 
 // Sighting is where a member saw the port.
 type Sighting struct {
 	Member string
-	By     netip.AddrPort // where the member was asked
+	By     netip.AddrPort // the address at which the member was asked
 	At     netip.AddrPort
 }
 
-// Trial is whether something came that could have.
+// Trial is the result of a test whether a packet gets in.
 type Trial string
 
 // The outcomes.
@@ -66,18 +68,18 @@ const (
 	Missed   Trial = "missed"
 )
 
-// Conclude draws the conclusion of the evidence. Two members at different addresses tell one kind of
-// mapping from the other. One that did not answer may be down; when two did not, UDP is probably
-// blocked, though all may be down.
+// Conclude draws conclusions from the evidence. Sightings by two members at different addresses
+// distinguish the kinds of mapping. One member that did not answer may be down. If two did not, UDP
+// is probably blocked, although both may be down.
 func Conclude(e Evidence) Found {
 	f := Found{Mapping: MappingUnknown, Filtering: filtering(e)}
 	seen := telling(e.Sightings)
 	own := func(s Sighting) bool { return s.At.Port() == e.Port && slices.Contains(e.Own, s.At.Addr()) }
 	if len(seen) > 0 && !slices.ContainsFunc(seen, func(s Sighting) bool { return !own(s) }) {
 		f.Mapping = Untranslated
-		f.Outside = seen[0].At // where there are several, each is good
+		f.Outside = seen[0].At // if there are several, each one works
 		if f.Filtering == PassesSome {
-			f.Filtering = PassesAll // firewalls that tell addresses apart tell ports apart too
+			f.Filtering = PassesAll // firewalls that distinguish addresses also distinguish ports
 		}
 		return f
 	}
@@ -89,14 +91,14 @@ func Conclude(e Evidence) Found {
 		f.Mapping = Dependent
 	case slices.ContainsFunc(seen, func(s Sighting) bool { return s.By.Addr() != seen[0].By.Addr() }):
 		f.Mapping, f.Outside = Independent, seen[0].At
-	default: // as one member sees it; perhaps only that one
+	default: // seen by one member only
 		f.Outside = seen[0].At
 	}
 	return f
 }
 
-// Holds reports whether f is still true after its sightings before were made anew. The port that a dependent mapping has
-// outside says nothing: it changes.
+// Holds reports whether f is still true after the sightings in before were repeated. The outside
+// port of a dependent mapping is ignored, because it changes.
 func (f Found) Holds(before, now []Sighting) bool {
 	for _, s := range now {
 		if f.Mapping == Independent && s.At != f.Outside {
@@ -109,7 +111,7 @@ func (f Found) Holds(before, now []Sighting) bool {
 	return len(now) > 0
 }
 
-// telling leaves out what members in the same private network see, where others see more.
+// telling drops sightings by members in the same private network if there are others.
 func telling(all []Sighting) []Sighting {
 	public := slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return IsPrivate(s.At.Addr()) })
 	if len(public) > 0 {
@@ -120,7 +122,7 @@ func telling(all []Sighting) []Sighting {
 
 func filtering(e Evidence) Filtering {
 	switch {
-	case e.FromOtherPort == Missed: // whatever came from elsewhere had a reason that we do not know
+	case e.FromOtherPort == Missed: // packets that arrived from elsewhere must have had an unknown reason
 		return PassesPorts
 	case e.FromOtherAddress == Came:
 		return PassesAll
@@ -132,7 +134,7 @@ func filtering(e Evidence) Filtering {
 	return FilteringUnknown
 }
 
-// Kind is the name that people know it by.
+// Kind returns the common name for this combination.
 func (f Found) Kind() string {
 	switch f.Mapping {
 	case NoWayOut:
@@ -164,19 +166,19 @@ func (f Found) Kind() string {
 	return "unknown"
 }
 
-// Leaves is what others can do about a port.
+// Leaves classifies how others can reach a port.
 type Leaves string
 
-// What may be left, the best first.
+// The possibilities, the best first.
 const (
-	Reachable   Leaves = "reachable"    // anybody gets in, as long as something goes out now and then
-	Punchable   Leaves = "punchable"    // who is told of a third to send at the same time gets in
-	Unreachable Leaves = "unreachable"  // nobody gets in, unless the router is told to open the port
-	LeavesOpen  Leaves = "not-known"    // too few members were there to ask
-	ClientOnly  Leaves = "outward-only" // not even sessions to others work
+	Reachable   Leaves = "reachable"    // everybody gets in, as long as a packet is sent now and then
+	Punchable   Leaves = "punchable"    // those that send at the same time, coordinated by a third party, get in
+	Unreachable Leaves = "unreachable"  // nobody gets in unless the router is asked to open the port
+	LeavesOpen  Leaves = "not-known"    // too few members could be asked
+	ClientOnly  Leaves = "outward-only" // even sessions to others do not work
 )
 
-// Leaves tells what the port can be used for if nobody tells the router to open it.
+// Leaves returns how others can reach the port if the router does not open it.
 func (f Found) Leaves() Leaves {
 	switch f.Mapping {
 	case NoWayOut:
@@ -194,7 +196,7 @@ func (f Found) Leaves() Leaves {
 	return LeavesOpen
 }
 
-// WhyOpen says why Leaves is LeavesOpen, of what was concluded from e; empty: it is not.
+// WhyOpen explains why Leaves is LeavesOpen, given the evidence e. Otherwise it is empty.
 func (f Found) WhyOpen(e Evidence) string {
 	switch {
 	case f.Leaves() != LeavesOpen:
@@ -209,8 +211,9 @@ func (f Found) WhyOpen(e Evidence) string {
 	return fmt.Sprintf("others see this host at %v, and none could try yet whether it lets in whom it has not sent to", f.Outside)
 }
 
-// BehindAnother says whether a router that opened a port has another NAT before it: members see us
-// elsewhere or, where none was there to ask, its address is private. Its port is then of little use.
+// BehindAnother reports whether a router that opened a port is itself behind another NAT: members
+// see us at another address or, without sightings, the router's address is private. The opened port
+// is then of little use.
 func BehindAnother(opened netip.AddrPort, sightings []Sighting) bool {
 	seen := telling(sightings)
 	if len(seen) == 0 {
@@ -219,7 +222,8 @@ func BehindAnother(opened netip.AddrPort, sightings []Sighting) bool {
 	return !slices.ContainsFunc(seen, func(s Sighting) bool { return s.At.Addr() == opened.Addr() })
 }
 
-// Reach is how others get to a port that a router may have opened: opened is where, or zero.
+// Reach returns how others can reach a port that a router may have opened at opened, which may be
+// zero.
 func Reach(f Found, opened netip.AddrPort, sightings []Sighting) (at netip.AddrPort, left Leaves) {
 	if opened.IsValid() && !BehindAnother(opened, sightings) {
 		return opened, Reachable
@@ -227,15 +231,15 @@ func Reach(f Found, opened netip.AddrPort, sightings []Sighting) (at netip.AddrP
 	return f.Outside, f.Leaves()
 }
 
-// private are the addresses of networks behind routers that translate them (RFC 1918, RFC 6598, RFC 3927,
-// RFC 4193, RFC 4291), and loopback.
+// private lists the prefixes of networks behind address-translating routers (RFC 1918, RFC 6598,
+// RFC 3927, RFC 4193, RFC 4291), and loopback.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("::1/128"),
 }
 
-// IsPrivate says whether an address means something only behind some router.
+// IsPrivate reports whether an address is only valid behind some router.
 func IsPrivate(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Lend makes a Prober of a socket that is to be used for something else later: when end has returned,
-// nothing reads from it any more.
+// Lend returns a Prober for a socket that will later be used for something else. After end has
+// returned, nothing reads from the socket.
 func Lend(socket *net.UDPConn, log *slog.Logger) (p *Prober, end func()) {
 	p = NewProber(lent{socket}, nowhere{}, log)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -22,16 +22,16 @@ func Lend(socket *net.UDPConn, log *slog.Logger) (p *Prober, end func()) {
 	}()
 	return p, func() {
 		cancel()
-		socket.SetReadDeadline(time.Unix(1, 0)) // ends the reading
+		socket.SetReadDeadline(time.Unix(1, 0)) // ends the read
 		<-ended
 		socket.SetReadDeadline(time.Time{})
 	}
 }
 
-// lent is a socket whose packets are all ours.
+// lent is a socket used by the Prober only.
 type lent struct{ socket *net.UDPConn }
 
-// ReadOther ends when end says so, with the socket's deadline.
+// ReadOther returns when end sets the socket's deadline.
 func (l lent) ReadOther(_ context.Context, b []byte) (int, netip.AddrPort, error) {
 	n, from, err := l.socket.ReadFromUDPAddrPort(b)
 	return n, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), err
@@ -42,7 +42,7 @@ func (l lent) WriteOther(b []byte, to netip.AddrPort) error {
 	return err
 }
 
-// nowhere is the other port of who has none: nobody asks who knocks for answers from there.
+// nowhere is a Sender without a port. It is used where nobody asks for answers from another port.
 type nowhere struct{}
 
 func (nowhere) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) { return len(b), nil }

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// Port is a UDP port that others share: only what is not theirs comes and goes here.
+// Port is a UDP port shared with other protocols. It receives only packets that are not theirs.
 type Port interface {
 	// ReadOther waits for a packet.
 	ReadOther(ctx context.Context, b []byte) (n int, from netip.AddrPort, err error)
@@ -22,13 +22,14 @@ type Port interface {
 }
 
 const (
-	// retryFirst is how long to wait for an answer before asking again, then twice as long, tries times:
-	// RFC 8489, 6.2.1, cut short, as somebody waits for it.
+	// retryFirst is the wait for the first answer. It doubles for each of tries requests: RFC 8489,
+	// 6.2.1, shortened because somebody waits for the result.
 	retryFirst = 500 * time.Millisecond
 	tries      = 3
 )
 
-// Prober asks other members where they see a port, and answers them. It is the only reader of the port.
+// Prober asks other members where they see a port, and answers their questions. It must be the only
+// reader of the port.
 type Prober struct {
 	port    Port
 	log     *slog.Logger
@@ -37,30 +38,31 @@ type Prober struct {
 
 	mu      sync.Mutex
 	waiting map[stun.ID]chan heard
-	sent    map[netip.Addr]time.Time // to whom, last
+	sent    map[netip.Addr]time.Time // last time of sending, by destination
 }
 
-// heard is a message that somebody waits for.
+// heard is a received message that a request waits for.
 type heard struct {
 	from     netip.AddrPort
-	stranger bool // nothing was sent there lately
+	stranger bool // nothing was sent there recently
 	stun.Message
 }
 
 const (
-	// strangeAfter is for how long a NAT may let in somebody that was sent to: RFC 4787, 4.3 wants two minutes
-	// at least, and five as a default.
+	// strangeAfter is how long a NAT may let in packets from an address that was sent to. RFC 4787,
+	// 4.3 requires at least two minutes and recommends five.
 	strangeAfter = 6 * time.Minute
-	// maxSent bounds how many are remembered; when there are more, all are taken for strangers no more.
+	// maxSent bounds the size of sent. Beyond it, no source counts as a stranger any more.
 	maxSent = 1 << 12
 )
 
-// Sender is another UDP port of the host, that nothing is read from; it is a *net.UDPConn.
+// Sender is another UDP port of the host, used for sending only. *net.UDPConn implements it.
 type Sender interface {
 	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
 }
 
-// NewProber makes one; Run makes it work. Both ports stay the caller's, and must be open while it runs.
+// NewProber returns a Prober. Run must be called to start it. Both ports must stay open while it
+// runs, and are not closed by it.
 func NewProber(port Port, other Sender, log *slog.Logger) *Prober {
 	return &Prober{
 		port: port, other: other, log: log, answers: newAnswers(),
@@ -68,7 +70,7 @@ func NewProber(port Port, other Sender, log *slog.Logger) *Prober {
 	}
 }
 
-// write sends a packet, and remembers to whom.
+// write sends a packet and records its destination.
 func (p *Prober) write(b []byte, to netip.AddrPort) error {
 	p.mu.Lock()
 	now := time.Now()
@@ -82,7 +84,7 @@ func (p *Prober) write(b []byte, to netip.AddrPort) error {
 	return p.port.WriteOther(b, to)
 }
 
-// isStranger says whether nothing was sent there lately; the caller holds mu.
+// isStranger reports whether nothing was sent to a recently. The caller holds mu.
 func (p *Prober) isStranger(a netip.Addr) bool {
 	at, known := p.sent[a]
 	return len(p.sent) < maxSent && (!known || time.Since(at) > strangeAfter)
@@ -95,13 +97,13 @@ func (p *Prober) Run(ctx context.Context) error {
 		n, from, err := p.port.ReadOther(ctx, buf[:])
 		switch {
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
-			return nil //nolint:nilerr // an end that was wanted
+			return nil // the expected end
 		case err != nil:
 			return fmt.Errorf("read what is not QUIC at the session's port: %w", err)
 		}
 		m, err := stun.Parse(buf[:n])
 		if err != nil {
-			continue // scanners send all sorts of things
+			continue // scanners send arbitrary packets
 		}
 		p.handOut(heard{from: from, Message: m})
 		if m.Request {
@@ -110,14 +112,14 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// handOut gives a message to who waits for its id.
+// handOut delivers a message to the request that waits for its id.
 func (p *Prober) handOut(h heard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h.stranger = p.isStranger(h.from.Addr())
 	select {
 	case p.waiting[h.ID] <- h:
-	default: // nobody waits, or has not taken the last one
+	default: // nobody waits, or the last one was not taken yet
 	}
 }
 
@@ -137,7 +139,7 @@ func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
 	}
 }
 
-// ErrNoAnswer says that nobody answered a probe.
+// ErrNoAnswer is returned if no probe was answered.
 var ErrNoAnswer = errors.New("no answer to probes")
 
 // Ask asks the member at an address where it sees our port.
@@ -149,16 +151,17 @@ func (p *Prober) Ask(ctx context.Context, at netip.AddrPort) (netip.AddrPort, er
 	return h.Seen, nil
 }
 
-// FromOtherPort tries whether what a member sends from another port than the one we sent to gets in. It
-// is Missed also when the member did not answer for reasons of its own: Ask it before.
+// FromOtherPort tests whether packets get in that a member sends from another port than the one we
+// sent to. The result is also Missed if the member does not answer at all, so Ask it first.
 func (p *Prober) FromOtherPort(ctx context.Context, at netip.AddrPort) (Trial, error) {
 	_, err := p.ask(ctx, at, stun.Message{ID: stun.NewID(), Request: true, OtherPort: true},
 		func(h heard) bool { return h.from.Addr() == at.Addr() && h.from.Port() != at.Port() })
 	return trial(err)
 }
 
-// FromOther tries whether what somebody sends whom we never sent to gets in: tell has to make them send a
-// request with this id (see Knock) to our port. It is NotTried if tell fails, or who knocks is no stranger.
+// FromOther tests whether packets get in from an address that we never sent to. tell must make its
+// owner send a request with this id (see Knock) to our port. The result is NotTried if tell fails,
+// or if we have sent to that address before.
 func (p *Prober) FromOther(ctx context.Context, tell func(ctx context.Context, id stun.ID) error) (Trial, error) {
 	id := stun.NewID()
 	ch := p.wait(id)
@@ -189,7 +192,7 @@ func trial(err error) (Trial, error) {
 	return Came, nil
 }
 
-// ask sends a request until an answer comes that is good.
+// ask sends a request until an answer arrives for which good is true.
 func (p *Prober) ask(ctx context.Context, to netip.AddrPort, request stun.Message, good func(heard) bool) (heard, error) {
 	ch := p.wait(request.ID)
 	defer p.forget(request.ID)
@@ -208,7 +211,7 @@ func (p *Prober) ask(ctx context.Context, to netip.AddrPort, request stun.Messag
 	return heard{}, ErrNoAnswer
 }
 
-// await waits for an answer that is good, and ErrNoAnswer at the end of patience.
+// await waits for an answer for which good is true. It returns ErrNoAnswer after patience.
 func await(ctx context.Context, ch <-chan heard, patience time.Duration, good func(heard) bool) (heard, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

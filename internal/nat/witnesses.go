@@ -6,24 +6,25 @@ import (
 )
 
 const (
-	// maxWitnesses bounds how many members are remembered, and maxTold how many addresses of each: a member that
-	// lies has so many denied, and makes nothing forgotten that others tell.
+	// maxWitnesses bounds the number of members remembered, and maxTold the addresses of each. So a
+	// lying member can only cause a few addresses to be denied, and cannot displace what others
+	// report.
 	maxWitnesses = 64
 	maxTold      = 8
 )
 
-// Witnesses remembers at which public addresses members have seen this host. What one of them says stays beside
-// what others say. The zero Witnesses has heard nobody.
+// Witnesses records the public addresses at which members have seen this host, separately for each
+// member. The zero value is empty.
 type Witnesses struct {
-	all []witness // who spoke last is last
+	all []witness // the most recent one last
 }
 
 type witness struct {
 	member string
-	told   []netip.Addr // what was told last is last
+	told   []netip.Addr // the most recent one last
 }
 
-// Hear takes note of where a member has seen this host.
+// Hear records where a member has seen this host.
 func (w *Witnesses) Hear(member string, at netip.Addr) {
 	at = at.Unmap().WithZone("")
 	if !isPublic(at) {
@@ -39,14 +40,14 @@ func (w *Witnesses) Hear(member string, at netip.Addr) {
 	w.all = w.all[max(0, len(w.all)-maxWitnesses):]
 }
 
-// Newest returns list with at as its last address, and at most maxTold, the last ones.
+// Newest returns the last maxTold addresses of list with at appended or moved to the end.
 func Newest(list []netip.Addr, at netip.Addr) []netip.Addr {
 	list = slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return a == at })
 	list = append(list, at)
 	return list[max(0, len(list)-maxTold):]
 }
 
-// Told lists what was told.
+// Told returns all recorded addresses.
 func (w *Witnesses) Told() (all []netip.Addr) {
 	for _, who := range w.all {
 		all = append(all, who.told...)
@@ -54,7 +55,8 @@ func (w *Witnesses) Told() (all []netip.Addr) {
 	return all
 }
 
-// Sure reports whether an IPv4 address is certain: two members have told it, or one that is trusted.
+// Sure reports whether an IPv4 address is certain: two members have reported it, or a trusted one
+// has.
 func (w *Witnesses) Sure(trusted func(member string) bool) bool {
 	by := make(map[netip.Addr]int)
 	for _, who := range w.all {

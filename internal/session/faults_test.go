@@ -37,10 +37,10 @@ func TestUnusableWaypoints(t *testing.T) {
 		}, NoAnswer, []string{"is its agent running"}},
 		"echo": {func(t *testing.T, _ *authority) netip.AddrPort {
 			return silent(t, func(b []byte) []byte { return b })
-		}, Nonsense, []string{"makes no session", "is it a dcol waypoint"}},
+		}, Nonsense, []string{"opens no session", "check that a dcol waypoint listens"}},
 		"random answers": {func(t *testing.T, _ *authority) netip.AddrPort {
 			return silent(t, func(b []byte) []byte { rand.Read(b); return b })
-		}, Nonsense, []string{"is it a dcol waypoint"}},
+		}, Nonsense, []string{"check that a dcol waypoint listens"}},
 		"other authority": {func(t *testing.T, _ *authority) netip.AddrPort {
 			return startServer(t, served{Identity: newAuthority(t).identity("bob")}).at
 		}, OtherCA, []string{"not of your collective", "ca.crt"}},
@@ -65,7 +65,7 @@ func TestUnusableWaypoints(t *testing.T) {
 		}, OtherVersion, []string{"version 9", "update"}},
 		"garbage on the stream": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) { s.Write([]byte("HTTP/1.1 200 OK\r\n")) })
-		}, Nonsense, []string{"cannot be understood"}},
+		}, Nonsense, []string{"cannot be decoded"}},
 		"wrong greeting": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
 				frame, _ := wire.Append(nil, wire.Ping{ID: 1})
@@ -80,7 +80,7 @@ func TestUnusableWaypoints(t *testing.T) {
 		}, Nonsense, []string{"does not name the session"}},
 		"no greeting": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(*quic.Stream) {})
-		}, Nonsense, []string{"makes no session"}},
+		}, Nonsense, []string{"opens no session"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,5 @@
-// Package vpn is what the tunnels of every kind have in common: which addresses
-// a waypoint gives its members (pool.go, subnets.go), and which of them a client
-// takes (accept.go). It decides only; packages wireguard and openvpn below it
-// make the tunnels, netstate puts the addresses on interfaces. Package tunnel
-// imports it.
+// Package vpn contains what tunnels of all kinds share: the choice of the addresses that a waypoint
+// gives its members (pool.go, subnets.go), and the check of these addresses by a client
+// (accept.go). It only decides. Packages wireguard and openvpn make the tunnels, and netstate puts
+// the addresses on interfaces.
 package vpn

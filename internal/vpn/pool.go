@@ -6,18 +6,17 @@ import (
 	"slices"
 )
 
-// ErrNoAddress says that a waypoint has no address for a member.
+// ErrNoAddress means that a waypoint has no address for a member.
 var ErrNoAddress = errors.New("no tunnel address is free: all that the waypoint may give (tunnel_ranges) are taken, or overlap networks in use at the waypoint or where the member is; in-band and mapped detours need none")
 
-// maxDeclined is how many addresses a member may decline, by naming networks in
-// use where it is, before it gets none of that family. So it cannot steer the
-// waypoint to one that it would like to have.
+// maxDeclined is how many addresses a member may decline, by naming networks in use at its place,
+// before it gets none of that family. This keeps it from steering the waypoint to an address of its
+// choice.
 const maxDeclined = 4
 
-// Pool decides which addresses a waypoint gives to the members it has tunnels
-// with. They come from one subnet of each range, which follows from the
-// waypoint's seed: so two waypoints seldom have the same, and members cannot
-// choose. Not for concurrent use.
+// Pool chooses the addresses that a waypoint gives to its members. They come from one subnet of
+// each range, derived from the waypoint's seed. So two waypoints seldom use the same subnet, and
+// members cannot choose. Not safe for concurrent use.
 type Pool struct {
 	seed    [32]byte
 	ranges  []netip.Prefix
@@ -26,18 +25,17 @@ type Pool struct {
 	taken   map[netip.Addr]bool
 }
 
-// NewPool returns the pool of a waypoint. The seed is a secret of the waypoint
-// that outlives restarts; ranges are blocks of private addresses, at most one of
-// each family; used are the networks that the waypoint itself is in, or routes.
+// NewPool returns the pool of a waypoint. The seed is a secret of the waypoint that survives
+// restarts. ranges are blocks of private addresses, at most one of each family. used are the
+// networks that the waypoint itself is in or has routes to.
 func NewPool(seed [32]byte, ranges, used []netip.Prefix) *Pool {
 	p := &Pool{seed: seed, ranges: ranges, taken: make(map[netip.Addr]bool)}
 	p.Avoid(used)
 	return p
 }
 
-// Avoid replaces the networks that are in use on the waypoint's host. Addresses
-// that were taken stay so until they are released; Conflicts reports which of
-// them must be.
+// Avoid replaces the networks in use on the waypoint's host. Taken addresses stay taken until
+// released; Conflicts reports which must be released.
 func (p *Pool) Avoid(used []netip.Prefix) {
 	p.used = usageOf(used, p.ranges)
 	p.subnets = nil
@@ -48,14 +46,14 @@ func (p *Pool) Avoid(used []netip.Prefix) {
 	}
 }
 
-// Conflicts reports whether an address is in use on the waypoint's host by now.
+// Conflicts reports whether an address is now in use on the waypoint's host.
 func (p *Pool) Conflicts(a netip.Addr) bool { return p.used.has(a) }
 
-// Choose returns addresses for a holder, one of each family that has one for it,
-// with their subnets' length. It keeps those that the holder has, unless they are
-// in use by now at the waypoint or in declined, the networks in use where the
-// holder is. Addresses follow from the seed and the holder's name, so that a
-// waypoint that starts again gives the same ones where it can. Nothing is taken.
+// Choose returns addresses for a holder with their subnets' length: one of each family that has a
+// free one. It keeps those that the holder has, unless they are now in use at the waypoint or are
+// in declined, the networks in use at the holder. Addresses are derived from the seed and the
+// holder's name, so that a restarted waypoint gives the same ones where possible. Choose does not
+// mark them as taken.
 func (p *Pool) Choose(holder string, has, declined []netip.Prefix) ([]netip.Prefix, error) {
 	var chosen []netip.Prefix
 	for _, block := range p.ranges {
@@ -94,28 +92,28 @@ func (p *Pool) choose(block netip.Prefix, holder string, has, declined []netip.P
 	return netip.Prefix{}, false
 }
 
-// Take marks addresses as given.
+// Take marks addresses as taken.
 func (p *Pool) Take(addrs ...netip.Addr) {
 	for _, a := range addrs {
 		p.taken[a] = true
 	}
 }
 
-// Release takes addresses back.
+// Release marks addresses as free.
 func (p *Pool) Release(addrs ...netip.Addr) {
 	for _, a := range addrs {
 		delete(p.taken, a)
 	}
 }
 
-// Unusable lists the ranges that no address is given from, as this host uses
-// nearly all of them.
+// Unusable returns the ranges that have no address to give, because this host uses nearly all of
+// them.
 func (p *Pool) Unusable() []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(p.ranges), func(block netip.Prefix) bool { return slices.ContainsFunc(p.subnets, block.Overlaps) })
 }
 
-// Gateways are the waypoint's own addresses, one in each subnet that it gives
-// from now. Each stands alone, without its subnet.
+// Gateways returns the waypoint's own addresses, one in each subnet from which it now gives
+// addresses. They are without the subnet's length.
 func (p *Pool) Gateways() []netip.Prefix {
 	var list []netip.Prefix
 	for _, s := range p.subnets {

@@ -9,19 +9,18 @@ import (
 	"strconv"
 )
 
-// Lengths of a waypoint's subnets. An IPv4 one has room for some two thousand
-// tunnels.
+// Lengths of a waypoint's subnets. An IPv4 subnet has room for some two thousand tunnels.
 const (
 	bits4 = 21
 	bits6 = 64
 )
 
-// subnetTries bounds the look for a subnet that is free at the waypoint.
+// subnetTries bounds the search for a subnet that is not in use at the waypoint.
 const subnetTries = 256
 
-// subnetOf returns the subnet of a range that a waypoint gives addresses from:
-// the first one, in an order that follows from its seed, that is free on its
-// host. Members have no say in it. false: no subnet is free.
+// subnetOf returns the subnet of a range from which a waypoint gives addresses: the first one not
+// in use on its host, in an order derived from its seed. Members cannot influence it. The result is
+// false if no subnet is free.
 func subnetOf(seed [32]byte, block netip.Prefix, used usage) (netip.Prefix, bool) {
 	bits := max(block.Bits(), bits4)
 	if block.Addr().Is6() {
@@ -48,18 +47,17 @@ func fill(p netip.Prefix, h [sha256.Size]byte) netip.Addr {
 	return addr
 }
 
-// gateway is the waypoint's own address in a subnet: the first, which stands
-// alone. Members are reached by routes of their own.
+// gateway returns the waypoint's own address in a subnet: the first one, without the subnet's
+// length, because members are reached by routes of their own.
 func gateway(subnet netip.Prefix) netip.Prefix {
 	a := subnet.Addr().Next()
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// hosts yields the addresses of a subnet that members may have, in an order that
-// follows from the seed and the holder: not the first, the waypoint's, nor those
-// with all bits zero or one. Of an IPv6 subnet it yields those few that it takes
-// to find a free one. Without the seed nobody can tell which key gets which
-// address.
+// hosts returns an iterator over the addresses of a subnet that members may have, in an order
+// derived from the seed and the holder. It excludes the waypoint's address, which is the first, and
+// those with all bits zero or one. Of an IPv6 subnet it yields only as many as are needed to find a
+// free one. Without the seed, nobody can predict the address of a key.
 func hosts(subnet netip.Prefix, seed [32]byte, holder string) iter.Seq[netip.Addr] {
 	const reach = 32 - bits4 // bits of the host part that are gone through
 	h := hash("host", seed, subnet.String(), holder)
@@ -83,8 +81,8 @@ func hosts(subnet netip.Prefix, seed [32]byte, holder string) iter.Seq[netip.Add
 	}
 }
 
-// shuffled goes once through all numbers of so many bits: an odd stride has no common divisor with
-// a power of two.
+// shuffled returns an iterator over all numbers of that many bits. An odd stride has no common
+// divisor with a power of two, so each number occurs once.
 func shuffled(h [sha256.Size]byte, bits int) iter.Seq[uint32] {
 	start, stride := binary.BigEndian.Uint32(h[16:]), binary.BigEndian.Uint32(h[20:])|1
 	return func(yield func(uint32) bool) {
@@ -106,14 +104,14 @@ func hash(purpose string, seed [32]byte, parts ...string) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// usage is what a host uses of the ranges: networks, and single addresses, of
-// which there may be many.
+// usage holds the parts of the ranges in use on a host: networks, and single addresses, of which
+// there may be many.
 type usage struct {
 	networks []netip.Prefix
 	singles  map[netip.Addr]bool
 }
 
-// usageOf keeps of used what overlaps the ranges.
+// usageOf returns the parts of used that overlap the ranges.
 func usageOf(used, ranges []netip.Prefix) usage {
 	u := usage{singles: make(map[netip.Addr]bool)}
 	for _, p := range used {
@@ -130,8 +128,8 @@ func usageOf(used, ranges []netip.Prefix) usage {
 
 func (u usage) has(a netip.Addr) bool { return u.singles[a] || contained(a, u.networks) }
 
-// overlaps reports whether a subnet overlaps a network in use. Single addresses
-// do not keep a subnet from being used: they are left out when it is.
+// overlaps reports whether a subnet overlaps a network in use. Single addresses do not make a
+// subnet unusable; they are only not given away.
 func (u usage) overlaps(subnet netip.Prefix) bool {
 	return slices.ContainsFunc(u.networks, subnet.Overlaps)
 }

@@ -146,7 +146,7 @@ func TestWrongWaypoint(t *testing.T) {
 		{"another member", func() {
 			w.carry("collective", bob, "ca.crt", "ca.crl", "carol.crt", "carol.key")
 			w.configure(bob, strings.ReplaceAll(waypointConfig(labAllowed), bob, "carol"))
-		}, []string{"answers carol, not bob", "correct name or addresses"}},
+		}, []string{"is carol, not bob", "correct name or addresses"}},
 		{"itself", func() {
 			w.identify("collective", bob)
 			w.configure(bob, waypointConfig(labAllowed))

@@ -163,7 +163,7 @@ func TestNonsenseAtWaypoint(t *testing.T) {
 		serve func() (end func())
 		words []string
 	}{
-		{"random bytes", w.echoNoise, []string{"10.0.2.1:45672", "is it a dcol waypoint"}},
+		{"random bytes", w.echoNoise, []string{"10.0.2.1:45672", "check that a dcol waypoint listens"}},
 		{"QUIC of another kind", w.serveQUIC, []string{"10.0.2.1:45672"}},
 	} {
 		end := c.serve()

@@ -1,13 +1,12 @@
-// Package portmap has the router of a network open ports of this host towards the Internet, and keeps them
-// open: by PCP (RFC 6887), else NAT-PMP (RFC 6886), else UPnP's Internet Gateway Device.
+// Package portmap asks the router of a network to open ports of this host towards the Internet, and
+// keeps them open: by PCP (RFC 6887), else NAT-PMP (RFC 6886), else UPnP's Internet Gateway Device.
 //
-// keeper.go is the loop: it opens, renews, follows the host to another network, and closes at the end.
-// router.go says what a router can do and finds out which way ours speaks. pcp.go and natpmp.go are
-// packets over UDP (exchange.go), igd.go is UPnP: ssdp.go finds the device, soap.go talks to it.
+// keeper.go is the loop: it opens and renews, adapts when the host changes networks, and closes at
+// the end. router.go defines a router's operations and detects its protocol. pcp.go and natpmp.go
+// use packets over UDP (exchange.go). igd.go uses UPnP: ssdp.go finds the device, and soap.go calls
+// it.
 //
-// Answers are strangers' bytes: only those of the gateway itself count, all have a bound, and a device's
-// description leads nowhere but to the gateway. Written here and not taken from a library, as what is
-// needed is small and a router is not to be trusted with unbounded XML or redirections.
-//
-// It imports nothing of ours; agent may import it.
+// Answers come from strangers: only those of the gateway itself count, all have a size limit, and a
+// device's description may only refer to the gateway. The package is written here because little is
+// needed and a router must not be trusted with unbounded XML or redirections.
 package portmap

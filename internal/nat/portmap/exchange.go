@@ -14,21 +14,21 @@ import (
 const serverPort = 5351
 
 const (
-	// patience is how long to wait for the first answer, then twice as long, tries times (RFC 6886, 3.1,
-	// which goes on for a minute; a router is one hop away).
+	// patience is how long to wait for the first answer. The wait doubles for each of tries
+	// requests (RFC 6886, 3.1, which goes on for a minute; but a router is one hop away).
 	patience = 250 * time.Millisecond
 	tries    = 4
-	// maxAnswer is the most a PCP message may have (RFC 6887, 7).
+	// maxAnswer is the maximum size of a PCP message (RFC 6887, 7).
 	maxAnswer = 1100
 )
 
 var errNoAnswer = errors.New("no answer")
 
-// errOther says that a packet is not the answer that we wait for.
+// errOther means that a packet is not the expected answer.
 var errOther = errors.New("not the answer")
 
-// exchange sends a request to the gateway until read takes an answer, by returning anything but errOther.
-// The socket is connected: the kernel passes only what comes from there.
+// exchange sends a request to the gateway until read accepts an answer, which it does by returning
+// anything but errOther. The socket is connected, so the kernel drops packets from other sources.
 func exchange(ctx context.Context, n Network, request []byte, read func([]byte) error) error {
 	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.Own, 0))}
 	conn, err := dialer.DialContext(ctx, "udp", netip.AddrPortFrom(n.Gateway, serverPort).String())
@@ -53,7 +53,7 @@ func exchange(ctx context.Context, n Network, request []byte, read func([]byte) 
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
-			if err != nil { // refused: nobody listens there
+			if err != nil { // refused: nothing listens there
 				return fmt.Errorf("no answer of the router %v: %w", n.Gateway, err)
 			}
 			if err := read(buf[:got]); !errors.Is(err, errOther) {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// igd is a gateway that is a UPnP Internet Gateway Device. It is for IPv4 only.
+// igd is a UPnP Internet Gateway Device. It supports IPv4 only.
 type igd struct {
 	network Network
 	control *url.URL // of the service
 	service string   // its type
-	// forever: it opens ports without an end only.
+	// forever is set if it only opens ports without a time limit.
 	forever bool
 }
 
-// services are the types of those that open ports, the preferred first.
+// services lists the types of services that open ports, the preferred first.
 var services = []string{
 	"urn:schemas-upnp-org:service:WANIPConnection:2",
 	"urn:schemas-upnp-org:service:WANIPConnection:1",
@@ -32,7 +32,7 @@ var services = []string{
 // maxOffers bounds how many services of a device are tried.
 const maxOffers = 4
 
-// portTries is how many external ports are tried when others have those.
+// portTries is how many external ports are tried if they are taken.
 const portTries = 4
 
 func (d *igd) String() string { return "UPnP" }
@@ -63,7 +63,7 @@ func findIGD(ctx context.Context, n Network) (*igd, error) {
 		errs = append(errs, err)
 		for _, service := range offered {
 			d := &igd{network: n, control: service.control, service: service.kind}
-			// A device may have several, of which one is connected.
+			// A device may have several services, only one of them connected.
 			_, err := d.externalAddress(ctx)
 			if err == nil {
 				return d, nil
@@ -80,8 +80,8 @@ type offer struct {
 	control *url.URL
 }
 
-// parseDescription finds the services in a device's description, the preferred first. An error if there
-// is none.
+// parseDescription returns the services in a device's description, the preferred first. It returns
+// an error if there is none.
 func parseDescription(document []byte, at *url.URL, gateway netip.Addr) ([]offer, error) {
 	base := at
 	controls := make(map[string][]string) // by type
@@ -152,7 +152,7 @@ func (d *igd) open(ctx context.Context, w Want, proposed uint16) (granted, error
 		lasts, err := d.add(ctx, w, port)
 		var refused *RefusedError
 		if errors.As(err, &refused) && (refused.Code == igdConflict || refused.Code == igdOtherMechanism) && try < portTries {
-			port = uint16(20000 + rand.IntN(40000)) // below what systems pick for themselves, mostly
+			port = uint16(20000 + rand.IntN(40000)) // mostly below the ports that systems choose
 			continue
 		}
 		if err != nil {
@@ -162,7 +162,7 @@ func (d *igd) open(ctx context.Context, w Want, proposed uint16) (granted, error
 	}
 }
 
-// add opens a port, or renews it, and returns for how long; 0: for ever.
+// add opens or renews a port and returns its lifetime. 0 means without limit.
 func (d *igd) add(ctx context.Context, w Want, external uint16) (time.Duration, error) {
 	for {
 		lasts := lifetime

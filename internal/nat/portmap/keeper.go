@@ -12,40 +12,41 @@ import (
 )
 
 const (
-	// renewEvery is how late a restart of the router, or another address of it, is noticed: renewing is
-	// what asks. It costs a packet or a request each way.
+	// renewEvery bounds how late a restart of the router or a change of its address is noticed,
+	// because renewing detects it. It costs one packet or request each way.
 	renewEvery = time.Minute
-	// findEvery is how long a router that opens no ports is left alone.
+	// findEvery is how long a router that opens no ports is not asked again.
 	findEvery = 10 * time.Minute
-	// anewAfter is after how many failures the protocol is found out anew: the router may be another.
+	// anewAfter is the number of failures after which the protocol is detected again, because the
+	// router may have been replaced.
 	anewAfter = 2
-	// closeTimeout bounds how long the agent's end waits for the router.
+	// closeTimeout bounds how long the agent waits for the router when it ends.
 	closeTimeout = 2 * time.Second
 )
 
-// Config is what a Keeper needs.
+// Config configures a Keeper.
 type Config struct {
 	Wants []Want
-	// Network tells where the host is now; without a gateway, no router is to be asked.
+	// Network returns the host's current network. Without a gateway, no router is asked.
 	Network func() (Network, error)
-	// Nonce is what PCP knows our ports by: the same one after a crash renews what is open.
+	// Nonce identifies our mappings to PCP. After a crash, the same nonce renews existing ones.
 	Nonce [12]byte
-	// Changed is told after every change; it must not block. May be nil.
+	// Changed is called after every change. It must not block and may be nil.
 	Changed func(State)
 	Log     *slog.Logger
 }
 
-// State is how the ports stand.
+// State is the state of the ports.
 type State struct {
-	Router   string // the protocol that the router speaks; empty: none was found
+	Router   string // the router's protocol; empty: none found
 	Network  Network
-	Mappings []Mapping // in the order of the wants; those that are open
-	Restarts int       // of the router, as far as it tells
-	// Problem is why a port is not open, and Mend what to do about it.
+	Mappings []Mapping // open ones, in the order of the wants
+	Restarts int       // of the router, if it reports them
+	// Problem is why a port is not open, and Mend is what to do about it.
 	Problem, Mend string
 }
 
-// External is where a port is reached from outside.
+// External returns the address at which a port is reached from outside.
 func (s State) External(w Want) (netip.AddrPort, bool) {
 	for _, m := range s.Mappings {
 		if m.Want == w {
@@ -69,12 +70,12 @@ type Keeper struct {
 	state State
 }
 
-// NewKeeper makes one; Run makes it work.
+// NewKeeper returns a Keeper. Run must be called to start it.
 func NewKeeper(c Config) *Keeper {
 	return &Keeper{config: c, find: find, moved: make(chan struct{}, 1)}
 }
 
-// State is how the ports stand now.
+// State returns the current state.
 func (k *Keeper) State() State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,27 +84,27 @@ func (k *Keeper) State() State {
 	return s
 }
 
-// NetworkChanged says that this host's addresses or routes have changed.
+// NetworkChanged reports that this host's addresses or routes have changed.
 func (k *Keeper) NetworkChanged() {
 	select {
 	case k.moved <- struct{}{}:
-	default: // not seen to yet
+	default: // an earlier change is still pending
 	}
 }
 
-// Run keeps the ports open until ctx ends, and closes them then.
+// Run keeps the ports open until ctx ends, and then closes them.
 func (k *Keeper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		k.rest(ctx, k.step(ctx))
 	}
-	// The router is told although ctx has ended.
+	// The router is asked to close the ports although ctx has ended.
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	k.close(closing)
 	return nil
 }
 
-// rest waits, but not when the host is in another network.
+// rest waits, or returns early when the host's network changes.
 func (k *Keeper) rest(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -121,7 +122,7 @@ func (k *Keeper) rest(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// step opens and renews what there is to, and tells when to come again.
+// step opens and renews ports, and returns when to run again.
 func (k *Keeper) step(ctx context.Context) time.Duration {
 	s := k.State()
 	network, err := k.config.Network()
@@ -139,7 +140,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	}
 	if network != s.Network || k.failures >= anewAfter {
 		if network != s.Network {
-			s = State{Network: network, Restarts: s.Restarts} // what another router opened is of no use
+			s = State{Network: network, Restarts: s.Restarts} // mappings of another router are useless
 		}
 		k.router, k.failures, k.epoch = nil, 0, epoch{}
 	}
@@ -166,7 +167,7 @@ func (k *Keeper) renew(ctx context.Context, s State) State {
 	now := time.Now()
 	s.Mappings, s.Problem, s.Mend = nil, "", ""
 	complain := func(format string, args ...any) {
-		if s.Problem == "" { // the first port is the one that matters most
+		if s.Problem == "" { // the first port matters most
 			s.Problem, s.Mend = fmt.Sprintf(format, args...), k.byHand(s.Network)
 		}
 	}
@@ -199,7 +200,7 @@ func (k *Keeper) renew(ctx context.Context, s State) State {
 		}
 		failed = true
 		complain("the router %v has not opened port %v: %v", s.Network.Gateway, w, err)
-		// It stays open for as long as it was opened.
+		// The mapping stays open for its remaining lifetime.
 		for _, m := range before.Mappings {
 			if m.Want == w && (m.Until.IsZero() || now.Before(m.Until)) {
 				s.Mappings = append(s.Mappings, m)
@@ -217,7 +218,7 @@ func refused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// byHand is what an operator can do without a router's help.
+// byHand returns what an operator can do without the router's help.
 func (k *Keeper) byHand(n Network) string {
 	text := "switch UPnP or PCP on in the router's settings, or have it forward"
 	for i, w := range k.config.Wants {
@@ -247,7 +248,7 @@ func (k *Keeper) set(s State) {
 	}
 }
 
-// changed leaves out that leases are longer now.
+// changed compares states without their leases' ends.
 func changed(a, b State) bool {
 	return a.Router != b.Router || a.Network != b.Network || a.Problem != b.Problem || a.Restarts != b.Restarts ||
 		!slices.EqualFunc(a.Mappings, b.Mappings, func(a, b Mapping) bool { return a.Want == b.Want && a.External == b.External })

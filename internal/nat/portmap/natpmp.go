@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// natPMP is a gateway that speaks NAT-PMP, which is for IPv4 only.
+// natPMP is a gateway that speaks NAT-PMP. It supports IPv4 only.
 type natPMP struct{ network Network }
 
 const (
@@ -49,7 +49,7 @@ func (m *natPMP) open(ctx context.Context, w Want, proposed uint16) (granted, er
 	}, nil
 }
 
-// close is opening for no time, with no port (RFC 6886, 3.4).
+// close requests a lifetime of zero and no port (RFC 6886, 3.4).
 func (m *natPMP) close(ctx context.Context, w Want, _ uint16) error {
 	_, err := m.mapping(ctx, w, 0, 0)
 	return err
@@ -78,14 +78,14 @@ func (m *natPMP) request(ctx context.Context, b []byte, ours func(pmpResponse) b
 	return r, err
 }
 
-// parsePMP reads a response. A refusal is an error.
+// parsePMP decodes a response. It returns a refusal as an error.
 func parsePMP(b []byte) (pmpResponse, error) {
 	var r pmpResponse
 	if len(b) < 8 || len(b) > 16 || b[0] != pmpVersion || b[1]&opResponse == 0 {
 		return r, errOther
 	}
 	r.op, r.epoch = b[1]&^opResponse, binary.BigEndian.Uint32(b[4:])
-	// One that is refused may be short.
+	// A refusal may be shorter.
 	if code := binary.BigEndian.Uint16(b[2:]); code != 0 {
 		return r, &RefusedError{By: "NAT-PMP", Code: int(code), Why: pmpResult(code)}
 	}
@@ -101,7 +101,7 @@ func parsePMP(b []byte) (pmpResponse, error) {
 	return r, nil
 }
 
-// pmpResult is RFC 6886, 3.5.
+// pmpResult describes a result code (RFC 6886, 3.5).
 func pmpResult(code uint16) string {
 	texts := []string{
 		1: "it speaks another version", 2: "not allowed", 3: "it is not connected to the Internet",

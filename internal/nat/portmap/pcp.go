@@ -45,7 +45,7 @@ type pcpResponse struct {
 
 func (p *pcp) String() string { return "PCP" }
 
-// announce asks for nothing but an answer (RFC 6887, 14.1).
+// announce sends a request that only asks for an answer (RFC 6887, 14.1).
 func (p *pcp) announce(ctx context.Context) error {
 	return exchange(ctx, p.network, p.header(opAnnounce, 0), func(b []byte) error {
 		r, _, err := parsePCP(b)
@@ -69,7 +69,7 @@ func (p *pcp) request(ctx context.Context, w Want, external uint16, lifetime tim
 	m := pcpMap{nonce: p.nonce, protocol: w.Protocol.number(), internal: w.Port}
 	unspecified := netip.IPv6Unspecified()
 	if p.network.Own.Is4() {
-		unspecified = netip.IPv4Unspecified() // of the family that we want (RFC 6887, 11.1)
+		unspecified = netip.IPv4Unspecified() // in the requested family (RFC 6887, 11.1)
 	}
 	m.external = netip.AddrPortFrom(unspecified, external)
 	var g granted
@@ -103,8 +103,8 @@ func (m pcpMap) append(b []byte) []byte {
 	return append(b, addr[:]...)
 }
 
-// parsePCP reads a response; of a MAP response also what it says. A refusal is an error, once it is
-// certain that the packet is one.
+// parsePCP decodes a response, including the body of a MAP response. It returns a refusal as an
+// error once it is certain that the packet is a response.
 func parsePCP(b []byte) (pcpResponse, pcpMap, error) {
 	var r pcpResponse
 	var m pcpMap
@@ -144,7 +144,7 @@ func (p Protocol) number() byte {
 	return unix.IPPROTO_UDP
 }
 
-// pcpResult is RFC 6887, 7.4.
+// pcpResult describes a result code (RFC 6887, 7.4).
 func pcpResult(code byte) string {
 	texts := []string{
 		1: "it speaks another version", 2: "not allowed", 3: "it does not understand the request", 4: "it opens no ports",

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Protocol is one that has ports.
+// Protocol is a transport protocol with ports.
 type Protocol string
 
 // The protocols.
@@ -17,7 +17,7 @@ const (
 	TCP Protocol = "tcp"
 )
 
-// Want is a port of this host that is to be reachable from outside.
+// Want is a port of this host to open to the outside.
 type Want struct {
 	Protocol Protocol
 	Port     uint16
@@ -25,44 +25,45 @@ type Want struct {
 
 func (w Want) String() string { return fmt.Sprintf("%d/%s", w.Port, w.Protocol) }
 
-// Mapping is what a router has opened.
+// Mapping is a port that a router has opened.
 type Mapping struct {
 	Want
-	External netip.AddrPort // what leads to it
+	External netip.AddrPort // forwarded to the port
 	Until    time.Time      // unless it is renewed; zero: for ever
 }
 
-// Network is where this host is.
+// Network describes this host's position in its network.
 type Network struct {
 	Gateway netip.Addr // the router
-	Own     netip.Addr // the address by which we are known to it
+	Own     netip.Addr // our address as the router knows it
 }
 
-// router speaks one of the protocols to one gateway.
+// router talks one of the protocols to one gateway.
 type router interface {
 	String() string // the protocol's name
-	// open opens a port, or renews that. The external port is the one proposed, if the router can.
+	// open opens or renews a port. The external port is the proposed one if the router allows it.
 	open(ctx context.Context, w Want, proposed uint16) (granted, error)
 	close(ctx context.Context, w Want, external uint16) error
 }
 
-// granted is a router's yes.
+// granted is a router's positive answer.
 type granted struct {
 	external netip.AddrPort
-	lifetime time.Duration // 0: for ever
-	// epoch is how long the router remembers, in seconds by its own clock; only where timed.
+	lifetime time.Duration // 0: without limit
+	// epoch is how long the router has remembered mappings, in seconds by its own clock. It is set
+	// only if timed is.
 	epoch uint32
 	timed bool
 }
 
-// lifetime is what we ask for: how long a port stays open when the agent was killed, and how long a router
-// may be away before the port is gone.
+// lifetime is the requested lifetime: how long a port stays open after the agent was killed, and
+// how long a router may be unreachable before the port closes.
 const lifetime = 10 * time.Minute
 
-// maxLifetime bounds what a router may say.
+// maxLifetime bounds a router's answer.
 const maxLifetime = 24 * time.Hour
 
-// RefusedError is a router's no.
+// RefusedError is a router's refusal.
 type RefusedError struct {
 	By   string // the protocol
 	Why  string
@@ -73,10 +74,10 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the router refuses (%s, code %d): %s", e.By, e.Code, e.Why)
 }
 
-// ErrNoProtocol says that the gateway speaks none of the protocols.
+// ErrNoProtocol means that the gateway supports none of the protocols.
 var ErrNoProtocol = errors.New("the router speaks neither PCP nor NAT-PMP nor UPnP")
 
-// find finds out which protocol the gateway speaks. nonce is what PCP knows our mappings by.
+// find detects the gateway's protocol. nonce identifies our mappings to PCP.
 func find(ctx context.Context, n Network, nonce [12]byte) (router, error) {
 	p := &pcp{network: n, nonce: nonce}
 	errPCP := p.announce(ctx)
@@ -98,8 +99,8 @@ func find(ctx context.Context, n Network, nonce [12]byte) (router, error) {
 	return nil, fmt.Errorf("%w (PCP: %w; NAT-PMP: %w; UPnP: %w)", ErrNoProtocol, errPCP, errPMP, errUPnP)
 }
 
-// Spoken is the name of the protocol that the gateway speaks. It opens nothing. The error is ErrNoProtocol
-// if there is none.
+// Spoken returns the name of the gateway's protocol without opening a port. The error is
+// ErrNoProtocol if there is none.
 func Spoken(ctx context.Context, n Network) (string, error) {
 	r, err := find(ctx, n, [12]byte{})
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 const (
 	// httpTimeout bounds each request to a device.
 	httpTimeout = 3 * time.Second
-	// maxDocument is the most a device's document may have, in bytes, maxHeader what comes before it.
+	// maxDocument bounds the size of a device's document in bytes, and maxHeader that of its
+	// header.
 	maxDocument = 256 << 10
 	maxHeader   = 16 << 10
 	// maxDepth and maxElements bound the XML of documents.
@@ -97,18 +98,18 @@ func call(ctx context.Context, own netip.Addr, at *url.URL, service, action stri
 
 var errTooMuch = errors.New("the document is too large or too deep")
 
-// leaves are the texts of elements by their names; where one comes twice, the last.
+// leaves returns the texts of elements by name. If a name occurs twice, the last one counts.
 func leaves(document []byte) (map[string]string, error) {
 	found := make(map[string]string)
 	err := walk(document, func(path []string, text string) { found[path[len(path)-1]] = text })
 	return found, err
 }
 
-// walk tells of the elements of a document, at the end of each: where it is, and the text in it since the
-// last end.
+// walk calls element at the end of each element of a document, with its path and the text since the
+// previous end.
 func walk(document []byte, element func(path []string, text string)) error {
 	d := xml.NewDecoder(bytes.NewReader(document))
-	// Routers name charsets that they do not use.
+	// Some routers declare charsets that they do not use.
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
 	var path []string
 	var text strings.Builder
@@ -141,7 +142,7 @@ func walk(document []byte, element func(path []string, text string)) error {
 	}
 }
 
-// The codes of refusals that we do something about (WANIPConnection:2, 2.5.16).
+// Codes of refusals that are handled (WANIPConnection:2, 2.5.16).
 const (
 	igdNotAuthorized  = 606
 	igdConflict       = 718

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Where devices listen (UPnP Device Architecture 2.0, 1.3.2).
+// The port on which devices listen (UPnP Device Architecture 2.0, 1.3.2).
 const ssdpPort = 1900
 
 var ssdpGroup = netip.AddrFrom4([4]byte{239, 255, 255, 250})
 
 const (
-	// searchFor is how long a device may take to answer. It is told to take a second at most.
+	// searchFor is how long to wait for devices, which are asked to answer within a second.
 	searchFor = 2 * time.Second
-	// maxNotice is the most a device's answer may have.
+	// maxNotice bounds the size of a device's answer.
 	maxNotice = 2048
-	// maxLocations bounds how many descriptions are looked at.
+	// maxLocations bounds the number of descriptions fetched.
 	maxLocations = 4
 )
 
-// search finds where the gateway describes itself. It asks the gateway alone, too, as multicast is lost in
-// some networks; what others answer does not count.
+// search returns the URLs of the gateway's descriptions. It also asks the gateway directly, because
+// some networks lose multicast. Answers of others are ignored.
 func search(ctx context.Context, n Network) ([]*url.URL, error) {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.Own, 0)))
 	if err != nil {
@@ -70,7 +70,7 @@ func search(ctx context.Context, n Network) ([]*url.URL, error) {
 		}
 		if at, err := parseNotice(buf[:size], n.Gateway); err == nil && !slices.ContainsFunc(found, func(u *url.URL) bool { return *u == *at }) {
 			found = append(found, at)
-			conn.SetDeadline(time.Now().Add(searchFor / 10)) // for further ones
+			conn.SetDeadline(time.Now().Add(searchFor / 10)) // for further answers
 		}
 	}
 	if len(found) == 0 {
@@ -79,7 +79,7 @@ func search(ctx context.Context, n Network) ([]*url.URL, error) {
 	return found, nil
 }
 
-// parseNotice reads where a device describes itself.
+// parseNotice returns the URL of a device's description.
 func parseNotice(b []byte, gateway netip.Addr) (*url.URL, error) {
 	answer, err := http.ReadResponse(bufio.NewReaderSize(bytes.NewReader(b), maxNotice), nil)
 	if err != nil {
@@ -96,8 +96,8 @@ func parseNotice(b []byte, gateway netip.Addr) (*url.URL, error) {
 	return at, atGateway(at, gateway)
 }
 
-// atGateway refuses places that are not the gateway's: whoever answers first must not have us ask others
-// in its name.
+// atGateway rejects URLs that do not point to the gateway. Otherwise the first to answer could make
+// us send requests to others.
 func atGateway(u *url.URL, gateway netip.Addr) error {
 	host, err := netip.ParseAddr(u.Hostname())
 	if err != nil || u.Scheme != "http" || host.Unmap() != gateway || u.User != nil {

@@ -1,10 +1,10 @@
-// Package stun is the little of STUN (RFC 8489) that members need of each other: Binding requests and
-// their answers, by which a host learns where its packets come from as others see it. Such packets share
-// the sessions' UDP port: the upper two bits of their first byte are zero, and those of QUIC's are not
-// (RFC 9443).
+// Package stun implements the part of STUN (RFC 8489) that members need: Binding requests and their
+// answers, from which a host learns the source of its packets as others see it. The packets share
+// the sessions' UDP port: the upper two bits of their first byte are zero, unlike those of QUIC's
+// packets (RFC 9443).
 //
-// Parse is for bytes of strangers: it allocates nothing that depends on them, and takes only packets that
-// are whole, with a FINGERPRINT. Anything may import it; it imports nothing of ours.
+// Parse accepts bytes from strangers. Its allocations do not depend on them, and it accepts only
+// complete packets with a FINGERPRINT.
 package stun
 
 import (
@@ -15,10 +15,10 @@ import (
 	"net/netip"
 )
 
-// ID ties an answer to its request.
+// ID matches an answer to its request.
 type ID [12]byte
 
-// NewID is one that nobody guesses.
+// NewID returns a random ID.
 func NewID() ID {
 	var id ID
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
@@ -28,17 +28,17 @@ func NewID() ID {
 // Message is a Binding request or its answer.
 type Message struct {
 	ID ID
-	// Request asks where it was seen to come from; the other messages are answers.
+	// Request is set on requests. All other messages are answers.
 	Request bool
-	// OtherPort, of a request, asks for an answer from another port than the one that was asked
-	// (CHANGE-REQUEST, RFC 5780, 7.2).
+	// OtherPort in a request asks for the answer to come from another port (CHANGE-REQUEST, RFC
+	// 5780, 7.2).
 	OtherPort bool
-	// Seen, of an answer, is where the request came from.
+	// Seen in an answer is the source of the request.
 	Seen netip.AddrPort
 }
 
-// Size is how long every request is, in bytes, and no answer is longer: who forges the source of a
-// request gains nothing.
+// Size is the length of every request in bytes. No answer is longer, so forging the source of a
+// request amplifies nothing.
 const Size = 52
 
 const (
@@ -77,7 +77,7 @@ func (m Message) Append(b []byte) []byte {
 		kind = bindingRequest
 	}
 	b = binary.BigEndian.AppendUint16(b, kind)
-	b = append(b, 0, 0) // the length, once it is known
+	b = append(b, 0, 0) // the length, filled in below
 	b = binary.BigEndian.AppendUint32(b, cookie)
 	b = append(b, m.ID[:]...)
 	if m.Request {
@@ -92,7 +92,7 @@ func (m Message) Append(b []byte) []byte {
 	} else {
 		b = m.appendSeen(b)
 	}
-	// The fingerprint covers a length that already counts it (RFC 8489, 14.7).
+	// The fingerprint covers a length that already includes it (RFC 8489, 14.7).
 	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start-headerSize+fingerprintSize))
 	return append(b[:start], appendFingerprint(b[start:])...)
 }
@@ -108,8 +108,8 @@ func appendHeader(b []byte, kind, size uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, size)
 }
 
-// appendSeen adds XOR-MAPPED-ADDRESS (RFC 8489, 14.2): masked, as some routers rewrite addresses that they
-// find in packets.
+// appendSeen adds XOR-MAPPED-ADDRESS (RFC 8489, 14.2). The address is masked because some routers
+// rewrite addresses inside packets.
 func (m Message) appendSeen(b []byte) []byte {
 	addr := m.Seen.Addr().Unmap()
 	family := byte(familyIPv4)
@@ -124,7 +124,7 @@ func (m Message) appendSeen(b []byte) []byte {
 	return append(b, masked...)
 }
 
-// mask is its own inverse.
+// mask masks or unmasks an address.
 func (m Message) mask(addr []byte) {
 	mask := binary.BigEndian.AppendUint32(make([]byte, 0, 16), cookie)
 	mask = append(mask, m.ID[:]...)
@@ -133,17 +133,17 @@ func (m Message) mask(addr []byte) {
 	}
 }
 
-// What Parse does not take.
+// Errors returned by Parse.
 var (
-	// ErrNotSTUN says that a packet is none of Binding, or broken.
+	// ErrNotSTUN means that a packet is not a Binding message, or is malformed.
 	ErrNotSTUN = errors.New("no STUN Binding message")
-	// ErrRefused says that another side could not answer.
+	// ErrRefused means that the other side answered with an error.
 	ErrRefused = errors.New("the STUN request was refused")
 )
 
 const bindingError = 0x0111
 
-// Parse reads a packet.
+// Parse decodes a packet.
 func Parse(b []byte) (Message, error) {
 	var m Message
 	if len(b) < headerSize+fingerprintSize || len(b) > maxSize || len(b)%4 != 0 ||
@@ -197,10 +197,10 @@ func (m *Message) attributes(b []byte) error {
 			}
 			flags := binary.BigEndian.Uint32(value)
 			if flags&^changePort != 0 {
-				return ErrNotSTUN // nobody of us asks for another address that way
+				return ErrNotSTUN // members never request another address that way
 			}
 			m.OtherPort = flags&changePort != 0
-		case kind == attrIntegrity: // there is no password between us by which to check it
+		case kind == attrIntegrity: // there is no shared password to verify it
 		case kind == attrPadding, kind >= comprehensionOpt:
 		default:
 			return ErrNotSTUN

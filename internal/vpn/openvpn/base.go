@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// base is what both ends stand on: the program, a folder, a namespace, the interface.
+// base holds what both ends need: the program, a folder, a namespace, the interface.
 type base struct {
 	program   string
 	dir       rundir
@@ -13,7 +13,7 @@ type base struct {
 	iface     string
 }
 
-// openBase makes all of it, and the paths of files absolute.
+// openBase creates all of it, and makes the paths of files absolute.
 func openBase(iface string, mtu int, dir string, files *Files) (b *base, err error) {
 	b = &base{iface: iface}
 	if b.program, _, err = Find(); err != nil {
@@ -41,7 +41,7 @@ func (b *base) spec(log *slog.Logger) spec {
 	return spec{program: b.program, dir: b.dir, namespace: b.namespace, log: log}
 }
 
-// close takes it all away. It acts in the base's namespace, whatever the caller's is.
+// close removes all of it, in the base's namespace, whatever the caller's is.
 func (b *base) close() error {
 	b.dir.remove()
 	defer b.namespace.close()

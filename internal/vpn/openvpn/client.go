@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// ClientConfig is what a Client needs.
+// ClientConfig configures a Client.
 type ClientConfig struct {
-	Interface  string // made by the client; whose it is gives it addresses and sets it up
+	Interface  string // created by the client; the caller sets its addresses and brings it up
 	Remote     netip.AddrPort
-	ServerName string // what the server's certificate must say
+	ServerName string // required in the server's certificate
 	Files      Files
 	MTU        int    // of the interface, see MTU
-	Dir        string // of this client alone: configuration, sockets
+	Dir        string // for configuration and sockets; not shared
 	Log        *slog.Logger
-	// Changed is called when State has news, and must not block, nor call Stop. May be nil.
+	// Changed is called when the State changes. It must not block or call Stop, and may be nil.
 	Changed func()
 }
 
-// Client is the end of a tunnel that connects to a server, whatever happens.
+// Client is the end of a tunnel that connects to a server, again after every failure.
 type Client struct {
 	config ClientConfig
 	log    *slog.Logger
@@ -34,13 +34,13 @@ type Client struct {
 
 	mu      sync.Mutex
 	remote  netip.AddrPort
-	run     int // of openvpn; what an earlier one still says is of the past
+	run     int // number of the current openvpn run; notices of earlier ones are ignored
 	tracker *tracker
 }
 
-// StartClient starts OpenVPN as a client. It returns when OpenVPN has begun to connect, and goes on
-// trying until Stop, or until ctx ends. Errors are a *MissingError, *OldError or *TUNError where one
-// fits.
+// StartClient starts OpenVPN as a client. It returns when OpenVPN has begun to connect. OpenVPN
+// keeps trying until Stop is called or ctx ends. Errors include *MissingError, *OldError and
+// *TUNError.
 func StartClient(ctx context.Context, c ClientConfig) (*Client, error) {
 	client, err := startClient(ctx, c)
 	if err != nil {
@@ -81,20 +81,20 @@ func startClient(ctx context.Context, config ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Stop ends OpenVPN and returns when nothing of the client is left.
+// Stop ends OpenVPN and returns when the client has been removed completely.
 func (c *Client) Stop() {
 	c.stop()
 	<-c.done
 }
 
-// State is what is known now.
+// State returns the current state.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tracker.state
 }
 
-// SetRemote says that the server has another address.
+// SetRemote changes the server's address.
 func (c *Client) SetRemote(remote netip.AddrPort) error {
 	remote, err := checkRemote(remote)
 	if err != nil {
@@ -122,7 +122,7 @@ func checkRemote(remote netip.AddrPort) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr, remote.Port()), nil
 }
 
-// launch runs one openvpn and waits until it begins to connect.
+// launch starts openvpn and waits until it begins to connect.
 func (c *Client) launch(ctx context.Context) (child, error) {
 	c.mu.Lock()
 	c.run++

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Files is where a member's identity lies, as in package collective. OpenVPN reads them when a
-// connection is made, the list of those revoked whenever it has changed.
+// Files holds the paths of a member's identity, as in package collective. OpenVPN reads the files
+// at each connection, and the revocation list whenever it has changed.
 type Files struct {
 	Certificate string
 	Key         string
 	CA          string
-	CRL         string // empty: nobody counts as revoked
+	CRL         string // empty: no certificate is revoked
 }
 
-// Overhead is what OpenVPN puts before each packet, in bytes, besides the headers of UDP and IP: an
-// opcode with the peer's number, and a packet number. With UDP and IPv4 that makes the 36 bytes of
-// the original system.
+// Overhead is the size in bytes of what OpenVPN puts before each packet, besides the UDP and IP
+// headers: an opcode with the peer's number, and a packet number. With UDP and IPv4 that makes the
+// 36 bytes of the original system.
 const Overhead = 8
 
-// MTU is that of a tunnel to remote whose packets fit a path's MTU.
+// MTU returns the MTU of a tunnel to remote whose packets fit a path's MTU.
 func MTU(path int, remote netip.Addr) int {
 	const udp, ip4, ip6 = 8, 20, 40
 	if remote.Unmap().Is4() {
@@ -31,7 +31,7 @@ func MTU(path int, remote netip.Addr) int {
 	return path - ip6 - udp - Overhead
 }
 
-// Seconds. An idle tunnel costs 52 bytes every pingEvery in each direction, and keeps a NAT's
+// In seconds. An idle tunnel costs 52 bytes every pingEvery in each direction, and keeps a NAT's
 // mapping alive (RFC 4787, REQ-5: at least two minutes; many have 30 s).
 const (
 	pingEvery      = 3
@@ -42,13 +42,13 @@ const (
 // directive is one line of openvpn's configuration.
 type directive []string
 
-// common is what both ends are told.
+// common returns the configuration of both ends.
 func common(iface string, mtu int, files Files, dir rundir) []directive {
 	list := []directive{
 		{"dev", iface},
 		{"dev-type", "tun"},
 		{"topology", "subnet"},
-		// Addresses and routes are the agent's.
+		// The agent sets addresses and routes.
 		{"ifconfig-noexec"},
 		{"route-noexec"},
 		{"persist-tun"},
@@ -60,17 +60,18 @@ func common(iface string, mtu int, files Files, dir rundir) []directive {
 		{"tls-version-min", "1.3"},
 		{"tls-cert-profile", "preferred"},
 
-		// As in the original system: TLS says who is there, data goes as it is.
+		// As in the original system, TLS authenticates the peers and data is not encrypted.
 		{"data-ciphers", "none"},
 		{"data-ciphers-fallback", "none"},
 		{"cipher", "none"},
 		{"auth", "none"},
-		// It takes no cipher for one with small blocks, and would make new keys every 64 MB.
+		// OpenVPN treats no cipher as one with small blocks, and would otherwise make new keys
+		// every 64 MB.
 		{"reneg-bytes", "0"},
 		{"allow-compression", "no"},
 		{"disable-dco"},
 
-		// TCP learns the segment size from the interface; nothing is cut into fragments.
+		// TCP learns the segment size from the interface, so no packet needs to be fragmented.
 		{"tun-mtu", strconv.Itoa(mtu)},
 		{"mssfix", "0"},
 		{"mute-replay-warnings"},
@@ -97,7 +98,7 @@ func serverDirectives(c ServerConfig, dir rundir, proto string) []directive {
 		directive{"dh", "none"},
 		directive{"verify-client-cert", "require"},
 		directive{"remote-cert-tls", "client"},
-		// Who may come in, and with which address, is asked of us; there are no passwords.
+		// The agent decides who may connect, and with which addresses. There are no passwords.
 		directive{"management-client-auth"},
 		directive{"auth-user-pass-optional"},
 		directive{"keepalive", strconv.Itoa(pingEvery), strconv.Itoa(serverPatience / 2)}, // a server waits twice as long
@@ -115,8 +116,8 @@ func clientDirectives(c ClientConfig, dir rundir, remote netip.AddrPort) []direc
 		directive{"nobind"},
 		directive{"remote-cert-tls", "server"},
 		directive{"verify-x509-name", c.ServerName, "name"},
-		// The server says which number our packets carry. Whatever else it would like to set
-		// (routes, name servers, timers) is none of its business.
+		// The server assigns the peer number of our packets. Everything else it pushes (routes,
+		// name servers, timers) is ignored.
 		directive{"pull"},
 		directive{"pull-filter", "accept", "peer-id "},
 		directive{"pull-filter", "accept", "cipher none"},
@@ -133,7 +134,7 @@ func clientDirectives(c ClientConfig, dir rundir, remote netip.AddrPort) []direc
 // longestLine is what openvpn reads of a line (OPTION_LINE_SIZE 256, with newline and end).
 const longestLine = 254
 
-// render writes the configuration file.
+// render returns the configuration file.
 func render(list []directive) (string, error) {
 	var b strings.Builder
 	for _, d := range list {
@@ -154,7 +155,7 @@ func render(list []directive) (string, error) {
 	return b.String(), nil
 }
 
-// quote writes a word so that openvpn reads exactly this word.
+// quote quotes a word so that openvpn reads it unchanged.
 func quote(word string) (string, error) {
 	if i := strings.IndexFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
 		return "", fmt.Errorf("%q has a control character, which OpenVPN cannot read: rename it", word)
@@ -162,8 +163,8 @@ func quote(word string) (string, error) {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`, nil
 }
 
-// absolute makes the paths independent of the folder openvpn runs in, and keeps a file from being
-// called "[inline]", which would mean something else.
+// absolute makes the paths independent of openvpn's working directory. It also prevents a file name
+// "[inline]", which has a special meaning.
 func (f Files) absolute() (Files, error) {
 	for _, p := range []*string{&f.Certificate, &f.Key, &f.CA, &f.CRL} {
 		if *p == "" && p == &f.CRL {

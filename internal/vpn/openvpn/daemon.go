@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// killTime is how long an openvpn may take to end when it is told to.
+	// killTime is how long an openvpn may take to end after a signal.
 	killTime   = 5 * time.Second
 	firstDelay = time.Second
 	lastDelay  = 60 * time.Second
-	// steady is how long an openvpn must have lived for the past to be forgotten.
+	// steady is how long an openvpn must have run to reset the backoff.
 	steady = 30 * time.Second
 )
 
-// child is an openvpn that was started.
+// child is a running openvpn.
 type child interface {
 	terminate()
 	kill()
@@ -23,10 +23,10 @@ type child interface {
 	err() error // why it ended, once it has; never nil
 }
 
-// daemon keeps an openvpn running: one that dies is started again, later and later.
+// daemon keeps an openvpn running. One that dies is started again after an increasing delay.
 type daemon struct {
 	launch func(context.Context) (child, error)
-	// down is told that there is no openvpn now, and when the next one is started.
+	// down is called when openvpn has ended, with the delay before the next start.
 	down func(err error, retry time.Duration)
 	log  *slog.Logger
 
@@ -37,7 +37,7 @@ func newDaemon(launch func(context.Context) (child, error), down func(error, tim
 	return &daemon{launch: launch, down: down, log: log, replace: make(chan struct{}, 1)}
 }
 
-// restart has the openvpn replaced by another one, at once.
+// restart replaces the openvpn at once.
 func (d *daemon) restart() {
 	select {
 	case d.replace <- struct{}{}:
@@ -45,7 +45,7 @@ func (d *daemon) restart() {
 	}
 }
 
-// run attends to a first openvpn and to its successors until ctx ends; then none is left.
+// run watches the first openvpn and its successors until ctx ends, and then stops the current one.
 func (d *daemon) run(ctx context.Context, c child) {
 	var wait backoff
 	for {
@@ -67,7 +67,7 @@ func (d *daemon) run(ctx context.Context, c child) {
 	}
 }
 
-// attend waits until c has ended, and says why if that was its own doing.
+// attend waits until c has ended, and returns why unless it was asked to end.
 func (d *daemon) attend(ctx context.Context, c child) error {
 	select {
 	case <-c.ended():
@@ -102,7 +102,7 @@ func (d *daemon) sleep(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// backoff is how long to wait before openvpn is started again.
+// backoff computes the delay before openvpn is started again.
 type backoff struct{ last time.Duration }
 
 func (b *backoff) next(lived time.Duration) time.Duration {

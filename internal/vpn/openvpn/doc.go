@@ -1,23 +1,23 @@
 // Package openvpn runs Debian's OpenVPN as one end of a tunnel between two members: it writes the
-// configuration, starts and watches the process, and takes it down. As in the original system the
-// transport is UDP, both sides show certificates of the collective's authority, and data packets
-// are neither encrypted nor signed, so a packet costs 36 bytes over IPv4 (see Overhead).
+// configuration, starts and watches the process, and stops it. As in the original system the
+// transport is UDP, both sides use certificates of the collective's authority, and data packets are
+// neither encrypted nor signed, so a packet costs 36 bytes over IPv4 (see Overhead).
 //
-// What is not signed can be forged. OpenVPN takes a data packet from any address for that of the
-// client whose small number it carries, and from then on answers to that address: any stranger
-// could use a member's tunnel in its name. So a Server keeps a guard in nftables (guard.go): data
-// packets come in only from the address and port that made the TLS handshake. Whoever can send
-// with a forged source address, or sits on the path, can still put packets into a tunnel; answers
-// go to the member alone. Programs must protect their own data, as everywhere on the Internet.
+// Unsigned packets can be forged. OpenVPN accepts a data packet from any address if it carries the
+// small number of a client, and from then on sends answers to that address. So any stranger could
+// use a member's tunnel in its name. Therefore a Server keeps a guard in nftables (guard.go): data
+// packets are only accepted from the address and port that made the TLS handshake. An attacker who
+// can forge source addresses, or is on the path, can still put packets into a tunnel, but answers
+// go to the member only. Programs must protect their own data, as everywhere on the Internet.
 //
-// The files in the order in which they matter: find.go (is it installed), config.go (what it is
-// told), process.go (one run of it), daemon.go (run after run), management.go and notices.go (what
-// it says), server.go and client.go (what that means).
+// The files, in order of importance: find.go (is OpenVPN installed), config.go (its configuration),
+// process.go (one run of it), daemon.go (restarts), management.go and notices.go (its messages),
+// server.go and client.go (the two ends).
 //
-// OpenVPN here touches no addresses and no routes: the interface is made by this package, and who
-// imports it gives the interface its addresses. A client's is best set up when it is Connected:
-// OpenVPN attaches to it only then, and the kernel takes up to a second to see that an interface
-// which is up has come to life (net/core/link_watch.c), dropping what is sent by it until then. Everything happens in the network namespace of the
-// thread that calls StartServer or StartClient. It knows nothing of waypoints. It imports netstate
-// of ours; tunnel and agent may import it.
+// OpenVPN does not configure addresses or routes here. This package creates the interface, and the
+// caller configures it. A client's interface should be brought up only when the client is
+// Connected: OpenVPN attaches to it only then. The kernel takes up to a second to notice that an
+// interface which is already up has been attached (net/core/link_watch.c), and drops packets sent
+// by it until then. Everything happens in the network namespace of the thread that calls
+// StartServer or StartClient.
 package openvpn

@@ -4,14 +4,14 @@ import (
 	"fmt"
 )
 
-// MissingError says that OpenVPN is not installed.
+// MissingError means that OpenVPN is not installed.
 type MissingError struct{ Looked []string } // folders
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("OpenVPN is not installed: apt-get install openvpn (it is in none of the %d folders of PATH and /usr/sbin)", len(e.Looked))
 }
 
-// OldError says that the OpenVPN there is lacks what dcol needs.
+// OldError means that the installed OpenVPN lacks features that dcol needs.
 type OldError struct{ Path, Version string }
 
 func (e *OldError) Error() string {
@@ -19,7 +19,7 @@ func (e *OldError) Error() string {
 		e.Path, e.Version, oldest[0], oldest[1])
 }
 
-// TUNError says that a tunnel interface could not be made.
+// TUNError means that a tunnel interface could not be created.
 type TUNError struct {
 	Interface string
 	Mend      string
@@ -32,17 +32,17 @@ func (e *TUNError) Error() string {
 
 func (e *TUNError) Unwrap() error { return e.Err }
 
-// PortError says that the UDP port is taken.
+// PortError means that the UDP port is in use.
 type PortError struct{ Port int }
 
 func (e *PortError) Error() string {
 	return fmt.Sprintf("UDP port %[1]d is in use: choose another one, or end the program that has it (ss -ulnp sport = %[1]d)", e.Port)
 }
 
-// ExitError says why an openvpn ended.
+// ExitError is the reason why an openvpn ended.
 type ExitError struct {
 	Status string // such as "exit status 1"
-	Words  string // what it said last that sounded like a reason; may be empty
+	Words  string // its last message that looks like a reason; may be empty
 }
 
 func (e *ExitError) Error() string {

@@ -18,15 +18,15 @@ var oldest = [2]int{2, 6}
 // sbin is where Debian has the program; the path of a user, or of a service, may lack it.
 const sbin = "/usr/sbin"
 
-// Find looks for the program and asks its version. The error is a *MissingError or an *OldError
-// where that is what is wrong.
+// Find returns the program's path and version. The error is a *MissingError or an *OldError in
+// these cases.
 func Find() (path, version string, err error) {
 	return find(append(filepath.SplitList(os.Getenv("PATH")), sbin))
 }
 
 func find(dirs []string) (path, version string, err error) {
 	for _, dir := range dirs {
-		// A relative folder in PATH is whatever folder we happen to be in.
+		// A relative folder in PATH depends on the working directory.
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -39,13 +39,13 @@ func find(dirs []string) (path, version string, err error) {
 	return "", "", &MissingError{Looked: dirs}
 }
 
-// versionTime is how long a program may take to say its version: a host that boots has other things to do.
+// versionTime is how long a program may take to print its version, even while the host boots.
 const versionTime = 30 * time.Second
 
 func askVersion(path string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
-	// Its exit status is 1 even when all is well (up to 2.5), so what it prints decides.
+	// Up to version 2.5 its exit status is 1 even on success, so only the output counts.
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	version, numbers, ok := parseVersion(string(out))
 	switch {

@@ -15,7 +15,7 @@ import (
 )
 
 // Opcodes of data packets, in the upper five bits of the first byte (OpenVPN: ssl_pkt.h). All
-// others are of the control channel, which TLS protects.
+// others belong to the control channel, which TLS protects.
 const (
 	dataV1 = 6 << 3
 	dataV2 = 9 << 3
@@ -47,11 +47,11 @@ var (
 	clients6 = nft.Set{Name: "clients6", Key: []nft.Type{nft.IPv6Addr, nft.InetService}}
 )
 
-// guardTable has the name of the interface whose packets it guards.
+// guardTable returns the table that guards an interface. It has the interface's name.
 func guardTable(iface string) nft.Table { return nft.Table{Name: iface} }
 
-// newGuard makes the table in the calling thread's network namespace, in place of one that a crash
-// has left. Nobody is let in yet.
+// newGuard creates the table in the calling thread's network namespace, replacing one left by a
+// crash. It admits no client yet.
 func newGuard(iface string, port uint16) (g *guard, err error) {
 	g = &guard{port: port, clients: map[netip.AddrPort]struct{}{}}
 	t := guardTable(iface)
@@ -131,7 +131,7 @@ func elements(clients []netip.AddrPort) (four, six []nft.Element) {
 	return four, six
 }
 
-// admit lets a client's data packets in.
+// admit accepts a client's data packets.
 func (g *guard) admit(client netip.AddrPort) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +150,7 @@ func (g *guard) admit(client netip.AddrPort) error {
 	return err
 }
 
-// keep lets in exactly these clients from now on.
+// keep makes clients the only ones admitted.
 func (g *guard) keep(clients map[netip.AddrPort]struct{}) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,7 +162,7 @@ func (g *guard) keep(clients map[netip.AddrPort]struct{}) error {
 	return g.table.Install()
 }
 
-// check puts the table back when somebody has flushed all tables.
+// check restores the table if it was removed, for example by flushing all tables.
 func (g *guard) check() (restored bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,6 +176,6 @@ func (g *guard) close() error {
 	return g.table.Close()
 }
 
-// CleanUp removes the guard that a server of this interface has left in the calling thread's
-// network namespace when its agent crashed. The interface itself is netstate's to remove.
+// CleanUp removes the guard that a crashed agent's server for this interface has left in the
+// calling thread's network namespace. netstate removes the interface itself.
 func CleanUp(iface string) error { return nft.RemoveTable(guardTable(iface)) }

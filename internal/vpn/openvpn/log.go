@@ -21,8 +21,8 @@ type logLine struct {
 	text  string
 }
 
-// parseLog reads "1795235904.199454 40 WARNING: ...". What is not of that form, such as a word of
-// the C library's, is taken for a warning.
+// parseLog parses "1795235904.199454 40 WARNING: ...". Any other line, such as a message of the C
+// library, counts as a warning.
 func parseLog(line string) logLine {
 	if stamp, rest, ok := strings.Cut(line, " "); ok && isStamp(stamp) {
 		flags, text, _ := strings.Cut(rest, " ")
@@ -33,8 +33,9 @@ func parseLog(line string) logLine {
 	return logLine{flags: flagWarn, text: line}
 }
 
-// parseLogNotice reads ">LOG:time,flags,text", whose flags are letters. The log comes to us twice: in
-// this way in one order with all other notices, on its standard output from the first line to the last.
+// parseLogNotice parses ">LOG:time,flags,text", whose flags are letters. The log is received twice:
+// here in one sequence with all other notices, and on standard output from the first line to the
+// last.
 func parseLogNotice(text string) (logLine, bool) {
 	fields := strings.SplitN(text, ",", 3)
 	if len(fields) < 3 {
@@ -59,18 +60,18 @@ func isStamp(s string) bool {
 	return err1 == nil && err2 == nil
 }
 
-// expected matches warnings about what dcol chooses with open eyes (see the package's text), and what
-// OpenVPN says when it is told to end.
+// expected matches warnings about deliberate choices of dcol (see the package comment), and
+// messages about a requested end.
 var expected = regexp.MustCompile(`cipher '?none'|'--(cipher|auth) none'|^event_wait : Interrupted system call`)
 
-// ofPeer matches lines about one peer, that begin with its name or address. Strangers cause as
-// many as they like.
+// ofPeer matches lines that begin with the name or address of a peer. Strangers can cause any
+// number of them.
 var ofPeer = regexp.MustCompile(`^([a-z0-9-]{1,63}/)?(\[[0-9a-fA-F:.%]+\]|[0-9.]+|[0-9a-fA-F:]+):\d{1,5} `)
 
-// verdict matches what is wrong with a certificate, of which some is logged as if it were nothing.
+// verdict matches errors about a certificate, some of which are not logged as errors.
 var verdict = regexp.MustCompile(`^VERIFY .*ERROR`)
 
-// problem tells whether the line says that something is wrong here.
+// problem reports whether the line describes a problem on this side.
 func (l logLine) problem() bool {
 	bad := l.flags&(flagFatal|flagNonfatal|flagWarn) != 0 || verdict.MatchString(l.text)
 	return bad && !expected.MatchString(l.text)

@@ -12,34 +12,35 @@ import (
 	"time"
 )
 
-// answerTime is how long openvpn may take over a command; it has one thread, which moves packets too.
+// answerTime is how long openvpn may take to answer a command. It has one thread, which also moves
+// packets.
 const answerTime = 10 * time.Second
 
-// management is the connection over which openvpn is told what to do and says what happens. Answers
-// come in the order of the commands, notices at any time. (OpenVPN: doc/management-notes.txt)
+// management is the connection for commands to openvpn and notices from it. Answers arrive in the
+// order of the commands, notices at any time (OpenVPN: doc/management-notes.txt).
 type management struct {
 	conn net.Conn
 
-	mu      sync.Mutex // over writing and pending, so that they have the same order
+	mu      sync.Mutex // held while writing and changing pending, so that both have the same order
 	pending []*command
 	broken  error
 }
 
-// command is one that waits for its answer.
+// command is a command that waits for its answer.
 type command struct {
-	listing bool // its answer has many lines, and ends with END
+	listing bool // the answer has many lines and ends with END
 	lines   []string
 	err     error
 	done    chan struct{}
 }
 
-// notice is what openvpn says unasked, as in ">STATE:...".
+// notice is an unsolicited message of openvpn such as ">STATE:...".
 type notice struct{ kind, text string }
 
-// post sends a command without waiting; the goroutine that reads may do so.
+// post sends a command without waiting. Unlike ask, it may be called by the reading goroutine.
 func (m *management) post(text string) { m.send(text, false) }
 
-// ask sends a command and returns its answer: its lines where it is a listing, or else nothing.
+// ask sends a command and returns the lines of its answer if it is a listing.
 func (m *management) ask(ctx context.Context, text string, listing bool) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -79,7 +80,7 @@ func (c *command) finish(err error) {
 
 var errSilent = errors.New("openvpn has closed its management connection")
 
-// read hands on notices until the connection ends, and then fails what still waits.
+// read delivers notices until the connection ends, and then fails all outstanding commands.
 func (m *management) read(handle func(notice)) {
 	lines := bufio.NewScanner(m.conn)
 	for lines.Scan() {
@@ -106,7 +107,7 @@ func (m *management) read(handle func(notice)) {
 	m.pending = nil
 }
 
-// answer gives a line to the command that it belongs to.
+// answer assigns a line to the oldest outstanding command.
 func (m *management) answer(line string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is the network namespace that processes are started in. An agent lives in one; tests
-// and the lab have several in one process.
+// namespace is the network namespace in which processes are started. An agent uses one; tests and
+// the lab use several in one process.
 type namespace struct{ file *os.File }
 
-// currentNamespace is that of the calling thread.
+// currentNamespace returns the calling thread's namespace.
 func currentNamespace() (*namespace, error) {
 	file, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -21,8 +21,8 @@ func currentNamespace() (*namespace, error) {
 	return &namespace{file: file}, nil
 }
 
-// enter moves the calling thread into the namespace. Where it is there already it needs no rights:
-// an agent has none to change namespaces.
+// enter moves the calling thread into the namespace. If the thread is already there, this needs no
+// privileges, since an agent may not change namespaces.
 func (n *namespace) enter() error {
 	here, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {

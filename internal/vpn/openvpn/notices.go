@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// stateNotice is ">STATE:time,name,detail,...".
+// stateNotice is a notice ">STATE:time,name,detail,...".
 type stateNotice struct{ name, detail string }
 
 func parseState(text string) (stateNotice, bool) {
@@ -22,8 +22,8 @@ func parseState(text string) (stateNotice, bool) {
 	return s, true
 }
 
-// parseRefusal reads ">PASSWORD:Verification Failed: 'Auth' ['reason']", which openvpn says when the
-// server refuses it, whether there are passwords or not.
+// parseRefusal parses ">PASSWORD:Verification Failed: 'Auth' ['reason']", which openvpn sends when
+// the server refuses it, even without passwords.
 func parseRefusal(text string) (reason string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "Verification Failed: ")
 	if !ok {
@@ -35,7 +35,7 @@ func parseRefusal(text string) (reason string, ok bool) {
 	return "no reason given", true
 }
 
-// parseByteCount reads ">BYTECOUNT:received,sent".
+// parseByteCount parses ">BYTECOUNT:received,sent".
 func parseByteCount(text string) (received, sent uint64, ok bool) {
 	in, out, _ := strings.Cut(text, ",")
 	received, err1 := strconv.ParseUint(in, 10, 64)
@@ -43,7 +43,7 @@ func parseByteCount(text string) (received, sent uint64, ok bool) {
 	return received, sent, err1 == nil && err2 == nil
 }
 
-// clientNotice is what a server says of one client: a head line, environment lines, and an end.
+// clientNotice is a server's notice about a client: a head line, environment lines, and an end.
 type clientNotice struct {
 	event string // CONNECT, REAUTH, ESTABLISHED, DISCONNECT
 	cid   string // the client's number
@@ -51,16 +51,16 @@ type clientNotice struct {
 	env   map[string]string
 }
 
-// clientNotices puts the lines of notices together.
+// clientNotices assembles notices from lines.
 type clientNotices struct{ open *clientNotice }
 
-// add takes the text of one ">CLIENT:" line; ok with the last line of a notice.
+// add adds the text of one ">CLIENT:" line. It returns true with the last line of a notice.
 func (n *clientNotices) add(text string) (whole clientNotice, ok bool) {
 	event, rest, _ := strings.Cut(text, ",")
 	if event != "ENV" {
 		n.open = nil
 		cid, kid, _ := strings.Cut(rest, ",")
-		// ADDRESS is a line of its own; numbers go back into commands and must be no more than that.
+		// ADDRESS has only one line. Numbers are used in commands, so they must be digits only.
 		if isNumber(cid) && event != "ADDRESS" {
 			n.open = &clientNotice{event: event, cid: cid, kid: kid, env: map[string]string{}}
 		}
@@ -83,7 +83,7 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// remote is the address that the client's packets come from.
+// remote returns the source address of the client's packets.
 func (c clientNotice) remote() (netip.AddrPort, error) {
 	// "trusted" once the handshake is done, "untrusted" before.
 	for _, prefix := range []string{"trusted", "untrusted"} {
@@ -109,8 +109,8 @@ func (c clientNotice) remote() (netip.AddrPort, error) {
 // counters are a client's, by its number.
 type counters struct{ received, sent uint64 }
 
-// parseStatus reads the answer to "status 3": lines of fields with tabs between them. The line
-// "HEADER CLIENT_LIST" names the columns.
+// parseStatus parses the answer to "status 3": lines of fields separated by tabs. The line "HEADER
+// CLIENT_LIST" names the columns.
 func parseStatus(lines []string) (map[string]counters, error) {
 	column := map[string]int{}
 	clients := map[string]counters{}

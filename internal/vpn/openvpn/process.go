@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// readyTime is how long openvpn may take to read its files and come to us.
+// readyTime is how long openvpn may take to read its files and connect to the management socket.
 const readyTime = 10 * time.Second
 
-// spec is how processes are started, all in the same way.
+// spec describes how to start openvpn.
 type spec struct {
 	program   string
 	dir       rundir
@@ -29,12 +29,12 @@ type spec struct {
 	notice    func(*process, notice) // called by one goroutine of the process; must not wait for an answer
 }
 
-// process is one openvpn from its start to its end.
+// process is one run of openvpn.
 type process struct {
 	management *management
 	cmd        *exec.Cmd
-	exited     chan struct{} // it has ended, and its log is read
-	done       chan struct{} // and what it said at its socket is heard: why it ended may be the last of it
+	exited     chan struct{} // it has ended, and its log was read
+	done       chan struct{} // its management messages were read, too; the reason may be the last one
 	status     error         // of waiting for it
 
 	mu      sync.Mutex
@@ -42,8 +42,8 @@ type process struct {
 	problem string // its last line about a problem
 }
 
-// start runs openvpn with a configuration and returns when it has come to our socket: it has read
-// its files then, and what is wrong with those is the error.
+// start runs openvpn with a configuration and returns when it has connected to the management
+// socket. By then it has read its files, and errors in them are returned.
 func (s *spec) start(ctx context.Context, config string) (*process, error) {
 	if err := s.dir.write(config); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *spec) start(ctx context.Context, config string) (*process, error) {
 	return p, nil
 }
 
-// spawn starts the process and a goroutine that sees it out.
+// spawn starts the process and a goroutine that waits for its end.
 func (s *spec) spawn(p *process) error {
 	output, input, err := os.Pipe()
 	if err != nil {
@@ -89,8 +89,9 @@ func (s *spec) spawn(p *process) error {
 	}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig is sent when the thread that started the process ends (prctl(2)): this one stays
-		// with it, and ends with it, as it may be in another namespace than Go's other threads.
+		// Pdeathsig is sent when the thread that started the process ends (prctl(2)). This thread
+		// stays locked until the process ends, and then ends too, because it may be in another
+		// namespace than Go's other threads.
 		runtime.LockOSThread()
 		err := s.namespace.enter()
 		if err == nil {
@@ -110,7 +111,7 @@ func (s *spec) spawn(p *process) error {
 			s.readLog(p, output)
 		}()
 		p.status = p.cmd.Wait()
-		<-read // its last words
+		<-read // its last messages
 		close(p.exited)
 	}()
 	if err := <-started; err != nil {
@@ -119,7 +120,7 @@ func (s *spec) spawn(p *process) error {
 	return nil
 }
 
-// greet notes the process and takes its connection, unless it ends before.
+// greet records the process and accepts its connection, unless it ends before.
 func (s *spec) greet(ctx context.Context, p *process, listener *net.UnixListener) (net.Conn, error) {
 	if err := s.dir.remember(p.cmd.Process.Pid); err != nil {
 		return nil, err
@@ -150,8 +151,8 @@ func (s *spec) greet(ctx context.Context, p *process, listener *net.UnixListener
 	return nil, p.err()
 }
 
-// attach reads what openvpn says and lets it begin. If it stops talking it is ended, as nobody would
-// know what it does.
+// attach reads openvpn's messages and starts its work. If the connection breaks, openvpn is ended,
+// because its state would be unknown.
 func (s *spec) attach(p *process) {
 	heard := make(chan struct{})
 	go func() {
@@ -196,7 +197,7 @@ func (p *process) hear(l logLine) {
 	option, ofOption := strings.CutPrefix(l.text, "Options error: ")
 	switch {
 	case ofOption && p.fatal == "":
-		p.fatal = option // the first; the others follow from it
+		p.fatal = option // only the first; the others are consequences
 	case l.flags&flagFatal != 0 && !strings.HasPrefix(l.text, "Exiting due to fatal error"):
 		p.fatal = l.text
 	case l.problem():
@@ -204,7 +205,8 @@ func (p *process) hear(l logLine) {
 	}
 }
 
-// await waits until openvpn has come so far. If it does not, it is ended and the error says why.
+// await waits until openvpn has reached a stage. If it does not, openvpn is ended and the reason is
+// returned.
 func (p *process) await(ctx context.Context, far <-chan struct{}) error {
 	late := time.NewTimer(readyTime)
 	defer late.Stop()

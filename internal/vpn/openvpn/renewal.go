@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// renewal tells when a server must be started anew because its certificate was replaced: a running
-// OpenVPN never reads it again. (A client reads it whenever it connects.)
+// renewal detects when a server must be restarted because its certificate was replaced: a running
+// OpenVPN server never reads it again. (A client reads it whenever it connects.)
 type renewal struct {
-	read versions // what the running openvpn knows
-	seen versions // what the last look found
+	read versions // read by the running openvpn
+	seen versions // found by the last check
 }
 
-// versions are those of the certificate, the key and the authority's certificate.
+// versions holds the versions of the certificate, the key and the authority's certificate.
 type versions [3]version
 
 type version struct {
@@ -29,8 +29,8 @@ func (f Files) versions() (v versions) {
 	return v
 }
 
-// due tells whether the files are other ones than those read, and are all there. They are replaced
-// one by one, so it waits until a look finds them as the look before did.
+// due reports whether the files have changed and are complete. Because they are replaced one by
+// one, two successive checks must find the same versions.
 func (r *renewal) due(now versions) bool {
 	settled := now == r.seen
 	r.seen = now

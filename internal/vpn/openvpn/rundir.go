@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rundir is the private folder of one openvpn, with its configuration, its management socket and
-// its process number.
+// rundir is the private folder of one openvpn, with its configuration, management socket and
+// process number.
 type rundir struct{ path string }
 
 // RunDirs begins the name of every openvpn's folder in the agent's run-time directory: the waypoint's has this
@@ -29,7 +29,7 @@ func (d rundir) config() string { return filepath.Join(d.path, "openvpn.conf") }
 func (d rundir) socket() string { return filepath.Join(d.path, managementSocket) }
 func (d rundir) pid() string    { return filepath.Join(d.path, "pid") }
 
-// openRundir makes the folder and ends what a crashed agent has left running from it.
+// openRundir creates the folder and ends an openvpn left there by a crashed agent.
 func openRundir(path string) (rundir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -54,8 +54,8 @@ func openRundir(path string) (rundir, error) {
 	return d, nil
 }
 
-// CleanUpDir ends the openvpn that an agent which crashed has left running from a folder, and removes
-// what is ours of it. A folder without our configuration is left alone.
+// CleanUpDir ends an openvpn that a crashed agent left running from a folder, and removes our files
+// there. A folder without our configuration is not touched.
 func CleanUpDir(path string) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func CleanUpDir(path string) error {
 	return nil
 }
 
-// endLeftover kills the openvpn whose number is in the folder, if it is still ours. It has had its
+// endLeftover kills the openvpn whose number is in the folder, if it is still ours. It was sent a
 // signal when its agent died; this is for one that hangs.
 func (d rundir) endLeftover() error {
 	text, err := os.ReadFile(d.pid())
@@ -86,7 +86,7 @@ func (d rundir) endLeftover() error {
 	if err != nil || pid < 2 {
 		return os.Remove(d.pid())
 	}
-	// With the descriptor first, the number cannot come to mean another process in between.
+	// A descriptor opened first keeps the number from being reused by another process.
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return os.Remove(d.pid())
@@ -115,7 +115,7 @@ func (d rundir) write(config string) error {
 	return nil
 }
 
-// listen makes the management socket anew.
+// listen creates the management socket, replacing an old one.
 func (d rundir) listen() (*net.UnixListener, error) {
 	if err := os.Remove(d.socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old management socket: %w", err)
@@ -131,7 +131,7 @@ func (d rundir) listen() (*net.UnixListener, error) {
 	return l, nil
 }
 
-// remember notes the process for endLeftover.
+// remember records the process for endLeftover.
 func (d rundir) remember(pid int) error {
 	if err := os.WriteFile(d.pid(), []byte(strconv.Itoa(pid)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("note openvpn's process number: %w", err)
@@ -139,7 +139,7 @@ func (d rundir) remember(pid int) error {
 	return nil
 }
 
-// remove takes away what is ours, and the folder if nothing else is in it.
+// remove removes our files, and the folder if nothing else is in it.
 func (d rundir) remove() {
 	for _, path := range []string{d.config(), d.socket(), d.pid(), d.path} {
 		os.Remove(path)

@@ -13,33 +13,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ServerConfig is what a Server needs.
+// ServerConfig configures a Server.
 type ServerConfig struct {
-	Interface string // made by the server; whose it is gives it addresses and sets it up
+	Interface string // created by the server; the caller sets its addresses and brings it up
 	Port      int    // UDP
 	Files     Files
 	MTU       int    // of the interface, see MTU
-	Dir       string // of this server alone: configuration, sockets
+	Dir       string // for configuration and sockets; not shared
 	Log       *slog.Logger
 }
 
-// Server is the end of a tunnel that many members connect to.
+// Server is the end of a tunnel to which many members connect.
 type Server struct {
 	log   *slog.Logger
 	base  *base
 	guard *guard
 	stop  context.CancelFunc
 	done  chan struct{}
-	err   error // of taking it down; after done
+	err   error // of stopping it; valid after done
 
 	mu       sync.Mutex
 	problem  error // why it does not run
 	admitted map[string][]netip.Prefix
-	sessions map[string]*session // of the running openvpn, by its numbers
+	sessions map[string]*session // of the running openvpn, by its client numbers
 }
 
-// StartServer starts OpenVPN as a server and returns when it serves. It does so until Stop, or until
-// ctx ends. Errors are a *MissingError, *OldError, *TUNError or *PortError where one fits.
+// StartServer starts OpenVPN as a server and returns when it accepts connections. It runs until
+// Stop is called or ctx ends. Errors include *MissingError, *OldError, *TUNError and *PortError.
 func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	s, err := startServer(ctx, c)
 	if err != nil {
@@ -87,17 +87,17 @@ func startServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Stop ends OpenVPN and returns when nothing of the server is left.
+// Stop ends OpenVPN and returns when the server has been removed completely.
 func (s *Server) Stop() {
 	s.stop()
 	<-s.done
 }
 
-// Done is closed when nothing of the server is left.
+// Done returns a channel that is closed when the server has been removed completely.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err is what went wrong in taking the server down, once it is Done. An OpenVPN that dies does not
-// end the server; Problem says so.
+// Err returns the error of removing the server, once it is Done. The death of an OpenVPN does not
+// end the server; see Problem.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:
@@ -107,14 +107,14 @@ func (s *Server) Err() error {
 	}
 }
 
-// Problem says why OpenVPN does not run now; nil if it does.
+// Problem returns why OpenVPN does not run now, or nil if it does.
 func (s *Server) Problem() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problem
 }
 
-// serverProto takes both families where the kernel has both.
+// serverProto returns the protocol for both address families if the kernel has both.
 func serverProto() string {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -124,7 +124,7 @@ func serverProto() string {
 	return "udp6"
 }
 
-// launch runs one openvpn and waits until it serves.
+// launch starts openvpn and waits until it accepts connections.
 func (s *Server) launch(ctx context.Context, config string, port int) (child, error) {
 	serving := make(chan struct{})
 	var once sync.Once
@@ -177,8 +177,8 @@ func (s *Server) forget() {
 	}
 }
 
-// lookEvery is how often a server looks at what others may change: the guard, which a reloaded
-// firewall takes away, and the files of its identity.
+// lookEvery is how often a server checks what others may change: the guard, which a firewall reload
+// may remove, and its identity files.
 const lookEvery = 5 * time.Second
 
 func (s *Server) look(ctx context.Context, files Files, restart func()) {

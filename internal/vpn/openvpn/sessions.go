@@ -19,23 +19,23 @@ type session struct {
 	remote      netip.AddrPort
 	addresses   []netip.Prefix
 	established time.Time // zero: not yet
-	killed      bool      // openvpn keeps it for some seconds more
+	killed      bool      // openvpn keeps it for some more seconds
 }
 
-// ClientState is a member that is connected.
+// ClientState describes a connected member.
 type ClientState struct {
 	Member         string
-	Remote         netip.AddrPort // where its packets come from
-	Addresses      []netip.Prefix // its own, in the tunnel
+	Remote         netip.AddrPort // source of its packets
+	Addresses      []netip.Prefix // its addresses in the tunnel
 	Since          time.Time
-	Received, Sent uint64 // bytes, by the server
+	Received, Sent uint64 // in bytes, counted by the server
 }
 
-// memberName is what a member may be called here: it goes into commands to openvpn.
+// memberName matches valid member names. They are used in commands to openvpn.
 var memberName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
 
-// Admit lets a member connect, with exactly these addresses: at most one of each family, with the
-// length of the subnet. A member that is connected with others is made to connect anew.
+// Admit lets a member connect with exactly these addresses: at most one of each family, with the
+// length of the subnet. A member connected with others must reconnect.
 func (s *Server) Admit(member string, addrs []netip.Prefix) error {
 	if !memberName.MatchString(member) {
 		return fmt.Errorf("admit %q to OpenVPN: this cannot be a member's name", member)
@@ -60,8 +60,8 @@ func (s *Server) Admit(member string, addrs []netip.Prefix) error {
 	return nil
 }
 
-// Expel ends a member's connection and lets it connect no more. A member that is not admitted is
-// no error.
+// Expel ends a member's connection and stops admitting it. A member that is not admitted is no
+// error.
 func (s *Server) Expel(member string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +72,8 @@ func (s *Server) Expel(member string) error {
 	return nil
 }
 
-// kill ends a member's sessions: not one more of its packets comes in. Openvpn's own end of them is
-// told by a notice.
+// kill ends a member's sessions and blocks all further packets of theirs. A notice reports when
+// openvpn itself has removed them.
 func (s *Server) kill(member string) error {
 	for cid, have := range s.sessions {
 		if have.member == member && !have.killed {
@@ -84,7 +84,7 @@ func (s *Server) kill(member string) error {
 	return s.setGuard()
 }
 
-// setGuard lets in the packets of those who are there.
+// setGuard admits the packets of the current sessions.
 func (s *Server) setGuard() error {
 	remotes := map[netip.AddrPort]struct{}{}
 	for _, have := range s.sessions {
@@ -95,7 +95,7 @@ func (s *Server) setGuard() error {
 	return s.guard.keep(remotes)
 }
 
-// Clients lists the members that are connected, by name.
+// Clients returns the connected members, sorted by name.
 func (s *Server) Clients() ([]ClientState, error) {
 	s.mu.Lock()
 	clients := map[string]ClientState{}
@@ -129,7 +129,7 @@ func (s *Server) Clients() ([]ClientState, error) {
 	return list, nil
 }
 
-// client takes a notice about a client.
+// client handles a notice about a client.
 func (s *Server) client(p *process, c clientNotice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Server) mayStay(have *session) bool {
 	return ok && slices.Equal(addrs, have.addresses)
 }
 
-// connect decides on a member whose certificate is good.
+// connect decides on a member whose certificate is valid.
 func (s *Server) connect(p *process, c clientNotice) {
 	member := c.env["common_name"]
 	addrs, ok := s.admitted[member]
@@ -199,8 +199,8 @@ func (s *Server) disconnect(cid string) {
 	s.log.Info("member has disconnected from OpenVPN", "member", have.member, "remote", have.remote)
 }
 
-// pushed are the lines that give a client its addresses. OpenVPN sends on only what is for these,
-// and takes from the client only what is from these.
+// pushed returns the configuration lines that give a client its addresses. OpenVPN forwards only
+// packets to and from these addresses.
 func pushed(addrs []netip.Prefix) (string, error) {
 	var four, six string
 	for _, a := range addrs {
@@ -210,7 +210,7 @@ func pushed(addrs []netip.Prefix) (string, error) {
 		case addr.Is4() && four == "":
 			four = fmt.Sprintf("ifconfig-push %v %v\n", addr, net.IP(net.CIDRMask(a.Bits(), 32)))
 		case addr.Is6() && six == "":
-			// The second address would be the server's; dcol's clients take none of this.
+			// The second address would be the server's; dcol's clients ignore it.
 			six = fmt.Sprintf("ifconfig-ipv6-push %v %v\n", a, addr)
 		default:
 			return "", fmt.Errorf("OpenVPN gives a client one address of each family, not %v", addrs)

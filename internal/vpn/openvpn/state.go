@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Phase is where a client stands.
+// Phase is the phase of a client's connection.
 type Phase string
 
 // The phases.
@@ -16,22 +16,23 @@ const (
 	Connecting   Phase = "connecting"   // for the first time
 	Connected    Phase = "connected"    // the tunnel carries packets
 	Reconnecting Phase = "reconnecting" // OpenVPN tries again by itself
-	Failed       Phase = "failed"       // OpenVPN has ended; it is started again
+	Failed       Phase = "failed"       // OpenVPN has ended and will be started again
 )
 
-// State is what is known of a client's tunnel.
+// State describes a client's tunnel.
 type State struct {
 	Phase  Phase
-	Since  time.Time // of Phase
-	Reason string    // why not Connected, in words; empty when nothing is wrong yet
-	// Of packets in the tunnel, since it was last connected; some seconds old.
+	Since  time.Time // start of Phase
+	Reason string    // why it is not Connected; may be empty
+	// Received and Sent count packets' bytes in the tunnel since the last connection. They are some
+	// seconds old.
 	Received, Sent uint64
 }
 
-// Connected tells whether the tunnel carries packets.
+// Connected reports whether the tunnel carries packets.
 func (s State) Connected() bool { return s.Phase == Connected }
 
-// String is the state in words.
+// String describes the state.
 func (s State) String() string {
 	if s.Reason == "" {
 		return string(s.Phase)
@@ -39,27 +40,27 @@ func (s State) String() string {
 	return string(s.Phase) + ": " + s.Reason
 }
 
-// tracker turns what openvpn says into a State. It is told the time.
+// tracker derives a State from openvpn's messages. The caller provides the time.
 type tracker struct {
 	state   State
 	remote  netip.AddrPort
-	problem string // the line of this attempt that says best what is wrong
-	refusal string // what the server gave as its reason
+	problem string // the most specific problem of this attempt in the log
+	refusal string // the server's reason for a refusal
 }
 
 func newTracker(remote netip.AddrPort, now time.Time) *tracker {
 	return &tracker{remote: remote, state: State{Phase: Connecting, Since: now}}
 }
 
-// line takes a line of the log. The first one about a problem names it, the next ones say what
-// follows from it; but what is wrong with a certificate is said best where it is checked.
+// line processes a line of the log. The first line about a problem is kept, because later ones are
+// consequences, except that a line from the verification of a certificate replaces it.
 func (t *tracker) line(l logLine) {
 	if l.problem() && (t.problem == "" || verdict.MatchString(l.text) && !verdict.MatchString(t.problem)) {
 		t.problem = l.text
 	}
 }
 
-// notice takes a notice, and tells whether phase or reason have changed.
+// notice processes a notice, and reports whether phase or reason have changed.
 func (t *tracker) notice(n notice, now time.Time) bool {
 	before := t.state
 	switch n.kind {
@@ -93,7 +94,7 @@ func (t *tracker) step(s stateNotice, now time.Time) {
 		t.enter(Reconnecting, t.why(s.detail), now)
 		t.problem = ""
 	case "EXITING":
-		// down says more.
+		// down sets the reason.
 	default: // steps of an attempt
 		if t.state.Phase == Failed {
 			t.enter(Reconnecting, t.state.Reason, now)
@@ -101,7 +102,7 @@ func (t *tracker) step(s stateNotice, now time.Time) {
 	}
 }
 
-// down takes the end of openvpn.
+// down records the end of openvpn.
 func (t *tracker) down(err error, retry time.Duration, now time.Time) {
 	reason := err.Error()
 	if t.refusal != "" {
@@ -113,7 +114,7 @@ func (t *tracker) down(err error, retry time.Duration, now time.Time) {
 	t.enter(Failed, fmt.Sprintf("%s (next try in %v)", reason, retry), now)
 }
 
-// moved takes a new address of the server.
+// moved records a new address of the server.
 func (t *tracker) moved(remote netip.AddrPort, now time.Time) {
 	t.remote, t.problem = remote, ""
 	t.enter(Reconnecting, fmt.Sprintf("the server is now at %v", remote), now)
@@ -126,7 +127,7 @@ func (t *tracker) enter(p Phase, reason string, now time.Time) {
 	t.state.Phase, t.state.Reason = p, reason
 }
 
-// why words the signal that made openvpn start over.
+// why describes the signal that made openvpn reconnect.
 func (t *tracker) why(signal string) string {
 	switch {
 	case t.state.Phase == Connected && signal == "ping-restart":

@@ -10,9 +10,9 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// makeTUN makes the interface, or takes over the one that a crash has left. It is persistent: when
-// openvpn ends the interface stays, with its addresses and routes, so that what used the tunnel
-// waits for the next openvpn and does not go out by another way.
+// makeTUN creates the interface, or reuses one left by a crash. It is persistent: when openvpn
+// ends, the interface stays with its addresses and routes, so that its traffic waits for the next
+// openvpn and does not take another route.
 func makeTUN(name string, mtu int) error {
 	return withTUN(name, func(fd int) error {
 		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
@@ -22,7 +22,7 @@ func makeTUN(name string, mtu int) error {
 	})
 }
 
-// removeTUN removes the interface; it is no error if somebody has done so already.
+// removeTUN removes the interface. It is no error if it does not exist.
 func removeTUN(name string) error {
 	return withTUN(name, func(fd int) error {
 		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 0); err != nil {
@@ -42,7 +42,7 @@ func withTUN(name string, fn func(fd int) error) error {
 		return tunError(name, &os.PathError{Op: "open", Path: tunDevice, Err: err})
 	}
 	defer unix.Close(fd)
-	// The flags that openvpn gives, else it could not attach.
+	// The same flags as openvpn's, which could not attach otherwise.
 	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_ONE_QUEUE)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return tunError(name, err)

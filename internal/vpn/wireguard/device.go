@@ -13,13 +13,13 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// Config is what a device is made of.
+// Config configures a device.
 type Config struct {
-	Interface      string // begins with "dcol", by which netstate.CleanUpTunnels knows it
+	Interface      string // begins with "dcol", which netstate.CleanUpTunnels looks for
 	PrivateKey     [32]byte
 	ListenPort     int  // UDP; 0: any
 	MTU            int  // bytes
-	ForceUserspace bool // the embedded WireGuard even if the kernel has one
+	ForceUserspace bool // use the embedded WireGuard even if the kernel has one
 	Log            *slog.Logger
 }
 
@@ -27,31 +27,30 @@ type Config struct {
 type Peer struct {
 	PublicKey    [32]byte
 	PresharedKey [32]byte       // zero: none
-	Endpoint     netip.AddrPort // invalid: where the peer's packets come from
-	Allowed      []netip.Prefix // where packets to and from the peer may go to and come from
-	// Keepalive is how long the tunnel is silent at most, in whole seconds; 0: any time. An end behind
-	// NAT needs one to be reached. An end that has one begins the handshake by itself.
+	Endpoint     netip.AddrPort // invalid: learned from the peer's packets
+	Allowed      []netip.Prefix // allowed source and destination prefixes of the peer's packets
+	// Keepalive is the longest silence in the tunnel, in whole seconds. 0 means no limit. An end
+	// behind a NAT needs it to be reachable. It also makes an end start the handshake by itself.
 	Keepalive time.Duration
 }
 
-// PeerState is how a peer stands.
+// PeerState is the state of a peer.
 type PeerState struct {
 	Peer
 	LastHandshake  time.Time // zero: never
 	Received, Sent uint64    // bytes of WireGuard messages
 }
 
-// rejectAfter is REJECT-AFTER-TIME of the WireGuard paper, section 6.1: an older session passes
-// nothing on. Ends that hear each other make a new one every two minutes.
+// rejectAfter is REJECT-AFTER-TIME of the WireGuard paper, section 6.1: an older session carries no
+// packets. Ends that can reach each other make a new one every two minutes.
 const rejectAfter = 180 * time.Second
 
-// Alive tells whether there is a session to send by.
+// Alive reports whether there is a session that can send.
 func (s PeerState) Alive(now time.Time) bool {
 	return !s.LastHandshake.IsZero() && now.Sub(s.LastHandshake) < rejectAfter
 }
 
-// ErrGone says that somebody has removed the interface of a device. It has to be closed, and opened
-// anew.
+// ErrGone means that a device's interface was removed. The device must be closed and opened again.
 var ErrGone = errors.New("the WireGuard interface has been removed")
 
 // Device is a WireGuard interface.
@@ -66,7 +65,7 @@ type Device struct {
 	closed bool
 }
 
-// engine is one WireGuard implementation at work on one interface.
+// engine is a WireGuard implementation running on one interface.
 type engine interface {
 	kind() string
 	listenPort() (int, error)
@@ -77,15 +76,15 @@ type engine interface {
 	close() error
 }
 
-// change is what to do about a peer.
+// change is a modification of a peer.
 type change struct {
 	Peer
-	replaceAllowed bool // drop other allowed prefixes that the peer has had
-	move           bool // the endpoint is a new one
+	replaceAllowed bool // remove the peer's other allowed prefixes
+	move           bool // the endpoint has changed
 }
 
-// Open makes an interface, brings it up and begins to listen. It fails with *UnavailableError where
-// neither WireGuard can work.
+// Open creates an interface, brings it up and starts to listen. It fails with *UnavailableError if
+// neither the kernel's nor the embedded WireGuard works.
 func Open(c Config) (*Device, error) {
 	d, err := c.open()
 	if err != nil {
@@ -131,18 +130,18 @@ func (c Config) check() error {
 	return nil
 }
 
-// Kind is "kernel" or "userspace".
+// Kind returns "kernel" or "userspace".
 func (d *Device) Kind() string { return d.engine.kind() }
 
-// ListenPort is the UDP port.
+// ListenPort returns the UDP port.
 func (d *Device) ListenPort() int { return d.port }
 
-// PublicKey is what peers know the device by.
+// PublicKey returns the device's public key.
 func (d *Device) PublicKey() [32]byte { return d.public }
 
-// SetPeer adds a peer, or changes it; its session goes on. An endpoint is set when it is another one
-// than last time, so that what the peer's own packets have told since stands; the peer hears of it
-// at once if there is a keepalive. Prefixes that another peer was allowed are this one's now.
+// SetPeer adds or changes a peer without ending its session. An endpoint is set only if it differs
+// from the last one set, so that an endpoint learned from the peer's packets is kept. With a
+// keepalive, the peer learns of a change at once. Prefixes of other peers are moved to this one.
 func (d *Device) SetPeer(p Peer) error {
 	if p.Keepalive < 0 || p.Keepalive > (1<<16-1)*time.Second || p.Keepalive%time.Second != 0 {
 		return fmt.Errorf("set WireGuard peer: a keepalive of %v is not in whole seconds, 65535 at most", p.Keepalive)
@@ -167,7 +166,7 @@ func (d *Device) SetPeer(p Peer) error {
 	return nil
 }
 
-// RemovePeer ends a peer's session and forgets it. It may be unknown.
+// RemovePeer ends a peer's session and removes it. An unknown peer is no error.
 func (d *Device) RemovePeer(key [32]byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +180,8 @@ func (d *Device) RemovePeer(key [32]byte) error {
 	return nil
 }
 
-// Peers tells how all peers stand, in no order. It is ErrGone once the interface is.
+// Peers returns the states of all peers in no particular order. The error is ErrGone if the
+// interface was removed.
 func (d *Device) Peers() ([]PeerState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,8 +195,8 @@ func (d *Device) Peers() ([]PeerState, error) {
 	return peers, nil
 }
 
-// SetMTU sets the interface's MTU. netstate.SetTunnel alone is not enough, as the embedded WireGuard
-// pads packets up to the MTU it knows.
+// SetMTU sets the interface's MTU. netstate.SetTunnel alone is not enough, because the embedded
+// WireGuard pads packets up to the MTU it was given.
 func (d *Device) SetMTU(mtu int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnavailableError says that this host can have no WireGuard interface, neither the kernel's nor the
-// embedded one's.
+// UnavailableError means that this host supports neither the kernel's WireGuard nor the embedded
+// one.
 type UnavailableError struct {
 	Mend string
 	Err  error
@@ -22,8 +22,8 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// tunError explains why there is no TUN interface. kernel is why the kernel's WireGuard is not used;
-// nil if it was not asked for.
+// tunError explains why there is no TUN interface. kernel is why the kernel's WireGuard is not
+// used, or nil if it was not requested.
 func tunError(name string, err, kernel error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
 		return inUseError(name, err)

@@ -21,7 +21,7 @@ type kernel struct {
 	name   string
 }
 
-// openKernel fails with errors.ErrUnsupported where the kernel has no WireGuard.
+// openKernel fails with errors.ErrUnsupported if the kernel has no WireGuard.
 func openKernel(c Config) (engine, *netstate.TunnelLink, error) {
 	link, err := netstate.AddWireGuard(c.Interface, c.MTU)
 	switch {
@@ -49,7 +49,7 @@ func (k *kernel) start(c Config, link *netstate.TunnelLink) (err error) {
 	if err := k.configure(wgtypes.Config{PrivateKey: &private, ListenPort: &c.ListenPort}); err != nil {
 		return err
 	}
-	if err := link.Up(); err != nil { // it has its socket only now
+	if err := link.Up(); err != nil { // the socket is opened only now
 		return portError(c.ListenPort, err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (k *kernel) set(c change) error {
 	if !c.move {
 		return k.configure(wgtypes.Config{Peers: []wgtypes.PeerConfig{peer}})
 	}
-	// Switched off and on again, a keepalive is sent at once, to the new endpoint.
+	// Turning it off and on again sends a keepalive to the new endpoint at once.
 	off := time.Duration(0)
 	first := wgtypes.PeerConfig{PublicKey: c.PublicKey, Endpoint: net.UDPAddrFromAddrPort(c.Endpoint), PersistentKeepaliveInterval: &off}
 	return k.configure(wgtypes.Config{Peers: []wgtypes.PeerConfig{first, peer}})
@@ -142,7 +142,7 @@ func peerState(p wgtypes.Peer) PeerState {
 	return s
 }
 
-func (k *kernel) mtuIs(int) {} // it looks at the interface itself
+func (k *kernel) mtuIs(int) {} // it reads the interface's MTU itself
 
 func (k *kernel) close() error {
 	if k.client == nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// NewKey makes a key pair.
+// NewKey returns a new key pair.
 func NewKey() (private, public [32]byte, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

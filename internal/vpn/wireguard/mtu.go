@@ -10,7 +10,7 @@ const (
 	padding         = 16
 )
 
-// Overhead is what a packet gains on the way to a peer at an address, in bytes.
+// Overhead returns the bytes added to a packet on the way to a peer at an address.
 func Overhead(outer netip.Addr) int {
 	ip := 40
 	if outer.Unmap().Is4() {
@@ -19,10 +19,10 @@ func Overhead(outer netip.Addr) int {
 	return ip + udpHeader + messageOverhead
 }
 
-// InnerMTU is the size of the largest packet that crosses the path between two ends in one piece,
-// given the path's MTU, the peer's address and the larger MTU of the two interfaces. Senders pad
-// packets to a multiple of 16 bytes, but not beyond the MTU of their own interface. So where the
-// path bears less than that, the padded size has to fit.
+// InnerMTU returns the size of the largest packet that crosses the path between two ends without
+// fragmentation, given the path's MTU, the peer's address and the larger MTU of the two interfaces.
+// Senders pad packets to a multiple of 16 bytes, but not beyond the MTU of their own interface. So
+// if the path allows less than that, the padded size must fit.
 func InnerMTU(path int, outer netip.Addr, interfaces int) int {
 	mtu := path - Overhead(outer)
 	if mtu >= interfaces {

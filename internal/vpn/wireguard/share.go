@@ -41,9 +41,9 @@ const (
 	beforeConnTracking = -300 // which is at -200
 )
 
-// SharePort has a device answer at the UDP port of a QUIC server, in the calling thread's network
-// namespace, until the table is closed. public is where QUIC is: without an address, at all of the
-// host's. own is the device's port.
+// SharePort makes a device reachable at the UDP port of a QUIC server, in the calling thread's
+// network namespace, until the table is closed. public is QUIC's address; without an IP address it
+// means all of the host's. own is the device's port.
 func SharePort(public netip.AddrPort, own int) (*nft.Kept, error) {
 	addr := public.Addr().Unmap()
 	if addr.IsUnspecified() {
@@ -57,10 +57,10 @@ func SharePort(public netip.AddrPort, own int) (*nft.Kept, error) {
 	return table, nil
 }
 
-// CleanUpSharedPort ends a sharing that a crash has left in the calling thread's network namespace.
+// CleanUpSharedPort removes port sharing left by a crash in the calling thread's network namespace.
 func CleanUpSharedPort() error { return nft.RemoveTable(sharedTable) }
 
-// Places in a UDP header, and the first byte after it.
+// Offsets in a UDP header and of the first byte after it.
 const (
 	sourcePort      = 0
 	destinationPort = 2
@@ -93,7 +93,7 @@ func (s sharing) chains() []nft.Chain {
 	}
 }
 
-// toAddress matches packets to where QUIC listens, if that is not everywhere.
+// toAddress matches packets to QUIC's address, if it listens on a single one.
 func (s sharing) toAddress() []expr.Any {
 	addr := s.public.Addr()
 	if !addr.IsValid() {
@@ -114,7 +114,7 @@ func udp() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, compare(expr.CmpOpEq, unix.IPPROTO_UDP)}
 }
 
-// load reads a part of the UDP packet; one that ends before it does not match.
+// load reads a part of the UDP packet. Shorter packets do not match.
 func load(offset, size uint32) expr.Any {
 	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: size}
 }

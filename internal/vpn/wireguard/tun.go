@@ -11,8 +11,9 @@ import (
 
 const tunPath = "/dev/net/tun"
 
-// tunDevice is a TUN interface as the embedded WireGuard wants it, but that it is told of a new MTU
-// by us. Its own way of looking at the interface would look in the namespace of any thread.
+// tunDevice is a TUN interface for the embedded WireGuard. Unlike the library's own, it is told of
+// MTU changes by us: the library would look up the interface in the namespace of an arbitrary
+// thread.
 type tunDevice struct {
 	tun.Device
 	mtu atomic.Int64
@@ -48,10 +49,10 @@ func openTUN(name string, mtu int) (*tunDevice, error) {
 	return t, nil
 }
 
-// MTU is what it was told last.
+// MTU returns the MTU last set.
 func (t *tunDevice) MTU() (int, error) { return int(t.mtu.Load()), nil }
 
-// Events tells of a new MTU only.
+// Events returns a channel that only reports MTU changes.
 func (t *tunDevice) Events() <-chan tun.Event { return t.events }
 
 func (t *tunDevice) mtuIs(mtu int) {
@@ -63,7 +64,7 @@ func (t *tunDevice) mtuIs(mtu int) {
 	}
 	select {
 	case t.events <- tun.EventMTUUpdate:
-	default: // an event that nobody has read yet will find the new value
+	default: // an unread event will find the new value
 	}
 }
 

@@ -24,7 +24,7 @@ func (c change) uapi() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "public_key=%x\npreshared_key=%x\n", c.PublicKey, c.PresharedKey)
 	if c.move {
-		// Switched off and on again, a keepalive is sent at once, to the new endpoint.
+		// Turning it off and on again sends a keepalive to the new endpoint at once.
 		fmt.Fprintf(&b, "endpoint=%v\npersistent_keepalive_interval=0\n", c.Endpoint)
 	}
 	fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", c.Keepalive/time.Second)
@@ -37,7 +37,7 @@ func (c change) uapi() string {
 	return b.String()
 }
 
-// uapiState is what the embedded WireGuard tells.
+// uapiState is the state reported by the embedded WireGuard.
 type uapiState struct {
 	port  int
 	peers []PeerState
@@ -70,7 +70,7 @@ func (s *uapiState) take(key, value string) error {
 		return err
 	}
 	if len(s.peers) == 0 {
-		return nil // of the device
+		return nil // a field of the device
 	}
 	return s.peers[len(s.peers)-1].take(key, value)
 }
@@ -101,7 +101,7 @@ func (s *PeerState) take(key, value string) (err error) {
 	return err
 }
 
-// plusTime puts a time together from parts since the epoch. All zero is no time.
+// plusTime adds a part to a time since the epoch. All parts zero mean no time.
 func plusTime(t time.Time, value string, unit time.Duration) (time.Time, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n == 0 {

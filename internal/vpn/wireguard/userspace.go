@@ -21,7 +21,8 @@ type userspace struct {
 	voice  *voice
 }
 
-// openUserspace takes why the kernel's WireGuard is not used, nil if it was not asked for.
+// openUserspace starts the embedded WireGuard. kernel is why the kernel's is not used, or nil if it
+// was not requested.
 func openUserspace(c Config, kernel error) (engine, *netstate.TunnelLink, error) {
 	t, err := openTUN(c.Interface, c.MTU)
 	if err != nil {
@@ -40,7 +41,8 @@ func (u *userspace) start(c Config) (*netstate.TunnelLink, error) {
 	if err := u.device.IpcSet(uapiDevice(c.PrivateKey, c.ListenPort)); err != nil {
 		return nil, fmt.Errorf("configure: %w", err)
 	}
-	// Here, and not when the interface comes up: the socket is to be of this thread's namespace.
+	// This must happen here and not when the interface comes up, so that the socket is created in
+	// this thread's namespace.
 	if err := u.device.Up(); err != nil {
 		return nil, portError(c.ListenPort, err)
 	}
@@ -89,7 +91,7 @@ func (u *userspace) state() (uapiState, error) {
 	return parseUAPI(b.String())
 }
 
-// gone: the device closes itself when it cannot read from TUN any more.
+// gone reports whether the device has closed itself because it could not read from TUN.
 func (u *userspace) gone() bool {
 	select {
 	case <-u.device.Wait():
@@ -108,8 +110,8 @@ func (u *userspace) close() error {
 	return nil
 }
 
-// voice hands on what the embedded WireGuard says. All of it is detail: a packet that was not sent
-// because the network is gone is an error to it.
+// voice forwards the log of the embedded WireGuard at debug level, because it logs even a packet
+// lost for lack of a network as an error.
 type voice struct {
 	log *slog.Logger
 
@@ -128,8 +130,8 @@ func (v *voice) say(format string, args ...any) {
 	}
 }
 
-// hush: workers end a little after their device is closed, and would say so to a log that may be
-// closed too.
+// hush stops the log. Workers end a little after their device is closed, when the log may be closed
+// too.
 func (v *voice) hush() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
