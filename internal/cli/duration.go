@@ -2,11 +2,11 @@ package cli
 
 import "github.com/detour-collective/dcol/internal/units"
 
-// Duration is a flag that takes spans as dcol's files have them.
+// Duration is a flag with the syntax of durations in dcol's files.
 type Duration struct{ *units.Duration }
 
-// Set reads a span such as 90m or 24h.
+// Set parses a duration such as 90m or 24h.
 func (d Duration) Set(text string) error { return d.UnmarshalText([]byte(text)) }
 
-// Type returns the word that help shows for the value.
+// Type returns the word for the value in help texts.
 func (Duration) Type() string { return "duration" }

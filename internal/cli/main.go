@@ -1,5 +1,5 @@
-// Package cli has what dcol's programs do alike on a terminal: errors and exit codes, help, usage,
-// completion.
+// Package cli contains what dcol's programs share on a terminal: errors and exit codes, help,
+// usage, completion.
 package cli
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// interrupted is the exit code after Ctrl-C, as shells have it.
+// interrupted is the exit code after Ctrl-C, as in shells.
 const interrupted = 130
 
-// ExitCode ends the program with a code and without a further word.
+// ExitCode is an error that ends the program with this code and no message.
 type ExitCode int
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -35,10 +35,10 @@ type Failure struct {
 func (f Failure) Error() string { return f.Err.Error() }
 func (f Failure) Unwrap() error { return f.Err }
 
-// Prepare gives a program's root command what all have: a version, help and completion, and errors for
-// whatever is typed wrong. It is called when root has all of its commands.
+// Prepare adds to a program's root command a version, help, completion, and errors for mistyped
+// commands and flags. It must be called after all commands were added.
 func Prepare(root *cobra.Command, version string) {
-	cobra.EnableCommandSorting = false // what comes first is wanted first
+	cobra.EnableCommandSorting = false // keep the order: the most common command is first
 	root.Version = version
 	root.SilenceErrors, root.SilenceUsage, root.DisableAutoGenTag = true, true, true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -48,8 +48,8 @@ func Prepare(root *cobra.Command, version string) {
 	explain(root)
 }
 
-// Run executes the command line and returns the exit code. It prints an error after mend has added to it
-// how to go on, if it knows; nil adds nothing.
+// Run executes the command line and returns the exit code. It prints an error after mend has added
+// advice to it. If mend is nil, the error is printed unchanged.
 func Run(root *cobra.Command, mend func(error) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -75,7 +75,8 @@ func Run(root *cobra.Command, mend func(error) error) int {
 	return 1
 }
 
-// errorText returns an error as it is printed. Others' words may be in it, which must not steer the terminal.
+// errorText returns an error for printing. It removes control characters, because the error may
+// contain text from others.
 func errorText(err error) string {
 	text := "error: "
 	for i, line := range strings.Split(err.Error(), "\n") {
@@ -87,10 +88,10 @@ func errorText(err error) string {
 	return text
 }
 
-// Log returns a logger to standard error; what is no level is "info".
+// Log returns a logger to standard error. An invalid level means "info".
 func Log(level string) *slog.Logger { return LogTo(os.Stderr, level) }
 
-// LogTo is Log to another writer.
+// LogTo returns a logger to w; see Log.
 func LogTo(w io.Writer, level string) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

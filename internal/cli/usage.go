@@ -11,9 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// explain sees to it that whatever is typed wrong is an error that shows what is
-// right. By itself cobra takes a mistyped subcommand for a wish for help, and
-// exits with 0.
+// explain makes a mistyped command an error that shows the correct usage. By default, cobra prints
+// help for a mistyped subcommand and exits with 0.
 func explain(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		explain(sub)
@@ -31,8 +30,8 @@ func explain(cmd *cobra.Command) {
 	}
 }
 
-// badFlag explains a flag. The flags of a mistyped subcommand are unknown too:
-// then it is the subcommand that is to be named.
+// badFlag explains an error about a flag. The flags of a mistyped subcommand are unknown, too; then
+// the error names the subcommand.
 func badFlag(cmd *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = badValue(wrong)
@@ -45,7 +44,7 @@ func badFlag(cmd *cobra.Command, err error) error {
 	return withUsage(cmd, err)
 }
 
-// badValue says what a flag takes, where the standard library would say how it failed to read that.
+// badValue names the values that a flag accepts, in place of the standard library's parse error.
 func badValue(err *pflag.InvalidValueError) error {
 	flag := err.GetFlag()
 	why := err.Unwrap().Error()
@@ -55,7 +54,7 @@ func badValue(err *pflag.InvalidValueError) error {
 	case "bool":
 		why = "it must be true or false"
 	case "duration":
-		if _, ours := flag.Value.(Duration); ours { // which says it well
+		if _, ours := flag.Value.(Duration); ours { // its own error is clear
 			return fmt.Errorf("--%s: %s", flag.Name, why)
 		}
 		why = "it must be a time such as 90m or 2h"
@@ -63,7 +62,7 @@ func badValue(err *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s %s: %s", flag.Name, err.GetValue(), why)
 }
 
-// Exactly refuses any other number of arguments, and names the one that is missing as the usage has it.
+// Exactly accepts exactly n arguments. Its error names a missing one as in the usage.
 func Exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -87,7 +86,7 @@ func withUsage(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nusage: %s", err, usage)
 }
 
-// knownCommand refuses arguments to a command that only has subcommands.
+// knownCommand rejects arguments to a command that only has subcommands.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// check adds to p what is wrong with values that are each of the right kind.
+// check adds problems with values that have the right type.
 func (c *Config) check(p *tomlfile.Problems) {
 	if !label.MatchString(c.Name) {
 		p.At("name", `%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate`, c.Name)
@@ -72,7 +72,7 @@ func checkListen(addr string) error {
 }
 
 func (c *Client) check(p *tomlfile.Problems) {
-	// The kernel has room for 8 subflows a connection.
+	// The kernel supports 8 subflows for each connection.
 	if c.Subflows < 1 || c.Subflows > 8 {
 		p.At("client.subflows", "%d is not from 1 to 8 (1: no detours)", c.Subflows)
 	}
@@ -140,7 +140,8 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	}
 }
 
-// mostOpened is more new connections a second than a host forwards, and as many as the kernel can limit to with ease.
+// mostOpened is more new connections per second than a host forwards, and within what the kernel
+// can limit.
 const mostOpened = 1_000_000
 
 const (

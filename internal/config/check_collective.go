@@ -11,11 +11,11 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// maxChosen is how many waypoints a client may have chosen out of the directory. Each is a session, and an
+// maxChosen bounds the number of waypoints chosen from the directory. Each needs a session, and an
 // interface for each kind of tunnel.
 const maxChosen = 32
 
-// word is a region.
+// word matches a region.
 var word = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 func (c *Config) checkCollective(p *tomlfile.Problems) {
@@ -49,7 +49,7 @@ func checkReachable(p *tomlfile.Problems, key string, a netip.Addr) {
 	}
 }
 
-// checkServer: a member's name, and where it is.
+// checkServer checks a member's name with its address.
 func checkServer(p *tomlfile.Problems, key, s string) {
 	name, address, ok := strings.Cut(s, "@")
 	host, port, err := net.SplitHostPort(address)

@@ -7,14 +7,14 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// block is a block of private addresses, and the length of the smallest part of
-// it that holds a subnet for a waypoint.
+// block is a block of private addresses, with the length of its smallest part that holds a subnet
+// for a waypoint.
 type block struct {
 	prefix   netip.Prefix
 	smallest int
 }
 
-// privateBlocks are those of RFC 1918 and RFC 4193.
+// privateBlocks are the blocks of RFC 1918 and RFC 4193.
 var privateBlocks = []block{
 	{netip.MustParsePrefix("10.0.0.0/8"), 24},
 	{netip.MustParsePrefix("172.16.0.0/12"), 24},
@@ -22,8 +22,8 @@ var privateBlocks = []block{
 	{netip.MustParsePrefix("fc00::/7"), 64},
 }
 
-// checkTunnelRanges refuses what would let a waypoint give a client an address
-// that is somebody's on the Internet.
+// checkTunnelRanges rejects ranges from which a waypoint could give a client a public address of
+// somebody else.
 func checkTunnelRanges(p *tomlfile.Problems, ranges []netip.Prefix) {
 	if len(ranges) == 0 {
 		p.At("tunnel_ranges", `is empty: name a block of private addresses, such as "10.192.0.0/11" (to use no tunnels, leave them out of kinds and offers)`)

@@ -1,6 +1,5 @@
-// Package config is the agent's one configuration file: a typed struct, read
-// strictly, checked as a whole, with every default in one place. It touches
-// nothing but the file; internal/agent does what it says.
+// Package config reads the agent's configuration file: a typed struct, parsed strictly and checked
+// as a whole, with every default in one place. It accesses nothing but the file.
 package config
 
 import (
@@ -31,22 +30,22 @@ const (
 	DefaultSocket = defaultRunDir + "/" + socketName
 )
 
-// Sample is a commented configuration file with every key; it parses.
+// Sample is a valid configuration file with a comment on every key.
 //
 //go:embed sample.toml
 var Sample string
 
-// Role is something a member does.
+// Role is a function of a member.
 type Role string
 
 const (
 	RoleClient   Role = "client"
 	RoleWaypoint Role = "waypoint"
-	// RoleCoordinator is that of a host on which `dcol init` was run.
+	// RoleCoordinator is the role of a host on which `dcol init` was run.
 	RoleCoordinator Role = "coordinator"
 )
 
-// Config is the whole file, with defaults filled in.
+// Config holds the whole file, including defaults.
 type Config struct {
 	Name     string   `toml:"name"`
 	Roles    []Role   `toml:"roles"`
@@ -57,15 +56,15 @@ type Config struct {
 	Session  Session  `toml:"session"`
 	Client   Client   `toml:"client"`
 	Waypoint Waypoint `toml:"waypoint"`
-	// TunnelRanges are where addresses in tunnels come from, at most one block of
-	// each family: those that a waypoint gives, and the only ones a client takes.
+	// TunnelRanges are the blocks for addresses in tunnels, at most one of each family. A waypoint
+	// gives addresses from them, and a client accepts no others.
 	TunnelRanges []netip.Prefix `toml:"tunnel_ranges"`
 
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
 }
 
-// Identity says where this member's key and the collective's certificates are.
+// Identity holds the paths of this member's key and the collective's certificates.
 type Identity struct {
 	Certificate string `toml:"certificate"`
 	Key         string `toml:"key"`
@@ -73,16 +72,16 @@ type Identity struct {
 	CRL         string `toml:"crl"`
 }
 
-// Collective is this host's membership in a collective that it joined.
+// Collective is this host's membership in a collective.
 type Collective struct {
-	// Coordinators are NAME@HOST:PORT; none: this host joined none.
+	// Coordinators are written NAME@HOST:PORT. Empty if this host joined no collective.
 	Coordinators []string     `toml:"coordinators"`
 	Waypoints    int          `toml:"waypoints"`
 	Addresses    []netip.Addr `toml:"addresses"`
 	Region       string       `toml:"region"`
 }
 
-// Joined says whether there are coordinators.
+// Joined reports whether there are coordinators.
 func (c Collective) Joined() bool { return len(c.Coordinators) > 0 }
 
 // Coordinator is the coordinator role.
@@ -94,7 +93,7 @@ type Coordinator struct {
 	BusServers []string `toml:"bus_servers"` // NAME@HOST:PORT; none: the bus is embedded
 }
 
-// Session is how members talk to each other.
+// Session configures the sessions between members.
 type Session struct {
 	Listen string `toml:"listen"`
 }
@@ -109,14 +108,14 @@ const (
 	Mapped    Kind = "mapped"
 )
 
-// kinds are all of them, in the order of the papers: what is ready at once for
-// any server comes before what is asked for.
+// kinds lists all kinds in the order of the papers: those that are ready at once for any server
+// come first.
 var kinds = []Kind{WireGuard, OpenVPN, InBand, Mapped}
 
 // Client is the client role.
 type Client struct {
 	Subflows  int            `toml:"subflows"`
-	Kinds     []Kind         `toml:"kinds"` // the preferred first
+	Kinds     []Kind         `toml:"kinds"` // in order of preference
 	TLSPorts  []int          `toml:"tls_ports"`
 	Exclude   []netip.Prefix `toml:"exclude"`
 	Mptcpify  string         `toml:"mptcpify"`
@@ -124,7 +123,7 @@ type Client struct {
 	Waypoints []Peer         `toml:"waypoint"`
 }
 
-// What Client.Mptcpify may be, besides the folder of a cgroup.
+// Values of Client.Mptcpify other than a cgroup's folder.
 const (
 	MptcpifyNone = "none"
 	MptcpifyHost = "host"
@@ -135,11 +134,12 @@ type Peer struct {
 	Name      string       `toml:"name"`
 	Addresses []netip.Addr `toml:"addresses"`
 	Port      int          `toml:"port"`
-	// Punch: it lets in only what it has sent to, as the directory says.
+	// Punch is set, by the directory, if the waypoint only lets in packets from addresses that it
+	// has sent to.
 	Punch bool `toml:"-"`
 }
 
-// Equal says whether two are the same, reached in the same way.
+// Equal reports whether p and o are the same waypoint, reached in the same way.
 func (p Peer) Equal(o Peer) bool {
 	return p.Name == o.Name && p.Port == o.Port && p.Punch == o.Punch && slices.Equal(p.Addresses, o.Addresses)
 }
@@ -171,19 +171,19 @@ type Waypoint struct {
 // Gives reports whether the waypoint offers the kind.
 func (w Waypoint) Gives(k Kind) bool { return slices.Contains(w.Offers, k) }
 
-// Uses reports whether the client wants the kind.
+// Uses reports whether the client uses the kind.
 func (c Client) Uses(k Kind) bool { return slices.Contains(c.Kinds, k) }
 
 // Has reports whether the member has the role.
 func (c *Config) Has(r Role) bool { return slices.Contains(c.Roles, r) }
 
-// CollectiveDir is what is kept of the collective that this host joined.
+// CollectiveDir returns the folder for the data of the joined collective.
 func (c *Config) CollectiveDir() string { return filepath.Join(c.StateDir, "collective") }
 
-// Socket is the agent's local socket.
+// Socket returns the path of the agent's socket.
 func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
 
-// Load reads the file at path. The error names every problem with its line.
+// Load reads the file at path. The error lists every problem with its line.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -195,8 +195,8 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// LoadOrDefault is Load, but for the default values when there is no such file:
-// cleaning up must work without a configuration.
+// LoadOrDefault is like Load, but returns the defaults if there is no such file, because cleaning
+// up must work without a configuration.
 func LoadOrDefault(path string) (*Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return defaults(), nil
@@ -204,7 +204,7 @@ func LoadOrDefault(path string) (*Config, error) {
 	return Load(path)
 }
 
-// Parse reads a configuration; name stands for the file in errors.
+// Parse parses a configuration. name is the file's name in errors.
 func Parse(name string, data []byte) (*Config, error) {
 	c := defaults()
 	p := tomlfile.Decode(name, data, c)
@@ -218,15 +218,15 @@ func Parse(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// defaults are the values of keys that are absent. A key that is there, even as
-// an empty list, replaces its default.
+// defaults returns the values of absent keys. A key that is present replaces its default, even with
+// an empty list.
 func defaults() *Config {
 	return &Config{
 		LogLevel: "info",
 		RunDir:   defaultRunDir,
 		StateDir: defaultStateDir,
-		// A part of 10/8 that home routers, clouds and containers seldom use, and a
-		// /48 of unique local addresses with "dcol" in ASCII.
+		// A part of 10/8 that home routers, clouds and containers seldom use, and a /48 of unique
+		// local addresses with "dcol" in ASCII.
 		TunnelRanges: prefixes("10.192.0.0/11", "fd64:636f:6c00::/48"),
 		Session:      Session{Listen: ":45672"},
 		Client: Client{
@@ -236,7 +236,7 @@ func defaults() *Config {
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
-			// A waypoint could not reach these for us, and would learn of them.
+			// A waypoint could not reach these for us, and would learn which we use.
 			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 		},
 		Collective:  Collective{Waypoints: 4},
@@ -276,5 +276,5 @@ func prefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// label is a name as certificates carry it: one DNS label.
+// label matches a name in certificates: one DNS label.
 var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

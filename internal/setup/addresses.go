@@ -7,8 +7,9 @@ import (
 	"github.com/detour-collective/dcol/internal/nat"
 )
 
-// OwnAddresses are those that this host uses towards the Internet, one of each family. Private ones are among
-// them only if there is no other: public then is false, and members elsewhere cannot reach it there.
+// OwnAddresses returns the addresses that this host uses towards the Internet, one of each family.
+// Private ones are included only if there is no other; public is then false, and members elsewhere
+// cannot reach the host at them.
 func OwnAddresses() (addresses []string, public bool) {
 	var own []netip.Addr
 	// Connecting a UDP socket sends nothing; it has the kernel choose a source address.
@@ -23,7 +24,7 @@ func OwnAddresses() (addresses []string, public bool) {
 		}
 		conn.Close()
 	}
-	for i := len(own) - 1; i >= 0; i-- { // IPv4 first: more hosts have it
+	for i := len(own) - 1; i >= 0; i-- { // IPv4 first, because more hosts have it
 		if !public || !nat.IsPrivate(own[i]) {
 			addresses = append(addresses, own[i].String())
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// configuration is what is written of one. All else has its default.
+// configuration holds the settings to write. All others have their defaults.
 type configuration struct {
 	By, Collective, Name string
 	Roles, Coordinators  []string
@@ -62,7 +62,7 @@ func quoteList(all []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// writeConfiguration is the last step: what it writes makes the host a member.
+// writeConfiguration is the last step: only the configuration makes the host a member.
 func (h Host) writeConfiguration(c configuration) error {
 	c.Files, c.Date = h.identity(), time.Now().Format(time.DateOnly)
 	if h.State != DefaultState {

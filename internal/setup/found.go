@@ -14,16 +14,16 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Founding is the collective that is to be made.
+// Founding describes the collective to create.
 type Founding struct {
 	Collective string
 	Name       string // of the first member, this host
-	// Addresses are names or IP addresses, without a port, at which members reach this host.
+	// Addresses lists names or IP addresses, without a port, at which members reach this host.
 	Addresses []string
 }
 
-// Found makes a collective on this host, of which it is the first member and the coordinator. What a crash
-// left of an earlier call is completed.
+// Found creates a collective with this host as first member and coordinator. It completes an
+// earlier call that was interrupted.
 func (h Host) Found(f Founding) (*Membership, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (h Host) Found(f Founding) (*Membership, error) {
 	if err := h.writeIdentity(founded.Chain, founded.Roots, founded.Lists); err != nil {
 		return nil, err
 	}
-	// The coordinator is this host itself, whatever its address is to others.
+	// The coordinator is this host itself, whatever address others use for it.
 	here := enrol.Endpoint{Name: f.Name, Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(enrol.DefaultPort))}
 	err = h.writeConfiguration(configuration{
 		By: "init", Collective: f.Collective, Name: f.Name,
@@ -79,7 +79,7 @@ func (f Founding) check() error {
 	return nil
 }
 
-// checkReachable says why a is not an address at which other hosts could reach this one.
+// checkReachable returns an error if other hosts cannot reach this one at a.
 func checkReachable(a string) error {
 	ip, err := netip.ParseAddr(a)
 	switch {
@@ -98,5 +98,5 @@ func portAfter(a string) bool {
 	return err == nil && enrol.CheckHost(host) == nil
 }
 
-// RootDir is where the founder's root is, until it is carried away.
+// RootDir returns the folder of the founder's root key, until the founder moves it elsewhere.
 func (h Host) RootDir() string { return filepath.Join(h.coordinatorDir(), "root") }

@@ -16,17 +16,18 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Host is where a member's files go.
+// Host holds the paths of a member's files.
 type Host struct {
 	Config string // the agent's configuration, a file
 	State  string // the agent's state directory
 	Log    *slog.Logger
 }
 
-// DefaultState is the state directory of a configuration that names none.
+// DefaultState is the state directory of a configuration that sets none.
 const DefaultState = "/var/lib/dcol"
 
-// The agent writes its renewed certificate and newer roots and lists, so they are in its state directory.
+// The agent writes its renewed certificate and newer roots and lists, so they are in its state
+// directory.
 func (h Host) identity() collective.Files {
 	in := func(name string) string { return filepath.Join(h.State, "identity", name) }
 	return collective.Files{Certificate: in("member.crt"), Key: in("member.key"), CA: in("ca.crt"), CRL: in("ca.crl")}
@@ -34,22 +35,22 @@ func (h Host) identity() collective.Files {
 
 func (h Host) coordinatorDir() string { return filepath.Join(h.State, "coordinator") }
 
-// Membership is of which collective a host is a member, and as what.
+// Membership describes a host's membership in a collective.
 type Membership struct {
 	Collective string
 	Name       string
 	Roles      []config.Role
-	// Socket is the agent's.
+	// Socket is the path of the agent's socket.
 	Socket string
 }
 
-// Coordinates says whether the collective was founded here.
+// Coordinates reports whether the collective was founded here.
 func (m Membership) Coordinates() bool {
 	return (&config.Config{Roles: m.Roles}).Has(config.RoleCoordinator)
 }
 
-// Member is the membership that this host has; nil: none. A configuration that is not of a collective which
-// this host founded or joined is an error: it is somebody's work.
+// Member returns this host's membership, or nil if it has none. A configuration that does not
+// belong to a collective founded or joined here is an error, because it must not be overwritten.
 func (h Host) Member() (*Membership, error) {
 	c, err := config.Load(h.Config)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +71,7 @@ func (h Host) Member() (*Membership, error) {
 	return &Membership{Collective: id.Self().Collective, Name: c.Name, Roles: c.Roles, Socket: c.Socket()}, nil
 }
 
-// lock keeps two commands from doing the same.
+// lock prevents two commands from running at the same time.
 func (h Host) lock() (unlock func(), err error) {
 	dir := filepath.Dir(h.identity().Key)
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Dir(h.Config), 0o755)); err != nil {
@@ -86,8 +87,8 @@ func (h Host) lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// request asks for a certificate in this name, for this host's key, with the networks that the member's own
-// must not overlap with.
+// request returns a request for a certificate with this name and this host's key, and the networks
+// that the member's own must not overlap.
 func (h Host) request(name string) (csr []byte, lans []netip.Prefix, err error) {
 	key, err := h.key()
 	if err != nil {
@@ -100,7 +101,7 @@ func (h Host) request(name string) (csr []byte, lans []netip.Prefix, err error) 
 	return csr, lans, err
 }
 
-// key is this host's: made now, or by a command that came not to its end.
+// key returns this host's key. It creates one unless an interrupted command did.
 func (h Host) key() (ed25519.PrivateKey, error) {
 	path := h.identity().Key
 	key, err := collective.NewKey(path)
@@ -110,7 +111,7 @@ func (h Host) key() (ed25519.PrivateKey, error) {
 	return key, err
 }
 
-// writeIdentity puts down what makes the key a member's, the certificate last.
+// writeIdentity writes the files of the member's identity, the certificate last.
 func (h Host) writeIdentity(chain, roots, lists []byte) error {
 	files := h.identity()
 	for _, f := range []struct {

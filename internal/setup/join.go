@@ -10,15 +10,16 @@ import (
 	"github.com/detour-collective/dcol/internal/membership"
 )
 
-// Joining is how a host wants to be a member.
+// Joining holds the options for joining.
 type Joining struct {
 	Line       enrol.Line
 	Name       string
-	ClientOnly bool // it gives nothing
+	ClientOnly bool // without the waypoint role
 }
 
-// Join makes this host a member. Its key is made here and stays. The error of a coordinator that refuses is
-// an *enrol.Refusal. It may be called again with the same line: the coordinator knows the key.
+// Join makes this host a member. It generates the key, which never leaves the host. If a
+// coordinator refuses, the error is an *enrol.Refusal. It may be called again with the same
+// invitation, because the coordinator recognises the key.
 func (h Host) Join(ctx context.Context, j Joining) (*Membership, error) {
 	unlock, err := h.lock()
 	if err != nil {
@@ -43,7 +44,8 @@ func (h Host) Join(ctx context.Context, j Joining) (*Membership, error) {
 	if !j.ClientOnly {
 		c.Roles = append(c.Roles, string(config.RoleWaypoint))
 	}
-	// The agent keeps this beside its copy of the directory; one of another collective is of no use.
+	// The agent keeps this file beside its copy of the directory. One of another collective is
+	// useless.
 	where := config.Config{StateDir: h.State}
 	if err := membership.EnrolmentOf(*welcome).Save(where.CollectiveDir()); err != nil {
 		return nil, err
@@ -54,8 +56,8 @@ func (h Host) Join(ctx context.Context, j Joining) (*Membership, error) {
 	return h.Member()
 }
 
-// MemberName is what a host would be called as a member: the first part of its own name, as far as it makes
-// one. Empty: it makes none.
+// MemberName returns a member name made from the first part of a host's name, or "" if that is
+// impossible.
 func MemberName(hostname string) string {
 	first, _, _ := strings.Cut(strings.ToLower(hostname), ".")
 	name := strings.Map(func(r rune) rune {

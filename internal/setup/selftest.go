@@ -12,35 +12,35 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Finding is one thing that works, does not, or cannot be told yet.
+// Finding is the result of one check.
 type Finding struct {
 	State State
 	Text  string
-	more  bool  // it may be more in a moment
-	final bool  // it stays so
-	late  State // what soon becomes when the time is over; Later if empty
+	more  bool  // further findings may follow soon
+	final bool  // the result will not change
+	late  State // the state to use instead of soon when the time is over; Later if empty
 }
 
-// State is how it is.
+// State is the state of a Finding.
 type State string
 
-// The states, as they are shown.
+// The states, as displayed.
 const (
 	Works State = "ok"
-	Later State = "later" // it needs somebody else first
-	Lacks State = "no"    // it is not had, and the host is a member without it
-	Warns State = "warn"  // it should be had and cannot be on this host; the rest works
+	Later State = "later" // depends on others first
+	Lacks State = "no"    // not available, but the host is a member without it
+	Warns State = "warn"  // should be available but cannot be on this host; the rest works
 	Fails State = "FAIL"
-	soon  State = "soon" // it may be told in a moment; shown as Later
+	soon  State = "soon" // may be known in a moment; displayed as Later
 )
 
-// Failed says whether something does not work.
+// Failed reports whether something does not work.
 func Failed(all []Finding) bool {
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.State == Fails })
 }
 
-// Test looks at the agent until all is known, at the most for a time, and says what works. Meanwhile it calls waiting
-// with what it waits for.
+// Test queries the agent until everything is known or the time is over, and returns the findings.
+// Meanwhile it calls waiting with the finding it waits for.
 func Test(ctx context.Context, socket string, within time.Duration, waiting func(Finding)) ([]Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -71,7 +71,7 @@ func Test(ctx context.Context, socket string, within time.Duration, waiting func
 	}
 }
 
-// timeIsOver gives what was expected any moment the state that it has if it never comes.
+// timeIsOver replaces the state of findings that did not become known in time.
 func timeIsOver(all []Finding) []Finding {
 	for i := range all {
 		if all[i].State == soon {
@@ -81,12 +81,13 @@ func timeIsOver(all []Finding) []Finding {
 	return all
 }
 
-// unsettled says whether it may be another one in a moment: who could not reach a waypoint tries again.
+// unsettled reports whether the finding may change in a moment, because failed connections to
+// waypoints are retried.
 func (f Finding) unsettled() bool {
 	return !f.final && (f.more || f.State == soon || f.State == Lacks || f.State == Fails)
 }
 
-// findings are what an agent's answers mean.
+// findings derives findings from the agent's answers.
 func findings(s api.Status, members api.Members) (all []Finding) {
 	add := func(state State, format string, args ...any) {
 		all = append(all, Finding{State: state, Text: fmt.Sprintf(format, args...)})
@@ -120,12 +121,12 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 	return all
 }
 
-// describeProblem says what the agent complains of. Where a kind of detours cannot be had for what this host
-// lacks, which stays so, the others are what works instead.
+// describeProblem adds a finding for a problem that the agent reports. If this host lacks what a
+// kind of detours needs, the finding names the kinds that work instead.
 func describeProblem(s api.Status, p string, add adder) {
 	what, _, _ := strings.Cut(p, ": ")
 	switch {
-	case strings.HasPrefix(p, api.Unreached): // said already, with the mend
+	case strings.HasPrefix(p, api.Unreached): // reported already, with the mend
 	case strings.HasSuffix(what, api.NotUsed):
 		add(Warns, "client: %s. Detours of the other kinds need none of that", p)
 	case strings.HasSuffix(what, api.NotOffered) && s.Serving != nil && len(s.Serving.Offers) > 0:
@@ -152,7 +153,8 @@ func describeLink(s api.Status, add adder) {
 	}
 }
 
-// describeClient says through whom there are detours, and whether there may be more kinds in a moment.
+// describeClient adds findings about the waypoints in use, and reports whether more kinds may be
+// ready in a moment.
 func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 	var through, kinds, why []string
 	for _, w := range s.Client.Waypoints {
@@ -190,14 +192,14 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 	return more
 }
 
-// readyAt reports whether a kind of detours through a waypoint is ready, at whichever address.
+// readyAt reports whether a kind of detours through a waypoint is ready at any of its addresses.
 func readyAt(waypoints []api.Waypoint, name, kind string) bool {
 	return slices.ContainsFunc(waypoints, func(w api.Waypoint) bool {
 		return w.Name == name && slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.Kind == kind && k.State == api.KindReady })
 	})
 }
 
-// describeWaypoint says whether others reach this host.
+// describeWaypoint adds a finding whether others reach this host.
 func describeWaypoint(s api.Status, add adder) {
 	r := s.Collective.Record
 	if len(r.Addresses) == 0 {
@@ -221,7 +223,7 @@ func describeWaypoint(s api.Status, add adder) {
 	}
 }
 
-// mendOf is what to do about a waypoint that others do not reach.
+// mendOf returns advice for a waypoint that others cannot reach.
 func mendOf(o *api.Outside) string {
 	if o != nil && o.Mend != "" {
 		return o.Problem + ": " + o.Mend
@@ -229,7 +231,8 @@ func mendOf(o *api.Outside) string {
 	return "Let that port in, at the router too if there is one, or name this host's outside address ([collective] addresses). As a client it works all the same"
 }
 
-// complete says whether the directory is here: all have at least themselves and the coordinator in it.
+// complete reports whether the directory has arrived. It contains at least this host and the
+// coordinator.
 func complete(s api.Status) bool {
 	return !s.Collective.Behind && s.Collective.Members > 0 && (s.Coordinator != nil || s.Collective.Members > 1)
 }
@@ -240,7 +243,7 @@ func otherWaypoint(members api.Members) bool {
 	})
 }
 
-// alone says whether nobody else has joined yet. Only a coordinator knows.
+// alone reports whether nobody else has joined yet. Only a coordinator can tell.
 func alone(s api.Status) bool { return s.Coordinator != nil && s.Coordinator.Members == 1 }
 
 func soonIf(yes bool) State {

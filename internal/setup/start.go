@@ -23,22 +23,21 @@ const (
 	answersIn = 20 * time.Second
 )
 
-// Running is how the agent runs.
+// Running describes how the agent runs.
 type Running struct {
-	Before  bool   // it did so already
-	Systemd bool   // which starts it at each boot
-	Log     string // the file of one that was started without systemd
+	Before  bool   // it was running before
+	Systemd bool   // systemd starts it at each boot
+	Log     string // log file, if started without systemd
 }
 
-// Start has the agent run, and waits until it answers. With systemd it runs from now on, else until it ends
-// or the host does.
+// Start starts the agent and waits until it answers. With systemd it is also started at each boot.
 func (h Host) Start(ctx context.Context, socket string) (*Running, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answersIn, fmt.Errorf("it does not answer within %v", answersIn))
 	defer cancel()
 	if answers(ctx, socket) {
 		return &Running{Before: true}, nil
 	}
-	// The unit is for the configuration at its own place.
+	// The unit uses the configuration at its default path.
 	if packaging.SystemdRuns() && h.Config == config.DefaultPath {
 		return h.startUnit(ctx, socket)
 	}
@@ -50,7 +49,7 @@ func answers(ctx context.Context, socket string) bool {
 	return err == nil
 }
 
-// startUnit has systemd run the agent, with a unit of our own where none is installed.
+// startUnit starts the agent with systemd. It installs our unit if there is none.
 func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 	if exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() != nil {
 		folder, err := programFolder()
@@ -73,7 +72,8 @@ func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 	return &Running{Systemd: true}, nil
 }
 
-// programFolder is where this program is, if the unit, which hides homes, can start it from there.
+// programFolder returns this program's folder if the unit, which hides home directories, can start
+// it from there.
 func programFolder() (string, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -95,7 +95,7 @@ func systemctl(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// startAlone starts an agent that outlives this command and its terminal.
+// startAlone starts an agent that continues after this command and its terminal.
 func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -125,7 +125,7 @@ func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 	return &Running{Log: path}, nil
 }
 
-// wait waits until the agent answers, or has ended.
+// wait waits until the agent answers or has ended.
 func wait(ctx context.Context, socket string, ended <-chan error) error {
 	for !answers(ctx, socket) {
 		select {
@@ -139,11 +139,11 @@ func wait(ctx context.Context, socket string, ended <-chan error) error {
 	return nil
 }
 
-// lastWords is why an agent ended: what it said last, as a line of its own.
+// lastWords returns the last message of an agent that ended, on a line of its own.
 func lastWords(path string, from int64) string {
 	data, err := os.ReadFile(path)
 	if int64(len(data)) < from {
-		from = 0 // it has begun another
+		from = 0 // the agent has started another file
 	}
 	if err != nil || int64(len(data)) == from {
 		return ""

@@ -1,6 +1,6 @@
-// Package tomlfile reads a TOML file into a struct strictly: an unknown key, a
-// key of the wrong kind and a bad value are all reported at once, each with its
-// line, what was meant or what is allowed. Anything may import it.
+// Package tomlfile strictly decodes a TOML file into a struct. Unknown keys, values of the wrong
+// type and invalid values are all reported at once, each with its line and with what was probably
+// meant or is allowed.
 package tomlfile
 
 import (
@@ -18,27 +18,26 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// bare is a key that needs no quotes.
+// bare matches keys that need no quotes.
 var bare = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Decode fills into, a pointer to a struct with toml tags, from data; name stands
-// for the file in errors. What is wrong is in the Problems, to which the caller
-// adds what only it can know.
+// Decode decodes data into a pointer to a struct with toml tags. name is the file's name in errors.
+// The caller may add further problems to the result.
 func Decode(name string, data []byte, into any) *Problems {
 	p := &Problems{file: name, lines: map[string]int{}, root: reflect.TypeOf(into).Elem()}
 	p.decode(data, into)
 	return p
 }
 
-// Problems collects what is wrong with a file.
+// Problems collects the errors in a file.
 type Problems struct {
 	root  reflect.Type
 	file  string
-	lines map[string]int // where each key stands, by its path such as "link[1].rate"
+	lines map[string]int // line of each key, by its path such as "link[1].rate"
 	found []string
 }
 
-// Err is nil, or an error that holds every problem, one a line.
+// Err returns nil, or an error with every problem on a line of its own.
 func (p *Problems) Err() error {
 	if len(p.found) == 0 {
 		return nil
@@ -46,8 +45,7 @@ func (p *Problems) Err() error {
 	return errors.New(strings.Join(p.found, "\n"))
 }
 
-// At reports a problem with the key at path. A key that is absent has no line
-// of its own: its table's is the nearest thing to look at.
+// At reports a problem with the key at path. For an absent key, the line of its table is used.
 func (p *Problems) At(path, format string, args ...any) {
 	where, ok := path, false
 	line := 0
@@ -64,9 +62,9 @@ func (p *Problems) At(path, format string, args ...any) {
 	p.found = append(p.found, fmt.Sprintf("%s: %s: %s", place, path, fmt.Sprintf(format, args...)))
 }
 
-// decode fills into from data. It walks the document itself first, because the
-// library's messages name Go types, its strict mode knows no nearest key, and
-// it would take the number 1 for a loss of 100 %.
+// decode decodes data. It first walks the document itself, because the library's messages contain
+// Go types, its strict mode suggests no similar key, and it would accept the number 1 for a loss of
+// 100 %.
 func (p *Problems) decode(data []byte, into any) {
 	var syntax map[string]any
 	if err := toml.Unmarshal(data, &syntax); err != nil {
@@ -99,8 +97,8 @@ func (p *Problems) library(err error) {
 	p.found = append(p.found, fmt.Sprintf("%s:%d:%d: %s", p.file, line, column, message))
 }
 
-// walk visits every key of a document that is known to be well-formed, notes
-// its line and checks it against the root type.
+// walk visits every key of a well-formed document, records its line and checks it against the root
+// type.
 func (p *Problems) walk(data []byte) {
 	var parser unstable.Parser
 	parser.Reset(data)
@@ -116,8 +114,8 @@ func (p *Problems) walk(data []byte) {
 	}
 }
 
-// header enters [a.b] or [[a.b]] and returns its path and type; the type is
-// nil when it is unknown, so that its keys are not reported one by one.
+// header enters [a.b] or [[a.b]] and returns its path and type. The type is nil if the table is
+// unknown, so that its keys are not reported one by one.
 func (p *Problems) header(parser *unstable.Parser, e *unstable.Node, counts map[string]int) (string, reflect.Type) {
 	path, t := "", p.root
 	keys := e.Key()
@@ -142,7 +140,7 @@ func (p *Problems) header(parser *unstable.Parser, e *unstable.Node, counts map[
 	return path, t
 }
 
-// headerKind checks that what a header opens is a table, and of which kind.
+// headerKind checks that a header refers to a table of the right kind.
 func (p *Problems) headerKind(path string, kind unstable.Kind, t reflect.Type) bool {
 	several := t.Kind() == reflect.Slice && isTable(t.Elem())
 	switch {
@@ -157,12 +155,12 @@ func (p *Problems) headerKind(path string, kind unstable.Kind, t reflect.Type) b
 	return true
 }
 
-// descend goes from a table of type t to its key, extending path.
+// descend moves from a table of type t to its key, extending path.
 func (p *Problems) descend(parser *unstable.Parser, key *unstable.Node, path *string, t reflect.Type) reflect.Type {
 	name := string(key.Data)
 	full := name
 	if !bare.MatchString(name) {
-		full = strconv.Quote(name) // as the file has to
+		full = strconv.Quote(name) // as it must be in the file
 	}
 	if *path != "" {
 		full = *path + "." + full
@@ -196,7 +194,7 @@ func (p *Problems) keyValue(parser *unstable.Parser, e *unstable.Node, path stri
 	}
 }
 
-// value checks that a TOML value is of the kind the Go type wants.
+// value checks that a TOML value has the kind required by the Go type.
 func (p *Problems) value(parser *unstable.Parser, v *unstable.Node, path string, t reflect.Type) {
 	want := wants(t)
 	switch {

@@ -11,15 +11,15 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// What a key of each plain kind wants.
+// Descriptions of the plain kinds.
 const (
 	aString = "a string in quotes"
 	aNumber = "a whole number"
 	aBool   = "true or false"
 )
 
-// fieldTypes are the keys of a table, with pointers taken away and embedded
-// structs flattened, as TOML sees them.
+// fieldTypes returns the types of a table's keys, without pointers and with embedded structs
+// flattened, as in TOML.
 func fieldTypes(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -50,8 +50,7 @@ func keysOf(fields map[string]reflect.Type) []string {
 	return keys
 }
 
-// Keys lists every key of a struct's format, as "link.rate", for checking
-// documentation against.
+// Keys returns all keys of a struct's format, such as "link.rate", for checking documentation.
 func Keys(root reflect.Type) []string {
 	var keys []string
 	var visit func(prefix string, t reflect.Type)
@@ -75,7 +74,7 @@ func isText(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// isTable tells what has keys of its own.
+// isTable reports whether a type has keys of its own.
 func isTable(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct:
@@ -87,8 +86,8 @@ func isTable(t reflect.Type) bool {
 	}
 }
 
-// wants says what a value of the type looks like, by its Form method where it has
-// a notation of its own; nothing for a table.
+// wants describes a value of the type, using its Form method if there is one. It is empty for a
+// table.
 func wants(t reflect.Type) string {
 	if v, ok := reflect.Zero(t).Interface().(interface{ Form() string }); ok {
 		return v.Form()
@@ -136,8 +135,8 @@ func describe(k unstable.Kind) string {
 	}
 }
 
-// Nearest is the end of a sentence that names the known word closest to what
-// was written, or all of them when none is close.
+// Nearest returns the end of a sentence that names the known word closest to word, or all known
+// words if none is close.
 func Nearest(word string, known []string) string {
 	best, distance := "", 1+max(len(word), 3)/3
 	for _, k := range known {

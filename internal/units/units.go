@@ -1,6 +1,5 @@
-// Package units holds the quantities people write in dcol's files, "10mbit",
-// "5ms" or "22:00-07:00", parsed in one place and printed back as they would be
-// written. Anything may import it; it imports nothing of dcol's.
+// Package units implements the quantities in dcol's files, such as "10mbit", "5ms" or
+// "22:00-07:00". Each is parsed in one place and formatted as it would be written.
 package units
 
 import (
@@ -12,23 +11,23 @@ import (
 	"time"
 )
 
-// Rate is a number of bits per second, counted as the wire counts them: whole
-// IP packets, no link-layer framing. Zero means unlimited.
+// Rate is a number of bits per second in whole IP packets, without link-layer framing. Zero means
+// unlimited.
 type Rate int64
 
-// Share is a part of a whole, 0..1, written in per cent.
+// Share is a part of a whole, 0..1, written as a percentage.
 type Share float64
 
-// Duration is a span of time, never negative.
+// Duration is a span of time that is never negative.
 type Duration time.Duration
 
 // Size is a number of bytes.
 type Size int64
 
-// Quota is a number of bytes that may be used, as IP packets count them. Zero means unlimited.
+// Quota is a number of bytes that may be used, counted in IP packets. Zero means unlimited.
 type Quota int64
 
-// What a value of each kind looks like; errors and documentation share it through Form.
+// The syntax of each kind of value, for errors and documentation; see Form.
 const (
 	rateForm     = `a rate such as "10mbit" (bit, kbit, mbit, gbit per second), or "unlimited"`
 	durationForm = `a time such as "5ms" (us, ms, s, m, h), not negative`
@@ -53,8 +52,8 @@ type unit struct {
 
 var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z%]+)$`)
 
-// parseQuantity reads "10mbit" as a whole number of the base unit. Units are
-// compared without regard to case, as people write them.
+// parseQuantity parses a quantity such as "10mbit" into a whole number of the base unit. Units are
+// case-insensitive.
 func parseQuantity(text string, units []unit) (int64, bool) {
 	m := quantity.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
@@ -77,8 +76,8 @@ func parseQuantity(text string, units []unit) (int64, bool) {
 	return 0, false
 }
 
-// formatQuantity prints v in the largest unit that divides it, so that what
-// is printed is read back as the same number.
+// formatQuantity formats v in the largest unit that divides it, so that parsing the result yields
+// the same number.
 func formatQuantity(v int64, units []unit) string {
 	for _, u := range units {
 		scale := int64(u.scale)
@@ -113,7 +112,7 @@ func (r Rate) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Mbps is the rate in 10^6 bits per second.
+// Mbps returns the rate in 10^6 bits per second.
 func (r Rate) Mbps() float64 { return float64(r) / 1e6 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -140,10 +139,10 @@ func (d Duration) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// Std is the duration as package time knows it.
+// Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// Seconds is the duration in seconds.
+// Seconds returns the duration in seconds.
 func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -206,17 +205,17 @@ func (q Quota) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (q Quota) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// Form says what a Rate looks like.
+// Form describes the syntax of a Rate.
 func (Rate) Form() string { return rateForm }
 
-// Form says what a Duration looks like.
+// Form describes the syntax of a Duration.
 func (Duration) Form() string { return durationForm }
 
-// Form says what a Share looks like.
+// Form describes the syntax of a Share.
 func (Share) Form() string { return shareForm }
 
-// Form says what a Size looks like.
+// Form describes the syntax of a Size.
 func (Size) Form() string { return sizeForm }
 
-// Form says what a Quota looks like.
+// Form describes the syntax of a Quota.
 func (Quota) Form() string { return quotaForm }

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// Window is a part of the day that comes back on some days of the week, by the wall clock: it has no
-// time zone.
+// Window is a part of the day on certain days of the week, by the local clock.
 type Window struct {
-	First, Last time.Weekday // the days on which it begins; Last may come before First in the week
-	From, To    int          // minutes of the day; one that ends before it begins ends on the next day
+	First, Last time.Weekday // the days on which it begins; Last may be before First in the week
+	From, To    int          // minutes of the day; if To is before From, it ends on the next day
 }
 
 const (
@@ -26,12 +25,12 @@ var (
 	days   = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as time.Weekday counts
 )
 
-// Begins tells whether the window begins on the day.
+// Begins reports whether the window begins on the day.
 func (w Window) Begins(day time.Weekday) bool {
 	return (day-w.First+7)%7 <= (w.Last-w.First+7)%7
 }
 
-// Covers tells whether the window is open on the day at this minute of it.
+// Covers reports whether the window is open on the day at this minute.
 func (w Window) Covers(day time.Weekday, minute int) bool {
 	if w.From < w.To {
 		return w.Begins(day) && w.From <= minute && minute < w.To
@@ -90,5 +89,5 @@ func (w Window) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// Form says what a Window looks like.
+// Form describes the syntax of a Window.
 func (Window) Form() string { return windowForm }

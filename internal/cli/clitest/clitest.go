@@ -1,4 +1,4 @@
-// Package clitest runs scripts of what a person types and sees, against programs of dcol's.
+// Package clitest runs command-line scripts against dcol's programs.
 package clitest
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Main runs a package's tests. In scripts the test's executable is also program, which does main, and
-// nobody, which runs a program without any rights.
+// Main runs a package's tests. In scripts, the test's executable can be run as program, which calls
+// main, and as nobody, which runs a program without privileges.
 func Main(m *testing.M, program string, main func()) {
-	syscall.Umask(0o022) // nobody reaches what root makes
+	syscall.Umask(0o022) // the unprivileged user must reach the files that root creates
 	testscript.Main(m, map[string]func(){program: main, "nobody": nobody})
 }
 
-// nobody runs a program without any rights.
+// nobody runs a program without privileges.
 func nobody() {
 	const id = 65534
 	if os.Getuid() == 0 {
@@ -43,7 +43,7 @@ func nobody() {
 	os.Exit(2)
 }
 
-// A Command is one that scripts can use besides testscript's own.
+// A Command is an additional command for scripts.
 type Command = func(*testscript.TestScript, bool, []string)
 
 // Run runs the scripts in testdata against the program. Besides what testscript itself and commands offer
@@ -57,8 +57,8 @@ func Run(t *testing.T, program string, commands map[string]Command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody must reach what testscript makes, which is root's alone, as is the
-	// program that go built under a strict umask.
+	// The unprivileged user needs access to the folders that testscript creates for root only, and
+	// to the program that go built under a strict umask.
 	for _, path := range []string{filepath.Dir(filepath.Dir(path)), path} {
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func Run(t *testing.T, program string, commands map[string]Command) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			// Else every process under the race detector takes a second to end.
+			// Without this, every process under the race detector takes a second to end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return os.Chmod(filepath.Dir(env.WorkDir), 0o755)
 		},
