@@ -44,7 +44,7 @@ func benchCommand() *cobra.Command {
 // minMembers is enough for every step of the benchmark collective.
 const minMembers = 50
 
-// loadCommand is what the benchmarks run on their hosts.
+// loadCommand generates the benchmarks' load on their hosts.
 func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "load", Short: "One end of a benchmark's load", Hidden: true}
 	var l bench.Load

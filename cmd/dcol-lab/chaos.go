@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/programs"
 )
 
-// chaosCommand looks for what breaks connections.
+// chaosCommand searches for faults that break connections.
 func chaosCommand() *cobra.Command {
 	o := chaos.Options{Version: version}
 	cmd := &cobra.Command{
@@ -72,7 +72,8 @@ carried out.`,
 	return cmd
 }
 
-// chaosLevel hides warnings: in these worlds things go wrong all the time.
+// chaosLevel returns the log level. It hides warnings by default, because faults cause many of
+// them.
 func chaosLevel(verbose bool) string {
 	if verbose {
 		return "debug"
@@ -80,7 +81,7 @@ func chaosLevel(verbose bool) string {
 	return "error"
 }
 
-// chaosMemberCommand is a member that lies, on its own host.
+// chaosMemberCommand runs a lying member on its own host.
 func chaosMemberCommand() *cobra.Command {
 	m := attack.Member{}
 	cmd := &cobra.Command{Use: "member", Short: "A member that asks for more than it needs", Hidden: true, Args: cli.Exactly(0)}

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crowd"
 )
 
-// crowdCommand is what the benchmark of a collective runs on its hosts.
+// crowdCommand generates the load of the collective benchmark on its hosts.
 func crowdCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "crowd", Short: "A coordinator, or very many members", Hidden: true}
 	var h crowd.Hub

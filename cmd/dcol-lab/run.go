@@ -67,7 +67,7 @@ Exit codes:
 		}
 		o.Resume, o.Stderr, o.Log = !*anew, os.Stderr, cli.Log(logLevel(*verbose))
 		result, err := labRun(cmd.Context(), s, suite, o)
-		defer howFar(err, *anew) // the last word
+		defer howFar(err, *anew) // printed last
 		if result == nil {
 			return err
 		}
@@ -76,7 +76,7 @@ Exit codes:
 			write = result.WriteJSON
 		}
 		werr := write(os.Stdout)
-		// Of what there is, should it have been cut short.
+		// If the experiment was cut short, the report covers what there is.
 		fmt.Fprintf(os.Stderr, "the report is %s; results and logs are beside it\n", filepath.Join(o.Out, page.HTMLFile))
 		if werr != nil || err != nil {
 			return errors.Join(err, werr)
@@ -89,7 +89,7 @@ Exit codes:
 	return cmd
 }
 
-// howFar says, of an experiment that was interrupted, what is left.
+// howFar prints what is left of an interrupted experiment.
 func howFar(err error, anew bool) {
 	cut, ok := errors.AsType[*experiment.Interrupted](err)
 	if !ok {
@@ -102,7 +102,7 @@ func howFar(err error, anew bool) {
 	fmt.Fprintf(os.Stderr, "%d of %d runs are done; %s goes on with the rest\n", cut.Done, cut.Of, again)
 }
 
-// outFolder is where results go by default.
+// outFolder returns the default folder for results.
 func outFolder(s *scenario.Scenario, suite *scenario.Suite) string {
 	switch {
 	case s != nil:
@@ -114,14 +114,15 @@ func outFolder(s *scenario.Scenario, suite *scenario.Suite) string {
 	}
 }
 
-// labResult is what comes out of a scenario or a suite.
+// labResult is the result of a scenario or a suite.
 type labResult interface {
 	WriteText(w io.Writer) error
 	WriteJSON(w io.Writer) error
 	Met() bool
 }
 
-// labRun runs whichever of the two there is; without any run there is no result.
+// labRun runs the scenario or the suite, whichever is not nil. If no run completed, the result is
+// nil.
 func labRun(ctx context.Context, s *scenario.Scenario, suite *scenario.Suite, o experiment.Options) (labResult, error) {
 	if s != nil {
 		result, err := experiment.Run(ctx, s, o)

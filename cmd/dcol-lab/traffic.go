@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// trafficCommand is what experiments run on their hosts for streams and requests.
+// trafficCommand generates streams and requests on the hosts of experiments.
 func trafficCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "traffic", Short: "One end of an experiment's traffic", Hidden: true}
 	cmd.AddCommand(trafficServer())

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/logfile"
 )
 
-// maxLog is how large a log gets before another begins: months of what an agent says.
+// maxLog is the size of a log before it is rotated: months of an agent's messages.
 const maxLog = 10 << 20
 
 func agentCommand() *cobra.Command {
@@ -61,7 +61,8 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
-// ignoreHangup keeps the agent running when its terminal goes or somebody expects it to reload its configuration.
+// ignoreHangup keeps the agent running when its terminal closes, or somebody sends SIGHUP to reload
+// the configuration.
 func ignoreHangup(log *slog.Logger) {
 	signal.Ignore(syscall.SIGHUP) // it would end the agent, as it ends all other commands
 	hangups := make(chan os.Signal, 1)

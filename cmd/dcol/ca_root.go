@@ -11,7 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// What a root does besides signing members: making and renewing signers, and giving way to another root.
+// The commands of a root besides signing members: making and renewing signers, and replacing the
+// root.
 
 func caSigner(dir *string) *cobra.Command {
 	return &cobra.Command{

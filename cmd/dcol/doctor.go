@@ -54,8 +54,7 @@ lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
 	return cmd
 }
 
-// examineMember fills in what the configuration says, the identity that it names,
-// and what the agent answers.
+// examineMember adds the configuration, the identity that it names, and the agent's answers to env.
 func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	socket := config.DefaultSocket
 	env.Config.Path = path
@@ -67,7 +66,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 		socket = c.Socket()
 		open := collective.Load
 		if c.Collective.Joined() {
-			open = collective.Open // one that has ended is not the last word
+			open = collective.Open // an expired certificate is still examined
 		}
 		identity, err := open(collective.Files{
 			Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
@@ -103,7 +102,7 @@ func doctorCollective(c *api.Collective) *doctor.Collective {
 }
 
 func doctorOutside(o *api.Outside, joined bool) *doctor.Outside {
-	if o == nil { // of an older agent
+	if o == nil { // an older agent
 		return nil
 	}
 	return &doctor.Outside{

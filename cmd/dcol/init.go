@@ -90,7 +90,7 @@ func asRoot() error {
 	return nil
 }
 
-// memberName is what a person says, or else the host's own.
+// memberName returns the given name, or one made from the host's own.
 func memberName(said string) (string, error) {
 	if said != "" {
 		return said, nil

@@ -78,7 +78,7 @@ file from there.`,
 	return cmd
 }
 
-// invitation reads the line that an argument is, or says where to find.
+// invitation returns the invitation in an argument, or in the file that the argument names.
 func invitation(arg string, stdin io.Reader) (enrol.Line, error) {
 	switch {
 	case arg == "-":
@@ -102,7 +102,8 @@ func invitation(arg string, stdin io.Reader) (enrol.Line, error) {
 	return enrol.ParseLine(string(text))
 }
 
-// typedInvitation reads until the line is whole, as mail programs break it, or there is no more or an empty line.
+// typedInvitation reads lines, because mail programs may break an invitation, until it is complete,
+// the input ends or a line is empty.
 func typedInvitation(stdin io.Reader) (enrol.Line, error) {
 	var text string
 	for scanner := bufio.NewScanner(io.LimitReader(stdin, maxInvitation)); scanner.Scan(); {
@@ -118,10 +119,10 @@ func typedInvitation(stdin io.Reader) (enrol.Line, error) {
 	return enrol.ParseLine(text)
 }
 
-// maxInvitation is more than a line of dcol invite has, with white space.
+// maxInvitation exceeds the length of any invitation of dcol invite, with white space.
 const maxInvitation = 8 << 10
 
-// explainRefusal names the flag that helps.
+// explainRefusal adds the flag that helps to an error.
 func explainRefusal(err error) error {
 	r, ok := errors.AsType[*enrol.Refusal](err)
 	if ok && r.Proposal != "" && (r.Reason == enrol.NameTaken || r.Reason == enrol.NameDiffers) {
@@ -130,7 +131,7 @@ func explainRefusal(err error) error {
 	return err
 }
 
-// asking names the coordinators that a line leads to.
+// asking returns a function that names an invitation's coordinators.
 func asking(line enrol.Line) func() string {
 	var all []string
 	for _, at := range line.Coordinators {
@@ -139,10 +140,10 @@ func asking(line enrol.Line) func() string {
 	return always("an answer of the coordinator " + strings.Join(all, " or "))
 }
 
-// testWithin bounds the self-test. Others try a new waypoint within a few seconds.
+// testWithin bounds the self-test. Other members test a new waypoint within a few seconds.
 const testWithin = 20 * time.Second
 
-// startsAgent is the command that starts a host's agent, for good where systemd runs.
+// startsAgent returns the command that starts a host's agent, permanently if systemd runs.
 func startsAgent(host setup.Host) string {
 	if packaging.SystemdRuns() && host.Config == config.DefaultPath {
 		return "systemctl enable --now dcol"
@@ -150,7 +151,7 @@ func startsAgent(host setup.Host) string {
 	return "dcol agent --config " + host.Config
 }
 
-// startAndTest has the agent run, and says in words what works.
+// startAndTest starts the agent and prints what works.
 func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noStart bool) error {
 	if noStart {
 		fmt.Fprintf(os.Stderr, "The agent was not started. This starts it: %s\n", startsAgent(host))

@@ -22,11 +22,11 @@ import (
 
 // Exit codes of dcol log verify.
 const (
-	logFaulty     = 3 // it is not as its waypoint wrote it
+	logFaulty     = 3 // it was changed
 	logIncomplete = 4 // nothing contradicts it, but its end is not proven
 )
 
-// logPlace is where a log lies, and the authority's certificate that it is checked with.
+// logPlace holds the paths of a log and of the authority's certificate for checking it.
 type logPlace struct{ config, ca *string }
 
 func logCommand() *cobra.Command {
@@ -163,7 +163,7 @@ with 4 if nothing contradicts it, but its end is not signed.`,
 	return cmd
 }
 
-// files are those of the command line, or the log of this host's waypoint.
+// files returns the files of the command line, or this host's own log.
 func (at logPlace) files(args []string) ([]attribution.File, error) {
 	var files []attribution.File
 	for _, path := range args {
@@ -179,8 +179,8 @@ func (at logPlace) files(args []string) ([]attribution.File, error) {
 	return attribution.FilesOf(c.Waypoint.Log)
 }
 
-// authority knows members by the authority's certificate alone. Who was revoked later was a member all the
-// same when it signed.
+// authority returns an authority that only checks the authority's certificate, without revocations:
+// a member revoked later was a member when it signed.
 func (at logPlace) authority() (attribution.Authority, error) {
 	ca := *at.ca
 	if ca == "" {
@@ -200,7 +200,7 @@ func (at logPlace) authority() (attribution.Authority, error) {
 	}, nil
 }
 
-// endpointFlag reads an address with or without a port.
+// endpointFlag parses an address with or without a port.
 func endpointFlag(name, text string) (netip.AddrPort, error) {
 	if text == "" {
 		return netip.AddrPort{}, nil
@@ -215,7 +215,7 @@ func endpointFlag(name, text string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// timeFlag reads a time, or how long ago it was.
+// timeFlag parses a time, or a duration before now.
 func timeFlag(name, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -243,7 +243,7 @@ func describeFlow(f attribution.Flow) api.LogFlow {
 	return out
 }
 
-// describeSessions is the evidence, the oldest first.
+// describeSessions returns the evidence of sessions, the oldest first.
 func describeSessions(sessions map[wire.SessionID]*attribution.Session, authority attribution.Authority) []api.LogSession {
 	var list []api.LogSession
 	for _, s := range sessions {

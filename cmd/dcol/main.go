@@ -19,14 +19,14 @@ import (
 var version = "unknown"
 
 func main() {
-	// The supervisors of `dcol run` are this binary under another name.
+	// The supervisors of `dcol run` are this executable under another name.
 	if code, ok := mptcpify.Stage(os.Args); ok {
 		os.Exit(code)
 	}
 	os.Exit(cli.Run(command(), sayStart))
 }
 
-// sayStart adds how to start the agent to an error that says that there is none.
+// sayStart adds how to start the agent to an error about its absence.
 func sayStart(err error) error {
 	if errors.Is(err, api.ErrNoAgent) {
 		return fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())

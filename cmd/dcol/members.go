@@ -92,7 +92,7 @@ told why.`,
 		if err := ui.Expelled(os.Stdout, expulsion, time.Since(began)); err != nil || expulsion.Pending == "" {
 			return err
 		}
-		return cli.ExitCode(1) // scripts must not take it for done
+		return cli.ExitCode(1) // scripts must not consider it done
 	}
 	return cmd
 }

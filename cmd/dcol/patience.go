@@ -9,13 +9,13 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// A command that waits longer than sayAfter prints what it waits for, and does so again every sayAgain.
+// A command that waits longer than sayAfter prints the reason, and repeats it every sayAgain.
 const (
 	sayAfter = 2 * time.Second
 	sayAgain = 5 * time.Second
 )
 
-// patiently calls do. If that takes longer than a moment, it says on standard error what it waits for.
+// patiently calls do. If that takes longer than a moment, it prints the reason on standard error.
 func patiently(waitsFor func() string, do func()) {
 	began, done := time.Now(), make(chan struct{})
 	var saying sync.WaitGroup
@@ -34,5 +34,5 @@ func patiently(waitsFor func() string, do func()) {
 	saying.Wait()
 }
 
-// always returns a function that returns text, for a wait that stays the same.
+// always returns a function that returns text, for a wait whose reason does not change.
 func always(text string) func() string { return func() string { return text } }

@@ -24,7 +24,7 @@ others nothing changes. All the program's children are included.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, argv []string) error {
-			// It returns only when it failed: the program takes this process's place.
+			// Exec returns only on failure, because the program replaces this process.
 			return notRun(mptcpify.Exec(cli.Log("warn"), argv))
 		},
 		DisableFlagsInUseLine: true,
@@ -34,7 +34,7 @@ others nothing changes. All the program's children are included.`,
 	return cmd
 }
 
-// notRun gives an error a code that tells it from the program's own.
+// notRun gives an error an exit code different from the program's own.
 func notRun(err error) error {
 	if err == nil {
 		return nil

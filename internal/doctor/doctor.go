@@ -1,12 +1,10 @@
-// Package doctor examines whether this host can do what dcol needs: each
-// requirement is a named check that tells its state and, where something is
-// amiss, the mend. It only looks; it changes nothing on the host. Only cmd/dcol
-// may import it, and it imports none of the agent: what it must know of the
-// agent's configuration comes in Env.
+// Package doctor examines whether this host can do what dcol needs. Each requirement is a named
+// check that returns its state and, if something is wrong, how to mend it. The checks change
+// nothing on the host. Facts about the agent's configuration are passed in Env.
 //
-// env.go is what checks may look at, host.go the same of the real host. What only
-// a trial can tell, trial.go tries in a network namespace of its own. The checks
-// stand in requirements_*.go, and render.go shows their results.
+// env.go defines what checks may access, and host.go provides it on the real host. trial.go tests
+// in a network namespace of its own what cannot be found out otherwise. The checks are in
+// requirements_*.go, and render.go prints their results.
 package doctor
 
 import (
@@ -15,20 +13,20 @@ import (
 	"sync"
 )
 
-// State is how a requirement stands.
+// State is the result of a check in one word.
 type State string
 
 // The states, from good to bad; Info and Skipped are neither.
 const (
 	OK      State = "ok"
-	Info    State = "info"    // a fact that needs nobody's action
+	Info    State = "info"    // a fact that needs no action
 	Skipped State = "skipped" // could not or need not be examined
-	Warning State = "warning" // dcol works, but not as well or not for long
-	Failed  State = "failed"  // dcol or a role of its does not work
+	Warning State = "warning" // dcol works, but not as well or perhaps not for long
+	Failed  State = "failed"  // dcol, or one of its roles, does not work
 )
 
-// Result is what a check found. Warning and Failed always carry a mend: a
-// command, or a sentence that says what to do.
+// Result is the outcome of a check. Warning and Failed always have a mend: a command, or a sentence
+// with advice.
 type Result struct {
 	State  State  `json:"state"`
 	Detail string `json:"detail"`
@@ -42,10 +40,10 @@ type Check struct {
 	Run   runner
 }
 
-// runner makes a check.
+// runner performs a check.
 type runner = func(context.Context, *Env) Result
 
-// verdict makes a result of what is amiss.
+// verdict returns a Result for a problem.
 type verdict = func(mend, format string, args ...any) Result
 
 // Finding is a check with its result.
@@ -55,7 +53,7 @@ type Finding struct {
 	Result
 }
 
-// Checks is every check, in the order in which people should read them.
+// Checks returns all checks in display order.
 func Checks() []Check {
 	var all []Check
 	all = append(all, mptcpChecks()...)
@@ -67,9 +65,8 @@ func Checks() []Check {
 	return all
 }
 
-// Examine runs the checks at the same time and returns their findings in the
-// checks' order. A check that panics, or is not done when ctx ends, has failed;
-// the others go on.
+// Examine runs the checks concurrently and returns their findings in the same order. A check that
+// panics or does not end before ctx counts as failed; the others continue.
 func Examine(ctx context.Context, env *Env, checks []Check) []Finding {
 	findings := make([]Finding, len(checks))
 	var group sync.WaitGroup
@@ -82,7 +79,7 @@ func Examine(ctx context.Context, env *Env, checks []Check) []Finding {
 }
 
 func examine(ctx context.Context, env *Env, check Check) Result {
-	// Buffered: a check that comes too late must not wait for a reader.
+	// Buffered, so that a late check does not block for ever.
 	result := make(chan Result, 1)
 	go func() {
 		defer func() {
@@ -100,7 +97,7 @@ func examine(ctx context.Context, env *Env, check Check) Result {
 	}
 }
 
-// mendReport is the mend of what nobody has foreseen.
+// mendReport is the advice for unexpected errors.
 const mendReport = "unexpected: please report it with `uname -a`"
 
 func ok(format string, args ...any) Result {
@@ -119,7 +116,7 @@ func warning(mend, format string, args ...any) Result {
 	return Result{State: Warning, Detail: fmt.Sprintf(format, args...), Mend: mend}
 }
 
-// optional is a fact that a mend would change, for those who care.
+// optional returns an Info with a mend for those who want to change it.
 func optional(mend, format string, args ...any) Result {
 	return Result{State: Info, Detail: fmt.Sprintf(format, args...), Mend: mend}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/nat"
 )
 
-// Env is all that checks may look at.
+// Env contains everything that checks may access.
 type Env struct {
 	FS     fs.FS // rooted at /
 	System System
@@ -25,52 +25,52 @@ type Env struct {
 
 	Config        Config
 	Identity      Identity
-	Collective    *Collective // as the agent says; nil: it has not said, or has joined none
+	Collective    *Collective // reported by the agent; nil: unknown, or no collective joined
 	AgentRuns     bool
-	AgentUnasked  error    // why an agent that may well run could not be asked; nil: it was, or there is none
-	AgentProblems []string // that it tells of
-	Outside       *Outside // what it tells of the way to it; nil: nothing
+	AgentUnasked  error    // why a running agent could not be queried; nil: it was queried, or none runs
+	AgentProblems []string // reported by the agent
+	Outside       *Outside // how others reach it, as reported by the agent; nil: unknown
 }
 
-// Outside is how others reach this waypoint over IPv4, as the agent found out (api.Outside).
+// Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).
 type Outside struct {
-	Address         netip.AddrPort // where; may be invalid
+	Address         netip.AddrPort // where others reach it; may be invalid
 	Leaves          nat.Leaves
-	NAT             string // in words
-	Why             string // Leaves is not known
+	NAT             string // description
+	Why             string // why Leaves is not known
 	Asked, Answered int    // members
 	Own             netip.Addr
 	Router          string // the protocol it speaks
 	Opened          bool   // by the router
 	Problem, Mend   string // of the router
-	Punches         bool   // members can have a coordinator tell it to let them in
+	Punches         bool   // members can reach it with a coordinator's help
 }
 
-// Config is what the agent's configuration file says.
+// Config holds settings from the agent's configuration file.
 type Config struct {
 	Path     string
 	Err      error // why it cannot be used; fs.ErrNotExist if there is none
 	Client   bool
 	Waypoint bool
 	Listen   string // UDP address of the session
-	Joined   bool   // a collective, whose coordinators renew the certificate
+	Joined   bool   // joined a collective, whose coordinators renew the certificate
 
-	// Of the client: the kinds of detours that it uses, and the cgroup whose
-	// programs have in-band ones; empty: all.
+	// Settings of the client: the kinds of detours in use, and the cgroup whose programs have
+	// in-band ones (empty: all).
 	Kinds  []string
 	Cgroup string
-	// Of the waypoint: the kinds that it offers, whether it authenticates in-band
-	// SYNs, and the UDP port of OpenVPN.
+	// Settings of the waypoint: the kinds offered, whether in-band SYNs are authenticated, and
+	// OpenVPN's UDP port.
 	Offers        []string
 	Authenticator bool
 	OpenVPNPort   int
-	PortMapping   bool // the router is to open ports
+	PortMapping   bool // ask the router to open ports
 }
 
-// uses reports whether the client wants the kind.
+// uses reports whether the client uses the kind.
 func (c Config) uses(kind string) bool { return c.Client && slices.Contains(c.Kinds, kind) }
 
-// offers reports whether the waypoint is to give the kind.
+// offers reports whether the waypoint offers the kind.
 func (c Config) offers(kind string) bool { return c.Waypoint && slices.Contains(c.Offers, kind) }
 
 // Identity is this member's certificate.
@@ -80,45 +80,46 @@ type Identity struct {
 	NotAfter  time.Time
 }
 
-// Collective is how the running agent stands with its coordinators.
+// Collective is the running agent's state towards its coordinators.
 type Collective struct {
 	Connected bool
-	Why       string // it is not
-	Members   int    // that it knows
-	Renewal   string // why the last renewal failed; empty: it did not
-	Expelled  string // why the collective has expelled this host
-	// Unreached: other members cannot reach this waypoint.
+	Why       string // why it is not connected
+	Members   int    // known members
+	Renewal   string // why the last renewal failed; empty: it succeeded
+	Expelled  string // why the collective expelled this host; empty: it did not
+	// Unreached is set if other members cannot reach this waypoint.
 	Unreached bool
 }
 
-// System is what is not to be had from files.
+// System provides facts that are not in files.
 type System struct {
 	SocketMethods func() []mptcpify.Method
-	// ForwardDrops names the nftables chains ("family table chain") that drop
-	// forwarded packets by policy.
+	// ForwardDrops returns the nftables chains ("family table chain") that drop forwarded packets
+	// by policy.
 	ForwardDrops func() ([]string, error)
-	// Endpoints counts the endpoints of the kernel's own path manager.
+	// Endpoints returns the number of endpoints of the kernel's own path manager.
 	Endpoints func() (int, error)
-	// ListenUDP tries to have the address for a moment.
+	// ListenUDP tests whether the address can be bound.
 	ListenUDP func(address string) error
-	// ClockSynchronised reports what the kernel thinks of its clock.
+	// ClockSynchronised reports whether the kernel considers its clock synchronised.
 	ClockSynchronised func() (bool, error)
-	// AskRouter is this host's address towards the Internet and, if that is private, the
+	// AskRouter returns this host's address towards the Internet and, if that is private, the
 	// protocol by which the router opens ports.
 	AskRouter func(context.Context) (own netip.Addr, protocol string, err error)
-	// FindOpenVPN finds the program, and its version.
+	// FindOpenVPN returns the program's path and version.
 	FindOpenVPN func() (path, version string, err error)
 
-	// Trials leave no trace. Their error is errCannotTry where it tells nothing.
+	// Trials leave no trace. The error is errCannotTry if a trial was impossible.
 
 	TryInBandSender   func(cgroup string) error
 	TryInBandReceiver func() error
-	// TryWireGuard says which there is: "kernel" or "userspace".
+	// TryWireGuard returns the available implementation: "kernel" or "userspace".
 	TryWireGuard     func() (kind string, err error)
 	TryTunnelRouting func() error
 }
 
-// untold is the result where only the agent could tell how a fact is to be judged, but it could not be asked.
+// untold returns the result for a fact that only the agent could judge, when the agent could not be
+// queried.
 func (e *Env) untold(format string, args ...any) Result {
 	fact := fmt.Sprintf(format, args...)
 	if errors.Is(e.AgentUnasked, fs.ErrPermission) {
@@ -127,7 +128,7 @@ func (e *Env) untold(format string, args ...any) Result {
 	return skipped("%s: cannot tell, as the agent could not be asked (see Agent)", fact)
 }
 
-// read returns a file without the white space around its content.
+// read returns a file's content without surrounding white space.
 func (e *Env) read(name string) (string, error) {
 	data, err := fs.ReadFile(e.FS, name)
 	return strings.TrimSpace(string(data)), err
@@ -144,8 +145,7 @@ func (e *Env) sysctlInt(key string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// running returns those of the programs that have a process, by the names the
-// kernel knows them by.
+// running returns which of the programs have a process, by the kernel's names.
 func (e *Env) running(programs ...string) []string {
 	files, err := fs.Glob(e.FS, "proc/[0-9]*/comm")
 	if err != nil {
@@ -162,7 +162,7 @@ func (e *Env) running(programs ...string) []string {
 	return found
 }
 
-// effective returns this process's effective capabilities, a bit each.
+// effective returns this process's effective capabilities as a bit set.
 func (e *Env) effective() (uint64, error) {
 	status, err := e.read("proc/self/status")
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
 
-// Host is the real host. Now, Built, Config, Identity and what the agent says
-// are the caller's to fill in.
+// Host returns the Env of the real host. The caller must set Now, Built, Config, Identity and what
+// the agent reports.
 func Host() *Env {
 	return &Env{
 		FS: os.DirFS("/"),
 		System: System{
-			// Several checks ask; trying the ways takes a while.
+			// Cached, because several checks use it and it takes a while.
 			SocketMethods:     sync.OnceValue(mptcpify.Methods),
 			ForwardDrops:      sync.OnceValues(forwardDrops),
 			Endpoints:         endpoints,
@@ -52,7 +52,7 @@ func forwardDrops() ([]string, error) {
 	return drops, errors.Join(err, conn.Close())
 }
 
-// endpoints dumps what `ip mptcp endpoint` shows (linux/mptcp_pm.h).
+// endpoints counts what `ip mptcp endpoint` shows (linux/mptcp_pm.h).
 func endpoints() (int, error) {
 	const cmdGetAddr, version = 3, 1
 	conn, err := genetlink.Dial(nil)
@@ -80,7 +80,7 @@ func listenUDP(address string) error {
 	return conn.Close()
 }
 
-// askRouter opens nothing.
+// askRouter asks the router without opening a port.
 func askRouter(ctx context.Context) (own netip.Addr, protocol string, err error) {
 	addresses, err := netstate.OpenAddresses()
 	if err != nil {

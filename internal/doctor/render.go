@@ -7,19 +7,19 @@ import (
 	"text/tabwriter"
 )
 
-// Schema names the form of Report's JSON.
+// Schema is the version of Report's JSON.
 const Schema = "dcol.doctor/1"
 
-// Report is `dcol doctor`'s answer.
+// Report is the output of `dcol doctor`.
 type Report struct {
 	Schema   string    `json:"schema"`
 	Findings []Finding `json:"checks"`
 }
 
-// NewReport puts findings into the form that is shown.
+// NewReport returns a Report of the findings.
 func NewReport(findings []Finding) Report { return Report{Schema: Schema, Findings: findings} }
 
-// Count is how many findings have the state.
+// Count returns the number of findings with the state.
 func (r Report) Count(s State) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -33,8 +33,8 @@ func (r Report) Count(s State) int {
 // Healthy reports whether nothing has failed.
 func (r Report) Healthy() bool { return r.Count(Failed) == 0 }
 
-// Text writes the report for a person. The words carry all the meaning; what
-// needs action is in capitals and followed by its mend.
+// Text writes the report for users. It needs no colours; what requires action is in capitals and
+// followed by its mend.
 func (r Report) Text(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range r.Findings {

@@ -15,16 +15,15 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// The kinds of detours that need something of the host, as the configuration
-// has them.
+// The kinds of detours that need something of the host, as named in the configuration.
 const (
 	kindInBand    = "in-band"
 	kindWireGuard = "wireguard"
 	kindOpenVPN   = "openvpn"
 )
 
-// detourChecks are about what single kinds of detours need. They are made where
-// the configuration wants the kind.
+// detourChecks returns the checks for single kinds of detours. They run if the configuration uses
+// the kind.
 func detourChecks() []Check {
 	uses, offers := Config.uses, Config.offers
 	wants := func(c Config, kind string) bool { return c.uses(kind) || c.offers(kind) }
@@ -39,7 +38,7 @@ func detourChecks() []Check {
 	}
 }
 
-// wanting leaves a check out where the configuration wants none of the kinds.
+// wanting skips a check if the configuration uses none of the kinds.
 func wanting(wants func(Config, string) bool, otherwise string, check runner, kinds ...string) runner {
 	return func(ctx context.Context, e *Env) Result {
 		switch {
@@ -52,9 +51,9 @@ func wanting(wants func(Config, string) bool, otherwise string, check runner, ki
 	}
 }
 
-// lacking is how bad it is that this host cannot have a kind that is wanted:
-// other kinds take its place, where there are any. A client's list has tunnels
-// by default, and nobody may offer them.
+// lacking returns the severity if this host cannot provide a kind in use. For a client it is lower,
+// because other kinds may take its place. Its list has tunnels by default, and perhaps no waypoint
+// offers them.
 func (e *Env) lacking(kind string) verdict {
 	c := e.Config
 	switch {
@@ -98,7 +97,7 @@ func inBandFailed(err error, or string, amiss verdict) Result {
 	return amiss(mendReport+or, "%v", err)
 }
 
-// checkTimestamps: the authenticator stands in a field of theirs.
+// checkTimestamps checks TCP timestamps, whose field carries the authenticator.
 func checkTimestamps(_ context.Context, e *Env) Result {
 	value, err := e.sysctl("net/ipv4/tcp_timestamps")
 	switch {

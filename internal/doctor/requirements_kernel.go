@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// kernelChecks are about rights and the kernel's other facilities.
+// kernelChecks returns the checks of privileges and of kernel features other than MPTCP.
 func kernelChecks() []Check {
 	return []Check{
 		{"rights", "Rights of this user", checkRights},
@@ -37,7 +37,7 @@ func checkRights(_ context.Context, e *Env) Result {
 	}
 	names := missing(bits, capNetAdmin)
 	switch {
-	case names != "" && errors.Is(e.AgentUnasked, fs.ErrPermission): // it is another user's
+	case names != "" && errors.Is(e.AgentUnasked, fs.ErrPermission): // it belongs to another user
 		return skipped("this user has not %s, which the agent needs (`dcol run` does not); run it as root: sudo dcol doctor", names)
 	case names != "":
 		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` does not)", names)

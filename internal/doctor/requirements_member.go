@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memberChecks are about this member of the collective.
+// memberChecks returns the checks of this member of the collective.
 func memberChecks() []Check {
 	return []Check{
 		{"config", "Configuration", checkConfig},
@@ -46,7 +46,7 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	switch {
 	case errors.Is(id.Err, fs.ErrPermission):
 		return skipped("needs root to read it")
-	case id.Err != nil && e.Config.Joined: // nobody but the operator can mend that, and it is said how
+	case id.Err != nil && e.Config.Joined: // only the operator can mend that, and another check explains how
 		return failed("mend what it names", "%v", id.Err)
 	case id.Err != nil:
 		return failed("correct what it says, or "+mend, "%v", id.Err)
@@ -62,7 +62,7 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	return ok("valid until %s", day(id.NotAfter))
 }
 
-// checkCollective is about what keeps a host a member that joined.
+// checkCollective checks what a joined host needs to remain a member.
 func checkCollective(_ context.Context, e *Env) Result {
 	c := e.Collective
 	switch {
@@ -91,7 +91,7 @@ func checkCollective(_ context.Context, e *Env) Result {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// checkClock: certificates are judged by the clock.
+// checkClock checks the clock, on which the validity of certificates depends.
 func checkClock(_ context.Context, e *Env) Result {
 	const mend = "timedatectl set-ntp true"
 	if e.Now.Before(e.Built) {
@@ -121,7 +121,7 @@ func checkAgent(_ context.Context, e *Env) Result {
 	return info("does not run (%s)", e.startAgent())
 }
 
-// startAgent and restartAgent are what the operator types to do so on this host.
+// startAgent and restartAgent return the operator's commands for that on this host.
 func (e *Env) startAgent() string {
 	if e.systemd() {
 		return "systemctl start dcol"

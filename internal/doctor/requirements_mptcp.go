@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
-// mptcpChecks are about the kernel's Multipath TCP.
+// mptcpChecks returns the checks of the kernel's Multipath TCP.
 func mptcpChecks() []Check {
 	return []Check{
 		{"kernel", "Linux version", checkKernel},
@@ -26,7 +26,7 @@ func mptcpChecks() []Check {
 	}
 }
 
-// userspacePMSince is the kernel with the generic netlink path manager.
+// userspacePMSince is the first kernel with the generic netlink path manager.
 const userspacePMSince = "5.19"
 
 func checkKernel(_ context.Context, e *Env) Result {
@@ -88,7 +88,7 @@ func checkUserspacePM(_ context.Context, e *Env) Result {
 	return failed("boot Linux "+userspacePMSince+" or newer with CONFIG_MPTCP=y", "the kernel has none, so dcol cannot add subflows")
 }
 
-// activePM is the path manager that new MPTCP sockets get.
+// activePM returns the path manager of new MPTCP sockets.
 func (e *Env) activePM() (string, error) {
 	if name, err := e.sysctl("net/mptcp/path_manager"); err == nil {
 		return name, nil
@@ -161,7 +161,7 @@ func checkJoin(_ context.Context, e *Env) Result {
 // MendChecksums turns on MPTCP's checksums, now and after each boot.
 const MendChecksums = "sysctl -w net.mptcp.checksum_enabled=1, and the same line in a file of /etc/sysctl.d"
 
-// checkChecksums: both ends use checksums if either asks for them.
+// checkChecksums checks MPTCP's checksums. Both ends use them if either asks for them.
 func checkChecksums(_ context.Context, e *Env) Result {
 	enabled, err := e.sysctl("net/mptcp/checksum_enabled")
 	switch {
@@ -181,8 +181,8 @@ func checkCongestion(_ context.Context, e *Env) Result {
 	return info("%s, on each subflow by itself", name)
 }
 
-// socketChecks are about the ways in which programs get MPTCP sockets. One is
-// enough, and only that of `dcol run` is dcol's to insist on.
+// socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,
+// and only the one of `dcol run` is required.
 func socketChecks() []Check {
 	check := func(name, title string, without verdict) Check {
 		return Check{"sockets-" + name, title, func(_ context.Context, e *Env) Result {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// networkChecks are about the host's network and firewall.
+// networkChecks returns the checks of the host's network and firewall.
 func networkChecks() []Check {
 	return []Check{
 		{"rp-filter", "Reverse path filter", checkRPFilter},
@@ -24,7 +24,7 @@ func networkChecks() []Check {
 	}
 }
 
-// waypointOnly leaves a check out on a member that is no waypoint.
+// waypointOnly skips a check on a member that is not a waypoint.
 func waypointOnly(check runner) runner {
 	return func(ctx context.Context, e *Env) Result {
 		if errors.Is(e.Config.Err, fs.ErrPermission) {
@@ -37,9 +37,9 @@ func waypointOnly(check runner) runner {
 	}
 }
 
-// checkRPFilter: the kernel takes the greater of "all" and the interface's own
-// value (Documentation/networking/ip-sysctl.rst); 1 is strict (RFC 3704) and
-// drops what comes back by another way than it would leave.
+// checkRPFilter checks reverse path filters. The kernel uses the greater of "all" and the
+// interface's own value (Documentation/networking/ip-sysctl.rst). 1 is strict (RFC 3704): it drops
+// packets that arrive by another interface than answers would leave.
 func checkRPFilter(_ context.Context, e *Env) Result {
 	const key = "net/ipv4/conf"
 	all, err := e.sysctlInt(key + "/all/rp_filter")
@@ -56,17 +56,17 @@ func checkRPFilter(_ context.Context, e *Env) Result {
 	}
 	for _, file := range files {
 		name := path.Base(path.Dir(file))
-		// Those of our tunnels get their answers by the way that a strict filter wants.
+		// Our tunnels work with a strict filter.
 		if slices.Contains([]string{"all", "default", "lo"}, name) || strings.HasPrefix(name, "dcol") {
 			continue
 		}
 		own, err := e.sysctlInt(key + "/" + name + "/rp_filter")
 		if err != nil || max(all, own) != 1 {
-			continue // the interface left meanwhile, or is not strict
+			continue // the interface is gone, or not strict
 		}
 		strict = append(strict, name)
 		if all == 0 {
-			// In sysctl's notation a dot in a name is a slash.
+			// In sysctl's notation a dot in a name is written as a slash.
 			mends = append(mends, "net.ipv4.conf."+strings.ReplaceAll(name, ".", "/")+".rp_filter=2")
 		}
 	}
@@ -101,8 +101,8 @@ func checkConntrack(_ context.Context, e *Env) Result {
 	if err != nil {
 		return skipped("cannot read net.netfilter.nf_conntrack_count: %v", err)
 	}
-	// The kernel drops new connections when it is full; members' come on top
-	// of the host's.
+	// The kernel drops new connections when the table is full, and members' connections are added
+	// to the host's.
 	if count > maximum/10*8 {
 		return warning("sysctl -w net.netfilter.nf_conntrack_max="+strconv.Itoa(2*maximum),
 			"%d of at most %d connections are in use", count, maximum)
@@ -118,7 +118,7 @@ func checkConntrack(_ context.Context, e *Env) Result {
 func checkForwarding(_ context.Context, e *Env) Result {
 	var off []string
 	for _, key := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		// No IPv6, nothing to forward.
+		// Without IPv6 there is nothing to forward.
 		if value, err := e.sysctl(key); err == nil && value == "0" {
 			off = append(off, strings.ReplaceAll(key, "/", "."))
 		}
@@ -150,15 +150,15 @@ func checkFirewall(_ context.Context, e *Env) Result {
 		return warning(strings.Join(mends, "; ")+" (and the same in your firewall's own configuration)",
 			"%s drops what it does not know, members' detours among it, unless a rule accepts them", strings.Join(drops, ", "))
 	}
-	// Its policies cannot be read without the program of the same age.
+	// The policies of legacy iptables can only be read with its own program.
 	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && slices.Contains(strings.Fields(tables), "filter") {
 		return info("the old iptables filter is in use: its FORWARD chain must accept what is marked dnat (iptables-legacy -S FORWARD)")
 	}
 	return ok("nothing drops by policy")
 }
 
-// forwarded is what a firewall must let pass. Of what comes out of tunnels the
-// table dcol itself lets through no more than it should.
+// forwarded describes the packets that a firewall must let pass. The table dcol itself restricts
+// packets out of tunnels.
 func (e *Env) forwarded() []string {
 	rules := []string{"ct status dnat"}
 	if e.Config.offers(kindWireGuard) || e.Config.offers(kindOpenVPN) {
@@ -174,13 +174,13 @@ func checkPort(_ context.Context, e *Env) Result {
 	return e.checkUDP(e.Config.Listen, "session.listen", failed)
 }
 
-// checkUDP examines an address that the agent is to have, by the configuration's
-// key; amiss is how bad it is if it cannot.
+// checkUDP checks that the agent can bind an address, which is set by the configuration's key.
+// amiss is the severity if it cannot.
 func (e *Env) checkUDP(address, key string, amiss verdict) Result {
 	err := e.System.ListenUDP(address)
 	inUse := errors.Is(err, syscall.EADDRINUSE)
 	switch {
-	case errors.Is(err, fs.ErrPermission): // one below 1024
+	case errors.Is(err, fs.ErrPermission): // a port below 1024
 		return skipped("needs root to try UDP %s", address)
 	case inUse && e.AgentUnasked != nil:
 		return e.untold("UDP %s is held, by the agent or another program", address)

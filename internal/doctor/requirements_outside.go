@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/portmap"
 )
 
-// checkOutside: what stands between this waypoint and the Internet, and what that leaves. The agent finds
-// out more, as it has the port, and asks other members.
+// checkOutside checks what stands between this waypoint and the Internet, and whether others can
+// reach it. The agent finds out more, because it has the port and asks other members.
 func checkOutside(ctx context.Context, e *Env) Result {
 	if e.Config.Err != nil {
 		return skipped("no usable configuration names the port")
@@ -19,7 +19,7 @@ func checkOutside(ctx context.Context, e *Env) Result {
 	if e.Outside != nil {
 		return e.judge(*e.Outside)
 	}
-	if e.AgentUnasked != nil { // it has asked other members, which goes before what the address says
+	if e.AgentUnasked != nil { // it has asked other members, whose answers are worth more than the address
 		return e.untold("the agent knows how members reach this host")
 	}
 	own, protocol, err := e.System.AskRouter(ctx)
@@ -39,7 +39,7 @@ func checkOutside(ctx context.Context, e *Env) Result {
 	return ok("the host's address %v is private; the agent has the router open the port (%s)", own, protocol)
 }
 
-// mendForward is what opens the port by hand.
+// mendForward returns how to open the port by hand.
 func (e *Env) mendForward(own string) string {
 	_, port, err := net.SplitHostPort(e.Config.Listen)
 	if err != nil {
@@ -82,7 +82,7 @@ func (e *Env) judge(o Outside) Result {
 		return failed("let UDP out of this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
 	}
 	heard := o.Why
-	if heard == "" { // of an older agent
+	if heard == "" { // an older agent
 		heard = fmt.Sprintf("%d of %d members answered when they were asked where they see it", o.Answered, o.Asked)
 	}
 	if o.Problem != "" {

@@ -14,18 +14,18 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// errCannotTry says that a trial was not made, which says nothing about the host.
+// errCannotTry means that a trial was impossible, which proves nothing about the host.
 var errCannotTry = errors.New("not tried")
 
-// The loopback interface is the first of every network namespace.
+// The loopback interface has index 1 in every network namespace.
 const loopback = 1
 
-// inThrowaway runs f in a network namespace that ends with it, so that nothing
-// of the host's network is touched, nor anything of a running agent's.
+// inThrowaway runs f in a temporary network namespace, so that neither the host's network nor a
+// running agent is affected.
 func inThrowaway(f func() error) error {
 	result := make(chan error)
 	go func() {
-		// Never unlocked: the thread, and the namespace with it, ends here.
+		// Never unlocked: the thread ends here, and the namespace with it.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			result <- fmt.Errorf("%w: a network namespace of its own needs root: %w", errCannotTry, err)
@@ -36,8 +36,8 @@ func inThrowaway(f func() error) error {
 	return <-result
 }
 
-// tryInBandSender is what a client does. Its program at the cgroup looks at the
-// connections of the throwaway namespace only.
+// tryInBandSender loads a client's programs. The one at the cgroup only acts on connections of the
+// temporary namespace.
 func tryInBandSender(cgroup string) error {
 	return inThrowaway(func() error {
 		s, err := inband.OpenSender(inband.SenderConfig{Cgroup: cgroup})
@@ -48,7 +48,7 @@ func tryInBandSender(cgroup string) error {
 	})
 }
 
-// tryInBandReceiver is what a waypoint does.
+// tryInBandReceiver loads a waypoint's programs.
 func tryInBandReceiver() error {
 	return inThrowaway(func() error {
 		r, err := inband.OpenReceiver(^uint32(0))
@@ -71,7 +71,7 @@ func openTrialDevice() (*wireguard.Device, error) {
 	})
 }
 
-// TryWireGuard says which WireGuard there is, as wireguard.Device.Kind does.
+// TryWireGuard returns the available WireGuard, as wireguard.Device.Kind does.
 func TryWireGuard() (kind string, err error) {
 	err = inThrowaway(func() error {
 		d, err := openTrialDevice()
@@ -91,7 +91,7 @@ func tryTunnelRouting() error {
 		if err != nil {
 			return fmt.Errorf("%w: there is no tunnel to try it with: %w", errCannotTry, err)
 		}
-		// Of those for documentation (RFC 5737, RFC 3849).
+		// Addresses for documentation (RFC 5737, RFC 3849).
 		sources := []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, 1}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 2})}
 		t := netstate.Tunnel{Interface: trialInterface, Sources: sources}
 		for _, a := range sources {

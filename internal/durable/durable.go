@@ -1,8 +1,6 @@
-// Package durable writes small files so that a power cut, like a crash, leaves the old contents or the new,
-// and never half of one. What returned without an error is on the disk. It also keeps two processes from changing
-// one directory at once.
-//
-// It imports nothing of ours; whoever keeps state in files may import it.
+// Package durable writes small files so that after a crash or power failure they have either the
+// old or the new contents. A function that returned without an error has written to the disk. The
+// package also prevents two processes from changing a directory at the same time.
 package durable
 
 import (
@@ -13,12 +11,13 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file, whatever was there. Who reads it meanwhile sees the old or the new contents.
+// Replace writes a file, replacing an existing one. Concurrent readers see the old or the new
+// contents.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, os.Rename)
 }
 
-// Create writes a file where there is none; the error is fs.ErrExist if there is one.
+// Create writes a new file. The error is fs.ErrExist if there is one already.
 func Create(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, func(from, to string) error {
 		if err := os.Link(from, to); err != nil { // unlike a rename, it never replaces
@@ -28,7 +27,7 @@ func Create(path string, data []byte, mode fs.FileMode) error {
 	})
 }
 
-// SyncDir returns when what was created, renamed and removed in a directory is so on the disk.
+// SyncDir returns when files created, renamed and removed in a directory are so on the disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// ErrLocked: somebody else holds a directory.
+// ErrLocked is returned by TryLock if another process holds the lock.
 var ErrLocked = errors.New("in use by another process")
 
-// Lock waits until nobody else holds a directory, and holds it until unlock is called or this process ends. It
-// keeps two from changing what is in it at once: the change of one would get lost.
+// Lock locks a directory. It waits for another holder, and holds the lock until unlock is called or
+// this process ends. It prevents lost updates by concurrent changes.
 func Lock(dir string) (unlock func(), err error) { return lock(dir, syscall.LOCK_EX) }
 
-// TryLock is Lock, but does not wait: it is ErrLocked if somebody else holds the directory.
+// TryLock is like Lock, but returns ErrLocked instead of waiting.
 func TryLock(dir string) (unlock func(), err error) {
 	unlock, err = lock(dir, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

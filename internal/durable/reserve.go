@@ -11,16 +11,18 @@ import (
 	"syscall"
 )
 
-// Reserve is room on a disk that is set aside for what must be written though the disk is full. It is a file.
+// Reserve is a file that reserves disk space for data that must be written even if the disk is
+// full.
 type Reserve struct {
 	path string
 	size int64
 }
 
-// NewReserve names a file that has so many bytes while they are set aside.
+// NewReserve returns a Reserve of that many bytes, which are not reserved yet.
 func NewReserve(path string, size int64) *Reserve { return &Reserve{path: path, size: size} }
 
-// Keep sets the room aside, unless it is already, or the disk would have less than that left.
+// Keep reserves the space, unless it is reserved already, or the disk would then have less than
+// that left.
 func (r *Reserve) Keep() error {
 	if info, err := os.Stat(r.path); err == nil && info.Size() == r.size {
 		return nil
@@ -30,11 +32,11 @@ func (r *Reserve) Keep() error {
 		return err
 	}
 	data := make([]byte, r.size)
-	rand.Read(data) // some file systems store nothing for zeros
+	rand.Read(data) // some file systems do not store zeros
 	return Replace(r.path, data, 0o600)
 }
 
-// Free gives the room back.
+// Free releases the space.
 func (r *Reserve) Free() error {
 	if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("use the room set aside: %w", err)
@@ -42,7 +44,7 @@ func (r *Reserve) Free() error {
 	return nil
 }
 
-// Room is how many bytes can be written to the disk that a directory is on.
+// Room returns how many bytes can be written to a directory's disk.
 func Room(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -1,6 +1,6 @@
-// Package logfile keeps a long-running process's log in a file that does not grow for ever, where no
-// systemd-journald or logrotate(8) does that. The process's standard output and error are the same file, so that
-// what the Go runtime says when it ends a program is in it too. It imports nothing of ours.
+// Package logfile writes a long-running process's log to a file of bounded size, for hosts where
+// neither systemd-journald nor logrotate(8) does that. The process's standard output and error go
+// to the same file, so that it includes the Go runtime's messages when the program crashes.
 package logfile
 
 import (
@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a log that is renamed to PATH.1, in place of the one before, when it has reached its limit; then
-// it begins anew. So there is at most twice the limit on the disk, and a line. Its Write may be called from
-// anywhere; what else the process writes to its standard output or error counts, too.
+// File is a log that is renamed to PATH.1, replacing the previous one, when it reaches its limit. A
+// new log is then started. So the logs use at most twice the limit, plus one line. Write is safe
+// for concurrent use. Other output of the process counts towards the limit.
 type File struct {
 	path     string
 	limit    int64
-	standard []int // descriptors that are this file
+	standard []int // descriptors that refer to this file
 
 	mu   sync.Mutex
 	file *os.File
-	at   int64 // the size from which on it is rotated
+	at   int64 // size at which to rotate
 }
 
-// Open opens or makes the log, and makes it the process's standard output and error.
+// Open opens or creates the log, and makes it the process's standard output and error.
 func Open(path string, limit int64) (*File, error) { return open(path, limit, 1, 2) }
 
 func open(path string, limit int64, standard ...int) (*File, error) {
@@ -37,9 +37,10 @@ func open(path string, limit int64, standard ...int) (*File, error) {
 	return l, nil
 }
 
-// begin opens what is at the path. On an error all is as it was.
+// begin opens the file at the path. On an error nothing changes.
 func (l *File) begin() error {
-	// Appending: others may write to the same file, as who has started this process does.
+	// O_APPEND, because others may write to the same file, such as the process that started this
+	// one.
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
@@ -62,7 +63,7 @@ func (l *File) Write(line []byte) (int, error) {
 	defer l.mu.Unlock()
 	if info, err := l.file.Stat(); err == nil && info.Size() >= l.at {
 		if err := l.rotate(); err != nil {
-			l.at = info.Size() + l.limit // not with every line
+			l.at = info.Size() + l.limit // not checked for every line
 			fmt.Fprintf(l.file, "%s grows beyond its limit: %v\n", l.path, err)
 		}
 	}
@@ -70,7 +71,7 @@ func (l *File) Write(line []byte) (int, error) {
 }
 
 func (l *File) rotate() error {
-	// Somebody may have removed it.
+	// It may have been removed by someone.
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put the log aside: %w", err)
 	}

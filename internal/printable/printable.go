@@ -1,6 +1,4 @@
-// Package printable makes text that came from others safe for a terminal.
-//
-// It imports nothing of ours; whoever prints what another host or a file said may import it.
+// Package printable makes text from others safe to print on a terminal.
 package printable
 
 import (
@@ -8,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Text is s with a space for each character that could steer a terminal: control characters, line breaks and
-// the marks that change the direction of writing.
+// Text returns s with a space in place of each character that could control a terminal: control
+// characters, line breaks and marks that change the direction of writing.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
