@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is an address of this host that connections can be made from.
+// Address is a local address from which connections can be made.
 type Address struct {
 	Addr    netip.Addr
 	IfIndex int
@@ -32,8 +32,8 @@ func OpenAddresses() (*Addresses, error) {
 // Close releases the handle.
 func (a *Addresses) Close() { a.handle.Close() }
 
-// Usable lists the addresses of global scope on interfaces that are up, in a stable order; not
-// tentative, deprecated or duplicate ones.
+// Usable returns the addresses of global scope on interfaces that are up, in a stable order,
+// without tentative, deprecated or duplicate ones.
 func (a *Addresses) Usable() ([]Address, error) {
 	return a.list(func(addr *netlink.Addr) bool {
 		const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
@@ -41,7 +41,7 @@ func (a *Addresses) Usable() ([]Address, error) {
 	})
 }
 
-// Own lists every address of this host, whatever its scope and state, in a stable order.
+// Own returns every address of this host, whatever its scope and state, in a stable order.
 func (a *Addresses) Own() ([]Address, error) {
 	return a.list(func(*netlink.Addr) bool { return true })
 }
@@ -72,7 +72,7 @@ func (a *Addresses) list(want func(*netlink.Addr) bool) ([]Address, error) {
 	return found, nil
 }
 
-// SourceFor tells from which address and by which interface packets to dst leave now.
+// SourceFor returns the source address and the interface that packets to dst use now.
 func (a *Addresses) SourceFor(dst netip.Addr) (Address, error) {
 	routes, err := a.handle.RouteGet(dst.AsSlice())
 	if err != nil {

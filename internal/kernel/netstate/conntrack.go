@@ -13,14 +13,14 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/internal/nlpoll"
 )
 
-// ErrEventsLost says that the kernel dropped conntrack events because they were not read in time.
-// What was missed is found again by a dump; events go on.
+// ErrEventsLost means that the kernel dropped conntrack events because they were not read in time.
+// A dump finds what was missed. Later events still arrive.
 var ErrEventsLost = errors.New("conntrack events were lost")
 
 // MarkMatch selects conntrack entries whose mark, masked, equals a value.
 type MarkMatch struct{ Value, Mask uint32 }
 
-// Conntrack asks for and deletes conntrack entries. Not for concurrent use.
+// Conntrack lists and changes conntrack entries. Not safe for concurrent use.
 type Conntrack struct{ conn *netlink.Conn }
 
 // OpenConntrack opens a handle on the calling thread's network namespace.
@@ -35,7 +35,7 @@ func OpenConntrack() (*Conntrack, error) {
 // Close releases the handle.
 func (c *Conntrack) Close() error { return c.conn.Close() }
 
-// Flows calls each for every live TCP entry that matches, IPv4 and IPv6.
+// Flows calls each for every matching TCP entry, IPv4 and IPv6.
 func (c *Conntrack) Flows(match MarkMatch, each func(Flow)) error {
 	_, err := c.conn.Send(ctnetlinkRequest(ctMsgGet, netlink.Request|netlink.Dump, match))
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Conntrack) Flows(match MarkMatch, each func(Flow)) error {
 	return nil
 }
 
-// Delete removes every entry that matches: the connections behind them are no longer translated.
+// Delete removes every matching entry, so that its connection is no longer translated.
 func (c *Conntrack) Delete(match MarkMatch) error {
 	if match.Mask == 0 {
 		return errors.New("delete conntrack entries: an empty mask would delete those of everybody")
@@ -64,8 +64,8 @@ func (c *Conntrack) Delete(match MarkMatch) error {
 	return nil
 }
 
-// DeleteEach removes those of the matching TCP entries that which says yes to, and tells how many
-// there were.
+// DeleteEach removes those matching TCP entries for which which returns true, and returns their
+// number.
 func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, error) {
 	var found []Flow
 	err := c.Flows(match, func(f Flow) {
@@ -78,22 +78,21 @@ func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, err
 	}
 	for _, f := range found {
 		_, err := c.conn.Execute(deleteRequest(f.Origin))
-		if err != nil && !errors.Is(err, unix.ENOENT) { // ended by itself meanwhile
+		if err != nil && !errors.Is(err, unix.ENOENT) { // it ended by itself meanwhile
 			return 0, fmt.Errorf("delete the conntrack entry of %v to %v: %w", f.Origin.Src, f.Origin.Dst, err)
 		}
 	}
 	return len(found), nil
 }
 
-// FlowEvents is a subscription to conntrack entries: their beginning, that they are established, and
-// their end.
+// FlowEvents is a subscription to conntrack entries: their creation, establishment and end.
 type FlowEvents struct{ conn *netlink.Conn }
 
 // eventBuffer holds the events of several seconds at thousands of connections per second.
 const eventBuffer = 8 << 20
 
-// SubscribeFlows subscribes, in the calling thread's network namespace, to entries that match.
-// The kernel passes over all others, so that a busy host does not make us lose ours.
+// SubscribeFlows subscribes to matching entries in the calling thread's network namespace. The
+// kernel filters out all others, so that a busy host does not overflow the queue.
 func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
 	if err := loadConntrack(); err != nil {
 		return nil, err
@@ -119,9 +118,9 @@ func SubscribeFlows(match MarkMatch) (*FlowEvents, error) {
 	return &FlowEvents{conn: conn}, nil
 }
 
-// loadConntrack has the kernel load what it has of conntrack as modules, and waits for it, by a
-// question for statistics. Subscribing loads them too, but does not wait: the sysctls are not there
-// yet, and the first events are lost.
+// loadConntrack makes the kernel load its conntrack modules and waits for them, by requesting
+// statistics. Subscribing also loads them, but does not wait: sysctls would be missing and the
+// first events lost.
 func loadConntrack() error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -135,8 +134,8 @@ func loadConntrack() error {
 	return nil
 }
 
-// eventFilter passes messages of entries that carry the mark, and of those about a change, the ones
-// that say that the entry is established.
+// eventFilter passes events of entries with the mark. Of events about changes, it passes only those
+// of established entries.
 func eventFilter(match MarkMatch) []bpf.Instruction {
 	const (
 		kind       = 4 // low byte of the type, which is in the host's order; so are flags
@@ -145,8 +144,8 @@ func eventFilter(match MarkMatch) []bpf.Instruction {
 	)
 	isNew := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.NLM_F_CREATE))
 	pass, drop := bpf.RetConstant{Val: 0xffffffff}, bpf.RetConstant{Val: 0}
-	// find goes in A from where attributes begin, or from the attribute that others are nested in, to
-	// one of those.
+	// find sets A to the offset of an attribute, searching from where attributes begin or inside a
+	// nested one.
 	find := func(attribute uint32, by bpf.Extension) []bpf.Instruction {
 		return []bpf.Instruction{
 			bpf.LoadConstant{Dst: bpf.RegX, Val: attribute},
@@ -185,8 +184,8 @@ func eventFilter(match MarkMatch) []bpf.Instruction {
 	)
 }
 
-// Receive waits for events. With ErrEventsLost it returns those that were not lost; any other error
-// means that the subscription has ended.
+// Receive waits for events. With ErrEventsLost it also returns the events that were not lost. Any
+// other error means that the subscription has ended.
 func (e *FlowEvents) Receive() ([]FlowEvent, error) {
 	messages, err := e.conn.Receive()
 	if isLost(err) {
@@ -198,8 +197,8 @@ func (e *FlowEvents) Receive() ([]FlowEvent, error) {
 	return appendEvents(nil, messages), nil
 }
 
-// drain reads all that is queued. The kernel tells of a loss once, and goes on dropping events
-// without another word until the queue has been empty: only then does a dump find what is missing.
+// drain reads all queued events. The kernel reports a loss once, and silently drops further events
+// until the queue has been empty. Only then does a dump find what is missing.
 func (e *FlowEvents) drain() ([]FlowEvent, error) {
 	var events []FlowEvent
 	for {

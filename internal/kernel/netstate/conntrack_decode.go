@@ -7,26 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flow is a TCP conntrack entry. Origin is as its first packet came; Reply is what answers look
-// like, so after address translation Reply.Src is the true server and Reply.Dst where we call from.
+// Flow is a TCP conntrack entry. Origin has the addresses of its first packet, Reply those of
+// answers. So after address translation, Reply.Src is the real server and Reply.Dst our source
+// address.
 type Flow struct {
 	Origin, Reply Tuple
 	Mark          uint32
-	// Established: both ends have shaken hands, and neither has begun to close. An
-	// event of a new entry does not say it yet.
+	// Established is set if the handshake is complete and neither end has begun to close. Events of
+	// new entries do not have it yet.
 	Established bool
-	// Helped: one of conntrack's helpers reads what the flow carries, or its sequence numbers are
-	// translated. An event does not say it.
+	// Helped is set if a conntrack helper reads the flow's data, or its sequence numbers are
+	// translated. Events do not have it.
 	Helped bool
-	// Bytes of IP packets by direction; zero unless nf_conntrack_acct is on. An event of a new
-	// entry has none yet.
+	// BytesOrigin and BytesReply count bytes of IP packets by direction. They are zero unless
+	// nf_conntrack_acct is on, and in events of new entries.
 	BytesOrigin, BytesReply uint64
 }
 
 // Tuple is one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// FlowEvent is the beginning of a flow, that it is established, or its end with the final counters.
+// FlowEvent reports a flow's creation, establishment, or end with the final counters.
 type FlowEvent struct {
 	Flow
 	Closed bool
@@ -84,8 +85,8 @@ const (
 	tcpMaxAckSet = 0x20
 )
 
-// decodeFlow reads a ctnetlink message from its struct nfgenmsg on. Anything but a whole TCP entry
-// is ok=false.
+// decodeFlow decodes a ctnetlink message from its struct nfgenmsg on. ok is false for anything but
+// a complete TCP entry.
 func decodeFlow(b []byte) (f Flow, ok bool) {
 	if len(b) < nfgenmsgSize {
 		return Flow{}, false
@@ -179,7 +180,7 @@ func decodeBytes(b []byte, bytes *uint64) bool {
 	})
 }
 
-// beUint reads a big-endian number of exactly size bytes.
+// beUint decodes a big-endian number of exactly size bytes.
 func beUint(b []byte, size int, set func(uint64)) bool {
 	if len(b) != size {
 		return false
@@ -192,9 +193,9 @@ func beUint(b []byte, size int, set func(uint64)) bool {
 	return true
 }
 
-// attributes walks netlink attributes until each says no. It tells whether all were well-formed and
-// each always said yes. (netlink.AttributeDecoder does the same with an allocation a level, which
-// counts at thousands of events a second.)
+// attributes calls each for netlink attributes until it returns false. It reports whether all were
+// well-formed and each always returned true. (netlink.AttributeDecoder does the same with an
+// allocation per level, which matters at thousands of events a second.)
 func attributes(b []byte, each func(kind uint16, value []byte) bool) bool {
 	for len(b) > 0 {
 		if len(b) < unix.NLA_HDRLEN {

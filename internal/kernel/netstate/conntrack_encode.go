@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ctnetlinkRequest names all entries of a mark.
+// ctnetlinkRequest returns a request for all entries with a mark.
 func ctnetlinkRequest(msg uint16, flags netlink.HeaderFlags, match MarkMatch) netlink.Message {
 	b := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0} // struct nfgenmsg
 	b = appendAttribute(b, ctaMark, binary.BigEndian.AppendUint32(nil, match.Value))
@@ -19,13 +19,13 @@ func ctnetlinkRequest(msg uint16, flags netlink.HeaderFlags, match MarkMatch) ne
 	}
 }
 
-// deleteRequest removes one TCP entry.
+// deleteRequest returns a request to remove one TCP entry.
 func deleteRequest(origin Tuple) netlink.Message {
 	return entryRequest(ctMsgDelete, netlink.Request|netlink.Acknowledge, origin)
 }
 
-// relaxRequest has one TCP entry let everything pass that its window does not, forget what was
-// acknowledged, and live for so long unless that is 0.
+// relaxRequest returns a request that makes a TCP entry accept packets outside its window, forget
+// acknowledgements, and live for timeout unless that is 0.
 func relaxRequest(origin Tuple, timeout time.Duration) netlink.Message {
 	flags := []byte{tcpBeLiberal, tcpBeLiberal | tcpMaxAckSet} // struct nf_ct_tcp_flags: flags, mask
 	tcp := appendAttribute(nil, ctaProtoInfoTCPFlagsOrig, flags)
@@ -38,7 +38,7 @@ func relaxRequest(origin Tuple, timeout time.Duration) netlink.Message {
 	return m
 }
 
-// entryRequest names one TCP entry by the direction in which it began.
+// entryRequest returns a request for one TCP entry, named by its original direction.
 func entryRequest(msg uint16, flags netlink.HeaderFlags, origin Tuple) netlink.Message {
 	family, src, dst := byte(unix.AF_INET), uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 	if origin.Src.Addr().Is6() {

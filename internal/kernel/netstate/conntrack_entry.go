@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relax prepares a TCP entry for packets that conntrack does not see: what comes later is let pass
-// although its sequence numbers are not as expected, as the kernel's own flow tables have it. timeout is
-// how long the entry lives from now on without a packet; 0 leaves that as it is. That there is no such
-// entry is an error that is fs.ErrNotExist.
+// Relax prepares a TCP entry for packets that conntrack does not see: later packets are accepted
+// although their sequence numbers are unexpected, as with the kernel's own flow tables. timeout is
+// the entry's lifetime from now without a packet; 0 leaves it unchanged. If there is no such entry,
+// the error is fs.ErrNotExist.
 func (c *Conntrack) Relax(origin Tuple, timeout time.Duration) error {
 	if _, err := c.conn.Execute(relaxRequest(origin, timeout)); err != nil {
 		return fmt.Errorf("relax the conntrack entry of %v to %v: %w", origin.Src, origin.Dst, err)
@@ -38,8 +38,8 @@ func (c *Conntrack) Flow(origin Tuple) (f Flow, ok bool, err error) {
 	return f, ok, nil
 }
 
-// readAnswer reads the kernel's answer, which is there by now. The socket's own package would wait for
-// more: the kernel calls an entry one of several parts, and sends no other.
+// readAnswer reads the kernel's answer, which has already arrived. The netlink package would wait
+// for more, because the kernel marks an entry as one of several parts but sends no other.
 func (c *Conntrack) readAnswer(sequence uint32) (m netlink.Message, err error) {
 	raw, err := c.conn.SyscallConn()
 	if err != nil {

@@ -8,12 +8,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// restless is how long a list may keep changing. It takes a millisecond or so to read.
+// restless is how long a list may keep changing while it is read, which takes about a millisecond.
 const restless = 2 * time.Second
 
-// consistent asks for a list again while it changes under our hands: the kernel says of such a list
-// that it may be incomplete (NLM_F_DUMP_INTR), which any other program's new interface or address can
-// cause.
+// consistent repeats list while its result may be incomplete because the list changed during the
+// dump (NLM_F_DUMP_INTR). Any other program's new interface or address can cause this.
 func consistent[T any](list func() ([]T, error)) ([]T, error) {
 	for began := time.Now(); ; {
 		got, err := list()

@@ -16,22 +16,23 @@ import (
 )
 
 const (
-	// nearHops is how many routers are asked for. A home has up to two in a row, and the one behind them answers
-	// from the link that it shares with the last of them.
+	// nearHops is the number of routers to find. A home has up to two in a row, and the one behind
+	// them answers from the link that it shares with the last of them.
 	nearHops = 3
-	// hopPatience is how long an answer may take; hopTries bounds how often it is waited for, as routers limit
-	// their answers.
+	// hopPatience is how long to wait for an answer. hopTries bounds the number of tries, which are
+	// needed because routers limit their answers.
 	hopPatience = time.Second
 	hopTries    = 2
-	// traceroute is the port that probes are sent to; none arrives there.
+	// traceroute is the destination port of probes. None arrives there.
 	traceroute = 33434
 )
 
-// internet6 is internet in IPv6. Probes are sent there that end on the way.
+// internet6 is the destination of probes, which end on the way.
 var internet6 = netip.MustParseAddr("2001:503:ba3e::2:30")
 
-// FirstHops finds the first routers on the way to the Internet in IPv6: addresses from which they answer packets
-// whose hop limit ends there (RFC 4443, 3.3). Routers that do not answer are left out.
+// FirstHops returns the first routers on the way to the Internet in IPv6: the addresses from which
+// they answer packets whose hop limit ends there (RFC 4443, 3.3). Routers that do not answer are
+// left out.
 func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	var found [nearHops]netip.Addr
 	var errs [nearHops]error
@@ -39,7 +40,7 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	var sockets [nearHops]*net.UDPConn
 	for i := range sockets {
 		if sockets[i], errs[i] = hopSocket(i + 1); errs[i] != nil {
-			break // and so would the others
+			break // the others would fail, too
 		}
 	}
 	var asking sync.WaitGroup
@@ -61,7 +62,7 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	return list, errors.Join(errs[:]...)
 }
 
-// hopSocket opens a socket whose packets end at a router.
+// hopSocket opens a socket whose packets expire after that many hops.
 func hopSocket(hops int) (*net.UDPConn, error) {
 	socket, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(internet6, traceroute)))
 	if err != nil {
@@ -94,7 +95,7 @@ func hop(ctx context.Context, socket *net.UDPConn) (netip.Addr, error) {
 		if ctx.Err() != nil {
 			return netip.Addr{}, nil
 		}
-		// An earlier error of the socket may be told here; it is in the queue, too.
+		// Write may return an earlier error of the socket, which is also in the queue.
 		if _, err := socket.Write([]byte{0}); errors.Is(err, net.ErrClosed) {
 			return netip.Addr{}, err
 		}
@@ -118,7 +119,8 @@ func hop(ctx context.Context, socket *net.UDPConn) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// readHop reads who sent the error at the head of a socket's queue; invalid: no router did.
+// readHop returns the router that sent the error at the head of a socket's queue, or an invalid
+// address.
 func readHop(fd int) (netip.Addr, error) {
 	var data, control [512]byte
 	_, n, _, _, err := unix.Recvmsg(fd, data[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -139,7 +141,8 @@ func readHop(fd int) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// offender reads a struct sock_extended_err and the struct sockaddr_in6 behind it, of whoever sent an ICMPv6 error.
+// offender decodes a struct sock_extended_err and the struct sockaddr_in6 after it, and returns the
+// sender of an ICMPv6 error.
 func offender(b []byte) (netip.Addr, bool) {
 	const origin, sockaddr, address = 4, 16, 8
 	if len(b) < sockaddr+address+16 || b[origin] != unix.SO_EE_ORIGIN_ICMP6 || binary.NativeEndian.Uint16(b[sockaddr:]) != unix.AF_INET6 {

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// internet is some address of the Internet, one of a root name server, to ask the kernel which way that is.
-// Nothing is sent there.
+// internet is the address of a root name server, used to ask the kernel for the route to the
+// Internet. Nothing is sent there.
 var internet = netip.AddrFrom4([4]byte{198, 41, 0, 4})
 
-// Gateway is the router towards the Internet, in IPv4, and the address of this host that packets there
-// leave from. The gateway is invalid on a link that has none.
+// Gateway returns the IPv4 router towards the Internet and the source address of packets there. The
+// gateway is invalid on a link without one.
 func (a *Addresses) Gateway() (gateway, source netip.Addr, err error) {
 	routes, err := a.handle.RouteGet(internet.AsSlice())
 	if err != nil {

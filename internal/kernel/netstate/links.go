@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnLink lists the prefixes of the networks that this host is in, and the routers that it sends to, in a stable
-// order: whom it reaches without anybody's firewall between. Loopback does not
-// count, but for prefixes whose addresses the host takes all for its own.
+// OnLink returns the prefixes of the networks that this host is in, and the routers that it uses,
+// in a stable order. These are reached without a firewall in between. Loopback is excluded, except
+// for prefixes whose addresses are all local to the host.
 //
-// The prefixes are those of addresses and, on links that have neighbours, those of routes without a gateway: an
-// address may be a /128 in a network that a router advertises. What a route leads into a VPN does not count,
-// nor does a default route without a gateway, or a half of one, or the neighbour table, which has the whole
-// Internet in it where a router answers for that (proxy ARP).
+// The prefixes are those of addresses and, on links with neighbours, those of routes without a
+// gateway: an address may be a /128 in a network that a router advertises. Routes into a VPN do not
+// count. Neither does a default route without a gateway, or a half of one, or the neighbour table,
+// which may contain the whole Internet if a router uses proxy ARP.
 func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 	links, err := consistent(a.handle.LinkList)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listeners asks which TCP ports programs of this host listen on. Not for concurrent use.
+// Listeners lists the TCP ports on which programs of this host listen. Not safe for concurrent use.
 type Listeners struct{ conn *netlink.Conn }
 
 // OpenListeners opens a handle on the calling thread's network namespace.
@@ -30,7 +30,7 @@ const (
 	inetDiagMsgSize = 72 // struct inet_diag_msg
 )
 
-// TCP lists the addresses and ports that are listened on; MPTCP listeners are among them.
+// TCP returns the addresses and ports of TCP listeners, including MPTCP ones.
 func (l *Listeners) TCP() ([]netip.AddrPort, error) {
 	var found []netip.AddrPort
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {

@@ -20,9 +20,9 @@ const (
 	bootIDKey     = "kernel/random/boot_id"
 )
 
-// Record changes sysctls and remembers in a file what they were, so that they can be put back even
-// after a crash. The file is written before the kernel is changed. A record of an earlier boot or
-// of another network namespace describes a kernel state that is gone and is dropped.
+// Record changes sysctls and stores their previous values in a file, so that they can be restored
+// even after a crash. The file is written before the kernel is changed. A record of an earlier boot
+// or of another network namespace is dropped, because the state it describes is gone.
 type Record struct {
 	mu   sync.Mutex
 	path string
@@ -39,11 +39,12 @@ type recordFile struct {
 type sysctlChange struct {
 	Key    string `json:"key"`
 	Before string `json:"before"`
-	Set    string `json:"set,omitempty"` // empty: kept only because another key's change alters it
+	Set    string `json:"set,omitempty"` // empty: stored only because changing another key alters it
 }
 
-// OpenRecord reads the record at path, or begins an empty one. Nothing is written until Set or Keep. A file that
-// cannot be read as a record is renamed, and what it still shows of this boot and namespace is kept; see Damaged.
+// OpenRecord reads the record at path, or starts an empty one. Nothing is written until Set or
+// Keep. A damaged file is renamed, and its readable entries of this boot and namespace are kept;
+// see Damaged.
 func OpenRecord(path string) (*Record, error) {
 	bootID, err := Sysctl(bootIDKey)
 	if err != nil {
@@ -78,7 +79,7 @@ func OpenRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// NetworkNamespace identifies the calling thread's network namespace.
+// NetworkNamespace returns the identity of the calling thread's network namespace.
 func NetworkNamespace() (device, inode uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
@@ -95,9 +96,9 @@ func currentNetNS() (string, error) {
 	return fmt.Sprintf("%d:%d", device, inode), nil
 }
 
-// Set gives a sysctl a value. What it was before the first Set is what Restore puts back. If it has
-// the value already and we did not set it, it is not ours and nothing is recorded. changed tells
-// whether the kernel's value was another one before this call.
+// Set sets a sysctl. Restore will restore the value from before the first Set. If the sysctl has
+// the value already and was not set by us, nothing is recorded. changed reports whether the
+// kernel's value was different.
 func (r *Record) Set(key, value string) (changed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +120,9 @@ func (r *Record) Set(key, value string) (changed bool, err error) {
 	return true, SetSysctl(key, value)
 }
 
-// Keep remembers a sysctl that a later Set of another one alters as a side effect (the kernel
-// resets some when forwarding is switched). Restore works backwards, so it comes after that one.
+// Keep stores a sysctl that a later Set of another one alters as a side effect (the kernel resets
+// some when forwarding is switched). Restore works backwards, so this one is restored after the
+// other.
 func (r *Record) Keep(key string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +137,7 @@ func (r *Record) Keep(key string) error {
 	return r.save()
 }
 
-// Changed tells whether the record holds a change of the key that we made.
+// Changed reports whether the record contains a change of the key.
 func (r *Record) Changed(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,9 +145,9 @@ func (r *Record) Changed(key string) bool {
 	return i >= 0 && r.file.Sysctls[i].Set != ""
 }
 
-// Restore puts everything back, last change first, and removes the file. A value that somebody
-// else changed after us stays as it is; a sysctl that is gone (its interface left) is passed over.
-// What fails stays in the record for another try. Restoring again is harmless.
+// Restore restores all values, the last change first, and removes the file. Values that others
+// changed after us are left alone, and sysctls that no longer exist are skipped. Failed ones stay
+// in the record. Restore may be repeated.
 func (r *Record) Restore() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

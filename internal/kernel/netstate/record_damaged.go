@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// DamagedError says that a record of sysctls could not be read whole.
+// DamagedError means that a record of sysctls could not be read completely.
 type DamagedError struct {
 	Record string // where the record was
 	Aside  string // where the damaged file is kept
 	Err    error  // what is wrong with it
-	// Kept are the sysctls that could still be read. They stay in the record and are put back as ever.
+	// Kept lists the sysctls that could still be read. They stay in the record and will be
+	// restored.
 	Kept []string
 }
 
@@ -30,8 +31,8 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Damaged reports, as a *DamagedError, that the record at path was found damaged since the host booted. It goes on
-// doing so until somebody removes the damaged file.
+// Damaged returns a *DamagedError if the record at path was found damaged since the host booted,
+// until the damaged file is removed.
 func Damaged(path string) error {
 	bootID, err := Sysctl(bootIDKey)
 	if err != nil {
@@ -57,7 +58,8 @@ func Damaged(path string) error {
 	return damaged
 }
 
-// asidePath is where a damaged record is kept. What it says of sysctls is true of one boot only.
+// asidePath returns the path for a damaged record. It includes the boot because a record is valid
+// for one boot only.
 func asidePath(path, bootID string) string { return path + ".damaged-" + bootID }
 
 var errNoRecord = errors.New("it has no list of sysctls")
@@ -76,7 +78,8 @@ func parseRecord(content []byte) (recordFile, error) {
 	return f, nil
 }
 
-// salvage finds the changes that can be read in a damaged record, if that is certainly of this boot and namespace.
+// salvage returns the readable changes in a damaged record, if it is certainly of this boot and
+// namespace.
 func salvage(content []byte, bootID, netns string) (changes []sysctlChange) {
 	if !bytes.Contains(content, []byte(bootID)) || !bytes.Contains(content, []byte(netns)) {
 		return nil

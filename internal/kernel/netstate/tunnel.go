@@ -11,26 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tunnel is what the host has of a tunnel besides the interface itself, which another one makes.
+// Tunnel describes the host's configuration of a tunnel, without the interface, which is created
+// elsewhere.
 type Tunnel struct {
 	Interface string
 	Addresses []netip.Prefix
-	MTU       int // bytes; 0 leaves that of the interface's maker
-	// Sources are those of the addresses whose packets leave by the tunnel, wherever they go. Nothing
-	// else on the host does, not even what goes to the addresses' subnets. Without any, the subnets
-	// are reached by the tunnel, as those of other interfaces are.
+	MTU       int // bytes; 0 leaves it unchanged
+	// Sources lists those addresses whose packets leave by the tunnel, whatever their destination.
+	// No other packets of the host do, not even to the addresses' subnets. If empty, the subnets
+	// are routed into the tunnel as on other interfaces.
 	Sources []netip.Addr
 }
 
-// ErrNoIPv6 says that an interface cannot have IPv6 addresses. All else is set up.
+// ErrNoIPv6 means that an interface cannot have IPv6 addresses. Everything else was set up.
 var ErrNoIPv6 = errors.New("no IPv6 on the interface")
 
-// minMTU6 is RFC 8200, section 5: the kernel has no IPv6 on an interface with less.
+// minMTU6 is the smallest MTU with which the kernel allows IPv6 on an interface (RFC 8200, section
+// 5).
 const minMTU6 = 1280
 
 // SetTunnel brings a tunnel's interface up and gives it exactly these addresses, rules and routes,
-// in the calling thread's network namespace. What is so already is not touched. It has to be called
-// again when the interface was down in between, as its routes went with it.
+// in the calling thread's network namespace. Existing ones are not touched. It must be called again
+// after the interface was down, because that removes its routes.
 func SetTunnel(t Tunnel) error {
 	if err := t.set(); err != nil {
 		return fmt.Errorf("set up tunnel interface %s: %w", t.Interface, err)
@@ -82,7 +84,7 @@ func (t Tunnel) set() error {
 		if leavesBy(attrs.Index, addr) {
 			continue
 		}
-		// The rule of an interface that is gone may stand in the way.
+		// A rule of a removed interface may be in the way.
 		if err := removeOrphans(); err != nil {
 			return err
 		}
@@ -94,7 +96,7 @@ func (t Tunnel) set() error {
 	return noIPv6
 }
 
-// setAddresses tells apart what the tunnel can do without.
+// setAddresses sets the addresses. It returns separately an error that only affects IPv6.
 func (t Tunnel) setAddresses(link netlink.Link) (noIPv6, err error) {
 	listed, err := consistent(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -112,7 +114,7 @@ func (t Tunnel) setAddresses(link netlink.Link) (noIPv6, err error) {
 			continue
 		}
 		if p.Addr().IsLinkLocalUnicast() {
-			continue // of the kernel's making, as another one brought the interface up
+			continue // created by the kernel when the interface was brought up
 		}
 		if err := netlink.AddrDel(link, &a); err != nil {
 			return nil, fmt.Errorf("remove address %v: %w", p, err)

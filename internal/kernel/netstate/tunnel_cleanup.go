@@ -13,8 +13,8 @@ import (
 // tunnelPrefix begins the names of all our interfaces.
 const tunnelPrefix = "dcol"
 
-// RemoveTunnel takes away what SetTunnel made, and the interface if it is still there. Rules and
-// routes of tunnels whose interface is gone go with it. To remove nothing is no error.
+// RemoveTunnel removes what SetTunnel created, and the interface if it still exists, as well as
+// rules and routes of removed tunnel interfaces. If there is nothing to remove, it returns nil.
 func RemoveTunnel(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -29,7 +29,7 @@ func RemoveTunnel(name string) error {
 	return nil
 }
 
-// removeOrphans removes the rules whose table belongs to no interface, and the tables.
+// removeOrphans removes rules whose table belongs to no interface, and the tables.
 func removeOrphans() error {
 	links, err := consistent(netlink.LinkList)
 	if err != nil {
@@ -57,8 +57,8 @@ func removeOrphans() error {
 	return errors.Join(errs...)
 }
 
-// CleanUpTunnels removes every tunnel interface of ours in this namespace, their rules and routes,
-// whatever process has left them.
+// CleanUpTunnels removes all of our tunnel interfaces in this namespace with their rules and
+// routes, whichever process created them.
 func CleanUpTunnels() error {
 	links, err := consistent(netlink.LinkList)
 	if err != nil {

@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TunnelLink is a tunnel's interface, in the namespace where it was opened, whatever thread asks.
+// TunnelLink is a tunnel's interface. Its methods act in the namespace where it was opened, on any
+// thread.
 type TunnelLink struct {
 	handle *netlink.Handle
 	name   string
 	index  int
 }
 
-// AddWireGuard makes an interface of the kernel's WireGuard, which is loaded if need be. Where the
-// kernel has none it is errors.ErrUnsupported.
+// AddWireGuard creates an interface of the kernel's WireGuard, loading the module if necessary. If
+// the kernel has none, the error is errors.ErrUnsupported.
 func AddWireGuard(name string, mtu int) (*TunnelLink, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, mtu
@@ -30,7 +31,7 @@ func AddWireGuard(name string, mtu int) (*TunnelLink, error) {
 	return OpenTunnelLink(name)
 }
 
-// OpenTunnelLink opens an interface that is there.
+// OpenTunnelLink opens an existing interface.
 func OpenTunnelLink(name string) (*TunnelLink, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -47,8 +48,8 @@ func OpenTunnelLink(name string) (*TunnelLink, error) {
 // addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
 const addrGenModeNone = 1
 
-// Up brings the interface up, without an IPv6 link-local address: that would have the host talk
-// neighbour discovery into the tunnel.
+// Up brings the interface up without an IPv6 link-local address, which would cause neighbour
+// discovery in the tunnel.
 func (l *TunnelLink) Up() error {
 	err := l.handle.LinkSetIP6AddrGenMode(l.link(), addrGenModeNone)
 	if isNoIPv6(err) {
@@ -63,7 +64,7 @@ func (l *TunnelLink) Up() error {
 	return nil
 }
 
-// isNoIPv6 tells what a kernel without IPv6 answers.
+// isNoIPv6 reports whether err is the error of a kernel without IPv6.
 func isNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }
@@ -76,7 +77,7 @@ func (l *TunnelLink) SetMTU(mtu int) error {
 	return nil
 }
 
-// Remove removes the interface; it may be gone already.
+// Remove removes the interface, if it still exists.
 func (l *TunnelLink) Remove() error {
 	if err := l.handle.LinkDel(l.link()); err != nil && !isLinkGone(err) {
 		return fmt.Errorf("remove interface %s: %w", l.name, err)
@@ -87,7 +88,7 @@ func (l *TunnelLink) Remove() error {
 // Close releases the handle. The interface stays.
 func (l *TunnelLink) Close() { l.handle.Close() }
 
-// link is by index: another interface may have the name by now.
+// link identifies the interface by index, because another may have its name by now.
 func (l *TunnelLink) link() netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.index}}
 }

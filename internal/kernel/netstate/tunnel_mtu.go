@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PathMTU is the size in bytes of the largest IP packet that goes to dst in one piece, as far as
-// the kernel knows: that of the route and interface, or less where ICMP has told so.
+// PathMTU returns the size in bytes of the largest unfragmented IP packet to dst, as far as the
+// kernel knows: the MTU of the route and interface, or less if reported by ICMP.
 func PathMTU(dst netip.Addr) (int, error) {
 	s, err := openProbe(netip.AddrPortFrom(dst, discardPort))
 	if err != nil {
@@ -25,11 +25,11 @@ func PathMTU(dst netip.Addr) (int, error) {
 	return mtu, nil
 }
 
-// ProbePathMTU has the kernel learn the path MTU to dst, and tells it. It sends UDP packets as large
-// as may be, all zeros, not to be cut; a router that cannot pass one on says so. It takes wait, which
-// should be a round trip, once for each smaller link found and once more. What answers to a packet,
-// if anything, does not matter; dst should be a port that ignores it, such as that of a tunnel. Paths
-// that keep ICMP from us look as large as their first link.
+// ProbePathMTU makes the kernel learn the path MTU to dst and returns it. It sends the largest
+// possible UDP packets of zeros that must not be fragmented; a router that cannot forward one
+// reports that. It takes wait, which should be a round trip, once for each smaller link found and
+// once more. Answers are ignored; dst should be a port that ignores the packets, such as a
+// tunnel's. If ICMP is blocked, the result is the MTU of the first link.
 func ProbePathMTU(ctx context.Context, dst netip.AddrPort, wait time.Duration) (int, error) {
 	s, err := openProbe(dst)
 	if err != nil {
@@ -43,10 +43,11 @@ func ProbePathMTU(ctx context.Context, dst netip.AddrPort, wait time.Duration) (
 	return mtu, nil
 }
 
-// discardPort (RFC 863) is where nothing is sent to: a socket must be connected to have a route.
+// discardPort (RFC 863) is the destination of a socket that sends nothing: it must be connected to
+// have a route.
 const discardPort = 9
 
-// probe is a connected UDP socket that sends packets in one piece or not at all.
+// probe is a connected UDP socket that sends unfragmented packets only.
 type probe struct {
 	fd  int
 	is4 bool
@@ -98,7 +99,8 @@ func (s probe) probe(ctx context.Context, wait time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The error of an earlier packet, or EMSGSIZE as the path has become smaller since.
+		// The error is of an earlier packet, or EMSGSIZE because the path's MTU has decreased
+		// since.
 		if err := unix.Send(s.fd, make([]byte, min(mtu, 1<<16-1)-headers), 0); err != nil && !errors.Is(err, unix.EMSGSIZE) {
 			return 0, err
 		}

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetTunnelPeer has one host reached by a tunnel's interface, by a route of its own. mtu bounds the
-// packets to it where its path is narrower than those of others that share the interface: whoever
-// sends it larger ones is told so by ICMP; 0 is the interface's. The route goes with the interface. It
-// is ErrNoIPv6 where the interface cannot have IPv6.
+// SetTunnelPeer routes one host into a tunnel's interface. mtu limits the size of packets to it if
+// its path is narrower than those of others that share the interface; senders of larger ones are
+// notified by ICMP. 0 means the interface's MTU. The route is removed with the interface. The error
+// is ErrNoIPv6 if the interface cannot have IPv6.
 func SetTunnelPeer(name string, host netip.Addr, mtu int) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -27,7 +27,8 @@ func SetTunnelPeer(name string, host netip.Addr, mtu int) error {
 	return nil
 }
 
-// RemoveTunnelPeer takes away what SetTunnelPeer made. To remove nothing is no error.
+// RemoveTunnelPeer removes what SetTunnelPeer created. If there is nothing to remove, it returns
+// nil.
 func RemoveTunnelPeer(name string, host netip.Addr) error {
 	link, err := netlink.LinkByName(name)
 	if isLinkGone(err) {
@@ -42,7 +43,7 @@ func RemoveTunnelPeer(name string, host netip.Addr) error {
 	return nil
 }
 
-// TunnelPeers lists the hosts that SetTunnelPeer has reached by the interface.
+// TunnelPeers returns the hosts that SetTunnelPeer routed into the interface.
 func TunnelPeers(name string) ([]netip.Addr, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -11,21 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private is where tunnels have their subnets: RFC 1918 and RFC 4193.
+// private lists the blocks from which tunnels' subnets are taken: RFC 1918 and RFC 4193.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
 }
 
-// widest is the length of the largest network that counts as one in use: that of
-// all unique local addresses. What is wider is a default route, or a part of one,
-// as VPNs set it.
+// widest is the length of the largest network that counts as in use: that of all unique local
+// addresses. Wider ones are default routes, or parts of one as set by VPNs.
 const widest = 7
 
-// UsedPrefixes lists the private networks that this host is in or has routes to, in any table, and
-// the routers on the way there, the largest first: an address in a tunnel should overlap none. What
-// the interfaces in except have and lead to does not count, so that who looks for another address of
-// a tunnel is not told of that tunnel.
+// UsedPrefixes returns the private networks that this host is in or has routes to, in any table,
+// and the routers on the way there, the largest first. A tunnel's address should overlap none of
+// them. Addresses and routes of the interfaces in except are ignored, so that a tunnel does not
+// conflict with itself.
 func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 	routes, err := allRoutes()
 	if err != nil {
@@ -49,8 +48,8 @@ func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 	return largest(used), nil
 }
 
-// prefixesOf lists what a route leads to, and the routers it names: one that is on the link by the
-// route's word alone ("onlink") is in no other route.
+// prefixesOf returns a route's destination and its routers. A router declared to be on the link
+// ("onlink") appears in no other route.
 func prefixesOf(r *netlink.Route) []netip.Prefix {
 	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL {
 		return nil
@@ -71,7 +70,7 @@ func prefixesOf(r *netlink.Route) []netip.Prefix {
 	return list
 }
 
-// largest leaves out what is part of another.
+// largest removes prefixes that are part of another.
 func largest(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
 	var kept []netip.Prefix

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// Each tunnel interface has a routing table of its own: this number and its index.
+	// Each tunnel interface has a routing table whose number is this plus its index.
 	tunnelTables   = 0xdc000000
 	tunnelTableEnd = tunnelTables + 1<<24
-	// tunnelPriority comes after the table local, and before the rules of other programs (strongSwan
-	// has 220, systemd's l3mdev 1000, Tailscale 5210): a source address says it all.
+	// tunnelPriority comes after the table local and before the rules of other programs (strongSwan
+	// has 220, systemd's l3mdev 1000, Tailscale 5210), because the source address alone decides.
 	tunnelPriority = 200
-	// tunnelProtocol is who made a rule or route (rtm_protocol), so that we remove no others. Nobody
-	// has registered it (iproute2, rt_protos).
+	// tunnelProtocol marks our rules and routes (rtm_protocol), so that we remove no others. It is
+	// not registered by others (iproute2, rt_protos).
 	tunnelProtocol = 0xdc
 )
 
@@ -33,9 +33,9 @@ func tunnelTable(ifIndex int) (int, error) {
 
 func isTunnelTable(table int) bool { return table > tunnelTables && table < tunnelTableEnd }
 
-// setRoutes fills the table of each family that there is a source of: all goes by the interface,
-// and when that is down, nowhere. Without the second route the packets would leave by the main
-// table, with an address that has no business there.
+// setRoutes fills the table of each address family in sources with two routes: everything leaves by
+// the interface or, if that is down, is dropped. Without the second route, packets would leave by
+// the main table with an address that is invalid there.
 func setRoutes(ifIndex, table int, sources []netip.Addr) error {
 	for _, unspecified := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		i := slices.IndexFunc(sources, func(a netip.Addr) bool { return a.BitLen() == unspecified.BitLen() })
@@ -66,8 +66,9 @@ func tunnelRoutes(unspecified netip.Addr, ifIndex, table int) []netlink.Route {
 	}
 }
 
-// leavesBy asks the kernel about an address that is nobody's (RFC 5737, RFC 3849). Setting the
-// routes unasked would wake everyone who watches routes, ourselves too.
+// leavesBy reports whether packets from source already leave by the interface, by asking the kernel
+// about a documentation address (RFC 5737, RFC 3849). Setting the routes again would wake everyone
+// who watches routes, including us.
 func leavesBy(ifIndex int, source netip.Addr) bool {
 	dst := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if source.Is6() {
@@ -87,7 +88,7 @@ func deleteRoutes(routes ...netlink.Route) error {
 	return nil
 }
 
-// setRules has packets from these addresses, and no others, look for their route in a table.
+// setRules makes packets from exactly these addresses use a table.
 func setRules(table int, sources []netip.Addr) error {
 	rules, err := tunnelRules()
 	if err != nil {
@@ -118,7 +119,7 @@ func setRules(table int, sources []netip.Addr) error {
 	return nil
 }
 
-// tunnelRules lists ours, those of all tunnels.
+// tunnelRules returns the rules of all our tunnels.
 func tunnelRules() ([]netlink.Rule, error) {
 	var rules []netlink.Rule
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

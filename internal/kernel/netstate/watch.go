@@ -9,19 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long a burst of changes (an interface coming up) is let pass before the set is read.
+// settle is how long to wait for the end of a burst of changes (an interface coming up) before the
+// addresses are read.
 const settle = 20 * time.Millisecond
 
-// WatchAddresses tells the set of usable addresses now, and again whenever an address, a route or
-// an interface changed, until ctx ends; then the channel closes. A reader that is late gets the
-// newest set only. The set may be equal to the one before: a route may have changed, so a caller
-// that depends on SourceFor asks again.
+// WatchAddresses sends the usable addresses now, and again after each change of an address, route
+// or interface, until ctx ends; then it closes the channel. A slow reader gets only the newest
+// list. The list may be unchanged if only a route changed, so callers that depend on SourceFor
+// should ask again.
 func WatchAddresses(ctx context.Context) (<-chan []Address, error) {
 	addresses, err := OpenAddresses()
 	if err != nil {
 		return nil, err
 	}
-	// Subscribed before the first reading, so that no change falls between the two.
+	// Subscribed before the first reading, so that no change is missed in between.
 	changes, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: unix.RTMGRP_LINK |
 		unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE})
 	if err != nil {
@@ -48,7 +49,7 @@ type watch struct {
 	out       chan []Address
 }
 
-// listen turns changes into wakes, whatever they say; so lost ones (ENOBUFS) are as good as any.
+// listen wakes the watcher on any message or lost message (ENOBUFS), whatever its content.
 func (w *watch) listen() {
 	defer close(w.wake)
 	for {
@@ -74,10 +75,10 @@ func (w *watch) run(ctx context.Context) {
 		}
 		set, err := w.addresses.Usable()
 		if err != nil {
-			continue // a dump disturbed by further changes, which wake us again
+			continue // further changes disturbed the dump, and will wake us again
 		}
 		select {
-		case <-w.out: // replace what nobody has read
+		case <-w.out: // replace a value that was not read yet
 		default:
 		}
 		w.out <- set

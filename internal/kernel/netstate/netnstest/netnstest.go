@@ -1,5 +1,5 @@
-// Package netnstest gives tests network namespaces of their own, joined by veth pairs. Nothing of
-// them is named on the host, so nothing is left behind however a test ends. Only tests import it.
+// Package netnstest provides tests with network namespaces joined by veth pairs. They have no names
+// on the host, so nothing is left behind however a test ends.
 package netnstest
 
 import (
@@ -53,8 +53,8 @@ func New(t testing.TB) *NS {
 	return ns
 }
 
-// resetInherited gives the calling thread's namespace the kernel's own defaults for what a new
-// namespace inherits from its machine (net.core.devconf_inherit_init_net), so that tests mean the
+// resetInherited sets the kernel's defaults in the calling thread's namespace for values that a new
+// namespace inherits from its machine (net.core.devconf_inherit_init_net), so that tests behave the
 // same on every machine.
 func resetInherited() error {
 	for _, s := range [][2]string{
@@ -75,7 +75,7 @@ func resetInherited() error {
 }
 
 // Do runs fn on a thread inside the namespace and returns its error. Sockets that fn opens stay in
-// the namespace; goroutines that it starts do not begin there.
+// the namespace, but goroutines that it starts do not run there.
 func (ns *NS) Do(fn func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -85,7 +85,7 @@ func (ns *NS) Do(fn func() error) error {
 	})
 }
 
-// onThread runs fn on a thread that ends with it, as the thread's namespace is no longer the
+// onThread runs fn on a thread that ends with it, because the thread's namespace differs from the
 // process's.
 func onThread(fn func() error) error {
 	result := make(chan error, 1)
