@@ -46,7 +46,7 @@ func TestUnusableWaypoints(t *testing.T) {
 		}, OtherCA, []string{"not of your collective", "ca.crt"}},
 		"other member": {func(t *testing.T, a *authority) netip.AddrPort {
 			return startServer(t, served{Identity: a.identity("carol")}).at
-		}, WrongName, []string{"answers carol, not bob", "[[client.waypoint]]"}},
+		}, WrongName, []string{"is carol, not bob", "[[client.waypoint]]"}},
 		"expired": {func(t *testing.T, a *authority) netip.AddrPort {
 			const left = 2 * time.Second
 			id := load(t, a.files(collective.Request{Name: "bob", NotBefore: time.Now().Add(-time.Hour), Validity: time.Hour + left}))

@@ -85,7 +85,7 @@ func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-
 	}
 }
 
-// hello is what a waypoint greets with.
+// hello returns the waypoint's greeting.
 func (s *service) hello(l *line) wire.Hello {
 	h := wire.Hello{Version: wire.Version, Offers: s.handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()), Session: l.session}
 	if c := s.handler.Closed(); c != nil {

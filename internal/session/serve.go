@@ -18,7 +18,7 @@ type ending struct {
 	text string
 }
 
-// handle is the life of one session, from the finished handshake on.
+// handle serves one session after the handshake.
 func (s *service) handle(ctx context.Context, conn *quic.Conn) {
 	member, err := s.config.Identity.Peer(conn.ConnectionState().TLS)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *service) converse(ctx context.Context, l *line) ending {
 	return end
 }
 
-// greet exchanges the first messages. Without proof, the ending says why.
+// greet exchanges the first messages. If it returns no proof, ending is the reason.
 func (s *service) greet(ctx context.Context, l *line, stream *quic.Stream, decoder *wire.Decoder) (*wire.Proof, ending) {
 	if err := stream.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
 		return nil, endingOf(ctx, err)

@@ -81,7 +81,7 @@ func (l Limits) check() error {
 type ServerConfig struct {
 	Listen   string // ":45672" listens on IPv4 and IPv6
 	Identity *collective.Identity
-	Lease    time.Duration // of a mapping, as told in the greeting
+	Lease    time.Duration // of a mapping, for the greeting
 	Limits   Limits
 	Log      *slog.Logger
 }
@@ -150,7 +150,7 @@ func Listen(config ServerConfig) (*Server, error) {
 // Addr returns the server's address.
 func (s *Server) Addr() netip.AddrPort { return addrPort(s.socket.LocalAddr()) }
 
-// service is a Server that serves.
+// service is a Server while Serve runs.
 type service struct {
 	*Server
 	handler Handler

@@ -30,7 +30,7 @@ const (
 	maxElements = 4096
 )
 
-// document gets a device's document, on a connection of its own: by no proxy, and following no redirection.
+// document fetches a device's document on a connection of its own, without proxies and redirections.
 // The connection is from own: many devices open ports only to the address that asks.
 func document(ctx context.Context, own netip.Addr, request *http.Request) (status int, body []byte, err error) {
 	dialer := net.Dialer{Timeout: httpTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, 0))}
@@ -61,7 +61,7 @@ func document(ctx context.Context, own netip.Addr, request *http.Request) (statu
 // argument is one of an action's.
 type argument struct{ name, value string }
 
-// call has a service of a device do something and returns what it answers.
+// call calls an action of a device's service and returns its results.
 func call(ctx context.Context, own netip.Addr, at *url.URL, service, action string, in ...argument) (map[string]string, error) {
 	var b bytes.Buffer
 	b.WriteString(xml.Header + `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/" s:encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"><s:Body>`)
