@@ -26,6 +26,9 @@ func TestFirstHour(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 			cmd.Dir = ".."
+			if strings.HasPrefix(line, "go test") { // as the other tests, so that they share what they compile
+				cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -race -vet=off", "CGO_ENABLED=1")
+			}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", line, err, out)
 			}
