@@ -258,7 +258,7 @@ func TestNetworksLeaveNoRoom(t *testing.T) {
 		t.Errorf("nothing is amiss: %v", err)
 	}
 	g := newGiving(t, netip.MustParsePrefix("10.0.0.0/8"))
-	if err := g.Problem(); err == nil || !strings.Contains(err.Error(), "no room for tunnels' addresses in 10.192.0.0/11") {
+	if err := g.Problem(); err == nil || !strings.Contains(err.Error(), "no free tunnel addresses in 10.192.0.0/11") {
 		t.Errorf("without IPv4 there is the problem %v", err)
 	}
 	if grant := g.give(t, "alice", asking("a")); len(grant.Addresses) != 1 {
@@ -280,7 +280,7 @@ func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		g.holds(t, carol)
-		if !strings.Contains(g.log.String(), "this host uses its address itself now") {
+		if !strings.Contains(g.log.String(), "this host now uses its address") {
 			t.Errorf("the log says %q", g.log.String())
 		}
 		if again := g.give(t, "alice", asking("a")); again.Addresses[0].Overlaps(g.host.used[0]) {
