@@ -31,6 +31,9 @@ type CreateSubflow struct {
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
+	// Orphan: the subflow's local address is gone, and may come back. It is to be kept if one end of the
+	// connection is closed, as the connection gets no other subflow then.
+	Orphan bool
 }
 
 // RemoveAddr ends the subflows with this address id and sends REMOVE_ADDR to the peer, which works

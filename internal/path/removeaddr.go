@@ -115,7 +115,7 @@ func (m *Manager) announcingRemoval(c *conn, now time.Time) bool {
 // because otherwise the REMOVE_ADDR of one could be sent, and lost, on another.
 func (m *Manager) takeBack(c *conn, now time.Time, gone ...*subflow) {
 	for _, s := range gone {
-		m.do(DestroySubflow{c.token, s.local, s.remote})
+		m.do(DestroySubflow{Token: c.token, Local: s.local, Remote: s.remote, Orphan: !m.hasSource(s)})
 		c.remove(s)
 		c.doubt(s)
 		c.dropped = now

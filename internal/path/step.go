@@ -48,7 +48,7 @@ func (m *Manager) open(c *conn, now time.Time) {
 func (m *Manager) giveUpJoins(c *conn, now time.Time) {
 	for _, s := range slices.Clone(c.subflows) {
 		if !s.up && !now.Before(s.timeout()) {
-			m.do(DestroySubflow{c.token, s.local, s.remote})
+			m.do(DestroySubflow{Token: c.token, Local: s.local, Remote: s.remote})
 			m.end(c, ended{subflow: s, err: errNoAnswer, judge: now}, now)
 		}
 	}

@@ -22,9 +22,13 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.CreateSubflow:
 		c.createSubflow(a)
 	case path.DestroySubflow:
-		err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
+		if !a.Orphan || c.open(a.Token) {
+			err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
+		}
 	case path.RemoveAddr:
-		err = c.host.removeAddress(a)
+		if !a.Local.IsValid() || c.open(a.Token) { // else it would end subflows that were kept
+			err = c.host.removeAddress(a)
+		}
 	case path.SetBackup:
 		err = kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 	case path.RequestDetours:
@@ -43,6 +47,12 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
 		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)
 	}
+}
+
+// open reports whether both ends of the connection are open. One that is not found is taken for open.
+func (c *Client) open(token path.Token) bool {
+	open, err := c.host.kernel.Open(uint32(token))
+	return open || err != nil
 }
 
 // createSubflow asks for a join; an in-band one has its SYN prepared first.

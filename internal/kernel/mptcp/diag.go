@@ -73,26 +73,38 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 
 // DataReceived implements Kernel.
 func (n *Namespace) DataReceived(token uint32) (upTo uint64, err error) {
+	c, err := n.connection(token)
+	return c.received, err
+}
+
+// Open implements Kernel.
+func (n *Namespace) Open(token uint32) (bool, error) {
+	c, err := n.connection(token)
+	return c.State == StateEstablished, err
+}
+
+// connection looks up one connection, without its subflows.
+func (n *Namespace) connection(token uint32) (found Connection, err error) {
 	n.diagMu.Lock()
 	defer n.diagMu.Unlock()
 
-	found := false
+	ok := false
 	req := diagRequest{family: unix.AF_INET, protocol: protocolMPTCP, token: token}
 	err = n.diag.ask(req, 0, func(msg []byte) (bool, error) {
 		var c Connection
-		ok, err := decodeConnection(msg, &c)
-		if ok && c.Token == token {
-			upTo, found = c.received, true
+		is, err := decodeConnection(msg, &c)
+		if is && c.Token == token {
+			found, ok = c, true
 		}
 		return false, err
 	})
-	if errors.Is(err, syscall.ENOENT) || err == nil && !found {
+	if errors.Is(err, syscall.ENOENT) || err == nil && !ok {
 		err = ErrNoConnection
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look up connection %08x: %w", token, err)
+		return Connection{}, fmt.Errorf("look up connection %08x: %w", token, err)
 	}
-	return upTo, nil
+	return found, nil
 }
 
 func (d *diagSocket) find(req diagRequest, how netlink.HeaderFlags) (found Subflow, ok bool, err error) {

@@ -52,6 +52,10 @@ type Kernel interface {
 	// resets such a subflow at once and sends no event.
 	ChecksumErrors() (uint64, error)
 
+	// Open reports whether neither end of a connection is closed yet. Linux adds no subflow to one of
+	// which an end is.
+	Open(token uint32) (bool, error)
+
 	// DataReceived is up to where the data of a connection has arrived without a gap
 	// (its rcv_nxt), for comparison with Metrics.DataEnd and with itself. An error that
 	// wraps ErrNoConnection means that there is no such connection.

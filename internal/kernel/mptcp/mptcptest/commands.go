@@ -237,6 +237,17 @@ func (f *Fake) DataReceived(token uint32) (uint64, error) {
 	return c.received, nil
 }
 
+// Open implements mptcp.Kernel.
+func (f *Fake) Open(token uint32) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.conns[token]
+	if c == nil {
+		return false, fmt.Errorf("look up connection %08x: %w", token, mptcp.ErrNoConnection)
+	}
+	return !c.halfOpen, nil
+}
+
 // Subflow implements mptcp.Kernel.
 func (f *Fake) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
 	f.mu.Lock()

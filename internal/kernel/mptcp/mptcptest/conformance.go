@@ -72,6 +72,9 @@ func testDataReceived(_ *testing.T, r *run) {
 	if _, err := r.Kernel.DataReceived(token); err != nil {
 		r.Error(err)
 	}
+	if open, err := r.Kernel.Open(token); err != nil || !open {
+		r.Errorf("open: %v, %v", open, err)
+	}
 	if n, err := r.Kernel.ChecksumErrors(); err != nil || n != 0 {
 		r.Errorf("%d checksum errors, %v", n, err)
 	}

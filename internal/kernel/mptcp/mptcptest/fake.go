@@ -56,6 +56,7 @@ type conn struct {
 	userspace bool // manages its paths
 	entries   []entry
 	received  uint64 // without a gap
+	halfOpen  bool   // one end is closed
 }
 
 // entry is the kernel's memory of which local address has which id; port is
@@ -147,6 +148,15 @@ func (f *Fake) begin(local, remote netip.AddrPort, ev mptcp.Event) uint32 {
 	ev.Kind = mptcp.Established
 	f.emit(ev)
 	return c.Token
+}
+
+// Shutdown plays the program that closes its end of a connection, and goes on to receive.
+func (f *Fake) Shutdown(token uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.conns[token]; c != nil {
+		c.halfOpen = true
+	}
 }
 
 // Close plays the program that closes its connection.
