@@ -80,13 +80,13 @@ func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 		return fmt.Errorf("output folder: %w", err)
 	}
 	o.Out = out
-	if o.Programs == (programs.Pair{}) && (agents || s.Workload.MadeByDCol()) {
-		if o.Programs, err = programs.Find(); err != nil {
+	if agents {
+		if err := checkAgents(s); err != nil {
 			return err
 		}
 	}
-	if agents {
-		if err := checkAgents(s); err != nil {
+	if o.Programs == (programs.Pair{}) && (agents || s.Workload.MadeByDCol()) {
+		if o.Programs, err = programs.Find(); err != nil {
 			return err
 		}
 	}
