@@ -56,7 +56,7 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@scripts/format.sh
 	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
-	$(RACE) -timeout=15m -p=4 $$($(GO) list ./... | grep -v /lab/)
+	$(RACE) -timeout=15m -p=3 $$($(GO) list ./... | grep -v /lab/)
 	$(RACE) -timeout=15m ./lab/e2e ./lab/...
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run TestRegression ./lab/scenarios -measure

@@ -182,8 +182,7 @@ func TestStoreThatWentBack(t *testing.T) {
 }
 
 // A member that floods is cut off, others are served, and it comes back when it has kept quiet.
-func TestFlood(t *testing.T) {
-	t.Parallel()
+func TestFlood(t *testing.T) { // by itself: it takes what processor time there is
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -197,9 +196,8 @@ func TestFlood(t *testing.T) {
 	if s := w.c.Status(); s.Floods != 1 || s.Counts.Refused == 0 {
 		t.Errorf("status %+v", s)
 	}
-	if err := beta.publish(beta.record()); err != nil {
-		t.Errorf("others: %v", err)
-	}
+	// What others said in the meantime may be lost with the flood; they say it again.
+	eventually(t, "others are served", 20*time.Second, func() bool { return beta.publish(beta.record()) == nil })
 	if r := wantRefusal(t, alpha.renew(), enrol.TooMany); r.After == 0 {
 		t.Error("does not say when to come back")
 	}
