@@ -284,7 +284,7 @@ func echo(t *testing.T, conn net.Conn, text string) {
 // eventually waits for the client's status to be as wanted.
 func (l *lab) eventually(what string, ok func(*api.Using) bool) *api.Using {
 	l.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(40 * time.Second)
 	for {
 		u, err := l.client.describe(l.t.Context())
 		if err != nil {
