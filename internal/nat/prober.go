@@ -97,7 +97,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		n, from, err := p.port.ReadOther(ctx, buf[:])
 		switch {
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
-			return nil // the expected end
+			return nil //nolint:nilerr // the expected end
 		case err != nil:
 			return fmt.Errorf("read what is not QUIC at the session's port: %w", err)
 		}

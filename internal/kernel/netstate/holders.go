@@ -20,9 +20,6 @@ type PortHolder struct {
 	Program string // of that process
 }
 
-// tcpListening is the state of a listening socket in /proc/net/tcp.
-const tcpListening = "0A"
-
 // PortHolders returns who has a local port in the calling thread's network namespace, listeners first. Network is
 // "udp" or "tcp".
 func PortHolders(network string, port int) ([]PortHolder, error) {
@@ -42,6 +39,7 @@ func PortHolders(network string, port int) ([]PortHolder, error) {
 		}
 		found = append(found, sockets...)
 	}
+	// Of TCP's states, 0A is listening, which is the greatest but for one that is short-lived.
 	slices.SortStableFunc(found, func(a, b boundSocket) int { return cmp.Compare(b.state, a.state) })
 	var holders []PortHolder
 	for _, s := range found {
