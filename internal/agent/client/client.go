@@ -26,7 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Config is what a Client needs.
+// Config configures a Client.
 type Config struct {
 	Identity *collective.Identity
 	Settings *config.Config

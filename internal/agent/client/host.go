@@ -202,9 +202,9 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 	return local, true
 }
 
-// removeAddress tells the peer that an address is gone. The kernel forgets an
-// address when any subflow from it is destroyed, and then knows of nothing to
-// tell; announcing it once more reminds it (docs/kernel-behaviour.md).
+// removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when
+// any subflow from it is destroyed, and then sends nothing. So the address is
+// announced again first (docs/kernel-behaviour.md).
 func (h *host) removeAddress(a path.RemoveAddr) error {
 	err := h.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
 	if !errors.Is(err, mptcp.ErrNoAddress) {

@@ -31,8 +31,7 @@ type sampler struct {
 	checksums uint64 // errors, as last read
 }
 
-// watched is what was read of the connections that are watched, in the same memory every
-// time.
+// watched holds the samples of the closely sampled connections. Its memory is reused.
 type watched struct {
 	path.Measured
 	gone []path.SubflowMissing

@@ -43,7 +43,7 @@ type Knock struct {
 // knockRoom is the number of knocks that may wait for the waypoint role.
 const knockRoom = 32
 
-// Config is what New needs.
+// Config configures a Member; see New.
 type Config struct {
 	Identity     *collective.Identity
 	Settings     *config.Config

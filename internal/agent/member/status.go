@@ -81,7 +81,7 @@ func problems(s membership.State, now time.Time) (list []string) {
 	return list
 }
 
-// mendExpelled says what the user of a host that was expelled can do.
+// mendExpelled is shown to the user of a host that was expelled.
 const mendExpelled = "Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"
 
 func words(err error) string {

@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
-// Settle is how long addresses may come and go before the collective is told: a host that moves loses its
-// address before it has another.
+// Settle is the delay before changed addresses are published. A host that moves loses its address before
+// it has another.
 const Settle = 2 * time.Second
 
 // OwnAddresses returns this host's, without those of our tunnels.

@@ -27,7 +27,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Config is what Start needs.
+// Config configures the waypoint role; see Start.
 type Config struct {
 	Identity *collective.Identity
 	Settings *config.Config
