@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
-	validate "github.com/detour-collective/dcol/lab/bench/linkcheck"
+	"github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -82,15 +82,15 @@ func TestLoadPorts(t *testing.T) {
 
 // Each figure of the wire is held to its own bound.
 func TestWireFigures(t *testing.T) {
-	r := validate.Report{
-		RTT: []validate.RTT{
+	r := linkcheck.Report{
+		RTT: []linkcheck.RTT{
 			{Asked: testbed.LinkParams{Delay: time.Millisecond}, Probes: 10, P99: 400 * time.Microsecond},
 			{P99: 400 * time.Microsecond, Lost: 1},
 			{P99: 600 * time.Microsecond},
 		},
-		Rate:    []validate.Rate{{Asked: 10e6, Measured: 9.95e6, Error: -0.005}, {Asked: 10e6, Measured: 9.8e6, Error: -0.02}},
-		Loss:    []validate.Loss{{Rate: 10e6, Sigmas: -2.9}, {Rate: 10e6, Sigmas: -3.1}},
-		Highest: validate.Highest{Unlimited: 1e9, Exact: 5e8, PacketsPerSecond: 1e5},
+		Rate:    []linkcheck.Rate{{Asked: 10e6, Measured: 9.95e6, Error: -0.005}, {Asked: 10e6, Measured: 9.8e6, Error: -0.02}},
+		Loss:    []linkcheck.Loss{{Rate: 10e6, Sigmas: -2.9}, {Rate: 10e6, Sigmas: -3.1}},
+		Highest: linkcheck.Highest{Unlimited: 1e9, Exact: 5e8, PacketsPerSecond: 1e5},
 	}
 	var met []bool
 	reported := 0

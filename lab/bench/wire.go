@@ -5,34 +5,34 @@ import (
 	"fmt"
 	"math"
 
-	validate "github.com/detour-collective/dcol/lab/bench/linkcheck"
+	"github.com/detour-collective/dcol/lab/bench/linkcheck"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // wire compares the emulated link with its parameters.
 func wire(ctx context.Context, o Options) ([]Measurement, error) {
-	report, err := validate.Measure(ctx, testbed.BackendWire, 1, o.Log)
+	report, err := linkcheck.Measure(ctx, testbed.BackendWire, 1, o.Log)
 	return wireFigures(report), err
 }
 
 // wireFigures returns a report in the words of the benchmarks. A figure of many
 // packets is measured once, so that it has no spread.
-func wireFigures(r validate.Report) []Measurement {
+func wireFigures(r linkcheck.Report) []Measurement {
 	var found []Measurement
 	for _, x := range r.RTT {
 		m := once(fmt.Sprintf("wire: RTT error at %v one way, 99th percentile", x.Asked.Delay), "ms", milliseconds(x.P99))
 		m.Note = fmt.Sprintf("of %d packets, %d lost; median %v, most %v; by its own clock the wire was late by %v at the 99th percentile, %v at most",
 			x.Probes, x.Lost, x.P50, x.Max, x.Lateness.P99, x.Lateness.Max)
-		found = append(found, m.target("<= 0.5 ms", x.P99 <= validate.MaxRTTError && x.Lost == 0))
+		found = append(found, m.target("<= 0.5 ms", x.P99 <= linkcheck.MaxRTTError && x.Lost == 0))
 	}
 	for _, x := range r.Rate {
 		m := once(fmt.Sprintf("wire: rate at %d Mbit/s", x.Asked/1e6), "Mbit/s", x.Measured/1e6).against(float64(x.Asked) / 1e6)
-		found = append(found, m.target("ratio 0.99 to 1.01", math.Abs(x.Error) <= validate.MaxRateError))
+		found = append(found, m.target("ratio 0.99 to 1.01", math.Abs(x.Error) <= linkcheck.MaxRateError))
 	}
 	for _, x := range r.Loss {
 		m := once(fmt.Sprintf("wire: loss at %d Mbit/s, from what is expected", x.Rate/1e6), "sigma", math.Abs(x.Sigmas))
 		m.Note = fmt.Sprintf("%d of %d packets lost where %.3g was asked", x.Lost, x.Packets, x.Asked)
-		found = append(found, m.target("<= 3 sigma", math.Abs(x.Sigmas) <= validate.MaxLossSigma))
+		found = append(found, m.target("<= 3 sigma", math.Abs(x.Sigmas) <= linkcheck.MaxLossSigma))
 	}
 	if r.Highest.Unlimited == 0 {
 		return found // it was not reached

@@ -1,8 +1,8 @@
-// Package validate compares a link of the lab with its parameters: round-trip time, rate, loss, and the
+// Package linkcheck compares a link of the lab with its parameters: round-trip time, rate, loss, and the
 // highest rate it carries. The kernel timestamps packets at both ends, so that only the link is measured.
 //
 // For `make bench` and tests.
-package validate
+package linkcheck
 
 import (
 	"context"

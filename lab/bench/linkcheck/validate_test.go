@@ -1,4 +1,4 @@
-package validate
+package linkcheck
 
 import (
 	"log/slog"
