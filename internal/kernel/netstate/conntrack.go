@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -83,6 +84,21 @@ func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, err
 		}
 	}
 	return len(found), nil
+}
+
+// deleteFlowsFrom removes the TCP entries whose first packet came from src. It does nothing on hosts
+// whose kernel tracks no connections or cannot list them.
+func deleteFlowsFrom(src netip.Prefix) error {
+	if _, err := Sysctl("net/netfilter/nf_conntrack_count"); err != nil || loadConntrack() != nil {
+		return nil
+	}
+	c, err := OpenConntrack()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.DeleteEach(MarkMatch{}, func(f Flow) bool { return src.Contains(f.Origin.Src.Addr()) })
+	return err
 }
 
 // FlowEvents is a subscription to conntrack entries: their creation, establishment and end.

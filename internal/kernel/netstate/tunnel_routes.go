@@ -139,9 +139,11 @@ func tunnelRules() ([]netlink.Rule, error) {
 	return rules, nil
 }
 
+// deleteRule removes the rule of a tunnel's address that is no longer used, and the conntrack entries
+// of its connections. These cannot end properly any more, and conntrack would keep them for days.
 func deleteRule(r netlink.Rule) error {
 	if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove rule %d for packets from %v: %w", r.Priority, r.Src, err)
 	}
-	return nil
+	return deleteFlowsFrom(prefixOf(r.Src))
 }

@@ -117,6 +117,41 @@ func TestTunnelOfClient(t *testing.T) {
 	}
 }
 
+// Conntrack would keep the connections of an address that is gone for five days.
+func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
+	ns := tunnelHost(t)
+	mustSetTunnel(t, ns, clientTunnel("10.7.0.9", "fd07::9"))
+	for _, src := range []string{"10.7.0.9", "fd07::9", "10.7.0.10", "10.1.0.1"} {
+		dst := "198.51.100.1"
+		if strings.Contains(src, ":") {
+			dst = "2001:db8:1::1"
+		}
+		ns.Output(t, "conntrack", "-I", "-p", "tcp", "-s", src, "-d", dst, "--sport", "40000", "--dport", "80",
+			"--state", "ESTABLISHED", "-u", "ASSURED", "-t", "1000")
+	}
+	check := func(want ...string) {
+		t.Helper()
+		var got []string
+		ns.Must(t, func() error {
+			ct, err := OpenConntrack()
+			if err != nil {
+				return err
+			}
+			defer ct.Close()
+			return ct.Flows(MarkMatch{}, func(f Flow) { got = append(got, f.Origin.Src.Addr().String()) })
+		})
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("tracked are connections from %v, want %v", got, want)
+		}
+	}
+	check("10.1.0.1", "10.7.0.10", "10.7.0.9", "fd07::9")
+	mustSetTunnel(t, ns, clientTunnel("10.7.0.10"))
+	check("10.1.0.1", "10.7.0.10")
+	ns.Must(t, func() error { return RemoveTunnel("dcol0") })
+	check("10.1.0.1")
+}
+
 // What is so already is not set again: it would wake all who watch routes, and that may be us.
 func TestTunnelIsSetOnce(t *testing.T) {
 	ns := tunnelHost(t)
