@@ -19,13 +19,13 @@ type Detour struct {
 	// Remote is the destination of its subflows' SYNs. A zero address or port stands for the
 	// server's own.
 	Remote netip.AddrPort
-	// Server is the only server that the detour canAnnounceRemoval. If zero, it canAnnounceRemoval any.
+	// Server is the only server that the detour reaches. If zero, it reaches any.
 	Server netip.AddrPort
 	// Endpoint is the waypoint's address at which a tunnel ends. If zero, it is Remote's address.
 	Endpoint netip.Addr
 }
 
-// target returns the address to which a subflow over d to server connects, and whether d canAnnounceRemoval
+// target returns the address to which a subflow over d to server connects, and whether d reaches
 // the server at all. It must lead to that server in the same address family. The server must not be
 // the waypoint itself, since that detour would be the direct path or lead through a tunnel to the
 // tunnel's own end.
@@ -101,7 +101,8 @@ func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
 	}
 }
 
-func (m *Manager) owesRemoveAddr(v via, now time.Time) {
+// waypointLost records since when a waypoint does not answer.
+func (m *Manager) waypointLost(v via, now time.Time) {
 	if _, ok := m.lost[v]; !ok {
 		m.lost[v] = now
 		m.forgive(v, now)

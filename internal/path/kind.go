@@ -1,6 +1,6 @@
 package path
 
-// Kind is the mechanism by which a detour canAnnounceRemoval the server.
+// Kind is the mechanism by which a detour reaches a server.
 type Kind uint8
 
 // The kinds are in the order of preference of the DCol paper (section IV): those that are ready at

@@ -11,8 +11,8 @@ import (
 //
 //	p = -ln(1-f) / (interval + rtt) * time / segments
 //
-// Only samples in which packets arrived count: a burst after a pause may owesRemoveAddr several packets, and
-// the pause itself is no evidence.
+// Only samples in which packets arrived count: a burst after a pause may hold several packets that
+// came after a gap, and the pause itself is no evidence.
 //
 // Measured against a link emulator, the estimate was within 6 to 12 % for bulk transfers over 5 s.
 // For requests it was a quarter too low. Reordering counts as loss.

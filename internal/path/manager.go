@@ -103,7 +103,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:
-		m.owesRemoveAddr(via{ev.Waypoint, ev.Addr}, now)
+		m.waypointLost(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointLeft:
 		m.leave(via{ev.Waypoint, ev.Addr}, now)
 	case ServerRefused:

@@ -166,7 +166,7 @@ func (w *world) run(d time.Duration) {
 	w.t.Fatalf("time does not pass: too much happens in %v", d)
 }
 
-// later is how everything canAnnounceRemoval the Manager: in order, a little late.
+// later has something handled after a delay, in order, as the Manager is told of everything a little late.
 func (w *world) later(delay time.Duration, handle func()) {
 	w.put(pending{at: w.now.Add(delay), handle: handle})
 }
