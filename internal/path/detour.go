@@ -87,6 +87,7 @@ func (m *Manager) offer(d Detour, now time.Time) {
 		conns = m.byServer[d.Server]
 	} else {
 		m.general = append(m.general, o)
+		m.forgetRoutes(d.ID)
 	}
 	for _, c := range inOrder(conns) {
 		c.recognise(&o.Detour)

@@ -54,12 +54,14 @@ type SubflowEstablished struct {
 }
 
 // SubflowClosed reports that a subflow ended or was never established. Err is nil for an orderly
-// end.
+// end. Corrupt is set if the peer reset it because data arrived there changed (MP_TCPRST with reason 6,
+// middlebox interference: RFC 8684, section 3.6).
 type SubflowClosed struct {
 	Token         Token
 	LocalID       uint8
 	Local, Remote netip.AddrPort
 	Err           error
+	Corrupt       bool
 }
 
 // AddrAnnounced reports that the peer announced another of its addresses (ADD_ADDR).
@@ -161,6 +163,8 @@ type Sample struct {
 	// BytesReceived and BytesAcked count payload in each direction since the
 	// subflow began.
 	BytesReceived, BytesAcked uint64
+	// Waiting is set while data that was sent is not acknowledged.
+	Waiting bool
 	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes
 	// counts the unanswered keep-alive probes.
 	Backoff, Probes int

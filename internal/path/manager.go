@@ -51,7 +51,9 @@ type Manager struct {
 	newer   []netip.Addr        // subflows start from them, addrs lacks them; asked about
 	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
 
-	out     []Action
+	out      []Action
+	failures map[string]int // scratch of view, by waypoint
+
 	inUse   []InUse
 	usable  []Usable
 	resting []Resting
@@ -73,6 +75,7 @@ func New(cfg Config) *Manager {
 		blames:   make(map[blamed]blame),
 		places:   make(map[netip.Addr]places),
 		tunnels:  make(map[netip.Addr]bool),
+		failures: make(map[string]int),
 	}
 }
 

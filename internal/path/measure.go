@@ -12,6 +12,9 @@ const (
 	// stalledBackoff is how often a subflow's retransmission timer may double (0.2 s, 0.4 s, … on a
 	// short path) before the subflow is replaced.
 	stalledBackoff = 5
+	// waitsFor is how long sent data may wait for any answer. It is what stalledBackoff comes to on a
+	// short path. Where the round trip was long just before, the timer alone would take much longer.
+	waitsFor = 6 * time.Second
 )
 
 var errStalled = errors.New("made no progress while its connection did")
@@ -55,7 +58,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 		if stalled {
 			m.takeBack(c, now, s)
 			if s.detour != nil {
-				m.failed(s.detour, c.server, errStalled, now.Sub(s.since), now)
+				m.failed(s.detour, c.server, errStalled, s.since, now.Sub(s.since), now)
 			}
 		}
 		if heard || stalled || settled {
@@ -71,14 +74,18 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 }
 
 // stalled reports whether the subflow makes no progress while another does, and has data to
-// transfer. Signs of the latter are unanswered retransmissions and, for a receiver, a waypoint that
-// no longer answers.
+// transfer. Signs of the latter are unanswered retransmissions, data that has no answer for long and,
+// for a receiver, a waypoint that no longer answers.
 func (m *Manager) stalled(c *conn, s *subflow, backoff int, now time.Time) bool {
 	if s.direct || !s.up {
 		return false
 	}
 	still := s.moved
-	if backoff < stalledBackoff {
+	switch {
+	case backoff >= stalledBackoff:
+	case s.waitsTooLong():
+		still = s.waiting.Add(waitsFor / 2) // else this host itself may be cut off
+	default:
 		if s.detour == nil {
 			return false
 		}
@@ -95,3 +102,5 @@ func (m *Manager) stalled(c *conn, s *subflow, backoff int, now time.Time) bool 
 	}
 	return c.has(func(x *subflow) bool { return x != s && x.up && x.moved.After(still) })
 }
+
+func (s *senses) waitsTooLong() bool { return !s.waiting.IsZero() && s.at.Sub(s.waiting) >= waitsFor }

@@ -62,6 +62,7 @@ func (m *Manager) view(c *conn, now time.Time) View {
 		}
 		v.InUse = append(v.InUse, u)
 	}
+	m.countFailures(c.server, now)
 	for o := range m.leading(c.server) {
 		remote, ok := o.target(c.server)
 		if !ok || m.taken(c, &o.Detour, remote) {
@@ -70,7 +71,7 @@ func (m *Manager) view(c *conn, now time.Time) View {
 		if until, why := m.rests(c, o, now); now.Before(until) || why.Cause == RestsNoAddress {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
-			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.trial != nil && !o.trial.proven})
+			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.trial != nil && !o.trial.proven, m.failures[o.Waypoint]})
 		}
 	}
 	v.Resting = append(v.Resting, m.unready...)

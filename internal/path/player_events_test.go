@@ -46,10 +46,10 @@ func (p *player) event(words []string) {
 		token, id := p.subflow(args[0])
 		local, remote := p.addrs(args)
 		p.handle(path.SubflowEstablished{Token: token, LocalID: id, Local: local, Remote: remote})
-	case "down": // CONN/ID [LOCAL > REMOTE] [quietly]
+	case "down": // CONN/ID [LOCAL > REMOTE] [quietly|corrupt]
 		token, id := p.subflow(args[0])
 		local, remote := p.addrs(args)
-		ev := path.SubflowClosed{Token: token, LocalID: id, Local: local, Remote: remote}
+		ev := path.SubflowClosed{Token: token, LocalID: id, Local: local, Remote: remote, Corrupt: has("corrupt")}
 		if !has("quietly") {
 			ev.Err = errors.New("reset")
 		}
@@ -105,7 +105,7 @@ func (p *player) event(words []string) {
 			ev.ChecksumErrors = uint64(p.number(count))
 		}
 		p.handle(ev)
-	case "sample": // {CONN/ID [received N] [acked N] [backoff N]} ;…
+	case "sample": // {CONN/ID [received N] [acked N] [backoff N] [unanswered MS]} ;…
 		p.handle(p.samples(strings.Join(args, " ")))
 	case "live": // CONN LOCAL > REMOTE, or CONN/ID [LOCAL > REMOTE] [backup]
 		p.listLive(args)
@@ -184,6 +184,9 @@ func (p *player) samples(text string) path.Measured {
 			"received": func(n int) { s.BytesReceived = uint64(n) },
 			"acked":    func(n int) { s.BytesAcked = uint64(n) },
 			"backoff":  func(n int) { s.Backoff = n },
+			"unanswered": func(n int) { // sent data waits, and the last answer came so long ago
+				s.Waiting, s.LastData, s.LastAnswer = true, time.Hour, time.Duration(n)*time.Millisecond
+			},
 		} {
 			if n := after(words, key); n != "" {
 				set(p.number(n))

@@ -29,12 +29,14 @@ type InUse struct {
 	Direct   bool
 }
 
-// Usable is one detour and the time of its first offer.
+// Usable is one detour and the time since which it is on offer.
 type Usable struct {
 	*Detour
 	Since time.Time
 	// Unproven is set while it is not known whether the path lets the detour's SYNs through.
 	Unproven bool
+	// Failures counts the recent failures of the waypoint's detours towards the server.
+	Failures int
 }
 
 // Resting is one detour and the reason for not using it.

@@ -7,7 +7,8 @@ import (
 
 // DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
 // subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
-// subflows, then the kind that comes first in Order, then the detour that was offered first. So a
+// subflows, then the one with fewer recent failures towards the server, then the kind that comes first in
+// Order, then the detour that was offered first. So a
 // second kind of one waypoint is used only when every other waypoint with a detour carries the
 // connection already.
 //
@@ -78,10 +79,14 @@ func (r *round) allowed(u *Usable) bool {
 }
 
 func (r *round) compare(a, b *Usable) int {
-	return cmp.Or(cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)), r.preferred(a, b))
+	return cmp.Or(
+		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
+		cmp.Compare(a.Failures, b.Failures),
+		r.preferred(a, b),
+	)
 }
 
-// preferred compares two detours without regard to the load of their waypoints.
+// preferred compares two detours without regard to the load and the failures of their waypoints.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),

@@ -59,7 +59,7 @@ func failureWords(err error) string {
 }
 
 // Reason is why a detour was chosen: the state of the preferred detours of its waypoint, and a
-// waypoint that was passed over because it carries more of the connection. It is kept for each
+// waypoint that was passed over because it carries more of the connection or failed. It is kept for each
 // subflow, so it is small. Text is made from it only for display.
 type Reason struct {
 	better   [nKinds - 1]standing // the first n, in the operator's order
@@ -67,6 +67,7 @@ type Reason struct {
 	rests    *[nKinds - 1]Rest // for those that rest; nil: none does
 	carrying string            // another waypoint; empty: none was passed over
 	fresh    bool              // its own waypoint carried nothing of the connection
+	failing  string            // another waypoint, passed over because its detours failed; empty: none
 }
 
 type standing struct {
@@ -99,6 +100,10 @@ func (r *round) reason(best *Usable) (why Reason) {
 	for i := range r.Usable {
 		u := &r.Usable[i]
 		if u.Waypoint != best.Waypoint && r.allowed(u) && r.preferred(u, best) < 0 {
+			if r.carried(u.Waypoint) == r.carried(best.Waypoint) {
+				why.failing = u.Waypoint
+				break
+			}
 			why.carrying, why.fresh = u.Waypoint, r.carried(best.Waypoint) == 0
 			break
 		}
@@ -155,6 +160,9 @@ func (w Reason) of(d *Detour) string {
 		parts = append(parts, fmt.Sprintf("%s carries nothing of this connection yet; %s already does", d.Waypoint, w.carrying))
 	case w.carrying != "":
 		parts = append(parts, fmt.Sprintf("%s carries less of this connection than %s", d.Waypoint, w.carrying))
+	}
+	if w.failing != "" {
+		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
 	}
 	return strings.Join(parts, "; ")
 }

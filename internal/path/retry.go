@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 )
@@ -40,6 +41,14 @@ func (r *retry) failed(err error, lived time.Duration, now time.Time) {
 	r.at, r.err = now.Add(backoff(r.failures)), err
 }
 
+// last returns when the last failure was recorded.
+func (r *retry) last() time.Time {
+	if r.failures == 0 {
+		return time.Time{}
+	}
+	return r.at.Add(-backoff(r.failures))
+}
+
 // over reports whether the last failure is so old that it no longer counts.
 func (r *retry) over(now time.Time) bool { return now.Sub(r.at) > longestBackoff }
 
@@ -49,15 +58,36 @@ type route struct {
 	server netip.AddrPort
 }
 
-func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, lived time.Duration, now time.Time) {
+// failed records that a subflow over d failed, which began at that time and lived for so long.
+// Subflows that fail together count once.
+func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, began time.Time, lived time.Duration, now time.Time) {
 	key := route{d.ID, server}
 	r := m.retries[key]
-	if r.refused && now.Before(r.at) {
+	if r.refused && now.Before(r.at) || began.Before(r.last()) {
 		return
 	}
 	r.refused = false
 	r.failed(err, lived, now)
 	m.retries[key] = r
+}
+
+// forgetRoutes drops the failures of a detour that is on offer again: the reason for which it was gone
+// explains them. A waypoint's refusal stays.
+func (m *Manager) forgetRoutes(id DetourID) {
+	maps.DeleteFunc(m.retries, func(key route, r retry) bool { return key.detour == id && !r.refused })
+}
+
+// countFailures counts the recent failures towards server by waypoint.
+func (m *Manager) countFailures(server netip.AddrPort, now time.Time) {
+	clear(m.failures)
+	if len(m.retries) == 0 {
+		return
+	}
+	for o := range m.leading(server) {
+		if r := m.retries[route{o.ID, server}]; r.failures > 0 && !r.over(now) {
+			m.failures[o.Waypoint] += r.failures
+		}
+	}
 }
 
 // forgetFailures drops expired failures. It runs only once in a while, so that the cost does not

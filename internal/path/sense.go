@@ -26,6 +26,7 @@ type senses struct {
 	dataEnd              uint64
 	lastData, lastAnswer time.Time // when data and when anything last arrived
 	unanswered           int       // probes or retransmissions
+	waiting              time.Time // since when sent data has had no answer at all; zero: none is sent
 	habits               *habits   // nil while not sampled closely
 }
 
@@ -59,6 +60,12 @@ func (s *senses) take(sm *Sample, now time.Time) {
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.lastData, s.lastAnswer = now.Add(-sm.LastData), now.Add(-min(sm.LastData, sm.LastAnswer))
 	s.unanswered = max(sm.Probes, sm.Backoff)
+	switch {
+	case !sm.Waiting:
+		s.waiting = time.Time{}
+	case s.waiting.IsZero() || s.lastAnswer.After(s.waiting):
+		s.waiting = now
+	}
 }
 
 // silent returns how long nothing at all has arrived.

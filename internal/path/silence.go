@@ -243,7 +243,7 @@ func (m *Manager) endHoles(c *conn, now time.Time) {
 	}
 	m.takeBack(c, now, holes...)
 	for _, s := range holes {
-		m.failed(s.detour, c.server, errSilent, now.Sub(s.since), now)
+		m.failed(s.detour, c.server, errSilent, s.since, now.Sub(s.since), now)
 		m.blame(s.detour, c.server, &swallows, now)
 	}
 	m.step(c, now)

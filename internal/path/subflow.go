@@ -66,7 +66,14 @@ func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
 		m.explain(c, ev)
 		return
 	}
-	m.end(c, ended{subflow: s, err: ev.Err, judge: now.Add(verdictDelay)}, now)
+	m.end(c, ended{subflow: s, err: ev.cause(), judge: now.Add(verdictDelay)}, now)
+}
+
+func (ev SubflowClosed) cause() error {
+	if ev.Corrupt {
+		return errCorrupt
+	}
+	return ev.Err
 }
 
 // announced handles an address that the server announced. A server that denies joins to its first
@@ -118,7 +125,7 @@ func (m *Manager) judge(c *conn, now time.Time) {
 		case e.direct:
 			c.direct.failed(e.err, e.lived, now)
 		case e.detour != nil:
-			m.failed(e.detour, c.server, e.err, e.lived, now)
+			m.failed(e.detour, c.server, e.err, e.since, e.lived, now)
 			m.learn(e, c.server, now)
 			if errors.Is(e.err, errCorrupt) {
 				m.blame(e.detour, c.server, &corrupts, now)

@@ -123,7 +123,7 @@ func (m *Manager) forgetVanished() {
 func (m *Manager) explain(c *conn, ev SubflowClosed) {
 	for i := range c.ended {
 		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {
-			e.silent, e.err = false, ev.Err
+			e.silent, e.err = false, ev.cause()
 			m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.subflow == e.subflow })
 		}
 	}

@@ -62,6 +62,7 @@ func (c *Client) createSubflow(a path.CreateSubflow) {
 		func(from netip.AddrPort) error { return c.tunnels.expect(a, from) },
 		func(from netip.AddrPort) { c.tunnels.forget(from, a.Remote) })
 	if err == nil {
+		c.log.Debug("subflow asked", "connection", a.Token, "kind", a.Kind.String(), "waypoint", a.Waypoint, "direct", a.Direct, "local", local, "remote", a.Remote)
 		c.backlog = append(c.backlog, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local})
 		return
 	}

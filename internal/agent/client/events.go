@@ -25,10 +25,12 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		c.handle(ctx, now, path.ConnClosed{Token: token})
 	case mptcp.SubflowEstablished:
 		c.counters.SubflowsUp++
+		c.log.Debug("subflow up", "connection", token, "local", ev.Local, "remote", ev.Remote)
 		c.handle(ctx, now, path.SubflowEstablished{
 			Token: token, LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote, Backup: ev.Backup,
 		})
 	case mptcp.SubflowClosed:
+		c.log.Debug("subflow ended", "connection", token, "local", ev.Local, "remote", ev.Remote, "err", ev.Err)
 		c.handle(ctx, now, c.subflowClosed(ev))
 	case mptcp.Announced:
 		c.handle(ctx, now, path.AddrAnnounced{Token: token, Remote: ev.Remote})
@@ -50,7 +52,10 @@ func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	if c.tunnels.forget(ev.Local, ev.Remote) {
 		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
 	}
-	closed := path.SubflowClosed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote}
+	closed := path.SubflowClosed{
+		Token: path.Token(ev.Token), LocalID: ev.LocalID, Local: ev.Local, Remote: ev.Remote,
+		Corrupt: ev.ResetReason == mptcp.ResetMiddlebox,
+	}
 	if ev.Err != 0 {
 		closed.Err = ev.Err
 	}

@@ -105,7 +105,7 @@ func decodeEvent(kind EventKind, b []byte) (Event, error) {
 		case eventIfIndex:
 			ev.IfIndex = int(int32(u32(v)))
 		case eventResetReason:
-			ev.ResetReason = u32(v)
+			ev.ResetReason = ResetReason(u32(v))
 		case eventResetFlags:
 			ev.ResetFlags = u32(v)
 		case eventServerSide:

@@ -64,7 +64,7 @@ type Event struct {
 	Backup          bool // the peer asked that the subflow be a backup; what this host asked is not told
 
 	Err         syscall.Errno // SubflowClosed: why, where the kernel knows
-	ResetReason uint32        // reason code of MP_TCPRST (RFC 8684, 3.6)
+	ResetReason ResetReason   // SubflowClosed: why the peer reset it, if it says so
 	ResetFlags  uint32
 	IfIndex     int // interface the subflow is bound to
 	Timeout     time.Duration
@@ -109,3 +109,9 @@ func (e Event) String() string {
 	}
 	return b.String()
 }
+
+// ResetReason is the reason code of MP_TCPRST (RFC 8684, section 3.6).
+type ResetReason uint32
+
+// ResetMiddlebox means that data or options arrived changed. Linux gives it after a failed checksum.
+const ResetMiddlebox ResetReason = 6
