@@ -1,16 +1,11 @@
 package testbed
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
-
-	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
+	"strings"
 )
 
 // NAT makes a host a home router. IPv4 packets from an inside link that leave by another link get the host's
@@ -22,6 +17,36 @@ type NAT struct {
 	Forwards []PortForward
 }
 
+// NATKind selects how a NAT maps and filters UDP, in the terms of RFC 3489, 5. With every kind, TCP
+// connections get random ports.
+type NATKind string
+
+// The kinds. All but the first keep an inside host's port number, if no other host uses it.
+const (
+	// Symmetric gives every flow a random port, and accepts replies only.
+	Symmetric NATKind = ""
+	// PortRestricted accepts packets from the addresses and ports that the port has sent to.
+	PortRestricted NATKind = "port-restricted"
+	// AddressRestricted accepts packets from the addresses that the port has sent to.
+	AddressRestricted NATKind = "address-restricted"
+	// FullCone accepts packets from anywhere, once the port has sent one.
+	FullCone NATKind = "full-cone"
+)
+
+func (k NATKind) validate() error {
+	switch k {
+	case Symmetric, PortRestricted, AddressRestricted, FullCone:
+		return nil
+	}
+	return fmt.Errorf("kind of NAT %q is unknown: use %q, %q, %q or none, for a symmetric one", k, PortRestricted, AddressRestricted, FullCone)
+}
+
+// KeepsPorts reports whether an inside host's port is the same outside.
+func (k NATKind) KeepsPorts() bool { return k != Symmetric }
+
+// AsksWho reports whether packets are accepted only from addresses that the port has sent to.
+func (k NATKind) AsksWho() bool { return k == AddressRestricted }
+
 // PortForward forwards a port from outside: for IPv4 on the host's own address, for IPv6 on that of the
 // inside host.
 type PortForward struct {
@@ -31,8 +56,6 @@ type PortForward struct {
 }
 
 func (n NAT) isZero() bool { return len(n.Inside) == 0 && len(n.Forwards) == 0 && n.Kind == Symmetric }
-
-var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
 
 // validate checks the NAT of host at.
 func (n NAT) validate(at string, links []LinkSpec) error {
@@ -65,7 +88,7 @@ func (n NAT) validate(at string, links []LinkSpec) error {
 	}
 	taken := map[PortForward]bool{}
 	for _, f := range n.Forwards {
-		if protocols[f.Protocol] == 0 {
+		if f.Protocol != "tcp" && f.Protocol != "udp" {
 			return fmt.Errorf("port forward: protocol %q is unknown: use \"tcp\" or \"udp\"", f.Protocol)
 		}
 		if f.Port == 0 {
@@ -83,130 +106,44 @@ func (n NAT) validate(at string, links []LinkSpec) error {
 	return nil
 }
 
-var natTable = nft.Table{Name: "home"}
-
-// natPlan is a NAT in terms of what is on its host.
+// natPlan is a NAT in terms of its host's interfaces. The template of the rules reads it.
 type natPlan struct {
-	kind     NATKind
-	inside   []string // interfaces
-	forwards []forwardPlan
+	Kind     NATKind
+	Inside   []string // interfaces
+	Forwards []forwardPlan
 }
 
 type forwardPlan struct {
-	protocol     byte
-	port         uint16
-	addr4, addr6 netip.Addr
+	Protocol     string
+	Port         uint16
+	Addr4, Addr6 netip.Addr
 }
 
 func (p plan) nat(h hostPlan) natPlan {
-	n := natPlan{kind: h.NAT.Kind}
+	n := natPlan{Kind: h.NAT.Kind}
 	for _, iface := range h.ifaces {
 		if slices.Contains(h.NAT.Inside, p.links[iface.link].Name) {
-			n.inside = append(n.inside, iface.name)
+			n.Inside = append(n.Inside, iface.name)
 		}
 	}
 	for _, f := range h.NAT.Forwards {
 		for _, to := range p.hosts {
 			if to.Name == f.To {
-				n.forwards = append(n.forwards, forwardPlan{protocols[f.Protocol], f.Port, to.addr4(), to.addr6()})
+				n.Forwards = append(n.Forwards, forwardPlan{f.Protocol, f.Port, to.addr4(), to.addr6()})
 			}
 		}
 	}
 	return n
 }
 
-// Bits of ct state and ct status, from include/uapi/linux/netfilter/nf_conntrack_common.h.
-const (
-	stateEstablished = 1 << 1
-	stateRelated     = 1 << 2
-	statusDNAT       = 1 << 5
-)
+// Learns reports whether the rules remember what inside hosts send, and let in more than replies.
+func (n natPlan) Learns() bool { return n.Kind == AddressRestricted || n.Kind == FullCone }
 
-const portAt = 2 // of the destination port, in TCP and UDP headers
-
-// chains returns the rules; what they are in nft's words is in testdata.
-func (n natPlan) chains() []nft.Chain {
-	in := nft.Chain{Name: "in", Hook: &nft.Hook{Type: "nat", Number: unix.NF_INET_PRE_ROUTING, Priority: -100}}   // dstnat
-	out := nft.Chain{Name: "out", Hook: &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100}} // srcnat
-	forward := nft.Chain{Name: "forward", Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD}}
-	guard := nft.Chain{Name: "guard", Rules: [][]expr.Any{
-		{&expr.Ct{Key: expr.CtKeySTATE, Register: reg}, bits(stateEstablished | stateRelated), notEqual(noBits), accept()},
-		{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg}, bits(statusDNAT), notEqual(noBits), accept()},
-	}}
-	for _, f := range n.forwards {
-		in.Rules = append(in.Rules, slices.Concat(
-			n.outside(expr.MetaKeyIIFNAME), f.is(unix.NFPROTO_IPV4),
-			[]expr.Any{
-				&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-				equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)),
-				&expr.Immediate{Register: reg, Data: f.addr4.AsSlice()},
-				&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg},
-			}))
-		guard.Rules = append(guard.Rules, slices.Concat(
-			f.is(unix.NFPROTO_IPV6),
-			[]expr.Any{
-				&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}, // the destination (RFC 8200, 3)
-				equal(f.addr6.AsSlice()),
-				accept(),
-			}))
+// Outside matches packets whose interface, by the key given, is not an inside one.
+func (n natPlan) Outside(key string) string {
+	var matches []string
+	for _, iface := range n.Inside {
+		matches = append(matches, fmt.Sprintf("%s != %q", key, iface))
 	}
-	in.Rules = append(in.Rules, n.letsIn()...)
-	guard.Rules = append(guard.Rules, []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
-	if n.kind != Symmetric {
-		out.Rules = n.keepsPort()
-	}
-	for _, iface := range n.inside {
-		forward.Rules = append(forward.Rules, slices.Concat(
-			[]expr.Any{meta(expr.MetaKeyOIFNAME), equal(ifname(iface))}, n.outside(expr.MetaKeyIIFNAME),
-			[]expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: guard.Name}}))
-		out.Rules = append(out.Rules, slices.Concat(
-			[]expr.Any{meta(expr.MetaKeyNFPROTO), equal([]byte{unix.NFPROTO_IPV4}), meta(expr.MetaKeyIIFNAME), equal(ifname(iface))},
-			n.outside(expr.MetaKeyOIFNAME),
-			[]expr.Any{&expr.Masq{FullyRandom: true}}))
-	}
-	chains := []nft.Chain{in, guard, forward, out}
-	if n.kind != Symmetric {
-		chains = append(chains, n.own())
-	}
-	if len(n.kind.sets()) > 0 {
-		chains = append(chains, n.learn())
-	}
-	return chains
-}
-
-// outside passes packets whose interface is not one of those inside.
-func (n natPlan) outside(key expr.MetaKey) []expr.Any {
-	exprs := []expr.Any{meta(key)}
-	for _, iface := range n.inside {
-		exprs = append(exprs, notEqual(ifname(iface)))
-	}
-	return exprs
-}
-
-func (f forwardPlan) is(family byte) []expr.Any {
-	return []expr.Any{
-		meta(expr.MetaKeyNFPROTO), equal([]byte{family}),
-		meta(expr.MetaKeyL4PROTO), equal([]byte{f.protocol}),
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: portAt, Len: 2},
-		equal(binary.BigEndian.AppendUint16(nil, f.port)),
-	}
-}
-
-var noBits = []byte{0, 0, 0, 0}
-
-func bits(mask uint32) expr.Any {
-	return &expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, mask), Xor: noBits}
-}
-
-func notEqual(data []byte) expr.Any {
-	return &expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: data}
-}
-
-func accept() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
-
-// ifname returns a name as the kernel compares it.
-func ifname(name string) []byte {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b, name)
-	return b
+	return strings.Join(matches, " ")
 }

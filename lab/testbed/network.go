@@ -117,11 +117,7 @@ func (n *Network) interfere(h *Host) error {
 	if h.plan.NAT.isZero() {
 		return nil
 	}
-	nat := n.plan.nat(h.plan)
-	if err := h.commit(natTable, nat.kind.sets(), nat.chains()); err != nil {
-		return fmt.Errorf("host %s: %w", h.Name(), err)
-	}
-	return nil
+	return h.setRules("nat.nft", n.plan.nat(h.plan))
 }
 
 func (n *Network) chooseBackend(s Spec) error {
