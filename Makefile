@@ -88,6 +88,10 @@ chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writ
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab chaos --faults $(or $(FAULTS),200) --seed $(or $(SEED),1) $(if $(WORLDS),--worlds $(WORLDS))
 
+chaos-bites: ## Undo five mends, one at a time, and show that 200 faults of chaos find each (root, minutes each).
+	@scripts/deps.sh test
+	scripts/chaos-bites.sh
+
 paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/paper/report.html.
 	@scripts/deps.sh paper
 	@$(MAKE) --no-print-directory build
@@ -149,4 +153,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-awkward test-kernels bench chaos paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-awkward test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,6 +34,21 @@ func cannot() string {
 		}
 	}
 	return ""
+}
+
+// The patches that `make chaos-bites` undoes mends with still fit the code.
+func TestBitesApply(t *testing.T) {
+	patches, err := filepath.Glob("testdata/bites/*.patch")
+	if err != nil || len(patches) < 5 {
+		t.Fatalf("%d patches, %v", len(patches), err)
+	}
+	for _, patch := range patches {
+		cmd := exec.Command("git", "apply", "--check", filepath.Join("lab/chaos", patch))
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", patch, err, out)
+		}
+	}
 }
 
 // Twenty faults, always the same ones, find nothing. `make chaos` does the same
