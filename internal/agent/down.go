@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -96,21 +95,8 @@ func terminate(pid int, dir string) error {
 	return nil
 }
 
-// removeRunFiles removes the socket, and what openvpn was told and says; an openvpn
-// that still runs is ended.
+// removeRunFiles removes the sockets.
 func removeRunFiles(c *config.Config) error {
-	folders, err := os.ReadDir(c.RunDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look for what an agent has left: %w", err)
-	}
-	errs := []error{api.RemoveSocket(c.Socket())}
-	for _, f := range folders {
-		if f.IsDir() && strings.HasPrefix(f.Name(), openvpn.RunDirs) {
-			errs = append(errs, openvpn.CleanUpDir(filepath.Join(c.RunDir, f.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	openvpn.CleanUpDir(filepath.Join(c.RunDir, openvpn.Dir))
+	return api.RemoveSocket(c.Socket())
 }

@@ -13,9 +13,9 @@ import (
 // GiveOpenVPNConfig configures the waypoint's OpenVPN end.
 type GiveOpenVPNConfig struct {
 	GiveConfig
-	Port  int
+	Port  uint16
 	Files openvpn.Files
-	Dir   string // openvpn's configuration, socket and state; not shared with others
+	Dir   string // for openvpn's socket; not shared with others
 }
 
 // GiveOpenVPN starts the waypoint's OpenVPN end.
@@ -33,8 +33,9 @@ func GiveOpenVPN(ctx context.Context, config GiveOpenVPNConfig) (*Giver, error) 
 
 type openvpnFar struct {
 	server *openvpn.Server
-	port   int
+	port   uint16
 	bytes  int
+	looked time.Time // when the server was last tended
 }
 
 // holder identifies a member by its certificate's name, so each member has one tunnel.
@@ -43,19 +44,24 @@ func (f *openvpnFar) holder(peer session.Peer, _ wire.TunnelRequest) (holder, bo
 }
 
 func (f *openvpnFar) admit(h holder, addrs []netip.Prefix, g *wire.TunnelGrant) error {
-	g.Port = uint16(f.port)
+	g.Port = f.port
 	return f.server.Admit(h.member, addrs)
 }
 
 func (f *openvpnFar) expel(h holder) error { return f.server.Expel(h.member) }
 
-// tend does nothing: the server maintains itself, although it does not replace an interface that
-// was removed.
-func (f *openvpnFar) tend(time.Time, []held) (bool, error) { return false, nil }
+// tend does not replace an interface that was removed.
+func (f *openvpnFar) tend(now time.Time, _ []held) (anew bool, err error) {
+	if now.Sub(f.looked) < tablesEvery {
+		return false, nil
+	}
+	f.looked = now
+	return false, f.server.Tend()
+}
 
 func (f *openvpnFar) peerMTU(netip.Addr) int { return 0 }
 
 func (f *openvpnFar) problem() error { return f.server.Problem() }
 func (f *openvpnFar) iface() string  { return openvpnInterface }
 func (f *openvpnFar) mtu() int       { return f.bytes }
-func (f *openvpnFar) close() error   { f.server.Stop(); return nil }
+func (f *openvpnFar) close() error   { return f.server.Stop() }

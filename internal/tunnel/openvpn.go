@@ -21,7 +21,6 @@ type OpenVPNConfig struct {
 	Ranges    []netip.Prefix // allowed ranges of an address in a tunnel
 	Waypoint  string         // the name required in its certificate
 	Files     openvpn.Files  // this member's identity
-	Dir       string         // openvpn's configuration, socket and state; not shared with others
 	Log       *slog.Logger
 }
 
@@ -82,7 +81,7 @@ func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) erro
 	case e.client == nil:
 		return e.start()
 	case remote != before:
-		return e.client.SetRemote(remote)
+		e.client.Restart(remote)
 	case to.fresh:
 		e.due = time.Now().Add(openvpnPatience)
 	}
@@ -92,7 +91,7 @@ func (e *openvpnEnd) set(ctx context.Context, to place, g wire.TunnelGrant) erro
 func (e *openvpnEnd) start() (err error) {
 	e.client, err = openvpn.StartClient(context.Background(), openvpn.ClientConfig{
 		Interface: e.iface, Remote: e.remote, ServerName: e.config.Waypoint,
-		Files: e.config.Files, MTU: e.mtu, Dir: e.config.Dir, Log: e.config.Log,
+		Files: e.config.Files, MTU: e.mtu, Log: e.config.Log,
 	})
 	return err
 }
@@ -102,8 +101,8 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 		return nil, err.Error()
 	}
 	state := e.client.State()
-	if state.Phase != openvpn.Connected {
-		return nil, cmp.Or(state.Reason, "OpenVPN is "+string(state.Phase))
+	if !state.Connected {
+		return nil, cmp.Or(state.Reason, "OpenVPN is connecting")
 	}
 	// Not earlier: an interface that is up without its process may drop packets for a second, until
 	// the kernel notices the reader.
@@ -117,16 +116,14 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 
 // look restarts a client that waits for its next try although the waypoint is available again.
 func (e *openvpnEnd) look(now time.Time) error {
-	if e.client != nil && !e.due.IsZero() && !now.Before(e.due) {
-		e.due = time.Time{}
-		if !e.client.State().Connected() {
-			if err := e.drop(); err != nil {
-				return err
-			}
-		}
-	}
 	if e.client == nil {
 		return e.start()
+	}
+	if !e.due.IsZero() && !now.Before(e.due) {
+		e.due = time.Time{}
+		if !e.client.State().Connected {
+			e.client.Restart(e.remote)
+		}
 	}
 	return nil
 }
@@ -135,9 +132,9 @@ func (e *openvpnEnd) drop() error {
 	if e.client == nil {
 		return nil
 	}
-	e.client.Stop()
+	client := e.client
 	e.client, e.due = nil, time.Time{}
-	return e.clear(nil)
+	return e.clear(client.Stop())
 }
 
 func (e *openvpnEnd) lasting() bool { return true }

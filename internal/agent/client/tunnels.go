@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -228,7 +227,7 @@ func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunne
 		u.tunnels = append(u.tunnels, tunnel.NewOpenVPN(tunnel.OpenVPNConfig{
 			Interface: tunnel.Interface(path.OpenVPN, u.number), Ranges: settings.TunnelRanges, Waypoint: u.peer.Name,
 			Files: openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL},
-			Dir:   filepath.Join(settings.RunDir, openvpn.RunDirs+"-"+u.peer.Name), Log: log,
+			Log:   log,
 		}, leads, changed))
 	}
 	for _, k := range u.inBand {

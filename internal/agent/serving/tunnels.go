@@ -76,7 +76,7 @@ func openGiver(ctx context.Context, c Config, way *waypoint.Waypoint, k config.K
 		return tunnel.GiveWireGuard(tunnel.GiveWireGuardConfig{GiveConfig: give, Key: c.Identity.Derive("wireguard"), Session: session})
 	case config.OpenVPN:
 		return tunnel.GiveOpenVPN(ctx, tunnel.GiveOpenVPNConfig{
-			GiveConfig: give, Port: operator.OpenVPNPort, Dir: filepath.Join(c.Settings.RunDir, openvpn.RunDirs),
+			GiveConfig: give, Port: uint16(operator.OpenVPNPort), Dir: filepath.Join(c.Settings.RunDir, openvpn.Dir),
 			Files: openvpn.Files{Certificate: id.Certificate, Key: id.Key, CA: id.CA, CRL: id.CRL},
 		})
 	case config.InBand:

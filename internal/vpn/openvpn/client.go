@@ -1,174 +1,150 @@
 package openvpn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"regexp"
+	"strings"
 	"sync"
-	"time"
 )
 
 // ClientConfig configures a Client.
 type ClientConfig struct {
-	Interface  string // created by the client; the caller sets its addresses and brings it up
+	Interface  string // created by the client; the caller configures it
 	Remote     netip.AddrPort
 	ServerName string // required in the server's certificate
 	Files      Files
-	MTU        int    // of the interface, see MTU
-	Dir        string // for configuration and sockets; not shared
+	MTU        int // of the interface, see MTU
 	Log        *slog.Logger
-	// Changed is called when the State changes. It must not block or call Stop, and may be nil.
-	Changed func()
 }
 
 // Client is the end of a tunnel that connects to a server, again after every failure.
 type Client struct {
 	config ClientConfig
-	log    *slog.Logger
-	base   *base
+	runner *runner
 	daemon *daemon
-	stop   context.CancelFunc
-	done   chan struct{}
 
-	mu      sync.Mutex
-	remote  netip.AddrPort
-	run     int // number of the current openvpn run; notices of earlier ones are ignored
-	tracker *tracker
+	mu     sync.Mutex
+	remote netip.AddrPort
+	state  State
+}
+
+// State describes a client's tunnel.
+type State struct {
+	Connected bool   // the tunnel carries packets
+	Reason    string // why it is not Connected; empty while OpenVPN connects for the first time
 }
 
 // StartClient starts OpenVPN as a client. It returns when OpenVPN has begun to connect. OpenVPN
 // keeps trying until Stop is called or ctx ends. Errors include *MissingError, *OldError and
-// *TUNError.
-func StartClient(ctx context.Context, c ClientConfig) (*Client, error) {
-	client, err := startClient(ctx, c)
+// *vpn.TUNError.
+func StartClient(ctx context.Context, config ClientConfig) (*Client, error) {
+	c := &Client{config: config, remote: config.Remote}
+	var err error
+	if c.runner, err = newRunner(config.Interface, config.Log); err == nil {
+		c.daemon, err = startDaemon(ctx, c.runner.log, c.run, c.runner.close)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start an OpenVPN client: %w", err)
 	}
-	return client, nil
-}
-
-func startClient(ctx context.Context, config ClientConfig) (*Client, error) {
-	remote, err := checkRemote(config.Remote)
-	if err != nil {
-		return nil, err
-	}
-	if !memberName.MatchString(config.ServerName) {
-		return nil, fmt.Errorf("%q cannot be the server's name", config.ServerName)
-	}
-	base, err := openBase(config.Interface, config.MTU, config.Dir, &config.Files)
-	if err != nil {
-		return nil, err
-	}
-	c := &Client{
-		config: config, log: config.Log.With("interface", config.Interface), base: base, done: make(chan struct{}),
-		remote: remote, tracker: newTracker(remote, time.Now()),
-	}
-	first, err := c.launch(ctx)
-	if err != nil {
-		return nil, errors.Join(err, base.close())
-	}
-	ctx, c.stop = context.WithCancel(ctx)
-	c.daemon = newDaemon(c.launch, c.down, c.log)
-	go func() {
-		defer close(c.done)
-		c.daemon.run(ctx, first)
-		if err := base.close(); err != nil {
-			c.log.Warn("cannot take the OpenVPN client down", "error", err)
-		}
-	}()
 	return c, nil
 }
 
-// Stop ends OpenVPN and returns when the client has been removed completely.
-func (c *Client) Stop() {
-	c.stop()
-	<-c.done
-}
+// Stop ends OpenVPN and returns when the interface has been removed.
+func (c *Client) Stop() error { return c.daemon.end() }
 
 // State returns the current state.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tracker.state
+	if err := c.daemon.problem(); err != nil {
+		return State{Reason: err.Error()}
+	}
+	return c.state
 }
 
-// SetRemote changes the server's address.
-func (c *Client) SetRemote(remote netip.AddrPort) error {
-	remote, err := checkRemote(remote)
-	if err != nil {
-		return err
-	}
+// Restart has OpenVPN connect anew at once, to a server whose address may be another now.
+func (c *Client) Restart(remote netip.AddrPort) {
 	c.mu.Lock()
-	if remote == c.remote {
-		c.mu.Unlock()
-		return nil
-	}
+	defer c.mu.Unlock()
+	c.daemon.restart() // nothing that the current openvpn says counts any more
 	c.remote = remote
-	c.run++
-	c.tracker.moved(remote, time.Now())
-	c.mu.Unlock()
-	c.daemon.restart()
-	c.tell()
-	return nil
+	c.state = State{Reason: fmt.Sprintf("connecting anew to %v", remote)}
 }
 
-func checkRemote(remote netip.AddrPort) (netip.AddrPort, error) {
-	addr := remote.Addr().Unmap()
-	if !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() || remote.Port() == 0 {
-		return remote, fmt.Errorf("an OpenVPN server cannot be at %v: give an address and a UDP port", remote)
-	}
-	return netip.AddrPortFrom(addr, remote.Port()), nil
-}
-
-// launch starts openvpn and waits until it begins to connect.
-func (c *Client) launch(ctx context.Context) (child, error) {
+func (c *Client) run(ctx context.Context, ready func()) error {
 	c.mu.Lock()
-	c.run++
-	run, remote := c.run, c.remote
+	a := attempt{remote: c.remote, State: State{Reason: c.state.Reason}}
+	c.state = a.State
 	c.mu.Unlock()
-	config, err := render(clientDirectives(c.config, c.base.dir, remote))
-	if err != nil {
-		return nil, err
-	}
-	begun := make(chan struct{})
-	var once sync.Once
-	spec := c.base.spec(c.log)
-	spec.notice = func(_ *process, n notice) {
-		c.notice(run, n)
-		if st, ok := parseState(n.text); n.kind == "STATE" && ok && st.name != "CONNECTING" {
-			once.Do(func() { close(begun) })
-		}
-	}
-	p, err := spec.start(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.await(ctx, begun); err != nil {
-		return nil, err
-	}
-	return p, nil
+	err := c.runner.run(ctx, clientArguments(c.config, a.remote), ready, func(l logLine) {
+		a.hear(l)
+		c.enter(ctx, a.State)
+	})
+	err = a.ended(err)
+	c.enter(ctx, State{Reason: err.Error()})
+	return err
 }
 
-func (c *Client) notice(run int, n notice) {
+// enter sets the state, unless the openvpn that it comes from is being replaced.
+func (c *Client) enter(ctx context.Context, s State) {
 	c.mu.Lock()
-	news := run == c.run && c.tracker.notice(n, time.Now())
-	c.mu.Unlock()
-	if news {
-		c.tell()
+	defer c.mu.Unlock()
+	if ctx.Err() == nil {
+		c.state = s
 	}
 }
 
-func (c *Client) down(err error, retry time.Duration) {
-	c.mu.Lock()
-	c.tracker.down(err, retry, time.Now())
-	c.mu.Unlock()
-	c.tell()
+// attempt derives the State from the log of one openvpn.
+type attempt struct {
+	State
+	remote  netip.AddrPort
+	problem string // the most specific one since it began to connect
+	refusal string // the server's reason for a refusal
 }
 
-func (c *Client) tell() {
-	if c.config.Changed != nil {
-		c.config.Changed()
+var restarting = regexp.MustCompile(`^SIGUSR1\[soft,([^\]]*)\] received, process restarting$`)
+
+func (a *attempt) hear(l logLine) {
+	refused, isRefusal := strings.CutPrefix(l.text, "AUTH: Received control message: AUTH_FAILED")
+	signal := restarting.FindStringSubmatch(l.text)
+	switch {
+	case l.text == "Initialization Sequence Completed":
+		a.State, a.problem = State{Connected: true}, ""
+	case isRefusal:
+		a.refusal = cmp.Or(strings.TrimPrefix(refused, ","), "no reason given")
+	case signal != nil:
+		a.State, a.problem = State{Reason: a.why(signal[1])}, ""
+	// Of several problems the first counts, because later ones are consequences, except that one with a
+	// certificate is more specific.
+	case l.problem() && (a.problem == "" || verdict.MatchString(l.text) && !verdict.MatchString(a.problem)):
+		a.problem = l.text
 	}
+}
+
+// why describes the signal that made openvpn reconnect.
+func (a *attempt) why(signal string) string {
+	switch {
+	case a.Connected && signal == "ping-restart":
+		return fmt.Sprintf("no packet from %v for %d s", a.remote, clientPatience)
+	case signal == "ping-restart", signal == "tls-error" && strings.HasPrefix(a.problem, "TLS Error: TLS key negotiation failed"):
+		return fmt.Sprintf("no TLS handshake with %v within %d s: its UDP port is not reachable, or it refuses our certificate", a.remote, clientPatience)
+	case signal == "tls-error":
+		return fmt.Sprintf("TLS handshake with %v failed: %s", a.remote, a.problem)
+	case a.problem != "":
+		return signal + ": " + a.problem
+	}
+	return signal
+}
+
+// ended returns why openvpn has ended: the server's refusal, if there was one, or err.
+func (a *attempt) ended(err error) error {
+	if a.refusal != "" {
+		return errors.New("the server refuses this member: " + a.refusal)
+	}
+	return err
 }

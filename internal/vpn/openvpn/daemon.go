@@ -2,115 +2,116 @@ package openvpn
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
 const (
-	// killTime is how long an openvpn may take to end after a signal.
-	killTime   = 5 * time.Second
 	firstDelay = time.Second
 	lastDelay  = 60 * time.Second
-	// steady is how long an openvpn must have run to reset the backoff.
+	// steady is how long an openvpn must have run to reset the delay.
 	steady = 30 * time.Second
 )
 
-// child is a running openvpn.
-type child interface {
-	terminate()
-	kill()
-	ended() <-chan struct{}
-	err() error // why it ended, once it has; never nil
-}
-
 // daemon keeps an openvpn running. One that dies is started again after an increasing delay.
 type daemon struct {
-	launch func(context.Context) (child, error)
-	// down is called when openvpn has ended, with the delay before the next start.
-	down func(err error, retry time.Duration)
-	log  *slog.Logger
+	// run runs one openvpn until it ends or ctx does, and returns why it ended. It calls ready once
+	// openvpn works.
+	run    func(ctx context.Context, ready func()) error
+	log    *slog.Logger
+	stop   context.CancelFunc
+	done   chan struct{}
+	closed error // of closing what openvpn used; valid after done
 
-	replace chan struct{}
+	mu      sync.Mutex
+	replace context.CancelFunc // ends the current openvpn, or the wait for the next one
+	failure error              // why none works now
 }
 
-func newDaemon(launch func(context.Context) (child, error), down func(error, time.Duration), log *slog.Logger) *daemon {
-	return &daemon{launch: launch, down: down, log: log, replace: make(chan struct{}, 1)}
+// startDaemon returns when the first openvpn works. If it does not come to work, it returns why.
+// closing is called after the last openvpn has ended.
+func startDaemon(ctx context.Context, log *slog.Logger, run func(ctx context.Context, ready func()) error, closing func() error) (*daemon, error) {
+	d := &daemon{run: run, log: log, done: make(chan struct{})}
+	ctx, d.stop = context.WithCancel(ctx)
+	first := make(chan error)
+	go func() {
+		defer close(d.done)
+		d.loop(ctx, first)
+		d.stop()
+		d.closed = closing()
+	}()
+	if err := <-first; err != nil {
+		return nil, errors.Join(err, d.end())
+	}
+	return d, nil
+}
+
+func (d *daemon) loop(ctx context.Context, first chan<- error) {
+	var begun bool
+	var delay time.Duration
+	for ctx.Err() == nil || !begun {
+		attempt, cancel := context.WithCancel(ctx)
+		d.set(func() { d.replace = cancel })
+		started := time.Now()
+		err := d.run(attempt, func() {
+			d.set(func() { d.failure = nil })
+			if !begun {
+				begun = true
+				first <- nil
+			}
+		})
+		if !begun {
+			cancel()
+			first <- err
+			return
+		}
+		if attempt.Err() == nil {
+			delay = nextDelay(delay, time.Since(started))
+			d.log.Warn("openvpn does not run and is started again", "in", delay, "error", err)
+			d.set(func() { d.failure = fmt.Errorf("%w (next try in %v)", err, delay) })
+			select {
+			case <-time.After(delay):
+			case <-attempt.Done():
+			}
+		}
+		cancel()
+	}
+}
+
+func (d *daemon) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// nextDelay returns how long to wait after an openvpn has lived for some time.
+func nextDelay(last, lived time.Duration) time.Duration {
+	if last == 0 || lived >= steady {
+		return firstDelay
+	}
+	return min(2*last, lastDelay)
 }
 
 // restart replaces the openvpn at once.
 func (d *daemon) restart() {
-	select {
-	case d.replace <- struct{}{}:
-	default: // not seen to yet
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.replace()
 }
 
-// run watches the first openvpn and its successors until ctx ends, and then stops the current one.
-func (d *daemon) run(ctx context.Context, c child) {
-	var wait backoff
-	for {
-		started := time.Now()
-		err := d.attend(ctx, c)
-		for c = nil; c == nil; {
-			if err != nil {
-				delay := wait.next(time.Since(started))
-				d.log.Warn("openvpn does not run and is started again", "in", delay, "error", err)
-				d.down(err, delay)
-				d.sleep(ctx, delay)
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			started = time.Now()
-			c, err = d.launch(ctx)
-		}
-	}
+// problem returns why no openvpn runs now, or nil if one does.
+func (d *daemon) problem() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failure
 }
 
-// attend waits until c has ended, and returns why unless it was asked to end.
-func (d *daemon) attend(ctx context.Context, c child) error {
-	select {
-	case <-c.ended():
-		return c.err()
-	case <-ctx.Done():
-	case <-d.replace:
-	}
-	end(c)
-	return nil
-}
-
-func end(c child) {
-	c.terminate()
-	patience := time.NewTimer(killTime)
-	defer patience.Stop()
-	select {
-	case <-c.ended():
-		return
-	case <-patience.C:
-	}
-	c.kill()
-	<-c.ended()
-}
-
-func (d *daemon) sleep(ctx context.Context, delay time.Duration) {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-d.replace:
-	case <-ctx.Done():
-	}
-}
-
-// backoff computes the delay before openvpn is started again.
-type backoff struct{ last time.Duration }
-
-func (b *backoff) next(lived time.Duration) time.Duration {
-	switch {
-	case lived >= steady || b.last == 0:
-		b.last = firstDelay
-	default:
-		b.last = min(2*b.last, lastDelay)
-	}
-	return b.last
+// end stops openvpn, waits for its end, and returns the error of closing what it used.
+func (d *daemon) end() error {
+	d.stop()
+	<-d.done
+	return d.closed
 }

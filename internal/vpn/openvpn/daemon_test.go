@@ -4,145 +4,194 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// fakeChild is an openvpn in virtual time.
-type fakeChild struct {
-	done       chan struct{}
-	deaf       bool // does not end when told to
-	killed     bool
-	terminated time.Time
+var errDied = errors.New("it died")
+
+// runs records when openvpns are started, in virtual time. Each lives as long as the next number says,
+// the last one and its successors until they are stopped; with a negative number it does not start.
+type runs struct {
+	lives   []time.Duration
+	started []time.Duration // since the first
+	began   time.Time
+	closed  bool
 }
 
-func newFakeChild() *fakeChild { return &fakeChild{done: make(chan struct{})} }
-
-func (c *fakeChild) terminate() {
-	c.terminated = time.Now()
-	if !c.deaf {
-		c.die()
+func (r *runs) run(ctx context.Context, ready func()) error {
+	if r.began.IsZero() {
+		r.began = time.Now()
+	}
+	r.started = append(r.started, time.Since(r.began))
+	life := time.Hour
+	if len(r.lives) > 0 {
+		life, r.lives = r.lives[0], r.lives[1:]
+	}
+	if life < 0 {
+		return errDied
+	}
+	ready()
+	select {
+	case <-time.After(life):
+		return errDied
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
-func (c *fakeChild) kill()                  { c.killed = true; c.die() }
-func (c *fakeChild) die()                   { close(c.done) }
-func (c *fakeChild) ended() <-chan struct{} { return c.done }
-func (c *fakeChild) err() error             { return errors.New("it died") }
 
-// start runs a daemon whose openvpns come from launch; the result ends it and waits for that.
-func startDaemon(launch func() (child, error), first child) (d *daemon, downs *[]time.Duration, stop func()) {
-	downs = new([]time.Duration)
-	d = newDaemon(func(context.Context) (child, error) { return launch() },
-		func(_ error, retry time.Duration) { *downs = append(*downs, retry) }, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); d.run(ctx, first) }()
-	return d, downs, func() { cancel(); <-done }
+func (r *runs) start(t *testing.T) *daemon {
+	t.Helper()
+	d, err := startDaemon(context.Background(), slog.New(slog.DiscardHandler), r.run, func() error { r.closed = true; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (r *runs) end(t *testing.T, d *daemon) {
+	t.Helper()
+	if err := d.end(); err != nil || !r.closed {
+		t.Errorf("ended with %v, closed %t", err, r.closed)
+	}
 }
 
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Each one lives a second and dies; sometimes it does not even start.
-		count := 0
-		launch := func() (child, error) {
-			count++
-			if count%2 == 0 {
-				return nil, errors.New("it does not start")
+		r := &runs{}
+		for i := range 40 {
+			life := time.Second
+			if i%2 == 1 {
+				life = -1
 			}
-			c := newFakeChild()
-			time.AfterFunc(time.Second, c.die)
-			return c, nil
+			r.lives = append(r.lives, life)
 		}
-		first, _ := launch()
-		_, downs, stop := startDaemon(launch, first)
+		d := r.start(t)
 		time.Sleep(5 * time.Minute)
-		stop()
+		r.end(t, d)
 		var want []time.Duration
-		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {
-			want = append(want, time.Duration(seconds)*time.Second)
+		at := time.Duration(0)
+		for i, seconds := range []int{0, 1, 2, 4, 8, 16, 32, 60, 60} {
+			if i%2 == 1 {
+				at += time.Second // lived
+			}
+			at += time.Duration(seconds) * time.Second
+			want = append(want, at)
 		}
-		if len(*downs) < len(want) || !slices.Equal((*downs)[:len(want)], want) {
-			t.Errorf("waited %v, want %v", *downs, want)
+		if len(r.started) < len(want) || !slices.Equal(r.started[:len(want)], want) {
+			t.Errorf("started after %v, want %v", r.started, want)
 		}
 	})
 }
 
 func TestBackoffForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lives := []time.Duration{time.Second, time.Second, steady, time.Second}
-		launch := func() (child, error) {
-			c := newFakeChild()
-			if len(lives) > 0 {
-				time.AfterFunc(lives[0], c.die)
-				lives = lives[1:]
-			}
-			return c, nil
-		}
-		first, _ := launch()
-		_, downs, stop := startDaemon(launch, first)
+		r := &runs{lives: []time.Duration{time.Second, time.Second, steady, time.Second}}
+		d := r.start(t)
 		time.Sleep(5 * time.Minute)
-		stop()
-		want := []time.Duration{time.Second, 2 * time.Second, time.Second, 2 * time.Second}
-		if !slices.Equal(*downs, want) {
-			t.Errorf("waited %v, want %v", *downs, want)
+		r.end(t, d)
+		want := []time.Duration{0, 2 * time.Second, 5 * time.Second, 36 * time.Second, 39 * time.Second}
+		if !slices.Equal(r.started, want) {
+			t.Errorf("started after %v, want %v", r.started, want)
 		}
 	})
 }
 
-func TestStopWaitsThenKills(t *testing.T) {
+// The first one that does not come to work is the error of the start.
+func TestDoesNotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeChild()
-		c.deaf = true
-		_, _, stop := startDaemon(func() (child, error) { t.Error("another was started"); return nil, errors.New("no") }, c)
-		synctest.Wait()
-		began := time.Now()
-		stop()
-		if took := time.Since(began); !c.killed || took != killTime {
-			t.Errorf("killed %t after %v, want that after %v", c.killed, took, killTime)
+		r := &runs{lives: []time.Duration{-1}}
+		_, err := startDaemon(context.Background(), slog.New(slog.DiscardHandler), r.run, func() error { r.closed = true; return os.ErrExist })
+		if !errors.Is(err, errDied) || !errors.Is(err, os.ErrExist) || !r.closed || len(r.started) != 1 {
+			t.Errorf("%v, closed %t, started %d times", err, r.closed, len(r.started))
 		}
+	})
+}
+
+func TestProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &runs{lives: []time.Duration{time.Second}}
+		d := r.start(t)
+		if err := d.problem(); err != nil {
+			t.Errorf("while it runs: %v", err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if err := d.problem(); !errors.Is(err, errDied) || err.Error() != "it died (next try in 1s)" {
+			t.Errorf("while it waits: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := d.problem(); err != nil {
+			t.Errorf("while it runs again: %v", err)
+		}
+		r.end(t, d)
 	})
 }
 
 func TestStopWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeChild()
-		c.die()
-		_, _, stop := startDaemon(func() (child, error) { t.Error("another was started"); return nil, errors.New("no") }, c)
+		r := &runs{lives: []time.Duration{0}}
+		d := r.start(t)
 		synctest.Wait()
 		began := time.Now()
-		stop()
-		if took := time.Since(began); took != 0 {
-			t.Errorf("took %v", took)
+		r.end(t, d)
+		if took := time.Since(began); took != 0 || len(r.started) != 1 {
+			t.Errorf("took %v, started %d", took, len(r.started))
 		}
 	})
 }
 
 // A restart that is asked for waits for nothing but the end of the old one.
 func TestRestart(t *testing.T) {
-	for name, dead := range map[string]bool{"of one that runs": false, "of one that waits to be tried again": true} {
+	for name, life := range map[string]time.Duration{"of one that runs": time.Hour, "of one that waits to be tried again": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var second *fakeChild
-				first := newFakeChild()
-				d, downs, stop := startDaemon(func() (child, error) { second = newFakeChild(); return second, nil }, first)
-				if dead {
-					first.die()
-				}
+				r := &runs{lives: []time.Duration{life}}
+				d := r.start(t)
 				synctest.Wait()
-				began := time.Now()
 				d.restart()
 				d.restart() // once more than can be seen to
 				synctest.Wait()
-				if second == nil || time.Since(began) != 0 {
-					t.Fatal("no other openvpn was started at once")
+				if !slices.Equal(r.started, []time.Duration{0, 0}) {
+					t.Errorf("started after %v", r.started)
 				}
-				if dead != (len(*downs) == 1) || !dead && first.terminated.IsZero() {
-					t.Errorf("%d failures, the first one was told to end at %v", len(*downs), first.terminated)
+				if err := d.problem(); err != nil {
+					t.Errorf("it runs again, but: %v", err)
 				}
-				stop()
+				r.end(t, d)
 			})
 		})
+	}
+}
+
+// An openvpn that does not end when it is told to is killed after a while.
+func TestStopWaitsThenKills(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	c := n.serverConfig()
+	var s *Server
+	n.bob.Must(t, func() (err error) {
+		s, err = StartServer(t.Context(), c)
+		return err
+	})
+	pid := pidIn(t, n.bob)
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "openvpn to stop", func() bool { return processState(pid) == 'T' })
+	began := time.Now()
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < killTime {
+		t.Errorf("killed after %v, want %v", took, killTime)
+	}
+	if pids := pidsIn(t, n.bob); len(pids) != 0 {
+		t.Errorf("still there: %v", pids)
 	}
 }

@@ -1,7 +1,6 @@
-// Package openvpn runs Debian's OpenVPN as one end of a tunnel between two members: it writes the
-// configuration, starts and watches the process, and stops it. As in the original system the
-// transport is UDP, both sides use certificates of the collective's authority, and data packets are
-// neither encrypted nor signed, so a packet costs 36 bytes over IPv4 (see Overhead).
+// Package openvpn runs Debian's OpenVPN as one end of a tunnel between two members. As in the original
+// system the transport is UDP, both sides use certificates of the collective's authority, and data
+// packets are neither encrypted nor signed, so a packet costs 36 bytes over IPv4 (see Overhead).
 //
 // Unsigned packets can be forged. OpenVPN accepts a data packet from any address if it carries the
 // small number of a client, and from then on sends answers to that address. So any stranger could
@@ -10,9 +9,9 @@
 // can forge source addresses, or is on the path, can still put packets into a tunnel, but answers
 // go to the member only. Programs must protect their own data, as everywhere on the Internet.
 //
-// The files, in order of importance: find.go (is OpenVPN installed), config.go (its configuration),
-// process.go (one run of it), daemon.go (restarts), management.go and notices.go (its messages),
-// server.go and client.go (the two ends).
+// The files, in order of importance: config.go (OpenVPN's arguments), client.go and server.go (the two
+// ends), management.go (which members the server lets in), daemon.go (restarts), process.go (one run of
+// OpenVPN), log.go (what it says), guard.go, tun.go, find.go (is OpenVPN installed).
 //
 // OpenVPN does not configure addresses or routes here. This package creates the interface, and the
 // caller configures it. A client's interface should be brought up only when the client is

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func TestNotAdmitted(t *testing.T) {
@@ -18,18 +19,15 @@ func TestNotAdmitted(t *testing.T) {
 	echo(t, n.bob, "10.77.0.1:7")
 	admit(t, s, "carol", carolIn) // somebody else is
 	alice := n.start(n.alice, n.clientConfig("alice", bobAtAlice))
-	state := alice.until(Failed)
-	if !strings.Contains(state.Reason, "refuses this member: not admitted (next") {
-		t.Errorf("reason: %q", state.Reason)
-	}
-	if clients, err := s.Clients(); err != nil || len(clients) != 0 {
-		t.Errorf("clients: %v, %v", clients, err)
+	alice.untilReason("refuses this member: not admitted (next")
+	if clients := s.clients(); len(clients) != 0 {
+		t.Errorf("clients: %v", clients)
 	}
 	// Once she is admitted, trying again is enough.
 	admit(t, s, "alice", aliceIn)
-	alice.until(Connected)
+	alice.untilConnected()
 	for _, a := range aliceIn {
-		addresses(t, n.alice, clientIf, a.String())
+		addresses(t, n.alice, clientIf, tunnelMTU, a.String())
 	}
 	works(t, n.alice, aliceIn[0].Addr(), "10.77.0.1:7")
 }
@@ -72,15 +70,15 @@ func TestBadCertificates(t *testing.T) {
 			s := n.serveWith(sc)
 			admit(t, s, "alice", aliceIn)
 			alice := n.start(n.alice, cc)
-			state := alice.until(Connected, Reconnecting, Failed)
-			if state.Phase == Connected {
+			state := alice.settled()
+			if state.Connected {
 				t.Fatal("the client connected")
 			}
 			if !strings.Contains(state.Reason, test.reason) {
 				t.Errorf("reason %q does not say %q", state.Reason, test.reason)
 			}
-			if clients, err := s.Clients(); err != nil || len(clients) != 0 {
-				t.Errorf("clients: %v, %v", clients, err)
+			if clients := s.clients(); len(clients) != 0 {
+				t.Errorf("clients: %v", clients)
 			}
 		})
 	}
@@ -104,7 +102,7 @@ func TestRevokedLater(t *testing.T) {
 	alice.Stop()
 	revoke(t, n, "alice")
 	again := n.start(n.alice, cc)
-	if state := again.until(Connected, Reconnecting, Failed); state.Phase == Connected {
+	if again.settled().Connected {
 		t.Error("the client connected with a certificate that is revoked")
 	}
 }
@@ -140,12 +138,9 @@ func TestExpel(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a packet of an expelled member came through")
 	}
-	if state := alice.until(Failed); !strings.Contains(state.Reason, "not admitted") {
-		t.Errorf("reason: %q", state.Reason)
-	}
-	clients, err := s.Clients()
-	if err != nil || len(clients) != 1 || clients[0].Member != "carol" {
-		t.Errorf("clients: %+v, %v", clients, err)
+	alice.untilReason("not admitted")
+	if clients := s.clients(); len(clients) != 1 || clients["carol"].member == "" {
+		t.Errorf("clients: %+v", clients)
 	}
 	works(t, n.carol, carolIn[0].Addr(), "10.77.0.1:7")
 	if err := s.Expel("nobody"); err != nil {
@@ -161,18 +156,14 @@ func TestOtherAddress(t *testing.T) {
 	admit(t, s, "alice", aliceIn)
 	alice := n.connect(n.alice, n.clientConfig("alice", bobAtAlice), nil)
 	admit(t, s, "alice", aliceIn) // the same: nothing happens
-	if state := alice.State(); state.Phase != Connected {
+	if state := alice.State(); !state.Connected {
 		t.Errorf("admitted again with the same address: %v", state)
 	}
 	admit(t, s, "alice", carolIn)
-	alice.until(Reconnecting)
-	alice.until(Connected)
-	clients, err := s.Clients()
-	if err != nil || len(clients) != 1 || clients[0].Addresses[0] != carolIn[0] {
-		t.Errorf("clients: %+v, %v", clients, err)
-	}
-	if err := s.Admit("carol", carolIn); err == nil {
-		t.Error("two members were given one address")
+	alice.untilDown()
+	alice.untilConnected()
+	if clients := s.clients(); len(clients) != 1 || clients["alice"].addresses[0] != carolIn[0] {
+		t.Errorf("clients: %+v", clients)
 	}
 }
 
@@ -181,30 +172,28 @@ func TestOtherAddress(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	sc, cc := n.serverConfig(), n.clientConfig("alice", bobAtAlice)
-	s := n.serveWith(sc)
+	s := n.serve()
 	echo(t, n.bob, "10.77.0.1:7")
 	admit(t, s, "alice", aliceIn)
-	alice := n.connect(n.alice, cc, aliceIn)
+	alice := n.connect(n.alice, n.clientConfig("alice", bobAtAlice), aliceIn)
 	c, err := dial(n.alice, aliceIn[0].Addr(), "10.77.0.1:7")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 
-	for _, end := range []struct{ name, dir string }{{"client", cc.Dir}, {"server", sc.Dir}} {
+	for _, end := range []struct {
+		name string
+		ns   *netnstest.NS
+	}{{"client", n.alice}, {"server", n.bob}} {
 		if err := bounce(c, 10_000); err != nil {
 			t.Fatalf("before the %s is killed: %v", end.name, err)
 		}
-		if err := unix.Kill(pidIn(t, end.dir), unix.SIGKILL); err != nil {
+		if err := unix.Kill(pidIn(t, end.ns), unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		state := alice.until(Failed, Reconnecting)
-		want := map[string]string{"client": "killed", "server": "no packet from 192.0.2.1:1194"}[end.name]
-		if !strings.Contains(state.Reason, want) {
-			t.Errorf("the %s was killed: %q does not say %q", end.name, state.Reason, want)
-		}
-		alice.until(Connected)
+		alice.untilReason(map[string]string{"client": "killed", "server": "no packet from 192.0.2.1:1194"}[end.name])
+		alice.untilConnected()
 		if err := bounce(c, 10_000); err != nil {
 			t.Errorf("after the %s was killed: %v", end.name, err)
 		}
@@ -232,18 +221,13 @@ func TestServerMoves(t *testing.T) {
 	}
 	n.bob.Output(t, "ip", "addr", "flush", "dev", "alice")
 	n.bob.Output(t, "ip", "addr", "add", "192.0.2.4/24", "dev", "alice")
-	if err := alice.SetRemote(netip.MustParseAddrPort("192.0.2.4:1194")); err != nil {
-		t.Fatal(err)
+	alice.Restart(netip.MustParseAddrPort("192.0.2.4:1194"))
+	if state := alice.State(); state.Connected {
+		t.Errorf("just after Restart: %v", state)
 	}
-	if state := alice.State(); state.Phase != Reconnecting {
-		t.Errorf("just after SetRemote: %v", state)
-	}
-	alice.until(Connected)
+	alice.untilConnected()
 	if err := bounce(c, 1000); err != nil {
 		t.Errorf("after the move: %v", err)
-	}
-	if err := alice.SetRemote(netip.AddrPort{}); err == nil {
-		t.Error("no address was taken for one")
 	}
 }
 

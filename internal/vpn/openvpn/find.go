@@ -1,13 +1,13 @@
 package openvpn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,6 +17,21 @@ var oldest = [2]int{2, 6}
 
 // sbin is where Debian has the program; the path of a user, or of a service, may lack it.
 const sbin = "/usr/sbin"
+
+// MissingError means that OpenVPN is not installed.
+type MissingError struct{}
+
+func (e *MissingError) Error() string {
+	return "OpenVPN is not installed: apt-get install openvpn (it is neither in PATH nor in " + sbin + ")"
+}
+
+// OldError means that the installed OpenVPN lacks features that dcol needs.
+type OldError struct{ Path, Version string }
+
+func (e *OldError) Error() string {
+	return fmt.Sprintf("%s is version %s, dcol needs %d.%d or newer: upgrade the package openvpn (Debian 12 has it)",
+		e.Path, e.Version, oldest[0], oldest[1])
+}
 
 // Find returns the program's path and version. The error is a *MissingError or an *OldError in
 // these cases.
@@ -30,13 +45,12 @@ func find(dirs []string) (path, version string, err error) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		path = filepath.Join(dir, "openvpn")
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
-			version, err = askVersion(path)
+		if path, err := exec.LookPath(filepath.Join(dir, "openvpn")); err == nil {
+			version, err := askVersion(path)
 			return path, version, err
 		}
 	}
-	return "", "", &MissingError{Looked: dirs}
+	return "", "", &MissingError{}
 }
 
 // versionTime is how long a program may take to print its version, even while the host boots.
@@ -46,33 +60,14 @@ func askVersion(path string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
 	// Up to version 2.5 its exit status is 1 even on success, so only the output counts.
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	version, numbers, ok := parseVersion(string(out))
-	switch {
-	case !ok && err != nil:
-		return "", fmt.Errorf("ask %s for its version: %w", path, err)
-	case !ok:
-		return "", fmt.Errorf("ask %s for its version: it does not say so as OpenVPN does: is it one?", path)
-	case numbers[0] < oldest[0] || numbers[0] == oldest[0] && numbers[1] < oldest[1]:
+	out, failed := exec.CommandContext(ctx, path, "--version").Output()
+	var numbers [2]int
+	if _, err := fmt.Sscanf(string(out), "OpenVPN %d.%d", &numbers[0], &numbers[1]); err != nil {
+		return "", fmt.Errorf("ask %s for its version: it does not answer as OpenVPN does: is it one? (%w)", path, cmp.Or(failed, err))
+	}
+	version := strings.Fields(string(out))[1]
+	if numbers[0] < oldest[0] || numbers[0] == oldest[0] && numbers[1] < oldest[1] {
 		return version, &OldError{Path: path, Version: version}
 	}
 	return version, nil
-}
-
-var versionLine = regexp.MustCompile(`^OpenVPN ((\d{1,4})\.(\d{1,4})\S*)`)
-
-// parseVersion reads the first line of `openvpn --version`.
-func parseVersion(out string) (version string, numbers [2]int, ok bool) {
-	m := versionLine.FindStringSubmatch(out)
-	if m == nil {
-		return "", numbers, false
-	}
-	for i := range numbers {
-		n, err := strconv.Atoi(m[2+i])
-		if err != nil {
-			return "", numbers, false
-		}
-		numbers[i] = n
-	}
-	return m[1], numbers, true
 }

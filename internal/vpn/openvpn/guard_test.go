@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // A stranger sends a data packet with alice's small number. Without the guard openvpn takes it for
@@ -110,18 +112,14 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 func TestGuardKeeps(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	var g *guard
+	var clients []netip.AddrPort
+	var g *nft.Kept
 	n.bob.Must(t, func() (err error) {
-		g, err = newGuard("guarded", 1194)
+		g, err = openGuard("guarded", 1194, func() []netip.AddrPort { return clients })
 		return err
 	})
-	defer g.close()
+	defer g.Close()
 	a, b, c := netip.MustParseAddrPort("192.0.2.2:5000"), netip.MustParseAddrPort("[2001:db8::2]:5001"), netip.MustParseAddrPort("192.0.2.9:5002")
-	for _, client := range []netip.AddrPort{a, b, c, a} {
-		if err := g.admit(client); err != nil {
-			t.Fatal(err)
-		}
-	}
 	check := func(when string, want ...string) {
 		t.Helper()
 		rules := n.bob.Output(t, "nft", "list", "table", "inet", "guarded")
@@ -131,16 +129,19 @@ func TestGuardKeeps(t *testing.T) {
 			}
 		}
 	}
+	check("empty")
+	clients = []netip.AddrPort{a, b, c}
+	if err := g.Install(); err != nil {
+		t.Fatal(err)
+	}
 	check("admitted", "192.0.2.2 . 5000", "2001:db8::2 . 5001", "192.0.2.9 . 5002")
-	if err := g.keep(map[netip.AddrPort]struct{}{a: {}, b: {}}); err != nil {
+	clients = []netip.AddrPort{a, b, a} // two sessions from one place
+	if err := g.Install(); err != nil {
 		t.Fatal(err)
 	}
 	check("kept two", "192.0.2.2 . 5000", "2001:db8::2 . 5001")
 	n.bob.Output(t, "nft", "flush", "ruleset")
-	if err := g.admit(c); err == nil {
-		t.Error("a client was admitted by a guard that is not there")
-	}
-	if restored, err := g.check(); err != nil || !restored {
+	if restored, err := g.Check(); err != nil || !restored {
 		t.Errorf("check after a flush: %t, %v", restored, err)
 	}
 	check("restored", "192.0.2.2 . 5000", "2001:db8::2 . 5001")

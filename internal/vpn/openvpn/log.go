@@ -24,40 +24,14 @@ type logLine struct {
 // parseLog parses "1795235904.199454 40 WARNING: ...". Any other line, such as a message of the C
 // library, counts as a warning.
 func parseLog(line string) logLine {
-	if stamp, rest, ok := strings.Cut(line, " "); ok && isStamp(stamp) {
-		flags, text, _ := strings.Cut(rest, " ")
-		if n, err := strconv.ParseUint(flags, 16, 64); err == nil {
-			return logLine{flags: n, text: text}
+	if fields := strings.SplitN(line, " ", 3); len(fields) == 3 {
+		_, err := strconv.ParseFloat(fields[0], 64)
+		flags, err2 := strconv.ParseUint(fields[1], 16, 64)
+		if err == nil && err2 == nil {
+			return logLine{flags: flags, text: fields[2]}
 		}
 	}
 	return logLine{flags: flagWarn, text: line}
-}
-
-// parseLogNotice parses ">LOG:time,flags,text", whose flags are letters. The log is received twice:
-// here in one sequence with all other notices, and on standard output from the first line to the
-// last.
-func parseLogNotice(text string) (logLine, bool) {
-	fields := strings.SplitN(text, ",", 3)
-	if len(fields) < 3 {
-		return logLine{}, false
-	}
-	l := logLine{text: fields[2]}
-	for letter, flag := range map[string]uint64{"F": flagFatal, "N": flagNonfatal, "W": flagWarn} {
-		if strings.Contains(fields[1], letter) {
-			l.flags |= flag
-		}
-	}
-	return l, true
-}
-
-func isStamp(s string) bool {
-	seconds, fraction, ok := strings.Cut(s, ".")
-	if !ok {
-		return false
-	}
-	_, err1 := strconv.ParseUint(seconds, 10, 63)
-	_, err2 := strconv.ParseUint(fraction, 10, 32)
-	return err1 == nil && err2 == nil
 }
 
 // expected matches warnings about deliberate choices of dcol (see the package comment), and

@@ -20,6 +20,9 @@ func TestParseLog(t *testing.T) {
 		"1795235904.199510 20 192.0.2.2:58183 TLS Error: TLS handshake failed":         {"192.0.2.2:58183 TLS Error: TLS handshake failed", slog.LevelDebug},
 		"1795235904.199510 20 alice/192.0.2.2:58183 TLS Error":                         {"alice/192.0.2.2:58183 TLS Error", slog.LevelDebug},
 		"1795235904.199510 20 2001:db8::2:58183 TLS Error":                             {"2001:db8::2:58183 TLS Error", slog.LevelDebug},
+		// Logged as if it were nothing, and an error all the same.
+		"1795235904.199510 1 VERIFY X509NAME ERROR: CN=bob, must be carol": {"VERIFY X509NAME ERROR: CN=bob, must be carol", slog.LevelWarn},
+		"1795235904.199510 20 VERIFY ERROR: depth=0, certificate revoked":  {"VERIFY ERROR: depth=0, certificate revoked", slog.LevelWarn},
 		// Not of the form.
 		"openvpn: error while loading shared libraries": {"openvpn: error while loading shared libraries", slog.LevelWarn},
 		"1.2":      {"1.2", slog.LevelWarn},
@@ -32,31 +35,17 @@ func TestParseLog(t *testing.T) {
 	}
 }
 
-func TestParseLogNotice(t *testing.T) {
-	l, ok := parseLogNotice("1795235904,N,VERIFY ERROR: depth=0, error=certificate revoked: CN=bob")
-	if !ok || l.text != "VERIFY ERROR: depth=0, error=certificate revoked: CN=bob" || !l.problem() {
-		t.Errorf("%+v, %t", l, ok)
-	}
-	if l, ok := parseLogNotice("1795235904,I,all is well"); !ok || l.problem() {
-		t.Errorf("%+v, %t", l, ok)
-	}
-	// Logged as if it were nothing.
-	if l, ok := parseLogNotice("1795235904,,VERIFY X509NAME ERROR: CN=bob, must be carol"); !ok || !l.problem() {
-		t.Errorf("%+v, %t", l, ok)
-	}
-	if _, ok := parseLogNotice("1795235904,I"); ok {
-		t.Error("a notice without text was read")
-	}
-}
-
 func FuzzParseLog(f *testing.F) {
 	f.Add("1795235904.199510 40 WARNING: odd")
-	f.Add("1795235904,N,VERIFY ERROR")
+	f.Add("1795235904.199510 1 SIGUSR1[soft,tls-error] received, process restarting")
 	f.Fuzz(func(t *testing.T, line string) {
-		for _, l := range []logLine{parseLog(line), func() logLine { l, _ := parseLogNotice(line); return l }()} {
-			if l.level() > slog.LevelDebug && !l.problem() {
-				t.Errorf("%q is no problem and logged as %v", line, l.level())
-			}
+		l := parseLog(line)
+		if l.level() > slog.LevelDebug && !l.problem() {
+			t.Errorf("%q is no problem and logged as %v", line, l.level())
+		}
+		var a attempt
+		if a.hear(l); a.Connected && a.Reason != "" {
+			t.Errorf("%q: connected, and not because %q", line, a.Reason)
 		}
 	})
 }

@@ -2,127 +2,235 @@ package openvpn
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
-// answerTime is how long openvpn may take to answer a command. It has one thread, which also moves
-// packets.
-const answerTime = 10 * time.Second
-
-// management is the connection for commands to openvpn and notices from it. Answers arrive in the
-// order of the commands, notices at any time (OpenVPN: doc/management-notes.txt).
-type management struct {
-	conn net.Conn
-
-	mu      sync.Mutex // held while writing and changing pending, so that both have the same order
-	pending []*command
-	broken  error
+// session is a member's connection to the server.
+type session struct {
+	member    string
+	remote    netip.AddrPort // source of its packets
+	addresses []netip.Prefix // in the tunnel
 }
 
-// command is a command that waits for its answer.
-type command struct {
-	listing bool // the answer has many lines and ends with END
-	lines   []string
-	err     error
-	done    chan struct{}
-}
-
-// notice is an unsolicited message of openvpn such as ">STATE:...".
-type notice struct{ kind, text string }
-
-// post sends a command without waiting. Unlike ask, it may be called by the reading goroutine.
-func (m *management) post(text string) { m.send(text, false) }
-
-// ask sends a command and returns the lines of its answer if it is a listing.
-func (m *management) ask(ctx context.Context, text string, listing bool) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	c := m.send(text, listing)
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("openvpn does not answer: %w", ctx.Err())
+// Admit lets a member connect with exactly these addresses: at most one of each family, with the
+// length of the subnet. A member connected with others must reconnect.
+func (s *Server) Admit(member string, addrs []netip.Prefix) error {
+	if _, err := pushed(addrs); err != nil {
+		return fmt.Errorf("admit %s to OpenVPN: %w", member, err)
 	}
-	if c.err != nil {
-		name, _, _ := strings.Cut(text, "\n")
-		return nil, fmt.Errorf("tell openvpn %q: %w", name, c.err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, ok := s.admitted[member]
+	s.admitted[member] = addrs
+	if ok && !slices.Equal(have, addrs) {
+		return s.kill(member)
 	}
-	return c.lines, nil
+	return nil
 }
 
-func (m *management) send(text string, listing bool) *command {
-	c := &command{listing: listing, done: make(chan struct{})}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.broken == nil {
-		m.conn.SetWriteDeadline(time.Now().Add(answerTime))
-		_, m.broken = io.WriteString(m.conn, text+"\n")
-	}
-	if m.broken != nil {
-		c.finish(m.broken)
-		return c
-	}
-	m.pending = append(m.pending, c)
-	return c
+// Expel ends a member's connection and stops admitting it. A member that is not admitted is no
+// error.
+func (s *Server) Expel(member string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.admitted, member)
+	return s.kill(member)
 }
 
-func (c *command) finish(err error) {
-	c.err = err
-	close(c.done)
-}
-
-var errSilent = errors.New("openvpn has closed its management connection")
-
-// read delivers notices until the connection ends, and then fails all outstanding commands.
-func (m *management) read(handle func(notice)) {
-	lines := bufio.NewScanner(m.conn)
-	for lines.Scan() {
-		line := strings.TrimSuffix(lines.Text(), "\r")
-		if rest, ok := strings.CutPrefix(line, ">"); ok {
-			kind, text, _ := strings.Cut(rest, ":")
-			handle(notice{kind: kind, text: text})
-			continue
+// kill ends a member's sessions and blocks all further packets of theirs at once. openvpn itself keeps
+// them for some more seconds.
+func (s *Server) kill(member string) error {
+	for cid, have := range s.sessions {
+		if have.member == member {
+			delete(s.sessions, cid)
+			s.log.Info("member is disconnected from OpenVPN", "member", member, "remote", have.remote)
+			s.post("client-kill %s", cid)
 		}
-		m.answer(line)
 	}
-	err := lines.Err()
-	if err == nil {
-		err = errSilent
+	if err := s.guard.Install(); err != nil {
+		return fmt.Errorf("close the guard of OpenVPN's port for %s: %w", member, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.broken == nil {
-		m.broken = err
-	}
-	for _, c := range m.pending {
-		c.finish(m.broken)
-	}
-	m.pending = nil
+	return nil
 }
 
-// answer assigns a line to the oldest outstanding command.
-func (m *management) answer(line string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.pending) == 0 {
+// manage handles what openvpn says on its management connection, until that ends (OpenVPN:
+// doc/management-notes.txt).
+func (s *Server) manage(listener *net.UnixListener) {
+	conn, err := listener.Accept()
+	if err != nil {
 		return
 	}
-	c := m.pending[0]
-	var err error
-	switch text, failed := strings.CutPrefix(line, "ERROR:"); {
-	case failed:
-		err = errors.New(strings.TrimSpace(text))
-	case c.listing && line != "END":
-		c.lines = append(c.lines, line)
+	s.setConn(conn)
+	defer s.setConn(nil)
+	var notices clientNotices
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		line := strings.TrimSuffix(lines.Text(), "\r")
+		if text, ok := strings.CutPrefix(line, ">CLIENT:"); ok {
+			if c, ok := notices.add(text); ok {
+				s.client(c)
+			}
+		} else if strings.HasPrefix(line, "ERROR:") {
+			s.log.Warn("openvpn refuses a command", "says", line)
+		}
+	}
+}
+
+// setConn replaces the management connection. With another one there are other sessions.
+func (s *Server) setConn(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	s.conn = conn
+	clear(s.sessions)
+	if err := s.guard.Install(); err != nil {
+		s.log.Warn("cannot close the guard for clients that have gone", "error", err)
+	}
+}
+
+// commandTime is how long openvpn may take to read a command. It has one thread, which also moves
+// packets.
+const commandTime = 10 * time.Second
+
+// post sends a command. If that fails, the connection breaks, and openvpn is replaced.
+func (s *Server) post(format string, args ...any) {
+	s.conn.SetWriteDeadline(time.Now().Add(commandTime))
+	if _, err := fmt.Fprintf(s.conn, format+"\n", args...); err != nil {
+		s.conn.Close()
+	}
+}
+
+// client handles a notice about a client.
+func (s *Server) client(c clientNotice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return // it comes from an openvpn that has ended
+	}
+	have := s.sessions[c.cid]
+	switch {
+	case c.event == "CONNECT":
+		s.connect(c)
+	case c.event == "REAUTH" && have != nil: // new keys, each hour
+		s.post("client-auth-nt %s %s", c.cid, c.kid)
+	case c.event == "REAUTH":
+		s.deny(c, "not admitted")
+	case c.event == "ESTABLISHED" && have != nil:
+		s.log.Info("member has connected to OpenVPN", "member", have.member, "remote", have.remote, "addresses", have.addresses)
+	case c.event == "DISCONNECT" && have != nil:
+		delete(s.sessions, c.cid)
+		if err := s.guard.Install(); err != nil {
+			s.log.Warn("cannot close the guard for a client that has gone", "error", err)
+		}
+		s.log.Info("member has disconnected from OpenVPN", "member", have.member, "remote", have.remote)
+	}
+}
+
+// connect decides on a member whose certificate is valid.
+func (s *Server) connect(c clientNotice) {
+	member := c.env["common_name"]
+	addrs, ok := s.admitted[member]
+	if !ok {
+		s.log.Info("member is not admitted to OpenVPN", "member", member)
+		s.deny(c, "not admitted")
 		return
 	}
-	m.pending = m.pending[1:]
-	c.finish(err)
+	directives, err := pushed(addrs)
+	var remote netip.AddrPort
+	if err == nil {
+		remote, err = c.remote()
+	}
+	if err == nil {
+		s.sessions[c.cid] = &session{member: member, remote: remote, addresses: addrs}
+		err = s.guard.Install()
+	}
+	if err != nil {
+		delete(s.sessions, c.cid)
+		s.log.Warn("cannot let a member in to OpenVPN", "member", member, "error", err)
+		s.deny(c, "fault at the server")
+		return
+	}
+	s.post("client-auth %s %s\n%sEND", c.cid, c.kid, directives)
+}
+
+func (s *Server) deny(c clientNotice, why string) {
+	s.post("client-deny %s %s %q %q", c.cid, c.kid, why, why)
+}
+
+// pushed returns the configuration lines that give a client its addresses. OpenVPN forwards only
+// packets to and from these addresses.
+func pushed(addrs []netip.Prefix) (string, error) {
+	var four, six string
+	for _, a := range addrs {
+		if a.Addr().Is4() {
+			four = fmt.Sprintf("ifconfig-push %v %v\n", a.Addr(), net.IP(net.CIDRMask(a.Bits(), 32)))
+		} else {
+			// The second address would be the server's; dcol's clients ignore it.
+			six = fmt.Sprintf("ifconfig-ipv6-push %v %v\n", a, a.Addr())
+		}
+	}
+	if four == "" {
+		return "", fmt.Errorf("OpenVPN gives each client an IPv4 address, and %v has none", addrs)
+	}
+	return four + six, nil
+}
+
+// clientNotice is a server's notice about a client: a head line, environment lines, and an end.
+type clientNotice struct {
+	event string // CONNECT, REAUTH, ESTABLISHED, DISCONNECT
+	cid   string // the client's number
+	kid   string // the key's, with CONNECT and REAUTH
+	env   map[string]string
+}
+
+// clientNotices assembles notices from lines.
+type clientNotices struct{ open *clientNotice }
+
+// add adds the text of one ">CLIENT:" line. It returns true with the last line of a notice.
+func (n *clientNotices) add(text string) (whole clientNotice, ok bool) {
+	event, rest, _ := strings.Cut(text, ",")
+	switch {
+	case event != "ENV":
+		n.open = nil
+		cid, kid, _ := strings.Cut(rest, ",")
+		// ADDRESS has only one line. Numbers are used in commands, so they must be digits only.
+		if _, err := strconv.ParseUint(cid, 10, 64); err == nil && event != "ADDRESS" {
+			n.open = &clientNotice{event: event, cid: cid, kid: kid, env: map[string]string{}}
+		}
+	case n.open == nil:
+	case rest == "END":
+		whole, n.open = *n.open, nil
+		return whole, true
+	default:
+		name, value, _ := strings.Cut(rest, "=")
+		n.open.env[name] = value
+	}
+	return clientNotice{}, false
+}
+
+// remote returns the source address of the client's packets.
+func (c clientNotice) remote() (netip.AddrPort, error) {
+	// "trusted" once the handshake is done, "untrusted" before.
+	for _, prefix := range []string{"trusted", "untrusted"} {
+		for _, suffix := range []string{"_ip", "_ip6"} {
+			ip, ok := c.env[prefix+suffix]
+			if !ok {
+				continue
+			}
+			remote, err := netip.ParseAddrPort(net.JoinHostPort(ip, c.env[prefix+"_port"]))
+			if err != nil {
+				return netip.AddrPort{}, fmt.Errorf("the client's address: %w", err)
+			}
+			return netip.AddrPortFrom(remote.Addr().Unmap().WithZone(""), remote.Port()), nil
+		}
+	}
+	return netip.AddrPort{}, errors.New("openvpn does not say where the client is")
 }

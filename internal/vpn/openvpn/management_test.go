@@ -1,95 +1,98 @@
 package openvpn
 
 import (
-	"bufio"
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"slices"
+	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
-// speak gives a management connection to a fake openvpn that answers each line by script.
-func speak(t *testing.T, answer func(line string) string) (m *management, notices *[]notice, hangUp func()) {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	m = &management{conn: ours}
-	notices = &[]notice{}
-	read, written := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(read)
-		m.read(func(n notice) { *notices = append(*notices, n) })
-	}()
-	go func() {
-		defer close(written)
-		lines := bufio.NewScanner(theirs)
-		for lines.Scan() {
-			if _, err := fmt.Fprint(theirs, answer(lines.Text())); err != nil {
-				return
+// A client that connects, as OpenVPN 2.6.14 tells it.
+var connectLines = []string{
+	"CONNECT,7,1", "ENV,n_clients=0", "ENV,IV_VER=2.6.14", "ENV,untrusted_port=40318",
+	"ENV,untrusted_ip=192.0.2.2", "ENV,common_name=alice", "ENV,tls_id_0=CN=alice", "ENV,END",
+}
+
+func feed(n *clientNotices, lines []string) (all []clientNotice) {
+	for _, line := range lines {
+		if c, ok := n.add(line); ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func TestClientNotices(t *testing.T) {
+	all := feed(&clientNotices{}, append([]string{
+		"ENV,stray=1", "ENV,END", // without a head
+		"ADDRESS,7,10.77.0.2,1", "ENV,END", // has no lines of its own
+		"CONNECT,x y,1", "ENV,END", // a number that is none must not get into a command
+	}, connectLines...))
+	if len(all) != 1 {
+		t.Fatalf("%d notices: %+v", len(all), all)
+	}
+	c := all[0]
+	if c.event != "CONNECT" || c.cid != "7" || c.kid != "1" || c.env["common_name"] != "alice" || c.env["tls_id_0"] != "CN=alice" {
+		t.Errorf("read %+v", c)
+	}
+	if remote, err := c.remote(); err != nil || remote != netip.MustParseAddrPort("192.0.2.2:40318") {
+		t.Errorf("remote %v, %v", remote, err)
+	}
+}
+
+func TestRemote(t *testing.T) {
+	for name, test := range map[string]struct {
+		env  map[string]string
+		want string // empty: an error
+	}{
+		"IPv6":    {map[string]string{"trusted_ip6": "2001:db8::1", "trusted_port": "1"}, "[2001:db8::1]:1"},
+		"mapped":  {map[string]string{"trusted_ip6": "::ffff:192.0.2.1", "trusted_port": "1"}, "192.0.2.1:1"},
+		"zone":    {map[string]string{"untrusted_ip6": "fe80::1%eth0", "untrusted_port": "9"}, "[fe80::1]:9"},
+		"none":    {map[string]string{"trusted_port": "1"}, ""},
+		"no port": {map[string]string{"trusted_ip": "192.0.2.1"}, ""},
+		"port":    {map[string]string{"trusted_ip": "192.0.2.1", "trusted_port": "65536"}, ""},
+		"address": {map[string]string{"trusted_ip": "here", "trusted_port": "1"}, ""},
+	} {
+		got, err := clientNotice{env: test.env}.remote()
+		if (err != nil) != (test.want == "") || err == nil && got.String() != test.want {
+			t.Errorf("%s: %v, %v; want %q", name, got, err, test.want)
+		}
+	}
+}
+
+func FuzzClientNotices(f *testing.F) {
+	f.Add(strings.Join(connectLines, "\n"))
+	f.Add("DISCONNECT,4294967295\nENV,END\nREAUTH,0,2\nENV,=\nENV,END")
+	f.Add("CONNECT,1,1\nENV,trusted_ip6=fe80::1%x\nENV,trusted_port=1\nENV,END")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, c := range feed(&clientNotices{}, strings.Split(text, "\n")) {
+			for _, number := range []string{c.cid} {
+				if strings.Trim(number, "0123456789") != "" || number == "" {
+					t.Errorf("%q goes into commands", number)
+				}
+			}
+			if remote, err := c.remote(); err == nil && (!remote.IsValid() || remote.Addr().Is4In6() || remote.Addr().Zone() != "") {
+				t.Errorf("%v goes into the guard", remote)
 			}
 		}
-	}()
-	return m, notices, func() {
-		theirs.Close()
-		<-written
-		<-read
-		ours.Close()
-	}
+	})
 }
 
-func TestManagement(t *testing.T) {
-	m, notices, hangUp := speak(t, func(line string) string {
-		switch line {
-		case "list":
-			return "one\r\n>STATE:0,WAIT\r\ntwo\r\nEND\r\n"
-		case "bad":
-			return "ERROR: unknown command, enter 'help' for more options\r\n"
+func TestPushed(t *testing.T) {
+	prefixes := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
 		}
-		return "SUCCESS: " + line + "\r\n>INFO:after " + line + "\r\n"
-	})
-	m.post("first")
-	lines, err := m.ask(t.Context(), "list", true)
-	if err != nil || !slices.Equal(lines, []string{"one", "two"}) {
-		t.Errorf("list: %q, %v", lines, err)
+		return list
 	}
-	for range 3 { // errors do not put the order out
-		if _, err := m.ask(t.Context(), "bad", true); err == nil || !strings.Contains(err.Error(), "unknown command") {
-			t.Errorf("bad: %v", err)
-		}
-		if _, err := m.ask(t.Context(), "good", false); err != nil {
-			t.Errorf("good: %v", err)
+	got, err := pushed(prefixes("fd77::2/64", "10.77.0.2/22"))
+	if want := "ifconfig-push 10.77.0.2 255.255.252.0\nifconfig-ipv6-push fd77::2/64 fd77::2\n"; err != nil || got != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, bad := range [][]netip.Prefix{
+		nil, {{}}, prefixes("fd77::2/64"), prefixes("::ffff:10.0.0.1/128"),
+	} {
+		if text, err := pushed(bad); err == nil {
+			t.Errorf("%v became %q", bad, text)
 		}
 	}
-	hangUp()
-	if len(*notices) != 5 || (*notices)[0] != (notice{"INFO", "after first"}) || (*notices)[1] != (notice{"STATE", "0,WAIT"}) {
-		t.Errorf("notices: %q", *notices)
-	}
-	if _, err := m.ask(t.Context(), "late", false); !errors.Is(err, errSilent) {
-		t.Errorf("asked after the end: %v", err)
-	}
-}
-
-// An openvpn that hangs up or falls silent fails what waits for it.
-func TestManagementWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _, hangUp := speak(t, func(string) string { return "" })
-		began := time.Now()
-		if _, err := m.ask(t.Context(), "status 3", true); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != answerTime {
-			t.Errorf("a silent openvpn: %v after %v", err, time.Since(began))
-		}
-		failed := make(chan error)
-		go func() {
-			_, err := m.ask(t.Context(), "status 3", true)
-			failed <- err
-		}()
-		synctest.Wait()
-		hangUp()
-		if err := <-failed; !errors.Is(err, errSilent) {
-			t.Errorf("one that hangs up: %v", err)
-		}
-	})
 }

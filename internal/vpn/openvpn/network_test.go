@@ -11,7 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +69,7 @@ func newNetwork(t *testing.T) *network {
 		t.Skipf("needs OpenVPN: %v", err)
 	}
 	n := &network{t: t, bob: netnstest.New(t), alice: netnstest.New(t), carol: netnstest.New(t), mallory: netnstest.New(t), ca: newCA(t)}
-	if err := n.bob.Do(func() error { return errors.Join(makeTUN("try", 1500), removeTUN("try")) }); err != nil {
+	if err := n.bob.Do(func() error { return errors.Join(makeTUN("try"), removeTUN("try")) }); err != nil {
 		t.Skipf("needs TUN: %v", err)
 	}
 	netnstest.Veth(t,
@@ -123,17 +123,40 @@ func (n *network) serveWith(c ServerConfig) *Server {
 		s, err = StartServer(n.t.Context(), c)
 		return err
 	})
+	tick, tending := time.NewTicker(time.Second), make(chan struct{})
 	n.t.Cleanup(func() {
-		s.Stop()
-		if err := s.Err(); err != nil {
+		tick.Stop()
+		close(tending)
+		if err := s.Stop(); err != nil {
 			n.t.Errorf("take the server down: %v", err)
 		}
 	})
-	addresses(n.t, n.bob, c.Interface, bobTunnel, bobTunnel6)
+	go func() {
+		for {
+			select {
+			case <-tick.C:
+				_ = s.Tend()
+			case <-tending:
+				return
+			}
+		}
+	}()
+	addresses(n.t, n.bob, c.Interface, c.MTU, bobTunnel, bobTunnel6)
 	return s
 }
 
-func addresses(t *testing.T, ns *netnstest.NS, iface string, addrs ...string) {
+// clients are the connected members.
+func (s *Server) clients() map[string]session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clients := make(map[string]session)
+	for _, have := range s.sessions {
+		clients[have.member] = *have
+	}
+	return clients
+}
+
+func addresses(t *testing.T, ns *netnstest.NS, iface string, mtu int, addrs ...string) {
 	t.Helper()
 	for _, a := range addrs {
 		args := []string{"addr", "add", a, "dev", iface}
@@ -142,38 +165,35 @@ func addresses(t *testing.T, ns *netnstest.NS, iface string, addrs ...string) {
 		}
 		ns.Output(t, "ip", args...)
 	}
-	ns.Output(t, "ip", "link", "set", iface, "up")
+	ns.Output(t, "ip", "link", "set", iface, "mtu", strconv.Itoa(mtu), "up")
 }
 
 func (n *network) clientConfig(name string, remote netip.AddrPort) ClientConfig {
 	return ClientConfig{
 		Interface: clientIf, Remote: remote, ServerName: "bob", Files: issue(n.t, n.ca, name), MTU: tunnelMTU,
-		Dir: filepath.Join(n.t.TempDir(), "run", name), Log: logTo(n.t, name),
+		Log: logTo(n.t, name),
 	}
 }
 
-// tunnel is a running client and the news it has told.
+// tunnel is a running client.
 type tunnel struct {
 	*Client
-	t    *testing.T
-	news chan struct{}
+	t *testing.T
 }
 
 // start begins to connect.
 func (n *network) start(ns *netnstest.NS, c ClientConfig) *tunnel {
 	n.t.Helper()
-	tun := &tunnel{t: n.t, news: make(chan struct{}, 1)}
-	c.Changed = func() {
-		select {
-		case tun.news <- struct{}{}:
-		default:
-		}
-	}
+	tun := &tunnel{t: n.t}
 	ns.Must(n.t, func() (err error) {
 		tun.Client, err = StartClient(n.t.Context(), c)
 		return err
 	})
-	n.t.Cleanup(tun.Stop)
+	n.t.Cleanup(func() {
+		if err := tun.Stop(); err != nil {
+			n.t.Errorf("take the client down: %v", err)
+		}
+	})
 	return tun
 }
 
@@ -181,28 +201,45 @@ func (n *network) start(ns *netnstest.NS, c ClientConfig) *tunnel {
 func (n *network) connect(ns *netnstest.NS, c ClientConfig, addrs []netip.Prefix) *tunnel {
 	n.t.Helper()
 	tun := n.start(ns, c)
-	tun.until(Connected)
+	tun.untilConnected()
 	for _, a := range addrs {
-		addresses(n.t, ns, c.Interface, a.String())
+		addresses(n.t, ns, c.Interface, c.MTU, a.String())
 	}
 	return tun
 }
 
-// until waits for a phase, on the client's news alone.
-func (tun *tunnel) until(phases ...Phase) State {
+func (tun *tunnel) until(what string, is func(State) bool) State {
 	tun.t.Helper()
-	late := time.After(60 * time.Second)
-	for {
-		s := tun.State()
-		if slices.Contains(phases, s.Phase) {
+	var s State
+	for late := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if s = tun.State(); is(s) {
 			return s
 		}
-		select {
-		case <-tun.news:
-		case <-late:
-			tun.t.Fatalf("the client did not come to be %v in 60 s: it is %+v", phases, s)
+		if time.Now().After(late) {
+			tun.t.Fatalf("waited 60 s for the client to be %s: it is %+v", what, s)
 		}
 	}
+}
+
+func (tun *tunnel) untilConnected() {
+	tun.t.Helper()
+	tun.until("connected", func(s State) bool { return s.Connected })
+}
+
+func (tun *tunnel) untilDown() {
+	tun.t.Helper()
+	tun.until("down", func(s State) bool { return !s.Connected })
+}
+
+func (tun *tunnel) untilReason(want string) {
+	tun.t.Helper()
+	tun.until(fmt.Sprintf("down because of %q", want), func(s State) bool { return strings.Contains(s.Reason, want) })
+}
+
+// settled waits until the client is connected or says why not.
+func (tun *tunnel) settled() State {
+	tun.t.Helper()
+	return tun.until("connected or not", func(s State) bool { return s != State{} })
 }
 
 // echo serves TCP at addr: it sends back what comes.

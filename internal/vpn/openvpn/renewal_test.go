@@ -1,16 +1,31 @@
 package openvpn
 
 import (
+	"errors"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestRenewal(t *testing.T) {
-	v := func(certificate, key int64) versions { return versions{{size: certificate}, {size: key}, {size: 9}} }
+	dir := t.TempDir()
+	files := Files{Certificate: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")}
+	v := func(certificate, key int) string { // sizes; 0: the file is not there
+		for path, size := range map[string]int{files.Certificate: certificate, files.Key: key, files.CA: 9} {
+			os.Remove(path)
+			if size == 0 {
+				continue
+			}
+			if err := errors.Join(os.WriteFile(path, make([]byte, size), 0o600), os.Chtimes(path, time.Time{}, time.Unix(1000, 0))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return files.stamp()
+	}
 	r := renewal{read: v(1, 1)}
 	for i, look := range []struct {
-		now versions
+		now string
 		due bool
 	}{
 		{v(1, 1), false}, {v(1, 1), false},
@@ -35,14 +50,14 @@ func TestCertificateReplaced(t *testing.T) {
 	echo(t, n.bob, "10.77.0.1:7")
 	admit(t, s, "alice", aliceIn)
 	alice := n.connect(n.alice, n.clientConfig("alice", bobAtAlice), aliceIn)
-	before := pidIn(t, c.Dir)
+	before := pidIn(t, n.bob)
 	issue(t, n.ca, "bob") // into the same files
 	waitFor(t, "another openvpn", func() bool {
-		text, err := os.ReadFile(c.Dir + "/pid")
-		return err == nil && strings.TrimSpace(string(text)) != "" && pidIn(t, c.Dir) != before
+		pids := pidsIn(t, n.bob)
+		return len(pids) == 1 && pids[0] != before
 	})
-	alice.until(Reconnecting)
-	alice.until(Connected)
+	alice.untilDown()
+	alice.untilConnected()
 	works(t, n.alice, aliceIn[0].Addr(), "10.77.0.1:7")
 	if err := s.Problem(); err != nil {
 		t.Error(err)

@@ -4,114 +4,151 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // ServerConfig configures a Server.
 type ServerConfig struct {
-	Interface string // created by the server; the caller sets its addresses and brings it up
-	Port      int    // UDP
+	Interface string // created by the server; the caller configures it
+	Port      uint16 // UDP
 	Files     Files
 	MTU       int    // of the interface, see MTU
-	Dir       string // for configuration and sockets; not shared
+	Dir       string // for the management socket; not shared
 	Log       *slog.Logger
 }
 
 // Server is the end of a tunnel to which many members connect.
 type Server struct {
-	log   *slog.Logger
-	base  *base
-	guard *guard
-	stop  context.CancelFunc
-	done  chan struct{}
-	err   error // of stopping it; valid after done
+	config ServerConfig
+	runner *runner
+	daemon *daemon
+	log    *slog.Logger
+	files  renewal
 
 	mu       sync.Mutex
-	problem  error // why it does not run
+	guard    *nft.Kept
+	conn     net.Conn // for commands to openvpn; nil: it does not run
 	admitted map[string][]netip.Prefix
 	sessions map[string]*session // of the running openvpn, by its client numbers
 }
 
 // StartServer starts OpenVPN as a server and returns when it accepts connections. It runs until
-// Stop is called or ctx ends. Errors include *MissingError, *OldError, *TUNError and *PortError.
-func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
-	s, err := startServer(ctx, c)
-	if err != nil {
+// Stop is called or ctx ends. Errors include *MissingError, *OldError and *vpn.TUNError.
+func StartServer(ctx context.Context, config ServerConfig) (*Server, error) {
+	s := &Server{
+		config: config, files: renewal{read: config.Files.stamp()},
+		admitted: map[string][]netip.Prefix{}, sessions: map[string]*session{},
+	}
+	if err := s.start(ctx); err != nil {
 		return nil, fmt.Errorf("start an OpenVPN server: %w", err)
 	}
 	return s, nil
 }
 
-func startServer(ctx context.Context, c ServerConfig) (*Server, error) {
-	if c.Port < 1 || c.Port > 65535 {
-		return nil, fmt.Errorf("%d is no UDP port: give one from 1 to 65535", c.Port)
+func (s *Server) start(ctx context.Context) (err error) {
+	if s.runner, err = newRunner(s.config.Interface, s.config.Log); err != nil {
+		return err
 	}
-	base, err := openBase(c.Interface, c.MTU, c.Dir, &c.Files)
-	if err != nil {
-		return nil, err
+	s.log = s.runner.log
+	if s.guard, err = openGuard(s.config.Interface, s.config.Port, s.remotes); err != nil {
+		return errors.Join(err, s.runner.close())
 	}
-	config, err := render(serverDirectives(c, base.dir, serverProto()))
-	if err != nil {
-		return nil, errors.Join(err, base.close())
-	}
-	guard, err := newGuard(c.Interface, uint16(c.Port))
-	if err != nil {
-		return nil, errors.Join(err, base.close())
-	}
-	s := &Server{
-		log: c.Log.With("interface", c.Interface), base: base, guard: guard, done: make(chan struct{}),
-		admitted: map[string][]netip.Prefix{}, sessions: map[string]*session{},
-	}
-	launch := func(ctx context.Context) (child, error) { return s.launch(ctx, config, c.Port) }
-	first, err := launch(ctx)
-	if err != nil {
-		return nil, errors.Join(err, guard.close(), base.close())
-	}
-
-	ctx, s.stop = context.WithCancel(ctx)
-	d := newDaemon(launch, s.down, s.log)
-	var running sync.WaitGroup
-	running.Go(func() { d.run(ctx, first) })
-	running.Go(func() { s.look(ctx, c.Files, d.restart) })
-	go func() {
-		running.Wait()
-		s.err = errors.Join(guard.close(), base.close())
-		close(s.done)
-	}()
-	return s, nil
+	s.daemon, err = startDaemon(ctx, s.log, s.run, s.close)
+	return err
 }
 
-// Stop ends OpenVPN and returns when the server has been removed completely.
-func (s *Server) Stop() {
-	s.stop()
-	<-s.done
+func (s *Server) close() error {
+	CleanUpDir(s.config.Dir)
+	return errors.Join(s.guard.Close(), s.runner.close())
 }
 
-// Done returns a channel that is closed when the server has been removed completely.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err returns the error of removing the server, once it is Done. The death of an OpenVPN does not
-// end the server; see Problem.
-func (s *Server) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
+// Stop ends OpenVPN and returns when interface and guard have been removed.
+func (s *Server) Stop() error { return s.daemon.end() }
 
 // Problem returns why OpenVPN does not run now, or nil if it does.
-func (s *Server) Problem() error {
+func (s *Server) Problem() error { return s.daemon.problem() }
+
+// Tend restores the guard if another program has removed it, as a firewall does when it is reloaded. It
+// starts openvpn anew if its certificate was replaced. Not for concurrent use.
+func (s *Server) Tend() error {
+	if s.files.due(s.config.Files.stamp()) {
+		s.log.Info("the certificate was replaced; OpenVPN is started anew with it")
+		s.daemon.restart()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.problem
+	restored, err := s.guard.Check()
+	if restored {
+		s.log.Warn("the guard of OpenVPN's port was removed by another program and has been restored", "table", s.config.Interface)
+	}
+	return err
+}
+
+// renewal detects when a server must be restarted because its certificate was replaced: a running
+// OpenVPN server never reads it again. (A client reads it whenever it connects.)
+type renewal struct {
+	read string // stamp of the files that the running openvpn has read
+	seen string // stamp found by the last check
+}
+
+// stamp identifies the versions of the certificate, the key and the authority's certificate. It is
+// empty if one is missing.
+func (f Files) stamp() string {
+	var all string
+	for _, path := range []string{f.Certificate, f.Key, f.CA} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return ""
+		}
+		all += fmt.Sprintln(info.Size(), info.ModTime().UnixNano())
+	}
+	return all
+}
+
+// due reports whether the files have changed and are complete. Because they are replaced one by
+// one, two successive checks must find the same versions.
+func (r *renewal) due(now string) bool {
+	settled := now != "" && now == r.seen
+	r.seen = now
+	if !settled || now == r.read {
+		return false
+	}
+	r.read = now
+	return true
+}
+
+// run runs one openvpn.
+func (s *Server) run(ctx context.Context, ready func()) error {
+	listener, err := listen(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var managing sync.WaitGroup
+	managing.Go(func() {
+		s.manage(listener)
+		cancel(errors.New("openvpn has closed its management connection, so that nobody knows its state"))
+	})
+	err = s.runner.run(ctx, serverArguments(s.config, serverProto(), listener.Addr().String()), ready, func(logLine) {})
+	listener.Close()
+	s.setConn(nil)
+	managing.Wait()
+	if strings.Contains(err.Error(), "(errno=98)") { // EADDRINUSE
+		return fmt.Errorf("UDP port %[1]d is in use: choose another one, or end the program that has it (ss -ulnp sport = %[1]d)", s.config.Port)
+	}
+	return err
 }
 
 // serverProto returns the protocol for both address families if the kernel has both.
@@ -124,82 +161,35 @@ func serverProto() string {
 	return "udp6"
 }
 
-// launch starts openvpn and waits until it accepts connections.
-func (s *Server) launch(ctx context.Context, config string, port int) (child, error) {
-	serving := make(chan struct{})
-	var once sync.Once
-	var clients clientNotices
-	spec := s.base.spec(s.log)
-	spec.notice = func(p *process, n notice) {
-		switch n.kind {
-		case "STATE":
-			if st, ok := parseState(n.text); ok && st.name == "CONNECTED" {
-				once.Do(func() { close(serving) })
-			}
-		case "CLIENT":
-			if c, ok := clients.add(n.text); ok {
-				s.client(p, c)
-			}
-		}
+// Dir names the folder of the server's management socket in the agent's run-time directory.
+const Dir = "openvpn"
+
+func managementSocket(dir string) string { return filepath.Join(dir, "management.sock") }
+
+// listen creates the management socket, to which openvpn connects. No other user can enter its folder.
+func listen(dir string) (*net.UnixListener, error) {
+	path := managementSocket(dir)
+	// The kernel's struct sockaddr_un has 108 bytes for a path and its end.
+	const longest = 107
+	if len(path) > longest {
+		return nil, fmt.Errorf("the path of openvpn's socket is too long: %s has %d bytes, %d are possible: choose a shorter run_dir", path, len(path), longest)
 	}
-	s.forget()
-	p, err := spec.start(ctx, config)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("make openvpn's folder: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an agent that was killed
+		return nil, fmt.Errorf("remove the old management socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listen for openvpn: %w", err)
 	}
-	if err := p.await(ctx, serving); err != nil {
-		// The number is EADDRINUSE's.
-		if exit := (*ExitError)(nil); errors.As(err, &exit) && strings.Contains(exit.Words, "(errno=98)") {
-			err = &PortError{Port: port}
-		}
-		return nil, err
-	}
-	s.mu.Lock()
-	s.problem = nil
-	s.mu.Unlock()
-	return p, nil
+	return listener, nil
 }
 
-func (s *Server) down(err error, _ time.Duration) {
-	s.mu.Lock()
-	s.problem = err
-	s.mu.Unlock()
-	s.forget()
-}
-
-// forget drops the sessions of an openvpn that has ended.
-func (s *Server) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.sessions)
-	if err := s.setGuard(); err != nil {
-		s.log.Warn("cannot close the guard for clients that have gone", "error", err)
-	}
-}
-
-// lookEvery is how often a server checks what others may change: the guard, which a firewall reload
-// may remove, and its identity files.
-const lookEvery = 5 * time.Second
-
-func (s *Server) look(ctx context.Context, files Files, restart func()) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	renewal := renewal{read: files.versions()}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		switch restored, err := s.guard.check(); {
-		case err != nil:
-			s.log.Warn("cannot look after the guard of OpenVPN's port", "error", err)
-		case restored:
-			s.log.Warn("somebody had removed the guard of OpenVPN's port; it is back", "table", s.guard.table.Table.Name)
-		}
-		if renewal.due(files.versions()) {
-			s.log.Info("the certificate was replaced; OpenVPN is started anew with it")
-			restart()
-		}
-	}
+// CleanUpDir removes the management socket that a killed agent has left, and its folder if nothing else
+// is in it.
+func CleanUpDir(dir string) {
+	os.Remove(managementSocket(dir))
+	os.Remove(dir)
 }

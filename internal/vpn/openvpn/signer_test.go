@@ -53,7 +53,7 @@ func TestSigners(t *testing.T) {
 		c := n.clientConfig("alice", bobAtAlice)
 		c.Files = files(ca, "alice")
 		alice := n.start(n.alice, c)
-		if state := alice.until(Connected, Reconnecting, Failed); state.Phase != Connected {
+		if state := alice.settled(); !state.Connected {
 			t.Errorf("a member of the %s: %+v", who, state)
 		}
 		alice.Stop()
@@ -66,7 +66,7 @@ func TestSigners(t *testing.T) {
 	}
 	publish()
 	alice := n.start(n.alice, c)
-	if state := alice.until(Connected, Reconnecting, Failed); state.Phase == Connected {
+	if alice.settled().Connected {
 		t.Error("a member of a signer that was revoked connected")
 	}
 }

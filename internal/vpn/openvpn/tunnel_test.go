@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func admit(t *testing.T, s *Server, member string, addrs []netip.Prefix) {
@@ -36,19 +38,13 @@ func TestTwoClients(t *testing.T) {
 	works(t, n.alice, aliceIn[1].Addr(), "[fd77::1]:7")
 	works(t, n.carol, carolIn[0].Addr(), "10.77.0.1:7")
 
-	clients, err := s.Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(clients) != 2 || clients[0].Member != "alice" || clients[1].Member != "carol" {
-		t.Fatalf("clients: %+v", clients)
-	}
-	if c := clients[0]; c.Remote.Addr().String() != "192.0.2.2" || c.Received < 200_000 || c.Sent < 200_000 {
-		t.Errorf("alice: %+v", c)
+	clients := s.clients()
+	if len(clients) != 2 || clients["carol"].member == "" || clients["alice"].remote.Addr().String() != "192.0.2.2" {
+		t.Errorf("clients: %+v", clients)
 	}
 
 	// What is from an address that is not hers does not come out at the server.
-	addresses(t, n.alice, clientIf, "10.77.0.9/26")
+	addresses(t, n.alice, clientIf, tunnelMTU, "10.77.0.9/26")
 	if c, err := dialFor(n.alice, time.Second, netip.MustParseAddr("10.77.0.9"), "10.77.0.1:7"); err == nil {
 		c.Close()
 		t.Error("alice connected from an address that she was not given")
@@ -66,22 +62,26 @@ func TestOverIPv6(t *testing.T) {
 	works(t, n.alice, aliceIn[0].Addr(), "10.77.0.1:7")
 }
 
-// What a member may be called and a path may contain comes out of openvpn's parser as it went in.
+// What a path may contain arrives at openvpn as it is.
 func TestOddPaths(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	odd := filepath.Join(t.TempDir(), `a "b" \c 'd' #e ;f ü`)
+	odd := filepath.Join(t.TempDir(), `a "b" \c 'd' #e ;f ü`+"\n--up x")
 	if err := os.Mkdir(odd, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c := n.serverConfig()
 	c.Dir = filepath.Join(odd, "run")
+	long := filepath.Join(odd, strings.Repeat("x", 250))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range []*string{&c.Files.Certificate, &c.Files.Key, &c.Files.CA, &c.Files.CRL} {
 		data, err := os.ReadFile(*p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		*p = filepath.Join(odd, filepath.Base(*p))
+		*p = filepath.Join(long, filepath.Base(*p))
 		if err := os.WriteFile(*p, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -98,31 +98,21 @@ func TestLeavesNothing(t *testing.T) {
 	c := n.serverConfig()
 	s := n.serveWith(c)
 	admit(t, s, "alice", aliceIn)
-	cc := n.clientConfig("alice", bobAtAlice)
-	alice := n.connect(n.alice, cc, aliceIn)
-	for _, dir := range []string{c.Dir, cc.Dir} {
-		for path, want := range map[string]os.FileMode{".": 0o700, "openvpn.conf": 0o600, "pid": 0o600} {
-			info, err := os.Stat(filepath.Join(dir, path))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Mode().Perm() != want {
-				t.Errorf("%s in %s has mode %o, want %o", path, dir, info.Mode().Perm(), want)
-			}
-		}
+	alice := n.connect(n.alice, n.clientConfig("alice", bobAtAlice), aliceIn)
+	info, err := os.Stat(c.Dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	pids := []int{pidIn(t, c.Dir), pidIn(t, cc.Dir)}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("%s has mode %o, want 700", c.Dir, info.Mode().Perm())
+	}
+	pids := []int{pidIn(t, n.bob), pidIn(t, n.alice)}
 
-	alice.Stop()
-	s.Stop()
-	<-s.Done()
-	if err := s.Err(); err != nil {
+	if err := errors.Join(alice.Stop(), s.Stop()); err != nil {
 		t.Error(err)
 	}
-	for _, dir := range []string{c.Dir, cc.Dir} {
-		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is still there: %v", dir, err)
-		}
+	if _, err := os.Lstat(c.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", c.Dir, err)
 	}
 	for _, pid := range pids {
 		if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
@@ -141,17 +131,41 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-func pidIn(t *testing.T, dir string) int {
+// pidsIn lists the openvpns that run in a namespace.
+func pidsIn(t *testing.T, ns *netnstest.NS) []int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "pid"))
+	var here string
+	ns.Must(t, func() (err error) {
+		here, err = os.Readlink("/proc/thread-self/ns/net")
+		return err
+	})
+	comms, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
+	var pids []int
+	for _, comm := range comms {
+		name, _ := os.ReadFile(comm)
+		there, _ := os.Readlink(filepath.Join(filepath.Dir(comm), "ns/net"))
+		if string(name) != "openvpn\n" || there != here {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(comm)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
 	}
-	return pid
+	return pids
+}
+
+func pidIn(t *testing.T, ns *netnstest.NS) int {
+	t.Helper()
+	pids := pidsIn(t, ns)
+	if len(pids) != 1 {
+		t.Fatalf("there are %d openvpns: %v", len(pids), pids)
+	}
+	return pids[0]
 }
 
 // A packet in the tunnel costs 36 bytes over IPv4, as in the original system, 56 over IPv6, and the
@@ -224,8 +238,7 @@ func TestPortInUse(t *testing.T) {
 		}
 		return err
 	})
-	var port *PortError
-	if !errors.As(err, &port) || port.Port != serverPort {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("UDP port %d is in use", serverPort)) {
 		t.Fatalf("error: %v", err)
 	}
 	if links := n.bob.Output(t, "ip", "-o", "link"); strings.Contains(links, serverIf) {
@@ -245,8 +258,6 @@ func TestBadFiles(t *testing.T) {
 	n := newNetwork(t)
 	for name, spoil := range map[string]func(*Files){
 		"missing":     func(f *Files) { f.Certificate = "/nonexistent/bob.crt" },
-		"newline":     func(f *Files) { f.CA = "/etc/a\nup /bin/sh" },
-		"too long":    func(f *Files) { f.CA = "/" + strings.Repeat("x", 300) },
 		"other's key": func(f *Files) { f.Key = issue(t, n.ca, "carol").Key },
 	} {
 		c := n.serverConfig()
@@ -262,9 +273,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: the server started", name)
 			continue
 		}
-		want := map[string]string{
-			"missing": "/nonexistent/bob.crt", "newline": "control character", "too long": "shorter path", "other's key": "private key",
-		}[name]
+		want := map[string]string{"missing": "/nonexistent/bob.crt", "other's key": "private key"}[name]
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %q does not say %q", name, err, want)
 		}

@@ -3,10 +3,11 @@ package wireguard
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/vpn"
 )
 
 // UnavailableError means that this host supports neither the kernel's WireGuard nor the embedded
@@ -24,18 +25,12 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // tunError explains why there is no TUN interface. kernel is why the kernel's WireGuard is not
 // used, or nil if it was not requested.
-func tunError(name string, err, kernel error) error {
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
-		return inUseError(name, err)
+func tunError(err, kernel error) error {
+	var tun *vpn.TUNError
+	if !errors.As(err, &tun) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
+		return err
 	}
-	mend := "see the kernel's log (dmesg)"
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		mend = "load the kernel's module (modprobe tun, or modprobe wireguard); in a container, give it " + tunPath
-	case errors.Is(err, fs.ErrPermission):
-		mend = "run as root or with CAP_NET_ADMIN; in a container, allow the device " + tunPath
-	}
-	return &UnavailableError{Mend: mend, Err: errors.Join(kernel, err)}
+	return &UnavailableError{Mend: "modprobe wireguard, or " + tun.Mend, Err: errors.Join(kernel, tun.Err)}
 }
 
 func inUseError(name string, err error) error {

@@ -1,15 +1,14 @@
 package wireguard
 
 import (
-	"os"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
-)
 
-const tunPath = "/dev/net/tun"
+	"github.com/detour-collective/dcol/internal/vpn"
+)
 
 // tunDevice is a TUN interface for the embedded WireGuard. Unlike the library's own, it is told of
 // MTU changes by us: the library would look up the interface in the namespace of an arbitrary
@@ -24,19 +23,10 @@ type tunDevice struct {
 }
 
 func openTUN(name string, mtu int) (*tunDevice, error) {
-	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	// With IFF_VNET_HDR many packets cross at once, segmented and checksummed by us. IFF_TUN_EXCL:
+	// not an interface that is there already.
+	fd, err := vpn.OpenTUN(name, unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR|unix.IFF_TUN_EXCL)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: tunPath, Err: err}
-	}
-	request, err := unix.NewIfreq(name)
-	if err == nil {
-		// With IFF_VNET_HDR many packets cross at once, segmented and checksummed by us. IFF_TUN_EXCL:
-		// not an interface that is there already.
-		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
-		err = os.NewSyscallError("ioctl TUNSETIFF", unix.IoctlIfreq(fd, unix.TUNSETIFF, request))
-	}
-	if err != nil {
-		_ = unix.Close(fd)
 		return nil, err
 	}
 	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd)

@@ -26,7 +26,7 @@ type userspace struct {
 func openUserspace(c Config, kernel error) (engine, *netstate.TunnelLink, error) {
 	t, err := openTUN(c.Interface, c.MTU)
 	if err != nil {
-		return nil, nil, tunError(c.Interface, err, kernel)
+		return nil, nil, tunError(err, kernel)
 	}
 	v := &voice{log: c.Log.With("interface", c.Interface)}
 	u := &userspace{tun: t, voice: v, device: device.NewDevice(t, conn.NewStdNetBind(), &device.Logger{Verbosef: v.say, Errorf: v.say})}
