@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // The first probe leaves a second after something last came, others a second apart. Whoever
 // watches ends what does not answer; the kernel would after this many, should nobody watch

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -no-global-types -tags linux limit limit.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux limit limit.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // A subflow may have this much unsent, the more of both. Less than some windows is too little: while a lost
 // packet is sent again no data is acknowledged in order, and until then the kernel hands out none. With one
