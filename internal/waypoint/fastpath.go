@@ -38,7 +38,7 @@ type flowEntries interface {
 type fastKernel struct {
 	fast   fastPath
 	noFast error
-	// watchOnly: connections are watched, which keeps strangers' SYNs from them, but none is forwarded.
+	// watchOnly: connections are watched, which keeps strangers' SYNs from conntrack, but none is forwarded.
 	watchOnly bool
 	entries   flowEntries
 	timeouts  flowTimeouts
@@ -134,7 +134,8 @@ func (c *connections) check(now time.Time) {
 	}
 }
 
-// look reports whether a watched connection's numbers are certain by now.
+// look reports whether a watched connection's numbers are certain by now. One that has ended, as by a host that had
+// lost it and opens it anew, is no longer watched, so that the host's next SYN goes to netfilter.
 func (c *connections) look(f *flows.Fast) (certain bool, err error) {
 	before, err := c.fast.Look(f.Flow)
 	if err != nil || !f.News(before.Seen) {

@@ -2,6 +2,7 @@ package waypoint
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,6 +65,7 @@ func TestStrangersEndNoDetour(t *testing.T) {
 			w, _ := n.start(t)
 			mustMap(t, w, peer("alice", client4), server, 443)
 			through := n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
+			n.waitWatched(t, w, through)
 			if c.fast {
 				waitFast(t, w, 1, through)
 			}
@@ -81,6 +83,7 @@ func TestStrangersEndNoDetour(t *testing.T) {
 				"FIN":                       {{flags: packet.FIN | packet.ACK, seq: number, ack: number}},
 				"FIN, then RST":             {{flags: packet.FIN | packet.ACK, seq: number, ack: number}, {flags: packet.RST, seq: number + 1}},
 				"SYN":                       {{flags: packet.SYN, seq: number}},
+				"many SYNs":                 slices.Repeat([]segment{{flags: packet.SYN, seq: number}}, 1000),
 				"SYN, then RST":             {{flags: packet.SYN, seq: number}, {flags: packet.RST | packet.ACK, seq: number + 1, ack: number + 1}},
 				"two SYNs, then RST":        {{flags: packet.SYN, seq: number}, {flags: packet.SYN, seq: number}, {flags: packet.RST, seq: number + 1, ack: number + 1}},
 				"data that fits a RST":      {{flags: packet.ACK, seq: number, ack: number}, {flags: packet.RST, seq: number}},
