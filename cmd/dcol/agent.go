@@ -47,7 +47,7 @@ func agentCommand() *cobra.Command {
 				return err
 			}
 			if check {
-				fmt.Printf("%s: good\n", path)
+				fmt.Printf("%s: ok\n", path)
 				return nil
 			}
 			ignoreHangup(log)
@@ -55,7 +55,7 @@ func agentCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", config.DefaultPath, "the configuration `file`")
-	cmd.Flags().StringVar(&logPath, "log", "", "log to `FILE`, not standard error; at 10 MiB it becomes FILE.1")
+	cmd.Flags().StringVar(&logPath, "log", "", "log to `FILE`, not to standard error; at 10 MiB it becomes FILE.1")
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the identity")
 	cmd.Flags().BoolVar(&sample, "sample", false, "print a commented configuration with every key")
 	return cmd
@@ -69,7 +69,7 @@ func ignoreHangup(log *slog.Logger) {
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
 		for range hangups {
-			log.Info("SIGHUP changes nothing: restart the agent to have it read its configuration; certificates and lists are read when they change")
+			log.Info("SIGHUP is ignored: restart the agent to read its configuration again; certificates and lists are read when they change")
 		}
 	}()
 }
@@ -78,11 +78,10 @@ func downCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Stop the agent and remove every trace of it",
-		Long: `Stops the agent, if one runs, and removes what dcol changed on this host: the nftables
-tables with all mappings, the connections it forwards, tunnels with their interfaces,
-rules and routes, eBPF filters, the agent's run-time files, and the sysctls it set, which
-are put back.`,
+		Short: "Stop the agent and remove its changes from this host",
+		Long: `Stops the agent, if one runs, and removes its changes from this host: the nftables tables
+with all mappings, the connections it forwards, tunnels with their interfaces, rules and
+routes, eBPF filters, and the agent's run-time files. Sysctls get their old values.`,
 		Args: cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.LoadOrDefault(path)
@@ -92,7 +91,7 @@ are put back.`,
 			if err := agent.Down(cmd.Context(), c, cli.Log("info")); err != nil {
 				return err
 			}
-			fmt.Fprintln(os.Stderr, "dcol left no trace on this host's network")
+			fmt.Fprintln(os.Stderr, "all changes of dcol to this host's network are removed")
 			return nil
 		},
 	}

@@ -15,7 +15,7 @@ import (
 func caCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
-		Short: "Keep a collective's certificates, in files",
+		Short: "Manage a collective's certificates, in files",
 	}
 	dir := cmd.PersistentFlags().String("dir", ".", "the authority's `directory`")
 	cmd.AddCommand(caInit(dir), caIssue(dir), caRevoke(dir), caSigner(dir), caRenew(dir), caTake(dir), caRotate(dir), caRetire(dir))
@@ -25,7 +25,7 @@ func caCommand() *cobra.Command {
 func caInit(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make a new certificate authority",
+		Short: "Create a certificate authority",
 		Args:  cli.Exactly(0),
 	}
 	name := cmd.Flags().String("name", "collective", "the collective's `name`")
@@ -35,7 +35,7 @@ func caInit(dir *string) *cobra.Command {
 			return err
 		}
 		fmt.Println(ca.CertFile())
-		fmt.Fprintf(os.Stderr, "%s is made. Every member needs a copy of %s and %s; ca.key stays here.\n", ca.Name(), ca.CertFile(), ca.CRLFile())
+		fmt.Fprintf(os.Stderr, "%s is created. Copy %s and %s to every member; ca.key stays here.\n", ca.Name(), ca.CertFile(), ca.CRLFile())
 		return nil
 	}
 	return cmd
@@ -44,12 +44,12 @@ func caInit(dir *string) *cobra.Command {
 func caIssue(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "issue NAME",
-		Short: "Make a key and a certificate for a member",
+		Short: "Create a key and a certificate for a member",
 		Args:  cli.Exactly(1),
 	}
 	valid := units.Duration(365 * 24 * time.Hour)
 	cmd.Flags().Var(cli.Duration{Duration: &valid}, "valid", "how long the certificate is valid")
-	reissue := cmd.Flags().Bool("reissue", false, "replace the files of a member that has some")
+	reissue := cmd.Flags().Bool("reissue", false, "replace a member's existing files")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		ca, err := collective.OpenCA(*dir)
 		if err != nil {
@@ -60,7 +60,7 @@ func caIssue(dir *string) *cobra.Command {
 			return err
 		}
 		fmt.Printf("%s\n%s\n", issued.CertFile, issued.KeyFile)
-		fmt.Fprintf(os.Stderr, "%s is a member until %s. Carry these files and %s to its host, then remove the key here.\n",
+		fmt.Fprintf(os.Stderr, "%s is a member until %s. Copy these files and %s to its host, then remove the key here.\n",
 			issued.Name, issued.NotAfter.Format(time.DateOnly), ca.CertFile())
 		return nil
 	}
@@ -90,7 +90,7 @@ func caRevoke(dir *string) *cobra.Command {
 		for _, c := range revoked {
 			fmt.Println(c.Serial)
 		}
-		fmt.Fprintf(os.Stderr, "Copy %s to every member: it counts there at once, and open sessions end.\n", ca.CRLFile())
+		fmt.Fprintf(os.Stderr, "Copy %s to every member. It takes effect there at once, and open sessions end.\n", ca.CRLFile())
 		return nil
 	}
 	return cmd

@@ -17,7 +17,7 @@ import (
 func caSigner(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "signer NEWDIR",
-		Short: "Make a signer, which signs members so that the root's key can be kept offline",
+		Short: "Create a signer, which signs members so that the root's key can be kept offline",
 		Args:  cli.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
@@ -29,7 +29,7 @@ func caSigner(dir *string) *cobra.Command {
 				return err
 			}
 			fmt.Println(s.Subject())
-			fmt.Fprintf(os.Stderr, "%s signs until %s. It needs %s and nothing of %s.\n", s.Subject(), s.NotAfter().Format(time.DateOnly), args[0], *dir)
+			fmt.Fprintf(os.Stderr, "%s can sign until %s. It needs only %s, and nothing from %s.\n", s.Subject(), s.NotAfter().Format(time.DateOnly), args[0], *dir)
 			return nil
 		},
 	}
@@ -56,7 +56,7 @@ func caRenew(dir *string) *cobra.Command {
 			if _, err := os.Stdout.Write(renewed); err != nil {
 				return err
 			}
-			fmt.Fprintln(os.Stderr, "Where the signer is: dcol ca take --signer FILE")
+			fmt.Fprintln(os.Stderr, "To install it, on the signer's host: dcol ca take --signer FILE")
 			return nil
 		},
 	}
@@ -65,12 +65,12 @@ func caRenew(dir *string) *cobra.Command {
 func caTake(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take [--roots FILE] [--lists FILE] [--signer FILE]",
-		Short: "Take what another authority of the collective has changed",
+		Short: "Copy changes from another authority of the collective",
 		Args:  cli.Exactly(0),
 	}
-	roots := cmd.Flags().String("roots", "", "the other's ca.crt, a `file`")
-	lists := cmd.Flags().String("lists", "", "the other's ca.crl, a `file`")
-	signer := cmd.Flags().String("signer", "", "what dcol ca renew printed, a `file`")
+	roots := cmd.Flags().String("roots", "", "the other authority's ca.crt, a `file`")
+	lists := cmd.Flags().String("lists", "", "the other authority's ca.crl, a `file`")
+	signer := cmd.Flags().String("signer", "", "the output of dcol ca renew, a `file`")
 	cmd.MarkFlagsOneRequired("roots", "lists", "signer")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		var read [3][]byte
@@ -80,7 +80,7 @@ func caTake(dir *string) *cobra.Command {
 			}
 			var err error
 			if read[i], err = os.ReadFile(path); err != nil {
-				return fmt.Errorf("read what to take: %w", err)
+				return fmt.Errorf("read the changes: %w", err)
 			}
 		}
 		ca, err := collective.OpenCA(*dir)
@@ -97,7 +97,7 @@ func caTake(dir *string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%s signs until %s.\n", renewed.Subject(), renewed.NotAfter().Format(time.DateOnly))
+		fmt.Fprintf(os.Stderr, "%s can sign until %s.\n", renewed.Subject(), renewed.NotAfter().Format(time.DateOnly))
 		return nil
 	}
 	return cmd
@@ -106,7 +106,7 @@ func caTake(dir *string) *cobra.Command {
 func caRotate(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate NEWDIR",
-		Short: "Make a second root, stated by this one",
+		Short: "Create a second root, signed by this one",
 		Args:  cli.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := collective.OpenCA(*dir)
@@ -118,8 +118,8 @@ func caRotate(dir *string) *cobra.Command {
 				return err
 			}
 			fmt.Println(next.CertFile())
-			fmt.Fprintf(os.Stderr, "%s has two roots now. Every member and signer needs a copy of %s and %s, before the new root signs.\n"+
-				"When all certificates of the old one are over: dcol ca retire --dir %s\n", next.Name(), next.CertFile(), next.CRLFile(), args[0])
+			fmt.Fprintf(os.Stderr, "%s has two roots now. Copy %s and %s to every member and signer before the new root signs anything.\n"+
+				"When all certificates of the old root have expired: dcol ca retire --dir %s\n", next.Name(), next.CertFile(), next.CRLFile(), args[0])
 			return nil
 		},
 	}
@@ -128,7 +128,7 @@ func caRotate(dir *string) *cobra.Command {
 func caRetire(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire",
-		Short: "State that this root is the only one from now on",
+		Short: "End the other root: this one is the only one from now on",
 		Args:  cli.Exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			root, err := collective.OpenCA(*dir)
@@ -139,7 +139,7 @@ func caRetire(dir *string) *cobra.Command {
 				return err
 			}
 			fmt.Println(root.CertFile())
-			fmt.Fprintf(os.Stderr, "Copy %s to every member: what the other root and its signers signed ends there.\n", root.CertFile())
+			fmt.Fprintf(os.Stderr, "Copy %s to every member. Certificates of the other root and its signers then stop working there.\n", root.CertFile())
 			return nil
 		},
 	}

@@ -25,9 +25,9 @@ func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what dcol needs of this host, and name the mend of what is lacking",
-		Long: `Looks at each thing dcol needs of this host and says its state and, where it is
-lacking, the mend. Changes nothing. Exit code 1 when something has failed.`,
+		Short: "Check that this host has what dcol needs, and explain how to fix what is missing",
+		Long: `Checks each requirement of dcol on this host, and explains how to fix what is missing. It
+changes nothing. The exit code is 1 if a check failed.`,
 		Args: cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)

@@ -15,17 +15,17 @@ import (
 func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init COLLECTIVE [--name MEMBER] [--address ADDRESS]...",
-		Short: "Make a collective, with this host as its coordinator and first member",
-		Long: `Makes a collective on this host: its keys, the coordinator that others join by, and the
-first member, which is a client and a waypoint. Starts the agent, and says what works.
-Others join with a line of dcol invite.`,
+		Short: "Create a collective, with this host as its coordinator and first member",
+		Long: `Creates a collective on this host: its keys, its coordinator, and its first member, which
+is a client and a waypoint. Then starts the agent and reports what works. Other hosts join
+with an invitation from dcol invite.`,
 		Example: "  dcol init friends",
 		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)
-	name := cmd.Flags().String("name", "", "this host's `name` as a member; its hostname if not given")
-	addresses := cmd.Flags().StringArray("address", nil, "a host name or IP `address` at which members reach this host; found out if not given")
+	name := cmd.Flags().String("name", "", "this host's `name` as a member (default its hostname)")
+	addresses := cmd.Flags().StringArray("address", nil, "a host name or IP `address` at which members reach this host (default its own addresses)")
 	noStart := cmd.Flags().Bool("no-start", false, "do not start the agent")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := asRoot(); err != nil {
@@ -39,7 +39,7 @@ Others join with a line of dcol invite.`,
 		case there != nil && (there.Collective != args[0] || !there.Coordinates()):
 			return alreadyMember(there)
 		case there != nil:
-			fmt.Printf("%s was made on this host already; it is %s in it.\n", there.Collective, there.Name)
+			fmt.Printf("The collective %s exists already; this host is its member %s.\n", there.Collective, there.Name)
 			return startAndTest(cmd.Context(), host, there, *noStart)
 		}
 		f := setup.Founding{Collective: args[0], Addresses: *addresses}
@@ -54,21 +54,22 @@ Others join with a line of dcol invite.`,
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s is made. This host is its coordinator and its member %s.\n", member.Collective, member.Name)
+		fmt.Printf("The collective %s is created. This host is its coordinator and its member %s.\n", member.Collective, member.Name)
 		if err := startAndTest(cmd.Context(), host, member, *noStart); err != nil {
 			return err
 		}
 		if !public {
 			fmt.Fprintf(os.Stderr, `
-Members elsewhere cannot reach this host: its own address is private. If it has a public
-one, put that into [coordinator] addresses of %s
-and let TCP 45672 and 45673 and UDP 45672 in to it.
+Members in other networks cannot reach this host: its own address is private. If it has a
+public address, add it to [coordinator] addresses in %s,
+and forward TCP 45672 and 45673 and UDP 45672 to this host.
 `, *path)
 		}
 		fmt.Fprintf(os.Stderr, `
-Next: dcol invite prints a line that lets another host join.
-Whoever has the root's key is the collective. It is in %s and not
-needed here but once a year (dcol status says when): better carry that folder away.
+Next: dcol invite prints an invitation, with which another host can join.
+Keep the root's key safe: whoever has it controls the collective. It is in
+%s and is needed only once a year (dcol status shows when),
+so move that folder to a safe place.
 `, host.RootDir())
 		return nil
 	}
@@ -76,7 +77,7 @@ needed here but once a year (dcol status says when): better carry that folder aw
 }
 
 func alreadyMember(m *setup.Membership) error {
-	return fmt.Errorf("this host is a member of %s already, as %s: a host is in one collective", m.Collective, m.Name)
+	return fmt.Errorf("this host is already the member %[2]s of %[1]s, and a host can be in one collective only: to leave it, run dcol down and remove the configuration", m.Collective, m.Name)
 }
 
 func configFlag(cmd *cobra.Command) *string {
@@ -85,23 +86,23 @@ func configFlag(cmd *cobra.Command) *string {
 
 func asRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("this needs root, for the member's key and the agent: sudo")
+		return errors.New("this command needs root, for the member's key and the agent: run it with sudo")
 	}
 	return nil
 }
 
-// memberName returns the given name, or one made from the host's own.
-func memberName(said string) (string, error) {
-	if said != "" {
-		return said, nil
+// memberName returns the given name, or one derived from the hostname.
+func memberName(given string) (string, error) {
+	if given != "" {
+		return given, nil
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("find out this host's name: %w", err)
+		return "", fmt.Errorf("get this host's name: %w", err)
 	}
 	name := setup.MemberName(hostname)
 	if name == "" {
-		return "", fmt.Errorf("this host's name %q makes no member's name: choose one with --name", hostname)
+		return "", fmt.Errorf("this host's name %q cannot be a member's name: choose one with --name", hostname)
 	}
 	return name, nil
 }

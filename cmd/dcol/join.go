@@ -25,22 +25,22 @@ import (
 
 func joinCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "join LINE|-|FILE [--name MEMBER] [--client-only]",
-		Short: "Make this host a member of a collective, with a line of dcol invite",
-		Long: `Makes a key on this host, which stays here, and has the coordinator that the line names
-make it a member's. Writes the configuration, starts the agent, and says what works. If
-something goes wrong on the way, the same command again goes on from there.
+		Use:   "join INVITATION|FILE|- [--name MEMBER] [--client-only]",
+		Short: "Make this host a member of a collective, with an invitation from dcol invite",
+		Long: `Creates a private key, which stays on this host, and gets a certificate for it from the
+coordinator that the invitation names. Then writes the configuration, starts the agent and
+reports what works. If the command fails or is interrupted, run it again to continue.
 
-Whoever has the line can join with it, and other users of this host see the arguments of
-commands while they run: with '-' the line is read from standard input, with the name of a
-file from there.`,
-		Example: "  dcol join dcol1-...\n  dcol join -    # paste the line, then Enter",
+Whoever has the invitation can join with it. Other users of this host can see it in the list
+of processes while the command runs. To prevent that, give '-' to read it from standard
+input, or the name of a file that contains it.`,
+		Example: "  dcol join dcol1-...\n  dcol join -    # paste the invitation, then Enter",
 		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	path := configFlag(cmd)
-	name := cmd.Flags().String("name", "", "this host's `name` as a member; that in the line, or its hostname, if not given")
-	clientOnly := cmd.Flags().Bool("client-only", false, "be no waypoint: use others and give nothing")
+	name := cmd.Flags().String("name", "", "this host's `name` as a member (default the one in the invitation, or its hostname)")
+	clientOnly := cmd.Flags().Bool("client-only", false, "do not be a waypoint: use others and offer nothing")
 	noStart := cmd.Flags().Bool("no-start", false, "do not start the agent")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		line, err := invitation(args[0], cmd.InOrStdin())
@@ -58,7 +58,7 @@ file from there.`,
 		case there != nil && there.Collective != line.Collective:
 			return alreadyMember(there)
 		case there != nil:
-			fmt.Printf("This host is a member of %s already, as %s. The line was not used.\n", there.Collective, there.Name)
+			fmt.Printf("This host is already the member %[2]s of %[1]s. The invitation was not used.\n", there.Collective, there.Name)
 			return startAndTest(cmd.Context(), host, there, *noStart)
 		}
 		j := setup.Joining{Line: line, Name: *name, ClientOnly: *clientOnly}
@@ -89,15 +89,15 @@ func invitation(arg string, stdin io.Reader) (enrol.Line, error) {
 	file, err := os.Open(arg)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := enrol.ParseLine(arg)
-		return enrol.Line{}, fmt.Errorf("%w, or name a file that has it", err)
+		return enrol.Line{}, fmt.Errorf("%w; or name a file that contains the invitation", err)
 	}
 	if err != nil {
-		return enrol.Line{}, fmt.Errorf("read the line: %w", err)
+		return enrol.Line{}, fmt.Errorf("read the invitation: %w", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxInvitation))
 	if err != nil {
-		return enrol.Line{}, fmt.Errorf("read the line: %w", err)
+		return enrol.Line{}, fmt.Errorf("read the invitation: %w", err)
 	}
 	return enrol.ParseLine(string(text))
 }
@@ -122,11 +122,11 @@ func typedInvitation(stdin io.Reader) (enrol.Line, error) {
 // maxInvitation exceeds the length of any invitation of dcol invite, with white space.
 const maxInvitation = 8 << 10
 
-// explainRefusal adds the flag that helps to an error.
+// explainRefusal adds to a refused name the flag with which the same invitation works.
 func explainRefusal(err error) error {
 	r, ok := errors.AsType[*enrol.Refusal](err)
 	if ok && r.Proposal != "" && (r.Reason == enrol.NameTaken || r.Reason == enrol.NameDiffers) {
-		return fmt.Errorf("%w\ntype the same again with --name %s: the line still counts", err, r.Proposal)
+		return fmt.Errorf("%w\nrun the same command with --name %s: the invitation is still valid", err, r.Proposal)
 	}
 	return err
 }
@@ -137,7 +137,7 @@ func asking(line enrol.Line) func() string {
 	for _, at := range line.Coordinators {
 		all = append(all, fmt.Sprintf("%s at TCP %s", at.Name, at.Address))
 	}
-	return always("an answer of the coordinator " + strings.Join(all, " or "))
+	return always("an answer from the coordinator " + strings.Join(all, " or "))
 }
 
 // testWithin bounds the self-test. Other members test a new waypoint within a few seconds.
@@ -154,7 +154,7 @@ func startsAgent(host setup.Host) string {
 // startAndTest starts the agent and prints what works.
 func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noStart bool) error {
 	if noStart {
-		fmt.Fprintf(os.Stderr, "The agent was not started. This starts it: %s\n", startsAgent(host))
+		fmt.Fprintf(os.Stderr, "The agent was not started. To start it: %s\n", startsAgent(host))
 		return nil
 	}
 	var running *setup.Running
@@ -168,11 +168,11 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 	case running.Systemd:
 		fmt.Println("The agent runs, and will after each boot (systemctl status dcol).")
 	default:
-		fmt.Printf("The agent runs in the background until the host stops; its log is %s.\n", running.Log)
+		fmt.Printf("The agent runs in the background until the next reboot; its log is %s.\n", running.Log)
 	}
 	var findings []setup.Finding
 	var waitsFor atomic.Value
-	waitsFor.Store("the agent to say what works")
+	waitsFor.Store("the agent's report")
 	patiently(func() string { return waitsFor.Load().(string) }, func() {
 		findings, err = setup.Test(ctx, m.Socket, testWithin, func(f setup.Finding) { waitsFor.Store(f.Text) })
 	})
@@ -191,10 +191,10 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 	return nil
 }
 
-// adviseChecksums prints how to switch MPTCP's checksums on, if this host has them off.
+// adviseChecksums prints how to turn MPTCP's checksums on, if they are off on this host.
 func adviseChecksums() {
 	enabled, err := os.ReadFile("/proc/sys/net/mptcp/checksum_enabled")
 	if err == nil && strings.TrimSpace(string(enabled)) == "0" {
-		fmt.Fprintf(os.Stderr, "hint: MPTCP's checksums are off, so a detour that changes data is not noticed; to turn them on: %s\n", doctor.MendChecksums)
+		fmt.Fprintf(os.Stderr, "hint: MPTCP's checksums are off, so dcol cannot detect a detour that changes data. To turn them on: %s\n", doctor.MendChecksums)
 	}
 }

@@ -39,10 +39,10 @@ func TestInvitation(t *testing.T) {
 		"nothing on standard input": {"-", "", "it does not begin with"},
 		"half on standard input":    {"-", text[:80] + "\n\n", "not a whole line"},
 		"half as an argument":       {text[:80], "", "not a whole line"},
-		"no file":                   {"nonsense", "", "or name a file that has it"},
+		"no file":                   {"nonsense", "", "or name a file that contains the invitation"},
 		"another file":              {"/dev/null", "", "not a whole line"},
 		"endless file":              {"/dev/zero", "", "not a whole line"},
-		"folder":                    {t.TempDir(), "", "read the line"},
+		"folder":                    {t.TempDir(), "", "read the invitation"},
 	} {
 		_, err := invitation(test.arg, strings.NewReader(test.stdin))
 		if err == nil || !strings.Contains(err.Error(), test.says) {

@@ -32,11 +32,11 @@ type logPlace struct{ config, ca *string }
 func logCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Show and check a waypoint's log of who caused which traffic",
+		Short: "Show and verify a waypoint's log of who caused which traffic",
 	}
 	at := logPlace{
-		config: cmd.PersistentFlags().StringP("config", "c", config.DefaultPath, "the waypoint's configuration `file`, which says where its log is"),
-		ca:     cmd.PersistentFlags().String("ca", "", "the authority's certificate `file`; that of the configuration if not given"),
+		config: cmd.PersistentFlags().StringP("config", "c", config.DefaultPath, "the waypoint's configuration `file`, which names its log"),
+		ca:     cmd.PersistentFlags().String("ca", "", "the authority's certificate `file` (default the configured one)"),
 	}
 	cmd.AddCommand(logShow(at), logVerify(at))
 	return cmd
@@ -45,19 +45,19 @@ func logCommand() *cobra.Command {
 func logShow(at logPlace) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [FILE...]",
-		Short: "Show connections, whose they are, and the evidence",
-		Long: `Shows connections that the waypoint carried, and which member caused each. Reads the
-log that the configuration names, or these files of one. It takes the log at its word:
-dcol log verify checks it.`,
+		Short: "Show connections, the members that caused them, and the evidence",
+		Long: `Shows connections that the waypoint forwarded, and the member that caused each. Reads the
+log that the configuration names, or the given files. It does not verify the log; dcol log
+verify does.`,
 		Example: `  dcol log show --egress 198.51.100.9:40112 --evidence
   dcol log show --member alice --since 24h`,
 	}
-	member := cmd.Flags().String("member", "", "connections of this `member` only")
-	server := cmd.Flags().String("server", "", "to this `address`, or address and port")
-	egress := cmd.Flags().String("egress", "", "that a server saw coming from this `address` and port of the waypoint")
-	since := cmd.Flags().String("since", "", "open at this `time` or later, such as 2026-03-01T12:00:00Z, 2026-03-01, or 24h ago as 24h")
-	until := cmd.Flags().String("until", "", "open at this `time` or earlier")
-	evidence := cmd.Flags().Bool("evidence", false, "show what the members have signed, and check it")
+	member := cmd.Flags().String("member", "", "only connections of this `member`")
+	server := cmd.Flags().String("server", "", "only to this `address`, or address and port")
+	egress := cmd.Flags().String("egress", "", "only those that a server saw coming from this `address` and port of the waypoint")
+	since := cmd.Flags().String("since", "", "only those open at this `time` or later: 2026-03-01T12:00:00Z, 2026-03-01, or 24h for a day ago")
+	until := cmd.Flags().String("until", "", "only those open at this `time` or earlier")
+	evidence := cmd.Flags().Bool("evidence", false, "also show the members' signed statements, and verify them")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.LogSchema+")")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		filter := attribution.Filter{Member: *member}
@@ -78,7 +78,7 @@ dcol log verify checks it.`,
 			}
 		}
 		if !filter.Since.IsZero() && !filter.Until.IsZero() && filter.Since.After(filter.Until) {
-			return fmt.Errorf("--since %s is later than --until %s: nothing was open then", *since, *until)
+			return fmt.Errorf("--since %s is later than --until %s", *since, *until)
 		}
 		files, err := at.files(args)
 		if err != nil {
@@ -93,7 +93,7 @@ dcol log verify checks it.`,
 			return err
 		}
 		for _, s := range summaries {
-			fmt.Fprintf(os.Stderr, "note: %s had used up its share of the log: %d lines from %s to %s are only summarised (entries-summarised)\n",
+			fmt.Fprintf(os.Stderr, "note: %s had used up its share of the log: %d lines from %s to %s exist only as a summary (entries-summarised)\n",
 				s.Member, s.Summarised, s.Opened.UTC().Format(time.RFC3339), s.Time.UTC().Format(time.RFC3339))
 		}
 		out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}}
@@ -118,16 +118,16 @@ dcol log verify checks it.`,
 func logVerify(at logPlace) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE...]",
-		Short: "Check that a log is as its waypoint wrote it, and its members' statements",
-		Long: `Checks the log that the configuration names, or these files of one, and says what is
-proven, what is not, and where something was changed. It needs the files and the
-authority's certificate only, so that anyone can check a copy.
+		Short: "Verify that a log is as its waypoint wrote it, and the members' statements",
+		Long: `Verifies the log that the configuration names, or the given files. It prints what is proven,
+what is not, and where something was changed. It needs only the files and the authority's
+certificate, so anyone can verify a copy.
 
-Exits with 0 if all of it is proven, with 3 if it is not as its waypoint wrote it, and
-with 4 if nothing contradicts it, but its end is not signed.`,
+The exit code is 0 if everything is proven, 3 if the log is not as its waypoint wrote it, and
+4 if nothing contradicts it but its end is not signed.`,
 		Example: "  dcol log verify --ca ca.crt attribution.jsonl attribution.jsonl.1",
 	}
-	heads := cmd.Flags().StringArray("head", nil, "a `head` that was printed before, which the log must still have")
+	heads := cmd.Flags().StringArray("head", nil, "a `head` that was printed earlier and that the log must still contain")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		var known []attribution.Head
 		for _, text := range *heads {
@@ -174,7 +174,7 @@ func (at logPlace) files(args []string) ([]attribution.File, error) {
 	}
 	c, err := config.Load(*at.config)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nor name the files of the log", err)
+		return nil, fmt.Errorf("%w\nor give the log's files as arguments", err)
 	}
 	return attribution.FilesOf(c.Waypoint.Log)
 }
@@ -186,7 +186,7 @@ func (at logPlace) authority() (attribution.Authority, error) {
 	if ca == "" {
 		c, err := config.Load(*at.config)
 		if err != nil {
-			return nil, fmt.Errorf("%w\nor name the authority's certificate with --ca", err)
+			return nil, fmt.Errorf("%w\nor give the authority's certificate with --ca", err)
 		}
 		ca = c.Identity.CA
 	}

@@ -26,7 +26,7 @@ func main() {
 	os.Exit(cli.Run(command(), sayStart))
 }
 
-// sayStart adds how to start the agent to an error about its absence.
+// sayStart adds to ErrNoAgent the command that starts the agent.
 func sayStart(err error) error {
 	if errors.Is(err, api.ErrNoAgent) {
 		return fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
@@ -38,9 +38,9 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dcol",
 		Short: "more than one path through the Internet, for unmodified programs",
-		Long: `dcol gives unmodified programs on single-homed Linux hosts more than one path
-through the Internet: members of a collective act as waypoints for each other,
-and Multipath TCP connections get subflows through them.`,
+		Long: `dcol gives unmodified programs on a Linux host with one Internet connection more than
+one path through the Internet. Members of a collective are waypoints for each other:
+Multipath TCP connections get additional subflows through them.`,
 	}
 	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
 		agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),

@@ -17,16 +17,18 @@ import (
 func inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite",
-		Short: "Print a line that lets one host join (on the coordinator)",
+		Short: "Print an invitation for one host (on the coordinator)",
+		Long: `Prints an invitation: a line of text with which one host can join the collective, once, by
+dcol join. It contains a secret: whoever has it can join.`,
 		Args:  cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
-	name := cmd.Flags().String("name", "", "the `name` that the member must take; as it likes if not given")
-	expires := cmd.Flags().Duration("expires", coordinator.DefaultExpires, "how `long` the line counts, at most 720h")
+	name := cmd.Flags().String("name", "", "the `name` that the new member must take (default any free name)")
+	expires := cmd.Flags().Duration("expires", coordinator.DefaultExpires, "how `long` the invitation is valid, at most 720h")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *expires < time.Second {
-			return fmt.Errorf("--expires %v is not a time such as 90m or 24h", *expires)
+			return fmt.Errorf("--expires must be at least 1s, such as 90m or 24h, not %v", *expires)
 		}
 		i, err := api.Dial(*socket).Invite(cmd.Context(), api.InviteRequest{Name: *name, LifetimeSeconds: expires.Seconds()})
 		if err != nil {
@@ -36,9 +38,9 @@ func inviteCommand() *cobra.Command {
 			return printJSON(i)
 		}
 		fmt.Println(i.Line)
-		fmt.Fprintf(os.Stderr, "\nOn the new host, as root: dcol join LINE, with the line above. It counts once, until %s.\n"+
-			"Whoever has it can join, so send it as you would a password. Where others use that host: dcol join -,\n"+
-			"which reads the line from standard input, so that it is not seen among the processes.\n", i.Expires.Local().Format("Mon 2 Jan 15:04"))
+		fmt.Fprintf(os.Stderr, "\nOn the new host, as root: dcol join INVITATION, with the line above. It works once, until %s.\n"+
+			"Whoever has it can join, so treat it like a password. If other users work on that host, use dcol join -:\n"+
+			"it reads the invitation from standard input, so they cannot see it in the list of processes.\n", i.Expires.Local().Format("Mon 2 Jan 15:04"))
 		return nil
 	}
 	return cmd
@@ -69,20 +71,20 @@ func expelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "expel MEMBER --why TEXT",
 		Short: "End a membership (on the coordinator)",
-		Long: `Revokes the member's certificates, tells all members, and takes it out of the directory.
-Within seconds every waypoint ends the member's sessions, mappings and tunnels, and
-nobody uses it as a waypoint; it waits up to 5 seconds for waypoints to confirm that, and
-says which have not. Its name and its key stay refused. The member and the others are
-told why.`,
+		Long: `Revokes the member's certificates, notifies all members, and removes it from the directory.
+Within seconds waypoints end the member's sessions, mappings and tunnels, and no client
+uses it as a waypoint. The command waits up to 5 seconds for the waypoints' confirmations,
+and lists those that have not confirmed. The member cannot return under its name or with
+its key. All members, including this one, see the reason.`,
 		Example: "  dcol expel mallory --why 'sent spam through bob'",
 		Args:    cli.Exactly(1),
 	}
 	cmd.DisableFlagsInUseLine = true
 	socket := socketFlag(cmd)
-	why := cmd.Flags().String("why", "", "the `reason`, which everybody is told")
+	why := cmd.Flags().String("why", "", "the `reason`, which all members see")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *why == "" {
-			return errors.New("why? everybody is told: say it with --why")
+			return errors.New("give the reason with --why TEXT; all members will see it")
 		}
 		began := time.Now()
 		expulsion, err := api.Dial(*socket).Expel(cmd.Context(), api.ExpelRequest{Member: args[0], Why: *why})

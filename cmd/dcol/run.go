@@ -12,14 +12,14 @@ import (
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -- PROGRAM [ARGUMENT...]",
-		Short: "Run a program with its TCP sockets made MPTCP",
-		Long: `Runs an unmodified program, static or dynamic, whose TCP sockets are MPTCP
-sockets: towards servers that speak MPTCP the agent can then add detours; towards
-others nothing changes. All the program's children are included.`,
+		Short: "Run a program and make its TCP sockets MPTCP",
+		Long: `Runs an unmodified program, static or dynamic, and its children, and makes their TCP
+sockets MPTCP sockets. The agent can then add detours to connections with servers that
+speak MPTCP. With other servers nothing changes.`,
 		Example: "  dcol run -- curl -O https://example.org/file\n  dcol run -- nginx -g 'daemon off;'",
 		Args: func(_ *cobra.Command, argv []string) error {
 			if len(argv) == 0 {
-				return notRun(errors.New("which program is to run? name it after --"))
+				return notRun(errors.New("name the program to run after --"))
 			}
 			return nil
 		},

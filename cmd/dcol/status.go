@@ -45,8 +45,8 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// nameHolders finds the programs that have ports which roles wait for. This command, run by root, may look at
-// more than the agent, whose rights are few.
+// nameHolders finds the programs that have the ports for which roles wait. This command runs as root and may see
+// processes that the agent may not see.
 func nameHolders(s *api.Status) {
 	for i := range s.TakenPorts {
 		t := &s.TakenPorts[i]
@@ -63,11 +63,11 @@ func nameHolders(s *api.Status) {
 func mapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "map SERVER:PORT --via WAYPOINT",
-		Short: "Ask a waypoint for a port that leads to a server, and print it",
-		Long: `Asks a waypoint for a mapping and prints the address and port at the waypoint
-that lead to the server. Any TCP program can connect there: the traffic takes the
-detour only, with plain TCP. The mapping is this host's alone and lapses when it
-is not used.`,
+		Short: "Request a port at a waypoint that leads to a server, and print it",
+		Long: `Requests a mapping from a waypoint and prints the address and port at the waypoint that lead
+to the server. Any TCP program on this host can connect there; its traffic uses only the
+detour, with plain TCP. The mapping works for this host only. It expires if it is not
+requested again.`,
 		Example: "  curl --connect-to ::$(dcol map 203.0.113.5:443 --via bob) https://example.org/",
 		Args:    cli.Exactly(1),
 	}
@@ -79,10 +79,10 @@ is not used.`,
 			return fmt.Errorf("%q is not an IP address and port, such as 203.0.113.5:443 or [2001:db8::5]:443", args[0])
 		}
 		if server.Port() == 0 || server.Addr().Zone() != "" {
-			return fmt.Errorf("no server is at %v: its port is 1 to 65535, its address has no zone", server)
+			return fmt.Errorf("%v cannot be a server: its port must be 1 to 65535, and its address must have no zone", server)
 		}
 		if *via == "" {
-			return errors.New("through which waypoint? name it with --via (`dcol status` lists them)")
+			return errors.New("name the waypoint with --via; `dcol status` lists them")
 		}
 		if err := collective.CheckName(*via); err != nil {
 			return fmt.Errorf("--via: %w", err)

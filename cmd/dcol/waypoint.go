@@ -17,9 +17,9 @@ import (
 func waypointCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "waypoint",
-		Short: "Show what this member gives others as a waypoint, or switch that off and on",
-		Long: `Shows what this member gives others as a waypoint: whether it gives now, within
-which hours, how fast, and how much of the month's quota is used.`,
+		Short: "Show what this waypoint offers to others, or switch it off and on",
+		Long: `Shows what this waypoint offers to others: whether it is open now, its hours, destinations
+and bandwidth, and how much of the month's quota is used.`,
 	}
 	socket := cmd.PersistentFlags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON: serving.given of "+api.StatusSchema)
@@ -29,7 +29,7 @@ which hours, how fast, and how much of the month's quota is used.`,
 			return err
 		}
 		if status.Serving == nil {
-			return errors.New(`this member is no waypoint: add "waypoint" to roles in its configuration`)
+			return errors.New(`this member is not a waypoint: to make it one, add "waypoint" to roles in its configuration`)
 		}
 		if *asJSON {
 			return printJSON(status.Serving.Given)
@@ -45,23 +45,23 @@ which hours, how fast, and how much of the month's quota is used.`,
 	}
 	off := &cobra.Command{
 		Use:   "off [--for DURATION]",
-		Short: "Give nothing for now",
-		Long: `Has the waypoint open no more connections for others, until it is switched on again
-or the time is over, also if the agent or the host is started anew meanwhile. Members
-are told at once. Connections that are open go on.`,
+		Short: "Close the waypoint for now",
+		Long: `Closes the waypoint to new connections until dcol waypoint on, or for the given time. A
+restart of the agent or the host does not reopen it. Members are notified at once. Open
+connections continue.`,
 		Example: "  dcol waypoint off --for 2h",
 		Args:    cli.Exactly(0),
 	}
-	length := off.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h; until it is switched on if not given")
+	length := off.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h (default until dcol waypoint on)")
 	off.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("for") && *length < time.Second {
-			return fmt.Errorf("--for %v is not a time such as 90m or 2h", *length)
+			return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *length)
 		}
 		return switchTo(cmd, api.SwitchRequest{OffSeconds: length.Seconds()})
 	}
 	on := &cobra.Command{
 		Use:   "on",
-		Short: "Give again, within the hours and the quota of the configuration",
+		Short: "Open the waypoint again, within its hours and quota",
 		Args:  cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return switchTo(cmd, api.SwitchRequest{On: true})

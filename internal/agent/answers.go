@@ -97,7 +97,7 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 			return api.Given{}, errors.New(taken.Problem())
 		}
 	}
-	return api.Given{}, errors.New(`this member is no waypoint: add "waypoint" to roles in its configuration`)
+	return api.Given{}, errors.New(`this member is not a waypoint: to make it one, add "waypoint" to roles in its configuration`)
 }
 
 var errNotJoined = errors.New("this host has joined no collective (dcol join): there is no directory of members")

@@ -184,7 +184,7 @@ func TestNoAgent(t *testing.T) {
 	leaveSocket(t, left)
 	for _, socket := range []string{filepath.Join(folder, "none.sock"), filepath.Join(folder, "none", "agent.sock"), left} {
 		_, err := Dial(socket).Status(t.Context())
-		want := "no agent answers at " + socket
+		want := "no agent is running at " + socket
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, ErrNoAgent) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -237,7 +237,7 @@ func TestAgentStops(t *testing.T) {
 		t.Errorf("an answer of an agent that stopped: %+v", s)
 	}
 	<-given
-	if _, err := Dial(socket).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no agent answers") {
+	if _, err := Dial(socket).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no agent is running") {
 		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"syscall"
 )
 
-// ErrNoAgent is that no agent is there to be asked.
-var ErrNoAgent = errors.New("no agent answers")
+// ErrNoAgent means that no agent listens at the socket.
+var ErrNoAgent = errors.New("no agent is running")
 
-// Client asks the agent at a socket. Its errors are ErrNoAgent where there is none, and fs.ErrPermission
-// where the socket is another user's, root's as a rule: then there may be one.
+// Client sends requests to the agent at a socket. Its methods return ErrNoAgent if no agent runs, and
+// fs.ErrPermission if this user may not open the socket; then an agent may run.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// Dial returns a Client; it connects when asked something.
+// Dial returns a Client. It connects with the first request.
 func Dial(socket string) *Client {
 	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -33,7 +33,7 @@ func Dial(socket string) *Client {
 	}}}
 }
 
-// Status asks what the agent is doing.
+// Status requests the agent's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.ask(ctx, http.MethodGet, "/v1/status", nil, &s)
@@ -45,19 +45,19 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 func sameSchema(agent, ours string) error {
 	if agent != ours {
-		return fmt.Errorf("the agent speaks %s and this program %s: restart the agent after an upgrade", agent, ours)
+		return fmt.Errorf("the running agent uses the schema %s and this program %s: restart the agent", agent, ours)
 	}
 	return nil
 }
 
-// Map asks for a mapping.
+// Map requests a mapping.
 func (c *Client) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 	var a MapAnswer
 	err := c.ask(ctx, http.MethodPost, "/v1/map", r, &a)
 	return a, err
 }
 
-// SwitchWaypoint switches this member's waypoint on or off, and tells what it gives then.
+// SwitchWaypoint opens or closes this member's waypoint, and returns its new state.
 func (c *Client) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
 	var g Given
 	err := c.ask(ctx, http.MethodPost, "/v1/waypoint", r, &g)
@@ -82,7 +82,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s", ErrNoAgent, c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the agent's socket %s is root's: run this as root (%w)", c.socket, fs.ErrPermission)
+		return fmt.Errorf("only root may use the agent's socket %s: run this as root (%w)", c.socket, fs.ErrPermission)
 	case err != nil:
 		return fmt.Errorf("ask the agent: %w", err)
 	}

@@ -10,177 +10,177 @@ import (
 // MembersSchema is the version of Members.
 const MembersSchema = "dcol.members/1"
 
-// Members is who is in the collective, as this member knows. A coordinator knows more: who was expelled,
-// and whose record is not there yet.
+// Members lists the members that this host knows of. A coordinator also lists expelled members, and
+// members without a record.
 type Members struct {
 	Schema     string   `json:"schema"`
 	Collective string   `json:"collective"`
-	Self       string   `json:"self"`    // who answers
-	Behind     bool     `json:"behind"`  // changes may be missing: no coordinator has said that there are none
+	Self       string   `json:"self"`    // this host's name
+	Behind     bool     `json:"behind"`  // changes may be missing: no coordinator has confirmed that the list is complete
 	Members    []Member `json:"members"` // by name
 }
 
-// Member is one of them, mostly as it says itself.
+// Member describes a member, mostly as in its own record.
 type Member struct {
 	Name      string       `json:"name"`
 	Roles     []string     `json:"roles"`
-	Kinds     []string     `json:"kinds"` // of detours that it offers
+	Kinds     []string     `json:"kinds"` // of detours it offers
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
-	Punch     bool         `json:"punch,omitempty"` // others are let in by hole punching only
+	Punch     bool         `json:"punch,omitempty"` // reachable through hole punching only
 	Region    string       `json:"region,omitempty"`
-	Capacity  uint64       `json:"capacity_bps,omitempty"` // that it gives; 0: not said
+	Capacity  uint64       `json:"capacity_bps,omitempty"` // 0: not stated
 	Subnet    netip.Prefix `json:"subnet,omitzero"`        // in the collective's VPN
-	// CertificateUntil is the end of its certificate, RecordIssued when it last said something of itself, and
-	// RecordUntil how long that counts; zero: not known.
+	// CertificateUntil is when its certificate expires, RecordIssued and RecordUntil when its record was issued
+	// and expires. They are zero if not known.
 	CertificateUntil time.Time `json:"certificate_until,omitzero"`
 	RecordIssued     time.Time `json:"record_issued,omitzero"`
 	RecordUntil      time.Time `json:"record_until,omitzero"`
-	// Reachable is what coordinators found out of a waypoint; nil: nothing. A coordinator says by whom, in
-	// Reach.
+	// Reachable reports whether other members reach the waypoint. It is nil if that is not known. Reach has the
+	// details, on a coordinator only.
 	Reachable *bool  `json:"reachable,omitempty"`
 	Reach     *Reach `json:"reach,omitempty"`
-	// Used: this host has chosen it as a waypoint.
+	// Used reports whether this host has chosen it as a waypoint.
 	Used bool `json:"used,omitempty"`
-	// Joined is known to coordinators only, as are those that were expelled.
+	// Joined, Enforces and Expelled are known to coordinators only.
 	Joined time.Time `json:"joined,omitzero"`
-	// Enforces is whether a waypoint has confirmed that it refuses all who are expelled; nil: nothing was heard of
-	// that. Coordinators know it.
+	// Enforces reports whether a waypoint has confirmed that it refuses all expelled members. It is nil if the
+	// waypoint has reported nothing.
 	Enforces *bool `json:"enforces,omitempty"`
-	// Expelled and Why are there when it is a member no more.
+	// Expelled and Why are set if the member was expelled.
 	Expelled time.Time `json:"expelled,omitzero"`
 	Why      string    `json:"why,omitempty"`
 }
 
-// Reach is what members found that tried to reach a waypoint.
+// Reach describes a test by other members whether they reach a waypoint.
 type Reach struct {
-	Yes int       `json:"yes"` // to whom it answered
-	Of  int       `json:"of"`  // who tried
+	Yes int       `json:"yes"` // how many got an answer
+	Of  int       `json:"of"`  // how many tried
 	At  time.Time `json:"at"`
-	// By are those to whom it answered; if it answered nobody, those who tried.
+	// By are the members that got an answer, or all that tried if none did.
 	By  []string `json:"by"`
-	Why string   `json:"why,omitempty"` // it is not reachable, in the words of one
+	Why string   `json:"why,omitempty"` // one of the errors, if none got an answer
 }
 
-// InviteRequest asks a coordinator for a line that lets one host join.
+// InviteRequest asks a coordinator for an invitation for one host.
 type InviteRequest struct {
-	Name            string  `json:"name,omitempty"` // that the host must take; empty: any that is free
+	Name            string  `json:"name,omitempty"` // that the host must take; empty: any free one
 	LifetimeSeconds float64 `json:"lifetime_seconds"`
 }
 
-// Invitation is the line, for `dcol join`.
+// Invitation contains the invitation for `dcol join`.
 type Invitation struct {
 	Line    string    `json:"line"`
 	Expires time.Time `json:"expires"`
 }
 
-// ExpelRequest asks a coordinator to expel a member. To ask again is no error.
+// ExpelRequest asks a coordinator to expel a member. Expelling a member again is no error.
 type ExpelRequest struct {
 	Member string `json:"member"`
 	Why    string `json:"why"`
 }
 
-// Expulsion says what was done: the member is one no more.
+// Expulsion describes the result of an expulsion.
 type Expulsion struct {
 	Member string `json:"member"`
-	// Pending is why not everybody could be told yet, which goes on by itself; empty: all were.
+	// Pending is the reason why not all members could be notified yet. The coordinator keeps trying. It is empty
+	// if all were notified.
 	Pending string `json:"pending,omitempty"`
-	// Waypoints is which of them have confirmed within seconds that they refuse it; nil while not everybody was
-	// told.
+	// Waypoints counts the confirmations so far. It is nil while Pending is set.
 	Waypoints *Enforcement `json:"waypoints,omitempty"`
 }
 
-// Enforcement is how many waypoints have confirmed that they refuse all who are expelled.
+// Enforcement counts the waypoints that have confirmed that they refuse all expelled members.
 type Enforcement struct {
 	Of        int `json:"of"`
 	Confirmed int `json:"confirmed"`
-	// Waiting are those that are connected and have not; Away those that are not connected: they refuse it as soon
-	// as they are back.
+	// Waiting are connected waypoints that have not confirmed yet. Away are waypoints that are not connected; they
+	// learn of the expulsion when they reconnect.
 	Waiting []string `json:"waiting"`
 	Away    []string `json:"away"`
 }
 
-// Collective is how this host stands as a member that joined a collective.
+// Collective describes this host's membership.
 type Collective struct {
 	Name string `json:"name"`
-	// Members is how many the copy of the directory has; Behind: changes may be missing, and BehindWhy they
-	// cannot be got.
+	// Members is the number of members in the copy of the directory. Behind reports whether changes may be
+	// missing, and BehindWhy why they cannot be fetched.
 	Members   int    `json:"members"`
 	Behind    bool   `json:"behind"`
 	BehindWhy string `json:"behind_why,omitempty"`
-	// Ignored is how many records did not verify, by reason.
+	// Ignored counts the records that failed verification, by reason.
 	Ignored     map[string]uint64 `json:"ignored"`
 	Coordinator CoordinatorLink   `json:"coordinator"`
 	Certificate Certificate       `json:"certificate"`
 	Record      OwnRecord         `json:"record"`
-	// Chosen are the waypoints out of the directory that this host uses.
+	// Chosen are the waypoints from the directory that this host uses.
 	Chosen []string `json:"chosen"`
 }
 
-// Coordinator is the coordinator role: what this host does for the whole collective.
+// Coordinator describes the coordinator role.
 type Coordinator struct {
 	Listen string `json:"listen"`        // where hosts join and renew; empty: not yet
-	Bus    string `json:"bus,omitempty"` // where members connect; empty: to servers elsewhere
-	// Members are those of the register, Records how many say something of themselves.
+	Bus    string `json:"bus,omitempty"` // where members connect; empty: at servers elsewhere
+	// Members counts the members in the register, Records those with a record in the directory.
 	Members        int       `json:"members"`
 	Records        int       `json:"records"`
 	Expelled       int       `json:"expelled"`
-	Invitations    int       `json:"invitations"` // that were not used yet
+	Invitations    int       `json:"invitations"` // not used yet
 	Unreachable    []string  `json:"unreachable"` // waypoints that other members cannot reach
 	AuthorityUntil time.Time `json:"authority_until"`
-	// Messages of members that were taken, and refused because one sent too many; Floods: how often one was
-	// cut off for that.
+	// Messages counts members' messages, Refused those beyond a member's limit, and Floods how often a member was
+	// cut off for sending too many.
 	Messages uint64 `json:"messages"`
 	Refused  uint64 `json:"refused"`
 	Floods   uint64 `json:"floods"`
 }
 
-// Words of problems that keep a kind of detours away and leave the others as they are: "KIND NotUsed: why" of a
-// client, "KIND NotOffered: why" of a waypoint.
+// Parts of problems that concern one kind of detours only: "KIND NotUsed: why" at a client, "KIND NotOffered: why"
+// at a waypoint.
 const (
 	NotUsed    = "detours are not used"
 	NotOffered = "detours are not offered"
 )
 
-// Unreached begins the problem that others do not reach this host as a waypoint, which Collective.Record tells too.
+// Unreached begins the problem that others do not reach this waypoint. Collective.Record has that, too.
 const Unreached = "other members cannot reach this waypoint"
 
-// CoordinatorLink is the connection to the coordinators.
+// CoordinatorLink describes the connection to the coordinators.
 type CoordinatorLink struct {
 	Connected bool      `json:"connected"`
 	Server    string    `json:"server,omitempty"` // whose, if connected
 	Since     time.Time `json:"since"`
-	Heard     time.Time `json:"heard,omitzero"` // when something came from it last
-	Why       string    `json:"why,omitempty"`  // there is none
+	Heard     time.Time `json:"heard,omitzero"` // time of its last message
+	Why       string    `json:"why,omitempty"`  // why there is no connection
 }
 
-// Certificate is this member's own.
+// Certificate describes this member's own certificate.
 type Certificate struct {
 	Until time.Time `json:"until"`
-	// RenewAt is when a new one is asked for next.
+	// RenewAt is the time of the next renewal, or attempt.
 	RenewAt  time.Time `json:"renew_at"`
-	Renewed  time.Time `json:"renewed,omitzero"` // when that last went well, since the agent's start
+	Renewed  time.Time `json:"renewed,omitzero"` // last successful renewal since the agent's start
 	Failures int       `json:"failures,omitempty"`
-	Why      string    `json:"why,omitempty"`      // it failed last
+	Why      string    `json:"why,omitempty"`      // the last renewal failed
 	Expelled string    `json:"expelled,omitempty"` // why the collective has expelled this host
 }
 
-// OwnRecord is what this host says of itself in the directory.
+// OwnRecord describes this host's own record in the directory.
 type OwnRecord struct {
 	Published time.Time    `json:"published,omitzero"` // zero: not yet
 	Until     time.Time    `json:"until,omitzero"`
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port,omitempty"`
-	Punch     bool         `json:"punch,omitempty"`   // others are let in by hole punching only
-	Why       string       `json:"why,omitempty"`     // it was not published as it should be
-	Removed   string       `json:"removed,omitempty"` // why coordinators took it out of the directory
-	// Reachable is what coordinators found out by asking other members; nil: nothing yet.
+	Punch     bool         `json:"punch,omitempty"`   // reachable through hole punching only
+	Why       string       `json:"why,omitempty"`     // it could not be published
+	Removed   string       `json:"removed,omitempty"` // why coordinators removed it from the directory
+	// Reachable reports whether other members reach this waypoint. It is nil if coordinators have not reported it yet.
 	Reachable *bool `json:"reachable,omitempty"`
-	// Checked is what came of it when others last tried; nil: nobody has.
+	// Checked describes the last test by others. It is nil if there was none.
 	Checked *Reach `json:"checked,omitempty"`
 }
 
-// Members asks who is in the collective.
+// Members requests the list of members.
 func (c *Client) Members(ctx context.Context) (Members, error) {
 	var m Members
 	err := c.ask(ctx, http.MethodGet, "/v1/members", nil, &m)
@@ -190,7 +190,7 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return m, err
 }
 
-// Invite asks a coordinator's agent for a line that lets one host join.
+// Invite asks a coordinator's agent for an invitation for one host.
 func (c *Client) Invite(ctx context.Context, r InviteRequest) (Invitation, error) {
 	var i Invitation
 	err := c.ask(ctx, http.MethodPost, "/v1/invite", r, &i)

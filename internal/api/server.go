@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Agent is what the socket serves.
+// Agent answers the requests at the socket.
 type Agent interface {
 	Status(context.Context) (Status, error)
 	Map(context.Context, MapRequest) (MapAnswer, error)
@@ -23,12 +23,11 @@ type Agent interface {
 	Expel(context.Context, ExpelRequest) (Expulsion, error)
 }
 
-// Listen opens the socket, readable by root only: who can ask here can have
-// traffic sent through other people's hosts. A socket left by a crash is
-// replaced; that no other agent lives is the caller's to know.
+// Listen opens the socket. Only root may use it, because the agent sends traffic through other members'
+// hosts. It replaces a socket that a crash has left. The caller must ensure that no other agent runs.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the agent's run directory: %w", err)
+		return nil, fmt.Errorf("create the agent's run directory: %w", err)
 	}
 	if err := RemoveSocket(path); err != nil {
 		return nil, err
@@ -44,8 +43,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// RemoveSocket removes the socket that a crash has left, if there is one, and nothing
-// but a socket: another file there is somebody's.
+// RemoveSocket removes a socket that a crash has left. It removes no other kind of file.
 func RemoveSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -54,7 +52,7 @@ func RemoveSocket(path string) error {
 	case err != nil:
 		return fmt.Errorf("look for an old socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is in the way of the agent's socket and not an old one: move it, or name another run_dir", path)
+		return fmt.Errorf("the agent's socket cannot be made: %s exists and is no socket: move it, or choose another run_dir", path)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove the old socket: %w", err)
@@ -80,7 +78,7 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	return nil
 }
 
-// telling serves what is asked for without a request.
+// telling serves requests without a body.
 func telling[Answer any](ask func(context.Context) (Answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answered, err := ask(r.Context())
@@ -88,7 +86,7 @@ func telling[Answer any](ask func(context.Context) (Answer, error)) http.Handler
 	}
 }
 
-// answering serves what is asked for with a request.
+// answering serves requests with a body.
 func answering[Request, Answer any](ask func(context.Context, Request) (Answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Request
@@ -107,6 +105,6 @@ func answer(w http.ResponseWriter, v any, err error) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		v = Failure{err.Error()}
 	}
-	// The reader may have gone; there is nobody left to tell.
+	// An error means that the client is gone.
 	_ = json.NewEncoder(w).Encode(v)
 }

@@ -118,7 +118,7 @@ func TestBadRequests(t *testing.T) {
 // A program that is no agent, or one that breaks off, is told from an answer.
 func TestBadAnswers(t *testing.T) {
 	for _, test := range []struct{ answer, want string }{
-		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}x", "the agent speaks  and"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}x", "the running agent uses the schema  and"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\x00\x01", "read the agent's answer: invalid character"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "read the agent's answer: json: cannot unmarshal"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"schema\":", "read the agent's answer: unexpected EOF"},

@@ -26,7 +26,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint", "coordinator"}))
 		}
 		if slices.Contains(c.Roles[:i], r) {
-			p.At("roles", "%q is there twice", r)
+			p.At("roles", "%q is listed twice", r)
 		}
 	}
 	levels := []string{"debug", "info", "warn", "error"}
@@ -35,7 +35,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	}
 	for key, v := range map[string]string{"certificate": c.Identity.Certificate, "key": c.Identity.Key, "ca": c.Identity.CA} {
 		if v == "" {
-			p.At("identity."+key, "is missing: the path of a file that `dcol ca issue` wrote")
+			p.At("identity."+key, "is missing: name a file that `dcol ca issue` wrote")
 		}
 	}
 	if err := checkListen(c.Session.Listen); err != nil {
@@ -49,10 +49,10 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if c.Has(RoleWaypoint) {
 		c.Waypoint.check(p)
 		if _, port, err := net.SplitHostPort(c.Session.Listen); err == nil && port == strconv.Itoa(c.Waypoint.OpenVPNPort) && c.Waypoint.Gives(OpenVPN) {
-			p.At("waypoint.openvpn_port", "%s is the sessions' port (session.listen): OpenVPN needs one of its own", port)
+			p.At("waypoint.openvpn_port", "%s is the sessions' port (session.listen): choose another port for OpenVPN", port)
 		}
 		if has4 := func(r netip.Prefix) bool { return r.Addr().Is4() }; c.Waypoint.Gives(OpenVPN) && !slices.ContainsFunc(c.TunnelRanges, has4) {
-			p.At("tunnel_ranges", "has no IPv4 block: OpenVPN (waypoint.offers) cannot do without")
+			p.At("tunnel_ranges", "has no IPv4 block, which OpenVPN needs: add one, or remove openvpn from waypoint.offers")
 		}
 	}
 }
@@ -74,15 +74,15 @@ func checkListen(addr string) error {
 func (c *Client) check(p *tomlfile.Problems) {
 	// The kernel supports 8 subflows for each connection.
 	if c.Subflows < 1 || c.Subflows > 8 {
-		p.At("client.subflows", "%d is not from 1 to 8 (1: no detours)", c.Subflows)
+		p.At("client.subflows", "must be from 1 to 8 (1: no detours), not %d", c.Subflows)
 	}
 	checkKinds(p, "client.kinds", c.Kinds, "to use no detours, set subflows = 1")
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
-		p.At("client.mptcpify", `%q is not "none", "host" or the path of a cgroup's folder`, m)
+		p.At("client.mptcpify", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, m)
 	}
 	if c.Cgroup != "" && !filepath.IsAbs(c.Cgroup) {
-		p.At("client.cgroup", `%q is not the path of a cgroup's folder ("": all programs)`, c.Cgroup)
+		p.At("client.cgroup", `must be the absolute path of a cgroup's folder, or "" for all programs, not %q`, c.Cgroup)
 	}
 	names := map[string]bool{}
 	for i, w := range c.Waypoints {
@@ -91,11 +91,11 @@ func (c *Client) check(p *tomlfile.Problems) {
 		case !label.MatchString(w.Name):
 			p.At(at+".name", "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", w.Name)
 		case names[w.Name]:
-			p.At(at+".name", "%q is there twice: give one entry all its addresses", w.Name)
+			p.At(at+".name", "%q is listed twice: put all its addresses into one entry", w.Name)
 		}
 		names[w.Name] = true
 		if len(w.Addresses) == 0 {
-			p.At(at+".addresses", "is missing: at least one IP address of the waypoint")
+			p.At(at+".addresses", "is missing: name at least one IP address of the waypoint")
 		}
 		for _, a := range w.Addresses {
 			checkReachable(p, at+".addresses", a)
@@ -107,7 +107,7 @@ func (c *Client) check(p *tomlfile.Problems) {
 }
 
 func (w *Waypoint) check(p *tomlfile.Problems) {
-	checkKinds(p, "waypoint.offers", w.Offers, "to give nothing, leave out the role")
+	checkKinds(p, "waypoint.offers", w.Offers, "to offer nothing, remove the role")
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
 	for key, n := range map[string]int{
@@ -115,28 +115,28 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 		"tunnels_per_member": w.TunnelsPerMember,
 	} {
 		if n < 1 {
-			p.At("waypoint."+key, "%d is not a number from 1 up; to give nothing, leave out the role", n)
+			p.At("waypoint."+key, "must be at least 1, not %d; to offer nothing, remove the role", n)
 		}
 	}
 	if w.ConnectionsPerMember < 0 {
-		p.At("waypoint.connections_per_member", "%d is not a number from 0 up (0: no limit)", w.ConnectionsPerMember)
+		p.At("waypoint.connections_per_member", "must be at least 0 (0: no limit), not %d", w.ConnectionsPerMember)
 	}
 	if n := w.ConnectionsPerSecond; n < 0 || n > mostOpened {
-		p.At("waypoint.connections_per_second", "%d is not a number from 0 to %d (0: no limit)", n, mostOpened)
+		p.At("waypoint.connections_per_second", "must be from 0 to %d (0: no limit), not %d", mostOpened, n)
 	}
 	for key, r := range map[string]units.Rate{"bandwidth": w.Bandwidth, "bandwidth_per_member": w.BandwidthPerMember} {
 		switch {
 		case r != 0 && r < leastRate:
-			p.At("waypoint."+key, "%v is less than %v, with which TCP gets nowhere; to give nothing, leave out the role", r, leastRate)
+			p.At("waypoint."+key, "must be at least %v, because TCP does not work below that, not %v; to offer nothing, remove the role", leastRate, r)
 		case r > mostRate:
-			p.At("waypoint."+key, `%v is more than %v, the most that the kernel can limit to: write "unlimited"`, r, mostRate)
+			p.At("waypoint."+key, `must be at most %v, the kernel's maximum, not %v; for no limit write "unlimited"`, mostRate, r)
 		}
 	}
 	if d := w.MappingLifetime.Std(); d < 10*time.Second || d > 24*time.Hour {
-		p.At("waypoint.mapping_lifetime", "%v is not from 10s to 24h", w.MappingLifetime)
+		p.At("waypoint.mapping_lifetime", "must be from 10s to 24h, not %v", w.MappingLifetime)
 	}
 	if w.Log == "" {
-		p.At("waypoint.log", "is empty: a waypoint must be able to say who caused what; name a file")
+		p.At("waypoint.log", "is empty: name a file, because a waypoint must log which member caused which connection")
 	}
 }
 
@@ -164,7 +164,7 @@ func checkKinds(p *tomlfile.Problems, key string, list []Kind, instead string) {
 			p.At(key, "%q is not a kind of detour%s", k, tomlfile.Nearest(string(k), words))
 		}
 		if slices.Contains(list[:i], k) {
-			p.At(key, "%q is there twice", k)
+			p.At(key, "%q is listed twice", k)
 		}
 	}
 }

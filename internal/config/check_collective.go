@@ -24,28 +24,28 @@ func (c *Config) checkCollective(p *tomlfile.Problems) {
 		checkServer(p, fmt.Sprintf("collective.coordinators[%d]", i), s)
 	}
 	if m.Joined() && c.Identity.CRL == "" {
-		p.At("identity.crl", "is missing: who was expelled is written there")
+		p.At("identity.crl", "is missing: name the file with the revocation lists")
 	}
 	if m.Waypoints < 0 || m.Waypoints > maxChosen {
-		p.At("collective.waypoints", "%d is not from 0 to %d (0: none but those of this file)", m.Waypoints, maxChosen)
+		p.At("collective.waypoints", "must be from 0 to %d (0: only those in this file), not %d", maxChosen, m.Waypoints)
 	}
 	for _, a := range m.Addresses {
 		checkReachable(p, "collective.addresses", a)
 	}
 	if m.Region != "" && !word.MatchString(m.Region) {
-		p.At("collective.region", "%q is not a word of a-z, 0-9 and '-', of at most 32", m.Region)
+		p.At("collective.region", "must be a word of at most 32 characters a-z, 0-9 and '-', not %q", m.Region)
 	}
 	if c.Has(RoleCoordinator) {
 		c.Coordinator.check(p)
 		if !m.Joined() {
-			p.At("collective.coordinators", "is missing: a coordinator is a member of its collective; name it, as in %q", c.Name+"@192.0.2.1:45672")
+			p.At("collective.coordinators", "is missing: name this host too, as in %q, because a coordinator is a member of its collective", c.Name+"@192.0.2.1:45672")
 		}
 	}
 }
 
 func checkReachable(p *tomlfile.Problems, key string, a netip.Addr) {
 	if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() {
-		p.At(key, "%v is not an address a waypoint can be reached at", a)
+		p.At(key, "%v is not an address at which a waypoint can be reached", a)
 	}
 }
 
@@ -65,7 +65,7 @@ func checkServer(p *tomlfile.Problems, key, s string) {
 
 func (c *Coordinator) check(p *tomlfile.Problems) {
 	if c.Dir == "" {
-		p.At("coordinator.dir", "is empty: name the directory that `dcol init` made")
+		p.At("coordinator.dir", "is empty: name the directory that `dcol init` created")
 	}
 	ports := map[string]string{}
 	for _, l := range []struct{ key, addr string }{{"listen", c.Listen}, {"bus_listen", c.BusListen}} {
@@ -75,12 +75,12 @@ func (c *Coordinator) check(p *tomlfile.Problems) {
 		}
 		_, port, _ := net.SplitHostPort(l.addr)
 		if other, taken := ports[port]; taken {
-			p.At("coordinator."+l.key, "%s is the port of coordinator.%s", port, other)
+			p.At("coordinator."+l.key, "%s is also the port of coordinator.%s: choose another", port, other)
 		}
 		ports[port] = l.key
 	}
 	if len(c.Addresses) == 0 {
-		p.At("coordinator.addresses", "is missing: at least one name or IP address at which members reach this host")
+		p.At("coordinator.addresses", "is missing: name at least one host name or IP address at which members reach this host")
 	}
 	for i, s := range c.BusServers {
 		checkServer(p, fmt.Sprintf("coordinator.bus_servers[%d]", i), s)

@@ -26,19 +26,19 @@ var privateBlocks = []block{
 // somebody else.
 func checkTunnelRanges(p *tomlfile.Problems, ranges []netip.Prefix) {
 	if len(ranges) == 0 {
-		p.At("tunnel_ranges", `is empty: name a block of private addresses, such as "10.192.0.0/11" (to use no tunnels, leave them out of kinds and offers)`)
+		p.At("tunnel_ranges", `is empty: name a block of private addresses, such as "10.192.0.0/11" (to use no tunnels, remove them from kinds and offers)`)
 	}
 	for i, r := range ranges {
 		switch n := slices.IndexFunc(privateBlocks, func(b block) bool { return within(r, b.prefix) }); {
 		case n < 0:
 			p.At("tunnel_ranges", "%v is not private: it must be within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7", r)
 		case r != r.Masked():
-			p.At("tunnel_ranges", "%v has bits after its length: write %v", r, r.Masked())
+			p.At("tunnel_ranges", "%v has bits beyond its length: write %v", r, r.Masked())
 		case r.Bits() > privateBlocks[n].smallest:
-			p.At("tunnel_ranges", "%v is too small: at most /%d", r, privateBlocks[n].smallest)
+			p.At("tunnel_ranges", "%v is too small: the longest prefix is /%d", r, privateBlocks[n].smallest)
 		}
 		if slices.ContainsFunc(ranges[:i], func(o netip.Prefix) bool { return o.Addr().Is4() == r.Addr().Is4() }) {
-			p.At("tunnel_ranges", "%v is the second of its family: name one at most", r)
+			p.At("tunnel_ranges", "%v is the second block of its family: name at most one of each", r)
 		}
 	}
 }

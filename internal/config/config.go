@@ -187,7 +187,7 @@ func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration at %s (`dcol agent --sample` prints one to start from): %w", path, fs.ErrNotExist)
+		return nil, fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)

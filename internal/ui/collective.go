@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// collective says how this host stands as a member.
+// collective prints this host's membership.
 func (p *printer) collective(c *api.Collective, now time.Time) {
 	p.linef("")
 	p.linef("Collective %s: %s known%s", c.Name, count(c.Members, "member"), behind(c))
@@ -37,13 +37,13 @@ func (p *printer) certificate(c api.Certificate, now time.Time) {
 	case c.Expelled != "":
 		next = "not renewed: " + c.Expelled
 	case c.Failures > 0:
-		next = fmt.Sprintf("tried in vain to renew it %s, again in %s%s", times(c.Failures), age(c.RenewAt, now), because(c.Why))
+		next = fmt.Sprintf("renewal failed %s, next attempt in %s%s", times(c.Failures), age(c.RenewAt, now), because(c.Why))
 	case !c.RenewAt.After(now):
 		next = "being renewed"
 	}
-	left := "for another " + age(c.Until, now)
+	left := "valid for another " + age(c.Until, now)
 	if !c.Until.After(now) {
-		left = "ended " + age(now, c.Until) + " ago"
+		left = "expired " + age(now, c.Until) + " ago"
 	}
 	p.linef("  certificate: %s; %s", left, next)
 }
@@ -52,13 +52,13 @@ func (p *printer) ownRecord(c *api.Collective, now time.Time) {
 	r := c.Record
 	switch {
 	case c.Certificate.Expelled != "":
-		p.linef("  what this host offers: nothing any more, as it was expelled; ask whoever runs the collective")
+		p.linef("  record: none, because this host was expelled; ask the operator of the collective")
 		return
 	case r.Removed != "":
-		p.linef("  what this host offers: taken out of the directory (%s)", r.Removed)
+		p.linef("  record: removed from the directory (%s)", r.Removed)
 		return
 	case r.Published.IsZero():
-		p.linef("  what this host offers is not known to the others yet%s", because(r.Why))
+		p.linef("  record: not published yet%s", because(r.Why))
 		return
 	}
 	at := ""
@@ -67,14 +67,14 @@ func (p *printer) ownRecord(c *api.Collective, now time.Time) {
 		switch {
 		case r.Reachable == nil:
 		case *r.Reachable && r.Punch:
-			at += ", where others reach it by hole punching"
+			at += ", reachable by hole punching"
 		case *r.Reachable:
-			at += ", where others reach it"
+			at += ", reachable for others"
 		default:
-			at += ", where others do not reach it"
+			at += ", not reachable for others"
 		}
 	}
-	p.linef("  what this host offers: told to the others %s ago%s%s", age(now, r.Published), at, because(r.Why))
+	p.linef("  record: published %s ago%s%s", age(now, r.Published), at, because(r.Why))
 }
 
 func behind(c *api.Collective) string {
@@ -106,19 +106,19 @@ func joinAddrs(list []netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// coordinator says what this host does for all.
+// coordinator prints the state of the coordinator role.
 func (p *printer) coordinator(c *api.Coordinator) {
 	p.linef("")
 	p.linef("Coordinator: %s, %s not used, %d expelled; hosts join at TCP %s", count(c.Members, "member"), count(c.Invitations, "invitation"), c.Expelled, c.Listen)
 	if len(c.Unreachable) > 0 {
-		p.linef("  other members cannot reach: %s", strings.Join(c.Unreachable, ", "))
+		p.linef("  not reachable for other members: %s", strings.Join(c.Unreachable, ", "))
 	}
 	if c.Refused > 0 {
-		p.linef("  messages taken: %d, refused: %d of members that sent too many, %s cut off", c.Messages, c.Refused, count(int(c.Floods), "member"))
+		p.linef("  messages: %d accepted, %d refused because a member sent too many, %s cut off", c.Messages, c.Refused, count(int(c.Floods), "member"))
 	}
 }
 
-// lastHeard says since when the far end is silent, which may be gone for some seconds before that is known.
+// lastHeard returns the time since the coordinator's last message. A coordinator that vanished is noticed only seconds later.
 func lastHeard(now, at time.Time) string {
 	if at.IsZero() {
 		return ""

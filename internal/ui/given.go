@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Given writes what a waypoint gives, for a person to read.
+// Given writes what a waypoint offers to others, as text.
 func Given(w io.Writer, g api.Given) error {
 	p := &printer{w: w}
 	p.linef("%s", standing(g))
@@ -19,7 +19,7 @@ func Given(w io.Writer, g api.Given) error {
 	return p.err
 }
 
-// limits says what of that is worth a line where there is more to read.
+// limits prints only the limits that are set, as part of a longer status.
 func (p *printer) limits(g api.Given) {
 	if !g.Open {
 		p.linef("  %s", standing(g))
@@ -35,7 +35,7 @@ func (p *printer) limits(g api.Given) {
 	}
 }
 
-// standing says whether the waypoint gives now.
+// standing returns a sentence that says whether the waypoint is open, and why not.
 func standing(g api.Given) string {
 	if g.Open {
 		return "Members may open connections through this waypoint."
@@ -45,12 +45,12 @@ func standing(g api.Given) string {
 	case api.SwitchedOff:
 		why = "it is switched off"
 		if g.Until.IsZero() {
-			why += " (`dcol waypoint on` ends that)"
+			why += " (`dcol waypoint on` opens it)"
 		}
 	case api.QuotaTraffic:
 		why = "this month's quota is used up"
 	case api.OutsideHours:
-		why = "it is not within its hours"
+		why = "it is outside its hours"
 	}
 	if !g.Until.IsZero() {
 		why += ", until " + g.Until.Local().Format("Mon 2 Jan 15:04")
@@ -65,7 +65,7 @@ func hours(g api.Given) string {
 	return strings.Join(g.Hours, ", ")
 }
 
-// destinations names the operator's lists; docs/security.md says what they mean.
+// destinations describes the operator's lists; docs/security.md explains them.
 func destinations(g api.Given) string {
 	text := "public addresses"
 	for _, list := range []struct {
@@ -95,7 +95,7 @@ func quota(g api.Given) string {
 	if g.QuotaBytes == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%s of %s used this month (%.0f %%), anew on %s", bytes(g.UsedBytes), bytes(g.QuotaBytes),
+	return fmt.Sprintf("%s of %s used this month (%.0f %%), renews on %s", bytes(g.UsedBytes), bytes(g.QuotaBytes),
 		100*float64(g.UsedBytes)/float64(g.QuotaBytes), g.Renews.Local().Format("2 Jan 15:04"))
 }
 

@@ -9,12 +9,12 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Log writes connections of an attribution log, and the evidence if it is there, for a person to read.
+// Log writes connections of an attribution log, and the evidence if there is some, as text.
 // Times are UTC.
 func Log(w io.Writer, l api.Log) error {
 	p := &printer{w: w}
 	if len(l.Flows) == 0 {
-		p.linef("The log tells of no such connection.")
+		p.linef("The log has no such connection.")
 		return p.err
 	}
 	var rows [][]string
@@ -33,7 +33,7 @@ func Log(w io.Writer, l api.Log) error {
 	}
 	p.table("OPENED (UTC)|LASTED|MEMBER|KIND|FROM|SERVER|SERVER SEES|SENT|RECEIVED|SESSION", rows)
 	if unknown > 0 {
-		p.linef("For %s the log names no session: only the member is known.", count(unknown, "connection"))
+		p.linef("The log names no session for %s: only the member is known.", count(unknown, "connection"))
 	}
 	for _, s := range l.Sessions {
 		p.session(s)
@@ -53,7 +53,7 @@ func (p *printer) session(s api.LogSession) {
 	p.linef("  signed       %s", base64.StdEncoding.EncodeToString(s.Message))
 	p.linef("  signature    %s", base64.StdEncoding.EncodeToString(s.Signature))
 	if s.Proven {
-		p.linef("  PROVEN: the member that this certificate names has signed that this session is its own.")
+		p.linef("  PROVEN: the member named in this certificate has signed that this session is its own.")
 	} else {
 		p.linef("  NOT PROVEN: %s", s.Why)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Members writes who is in the collective for a person to read; those expelled come last.
+// Members writes the collective's members as text, expelled ones last.
 func Members(w io.Writer, all api.Members, now time.Time) error {
 	p := &printer{w: w}
 	var rows [][]string
@@ -25,13 +25,13 @@ func Members(w io.Writer, all api.Members, now time.Time) error {
 	}
 	missing := ""
 	if all.Behind {
-		missing = "; changes may be missing, as no coordinator says that there are none"
+		missing = "; changes may be missing: no coordinator has confirmed that the list is complete"
 	}
 	p.linef("%s: %s%s", all.Collective, count(len(rows), "member"), missing)
-	p.filled([]string{"NAME", "ROLES", "DETOURS", "ADDRESSES", "REGION", "GIVES", "REACHABLE", "CERTIFICATE", "LAST WORD"}, rows)
+	p.filled([]string{"NAME", "ROLES", "DETOURS", "ADDRESSES", "REGION", "CAPACITY", "REACHABLE", "CERTIFICATE", "LAST HEARD"}, rows)
 	for _, m := range all.Members {
 		if m.Enforces != nil && !*m.Enforces && m.Expelled.IsZero() {
-			p.linef("  %s has not confirmed yet that it refuses all who are expelled", m.Name)
+			p.linef("  %s has not confirmed yet that it refuses all expelled members", m.Name)
 		}
 	}
 	for _, m := range expelled {
@@ -40,15 +40,15 @@ func Members(w io.Writer, all api.Members, now time.Time) error {
 	return p.err
 }
 
-// Expelled writes what came of an expulsion that took so long.
+// Expelled writes the result of an expulsion that took the given time.
 func Expelled(w io.Writer, e api.Expulsion, took time.Duration) error {
 	p := &printer{w: w}
 	if e.Pending != "" {
-		p.linef("%s is expelled and gets no certificate any more. Not everybody could be told yet; that goes on by itself:", e.Member)
+		p.linef("%s is expelled and gets no new certificate. Not all members could be notified yet; the agent keeps trying:", e.Member)
 		p.linef("%s", e.Pending)
 		return p.err
 	}
-	p.linef("%s is expelled: its certificates are revoked, and all members that are connected were told.", e.Member)
+	p.linef("%s is expelled: its certificates are revoked, and all connected members were notified.", e.Member)
 	way := e.Waypoints
 	if way == nil || way.Of == 0 {
 		return p.err
@@ -56,20 +56,20 @@ func Expelled(w io.Writer, e api.Expulsion, took time.Duration) error {
 	switch reach := way.Of - len(way.Away); {
 	case reach == 0:
 	case way.Confirmed == reach && reach == 1:
-		p.linef("The one waypoint in reach refuses it, and confirmed that within %v.", took.Round(10*time.Millisecond))
+		p.linef("The one connected waypoint confirmed within %v that it refuses it.", took.Round(10*time.Millisecond))
 	case way.Confirmed == reach:
-		p.linef("All %s in reach refuse it: the last confirmed that within %v.", count(reach, "waypoint"), took.Round(10*time.Millisecond))
+		p.linef("All %s confirmed within %v that they refuse it.", count(reach, "connected waypoint"), took.Round(10*time.Millisecond))
 	default:
-		p.linef("%d of %s in reach confirmed within %v that they refuse it. Not yet: %s.", way.Confirmed, count(reach, "waypoint"), took.Round(10*time.Millisecond), some(way.Waiting))
-		p.linef("They were told, and go on; the same command again, or dcol members, shows how far that is.")
+		p.linef("%d of %s confirmed within %v that they refuse it. Not yet: %s.", way.Confirmed, count(reach, "connected waypoint"), took.Round(10*time.Millisecond), some(way.Waiting))
+		p.linef("They were notified too. To see who has confirmed since, run this command again, or dcol members.")
 	}
 	if len(way.Away) > 0 {
-		p.linef("Not connected, and to refuse it as soon as they are back: %s.", some(way.Away))
+		p.linef("Not connected, and will refuse it when they reconnect: %s.", some(way.Away))
 	}
 	return p.err
 }
 
-// some names those that a person wants to read, and how many more there are.
+// some returns the first ten names, and the number of the others.
 func some(names []string) string {
 	const most = 10
 	if len(names) > most {
@@ -78,7 +78,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// filled is a table without the columns that nobody has anything in.
+// filled prints a table without its empty columns.
 func (p *printer) filled(header []string, rows [][]string) {
 	var names []string
 	some := make([][]string, len(rows))
@@ -102,7 +102,7 @@ func memberRow(m api.Member, self bool, now time.Time) []string {
 	case m.Used:
 		name += " (used)"
 	}
-	gives, certificate, word := "", "", "nothing yet"
+	gives, certificate, word := "", "", "never"
 	if m.Capacity > 0 {
 		gives = rate(float64(m.Capacity))
 	}
@@ -111,7 +111,7 @@ func memberRow(m api.Member, self bool, now time.Time) []string {
 	case m.CertificateUntil.After(now):
 		certificate = "for " + age(m.CertificateUntil, now)
 	default:
-		certificate = "ended " + age(now, m.CertificateUntil) + " ago"
+		certificate = "expired " + age(now, m.CertificateUntil) + " ago"
 	}
 	if !m.RecordIssued.IsZero() {
 		word = age(now, m.RecordIssued) + " ago"
@@ -124,11 +124,11 @@ func memberRow(m api.Member, self bool, now time.Time) []string {
 func memberReachable(m api.Member) string {
 	punching := ""
 	if m.Punch {
-		punching = ", by punching"
+		punching = ", by hole punching"
 	}
 	switch {
 	case m.Reach != nil && m.Reach.Yes == 0:
-		return fmt.Sprintf("no, by none of %d", m.Reach.Of)
+		return fmt.Sprintf("no, for none of %d", m.Reach.Of)
 	case m.Reach != nil:
 		return fmt.Sprintf("by %d of %d%s", m.Reach.Yes, m.Reach.Of, punching)
 	case m.Reachable == nil:

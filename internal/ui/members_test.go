@@ -45,22 +45,22 @@ func TestMembers(t *testing.T) {
 }
 
 func TestExpelled(t *testing.T) {
-	const done = "mallory is expelled: its certificates are revoked, and all members that are connected were told.\n"
+	const done = "mallory is expelled: its certificates are revoked, and all connected members were notified.\n"
 	many := strings.Fields("a b c d e f g h i j k l")
 	for _, test := range []struct {
 		expulsion api.Expulsion
 		want      string
 	}{
-		{api.Expulsion{Pending: "the bus is not up"}, "mallory is expelled and gets no certificate any more. Not everybody could be told yet; that goes on by itself:\nthe bus is not up\n"},
+		{api.Expulsion{Pending: "the bus is not up"}, "mallory is expelled and gets no new certificate. Not all members could be notified yet; the agent keeps trying:\nthe bus is not up\n"},
 		{api.Expulsion{}, done},
 		{api.Expulsion{Waypoints: &api.Enforcement{}}, done},
-		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Confirmed: 1}}, done + "The one waypoint in reach refuses it, and confirmed that within 1.23s.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Confirmed: 1}}, done + "The one connected waypoint confirmed within 1.23s that it refuses it.\n"},
 		{api.Expulsion{Waypoints: &api.Enforcement{Of: 3, Confirmed: 2, Away: []string{"erin"}}},
-			done + "All 2 waypoints in reach refuse it: the last confirmed that within 1.23s.\nNot connected, and to refuse it as soon as they are back: erin.\n"},
-		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Away: []string{"erin"}}}, done + "Not connected, and to refuse it as soon as they are back: erin.\n"},
+			done + "All 2 connected waypoints confirmed within 1.23s that they refuse it.\nNot connected, and will refuse it when they reconnect: erin.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Away: []string{"erin"}}}, done + "Not connected, and will refuse it when they reconnect: erin.\n"},
 		{api.Expulsion{Waypoints: &api.Enforcement{Of: 13, Confirmed: 1, Waiting: many}},
-			done + "1 of 13 waypoints in reach confirmed within 1.23s that they refuse it. Not yet: a, b, c, d, e, f, g, h, i, j and 2 more.\n" +
-				"They were told, and go on; the same command again, or dcol members, shows how far that is.\n"},
+			done + "1 of 13 connected waypoints confirmed within 1.23s that they refuse it. Not yet: a, b, c, d, e, f, g, h, i, j and 2 more.\n" +
+				"They were notified too. To see who has confirmed since, run this command again, or dcol members.\n"},
 	} {
 		var b strings.Builder
 		test.expulsion.Member = "mallory"

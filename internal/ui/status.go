@@ -1,5 +1,5 @@
-// Package ui is how answers look on a terminal. It sees only the agent's
-// versioned answers (internal/api).
+// Package ui prints the agent's answers on a terminal. It knows only the versioned JSON types of
+// internal/api.
 package ui
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// Status writes s for a person to read.
+// Status writes s as text.
 func Status(w io.Writer, s api.Status, now time.Time) error {
 	p := &printer{w: w}
 	p.linef("%s (%s), agent running for %s, dcol %s", s.Member, strings.Join(s.Roles, ", "), age(now, s.Since), s.Version)
@@ -39,8 +39,8 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	return p.err
 }
 
-// printer remembers the first error of its writer. What it prints may be others' words, and does not steer the
-// terminal.
+// printer keeps the first error of its writer. It removes control characters, because it prints text from
+// others.
 type printer struct {
 	w   io.Writer
 	err error
@@ -95,15 +95,15 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 			switch {
 			case k.State == api.KindNotOffered || k.Why == "":
 			case k.State == api.KindReady:
-				p.linef("  %s by %s: %s", w.Name, k.Kind, k.Why)
+				p.linef("  %s, %s: %s", w.Name, k.Kind, k.Why)
 			default:
-				p.linef("  %s by %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
+				p.linef("  %s, %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
 			}
 		}
 	}
 }
 
-// ready lists the kinds of detours that can be had at once.
+// ready lists the kinds of detours that are ready.
 func ready(w api.Waypoint) string {
 	var kinds []string
 	for _, k := range w.Kinds {
@@ -124,7 +124,7 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 		return
 	}
 	if n := len(u.Plain); n > 0 {
-		p.linef("%s plain TCP though the program asks for MPTCP: the server does not speak MPTCP, or something on the way removes it", plural(n, "connection is", "connections are"))
+		p.linef("%s plain TCP although the program requests MPTCP: the server does not speak MPTCP, or something on the path removes it", plural(n, "connection is", "connections are"))
 		p.linef("  to %s", someAddrs(u.Plain))
 	}
 	if len(u.Connections) == 0 {
@@ -148,7 +148,7 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 	}
 }
 
-// plural is a number with the words for one or for several.
+// plural returns a number with the word for one or for several.
 func plural(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -156,7 +156,7 @@ func plural(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// someAddrs names each server once, and as many as a person wants to read.
+// someAddrs returns the first ten distinct addresses, and the number of the others.
 func someAddrs(list []netip.AddrPort) string {
 	var words []string
 	for _, a := range list {
@@ -169,11 +169,11 @@ func someAddrs(list []netip.AddrPort) string {
 
 func (p *printer) serving(s *api.Serving) {
 	p.linef("")
-	p.linef("Waypoint for others: listening on UDP %s, offers %s; %s, %s, %s granted", s.Listen, strings.Join(s.Offers, ", "),
+	p.linef("Waypoint: listening on UDP %s, offers %s; %s, %s, %s granted", s.Listen, strings.Join(s.Offers, ", "),
 		count(s.Sessions, "session"), count(s.Mappings, "mapping"), count(int(s.Granted), "request"))
 	p.limits(s.Given)
 	if i := s.InBand; i != nil {
-		p.linef("  in-band: taken from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
+		p.linef("  in-band: SYNs accepted from %s%s", count(i.Addresses, "address"), inBandSYNs(i))
 	}
 	if n := s.FastFlows; n != nil {
 		p.linef("  fast path: %s", count(*n, "connection"))
@@ -193,7 +193,7 @@ func (p *printer) serving(s *api.Serving) {
 	}
 }
 
-// fromOutside says how others reach a waypoint.
+// fromOutside describes how others reach a waypoint.
 func fromOutside(o *api.Outside) string {
 	text, left := o.NAT, strings.ReplaceAll(string(o.Leaves), "-", " ")
 	switch {
@@ -206,9 +206,9 @@ func fromOutside(o *api.Outside) string {
 	case o.Why == "":
 		text += "; " + left
 	case len(o.Opened) > 0:
-		text += "; whether others get in is not known yet: " + o.Why
+		text += "; not known yet whether others reach it: " + o.Why
 	default:
-		text = "not known yet whether others get in: " + o.Why
+		text = "not known yet whether others reach this waypoint: " + o.Why
 	}
 	if o.Problem != "" {
 		text += "; " + o.Problem + ": " + o.Mend
@@ -216,16 +216,16 @@ func fromOutside(o *api.Outside) string {
 	return text
 }
 
-// inBandSYNs says what became of the SYNs that were looked at.
+// inBandSYNs describes how many SYNs were accepted and rejected.
 func inBandSYNs(i *api.InBand) string {
 	if !i.Authenticated {
-		return ", which is all that is asked of a SYN"
+		return ", without an authenticator"
 	}
-	return fmt.Sprintf("; SYNs passed on: %d, not: %d of unknown addresses, %d not authentic, %d replayed, %d malformed",
+	return fmt.Sprintf("; forwarded: %d; rejected: %d from unknown addresses, %d not authentic, %d replayed, %d malformed",
 		i.Accepted, i.UnknownAddress, i.BadAuthenticator, i.Replayed, i.Malformed)
 }
 
-// count is a number of things, in words.
+// count returns a number with its noun.
 func count(n int, thing string) string {
 	switch {
 	case n == 1:
@@ -250,7 +250,7 @@ func endpoint(a netip.AddrPort) string {
 	return a.String()
 }
 
-// age is a span as people say it.
+// age returns a time span in words.
 func age(now, since time.Time) string {
 	if since.IsZero() {
 		return ""

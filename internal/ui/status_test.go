@@ -26,9 +26,9 @@ func TestGiven(t *testing.T) {
 			Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 			Deny:  []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, DenyPorts: []int{25, 587},
 		}, "\ndestinations: public addresses; allowed: 10.0.0.0/8, fd00::/8; denied: 192.0.2.0/24; denied ports: 25, 587\n"},
-		{api.Given{Closed: "switched-off"}, "it is switched off (`dcol waypoint on` ends that).\n"},
+		{api.Given{Closed: "switched-off"}, "it is switched off (`dcol waypoint on` opens it).\n"},
 		{api.Given{Closed: "switched-off", Until: at}, "it is switched off, until Sun 1 Mar 14:00.\n"},
-		{api.Given{Closed: "quota-traffic", Until: at, QuotaBytes: 5e9, UsedBytes: 5e9, Renews: at}, "quota: 5.00 GB of 5.00 GB used this month (100 %), anew on 1 Mar 14:00\n"},
+		{api.Given{Closed: "quota-traffic", Until: at, QuotaBytes: 5e9, UsedBytes: 5e9, Renews: at}, "quota: 5.00 GB of 5.00 GB used this month (100 %), renews on 1 Mar 14:00\n"},
 	} {
 		var b strings.Builder
 		if err := Given(&b, test.given); err != nil || !strings.Contains(b.String(), test.want) {

@@ -119,7 +119,7 @@ func TestWaypointRoleDropped(t *testing.T) {
 	if after := forwarding(); after != before {
 		t.Errorf("bob's forwarding is\n%s, and was\n%s", after, before)
 	}
-	w.fails(bob, []string{"waypoint", "on"}, "this member is no waypoint")
+	w.fails(bob, []string{"waypoint", "on"}, "this member is not a waypoint")
 	w.subflows("direct up")
 	x.endsWell()
 }
@@ -168,7 +168,7 @@ func TestWaypointHours(t *testing.T) {
 	w.subflows("direct up")
 	x.goesOn()
 	// `on` does not override the hours, and reports that.
-	if said := w.dcol(bob, "waypoint", "on"); !strings.Contains(said, "it is not within its hours, until") {
+	if said := w.dcol(bob, "waypoint", "on"); !strings.Contains(said, "it is outside its hours, until") {
 		t.Errorf("on says:\n%s", said)
 	}
 	w.configure(bob, waypointConfig(labAllowed+"hours = [\"00:00-24:00\"]\n"))

@@ -31,7 +31,7 @@ func testBadPath(t *testing.T, box testbed.Middlebox) {
 		t.Errorf("the detour was chosen because %q", why)
 	}
 	w.kindIs("in-band", "resting", "does not get through on this path since")
-	if shown := w.dcol(alice, "status"); !strings.Contains(shown, "bob by in-band is resting: in-band does not get through") {
+	if shown := w.dcol(alice, "status"); !strings.Contains(shown, "bob, in-band is resting: in-band does not get through") {
 		t.Errorf("dcol status says\n%s", shown)
 	}
 	if n := w.asked(); n != 2 {

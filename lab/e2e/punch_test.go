@@ -55,7 +55,7 @@ func TestWaypointBehindNATs(t *testing.T) {
 			w.start(bob)
 			w.outsideIs(fmt.Sprint(c.leaves), func(o api.Outside) bool { return slices.Contains(c.leaves, o.Leaves) && o.Answered == 2 })
 			// Who tries for the coordinator punches as clients do.
-			w.eventually("bob is found to be reached, by punching", func() error {
+			w.eventually("bob is found to be reached, by hole punching", func() error {
 				r := w.mustStatus(bob).Collective.Record
 				return holds(r.Punch == (w.mustStatus(bob).Serving.Outside.Leaves == "punchable") && r.Checked != nil && r.Checked.Yes > 0 && r.Checked.Yes == r.Checked.Of,
 					"punch %v, checked %+v", r.Punch, r.Checked)

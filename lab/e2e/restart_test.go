@@ -76,7 +76,7 @@ func TestWaypointRestart(t *testing.T) {
 	for _, end := range []func(*agent){(*agent).stop, (*agent).kill} {
 		session := w.waypoint()
 		end(ofBob)
-		w.fails(bob, []string{"status"}, "no agent answers")
+		w.fails(bob, []string{"status"}, "no agent is running")
 		w.cut()
 		x.goesOn()
 		w.mend()
@@ -131,7 +131,7 @@ func TestDownStopsTheAgent(t *testing.T) {
 	untouched := w.sysctls(bob)
 	ofAlice, ofBob := w.startBoth()
 	for _, host := range []string{bob, alice} {
-		w.says(w.try(host, program, "down"), "stopping the agent", "dcol left no trace")
+		w.says(w.try(host, program, "down"), "stopping the agent", "changes of dcol to this host's network are removed")
 	}
 	for _, a := range []*agent{ofBob, ofAlice} {
 		select {

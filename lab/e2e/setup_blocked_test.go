@@ -51,7 +51,7 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 		c := w.mustStatus(alice).Collective
 		return holds(c.Coordinator.Connected, "%+v", c.Coordinator)
 	})
-	w.says(w.try(alice, program, "join", line), "This host is a member of friends already, as alice. The line was not used.",
+	w.says(w.try(alice, program, "join", line), "This host is already the member alice of friends. The invitation was not used.",
 		"ok     client: in-band and mapped detours through bob are ready")
 }
 
@@ -79,6 +79,6 @@ func TestJoinDualStack(t *testing.T) {
 	if r := w.try(alice, program, "status"); r.code != 0 {
 		t.Error(r)
 	} else {
-		w.mentions(r, "bob by in-band is unusable: in-band detours need an IPv4 address of the waypoint, and this one is IPv6")
+		w.mentions(r, "bob, in-band is unusable: in-band detours need an IPv4 address of the waypoint, and this one is IPv6")
 	}
 }

@@ -59,8 +59,8 @@ func TestMembersGoOn(t *testing.T) {
 	w.eventually("carol has a session with bob", func() error { return w.serves("carol", true) })
 
 	began := time.Now()
-	w.says(w.try(bob, program, "expel", "carol", "--why", "sent spam"), "carol is expelled", "all members that are connected were told",
-		"The one waypoint in reach refuses it")
+	w.says(w.try(bob, program, "expel", "carol", "--why", "sent spam"), "carol is expelled", "all connected members were notified",
+		"The one connected waypoint confirmed")
 	w.eventually("alice's connection has left carol", func() error {
 		for _, p := range w.mustStatus(alice).Client.Waypoints {
 			if p.Name == "carol" {
@@ -117,7 +117,7 @@ func TestJoinRefused(t *testing.T) {
 	// Nothing of this has made it a member, or kept it from being one.
 	again := w.invitation()
 	w.fails(mallory, []string{"join", again, "--name", "alice"}, "the name alice is taken", "--name alice-2")
-	w.fails(mallory, []string{"members"}, "no agent answers")
+	w.fails(mallory, []string{"members"}, "no agent is running")
 	w.says(w.try(mallory, program, "join", again, "--name", "alice-2", "--no-start"), "This host is a member of friends now: alice-2", "The agent was not started")
 	w.fails(bob, []string{"invite", "--name", "alice"}, "the name alice is taken")
 	w.fails(alice, []string{"invite"}, "this host is no coordinator")
@@ -211,7 +211,7 @@ esac
 	w.run(bob, "mkdir", "-p", "/run/user/0")
 	w.run(bob, "cp", program, hidden)
 	said := w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", hidden, "init", "friends")
-	w.mustFailAfter(said, "friends is made", "systemd cannot run the agent from "+hidden, "install dcol first")
+	w.mustFailAfter(said, "friends is created", "systemd cannot run the agent from "+hidden, "install dcol first")
 
 	w.run(bob, "cp", program, "/var/lib/bin/dcol")
 	w.says(w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/var/lib/bin/dcol", "init", "friends"),

@@ -17,7 +17,7 @@ func TestThreeCommands(t *testing.T) {
 	w.showBackgroundAgents()
 
 	began := time.Now()
-	w.says(w.try(bob, program, "init", "friends"), "friends is made. This host is its coordinator and its member bob.",
+	w.says(w.try(bob, program, "init", "friends"), "friends is created. This host is its coordinator and its member bob.",
 		"The agent runs in the background", "ok     coordinator: hosts join and renew at TCP port 45672", "dcol invite")
 	line := w.invitation()
 	w.says(w.try(alice, program, "join", line, "--client-only"), "This host is a member of friends now: alice.",
@@ -32,9 +32,9 @@ func TestThreeCommands(t *testing.T) {
 	x.goesOn()
 
 	// Once more, it is told.
-	w.says(w.try(alice, program, "join", line), "This host is a member of friends already, as alice. The line was not used.")
+	w.says(w.try(alice, program, "join", line), "This host is already the member alice of friends. The invitation was not used.")
 	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already; it is bob in it.")
-	w.fails(bob, []string{"init", "enemies"}, "this host is a member of friends already, as bob")
+	w.fails(bob, []string{"init", "enemies"}, "this host is already the member bob of friends")
 
 	w.says(w.try(mallory, program, "join", w.invitation("--name", "carol")), "This host is a member of friends now: carol.",
 		"ok     waypoint: others reach UDP port 45672 of "+at[mallory].String(), "(checked by ")
