@@ -47,6 +47,7 @@ func healthy() *Env {
 			"proc/sys/net/mptcp/pm_type":                      file("0"),
 			"proc/sys/net/mptcp/allow_join_initial_addr_port": file("1"),
 			"proc/sys/net/mptcp/checksum_enabled":             file("1"),
+			"proc/sys/net/mptcp/blackhole_timeout":            file("60"),
 			"proc/sys/net/ipv4/tcp_congestion_control":        file("cubic"),
 			"proc/sys/net/ipv4/tcp_timestamps":                file("1"),
 			"proc/sys/net/ipv4/ip_forward":                    file("1"),
@@ -75,6 +76,7 @@ func healthy() *Env {
 			},
 			ForwardDrops:      func() ([]string, error) { return nil, nil },
 			Endpoints:         func() (int, error) { return 0, nil },
+			PlainTCP:          func() (bool, error) { return false, nil },
 			ListenUDP:         func(string) error { return nil },
 			ClockSynchronised: func() (bool, error) { return true, nil },
 			AskRouter: func(context.Context) (netip.Addr, string, error) {
@@ -116,6 +118,7 @@ func broken() *Env {
 	e.set("proc/40/comm", "mptcpd\n")
 	e.set("proc/self/status", "CapEff:\t0000000000000000")
 	e.System.ForwardDrops = func() ([]string, error) { return []string{"inet firewalld filter_FORWARD"}, nil }
+	e.System.PlainTCP = func() (bool, error) { return true, nil }
 	e.System.ListenUDP = func(string) error { return &os.SyscallError{Syscall: "bind", Err: syscall.EADDRINUSE} }
 	e.System.ClockSynchronised = func() (bool, error) { return false, nil }
 	e.System.AskRouter = func(context.Context) (netip.Addr, string, error) {

@@ -99,6 +99,9 @@ type System struct {
 	ForwardDrops func() ([]string, error)
 	// Endpoints returns the number of endpoints of the kernel's own path manager.
 	Endpoints func() (int, error)
+	// PlainTCP reports whether the kernel at present makes new MPTCP connections plain TCP, because it
+	// suspects the network of dropping MPTCP.
+	PlainTCP func() (bool, error)
 	// ListenUDP tests whether the address can be bound.
 	ListenUDP func(address string) error
 	// ClockSynchronised reports whether the kernel considers its clock synchronised.

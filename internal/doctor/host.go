@@ -13,6 +13,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/mptcpify"
@@ -31,6 +32,7 @@ func Host() *Env {
 			SocketMethods:     sync.OnceValue(mptcpify.Methods),
 			ForwardDrops:      sync.OnceValues(forwardDrops),
 			Endpoints:         endpoints,
+			PlainTCP:          mptcp.PlainTCP,
 			ListenUDP:         listenUDP,
 			ClockSynchronised: clockSynchronised,
 			AskRouter:         askRouter,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
@@ -22,6 +23,7 @@ func mptcpChecks() []Check {
 		{"kernel-limits", "Limits of this kernel", checkLimits},
 		{"join", "Joins to the initial address", checkJoin},
 		{"checksums", "MPTCP checksums", checkChecksums},
+		{"blackhole", "MPTCP after an outage", checkBlackhole},
 		{"congestion", "Congestion control", checkCongestion},
 	}
 }
@@ -171,6 +173,36 @@ func checkChecksums(_ context.Context, e *Env) Result {
 		return optional(MendChecksums, "off: what a waypoint or its network changes in connections that are not encrypted is not noticed")
 	}
 	return ok("on: a detour that changes data is left")
+}
+
+// checkBlackhole checks for how long the kernel uses plain TCP after an outage, and whether it does
+// so now. Setting the sysctl, even to the value that it has, ends that.
+func checkBlackhole(_ context.Context, e *Env) Result {
+	const key = "net.mptcp.blackhole_timeout"
+	mend := "sysctl -w " + key + "=" + strconv.Itoa(mptcp.BlackholeTimeout)
+	timeout, err := e.sysctlInt(strings.ReplaceAll(key, ".", "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ok("new connections have MPTCP (this kernel does not turn it off after an outage)")
+	}
+	if err != nil {
+		return skipped("cannot read %s: %v", key, err)
+	}
+	plain, err := e.System.PlainTCP()
+	switch {
+	case err != nil:
+		return skipped("cannot find out whether new connections have MPTCP: %v", err)
+	case plain:
+		return warning(mend, "new connections are plain TCP: during an outage, the kernel took the network for one that drops MPTCP (%s = %d)", key, timeout)
+	case timeout == 0:
+		return ok("new connections have MPTCP (%s = 0)", key)
+	case timeout <= mptcp.BlackholeTimeout:
+		return ok("an outage makes new connections plain TCP for %d s (%s)", timeout, key)
+	case e.AgentRuns && e.Config.Client:
+		return optional(mend, "an outage makes new connections plain TCP for %d s; the agent keeps this value of %s, because it is not Linux's default", timeout, key)
+	case e.AgentUnasked != nil:
+		return e.untold("an outage makes new connections plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
+	}
+	return info("an outage makes new connections plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
 }
 
 func checkCongestion(_ context.Context, e *Env) Result {

@@ -32,6 +32,9 @@ func TestRequirements(t *testing.T) {
 	endpoints := func(n int, err error) func(*Env) {
 		return func(e *Env) { e.System.Endpoints = func() (int, error) { return n, err } }
 	}
+	plainTCP := func(plain bool, err error) func(*Env) {
+		return func(e *Env) { e.System.PlainTCP = func() (bool, error) { return plain, err } }
+	}
 	drops := func(err error, chains ...string) func(*Env) {
 		return func(e *Env) { e.System.ForwardDrops = func() ([]string, error) { return chains, err } }
 	}
@@ -119,6 +122,14 @@ func TestRequirements(t *testing.T) {
 		{"checksums", "on", []func(*Env){set(mptcp+"checksum_enabled", "1")}, OK, "is left", ""},
 		{"checksums", "off", []func(*Env){set(mptcp+"checksum_enabled", "0")}, Info, "not noticed", "checksum_enabled=1"},
 		{"checksums", "unknown", []func(*Env){remove(mptcp + "checksum_enabled")}, Skipped, "cannot read", ""},
+		{"blackhole", "none on this kernel", []func(*Env){remove(mptcp + "blackhole_timeout")}, OK, "does not turn it off", ""},
+		{"blackhole", "switched off", []func(*Env){set(mptcp+"blackhole_timeout", "0")}, OK, "= 0", ""},
+		{"blackhole", "Linux's default", []func(*Env){set(mptcp+"blackhole_timeout", "3600")}, Info, "3600 s (net.mptcp.blackhole_timeout); the agent changes", ""},
+		{"blackhole", "Linux's default, perhaps under an agent", []func(*Env){unasked, set(mptcp+"blackhole_timeout", "3600")}, Skipped, "sudo dcol doctor", ""},
+		{"blackhole", "somebody's value", []func(*Env){running, set(mptcp+"blackhole_timeout", "7200")}, Info, "7200 s; the agent keeps", "blackhole_timeout=60"},
+		{"blackhole", "the agent's value", []func(*Env){running}, OK, "for 60 s", ""},
+		{"blackhole", "plain at present", []func(*Env){running, plainTCP(true, nil)}, Warning, "new connections are plain TCP", "sysctl -w net.mptcp.blackhole_timeout=60"},
+		{"blackhole", "not known", []func(*Env){plainTCP(false, syscall.ENOPROTOOPT)}, Skipped, "protocol not available", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 
 		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {

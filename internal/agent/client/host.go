@@ -99,7 +99,21 @@ func (h *host) takeOver(kernel *mptcp.Namespace, settings *config.Config) error 
 	if _, err = record.Set(key, value); err != nil {
 		return err
 	}
+	if err := shortenBlackholes(kernel, record); err != nil {
+		h.log.Warn("after an outage, new connections may be plain TCP for an hour", "err", err)
+	}
 	return h.makeSocketsMPTCP(settings.Client.Mptcpify)
+}
+
+// shortenBlackholes makes it a minute, instead of Linux's hour, that new connections are plain TCP after an outage. A
+// value that somebody has set stays.
+func shortenBlackholes(kernel *mptcp.Namespace, record *netstate.Record) error {
+	key, value, ok, err := kernel.BlackholeSysctl()
+	if err != nil || !ok {
+		return err
+	}
+	_, err = record.Set(key, value)
+	return err
 }
 
 // makeSocketsMPTCP has the kernel make programs' sockets MPTCP, as the operator wants. Where this kernel cannot,
@@ -162,7 +176,7 @@ func (h *host) close() error {
 // SysctlRecord is the file that remembers, across a crash, the sysctls from before the client role.
 func SysctlRecord(stateDir string) string { return filepath.Join(stateDir, "client-sysctls.json") }
 
-// Restore puts back the path manager of new sockets.
+// Restore puts back the path manager of new sockets, and for how long the kernel uses plain TCP after an outage.
 func Restore(stateDir string, log *slog.Logger) error {
 	record, err := netstate.OpenRecord(SysctlRecord(stateDir))
 	if err != nil {

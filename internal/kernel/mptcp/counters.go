@@ -36,14 +36,19 @@ func (c counters) close() error {
 func (n *Namespace) ChecksumErrors() (uint64, error) {
 	n.countersMu.Lock()
 	defer n.countersMu.Unlock()
-	if n.counters.err != nil {
-		return 0, n.counters.err
+	return n.counters.read("DataCsumErr")
+}
+
+// read returns one of MPTCP's counters.
+func (c counters) read(name string) (uint64, error) {
+	if c.err != nil {
+		return 0, c.err
 	}
-	text, err := io.ReadAll(io.NewSectionReader(n.counters.file, 0, 1<<20))
+	text, err := io.ReadAll(io.NewSectionReader(c.file, 0, 1<<20))
 	if err != nil {
 		return 0, fmt.Errorf("read the kernel's counters: %w", err)
 	}
-	return netstatCounter(string(text), "MPTcpExt:", "DataCsumErr")
+	return netstatCounter(string(text), "MPTcpExt:", name)
 }
 
 // netstatCounter finds one counter in a file like /proc/net/netstat, in which every group

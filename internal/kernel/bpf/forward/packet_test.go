@@ -21,8 +21,8 @@ type sample struct {
 	payload []byte
 	window  uint16
 
-	bare       bool   // without timestamps
-	tcpOptions []byte // instead of timestamps
+	bare       bool    // without timestamps
+	tcpOptions []byte  // instead of timestamps
 	to         [6]byte // hardware address
 	vlan       bool    // tagged
 	vlanID     uint16

@@ -1,0 +1,43 @@
+package client
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// While the role runs, an outage turns MPTCP off for a minute instead of Linux's hour. A value that the operator
+// has set stays, and so does everything after the role's end.
+func TestOutagesAreShort(t *testing.T) {
+	const key = "net/mptcp/blackhole_timeout"
+	if _, err := netstate.Sysctl(key); err != nil {
+		t.Skip("this kernel does not turn MPTCP off after an outage (Linux 6.12)")
+	}
+	for before, during := range map[string]string{"3600": "60", "0": "0", "7200": "7200"} {
+		netnstest.New(t).Must(t, func() error {
+			if err := netstate.SetSysctl(key, before); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			h, err := openHost(ctx, &config.Config{StateDir: t.TempDir(), Client: config.Client{Mptcpify: config.MptcpifyNone}}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			if got, err := netstate.Sysctl(key); err != nil || got != during {
+				t.Errorf("of %s it makes %s, not %s: %v", before, got, during, err)
+			}
+			if err := h.close(); err != nil {
+				return err
+			}
+			if got, err := netstate.Sysctl(key); err != nil || got != before {
+				t.Errorf("of %s it leaves %s: %v", before, got, err)
+			}
+			return nil
+		})
+	}
+}
