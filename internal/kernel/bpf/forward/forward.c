@@ -27,6 +27,8 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+#define TCP_OPTION_WORDS 10 // of four bytes, at most
+
 #define IP_PLAIN 0x45	       // version 4, no options
 #define IP_FRAGMENT 0x3fff     // "more fragments" and the offset
 #define IP_OFFSET 0x1fff
@@ -130,7 +132,7 @@ struct work {
 	struct tcp tcp;
 	struct {
 		struct tcp tcp;
-		__u8 options[40];
+		__be32 options[TCP_OPTION_WORDS];
 	} syn;
 	struct {
 		__u8 next, length;
@@ -363,12 +365,16 @@ static __always_inline bool write_challenge(struct __sk_buff *skb, struct work *
 	__u32 at = tcp_at + offsetof(struct tcp, checksum), pseudo;
 	__s64 diff;
 
-	header &= 0x3c;
-	if (header < sizeof(w->syn.tcp))
-		return false;
 	__builtin_memset(&w->syn, 0, sizeof(w->syn));
-	if (bpf_skb_load_bytes(skb, tcp_at, &w->syn, header))
+	if (bpf_skb_load_bytes(skb, tcp_at, &w->syn.tcp, sizeof(w->syn.tcp)))
 		return false;
+#pragma unroll
+	for (int i = 0; i < TCP_OPTION_WORDS; i++) { // word by word, as verifiers do not all follow a length
+		__u32 begin = sizeof(w->syn.tcp) + 4 * i;
+
+		if (begin < header && bpf_skb_load_bytes(skb, tcp_at + begin, &w->syn.options[i], sizeof(w->syn.options[i])))
+			return false;
+	}
 	w->tcp = (struct tcp){
 		.source = w->syn.tcp.dest,
 		.dest = w->syn.tcp.source,
