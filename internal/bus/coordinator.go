@@ -10,15 +10,23 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
 const (
 	coordinators  = "coordinators" // the queue group: one of them takes a message
 	refusalHeader = "Dcol-Refusal"
-	intake        = 1024 // messages that wait for the limiter
+	intake        = 1024 // messages that wait for the limits
 	waiting       = 256  // messages accepted that wait for a worker
 	workers       = 64   // most wait for the store
 	answerTimeout = 30 * time.Second
+
+	// Limits of one member's messages: a burst, for a first copy of the directory, then one at intervals.
+	memberBurst = 200
+	memberEvery = 50 * time.Millisecond
+	// floodAfter is the number of excess messages that are a flood, since the member last had its whole burst.
+	floodAfter = 1000
 )
 
 // Request is a member's message. From is authentic: the servers let no other member use it.
@@ -105,9 +113,9 @@ func (c *Coordinator) Close() {
 	c.running.Wait()
 }
 
-// judge applies the limiter to every message at once, so that one member's flood does not delay others.
+// judge applies the limits to every message at once, so that one member's flood does not delay others.
 func (c *Coordinator) judge() {
-	limiter := newLimiter()
+	limits := ratelimit.New(memberBurst, memberEvery)
 	for {
 		var msg *nats.Msg
 		select {
@@ -119,22 +127,18 @@ func (c *Coordinator) judge() {
 		if !ok {
 			continue // cannot happen: it is not in the subscription
 		}
-		switch limiter.take(from, time.Now()) {
-		case flood:
+		if excess := limits.Take(from, time.Now()); excess > 0 {
 			c.refused.Add(1)
-			c.config.Log.Warn("bus: a member floods its coordinators", "member", from)
-			if c.handlers.Flood != nil {
-				c.running.Go(func() { c.handlers.Flood(from) })
+			switch {
+			case excess < floodAfter:
+				c.answer(from, msg, nil, errors.New("you send more than a member may: wait a little"))
+			case excess == floodAfter:
+				c.config.Log.Warn("bus: a member floods its coordinators", "member", from)
+				if c.handlers.Flood != nil {
+					c.running.Go(func() { c.handlers.Flood(from) })
+				}
 			}
 			continue
-		case ignore:
-			c.refused.Add(1)
-			continue
-		case refuse:
-			c.refused.Add(1)
-			c.answer(from, msg, nil, errors.New("you send more than a member may: wait a little"))
-			continue
-		case accept:
 		}
 		if msg.Reply != "" && !isInbox(msg.Reply, from) {
 			c.foreign.Add(1)

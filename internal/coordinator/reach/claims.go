@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
 // These bound what members can be made to send to addresses that may belong to others.
@@ -83,8 +83,7 @@ func (c *claims) try(name string, record []byte, addresses []netip.Addr, port ui
 	}
 	var some []netip.Addr
 	for _, a := range addresses {
-		if c.limits.May(name, now) {
-			c.limits.Spend(name, now)
+		if c.limits.Take(name, now) == 0 {
 			some = append(some, a)
 		}
 	}
@@ -208,9 +207,8 @@ func (c *claims) add(name string, at netip.Addr) {
 }
 
 // keep forgets hosts that are not members.
-func (c *claims) keep(isMember func(name string) bool, now time.Time) {
+func (c *claims) keep(isMember func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.shown, func(name string, _ map[netip.Addr]bool) bool { return !isMember(name) })
-	c.limits.Sweep(now)
 }

@@ -238,4 +238,4 @@ func (p *Prober) Of(name string) (Verdict, bool) { return p.rounds.of(name) }
 func (p *Prober) Unreachable() []string { return p.rounds.unreachable() }
 
 // Keep forgets what it knows of hosts that are not members.
-func (p *Prober) Keep(isMember func(name string) bool) { p.claims.keep(isMember, p.clock()) }
+func (p *Prober) Keep(isMember func(name string) bool) { p.claims.keep(isMember) }

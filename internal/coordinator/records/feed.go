@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/coordinator/loop"
-	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
+	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
 // One member may change its record Burst times, then once every changeEvery: each change goes to all members.
@@ -88,7 +88,7 @@ func (f *feed) take(ctx context.Context, from string, data []byte) (r *directory
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.changes.Spend(from, f.clock())
+	f.changes.Take(from, f.clock())
 	return r, nil, nil
 }
 
@@ -258,7 +258,6 @@ func (f *feed) tick() (over []string) {
 	if _, behind := f.directory.Behind(); behind {
 		f.follow()
 	}
-	f.changes.Sweep(now)
 	for name, end := range f.ends {
 		if now.After(end.Add(keepEnded)) {
 			over = append(over, name)

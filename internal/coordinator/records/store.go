@@ -16,8 +16,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/coordinator/loop"
-	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
 const (

@@ -136,7 +136,7 @@ func (r *Registrar) Renew(_ context.Context, key collective.PublicKey, chain [][
 	if err := r.save(*e); err != nil {
 		return nil, err
 	}
-	r.renewals.Spend(name, now)
+	r.renewals.Take(name, now)
 	return r.welcome(request, m)
 }
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
-	"github.com/detour-collective/dcol/internal/coordinator/ratelimit"
 	"github.com/detour-collective/dcol/internal/coordinator/register"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
 // The files of a coordinator's directory.
@@ -175,7 +175,6 @@ func (r *Registrar) Sweep() {
 			delete(r.banned, name)
 		}
 	}
-	r.renewals.Sweep(now)
 }
 
 // Members returns all members, those expelled included, sorted by name.
