@@ -14,28 +14,6 @@ import (
 // where the host is seen. If a knock arrives, its source is the address to send to, even if a
 // symmetric NAT hid it before.
 
-// Possible reports whether a way can be opened between two ends that are told of each other and
-// then send at the same time.
-func Possible(a, b Found) bool {
-	return getsIn(a, b) || getsIn(b, a)
-}
-
-// getsIn reports whether packets of one end get in at another that has sent to it. From then on
-// each end knows where to send.
-func getsIn(from, to Found) bool {
-	switch {
-	case from.Mapping == NoWayOut || to.Mapping == NoWayOut:
-		return false
-	case to.Mapping == Dependent: // its address towards this end is unknown
-		return false
-	case to.Filtering == PassesAll, to.Filtering == PassesAddresses, to.Filtering == PassesSome:
-		return true
-	}
-	// It has sent to the port from which the packets come, if that could be known. If nothing is
-	// known, it is worth a try.
-	return from.Mapping != Dependent
-}
-
 // knocks lists the times of knocks from the beginning: often at first, because each side's first
 // packet may arrive before the other side has opened its way, then for as long as the slower side
 // may need to be told.

@@ -86,8 +86,8 @@ func parseDescription(document []byte, at *url.URL, gateway netip.Addr) ([]offer
 	base := at
 	controls := make(map[string][]string) // by type
 	var kind, control string
-	err := walk(document, func(path []string, text string) {
-		switch path[len(path)-1] {
+	err := walk(document, func(name, text string) {
+		switch name {
 		case "URLBase": // of UPnP 1.0
 			if u, err := url.Parse(text); err == nil && u.Host != "" {
 				base = u

@@ -3,7 +3,6 @@ package portmap
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"time"
 )
@@ -87,7 +86,7 @@ func parsePMP(b []byte) (pmpResponse, error) {
 	r.op, r.epoch = b[1]&^opResponse, binary.BigEndian.Uint32(b[4:])
 	// A refusal may be shorter.
 	if code := binary.BigEndian.Uint16(b[2:]); code != 0 {
-		return r, &RefusedError{By: "NAT-PMP", Code: int(code), Why: pmpResult(code)}
+		return r, refusedWith("NAT-PMP", int(code), pmpResults)
 	}
 	switch {
 	case r.op == pmpAddress && len(b) == 12:
@@ -101,14 +100,8 @@ func parsePMP(b []byte) (pmpResponse, error) {
 	return r, nil
 }
 
-// pmpResult describes a result code (RFC 6886, 3.5).
-func pmpResult(code uint16) string {
-	texts := []string{
-		1: "it speaks another version", 2: "not allowed", 3: "it is not connected to the Internet",
-		4: "it has no room for more ports", 5: "it does not understand the request",
-	}
-	if int(code) < len(texts) {
-		return texts[code]
-	}
-	return fmt.Sprintf("for a reason that we do not know (%d)", code)
+// pmpResults describes the result codes (RFC 6886, 3.5).
+var pmpResults = []string{
+	1: "it speaks another version", 2: "not allowed", 3: "it is not connected to the Internet",
+	4: "it has no room for more ports", 5: "it does not understand the request",
 }

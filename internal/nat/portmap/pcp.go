@@ -3,7 +3,6 @@ package portmap
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -130,7 +129,7 @@ func parsePCP(b []byte) (pcpResponse, pcpMap, error) {
 		m.external = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(body[18:]))
 	}
 	if r.result != 0 {
-		return r, m, &RefusedError{By: "PCP", Code: int(r.result), Why: pcpResult(r.result)}
+		return r, m, refusedWith("PCP", int(r.result), pcpResults)
 	}
 	return r, m, nil
 }
@@ -144,16 +143,10 @@ func (p Protocol) number() byte {
 	return unix.IPPROTO_UDP
 }
 
-// pcpResult describes a result code (RFC 6887, 7.4).
-func pcpResult(code byte) string {
-	texts := []string{
-		1: "it speaks another version", 2: "not allowed", 3: "it does not understand the request", 4: "it opens no ports",
-		5: "an option is missing", 6: "it does not understand an option", 7: "it is not connected to the Internet",
-		8: "it has no room for more ports", 9: "not for this protocol", 10: "this host has as many ports as it may",
-		11: "it cannot give that port", 12: "another NAT is between us and it", 13: "too many peers",
-	}
-	if int(code) < len(texts) {
-		return texts[code]
-	}
-	return fmt.Sprintf("for a reason that we do not know (%d)", code)
+// pcpResults describes the result codes (RFC 6887, 7.4).
+var pcpResults = []string{
+	1: "it speaks another version", 2: "not allowed", 3: "it does not understand the request", 4: "it opens no ports",
+	5: "an option is missing", 6: "it does not understand an option", 7: "it is not connected to the Internet",
+	8: "it has no room for more ports", 9: "not for this protocol", 10: "this host has as many ports as it may",
+	11: "it cannot give that port", 12: "another NAT is between us and it", 13: "too many peers",
 }

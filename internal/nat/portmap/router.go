@@ -74,6 +74,15 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the router refuses (%s, code %d): %s", e.By, e.Code, e.Why)
 }
 
+// refusedWith returns the refusal that has a code of those described.
+func refusedWith(by string, code int, described []string) error {
+	why := fmt.Sprintf("for a reason that we do not know (%d)", code)
+	if code < len(described) {
+		why = described[code]
+	}
+	return &RefusedError{By: by, Code: code, Why: why}
+}
+
 // ErrNoProtocol means that the gateway supports none of the protocols.
 var ErrNoProtocol = errors.New("the router speaks neither PCP nor NAT-PMP nor UPnP")
 

@@ -31,7 +31,8 @@ const (
 )
 
 // document fetches a device's document on a connection of its own, without proxies and redirections.
-// The connection is from own: many devices open ports only to the address that asks.
+// The connection is from own: many devices open ports only to the address that asks. An http.Client would
+// not do, because it connects on a thread of its own, which may be in another network namespace.
 func document(ctx context.Context, own netip.Addr, request *http.Request) (status int, body []byte, err error) {
 	dialer := net.Dialer{Timeout: httpTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, 0))}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(request.URL.Hostname(), cmp.Or(request.URL.Port(), "80")))
@@ -101,19 +102,18 @@ var errTooMuch = errors.New("the document is too large or too deep")
 // leaves returns the texts of elements by name. If a name occurs twice, the last one counts.
 func leaves(document []byte) (map[string]string, error) {
 	found := make(map[string]string)
-	err := walk(document, func(path []string, text string) { found[path[len(path)-1]] = text })
+	err := walk(document, func(name, text string) { found[name] = text })
 	return found, err
 }
 
-// walk calls element at the end of each element of a document, with its path and the text since the
+// walk calls element at the end of each element of a document, with its name and the text since the
 // previous end.
-func walk(document []byte, element func(path []string, text string)) error {
+func walk(document []byte, element func(name, text string)) error {
 	d := xml.NewDecoder(bytes.NewReader(document))
 	// Some routers declare charsets that they do not use.
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
-	var path []string
 	var text strings.Builder
-	seen := 0
+	depth, seen := 0, 0
 	for {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -127,16 +127,16 @@ func walk(document []byte, element func(path []string, text string)) error {
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
-			if seen++; seen > maxElements || len(path) == maxDepth {
+			if seen++; seen > maxElements || depth == maxDepth {
 				return errTooMuch
 			}
-			path = append(path, t.Name.Local)
+			depth++
 			text.Reset()
 		case xml.CharData:
 			text.Write(t)
 		case xml.EndElement:
-			element(path, strings.TrimSpace(text.String()))
-			path = path[:len(path)-1]
+			element(t.Name.Local, strings.TrimSpace(text.String()))
+			depth--
 			text.Reset()
 		}
 	}
