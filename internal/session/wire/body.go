@@ -1,53 +1,125 @@
 package wire
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 )
 
-// The bodies of messages as CBOR maps. Key 1 is the id in every message that has one.
+// Type identifies a message's type on the wire.
+type Type uint8
+
+// The message types. Numbers are never reused.
+const (
+	TypeHello         Type = 1
+	TypeMapRequest    Type = 2
+	TypeMapGrant      Type = 3
+	TypeRefusal       Type = 4
+	TypePing          Type = 5
+	TypePong          Type = 6
+	TypeTunnelRequest Type = 7
+	TypeTunnelGrant   Type = 8
+	TypeAttestation   Type = 9
+	TypeLeft          Type = 10
+)
+
+var types = map[Type]struct {
+	name string
+	body func() body
+}{
+	TypeHello:         {"hello", func() body { return &helloBody{} }},
+	TypeMapRequest:    {"map request", func() body { return &mapRequestBody{} }},
+	TypeMapGrant:      {"map grant", func() body { return &mapGrantBody{} }},
+	TypeRefusal:       {"refusal", func() body { return &refusalBody{} }},
+	TypePing:          {"ping", func() body { return &pingBody{} }},
+	TypePong:          {"pong", func() body { return &pongBody{} }},
+	TypeTunnelRequest: {"tunnel request", func() body { return &tunnelRequestBody{} }},
+	TypeTunnelGrant:   {"tunnel grant", func() body { return &tunnelGrantBody{} }},
+	TypeAttestation:   {"attestation", func() body { return &attestationBody{} }},
+	TypeLeft:          {"left", func() body { return &leftBody{} }},
+}
+
+func (t Type) String() string {
+	if known, ok := types[t]; ok {
+		return known.name
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// body is the form in which a message is encoded, as a CBOR map.
+type body interface {
+	// check returns what is wrong with it, before it is encoded and after it was decoded. The types of
+	// fields have checked these on the way.
+	check() error
+	message() Message
+}
+
+// Key 1 is the id in every message that has one.
 type (
 	helloBody struct {
-		Version  uint   `cbor:"1,keyasint"`
-		Offers   []Kind `cbor:"2,keyasint,omitempty"`
-		Lease    uint64 `cbor:"3,keyasint,omitempty"` // ms
-		Observed []byte `cbor:"4,keyasint,omitempty"`
-
-		Closed    Code   `cbor:"5,keyasint,omitempty"`
-		ClosedFor uint64 `cbor:"6,keyasint,omitempty"` // ms
-
-		Session []byte `cbor:"7,keyasint,omitempty"`
+		Version   uint     `cbor:"1,keyasint"`
+		Offers    []Kind   `cbor:"2,keyasint,omitempty"`
+		Lease     millis   `cbor:"3,keyasint,omitzero"`
+		Observed  endpoint `cbor:"4,keyasint,omitempty"`
+		Closed    Code     `cbor:"5,keyasint,omitempty"`
+		ClosedFor millis   `cbor:"6,keyasint,omitzero"`
+		Session   []byte   `cbor:"7,keyasint,omitempty"`
 	}
 	mapRequestBody struct {
-		ID       uint64 `cbor:"1,keyasint"`
-		Server   []byte `cbor:"2,keyasint"`
-		Proposed uint16 `cbor:"3,keyasint,omitempty"`
+		ID       uint64   `cbor:"1,keyasint"`
+		Server   endpoint `cbor:"2,keyasint"`
+		Proposed uint16   `cbor:"3,keyasint,omitempty"`
 	}
 	mapGrantBody struct {
-		ID     uint64 `cbor:"1,keyasint"`
-		Port   uint16 `cbor:"2,keyasint"`
-		Lease  uint64 `cbor:"3,keyasint"` // ms
-		Client []byte `cbor:"4,keyasint"`
+		ID     uint64  `cbor:"1,keyasint"`
+		Port   uint16  `cbor:"2,keyasint"`
+		Lease  millis  `cbor:"3,keyasint"`
+		Client address `cbor:"4,keyasint"`
 	}
 	refusalBody struct {
 		ID         uint64 `cbor:"1,keyasint"`
 		Code       Code   `cbor:"2,keyasint"`
 		Message    string `cbor:"3,keyasint,omitempty"`
-		RetryAfter uint64 `cbor:"4,keyasint,omitempty"` // ms
+		RetryAfter millis `cbor:"4,keyasint,omitzero"`
 	}
 	pingBody struct {
 		ID     uint64 `cbor:"1,keyasint"`
 		Filler []byte `cbor:"2,keyasint,omitempty"`
 	}
 	pongBody struct {
-		ID       uint64 `cbor:"1,keyasint"`
-		Observed []byte `cbor:"2,keyasint"`
+		ID       uint64   `cbor:"1,keyasint"`
+		Observed endpoint `cbor:"2,keyasint"`
+	}
+	tunnelRequestBody struct {
+		ID        uint64   `cbor:"1,keyasint"`
+		Kind      Kind     `cbor:"2,keyasint"`
+		Local     address  `cbor:"3,keyasint,omitempty"`
+		PublicKey []byte   `cbor:"4,keyasint,omitempty"`
+		Avoid     []prefix `cbor:"5,keyasint,omitempty"`
+		Port      uint16   `cbor:"6,keyasint,omitempty"`
+	}
+	tunnelGrantBody struct {
+		ID         uint64   `cbor:"1,keyasint"`
+		Kind       Kind     `cbor:"2,keyasint"`
+		Lease      millis   `cbor:"3,keyasint"`
+		Client     address  `cbor:"4,keyasint"`
+		Key        []byte   `cbor:"5,keyasint,omitempty"`
+		ClientPort bool     `cbor:"6,keyasint,omitempty"`
+		PublicKey  []byte   `cbor:"7,keyasint,omitempty"`
+		Port       uint16   `cbor:"8,keyasint,omitempty"`
+		Addresses  []prefix `cbor:"9,keyasint,omitempty"`
+		MTU        uint16   `cbor:"10,keyasint,omitempty"`
+	}
+	attestationBody struct { // without key 1, which is an id elsewhere
+		Time      int64  `cbor:"2,keyasint"` // Unix, ms
+		Signature []byte `cbor:"3,keyasint"`
 	}
 	leftBody struct {
-		From []byte `cbor:"2,keyasint"`
+		From endpoint `cbor:"2,keyasint"`
 	}
 	idBody struct {
 		ID uint64 `cbor:"1,keyasint"`
@@ -55,9 +127,15 @@ type (
 )
 
 const (
-	maxDuration = 366 * 24 * time.Hour
-	maxOffers   = 16
-	maxArray    = max(maxOffers, maxAvoid, maxAddresses)
+	maxOffers     = 16
+	maxAvoid      = 32
+	maxAddresses  = 8
+	maxArray      = max(maxOffers, maxAvoid, maxAddresses)
+	publicKeySize = 32
+	keySize       = 16
+
+	// maxTimeMillis is the latest time that RFC 3339 can represent.
+	maxTimeMillis = 253402300799999
 
 	// A QUIC endpoint that has lost its state sends a stateless reset only in answer to packets
 	// longer than the reset itself (RFC 9000, 10.3; quic-go: 42 bytes). Idle sessions send only
@@ -87,158 +165,216 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-func (m Hello) body() (any, error) {
-	lease, err := toMillis(m.Lease)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkCount("offers", len(m.Offers), maxOffers); err != nil {
-		return nil, err
-	}
-	closedFor, err := toMillis(m.ClosedFor)
-	if err != nil {
-		return nil, err
-	}
-	b := helloBody{Version: m.Version, Offers: m.Offers, Lease: lease, Closed: m.Closed, ClosedFor: closedFor}
-	if m.Observed.IsValid() {
-		if b.Observed, err = encodeEndpoint(m.Observed); err != nil {
-			return nil, err
-		}
+func (m Hello) body() (Type, body) {
+	b := &helloBody{
+		Version: m.Version, Offers: m.Offers, Lease: millis(m.Lease), Observed: endpoint(m.Observed),
+		Closed: m.Closed, ClosedFor: millis(m.ClosedFor),
 	}
 	if !m.Session.IsZero() {
 		b.Session = m.Session[:]
 	}
-	return b, nil
+	return TypeHello, b
 }
 
-func (m MapRequest) body() (any, error) {
-	server, err := encodeEndpoint(m.Server)
-	return mapRequestBody{ID: m.ID, Server: server, Proposed: m.Proposed}, err
+func (b *helloBody) check() error {
+	return errors.Join(checkCount("offers", len(b.Offers), maxOffers), checkSize("session's name", b.Session, len(SessionID{})))
 }
 
-func (m MapGrant) body() (any, error) {
-	if m.Port == 0 {
-		return nil, errors.New("a grant of port 0")
+func (b *helloBody) message() Message {
+	m := Hello{
+		Version: b.Version, Offers: present(b.Offers), Lease: time.Duration(b.Lease), Observed: netip.AddrPort(b.Observed),
+		Closed: b.Closed, ClosedFor: time.Duration(b.ClosedFor),
 	}
-	lease, err := toMillis(m.Lease)
-	if err != nil {
+	copy(m.Session[:], b.Session)
+	return m
+}
+
+func (m MapRequest) body() (Type, body) {
+	return TypeMapRequest, &mapRequestBody{ID: m.ID, Server: endpoint(m.Server), Proposed: m.Proposed}
+}
+
+func (b *mapRequestBody) check() error { return required("server", b.Server) }
+
+func (b *mapRequestBody) message() Message {
+	return MapRequest{ID: b.ID, Server: netip.AddrPort(b.Server), Proposed: b.Proposed}
+}
+
+func (m MapGrant) body() (Type, body) {
+	return TypeMapGrant, &mapGrantBody{ID: m.ID, Port: m.Port, Lease: millis(m.Lease), Client: address(m.Client)}
+}
+
+func (b *mapGrantBody) check() error {
+	return errors.Join(required("port", b.Port), required("client", b.Client))
+}
+
+func (b *mapGrantBody) message() Message {
+	return MapGrant{ID: b.ID, Port: b.Port, Lease: time.Duration(b.Lease), Client: netip.Addr(b.Client)}
+}
+
+func (m Refusal) body() (Type, body) {
+	return TypeRefusal, &refusalBody{ID: m.ID, Code: m.Code, Message: cleanText(m.Message), RetryAfter: millis(m.RetryAfter)}
+}
+
+func (b *refusalBody) check() error { return nil }
+
+func (b *refusalBody) message() Message {
+	return Refusal{ID: b.ID, Code: b.Code, Message: cleanText(b.Message), RetryAfter: time.Duration(b.RetryAfter)}
+}
+
+func (m Ping) body() (Type, body) {
+	return TypePing, &pingBody{ID: m.ID, Filler: make([]byte, pingFiller)}
+}
+
+func (b *pingBody) check() error { return nil }
+
+func (b *pingBody) message() Message { return Ping{ID: b.ID} }
+
+func (m Pong) body() (Type, body) {
+	return TypePong, &pongBody{ID: m.ID, Observed: endpoint(m.Observed)}
+}
+
+func (b *pongBody) check() error { return required("address", b.Observed) }
+
+func (b *pongBody) message() Message { return Pong{ID: b.ID, Observed: netip.AddrPort(b.Observed)} }
+
+func (m TunnelRequest) body() (Type, body) {
+	b := &tunnelRequestBody{ID: m.ID, Kind: m.Kind, Local: address(m.Local), PublicKey: m.PublicKey, Port: m.Port}
+	for _, p := range m.Avoid {
+		// Only the network part counts, so that each network has one encoding.
+		b.Avoid = append(b.Avoid, prefix(p.Masked()))
+	}
+	return TypeTunnelRequest, b
+}
+
+func (b *tunnelRequestBody) check() error {
+	for _, p := range b.Avoid {
+		if network := netip.Prefix(p); network != network.Masked() {
+			return fmt.Errorf("network %v has bits after its length", network)
+		}
+	}
+	return errors.Join(
+		required("kind", b.Kind),
+		checkSize("public key", b.PublicKey, publicKeySize),
+		checkCount("networks to avoid", len(b.Avoid), maxAvoid),
+	)
+}
+
+func (b *tunnelRequestBody) message() Message {
+	m := TunnelRequest{ID: b.ID, Kind: b.Kind, Local: netip.Addr(b.Local), PublicKey: present(b.PublicKey), Port: b.Port}
+	for _, p := range b.Avoid {
+		m.Avoid = append(m.Avoid, netip.Prefix(p))
+	}
+	return m
+}
+
+func (m TunnelGrant) body() (Type, body) {
+	b := &tunnelGrantBody{
+		ID: m.ID, Kind: m.Kind, Lease: millis(m.Lease), Client: address(m.Client), Key: m.Key, ClientPort: m.ClientPort,
+		PublicKey: m.PublicKey, Port: m.Port, MTU: m.MTU,
+	}
+	for _, a := range m.Addresses {
+		b.Addresses = append(b.Addresses, prefix(a))
+	}
+	return TypeTunnelGrant, b
+}
+
+func (b *tunnelGrantBody) check() error {
+	return errors.Join(
+		required("kind", b.Kind),
+		required("client", b.Client),
+		checkSize("key", b.Key, keySize),
+		checkSize("public key", b.PublicKey, publicKeySize),
+		checkCount("addresses", len(b.Addresses), maxAddresses),
+	)
+}
+
+func (b *tunnelGrantBody) message() Message {
+	m := TunnelGrant{
+		ID: b.ID, Kind: b.Kind, Lease: time.Duration(b.Lease), Client: netip.Addr(b.Client), Key: present(b.Key), ClientPort: b.ClientPort,
+		PublicKey: present(b.PublicKey), Port: b.Port, MTU: b.MTU,
+	}
+	for _, a := range b.Addresses {
+		m.Addresses = append(m.Addresses, netip.Prefix(a))
+	}
+	return m
+}
+
+func (m Attestation) body() (Type, body) {
+	return TypeAttestation, &attestationBody{Time: m.Time.UnixMilli(), Signature: m.Signature}
+}
+
+func (b *attestationBody) check() error {
+	if b.Time < 0 || b.Time > maxTimeMillis {
+		return errors.New("a time before 1970 or after 9999")
+	}
+	if len(b.Signature) != ed25519.SignatureSize {
+		return fmt.Errorf("a signature of %d bytes", len(b.Signature))
+	}
+	return nil
+}
+
+func (b *attestationBody) message() Message {
+	return Attestation{Time: time.UnixMilli(b.Time).UTC(), Signature: b.Signature}
+}
+
+func (m Left) body() (Type, body) { return TypeLeft, &leftBody{From: endpoint(m.From)} }
+
+func (b *leftBody) check() error { return required("address", b.From) }
+
+func (b *leftBody) message() Message { return Left{From: netip.AddrPort(b.From)} }
+
+// required checks a field that may not be absent.
+func required[T comparable](what string, field T) error {
+	if field == *new(T) {
+		return fmt.Errorf("no %s", what)
+	}
+	return nil
+}
+
+// checkSize checks a field that may be absent.
+func checkSize(what string, b []byte, size int) error {
+	if len(b) != 0 && len(b) != size {
+		return fmt.Errorf("a %s of %d bytes, it has %d", what, len(b), size)
+	}
+	return nil
+}
+
+func checkCount(what string, n, most int) error {
+	if n > most {
+		return fmt.Errorf("%d %s, the most is %d", n, what, most)
+	}
+	return nil
+}
+
+// present returns nil for an empty slice, so that absent fields have one form.
+func present[E any](s []E) []E {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+// encode returns the encoded body of a message.
+func encode(b body) ([]byte, error) {
+	if err := b.check(); err != nil {
 		return nil, err
 	}
-	client, err := appendAddr(nil, m.Client)
-	return mapGrantBody{ID: m.ID, Port: m.Port, Lease: lease, Client: client}, err
+	return encMode.Marshal(b)
 }
 
-func (m Refusal) body() (any, error) {
-	retry, err := toMillis(m.RetryAfter)
-	return refusalBody{ID: m.ID, Code: m.Code, Message: cleanText(m.Message), RetryAfter: retry}, err
-}
-
-func (m Ping) body() (any, error) {
-	return pingBody{ID: m.ID, Filler: make([]byte, pingFiller)}, nil
-}
-
-func (m Pong) body() (any, error) {
-	observed, err := encodeEndpoint(m.Observed)
-	return pongBody{ID: m.ID, Observed: observed}, err
-}
-
-func (m Left) body() (any, error) {
-	from, err := encodeEndpoint(m.From)
-	return leftBody{From: from}, err
-}
-
-var errUnknownType = errors.New("unknown message type")
-
-func decodeBody(t Type, data []byte) (Message, error) {
-	switch t {
-	case TypeHello:
-		var b helloBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		if err := checkCount("offers", len(b.Offers), maxOffers); err != nil {
-			return nil, err
-		}
-		lease, err := fromMillis(b.Lease)
-		if err != nil {
-			return nil, err
-		}
-		closedFor, err := fromMillis(b.ClosedFor)
-		if err != nil {
-			return nil, err
-		}
-		observed, err := parseOptionalEndpoint(b.Observed)
-		if err != nil {
-			return nil, err
-		}
-		session, err := parseSessionID(b.Session)
-		return Hello{Version: b.Version, Offers: present(b.Offers), Lease: lease, Observed: observed, Closed: b.Closed, ClosedFor: closedFor, Session: session}, err
-	case TypeMapRequest:
-		var b mapRequestBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		server, err := parseEndpoint(b.Server)
-		return MapRequest{ID: b.ID, Server: server, Proposed: b.Proposed}, err
-	case TypeMapGrant:
-		var b mapGrantBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		if b.Port == 0 {
-			return nil, errors.New("a grant of port 0")
-		}
-		lease, err := fromMillis(b.Lease)
-		if err != nil {
-			return nil, err
-		}
-		client, err := parseAddr(b.Client)
-		return MapGrant{ID: b.ID, Port: b.Port, Lease: lease, Client: client}, err
-	case TypeRefusal:
-		var b refusalBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		retry, err := fromMillis(b.RetryAfter)
-		return Refusal{ID: b.ID, Code: b.Code, Message: cleanText(b.Message), RetryAfter: retry}, err
-	case TypePing:
-		var b pingBody
-		err := decMode.Unmarshal(data, &b)
-		return Ping{ID: b.ID}, err
-	case TypePong:
-		var b pongBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		observed, err := parseEndpoint(b.Observed)
-		return Pong{ID: b.ID, Observed: observed}, err
-	case TypeTunnelRequest:
-		var b tunnelRequestBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		return b.message()
-	case TypeTunnelGrant:
-		var b tunnelGrantBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		return b.message()
-	case TypeAttestation:
-		var b attestationBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		return b.message()
-	case TypeLeft:
-		var b leftBody
-		if err := decMode.Unmarshal(data, &b); err != nil {
-			return nil, err
-		}
-		from, err := parseEndpoint(b.From)
-		return Left{From: from}, err
+func decode(t Type, data []byte) (Message, error) {
+	known, ok := types[t]
+	if !ok {
+		return nil, errors.New("unknown message type")
 	}
-	return nil, errUnknownType
+	b := known.body()
+	if err := decMode.Unmarshal(data, b); err != nil {
+		return nil, err
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.message(), nil
 }
 
 // idOf returns the id of a message that cannot be decoded otherwise, or 0 if there is none.
@@ -251,21 +387,4 @@ func idOf(t Type, data []byte) uint64 {
 		return 0
 	}
 	return b.ID
-}
-
-// Span limits d to what messages can carry: positive, and at most a year.
-func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
-
-func toMillis(d time.Duration) (uint64, error) {
-	if d < 0 || d > maxDuration {
-		return 0, fmt.Errorf("a duration of %v", d)
-	}
-	return uint64(d / time.Millisecond), nil
-}
-
-func fromMillis(ms uint64) (time.Duration, error) {
-	if ms > uint64(maxDuration/time.Millisecond) {
-		return 0, fmt.Errorf("a duration of %d ms", ms)
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }

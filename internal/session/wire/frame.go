@@ -27,20 +27,17 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 
 // Append appends the frame of a message to dst. On an error it returns dst unchanged.
 func Append(dst []byte, m Message) ([]byte, error) {
-	b, err := m.body()
+	t, b := m.body()
+	encoded, err := encode(b)
 	if err != nil {
-		return dst, fmt.Errorf("encode %v: %w", m.messageType(), err)
-	}
-	encoded, err := encMode.Marshal(b)
-	if err != nil {
-		return dst, fmt.Errorf("encode %v: %w", m.messageType(), err)
+		return dst, fmt.Errorf("encode %v: %w", t, err)
 	}
 	n := len(encoded) + 1
 	if n > MaxFrame {
-		return dst, fmt.Errorf("encode %v: %d bytes, the most is %d", m.messageType(), n, MaxFrame)
+		return dst, fmt.Errorf("encode %v: %d bytes, the most is %d", t, n, MaxFrame)
 	}
 	dst = binary.BigEndian.AppendUint16(dst, uint16(n))
-	dst = append(dst, byte(m.messageType()))
+	dst = append(dst, byte(t))
 	return append(dst, encoded...), nil
 }
 
@@ -77,7 +74,7 @@ func (d *Decoder) Next() (Message, error) {
 		return nil, err
 	}
 	t, body := Type(frame[0]), frame[1:]
-	m, err := decodeBody(t, body)
+	m, err := decode(t, body)
 	if err != nil {
 		return nil, &MalformedError{Type: t, ID: idOf(t, body), Err: err}
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 )
@@ -9,28 +8,8 @@ import (
 // Version is the version of the protocol. Both sides must have the same one.
 const Version = 1
 
-// Type identifies a message's type on the wire.
-type Type uint8
-
-// The message types. Numbers are never reused.
-const (
-	TypeHello         Type = 1
-	TypeMapRequest    Type = 2
-	TypeMapGrant      Type = 3
-	TypeRefusal       Type = 4
-	TypePing          Type = 5
-	TypePong          Type = 6
-	TypeTunnelRequest Type = 7
-	TypeTunnelGrant   Type = 8
-	TypeAttestation   Type = 9
-	TypeLeft          Type = 10
-)
-
 // Message is one of the message types below.
-type Message interface {
-	messageType() Type
-	body() (any, error)
-}
+type Message interface{ body() (Type, body) }
 
 // Hello is the first message of each side, the client's first. A client sets only Version. A
 // waypoint sends it again when its contents have changed.
@@ -81,38 +60,33 @@ type Pong struct {
 	Observed netip.AddrPort
 }
 
-func (Hello) messageType() Type         { return TypeHello }
-func (MapRequest) messageType() Type    { return TypeMapRequest }
-func (MapGrant) messageType() Type      { return TypeMapGrant }
-func (Refusal) messageType() Type       { return TypeRefusal }
-func (Ping) messageType() Type          { return TypePing }
-func (Pong) messageType() Type          { return TypePong }
-func (TunnelRequest) messageType() Type { return TypeTunnelRequest }
-func (TunnelGrant) messageType() Type   { return TypeTunnelGrant }
-func (Left) messageType() Type          { return TypeLeft }
+// TunnelRequest requests detours of a kind that is set up once for all servers: every kind except
+// Mapped. It is for the session's source address. Repeating it renews the grant.
+type TunnelRequest struct {
+	ID        uint64
+	Kind      Kind
+	Local     netip.Addr     // source address of the client's packets, from which the waypoint detects a NAT; may be absent
+	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent if the kind has none
+	Avoid     []netip.Prefix // networks in use at the client, from which it accepts no address
+	// Port is the UDP source port of the client's end of the tunnel, or 0 if unknown. A waypoint
+	// whose NAT only lets in packets from addresses it has sent to sends a packet there.
+	Port uint16
+}
 
-func (t Type) String() string {
-	switch t {
-	case TypeHello:
-		return "hello"
-	case TypeMapRequest:
-		return "map request"
-	case TypeMapGrant:
-		return "map grant"
-	case TypeRefusal:
-		return "refusal"
-	case TypePing:
-		return "ping"
-	case TypePong:
-		return "pong"
-	case TypeTunnelRequest:
-		return "tunnel request"
-	case TypeTunnelGrant:
-		return "tunnel grant"
-	case TypeAttestation:
-		return "attestation"
-	case TypeLeft:
-		return "left"
-	}
-	return fmt.Sprintf("type %d", uint8(t))
+// TunnelGrant is the positive answer to a TunnelRequest. The fields that are set depend on the
+// kind.
+type TunnelGrant struct {
+	ID     uint64
+	Kind   Kind
+	Lease  time.Duration
+	Client netip.Addr // the session's source address as the waypoint sees it
+	// Key authenticates in-band SYNs, 16 bytes. If absent, SYNs need no authentication.
+	Key []byte
+	// ClientPort is set if no NAT changes the client's address and ports, so that Key also covers
+	// the port.
+	ClientPort bool
+	PublicKey  []byte         // of the waypoint's end of the tunnel, 32 bytes
+	Port       uint16         // UDP port of the waypoint's end of the tunnel; 0: none
+	Addresses  []netip.Prefix // the client's addresses in the tunnel, with the length of their subnets
+	MTU        uint16         // of the tunnel, in bytes; 0: none
 }

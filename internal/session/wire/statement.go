@@ -3,7 +3,6 @@ package wire
 import (
 	"crypto/ed25519"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -29,15 +28,6 @@ func (id *SessionID) UnmarshalText(text []byte) error {
 		return fmt.Errorf("session %q: %w", text, err)
 	}
 	return nil
-}
-
-// parseSessionID parses a field that may be absent.
-func parseSessionID(b []byte) (id SessionID, err error) {
-	if len(b) != 0 && len(b) != len(id) {
-		return id, fmt.Errorf("a session's name of %d bytes", len(b))
-	}
-	copy(id[:], b)
-	return id, nil
 }
 
 // statementPurpose keeps the signature of a statement from being valid for anything else.
@@ -86,31 +76,4 @@ type Proof struct {
 type Attestation struct {
 	Time      time.Time
 	Signature []byte
-}
-
-type attestationBody struct { // without key 1, which is an id elsewhere
-	Time      int64  `cbor:"2,keyasint"` // Unix, ms
-	Signature []byte `cbor:"3,keyasint"`
-}
-
-func (Attestation) messageType() Type { return TypeAttestation }
-
-func (m Attestation) body() (any, error) {
-	if len(m.Signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("a signature of %d bytes", len(m.Signature))
-	}
-	return attestationBody{Time: m.Time.UnixMilli(), Signature: m.Signature}, nil
-}
-
-// maxTimeMillis is the latest time that RFC 3339 can represent.
-const maxTimeMillis = 253402300799999
-
-func (b attestationBody) message() (Message, error) {
-	if len(b.Signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("a signature of %d bytes", len(b.Signature))
-	}
-	if b.Time < 0 || b.Time > maxTimeMillis {
-		return nil, errors.New("a time before 1970 or after 9999")
-	}
-	return Attestation{Time: time.UnixMilli(b.Time).UTC(), Signature: b.Signature}, nil
 }

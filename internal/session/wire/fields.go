@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// The types of fields that have an encoding of their own. An address is encoded in its 4 or 16 bytes.
+// An endpoint is an address followed by the port in two bytes, big endian. A prefix is an address
+// followed by its length in one byte. IPv4 addresses are always encoded in 4 bytes. Zones are invalid,
+// because they mean nothing on another host. What is absent is encoded as no bytes.
+type (
+	address  netip.Addr
+	endpoint netip.AddrPort
+	prefix   netip.Prefix
+	millis   time.Duration // a number of milliseconds
+)
+
+const maxDuration = 366 * 24 * time.Hour
+
+// Span limits d to what messages can carry: positive, and at most a year.
+func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
+
+func (a address) MarshalBinary() ([]byte, error) {
+	addr := netip.Addr(a)
+	if addr.Zone() != "" {
+		return nil, fmt.Errorf("address %v has a zone, which means nothing to another host", addr)
+	}
+	return addr.Unmap().AsSlice(), nil
+}
+
+func (a *address) UnmarshalBinary(b []byte) error {
+	addr, ok := netip.AddrFromSlice(b)
+	if !ok && len(b) > 0 {
+		return fmt.Errorf("an address of %d bytes", len(b))
+	}
+	if addr.Is4In6() {
+		return fmt.Errorf("IPv4 address %v in 16 bytes", addr.Unmap())
+	}
+	*a = address(addr)
+	return nil
+}
+
+func (e endpoint) MarshalBinary() ([]byte, error) {
+	at := netip.AddrPort(e)
+	if at == (netip.AddrPort{}) {
+		return nil, nil
+	}
+	if !at.IsValid() || at.Port() == 0 {
+		return nil, fmt.Errorf("endpoint %v lacks its address or port", at)
+	}
+	b, err := address(at.Addr()).MarshalBinary()
+	return binary.BigEndian.AppendUint16(b, at.Port()), err
+}
+
+func (e *endpoint) UnmarshalBinary(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if len(b) < 2 {
+		return fmt.Errorf("an endpoint of %d bytes", len(b))
+	}
+	var a address
+	if err := a.UnmarshalBinary(b[:len(b)-2]); err != nil {
+		return err
+	}
+	at := netip.AddrPortFrom(netip.Addr(a), binary.BigEndian.Uint16(b[len(b)-2:]))
+	if !at.IsValid() || at.Port() == 0 {
+		return fmt.Errorf("endpoint %v lacks its address or port", at)
+	}
+	*e = endpoint(at)
+	return nil
+}
+
+func (p prefix) MarshalBinary() ([]byte, error) {
+	network := netip.Prefix(p)
+	if !network.IsValid() || network.Addr().Is4In6() {
+		return nil, fmt.Errorf("prefix %v is invalid, or of IPv4 addresses in IPv6 form", network)
+	}
+	return append(network.Addr().AsSlice(), byte(network.Bits())), nil
+}
+
+func (p *prefix) UnmarshalBinary(b []byte) error {
+	if len(b) < 1 {
+		return errors.New("a prefix of 0 bytes")
+	}
+	var a address
+	if err := a.UnmarshalBinary(b[:len(b)-1]); err != nil {
+		return err
+	}
+	network := netip.PrefixFrom(netip.Addr(a), int(b[len(b)-1]))
+	if !network.IsValid() {
+		return fmt.Errorf("a prefix of %d bits of %v", b[len(b)-1], network.Addr())
+	}
+	*p = prefix(network)
+	return nil
+}
+
+func (m millis) MarshalCBOR() ([]byte, error) {
+	d := time.Duration(m)
+	if d < 0 || d > maxDuration {
+		return nil, fmt.Errorf("a duration of %v", d)
+	}
+	return encMode.Marshal(uint64(d / time.Millisecond))
+}
+
+func (m *millis) UnmarshalCBOR(data []byte) error {
+	var n uint64
+	if err := decMode.Unmarshal(data, &n); err != nil {
+		return err
+	}
+	if n > uint64(maxDuration/time.Millisecond) {
+		return fmt.Errorf("a duration of %d ms", n)
+	}
+	*m = millis(time.Duration(n) * time.Millisecond)
+	return nil
+}
