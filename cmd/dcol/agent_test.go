@@ -32,7 +32,7 @@ func (c *canned) Members(context.Context) (api.Members, error) {
 
 func (c *canned) Invite(_ context.Context, r api.InviteRequest) (api.Invitation, error) {
 	if c.status.Coordinator == nil {
-		return api.Invitation{}, errors.New("this host is no coordinator")
+		return api.Invitation{}, errors.New("this host is not a coordinator")
 	}
 	return api.Invitation{Line: fmt.Sprintf("dcol1-%s%v", r.Name, r.LifetimeSeconds), Expires: time.Unix(0, 0)}, nil
 }
@@ -49,7 +49,7 @@ func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, er
 
 func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
 	if c.status.Serving == nil {
-		return api.Given{}, errors.New("this member is no waypoint")
+		return api.Given{}, errors.New("this member is not a waypoint")
 	}
 	given := &c.status.Serving.Given
 	given.Open, given.Closed = r.On, ""

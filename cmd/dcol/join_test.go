@@ -37,11 +37,11 @@ func TestInvitation(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ arg, stdin, says string }{
 		"nothing on standard input": {"-", "", "it does not begin with"},
-		"half on standard input":    {"-", text[:80] + "\n\n", "not a whole line"},
-		"half as an argument":       {text[:80], "", "not a whole line"},
+		"half on standard input":    {"-", text[:80] + "\n\n", "not a complete invitation"},
+		"half as an argument":       {text[:80], "", "not a complete invitation"},
 		"no file":                   {"nonsense", "", "or name a file that contains the invitation"},
-		"another file":              {"/dev/null", "", "not a whole line"},
-		"endless file":              {"/dev/zero", "", "not a whole line"},
+		"another file":              {"/dev/null", "", "not a complete invitation"},
+		"endless file":              {"/dev/zero", "", "not a complete invitation"},
 		"folder":                    {t.TempDir(), "", "read the invitation"},
 	} {
 		_, err := invitation(test.arg, strings.NewReader(test.stdin))

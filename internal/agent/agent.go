@@ -54,7 +54,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 		return nil, mendHere(c, err)
 	}
 	if err := identity.Usable(); err != nil {
-		log.Warn("this host's certificate cannot be used now; its coordinators are asked for another", "err", err)
+		log.Warn("this host's certificate cannot be used now; the agent requests a new one from the coordinators", "err", err)
 	}
 	coordinators, err := parseServers("[collective] coordinators", c.Collective.Coordinators)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *Plan) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return api.Serve(ctx, listener, a) })
 	for _, err := range damagedRecords(p.config) {
-		p.log.Warn("sysctls may not be put back", "err", err)
+		p.log.Warn("sysctls may not be restored", "err", err)
 	}
 	p.log.Info("agent is running", "member", p.config.Name, "roles", p.config.Roles, "version", p.version)
 	err = group.Wait()
@@ -226,11 +226,11 @@ func (p *Plan) endFormerWaypoint() error {
 	if p.config.Has(config.RoleWaypoint) || !serving.IsLeft(p.config) {
 		return nil
 	}
-	p.log.Info("this member is a waypoint no more: what it forwards for others ends")
+	p.log.Info("this member is no longer a waypoint: the connections that it forwards for others end")
 	return serving.CleanUp(p.config)
 }
 
-var errAborted = errors.New("start was given up")
+var errAborted = errors.New("start was aborted")
 
 // stopGroup ends what was started before something else could not be.
 func stopGroup(group *errgroup.Group) error {

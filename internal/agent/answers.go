@@ -100,7 +100,7 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 	return api.Given{}, errors.New(`this member is not a waypoint: to make it one, add "waypoint" to roles in its configuration`)
 }
 
-var errNotJoined = errors.New("this host has joined no collective (dcol join): there is no directory of members")
+var errNotJoined = errors.New("this host has not joined a collective (dcol join), so it has no directory of members")
 
 // Members implements api.Agent.
 func (a *running) Members(ctx context.Context) (api.Members, error) {

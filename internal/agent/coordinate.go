@@ -38,7 +38,7 @@ func coordinatorRole(p *Plan, co *coordinator.Coordinator) *role {
 	}
 }
 
-var errNoCoordinator = errors.New("this host is no coordinator: ask on the host where `dcol init` was run")
+var errNoCoordinator = errors.New("this host is not a coordinator: run this command on the host where `dcol init` was run")
 
 // Invite implements api.Agent.
 func (a *running) Invite(_ context.Context, r api.InviteRequest) (api.Invitation, error) {
@@ -106,15 +106,15 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 	}
 	problems := slices.Clone(s.Problems)
 	for _, name := range s.Untold {
-		problems = append(problems, fmt.Sprintf("not everybody could be told yet that %s was expelled; this goes on by itself", name))
+		problems = append(problems, fmt.Sprintf("not all members could be notified yet that %s was expelled; the agent keeps trying", name))
 	}
 	if s.Directory != nil {
 		out.Records, out.Unreachable = s.Directory.Members, append(out.Unreachable, s.Directory.Unreachable...)
 	} else {
-		problems = append(problems, "the directory's store cannot be had, so that no record is taken: see the agent's log")
+		problems = append(problems, "the directory's store is not available, so no records are accepted: see the agent's log")
 	}
 	if left := time.Until(s.Until); left < renewAuthority {
-		problems = append(problems, fmt.Sprintf("the authority that signs certificates ends on %s: have it renewed by the root (dcol ca renew)", s.Until.UTC().Format(time.DateOnly)))
+		problems = append(problems, fmt.Sprintf("the certificate of the authority that signs certificates expires on %s: renew it with the root (dcol ca renew)", s.Until.UTC().Format(time.DateOnly)))
 	}
 	return out, problems
 }
@@ -130,6 +130,6 @@ func mendHere(c *config.Config, err error) error {
 	}
 	here := *fault
 	here.Mend = fmt.Sprintf("put the folder of this file back from its backup: this host is the coordinator, so do not join again; "+
-		"the keys of the collective are in %s, and are not concerned", c.Coordinator.Dir)
+		"the keys of the collective are in %s, and are not affected", c.Coordinator.Dir)
 	return &here
 }

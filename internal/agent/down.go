@@ -27,7 +27,7 @@ const stopLimit = 15 * time.Second
 // Down stops the agent, if one runs, and removes every trace of it.
 func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if os.Geteuid() != 0 {
-		return errors.New("this changes the host's network: run it as root")
+		return errors.New("this command changes the host's network: run it as root")
 	}
 	only, err := takeNamespace(ctx, lockDir, log)
 	if err != nil {
@@ -62,7 +62,7 @@ func takeNamespace(ctx context.Context, dir string, log *slog.Logger) (*namespac
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the agent has not stopped within %v (kill -9 %d ends it): %w", stopLimit, locked.pid, ctx.Err())
+			return nil, fmt.Errorf("the agent did not stop within %v; kill -9 %d ends it: %w", stopLimit, locked.pid, ctx.Err())
 		}
 	}
 }
@@ -87,7 +87,7 @@ func terminate(pid int, dir string) error {
 		return err == nil && strings.HasPrefix(to, dir+"/agent-")
 	}
 	if !slices.ContainsFunc(open, holds) {
-		return fmt.Errorf("process %d is not the agent: stop the agent where it was started", pid)
+		return fmt.Errorf("process %d is not the agent: stop the agent in the container or namespace in which it was started", pid)
 	}
 	if err := unix.PidfdSendSignal(process, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: %w", pid, err)

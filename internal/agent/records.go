@@ -19,7 +19,7 @@ func damagedRecords(c *config.Config) (errs []error) {
 			"net.netfilter.nf_conntrack_acct 0, and net.ipv6.conf.*.accept_ra 1 where it is 2"},
 	} {
 		if err := netstate.Damaged(r.record); err != nil {
-			errs = append(errs, fmt.Errorf("%w. When the agent does not run, %s: put them back with sysctl -w, then remove the damaged file", err, r.sysctls))
+			errs = append(errs, fmt.Errorf("%w. When the agent does not run, %s: restore them with sysctl -w, then remove the damaged file", err, r.sysctls))
 		}
 	}
 	return errs

@@ -57,7 +57,7 @@ func (r *role) keep(ctx context.Context, run func(context.Context) error, err er
 			return err
 		}
 		if r.taken.Swap(taken) == nil {
-			r.log.Error("a role waits for its port, and is started when that is free", "role", r.name, "problem", taken.describe(r.name).Problem())
+			r.log.Error("a role waits for its port, and starts when the port is free", "role", r.name, "problem", taken.describe(r.name).Problem())
 		}
 		select {
 		case <-ctx.Done():

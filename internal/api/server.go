@@ -52,7 +52,7 @@ func RemoveSocket(path string) error {
 	case err != nil:
 		return fmt.Errorf("look for an old socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("the agent's socket cannot be made: %s exists and is no socket: move it, or choose another run_dir", path)
+		return fmt.Errorf("the agent's socket cannot be made: %s exists and is not a socket: move it, or choose another run_dir", path)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove the old socket: %w", err)

@@ -6,7 +6,7 @@ type WaypointState string
 // The states of a Waypoint.
 const (
 	WaypointUp     WaypointState = "up"
-	WaypointClosed WaypointState = "closed" // the session is up, and the waypoint gives nothing for now
+	WaypointClosed WaypointState = "closed" // the session is up, and the waypoint is closed for now
 	WaypointDown   WaypointState = "down"
 	WaypointMoving WaypointState = "moving" // this host's address has changed, and the session follows
 )

@@ -118,7 +118,7 @@ func OpenCA(dir string) (*CA, error) {
 		return nil, err
 	}
 	certs, certPath, keyPath := roots, ca.CertFile(), filepath.Join(dir, caKeyFile)
-	end := "start a new one with dcol ca init and issue every member anew"
+	end := "create a new one with dcol ca init and issue new certificates to every member"
 	if _, err := os.Lstat(filepath.Join(dir, signerKeyFile)); err == nil {
 		certPath, keyPath = filepath.Join(dir, signerCertFile), filepath.Join(dir, signerKeyFile)
 		end = "have it renewed by the collective's root"
@@ -135,15 +135,15 @@ func OpenCA(dir string) (*CA, error) {
 		}
 	}
 	if ca.cert == nil {
-		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Mend: "put back the two files made together"}
+		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Mend: "restore the two files that belong together"}
 	}
 	way := linkUp(ca.cert, nil, roots)
 	if way == nil {
-		return nil, &Error{File: certPath, Problem: "not signed by a root in " + ca.CertFile(), Err: ErrOtherCA, Mend: "let one of today's roots make a signer"}
+		return nil, &Error{File: certPath, Problem: "not signed by a root in " + ca.CertFile(), Err: ErrOtherCA, Mend: "let one of the present roots make a signer"}
 	}
 	ca.root = way[1]
 	if err := CheckTime(ca.cert, time.Now()); err != nil {
-		return nil, &Error{File: certPath, Problem: "the authority cannot be used", Err: err, Mend: end + ", or set the clock right"}
+		return nil, &Error{File: certPath, Problem: "the authority cannot be used", Err: err, Mend: end + ", or correct the clock"}
 	}
 	t, err := ca.Trust()
 	if err != nil {

@@ -44,26 +44,26 @@ const maxChain = 3
 // memberOf reads a chain that has been verified: the member's certificate first, a root last.
 func memberOf(chain []*x509.Certificate) (Member, error) {
 	if len(chain) < 2 || len(chain) > maxChain {
-		return Member{}, fmt.Errorf("certificate of no member: a chain of %d", len(chain))
+		return Member{}, fmt.Errorf("not a member's certificate: its chain has %d", len(chain))
 	}
 	leaf, root := chain[0], chain[len(chain)-1]
 	name := leaf.Subject.CommonName
 	if err := CheckName(name); err != nil {
-		return Member{}, fmt.Errorf("certificate of no member: %w", err)
+		return Member{}, fmt.Errorf("not a member's certificate: %w", err)
 	}
 	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != name {
-		return Member{}, fmt.Errorf("certificate of no member: it is for %q and for %q", name, leaf.DNSNames)
+		return Member{}, fmt.Errorf("not a member's certificate: it is for %q and for %q", name, leaf.DNSNames)
 	}
 	if leaf.IsCA {
-		return Member{}, errors.New("certificate of no member: it is an authority's")
+		return Member{}, errors.New("not a member's certificate: it is an authority's")
 	}
 	collective := root.Subject.CommonName
 	if o := leaf.Subject.Organization; len(o) != 1 || o[0] != collective {
-		return Member{}, fmt.Errorf("certificate of no member of %q: it is for %q", collective, o)
+		return Member{}, fmt.Errorf("not a certificate of a member of %q: it is for %q", collective, o)
 	}
 	subnet, err := subnetOf(leaf.URIs)
 	if err != nil {
-		return Member{}, fmt.Errorf("certificate of no member: %w", err)
+		return Member{}, fmt.Errorf("not a member's certificate: %w", err)
 	}
 	m := Member{
 		Name: name, Collective: collective, Serial: serialText(leaf.SerialNumber), Subnet: subnet,
@@ -74,7 +74,7 @@ func memberOf(chain []*x509.Certificate) (Member, error) {
 	m.Issuer.Key, ok[1] = keyOf(chain[1])
 	m.Issuer.Root, ok[2] = keyOf(root)
 	if ok != [3]bool{true, true, true} {
-		return Member{}, errors.New("certificate of no member: a key in its chain is not ed25519")
+		return Member{}, errors.New("not a member's certificate: a key in its chain is not ed25519")
 	}
 	if len(chain) == maxChain {
 		m.Issuer.Serial = serialText(chain[1].SerialNumber)
@@ -125,7 +125,7 @@ func subnetOf(uris []*url.URL) (netip.Prefix, error) {
 
 func checkSubnet(p netip.Prefix) error {
 	if !p.IsValid() || p.Masked() != p || p.Bits() == 0 || p.Addr().Is4In6() {
-		return fmt.Errorf("the subnet %v is none: write it like 10.1.2.0/26", p)
+		return fmt.Errorf("a subnet must be a prefix without bits beyond its length, such as 10.1.2.0/26, not %v", p)
 	}
 	return nil
 }

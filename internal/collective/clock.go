@@ -47,10 +47,10 @@ func (e *ClockError) Off() time.Duration {
 
 func (e *ClockError) Error() string {
 	if e.Off() < 0 {
-		return fmt.Sprintf("the certificate of %s begins on %s and by this host's clock it is %s, %s earlier: the clock is behind",
+		return fmt.Sprintf("the certificate of %s is valid from %s, but this host's clock says %s, %s earlier: the clock is behind",
 			e.Subject, stamp(e.NotBefore), stamp(e.Now), span(-e.Off()))
 	}
-	return fmt.Sprintf("the certificate of %s ended on %s and by this host's clock it is %s, %s later",
+	return fmt.Sprintf("the certificate of %s expired on %s; this host's clock says %s, %s later",
 		e.Subject, stamp(e.NotAfter), stamp(e.Now), span(e.Off()))
 }
 

@@ -46,7 +46,7 @@ func readCredentials(f Files) (*credentials, error) {
 	}
 	c := newCredentials(certs, key)
 	if !key.Public().(ed25519.PublicKey).Equal(c.leaf.PublicKey) {
-		return nil, &Error{File: f.Key, Problem: "not the key of " + f.Certificate, Err: ErrKeyMismatch, Mend: "copy both files of one issue from the authority"}
+		return nil, &Error{File: f.Key, Problem: "not the key of " + f.Certificate, Err: ErrKeyMismatch, Mend: "copy both files of the same certificate from the authority"}
 	}
 	return c, nil
 }
@@ -83,14 +83,14 @@ func (o *own) checkTime(f Files, now time.Time) error {
 		if err == nil {
 			continue
 		}
-		file, mend := f.Certificate, "have it issued anew (dcol ca issue --reissue "+o.member.Name+")"
+		file, mend := f.Certificate, "have it replaced (dcol ca issue --reissue "+o.member.Name+")"
 		if i == last {
 			file, mend = f.CA, "the collective needs a new authority (dcol ca init)"
 		}
 		if clock, ok := AsClockError(err, now); ok && clock.Off() < 0 {
-			mend = "set this host's clock right"
+			mend = "correct this host's clock"
 		} else {
-			mend += ", or set this host's clock right"
+			mend += ", or correct this host's clock"
 		}
 		return &Error{File: file, Problem: "not valid now", Err: err, Mend: mend}
 	}

@@ -36,7 +36,7 @@ func forJoined(err error) error {
 		return err
 	}
 	joined := *fault
-	joined.Mend = "put it back from a backup; or move the configuration away and join again with a new line (dcol invite): " +
+	joined.Mend = "restore it from a backup; or move the configuration away and join again with a new invitation (dcol invite): " +
 		"with the same key, the host may keep its name"
 	return &joined
 }
@@ -48,7 +48,7 @@ var (
 	ErrOtherCA     = errors.New("certificate is not of this collective")
 	ErrKeyMismatch = errors.New("key does not belong to the certificate")
 	ErrExists      = errors.New("exists already")
-	ErrNotEndorsed = errors.New("not stated by a root known before")
+	ErrNotEndorsed = errors.New("not signed by a known root")
 	ErrNotIssued   = errors.New("has issued no valid certificate of that name or serial number")
 )
 

@@ -67,7 +67,7 @@ func pemBlocks(data []byte) ([]*pem.Block, error) {
 	}
 	cutOff := bytes.HasPrefix(rest, []byte("-")) || bytes.Contains(rest, []byte("\n-"))
 	if begun := bytes.Count(data, []byte("-----BEGIN ")); begun != len(out) || cutOff {
-		return nil, fmt.Errorf("holds a PEM block that is damaged or cut off (after %d that can be read)", len(out))
+		return nil, fmt.Errorf("holds a PEM block that is damaged or cut off (after %d good ones)", len(out))
 	}
 	return out, nil
 }
@@ -105,7 +105,7 @@ func readKey(path, mend string) (ed25519.PrivateKey, error) {
 		return nil, &Error{
 			File:    path,
 			Problem: fmt.Sprintf("others may read this key (mode %04o)", info.Mode().Perm()),
-			Mend:    "chmod 600 " + path + ", and if others have had access, have it revoked and issued anew",
+			Mend:    "chmod 600 " + path + ", and if others have had access, have it revoked and replaced",
 		}
 	}
 	der, err := readPEM(path, pemKey, mend)

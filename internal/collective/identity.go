@@ -107,11 +107,11 @@ func (id *Identity) reread() {
 	id.fault = id.reload(time.Now())
 	switch {
 	case id.fault != nil:
-		id.log.Warn("identity: new files not taken, keeping the last good ones", "err", id.fault)
+		id.log.Warn("identity: new files cannot be used, keeping the last good ones", "err", id.fault)
 	case before != nil:
-		id.log.Info("identity: files are good again")
+		id.log.Info("identity: files can be used again")
 	default:
-		id.log.Info("identity: took new files", "serial", id.own.member.Serial, "roots", len(id.trust.roots.certs), "revoked", id.trust.lists.total())
+		id.log.Info("identity: using new files", "serial", id.own.member.Serial, "roots", len(id.trust.roots.certs), "revoked", id.trust.lists.total())
 	}
 }
 
@@ -173,7 +173,7 @@ func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error 
 	if misfit == nil && !t.roots.olderThan(id.trust.roots) {
 		return nil
 	}
-	return &Error{File: id.files.CA, Problem: "roots not taken", Err: err, Mend: rootsMend + "; for another collective, with certificate and key of it"}
+	return &Error{File: id.files.CA, Problem: "roots cannot be used", Err: err, Mend: rootsMend + "; to change the collective, replace certificate and key, too"}
 }
 
 // Problem is why this identity cannot be used now, or why its files as they lie there were not taken;
@@ -218,7 +218,7 @@ func (id *Identity) unusable() error {
 	}
 	return id.ended(&Error{
 		File: id.files.Certificate, Problem: "is on a revocation list", Err: err,
-		Mend: "ask the collective's authority why; after that it can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
+		Mend: "ask the operator of the collective, who can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
 	})
 }
 
@@ -230,9 +230,9 @@ func (id *Identity) ended(err error) error {
 	}
 	joined := *fault
 	if errors.Is(err, ErrExpired) {
-		joined.Mend = "its coordinators give it another as soon as it reaches them; or set this host's clock right"
+		joined.Mend = "it is renewed as soon as a coordinator can be reached; or correct this host's clock"
 	} else if _, revoked := errors.AsType[*RevokedError](err); revoked {
-		joined.Mend = "ask whoever runs the collective"
+		joined.Mend = "ask the operator of the collective"
 	}
 	return &joined
 }

@@ -37,7 +37,7 @@ func TestLoadFaults(t *testing.T) {
 		"authority as member": {spoil: func(t *testing.T, f *Files) {
 			copyFile(t, ca.CertFile(), f.Certificate)
 			copyFile(t, filepath.Join(ca.dir, caKeyFile), f.Key)
-		}, file: func(f Files) string { return f.Certificate }, words: "no member"},
+		}, file: func(f Files) string { return f.Certificate }, words: "not a member's certificate"},
 		"expired": {spoil: func(t *testing.T, f *Files) {
 			i := issue(t, ca, Request{Name: "late", NotBefore: time.Now().Add(-2 * time.Hour)})
 			copyFile(t, i.CertFile, f.Certificate)

@@ -81,7 +81,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
 	}
 	if r.Validity <= 0 {
-		return Issued{}, fmt.Errorf("issue a certificate for %s: a validity of %v is none: give one like 2160h", r.Name, r.Validity)
+		return Issued{}, fmt.Errorf("issue a certificate for %s: the validity must be a positive time such as 2160h, not %v", r.Name, r.Validity)
 	}
 	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 		out.NotAfter = out.NotAfter.Add(backdate)
 	}
 	if out.NotAfter.After(ca.cert.NotAfter) {
-		return Issued{}, fmt.Errorf("issue a certificate for %s until %s: the authority itself ends on %s: give a shorter validity",
+		return Issued{}, fmt.Errorf("issue a certificate for %s until %s: the authority itself expires on %s: give a shorter validity",
 			r.Name, out.NotAfter.Format(time.DateOnly), ca.cert.NotAfter.Format(time.DateOnly))
 	}
 	signed, err := ca.signMember(PublicKey(pub), r.Name, r.Subnet, notBefore, out.NotAfter)
@@ -202,7 +202,7 @@ func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBef
 		return Signed{}, fmt.Errorf("sign a certificate for %s: the authority: %w", name, err)
 	}
 	if !notAfter.After(notBefore) {
-		return Signed{}, fmt.Errorf("sign a certificate for %s from %s to %s: that is no time", name, stamp(notBefore), stamp(notAfter))
+		return Signed{}, fmt.Errorf("sign a certificate for %s: it would expire on %[3]s, before it begins on %[2]s", name, stamp(notBefore), stamp(notAfter))
 	}
 	var uris []*url.URL
 	if subnet.IsValid() {
@@ -227,7 +227,7 @@ func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBef
 	}
 	member, err := memberOf(linkUp(cert, []*x509.Certificate{ca.cert}, []*x509.Certificate{ca.root}))
 	if err != nil {
-		return Signed{}, fmt.Errorf("sign the certificate of %s: it would not be taken: %w", name, err)
+		return Signed{}, fmt.Errorf("sign the certificate of %s: members would refuse it: %w", name, err)
 	}
 	if err := ca.issued.add(record{
 		Serial: member.Serial, Name: name, NotBefore: notBefore, NotAfter: notAfter, Key: pub, Subnet: subnet,

@@ -52,11 +52,11 @@ func (r record) issued() IssuedCertificate {
 func parseRecord(line string) (r record, err error) {
 	f := strings.Split(line, " ")
 	if len(f) != 6 {
-		return r, fmt.Errorf("%d words are no record of a certificate", len(f))
+		return r, fmt.Errorf("%d words, which is not a record of a certificate", len(f))
 	}
 	r.Serial, r.Name = f[0], f[1]
 	if r.Serial == "" || r.Name == "" {
-		return r, errors.New("a record without serial number or name")
+		return r, errors.New("a record lacks its serial number or name")
 	}
 	if r.NotBefore, err = time.Parse(time.RFC3339, f[2]); err != nil {
 		return r, err
@@ -65,7 +65,7 @@ func parseRecord(line string) (r record, err error) {
 		return r, err
 	}
 	if n, err := hex.Decode(r.Key[:], []byte(f[4][:min(len(f[4]), 2*len(r.Key))])); err != nil || n != len(r.Key) || len(f[4]) != 2*len(r.Key) {
-		return r, fmt.Errorf("%q is no key", f[4])
+		return r, fmt.Errorf("%q is not a key", f[4])
 	}
 	if f[5] == "-" {
 		return r, nil
@@ -121,7 +121,7 @@ func wholeLines(f *os.File) (int64, error) {
 	}
 	end := start + int64(bytes.LastIndexByte(tail, '\n')+1)
 	if end == start && start > 0 {
-		return 0, fmt.Errorf("%s has no lines: %s", f.Name(), recordMend)
+		return 0, fmt.Errorf("%s is empty: %s", f.Name(), recordMend)
 	}
 	if end == info.Size() {
 		return end, nil
@@ -142,7 +142,7 @@ func (l ledger) each(want func(day time.Time) bool, f func(record)) error {
 		path := filepath.Join(l.dir, day.Format(time.DateOnly))
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return fmt.Errorf("read what was issued: %w", err)
+			return fmt.Errorf("read the records of issued certificates: %w", err)
 		}
 		lines := strings.Split(string(data), "\n")
 		for n, line := range lines[:len(lines)-1] { // the last is empty, or half written and handed to nobody
@@ -175,7 +175,7 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 			data, err = readFrom(path, 0)
 		}
 		if err != nil {
-			return errors.Join(append(damaged, fmt.Errorf("read what was issued: %w", err))...)
+			return errors.Join(append(damaged, fmt.Errorf("read the records of issued certificates: %w", err))...)
 		}
 		whole := bytes.LastIndexByte(data, '\n') + 1 // what follows is being written, or is handed to nobody
 		read[day] += int64(whole)
@@ -191,7 +191,7 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 	return errors.Join(damaged...)
 }
 
-var errShrunk = errors.New("it is shorter than it was")
+var errShrunk = errors.New("it has become shorter")
 
 // readFrom reads what a file has from an offset on; mostly nothing.
 func readFrom(path string, offset int64) ([]byte, error) {
@@ -217,9 +217,9 @@ func (l ledger) days() ([]time.Time, error) {
 	files, err := os.ReadDir(l.dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &Error{File: l.dir, Problem: "what was issued is missing", Err: err, Mend: recordMend}
+			return nil, &Error{File: l.dir, Problem: "the records of issued certificates are missing", Err: err, Mend: recordMend}
 		}
-		return nil, fmt.Errorf("list what was issued: %w", err)
+		return nil, fmt.Errorf("list the records of issued certificates: %w", err)
 	}
 	var out []time.Time
 	for _, f := range files {

@@ -253,7 +253,7 @@ func TestTakeListsWithoutDisk(t *testing.T) {
 	if !gone(alice) || alice.Usable() != nil {
 		t.Errorf("bob is in still, or alice is out: %v", alice.Usable())
 	}
-	if err := alice.Problem(); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+	if err := alice.Problem(); err == nil || !strings.Contains(err.Error(), "cannot be saved") {
 		t.Errorf("problem %v", err)
 	}
 	// The disk is good again, with what was there before.

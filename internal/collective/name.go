@@ -19,13 +19,13 @@ func CheckCollective(name string) error {
 	)
 	switch {
 	case name == "":
-		return fmt.Errorf("the collective needs a name, of at most %d bytes", maxCollective)
+		return fmt.Errorf("the collective needs a name of at most %d bytes", maxCollective)
 	case len(name) > maxCollective:
 		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(name), maxCollective)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("the collective's name %q is not UTF-8: %s", name, mend)
 	case strings.HasSuffix(name, " ") || strings.Contains(name, "  "):
-		return fmt.Errorf("the collective's name %q has spaces that cannot be seen: %s", name, mend)
+		return fmt.Errorf("the collective's name %q has leading, trailing or double spaces: %s", name, mend)
 	}
 	for i, c := range name {
 		word := unicode.IsLetter(c) || unicode.IsDigit(c)
@@ -39,7 +39,7 @@ func CheckCollective(name string) error {
 // CheckName says whether a member may be called so: a DNS label (RFC 1123) in lower case, because the
 // name stands in certificates as a DNS name and in file names.
 func CheckName(name string) error {
-	const mend = "use 1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
+	const mend = "use 1 to 63 characters a-z, 0-9 and '-', and begin and end with a letter or digit"
 	if name == "ca" || name == "signer" { // its files would be those of the authority
 		return fmt.Errorf("the name %q is the authority's own: choose another", name)
 	}

@@ -60,7 +60,7 @@ func (r *SigningRequest) Key() PublicKey { return r.key }
 // the authority decides what a certificate says.
 func ParseRequest(data []byte) (*SigningRequest, error) {
 	if len(data) > maxRequest {
-		return nil, fmt.Errorf("certificate request: %d bytes are more than %d", len(data), maxRequest)
+		return nil, fmt.Errorf("certificate request: it has %d bytes, but at most %d are allowed", len(data), maxRequest)
 	}
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != pemRequest {
@@ -75,7 +75,7 @@ func ParseRequest(data []byte) (*SigningRequest, error) {
 		return nil, fmt.Errorf("certificate request: for a %v key; dcol uses ed25519", req.PublicKeyAlgorithm)
 	}
 	if err := req.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("certificate request: its sender does not prove to have the key: %w", err)
+		return nil, fmt.Errorf("certificate request: its signature is wrong, so its sender may not have the key: %w", err)
 	}
 	if err := CheckName(req.Subject.CommonName); err != nil {
 		return nil, fmt.Errorf("certificate request: %w", err)

@@ -70,7 +70,7 @@ func parseRoots(data []byte) (*rootSet, error) {
 			return nil, fmt.Errorf("holds a statement of the roots of %q, not of %q", st.Collective, s.collective())
 		}
 		if st.Number <= s.number() {
-			return nil, fmt.Errorf("holds statement of roots %d after %d", st.Number, s.number())
+			return nil, fmt.Errorf("holds statement of roots %d after number %d", st.Number, s.number())
 		}
 		if s.statements = append(s.statements, st); len(s.statements) > maxStatements {
 			return nil, fmt.Errorf("holds more than %d statements of roots", maxStatements)
@@ -91,7 +91,7 @@ func checkRoots(certs []*x509.Certificate) error {
 			return fmt.Errorf("holds a certificate of %s, a member's, not an authority's", c.Subject.CommonName)
 		}
 		if _, ok := keyOf(c); !ok || !isRoot(c) {
-			return fmt.Errorf("holds a certificate of %s that is no root", c.Subject.CommonName)
+			return fmt.Errorf("holds a certificate of %s that is not a root", c.Subject.CommonName)
 		}
 		if c.Subject.CommonName != certs[0].Subject.CommonName {
 			return fmt.Errorf("holds roots of two collectives, %q and %q", certs[0].Subject.CommonName, c.Subject.CommonName)
@@ -155,10 +155,10 @@ func (s *rootSet) state(certs []*x509.Certificate, key ed25519.PrivateKey, now t
 		return nil, fmt.Errorf("state the roots: %w", err)
 	}
 	if !made.signedByOne(s.certs) {
-		return nil, errors.New("state the roots: signed by none of those that are roots now")
+		return nil, errors.New("state the roots: not signed by a present root")
 	}
 	if len(s.statements) == maxStatements {
-		return nil, fmt.Errorf("state the roots: there are %d statements already: start a new collective", maxStatements)
+		return nil, fmt.Errorf("state the roots: there are %d statements already, the maximum: start a new collective", maxStatements)
 	}
 	return &rootSet{certs: made.certs, statements: append(slices.Clip(s.statements), made)}, nil
 }
@@ -177,12 +177,12 @@ func (s *rootSet) follows(known *rootSet) error {
 			continue
 		}
 		if !st.signedByOne(have) {
-			return fmt.Errorf("statement of roots %d is signed by no root known before it: %w", st.Number, ErrNotEndorsed)
+			return fmt.Errorf("statement of roots %d is not signed by a root known before it: %w", st.Number, ErrNotEndorsed)
 		}
 		have, number = st.certs, st.Number
 	}
 	if !sameCerts(have, s.certs) {
-		return fmt.Errorf("holds roots that no root known before it has stated: %w", ErrNotEndorsed)
+		return fmt.Errorf("holds roots that no known root has signed: %w", ErrNotEndorsed)
 	}
 	return nil
 }

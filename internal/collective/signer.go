@@ -83,7 +83,7 @@ func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 // signSigner signs for a signer's key. The caller has the lock.
 func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 	if ca.cert.MaxPathLenZero || ca.cert.MaxPathLen == 0 {
-		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Mend: "make a new one with dcol ca init"}
+		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Mend: "create a new one with dcol ca init"}
 	}
 	now := time.Now()
 	end := now.Add(signerValidity)
@@ -132,7 +132,7 @@ func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 	case !cert.IsCA || way == nil || isRoot(cert):
 		return nil, fmt.Errorf("take a signer's certificate: it is not signed by a root in %s: %w", ca.CertFile(), ErrOtherCA)
 	case !cert.NotAfter.After(ca.cert.NotAfter):
-		return nil, fmt.Errorf("take a signer's certificate: it ends on %s, no later than the one that is here", stamp(cert.NotAfter))
+		return nil, fmt.Errorf("take a signer's certificate: it expires on %s, no later than the present one", stamp(cert.NotAfter))
 	}
 	if err := CheckTime(cert, time.Now()); err != nil {
 		return nil, fmt.Errorf("take a signer's certificate: %w", err)
@@ -150,7 +150,7 @@ func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 
 func (ca *CA) mustBeRoot(to string) error {
 	if !ca.isRoot() {
-		return fmt.Errorf("%s: %s is a signer's directory: this takes the root's", to, ca.dir)
+		return fmt.Errorf("%s: %s is a signer's directory: use the root's directory", to, ca.dir)
 	}
 	return nil
 }

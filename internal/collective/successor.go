@@ -59,7 +59,7 @@ func (ca *CA) DropOthers() error {
 		return err
 	}
 	if len(t.roots.certs) == 1 {
-		return fmt.Errorf("drop the other roots: %s has this one only", ca.Name())
+		return fmt.Errorf("drop the other roots: %s has only this one", ca.Name())
 	}
 	roots, err := t.roots.state([]*x509.Certificate{ca.cert}, ca.key, time.Now())
 	if err != nil {

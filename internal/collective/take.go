@@ -16,7 +16,7 @@ import (
 // damaged meanwhile are mended by the way.
 func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	if id.files.CRL == "" {
-		return false, &Error{File: id.files.CA, Problem: "nothing can be taken without a file for the revocation lists", Mend: "name one in the configuration (identity.crl)"}
+		return false, &Error{File: id.files.CA, Problem: "new roots and lists cannot be used without a file for revocation lists", Mend: "name one in the configuration (identity.crl)"}
 	}
 	id.taking.Lock()
 	defer id.taking.Unlock()
@@ -51,10 +51,10 @@ func (id *Identity) hold(t *Trust, why error) {
 	id.trust = t
 	id.cutOff = id.use(id.own.credentials, time.Time{})
 	id.unsaved, id.tried = &Error{
-		File: id.files.CRL, Problem: "roots and revocation lists are believed that cannot be written, and are forgotten with a new start", Err: why,
+		File: id.files.CRL, Problem: "new roots and revocation lists are in use but cannot be saved: a restart would forget them", Err: why,
 		Mend: "make room on the disk, or make it writable",
 	}, time.Now()
-	id.log.Error("identity: new roots or revocation lists cannot be written; they count, but not after a new start", "err", why)
+	id.log.Error("identity: new roots or revocation lists cannot be saved; a restart would forget them", "err", why)
 }
 
 // save writes what is held, now and then.
@@ -72,7 +72,7 @@ func (id *Identity) save() {
 	defer id.mu.Unlock()
 	if id.tried = time.Now(); err == nil {
 		id.unsaved = nil // reading them again brings nothing new
-		id.log.Info("identity: the roots and revocation lists that count are written again")
+		id.log.Info("identity: the roots and revocation lists are saved again")
 	}
 }
 

@@ -21,7 +21,7 @@ type Trust struct {
 
 const (
 	rootsMend = "copy ca.crt from the authority"
-	listsMend = "copy ca.crl anew from the authority, or from another member"
+	listsMend = "copy ca.crl again from the authority, or from another member"
 )
 
 // ReadTrust reads the two files. An empty crlFile means that nobody counts as revoked.
@@ -42,14 +42,14 @@ func ReadTrust(caFile, crlFile string) (*Trust, error) {
 func ParseTrust(roots, lists []byte) (*Trust, error) {
 	set, err := parseRoots(roots)
 	if err != nil {
-		return nil, fmt.Errorf("the roots that came: it %w", err)
+		return nil, fmt.Errorf("the received roots: it %w", err)
 	}
 	all, _, err := parseLists(lists, set.certs)
 	if err == nil {
 		err = all.complete(set.certs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the revocation lists that came: it %w", err)
+		return nil, fmt.Errorf("the received revocation lists: it %w", err)
 	}
 	return newTrust(set, all), nil
 }
@@ -105,7 +105,7 @@ func (t *Trust) Lists() []byte { return t.lists.encode() }
 // that is a member now. A certificate that is not valid at that time is a *ClockError.
 func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
 	if len(chain) == 0 || len(chain) > maxChain {
-		return Member{}, fmt.Errorf("a chain of %d certificates: there are 1 to %d", len(chain), maxChain)
+		return Member{}, fmt.Errorf("a chain of %d certificates, but 1 to %d are allowed", len(chain), maxChain)
 	}
 	var leaf *x509.Certificate
 	between := x509.NewCertPool()
@@ -136,7 +136,7 @@ func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
 // signer has been renewed.
 func (t *Trust) member(chains [][]*x509.Certificate, now time.Time) (m Member, err error) {
 	if len(chains) == 0 {
-		return Member{}, errors.New("the other side showed no certificate of this collective")
+		return Member{}, errors.New("the other side presented no certificate of this collective")
 	}
 	for _, chain := range chains {
 		if m, err = memberOf(chain); err != nil {
@@ -160,7 +160,7 @@ func (t *Trust) Check(m Member, now time.Time) error {
 		}
 	} else {
 		if !t.roots.has(m.Issuer.Root) {
-			return fmt.Errorf("the certificate of %s is of a root that the collective has given up: %w", m.Name, ErrOtherCA)
+			return fmt.Errorf("the certificate of %s belongs to a root that the collective has retired: %w", m.Name, ErrOtherCA)
 		}
 		if at, on := t.lists.find(m.Issuer.Key, m.Serial); on {
 			return &RevokedError{Name: m.Name, Serial: m.Serial, At: at}
@@ -170,7 +170,7 @@ func (t *Trust) Check(m Member, now time.Time) error {
 		}
 	}
 	if now.After(m.NotAfter) {
-		return fmt.Errorf("the certificate of %s ended on %s: %w", m.Name, stamp(m.NotAfter), ErrExpired)
+		return fmt.Errorf("the certificate of %s expired on %s: %w", m.Name, stamp(m.NotAfter), ErrExpired)
 	}
 	return nil
 }
@@ -188,10 +188,10 @@ func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists boo
 	set := t.roots
 	if len(roots) > 0 {
 		if set, err = parseRoots(roots); err != nil {
-			return nil, false, false, fmt.Errorf("the roots that came: %w", err)
+			return nil, false, false, fmt.Errorf("the received roots: %w", err)
 		}
 		if err := set.follows(t.roots); err != nil {
-			return nil, false, false, fmt.Errorf("the roots that came: %w", err)
+			return nil, false, false, fmt.Errorf("the received roots: %w", err)
 		}
 	}
 	merged := t.lists
@@ -199,16 +199,16 @@ func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists boo
 		// Lists of roots that were ours once are no strangers', but do not count any more.
 		came, foreign, err := parseLists(lists, set.ever(t.roots))
 		if err != nil {
-			return nil, false, false, fmt.Errorf("the revocation lists that came: one %w", err)
+			return nil, false, false, fmt.Errorf("the received revocation lists: one %w", err)
 		}
 		if foreign > 0 {
-			return nil, false, false, fmt.Errorf("the revocation lists that came: %d are signed by no authority of this collective: %w", foreign, ErrOtherCA)
+			return nil, false, false, fmt.Errorf("the received revocation lists: %d are not signed by an authority of this collective: %w", foreign, ErrOtherCA)
 		}
 		merged = merged.merge(came)
 	}
 	merged = merged.of(set)
 	if err := merged.complete(set.certs); err != nil {
-		return nil, false, false, fmt.Errorf("the revocation lists with what came: it %w", err)
+		return nil, false, false, fmt.Errorf("the combined revocation lists: it %w", err)
 	}
 	return newTrust(set, merged), !bytes.Equal(set.encode(), t.roots.encode()), !merged.same(t.lists), nil
 }

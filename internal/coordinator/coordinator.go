@@ -175,7 +175,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	running.Go(func() {
 		select {
 		case why := <-c.bus.Failed():
-			stop(fmt.Errorf("the bus's server cannot go on: %s", why))
+			stop(fmt.Errorf("the bus's server failed: %s", why))
 		case err := <-front.Failed():
 			stop(err)
 		case <-ctx.Done():

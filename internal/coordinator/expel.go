@@ -28,7 +28,7 @@ const (
 )
 
 // ErrNotTold is returned if a member is expelled but not all members were told. Telling goes on by itself.
-var ErrNotTold = errors.New("expelled, but not everybody was told yet; this is tried again until it is done")
+var ErrNotTold = errors.New("expelled, but not all members were notified yet; the agent keeps trying")
 
 // expulsions carries out what follows from the decision to expel.
 type expulsions struct {

@@ -29,7 +29,7 @@ func newReserve(dir string, log *slog.Logger) *reserve {
 // keep sets the space aside, again if it was used.
 func (r *reserve) keep() {
 	if err := r.file.Keep(); err != nil {
-		r.log.Warn("coordinator: no disk space can be set aside for expulsions", "err", err)
+		r.log.Warn("coordinator: no disk space can be reserved for expulsions", "err", err)
 	}
 }
 
@@ -57,5 +57,5 @@ func (r *reserve) problem() string {
 		return ""
 	}
 	return fmt.Sprintf("the disk with %s is full (%d KiB are left): nobody can be invited, join or renew, and changes of records are lost; free some space. "+
-		"Expelling members still works, with space that was set aside", r.dir, room>>10)
+		"Expelling members still works, with reserved space", r.dir, room>>10)
 }

@@ -64,7 +64,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 	w.restore(backup)
 	w.open()
 	w.run()
-	if problems := strings.Join(w.c.Status().Problems, "\n"); !strings.Contains(problems, "an older copy of the coordinator's directory was put back") {
+	if problems := strings.Join(w.c.Status().Problems, "\n"); !strings.Contains(problems, "an older copy of the coordinator's directory was restored") {
 		t.Errorf("problems: %s", problems)
 	}
 	if now := w.c.registrar.Message().Hash; now != hash {

@@ -37,7 +37,7 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	case enrol.TopicPunch:
 		return nil, c.passPunch(r.From, r.Data)
 	}
-	return nil, fmt.Errorf("this coordinator does not know the topic %q: it may be older than you", r.Topic)
+	return nil, fmt.Errorf("this coordinator does not know the topic %q: it may be older than this dcol", r.Topic)
 }
 
 // takeRecord takes a member's record. If some of its addresses are not known to be the member's, it has them tried and
@@ -83,7 +83,7 @@ func (c *Coordinator) passPunch(from string, data []byte) error {
 		return fmt.Errorf("pass on the request to punch: %w", err)
 	}
 	if err := c.bus.Tell(to, enrol.TopicPunch, data); err != nil {
-		return errors.New("the waypoint cannot be told now: try again")
+		return errors.New("the waypoint cannot be notified now: try again")
 	}
 	return nil
 }

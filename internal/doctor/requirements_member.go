@@ -75,7 +75,7 @@ func checkCollective(_ context.Context, e *Env) Result {
 	case c == nil:
 		return skipped("the agent does not run, which knows")
 	case c.Expelled != "":
-		return failed("ask whoever runs the collective", "it has expelled this host: %s", c.Expelled)
+		return failed("ask the operator of the collective", "it has expelled this host: %s", c.Expelled)
 	case c.Renewal != "":
 		return failed("mend what it names; without that the certificate ends", "the certificate cannot be renewed: %s", c.Renewal)
 	case !c.Connected:

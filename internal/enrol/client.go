@@ -61,7 +61,7 @@ func (l Line) accept(w *Welcome, request *collective.SigningRequest) error {
 		known = known || HashRoot(der) == l.Root
 	}
 	if !known || trust.Collective() != l.Collective {
-		return fmt.Errorf("the coordinator's roots are not those of %s that the line names", l.Collective)
+		return fmt.Errorf("the coordinator's roots are not those of %s in the invitation", l.Collective)
 	}
 	m, err := w.Member(trust)
 	if err != nil {
@@ -141,7 +141,7 @@ func FetchTrust(ctx context.Context, coordinators []Endpoint) (*TrustMessage, er
 	return t, nil
 }
 
-var errStrange = errors.New("its answer is not a coordinator's")
+var errStrange = errors.New("its answer is not that of a coordinator")
 
 func (a *answer) welcome() (*Welcome, error) {
 	if a.Welcome == nil {

@@ -32,7 +32,7 @@ func (e Endpoint) String() string { return e.Name + "@" + e.Address }
 func ParseEndpoint(text string) (Endpoint, error) {
 	name, address, ok := strings.Cut(text, "@")
 	if !ok {
-		return Endpoint{}, fmt.Errorf("the server %.300q: write NAME@HOST:PORT, with its name as a member", text)
+		return Endpoint{}, fmt.Errorf("the server %.300q: write NAME@HOST:PORT, where NAME is its name as a member", text)
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(DefaultPort))

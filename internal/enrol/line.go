@@ -102,7 +102,7 @@ func (l Line) Check() error {
 		}
 	}
 	if n := len(l.Coordinators); n == 0 || n > maxCoordinators {
-		return fmt.Errorf("a line must name 1 to %d coordinators, not %d", maxCoordinators, n)
+		return fmt.Errorf("an invitation must name 1 to %d coordinators, not %d", maxCoordinators, n)
 	}
 	for _, c := range l.Coordinators {
 		if err := c.Check(); err != nil {
@@ -115,10 +115,10 @@ func (l Line) Check() error {
 	return nil
 }
 
-const lineMend = "copy the whole line again, as dcol invite printed it"
+const lineMend = "copy the whole line that dcol invite printed"
 
 // errLine is returned for any fault of a line's text.
-var errLine = errors.New("not a whole line of dcol invite")
+var errLine = errors.New("not a complete invitation")
 
 // IsLine reports whether a text begins like a line.
 func IsLine(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), linePrefix) }

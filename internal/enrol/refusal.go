@@ -60,20 +60,20 @@ func (r *Refusal) Unwrap() error { return r.Reason }
 func (r *Refusal) Mend() string {
 	switch r.Reason {
 	case OtherCollective, TokenUnknown, TokenUsed, TokenExpired:
-		return "ask for a new line (dcol invite, at the coordinator)"
+		return "get a new invitation (dcol invite, on the coordinator)"
 	case NameTaken, NameDiffers:
 		if r.Proposal != "" {
-			return "join as " + r.Proposal + ", or ask for a line with the right name"
+			return "join as " + r.Proposal + ", or get an invitation with the right name"
 		}
 		return "choose another name"
 	case KeyTaken:
-		return "move this host's key away, so that a new one is made; two hosts cannot share one"
+		return "move this host's key away, so that dcol join makes a new one; two hosts cannot share a key"
 	case ClockWrong:
 		return "set the clock right, then try again"
 	case NotMember:
-		return "join again with a new line (dcol invite, at the coordinator)"
+		return "join again with a new invitation (dcol invite, on the coordinator)"
 	case Expelled:
-		return "ask whoever runs the collective"
+		return "ask the operator of the collective"
 	case TooMany, Unavailable:
 		if r.After > 0 {
 			return fmt.Sprintf("try again in %v", time.Duration(r.After)*time.Second)

@@ -87,7 +87,7 @@ func (l Line) verify(shown []*x509.Certificate, name string, at time.Time) error
 		}
 	}
 	if root == nil {
-		return fmt.Errorf("it does not show the root that the line names: it is not a coordinator of %s, or the collective has another root now", l.Collective)
+		return fmt.Errorf("it does not have the root in the invitation: it is not a coordinator of %s, or the collective has a new root; then get a new invitation", l.Collective)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
@@ -134,7 +134,7 @@ func clientTLS(name string, v verifier, id *collective.Identity) *tls.Config {
 		InsecureSkipVerify: true, // VerifyConnection verifies
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
-				return errors.New("it shows no certificate")
+				return errors.New("it has no certificate")
 			}
 			return v(cs.PeerCertificates, name, time.Now())
 		},

@@ -122,11 +122,11 @@ const MaxPlaces = 4
 // Check returns an error if a host cannot be seen at one of the places.
 func (p Punch) Check() error {
 	if len(p.At) == 0 || len(p.At) > MaxPlaces {
-		return fmt.Errorf("a request to punch must name 1 to %d places, not %d", MaxPlaces, len(p.At))
+		return fmt.Errorf("a request for hole punching must contain 1 to %d endpoints, not %d", MaxPlaces, len(p.At))
 	}
 	for _, at := range p.At {
 		if a := at.Addr(); !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || at.Port() < 1024 {
-			return fmt.Errorf("%v is not a public place with a port of 1024 or above", at)
+			return fmt.Errorf("%v is not a public address with a port of 1024 or above", at)
 		}
 	}
 	return nil

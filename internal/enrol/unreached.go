@@ -22,11 +22,11 @@ func explainConnect(err error, address string) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer: TCP port %s must be let in by its firewall, by the router before it if there is one, and let out here (%w)", port, err)
+		return fmt.Errorf("no answer: TCP port %s must be open in its firewall and its router, and towards it on this host (%w)", port, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("TCP port %s is refused: its agent does not run, or a firewall is in the way (%w)", port, err)
+		return fmt.Errorf("TCP port %s refuses connections: its agent does not run, or a firewall blocks the port (%w)", port, err)
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return fmt.Errorf("this host has no route to it, or a firewall is in the way (%w)", err)
+		return fmt.Errorf("this host has no route to it, or a firewall blocks it (%w)", err)
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (e *ProgramError) Error() string {
 	case errors.Is(e.Err, exec.ErrNotFound):
 		return fmt.Sprintf("run %s: no such program in PATH (give its path, or install it)", e.Program)
 	case errors.Is(e.Err, fs.ErrNotExist):
-		return fmt.Sprintf("run %s: it, or the interpreter it names, does not exist", e.Program)
+		return fmt.Sprintf("run %s: it does not exist, or its interpreter does not", e.Program)
 	case errors.Is(e.Err, fs.ErrPermission):
 		return fmt.Sprintf("run %s: not executable (chmod +x, or run it with its interpreter)", e.Program)
 	case errors.Is(e.Err, syscall.ENOEXEC):

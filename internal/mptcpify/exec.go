@@ -28,13 +28,13 @@ func Exec(log *slog.Logger, argv []string) error {
 
 	switch protocol, err := defaultProtocol(); {
 	case err != nil:
-		return fmt.Errorf("look at the protocol of a new TCP socket: %w", err)
+		return fmt.Errorf("check the protocol of a new TCP socket: %w", err)
 	case protocol == unix.IPPROTO_MPTCP:
 		// An outer `dcol run` or the kernel's hook is at work already.
 		return execProgram(path, argv)
 	}
 	if err := kernelHasMPTCP(); err != nil {
-		log.Warn("this kernel gives no MPTCP sockets here, the program runs with plain TCP",
+		log.Warn("this kernel makes no MPTCP sockets here; the program runs with plain TCP",
 			"error", err, "mend", "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP")
 		return execProgram(path, argv)
 	}

@@ -199,7 +199,7 @@ func TestForeignListenerIsNamed(t *testing.T) {
 	needMPTCP(t)
 	needRoot(t)
 	got := end(t, mark(t, busyMark, "true"))
-	if got.code != exitFailed || !strings.Contains(got.stderr, "supervises this process's system calls already") {
+	if got.code != exitFailed || !strings.Contains(got.stderr, "already supervises this process's system calls") {
 		t.Errorf("want a refusal that names the mend, got %+v", got)
 	}
 }

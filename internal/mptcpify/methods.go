@@ -23,11 +23,11 @@ type Method struct {
 // Methods tries each way, and leaves no trace.
 func Methods() []Method {
 	return []Method{
-		method("seccomp", "any program, by `dcol run -- PROGRAM`", "a filter was set and taken away", trySeccomp()),
-		method("bpf", "all programs of a network namespace or a cgroup", "the program was attached and taken away", tryHook()),
-		method("mptcpize", "dynamically linked programs, by `mptcpize run PROGRAM`", "it is installed", tryMptcpize()),
+		method("seccomp", "any program, with `dcol run -- PROGRAM`", "tested with a filter", trySeccomp()),
+		method("bpf", "all programs of a network namespace or a cgroup", "tested with an attached program", tryHook()),
+		method("mptcpize", "dynamically linked programs, with `mptcpize run PROGRAM`", "it is installed", tryMptcpize()),
 		{
-			Name: "program", For: "programs that ask for MPTCP themselves", Available: true,
+			Name: "program", For: "programs that request MPTCP themselves", Available: true,
 			Why: "Go programs do for listening, and with GODEBUG=multipathtcp=1 for dialling too; many others have a setting",
 		},
 	}

@@ -121,7 +121,7 @@ func (p *pair) watch() {
 	}
 }
 
-var errSoonEnded = errors.New("it ends as soon as it was started")
+var errSoonEnded = errors.New("it ends immediately after its start")
 
 // warn tells the system's log that one supervisor is left. The program's terminal and files are the program's own.
 func (p *pair) warn(err error) {
@@ -130,8 +130,8 @@ func (p *pair) warn(err error) {
 		return // this host has no such log
 	}
 	defer log.Close()
-	_ = log.Warning(fmt.Sprintf("only one of the two supervisors of %s runs: %v; if that one ends too, the program gets no more TCP sockets: "+
-		"see whether this host lacks memory or processes, or what kills them, and start the program again", p.path, err))
+	_ = log.Warning(fmt.Sprintf("only one of the two supervisors of %s runs: %v. If that one ends, too, the program gets no more TCP sockets: "+
+		"check whether this host lacks memory or processes, or what kills them, and restart the program", p.path, err))
 }
 
 // startOther starts the other supervisor from this one's own executable, which may have been replaced on disk.

@@ -80,10 +80,10 @@ func setFilter(filter []unix.SockFilter) (int, error) {
 }
 
 func unavailable(err error) error {
-	mend := "use programs that ask for MPTCP themselves, see `dcol doctor`"
+	mend := "use programs that request MPTCP themselves, see `dcol doctor`"
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		mend = "something outside supervises this process's system calls already (a container engine?): run dcol outside it"
+		mend = "another program, perhaps a container engine, already supervises this process's system calls: run dcol outside of it"
 	case errors.Is(err, unix.EINVAL):
 		mend = "needs Linux 5.19 or newer"
 	case errors.Is(err, unix.ENOSYS):

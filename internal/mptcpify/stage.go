@@ -31,7 +31,7 @@ func Stage(args []string) (code int, ok bool) {
 	if len(args) < 4 || args[1] != stageMark {
 		return 0, false
 	}
-	err := fmt.Errorf("unknown stage %q: this command is for dcol itself", args[2])
+	err := fmt.Errorf("unknown stage %q: only dcol itself runs this command", args[2])
 	switch args[2] {
 	case stageDetach:
 		err = detach(args[0], args[3])
@@ -53,7 +53,7 @@ func detach(name, path string) error {
 	// What the program inherits from its caller (a lock, the write end of a
 	// pipe) must not live on in the supervisor.
 	if err := unix.CloseRange(peerFD+1, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("keep the program's files from the supervisor: %w", os.NewSyscallError("close_range", err))
+		return fmt.Errorf("close the program's files in the supervisor: %w", os.NewSyscallError("close_range", err))
 	}
 	second := exec.Cmd{
 		Path:        "/proc/self/exe",
@@ -99,7 +99,7 @@ func secondStage(args []string) error {
 	outlive()
 	side, err := strconv.Atoi(args[len(args)-1])
 	if err != nil {
-		return fmt.Errorf("the place of a supervisor: %w", err)
+		return fmt.Errorf("read the supervisor's number: %w", err)
 	}
 	p, err := secondOfPair(args[0], args[3], side)
 	if err != nil {

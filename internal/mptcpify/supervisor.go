@@ -29,11 +29,11 @@ type supervisor struct {
 func newSupervisor(listener int, shared *board, side int) (*supervisor, error) {
 	home, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open our network namespace: %w", err)
+		return nil, fmt.Errorf("open this network namespace: %w", err)
 	}
 	homeID, err := namespaceOf(uint32(os.Getpid()))
 	if err != nil {
-		return nil, fmt.Errorf("look at our network namespace: %w", err)
+		return nil, fmt.Errorf("check the network namespace: %w", err)
 	}
 	return &supervisor{
 		listener: listener,

@@ -44,7 +44,7 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 		asked = append(asked, at.Addr())
 		seen, err := p.Ask(ctx, at)
 		if err != nil {
-			p.log.Debug("a member was asked where it sees us", "at", at, "err", err)
+			p.log.Debug("a member was asked at which address it sees this host", "at", at, "err", err)
 			continue
 		}
 		e.Sightings = append(e.Sightings, Sighting{Member: o.Member, By: at, At: seen})
@@ -53,14 +53,14 @@ func (p *Prober) Examine(ctx context.Context, q Question) Evidence {
 		}
 		// This comes before others are asked, because they are not strangers afterwards.
 		if e.FromOtherPort, err = p.FromOtherPort(ctx, at); err != nil {
-			p.log.Debug("whether other ports get in was not tried", "at", at, "err", err)
+			p.log.Debug("the NAT's treatment of other ports was not tested", "at", at, "err", err)
 		}
 		if q.Third == nil {
 			continue
 		}
 		e.FromOtherAddress, err = p.FromOther(ctx, func(ctx context.Context, id stun.ID) error { return q.Third(ctx, asked, seen, id) })
 		if err != nil {
-			p.log.Debug("whether others get in was not tried", "err", err)
+			p.log.Debug("the NAT's treatment of strangers was not tested", "err", err)
 		}
 	}
 	e.Asked = len(asked)

@@ -138,7 +138,7 @@ func filtering(e Evidence) Filtering {
 func (f Found) Kind() string {
 	switch f.Mapping {
 	case NoWayOut:
-		return "nobody answers over UDP"
+		return "no answer over UDP"
 	case Dependent:
 		return "symmetric NAT"
 	case Untranslated:
@@ -202,13 +202,13 @@ func (f Found) WhyOpen(e Evidence) string {
 	case f.Leaves() != LeavesOpen:
 		return ""
 	case e.Asked == 0:
-		return "there is no other waypoint to ask where it sees this host"
+		return "there is no other waypoint to ask at which address it sees this host"
 	case len(e.Sightings) == 0:
-		return "the only other waypoint did not answer when it was asked where it sees this host"
+		return "the only other waypoint did not answer when it was asked at which address it sees this host"
 	case f.Mapping == MappingUnknown:
-		return fmt.Sprintf("one other waypoint sees this host at %v, and it takes a second one to tell whether others get in", f.Outside)
+		return fmt.Sprintf("one other waypoint sees this host at %v; a second one is needed to test whether others reach it", f.Outside)
 	}
-	return fmt.Sprintf("others see this host at %v, and none could try yet whether it lets in whom it has not sent to", f.Outside)
+	return fmt.Sprintf("others see this host at %v; none could test yet whether they reach it uninvited", f.Outside)
 }
 
 // BehindAnother reports whether a router that opened a port is itself behind another NAT: members

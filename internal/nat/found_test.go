@@ -19,7 +19,7 @@ func TestConclude(t *testing.T) {
 	}{
 		{"nobody to ask", Evidence{}, "unknown", LeavesOpen, netip.AddrPort{}},
 		{"the only one is silent", Evidence{Asked: 1}, "unknown", LeavesOpen, netip.AddrPort{}},
-		{"two are silent", Evidence{Asked: 2}, "nobody answers over UDP", ClientOnly, netip.AddrPort{}},
+		{"two are silent", Evidence{Asked: 2}, "no answer over UDP", ClientOnly, netip.AddrPort{}},
 		{"own address", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}}}, "no NAT", LeavesOpen, at("203.0.113.7:45672")},
 		{"own address, other ports get in", Evidence{Asked: 1, Sightings: []Sighting{{By: one, At: at("203.0.113.7:45672")}}, FromOtherPort: Came},
 			"no NAT", Reachable, at("203.0.113.7:45672")},
@@ -62,10 +62,10 @@ func TestWhyOpen(t *testing.T) {
 		e    Evidence
 		want string
 	}{
-		{Evidence{}, "there is no other waypoint to ask where it sees this host"},
-		{Evidence{Asked: 1}, "the only other waypoint did not answer when it was asked where it sees this host"},
-		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}}}, "one other waypoint sees this host at 203.0.113.9:45672, and it takes a second one to tell whether others get in"},
-		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}}, "others see this host at 203.0.113.9:45672, and none could try yet whether it lets in whom it has not sent to"},
+		{Evidence{}, "there is no other waypoint to ask at which address it sees this host"},
+		{Evidence{Asked: 1}, "the only other waypoint did not answer when it was asked at which address it sees this host"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}}}, "one other waypoint sees this host at 203.0.113.9:45672; a second one is needed to test whether others reach it"},
+		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}}, "others see this host at 203.0.113.9:45672; none could test yet whether they reach it uninvited"},
 		{Evidence{Asked: 2}, ""},
 		{Evidence{Asked: 2, Sightings: []Sighting{{By: one, At: outside}, {By: two, At: outside}}, FromOtherPort: Missed}, ""},
 	} {

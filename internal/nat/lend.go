@@ -17,7 +17,7 @@ func Lend(socket *net.UDPConn, log *slog.Logger) (p *Prober, end func()) {
 	go func() {
 		defer close(ended)
 		if err := p.Run(ctx); err != nil {
-			log.Debug("a socket that was lent", "err", err)
+			log.Debug("a borrowed socket", "err", err)
 		}
 	}()
 	return p, func() {

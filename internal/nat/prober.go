@@ -99,7 +99,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil //nolint:nilerr // the expected end
 		case err != nil:
-			return fmt.Errorf("read what is not QUIC at the session's port: %w", err)
+			return fmt.Errorf("read packets other than QUIC at the session's port: %w", err)
 		}
 		m, err := stun.Parse(buf[:n])
 		if err != nil {
@@ -146,7 +146,7 @@ var ErrNoAnswer = errors.New("no answer to probes")
 func (p *Prober) Ask(ctx context.Context, at netip.AddrPort) (netip.AddrPort, error) {
 	h, err := p.ask(ctx, at, stun.Message{ID: stun.NewID(), Request: true}, func(h heard) bool { return h.from == at })
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("ask %v/udp where it sees us: %w", at, err)
+		return netip.AddrPort{}, fmt.Errorf("ask %v/udp at which address it sees this host: %w", at, err)
 	}
 	return h.Seen, nil
 }
@@ -174,7 +174,7 @@ func (p *Prober) FromOther(ctx context.Context, tell func(ctx context.Context, i
 	select {
 	case h := <-ch:
 		if !h.stranger {
-			return NotTried, fmt.Errorf("%v knocked, where something was sent to lately", h.from)
+			return NotTried, fmt.Errorf("a test packet came from %v, to which this host has sent lately", h.from)
 		}
 		return Came, nil
 	case <-ctx.Done():

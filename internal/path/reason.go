@@ -37,7 +37,7 @@ func (r Rest) of(k Kind) string {
 	case RestsBlocked:
 		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
 	case RestsBlamed:
-		return fmt.Sprintf("%v through this waypoint is not used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
+		return fmt.Sprintf("%v through this waypoint has not been used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
 	case RestsTried:
 		return fmt.Sprintf("%v is being tried by other connections", k)
 	case RestsUnready:

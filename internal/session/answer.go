@@ -101,7 +101,7 @@ func (a *answering) leave(ctx context.Context, from netip.AddrPort) wire.Message
 	}
 	a.left = true
 	if broken := a.registry.other(a.line, from); broken != nil {
-		closeLine(broken.conn, closeNewer, "its client is back with another session")
+		closeLine(broken.conn, closeNewer, "its client reconnected with another session")
 		select {
 		case <-broken.gone:
 		case <-ctx.Done():

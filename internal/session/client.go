@@ -177,7 +177,7 @@ func (c *Client) hears(h wire.Hello) {
 		return
 	}
 	c.change(func() { c.greeted(h) })
-	c.log.Info("waypoint changed what it gives", "closed", c.State().Closed)
+	c.log.Info("waypoint was opened or closed", "closed", c.State().Closed)
 }
 
 // down records a problem. A repetition of the same problem is not reported.
@@ -288,7 +288,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 			}
 		case <-move.retries():
 			if move.late() {
-				return &Problem{Code: NetworkMoved, Text: "this host's address changed and the session did not follow", Mend: "nothing, a new session is being made"}
+				return &Problem{Code: NetworkMoved, Text: "this host's address changed and the session did not follow", Mend: "nothing to do, a new session is being made"}
 			}
 			call.ping()
 		}

@@ -58,7 +58,7 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 	if config.Way != nil {
 		if err := config.Way(ctx, udp, config.Addr); err != nil {
 			udp.Close()
-			return nil, false, &Problem{Code: NoWay, Text: fmt.Sprintf("the way to %s at %v/udp does not open: %v", config.Name, config.Addr, err), Err: err}
+			return nil, false, &Problem{Code: NoWay, Text: fmt.Sprintf("hole punching towards %s at %v/udp failed: %v", config.Name, config.Addr, err), Err: err}
 		}
 	}
 	socket := &clientSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}
@@ -105,7 +105,7 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 		return err
 	}
 	if _, err := o.stream.Write(frame); err != nil {
-		return fmt.Errorf("greet: %w", err)
+		return fmt.Errorf("send the greeting: %w", err)
 	}
 	o.decoder = wire.NewDecoder(o.stream)
 	m, err := o.decoder.Next()
@@ -114,7 +114,7 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 	}
 	hello, ok := m.(wire.Hello)
 	if !ok || !hello.Observed.IsValid() {
-		return fmt.Errorf("%w: the first message was no greeting", wire.ErrFraming)
+		return fmt.Errorf("%w: the first message was not a greeting", wire.ErrFraming)
 	}
 	if hello.Version != wire.Version {
 		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks version %d, we speak %d", o.member.Name, hello.Version, wire.Version), Mend: "update the older of the two agents"}
@@ -131,7 +131,7 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 func localFor(dst netip.AddrPort) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst))
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("find the way to %v: %w", dst, err)
+		return netip.Addr{}, fmt.Errorf("find the route to %v: %w", dst, err)
 	}
 	defer conn.Close()
 	return addrPort(conn.LocalAddr()).Addr(), nil

@@ -71,7 +71,7 @@ func TestUnusableWaypoints(t *testing.T) {
 				frame, _ := wire.Append(nil, wire.Ping{ID: 1})
 				s.Write(frame)
 			})
-		}, Nonsense, []string{"no greeting"}},
+		}, Nonsense, []string{"was not a greeting"}},
 		"nameless session": {func(t *testing.T, a *authority) netip.AddrPort {
 			return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
 				frame, _ := wire.Append(nil, wire.Hello{Version: wire.Version, Observed: netip.MustParseAddrPort("192.0.2.1:1")})

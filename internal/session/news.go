@@ -19,7 +19,7 @@ type Closed struct {
 func (c Closed) String() string {
 	text := c.Code.Text()
 	if text == "" {
-		text = "the waypoint gives nothing for now"
+		text = "the waypoint is closed for now"
 	}
 	if !c.Until.IsZero() {
 		return fmt.Sprintf("%v until %s: %s", c.Code, c.Until.Local().Format("2 Jan 15:04"), text)

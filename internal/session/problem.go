@@ -140,13 +140,13 @@ func classify(w where, err error) *Problem {
 	case errors.As(err, &app):
 		return byWaypoint(w, app)
 	case errors.As(err, &reset):
-		return &Problem{Code: Restarted, Text: w.waypoint + " has restarted", Mend: "nothing, a new session is being made"}
+		return &Problem{Code: Restarted, Text: w.waypoint + " has restarted", Mend: "nothing to do, a new session is being made"}
 	case errors.As(err, &version):
 		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v speaks another version of QUIC", w.waypoint, w.addr), Mend: updateOlder}
 	case errors.As(err, &transport) && transport.Remote:
 		return byAlert(w, transport)
 	case errors.As(err, &transport) && transport.ErrorCode >= cryptoError && transport.ErrorCode < cryptoError+0x100:
-		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Mend: "see whether a dcol agent of your collective runs there"}
+		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Mend: "check that a dcol agent of your collective runs there"}
 	case errors.As(err, &transport), errors.Is(err, wire.ErrFraming):
 		return nonsense(w, fmt.Sprintf("%s at %v sent a message that cannot be decoded (%v)", w.waypoint, w.addr, err))
 	case errors.As(err, &errno), errors.Is(err, os.ErrPermission):
@@ -188,11 +188,11 @@ func errnoText(err error, errno syscall.Errno) string {
 func byWaypoint(w where, app *quic.ApplicationError) *Problem {
 	switch app.ErrorCode {
 	case closeDone, closeStopping:
-		return &Problem{Code: Stopping, Text: "the agent of " + w.waypoint + " was stopped", Mend: "nothing, if it comes back it will be used"}
+		return &Problem{Code: Stopping, Text: "the agent of " + w.waypoint + " was stopped", Mend: "nothing to do, it will be used when it is back"}
 	case closeRevoked:
 		return &Problem{Code: Revoked, Text: fmt.Sprintf("%s says that our certificate was revoked", w.waypoint), Mend: "ask the collective's authority why"}
 	case closeExpired:
-		return &Problem{Code: OwnIdentity, Text: fmt.Sprintf("%s says that our certificate has expired", w.waypoint), Mend: "have it issued anew (dcol ca issue --reissue); if it is still valid, the clock of one of the two hosts is wrong"}
+		return &Problem{Code: OwnIdentity, Text: fmt.Sprintf("%s says that our certificate has expired", w.waypoint), Mend: "have it replaced (dcol ca issue --reissue); if it is still valid, the clock of one of the two hosts is wrong"}
 	case closeNewer:
 		return &Problem{Code: Displaced, Text: w.waypoint + " ended this session for newer ones of ours", Mend: "do more hosts than it allows use this certificate? Issue one for each"}
 	case closeVersion:
@@ -214,7 +214,7 @@ func byAlert(w where, e *quic.TransportError) *Problem {
 	}
 	switch e.ErrorCode {
 	case alertCertificateExpired:
-		return refused("it considers it expired or not yet valid", "compare the clocks of the two hosts; else have it issued anew (dcol ca issue --reissue)")
+		return refused("it considers it expired or not yet valid", "compare the clocks of the two hosts; else have it replaced (dcol ca issue --reissue)")
 	case alertUnknownCA, alertCertificateUnknown:
 		p := refused("it belongs to another collective", "both need certificates of the same authority, and its ca.crt")
 		p.Code = OtherCA

@@ -96,7 +96,7 @@ func (s *service) greet(ctx context.Context, l *line, stream *quic.Stream, decod
 	}
 	hello, ok := m.(wire.Hello)
 	if !ok {
-		return nil, ending{closeProtocol, "the first message was no greeting"}
+		return nil, ending{closeProtocol, "the first message was not a greeting"}
 	}
 	if hello.Version != wire.Version {
 		return nil, ending{closeVersion, fmt.Sprintf("this waypoint speaks version %d, the client version %d", wire.Version, hello.Version)}
@@ -131,7 +131,7 @@ func endingOf(ctx context.Context, err error) ending {
 	case errors.As(err, &app):
 		return ending{app.ErrorCode, app.ErrorMessage}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &deadline) && deadline.Timeout():
-		return ending{closeSilent, "the client did not say anything in time"}
+		return ending{closeSilent, "the client sent nothing in time"}
 	}
 	return ending{closeProtocol, err.Error()}
 }

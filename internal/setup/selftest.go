@@ -95,7 +95,7 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 	if c := s.Collective; c != nil {
 		if c.Certificate.Expelled != "" { // nothing else matters then
 			return []Finding{{State: Fails, final: true, Text: "member: " + c.Certificate.Expelled +
-				". Connections have their direct path. Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"}}
+				". Connections have their direct path. Ask the operator of the collective. To leave it: run dcol down, and remove the configuration"}}
 		}
 		describeLink(s, add)
 		all[len(all)-1].late = Fails

@@ -38,8 +38,8 @@ func TestFindings(t *testing.T) {
 		"no directory yet": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}}, api.Members{},
 			"soon member: connecting to the coordinator", true},
 		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "bob was expelled on 1 March: sent spam"}}, Client: &api.Using{}, Problems: []string{"the same"}}, api.Members{},
-			"FAIL member: bob was expelled on 1 March: sent spam. Connections have their direct path. Ask whoever runs the collective; " +
-				"or leave it: stop the agent, dcol down, and remove the configuration", false},
+			"FAIL member: bob was expelled on 1 March: sent spam. Connections have their direct path. Ask the operator of the collective. " +
+				"To leave it: run dcol down, and remove the configuration", false},
 		"the first": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: up.Coordinator, Record: record(nil).Record}, Client: &api.Using{}, Serving: &api.Serving{},
 			Coordinator: &api.Coordinator{Members: 1, Listen: "[::]:45672", Bus: "localhost:45673"}}, api.Members{},
 			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, messages go over 45673; " +

@@ -196,7 +196,7 @@ func TestJoin(t *testing.T) {
 	if err := os.Truncate(filepath.Join(h.State, "identity", "member.crt"), 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Member(); err == nil || !strings.Contains(err.Error(), "join again with a new line") {
+	if _, err := h.Member(); err == nil || !strings.Contains(err.Error(), "join again with a new invitation") {
 		t.Errorf("with a damaged certificate: %v", err)
 	}
 	next, err := c.Invite(coordinator.InviteOptions{})

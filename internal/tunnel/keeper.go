@@ -100,7 +100,7 @@ type Keeper struct {
 	failure   string    // of the last try
 	told      Standing
 	again     bool // report even an unchanged Standing, because others may have changed theirs
-	shut      bool // the waypoint gives nothing for now
+	shut      bool // the waypoint is closed for now
 }
 
 // granted is the grant in use.

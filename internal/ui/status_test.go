@@ -51,7 +51,7 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "not-offered"}, {Kind: "in-band", State: "resting", Why: "a join was not answered; tried again in 9 min"}, {Kind: "mapped", State: "ready"},
 				}},
 				{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: "down", Since: ago(40 * time.Second), Why: "no answer: is its agent running?"},
-				{Name: "frank", Addr: at("192.0.2.10:45672"), State: "closed", Since: ago(time.Minute), RTT: 20, Why: "outside-hours until 2 Mar 22:00: the waypoint gives nothing at this hour; use another waypoint", Kinds: []api.WaypointKind{
+				{Name: "frank", Addr: at("192.0.2.10:45672"), State: "closed", Since: ago(time.Minute), RTT: 20, Why: "outside-hours until 2 Mar 22:00: the waypoint is closed at this hour; use another waypoint", Kinds: []api.WaypointKind{
 					{Kind: "in-band", State: "closed"}, {Kind: "mapped", State: "closed"},
 				}},
 				{Name: "erin", Addr: at("192.0.2.9:45672"), State: "up", Since: ago(time.Minute), RTT: 20, Kinds: []api.WaypointKind{
@@ -114,7 +114,7 @@ func TestStatus(t *testing.T) {
 			Name: "friends", Certificate: api.Certificate{Until: ago(time.Hour), Expelled: "alice was expelled on 2026-03-01 11:00 UTC: sent spam"}, Record: api.OwnRecord{Removed: "expelled: sent spam"},
 		},
 		Serving: &api.Serving{Listen: ":45672", Offers: []string{"mapped"}, Given: api.Given{Open: true},
-			Outside: &api.Outside{Leaves: "not-known", NAT: "unknown", Why: "there is no other waypoint to ask where it sees this host; asked again within 10 min"}},
+			Outside: &api.Outside{Leaves: "not-known", NAT: "unknown", Why: "there is no other waypoint to ask at which address it sees this host; asked again within 10 min"}},
 	}
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
 	plain := idle

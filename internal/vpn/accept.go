@@ -19,10 +19,10 @@ func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 	for i, g := range granted {
 		addr := g.Addr()
 		if slices.ContainsFunc(granted[:i], func(o netip.Prefix) bool { return o.Addr().BitLen() == addr.BitLen() }) {
-			return nil, fmt.Errorf("the waypoint grants more than one address of a family (%s): a tunnel has one at most", join(granted))
+			return nil, fmt.Errorf("the waypoint assigned more than one address of a family (%s), but a tunnel may have only one of each", join(granted))
 		}
 		if !contained(addr, ranges) {
-			return nil, fmt.Errorf("the waypoint grants %v, which is outside this host's tunnel_ranges (%s): set them alike on both", addr, join(ranges))
+			return nil, fmt.Errorf("the waypoint assigned %v, which is outside this host's tunnel_ranges (%s): set the same ranges on both hosts", addr, join(ranges))
 		}
 		if conflict := Conflict(addr, used); conflict != nil {
 			err = conflict
@@ -41,7 +41,7 @@ func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 func Conflict(a netip.Addr, used []netip.Prefix) error {
 	for _, u := range used {
 		if u.Contains(a) {
-			return fmt.Errorf("the tunnel's address %v is in use on this host, which has or routes %v: the waypoint is asked for another", a, u)
+			return fmt.Errorf("the tunnel's address %v is in use on this host, which has or routes %v: another one is requested from the waypoint", a, u)
 		}
 	}
 	return nil

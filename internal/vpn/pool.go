@@ -7,7 +7,7 @@ import (
 )
 
 // ErrNoAddress means that a waypoint has no address for a member.
-var ErrNoAddress = errors.New("no tunnel address is free: all that the waypoint may give (tunnel_ranges) are taken, or overlap networks in use at the waypoint or where the member is; in-band and mapped detours need none")
+var ErrNoAddress = errors.New("no tunnel address is free: all addresses in the waypoint's tunnel_ranges are assigned, or overlap with networks in use at either end; in-band and mapped detours need none")
 
 // maxDeclined is how many addresses a member may decline, by naming networks in use at its place,
 // before it gets none of that family. This keeps it from steering the waypoint to an address of its

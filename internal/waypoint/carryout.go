@@ -44,7 +44,7 @@ func (l *loop) end(e lease.Ending) error {
 		_, commit = l.connections.end(l.config.marks().Ours(), e.Tunnels...)
 	}
 	if err = errors.Join(err, commit); err != nil {
-		l.log.Error("leases have ended, and not all of what they allowed", "err", err)
+		l.log.Error("leases have expired, but some of their connections or rules remain", "err", err)
 		return fmt.Errorf("end leases: %w", err)
 	}
 	return nil
@@ -80,7 +80,7 @@ func (l *loop) outsideChanged(o egress.Outside) {
 	if !l.surroundings.hear(o) {
 		return
 	}
-	l.log.Info("how others see this host has changed", "addresses", o.NATs, "known", !o.Hidden)
+	l.log.Info("the address at which others see this host has changed", "addresses", o.NATs, "known", !o.Hidden)
 	l.surroundingsChanged(time.Now())
 }
 
@@ -88,7 +88,7 @@ func (l *loop) outsideChanged(o egress.Outside) {
 func (l *loop) surroundingsChanged(now time.Time) {
 	policy := l.surroundings.policy
 	if err := l.table.setForbidden(policy.Forbidden()); err != nil {
-		l.log.Error("detours may lead to this host itself, or to what is near it", "err", err)
+		l.log.Error("detours may lead to this host itself, or to its neighbours", "err", err)
 	}
 	_ = l.end(l.leases.EndForbidden(policy, now)) // which logs its failure
 }

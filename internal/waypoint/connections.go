@@ -57,7 +57,7 @@ func (c *connections) resync() {
 		c.open(attribution.FlowFound, f)
 	})
 	if err != nil {
-		c.log.Warn("events of connections were lost and cannot be made up for", "err", err)
+		c.log.Warn("events of connections were lost and cannot be recovered", "err", err)
 		return
 	}
 	for _, f := range c.flows.Gone(there) {

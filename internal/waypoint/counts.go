@@ -65,8 +65,8 @@ func (c *connections) adopt(path string) error {
 		return err
 	}
 	if unknown > 0 {
-		c.log.Warn("the agent before this one did not stop in order: what the fast path carried of some connections that "+
-			"are still open may be missing from their bytes in the log and in the status", "connections", unknown)
+		c.log.Warn("the previous agent was killed: bytes that the fast path carried of some connections that "+
+			"are still open may be missing in the log and in the status", "connections", unknown)
 	}
 	if err := forgetCounts(path); err != nil {
 		c.log.Warn("the bytes that an earlier agent counted may be counted again after a crash", "err", err)
@@ -81,7 +81,7 @@ func (c *connections) countedBefore(path string) (before counts) {
 	}
 	saved, err := readCounts(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("what an earlier agent counted cannot be read", "err", err)
+		c.log.Warn("bytes that an earlier agent counted cannot be read", "err", err)
 	}
 	before.saved = saved
 	return before

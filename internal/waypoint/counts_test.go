@@ -38,7 +38,7 @@ func TestFastPathIsAdopted(t *testing.T) {
 		"stopped in order, off the fast path":  {ended: true, want: passed},
 		"stopped in order, another connection": {other: true},
 		"killed":                               {between: kill, left: 650, want: forward.Passed{Origin: 650, Reply: 70}},
-		"killed, and the kernel does not tell": {between: kill, said: "did not stop in order"},
+		"killed, and the kernel does not tell": {between: kill, said: "the previous agent was killed"},
 		"the file is damaged": {between: func(t *testing.T, h *fakeHost) {
 			if err := os.WriteFile(h.config.Counts, []byte("[{"), 0o600); err != nil {
 				t.Error(err)

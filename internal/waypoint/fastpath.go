@@ -129,7 +129,7 @@ func (c *connections) check(now time.Time) {
 	}
 	for _, f := range c.flows.DueForwarded(now) {
 		if err := c.keep(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.log.Warn("conntrack may forget a connection that is alive", "err", err)
+			c.log.Warn("conntrack may forget a live connection", "err", err)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (c *connections) saySlow(err error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, forward.ErrFull) || c.saidSlow {
 		return
 	}
-	c.log.Warn("connections may stay on the slow path; this is said once", "err", err)
+	c.log.Warn("connections may stay on the slow path; this is logged only once", "err", err)
 	c.saidSlow = true
 }
 

@@ -57,7 +57,7 @@ func (f *filters) attach(tunnels []string, now time.Time) {
 		return
 	}
 	if text := err.Error(); text != f.notAttached {
-		f.log.Warn("in-band SYNs are not looked at on some interfaces", "err", err)
+		f.log.Warn("in-band SYNs are not recognised on some interfaces", "err", err)
 		f.notAttached = text
 	}
 	// That one kind of interface cannot have a filter is not for the operator to mend.
@@ -132,7 +132,7 @@ func (f *filters) left(admissions []rules.Admission) map[netip.Addr][]inband.Slo
 		}
 		slots, err := f.receiver.Slots(a.Addr)
 		if err != nil {
-			f.log.Warn("keys of an earlier agent cannot be read, and end when another member comes back to their address", "address", a.Addr, "err", err)
+			f.log.Warn("keys of an earlier agent cannot be read; they end when another member reconnects from the same address", "address", a.Addr, "err", err)
 		}
 		keys[a.Addr] = slots
 	}

@@ -123,7 +123,7 @@ func (g *giver) readUsed(month giving.Month) error {
 	kernel, ledger := g.table.kernel, &g.memory.Used
 	used, err := kernel.Used()
 	if errors.Is(err, unix.ENOENT) {
-		g.log.Warn("somebody removed the rule that counts for the quota; it is written again", "err", err)
+		g.log.Warn("another program removed the rule that counts for the quota; it has been restored", "err", err)
 		return kernel.SetUsed(ledger.Used())
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func (g *giver) writeClosed() {
 		return
 	}
 	if err := g.table.setClosed(closed); err != nil {
-		g.log.Error("new connections are not refused or let in as they should be", "closed", closed, "err", err)
+		g.log.Error("the waypoint cannot be opened or closed in the kernel", "closed", closed, "err", err)
 		return // tried again
 	}
 	g.closed = closed
@@ -166,7 +166,7 @@ func (g *giver) endSpent() {
 		return
 	}
 	if err := g.connections.endAll(g.connections.marks.Ours()); err != nil {
-		g.log.Error("the quota is used up, and connections do not end", "err", err)
+		g.log.Error("the quota is used up, but connections cannot be ended", "err", err)
 		return // tried again
 	}
 	g.ended = true
@@ -245,7 +245,7 @@ func (w *Waypoint) switchTo(off *giving.Off, now time.Time) error {
 		return fmt.Errorf("switch the waypoint: %w", asked)
 	}
 	if err := w.save(save); err != nil {
-		return fmt.Errorf("the waypoint does as it was told, but a restart would make it forget: %w", err)
+		return fmt.Errorf("the waypoint was switched, but a restart would undo it: %w", err)
 	}
 	return nil
 }

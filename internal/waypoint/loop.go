@@ -54,7 +54,7 @@ func Start(config Config, log *slog.Logger) (*Waypoint, error) {
 		return nil, fmt.Errorf("start the waypoint: %w", err)
 	}
 	if k.noFast != nil {
-		log.Warn("eBPF does not look at the packets of detours: netfilter sees each, which costs more, and "+
+		log.Warn("eBPF cannot forward the packets of detours: netfilter forwards each, which costs more, and "+
 			"strangers who know a detour's ports can end it", "err", k.noFast)
 	}
 	w, err := start(config, k, log)

@@ -37,7 +37,7 @@ func readMemory(path string) (m memory, damage string, err error) {
 		return m, "", nil
 	}
 	if err != nil {
-		return m, "", fmt.Errorf("read what the waypoint has given: %w", err)
+		return m, "", fmt.Errorf("read the waypoint's state: %w", err)
 	}
 	var read memory
 	err = json.Unmarshal(data, &read)
@@ -48,9 +48,9 @@ func readMemory(path string) (m memory, damage string, err error) {
 		return read, "", nil
 	}
 	aside := path + ".damaged"
-	damage = fmt.Sprintf("%s was damaged (%v) and is now %s: what was used this month is counted anew, and nothing is given", path, err, aside)
+	damage = fmt.Sprintf("%s was damaged (%v) and is now %s: the month's quota is counted from zero, and the waypoint is closed", path, err, aside)
 	if err := os.Rename(path, aside); err != nil {
-		return m, "", fmt.Errorf("put a damaged file aside: %w", err)
+		return m, "", fmt.Errorf("set a damaged file aside: %w", err)
 	}
 	m.Off = &giving.Off{}
 	return m, damage, nil
@@ -108,7 +108,7 @@ func (f *memoryFile) save(m memory, edition uint64) error {
 func (m memory) save(path string) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("remember what the waypoint gives: %w", err)
+			err = fmt.Errorf("save the waypoint's state: %w", err)
 		}
 	}()
 	data, err := json.MarshalIndent(m, "", "  ")

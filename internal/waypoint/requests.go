@@ -151,7 +151,7 @@ func (l *loop) offersInBand() (ok bool, why string) {
 	case l.config.InBand == InBandOff:
 		return false, "in-band detours are switched off ([waypoint] offers)"
 	case l.config.InBand == InBandAuthenticated && l.kernel.receiver == nil:
-		return false, "in-band detours are not offered, as their SYNs cannot be authenticated: " + l.kernel.noReceiver.Error()
+		return false, "in-band detours are not offered, because their SYNs cannot be authenticated: " + l.kernel.noReceiver.Error()
 	}
 	return true, ""
 }

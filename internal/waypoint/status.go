@@ -74,13 +74,13 @@ const (
 )
 
 var mends = map[problemCode]string{
-	problemTable:   "see which program changes the nftables table dcol (`nft monitor`), and that the agent has CAP_NET_ADMIN",
+	problemTable:   "find the program that changes the nftables table dcol (`nft monitor`), and check that the agent has CAP_NET_ADMIN",
 	problemEvents:  "restart the agent",
-	problemFilters: "see that the agent has CAP_BPF and CAP_NET_ADMIN, and which program changes tc filters (`tc monitor`)",
+	problemFilters: "check that the agent has CAP_BPF and CAP_NET_ADMIN, and find the program that changes tc filters (`tc monitor`)",
 	problemKeys:    "restart the agent",
-	problemQuota:   "see which program changes the nftables table dcol (`nft monitor`); without counting, the quota is not held",
-	problemMemory:  "free space where state_dir is, and see that the agent can write there",
-	problemDamaged: "`dcol waypoint on` gives again",
+	problemQuota:   "find the program that changes the nftables table dcol (`nft monitor`); without counting, the quota is not enforced",
+	problemMemory:  "free space on the file system of state_dir, and check that the agent can write there",
+	problemDamaged: "`dcol waypoint on` opens the waypoint",
 	problemLog:     "free space on the log's file system, or set [waypoint] log to a file that can be written",
 }
 

@@ -74,7 +74,7 @@ func (s *surroundings) refreshListeners(now time.Time) {
 	}
 	list, err := s.listeners()
 	if err != nil {
-		s.log.Warn("cannot see which ports programs listen on", "err", err)
+		s.log.Warn("cannot list the ports on which programs listen", "err", err)
 		return
 	}
 	ports := make(map[uint16]bool, len(list))

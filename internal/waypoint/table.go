@@ -40,7 +40,7 @@ func (t *table) write(transaction func() error) error {
 	if err == nil {
 		return nil
 	}
-	t.log.Warn("cannot change the table; writing it anew", "err", err)
+	t.log.Warn("cannot change the nftables table; writing all of it", "err", err)
 	return t.install()
 }
 
@@ -63,7 +63,7 @@ func (t *table) install() error {
 // reconcile brings table and leases together after a transaction failed: a table that is gone is
 // written again, one that is there is read again.
 func (t *table) reconcile(cause error) error {
-	t.log.Warn("the table and the leases differ", "cause", cause)
+	t.log.Warn("the nftables table and the leases differ", "cause", cause)
 	restored, err := t.restore()
 	if err != nil || restored {
 		return err
@@ -93,9 +93,9 @@ func (t *table) restore() (restored bool, err error) {
 		return false, err
 	}
 	if err := t.install(); err != nil {
-		return false, fmt.Errorf("write the table again that somebody removed: %w", err)
+		return false, fmt.Errorf("restore the nftables table that another program removed: %w", err)
 	}
-	t.log.Warn("somebody removed the nftables table; it is written again")
+	t.log.Warn("another program removed the nftables table; it has been restored")
 	return true, nil
 }
 
@@ -131,12 +131,12 @@ func (t *table) stop(names []string) {
 	t.rest.Stopped = now
 	if err := t.write(func() error { return t.kernel.SetStopped(now) }); err != nil {
 		t.rest.Stopped = before // tried again
-		t.log.Error("members are not kept from opening connections, or let open them again, as they should be", "err", err)
+		t.log.Error("members cannot be stopped from opening connections, or allowed again", "err", err)
 		return
 	}
 	for _, id := range now {
 		if !slices.Contains(before, id) {
-			t.log.Warn("a member has called so many servers beyond its share of the log that it may open no connections for some minutes",
+			t.log.Warn("a member has used so many servers beyond its share of the log that it may open no connections for some minutes",
 				"member", t.leases.Member(id).Name)
 		}
 	}

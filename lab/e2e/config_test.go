@@ -38,7 +38,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 		{"no configuration", func() { w.run(alice, "rm", etc+"dcol.toml") }, []string{"there is no configuration at", "dcol agent --sample"}},
 		{"no key", func() { w.run(alice, "rm", etc+"alice.key") }, []string{"alice.key", "dcol ca issue"}},
 		{"key of another certificate", func() { w.run(alice, "cp", "-p", w.caDir("collective")+"/bob.key", etc+"alice.key") },
-			[]string{"alice.key", "not the key of", "alice.crt", "copy both files of one issue"}},
+			[]string{"alice.key", "not the key of", "alice.crt", "copy both files of the same certificate"}},
 		{"key that others may read", func() { w.run(alice, "chmod", "644", etc+"alice.key") }, []string{"alice.key", "chmod"}},
 		{"certificate of another member", func() {
 			w.run(alice, "cp", w.caDir("collective")+"/bob.crt", etc+"alice.crt")
@@ -57,7 +57,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 			w.dcol(server, "ca", "issue", alice, "--reissue", "--valid", "1s", "--dir", w.caDir("collective"))
 			w.carry("collective", alice, "alice.crt", "alice.key")
 			time.Sleep(1100 * time.Millisecond)
-		}, []string{"alice.crt", "ended on", "--reissue alice", "clock"}},
+		}, []string{"alice.crt", "expired on", "--reissue alice", "clock"}},
 		{"MPTCP switched off", func() {
 			w.dcol(server, "ca", "issue", alice, "--reissue", "--dir", w.caDir("collective"))
 			w.sysctl(alice, "net.mptcp.enabled", "0")
@@ -170,7 +170,7 @@ func TestWaypointThatCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.configure(bob, waypointConfig("allow = [\"127.0.0.0/8\"]\n"))
-	w.fails(bob, []string{"agent", "--check"}, "allow 127.0.0.0/8", "never forwards to loopback", "take it out")
+	w.fails(bob, []string{"agent", "--check"}, "allow 127.0.0.0/8", "never forwards to loopback", "remove it from the list")
 	w.fails(bob, []string{"agent"}, "allow 127.0.0.0/8")
 	unchanged()
 	w.configure(bob, strings.Replace(waypointConfig(labAllowed), `["waypoint"]`, `["client", "waypoint"]`, 1))

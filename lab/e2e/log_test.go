@@ -75,8 +75,8 @@ func testLogOf(t *testing.T, kind string) {
 	// On another host, with only the files.
 	log := w.copyLog()
 	r := w.verifyLog(log)
-	if r.code != 0 || !strings.Contains(r.stdout, "were made by the members") || !strings.Contains(r.stdout, "0 only the member") ||
-		!strings.Contains(r.stdout, "crashed") || !strings.Contains(r.stdout, "ends as an agent ends it") {
+	if r.code != 0 || !strings.Contains(r.stdout, "were made by the named members") || !strings.Contains(r.stdout, "0 only the member") ||
+		!strings.Contains(r.stdout, "crashed") || !strings.Contains(r.stdout, "was closed when its agent stopped") {
 		t.Errorf("the copy of the log:\n%v", r)
 	}
 	if shown := w.dcol(mallory, "log", "show", "--egress", egress.String(), "--evidence", "--ca", w.caFile(), log); !strings.Contains(shown, "alice") ||

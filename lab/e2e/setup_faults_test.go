@@ -28,7 +28,7 @@ func TestMembersGoOn(t *testing.T) {
 	w.endAgent(bob, "KILL")
 	w.endAgent(alice, "TERM")
 	w.start(alice)
-	w.fails(server, []string{"join", "dcol1-AAAA"}, "not a whole line of dcol invite")
+	w.fails(server, []string{"join", "dcol1-AAAA"}, "not a complete invitation")
 	x := w.curl(url)
 	w.eventually("a new connection has a detour through carol", func() error {
 		c, err := w.only()
@@ -106,12 +106,12 @@ func TestJoinRefused(t *testing.T) {
 
 	tampered := []byte(used)
 	tampered[len(tampered)/2] ^= 1
-	w.fails(mallory, []string{"join", string(tampered)}, "not a whole line of dcol invite", "copy the whole line again")
-	w.fails(mallory, []string{"join", used[:len(used)-3]}, "not a whole line of dcol invite")
-	w.fails(mallory, []string{"join", used}, "this invitation was used on", "by alice", "ask for a new line")
+	w.fails(mallory, []string{"join", string(tampered)}, "not a complete invitation", "copy the whole line that")
+	w.fails(mallory, []string{"join", used[:len(used)-3]}, "not a complete invitation")
+	w.fails(mallory, []string{"join", used}, "this invitation was used on", "by alice", "get a new invitation")
 	brief := w.invitation("--expires", "1s")
 	time.Sleep(1100 * time.Millisecond)
-	w.fails(mallory, []string{"join", brief}, "this invitation expired on", "ask for a new line")
+	w.fails(mallory, []string{"join", brief}, "this invitation expired on", "get a new invitation")
 	w.fails(mallory, []string{"join", w.invitation("--name", "dave"), "--name", "erin"}, "is for dave, not for erin", "--name dave")
 
 	// Nothing of this has made it a member, or kept it from being one.
@@ -120,7 +120,7 @@ func TestJoinRefused(t *testing.T) {
 	w.fails(mallory, []string{"members"}, "no agent is running")
 	w.says(w.try(mallory, program, "join", again, "--name", "alice-2", "--no-start"), "This host is a member of friends now: alice-2", "The agent was not started")
 	w.fails(bob, []string{"invite", "--name", "alice"}, "the name alice is taken")
-	w.fails(alice, []string{"invite"}, "this host is no coordinator")
+	w.fails(alice, []string{"invite"}, "this host is not a coordinator")
 	w.fails(bob, []string{"expel", "bob", "--why", "tired"}, "this is the coordinator's own host")
 	w.fails(bob, []string{"expel", "zoe", "--why", "tired"}, "there is no such member")
 
@@ -153,7 +153,7 @@ func TestTwoJoinsWithOneLine(t *testing.T) {
 	}
 	joined, other := hosts[in], hosts[1-in]
 	w.says(results[in], "This host is a member of friends now: "+joined)
-	w.mustFail(results[1-in], "this invitation was used on", "by "+joined, "ask for a new line")
+	w.mustFail(results[1-in], "this invitation was used on", "by "+joined, "get a new invitation")
 	if left := w.run(other, "find", "/etc/dcol", "/var/lib/dcol", "-type", "f"); left != "/var/lib/dcol/identity/member.key\n" {
 		t.Errorf("on %s there is\n%s", other, left)
 	}

@@ -69,7 +69,7 @@ func (c *Client) resync() {
 	c.counters.Resyncs++
 	conns, err := c.host.kernel.Connections()
 	if err != nil {
-		c.log.Error("living connections cannot be listed", "err", err)
+		c.log.Error("existing connections cannot be listed", "err", err)
 		return
 	}
 	var live path.Resync

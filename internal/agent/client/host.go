@@ -132,9 +132,9 @@ func (h *host) makeSocketsMPTCP(choice string) error {
 	}
 	hook, err := mptcpify.Attach(scope)
 	if err != nil {
-		problem := fmt.Sprintf("sockets are not made MPTCP ([client] mptcpify = %q): %v", choice, err)
+		problem := fmt.Sprintf("sockets do not become MPTCP ([client] mptcpify = %q): %v", choice, err)
 		h.problems = append(h.problems, problem)
-		h.log.Warn("a way of making sockets MPTCP is not there", "problem", problem)
+		h.log.Warn("sockets do not become MPTCP", "problem", problem)
 		return nil
 	}
 	h.undo = append(h.undo, hook.Close)
@@ -146,7 +146,7 @@ func (h *host) makeSocketsMPTCP(choice string) error {
 func (h *host) openProber(cgroup string) prober {
 	p, err := keepalive.Open(cgroup)
 	if err != nil {
-		h.log.Warn("a detour that carries nothing is found out late", "err", err)
+		h.log.Warn("silent detours are detected late", "err", err)
 		return nil
 	}
 	h.undo = append(h.undo, p.Close)
@@ -182,7 +182,7 @@ func Restore(stateDir string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Debug("sysctls are put back", "record", SysctlRecord(stateDir))
+	log.Debug("sysctls are restored", "record", SysctlRecord(stateDir))
 	return record.Restore()
 }
 
@@ -300,11 +300,11 @@ func (p portPicker) pick() (port uint16) {
 // mptcp.Namespace.CheckUserspacePM, must not be nil.
 func pathManagerProblem(err error) string {
 	if errors.Is(err, mptcp.ErrSwitchedOff) {
-		return "somebody has switched MPTCP off while the agent runs, so that new connections are plain TCP and get no detours: sysctl -w net.mptcp.enabled=1"
+		return "MPTCP was switched off while the agent runs, so new connections are plain TCP and get no detours: sysctl -w net.mptcp.enabled=1"
 	}
 	if d, ok := errors.AsType[*mptcp.DisplacedError](err); ok {
-		return fmt.Sprintf("another path manager has taken over while the agent runs (%v), so that new connections get no detours: "+
-			"find what has set that (mptcpd, NetworkManager, a file in sysctl.d), then: sysctl -w %s=%s", d, d.Sysctl, d.Want)
+		return fmt.Sprintf("another path manager has taken over while the agent runs (%v), so new connections get no detours: "+
+			"find the program that set it (mptcpd, NetworkManager, a file in sysctl.d), then: sysctl -w %s=%s", d, d.Sysctl, d.Want)
 	}
-	return fmt.Sprintf("it cannot be told whether new connections are given to the agent: %v", err)
+	return fmt.Sprintf("cannot check whether the agent manages new connections: %v", err)
 }

@@ -70,7 +70,7 @@ func (s *waypointSession) Describe() api.Waypoint {
 	case state.Usable():
 		d.State = api.WaypointUp
 	case state.Moving:
-		d.State, d.Why = api.WaypointMoving, "this host's address has changed, the session follows"
+		d.State, d.Why = api.WaypointMoving, "this host's address has changed; the session moves"
 	case state.Problem != nil:
 		d.Why = state.Problem.Error()
 	}

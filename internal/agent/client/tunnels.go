@@ -172,9 +172,9 @@ func (t *tunnels) checkGuard() {
 	}
 	switch restored, err := t.guard.Check(); {
 	case err != nil:
-		t.log.Warn("the guard of tunnels cannot be looked after", "err", err)
+		t.log.Warn("the firewall rules for tunnels cannot be checked", "err", err)
 	case restored:
-		t.log.Warn("somebody had removed the guard of tunnels; it is back")
+		t.log.Warn("the firewall rules for tunnels were removed by another program and have been restored")
 	}
 }
 

@@ -171,7 +171,7 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 	c.tunnels.forgetAdmissions(u.inBand)
 	r.leaving[name] = u.peer
 	r.numbers[u.number] = true
-	c.log.Info("a waypoint is not used any more", "waypoint", name)
+	c.log.Info("a waypoint is no longer used", "waypoint", name)
 	c.requests.Go(func() {
 		u.close()
 		c.post(ctx, func(now time.Time) {

@@ -117,7 +117,7 @@ func (m *Member) knock(from string, id [12]byte, at []netip.AddrPort) {
 	select {
 	case m.knocks <- Knock{from, id, at}:
 	default:
-		m.log.Warn("too many members want to be let in at the same time", "member", from)
+		m.log.Warn("too many members request hole punching at the same time", "member", from)
 	}
 }
 
@@ -160,7 +160,7 @@ func lans(log *slog.Logger) func() []netip.Prefix {
 	return func() []netip.Prefix {
 		all, err := enrol.LANs()
 		if err != nil {
-			log.Warn("the collective may give this host addresses that a network around it has", "err", err)
+			log.Warn("the collective may assign this host addresses that a network around it uses", "err", err)
 		}
 		return all
 	}

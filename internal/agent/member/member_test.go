@@ -34,7 +34,7 @@ func TestCollectiveProblems(t *testing.T) {
 	}{
 		{"well", membership.State{Self: self}, ""},
 		{"coordinator away, certificate good for long", membership.State{Self: self, Renewal: membership.Renewal{Err: away}}, ""},
-		{"coordinator away for long", membership.State{Self: old, Renewal: membership.Renewal{Err: away}}, "ends on 2026-03-02 12:00 UTC: no coordinator"},
+		{"coordinator away for long", membership.State{Self: old, Renewal: membership.Renewal{Err: away}}, "expires on 2026-03-02 12:00 UTC and cannot be renewed: no coordinator"},
 		{"wrong clock", membership.State{Self: self, Renewal: membership.Renewal{Err: enrol.Refuse(enrol.ClockWrong, "a day behind")}}, "a day behind; set the clock right"},
 		{"expelled", membership.State{Self: old, Renewal: membership.Renewal{Err: away, Expelled: "spam"}, Record: membership.Record{Removed: "expelled: spam"}}, "was expelled from the collective (spam)"},
 		{"removed", membership.State{Self: self, Record: membership.Record{Removed: "its subnet was given to bob"}}, "given to bob"},

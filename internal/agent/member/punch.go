@@ -72,7 +72,7 @@ func (m *Member) Way(waypoint string) func(context.Context, *net.UDPConn, netip.
 		}
 		_, err = prober.Knock(ctx, []netip.AddrPort{to}, id)
 		if errors.Is(err, nat.ErrNoAnswer) {
-			return fmt.Errorf("nothing came through, although both ends were told to send (we are seen at %v): %w", here, err)
+			return fmt.Errorf("hole punching failed: nothing arrived, although both ends were told to send (this host is seen at %v): %w", here, err)
 		}
 		m.log.Debug("the way to a waypoint", "waypoint", waypoint, "at", to, "from", here, "err", err)
 		return err
@@ -91,7 +91,7 @@ func (m *Member) seen(ctx context.Context, p *nat.Prober, socket *net.UDPConn, t
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // sends nothing
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("find the way to %v: %w", to, err)
+		return netip.AddrPort{}, fmt.Errorf("find the route to %v: %w", to, err)
 	}
 	defer c.Close()
 	return netip.AddrPortFrom(udpAddr(c).Addr(), udpAddr(socket).Port()), nil
@@ -109,5 +109,5 @@ func (m *Member) Third(ctx context.Context, asked []netip.Addr, outside netip.Ad
 			return m.Punch(ctx, r.Name, id, []netip.AddrPort{outside})
 		}
 	}
-	return errors.New("there is no further member")
+	return errors.New("there is no other member to ask")
 }

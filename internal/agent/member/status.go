@@ -57,21 +57,21 @@ func problems(s membership.State, now time.Time) (list []string) {
 	if s.Renewal.Expelled != "" {
 		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, mendExpelled)
 	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
-		add("the certificate is not renewed, and ends on %s: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
+		add("the certificate expires on %s and cannot be renewed: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
 	}
 	if s.Record.Removed != "" && s.Renewal.Expelled == "" {
-		add("this host was taken out of the directory: %s", s.Record.Removed)
+		add("this host was removed from the directory: %s", s.Record.Removed)
 	}
 	if s.Record.Err != nil && s.Bus.Connected {
-		add("what this host offers is not known to the others: %v", s.Record.Err)
+		add("this host's record is not published: %v", s.Record.Err)
 	}
 	if len(s.Record.Withheld) > 0 && s.Bus.Connected {
-		add("others are not told that this host is at %v, as nobody who tried got there: let in the sessions' UDP port, or name the addresses that are this host's ([collective] addresses)",
+		add("the addresses %v are not published, because no member could reach this host there: open the sessions' UDP port, or set the right addresses in [collective] addresses",
 			s.Record.Withheld)
 	}
 	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
 		r := s.Record.Verified.Record
-		add(api.Unreached+" at UDP port %d of %v: open the port, or name its addresses ([collective] addresses)", r.Port, r.Addresses)
+		add(api.Unreached+" at UDP port %d of %v: open the port, or set the right addresses in [collective] addresses", r.Port, r.Addresses)
 	}
 	for _, err := range []error{s.Directory.LoadErr, s.Directory.SaveErr, s.Trouble} {
 		if err != nil {
@@ -82,7 +82,7 @@ func problems(s membership.State, now time.Time) (list []string) {
 }
 
 // mendExpelled is shown to the user of a host that was expelled.
-const mendExpelled = "Ask whoever runs the collective; or leave it: stop the agent, dcol down, and remove the configuration"
+const mendExpelled = "Ask the operator of the collective. To leave it: run dcol down, and remove the configuration"
 
 func words(err error) string {
 	if err == nil {

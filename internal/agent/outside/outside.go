@@ -327,17 +327,17 @@ func (o *Outside) Status() *api.Outside {
 		Address: at, NAT: o.found.Kind(), Leaves: api.Reachability(left), Asked: o.evidence.Asked, Answered: len(o.evidence.Sightings),
 	}
 	if left == nat.LeavesOpen {
-		out.Why = "members are being asked where they see this host"
+		out.Why = "members are being asked at which address they see this host"
 		if o.examined {
-			out.Why = fmt.Sprintf("%s; asked again within %d min", o.found.WhyOpen(o.evidence), int(examineEvery.Minutes()))
+			out.Why = fmt.Sprintf("%s; members are asked again within %d min", o.found.WhyOpen(o.evidence), int(examineEvery.Minutes()))
 		}
 		if hidden, _ := o.seen.hidden(); hidden {
-			out.Why += "; until its public address is certain (or named: [collective] addresses), members get no detours to IPv4 servers but those of [waypoint] allow"
+			out.Why += "; until its public address is certain (or set in [collective] addresses), members get detours only to IPv4 servers in [waypoint] allow"
 		}
 	}
 	if hidden, told := o.seen.hidden(); hidden && told && left != nat.LeavesOpen {
-		out.Problem = "members disagree about its public address, or only one has told it: they get no detours to IPv4 servers but those of [waypoint] allow"
-		out.Mend = "name the address: [collective] addresses"
+		out.Problem = "members disagree about its public address, or only one has reported it: they get detours only to IPv4 servers in [waypoint] allow"
+		out.Mend = "set the address in [collective] addresses"
 	}
 	sightings := o.evidence.Sightings
 	o.mu.Unlock()
@@ -352,13 +352,13 @@ func (o *Outside) Status() *api.Outside {
 	for _, m := range s.Mappings {
 		out.Opened = append(out.Opened, api.OpenedPort{Protocol: string(m.Protocol), Port: m.Port, External: m.External})
 		if m.Port != o.listen.Port() && m.External.Port() != m.Port {
-			out.Problem = fmt.Sprintf("the router has opened port %v as %d: members, who are told %d, do not get in", m.Want, m.External.Port(), m.Port)
-			out.Mend = "choose another waypoint.openvpn_port: somebody else in this network has that one"
+			out.Problem = fmt.Sprintf("the router has opened port %v as %d, but members use %d", m.Want, m.External.Port(), m.Port)
+			out.Mend = "choose another waypoint.openvpn_port: another host in this network has this one"
 		}
 		if nat.BehindAnother(m.External, sightings) {
-			out.Problem = fmt.Sprintf("the router %v has opened port %v at %v, where others do not see this host: another NAT is before it",
+			out.Problem = fmt.Sprintf("the router %v has opened port %v at %v, but others see this host at another address: there is another NAT before the router",
 				s.Network.Gateway, m.Want, m.External)
-			out.Mend = "have that one forward the port to the router, or ask the provider for a public address"
+			out.Mend = "let that NAT forward the port to the router, or ask the provider for a public address"
 		}
 	}
 	return out

@@ -51,13 +51,13 @@ func (d *doorman) knock(from string, id stun.ID, at []netip.AddrPort) {
 	select {
 	case d.busy <- struct{}{}:
 	default:
-		d.log.Warn("too many members want to be let in at the same time", "member", from)
+		d.log.Warn("too many members request hole punching at the same time", "member", from)
 		return
 	}
 	go func() {
 		defer func() { <-d.busy }()
 		heard, err := d.prober.Knock(d.life, places, id)
-		d.log.Debug("knocked for a member", "member", from, "at", places, "heard", heard, "err", err)
+		d.log.Debug("sent hole-punching packets for a member", "member", from, "at", places, "heard", heard, "err", err)
 	}()
 }
 

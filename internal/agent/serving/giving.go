@@ -52,7 +52,7 @@ func (s *Serving) switchTo(r api.SwitchRequest, now time.Time) error {
 	case r.OffSeconds == 0:
 		return s.handler.way.SwitchOff(time.Time{})
 	case r.OffSeconds < 0 || length < time.Second || length > longestOff:
-		return fmt.Errorf("off for %v s: name a time between a second and a year, or none to stay off until it is switched on", r.OffSeconds)
+		return fmt.Errorf("off for %v s: the time must be from a second to a year; without one, the waypoint stays off until dcol waypoint on", r.OffSeconds)
 	}
 	return s.handler.way.SwitchOff(now.Add(length))
 }

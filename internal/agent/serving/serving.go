@@ -220,7 +220,7 @@ func (s *Serving) problems(own []waypoint.Problem) []string {
 	list := slices.Clone(s.handler.problems)
 	for kind, g := range s.handler.givers {
 		if err := g.Problem(); err != nil {
-			list = append(list, fmt.Sprintf("%v tunnels do not work now: %s", kind, tunnel.OneLine(err)))
+			list = append(list, fmt.Sprintf("%v tunnels do not work: %s", kind, tunnel.OneLine(err)))
 		}
 	}
 	for _, p := range own {

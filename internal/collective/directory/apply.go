@@ -179,6 +179,6 @@ func (d *Directory) endListing() []Event {
 	gone := func(e *entry) bool { return e.epoch == d.epoch && e.mark != d.listing.mark }
 	maps.DeleteFunc(d.waiting, func(_ string, e *entry) bool { return gone(e) })
 	return d.dropThose(func(e *entry) (why string, yes bool) {
-		return "the coordinators know it no more", gone(e)
+		return "the coordinators no longer know it", gone(e)
 	})
 }

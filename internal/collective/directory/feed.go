@@ -48,7 +48,7 @@ func (b *Batch) check() error {
 		return errors.New("no epoch")
 	}
 	if b.After > b.Revision || b.Revision > b.Head {
-		return fmt.Errorf("from %d to %d of %d is none", b.After, b.Revision, b.Head)
+		return fmt.Errorf("the range from %d to %d of %d is invalid", b.After, b.Revision, b.Head)
 	}
 	last := b.After
 	for _, c := range b.Changes {
@@ -65,7 +65,7 @@ func (b *Batch) check() error {
 			}
 		}
 		if len(c.Why) > maxWhy {
-			return fmt.Errorf("change %d says why in %d bytes: at most %d", c.Revision, len(c.Why), maxWhy)
+			return fmt.Errorf("change %d has a reason of %d bytes, but at most %d are allowed", c.Revision, len(c.Why), maxWhy)
 		}
 	}
 	return nil

@@ -36,13 +36,13 @@ func (e *FileError) Error() string {
 	if e.Aside == "" {
 		return fmt.Sprintf("the directory's copy %s: %v", e.Path, e.Err)
 	}
-	return fmt.Sprintf("the directory's copy %s: %v; it lies in %s now, and a new one will be made from the coordinators'", e.Path, e.Err, e.Aside)
+	return fmt.Sprintf("the directory's copy %s: %v; it was moved to %s, and will be fetched again from the coordinators", e.Path, e.Err, e.Aside)
 }
 
 func (e *FileError) Unwrap() error { return e.Err }
 
 // ErrDamaged is a file that is no whole copy of a directory.
-var ErrDamaged = errors.New("not a whole copy of a directory")
+var ErrDamaged = errors.New("not a complete copy of a directory")
 
 // Encode is the file's contents.
 func (d *Directory) Encode() ([]byte, error) {
@@ -103,7 +103,7 @@ func appendFrame(dst []byte, b *Batch) ([]byte, error) {
 func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok || len(rest) < sha256.Size {
-		return Batch{}, nil, fmt.Errorf("%w: it does not begin as one", ErrDamaged)
+		return Batch{}, nil, fmt.Errorf("%w: wrong format", ErrDamaged)
 	}
 	sum, rest := rest[:sha256.Size], rest[sha256.Size:]
 	if have := sha256.Sum256(rest); !bytes.Equal(sum, have[:]) {
@@ -111,11 +111,11 @@ func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 	}
 	for len(rest) > 0 {
 		if len(rest) < 4 {
-			return Batch{}, nil, fmt.Errorf("%w: it ends within a length", ErrDamaged)
+			return Batch{}, nil, fmt.Errorf("%w: truncated", ErrDamaged)
 		}
 		n := binary.BigEndian.Uint32(rest)
 		if rest = rest[4:]; uint64(n) > uint64(len(rest)) {
-			return Batch{}, nil, fmt.Errorf("%w: it ends within a batch", ErrDamaged)
+			return Batch{}, nil, fmt.Errorf("%w: truncated", ErrDamaged)
 		}
 		b, err := DecodeBatch(rest[:n])
 		if err != nil {
@@ -124,7 +124,7 @@ func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 		records, rest = append(records, b), rest[n:]
 	}
 	if len(records) == 0 || len(records[0].Changes) > 0 {
-		return Batch{}, nil, fmt.Errorf("%w: it does not say which", ErrDamaged)
+		return Batch{}, nil, fmt.Errorf("%w: its collective is missing", ErrDamaged)
 	}
 	return records[0], records[1:], nil
 }

@@ -248,7 +248,7 @@ func (k *Keeper) change(do func(*Directory) []Event) {
 	}
 	if err := k.d.LastRefusal(); err != k.refusal { //nolint:errorlint // is it the same one?
 		k.refusal = err
-		k.config.Log.Debug("directory: a record is refused", "err", err)
+		k.config.Log.Debug("directory: a record was refused", "err", err)
 	}
 	k.tell(events)
 }
@@ -326,7 +326,7 @@ func (k *Keeper) takeAnswer(a answer) {
 			return events
 		})
 		if next, behind := k.d.Behind(); behind && next == a.ask && !again {
-			a.err = fmt.Errorf("the coordinators know the directory up to %d only, there is %d", b.Head, k.d.head)
+			a.err = fmt.Errorf("the coordinators know changes up to %d only, but change %d exists", b.Head, k.d.head)
 		}
 	}
 	k.mu.Lock()
@@ -339,5 +339,5 @@ func (k *Keeper) takeAnswer(a answer) {
 	pause := min(firstPause<<min(k.failures, 10), lastPause)
 	k.failures++
 	k.askAt = time.Now().Add(pause/2 + rand.N(pause/2))
-	k.config.Log.Debug("directory: cannot get what is missing, trying again", "err", a.err, "at", k.askAt)
+	k.config.Log.Debug("directory: cannot fetch missing changes, trying again", "err", a.err, "at", k.askAt)
 }

@@ -73,7 +73,7 @@ func (k WireGuardKey) MarshalText() ([]byte, error) { return []byte(k.String()),
 func (k *WireGuardKey) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.Strict().DecodeString(string(text))
 	if err != nil || len(b) != len(k) {
-		return fmt.Errorf("%.60q is no key of WireGuard", text)
+		return fmt.Errorf("%.60q is not a WireGuard key", text)
 	}
 	*k = WireGuardKey(b)
 	return nil
@@ -100,16 +100,16 @@ func (r *Record) check() error {
 		return err
 	}
 	if r.Sequence == 0 {
-		return errors.New("no sequence number: they begin with 1")
+		return errors.New("the sequence number is missing: it must be at least 1")
 	}
 	if life := r.Expires.Sub(r.Issued); life <= 0 || life > MaxValidity {
-		return fmt.Errorf("valid for %v: at most for %v", life, MaxValidity)
+		return fmt.Errorf("valid for %v, but at most %v are allowed", life, MaxValidity)
 	}
 	if err := checkAddresses(r.Addresses); err != nil {
 		return err
 	}
 	if (len(r.Addresses) > 0) != (r.Port != 0) {
-		return fmt.Errorf("%d addresses and port %d: both or neither", len(r.Addresses), r.Port)
+		return fmt.Errorf("%d addresses and port %d: a record must have both or neither", len(r.Addresses), r.Port)
 	}
 	for _, words := range [][]string{r.Roles, r.Kinds} {
 		if err := checkWords(words); err != nil {
@@ -117,24 +117,24 @@ func (r *Record) check() error {
 		}
 	}
 	if r.Region != "" && !isWord(r.Region) {
-		return fmt.Errorf("the region %.60q is no word of a-z, 0-9 and '-', of at most %d", r.Region, maxWord)
+		return fmt.Errorf("the region %.60q must be a word of a-z, 0-9 and '-' with at most %d characters", r.Region, maxWord)
 	}
 	if s := r.Subnet; s.IsValid() && (s != s.Masked() || s.Addr().Is4In6()) {
-		return fmt.Errorf("the subnet %v is none", s)
+		return fmt.Errorf("the subnet %v is invalid", s)
 	}
 	return nil
 }
 
 func checkAddresses(all []netip.Addr) error {
 	if len(all) > maxAddresses {
-		return fmt.Errorf("%d addresses: at most %d", len(all), maxAddresses)
+		return fmt.Errorf("%d addresses, but at most %d are allowed", len(all), maxAddresses)
 	}
 	for i, a := range all {
 		switch {
 		case !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "":
-			return fmt.Errorf("nobody else can reach the address %v", a)
+			return fmt.Errorf("other hosts cannot reach the address %v", a)
 		case slices.Contains(all[:i], a):
-			return fmt.Errorf("the address %v twice", a)
+			return fmt.Errorf("the address %v is listed twice", a)
 		}
 	}
 	return nil
@@ -142,14 +142,14 @@ func checkAddresses(all []netip.Addr) error {
 
 func checkWords(words []string) error {
 	if len(words) > maxWords {
-		return fmt.Errorf("%d words in a list: at most %d", len(words), maxWords)
+		return fmt.Errorf("%d words in a list, but at most %d are allowed", len(words), maxWords)
 	}
 	for i, w := range words {
 		if !isWord(w) {
-			return fmt.Errorf("%.60q is no word of a-z, 0-9 and '-', of at most %d", w, maxWord)
+			return fmt.Errorf("%.60q must be a word of a-z, 0-9 and '-' with at most %d characters", w, maxWord)
 		}
 		if slices.Contains(words[:i], w) {
-			return fmt.Errorf("%q twice", w)
+			return fmt.Errorf("%q is listed twice", w)
 		}
 	}
 	return nil

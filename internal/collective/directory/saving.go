@@ -57,7 +57,7 @@ func (k *Keeper) takeSaved(err error) {
 	if err != nil {
 		k.dirty = true
 		if before == nil {
-			k.config.Log.Warn("directory: the copy on disk is not kept, trying again", "err", err)
+			k.config.Log.Warn("directory: the copy on disk cannot be written, trying again", "err", err)
 		}
 	}
 }

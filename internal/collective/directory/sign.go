@@ -71,7 +71,7 @@ func Sign(r Record, chain [][]byte, sign func(message []byte) []byte) (*SignedRe
 
 func (s *SignedRecord) checkSize() error {
 	if n := len(s.Payload); n > MaxPayload {
-		return fmt.Errorf("%d bytes: at most %d", n, MaxPayload)
+		return fmt.Errorf("%d bytes, but at most %d are allowed", n, MaxPayload)
 	}
 	if n := len(s.Signature); n > ed25519.SignatureSize {
 		return fmt.Errorf("a signature of %d bytes: %d", n, ed25519.SignatureSize)
@@ -116,10 +116,10 @@ func (s *SignedRecord) Verify(trust *collective.Trust, now time.Time) (*Verified
 		return nil, refuse(OtherName, r.Name, "signed by %s", h.Name)
 	}
 	if r.Collective != h.Collective {
-		return nil, refuse(OtherCollective, r.Name, "it is for %q, its certificate for %q", r.Collective, h.Collective)
+		return nil, refuse(OtherCollective, r.Name, "it is for %q, but its certificate for %q", r.Collective, h.Collective)
 	}
 	if r.Subnet.IsValid() && r.Subnet != h.Subnet {
-		return nil, refuse(OtherSubnet, r.Name, "it claims %v, its certificate says %v", r.Subnet, h.Subnet)
+		return nil, refuse(OtherSubnet, r.Name, "it claims the subnet %v, but its certificate has %v", r.Subnet, h.Subnet)
 	}
 	v := &Verified{Record: r, Holder: h, Until: r.Expires, Signed: s}
 	if h.NotAfter.Before(v.Until) {
@@ -136,9 +136,9 @@ func (v *Verified) checkTime(now time.Time) error {
 	r := &v.Record
 	switch {
 	case now.After(r.Expires):
-		return refuse(Expired, r.Name, "it expired at %s, and was read at %s by the reader's clock", stamp(r.Expires), stamp(now))
+		return refuse(Expired, r.Name, "it expired at %s; the reader's clock says %s", stamp(r.Expires), stamp(now))
 	case now.Add(maxAhead).Before(r.Issued):
-		return refuse(NotYet, r.Name, "it was issued at %s, and was read at %s by the reader's clock: one of the clocks is wrong", stamp(r.Issued), stamp(now))
+		return refuse(NotYet, r.Name, "it was issued at %s, but the reader's clock says %s: one of the clocks is wrong", stamp(r.Issued), stamp(now))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (d *Directory) Tick(now time.Time) []Event {
 	}
 	events := d.dropThose(func(e *entry) (why string, yes bool) {
 		if now.After(e.Until) {
-			return "its record ended at " + stamp(e.Until), true
+			return "its record expired at " + stamp(e.Until), true
 		}
 		return "", false
 	})

@@ -155,7 +155,7 @@ func (p *Prober) ask(orders []order) {
 			}
 		}
 		if err != nil {
-			p.log.Debug("coordinator: members cannot be asked to try a waypoint", "waypoint", o.Name, "err", err)
+			p.log.Debug("coordinator: members cannot be asked to test a waypoint", "waypoint", o.Name, "err", err)
 		}
 	}
 }

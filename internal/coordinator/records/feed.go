@@ -165,7 +165,7 @@ func (f *feed) wait(ctx context.Context, revision uint64) error {
 		delete(f.waiters, done)
 		f.mu.Unlock()
 		loop.Wake(f.resync)
-		return fmt.Errorf("the change is stored, but does not come back: %w", ctx.Err())
+		return fmt.Errorf("the change is stored, but was not confirmed: %w", ctx.Err())
 	}
 }
 

@@ -96,13 +96,13 @@ func readEntries(path string, data []byte, collective string, r *Register, d *Da
 		rest := data[good:]
 		end := bytes.IndexByte(rest, '\n')
 		if end < 0 {
-			d.Add(n == 1, "line %d of %s is half written: nobody has heard of that change, so it is removed", n, path)
+			d.Add(n == 1, "line %d of %s is incomplete; it is removed, because the change had no effect yet", n, path)
 			return good, nil
 		}
 		e, err := decodeEntry(rest[:end])
 		switch {
 		case err != nil && good+end+1 == len(data):
-			d.Add(n == 1, "line %d of %s is half written: nobody has heard of that change, so it is removed", n, path)
+			d.Add(n == 1, "line %d of %s is incomplete; it is removed, because the change had no effect yet", n, path)
 			return good, nil
 		case err != nil:
 			d.Add(true, "line %d of %s is damaged: %v", n, path, err)

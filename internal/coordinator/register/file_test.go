@@ -80,7 +80,7 @@ func TestStoreCutOffAnywhere(t *testing.T) {
 		if want := max(lines-1, 0); len(r.members) != want {
 			t.Fatalf("after %d bytes: %d members, want %d", n, len(r.members), want)
 		}
-		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.What) > 0 && strings.Contains(d.What[0], "half written")) {
+		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.What) > 0 && strings.Contains(d.What[0], "is incomplete")) {
 			t.Errorf("after %d bytes: told %q", n, d.What)
 		}
 		if d.Lost != (lines == 0) {

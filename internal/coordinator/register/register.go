@@ -212,7 +212,7 @@ func whyTaken(m *Member, now time.Time) string {
 	case m.Expelled != nil:
 		return "its holder was expelled on " + m.Expelled.At.UTC().Format(day)
 	case now.After(m.Until):
-		return fmt.Sprintf("its certificate ended on %s, and it may come back until %s", m.Until.UTC().Format(day), m.Until.Add(Grace).UTC().Format(day))
+		return fmt.Sprintf("its certificate expired on %s, and it may return until %s", m.Until.UTC().Format(day), m.Until.Add(Grace).UTC().Format(day))
 	}
 	return "a member since " + m.Joined.UTC().Format(day)
 }
@@ -233,7 +233,7 @@ func (r *Register) Admit(a Applicant, now time.Time) (*Member, *Entry, error) {
 	case i == nil:
 		return nil, nil, enrol.Refuse(enrol.TokenUnknown, "this coordinator does not know the invitation; it may have expired long ago")
 	case i.Void:
-		return nil, nil, enrol.Refuse(enrol.TokenUnknown, "this invitation was made void, because the coordinator's state was damaged")
+		return nil, nil, enrol.Refuse(enrol.TokenUnknown, "this invitation is void, because the coordinator's state was damaged")
 	case i.Member != "" && i.Member == a.Name && i.Key == a.Key && r.members[a.Name] != nil && r.members[a.Name].Key == a.Key:
 		m := r.members[a.Name]
 		if m.Expelled != nil {
@@ -241,7 +241,7 @@ func (r *Register) Admit(a Applicant, now time.Time) (*Member, *Entry, error) {
 		}
 		return m, &Entry{}, nil
 	case i.Member != "":
-		return nil, nil, enrol.Refuse(enrol.TokenUsed, "this invitation was used on %s by %s, and it counts once", FormatTime(i.Used), i.Member)
+		return nil, nil, enrol.Refuse(enrol.TokenUsed, "this invitation was used on %s by %s, and works only once", FormatTime(i.Used), i.Member)
 	case now.After(i.Expires):
 		return nil, nil, enrol.Refuse(enrol.TokenExpired, "this invitation expired on %s", FormatTime(i.Expires))
 	case i.Name != "" && i.Name != a.Name:
@@ -313,7 +313,7 @@ func (r *Register) Renew(name string, key Key, lans []netip.Prefix, now time.Tim
 	case m.Key != key:
 		return nil, nil, enrol.Refuse(enrol.NotMember, "the member %s has another key", name)
 	case now.After(m.Until.Add(Grace)):
-		return nil, nil, enrol.Refuse(enrol.NotMember, "the last certificate of %s ended on %s, more than %d days ago", name, FormatTime(m.Until), Grace/(24*time.Hour))
+		return nil, nil, enrol.Refuse(enrol.NotMember, "the last certificate of %s expired on %s, more than %d days ago", name, FormatTime(m.Until), Grace/(24*time.Hour))
 	}
 	next := *m
 	next.LANs = usable(lans)
@@ -347,7 +347,7 @@ func refuseExpelled(m *Member) error {
 func (r *Register) Expel(name, why string, now time.Time) (*Entry, error) {
 	m := r.members[name]
 	if m == nil {
-		return nil, fmt.Errorf("expel %s: there is no such member: dcol members lists them", name)
+		return nil, fmt.Errorf("expel %s: there is no such member; dcol members lists them", name)
 	}
 	if m.Expelled != nil {
 		return &Entry{}, nil

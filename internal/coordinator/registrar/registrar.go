@@ -138,9 +138,9 @@ func (r *Registrar) openRegister() error {
 // more as a member: revocation lists, which are taken from there, as members refuse a list with an older number; and
 // the directory, which gets a new epoch, as members ignore changes they believe to have. The register lacks members
 // that have joined since; they show their certificates when they renew.
-const whatRestored = "an older copy of the coordinator's directory was put back: revocations since then were taken from this host's own lists, " +
-	"open invitations are void, and members that joined since are added again as they renew, within a day or two. " +
-	"Until then invite nobody, as their names and subnets may be given to others; expel again whoever was expelled since"
+const whatRestored = "an older copy of the coordinator's directory was restored: revocations since then were taken from this host's own lists, " +
+	"open invitations are void, and members that joined since are added again when they renew, within a day or two. " +
+	"Until then invite nobody, because their names and subnets could be assigned twice. Repeat expulsions since then"
 
 // Close closes the register's file.
 func (r *Registrar) Close() {
@@ -156,7 +156,7 @@ func (r *Registrar) save(entries ...register.Entry) error {
 	}
 	if r.file.Due() {
 		if err := r.file.Rewrite(r.register); err != nil {
-			r.config.Log.Warn("coordinator: the register cannot be rewritten, so it keeps growing", "err", err)
+			r.config.Log.Warn("coordinator: the register cannot be rewritten and keeps growing", "err", err)
 		}
 	}
 	return nil
@@ -168,7 +168,7 @@ func (r *Registrar) Sweep() {
 	defer r.mu.Unlock()
 	now := r.config.Clock()
 	if err := r.save(r.register.Sweep(now)...); err != nil {
-		r.config.Log.Warn("coordinator: the register still holds what ended long ago", "err", err)
+		r.config.Log.Warn("coordinator: expired entries cannot be removed from the register", "err", err)
 	}
 	for name, until := range r.banned {
 		if now.After(until) {

@@ -79,7 +79,7 @@ func (s *signer) takeLists(trust *collective.Trust) (older bool, err error) {
 		return false, err
 	}
 	if _, err := s.ca.TakeTrust(nil, trust.Lists()); err != nil {
-		return true, fmt.Errorf("an older copy of the coordinator's directory was put back, and the later revocation lists in this host's own files cannot be taken: %w", err)
+		return true, fmt.Errorf("an older copy of the coordinator's directory was restored, and the later revocation lists in this host's own files cannot be used: %w", err)
 	}
 	return true, nil
 }
@@ -151,7 +151,7 @@ func (s *signer) renew(now time.Time) (renewed bool, err error) {
 		return false, nil
 	}
 	if _, err := os.Lstat(RootDir(s.dir)); errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("coordinator: the authority that signs certificates ends soon: bring the root here and renew it (dcol ca renew)",
+		s.log.Warn("coordinator: the certificate of the authority that signs certificates expires soon: bring the root here and renew it (dcol ca renew)",
 			"authority", s.ca.Subject(), "until", s.ca.NotAfter())
 		return false, nil
 	}

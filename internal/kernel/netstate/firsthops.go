@@ -66,7 +66,7 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 func hopSocket(hops int) (*net.UDPConn, error) {
 	socket, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(internet6, traceroute)))
 	if err != nil {
-		return nil, fmt.Errorf("there is no way to the Internet in IPv6: %w", err)
+		return nil, fmt.Errorf("there is no IPv6 route to the Internet: %w", err)
 	}
 	raw, err := socket.SyscallConn()
 	if err == nil {

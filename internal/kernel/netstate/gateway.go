@@ -14,7 +14,7 @@ var internet = netip.AddrFrom4([4]byte{198, 41, 0, 4})
 func (a *Addresses) Gateway() (gateway, source netip.Addr, err error) {
 	routes, err := a.handle.RouteGet(internet.AsSlice())
 	if err != nil {
-		return netip.Addr{}, netip.Addr{}, fmt.Errorf("there is no way to the Internet: %w", err)
+		return netip.Addr{}, netip.Addr{}, fmt.Errorf("there is no route to the Internet: %w", err)
 	}
 	for _, r := range routes {
 		if src, ok := netip.AddrFromSlice(r.Src); ok {

@@ -34,7 +34,7 @@ func LocalPorts() (PortRange, error) {
 	}
 	var r PortRange
 	if _, err := fmt.Sscan(value, &r.First, &r.Last); err != nil || r.First > r.Last {
-		return PortRange{}, fmt.Errorf("read sysctl %s: %q is no range of ports", localPortRange, value)
+		return PortRange{}, fmt.Errorf("read sysctl %s: %q is not a range of ports", localPortRange, value)
 	}
 	return r, nil
 }
@@ -70,7 +70,7 @@ func parsePorts(list string) (Ports, error) {
 		a, err1 := strconv.ParseUint(first, 10, 16)
 		b, err2 := strconv.ParseUint(last, 10, 16)
 		if err := errors.Join(err1, err2); err != nil || a > b {
-			return nil, fmt.Errorf("%q is no list of ports such as 8080,9000-9010", list)
+			return nil, fmt.Errorf("%q is not a list of ports such as 8080,9000-9010", list)
 		}
 		ports = append(ports, PortRange{uint16(a), uint16(b)})
 	}

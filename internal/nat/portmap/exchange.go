@@ -25,7 +25,7 @@ const (
 var errNoAnswer = errors.New("no answer")
 
 // errOther means that a packet is not the expected answer.
-var errOther = errors.New("not the answer")
+var errOther = errors.New("not an answer to the request")
 
 // exchange sends a request to the gateway until read accepts an answer, which it does by returning
 // anything but errOther. The socket is connected, so the kernel drops packets from other sources.
@@ -54,7 +54,7 @@ func exchange(ctx context.Context, n Network, request []byte, read func([]byte) 
 				break
 			}
 			if err != nil { // refused: nothing listens there
-				return fmt.Errorf("no answer of the router %v: %w", n.Gateway, err)
+				return fmt.Errorf("no answer from the router %v: %w", n.Gateway, err)
 			}
 			if err := read(buf[:got]); !errors.Is(err, errOther) {
 				return err

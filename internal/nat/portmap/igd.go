@@ -137,7 +137,7 @@ func (d *igd) externalAddress(ctx context.Context) (netip.Addr, error) {
 	}
 	addr, err := netip.ParseAddr(out["NewExternalIPAddress"])
 	if err != nil || !addr.Is4() {
-		return netip.Addr{}, fmt.Errorf("the UPnP device has no address outside (%.40q): is it connected?", out["NewExternalIPAddress"])
+		return netip.Addr{}, fmt.Errorf("the UPnP device has no external address (%.40q): check that it is connected", out["NewExternalIPAddress"])
 	}
 	return addr, nil
 }

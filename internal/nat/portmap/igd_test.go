@@ -45,10 +45,10 @@ func TestParseDescription(t *testing.T) {
 	}{
 		{"all kinds", description("", services[2], services[0], services[1]), "http://192.168.1.1:5000/c2 http://192.168.1.1:5000/c3 http://192.168.1.1:5000/c1"},
 		{"a base", description("<URLBase>http://192.168.1.1:80</URLBase>", services[1]), "http://192.168.1.1:80/c1"},
-		{"a base elsewhere", description("<URLBase>http://192.0.2.1:80</URLBase>", services[1]), "not at the router"},
-		{"a base of another kind", description("<URLBase>ftp://192.168.1.1/</URLBase>", services[1]), "not at the router"},
-		{"a control elsewhere", strings.Replace(description("", services[1]), "/c1", "http://localhost/c1", 1), "not at the router"},
-		{"with a password", strings.Replace(description("", services[1]), "/c1", "http://a:b@192.168.1.1/c1", 1), "not at the router"},
+		{"a base elsewhere", description("<URLBase>http://192.0.2.1:80</URLBase>", services[1]), "is not one of the router"},
+		{"a base of another kind", description("<URLBase>ftp://192.168.1.1/</URLBase>", services[1]), "is not one of the router"},
+		{"a control elsewhere", strings.Replace(description("", services[1]), "/c1", "http://localhost/c1", 1), "is not one of the router"},
+		{"with a password", strings.Replace(description("", services[1]), "/c1", "http://a:b@192.168.1.1/c1", 1), "is not one of the router"},
 		{"no service", description(""), "opens no ports"},
 		{"too many", description("", many...), strings.Join([]string{
 			"http://192.168.1.1:5000/c1", "http://192.168.1.1:5000/c2", "http://192.168.1.1:5000/c3", "http://192.168.1.1:5000/c4",

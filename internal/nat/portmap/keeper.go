@@ -129,7 +129,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	if err != nil {
 		k.router = nil
 		k.set(State{
-			Restarts: s.Restarts, Problem: fmt.Sprintf("there is no router to ask for a port: %v", err), Mend: "connect the host to a network",
+			Restarts: s.Restarts, Problem: fmt.Sprintf("there is no router to ask to open a port: %v", err), Mend: "connect the host to a network",
 		})
 		return renewEvery
 	}
@@ -147,7 +147,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	if k.router == nil {
 		if k.router, err = k.find(ctx, network, k.config.Nonce); err != nil {
 			k.router, s.Router, s.Mappings = nil, "", nil
-			s.Problem, s.Mend = fmt.Sprintf("the router %v opens no port for us: %v", network.Gateway, err), k.byHand(network)
+			s.Problem, s.Mend = fmt.Sprintf("the router %v opens no ports: %v", network.Gateway, err), k.byHand(network)
 			k.set(s)
 			return findEvery
 		}
@@ -180,11 +180,11 @@ func (k *Keeper) renew(ctx context.Context, s State) State {
 		}
 		g, err := k.router.open(ctx, w, proposed)
 		if err == nil && (!g.external.IsValid() || g.external.Addr().IsUnspecified() || g.external.Port() == 0) {
-			err = errors.New("it has no address outside")
+			err = errors.New("it has no external address")
 		}
 		if err == nil && g.timed && k.epoch.next(g.epoch, now) {
 			s.Restarts++
-			k.config.Log.Info("the router has restarted and opens our ports anew", "router", s.Network.Gateway)
+			k.config.Log.Info("the router has restarted; asking it again to open ports", "router", s.Network.Gateway)
 		}
 		switch {
 		case err == nil:
@@ -220,7 +220,7 @@ func refused(err error) bool {
 
 // byHand returns what an operator can do without the router's help.
 func (k *Keeper) byHand(n Network) string {
-	text := "switch UPnP or PCP on in the router's settings, or have it forward"
+	text := "enable UPnP or PCP in the router's settings, or let it forward"
 	for i, w := range k.config.Wants {
 		if i > 0 {
 			text += " and"
@@ -260,7 +260,7 @@ func (k *Keeper) close(ctx context.Context) {
 	}
 	for _, m := range k.State().Mappings {
 		if err := k.router.close(ctx, m.Want, m.External.Port()); err != nil {
-			k.config.Log.Warn("a port stays open at the router for a while", "port", m.Want.String(), "until", m.Until, "err", err)
+			k.config.Log.Warn("a port may stay open at the router until its lease expires", "port", m.Want.String(), "until", m.Until, "err", err)
 		}
 	}
 	k.set(State{})

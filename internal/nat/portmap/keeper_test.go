@@ -261,7 +261,7 @@ func TestKeeperMoves(t *testing.T) {
 func TestKeeperRouterOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t, func(h *home) { h.router.external = netip.MustParseAddrPort("0.0.0.0:45672") })
-		if s := h.State(); len(s.Mappings) != 0 || !strings.Contains(s.Problem, "no address outside") {
+		if s := h.State(); len(s.Mappings) != 0 || !strings.Contains(s.Problem, "no external address") {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -147,6 +147,6 @@ func (p Protocol) number() byte {
 var pcpResults = []string{
 	1: "it speaks another version", 2: "not allowed", 3: "it does not understand the request", 4: "it opens no ports",
 	5: "an option is missing", 6: "it does not understand an option", 7: "it is not connected to the Internet",
-	8: "it has no room for more ports", 9: "not for this protocol", 10: "this host has as many ports as it may",
-	11: "it cannot give that port", 12: "another NAT is between us and it", 13: "too many peers",
+	8: "it has no room for more ports", 9: "not for this protocol", 10: "this host has reached its limit of ports",
+	11: "it cannot give that port", 12: "another NAT is before it", 13: "too many peers",
 }

@@ -71,7 +71,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the router refuses (%s, code %d): %s", e.By, e.Code, e.Why)
+	return fmt.Sprintf("the router refused (%s, code %d): %s", e.By, e.Code, e.Why)
 }
 
 // refusedWith returns the refusal that has a code of those described.

@@ -153,12 +153,12 @@ const (
 func refusedIGD(code, description string) error {
 	number, err := strconv.Atoi(code)
 	if err != nil {
-		return fmt.Errorf("the UPnP device refuses with code %.20q", code)
+		return fmt.Errorf("the UPnP device refused with code %.20q", code)
 	}
 	why := map[int]string{
-		501: "it failed", igdNotAuthorized: "not allowed", 714: "there is no such port", igdConflict: "somebody else has that port",
-		724: "it wants the same port inside and outside", igdPermanentOnly: "it opens ports for ever only",
-		728: "it has no room for more ports", igdOtherMechanism: "the port is opened in another way",
+		501: "it failed", igdNotAuthorized: "not allowed", 714: "there is no such port", igdConflict: "the port is in use by another host",
+		724: "it requires the same internal and external port", igdPermanentOnly: "it opens ports only without a time limit",
+		728: "it has no room for more ports", igdOtherMechanism: "the port is already open in another way",
 	}[number]
 	if why == "" {
 		why = fmt.Sprintf("%.80q", description)

@@ -101,7 +101,7 @@ func parseNotice(b []byte, gateway netip.Addr) (*url.URL, error) {
 func atGateway(u *url.URL, gateway netip.Addr) error {
 	host, err := netip.ParseAddr(u.Hostname())
 	if err != nil || u.Scheme != "http" || host.Unmap() != gateway || u.User != nil {
-		return fmt.Errorf("the UPnP device names %q, which is not at the router %v", u.Redacted(), gateway)
+		return fmt.Errorf("the UPnP device's URL %q is not one of the router %v", u.Redacted(), gateway)
 	}
 	return nil
 }

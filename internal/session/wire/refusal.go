@@ -32,20 +32,20 @@ const (
 
 var codes = map[Code]struct{ name, text string }{
 	DestinationForbidden: {"destination-forbidden", "the waypoint does not forward to this destination"},
-	QuotaMappings:        {"quota-mappings", "you hold as many mappings as the waypoint gives a member; wait until idle ones expire, or ask its operator for more ([waypoint] mappings_per_member)"},
-	QuotaConnections:     {"quota-connections", "you have as many connections through the waypoint as it gives a member; close some, or ask its operator for more ([waypoint] connections_per_member)"},
-	QuotaTunnels:         {"quota-tunnels", "you hold as many tunnels as the waypoint gives a member; those of agents that ended go with their lease, or ask its operator for more ([waypoint] tunnels_per_member)"},
-	RateLimited:          {"rate-limited", "you ask faster than the waypoint lets a member; ask again later"},
+	QuotaMappings:        {"quota-mappings", "you have reached the limit of mappings per member; wait until idle ones expire, or ask the waypoint's operator for more ([waypoint] mappings_per_member)"},
+	QuotaConnections:     {"quota-connections", "you have reached the limit of connections per member; close some, or ask the waypoint's operator for more ([waypoint] connections_per_member)"},
+	QuotaTunnels:         {"quota-tunnels", "you have reached the limit of tunnels per member; those of stopped agents end with their lease; or ask the waypoint's operator for more ([waypoint] tunnels_per_member)"},
+	RateLimited:          {"rate-limited", "you send requests faster than the waypoint allows; try again later"},
 	NotOffered:           {"not-offered", "the waypoint does not offer this; use another waypoint"},
-	FamilyMismatch:       {"family-mismatch", "a session over IPv4 gets detours to IPv4 servers, one over IPv6 to IPv6 servers; list an address of the server's family for this waypoint"},
+	FamilyMismatch:       {"family-mismatch", "a session over IPv4 gets detours to IPv4 servers only, and one over IPv6 to IPv6 servers only; add an address of the server's family for this waypoint"},
 	Malformed:            {"malformed", "the waypoint does not understand the request; one of the two dcol versions is older: update it"},
-	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; ask again later or use another waypoint"},
-	Busy:                 {"busy", "too many of your requests wait at the waypoint; ask again later"},
-	NotReady:             {"not-ready", "the waypoint does not know enough of its network yet; ask again later or use another waypoint"},
+	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; try again later or use another waypoint"},
+	Busy:                 {"busy", "too many of your requests are waiting at the waypoint; try again later"},
+	NotReady:             {"not-ready", "the waypoint does not know enough about its network yet; try again later or use another waypoint"},
 	SwitchedOff:          {"switched-off", "the waypoint's operator has switched it off; use another waypoint"},
-	OutsideHours:         {"outside-hours", "the waypoint gives nothing at this hour; use another waypoint"},
-	QuotaTraffic:         {"quota-traffic", "the waypoint has forwarded as much as it gives in a month; use another waypoint"},
-	Internal:             {"internal", "the waypoint failed; its operator finds the cause in its log"},
+	OutsideHours:         {"outside-hours", "the waypoint is closed at this hour; use another waypoint"},
+	QuotaTraffic:         {"quota-traffic", "the waypoint's monthly quota is used up; use another waypoint"},
+	Internal:             {"internal", "the waypoint failed; its log has the cause"},
 }
 
 func (c Code) String() string {

@@ -121,11 +121,11 @@ func (c Config) open() (*Device, error) {
 func (c Config) check() error {
 	switch {
 	case !strings.HasPrefix(c.Interface, "dcol"):
-		return errors.New("the name of an interface of ours begins with dcol")
+		return errors.New("the interface's name must begin with dcol")
 	case c.ListenPort < 0 || c.ListenPort > 1<<16-1:
-		return fmt.Errorf("%d is no UDP port", c.ListenPort)
+		return fmt.Errorf("%d is not a UDP port", c.ListenPort)
 	case c.PrivateKey == [32]byte{}:
-		return errors.New("there is no private key")
+		return errors.New("the private key is missing")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (d *Device) PublicKey() [32]byte { return d.public }
 // keepalive, the peer learns of a change at once. Prefixes of other peers are moved to this one.
 func (d *Device) SetPeer(p Peer) error {
 	if p.Keepalive < 0 || p.Keepalive > (1<<16-1)*time.Second || p.Keepalive%time.Second != 0 {
-		return fmt.Errorf("set WireGuard peer: a keepalive of %v is not in whole seconds, 65535 at most", p.Keepalive)
+		return fmt.Errorf("set WireGuard peer: the keepalive must be whole seconds up to 65535, not %v", p.Keepalive)
 	}
 	p.Allowed = slices.Clone(p.Allowed)
 	p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())

@@ -275,7 +275,7 @@ func TestOpenErrors(t *testing.T) {
 			"port in use":    {func(c *Config) { c.Interface, c.ListenPort = "dcolwg2", taken }, "choose another port"},
 			"foreign name":   {func(c *Config) { c.Interface = "wg0" }, "dcol"},
 			"long name":      {func(c *Config) { c.Interface = "dcol" + strings.Repeat("x", 20) }, "dcolxxx"},
-			"no key":         {func(c *Config) { c.PrivateKey = [32]byte{} }, "no private key"},
+			"no key":         {func(c *Config) { c.PrivateKey = [32]byte{} }, "the private key is missing"},
 			"no port":        {func(c *Config) { c.ListenPort = 1 << 16 }, "65536"},
 		} {
 			bad := c

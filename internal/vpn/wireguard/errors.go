@@ -34,7 +34,7 @@ func tunError(err, kernel error) error {
 }
 
 func inUseError(name string, err error) error {
-	return fmt.Errorf("%w: another program, or one that was killed, has an interface of this name (dcol down, or ip link del %s)", err, name)
+	return fmt.Errorf("%w: an interface with this name exists, from another program or a killed agent (dcol down, or ip link del %s)", err, name)
 }
 
 // portError explains why a device does not listen.

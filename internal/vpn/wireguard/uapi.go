@@ -48,10 +48,10 @@ func parseUAPI(text string) (uapiState, error) {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if !ok {
-			return uapiState{}, fmt.Errorf("line %q of the embedded WireGuard has no value", line)
+			return uapiState{}, fmt.Errorf("line %q from the embedded WireGuard has no value", line)
 		}
 		if err := s.take(key, value); err != nil {
-			return uapiState{}, fmt.Errorf("line %s of the embedded WireGuard: %w", key, err)
+			return uapiState{}, fmt.Errorf("line %s from the embedded WireGuard: %w", key, err)
 		}
 	}
 	return s, nil
@@ -119,7 +119,7 @@ func plusTime(t time.Time, value string, unit time.Duration) (time.Time, error) 
 func parseKey(key *[32]byte, value string) error {
 	b, err := hex.DecodeString(value)
 	if err != nil || len(b) != len(key) {
-		return fmt.Errorf("a key of %d characters, want %d of hexadecimal", len(value), 2*len(key))
+		return fmt.Errorf("a key has %d characters, but must have %d hexadecimal digits", len(value), 2*len(key))
 	}
 	*key = [32]byte(b)
 	return nil

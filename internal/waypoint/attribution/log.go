@@ -166,6 +166,6 @@ func (l *Log) report(err error) {
 	case err != nil && before == nil:
 		l.log.Error("the attribution log cannot be written", "err", err)
 	case err == nil && before != nil:
-		l.log.Info("the attribution log is written again", "lost", lost)
+		l.log.Info("the attribution log can be written again", "lost", lost)
 	}
 }

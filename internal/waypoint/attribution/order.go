@@ -33,7 +33,7 @@ func (o *order) follow(t *text, r *Report) bool {
 		o.start(l.N, r)
 	case l.Prev == o.hash:
 		if l.N != next {
-			r.fault(Changed, t.place(), fmt.Sprintf("the line is number %d by its place, and says %d", next, l.N))
+			r.fault(Changed, t.place(), fmt.Sprintf("the line must have number %d, but has %d", next, l.N))
 			l.N = next
 		}
 		o.settle(r)
@@ -47,7 +47,7 @@ func (o *order) follow(t *text, r *Report) bool {
 		o.strange.add(t.place())
 		o.start(l.N, r)
 	case l.N == o.n && l.Prev == o.before:
-		r.fault(Added, o.at, "the line was put in between")
+		r.fault(Added, o.at, "the line was inserted")
 		o.start(l.N, r)
 	case l.N > next:
 		o.settle(r)
@@ -55,10 +55,10 @@ func (o *order) follow(t *text, r *Report) bool {
 		o.missing = append(o.missing, Span{next, l.N - 1})
 		o.start(l.N, r)
 	case o.wasMissing(l.N):
-		r.fault(Reordered, t.place(), fmt.Sprintf("line %d stands after line %d", l.N, o.n))
+		r.fault(Reordered, t.place(), fmt.Sprintf("line %d is after line %d", l.N, o.n))
 		return false
 	default:
-		r.fault(Added, t.place(), fmt.Sprintf("line %d stands here again, after line %d", l.N, o.n))
+		r.fault(Added, t.place(), fmt.Sprintf("line %d is repeated after line %d", l.N, o.n))
 		return false
 	}
 	o.before = l.Prev
@@ -90,9 +90,9 @@ func (o *order) settle(r *Report) {
 	switch s := o.strange; s.lines {
 	case 0:
 	case 2: // the first of the two is not what the second follows
-		r.fault(Changed, s.first, "the line is not as it was written: the next one follows another")
+		r.fault(Changed, s.first, "the line was changed: it does not match the hash in the next one")
 	default:
-		r.fault(Changed, s.first, fmt.Sprintf("the lines from here to %s are not as they were written", s.before))
+		r.fault(Changed, s.first, fmt.Sprintf("lines from here to %s were changed", s.before))
 	}
 	o.strange = row{}
 }

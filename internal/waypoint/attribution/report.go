@@ -69,7 +69,7 @@ func ParseHead(text string) (Head, error) {
 		err = h.UnmarshalText([]byte(sum))
 	}
 	if err != nil {
-		return Head{}, fmt.Errorf("%q is not a head, such as 4711:e3b0c442… with 64 digits, as dcol log verify prints it", text)
+		return Head{}, fmt.Errorf("%q is not a head as dcol log verify prints it, such as 4711:e3b0c442… with 64 digits", text)
 	}
 	return Head{N: n, Hash: h.String()}, nil
 }
@@ -170,12 +170,12 @@ func (r *Report) sayProven(say func(string, ...any)) {
 	}
 	switch {
 	case len(proven) == 0:
-		say("Not proven: any of it. There is no good signature of the waypoint.")
+		say("Not proven: the whole log. It has no valid signature of the waypoint.")
 	case r.Clean():
 		say("Proven: %s, signed on %s.", strings.Join(proven, ", "), stamp(r.HeadTime))
-		say("Proven: the sessions, %d in all, were made by the members that are named, by their signatures.", r.Sessions)
+		say("Proven: %d sessions were made by the named members, by their signatures.", r.Sessions)
 	default:
-		say("Proven, but for the faults: %s, signed on %s.", strings.Join(proven, ", "), stamp(r.HeadTime))
+		say("Proven, except for the faults: %s, signed on %s.", strings.Join(proven, ", "), stamp(r.HeadTime))
 	}
 	say("Of %d lines on connections, %d name the session that allowed it, and %d only the member.", r.Flows, r.Flows-r.FlowsByName, r.FlowsByName)
 }
@@ -186,11 +186,11 @@ func (r *Report) sayEnd(say func(string, ...any)) {
 	}
 	switch {
 	case r.Half != "":
-		say("Not proven: what follows %s, a line without its end. It is being written, a crash left it, or the file was cut there.", r.Half)
+		say("Not proven: the incomplete line after %s. It is being written, a crash left it, or the file was cut there.", r.Half)
 	case r.Closed:
-		say("The log ends as an agent ends it that stops.")
+		say("The log was closed when its agent stopped.")
 	default:
-		say("The log is not closed: its agent goes on, has crashed, or lines at the end were cut off.")
+		say("The log is not closed: its agent runs, it has crashed, or lines at the end were cut off.")
 	}
 	if r.Head.Hash != "" {
 		say("Head: %v", r.Head)

@@ -183,7 +183,7 @@ func TestFileThatIsTakenAway(t *testing.T) {
 			if !r.Complete() || !r.Closed || r.Sessions != 1 {
 				t.Errorf("faults %+v, unsigned %d", r.Faults, r.Unsigned)
 			}
-			if whole := r.Flows == 3; whole != test.whole || whole == strings.Contains(words(t, r), "older files were not given, or are gone") {
+			if whole := r.Flows == 3; whole != test.whole || whole == strings.Contains(words(t, r), "older files are missing") {
 				t.Errorf("%d connections:\n%s", r.Flows, words(t, r))
 			}
 		})

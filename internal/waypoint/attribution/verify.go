@@ -73,7 +73,7 @@ type seen struct {
 
 func (v *verifier) read(t *text) {
 	if v.half != nil {
-		v.report.fault(Truncated, v.half.place(), "the line has no end, and yet there are others after it")
+		v.report.fault(Truncated, v.half.place(), "the line has no newline, but other lines follow")
 		v.skip(v.half)
 		v.half = nil
 	}
@@ -92,7 +92,7 @@ func (v *verifier) read(t *text) {
 	if t.line.Event == fileBegan {
 		v.begin(t)
 	} else if t.number == 1 {
-		v.report.fault(Missing, t.place(), "the file does not begin with the line that says whose log it is")
+		v.report.fault(Missing, t.place(), "the file does not begin with the line that names the log's owner")
 	}
 	if !v.follow(t, v.report) {
 		return // out of place: what it says counts for nothing
@@ -106,18 +106,18 @@ func (v *verifier) begin(t *text) {
 	if v.of == nil {
 		r.Collective, r.Waypoint, r.Began = l.Collective, l.Waypoint, l.Began
 		if l.N > 0 {
-			r.note("the log begins at line %d: older files were not given, or are gone", l.N)
+			r.note("the log begins at line %d: older files are missing", l.N)
 		}
 	} else if v.of.Log != l.Log {
 		if l.Collective != r.Collective || l.Waypoint != r.Waypoint {
 			r.fault(Foreign, t.place(), fmt.Sprintf("this is the log of %s in %q", l.Waypoint, l.Collective))
 		} else {
-			r.note("%s: another log of %s begins, of %s; nothing ties it to the one before", t.place(), l.Waypoint, stamp(l.Began))
+			r.note("%s: another log of %s begins, of %s; it has no connection to the previous one", t.place(), l.Waypoint, stamp(l.Began))
 		}
 		v.endSegment(r)
 		v.order = order{}
 	} else if l.Collective != v.of.Collective || l.Waypoint != v.of.Waypoint || !l.Began.Equal(v.of.Began) {
-		r.fault(Changed, t.place(), "the line says otherwise whose log it is than the first one does")
+		r.fault(Changed, t.place(), "the line names another owner than the first line")
 	}
 	if l.Format > format {
 		r.note("%s: written by a newer dcol (format %d)", t.place(), l.Format)
@@ -149,10 +149,10 @@ func (v *verifier) say(t *text) {
 		v.summarised(t)
 	case logResumed:
 		if l.Unclean {
-			r.note("%s: the agent before had crashed", t.place())
+			r.note("%s: the previous agent had crashed", t.place())
 		}
 		if l.DroppedBytes > 0 {
-			r.note("%s: half a line was removed before, %d bytes that a crash had left", t.place(), l.DroppedBytes)
+			r.note("%s: an incomplete line was removed before, %d bytes that a crash had left", t.place(), l.DroppedBytes)
 		}
 	case FlowOpened, FlowFound, MappingGranted, AdmissionGranted, FlowClosed:
 		v.attributed(t)
@@ -187,7 +187,7 @@ func (v *verifier) head(t *text) {
 	case err != nil:
 		bad(err.Error())
 	case who.Name != v.of.Waypoint || who.Collective != v.of.Collective:
-		bad(fmt.Sprintf("it is of %s in %q, and this is the log of %s in %q", who.Name, who.Collective, v.of.Waypoint, v.of.Collective))
+		bad(fmt.Sprintf("it is of %s in %q, but this is the log of %s in %q", who.Name, who.Collective, v.of.Waypoint, v.of.Collective))
 	case !ed25519.Verify(who.Key, l.signed(), l.Signature):
 		bad("it is not one of these lines")
 	default:
@@ -211,7 +211,7 @@ func (v *verifier) session(t *text) {
 	now := seen{l.Member, hashOf(evidence.encode(nil))}
 	if had, again := v.sessions[l.Session]; again {
 		if had != now {
-			bad("it is shown with other evidence than before")
+			bad("its evidence differs from before")
 		}
 		return
 	}
@@ -220,7 +220,7 @@ func (v *verifier) session(t *text) {
 	if err := s.Check(v.authority); err != nil {
 		bad("%v", err)
 	} else if l.Time.Before(s.Opened.Add(-clockStep)) {
-		r.note("%s: the session is said to have been opened later than this, at %s", t.place(), stamp(s.Opened))
+		r.note("%s: the session was opened later than this, at %s, according to the log", t.place(), stamp(s.Opened))
 	}
 }
 
@@ -231,12 +231,12 @@ func (s *Session) Check(authority Authority) error {
 	case err != nil:
 		return fmt.Errorf("the member's certificate: %w", err)
 	case who.Name != s.Member || who.Serial != s.Serial || who.Collective != s.Collective:
-		return fmt.Errorf("it is said to be of %s in %q (serial %s), and the certificate is that of %s in %q (serial %s)",
+		return fmt.Errorf("the line names %s in %q (serial %s), but the certificate is that of %s in %q (serial %s)",
 			s.Member, s.Collective, s.Serial, who.Name, who.Collective, who.Serial)
 	case !s.SignedBy(who.Key, s.Signature):
-		return fmt.Errorf("%s has not signed this statement: it is another session's, another waypoint's or time's, or was changed", s.Member)
+		return fmt.Errorf("%s has not signed this statement: it belongs to another session, waypoint or time, or was changed", s.Member)
 	case s.Time.Sub(s.Opened).Abs() > wire.MaxClockOff:
-		return fmt.Errorf("the statement is of %s, and the session of %s", stamp(s.Time), stamp(s.Opened))
+		return fmt.Errorf("the statement is from %s, but the session from %s", stamp(s.Time), stamp(s.Opened))
 	}
 	return nil
 }
@@ -257,9 +257,9 @@ func (v *verifier) attributed(t *text) {
 	case !shown && (v.of == nil || v.absent[l.Session]): // a fault already
 	case !shown:
 		v.absent[l.Session] = true
-		r.fault(BadStatement, t.place(), fmt.Sprintf("the log does not show session %v, over which %s is said to have caused this", l.Session, l.Member))
+		r.fault(BadStatement, t.place(), fmt.Sprintf("the log lacks session %v, in which %s is said to have caused this", l.Session, l.Member))
 	case s.member != l.Member:
-		r.fault(BadStatement, t.place(), fmt.Sprintf("session %v is of %s, and this is said to be of %s", l.Session, s.member, l.Member))
+		r.fault(BadStatement, t.place(), fmt.Sprintf("session %v belongs to %s, but the line names %s", l.Session, s.member, l.Member))
 	}
 }
 
@@ -279,7 +279,7 @@ func (v *verifier) end() {
 	r := v.report
 	for _, member := range slices.Sorted(maps.Keys(v.sums)) {
 		s := v.sums[member]
-		r.note("%d lines about %s, from %s to %s, are summarised only: it had used up its share of the log", s.lines, member, stamp(s.from), stamp(s.to))
+		r.note("%d lines about %s, from %s to %s, exist only as a summary: it had used up its share of the log", s.lines, member, stamp(s.from), stamp(s.to))
 	}
 	if v.half != nil {
 		r.Half, r.Closed = v.half.place(), false
@@ -288,15 +288,15 @@ func (v *verifier) end() {
 	r.Unsigned = v.unsigned()
 	v.endSegment(r)
 	if v.of == nil && len(r.Faults) == 0 {
-		r.fault(Missing, "the log", "there is no line in it")
+		r.fault(Missing, "the log", "it is empty")
 	}
 	for _, h := range v.known {
 		switch {
 		case h.found:
 		case h.other != "":
-			r.fault(Changed, h.other, fmt.Sprintf("line %d is not the one that was known before", h.N))
+			r.fault(Changed, h.other, fmt.Sprintf("line %d differs from the known head", h.N))
 		default:
-			r.fault(Missing, "the log", fmt.Sprintf("line %d, which was known before, is not in it", h.N))
+			r.fault(Missing, "the log", fmt.Sprintf("line %d, a known head, is missing", h.N))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestWholeLogIsProven(t *testing.T) {
 	if r.Lines != n || !slices.Equal(r.Proven, []Part{{"bob", Span{0, n - 1}}}) || r.Head.N != n-1 {
 		t.Errorf("%d lines, proven %v, head %v", r.Lines, r.Proven, r.Head)
 	}
-	for _, want := range []string{"of waypoint bob", fmt.Sprintf("Proven: lines 0 to %d", n-1), "the sessions, 2 in all", "as an agent ends it"} {
+	for _, want := range []string{"of waypoint bob", fmt.Sprintf("Proven: lines 0 to %d", n-1), "2 sessions were made", "was closed when its agent stopped"} {
 		if !strings.Contains(words(t, r), want) {
 			t.Errorf("it does not say %q:\n%s", want, words(t, r))
 		}
@@ -135,28 +135,28 @@ func TestFaultsAreNamed(t *testing.T) {
 		words  string
 	}{
 		"edited": {func(l []string) []string { l[5] = strings.Replace(l[5], "198.51.100.1", "198.51.100.2", 1); return l },
-			[]FaultKind{Changed}, "log:6", "not as it was written"},
+			[]FaultKind{Changed}, "log:6", "the line was changed"},
 		"edited to nonsense": {func(l []string) []string { l[5] = strings.Replace(l[5], "{", "[", 1); return l },
 			[]FaultKind{Changed}, "log:6", "cannot be understood"},
 		"renumbered": {func(l []string) []string { l[5] = strings.Replace(l[5], `"n":5`, `"n":7`, 1); return l },
-			[]FaultKind{Changed, Changed}, "log:6", "number 5 by its place, and says 7"},
+			[]FaultKind{Changed, Changed}, "log:6", "must have number 5, but has 7"},
 		"removed": {func(l []string) []string { return slices.Delete(l, 5, 8) },
 			[]FaultKind{Missing}, "log:6", "lines 5 to 7 should stand before"},
 		"swapped": {func(l []string) []string { l[7], l[8] = l[8], l[7]; return l },
 			[]FaultKind{Missing, Reordered}, "log:8", "line 7 should stand before"},
 		"repeated": {func(l []string) []string { return slices.Insert(l, 9, l[4]) },
-			[]FaultKind{Added}, "log:10", "line 4 stands here again"},
+			[]FaultKind{Added}, "log:10", "line 4 is repeated"},
 		"put in": {func(l []string) []string {
 			forged := strings.Replace(l[5], "alice", "carol", 1)
 			return slices.Insert(l, 5, forged)
-		}, []FaultKind{Added}, "log:6", "put in between"},
+		}, []FaultKind{Added}, "log:6", "was inserted"},
 		"first line gone": {func(l []string) []string { return l[1:] },
-			[]FaultKind{Missing}, "log:1", "does not begin with the line that says whose log it is"},
-		"cut in the middle": {func(l []string) []string { l[5] = l[5][:20]; return l[:6] }, nil, "", "a line without its end"},
+			[]FaultKind{Missing}, "log:1", "does not begin with the line that names the log's owner"},
+		"cut in the middle": {func(l []string) []string { l[5] = l[5][:20]; return l[:6] }, nil, "", "the incomplete line after"},
 		"cut after a line":  {func(l []string) []string { return l[:6] }, nil, "", "or lines at the end were cut off"},
 		"two lines made one": {func(l []string) []string { l[5] = strings.TrimSuffix(l[5], "\n"); return l },
 			[]FaultKind{Changed, Missing}, "log:6", "cannot be understood"},
-		"all gone": {func([]string) []string { return nil }, []FaultKind{Missing}, "the log", "no line in it"},
+		"all gone": {func([]string) []string { return nil }, []FaultKind{Missing}, "the log", "it is empty"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -212,15 +212,15 @@ func TestWhatAWaypointCannotForge(t *testing.T) {
 	}{
 		"another's session":     {forge(t, bob, nil, with(func(s *Session) { s.Session[0] ^= 1 })), BadStatement, "has not signed this statement"},
 		"another time":          {forge(t, bob, nil, with(func(s *Session) { s.Time = s.Time.Add(time.Second) })), BadStatement, "has not signed"},
-		"another member":        {forge(t, bob, nil, with(func(s *Session) { s.Member = "carol" })), BadStatement, "said to be of carol"},
+		"another member":        {forge(t, bob, nil, with(func(s *Session) { s.Member = "carol" })), BadStatement, "names carol"},
 		"another certificate":   {forge(t, bob, nil, with(func(s *Session) { s.Chain = carol.chain() })), BadStatement, "certificate is that of carol"},
 		"no member":             {forge(t, bob, nil, flow(outside.session("bob", time.Now()), 1)), BadStatement, "no member of this collective"},
-		"another waypoint's":    {forge(t, bob, nil, flow(alice.session("carol", time.Now()), 1)), BadStatement, "another waypoint's"},
-		"used again":            {replayed(t, bob, good), BadStatement, "other evidence than before"},
-		"not shown":             {replayed(t, bob), BadStatement, "does not show session"},
-		"used on another day":   {forge(t, bob, nil, with(func(s *Session) { s.Opened = s.Opened.Add(24 * time.Hour) })), BadStatement, "the statement is of"},
+		"another waypoint's":    {forge(t, bob, nil, flow(alice.session("carol", time.Now()), 1)), BadStatement, "another session, waypoint or time"},
+		"used again":            {replayed(t, bob, good), BadStatement, "differs from before"},
+		"not shown":             {replayed(t, bob), BadStatement, "the log lacks session"},
+		"used on another day":   {forge(t, bob, nil, with(func(s *Session) { s.Opened = s.Opened.Add(24 * time.Hour) })), BadStatement, "the statement is from"},
 		"certificate had ended": {forge(t, bob, nil, flow(alice.session("bob", time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)), 1)), BadStatement, "no member"},
-		"blamed on another":     {forge(t, bob, nil, flow(good, 1), byCarol), BadStatement, "said to be of carol"},
+		"blamed on another":     {forge(t, bob, nil, flow(good, 1), byCarol), BadStatement, "names carol"},
 		"another's log":         {forge(t, carol, func(a *Author) { a.Waypoint = "bob" }), BadSignature, "it is of carol"},
 		"signed by a stranger":  {forge(t, outside, func(a *Author) { a.Waypoint = "bob" }), BadSignature, "no member of this collective"},
 		"signed by another key": {forge(t, bob, func(a *Author) {

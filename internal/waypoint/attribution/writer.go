@@ -130,7 +130,7 @@ func (w *writer) append(b *batch) error {
 	n, err := w.file.Write(b.text)
 	if err != nil {
 		w.torn = n > 0 && w.file.Truncate(w.size) != nil // a full disk lets files shrink
-		return fmt.Errorf("write the attribution log: %w (free space or mend %s)", err, w.path)
+		return fmt.Errorf("write the attribution log: %w (free disk space, or make %s writable)", err, w.path)
 	}
 	w.size += int64(n)
 	w.chain, w.certs = b.chain, b.certs
@@ -153,7 +153,7 @@ func (w *writer) open() error {
 	}
 	if !w.ready {
 		if err := w.resume(); err != nil {
-			return fmt.Errorf("go on with the attribution log: %w %s", err, mend)
+			return fmt.Errorf("continue the attribution log: %w %s", err, mend)
 		}
 	}
 	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)

@@ -51,12 +51,12 @@ func (r Reason) String() string {
 		Documentation:  "documentation",
 		Benchmarking:   "benchmarking",
 		Reserved:       "reserved",
-		Transition:     "a wrapped IPv4 address",
-		Platform:       "a service that a cloud provider has for its own hosts",
+		Transition:     "an embedded IPv4 address",
+		Platform:       "a cloud provider's service for its own hosts",
 		OutsideAddress: "the address at which others see the waypoint",
-		OutsideUnknown: "it may be the waypoint's own router, as the address at which others see the waypoint is not known yet",
-		Neighbour:      "in a network that the waypoint is in",
-		RouterLink:     "in a network of a router that the waypoint's packets pass first",
+		OutsideUnknown: "it may be the waypoint's own router, because the waypoint does not know its public address yet",
+		Neighbour:      "in a network of the waypoint",
+		RouterLink:     "in a network of one of the first routers after the waypoint",
 		OperatorDenied: "denied by the operator",
 	}[r]
 }
@@ -80,11 +80,11 @@ func (d *Denied) mend() string {
 	inNever := func(e entry) bool { return e.prefix == d.Prefix }
 	switch {
 	case d.Reason == NoPort, d.Reason == OwnAddress, slices.ContainsFunc(never, inNever):
-		return "no setting of the waypoint changes that"
+		return "no setting of the waypoint allows it"
 	case d.Reason == PortDenied:
 		return "its operator can allow the port ([waypoint] deny_ports)"
 	case d.Reason == OperatorDenied:
-		return "its operator has chosen that ([waypoint] deny)"
+		return "its operator denies it ([waypoint] deny)"
 	}
 	return "its operator can allow it ([waypoint] allow)"
 }
@@ -122,7 +122,7 @@ func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
 		prefix = prefix.Masked()
 		for _, n := range never {
 			if n.prefix.Overlaps(prefix) && prefix.Bits() >= n.prefix.Bits() {
-				return nil, fmt.Errorf("allow %v: a waypoint never forwards to %v addresses (%v); take it out of the list", prefix, n.reason, n.prefix)
+				return nil, fmt.Errorf("allow %v: a waypoint never forwards to %v addresses (%v); remove it from the list", prefix, n.reason, n.prefix)
 			}
 		}
 		p.operator = append(p.operator, entry{prefix, 0})

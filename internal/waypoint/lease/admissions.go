@@ -190,17 +190,17 @@ func (l *Leases) mayAdmit(a *admission, id uint64, under Conditions) *wire.Refus
 		return refuse(id, wire.FamilyMismatch, "a SYN has room for the address of an IPv4 server only")
 	}
 	if l.sessions.of[a.Caller] == 0 {
-		return refuseFor(retryFault, id, wire.Busy, fmt.Sprintf("you have no session from %v any more", a.Addr))
+		return refuseFor(retryFault, id, wire.Busy, fmt.Sprintf("you no longer have a session from %v", a.Addr))
 	}
 	there := l.admissions[a.Addr]
 	for _, x := range there {
 		if x.Member != a.Member && l.terms.InBand == rules.InBandOpen {
 			return refuseFor(retryQuota, id, wire.Busy,
-				fmt.Sprintf("another member calls from your address %v, and without the authenticator the two of you look alike", a.Addr))
+				fmt.Sprintf("another member uses your address %v, and without the authenticator the waypoint cannot distinguish you", a.Addr))
 		}
 	}
 	if len(there)-len(l.admissions.superseded(a.Addr, a.session)) >= inband.MaxSlots {
-		return refuseFor(retryQuota, id, wire.Busy, fmt.Sprintf("there are as many members at your address %v as the waypoint can tell apart", a.Addr))
+		return refuseFor(retryQuota, id, wire.Busy, fmt.Sprintf("too many members use your address %v for the waypoint to distinguish them", a.Addr))
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (b *Batch) decide(r MappingRequest) outcome {
 	}
 	port, ok := b.choosePort(t, r.Proposed)
 	if !ok {
-		o.refusal = refuseFor(retryQuota, r.ID, wire.Busy, fmt.Sprintf("all ports are taken for your address %v", t.client))
+		o.refusal = refuseFor(retryQuota, r.ID, wire.Busy, fmt.Sprintf("all ports are in use for your address %v", t.client))
 		return o
 	}
 	o.mapping, o.added = &Mapping{Key: rules.Key{Client: t.client, Port: port}, Server: t.server, Member: t.member}, true

@@ -52,7 +52,7 @@ func forbidden(id uint64, err error) *wire.Refusal {
 }
 
 func tooManyMembers(id uint64) *wire.Refusal {
-	return refuse(id, wire.Busy, "the waypoint serves as many members as it can tell apart")
+	return refuse(id, wire.Busy, "the waypoint has as many members as it can distinguish")
 }
 
 // closed refuses a request while the waypoint gives nothing; nil if it gives.

@@ -28,7 +28,7 @@ const (
 // Check returns an error if there are too few bits.
 func (m Marks) Check() error {
 	if n := bits.OnesCount32(uint32(m)); n < leastMarks {
-		return fmt.Errorf("%#x has %d bits, and it takes %d at least: one for all members' connections, %d for the kinds of detours, the others to tell members apart",
+		return fmt.Errorf("%#x has %d bits, and needs at least %d: one for all members' connections, %d for the kinds of detours, the others to distinguish members",
 			uint32(m), n, leastMarks, kindBits)
 	}
 	return nil

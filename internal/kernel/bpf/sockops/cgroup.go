@@ -72,7 +72,7 @@ func openCgroup2(path string) (*os.File, error) {
 		file.Close()
 		return nil, &Error{
 			Mend: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
-			Err:  fmt.Errorf("%s is no folder of cgroup v2", path),
+			Err:  fmt.Errorf("%s is not a folder of cgroup v2", path),
 		}
 	}
 	return file, nil
