@@ -6,12 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // Identity is this host's member identity. It follows its files: a replaced certificate, root or revocation
@@ -25,7 +25,7 @@ type Identity struct {
 	taking sync.Mutex // held while files are replaced by what came from elsewhere
 
 	mu    sync.Mutex
-	seen  [4]fileStamp
+	seen  []durable.Stamp
 	own   *own
 	trust *Trust
 	// cutOff: the collective's roots are other ones now, and none of them leads to our certificate.
@@ -62,7 +62,7 @@ func Open(files Files, log *slog.Logger) (*Identity, error) {
 }
 
 func open(files Files, log *slog.Logger) (*Identity, error) {
-	id := &Identity{files: files, log: log, seen: stamps(files)}
+	id := &Identity{files: files, log: log, seen: files.stamps()}
 	roots, err := readRoots(files.CA)
 	if err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (id *Identity) Refresh() {
 func (id *Identity) reread() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	now := stamps(id.files)
-	if now == id.seen {
+	now := id.files.stamps()
+	if slices.Equal(now, id.seen) {
 		return
 	}
 	id.seen = now
@@ -247,29 +247,6 @@ func (id *Identity) Derive(purpose string) [32]byte {
 	return [32]byte(out)
 }
 
-// fileStamp changes when a file is replaced or written.
-type fileStamp struct {
-	size    int64
-	mtime   time.Time
-	mode    fs.FileMode
-	inode   uint64 // two replacements within one tick of the kernel's clock differ in nothing else
-	missing bool
-}
-
-func stamps(f Files) (out [4]fileStamp) {
-	for i, path := range []string{f.Certificate, f.Key, f.CA, f.CRL} {
-		if path == "" {
-			continue
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			out[i].missing = true
-			continue
-		}
-		out[i] = fileStamp{size: info.Size(), mtime: info.ModTime(), mode: info.Mode()}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			out[i].inode = st.Ino
-		}
-	}
-	return out
+func (f Files) stamps() []durable.Stamp {
+	return durable.Stamps(f.Certificate, f.Key, f.CA, f.CRL)
 }

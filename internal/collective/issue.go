@@ -151,7 +151,7 @@ type IssuedCertificate struct {
 // Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
 // the day of since.
 func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
-	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(r record) { out = append(out, r.issued()) })
+	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(one IssuedCertificate) { out = append(out, one) })
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (ca *CA) IssuedSince(r *Reading, since time.Time) (out []IssuedCertificate,
 	if of := ca.Key(); r.days == nil || r.of != of {
 		*r = Reading{of, map[time.Time]int64{}}
 	}
-	err = ca.issued.added(r.days, func(day time.Time) bool { return !ended(day, since) }, func(one record) { out = append(out, one.issued()) })
+	err = ca.issued.added(r.days, func(day time.Time) bool { return !ended(day, since) }, func(one IssuedCertificate) { out = append(out, one) })
 	return out, errors.Join(err, ca.markRevoked(out))
 }
 
@@ -229,7 +229,7 @@ func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBef
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign the certificate of %s: members would refuse it: %w", name, err)
 	}
-	if err := ca.issued.add(record{
+	if err := ca.issued.add(IssuedCertificate{
 		Serial: member.Serial, Name: name, NotBefore: notBefore, NotAfter: notAfter, Key: pub, Subnet: subnet,
 	}); err != nil {
 		return Signed{}, err

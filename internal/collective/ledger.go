@@ -22,20 +22,11 @@ import (
 // more, however much was ever signed.
 type ledger struct{ dir string }
 
-// record is one line.
-type record struct {
-	Serial    string
-	Name      string
-	NotBefore time.Time
-	NotAfter  time.Time
-	Key       PublicKey
-	Subnet    netip.Prefix // may be zero
-}
-
 // recordMend is for what no command of ours can have written.
 const recordMend = "restore the authority's directory from its backup"
 
-func (r record) String() string {
+// line returns what the ledger holds of a certificate.
+func (r IssuedCertificate) line() string {
 	subnet := "-"
 	if r.Subnet.IsValid() {
 		subnet = r.Subnet.String()
@@ -45,11 +36,7 @@ func (r record) String() string {
 	}, " ")
 }
 
-func (r record) issued() IssuedCertificate {
-	return IssuedCertificate{Serial: r.Serial, Name: r.Name, Key: r.Key, Subnet: r.Subnet, NotBefore: r.NotBefore, NotAfter: r.NotAfter}
-}
-
-func parseRecord(line string) (r record, err error) {
+func parseLine(line string) (r IssuedCertificate, err error) {
 	f := strings.Split(line, " ")
 	if len(f) != 6 {
 		return r, fmt.Errorf("%d words, which is not a record of a certificate", len(f))
@@ -78,7 +65,7 @@ func parseRecord(line string) (r record, err error) {
 
 // add writes a record and returns when it is on the disk: a certificate nobody remembers could not be
 // revoked by name. The caller has the directory's lock.
-func (l ledger) add(r record) (err error) {
+func (l ledger) add(r IssuedCertificate) (err error) {
 	path := filepath.Join(l.dir, r.NotAfter.UTC().Format(time.DateOnly))
 	_, statErr := os.Lstat(path)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -94,7 +81,7 @@ func (l ledger) add(r record) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteAt([]byte(r.String()+"\n"), end); err != nil {
+	if _, err := f.WriteAt([]byte(r.line()+"\n"), end); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -130,35 +117,13 @@ func wholeLines(f *os.File) (int64, error) {
 }
 
 // each calls f with every record of the days for which want is true.
-func (l ledger) each(want func(day time.Time) bool, f func(record)) error {
-	days, err := l.days()
-	if err != nil {
-		return err
-	}
-	for _, day := range days {
-		if !want(day) {
-			continue
-		}
-		path := filepath.Join(l.dir, day.Format(time.DateOnly))
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read the records of issued certificates: %w", err)
-		}
-		lines := strings.Split(string(data), "\n")
-		for n, line := range lines[:len(lines)-1] { // the last is empty, or half written and handed to nobody
-			r, err := parseRecord(line)
-			if err != nil {
-				return &Error{File: path, Problem: fmt.Sprintf("line %d is damaged", n+1), Err: err, Mend: recordMend}
-			}
-			f(r)
-		}
-	}
-	return nil
+func (l ledger) each(want func(day time.Time) bool, f func(IssuedCertificate)) error {
+	return l.added(map[time.Time]int64{}, want, f)
 }
 
 // added calls f with every record that is new since it was called last with the same offsets, of the days for
 // which want is true. Lines that are damaged are passed over and told, once.
-func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f func(record)) error {
+func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f func(IssuedCertificate)) error {
 	days, err := l.days()
 	if err != nil {
 		return err
@@ -180,9 +145,10 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 		whole := bytes.LastIndexByte(data, '\n') + 1 // what follows is being written, or is handed to nobody
 		read[day] += int64(whole)
 		for line := range strings.Lines(string(data[:whole])) {
-			r, err := parseRecord(strings.TrimSuffix(line, "\n"))
+			line = strings.TrimSuffix(line, "\n")
+			r, err := parseLine(line)
 			if err != nil {
-				damaged = append(damaged, &Error{File: path, Problem: "a line is damaged", Err: err, Mend: recordMend})
+				damaged = append(damaged, &Error{File: path, Problem: fmt.Sprintf("the line %.60q is damaged", line), Err: err, Mend: recordMend})
 				continue
 			}
 			f(r)
@@ -232,10 +198,10 @@ func (l ledger) days() ([]time.Time, error) {
 }
 
 // find returns what still counts of a name, or has that serial number.
-func (l ledger) find(nameOrSerial string, now time.Time) ([]record, error) {
-	var found []record
+func (l ledger) find(nameOrSerial string, now time.Time) ([]IssuedCertificate, error) {
+	var found []IssuedCertificate
 	serial := strings.ToLower(nameOrSerial)
-	err := l.each(func(day time.Time) bool { return !ended(day, now) }, func(r record) {
+	err := l.each(func(day time.Time) bool { return !ended(day, now) }, func(r IssuedCertificate) {
 		if r.Serial == serial || r.Name == nameOrSerial && now.Before(r.NotAfter) {
 			found = append(found, r)
 		}
@@ -248,7 +214,7 @@ func (l ledger) find(nameOrSerial string, now time.Time) ([]record, error) {
 func (l ledger) over(since, now time.Time) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := l.each(func(day time.Time) bool { return !ended(day, since) && ended(day.AddDate(0, 0, 2), now) },
-		func(r record) { out[r.Serial] = true })
+		func(r IssuedCertificate) { out[r.Serial] = true })
 	return out, err
 }
 

@@ -16,7 +16,7 @@ func TestLedger(t *testing.T) {
 	now := time.Date(2026, 7, 25, 12, 0, 0, 0, time.UTC)
 	add := func(serial, name string, end time.Duration) {
 		t.Helper()
-		if err := l.add(record{Serial: serial, Name: name, NotBefore: now, NotAfter: now.Add(end), Subnet: netip.MustParsePrefix("10.0.0.0/26")}); err != nil {
+		if err := l.add(IssuedCertificate{Serial: serial, Name: name, NotBefore: now, NotAfter: now.Add(end), Subnet: netip.MustParsePrefix("10.0.0.0/26")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,13 +69,13 @@ func TestLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fault *Error
-	if _, err := l.find("bob", now); !errors.As(err, &fault) || fault.File != file || !strings.Contains(err.Error(), "line 1") {
+	if _, err := l.find("bob", now); !errors.As(err, &fault) || fault.File != file || !strings.Contains(err.Error(), "rubbish") {
 		t.Errorf("a damaged line: %v", err)
 	}
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.add(record{Serial: "0e", Name: "bob", NotAfter: now.Add(day)}); err == nil || !strings.Contains(err.Error(), "backup") {
+	if err := l.add(IssuedCertificate{Serial: "0e", Name: "bob", NotAfter: now.Add(day)}); err == nil || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("wrote into another file: %v", err)
 	}
 	if _, err := (ledger{filepath.Join(l.dir, "gone")}).find("bob", now); !errors.Is(err, os.ErrNotExist) || !errors.As(err, &fault) {
@@ -96,7 +96,7 @@ func BenchmarkRevoke(b *testing.B) {
 		var lines strings.Builder
 		for i := range 10_000 {
 			name := "member" + string(rune('a'+i%26)) + time.Duration(i).String()
-			lines.WriteString(record{Serial: serialText(newSerial()), Name: name, NotBefore: now, NotAfter: end.Add(time.Hour)}.String() + "\n")
+			lines.WriteString(IssuedCertificate{Serial: serialText(newSerial()), Name: name, NotBefore: now, NotAfter: end.Add(time.Hour)}.line() + "\n")
 		}
 		if err := os.WriteFile(filepath.Join(ca.issued.dir, end.UTC().Format(time.DateOnly)), []byte(lines.String()), 0o600); err != nil {
 			b.Fatal(err)

@@ -79,9 +79,8 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, e
 			if !ok {
 				return nil, fmt.Errorf("revoke %s: %q in %s is not a serial number: %s", nameOrSerial, r.Serial, ca.issued.dir, recordMend)
 			}
-			one := r.issued()
-			one.Revoked, one.Why = true, reason
-			revoked = append(revoked, one)
+			r.Revoked, r.Why = true, reason
+			revoked = append(revoked, r)
 			if !slices.ContainsFunc(entries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(serial) == 0 }) {
 				entries = append(entries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: time.Now(), ReasonCode: int(reason)})
 			}
@@ -106,7 +105,7 @@ func (ca *CA) AddIssued(m Member) error {
 	if err != nil || len(found) > 0 {
 		return err
 	}
-	return ca.issued.add(record{Serial: m.Serial, Name: m.Name, NotBefore: m.NotBefore, NotAfter: m.NotAfter, Key: m.Key, Subnet: m.Subnet})
+	return ca.issued.add(IssuedCertificate{Serial: m.Serial, Name: m.Name, NotBefore: m.NotBefore, NotAfter: m.NotAfter, Key: m.Key, Subnet: m.Subnet})
 }
 
 // withoutEnded leaves out what no longer needs to be on the list because it has ended. A list of a

@@ -97,7 +97,7 @@ func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sign the signer's certificate: %w", err)
 	}
-	return cert, ca.issued.add(record{
+	return cert, ca.issued.add(IssuedCertificate{
 		Serial: serialText(cert.SerialNumber), Name: cert.Subject.CommonName, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, Key: PublicKey(pub),
 	})
 }

@@ -137,7 +137,7 @@ func TestSignerCannotRevokeOthers(t *testing.T) {
 	carol := load(t, enrol(t, newSigner(t, root), Terms{Name: "carol"}))
 	// A signer that has gone bad puts the other's serial number on its own list.
 	m := carol.Self()
-	if err := bad.issued.add(record{Serial: m.Serial, Name: "carol", NotBefore: m.NotBefore, NotAfter: m.NotAfter}); err != nil {
+	if err := bad.issued.add(IssuedCertificate{Serial: m.Serial, Name: "carol", NotBefore: m.NotBefore, NotAfter: m.NotAfter}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bad.Revoke("carol", PrivilegeWithdrawn); err != nil {

@@ -2,6 +2,7 @@ package registrar
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -29,7 +30,7 @@ func (r *Registrar) Follow() error {
 // followAuthority reads the authority again if its files have changed. The caller holds mu.
 func (r *Registrar) followAuthority(now time.Time) error {
 	stamps := r.signer.stamps()
-	if !r.signer.changed(stamps) {
+	if slices.Equal(stamps, r.signer.files) {
 		return nil
 	}
 	if err := r.readAuthority(); err != nil {

@@ -7,11 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // renewSignerBefore is how long before its end a signer is renewed, if the root is here.
@@ -23,7 +22,7 @@ type signer struct {
 	log    *slog.Logger
 	ca     *collective.CA
 	issued collective.Reading // how far the records of what ca has signed were read
-	files  []fileStamp        // of ca's files, when they were read last
+	files  []durable.Stamp    // of ca's files, when they were read last
 }
 
 func openSigner(dir string, log *slog.Logger) (*signer, error) {
@@ -172,32 +171,11 @@ func (s *signer) renew(now time.Time) (renewed bool, err error) {
 	return true, nil
 }
 
-// fileStamp changes when a file is replaced.
-type fileStamp struct {
-	size  int64
-	mtime time.Time
-	inode uint64
-}
-
 // stamps returns the stamps of ca's files.
-func (s *signer) stamps() (out []fileStamp) {
+func (s *signer) stamps() []durable.Stamp {
+	var paths []string
 	for _, name := range []string{"ca.crt", "ca.crl", "ca.key", "signer.crt", "signer.key"} {
-		out = append(out, stampOf(filepath.Join(CADir(s.dir), name)))
+		paths = append(paths, filepath.Join(CADir(s.dir), name))
 	}
-	return out
-}
-
-// changed reports whether ca's files were replaced since they were read.
-func (s *signer) changed(now []fileStamp) bool { return !slices.Equal(now, s.files) }
-
-func stampOf(path string) (s fileStamp) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return s
-	}
-	s.size, s.mtime = info.Size(), info.ModTime()
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.inode = st.Ino
-	}
-	return s
+	return durable.Stamps(paths...)
 }

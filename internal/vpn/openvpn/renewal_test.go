@@ -1,31 +1,33 @@
 package openvpn
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
-	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 func TestRenewal(t *testing.T) {
 	dir := t.TempDir()
-	files := Files{Certificate: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")}
-	v := func(certificate, key int) string { // sizes; 0: the file is not there
-		for path, size := range map[string]int{files.Certificate: certificate, files.Key: key, files.CA: 9} {
-			os.Remove(path)
-			if size == 0 {
-				continue
-			}
-			if err := errors.Join(os.WriteFile(path, make([]byte, size), 0o600), os.Chtimes(path, time.Time{}, time.Unix(1000, 0))); err != nil {
-				t.Fatal(err)
-			}
+	var paths []string
+	for i := range 3 {
+		paths = append(paths, filepath.Join(dir, strconv.Itoa(i)))
+		if i == 0 {
+			continue // is not there
 		}
-		return files.stamp()
+		if err := os.WriteFile(paths[i], nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	versions := durable.Stamps(paths...)
+	v := func(certificate, key int) []durable.Stamp {
+		return []durable.Stamp{versions[certificate], versions[key], versions[1]}
 	}
 	r := renewal{read: v(1, 1)}
 	for i, look := range []struct {
-		now string
+		now []durable.Stamp
 		due bool
 	}{
 		{v(1, 1), false}, {v(1, 1), false},

@@ -10,11 +10,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
@@ -47,7 +49,7 @@ type Server struct {
 // Stop is called or ctx ends. Errors include *MissingError, *OldError and *vpn.TUNError.
 func StartServer(ctx context.Context, config ServerConfig) (*Server, error) {
 	s := &Server{
-		config: config, files: renewal{read: config.Files.stamp()},
+		config: config, files: renewal{read: config.Files.stamps()},
 		admitted: map[string][]netip.Prefix{}, sessions: map[string]*session{},
 	}
 	if err := s.start(ctx); err != nil {
@@ -82,7 +84,7 @@ func (s *Server) Problem() error { return s.daemon.problem() }
 // Tend restores the guard if another program has removed it, as a firewall does when it is reloaded. It
 // starts openvpn anew if its certificate was replaced. Not for concurrent use.
 func (s *Server) Tend() error {
-	if s.files.due(s.config.Files.stamp()) {
+	if s.files.due(s.config.Files.stamps()) {
 		s.log.Info("the certificate was replaced; OpenVPN is started anew with it")
 		s.daemon.restart()
 	}
@@ -98,30 +100,19 @@ func (s *Server) Tend() error {
 // renewal detects when a server must be restarted because its certificate was replaced: a running
 // OpenVPN server never reads it again. (A client reads it whenever it connects.)
 type renewal struct {
-	read string // stamp of the files that the running openvpn has read
-	seen string // stamp found by the last check
+	read []durable.Stamp // of the files that the running openvpn has read
+	seen []durable.Stamp // found by the last check
 }
 
-// stamp identifies the versions of the certificate, the key and the authority's certificate. It is
-// empty if one is missing.
-func (f Files) stamp() string {
-	var all string
-	for _, path := range []string{f.Certificate, f.Key, f.CA} {
-		info, err := os.Stat(path)
-		if err != nil {
-			return ""
-		}
-		all += fmt.Sprintln(info.Size(), info.ModTime().UnixNano())
-	}
-	return all
-}
+// stamps returns the versions of the certificate, the key and the authority's certificate.
+func (f Files) stamps() []durable.Stamp { return durable.Stamps(f.Certificate, f.Key, f.CA) }
 
 // due reports whether the files have changed and are complete. Because they are replaced one by
 // one, two successive checks must find the same versions.
-func (r *renewal) due(now string) bool {
-	settled := now != "" && now == r.seen
+func (r *renewal) due(now []durable.Stamp) bool {
+	settled := slices.Equal(now, r.seen)
 	r.seen = now
-	if !settled || now == r.read {
+	if !settled || slices.Equal(now, r.read) || slices.Contains(now, durable.Stamp{}) {
 		return false
 	}
 	r.read = now
