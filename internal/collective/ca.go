@@ -17,9 +17,9 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// An authority's files. A root has ca.key, a signer signer.key and signer.crt. ca.crt and ca.crl are what
-// members get, issued is what was ever signed: revoking a member by name needs it. NAME.crt and NAME.key
-// of members whose key is made here lie beside them until they are handed over.
+// An authority's files. A root has ca.key, a signer has signer.key and signer.crt. ca.crt and ca.crl are for
+// members. The directory issued records every signed certificate, which is needed to revoke a member by name.
+// NAME.crt and NAME.key of members whose key is made here remain there until the operator copies them.
 const (
 	caCertFile     = "ca.crt"
 	caCRLFile      = "ca.crl"
@@ -34,11 +34,11 @@ const (
 	signerValidity = 365 * 24 * time.Hour
 )
 
-// backdate lets a certificate be used at once by a host whose clock is a little behind.
+// backdate makes a new certificate valid at once on a host whose clock is slightly behind.
 const backdate = 5 * time.Minute
 
-// CA is an authority, a root or a signer, kept in one directory. It is never changed and holds nothing but
-// certificate and key, so it may be used from any goroutine, and several processes may open one.
+// CA is an authority, a root or a signer, in one directory. It is immutable and holds only certificate and
+// key, so it may be used from any goroutine, and several processes may open the same directory.
 type CA struct {
 	dir    string
 	cert   *x509.Certificate
@@ -47,8 +47,8 @@ type CA struct {
 	issued ledger
 }
 
-// InitCA makes a new collective: a root in dir, with ca.crt and an empty ca.crl for every member, and
-// ca.key, which stays. It refuses to overwrite one that is there, as that would cut off every member.
+// InitCA creates a collective: a root in dir, with ca.crt and an empty ca.crl for every member, and ca.key,
+// which stays there. It refuses to overwrite an existing root, because that would cut off every member.
 func InitCA(dir, name string) (*CA, error) {
 	if err := CheckCollective(name); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func InitCA(dir, name string) (*CA, error) {
 	return ca, nil
 }
 
-// newRoot makes a root's key and certificate, in memory.
+// newRoot creates a root's key and certificate in memory.
 func newRoot(dir, name string) (*CA, error) {
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -80,7 +80,7 @@ func newRoot(dir, name string) (*CA, error) {
 	}
 	now := time.Now()
 	template := authorityTemplate(now, now.Add(rootValidity))
-	// The key in the name keeps a collective's roots apart for software that knows authorities by name.
+	// The key in the name distinguishes a collective's roots for software that identifies authorities by name.
 	template.Subject = pkix.Name{CommonName: name, SerialNumber: shortKey(pub)}
 	template.MaxPathLen = 1
 	cert, err := createCertificate(template, template, pub, key)
@@ -105,11 +105,11 @@ func (ca *CA) create(t *Trust) error {
 	if err := durable.Replace(ca.CRLFile(), t.Lists(), 0o644); err != nil {
 		return err
 	}
-	// Last, because a directory with it counts as complete.
+	// This file is last, because a directory that has it counts as complete.
 	return durable.Replace(ca.CertFile(), t.Roots(), 0o644)
 }
 
-// OpenCA opens an authority: what InitCA, NewSigner or Successor made in dir.
+// OpenCA opens an authority that InitCA, NewSigner or Successor created in dir.
 func OpenCA(dir string) (*CA, error) {
 	const mend = "name the directory given to dcol ca init, or run it first; if it was there, put it back from its backup"
 	ca := &CA{dir: dir, issued: ledger{filepath.Join(dir, issuedDir)}}
@@ -157,29 +157,29 @@ func OpenCA(dir string) (*CA, error) {
 
 func (ca *CA) isRoot() bool { return ca.cert.Equal(ca.root) }
 
-// Key is the public half of what this authority signs with.
+// Key returns the public key of this authority.
 func (ca *CA) Key() PublicKey { return PublicKey(ca.key.Public().(ed25519.PublicKey)) }
 
-// Name is the collective's name.
+// Name returns the collective's name.
 func (ca *CA) Name() string { return ca.root.Subject.CommonName }
 
-// Subject is what this authority is called in its certificate: by that name its root can revoke a signer.
+// Subject returns the authority's name in its certificate. The root revokes a signer by this name.
 func (ca *CA) Subject() string { return ca.cert.Subject.CommonName }
 
-// NotAfter is the authority's end. Nothing that it signs lasts longer.
+// NotAfter returns when the authority's certificate expires. Nothing that it signs is valid longer.
 func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 
-// CertFile is what every member needs to know the others.
+// CertFile returns the path of ca.crt, with which members verify each other.
 func (ca *CA) CertFile() string { return filepath.Join(ca.dir, caCertFile) }
 
-// CRLFile is what every member needs to refuse those revoked.
+// CRLFile returns the path of ca.crl, from which members know revoked certificates.
 func (ca *CA) CRLFile() string { return filepath.Join(ca.dir, caCRLFile) }
 
-// Trust reads what members get.
+// Trust reads ca.crt and ca.crl.
 func (ca *CA) Trust() (*Trust, error) { return ReadTrust(ca.CertFile(), ca.CRLFile()) }
 
-// TakeTrust takes newer roots and lists from another authority of the collective (its ca.crt and ca.crl;
-// either may be empty), as a member does. changed says whether there was anything new.
+// TakeTrust copies newer roots and lists from another authority of the collective (its ca.crt and ca.crl;
+// either may be empty), as a member does. changed reports whether anything was new.
 func (ca *CA) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
@@ -193,8 +193,8 @@ func (ca *CA) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	return before.take(roots, lists, ca.CertFile(), ca.CRLFile())
 }
 
-// beside is how another authority begins, made by this root in a directory of its own: nobody else changes
-// either until unlock, and t is what members get now. what is for the error.
+// beside begins the creation of another authority by this root, in a new directory dir. It locks both
+// directories until unlock is called, and returns the present trust. The text what begins errors.
 func (ca *CA) beside(dir, what string) (t *Trust, unlock func(), err error) {
 	if err := ca.mustBeRoot(what); err != nil {
 		return nil, nil, err
@@ -216,7 +216,7 @@ func (ca *CA) beside(dir, what string) (t *Trust, unlock func(), err error) {
 	return t, unlock, nil
 }
 
-// firstList is the others' lists with this authority's first, which is empty.
+// firstList returns the others' lists with this authority's first list, which is empty.
 func (ca *CA) firstList(others listSet) (listSet, error) {
 	own, err := ca.sign(nil, nextNumber(nil, time.Now()))
 	if err != nil {
@@ -227,7 +227,7 @@ func (ca *CA) firstList(others listSet) (listSet, error) {
 	return all, nil
 }
 
-// newDir makes an authority's directory, where none may be yet.
+// newDir creates an authority's directory. It fails if dir contains an authority already.
 func newDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(dir, issuedDir), 0o700); err != nil {
 		return nil, fmt.Errorf("make the authority's directory: %w", err)
@@ -245,7 +245,8 @@ func newDir(dir string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// newSerial is random (RFC 5280, 4.1.2.2 allows 20 bytes): it also must not tell how many members there are.
+// newSerial returns a random serial number (RFC 5280, 4.1.2.2 allows 20 bytes), which does not reveal the number of
+// members.
 func newSerial() *big.Int {
 	var b [16]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
@@ -273,5 +274,5 @@ func createCertificate(template, parent *x509.Certificate, pub ed25519.PublicKey
 	return x509.ParseCertificate(der)
 }
 
-// shortKey is enough of a key to tell a collective's authorities apart.
+// shortKey returns enough of a key to distinguish a collective's authorities.
 func shortKey(key ed25519.PublicKey) string { return PublicKey(key).String()[:16] }

@@ -19,29 +19,29 @@ type PublicKey [ed25519.PublicKeySize]byte
 
 func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
 
-// Member is who is at the other end, as its certificate says.
+// Member describes a member, as stated in its certificate.
 type Member struct {
 	Name       string
 	Collective string
 	Serial     string
 	Key        PublicKey
-	Subnet     netip.Prefix // of its own in the collective's network; zero: none
+	Subnet     netip.Prefix // its own in the collective's network; zero: none
 	NotBefore  time.Time
 	NotAfter   time.Time
 	Issuer     Issuer
 }
 
-// Issuer is by whom a certificate was signed. The zero Issuer is one that is not known.
+// Issuer identifies the authority that signed a certificate. The zero Issuer is unknown.
 type Issuer struct {
 	Key    PublicKey
-	Serial string    // of the signer's certificate; empty if a root has signed
-	Root   PublicKey // the same as Key if a root has signed
+	Serial string    // of the signer's certificate; empty if a root signed
+	Root   PublicKey // the same as Key if a root signed
 }
 
-// maxChain is a member's certificate, a signer's and a root's.
+// maxChain is the longest chain: a member's certificate, a signer's and a root's.
 const maxChain = 3
 
-// memberOf reads a chain that has been verified: the member's certificate first, a root last.
+// memberOf returns the member of a verified chain, which has the member's certificate first and a root last.
 func memberOf(chain []*x509.Certificate) (Member, error) {
 	if len(chain) < 2 || len(chain) > maxChain {
 		return Member{}, fmt.Errorf("not a member's certificate: its chain has %d", len(chain))
@@ -90,8 +90,8 @@ func keyOf(cert *x509.Certificate) (PublicKey, bool) {
 	return PublicKey(key), true
 }
 
-// A member's subnet stands in its certificate as the URI dcol:subnet:10.1.2.0/26, so that nobody can
-// claim another's. Other URIs are left to later versions.
+// A member's certificate contains its subnet as the URI dcol:subnet:10.1.2.0/26, so that nobody can claim
+// another's. Other URIs are ignored, for later versions.
 const (
 	subnetScheme = "dcol"
 	subnetPrefix = "subnet:"
@@ -130,8 +130,8 @@ func checkSubnet(p netip.Prefix) error {
 	return nil
 }
 
-// linkUp finds the way from a leaf to one of the roots, by signatures alone: whether the certificates are
-// valid now is another question, so that it can be answered in words.
+// linkUp returns the chain from a leaf to one of the roots. It checks signatures only. The time is checked
+// separately, so that the error can explain it.
 func linkUp(leaf *x509.Certificate, between, roots []*x509.Certificate) []*x509.Certificate {
 	for _, r := range roots {
 		if signed(leaf, r) {
@@ -155,10 +155,10 @@ func signed(child, parent *x509.Certificate) bool {
 	return bytes.Equal(child.RawIssuer, parent.RawSubject) && child.CheckSignatureFrom(parent) == nil
 }
 
-// isRoot tells whether a certificate is that of an authority that nobody else vouches for.
+// isRoot reports whether a certificate is a self-signed authority's.
 func isRoot(cert *x509.Certificate) bool { return cert.IsCA && signed(cert, cert) }
 
-// parseCertificates reads all certificates of a PEM file, and leaves other blocks to those who know them.
+// parseCertificates returns all certificates in a PEM file, and ignores other blocks.
 func parseCertificates(data []byte, most int) ([]*x509.Certificate, error) {
 	blocks, err := pemBlocks(data)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ClockError says that a certificate is not valid at a host's time. The certificate may have ended, or
-// the clock may be wrong: a certificate that is not valid yet means the latter.
+// ClockError reports that a certificate is not valid at a host's time. Either the certificate has expired or
+// the clock is wrong. If the certificate is not valid yet, the clock is wrong.
 type ClockError struct {
 	Subject   string // whose certificate
 	Now       time.Time
@@ -16,7 +16,7 @@ type ClockError struct {
 	NotAfter  time.Time
 }
 
-// CheckTime is a *ClockError if the certificate is not valid at the time.
+// CheckTime returns a *ClockError if the certificate is not valid at the time.
 func CheckTime(cert *x509.Certificate, now time.Time) error {
 	if !now.Before(cert.NotBefore) && !now.After(cert.NotAfter) {
 		return nil
@@ -24,7 +24,7 @@ func CheckTime(cert *x509.Certificate, now time.Time) error {
 	return &ClockError{Subject: cert.Subject.CommonName, Now: now, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
 }
 
-// AsClockError finds what a failed TLS handshake said of time; now is this host's.
+// AsClockError returns the error about time in a failed TLS handshake. now is this host's time.
 func AsClockError(err error, now time.Time) (*ClockError, bool) {
 	if own, ok := errors.AsType[*ClockError](err); ok {
 		return own, true
@@ -36,8 +36,8 @@ func AsClockError(err error, now time.Time) (*ClockError, bool) {
 	return errors.AsType[*ClockError](CheckTime(invalid.Cert, now))
 }
 
-// Off is how far the clock is from the certificate's time: negative if it is behind its beginning. A
-// clock that is wrong is wrong by at least as much.
+// Off returns the clock's distance from the certificate's validity, negative if the clock is before it. If the
+// clock is wrong, it is wrong by at least this much.
 func (e *ClockError) Off() time.Duration {
 	if e.Now.Before(e.NotBefore) {
 		return e.Now.Sub(e.NotBefore)
@@ -54,7 +54,7 @@ func (e *ClockError) Error() string {
 		e.Subject, stamp(e.NotAfter), stamp(e.Now), span(e.Off()))
 }
 
-// Is makes it ErrExpired or ErrNotYetValid.
+// Is makes e match ErrExpired or ErrNotYetValid.
 func (e *ClockError) Is(target error) bool {
 	if e.Off() < 0 {
 		return target == ErrNotYetValid
@@ -64,7 +64,7 @@ func (e *ClockError) Is(target error) bool {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// span is a time for a person: days and hours, or hours and minutes.
+// span formats a duration as days and hours, or hours and minutes.
 func span(d time.Duration) string {
 	day := 24 * time.Hour
 	switch {

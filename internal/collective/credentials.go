@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Files is where a member's identity lies.
+// Files holds the paths of a member's identity.
 type Files struct {
-	Certificate string // with the signer's after it, if a signer has signed
+	Certificate string // followed by the signer's, if a signer signed it
 	Key         string
 	CA          string
-	CRL         string // empty: nobody counts as revoked
+	CRL         string // empty: no certificate is revoked
 }
 
-// credentials is one consistent reading of Certificate and Key; it is never changed.
+// credentials holds Certificate and Key as they were read together. It is immutable.
 type credentials struct {
 	cert    tls.Certificate
 	leaf    *x509.Certificate
@@ -23,10 +23,10 @@ type credentials struct {
 	key     ed25519.PrivateKey
 }
 
-// own is credentials with the way up to a root: what others make of us.
+// own holds credentials with the chain up to a root: this host as others see it.
 type own struct {
 	*credentials
-	chain  []*x509.Certificate // down from the member's own to the root's
+	chain  []*x509.Certificate // from the member's own to the root's
 	member Member
 }
 
@@ -60,7 +60,7 @@ func newCredentials(certs []*x509.Certificate, key ed25519.PrivateKey) *credenti
 	return c
 }
 
-// under finds the way from a member's certificate to one of the roots.
+// under returns the credentials with the chain from the member's certificate to one of the roots.
 func (c *credentials) under(f Files, roots *rootSet) (*own, error) {
 	chain := linkUp(c.leaf, c.between, roots.certs)
 	if chain == nil {
@@ -74,8 +74,8 @@ func (c *credentials) under(f Files, roots *rootSet) (*own, error) {
 	return &own{credentials: c, chain: chain, member: m}, nil
 }
 
-// checkTime tells whether the certificates are valid now. It is apart from reading them because time
-// passes without a file changing.
+// checkTime checks that the certificates are valid now. It is separate from reading them, because time passes
+// without a file changing.
 func (o *own) checkTime(f Files, now time.Time) error {
 	last := len(o.chain) - 1
 	for i := last; i >= 0; i-- {

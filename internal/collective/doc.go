@@ -1,17 +1,17 @@
-// Package collective holds who is who: the collective's certificate authorities kept in files, members'
-// ed25519 identities under them, and revocation.
+// Package collective implements the identities of a collective: its certificate authorities, in files, its
+// members' ed25519 certificates, and revocation.
 //
-// A root (InitCA) signs for ten years. It may sign members itself, or make signers (NewSigner) of a year
-// that do so on a host that is on the network, so that the root's key need not be. Members' certificates
-// then last days. Both kinds of authority are a CA: a directory, short commands, no process.
+// A root (InitCA) is valid for ten years. It signs members itself, or creates signers (NewSigner), which are
+// valid for a year and sign members on a host that is on the network, so that the root's key need not be
+// there. Members' certificates are then valid for days. Both kinds of authority are a CA: a directory and
+// short commands, without a process.
 //
-// What every member needs to know others is two files: the roots (ca.crt), and one revocation list of
-// each authority (ca.crl). Trust is one reading of them and decides, without I/O, who is a member. Roots
-// change by statements that a root known before has signed (roots.go).
+// To verify others, a member needs two files: the roots (ca.crt), and a revocation list of each authority
+// (ca.crl). A Trust holds their content and decides, without I/O, who is a member. Roots change by
+// statements that an earlier root has signed (roots.go).
 //
-// The member's half (Load) runs in every agent: an Identity follows its files, takes what the coordinator
-// sends after checking it, and answers who is at the other end of a TLS connection. It knows nothing of
-// QUIC.
+// The member's half (Load) runs in every agent. An Identity follows its files, accepts verified updates from
+// the coordinator, and returns the member at the other end of a TLS connection. It does not depend on QUIC.
 //
-// It imports durable of ours; session, agent and the commands may import it.
+// Of our packages it imports durable. session, agent and the commands may import it.
 package collective

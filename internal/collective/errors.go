@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Error is a fault in the identity's or the authority's files: which one, what is wrong, how to mend it.
+// Error is a problem with a file of an identity or an authority, and how to fix it.
 type Error struct {
 	File    string
 	Problem string
@@ -28,8 +28,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// forJoined is a fault of a member's files with the mend for a host that joined a collective: it got them
-// from a coordinator, and nobody has copies for it.
+// forJoined returns err with the advice for a host that joined a collective: its files came from a
+// coordinator, and nobody has copies of them.
 func forJoined(err error) error {
 	fault, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -41,7 +41,7 @@ func forJoined(err error) error {
 	return &joined
 }
 
-// Kinds of fault, for errors.Is.
+// Kinds of problems, for errors.Is.
 var (
 	ErrExpired     = errors.New("certificate has expired")
 	ErrNotYetValid = errors.New("certificate is not valid yet")
@@ -52,7 +52,7 @@ var (
 	ErrNotIssued   = errors.New("has issued no valid certificate of that name or serial number")
 )
 
-// RevokedError says that a certificate is on a revocation list of the collective's, or its signer's is.
+// RevokedError reports that a certificate, or its signer's, is on a revocation list of the collective.
 type RevokedError struct {
 	Name   string
 	Serial string
@@ -67,5 +67,5 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("the certificate of %s (serial %s) was revoked on %s", e.Name, e.Serial, e.At.UTC().Format(time.DateOnly))
 }
 
-// serialText is how serial numbers are written everywhere: in file names, logs and commands.
+// serialText formats a serial number for file names, logs and commands.
 func serialText(n *big.Int) string { return fmt.Sprintf("%032x", n) }

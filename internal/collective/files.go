@@ -20,7 +20,7 @@ const (
 	pemCRL         = "X509 CRL"
 	pemRequest     = "CERTIFICATE REQUEST"
 
-	// No file of ours comes near it; a wrong path (a disk image, /dev/zero) must not fill memory.
+	// maxFile exceeds all of our files. It keeps a wrong path (a disk image, /dev/zero) from filling memory.
 	maxFile = 4 << 20
 )
 
@@ -40,7 +40,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readNamed reads a file whose absence is a fault.
+// readNamed reads a file that must exist.
 func readNamed(path, mend string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -53,8 +53,8 @@ func readNamed(path, mend string) ([]byte, error) {
 	return data, nil
 }
 
-// pemBlocks reads all blocks. A damaged one, or one that is cut off, is a fault: to pass over it, as
-// package pem does, would lose a revocation list.
+// pemBlocks returns all blocks. A damaged or truncated block is an error: ignoring it, as package pem does,
+// could lose a revocation list.
 func pemBlocks(data []byte) ([]*pem.Block, error) {
 	var out []*pem.Block
 	rest := data
@@ -86,7 +86,7 @@ func readPEM(path, kind, mend string) ([]byte, error) {
 	return nil, &Error{File: path, Problem: "holds no PEM block " + kind, Mend: mend}
 }
 
-// readCertificates reads all certificates of a file, in order.
+// readCertificates returns all certificates of a file, in order.
 func readCertificates(path string, most int, mend string) ([]*x509.Certificate, error) {
 	data, err := readNamed(path, mend)
 	if err != nil {
@@ -99,7 +99,7 @@ func readCertificates(path string, most int, mend string) ([]*x509.Certificate, 
 	return certs, nil
 }
 
-// readKey refuses a key that others on the machine can read: whoever has it is the member.
+// readKey refuses a key that other users can read, because whoever has it can act as the member.
 func readKey(path, mend string) (ed25519.PrivateKey, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		return nil, &Error{
@@ -131,7 +131,7 @@ func encodeKey(key ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
-// createKey writes a key where there is none yet.
+// createKey writes a key to a new file.
 func createKey(path string, key ed25519.PrivateKey) error {
 	data, err := encodeKey(key)
 	if err != nil {

@@ -14,31 +14,33 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// Identity is this host's member identity. It follows its files: a replaced certificate, root or revocation
-// list counts from the next handshake on; a file that got worse is reported and the last good one kept.
-// Its methods may be called from any goroutine; they read files but wait for nothing else.
+// Identity is this host's identity as a member. It follows its files: a replaced certificate, root or
+// revocation list takes effect with the next handshake. If a file becomes invalid, Identity reports it and
+// keeps the last good one. Its methods may be called from any goroutine. They read files but wait for
+// nothing else.
 type Identity struct {
 	files  Files
-	joined bool // coordinators renew it, and nobody else
+	joined bool // coordinators renew the certificate
 	log    *slog.Logger
 
-	taking sync.Mutex // held while files are replaced by what came from elsewhere
+	taking sync.Mutex // held while received files replace the present ones
 
 	mu    sync.Mutex
 	seen  []durable.Stamp
 	own   *own
 	trust *Trust
-	// cutOff: the collective's roots are other ones now, and none of them leads to our certificate.
+	// cutOff is set if the collective's roots have changed and none of them leads to our certificate.
 	cutOff error
-	fault  error // what is wrong with the files as they are now
-	// unsaved: trust is newer than the files, which could not be written when it was tried last.
+	fault  error // the problem with the present files
+	// unsaved is the last error of writing the files. While it is set, trust is newer than the files.
 	unsaved error
 	tried   time.Time
-	// disowned is the serial number of the certificate whose holder the collective wants no more.
+	// disowned is the serial number of a certificate that the collective refuses to renew because its holder
+	// was expelled.
 	disowned string
 }
 
-// Load reads and checks an identity. An error names the file and the mend.
+// Load reads and checks an identity. Errors name the file and how to fix the problem.
 func Load(files Files, log *slog.Logger) (*Identity, error) {
 	id, err := open(files, log)
 	if err == nil {
@@ -50,8 +52,8 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 	return id, nil
 }
 
-// Open is Load for a member that joined, and so renews by itself: a certificate that has ended, or was
-// revoked, is no error but told by Usable; and the mend of an error is one that such a host has.
+// Open is like Load, for a member that joined and renews its own certificate. An expired or revoked
+// certificate is not an error; Usable reports it. The advice in errors is for such a host.
 func Open(files Files, log *slog.Logger) (*Identity, error) {
 	id, err := open(files, log)
 	if err != nil {
@@ -82,14 +84,14 @@ func open(files Files, log *slog.Logger) (*Identity, error) {
 	return id, nil
 }
 
-// Name is the member's name.
+// Name returns the member's name.
 func (id *Identity) Name() string { return id.Self().Name }
 
-// Self is what others see of this member.
+// Self returns this member as others see it.
 func (id *Identity) Self() Member { return id.current().member }
 
-// Refresh reads what has changed on disk. Handshakes do it by themselves; who keeps sessions open calls
-// it now and then, so that a revocation reaches them. It costs four calls of stat when nothing changed.
+// Refresh reads changed files. Handshakes do so themselves. Callers that keep sessions open call it regularly,
+// so that revocations take effect on them. If nothing has changed, it costs four calls of stat.
 func (id *Identity) Refresh() {
 	id.reread()
 	id.save()
@@ -115,9 +117,9 @@ func (id *Identity) reread() {
 	}
 }
 
-// reload takes each of two halves that is good: our credentials, and whom we trust. The files of a half
-// cannot be replaced in one step, so what does not fit may do so for a moment only: the next change of a
-// file brings us back.
+// reload reads the two parts, our credentials and the trust, and uses each one that is valid. The files of a
+// part cannot be replaced in one step, so they may not match for a moment. The next change of a file triggers
+// another reload.
 func (id *Identity) reload(now time.Time) error {
 	creds, credErr := readCredentials(id.files)
 	candidate := creds
@@ -129,7 +131,7 @@ func (id *Identity) reload(now time.Time) error {
 		trustErr = id.mayTrust(trust, candidate, now)
 	}
 	if trustErr == nil {
-		id.trust, id.unsaved = trust, nil // it is no older than what we could not write
+		id.trust, id.unsaved = trust, nil // it is not older than the unsaved one
 	}
 	if credErr == nil {
 		credErr = id.use(creds, now)
@@ -143,7 +145,7 @@ func (id *Identity) reload(now time.Time) error {
 	return errors.Join(credErr, trustErr)
 }
 
-// use makes credentials our own if they lead to a root, and are valid at a time that is not zero.
+// use makes creds our own if they lead to a root. If now is not zero, they must also be valid then.
 func (id *Identity) use(creds *credentials, now time.Time) error {
 	o, err := creds.under(id.files, id.trust.roots)
 	if err != nil {
@@ -158,9 +160,9 @@ func (id *Identity) use(creds *credentials, now time.Time) error {
 	return nil
 }
 
-// mayTrust says whether roots and lists may take the place of those known: neither may go back, and other
-// roots must be stated by those before, or have been put there for the certificate that is there: whoever
-// can write this host's files decides whom it trusts.
+// mayTrust checks that roots and lists may replace the known ones. Neither may be older. New roots must be
+// signed by the earlier ones, or match the certificate on disk: whoever can write this host's files decides
+// whom it trusts.
 func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error {
 	if err := t.lists.goesBack(id.trust.lists, t.roots, now); err != nil && id.files.CRL != "" {
 		return &Error{File: id.files.CRL, Problem: err.Error(), Mend: listsMend}
@@ -176,9 +178,9 @@ func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error 
 	return &Error{File: id.files.CA, Problem: "roots cannot be used", Err: err, Mend: rootsMend + "; to change the collective, replace certificate and key, too"}
 }
 
-// Problem is why this identity cannot be used now, or why its files as they lie there were not taken;
-// nil if all is well. It is for a person who asks about the agent's health. That a certificate does not
-// count whose holder was disowned is left to whoever knows why.
+// Problem returns the reason why this identity cannot be used now, or why its present files were not used. It
+// returns nil if all is well. It is for the agent's status. It does not report an expulsion: the caller knows
+// the reason for that.
 func (id *Identity) Problem() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -189,15 +191,15 @@ func (id *Identity) Problem() error {
 	return cmp.Or(unusable, id.unsaved, id.fault)
 }
 
-// Disowned notes that the collective, asked to renew the certificate, has said that it wants its holder no
-// more. It holds until there is another certificate.
+// Disowned records that the collective refused to renew the certificate because its holder was expelled. It
+// applies until there is another certificate.
 func (id *Identity) Disowned() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.disowned = id.own.member.Serial
 }
 
-// Usable says whether others would accept this identity now; if not, why.
+// Usable returns an error if others would not accept this identity now.
 func (id *Identity) Usable() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -222,7 +224,8 @@ func (id *Identity) unusable() error {
 	})
 }
 
-// ended gives what ended a certificate the mend for this host. Nobody issues one that joined files by hand.
+// ended adds advice for this host to an error about an expired or revoked certificate. A host that joined gets no
+// files by hand.
 func (id *Identity) ended(err error) error {
 	fault, ok := errors.AsType[*Error](err)
 	if !ok || !id.joined || fault.File != id.files.Certificate {
@@ -237,8 +240,8 @@ func (id *Identity) ended(err error) error {
 	return &joined
 }
 
-// Derive makes a secret for one purpose out of the member's key: the same after a restart, known to
-// nobody else (HKDF, RFC 5869).
+// Derive derives a secret for one purpose from the member's key (HKDF, RFC 5869). It is the same after a
+// restart, and known to nobody else.
 func (id *Identity) Derive(purpose string) [32]byte {
 	out, err := hkdf.Key(sha256.New, id.current().key.Seed(), nil, "dcol "+purpose, 32)
 	if err != nil {

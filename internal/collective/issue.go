@@ -16,25 +16,25 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// MemberValidity is how long a certificate lasts that its member renews by itself: long enough for a
-// coordinator to be away for days, short enough to be forgotten soon.
+// MemberValidity is the validity of certificates that members renew themselves. It is long enough for a
+// coordinator to be down for days, and short enough to keep revocation lists short.
 const MemberValidity = 7 * 24 * time.Hour
 
-// Terms is what the authority grants to who sent a SigningRequest.
+// Terms are the terms on which the authority signs a SigningRequest.
 type Terms struct {
-	Name     string        // must be the one asked for
+	Name     string        // must be the requested one
 	Subnet   netip.Prefix  // of its own; zero: none
-	Validity time.Duration // zero: MemberValidity; it is cut to the authority's own end
+	Validity time.Duration // zero: MemberValidity; never beyond the authority's own end
 }
 
-// Signed is a certificate for a key that the authority never saw.
+// Signed is a certificate for a private key that the authority does not have.
 type Signed struct {
 	Member Member
-	Chain  []byte // PEM: the certificate, and the signer's if one has signed
+	Chain  []byte // PEM: the certificate, and the signer's if a signer signed it
 }
 
-// Sign makes a certificate for who sent a request, good as client and as waypoint. It is on record before
-// it is returned.
+// Sign signs a certificate for the sender of a request, valid for a client and a waypoint. The certificate is
+// recorded before Sign returns it.
 func (ca *CA) Sign(r *SigningRequest, t Terms) (Signed, error) {
 	if r.name != t.Name {
 		return Signed{}, fmt.Errorf("sign a certificate for %s: the request is for %q", t.Name, r.name)
@@ -55,18 +55,18 @@ func (ca *CA) Sign(r *SigningRequest, t Terms) (Signed, error) {
 	return ca.signMember(r.key, t.Name, t.Subnet, now.Add(-backdate), end)
 }
 
-// Request is what the certificate of a member shall say whose key is made here.
+// Request describes a certificate for a member whose key is made here.
 type Request struct {
 	Name      string
 	Subnet    netip.Prefix // of its own; zero: none
 	NotBefore time.Time    // zero: now, less five minutes for clocks that are behind
 	Validity  time.Duration
-	// Reissue replaces NAME.crt and NAME.key that are there. The certificate replaced stays valid
-	// until it ends or is revoked.
+	// Reissue replaces existing files NAME.crt and NAME.key. The old certificate stays valid until it expires
+	// or is revoked.
 	Reissue bool
 }
 
-// Issued is a member's new identity: two files to carry to its host.
+// Issued names the two files of a member's new identity, for copying to its host.
 type Issued struct {
 	Name     string
 	Serial   string
@@ -75,7 +75,7 @@ type Issued struct {
 	NotAfter time.Time
 }
 
-// Issue makes a key and a certificate for a member, good as client and as waypoint.
+// Issue creates a key and a certificate for a member, valid for a client and a waypoint.
 func (ca *CA) Issue(r Request) (Issued, error) {
 	if err := CheckName(r.Name); err != nil {
 		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
@@ -136,7 +136,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	return out, nil
 }
 
-// IssuedCertificate is what an authority knows of one that it has signed.
+// IssuedCertificate describes a certificate that an authority has signed.
 type IssuedCertificate struct {
 	Serial    string
 	Name      string // of a member, or of a signer
@@ -145,11 +145,11 @@ type IssuedCertificate struct {
 	NotBefore time.Time
 	NotAfter  time.Time
 	Revoked   bool
-	Why       Reason // it was revoked
+	Why       Reason // why it was revoked
 }
 
-// Issued lists what this authority has signed, in the order in which it ends, leaving out what ended before
-// the day of since.
+// Issued returns the certificates that this authority has signed, in the order in which they expire. It leaves
+// out those that expired before the day of since.
 func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(one IssuedCertificate) { out = append(out, one) })
 	if err != nil {
@@ -158,15 +158,15 @@ func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 	return out, ca.markRevoked(out)
 }
 
-// Reading is how far somebody has read what authorities have signed; its zero value: not at all.
+// Reading is a position in the records of what authorities have signed. The zero value is the beginning.
 type Reading struct {
 	of   PublicKey // the authority's
 	days map[time.Time]int64
 }
 
-// IssuedSince lists what this authority, in this process or another, has signed since it was asked last with
-// the same reading, leaving out what Issued does. Of another authority, that is all. It is cheap when there is
-// nothing. Its error may be of some records; then it is told once, and the others are listed.
+// IssuedSince is like Issued, but returns only certificates that were signed after position r, in this process
+// or another, and advances r. If r belongs to another authority, it returns all. It is cheap if there is
+// nothing new. Damaged records cause an error once; the others are returned.
 func (ca *CA) IssuedSince(r *Reading, since time.Time) (out []IssuedCertificate, err error) {
 	if of := ca.Key(); r.days == nil || r.of != of {
 		*r = Reading{of, map[time.Time]int64{}}
@@ -175,7 +175,7 @@ func (ca *CA) IssuedSince(r *Reading, since time.Time) (out []IssuedCertificate,
 	return out, errors.Join(err, ca.markRevoked(out))
 }
 
-// markRevoked says of each whether it was revoked, and why.
+// markRevoked sets the time and reason of the revoked ones.
 func (ca *CA) markRevoked(all []IssuedCertificate) error {
 	if len(all) == 0 {
 		return nil
@@ -196,7 +196,7 @@ func (ca *CA) markRevoked(all []IssuedCertificate) error {
 	return nil
 }
 
-// signMember signs, and records what it has signed. The caller has the lock.
+// signMember signs a certificate and records it. The caller holds the lock.
 func (ca *CA) signMember(pub PublicKey, name string, subnet netip.Prefix, notBefore, notAfter time.Time) (Signed, error) {
 	if err := CheckTime(ca.cert, time.Now()); err != nil {
 		return Signed{}, fmt.Errorf("sign a certificate for %s: the authority: %w", name, err)

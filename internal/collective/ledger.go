@@ -17,9 +17,9 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// ledger is what an authority has signed: a directory with a file for each day, which holds a line for
-// each certificate that ends on that day (UTC). So who revokes a member reads what still counts and no
-// more, however much was ever signed.
+// ledger is the record of what an authority has signed: a directory with a file for each day (UTC), which has a
+// line for each certificate that expires on that day. So revoking a member reads only records of certificates
+// that have not expired.
 type ledger struct{ dir string }
 
 // recordMend is for what no command of ours can have written.
@@ -93,8 +93,8 @@ func (l ledger) add(r IssuedCertificate) (err error) {
 	return nil
 }
 
-// wholeLines cuts off what a power cut left half written: nothing was handed out for it. It returns the
-// file's end.
+// wholeLines truncates an incomplete last line after a power cut, whose certificate was not handed out. It
+// returns the file's end.
 func wholeLines(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -135,14 +135,14 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 		}
 		path := filepath.Join(l.dir, day.Format(time.DateOnly))
 		data, err := readFrom(path, read[day])
-		if errors.Is(err, errShrunk) { // from a backup, say
+		if errors.Is(err, errShrunk) { // such as after restoring a backup
 			read[day] = 0
 			data, err = readFrom(path, 0)
 		}
 		if err != nil {
 			return errors.Join(append(damaged, fmt.Errorf("read the records of issued certificates: %w", err))...)
 		}
-		whole := bytes.LastIndexByte(data, '\n') + 1 // what follows is being written, or is handed to nobody
+		whole := bytes.LastIndexByte(data, '\n') + 1 // the rest is being written, or has no effect
 		read[day] += int64(whole)
 		for line := range strings.Lines(string(data[:whole])) {
 			line = strings.TrimSuffix(line, "\n")
@@ -159,7 +159,7 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 
 var errShrunk = errors.New("it has become shorter")
 
-// readFrom reads what a file has from an offset on; mostly nothing.
+// readFrom reads a file from an offset on. Mostly there is nothing.
 func readFrom(path string, offset int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -178,7 +178,7 @@ func readFrom(path string, offset int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, offset, info.Size()-offset))
 }
 
-// days lists those of which there are records, in order.
+// days returns the days that have records, in order.
 func (l ledger) days() ([]time.Time, error) {
 	files, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -209,7 +209,7 @@ func (l ledger) find(nameOrSerial string, now time.Time) ([]IssuedCertificate, e
 	return found, err
 }
 
-// over returns the serial numbers of what ended since a day, and has ended for members too whose clock is
+// over returns the serial numbers of certificates that have expired since a day, also for members whose clock is
 // a day behind.
 func (l ledger) over(since, now time.Time) (map[string]bool, error) {
 	out := map[string]bool{}
@@ -218,5 +218,5 @@ func (l ledger) over(since, now time.Time) (map[string]bool, error) {
 	return out, err
 }
 
-// ended tells whether all of a day (UTC) is over.
+// ended reports whether a day (UTC) is over.
 func ended(day, now time.Time) bool { return !now.Before(day.AddDate(0, 0, 1)) }

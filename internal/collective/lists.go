@@ -12,26 +12,25 @@ import (
 	"time"
 )
 
-// ca.crl holds one revocation list of each authority, and the certificates of the signers among them:
-// a member has no other way to know a signer but from the chains of those it meets.
+// ca.crl holds a revocation list of each authority, and the certificates of the signers among them: otherwise a
+// member would know signers only from the chains of other members.
 
 // maxLists bounds authorities in one file; a collective has a few.
 const maxLists = 64
 
-// revocationList is the list of one authority. It is never changed.
+// revocationList is the list of one authority. It is immutable.
 type revocationList struct {
 	issuer *x509.Certificate // the newest, if the signer has been renewed
-	root   *x509.Certificate // the same if it is a root's own list
+	root   *x509.Certificate // the same as issuer if it is a root's own list
 	list   *x509.RevocationList
 	at     map[string]time.Time // by serial number
 }
 
-// listSet is what ca.crl holds, by the authority's key. It is never changed.
+// listSet holds the lists in ca.crl by the authority's key. It is immutable.
 type listSet map[PublicKey]*revocationList
 
-// parseLists reads ca.crl and checks each list against who must have signed it. A list of an authority
-// that does not lead to these roots is passed over and counted: while roots change, the two files are
-// replaced one after the other.
+// parseLists parses ca.crl and verifies each list's signature. It skips and counts lists of authorities that do
+// not lead to these roots: when roots change, the two files are replaced one after the other.
 func parseLists(data []byte, roots []*x509.Certificate) (lists listSet, foreign int, err error) {
 	lists = listSet{}
 	issuers := map[string]*revocationList{} // by subject key identifier (RFC 5280, 4.2.1.2)
@@ -83,7 +82,7 @@ func addSigner(issuers map[string]*revocationList, der []byte, roots []*x509.Cer
 	}
 	way := linkUp(cert, nil, roots)
 	if way == nil || !cert.IsCA || isRoot(cert) {
-		return nil // a root needs none here, and a stranger's is of no use
+		return nil // a root's is not needed here, and a stranger's is useless
 	}
 	known := issuers[string(cert.SubjectKeyId)]
 	switch {
@@ -118,7 +117,7 @@ func (s listSet) add(list *x509.RevocationList, by *revocationList) error {
 	return nil
 }
 
-// complete says whether each root has a list: without it nobody would know which signers are revoked.
+// complete checks that each root has a list, because otherwise revoked signers would not be known.
 func (s listSet) complete(roots []*x509.Certificate) error {
 	for _, r := range roots {
 		if key, _ := keyOf(r); s[key] == nil {
@@ -128,7 +127,7 @@ func (s listSet) complete(roots []*x509.Certificate) error {
 	return nil
 }
 
-// goesBack says whether a list that still counts is missing or older than before.
+// goesBack returns an error if a list that is still needed is missing or older than before.
 func (s listSet) goesBack(before listSet, roots *rootSet, now time.Time) error {
 	for key, old := range before {
 		if root, _ := keyOf(old.root); !roots.has(root) {
@@ -137,7 +136,7 @@ func (s listSet) goesBack(before listSet, roots *rootSet, now time.Time) error {
 		list := s[key]
 		switch {
 		case list == nil && !old.isRoot() && (now.After(old.issuer.NotAfter) || s.revoked(old)):
-			// Whoever it has revoked is none of us any more.
+			// The certificates that it revoked are no longer valid in any case.
 		case list == nil:
 			return fmt.Errorf("lacks the revocation list of %s, seen before", old.issuer.Subject.CommonName)
 		case list.list.Number.Cmp(old.list.Number) < 0:
@@ -149,7 +148,7 @@ func (s listSet) goesBack(before listSet, roots *rootSet, now time.Time) error {
 
 func (l *revocationList) isRoot() bool { return l.issuer.Equal(l.root) }
 
-// revoked says whether a signer is on its root's list.
+// revoked reports whether a signer is on its root's list.
 func (s listSet) revoked(l *revocationList) bool {
 	root, _ := keyOf(l.root)
 	by := s[root]
@@ -160,7 +159,7 @@ func (s listSet) revoked(l *revocationList) bool {
 	return on
 }
 
-// merge takes of each authority the newer list. It is the other way of saying "nothing goes back".
+// merge returns the newer list of each authority.
 func (s listSet) merge(other listSet) listSet {
 	out := maps.Clone(s)
 	for key, l := range other {
@@ -177,7 +176,7 @@ func (s listSet) merge(other listSet) listSet {
 	return out
 }
 
-// withIssuer keeps the newer certificate of a signer.
+// withIssuer returns l with the newer certificate of the signer.
 func (l *revocationList) withIssuer(other *x509.Certificate) *revocationList {
 	if !other.NotAfter.After(l.issuer.NotAfter) || l.isRoot() {
 		return l
@@ -187,7 +186,7 @@ func (l *revocationList) withIssuer(other *x509.Certificate) *revocationList {
 	return &c
 }
 
-// same says whether nothing would change in the file.
+// same reports whether both sets have the same lists.
 func (s listSet) same(other listSet) bool {
 	return maps.EqualFunc(s, other, func(a, b *revocationList) bool {
 		return a.issuer.Equal(b.issuer) && bytes.Equal(a.list.Raw, b.list.Raw)
@@ -201,7 +200,7 @@ func (s listSet) total() (n int) {
 	return n
 }
 
-// encode writes ca.crl: the roots' lists first, then signers in the order of their keys.
+// encode returns the content of ca.crl: the roots' lists first, then the signers' in the order of their keys.
 func (s listSet) encode() []byte {
 	keys := slices.SortedFunc(maps.Keys(s), func(a, b PublicKey) int {
 		if x, y := s[a].isRoot(), s[b].isRoot(); x != y {
@@ -223,9 +222,9 @@ func (s listSet) encode() []byte {
 	return out
 }
 
-// nextNumber is that of a list's successor; l is nil for the first list. Numbers only have to grow (RFC 5280,
-// 5.2.3). They follow the time in seconds, so that an authority that was restored from a backup does not use
-// again those that members have seen since: members would ignore its lists until it had overtaken them.
+// nextNumber returns the number of the list after l, which is nil for the first list. Numbers must grow (RFC
+// 5280, 5.2.3). They follow the time in seconds: otherwise an authority that was restored from a backup would
+// reuse numbers, and members would ignore its lists.
 func nextNumber(l *revocationList, now time.Time) *big.Int {
 	number := big.NewInt(now.Unix())
 	if l == nil {
@@ -237,7 +236,7 @@ func nextNumber(l *revocationList, now time.Time) *big.Int {
 	return number
 }
 
-// NewerList says whether the revocation list of an authority is a later one here than there.
+// NewerList reports whether t has a newer revocation list of an authority than another trust has.
 func (t *Trust) NewerList(than *Trust, of PublicKey) bool {
 	here, there := t.lists[of], than.lists[of]
 	return here != nil && (there == nil || here.list.Number.Cmp(there.list.Number) > 0)

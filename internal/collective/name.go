@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxCollective is the most bytes that a collective's name may have: it stands in every record and invitation.
+// maxCollective is the maximum length in bytes of a collective's name, which is part of every record and invitation.
 const maxCollective = 128
 
-// CheckCollective says whether a collective may be called so: words of any script, so that no name looks like a
-// path, an option or a command wherever people and programs put it.
+// CheckCollective checks a collective's name. It allows words of any script, but nothing that looks like a path,
+// an option or a command.
 func CheckCollective(name string) error {
 	const (
 		others = " -_.,'&+()!"
@@ -36,8 +36,8 @@ func CheckCollective(name string) error {
 	return nil
 }
 
-// CheckName says whether a member may be called so: a DNS label (RFC 1123) in lower case, because the
-// name stands in certificates as a DNS name and in file names.
+// CheckName checks a member's name. It must be a DNS label (RFC 1123) in lower case, because it is used as a DNS
+// name in certificates, and in file names.
 func CheckName(name string) error {
 	const mend = "use 1 to 63 characters a-z, 0-9 and '-', and begin and end with a letter or digit"
 	if name == "ca" || name == "signer" { // its files would be those of the authority

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// ServerTLS is the configuration of a listener. What it lets through is a certificate of the collective,
-// valid now; Peer must be asked next, as it knows of revocation. That is not left to the TLS handshake
-// because an alert cannot tell the member why it is refused.
+// ServerTLS returns the configuration of a listener. It accepts valid certificates of the collective. The caller
+// must then call Peer, which checks revocation. The handshake does not, because a TLS alert could not tell the
+// member the reason.
 func (id *Identity) ServerTLS(alpn string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -20,14 +20,14 @@ func (id *Identity) ServerTLS(alpn string) *tls.Config {
 				Certificates: []tls.Certificate{o.cert},
 				ClientAuth:   tls.RequireAndVerifyClientCert,
 				ClientCAs:    t.pool,
-				// A resumed session would skip the question whether the member is still one.
+				// A resumed session would skip the check whether the peer is still a member.
 				SessionTicketsDisabled: true,
 			}, nil
 		},
 	}
 }
 
-// ClientTLS is the configuration for one connection to the member of the given name.
+// ClientTLS returns the configuration for one connection to the named member.
 func (id *Identity) ClientTLS(alpn, name string) *tls.Config {
 	o, t := id.refreshed()
 	return &tls.Config{
@@ -45,7 +45,7 @@ func (id *Identity) ClientTLS(alpn, name string) *tls.Config {
 	}
 }
 
-// Trust is whom this member believes now, by its files.
+// Trust returns the present roots and lists, by this member's files.
 func (id *Identity) Trust() *Trust {
 	_, t := id.refreshed()
 	return t
@@ -58,7 +58,7 @@ func (id *Identity) refreshed() (*own, *Trust) {
 	return id.own, id.trust
 }
 
-// Peer is who a finished handshake was with; an error if it is no member, or no longer one.
+// Peer returns the member at the other end of a completed handshake, or an error if it is not a member.
 func (id *Identity) Peer(cs tls.ConnectionState) (Member, error) {
 	id.mu.Lock()
 	t := id.trust
@@ -66,7 +66,7 @@ func (id *Identity) Peer(cs tls.ConnectionState) (Member, error) {
 	return t.member(cs.VerifiedChains, time.Now())
 }
 
-// Check says whether a member known from an earlier handshake still is one.
+// Check returns an error if m, known from an earlier handshake, is no longer a member.
 func (id *Identity) Check(m Member) error {
 	id.mu.Lock()
 	t := id.trust

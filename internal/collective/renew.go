@@ -2,25 +2,25 @@ package collective
 
 import "time"
 
-// When a member's certificate is renewed. Of seven days, the first try comes within the second day; the
-// coordinator may then be away for five.
+// Times of renewal. With seven days of validity, the first attempt is within the second day, so the coordinator
+// may be down for five days.
 const (
-	renewFrom     = 7 // from one part in seven of the life on
+	renewFrom     = 7 // from a seventh of the validity on
 	firstRetry    = time.Minute
 	longestRetry  = time.Hour
-	retriesAtLast = 8 // as the end nears, not later than after an eighth of what is left
+	retriesAtLast = 8 // near the end, retry after an eighth of the remaining time at most
 	quickestRetry = time.Second
 )
 
-// RenewAt is when a certificate is first to be renewed. The spread, from 0 to 1, is a member's own: it
-// keeps members that joined together from coming together.
+// RenewAt returns the time of the first attempt to renew a certificate. The spread, from 0 to 1, differs between
+// members, so that members that joined together do not renew together.
 func RenewAt(notBefore, notAfter time.Time, spread float64) time.Time {
 	part := notAfter.Sub(notBefore) / renewFrom
 	return notBefore.Add(part + time.Duration(spread*float64(part)))
 }
 
-// RetryAt is when to try again after so many failures in a row, the first being 1. The spread, from 0 to
-// 1, should be another one each time.
+// RetryAt returns the time of the next attempt after a number of failures in a row, from 1 on. The spread, from
+// 0 to 1, should be different each time.
 func RetryAt(notAfter, now time.Time, failures int, spread float64) time.Time {
 	wait := longestRetry
 	if n := failures - 1; n < 16 {

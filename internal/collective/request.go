@@ -10,11 +10,11 @@ import (
 	"fmt"
 )
 
-// maxRequest bounds what a stranger may have us parse; a request of ours has some 200 bytes.
+// maxRequest limits the size of strangers' requests. Ours have about 200 bytes.
 const maxRequest = 8 << 10
 
-// NewKey makes a member's key and writes it to a file only the owner can read. It refuses to overwrite
-// one, as whoever loses a key is no longer who it was.
+// NewKey creates a member's key in a file that only the owner can read. It refuses to overwrite an existing one,
+// because a member that loses its key loses its identity.
 func NewKey(path string) (ed25519.PrivateKey, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -31,8 +31,8 @@ func ReadKey(path string) (ed25519.PrivateKey, error) {
 	return readKey(path, "remove it, so that dcol join makes a new one")
 }
 
-// NewRequest asks for a certificate for the key (PKCS #10, RFC 2986), as PEM. The signature proves that
-// who asks has the key, which does not leave the host.
+// NewRequest returns a request for a certificate for the key (PKCS #10, RFC 2986), as PEM. Its signature proves
+// that the sender has the key, which does not leave the host.
 func NewRequest(key ed25519.PrivateKey, name string) ([]byte, error) {
 	if err := CheckName(name); err != nil {
 		return nil, fmt.Errorf("request a certificate: %w", err)
@@ -44,20 +44,20 @@ func NewRequest(key ed25519.PrivateKey, name string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: der}), nil
 }
 
-// SigningRequest is a request whose sender has proved to have the key. Only ParseRequest makes one.
+// SigningRequest is a request whose sender has proved that it has the key. Only ParseRequest creates one.
 type SigningRequest struct {
 	name string
 	key  PublicKey
 }
 
-// Name is what the sender wants to be called. It is a good name, not one that has been granted.
+// Name returns the requested name. It is valid, but not granted yet.
 func (r *SigningRequest) Name() string { return r.name }
 
-// Key is the sender's.
+// Key returns the sender's key.
 func (r *SigningRequest) Key() PublicKey { return r.key }
 
-// ParseRequest reads and checks what NewRequest wrote. Whatever else the request asks for is ignored:
-// the authority decides what a certificate says.
+// ParseRequest parses and verifies a request from NewRequest. It ignores all other fields of the request,
+// because the authority decides on the content of a certificate.
 func ParseRequest(data []byte) (*SigningRequest, error) {
 	if len(data) > maxRequest {
 		return nil, fmt.Errorf("certificate request: it has %d bytes, but at most %d are allowed", len(data), maxRequest)

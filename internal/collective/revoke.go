@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// Reason is why a certificate is revoked (RFC 5280, 5.3.1).
+// Reason is the reason for a revocation (RFC 5280, 5.3.1).
 type Reason int
 
 // The reasons that make sense between members.
@@ -40,7 +40,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", int(r))
 }
 
-// ParseReason reads what String writes.
+// ParseReason parses a reason that String returned.
 func ParseReason(s string) (Reason, error) {
 	names := make([]string, 0, len(reasonNames))
 	for r, name := range reasonNames {
@@ -53,8 +53,8 @@ func ParseReason(s string) (Reason, error) {
 	return 0, fmt.Errorf("unknown reason %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Revoke puts certificates on the revocation list: all valid ones of a member or a signer, or the one with
-// a serial number. It returns those now on the list because of it.
+// Revoke adds certificates to the revocation list: all valid ones of a member or a signer, or the one with a
+// serial number. It returns the added ones.
 func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, error) {
 	unlock, err := durable.Lock(ca.dir)
 	if err != nil {
@@ -108,8 +108,8 @@ func (ca *CA) AddIssued(m Member) error {
 	return ca.issued.add(IssuedCertificate{Serial: m.Serial, Name: m.Name, NotBefore: m.NotBefore, NotAfter: m.NotAfter, Key: m.Key, Subnet: m.Subnet})
 }
 
-// withoutEnded leaves out what no longer needs to be on the list because it has ended. A list of a
-// collective whose certificates last days therefore stays short.
+// withoutEnded removes entries of expired certificates, so that the list of a collective with short-lived
+// certificates stays short.
 func (ca *CA) withoutEnded(entries []x509.RevocationListEntry, now time.Time) ([]x509.RevocationListEntry, error) {
 	if len(entries) == 0 {
 		return entries, nil
@@ -122,8 +122,7 @@ func (ca *CA) withoutEnded(entries []x509.RevocationListEntry, now time.Time) ([
 	return slices.DeleteFunc(slices.Clone(entries), func(e x509.RevocationListEntry) bool { return over[serialText(e.SerialNumber)] }), nil
 }
 
-// changeList signs the authority's own list anew and puts it into ca.crl in place of the one before. The
-// caller has the lock.
+// changeList changes the authority's own list, signs it and replaces it in ca.crl. The caller holds the lock.
 func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.RevocationListEntry, error)) error {
 	t, err := ca.Trust()
 	if err != nil {
@@ -146,8 +145,8 @@ func (ca *CA) changeList(change func([]x509.RevocationListEntry) ([]x509.Revocat
 	return durable.Replace(ca.CRLFile(), lists.encode(), 0o644)
 }
 
-// sign makes the authority's list. It ends with the authority: members take whichever list has the
-// highest number, and a member that gets no newer one must go on with what it knows.
+// sign signs the authority's list. The list is valid as long as the authority: members use the list with the
+// highest number, and a member that gets no newer one must continue with its own.
 func (ca *CA) sign(entries []x509.RevocationListEntry, number *big.Int) (listSet, error) {
 	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
 		Number:                    number,

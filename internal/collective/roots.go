@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// How roots change. A statement says "from now on, these are the collective's roots" and is signed by one
-// that was a root before. Statements are numbered and kept in ca.crt, after the roots, so that a member
-// that missed some can follow them from the roots it knows to those of today. Whoever only carries them,
-// the coordinator for one, can add nothing and bring nothing back.
+// How roots change. A statement says "from now on, these are the collective's roots" and is signed by an earlier
+// root. Statements are numbered and kept in ca.crt, after the roots, so that a member that missed some can
+// follow them from its known roots to the present ones. Parties that only forward them, such as the
+// coordinator, can neither add statements nor bring back old ones.
 //
-// As for an X.509 authority there is no defence against who has a root's key, but to have the other root
-// state that it is none any more.
+// As with any X.509 authority, the only defence against a stolen root key is a statement by the other root that
+// the stolen one is no longer a root.
 
 const (
 	pemRoots      = "DCOL ROOTS"
-	rootsContext  = "dcol roots 1\n" // what is signed begins with it, and means nothing anywhere else
+	rootsContext  = "dcol roots 1\n" // prefix of signed data, so that the signature is valid for nothing else
 	maxRoots      = 8
 	maxStatements = 64
 )
 
-// rootsStatement is what is signed, as JSON. In the PEM block the signature, of 64 bytes, stands before it.
+// rootsStatement is the signed JSON. In the PEM block the signature of 64 bytes precedes it.
 type rootsStatement struct {
 	Collective string    `json:"collective"`
 	Number     uint64    `json:"number"`
@@ -38,13 +38,13 @@ type rootsStatement struct {
 	certs  []*x509.Certificate
 }
 
-// rootSet is what ca.crt holds. It is never changed.
+// rootSet is the content of ca.crt. It is immutable.
 type rootSet struct {
 	certs      []*x509.Certificate
 	statements []*rootsStatement // numbers grow
 }
 
-// parseRoots reads ca.crt. It does not ask who has signed the statements, see follows.
+// parseRoots parses ca.crt. It does not verify the statements' signatures; follows does.
 func parseRoots(data []byte) (*rootSet, error) {
 	certs, err := parseCertificates(data, maxRoots)
 	if err != nil {
@@ -140,7 +140,7 @@ func (st *rootsStatement) signedByOne(of []*x509.Certificate) bool {
 	})
 }
 
-// state adds a statement that these are the roots, signed with a root's key, and makes it so.
+// state returns the roots certs, with a statement about them that is signed with a root's key.
 func (s *rootSet) state(certs []*x509.Certificate, key ed25519.PrivateKey, now time.Time) (*rootSet, error) {
 	st := rootsStatement{Collective: s.collective(), Number: s.number() + 1, Time: now.UTC().Truncate(time.Second)}
 	for _, c := range certs {
@@ -163,7 +163,7 @@ func (s *rootSet) state(certs []*x509.Certificate, key ed25519.PrivateKey, now t
 	return &rootSet{certs: made.certs, statements: append(slices.Clip(s.statements), made)}, nil
 }
 
-// follows says whether statements lead from the roots known so far to these.
+// follows returns an error unless statements lead from the known roots to these.
 func (s *rootSet) follows(known *rootSet) error {
 	have, number := known.certs, known.number()
 	if s.collective() != known.collective() {
@@ -187,7 +187,7 @@ func (s *rootSet) follows(known *rootSet) error {
 	return nil
 }
 
-// olderThan tells whether these are roots of the same collective from before its last statement.
+// olderThan reports whether these are earlier roots of the same collective, before its last statement.
 func (s *rootSet) olderThan(known *rootSet) bool {
 	share := slices.ContainsFunc(s.certs, func(c *x509.Certificate) bool { return slices.ContainsFunc(known.certs, c.Equal) })
 	return share && s.number() < known.number()
@@ -195,7 +195,7 @@ func (s *rootSet) olderThan(known *rootSet) bool {
 
 func (s *rootSet) collective() string { return s.certs[0].Subject.CommonName }
 
-// number is that of the last statement; zero before there was one.
+// number returns the number of the last statement, or zero if there is none.
 func (s *rootSet) number() uint64 {
 	if len(s.statements) == 0 {
 		return 0
@@ -203,7 +203,7 @@ func (s *rootSet) number() uint64 {
 	return s.statements[len(s.statements)-1].Number
 }
 
-// ever is every root that was one, in what is known and in what is stated here.
+// ever returns every present and former root in s and in known.
 func (s *rootSet) ever(known *rootSet) []*x509.Certificate {
 	out := slices.Clone(s.certs)
 	add := func(certs []*x509.Certificate) {
@@ -232,7 +232,7 @@ func (s *rootSet) encode() []byte {
 	return out
 }
 
-// sameCerts ignores the order.
+// sameCerts reports whether a and b have the same certificates in any order.
 func sameCerts(a, b []*x509.Certificate) bool {
 	in := func(c *x509.Certificate, of []*x509.Certificate) bool { return slices.ContainsFunc(of, c.Equal) }
 	for _, c := range a {

@@ -13,14 +13,14 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// A signer is an authority of a year under a root (an intermediate, RFC 5280). Its directory is all a
-// coordinator needs, so that the root's can lie in a drawer.
+// A signer is an authority below a root, valid for a year (an intermediate, RFC 5280). A coordinator needs only the
+// signer's directory, so the root's can be kept offline.
 
-// signerPrefix keeps signers' names from ever being members' names (CheckName has no colon).
+// signerPrefix distinguishes signers' names from members' names, which have no colon.
 const signerPrefix = "signer:"
 
-// NewSigner makes a signer in a new directory. Only a root can. That directory holds all the signer
-// needs, and nothing of the root's key.
+// NewSigner creates a signer in a new directory. Only a root can. The directory has all that the signer needs, and
+// not the root's key.
 func (ca *CA) NewSigner(dir string) (*CA, error) {
 	t, unlock, err := ca.beside(dir, "make a signer")
 	if err != nil {
@@ -46,8 +46,8 @@ func (ca *CA) NewSigner(dir string) (*CA, error) {
 	return s, nil
 }
 
-// RenewSigner signs a signer's certificate (its signer.crt) anew, for the same key and another year. The
-// answer is for TakeSigner. Only the root that made the signer can.
+// RenewSigner signs a new certificate for a signer (its signer.crt), for the same key and another year. The result
+// is for TakeSigner. Only the root that created the signer can.
 func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 	if err := ca.mustBeRoot("renew a signer"); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 	return encodeCerts(cert), nil
 }
 
-// signSigner signs for a signer's key. The caller has the lock.
+// signSigner signs a certificate for a signer's key. The caller holds the lock.
 func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 	if ca.cert.MaxPathLenZero || ca.cert.MaxPathLen == 0 {
 		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Mend: "create a new one with dcol ca init"}
@@ -102,11 +102,11 @@ func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 	})
 }
 
-// Certificate is the authority's own, as PEM: what RenewSigner needs of a signer.
+// Certificate returns the authority's own certificate as PEM, for RenewSigner.
 func (ca *CA) Certificate() []byte { return encodeCerts(ca.cert) }
 
-// TakeSigner takes a signer's renewed certificate and returns the signer with it. Its list is signed anew,
-// so that it lasts as long.
+// TakeSigner installs a signer's renewed certificate and returns the signer with it. It signs the signer's list
+// again, so that the list is valid as long.
 func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 	if ca.isRoot() {
 		return nil, errors.New("take a signer's certificate: this is a root")

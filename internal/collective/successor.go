@@ -8,12 +8,12 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// Successor makes a second root in a new directory, stated by this one, and tells both directories: from
-// now on ca.crt of either has both. The way on:
+// Successor creates a second root in a new directory, with a statement by this root. Then ca.crt in both
+// directories has both roots. The next steps:
 //
-//  1. Every member gets both files anew (TakeTrust). Those that have not are known by the old root only.
-//  2. After that the new root, or a signer of it, signs; members renew.
-//  3. When all that the old root and its signers have signed is over, DropOthers.
+//  1. Copy both files to every member (TakeTrust). Members without them know only the old root.
+//  2. Then sign with the new root, or a signer of it. Members renew their certificates.
+//  3. When everything that the old root and its signers have signed has expired, call DropOthers.
 func (ca *CA) Successor(dir string) (*CA, error) {
 	t, unlock, err := ca.beside(dir, "make a new root")
 	if err != nil {
@@ -33,7 +33,7 @@ func (ca *CA) Successor(dir string) (*CA, error) {
 		return nil, err
 	}
 	both := newTrust(roots, lists)
-	// The new directory first: if only that comes to be, the old one goes on as if nothing had been.
+	// The new directory is first: if only that succeeds, the old one remains unchanged.
 	if err := next.create(both); err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func (ca *CA) Successor(dir string) (*CA, error) {
 	return next, nil
 }
 
-// DropOthers states that this root is the only one from now on. What others have signed ends with it, at
-// each member as soon as it has the new ca.crt; nothing can bring them back. Only a root can.
+// DropOthers states that this root is the only one from now on. At a member with the new ca.crt, certificates
+// that the other roots have signed are no longer valid. This cannot be undone. Only a root can.
 func (ca *CA) DropOthers() error {
 	if err := ca.mustBeRoot("drop the other roots"); err != nil {
 		return err

@@ -7,13 +7,11 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// What a member takes from elsewhere is written to its files, so that it is known after a restart, and
-// counts from then on; roots and lists count also if they cannot be written. Nothing is taken that does not
-// verify; who brings it need not be trusted.
+// A member writes received updates to its files, so that they survive a restart. Roots and lists take effect
+// even if they cannot be written. Every update is verified, so its sender need not be trusted.
 
-// TakeTrust takes newer roots and revocation lists (contents of ca.crt and ca.crl; either may be empty).
-// New roots must be stated by one known here. changed says whether there was anything new. Files that were
-// damaged meanwhile are mended by the way.
+// TakeTrust applies newer roots and revocation lists (contents of ca.crt and ca.crl; either may be empty). New roots
+// must be signed by a known one. changed reports whether anything was new. It also repairs damaged files.
 func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	if id.files.CRL == "" {
 		return false, &Error{File: id.files.CA, Problem: "new roots and lists cannot be used without a file for revocation lists", Mend: "name one in the configuration (identity.crl)"}
@@ -33,7 +31,7 @@ func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 		err = known.write(id.files.CA, id.files.CRL, known, true)
 	}
 	if changed && err != nil {
-		// A full disk must not keep who was expelled in.
+		// A full disk must not delay an expulsion.
 		id.hold(next, err)
 		err = nil
 	}
@@ -41,10 +39,10 @@ func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	return changed, err
 }
 
-// saveEvery is how soon what could not be written is tried again.
+// saveEvery is the time between attempts to write what could not be written.
 const saveEvery = 10 * time.Second
 
-// hold believes what could not be put into the files.
+// hold uses a trust that could not be written to the files.
 func (id *Identity) hold(t *Trust, why error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -57,7 +55,7 @@ func (id *Identity) hold(t *Trust, why error) {
 	id.log.Error("identity: new roots or revocation lists cannot be saved; a restart would forget them", "err", why)
 }
 
-// save writes what is held, now and then.
+// save tries regularly to write an unsaved trust.
 func (id *Identity) save() {
 	id.mu.Lock()
 	due := id.unsaved != nil && time.Since(id.tried) >= saveEvery
@@ -71,13 +69,13 @@ func (id *Identity) save() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.tried = time.Now(); err == nil {
-		id.unsaved = nil // reading them again brings nothing new
+		id.unsaved = nil // the files have the same content
 		id.log.Info("identity: the roots and revocation lists are saved again")
 	}
 }
 
-// lostIn tells whether the files no longer say what they said. Those that say something else are left
-// alone: somebody may just be replacing them.
+// lostIn reports whether the files are missing or damaged. Files with other valid content are left alone, because
+// somebody may just be replacing them.
 func (t *Trust) lostIn(f Files) bool {
 	roots, err := readRoots(f.CA)
 	if err != nil {
@@ -90,8 +88,8 @@ func (t *Trust) lostIn(f Files) bool {
 	return err != nil
 }
 
-// TakeCertificate takes this member's renewed certificate (PEM, with the signer's if there is one), which
-// must be for the key that is here. Whoever gets roots with it takes those first.
+// TakeCertificate installs this member's renewed certificate (PEM, with the signer's if there is one). It must be
+// for this host's key. If new roots came with it, call TakeTrust first.
 func (id *Identity) TakeCertificate(chain []byte) error {
 	id.taking.Lock()
 	defer id.taking.Unlock()
@@ -122,7 +120,7 @@ func (id *Identity) TakeCertificate(chain []byte) error {
 	return nil
 }
 
-// RenewalRequest asks for a certificate for this member's key and name.
+// RenewalRequest returns a request for a certificate for this member's key and name.
 func (id *Identity) RenewalRequest() ([]byte, error) {
 	o := id.current()
 	return NewRequest(o.key, o.member.Name)

@@ -10,12 +10,11 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// Trust is whom to believe: the collective's roots and its revocation lists, as one reading of ca.crt and
-// ca.crl. It is never changed and does no I/O, so one may be used for as long as its answers may be as
-// old as the reading.
+// Trust holds the collective's roots and revocation lists, as read together from ca.crt and ca.crl. It is immutable
+// and does no I/O. Its answers are as old as the reading.
 type Trust struct {
 	roots *rootSet
-	lists listSet // empty if there is no file of lists: nobody counts as revoked
+	lists listSet // empty if there is no file of lists: no certificate is revoked
 	pool  *x509.CertPool
 }
 
@@ -24,7 +23,7 @@ const (
 	listsMend = "copy ca.crl again from the authority, or from another member"
 )
 
-// ReadTrust reads the two files. An empty crlFile means that nobody counts as revoked.
+// ReadTrust reads the two files. An empty crlFile means that no certificate is revoked.
 func ReadTrust(caFile, crlFile string) (*Trust, error) {
 	roots, err := readRoots(caFile)
 	if err != nil {
@@ -37,8 +36,8 @@ func ReadTrust(caFile, crlFile string) (*Trust, error) {
 	return newTrust(roots, lists), nil
 }
 
-// ParseTrust reads the contents of the two files as they came from elsewhere. It does not ask whether these
-// are the right roots: the caller knows one of them.
+// ParseTrust parses received contents of the two files. It does not check that these are the right roots: the
+// caller must know one of them.
 func ParseTrust(roots, lists []byte) (*Trust, error) {
 	set, err := parseRoots(roots)
 	if err != nil {
@@ -92,17 +91,17 @@ func readLists(path string, roots []*x509.Certificate) (listSet, error) {
 	return lists, nil
 }
 
-// Collective is the collective's name.
+// Collective returns the collective's name.
 func (t *Trust) Collective() string { return t.roots.collective() }
 
-// Roots is the content of ca.crt, for who has to know it from elsewhere.
+// Roots returns the content of ca.crt, for sending to others.
 func (t *Trust) Roots() []byte { return t.roots.encode() }
 
-// Lists is the content of ca.crl.
+// Lists returns the content of ca.crl.
 func (t *Trust) Lists() []byte { return t.lists.encode() }
 
-// Verify says who showed a chain (DER, its own certificate first, a root need not be there) and whether
-// that is a member now. A certificate that is not valid at that time is a *ClockError.
+// Verify returns the member that presented a chain (DER, its own certificate first; the root may be missing), or an
+// error if it is not a member now. If a certificate is not valid at that time, the error is a *ClockError.
 func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
 	if len(chain) == 0 || len(chain) > maxChain {
 		return Member{}, fmt.Errorf("a chain of %d certificates, but 1 to %d are allowed", len(chain), maxChain)
@@ -132,8 +131,8 @@ func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
 	return t.member(chains, now)
 }
 
-// member says who is at the leaf of verified chains; one of them must be good. There are several when a
-// signer has been renewed.
+// member returns the member at the leaf of verified chains, of which one must be valid. There are several if a
+// signer was renewed.
 func (t *Trust) member(chains [][]*x509.Certificate, now time.Time) (m Member, err error) {
 	if len(chains) == 0 {
 		return Member{}, errors.New("the other side presented no certificate of this collective")
@@ -149,8 +148,8 @@ func (t *Trust) member(chains [][]*x509.Certificate, now time.Time) (m Member, e
 	return m, err
 }
 
-// Check says whether a member known from an earlier time still is one. Of a Member with a zero Issuer
-// (all that is left after a restart) it knows only whether anybody has revoked its certificate.
+// Check returns an error if m, known from an earlier time, is no longer a member. If m.Issuer is zero, as after a
+// restart, it only checks whether any authority has revoked the certificate.
 func (t *Trust) Check(m Member, now time.Time) error {
 	if m.Issuer == (Issuer{}) {
 		for _, l := range t.lists {
@@ -182,8 +181,8 @@ func (s listSet) find(issuer PublicKey, serial string) (at time.Time, on bool) {
 	return at, on
 }
 
-// follow is the trust after roots and lists that came from elsewhere, and what is new. Roots must have
-// been stated by those known before, lists be signed; older lists change nothing. Either may be empty.
+// follow returns the trust after received roots and lists, and whether each is new. Roots must be signed by known
+// ones, and lists by their authorities. Older lists change nothing. Either may be empty.
 func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists bool, err error) {
 	set := t.roots
 	if len(roots) > 0 {
@@ -196,7 +195,7 @@ func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists boo
 	}
 	merged := t.lists
 	if len(lists) > 0 {
-		// Lists of roots that were ours once are no strangers', but do not count any more.
+		// Lists of former roots are not foreign, but no longer used.
 		came, foreign, err := parseLists(lists, set.ever(t.roots))
 		if err != nil {
 			return nil, false, false, fmt.Errorf("the received revocation lists: one %w", err)
@@ -213,7 +212,7 @@ func (t *Trust) follow(roots, lists []byte) (next *Trust, newRoots, newLists boo
 	return newTrust(set, merged), !bytes.Equal(set.encode(), t.roots.encode()), !merged.same(t.lists), nil
 }
 
-// of leaves out the lists of authorities whose root is gone.
+// of returns the lists of authorities that lead to one of the roots.
 func (s listSet) of(roots *rootSet) listSet {
 	out := listSet{}
 	for key, l := range s {
@@ -224,7 +223,7 @@ func (s listSet) of(roots *rootSet) listSet {
 	return out
 }
 
-// take follows what came and puts what is new into the files that t was read from.
+// take applies received roots and lists, and writes new ones into the files from which t was read.
 func (t *Trust) take(roots, lists []byte, caFile, crlFile string) (changed bool, err error) {
 	next, newRoots, newLists, err := t.follow(roots, lists)
 	if err != nil || !newRoots && !newLists {
@@ -233,8 +232,8 @@ func (t *Trust) take(roots, lists []byte, caFile, crlFile string) (changed bool,
 	return true, next.write(caFile, crlFile, t, newRoots)
 }
 
-// write puts roots and lists into the files. While the roots are replaced, the lists of those gone are
-// there too: with a power cut in between, the files still make sense together.
+// write writes roots and lists to the files. While it replaces the roots, the lists of removed ones are still
+// there, so that the files match if a power cut comes in between.
 func (t *Trust) write(caFile, crlFile string, before *Trust, newRoots bool) error {
 	if newRoots {
 		if err := durable.Replace(crlFile, before.lists.merge(t.lists).encode(), 0o644); err != nil {
