@@ -117,13 +117,13 @@ func TestParseRequestFaults(t *testing.T) {
 	ec, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for words, data := range map[string][]byte{
 		"may not have the key": pem.EncodeToMemory(block),
-		"ECDSA":   encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "alice"}}, ec),
-		"'/'":     encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "a/b"}}, key),
-		"own":     encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "ca"}}, key),
-		"0 char":  encode(x509.CertificateRequest{}, key),
-		"no PEM":  []byte("hello"),
-		"at most":    bytes.Repeat([]byte("x"), maxRequest+1),
-		"request": pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: []byte("hello")}),
+		"ECDSA":                encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "alice"}}, ec),
+		"'/'":                  encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "a/b"}}, key),
+		"own":                  encode(x509.CertificateRequest{Subject: pkix.Name{CommonName: "ca"}}, key),
+		"0 char":               encode(x509.CertificateRequest{}, key),
+		"no PEM":               []byte("hello"),
+		"at most":              bytes.Repeat([]byte("x"), maxRequest+1),
+		"request":              pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: []byte("hello")}),
 	} {
 		if _, err := ParseRequest(data); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("want %q: %v", words, err)
