@@ -20,7 +20,7 @@ func inviteCommand() *cobra.Command {
 		Short: "Print an invitation for one host (on the coordinator)",
 		Long: `Prints an invitation: a line of text with which one host can join the collective, once, by
 dcol join. It contains a secret: whoever has it can join.`,
-		Args:  cli.Exactly(0),
+		Args: cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	name := cmd.Flags().String("name", "", "the `name` that the new member must take (default any free name)")

@@ -81,7 +81,7 @@ func TestClosedInWords(t *testing.T) {
 	until := time.Date(2026, 10, 5, 22, 0, 0, 0, time.Local)
 	for want, c := range map[string]Closed{
 		"outside-hours until 5 Oct 22:00: the waypoint is closed at this hour; use another waypoint": {wire.OutsideHours, until},
-		"switched-off: the waypoint's operator has switched it off; use another waypoint":                {Code: wire.SwitchedOff},
+		"switched-off: the waypoint's operator has switched it off; use another waypoint":            {Code: wire.SwitchedOff},
 		"code 99: the waypoint is closed for now":                                                    {Code: 99},
 	} {
 		if got := c.String(); got != want {
