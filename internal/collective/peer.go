@@ -35,7 +35,7 @@ func (id *Identity) ClientTLS(alpn, name string) *tls.Config {
 		NextProtos: []string{alpn},
 		ServerName: name,
 		RootCAs:    t.pool,
-		// Sent even if the other side asks for another authority's: its refusal then says so.
+		// Sent even if the other side requests one of another authority, so that it refuses with that reason.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &o.cert, nil },
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			_, err := id.Peer(cs)

@@ -116,7 +116,7 @@ func (w *world) tamper(log string) {
 		"blamed on another": {strings.Join(lines[:at], "") + strings.Replace(lines[at], `"member":"alice"`, `"member":"carol"`, 1) + strings.Join(lines[at+1:], ""), hasFaults, place},
 		"removed":           {strings.Join(lines[:at], "") + strings.Join(lines[at+1:], ""), hasFaults, fmt.Sprintf("%s: line %d should stand before", place, at)},
 		"swapped":           {strings.Join(lines[:at], "") + lines[at+1] + lines[at] + strings.Join(lines[at+2:], ""), hasFaults, "reordered"},
-		"cut in a line":     {string(data[:len(data)-100]), unproven, fmt.Sprintf("changed.jsonl:%d, a line without its end", n)},
+		"cut in a line":     {string(data[:len(data)-100]), unproven, fmt.Sprintf("changed.jsonl:%d, an incomplete line", n)},
 		"cut after a line":  {strings.Join(lines[:at+1], ""), unproven, "lines at the end were cut off"},
 	} {
 		changed := filepath.Join(w.dir, "changed.jsonl")

@@ -186,7 +186,7 @@ func (r *Report) sayEnd(say func(string, ...any)) {
 	}
 	switch {
 	case r.Half != "":
-		say("Not proven: the incomplete line after %s. It is being written, a crash left it, or the file was cut there.", r.Half)
+		say("Not proven: %s, an incomplete line. It is being written, a crash left it, or the file was cut there.", r.Half)
 	case r.Closed:
 		say("The log was closed when its agent stopped.")
 	default:

@@ -152,7 +152,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		}, []FaultKind{Added}, "log:6", "was inserted"},
 		"first line gone": {func(l []string) []string { return l[1:] },
 			[]FaultKind{Missing}, "log:1", "does not begin with the line that names the log's owner"},
-		"cut in the middle": {func(l []string) []string { l[5] = l[5][:20]; return l[:6] }, nil, "", "the incomplete line after"},
+		"cut in the middle": {func(l []string) []string { l[5] = l[5][:20]; return l[:6] }, nil, "", "log:6, an incomplete line"},
 		"cut after a line":  {func(l []string) []string { return l[:6] }, nil, "", "or lines at the end were cut off"},
 		"two lines made one": {func(l []string) []string { l[5] = strings.TrimSuffix(l[5], "\n"); return l },
 			[]FaultKind{Changed, Missing}, "log:6", "cannot be understood"},
