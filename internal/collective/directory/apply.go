@@ -8,10 +8,10 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// EventKind is what happened to a member's record.
+// EventKind is the kind of a change of a member's record.
 type EventKind string
 
-// The kinds. Renewed: nothing but its time has changed.
+// The kinds of events. Renewed means that only its times have changed.
 const (
 	Joined  EventKind = "joined"
 	Changed EventKind = "changed"
@@ -19,13 +19,13 @@ const (
 	Left    EventKind = "left"
 )
 
-// Event is what became of one member.
+// Event describes a change of one member.
 type Event struct {
 	Kind EventKind
 	Name string
 	Old  *Verified // nil if it joined
 	New  *Verified // nil if it left
-	Why  string    // it left, in words
+	Why  string    // the reason why it left
 }
 
 func newEvent(old, now *Verified) Event {
@@ -39,9 +39,9 @@ func newEvent(old, now *Verified) Event {
 	return e
 }
 
-// Apply takes a batch as told to all members. One that does not follow on what is there changes nothing:
-// Behind says then what to ask for. Neither does any while a listing is under way: the listing leaves out
-// who was removed before it began, so a batch from before could bring back somebody for good.
+// Apply applies a batch that was sent to all members. A batch with a gap before it changes nothing; Behind then
+// returns what to ask for. While a listing is under way, no batch changes anything: a listing omits members that
+// were removed before it began, so an earlier batch could restore a removed member permanently.
 func (d *Directory) Apply(b Batch, trust *collective.Trust, now time.Time) []Event {
 	if !d.noteHead(b) || b.Listing != 0 || d.listing.id != 0 {
 		return nil
@@ -49,13 +49,13 @@ func (d *Directory) Apply(b Batch, trust *collective.Trust, now time.Time) []Eve
 	return d.follow(b, trust, now)
 }
 
-// Answer takes a batch as answer to what Behind said.
+// Answer applies a batch that answers the Ask from Behind.
 func (d *Directory) Answer(b Batch, trust *collective.Trust, now time.Time) []Event {
 	switch {
 	case b.Listing != 0 && b.After == 0:
 		d.beginListing(b)
 	case b.Listing != d.listing.id:
-		return nil // to what was asked before the clock was set
+		return nil // it answers an Ask from before the clock was set
 	}
 	d.doubt = false
 	if !d.noteHead(b) {
@@ -64,8 +64,8 @@ func (d *Directory) Answer(b Batch, trust *collective.Trust, now time.Time) []Ev
 	return d.follow(b, trust, now)
 }
 
-// noteHead learns from a batch how far the store is. It reports whether the store is the one that is
-// followed.
+// noteHead updates the store's known head from a batch. It reports whether the batch is from the store that d
+// follows.
 func (d *Directory) noteHead(b Batch) bool {
 	if b.Epoch != d.epoch {
 		d.doubt = true
@@ -75,7 +75,7 @@ func (d *Directory) noteHead(b Batch) bool {
 	return true
 }
 
-// follow takes a batch that has no gap before it and tells something new.
+// follow applies a batch if it has no gap before it and contains something new.
 func (d *Directory) follow(b Batch, trust *collective.Trust, now time.Time) []Event {
 	if b.After > d.revision || b.Revision < d.revision {
 		return nil
@@ -83,12 +83,12 @@ func (d *Directory) follow(b Batch, trust *collective.Trust, now time.Time) []Ev
 	return d.take(b, trust, now)
 }
 
-// Behind says what to ask for, if anything is missing.
+// Behind returns what to ask for, and whether anything is missing.
 func (d *Directory) Behind() (Ask, bool) {
 	return Ask{Epoch: d.epoch, After: d.revision, Listing: d.listing.id}, d.doubt || d.revision < d.head || d.listing.id != 0
 }
 
-// Doubt says that something may have been missed without a trace: the connection was lost.
+// Doubt records that batches may have been missed unnoticed, because the connection was lost.
 func (d *Directory) Doubt() { d.doubt = true }
 
 func (d *Directory) beginListing(b Batch) {
@@ -99,11 +99,11 @@ func (d *Directory) beginListing(b Batch) {
 	d.revision = 0
 }
 
-// take applies all of a batch that follows.
+// take applies a batch.
 func (d *Directory) take(b Batch, trust *collective.Trust, now time.Time) (events []Event) {
 	for _, c := range b.Changes {
 		switch _, there := d.entries[c.Name]; {
-		case c.Revision <= d.revision: // came with another batch
+		case c.Revision <= d.revision: // already applied with another batch
 		case c.Signed != nil:
 			events = append(events, d.takeRecord(c, trust, now)...)
 		default:
@@ -138,7 +138,8 @@ func (d *Directory) takeRecord(c Change, trust *collective.Trust, now time.Time)
 	return events
 }
 
-// seenAgain saves verifying what is there already, in a listing or after a new start.
+// seenAgain reports whether d has the record already, in a listing or after a restart, so that it need not be
+// verified again.
 func (d *Directory) seenAgain(c Change) bool {
 	r, err := parseRecord(c.Signed.Payload)
 	if err != nil {
@@ -155,7 +156,7 @@ func (d *Directory) seenAgain(c Change) bool {
 func (d *Directory) count(err error, now time.Time) {
 	refusal, ok := errors.AsType[*Refusal](err)
 	if !ok {
-		return // cannot be: all errors of judge and put are
+		return // cannot happen: judge and put return only refusals
 	}
 	d.refused[refusal.Reason]++
 	d.last = err
@@ -165,15 +166,15 @@ func (d *Directory) count(err error, now time.Time) {
 	case Foreign:
 		d.foreign = true
 	case Older:
-		// The store has an older one than we do, as it has begun anew. That is no reason to forget ours.
+		// The store has started again and has an older record than we do. Keep ours.
 		if e := d.entries[refusal.Name]; e != nil {
 			e.epoch, e.mark = d.epoch, d.listing.mark
 		}
 	}
 }
 
-// endListing drops who was in no part of it. A store that has begun anew knows less than we do: who is
-// known from before stays until its record ends.
+// endListing removes members that were in no part of the listing. If the store has started again, it knows less
+// than we do; then members known from before stay until their record expires.
 func (d *Directory) endListing() []Event {
 	d.listing.id = 0
 	gone := func(e *entry) bool { return e.epoch == d.epoch && e.mark != d.listing.mark }

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// DefaultWaypoints is how many waypoints a client has sessions with, if nobody says otherwise.
+// DefaultWaypoints is the default number of waypoints with which a client has sessions.
 const DefaultWaypoints = 4
 
-// Client is who chooses, and what matters to it.
+// Client describes the client for which waypoints are chosen.
 type Client struct {
 	Name   string
-	Region string   // empty: none is nearer than another
-	Kinds  []string // of detours that it can use; empty: whatever there is
+	Region string   // empty: no preference
+	Kinds  []string // of detours that it can use; empty: all
 	Want   int      // number of waypoints
 }
 
-// Choose picks the waypoints that a client should have sessions with: those of current that still serve,
-// in their order, and then the best of the others, so that nothing moves while waypoints live. It picks
-// none that is in unreachable, nor the client itself.
+// Choose returns the waypoints with which a client should have sessions: first those of current that are still
+// waypoints, in their order, then the best of the others. So the choice is stable while waypoints live. It
+// returns none in unreachable, and not the client itself.
 func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable map[string]bool) []*Verified {
 	kept := make([]*Verified, len(current))
 	var others []ranked
@@ -50,8 +50,8 @@ func (c Client) canUse(r *Record) bool {
 		(len(c.Kinds) == 0 || slices.ContainsFunc(r.Kinds, func(k string) bool { return slices.Contains(c.Kinds, k) }))
 }
 
-// rank orders waypoints for a client, the best first. Of what a record says, only the region counts: who
-// says that it has much capacity would have most clients. Measured qualities belong before the hash.
+// rank orders waypoints for a client, the best first. Of a record only the region counts: if the stated capacity
+// counted, a waypoint could attract most clients by overstating it. Measured qualities belong before the hash.
 type rank struct {
 	elsewhere bool
 	hash      [sha256.Size]byte // of both names: it spreads clients evenly (rendezvous hashing)

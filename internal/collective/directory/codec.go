@@ -6,17 +6,17 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// MaxMessage is the most bytes of an encoded batch: what a message on the bus may have.
+// MaxMessage is the maximum size of an encoded batch, which is that of a message on the bus.
 const MaxMessage = 64 << 10
 
-// MaxRecord is the most bytes of an encoded record.
+// MaxRecord is the maximum size of an encoded record.
 const MaxRecord = MaxPayload + maxChain*maxCertificate + 128
 
-// MaxAsk is the most bytes of an encoded ask.
+// MaxAsk is the maximum size of an encoded Ask.
 const MaxAsk = 64
 
-// On the bus a batch is a CBOR map (RFC 8949) with small integers as keys. Who does not know a key skips
-// it. Certificates above members' own are the same in most records: they stand once in a table.
+// On the bus a batch is a CBOR map (RFC 8949) with small integers as keys. Unknown keys are skipped. Authorities'
+// certificates are the same in most records, so a table contains each once.
 type (
 	batchBody struct {
 		Epoch       uint64       `cbor:"1,keyasint"`
@@ -48,7 +48,7 @@ type (
 	}
 )
 
-// codec is how this package writes and reads CBOR.
+// codec holds the CBOR modes of this package.
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
@@ -76,7 +76,7 @@ func newCodec() codec {
 
 var cborCodec = newCodec()
 
-// Encode is the batch as it travels, at most MaxMessage bytes.
+// Encode returns the batch for sending, in at most MaxMessage bytes.
 func (b *Batch) Encode() ([]byte, error) {
 	if err := b.check(); err != nil {
 		return nil, fmt.Errorf("encode a batch: %w", err)
@@ -97,7 +97,7 @@ func (b *Batch) Encode() ([]byte, error) {
 	return out, nil
 }
 
-// authorities is the table while it is filled.
+// authorities is the table of authorities' certificates while it is built.
 type authorities struct {
 	all   [][]byte
 	index map[string]uint
@@ -128,7 +128,7 @@ func (t *authorities) add(der []byte) uint {
 	return i
 }
 
-// sizer adds up the bytes of a batch while it grows. It counts a little too much.
+// sizer computes an upper bound of a batch's encoded size while it grows.
 type sizer struct {
 	size  int
 	table authorities
@@ -153,7 +153,7 @@ func (s *sizer) add(c Change) int {
 	return s.size
 }
 
-// DecodeBatch reads what Encode writes. Records in it are not verified.
+// DecodeBatch decodes a batch. It does not verify the records.
 func DecodeBatch(data []byte) (Batch, error) {
 	if len(data) > MaxMessage {
 		return Batch{}, fmt.Errorf("decode a batch: %d bytes, at most %d", len(data), MaxMessage)
@@ -167,7 +167,7 @@ func DecodeBatch(data []byte) (Batch, error) {
 		change := Change{Revision: c.Revision, Name: c.Name, Why: c.Why}
 		if len(c.Payload) > 0 {
 			change.Signed = &SignedRecord{Payload: c.Payload, Signature: c.Signature, Chain: [][]byte{c.Certificate}}
-			for _, i := range c.Above[:min(len(c.Above), maxChain)] { // one too many is refused with the record
+			for _, i := range c.Above[:min(len(c.Above), maxChain)] { // longer chains are refused with the record
 				if i >= uint(len(body.Authorities)) {
 					return Batch{}, fmt.Errorf("decode a batch: change %d is under certificate %d of %d", c.Revision, i, len(body.Authorities))
 				}
@@ -182,7 +182,7 @@ func DecodeBatch(data []byte) (Batch, error) {
 	return b, nil
 }
 
-// Encode is the record as a member sends it to the coordinators, at most MaxRecord bytes.
+// Encode returns the record for sending to the coordinators, in at most MaxRecord bytes.
 func (s *SignedRecord) Encode() ([]byte, error) {
 	out, err := cborCodec.enc.Marshal(recordBody(*s))
 	if err == nil {
@@ -194,7 +194,7 @@ func (s *SignedRecord) Encode() ([]byte, error) {
 	return out, nil
 }
 
-// DecodeRecord reads what Encode writes. The record is not verified.
+// DecodeRecord decodes a record. It does not verify it.
 func DecodeRecord(data []byte) (*SignedRecord, error) {
 	if len(data) > MaxRecord {
 		return nil, fmt.Errorf("decode a record: %d bytes, at most %d", len(data), MaxRecord)
@@ -210,7 +210,7 @@ func DecodeRecord(data []byte) (*SignedRecord, error) {
 	return &s, nil
 }
 
-// Encode is the ask as it travels, at most MaxAsk bytes.
+// Encode returns the Ask for sending, in at most MaxAsk bytes.
 func (a Ask) Encode() ([]byte, error) {
 	out, err := cborCodec.enc.Marshal(askBody(a))
 	if err != nil {
@@ -219,7 +219,7 @@ func (a Ask) Encode() ([]byte, error) {
 	return out, nil
 }
 
-// DecodeAsk reads what Encode writes.
+// DecodeAsk decodes an Ask.
 func DecodeAsk(data []byte) (Ask, error) {
 	if len(data) > MaxAsk {
 		return Ask{}, fmt.Errorf("decode an ask: %d bytes, at most %d", len(data), MaxAsk)

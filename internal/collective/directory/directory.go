@@ -9,51 +9,51 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Limits bound what a directory holds; what comes above them is refused.
+// Limits limit the content of a directory. Records beyond them are refused.
 type Limits struct {
 	Members int
 	Bytes   int // of signed records
 }
 
-// DefaultLimits are for ten times the members that dcol is measured with.
+// DefaultLimits returns limits for ten times as many members as dcol is measured with.
 func DefaultLimits() Limits { return Limits{Members: 100_000, Bytes: 256 << 20} }
 
-// Directory is the verified copy. It does no I/O and is told the time. Not for concurrent use.
+// Directory is the verified copy. It does no I/O and gets the time as a parameter. It is not for concurrent use.
 type Directory struct {
 	limits  Limits
 	entries map[string]*entry // by name
 	subnets subnets
-	keys    map[WireGuardKey]string // who has which
-	waiting map[string]*entry       // verified, but another has what they claim; at most maxWaiting
+	keys    map[WireGuardKey]string // owners of keys
+	waiting map[string]*entry       // verified, but another member has what they claim; at most maxWaiting
 	bytes   int
 	refused map[Reason]uint64
 	last    error // the last refusal
 	ticked  time.Time
-	relist  time.Time // when to ask for everything again; zero: not
+	relist  time.Time // when to ask for everything again; zero: never
 	foreign bool      // a record was refused because of its authority since then
 
-	// Where in the feed we are.
+	// The position in the feed.
 	epoch    uint64
 	revision uint64
-	head     uint64 // of the store, as far as we know
-	doubt    bool   // something may have been missed
+	head     uint64 // of the store, as far as known
+	doubt    bool   // batches may have been missed
 	listing  listing
 }
 
 type entry struct {
 	*Verified
-	epoch    uint64 // with which it came, or was listed
+	epoch    uint64 // of the batch or listing that had it
 	revision uint64
-	mark     uint64 // the listing in which it was last seen
+	mark     uint64 // of the listing that had it last
 }
 
-// listing is the state of one that is under way.
+// listing is the state of a listing that is under way.
 type listing struct {
 	id   uint64 // 0: none
-	mark uint64 // grows with each
+	mark uint64 // grows with each listing
 }
 
-// New makes an empty directory, which has to ask for everything.
+// New returns an empty directory, which must ask for everything.
 func New(limits Limits) *Directory {
 	return &Directory{
 		limits: limits, entries: map[string]*entry{}, keys: map[WireGuardKey]string{}, waiting: map[string]*entry{},
@@ -70,7 +70,7 @@ func (d *Directory) Get(name string) (*Verified, bool) {
 	return e.Verified, true
 }
 
-// All goes through the members in no particular order.
+// All returns the members in no particular order.
 func (d *Directory) All() iter.Seq[*Verified] {
 	return func(yield func(*Verified) bool) {
 		for _, e := range d.entries {
@@ -81,23 +81,24 @@ func (d *Directory) All() iter.Seq[*Verified] {
 	}
 }
 
-// Len is the number of members.
+// Len returns the number of members.
 func (d *Directory) Len() int { return len(d.entries) }
 
-// Bytes is what their signed records have.
+// Bytes returns the size of all signed records.
 func (d *Directory) Bytes() int { return d.bytes }
 
-// Refused says how many records were not taken, by reason, since the start.
+// Refused returns how many records were refused since the start, by reason.
 func (d *Directory) Refused() map[Reason]uint64 { return maps.Clone(d.refused) }
 
-// LastRefusal is why the last record was not taken; nil if all were.
+// LastRefusal returns the last refusal, or nil if no record was refused.
 func (d *Directory) LastRefusal() error { return d.last }
 
-// Position says which store's feed this is a copy of, and up to which revision. Zeros: of none yet.
+// Position returns the epoch of the followed store, and the revision of this copy. They are zero before the first
+// batch.
 func (d *Directory) Position() (epoch, revision uint64) { return d.epoch, d.revision }
 
-// Judge says whether a new record may be taken. The coordinator asks before it stores one: a record that
-// claims what another member has is refused, whoever was given it later.
+// Judge verifies a new record before a coordinator stores it. It refuses a record that claims what another member
+// has, even if the authority assigned it later.
 func (d *Directory) Judge(s *SignedRecord, trust *collective.Trust, now time.Time) (*Verified, error) {
 	v, err := d.judge(s, trust, now)
 	if err != nil {
@@ -113,7 +114,7 @@ func (d *Directory) Judge(s *SignedRecord, trust *collective.Trust, now time.Tim
 	return v, nil
 }
 
-// judge looks at the record, its predecessor and the limits.
+// judge verifies the record, and compares it with its predecessor and the limits.
 func (d *Directory) judge(s *SignedRecord, trust *collective.Trust, now time.Time) (*Verified, error) {
 	v, err := s.Verify(trust, now)
 	if err != nil {
@@ -135,8 +136,8 @@ func (d *Directory) judge(s *SignedRecord, trust *collective.Trust, now time.Tim
 	return v, nil
 }
 
-// conflicts looks at what others have. Of two members whose certificates give them the same addresses, it
-// is the one with the later certificate that the authority means.
+// conflicts compares the record with those of others. If certificates assign the same subnet to two members, the
+// later certificate is right.
 func (d *Directory) conflicts(v *Verified) (displaced []string, err error) {
 	r := &v.Record
 	if has := d.keys[r.Key]; !r.Key.IsZero() && has != "" && has != r.Name {
@@ -151,7 +152,7 @@ func (d *Directory) conflicts(v *Verified) (displaced []string, err error) {
 	return displaced, nil
 }
 
-// put makes a verified record that of its member, if nobody else has what it claims.
+// put makes e the record of its member, unless another member has what it claims.
 func (d *Directory) put(e *entry) (events []Event, err error) {
 	r := &e.Record
 	displaced, err := d.conflicts(e.Verified)
@@ -179,7 +180,7 @@ func (d *Directory) put(e *entry) (events []Event, err error) {
 	return append(events, newEvent(old, e.Verified)), nil
 }
 
-// drop removes a member that is there.
+// drop removes a known member.
 func (d *Directory) drop(name, why string) Event {
 	e := d.entries[name]
 	d.forget(e)
@@ -194,8 +195,8 @@ func (d *Directory) forget(e *entry) {
 	d.bytes -= e.Signed.Size()
 }
 
-// maxWaiting bounds conflicts; each is a mistake, or a change of two members that came in one order and
-// is told in another.
+// maxWaiting limits the number of conflicts. Each is a mistake, or a change of two members whose messages arrive in
+// another order.
 const maxWaiting = 256
 
 // waitFor keeps a record until what it claims is free.
@@ -207,8 +208,8 @@ func (d *Directory) waitFor(e *entry) {
 	d.waiting[e.Record.Name] = e
 }
 
-// retry takes the records whose time has come, until there is none: what one gives up may be what another
-// waits for. It ends, as a record takes the place of older ones only.
+// retry puts waiting records until no more can be put, because one record may release what another waits for. It
+// ends, because a record replaces only older ones.
 func (d *Directory) retry() (events []Event) {
 	for range maxWaiting { // usually two rounds are enough
 		more := d.retryEach()
@@ -220,12 +221,12 @@ func (d *Directory) retry() (events []Event) {
 	return events
 }
 
-// retryEach gives every record that waits one try.
+// retryEach tries every waiting record once.
 func (d *Directory) retryEach() (events []Event) {
 	for _, name := range slices.Sorted(maps.Keys(d.waiting)) {
 		e := d.waiting[name]
 		if e == nil {
-			continue // an earlier one has taken its place
+			continue // it was replaced in this loop
 		}
 		if old := d.entries[name]; old != nil && !e.supersedes(old.Verified) {
 			delete(d.waiting, name)

@@ -1,19 +1,19 @@
-// Package directory is what members know of each other: records that each member signs about itself, and
-// the copy of all of them that every member holds.
+// Package directory implements the directory of members: records that each member signs about itself, and every
+// member's copy of all records.
 //
 //	a member                     the coordinators                      every member
 //	Sign -> SignedRecord ------> Directory.Judge, a store, a number
 //	                             Journal -> Batch (feed.go) ---------> Keeper -> Directory.Apply
-//	                             Journal.Answer <--------------- Ask -   | verifies, takes or counts
+//	                             Journal.Answer <--------------- Ask -   | verifies, applies or counts
 //	                                                                     +-> a file (file.go)
 //	                                                                     +-> Events, Members, Choose
 //
-// Coordinators only carry records. Everybody verifies each with the certificate in it, so that a
-// coordinator can keep a record back and nothing more. What does not verify is passed over and counted.
+// Coordinators only forward records. Every member verifies each with the certificate in it, so a coordinator can
+// withhold a record but not forge one. Records that fail verification are skipped and counted.
 //
-// A Directory decides: it is told messages and the time, and does no I/O. A Keeper owns one in an agent:
-// it asks for what is missing, tells of changes and keeps the file. Choose picks the waypoints that a
-// client should have sessions with.
+// A Directory decides: it gets messages and the time, and does no I/O. In an agent, a Keeper owns it: it asks for
+// missing changes, reports changes and writes the file. Choose returns the waypoints with which a client should
+// have sessions.
 //
-// It imports collective of ours; coordinator and agent may import it.
+// Of our packages it imports collective; coordinator and agent may import it.
 package directory

@@ -7,38 +7,36 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// The feed. The coordinators' store gives every change a revision, a number that grows, and keeps the
-// last change of each name. So "all that has changed after revision N", in the order of revisions, is at
-// once what a change is told with, what closes a gap and, from 0, a listing of everything. An epoch is
-// the life of one store: with another epoch, the numbers have begun anew.
+// The feed. The coordinators' store gives every change a revision, a growing number, and keeps the last change of
+// each name. So "all changes after revision N", in the order of revisions, announces a change, closes a gap and,
+// with N = 0, lists everything. An epoch identifies a store: in another epoch the numbers start again.
 
-// Batch is all that has changed after one revision up to another; nothing, in a message that only says
-// how far the store is.
+// Batch contains all changes after one revision, up to another. It may be empty, to announce only the store's
+// head.
 type Batch struct {
 	Epoch    uint64 // never 0
 	After    uint64
-	Revision uint64 // up to which, at least After
+	Revision uint64 // of the last change, at least After
 	Head     uint64 // the last revision in the store, at least Revision
-	// Listing is not 0 in parts of a listing: the Head when its first part was made, plus one. Names
-	// that are in no part of a listing exist no more.
+	// Listing is not 0 in parts of a listing: it is the Head when the first part was made, plus one. Members that
+	// are in no part of a listing no longer exist.
 	Listing uint64
 	Changes []Change // in the order of revisions
 }
 
-// Change is a new record, or that there is none any more.
+// Change is a new record, or the removal of one.
 type Change struct {
 	Revision uint64
-	Signed   *SignedRecord // nil: Name has been removed
-	Name     string        // who was removed; empty with a record, which says it itself
-	Why      string        // why it was removed, in words
+	Signed   *SignedRecord // nil: Name was removed
+	Name     string        // of the removed member; empty with a record, which has it
+	Why      string        // the reason for a removal
 }
 
-// Ask is what a member wants to know: all that has changed after a revision. An Epoch of 0 asks for a
-// listing.
+// Ask requests all changes after a revision. With an Epoch of 0 it requests a listing.
 type Ask struct {
 	Epoch   uint64
 	After   uint64
-	Listing uint64 // what the last part of a listing said; 0: not in the middle of one
+	Listing uint64 // that of the last received part; 0: not within a listing
 }
 
 const maxWhy = 200

@@ -19,16 +19,16 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// The file is the magic, a SHA-256 of what follows, and frames: a length in four bytes, big endian, and as
-// many bytes. The first frame is a batch without changes that says where in the feed the copy is, the
-// others are batches of its records, as in the feed. The hash finds damage; that nobody else has written
-// records only their signatures prove, so they are verified when they are read.
+// The file consists of the magic, a SHA-256 of the rest, and frames: a length of four bytes, big endian, and that
+// many bytes. The first frame is a batch without changes that has the position in the feed. The others are
+// batches of records, as in the feed. The hash detects damage. Only signatures prove who wrote the records, so
+// they are verified when they are read.
 const magic = "dcol directory 1\n"
 
-// FileError says that the copy on disk could not be used, or not be kept.
+// FileError reports that the copy on disk could not be read or written.
 type FileError struct {
 	Path  string
-	Aside string // where it lies now; empty: where it was
+	Aside string // where it was moved; empty: it was not moved
 	Err   error
 }
 
@@ -41,16 +41,16 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ErrDamaged is a file that is no whole copy of a directory.
+// ErrDamaged means that the file is not a complete copy of a directory.
 var ErrDamaged = errors.New("not a complete copy of a directory")
 
-// Encode is the file's contents.
+// Encode returns the file's content.
 func (d *Directory) Encode() ([]byte, error) {
-	// Those that wait come last: when they are read, what they wait for is taken already.
+	// Waiting records come last, so that they wait again when they are read.
 	all := append(inOrder(d.entries), inOrder(d.waiting)...)
 	at := Batch{Epoch: max(d.epoch, 1), After: d.revision}
 	if d.listing.id != 0 || !d.relist.IsZero() {
-		at.After = 0 // half a listing is none, and what was refused for now is missing
+		at.After = 0 // a partial listing is useless, and refused records are missing
 	}
 	at.Revision, at.Head = at.After, at.After
 	frames, err := appendFrame(nil, &at)
@@ -76,7 +76,7 @@ func inOrder(entries map[string]*entry) []*entry {
 	})
 }
 
-// nextFrame takes as many entries as one batch holds.
+// nextFrame returns a batch of as many entries as fit, and the rest.
 func nextFrame(all []*entry) (Batch, []*entry) {
 	b := Batch{Epoch: all[0].epoch, After: all[0].revision - 1, Revision: all[0].revision - 1}
 	var size sizer
@@ -99,7 +99,7 @@ func appendFrame(dst []byte, b *Batch) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(data))), data...), nil
 }
 
-// decodeFile reads what Encode writes: where in the feed it is, and batches of records.
+// decodeFile decodes the file's content: the position in the feed, and batches of records.
 func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok || len(rest) < sha256.Size {
@@ -129,9 +129,10 @@ func decodeFile(data []byte) (at Batch, records []Batch, err error) {
 	return records[0], records[1:], nil
 }
 
-// Load makes a directory from the copy in a file. It always returns one: empty if there is no file, or if
-// the error, a *FileError, says that it is of no use. A damaged file is put aside. As all is verified again,
-// it takes seconds for thousands of members; when the context ends, it stops with what it has.
+// Load reads a directory from its copy in a file. It always returns a directory, which is empty if there is no
+// file, or if the error, a *FileError, says that the file cannot be used. It moves a damaged file away. Because
+// it verifies every record, it takes seconds for thousands of members. When the context ends, it returns the
+// records read so far.
 func Load(ctx context.Context, path string, limits Limits, trust *collective.Trust, now time.Time) (*Directory, error) {
 	d := New(limits)
 	data, written, err := readFile(path, 2*int64(limits.Bytes)+1<<20)
@@ -154,14 +155,14 @@ func Load(ctx context.Context, path string, limits Limits, trust *collective.Tru
 		return d, &FileError{Path: path, Err: err}
 	}
 	d.restore(ctx, at, records, trust, now)
-	if written.After(time.Now().Add(time.Minute)) { // the clock was ahead, and records seemed to have ended
+	if written.After(time.Now().Add(time.Minute)) { // the clock was ahead, so records may have been dropped as expired
 		d.startOver()
 	}
 	return d, nil
 }
 
-// restore takes what was written, as far as it still is true. If anything may be missing because this
-// host's clock or trust is not what it was, all is asked for again.
+// restore applies the file's records that are still valid. If some may be missing because this host's clock or trust
+// has changed, it requests everything again.
 func (d *Directory) restore(ctx context.Context, at Batch, records []Batch, trust *collective.Trust, now time.Time) {
 	for _, b := range records {
 		if ctx.Err() != nil {
@@ -187,7 +188,7 @@ func (d *Directory) restore(ctx context.Context, at Batch, records []Batch, trus
 	}
 }
 
-// readFile returns a file's contents, and when it was written.
+// readFile returns a file's content, and when it was written.
 func readFile(path string, most int64) (data []byte, written time.Time, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -207,11 +208,11 @@ func readFile(path string, most int64) (data []byte, written time.Time, err erro
 	return data, info.ModTime(), nil
 }
 
-// Save writes a file's contents: at any moment, a power cut leaves the old or the new file.
+// Save writes the file atomically: after a power cut, either the old or the new file is there.
 func Save(path string, data []byte) error {
 	err := durable.Replace(path, data, 0o600)
 	if err == nil {
-		err = os.Chtimes(path, time.Time{}, time.Now()) // Load asks by which clock it was written
+		err = os.Chtimes(path, time.Time{}, time.Now()) // Load checks the clock by which it was written
 	}
 	if err != nil {
 		return &FileError{Path: path, Err: err}

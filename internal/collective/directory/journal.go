@@ -9,12 +9,11 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// maxRemoved is how many removals a journal remembers. A member that was away for more gets a listing.
+// maxRemoved is the number of removals that a journal remembers. A member that missed more gets a listing.
 const maxRemoved = 4096
 
-// Journal is what a coordinator tells members from: the last change of each name, in the order of
-// revisions. It keeps what it is given, which others have judged. Its methods may be called from any
-// goroutine.
+// Journal holds the last change of each name, in the order of revisions, from which a coordinator answers members.
+// It verifies nothing; its caller has done so. Its methods may be called from any goroutine.
 type Journal struct {
 	epoch    uint64
 	remember int // removals
@@ -30,16 +29,16 @@ type Journal struct {
 
 type item struct {
 	Change
-	over bool // there is a later change of the name
+	over bool // superseded by a later change of the name
 }
 
-// NewJournal begins with an empty store. The epoch names it; a store that has lost changes must get
-// another one. It is not 0.
+// NewJournal returns a journal for an empty store. The epoch identifies the store and is not 0. A store that lost
+// changes must get a new epoch.
 func NewJournal(epoch uint64) *Journal {
 	return &Journal{epoch: epoch, remember: maxRemoved, most: MaxMessage, byName: map[string]*item{}}
 }
 
-// Put takes a new record of a name. The revision must be higher than all before.
+// Put adds a new record of a name. The revision must be higher than all before.
 func (j *Journal) Put(revision uint64, name string, s *SignedRecord) error {
 	if err := s.checkSize(); err != nil {
 		return fmt.Errorf("the record of %s: %w", name, err)
@@ -47,7 +46,7 @@ func (j *Journal) Put(revision uint64, name string, s *SignedRecord) error {
 	return j.change(name, Change{Revision: revision, Signed: s})
 }
 
-// Remove takes that a name has no record any more. The revision must be higher than all before.
+// Remove adds the removal of a name's record. The revision must be higher than all before.
 func (j *Journal) Remove(revision uint64, name, why string) error {
 	why = strings.ToValidUTF8(why[:min(len(why), maxWhy)], "")
 	return j.change(name, Change{Revision: revision, Name: name, Why: why})
@@ -55,7 +54,7 @@ func (j *Journal) Remove(revision uint64, name, why string) error {
 
 func (j *Journal) change(name string, c Change) error {
 	if err := collective.CheckName(name); err != nil {
-		return err // nobody could read an answer with it
+		return err // no member could decode an answer with it
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,23 +100,23 @@ func (j *Journal) forgetRemovals(n int) {
 	}
 }
 
-// Head is a batch that only says how far the store is, to be told to all now and then: who has missed the
-// last change learns of it.
+// Head returns an empty batch with the store's head. It is sent to all regularly, so that members that missed the
+// last change notice it.
 func (j *Journal) Head() Batch {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return Batch{Epoch: j.epoch, After: j.head, Revision: j.head, Head: j.head}
 }
 
-// Answer is as much of what was asked for as one message holds. To tell all of what is new, ask it for
-// what came after the last batch told.
+// Answer returns as much of the requested changes as one message holds. To announce new changes to all, request
+// those after the last announced batch.
 func (j *Journal) Answer(a Ask) Batch {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	b := Batch{Epoch: j.epoch, Head: j.head, After: min(a.After, j.head), Listing: a.Listing}
-	knows := a.After // who asks has heard of removals up to here
+	knows := a.After // the asking member knows removals up to here
 	if a.Listing != 0 {
-		knows = a.Listing - 1 // names removed since were in no part
+		knows = a.Listing - 1 // members removed since were in no part
 	}
 	if a.Epoch != j.epoch || knows < j.floor {
 		b.After, b.Listing = 0, j.head+1
@@ -135,7 +134,7 @@ func (j *Journal) Answer(a Ask) Batch {
 	var size sizer
 	for _, i := range j.items[from:] {
 		if i.over || i.Signed == nil && i.Revision < b.Listing {
-			continue // a listing says who is there; of removals, it has only those since it began
+			continue // a listing has existing members, and only removals since it began
 		}
 		if size.add(i.Change) > j.most && len(b.Changes) > 0 {
 			b.Revision = b.Changes[len(b.Changes)-1].Revision

@@ -12,32 +12,32 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Config is what a Keeper needs.
+// Config configures a Keeper.
 type Config struct {
-	File   string // where the copy is kept; empty: nowhere
+	File   string // of the copy on disk; empty: none
 	Limits Limits
-	Trust  func() *collective.Trust // as it is now
-	// Ask asks the coordinators; the answer is a batch as it travels.
+	Trust  func() *collective.Trust // the present trust
+	// Ask sends an encoded Ask to the coordinators and returns an encoded batch.
 	Ask func(ctx context.Context, ask []byte) ([]byte, error)
-	// Changed is told what became of members, first of those in the file. It is called by one goroutine,
-	// must not block for long, nor call Close. May be nil.
+	// Changed is called with changes of members, first with those in the file. One goroutine calls it. It must
+	// not block for long, and not call Close. It may be nil.
 	Changed func([]Event)
 	Log     *slog.Logger
 }
 
 const (
-	inbox     = 256 // batches that wait; what does not fit is asked for later
+	inbox     = 256 // waiting batches; others are requested later
 	tickEvery = 5 * time.Second
 	askWithin = 30 * time.Second
 
-	// Waits between asks that brought nothing new: the first, doubled up to the last. Half of each is by
-	// chance, as what one member misses, others may.
+	// Pauses between requests that brought nothing new: the first, then doubled up to the last. Half of each is
+	// random, because many members may miss the same batch.
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
 
-// Keeper keeps a directory in an agent: it takes the feed, asks for what is missing, tells of changes,
-// and keeps the copy on disk. Its methods may be called from any goroutine.
+// Keeper maintains a directory in an agent: it applies the feed, requests missing changes, reports changes, and
+// writes the copy on disk. Its methods may be called from any goroutine.
 type Keeper struct {
 	config   Config
 	inbox    chan []byte
@@ -49,21 +49,21 @@ type Keeper struct {
 
 	mu       sync.RWMutex
 	d        *Directory
-	doubt    bool // to be told to d
+	doubt    bool // to be passed to d
 	retrust  bool
 	askErr   error
 	loadErr  error
 	saveErr  error
 	garbled  uint64
-	garbage  error // why the last message could not be read
+	garbage  error // error of the last undecodable message
 	savedAt  time.Time
 	savedPos position
 
-	// The loop's own.
+	// Owned by the loop.
 	askAt    time.Time // not earlier
 	failures int
 	asking   bool
-	again    bool // what is asked for may not be all any more
+	again    bool // more may be missing than was requested
 	saving   bool
 	dirty    bool
 	saveAt   time.Time // not earlier
@@ -78,23 +78,23 @@ type answer struct {
 
 type position struct{ epoch, revision uint64 }
 
-// State is how the copy is, for a person.
+// State describes the local copy, for the agent's status.
 type State struct {
 	Members int
 	Bytes   int // of signed records
-	// Epoch and Revision are where in the feed the copy is; zeros: the coordinators have said nothing yet.
+	// Epoch and Revision are the copy's position in the feed. They are zero before the first batch.
 	Epoch, Revision uint64
-	Behind          bool  // something is missing
-	AskErr          error // why it could not be got
+	Behind          bool  // changes are missing
+	AskErr          error // why they could not be fetched
 	Refused         map[Reason]uint64
 	LastRefusal     error
-	LoadErr         error     // why the copy on disk was of no use at the start
+	LoadErr         error     // why the copy on disk could not be used at the start
 	SaveErr         error     // why it cannot be written
-	Saved           time.Time // when it was written last; zero: not since the start
+	Saved           time.Time // last time it was written; zero: not since the start
 }
 
-// Open begins to keep a directory. It is empty until the copy on disk has been read, which takes seconds
-// for thousands of members. A copy that is of no use is reported in State.
+// Open starts a Keeper. Its directory is empty until the copy on disk has been read, which takes seconds for
+// thousands of members. State reports a copy that could not be used.
 func Open(c Config) *Keeper {
 	ctx, stop := context.WithCancel(context.Background())
 	k := &Keeper{
@@ -106,13 +106,13 @@ func Open(c Config) *Keeper {
 	return k
 }
 
-// Close writes what is not on disk yet, and returns when nothing of the keeper runs.
+// Close writes unsaved changes to the disk, and returns when all of the keeper's goroutines have ended.
 func (k *Keeper) Close() {
 	k.stop()
 	k.running.Wait()
 }
 
-// Receive takes a batch as told to all members. It never blocks.
+// Receive applies a batch that was sent to all members. It never blocks.
 func (k *Keeper) Receive(data []byte) {
 	select {
 	case k.inbox <- data:
@@ -121,11 +121,10 @@ func (k *Keeper) Receive(data []byte) {
 	}
 }
 
-// Connected says that there is a connection to the coordinators again: what they told meanwhile is
-// missing.
+// Connected reports a new connection to the coordinators. Batches sent meanwhile are missing.
 func (k *Keeper) Connected() { k.poke(func() { k.doubt = true }) }
 
-// TrustChanged says that somebody may be no member any more, or be one now.
+// TrustChanged reports that the trust has changed, so that members may have been revoked or become valid.
 func (k *Keeper) TrustChanged() { k.poke(func() { k.retrust = true }) }
 
 func (k *Keeper) poke(set func()) {
@@ -138,14 +137,14 @@ func (k *Keeper) poke(set func()) {
 	}
 }
 
-// View lets f read the directory. What f gets from it does not change later, but the directory does.
+// View calls f to read the directory. The records that f gets are immutable; the directory is not.
 func (k *Keeper) View(f func(*Directory)) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	f(k.d)
 }
 
-// State is how the copy is now.
+// State returns the present state of the copy.
 func (k *Keeper) State() State {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -163,7 +162,7 @@ func (k *Keeper) State() State {
 	return s
 }
 
-// run owns the directory: nobody else changes it.
+// run owns the directory. Only its goroutine changes it.
 func (k *Keeper) run(ctx context.Context) {
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()
@@ -202,7 +201,7 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// begin takes what is on disk.
+// begin reads the copy on disk.
 func (k *Keeper) begin(ctx context.Context) {
 	if k.config.File == "" {
 		return
@@ -236,7 +235,7 @@ func (k *Keeper) next(tickAt time.Time) time.Time {
 	return at
 }
 
-// change does something to the directory, and tells of it.
+// change changes the directory and reports the events.
 func (k *Keeper) change(do func(*Directory) []Event) {
 	k.mu.Lock()
 	events := do(k.d)
@@ -246,7 +245,7 @@ func (k *Keeper) change(do func(*Directory) []Event) {
 	if k.config.File != "" && (len(events) > 0 || pos != k.savedPos) {
 		k.dirty = true
 	}
-	if err := k.d.LastRefusal(); err != k.refusal { //nolint:errorlint // is it the same one?
+	if err := k.d.LastRefusal(); err != k.refusal { //nolint:errorlint // the same one?
 		k.refusal = err
 		k.config.Log.Debug("directory: a record was refused", "err", err)
 	}
@@ -271,10 +270,10 @@ func (k *Keeper) receive(data []byte) {
 	_, wasBehind := k.d.Behind()
 	k.change(func(d *Directory) []Event { return d.Apply(b, k.config.Trust(), time.Now()) })
 	if epoch, _ := k.d.Position(); b.Epoch != epoch {
-		k.again = k.again || k.asking // the answer on its way may be from before
+		k.again = k.again || k.asking // the outstanding answer may be older
 	}
 	if _, behind := k.d.Behind(); behind && !wasBehind {
-		k.askAt = time.Now().Add(rand.N(firstPause)) // others may have missed the same
+		k.askAt = time.Now().Add(rand.N(firstPause)) // others may have missed the same batch
 	}
 }
 
@@ -292,7 +291,7 @@ func (k *Keeper) takePoke() {
 	}
 }
 
-// ask asks for what is missing, one thing at a time.
+// ask requests missing changes, one request at a time.
 func (k *Keeper) ask(ctx context.Context, now time.Time, inFlight *sync.WaitGroup) {
 	ask, behind := k.d.Behind()
 	if !behind || k.asking || now.Before(k.askAt) {

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// What a record may hold. It must stay small: each change of one goes to every member.
+// Limits of a record. Records must stay small, because every change goes to every member.
 const (
 	MaxPayload   = 2 << 10             // bytes of JSON
 	MaxValidity  = 62 * 24 * time.Hour // from Issued to Expires
@@ -21,55 +21,55 @@ const (
 	maxWord      = 32
 )
 
-// Roles of members. A record may have others, of later versions.
+// Roles of members. Later versions may add others.
 const (
 	RoleClient      = "client"
 	RoleWaypoint    = "waypoint"
 	RoleCoordinator = "coordinator"
 )
 
-// Record is what a member says of itself.
+// Record describes a member in its own words.
 type Record struct {
 	Collective string `json:"collective"`
 	Name       string `json:"name"`
-	// Sequence grows with every record of the member, see NextSequence.
+	// Sequence grows with every record of the member; see NextSequence.
 	Sequence uint64    `json:"sequence"`
-	Issued   time.Time `json:"issued"` // to the second, as Expires
+	Issued   time.Time `json:"issued"` // in whole seconds, like Expires
 	Expires  time.Time `json:"expires"`
 
-	// Addresses and Port are where sessions reach the member. A member that only is a client has none.
+	// Addresses and Port are for sessions with the member. A member that is only a client has none.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Port      uint16       `json:"port,omitempty"`
-	// Punch says that what stands before it lets in only what it has sent to: whoever wants a session has
-	// a coordinator tell it first where from.
+	// Punch means that the member's NAT lets in only packets from addresses that the member has sent to. For a session,
+	// a client must first have a coordinator tell the member its address.
 	Punch bool `json:"punch,omitempty"`
 
 	Roles    []string     `json:"roles,omitempty"`
-	Kinds    []string     `json:"kinds,omitempty"`    // of detours that it offers: words of session/wire
-	Capacity uint64       `json:"capacity,omitempty"` // bit/s that it gives to others; 0: not said
-	Region   string       `json:"region,omitempty"`   // a word that members of a region agree on
-	AS       uint32       `json:"as,omitempty"`       // number of its autonomous system; 0: not said
+	Kinds    []string     `json:"kinds,omitempty"`    // of detours that it offers: names from session/wire
+	Capacity uint64       `json:"capacity,omitempty"` // bit/s that it offers to others; 0: not stated
+	Region   string       `json:"region,omitempty"`   // a word on which members of a region agree
+	AS       uint32       `json:"as,omitempty"`       // number of its autonomous system; 0: not stated
 	Key      WireGuardKey `json:"wireguard,omitzero"` // zero: none
 	Subnet   netip.Prefix `json:"subnet,omitzero"`    // in the collective's VPN, as in its certificate; zero: none
 }
 
-// IsWaypoint says whether sessions to the member can be had.
+// IsWaypoint reports whether the member accepts sessions.
 func (r *Record) IsWaypoint() bool {
 	return slices.Contains(r.Roles, RoleWaypoint) && len(r.Addresses) > 0
 }
 
-// WireGuardKey is a public key of WireGuard, written as its own tools do.
+// WireGuardKey is a WireGuard public key. Its text is that of WireGuard's tools.
 type WireGuardKey [32]byte
 
 func (k WireGuardKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// IsZero says whether there is no key.
+// IsZero reports whether there is no key.
 func (k WireGuardKey) IsZero() bool { return k == WireGuardKey{} }
 
-// MarshalText is String.
+// MarshalText returns the key in base64, as String does.
 func (k WireGuardKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText parses a key in base64.
 func (k *WireGuardKey) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.Strict().DecodeString(string(text))
 	if err != nil || len(b) != len(k) {
@@ -79,7 +79,7 @@ func (k *WireGuardKey) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseRecord reads a payload. Keys that it does not know are of later versions.
+// parseRecord parses a payload. It ignores unknown keys, which are of later versions.
 func parseRecord(payload []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -91,7 +91,7 @@ func parseRecord(payload []byte) (Record, error) {
 	return r, nil
 }
 
-// check says what of a record makes no sense, whoever signed it.
+// check returns an error if a record's content is invalid.
 func (r *Record) check() error {
 	if err := collective.CheckName(r.Name); err != nil {
 		return err
@@ -167,7 +167,7 @@ func isWord(s string) bool {
 	return true
 }
 
-// SameButTime says whether nothing but the time has changed: the member has only renewed its record.
+// SameButTime reports whether only the times differ, because the member has renewed its record.
 func (r Record) SameButTime(other Record) bool {
 	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port && r.Punch == other.Punch &&
 		slices.Equal(r.Addresses, other.Addresses) && slices.Equal(r.Roles, other.Roles) && slices.Equal(r.Kinds, other.Kinds) &&

@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Reason is why a record is not taken. It is a word for counts and logs.
+// Reason is the reason for refusing a record, as a word for counts and logs.
 type Reason string
 
 // The reasons.
@@ -15,23 +15,23 @@ const (
 	Malformed        Reason = "malformed"
 	TooLarge         Reason = "too-large"
 	BadSignature     Reason = "bad-signature"
-	Foreign          Reason = "foreign-certificate" // of no authority of this collective, or of no member
+	Foreign          Reason = "foreign-certificate" // not from an authority of this collective, or not a member's
 	Ended            Reason = "certificate-ended"
 	Revoked          Reason = "certificate-revoked"
-	OtherName        Reason = "other-name" // than its certificate has
+	OtherName        Reason = "other-name" // differs from its certificate
 	OtherCollective  Reason = "other-collective"
-	OtherSubnet      Reason = "other-subnet" // than its certificate has
+	OtherSubnet      Reason = "other-subnet" // differs from its certificate
 	Expired          Reason = "expired"
 	NotYet           Reason = "not-yet-valid"
 	Older            Reason = "older"
 	SubnetTaken      Reason = "subnet-taken"
 	KeyTaken         Reason = "key-taken"
 	Full             Reason = "directory-full"
-	MalformedMessage Reason = "malformed-message" // nothing of it could be read
+	MalformedMessage Reason = "malformed-message" // it could not be decoded
 )
 
-// Refusal is why a record is not taken, with whose it says it is: that is not proven. As an error it is
-// its Reason's, so that errors.Is(err, directory.Older) holds.
+// Refusal is the error of a refused record. Name is the name in the record, which is not proven. errors.Is matches its
+// Reason, as in errors.Is(err, directory.Older).
 type Refusal struct {
 	Reason Reason
 	Name   string
@@ -47,14 +47,14 @@ func (r *Refusal) Error() string {
 
 func (r *Refusal) Unwrap() []error { return []error{r.Reason, r.Err} }
 
-// Error makes a reason a target of errors.Is.
+// Error makes a Reason a target for errors.Is.
 func (r Reason) Error() string { return string(r) }
 
 func refuse(reason Reason, name, format string, args ...any) error {
 	return &Refusal{Reason: reason, Name: name, Err: fmt.Errorf(format, args...)}
 }
 
-// reasonOf sorts what Trust says of a certificate.
+// reasonOf returns the reason for an error of Trust about a certificate.
 func reasonOf(err error) Reason {
 	if _, revoked := errors.AsType[*collective.RevokedError](err); revoked {
 		return Revoked

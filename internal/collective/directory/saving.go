@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// How often the copy is written. What is lost in a power cut the coordinators tell again, so a large copy
-// is written rarely: on average it costs a disk saveRate.
+// How often the copy is written. After a power cut the coordinators send lost changes again, so a large copy is
+// written rarely: on average with saveRate.
 const (
 	soonest  = 5 * time.Second
 	latest   = 10 * time.Minute
@@ -17,13 +17,13 @@ func saveEvery(bytes int) time.Duration {
 	return min(max(time.Duration(bytes)*time.Second/saveRate, soonest), latest)
 }
 
-// save writes the copy if it is time.
+// save writes the copy if it is due.
 func (k *Keeper) save(now time.Time, inFlight *sync.WaitGroup) {
 	switch {
 	case !k.dirty || k.saving:
 		return
 	case k.saveAt.IsZero():
-		k.saveAt = now.Add(soonest) // the first changes of a row
+		k.saveAt = now.Add(soonest) // the first change after the last save
 		return
 	case now.Before(k.saveAt):
 		return
@@ -62,7 +62,7 @@ func (k *Keeper) takeSaved(err error) {
 	}
 }
 
-// finish writes what is not on disk yet.
+// finish writes unsaved changes.
 func (k *Keeper) finish() {
 	select {
 	case err := <-k.saved:

@@ -11,26 +11,25 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// purpose begins what is signed, so that the signature is good for nothing else.
+// purpose is the prefix of signed data, so that the signature is valid for nothing else.
 const purpose = "dcol record 1\n"
 
 const (
 	maxChain       = 3
 	maxCertificate = 2 << 10
 
-	// maxAhead is how far the signer's clock may be ahead of the reader's.
+	// maxAhead is by how much the signer's clock may be ahead of the reader's.
 	maxAhead = 10 * time.Minute
 )
 
-// SignedRecord is a record as it travels: what was signed, as it was signed, and what proves by whom.
-// It is never changed.
+// SignedRecord is a record with its signature and the signer's certificates. It is immutable.
 type SignedRecord struct {
 	Payload   []byte   // JSON of a Record
 	Signature []byte   // ed25519, by the key of Chain[0]
-	Chain     [][]byte // certificates (DER), the member's own first; a root need not be there
+	Chain     [][]byte // certificates (DER), the member's own first; the root may be missing
 }
 
-// Size is how many bytes it has, without framing.
+// Size returns its size in bytes, without framing.
 func (s *SignedRecord) Size() int {
 	n := len(s.Payload) + len(s.Signature)
 	for _, c := range s.Chain {
@@ -39,7 +38,7 @@ func (s *SignedRecord) Size() int {
 	return n
 }
 
-// Equal says whether two are the same to the byte.
+// Equal reports whether s and other are byte-for-byte identical.
 func (s *SignedRecord) Equal(other *SignedRecord) bool {
 	if s == nil || other == nil {
 		return s == other
@@ -48,11 +47,11 @@ func (s *SignedRecord) Equal(other *SignedRecord) bool {
 		slices.EqualFunc(s.Chain, other.Chain, bytes.Equal)
 }
 
-// NextSequence is the number of a member's next record. It grows even if the member has forgotten what it
-// signed before: then it is 0.
+// NextSequence returns the sequence number of a member's next record. It grows even if the member has forgotten the
+// last one; then last is 0.
 func NextSequence(last uint64, now time.Time) uint64 { return max(last+1, uint64(now.UnixMilli())) }
 
-// Sign makes a member's record. sign is its key's, chain its certificate with what leads to a root.
+// Sign signs a member's record. sign signs with the member's key; chain is its certificate with those up to a root.
 func Sign(r Record, chain [][]byte, sign func(message []byte) []byte) (*SignedRecord, error) {
 	r.Issued, r.Expires = r.Issued.UTC().Truncate(time.Second), r.Expires.UTC().Truncate(time.Second)
 	if err := r.check(); err != nil {
@@ -87,16 +86,16 @@ func (s *SignedRecord) checkSize() error {
 	return nil
 }
 
-// Verified is a record that its member has signed, with whom the certificate names.
+// Verified is a record with a verified signature, and the member named in the certificate.
 type Verified struct {
 	Record Record
 	Holder collective.Member
-	Until  time.Time // the earlier of the record's and the certificate's end
+	Until  time.Time // the earlier expiry of record and certificate
 	Signed *SignedRecord
 }
 
-// Verify says what a record says, if its member has signed it and is a member now. The error is a
-// *Refusal. What other records there are it does not know: see Directory.
+// Verify returns the record if its member has signed it and is a member now. Otherwise the error is a *Refusal. It
+// does not compare the record with others; Directory does.
 func (s *SignedRecord) Verify(trust *collective.Trust, now time.Time) (*Verified, error) {
 	if err := s.checkSize(); err != nil {
 		return nil, refuse(TooLarge, "", "%w", err)
@@ -131,7 +130,7 @@ func (s *SignedRecord) Verify(trust *collective.Trust, now time.Time) (*Verified
 	return v, nil
 }
 
-// checkTime knows of the record's time. Of its certificate's, Trust does.
+// checkTime checks the record's times. Trust has checked the certificate's.
 func (v *Verified) checkTime(now time.Time) error {
 	r := &v.Record
 	switch {
@@ -143,9 +142,9 @@ func (v *Verified) checkTime(now time.Time) error {
 	return nil
 }
 
-// supersedes says whether this record takes the place of another of the same name. A later certificate
-// does so whatever the numbers say: who has an older one, with a stolen key or after a new start, cannot
-// speak for the member any more.
+// supersedes reports whether v replaces another record of the same name. A record with a later certificate does so
+// whatever the sequence numbers are: a party with an older certificate, such as a thief of the key, can no longer
+// speak for the member.
 func (v *Verified) supersedes(other *Verified) bool {
 	if c := v.Holder.NotBefore.Compare(other.Holder.NotBefore); c != 0 {
 		return c > 0

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// subnets says who has which subnet. They never overlap, so that sorted by address, those that overlap
-// another stand side by side.
+// subnets holds the members' subnets, sorted by address. They do not overlap each other, so those that overlap a given
+// prefix are adjacent.
 type subnets []subnet
 
 type subnet struct {
@@ -18,14 +18,14 @@ func (s subnets) search(a netip.Addr) (int, bool) {
 	return slices.BinarySearchFunc(s, a, func(have subnet, a netip.Addr) int { return have.prefix.Addr().Compare(a) })
 }
 
-// overlapping names the others whose subnet overlaps p.
+// overlapping returns the names of other members whose subnet overlaps p.
 func (s subnets) overlapping(p netip.Prefix, name string) (others []string) {
 	if !p.IsValid() {
 		return nil
 	}
 	i, _ := s.search(p.Addr())
 	if i > 0 {
-		i-- // it may begin before p and reach into it
+		i-- // it may begin before p and overlap it
 	}
 	for ; i < len(s) && (s[i].prefix.Addr().Less(p.Addr()) || s[i].prefix.Overlaps(p)); i++ {
 		if s[i].prefix.Overlaps(p) && s[i].name != name {
@@ -35,7 +35,7 @@ func (s subnets) overlapping(p netip.Prefix, name string) (others []string) {
 	return others
 }
 
-// add takes a subnet that overlaps none. No prefix is none.
+// add adds a subnet that overlaps no other. It ignores an invalid prefix.
 func (s *subnets) add(p netip.Prefix, name string) {
 	if p.IsValid() {
 		i, _ := s.search(p.Addr())

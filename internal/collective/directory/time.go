@@ -8,16 +8,15 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// What changes by itself: time goes on, and trust changes. Both may also turn out to have been wrong when
-// a record was refused or dropped. As coordinators don't send it again, everything is asked for again.
+// Time passes and trust changes. Either may have been wrong when a record was refused or dropped. Because coordinators
+// do not send it again, the directory then requests everything again.
 
-// relistAfter is how long to wait after a record that is not valid yet.
+// relistAfter is the pause after a record that was not valid yet.
 const relistAfter = time.Hour
 
-// Tick removes records that have ended. It is to be called every few seconds, as it also notices when
-// this host's clock is set.
+// Tick removes expired records. Call it every few seconds, because it also notices when this host's clock is set.
 func (d *Directory) Tick(now time.Time) []Event {
-	now = now.Round(0) // the clock on the wall is meant
+	now = now.Round(0) // compare wall clock times
 	if now.Before(d.ticked.Add(-time.Minute)) {
 		d.relistAt(now)
 	}
@@ -35,10 +34,10 @@ func (d *Directory) Tick(now time.Time) []Event {
 	return append(events, d.retry()...)
 }
 
-// Recheck removes who is no member any more. It is to be called when trust has changed.
+// Recheck removes records of revoked members. Call it when the trust has changed.
 func (d *Directory) Recheck(trust *collective.Trust, now time.Time) []Event {
 	if d.foreign {
-		d.relistAt(now) // it may be known now
+		d.relistAt(now) // a refused authority may be known now
 	}
 	events := d.dropThose(func(e *entry) (why string, yes bool) {
 		if err := trust.Check(e.Holder, now); err != nil {
@@ -52,7 +51,7 @@ func (d *Directory) Recheck(trust *collective.Trust, now time.Time) []Event {
 
 func (d *Directory) dropThose(is func(*entry) (why string, yes bool)) (events []Event) {
 	reasons := map[string]string{}
-	var names []string // sorted, so that what happens does not depend on chance
+	var names []string // sorted, so that the result is deterministic
 	for name, e := range d.entries {
 		if why, yes := is(e); yes {
 			names, reasons[name] = append(names, name), why
@@ -65,7 +64,7 @@ func (d *Directory) dropThose(is func(*entry) (why string, yes bool)) (events []
 	return events
 }
 
-// relistAt has the next Tick at that time or later ask for everything.
+// relistAt makes the first Tick at or after that time request everything.
 func (d *Directory) relistAt(at time.Time) {
 	if d.relist.IsZero() || at.Before(d.relist) {
 		d.relist = at
