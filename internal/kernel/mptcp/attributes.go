@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Netlink attributes are decoded here by hand and not with a library because
-// events and dumps come by the ten thousand and must not make garbage.
+// Netlink attributes are decoded here by hand, without a library, because events and dumps come by the ten
+// thousand and must not allocate memory.
 
 var errTruncated = errors.New("netlink attributes are cut short")
 
@@ -31,8 +31,7 @@ func nextAttr(b []byte) (typ uint16, payload, rest []byte, err error) {
 
 func align4(n int) int { return (n + 3) &^ 3 }
 
-// The readers below take a payload of any length: a short one reads as zero,
-// as an attribute the kernel left out does.
+// The readers below accept a payload of any length. A short one yields zero, like a missing attribute.
 
 func u8(b []byte) uint8 {
 	if len(b) < 1 {

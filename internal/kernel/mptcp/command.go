@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// address is a local or remote address as the path manager's commands want it.
+// address is a local or remote address in the form of the path manager's commands.
 type address struct {
 	netip.AddrPort
 	mapped  bool // write an IPv4 address as ::ffff:a.b.c.d
@@ -61,15 +61,14 @@ func (n *Namespace) CreateSubflow(s NewSubflow) error {
 	return n.makeBackup(s)
 }
 
-// makeBackup tells the kernel that a subflow which it has just created is a
-// backup. The SYN is out; the peer hears of it with the next packet, before any
-// data.
+// makeBackup makes a subflow that was just created a backup. Its SYN is already sent; the peer receives the
+// priority with the next packet, before any data.
 func (n *Namespace) makeBackup(s NewSubflow) error {
 	err := n.SetBackup(s.Token, s.Local, s.Remote, true)
 	if err == nil || errors.Is(err, ErrNoSubflow) || errors.Is(err, ErrNoConnection) {
-		return nil // or it is gone, of which an event tells
+		return nil // set, or the subflow is gone, which an event reports
 	}
-	// It must not carry what only the others may.
+	// It must not carry data that only the others may carry.
 	return errors.Join(err, n.DestroySubflow(s.Token, s.Local, s.Remote))
 }
 
@@ -92,8 +91,8 @@ func (n *Namespace) SetBackup(token uint32, local, remote netip.AddrPort, backup
 	return err
 }
 
-// whatIsMissing is what kernels up to 6.12 leave unsaid when they refuse to set
-// a priority, in the words of newer ones.
+// whatIsMissing returns the reason why a priority was not set, which kernels up to 6.12 omit, in the words of
+// newer ones.
 func (n *Namespace) whatIsMissing(token uint32, local, remote netip.AddrPort) (message string) {
 	message = "invalid token"
 	err := n.Subflows(func(s *Subflow) bool {
@@ -112,9 +111,9 @@ func (n *Namespace) whatIsMissing(token uint32, local, remote netip.AddrPort) (m
 	return message
 }
 
-// onSubflow runs a command on an existing subflow. The first subflow of an
-// IPv6 socket that is connected to an IPv4 address is known to the kernel only
-// by its mapped addresses, others by their IPv4 ones, and we cannot tell which.
+// onSubflow runs a command on an existing subflow. If an IPv6 socket is connected to an IPv4 address, the kernel
+// finds its first subflow only by mapped addresses, and others only by IPv4 addresses. We cannot know which it
+// is, so onSubflow tries both.
 func (n *Namespace) onSubflow(op string, cmd uint8, token uint32, local, remote netip.AddrPort, flags uint32) error {
 	l, r := address{AddrPort: unmap(local), flags: flags}, address{AddrPort: unmap(remote)}
 	err := n.command(op, cmd, token, l, r)
@@ -152,8 +151,8 @@ func (n *Namespace) command(op string, cmd uint8, token uint32, local, remote ad
 	return n.execute(e, cmd, &CommandError{Op: op, Token: token, Local: local.AddrPort, Remote: remote.AddrPort})
 }
 
-// execute sends one command and waits for its acknowledgement; failed is what
-// to return, filled in, when the kernel refuses.
+// execute sends one command and waits for its acknowledgement. If the kernel refuses, it completes and returns
+// failed.
 func (n *Namespace) execute(e *netlink.AttributeEncoder, cmd uint8, failed *CommandError) error {
 	attrs, err := e.Encode()
 	if err != nil {

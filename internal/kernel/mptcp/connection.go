@@ -6,34 +6,33 @@ import (
 	"slices"
 )
 
-// Connection is one live MPTCP connection as sock_diag shows it.
+// Connection is a live MPTCP connection as sock_diag shows it.
 type Connection struct {
 	Token      uint32
-	Local      netip.AddrPort // of the initial subflow, also when that is gone
+	Local      netip.AddrPort // of the initial subflow, even after that is gone
 	Remote     netip.AddrPort // the address the program connected to
 	ServerSide bool           // this host accepted it
 	State      TCPState       // of the MPTCP socket
-	Fallback   bool           // it is plain TCP, mostly since its handshake, and takes no subflows
-	// Established is whether subflows can be created: the Established event was
-	// sent. It is false until data has been exchanged, and with Fallback.
+	Fallback   bool           // it is plain TCP, usually since its handshake, and can have no subflows
+	// Established reports whether subflows can be created: the Established event was sent. It is false until data
+	// has been exchanged, and with Fallback.
 	Established bool
 	Traffic     Traffic
-	Subflows    []Subflow // those that work or may yet: no closing ones; by local address
+	Subflows    []Subflow // open or connecting, not closing; sorted by local address
 
-	orphan   bool   // no program holds it
-	received uint64 // up to where its data has arrived
+	orphan   bool   // no program has it open
+	received uint64 // end of the data that has arrived without a gap
 }
 
-// over reports that the kernel has sent Closed for the connection, or will not
-// before the program closes a socket that is of no more use. What an orphan has
-// still to deliver it delivers by the subflows it has. (A connection that waits
-// to be accepted is no orphan, though no program holds it yet.)
+// over reports whether the kernel has sent Closed for the connection, or will send it only when the program closes
+// a socket that can no longer be used. An orphan delivers its remaining data by its existing subflows. (A
+// connection that waits to be accepted is not an orphan, although no program has it open yet.)
 func (c *Connection) over() bool {
 	return c.State == StateClose || c.orphan && !c.ServerSide
 }
 
-// Traffic counts the bytes of the program, each once however many subflows
-// carried it. Zero on kernels before 6.5.
+// Traffic counts the program's bytes, each once even if several subflows carried it. It is zero on kernels before
+// 6.5.
 type Traffic struct {
 	BytesSent     uint64
 	BytesReceived uint64
@@ -41,8 +40,8 @@ type Traffic struct {
 	BytesRetrans  uint64 // moved to another subflow
 }
 
-// Connections implements Kernel. A connection that began or ended while the
-// kernel was being asked may be missing or without subflows.
+// Connections implements Kernel. A connection that begins or ends during the call may be missing or have no
+// subflows.
 func (n *Namespace) Connections() ([]Connection, error) {
 	n.diagMu.Lock()
 	defer n.diagMu.Unlock()
@@ -80,9 +79,9 @@ func (n *Namespace) Connections() ([]Connection, error) {
 	return all, nil
 }
 
-// acceptedHere tells the side from the subflows: from the initial one, and when
-// that is gone from who opened the others. (A server whose path manager opens
-// subflows itself is then mistaken; servers hardly ever do.)
+// acceptedHere reports whether this host accepted the connection. The initial subflow shows it; if that is gone,
+// the side that opened the others does. (That is wrong for a server whose path manager opens subflows, which
+// is rare.)
 func acceptedHere(subflows []Subflow) bool {
 	for _, s := range subflows {
 		if s.Initial {
@@ -97,8 +96,8 @@ func acceptedHere(subflows []Subflow) bool {
 	return len(subflows) > 0
 }
 
-// established is told by any subflow; a connection that has lost all was
-// established before.
+// established reports whether the connection is established, which any subflow shows. A connection without
+// subflows was established before.
 func established(subflows []Subflow) bool {
 	return len(subflows) == 0 || slices.ContainsFunc(subflows, func(s Subflow) bool { return s.FullyEstablished })
 }

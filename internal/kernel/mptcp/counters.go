@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// counters are the kernel's statistics of one network namespace. The open file keeps to
-// the namespace of the thread that opened it, as sysctls does.
+// counters reads the kernel's statistics of one network namespace: that of the thread that opened the file, as
+// with sysctls.
 type counters struct {
 	file *os.File
-	err  error // why there is none
+	err  error // the error of opening the file
 }
 
-// openCounters does not fail: all but counting works where /proc has no such file.
+// openCounters does not fail, because everything except counting works without the file in /proc.
 func openCounters() counters {
 	file, err := os.Open("/proc/thread-self/net/netstat")
 	if err != nil {
@@ -51,8 +51,8 @@ func (c counters) read(name string) (uint64, error) {
 	return netstatCounter(string(text), "MPTcpExt:", name)
 }
 
-// netstatCounter finds one counter in a file like /proc/net/netstat, in which every group
-// has a line of names and, below it, one of values.
+// netstatCounter returns one counter from a file like /proc/net/netstat, in which each group has a line of names
+// followed by a line of values.
 func netstatCounter(text, group, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {

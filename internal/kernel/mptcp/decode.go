@@ -13,9 +13,8 @@ const (
 	genlHeaderLen    = 4
 )
 
-// decodeEvents calls yield for each event in one netlink datagram. Messages of
-// other families and events of kinds unknown to us are passed over: a newer
-// kernel may have more.
+// decodeEvents calls yield for each event in one netlink datagram. It skips messages of other families and events
+// of unknown kinds, which newer kernels may send.
 func decodeEvents(b []byte, family uint16, yield func(Event)) error {
 	for len(b) > 0 {
 		m, rest, err := nextMessage(b)

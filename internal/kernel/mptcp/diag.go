@@ -17,12 +17,12 @@ const diagBuffer = 64 << 10
 // diagTimeout bounds the wait for an answer that never comes.
 const diagTimeout = 5 * time.Second
 
-// diagStates are the states worth listing: all but LISTEN and those of
-// sockets that are not full ones (TIME_WAIT, NEW_SYN_RECV).
+// diagStates are the states to list: all except LISTEN and those of incomplete sockets (TIME_WAIT,
+// NEW_SYN_RECV).
 const diagStates = 1<<StateEstablished | 1<<StateSynSent | 1<<StateSynRecv | 1<<StateFinWait1 |
 	1<<StateFinWait2 | 1<<StateClose | 1<<StateCloseWait | 1<<StateLastAck | 1<<StateClosing
 
-// diagSocket asks the kernel's sock_diag. It is not safe for concurrent use.
+// diagSocket sends requests to the kernel's sock_diag. It is not safe for concurrent use.
 type diagSocket struct {
 	conn    *netlink.Conn
 	answers *receiver
@@ -57,8 +57,7 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 
 	local, remote = unmap(local), unmap(remote)
 	req := diagRequest{family: familyOf(local.Addr()), protocol: unix.IPPROTO_TCP, local: local, remote: remote}
-	// The direct look-up does not see sockets that are bound to an interface;
-	// the list, narrowed down to the ports, does.
+	// The direct lookup does not find sockets that are bound to an interface. The list, filtered by ports, does.
 	for _, how := range [...]netlink.HeaderFlags{0, netlink.Dump} {
 		s, ok, err := n.diag.find(req, how)
 		if err != nil {
@@ -161,9 +160,8 @@ func (d *diagSocket) dumpConnections(protocol uint16, yield func(*Connection) bo
 	return nil
 }
 
-// ask sends one request and calls yield for every answer until it returns
-// false or an error; the answers that are left are read and dropped, so that
-// the socket is ready for the next request.
+// ask sends one request and calls yield for every answer until it returns false or an error. It reads and drops
+// the remaining answers, so that the socket is ready for the next request.
 func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(msg []byte) (bool, error)) error {
 	if err := d.conn.SetReadDeadline(time.Now().Add(diagTimeout)); err != nil {
 		return err
@@ -190,7 +188,7 @@ func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(
 			}
 			b = rest
 			if m.seq != sent.Header.Sequence {
-				continue // left over from a request that was given up
+				continue // left over from an aborted request
 			}
 			switch m.typ {
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagRequest is struct inet_diag_req_v2. It asks for the one socket with these
-// addresses or, as a dump, for all; a dump heeds the ports that are not 0.
+// diagRequest is struct inet_diag_req_v2. It requests the socket with these addresses or, as a dump, all sockets. A
+// dump is filtered by the ports that are not 0.
 type diagRequest struct {
 	family        uint8
 	protocol      uint16
 	local, remote netip.AddrPort
-	token         uint32 // of the one MPTCP socket; 0: the addresses tell
+	token         uint32 // of the MPTCP socket; 0: look up by addresses
 }
 
 const (
@@ -39,11 +39,11 @@ func (r diagRequest) encode() []byte {
 	for i := 40; i < diagSockIDLen; i++ {
 		id[i] = 0xff // INET_DIAG_NOCOOKIE
 	}
-	if r.token != 0 { // the kernel finds MPTCP sockets by what is a cookie elsewhere
+	if r.token != 0 { // the kernel takes the token of an MPTCP socket from the cookie
 		binary.NativeEndian.PutUint32(id[40:], r.token)
 	}
 	if r.protocol > 0xff {
-		b[1] = unix.IPPROTO_RAW // what ss sends with an attribute for the real one
+		b[1] = unix.IPPROTO_RAW // as ss does, with an attribute for the real protocol
 		b = binary.NativeEndian.AppendUint16(b, 8)
 		b = binary.NativeEndian.AppendUint16(b, diagReqProtocol)
 		b = binary.NativeEndian.AppendUint32(b, uint32(r.protocol))
@@ -56,7 +56,7 @@ type socket struct {
 	state         TCPState
 	local, remote netip.AddrPort
 	ifIndex       int
-	inode         uint32 // 0: no program holds it
+	inode         uint32 // 0: no program has it open
 }
 
 func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
@@ -77,7 +77,7 @@ func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
 	}, b[diagMessageLen:], nil
 }
 
-// decodeSubflow fills s from one answer; false if the socket is no subflow.
+// decodeSubflow fills s from one answer. It returns false if the socket is not a subflow.
 func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 	sock, attrs, err := decodeSocket(b)
 	if err != nil {
@@ -116,8 +116,8 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 	return false, nil
 }
 
-// MPTCP_SUBFLOW_FLAG_*: "remote" are what the peer's options said, "local" what
-// this side asked for when it opened the subflow.
+// MPTCP_SUBFLOW_FLAG_*: "remote" comes from the peer's options, "local" from this side's request when it opened
+// the subflow.
 const (
 	flagMPCapableRemote = 1 << iota
 	flagMPCapableLocal
@@ -164,8 +164,8 @@ func decodeULP(b []byte, s *Subflow) error {
 	return nil
 }
 
-// decodeMetrics reads struct tcp_info, which only ever grows at its end: an
-// older kernel's is shorter, and what it lacks stays zero.
+// decodeMetrics decodes struct tcp_info, which only grows at its end. An older kernel's is shorter; its missing
+// fields stay zero.
 func decodeMetrics(b []byte, m *Metrics) {
 	var t unix.TCPInfo
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t)), b)
@@ -214,7 +214,7 @@ func decodeMetrics(b []byte, m *Metrics) {
 func micros(v uint32) time.Duration { return time.Duration(v) * time.Microsecond }
 func millis(v uint32) time.Duration { return time.Duration(v) * time.Millisecond }
 
-// minRTT hides the kernel's mark for "none yet".
+// minRTT returns 0 for the kernel's value that means "none yet".
 func minRTT(v uint32) time.Duration {
 	if v == ^uint32(0) {
 		return 0
@@ -222,8 +222,8 @@ func minRTT(v uint32) time.Duration {
 	return micros(v)
 }
 
-// decodeConnection fills c from one answer about an MPTCP socket; false if it
-// is not a connection with a token.
+// decodeConnection fills c from one answer about an MPTCP socket. It returns false if that is not a connection with
+// a token.
 func decodeConnection(b []byte, c *Connection) (bool, error) {
 	sock, attrs, err := decodeSocket(b)
 	if err != nil {

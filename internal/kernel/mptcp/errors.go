@@ -10,9 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Reasons for which a command fails and which a caller acts on; test with
-// errors.Is. The kernel answers most of them with EINVAL and tells them apart
-// only by its extended acknowledgement.
+// Reasons for a failed command, for errors.Is. The kernel answers most of them with EINVAL, and only its extended
+// acknowledgement distinguishes them.
 var (
 	ErrNoConnection = errors.New("no MPTCP connection has this token")
 	ErrNoSubflow    = errors.New("no subflow has these addresses")
@@ -24,13 +23,13 @@ var (
 	ErrUnsupported  = errors.New("not supported by this kernel")
 )
 
-// CommandError is a command that the kernel refused.
+// CommandError is the error of a command that the kernel refused.
 type CommandError struct {
 	Op            string // "create subflow"
 	Token         uint32
 	Local, Remote netip.AddrPort
 	Errno         syscall.Errno
-	Message       string // the kernel's own words, where it has any
+	Message       string // the kernel's message, if it has one
 }
 
 func (e *CommandError) Error() string {
@@ -49,7 +48,7 @@ func (e *CommandError) Error() string {
 	return b.String()
 }
 
-// Unwrap is the errno, for errors.Is.
+// Unwrap returns the errno, for errors.Is.
 func (e *CommandError) Unwrap() error { return e.Errno }
 
 // Is reports whether the kernel's answer means target.
@@ -73,7 +72,7 @@ func (e *CommandError) reason() error {
 	return nil
 }
 
-// UnsupportedError is a feature the running kernel lacks.
+// UnsupportedError reports a feature that the running kernel lacks.
 type UnsupportedError struct {
 	Feature   string
 	MinKernel string // first version that has it
@@ -87,8 +86,8 @@ func (e *UnsupportedError) Error() string {
 // Is makes every UnsupportedError match ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
-// refusal takes the kernel's errno and words out of what the netlink library
-// returned; nil if err is of another kind.
+// refusal returns the kernel's errno and message from an error of the netlink library, or 0 if err is of another
+// kind.
 func refusal(err error) (syscall.Errno, string) {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// EventKind says what happened. The values below 256 are the kernel's
-// (enum mptcp_event_type).
+// EventKind is the kind of an event. Values below 256 are the kernel's (enum mptcp_event_type).
 type EventKind uint16
 
 const (
@@ -24,8 +23,8 @@ const (
 	ListenerCreated    EventKind = 15 // the kernel's path manager listens for joins
 	ListenerClosed     EventKind = 16
 
-	// EventsLost is ours: the kernel dropped events because they were not read
-	// in time. What is missing must be found by Connections.
+	// EventsLost is our own: the kernel dropped events that were not read in time. Connections shows what was
+	// missed.
 	EventsLost EventKind = 256
 )
 
@@ -37,7 +36,7 @@ var kindNames = map[EventKind]string{
 	EventsLost: "EVENTS_LOST",
 }
 
-// String is the kernel's name of the kind.
+// String returns the kernel's name of the kind.
 func (k EventKind) String() string {
 	if name, ok := kindNames[k]; ok {
 		return name
@@ -45,32 +44,32 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("EVENT_%d", uint16(k))
 }
 
-// Event is one event of the kernel's path-manager interface. Which fields are
-// set depends on Kind; those the kernel left out are zero.
+// Event is one event of the kernel's path-manager interface. Kind determines which fields are set. Fields that the
+// kernel omits are zero.
 type Event struct {
 	Kind  EventKind
 	Token uint32 // of the connection, this host's
 
 	Local netip.AddrPort
-	// Remote is the peer, or of Announced the address. Of SubflowClosed its
-	// port is 0 when a subflow was destroyed before it was up: Local names the
-	// subflow, as no two of a connection share it unless told to.
+	// Remote is the peer's address, or with Announced the announced one. With SubflowClosed its port is 0 if the
+	// subflow was destroyed before it was up. Then Local identifies the subflow, because two subflows of a
+	// connection have the same Local only if so commanded.
 	Remote   netip.AddrPort
 	LocalID  uint8
 	RemoteID uint8
 
 	ServerSide      bool // Created, Established: this host accepted the connection
-	DenyJoinInitial bool // the peer wants no joins to its initial address (flag C of MP_CAPABLE)
-	Backup          bool // the peer asked that the subflow be a backup; what this host asked is not told
+	DenyJoinInitial bool // the peer forbids joins to its initial address (flag C of MP_CAPABLE)
+	Backup          bool // the peer requested that the subflow be a backup; this host's request is not included
 
-	Err         syscall.Errno // SubflowClosed: why, where the kernel knows
-	ResetReason ResetReason   // SubflowClosed: why the peer reset it, if it says so
+	Err         syscall.Errno // SubflowClosed: the reason, if the kernel knows it
+	ResetReason ResetReason   // SubflowClosed: the peer's reason for a reset, if it sent one
 	ResetFlags  uint32
 	IfIndex     int // interface the subflow is bound to
 	Timeout     time.Duration
 }
 
-// String is one line for logs and golden files.
+// String returns the event as a line for logs and golden files.
 func (e Event) String() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())

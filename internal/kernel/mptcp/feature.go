@@ -1,6 +1,6 @@
 package mptcp
 
-// Feature is something the kernel must have.
+// Feature is a feature that the kernel must have.
 type Feature struct {
 	Name      string
 	MinKernel string // first version with it

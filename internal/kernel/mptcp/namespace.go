@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eventBuffer is the size in bytes of the kernel's queue of events for us: room
-// for some ten thousand events, a few seconds of a busy host.
+// eventBuffer is the size in bytes of the kernel's event queue for us. It has room for about ten thousand events, a
+// few seconds of a busy host.
 const eventBuffer = 8 << 20
 
-// eventDatagram is more bytes than any event takes: the kernel sends each in a
-// datagram of its own, of some 150 bytes.
+// eventDatagram exceeds the size of any event. The kernel sends each in a separate datagram of about 150 bytes.
 const eventDatagram = 16 << 10
 
-// Namespace is the MPTCP of one network namespace, through netlink.
+// Namespace implements Kernel for one network namespace, through netlink.
 type Namespace struct {
 	log      *slog.Logger
 	family   uint16 // generic netlink id of mptcp_pm
@@ -43,9 +42,8 @@ type Namespace struct {
 
 var _ Kernel = (*Namespace)(nil)
 
-// Open subscribes to the path-manager events of the calling thread's network
-// namespace and prepares for commands. It changes nothing yet. On a kernel
-// that cannot serve it the error is an *UnsupportedError.
+// Open subscribes to the path-manager events of the calling thread's network namespace and prepares for commands.
+// It changes nothing. If the kernel lacks what it needs, the error is an *UnsupportedError.
 func Open(log *slog.Logger) (_ *Namespace, err error) {
 	n := &Namespace{log: log}
 	defer func() {
@@ -110,7 +108,7 @@ func subscribe(family genetlink.Family) (*genetlink.Conn, error) {
 	return c, nil
 }
 
-// Close ends all access; a Listen that is under way returns an error.
+// Close ends all access. A running Listen returns an error.
 func (n *Namespace) Close() error {
 	var errs []error
 	if n.commands != nil {
@@ -148,9 +146,8 @@ func (n *Namespace) Listen(ctx context.Context, events chan<- Event) error {
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
 			n.log.Warn("MPTCP events were lost", "cause", "the kernel's queue ran full")
-			// From the overrun until its queue has been empty the socket drops
-			// what comes, without a further error (NETLINK_S_CONGESTED): only
-			// then is a list of what there is complete.
+			// After an overrun the socket drops all events until its queue is empty, without further errors
+			// (NETLINK_S_CONGESTED). Only a list made after that is complete.
 			socket.drained = func() { send(Event{Kind: EventsLost}) }
 			continue
 		case err != nil:

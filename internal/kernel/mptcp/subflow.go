@@ -9,7 +9,7 @@ import (
 // Subflow is one TCP connection of an MPTCP connection.
 type Subflow struct {
 	Token       uint32 // of the connection, this host's
-	RemoteToken uint32 // of the connection, the peer's; known only of joins this host opened
+	RemoteToken uint32 // of the connection, the peer's; known only for joins that this host opened
 	Local       netip.AddrPort
 	Remote      netip.AddrPort
 	LocalID     uint8
@@ -26,8 +26,7 @@ type Subflow struct {
 	Metrics Metrics
 }
 
-// Metrics is what TCP knows of a subflow (struct tcp_info). What the running
-// kernel is too old to tell is zero.
+// Metrics contains TCP's metrics of a subflow (struct tcp_info). Fields that the running kernel lacks are zero.
 type Metrics struct {
 	RTT    time.Duration // smoothed
 	RTTVar time.Duration // mean deviation
@@ -63,18 +62,17 @@ type Metrics struct {
 	BusyTime     time.Duration // with data in flight or to send
 	RwndLimited  time.Duration // of it, held up by the peer's window
 
-	// Time since something happened, to the millisecond; since the socket was
-	// made if it never did.
+	// Times since an event, in milliseconds; since the socket was made if there was none.
 	LastDataSent time.Duration
 	LastDataRecv time.Duration
 	LastAckRecv  time.Duration
 
-	// DataEnd is up to where in the connection's data the last mapping goes that
-	// arrived on this subflow (see Kernel.DataReceived); 0: none did.
+	// DataEnd is the end, in the connection's data, of the last mapping that arrived on this subflow (see
+	// Kernel.DataReceived); 0: none did.
 	DataEnd uint64
 }
 
-// TCPState is a state of RFC 9293, numbered as the kernel does.
+// TCPState is a TCP state (RFC 9293), with the kernel's number.
 type TCPState uint8
 
 const (
@@ -99,7 +97,7 @@ var stateNames = [...]string{
 	StateListen: "LISTEN", StateClosing: "CLOSING", StateNewSynRecv: "NEW_SYN_RECV",
 }
 
-// open reports that the state is one of a subflow that works or may yet.
+// open reports whether a subflow in this state is open or connecting.
 func (s TCPState) open() bool {
 	switch s {
 	case StateEstablished, StateSynSent, StateSynRecv, StateCloseWait:

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// UserspacePMSysctl is the sysctl that gives new sockets of the namespace to
-// userspace on this kernel, and its value, for a caller that keeps a record of what
-// it changes. Live connections keep the path manager that they have. An error
-// is ErrSwitchedOff where MPTCP is, an *UnsupportedError without that path manager.
+// UserspacePMSysctl returns the sysctl, and its value, with which new sockets of the namespace get the userspace
+// path manager. It is for callers that record what they change. Live connections keep their path manager. The
+// error is ErrSwitchedOff if MPTCP is off, and an *UnsupportedError if the kernel lacks that path manager.
 func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
 	enabled, err := n.sysctls.read("enabled")
 	if err != nil {
@@ -32,19 +31,19 @@ func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
 	return "net/mptcp/pm_type", "1", nil
 }
 
-// DisplacedError says that new sockets of the namespace get another path manager than userspace.
+// DisplacedError reports that new sockets of the namespace get another path manager than userspace.
 type DisplacedError struct {
-	Sysctl string // as sysctl(8) writes it
-	Value  string // what it is
-	Want   string // what gives new sockets to userspace
+	Sysctl string // as in sysctl(8)
+	Value  string // its present value
+	Want   string // the value for userspace
 }
 
 func (e *DisplacedError) Error() string {
 	return fmt.Sprintf("%s is %s, and not %s", e.Sysctl, e.Value, e.Want)
 }
 
-// CheckUserspacePM reports whether new sockets of the namespace are given to userspace now, which anybody who may
-// write sysctls can change. If not, the error is ErrSwitchedOff or a *DisplacedError.
+// CheckUserspacePM returns nil if new sockets of the namespace get the userspace path manager now. Whoever may
+// write sysctls can change that. Otherwise the error is ErrSwitchedOff or a *DisplacedError.
 func (n *Namespace) CheckUserspacePM() error {
 	key, want, err := n.UserspacePMSysctl()
 	if err != nil {
@@ -57,10 +56,9 @@ func (n *Namespace) CheckUserspacePM() error {
 	return err
 }
 
-// sysctls is the directory net/mptcp of the namespace of the thread that
-// opened it. The open directory keeps to that namespace, whichever thread uses
-// it later; a path under /proc/sys would be looked up anew in the namespace of
-// the thread that happens to open it.
+// sysctls is the directory net/mptcp of the network namespace of the thread that opened it. The open directory
+// keeps that namespace, whichever thread uses it. A path under /proc/sys would be resolved in the namespace of
+// the thread that opens it.
 type sysctls struct{ dir *os.Root }
 
 func openSysctls() (sysctls, error) {

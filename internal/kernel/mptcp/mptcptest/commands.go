@@ -10,12 +10,12 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
-// refuse is the kernel's answer to a command, with its words.
+// refuse returns the kernel's error for a command, with its message.
 func refuse(op string, token uint32, local, remote netip.AddrPort, errno syscall.Errno, message string) error {
 	return &mptcp.CommandError{Op: op, Token: token, Local: local, Remote: remote, Errno: errno, Message: message}
 }
 
-// managed is the connection, if commands may touch it.
+// managed returns the connection if commands may change it.
 func (f *Fake) managed(op string, token uint32, local, remote netip.AddrPort) (*conn, error) {
 	c := f.conns[token]
 	if c == nil {
@@ -64,8 +64,8 @@ func (f *Fake) CreateSubflow(s mptcp.NewSubflow) error {
 	return nil
 }
 
-// join gives a new subflow its outcome. A server that has enough lets the
-// subflow come up and resets it.
+// join determines the outcome of a new subflow. A server that has reached its limit lets the subflow come up and
+// then resets it.
 func (f *Fake) join(c *conn, i int) {
 	s := &c.Subflows[i]
 	switch f.ways[s.Remote] {
@@ -88,7 +88,7 @@ func (f *Fake) join(c *conn, i int) {
 	}
 }
 
-// end removes subflow i and tells of it.
+// end removes subflow i and sends an event.
 func (f *Fake) end(c *conn, i int, err syscall.Errno) {
 	ev := subflowEvent(mptcp.SubflowClosed, c.Subflows[i])
 	ev.Err = err
@@ -264,8 +264,7 @@ func (c *conn) find(local, remote netip.AddrPort) int {
 	return slices.IndexFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.Local == local && s.Remote == remote })
 }
 
-// remember is false if the address is known by another id or the id by another
-// address.
+// remember adds an entry. It returns false if the address has another id, or the id another address.
 func (c *conn) remember(e entry) bool {
 	for _, known := range c.entries {
 		if sameAddr, sameID := known.local == e.local, known.id == e.id; sameAddr || sameID {
@@ -276,8 +275,7 @@ func (c *conn) remember(e entry) bool {
 	return true
 }
 
-// forget drops the first entry of the address, whatever its port and whoever
-// else uses it: so does the kernel.
+// forget drops the first entry of the address, whatever its port and its other users, as the kernel does.
 func (c *conn) forget(a netip.Addr) {
 	if i := slices.IndexFunc(c.entries, func(e entry) bool { return e.local.Addr() == a }); i >= 0 {
 		c.entries = slices.Delete(c.entries, i, i+1)

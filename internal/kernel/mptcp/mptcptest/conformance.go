@@ -12,20 +12,20 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
-// Bench is a kernel and what the conformance tests need around it.
+// Bench is a kernel with the environment for the conformance tests.
 type Bench struct {
 	Kernel mptcp.Kernel
 
 	Local   netip.Addr        // an address of the host
 	Other   netip.Addr        // one of the other family
-	Detours [3]netip.AddrPort // lead to the server, which accepts two more subflows
+	Detours [3]netip.AddrPort // lead to the server, which accepts two further subflows
 	Closed  netip.AddrPort    // answers with a reset
 	Silent  netip.AddrPort    // does not answer
 
-	// UserspacePM gives new sockets to userspace, and back to the kernel.
+	// UserspacePM gives new sockets the userspace path manager. back undoes it.
 	UserspacePM func(t *testing.T) (back func())
 	// Dial connects a program to the server and exchanges data, so that the
-	// connection is established; hangUp closes it.
+	// connection is established. hangUp closes it.
 	Dial func(t *testing.T) (hangUp func())
 }
 
@@ -88,11 +88,11 @@ func testDataReceived(_ *testing.T, r *run) {
 type run struct {
 	*testing.T
 	Bench
-	back   func() // new sockets become the kernel's
+	back   func() // new sockets get the kernel's path manager
 	events chan mptcp.Event
 }
 
-// next is the next event, which must be of the given kind.
+// next returns the next event, which must be of the given kind.
 func (r *run) next(kind mptcp.EventKind) mptcp.Event {
 	r.Helper()
 	select {
@@ -144,8 +144,8 @@ func (r *run) join(token uint32, remote netip.AddrPort, id uint8) mptcp.Event {
 	return ev
 }
 
-// joinKept joins until the server keeps the subflow: it counts one that was
-// closed here until it has noticed.
+// joinKept joins until the server keeps the subflow. The server counts a closed subflow until it has noticed the
+// closing.
 func (r *run) joinKept(token uint32, remote netip.AddrPort, id uint8) {
 	r.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -162,7 +162,7 @@ func (r *run) joinKept(token uint32, remote netip.AddrPort, id uint8) {
 	r.Fatalf("the server keeps no subflow to %v", remote)
 }
 
-// remotes is where the subflows of a connection lead, sorted; nil without it.
+// remotes returns the sorted remote addresses of a connection's subflows, or nil if there is no connection.
 func (r *run) remotes(token uint32) []netip.AddrPort {
 	r.Helper()
 	conns, err := r.Kernel.Connections()
@@ -242,7 +242,7 @@ func testJoin(t *testing.T, r *run) {
 		t.Errorf("event %v after %v was destroyed", down, up)
 	}
 	r.settle(token, 1)
-	// With subflows up, a connection ends with one event all the same.
+	// A connection with several subflows also ends with a single event.
 	r.join(token, r.Detours[1], 1)
 	hangUp()
 	r.next(mptcp.Closed)
@@ -314,8 +314,7 @@ func testBackup(t *testing.T, r *run) {
 	}
 }
 
-// An address has one id for all its subflows, and it is forgotten as soon as
-// one of them is destroyed.
+// All subflows of an address have the same id, which is forgotten as soon as one of them is destroyed.
 func testSharedID(t *testing.T, r *run) {
 	token, _ := r.dial()
 	one := r.join(token, r.Detours[0], 1)

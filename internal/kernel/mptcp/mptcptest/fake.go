@@ -1,6 +1,5 @@
-// Package mptcptest has a kernel in memory for the tests of those who use
-// package mptcp, and the conformance tests that it and the real kernel pass.
-// Only tests import it.
+// Package mptcptest provides an in-memory kernel for tests of packages that use package mptcp, and conformance
+// tests that both it and the real kernel pass. Only tests import it.
 package mptcptest
 
 import (
@@ -17,16 +16,14 @@ import (
 // default.
 const DefaultServerLimit = 2
 
-// Fake is the MPTCP of one host, and the network and the servers around it.
-// Nothing in it takes time: a join has its outcome before CreateSubflow
-// returns, unless the way is Silent. It may be used by many goroutines.
+// Fake simulates the MPTCP of one host, with the network and the servers around it. It takes no time: a join has
+// its outcome before CreateSubflow returns, unless its Way is Silent. Fake is safe for concurrent use.
 //
-// The methods of mptcp.Kernel behave as Linux 6.18 does, traps included
-// (docs/kernel-behaviour.md); the others play programs, network and servers. String
-// shows the whole state.
+// The methods of mptcp.Kernel behave like Linux 6.18, including its special cases (docs/kernel-behaviour.md). The
+// other methods simulate programs, network and servers. String returns the whole state.
 type Fake struct {
 	mu     sync.Mutex
-	toUser bool // new connections are userspace's
+	toUser bool // new connections get the userspace path manager
 	conns  map[uint32]*conn
 	ways   map[netip.AddrPort]Way
 	limit  int
@@ -42,7 +39,7 @@ type Fake struct {
 
 var _ mptcp.Kernel = (*Fake)(nil)
 
-// Way is what a join meets at a remote address.
+// Way is the outcome of a join to a remote address.
 type Way uint8
 
 const (
@@ -53,21 +50,19 @@ const (
 
 type conn struct {
 	mptcp.Connection
-	userspace bool // manages its paths
+	userspace bool // it has the userspace path manager
 	entries   []entry
 	received  uint64 // without a gap
 	halfOpen  bool   // one end is closed
 }
 
-// entry is the kernel's memory of which local address has which id; port is
-// that of CreateSubflow, mostly 0.
+// entry is the kernel's record of a local address and its id. The port is that of CreateSubflow, mostly 0.
 type entry struct {
 	local netip.AddrPort
 	id    uint8
 }
 
-// New is a host without connections, whose sockets get the kernel's path
-// manager.
+// New returns a host without connections, whose sockets get the kernel's path manager.
 func New() *Fake {
 	return &Fake{
 		conns: make(map[uint32]*conn),
@@ -80,8 +75,7 @@ func New() *Fake {
 	}
 }
 
-// SetUserspacePM gives new sockets to userspace, or back to the kernel; live
-// connections keep their path manager.
+// SetUserspacePM gives new sockets the userspace or the kernel's path manager. Live connections keep theirs.
 func (f *Fake) SetUserspacePM(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,36 +89,35 @@ func (f *Fake) SetServerLimit(n int) {
 	f.limit = n
 }
 
-// SetWay sets what joins to remote meet from now on. All remotes begin as Works.
+// SetWay sets the outcome of joins to remote from now on. By default it is Works.
 func (f *Fake) SetWay(remote netip.AddrPort, w Way) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ways[remote] = w
 }
 
-// RemoveLocal takes an address off the host: no event, and no subflow can be
-// created from it any more.
+// RemoveLocal removes an address from the host. There is no event, and subflows can no longer be created from it.
 func (f *Fake) RemoveLocal(a netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gone[a] = true
 }
 
-// Connect plays a program on the host that connects to remote.
+// Connect simulates a program on the host that connects to remote.
 func (f *Fake) Connect(local netip.Addr, remote netip.AddrPort) (token uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.begin(netip.AddrPortFrom(local, f.nextPort()), remote, mptcp.Event{})
 }
 
-// ConnectDenied is Connect to a server that wants no joins to its address.
+// ConnectDenied is like Connect, to a server that forbids joins to its address.
 func (f *Fake) ConnectDenied(local netip.Addr, remote netip.AddrPort) (token uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.begin(netip.AddrPortFrom(local, f.nextPort()), remote, mptcp.Event{DenyJoinInitial: true})
 }
 
-// Accept plays a client that connects to a program on the host.
+// Accept simulates a client that connects to a program on the host.
 func (f *Fake) Accept(local, remote netip.AddrPort) (token uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +143,7 @@ func (f *Fake) begin(local, remote netip.AddrPort, ev mptcp.Event) uint32 {
 	return c.Token
 }
 
-// Shutdown plays the program that closes its end of a connection, and goes on to receive.
+// Shutdown simulates a program that closes its end of a connection and continues to receive.
 func (f *Fake) Shutdown(token uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +152,7 @@ func (f *Fake) Shutdown(token uint32) {
 	}
 }
 
-// Close plays the program that closes its connection.
+// Close simulates a program that closes its connection.
 func (f *Fake) Close(token uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,8 +163,8 @@ func (f *Fake) Close(token uint32) {
 	f.emit(mptcp.Event{Kind: mptcp.Closed, Token: token})
 }
 
-// Break plays the network or the server ending a subflow, as with ECONNRESET,
-// or with ETIMEDOUT one that is still connecting.
+// Break simulates the end of a subflow by the network or the server, as with ECONNRESET, or with ETIMEDOUT if it is
+// still connecting.
 func (f *Fake) Break(token uint32, local netip.AddrPort, err syscall.Errno) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,8 +180,8 @@ func (f *Fake) Break(token uint32, local netip.AddrPort, err syscall.Errno) {
 	}
 }
 
-// Corrupt plays data that arrives changed on a subflow: the kernel resets it, counts
-// that, and sends no event.
+// Corrupt simulates data that arrives changed on a subflow: the kernel resets the subflow and counts the error,
+// without an event.
 func (f *Fake) Corrupt(token uint32, local netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +191,7 @@ func (f *Fake) Corrupt(token uint32, local netip.AddrPort) {
 	}
 }
 
-// Receive plays n bytes of a connection's data that arrive without a gap.
+// Receive simulates n bytes of a connection's data that arrive without a gap.
 func (f *Fake) Receive(token uint32, n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,14 +200,14 @@ func (f *Fake) Receive(token uint32, n uint64) {
 	}
 }
 
-// Advertise plays the peer announcing an address of its own.
+// Advertise simulates a peer that announces one of its addresses.
 func (f *Fake) Advertise(token uint32, remote netip.AddrPort, id uint8) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.emit(mptcp.Event{Kind: mptcp.Announced, Token: token, Remote: remote, RemoteID: id})
 }
 
-// Withdraw plays the peer withdrawing an address.
+// Withdraw simulates a peer that withdraws an address.
 func (f *Fake) Withdraw(token uint32, id uint8) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,8 +227,7 @@ func (f *Fake) SetMetrics(local, remote netip.AddrPort, m mptcp.Metrics) {
 	}
 }
 
-// LoseEvents drops every event that happens during during, and then tells that
-// events were lost.
+// LoseEvents drops every event that happens while during runs, and then sends EventsLost.
 func (f *Fake) LoseEvents(during func()) {
 	f.setLosing(true)
 	during()

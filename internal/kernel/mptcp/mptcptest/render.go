@@ -7,14 +7,14 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
-// String is the state of the host as text, for golden comparisons:
+// String returns the state of the host as text, for golden files:
 //
 //	pm userspace
 //	connection 00000101 to 198.51.100.1:443
 //	  10.0.0.2:40001 > 198.51.100.1:443 id 0
 //	  10.0.0.2:40002 > 192.0.2.7:30001 id 1 backup
 func (f *Fake) String() string {
-	all, _ := f.Connections() // of a Fake it cannot fail
+	all, _ := f.Connections() // cannot fail
 	f.mu.Lock()
 	pm := map[bool]string{false: "kernel", true: "userspace"}[f.toUser]
 	f.mu.Unlock()
