@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat/portmap"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
@@ -75,6 +76,7 @@ func healthy() *Env {
 				}
 			},
 			ForwardDrops:      func() ([]string, error) { return nil, nil },
+			MarkUses:          func() ([]netstate.MarkUse, error) { return nil, nil },
 			Endpoints:         func() (int, error) { return 0, nil },
 			PlainTCP:          func() (bool, error) { return false, nil },
 			ListenUDP:         func(string) error { return nil },
@@ -92,7 +94,7 @@ func healthy() *Env {
 		Built: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Config: Config{
 			Path: "/etc/dcol/dcol.toml", Client: true, Waypoint: true, Listen: ":45672",
-			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, OpenVPNPort: 1194, PortMapping: true,
+			Kinds: allKinds(), Offers: allKinds(), Authenticator: true, OpenVPNPort: 1194, PortMapping: true, Marks: 0xff0000ff,
 		},
 		Identity: Identity{NotBefore: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
@@ -119,6 +121,9 @@ func broken() *Env {
 	e.set("proc/self/status", "CapEff:\t0000000000000000")
 	e.System.ForwardDrops = func() ([]string, error) { return []string{"inet firewalld filter_FORWARD"}, nil }
 	e.System.PlainTCP = func() (bool, error) { return true, nil }
+	e.System.MarkUses = func() ([]netstate.MarkUse, error) {
+		return []netstate.MarkUse{{Rule: "ip rule 100 (fwmark 0x80000000/0xff000000)", Mask: 0xff000000, Value: 0x80000000}}, nil
+	}
 	e.System.ListenUDP = func(string) error { return &os.SyscallError{Syscall: "bind", Err: syscall.EADDRINUSE} }
 	e.System.ClockSynchronised = func() (bool, error) { return false, nil }
 	e.System.AskRouter = func(context.Context) (netip.Addr, string, error) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat"
 )
@@ -64,7 +65,8 @@ type Config struct {
 	Offers        []string
 	Authenticator bool
 	OpenVPNPort   int
-	PortMapping   bool // ask the router to open ports
+	PortMapping   bool   // ask the router to open ports
+	Marks         uint32 // the bits of marks that are the waypoint's
 }
 
 // uses reports whether the client uses the kind.
@@ -97,6 +99,9 @@ type System struct {
 	// ForwardDrops returns the nftables chains ("family table chain") that drop forwarded packets
 	// by policy.
 	ForwardDrops func() ([]string, error)
+	// MarkUses returns the rules of other programs that concern the marks of forwarded packets and of
+	// their connections.
+	MarkUses func() ([]netstate.MarkUse, error)
 	// Endpoints returns the number of endpoints of the kernel's own path manager.
 	Endpoints func() (int, error)
 	// PlainTCP reports whether the kernel at present makes new MPTCP connections plain TCP, because it

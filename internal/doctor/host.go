@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/mdlayher/genetlink"
@@ -31,6 +32,7 @@ func Host() *Env {
 			// Cached, because several checks use it and it takes a while.
 			SocketMethods:     sync.OnceValue(mptcpify.Methods),
 			ForwardDrops:      sync.OnceValues(forwardDrops),
+			MarkUses:          othersMarks,
 			Endpoints:         endpoints,
 			PlainTCP:          mptcp.PlainTCP,
 			ListenUDP:         listenUDP,
@@ -52,6 +54,11 @@ func forwardDrops() ([]string, error) {
 	}
 	drops, err := conn.ForwardDrops()
 	return drops, errors.Join(err, conn.Close())
+}
+
+// othersMarks leaves out the tables of dcol.
+func othersMarks() ([]netstate.MarkUse, error) {
+	return netstate.MarkUses(func(table string) bool { return strings.HasPrefix(table, "dcol") })
 }
 
 // endpoints counts what `ip mptcp endpoint` shows (linux/mptcp_pm.h).

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,9 @@ func TestRequirements(t *testing.T) {
 	remove := func(name string) func(*Env) { return func(e *Env) { e.remove(name) } }
 	endpoints := func(n int, err error) func(*Env) {
 		return func(e *Env) { e.System.Endpoints = func() (int, error) { return n, err } }
+	}
+	marks := func(uses ...netstate.MarkUse) func(*Env) {
+		return func(e *Env) { e.System.MarkUses = func() ([]netstate.MarkUse, error) { return uses, nil } }
 	}
 	plainTCP := func(plain bool, err error) func(*Env) {
 		return func(e *Env) { e.System.PlainTCP = func() (bool, error) { return plain, err } }
@@ -190,6 +194,18 @@ func TestRequirements(t *testing.T) {
 		{"firewall", "old iptables without filter", []func(*Env){set("proc/net/ip_tables_names", "nat\n")}, OK, "nothing", ""},
 		{"firewall", "not a waypoint", []func(*Env){drops(nil, "ip filter FORWARD"), func(e *Env) { e.Config.Waypoint = false }}, Skipped, "waypoints", ""},
 
+		{"marks", "in other bits", []func(*Env){marks(netstate.MarkUse{Rule: "ip rule 5210 (fwmark 0x80000/0xff0000)", Mask: 0xff0000, Value: 0x80000}, netstate.MarkUse{Rule: "rule a", Mask: 0x4000, Value: 0x4000, Sets: true})}, OK, "0xff0000ff", ""},
+		{"marks", "compared in the same bits", []func(*Env){marks(netstate.MarkUse{Rule: "ip rule 9 (fwmark 0x1/0xff)", Mask: 0xff, Value: 1})}, Warning, "ip rule 9 (fwmark 0x1/0xff) uses bits of waypoint.marks = 0xff0000ff", "set waypoint.marks = 0xffff0000, after `dcol down`"},
+		{"marks", "set in the same bits", []func(*Env){marks(netstate.MarkUse{Rule: "rule ip t c handle 3", Mask: 0x3ffff, Sets: true})}, Warning, "rule ip t c handle 3 uses", "waypoint.marks = 0xfffc0000,"},
+		{"marks", "overwritten", []func(*Env){marks(netstate.MarkUse{Rule: "rule ip t c handle 3", Mask: 0xffffffff, Value: 1, Sets: true})}, Warning, "handle 3 overwrites all bits", "--set-xmark"},
+		{"marks", "as a whole that looks like ours", []func(*Env){marks(netstate.MarkUse{Rule: "ip rule 9 (fwmark 0x80000000/0xffffffff)", Mask: 0xffffffff, Value: 0x80000000})}, Warning, "ip rule 9", "waypoint.marks = 0x7fff8000,"},
+		{"marks", "as a whole, by wg-quick", []func(*Env){marks(netstate.MarkUse{Rule: "ip rule 32764 (fwmark 0xca6c/0xffffffff)", Mask: 0xffffffff, Value: 0xca6c})}, Info, "fwmark 0xca6c", "waypoint.marks = 0xffff0000,"},
+		{"marks", "in nearly all bits", []func(*Env){marks(netstate.MarkUse{Rule: "rule a", Mask: 0xfffffff0, Sets: true})}, Warning, "rule a", "not enough free ones"},
+		{"marks", "by many rules", []func(*Env){marks(slices.Repeat([]netstate.MarkUse{{Rule: "rule a", Mask: 1}}, 6)...)}, Warning, "rule a, rule a, rule a, rule a and 2 more", ""},
+		{"marks", "not root", []func(*Env){func(e *Env) { e.System.MarkUses = func() ([]netstate.MarkUse, error) { return nil, refused } }}, Skipped, "root", ""},
+		{"marks", "old iptables", []func(*Env){set("proc/net/ip_tables_names", "mangle\nfilter\n")}, Info, "iptables-legacy -t mangle", ""},
+		{"marks", "of a client", []func(*Env){clientOnly, marks(netstate.MarkUse{Rule: "rule a", Mask: 1})}, Skipped, "only waypoints", ""},
+
 		{"port", "taken", []func(*Env){listen(inUse)}, Failed, "another program", "ss -ulpn"},
 		{"port", "ours", []func(*Env){listen(inUse), running}, OK, "held by the agent", ""},
 		{"port", "ours, perhaps", []func(*Env){listen(inUse), unasked}, Skipped, "sudo dcol doctor", ""},
@@ -299,6 +315,7 @@ func TestWithoutRoot(t *testing.T) {
 	e.System.ListenUDP = func(string) error { return os.NewSyscallError("bind", syscall.EADDRINUSE) }
 	e.System.ForwardDrops = func() ([]string, error) { return nil, syscall.EPERM }
 	e.System.Endpoints = func() (int, error) { return 0, syscall.EPERM }
+	e.System.MarkUses = func() ([]netstate.MarkUse, error) { return nil, syscall.EPERM }
 	e.System.TryInBandSender = func(string) error { return errCannotTry }
 	e.System.TryInBandReceiver = func() error { return errCannotTry }
 	e.System.TryWireGuard = func() (string, error) { return "", errCannotTry }

@@ -1,0 +1,91 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+)
+
+const (
+	wholeMark = ^uint32(0)
+	// Enough bits for 8191 members, and the fewest that the waypoint takes.
+	goodMarks  = 16
+	leastMarks = 8
+	// namedRules bounds how many rules a finding names.
+	namedRules = 4
+)
+
+// checkMarks checks that no other program uses the bits of packets' and connections' marks that are
+// the waypoint's. A rule that sets these bits makes it lose its connections, or takes others'
+// for members'. Values that are compared as a whole are only a hint at what is set elsewhere.
+func checkMarks(_ context.Context, e *Env) Result {
+	if e.Config.Err != nil {
+		return skipped("no usable configuration names them")
+	}
+	uses, err := e.System.MarkUses()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return skipped("needs root to list the rules about marks")
+	case err != nil:
+		return skipped("cannot list the rules about marks: %v", err)
+	}
+	ours := e.Config.Marks
+	highest := uint32(1) << (bits.Len32(ours|1) - 1)
+	var overwrite, shared, hints []string
+	for _, u := range uses {
+		switch {
+		case u.Sets && u.Mask == wholeMark:
+			overwrite = append(overwrite, u.Rule)
+		case u.Mask == wholeMark && u.Value&highest != 0, u.Mask != wholeMark && u.Mask&ours != 0:
+			shared = append(shared, u.Rule)
+		case u.Mask == wholeMark && u.Value&ours != 0:
+			hints = append(hints, u.Rule)
+		}
+	}
+	mend := mendMarks(uses)
+	switch {
+	case len(overwrite) > 0:
+		return warning("have each change its own bits only: with nft `ct mark set ct mark & 0xffff00ff | 0x100`, with iptables --set-xmark 0x100/0xff00; with a mask of its own, too, if it saves or restores marks",
+			"%s overwrites all bits of marks, also those that tell members' connections from others (waypoint.marks = %#x), unless it comes to none of these", list(overwrite), ours)
+	case len(shared) > 0:
+		return warning(mend, "%s uses bits of waypoint.marks = %#x: connections may be taken for members' that are not", list(shared), ours)
+	case len(hints) > 0:
+		return optional(mend, "%s matches a whole mark that has bits of waypoint.marks = %#x: members' connections do not keep this mark, if they are given it", list(hints), ours)
+	}
+	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && strings.Contains(tables, "mangle") {
+		return info("the old iptables may set marks in its table mangle, which cannot be read here: bits of waypoint.marks = %#x must not be among them (iptables-legacy -t mangle -S)", ours)
+	}
+	return ok("no rule of others uses the bits %#x", ours)
+}
+
+func list(rules []string) string {
+	if more := len(rules) - namedRules; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(rules[:namedRules], ", "), more)
+	}
+	return strings.Join(rules, ", ")
+}
+
+// mendMarks proposes bits that no rule uses, the highest ones.
+func mendMarks(uses []netstate.MarkUse) string {
+	const because = "have it use other bits"
+	free := wholeMark
+	for _, u := range uses {
+		if u.Mask == wholeMark {
+			free &^= u.Value
+		} else {
+			free &^= u.Mask
+		}
+	}
+	if bits.OnesCount32(free) < leastMarks {
+		return because + "; there are not enough free ones for waypoint.marks"
+	}
+	for bits.OnesCount32(free) > goodMarks {
+		free &= free - 1
+	}
+	return fmt.Sprintf("set waypoint.marks = %#x, after `dcol down`, or %s", free, because)
+}
