@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/coordinator/register"
 	"github.com/detour-collective/dcol/internal/coordinator/registrar"
+	"github.com/detour-collective/dcol/internal/durable"
 )
 
 // Founding describes a new collective.
@@ -94,12 +95,7 @@ func moveDir(next, dir string) error {
 	if err := os.Rename(next, dir); err != nil {
 		return err
 	}
-	parent, err := os.Open(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	return parent.Sync()
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 func found(dir string, request *collective.SigningRequest, f Founding) (*Founded, error) {

@@ -25,10 +25,9 @@ type Config struct {
 
 // Peer is the other end of a tunnel.
 type Peer struct {
-	PublicKey    [32]byte
-	PresharedKey [32]byte       // zero: none
-	Endpoint     netip.AddrPort // invalid: learned from the peer's packets
-	Allowed      []netip.Prefix // allowed source and destination prefixes of the peer's packets
+	PublicKey [32]byte
+	Endpoint  netip.AddrPort // invalid: learned from the peer's packets
+	Allowed   []netip.Prefix // allowed source and destination prefixes of the peer's packets
 	// Keepalive is the longest silence in the tunnel, in whole seconds. 0 means no limit. An end
 	// behind a NAT needs it to be reachable. It also makes an end start the handshake by itself.
 	Keepalive time.Duration

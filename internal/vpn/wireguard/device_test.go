@@ -138,30 +138,6 @@ func TestHandshake(t *testing.T) {
 	})
 }
 
-func TestPresharedKey(t *testing.T) {
-	kinds(t, func(t *testing.T, c Config) {
-		n := newNetwork(t)
-		client, waypoint := n.join(t, c, waypoint4)
-		eventually(t, "a handshake", func() bool { return client.state(t).Alive(time.Now()) })
-		theirs, ours := waypoint.state(t).Peer, client.state(t).Peer
-		// Peers that begin anew, with a secret more.
-		for _, e := range []struct {
-			*end
-			Peer
-		}{{waypoint, theirs}, {client, ours}} {
-			if err := e.RemovePeer(e.PublicKey); err != nil {
-				t.Fatal(err)
-			}
-			e.Peer.PresharedKey = [32]byte{1, 2, 3}
-			e.setPeer(t, e.Peer)
-		}
-		dial(t, n.client, clientInner[0].String(), n.echo(t, server4)).exchange(t, 1<<16)
-		if client.state(t).PresharedKey != [32]byte{1, 2, 3} {
-			t.Error("the preshared key is not told")
-		}
-	})
-}
-
 // Prefixes come and go; what another peer was allowed is this one's now.
 func TestAllowed(t *testing.T) {
 	kinds(t, func(t *testing.T, c Config) {

@@ -66,11 +66,7 @@ func (k *kernel) listenPort() (int, error) {
 }
 
 func (k *kernel) set(c change) error {
-	psk := wgtypes.Key(c.PresharedKey)
-	peer := wgtypes.PeerConfig{
-		PublicKey: c.PublicKey, PresharedKey: &psk,
-		PersistentKeepaliveInterval: &c.Keepalive, ReplaceAllowedIPs: c.replaceAllowed,
-	}
+	peer := wgtypes.PeerConfig{PublicKey: c.PublicKey, PersistentKeepaliveInterval: &c.Keepalive, ReplaceAllowedIPs: c.replaceAllowed}
 	for _, p := range c.Allowed {
 		peer.AllowedIPs = append(peer.AllowedIPs, net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
 	}
@@ -123,7 +119,7 @@ func (k *kernel) device() (*wgtypes.Device, error) {
 
 func peerState(p wgtypes.Peer) PeerState {
 	s := PeerState{
-		Peer:     Peer{PublicKey: p.PublicKey, PresharedKey: p.PresharedKey, Keepalive: p.PersistentKeepaliveInterval},
+		Peer:     Peer{PublicKey: p.PublicKey, Keepalive: p.PersistentKeepaliveInterval},
 		Received: uint64(p.ReceiveBytes), Sent: uint64(p.TransmitBytes),
 	}
 	if p.Endpoint != nil {

@@ -22,7 +22,7 @@ func uapiRemove(key [32]byte) string {
 
 func (c change) uapi() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "public_key=%x\npreshared_key=%x\n", c.PublicKey, c.PresharedKey)
+	fmt.Fprintf(&b, "public_key=%x\n", c.PublicKey)
 	if c.move {
 		// Turning it off and on again sends a keepalive to the new endpoint at once.
 		fmt.Fprintf(&b, "endpoint=%v\npersistent_keepalive_interval=0\n", c.Endpoint)
@@ -77,8 +77,6 @@ func (s *uapiState) take(key, value string) error {
 
 func (s *PeerState) take(key, value string) (err error) {
 	switch key {
-	case "preshared_key":
-		return parseKey(&s.PresharedKey, value)
 	case "endpoint":
 		s.Endpoint, err = netip.ParseAddrPort(value)
 	case "allowed_ip":

@@ -45,7 +45,7 @@ func TestParseUAPI(t *testing.T) {
 	want := uapiState{port: 51820, peers: []PeerState{
 		{
 			Peer: Peer{
-				PublicKey: key(2), PresharedKey: key(3), Endpoint: netip.MustParseAddrPort("[2001:db8::1]:99"),
+				PublicKey: key(2), Endpoint: netip.MustParseAddrPort("[2001:db8::1]:99"),
 				Allowed: hostPrefixes(clientInner...), Keepalive: 25 * time.Second,
 			},
 			LastHandshake: time.Date(2030, 1, 1, 0, 0, 0, 5, time.UTC), Received: 7, Sent: 1<<64 - 1,
@@ -70,10 +70,10 @@ func TestParseUAPI(t *testing.T) {
 
 func TestChangeUAPI(t *testing.T) {
 	peer := Peer{
-		PublicKey: key(2), PresharedKey: key(3), Endpoint: netip.MustParseAddrPort("192.0.2.1:99"),
+		PublicKey: key(2), Endpoint: netip.MustParseAddrPort("192.0.2.1:99"),
 		Allowed: hostPrefixes(clientInner...), Keepalive: 25 * time.Second,
 	}
-	head := "public_key=" + strings.Repeat("02", 32) + "\npreshared_key=" + strings.Repeat("03", 32) + "\n"
+	head := "public_key=" + strings.Repeat("02", 32) + "\n"
 	for _, tt := range []struct {
 		change
 		want string

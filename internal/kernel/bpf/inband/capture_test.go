@@ -48,7 +48,7 @@ func newCapture(t testing.TB, ns *netnstest.NS) *capture {
 	t.Helper()
 	c := &capture{}
 	ns.Must(t, func() (err error) {
-		protocol := int(wire16(unix.ETH_P_IP))
+		protocol := int(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IP)))
 		c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol)
 		if err != nil {
 			return err

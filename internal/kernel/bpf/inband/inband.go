@@ -78,10 +78,6 @@ func wire32(a netip.Addr) uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-func wire16(port uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
-}
-
 func keyOf(halves [2]uint64) (k Key) {
 	binary.LittleEndian.PutUint64(k[:8], halves[0])
 	binary.LittleEndian.PutUint64(k[8:], halves[1])

@@ -179,6 +179,6 @@ func (s *Sender) release() error {
 func tuple(local, remote netip.AddrPort) sendTuple {
 	return sendTuple{
 		Addresses: uint64(wire32(local.Addr())) | uint64(wire32(remote.Addr()))<<32,
-		Ports:     uint64(wire16(local.Port())) | uint64(wire16(remote.Port()))<<32,
+		Ports:     sockops.Ports(local, remote),
 	}
 }

@@ -105,7 +105,7 @@ func (p *Prober) End(local, remote netip.AddrPort) error {
 func (p *Prober) change(local, remote netip.AddrPort, change func(*wish)) error {
 	key := subflow{
 		Local: words(local.Addr()), Remote: words(remote.Addr()),
-		Ports: uint64(networkOrder(local.Port())) | uint64(networkOrder(remote.Port()))<<32,
+		Ports: sockops.Ports(local, remote),
 	}
 	var w wish
 	if err := p.objects.Wishes.Lookup(&key, &w); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -123,10 +123,4 @@ func words(a netip.Addr) (w [2]uint64) {
 	}
 	b := a.As16()
 	return [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
-}
-
-func networkOrder(port uint16) uint16 {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], port)
-	return binary.NativeEndian.Uint16(b[:])
 }

@@ -52,8 +52,8 @@ func Attach(scope Scope) (_ *Hook, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded mptcpify program: %w", err)
 	}
-	if err := setVariables(spec, scope); err != nil {
-		return nil, err
+	if err := setScope(spec, scope); err != nil {
+		return nil, fmt.Errorf("tell the mptcpify program its scope: %w", err)
 	}
 	h := &Hook{}
 	if err := spec.LoadAndAssign(&h.objects, nil); err != nil {
@@ -79,20 +79,11 @@ func Attach(scope Scope) (_ *Hook, err error) {
 // Close takes the hook away. Sockets that exist stay what they are.
 func (h *Hook) Close() error { return errors.Join(h.link.Close(), h.objects.Close()) }
 
-func setVariables(spec *ebpf.CollectionSpec, scope Scope) error {
-	for name, value := range map[string]any{
-		"network_namespace": scope.NetworkNamespace,
-		"only_cgroup":       scope.Cgroup != "",
-	} {
-		variable, ok := spec.Variables[name]
-		if !ok {
-			return fmt.Errorf("the embedded mptcpify program has no variable %s", name)
-		}
-		if err := variable.Set(value); err != nil {
-			return fmt.Errorf("set %s of the mptcpify program: %w", name, err)
-		}
-	}
-	return nil
+func setScope(spec *ebpf.CollectionSpec, scope Scope) error {
+	return errors.Join(
+		spec.Variables["network_namespace"].Set(scope.NetworkNamespace),
+		spec.Variables["only_cgroup"].Set(scope.Cgroup != ""),
+	)
 }
 
 func (h *Hook) limitTo(path string) error {

@@ -18,7 +18,7 @@ func TestProgramHasWhatAttachSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, scope := range []Scope{{NetworkNamespace: 1}, {NetworkNamespace: 1, Cgroup: "/"}} {
-		if err := setVariables(spec, scope); err != nil {
+		if err := setScope(spec, scope); err != nil {
 			t.Error(err)
 		}
 	}

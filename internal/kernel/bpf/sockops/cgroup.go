@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -92,7 +91,7 @@ func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 		if !ok || len(fields) < 6 || !strings.HasPrefix(source, "cgroup2 ") {
 			continue
 		}
-		found = append(found, mount{root: fields[3], place: unescape(fields[4])})
+		found = append(found, mount{root: fields[3], place: unescape.Replace(fields[4])})
 	}
 	slices.SortStableFunc(found, func(a, b mount) int { return depth(a.root) - depth(b.root) })
 	places := make([]string, len(found))
@@ -118,23 +117,5 @@ func depth(root string) int {
 	return n
 }
 
-// unescape undoes what the kernel does to blanks and backslashes: \040.
-func unescape(s string) string {
-	var b strings.Builder
-	for {
-		before, after, ok := strings.Cut(s, `\`)
-		b.WriteString(before)
-		if !ok {
-			return b.String()
-		}
-		s = after
-		if len(after) >= 3 {
-			if c, err := strconv.ParseUint(after[:3], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				s = after[3:]
-				continue
-			}
-		}
-		b.WriteByte('\\')
-	}
-}
+// unescape undoes what the kernel does to these characters in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)

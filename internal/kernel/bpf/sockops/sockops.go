@@ -4,9 +4,11 @@
 package sockops
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -70,4 +72,13 @@ func NamespaceCookie() (uint64, error) {
 		return 0, fmt.Errorf("ask for the namespace's cookie: %w", err)
 	}
 	return cookie, nil
+}
+
+// Ports returns a socket's ports as the programs have them: each in network byte order, the local one in
+// the lower half.
+func Ports(local, remote netip.AddrPort) uint64 {
+	wire := func(port uint16) uint64 {
+		return uint64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port)))
+	}
+	return wire(local.Port()) | wire(remote.Port())<<32
 }
