@@ -79,11 +79,6 @@ func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	return entry(e), nil
 }
 
-// Delete removes a value, if there is one.
-func (b *Bucket) Delete(ctx context.Context, key string) error {
-	return b.wrap("delete", key, b.kv.Delete(ctx, key))
-}
-
 // Last returns the revision of the last change in the bucket. If a coordinator has seen a higher one before, changes were
 // lost, with the disk or the cluster that held them.
 func (b *Bucket) Last(ctx context.Context) (uint64, error) {

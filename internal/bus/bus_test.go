@@ -179,7 +179,7 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	eventually(t, "what there is", 5*time.Second, saw("alice=2 false", "current"))
-	if err := b.Delete(ctx, "alice"); err != nil {
+	if err := b.kv.Delete(ctx, "alice"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the change", 5*time.Second, saw("alice=2 false", "current", "alice= true"))

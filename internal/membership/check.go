@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -157,27 +156,21 @@ func oneLine(err error) string {
 
 // reachDue asks which waypoints cannot be reached, after each connect.
 func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
-	if !m.connected() || !m.reach.due(now) {
+	if !m.connected() {
 		return m.reach.next()
 	}
-	m.reach.asking = true
-	asked := m.reach.at
-	m.begin(ctx, func() func(time.Time) {
+	return m.inquire(ctx, &m.reach, now, func() (func(time.Time), error) {
 		answer, err := m.ask(ctx, enrol.TopicReachability, nil)
-		var word enrol.Reachability
-		if err == nil {
-			word, err = parse[enrol.Reachability](answer)
+		if err != nil {
+			return nil, err
 		}
+		word, err := parse[enrol.Reachability](answer)
 		return func(now time.Time) {
-			m.reach.answered(err, asked, now, rand.Float64())
-			if err == nil {
-				m.takeReachability(word, now)
-				m.tried = word.You
-				m.askAgainWhoTried(now)
-			}
-		}
+			m.takeReachability(word, now)
+			m.tried = word.You
+			m.askAgainWhoTried(now)
+		}, err
 	})
-	return time.Time{}
 }
 
 // A waypoint is tried within seconds after it has published its addresses. It asks the coordinators for the result, less

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync"
@@ -232,6 +233,26 @@ func (i *inquiry) next() time.Time {
 		return time.Time{}
 	}
 	return i.at
+}
+
+// inquire has ask run in the background if the inquiry is due, and then what it returns in the loop. It returns when
+// the inquiry is due next.
+func (m *Membership) inquire(ctx context.Context, i *inquiry, now time.Time, ask func() (then func(now time.Time), err error)) time.Time {
+	if !i.due(now) {
+		return i.next()
+	}
+	i.asking = true
+	asked := i.at
+	m.begin(ctx, func() func(time.Time) {
+		then, err := ask()
+		return func(now time.Time) {
+			i.answered(err, asked, now, rand.Float64())
+			if err == nil && then != nil {
+				then(now)
+			}
+		}
+	})
+	return time.Time{}
 }
 
 const (

@@ -16,9 +16,7 @@ type Offer struct {
 	Punch     bool // sessions reach it only from places it has sent to
 	Roles     []string
 	Kinds     []string // of detours
-	Capacity  uint64   // bit/s; 0: not said
 	Region    string
-	AS        uint32
 	Key       directory.WireGuardKey
 }
 
@@ -50,7 +48,7 @@ func (o Offer) record(self collective.Member, has *directory.Verified, now time.
 	r := directory.Record{
 		Collective: self.Collective, Name: self.Name, Issued: now, Expires: now.Add(recordLife),
 		Addresses: o.Addresses, Port: o.Port, Punch: o.Punch, Roles: o.Roles, Kinds: o.Kinds,
-		Capacity: o.Capacity, Region: o.Region, AS: o.AS, Key: o.Key, Subnet: self.Subnet,
+		Region: o.Region, Key: o.Key, Subnet: self.Subnet,
 	}
 	if len(r.Addresses) == 0 {
 		r.Port, r.Punch = 0, false

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -67,10 +68,5 @@ func (m *Membership) state() State {
 
 // trouble returns the first problem that no other field of State has.
 func (m *Membership) trouble() error {
-	for _, err := range []error{m.fileErr, m.link.err, m.trust.err, m.fetch.err} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(m.fileErr, m.link.err, m.trust.err, m.fetch.err)
 }

@@ -15,19 +15,16 @@ const fetchSpread = 2 * time.Second
 
 // trustDue requests roots and lists after each connect.
 func (m *Membership) trustDue(ctx context.Context, now time.Time) time.Time {
-	if !m.connected() || !m.trust.due(now) {
+	if !m.connected() {
 		return m.trust.next()
 	}
-	m.trust.asking = true
-	asked := m.trust.at
-	m.begin(ctx, func() func(time.Time) {
+	return m.inquire(ctx, &m.trust, now, func() (func(time.Time), error) {
 		answer, err := m.ask(ctx, enrol.TopicTrust, []byte(enrol.HashTrust(m.config.Identity.Trust())))
 		if err == nil {
 			err = m.receiveTrust(ctx, answer)
 		}
-		return func(now time.Time) { m.trust.answered(err, asked, now, rand.Float64()) }
+		return nil, err
 	})
-	return time.Time{}
 }
 
 // receiveTrust takes roots and lists from a coordinator's message, or has them fetched.
@@ -47,19 +44,14 @@ func (m *Membership) receiveTrust(ctx context.Context, data []byte) error {
 
 // fetchDue fetches roots and lists over HTTPS.
 func (m *Membership) fetchDue(ctx context.Context, now time.Time) time.Time {
-	if !m.fetch.due(now) {
-		return m.fetch.next()
-	}
-	m.fetch.asking = true
-	asked, at := m.fetch.at, m.coordinators()
-	m.begin(ctx, func() func(time.Time) {
+	at := m.coordinators()
+	return m.inquire(ctx, &m.fetch, now, func() (func(time.Time), error) {
 		msg, err := enrol.FetchTrust(ctx, at)
 		if err == nil {
 			err = m.takeTrust(ctx, *msg)
 		}
-		return func(now time.Time) { m.fetch.answered(err, asked, now, rand.Float64()) }
+		return nil, err
 	})
-	return time.Time{}
 }
 
 // takeTrust verifies and takes roots and lists, whoever has sent them.

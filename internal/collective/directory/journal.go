@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,15 +122,7 @@ func (j *Journal) Answer(a Ask) Batch {
 	if a.Epoch != j.epoch || knows < j.floor {
 		b.After, b.Listing = 0, j.head+1
 	}
-	from, _ := slices.BinarySearchFunc(j.items, b.After+1, func(i *item, r uint64) int {
-		switch {
-		case i.Revision < r:
-			return -1
-		case i.Revision > r:
-			return 1
-		}
-		return 0
-	})
+	from, _ := slices.BinarySearchFunc(j.items, b.After+1, func(i *item, r uint64) int { return cmp.Compare(i.Revision, r) })
 	b.Revision = j.head
 	var size sizer
 	for _, i := range j.items[from:] {
