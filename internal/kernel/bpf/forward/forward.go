@@ -41,7 +41,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -no-global-types -type change -type tuple4 -type way4 -type tuple6 -type way6 -tags linux forward forward.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -type change -type tuple4 -type way4 -type tuple6 -type way6 -tags linux forward forward.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // MaxFlows is how many connections there is room for, by family.
 const MaxFlows = 65536
