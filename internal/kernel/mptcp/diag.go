@@ -110,7 +110,7 @@ func (d *diagSocket) find(req diagRequest, how netlink.HeaderFlags) (found Subfl
 	err = d.ask(req, how, func(msg []byte) (bool, error) {
 		var s Subflow
 		isSubflow, err := decodeSubflow(msg, &s)
-		// Where no connection fits, the kernel answers with a listener.
+		// If no connection matches, the kernel answers with a listener.
 		if isSubflow && s.Local == req.local && s.Remote == req.remote {
 			found, ok = s, true
 		}

@@ -16,12 +16,12 @@ import (
 // PortHolder is a socket that has a port of this host.
 type PortHolder struct {
 	User    string // name, or number if it has none
-	PID     int    // 0: not known, as another user's files in /proc may not be read
+	PID     int    // 0: not known, because other users' files in /proc may not be readable
 	Program string // of that process
 }
 
-// PortHolders returns who has a local port in the calling thread's network namespace, listeners first. Network is
-// "udp" or "tcp".
+// PortHolders returns the sockets that have a local port in the calling thread's network namespace, listeners first.
+// Network is "udp" or "tcp".
 func PortHolders(network string, port int) ([]PortHolder, error) {
 	var found []boundSocket
 	for _, family := range []string{"", "6"} {
@@ -39,7 +39,7 @@ func PortHolders(network string, port int) ([]PortHolder, error) {
 		}
 		found = append(found, sockets...)
 	}
-	// Of TCP's states, 0A is listening, which is the greatest but for one that is short-lived.
+	// The TCP state of listeners, 0A, is the greatest except for a short-lived one.
 	slices.SortStableFunc(found, func(a, b boundSocket) int { return cmp.Compare(b.state, a.state) })
 	var holders []PortHolder
 	for _, s := range found {
@@ -85,7 +85,7 @@ func userName(uid string) string {
 	return uid
 }
 
-// processOf returns the process that has a socket open; 0: none whose files may be read.
+// processOf returns the process that has a socket open, or 0 if it finds none whose files it may read.
 func processOf(inode string) (pid int) {
 	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil || inode == "0" {

@@ -25,8 +25,8 @@ const (
 	localPortReserved = "net/ipv4/ip_local_reserved_ports"
 )
 
-// LocalPorts returns the range that the calling thread's network namespace draws ports from for
-// programs that do not name one.
+// LocalPorts returns the range from which the calling thread's network namespace chooses ports for programs that
+// do not name one.
 func LocalPorts() (PortRange, error) {
 	value, err := Sysctl(localPortRange)
 	if err != nil {
@@ -39,8 +39,8 @@ func LocalPorts() (PortRange, error) {
 	return r, nil
 }
 
-// ReservedPorts returns the ports that the calling thread's network namespace keeps for programs that
-// name them. Nobody else is to draw one of them.
+// ReservedPorts returns the ports that the calling thread's network namespace reserves for programs that name
+// them. They are never chosen for others.
 func ReservedPorts() (Ports, error) {
 	value, err := Sysctl(localPortReserved)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func ReservedPorts() (Ports, error) {
 	return ports, nil
 }
 
-// parsePorts reads a list as the kernel writes it, such as "8080,9000-9010".
+// parsePorts parses a list in the kernel's format, such as "8080,9000-9010".
 func parsePorts(list string) (Ports, error) {
 	if list == "" {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 
 const sysctlRoot = "/proc/sys"
 
-// Sysctl reads a kernel parameter. The key is written with slashes ("net/ipv4/ip_forward"), as
-// names of interfaces may hold dots. A missing parameter is fs.ErrNotExist.
+// Sysctl reads a kernel parameter. The key has slashes ("net/ipv4/ip_forward"), because names of interfaces may
+// contain dots. If the parameter does not exist, the error is fs.ErrNotExist.
 func Sysctl(key string) (string, error) {
 	path, err := sysctlPath(key)
 	if err != nil {
@@ -25,7 +25,7 @@ func Sysctl(key string) (string, error) {
 	return strings.TrimSpace(string(value)), nil
 }
 
-// SetSysctl writes a kernel parameter and leaves no record of what it was; see Record.
+// SetSysctl writes a kernel parameter without recording its old value; see Record.
 func SetSysctl(key, value string) error {
 	path, err := sysctlPath(key)
 	if err != nil {

@@ -58,7 +58,7 @@ func New(t testing.TB) *NS {
 // same on every machine.
 func resetInherited() error {
 	for _, s := range [][2]string{
-		{"ipv4/ip_forward", "0"}, // first, as it resets others
+		{"ipv4/ip_forward", "0"}, // first, because it resets others
 		{"ipv4/conf/all/accept_redirects", "1"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
@@ -210,8 +210,8 @@ func (ns *NS) Route(t testing.TB, prefix, via string) {
 	})
 }
 
-// LimitRights leaves the calling thread these capabilities only. It is for within Do and Must, whose
-// threads end with what they run.
+// LimitRights restricts the calling thread to these capabilities. It is for use in Do and Must, whose threads end
+// with fn.
 func LimitRights(capabilities ...int) error {
 	var data [2]unix.CapUserData
 	for _, c := range capabilities {

@@ -13,11 +13,10 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/internal/nlpoll"
 )
 
-// Conn is a connection to nftables. Not for concurrent use.
+// Conn is a connection to nftables. It is not safe for concurrent use.
 type Conn struct{ nl *netlink.Conn }
 
-// dumpBuffer is more than the kernel puts into one answer; it makes the largest answers it can if
-// it is offered the room.
+// dumpBuffer exceeds the size of one answer. The kernel makes the largest answers that fit the buffer.
 const dumpBuffer = 64 << 10
 
 // Open connects to nftables of the calling thread's network namespace.
@@ -29,11 +28,11 @@ func Open() (*Conn, error) {
 	return &Conn{nl: nl}, nil
 }
 
-// Close ends the connection. Tables stay.
+// Close closes the connection. Tables remain.
 func (c *Conn) Close() error { return c.nl.Close() }
 
-// Commit runs what build adds as one transaction: all of it happens, or nothing. doing says for an
-// error what was being done.
+// Commit executes what build adds as one transaction: either all of it or nothing. The text doing describes the
+// operation in errors.
 func (c *Conn) Commit(doing string, build func(*Tx)) error {
 	tx := &Tx{messages: []netlink.Message{batchMark(unix.NFNL_MSG_BATCH_BEGIN)}}
 	build(tx)
@@ -59,7 +58,7 @@ func (c *Conn) send(messages []netlink.Message) error {
 	for _, m := range messages {
 		size += unix.NLMSG_HDRLEN + len(m.Data)
 	}
-	// A transaction is one datagram, and must fit the send buffer.
+	// A transaction is one datagram, so it must fit the send buffer.
 	if have, err := c.nl.WriteBuffer(); err != nil {
 		return err
 	} else if have < 2*size {
@@ -69,14 +68,14 @@ func (c *Conn) send(messages []netlink.Message) error {
 	}
 	_, err := c.nl.SendMessages(messages)
 	if errors.Is(err, unix.ENOBUFS) {
-		// An answer did not fit the receive buffer; those that did are read below.
+		// An answer did not fit the receive buffer. Those that did are read below.
 		err = nil
 	}
 	if err != nil {
 		return err
 	}
-	// The kernel answers within the sending, and only what failed: no answer is success. More than
-	// one message may have failed, and the answers must not be taken for the next transaction's.
+	// The kernel answers during the send call, and only messages that failed: no answer means success. Read all
+	// answers, so that none is taken for one to the next transaction.
 	for {
 		ready, err2 := nlpoll.Readable(c.nl)
 		if err2 != nil || !ready {
@@ -88,12 +87,12 @@ func (c *Conn) send(messages []netlink.Message) error {
 	}
 }
 
-// DeleteTable removes the table with all it holds. It is not an error if there is none.
+// DeleteTable deletes the table with its content. It is not an error if there is none.
 func (c *Conn) DeleteTable(t Table) error {
 	return c.Commit("delete nftables table "+t.Name, func(tx *Tx) { tx.DeleteTable(t) })
 }
 
-// HasTable tells whether the table exists.
+// HasTable reports whether the table exists.
 func (c *Conn) HasTable(t Table) (bool, error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_TABLE_NAME, t.Name)
@@ -107,7 +106,7 @@ func (c *Conn) HasTable(t Table) (bool, error) {
 	return true, nil
 }
 
-// SetComment reads the comment of a set. ok is false if there is no such set or table.
+// SetComment returns the comment of a set. ok is false if there is no such set or table.
 func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_SET_TABLE, t.Name)
@@ -125,11 +124,10 @@ func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err err
 	return comment, true, nil
 }
 
-// Elements lists a set's elements with the life they have left. A set or table that is not there
-// has none. The kernel walks the set anew for each piece of its answer, and counts to where it was:
-// while its hash table is being resized or elements expire, a listing may repeat some and miss
-// others. A repeated one is a sign of that, and the set is listed again; a caller must still bear
-// that an element is missing.
+// Elements returns a set's elements with their remaining lifetimes. If the set or table does not exist, there are
+// none. For each part of its answer the kernel walks the set again and counts to its position. While the hash
+// table is resized or elements expire, a listing may repeat some elements and miss others. If an element is
+// repeated, Elements lists the set again. Even so an element may be missing.
 func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 	const tries = 5
 	all := make(map[string]Element)
@@ -177,8 +175,8 @@ func (c *Conn) list(t Table, s Set) ([]Element, error) {
 	return elements, nil
 }
 
-// QuotaUsed is how many bytes the one quota in a chain's rules has counted, and no more than it allows.
-// ok is false if there is no quota in the chain, or no such chain or table.
+// QuotaUsed returns the number of bytes that the quota in a chain's rules has counted, up to its limit. ok is false
+// if the chain has no quota, or does not exist.
 func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_RULE_TABLE, t.Name)
@@ -202,9 +200,9 @@ func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error
 	return used, ok, nil
 }
 
-// ForwardDrops names the base chains at the forward hook whose policy is to drop, as
-// "family table chain": what a host's own firewall does to forwarded packets, ours included.
-// (Rules of the legacy iptables are not seen here.)
+// ForwardDrops returns the names, as "family table chain", of the base chains at the forward hook with the policy
+// drop: they show whether the host's own firewall drops forwarded packets, including ours. (Rules of the legacy
+// iptables are not visible here.)
 func (c *Conn) ForwardDrops() ([]string, error) {
 	replies, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {

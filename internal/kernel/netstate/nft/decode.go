@@ -87,7 +87,7 @@ func decodeElement(ad *netlink.AttributeDecoder) (e Element, err error) {
 	return e, ad.Err()
 }
 
-// data reads a value, or the chain that a verdict leads to.
+// data decodes a value, or the chain of a verdict.
 func data(to *Element) func(*netlink.AttributeDecoder) error {
 	return func(ad *netlink.AttributeDecoder) error {
 		for ad.Next() {
@@ -120,8 +120,8 @@ func value(to *[]byte) func(*netlink.AttributeDecoder) error {
 	}
 }
 
-// decodeQuota reads a rule: the chain that it is in, and what a quota among its expressions has
-// counted; nil if there is none.
+// decodeQuota decodes a rule's chain and the number of bytes that its quota has counted, which is nil if the rule
+// has no quota.
 func decodeQuota(message []byte) (chain string, used *uint64, err error) {
 	ad, err := attributesOf(message)
 	if err != nil {
@@ -150,7 +150,7 @@ func decodeQuotaExpr(ad *netlink.AttributeDecoder, used **uint64) error {
 		case unix.NFTA_EXPR_NAME:
 			name = ad.String()
 		case unix.NFTA_EXPR_DATA:
-			if name != "quota" { // the kernel says the name first
+			if name != "quota" { // the name comes first
 				continue
 			}
 			ad.Nested(func(quota *netlink.AttributeDecoder) error {
@@ -173,11 +173,11 @@ func milliseconds(n uint64) time.Duration {
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 
-// Hook numbers mean the same in these families; in arp, netdev and bridge they do not.
+// Hook numbers have the same meaning in these families, but not in arp, netdev and bridge.
 var familyNames = map[byte]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6"}
 
-// decodeForwardDrop reads a chain and names it if it is a base chain at the forward hook that drops
-// what its rules do not accept.
+// decodeForwardDrop decodes a chain. If it is a base chain at the forward hook with the policy drop, it returns its
+// name.
 func decodeForwardDrop(message []byte) (name string, ok bool) {
 	ad, err := attributesOf(message)
 	if err != nil {

@@ -21,7 +21,7 @@ func (e *encoder) string(kind uint16, value string) {
 	e.end(at)
 }
 
-// u32 and u64 are big-endian, as nftables wants all its numbers.
+// u32 and u64 append numbers in big-endian order, as nftables requires.
 func (e *encoder) u32(kind uint16, value uint32) {
 	at := e.begin(kind)
 	e.b = binary.BigEndian.AppendUint32(e.b, value)
@@ -82,7 +82,7 @@ const (
 	transportBase = 3
 )
 
-// payloadUser is how nft keeps that a set's keys are like bits of a packet that have no name.
+// payloadUser returns the user data with which nft stores that a set's keys are unnamed bits of a packet.
 func payloadUser(base, offset, size uint32) []byte {
 	var data []byte
 	data = appendUserU32(data, userPayloadDesc, 0)

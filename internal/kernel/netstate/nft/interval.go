@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// The kernel keeps a range as two elements: one where it begins, and one, marked as a bound, where
-// what is behind it begins. The range that ends with the largest key has no bound.
+// The kernel stores a range as two elements: its first key, and a bound, which is the key after its last. A range
+// that ends with the largest key has no bound.
 
-// bounds makes the kernel's elements of ranges.
+// bounds converts ranges to the kernel's elements.
 func bounds(elements []Element) []Element {
 	out := make([]Element, 0, 2*len(elements))
 	for _, e := range elements {
@@ -30,7 +30,7 @@ func ranges(elements []Element) []Element {
 		return cmp.Compare(rank(a), rank(b))
 	})
 	var out []Element
-	open := false // the last of out has no end yet
+	open := false // the last range has no end yet
 	for _, e := range elements {
 		if open {
 			out[len(out)-1].Last = previous(e.Key)
@@ -45,7 +45,7 @@ func ranges(elements []Element) []Element {
 	return out
 }
 
-// rank puts the bound of one range before the beginning of the next.
+// rank orders the bound of a range before the beginning of the next.
 func rank(e Element) int {
 	if e.bound {
 		return 0
@@ -53,7 +53,7 @@ func rank(e Element) int {
 	return 1
 }
 
-// next is the key after one; ok is false for the largest.
+// next returns the key after the given one. ok is false for the largest key.
 func next(key []byte) (after []byte, ok bool) {
 	after = bytes.Clone(key)
 	for i := len(after) - 1; i >= 0; i-- {

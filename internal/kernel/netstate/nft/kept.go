@@ -2,17 +2,16 @@ package nft
 
 import "errors"
 
-// Kept is a table that one process has while it runs, and that comes back when somebody flushes all
-// tables, as a reloaded firewall does. Not for concurrent use.
+// Kept is a table of one process, which the process can restore after another program has removed it, such as a
+// reloaded firewall that flushes all tables. It is not safe for concurrent use.
 type Kept struct {
 	Table Table
 	conn  *Conn
 	build func(*Tx)
 }
 
-// Keep installs a table in the calling thread's network namespace, in place of one that a crash has
-// left. build adds what is in the table, as it is to be at the time: it is called again whenever the
-// table is installed anew.
+// Keep installs a table in the calling thread's network namespace, replacing one that a crash has left. build adds
+// the table's present content. It is called again whenever the table is installed again.
 func Keep(t Table, build func(*Tx)) (*Kept, error) {
 	conn, err := Open()
 	if err != nil {
@@ -25,7 +24,7 @@ func Keep(t Table, build func(*Tx)) (*Kept, error) {
 	return k, nil
 }
 
-// Install puts a table as build makes it now in place of what there is, atomically.
+// Install replaces the table atomically with what build adds now.
 func (k *Kept) Install() error {
 	return k.conn.Commit("install nftables table "+k.Table.Name, func(tx *Tx) {
 		tx.DeleteTable(k.Table)
@@ -34,10 +33,10 @@ func (k *Kept) Install() error {
 	})
 }
 
-// Commit changes the table as it is, which build has to know of; as Conn.Commit.
+// Commit changes the installed table, like Conn.Commit. build must add the same content from then on.
 func (k *Kept) Commit(doing string, change func(*Tx)) error { return k.conn.Commit(doing, change) }
 
-// Check puts the table back if somebody has removed it.
+// Check restores the table if another program has removed it.
 func (k *Kept) Check() (restored bool, err error) {
 	there, err := k.conn.HasTable(k.Table)
 	if err != nil || there {
@@ -49,7 +48,7 @@ func (k *Kept) Check() (restored bool, err error) {
 // Close removes the table.
 func (k *Kept) Close() error { return errors.Join(k.conn.DeleteTable(k.Table), k.conn.Close()) }
 
-// RemoveTable removes a table from the calling thread's network namespace, if it is there.
+// RemoveTable removes a table from the calling thread's network namespace, if it exists.
 func RemoveTable(t Table) error {
 	conn, err := Open()
 	if err != nil {

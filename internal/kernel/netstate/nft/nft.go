@@ -1,12 +1,11 @@
-// Package nft writes nftables transactions and reads sets back. It takes the expressions of rules
-// from github.com/google/nftables and does the rest itself for two reasons: that library does not
-// store the byte order of a map's data, so that nft prints and saves numbers in it reversed; and it
-// reads large sets in pieces of a page, each of which makes the kernel walk the set from its start,
-// so that a hundred thousand elements take many seconds. It knows nothing of waypoints; anything
-// that needs a table may import it.
+// Package nft writes nftables transactions and reads sets back. It uses the rule expressions of
+// github.com/google/nftables and implements the rest itself, for two reasons. That library does not store the byte
+// order of a map's data, so nft prints and saves its numbers reversed. And it reads large sets in parts of a page;
+// for each part the kernel walks the set from its start, so a hundred thousand elements take many seconds. The
+// package does not depend on waypoints; any package that needs a table may import it.
 //
-// Message layouts: include/uapi/linux/netfilter/nf_tables.h; user data as nft writes it:
-// libnftnl, include/libnftnl/udata.h.
+// Message layouts: include/uapi/linux/netfilter/nf_tables.h. User data in nft's format: libnftnl,
+// include/libnftnl/udata.h.
 package nft
 
 import (
@@ -16,20 +15,20 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Table names a table. All of ours are of family inet: one table for IPv4 and IPv6.
+// Table names a table. All of ours belong to the family inet: one table for IPv4 and IPv6.
 type Table struct{ Name string }
 
-// Type is a data type that nft knows by a number (nft: include/datatype.h), needed for printing.
+// Type is a data type with nft's number (nft: include/datatype.h), which nft needs for printing.
 type Type struct {
 	name     string
 	id       uint32
 	size     uint32 // bytes
-	hostLong bool   // kept in the host's byte order
-	like     string // for a type without a name: an expression of that type, in nft's words
-	likeUser []byte // the same as nft keeps it with a set
+	hostLong bool   // in the host's byte order
+	like     string // for a type without a name: an expression of that type in nft's syntax
+	likeUser []byte // the same, as nft stores it with a set
 }
 
-// String is the type's name in nft; for a type without one, an expression of that type.
+// String returns the type's name in nft or, for a type without one, an expression of that type.
 func (t Type) String() string {
 	if t.like != "" {
 		return t.like
@@ -37,7 +36,7 @@ func (t Type) String() string {
 	return t.name
 }
 
-// Size is how many bytes a value takes.
+// Size returns the size of a value in bytes.
 func (t Type) Size() uint32 { return t.size }
 
 // The types in use.
@@ -49,13 +48,12 @@ var (
 	// Verdict is a map's data that leads to chains.
 	Verdict = Type{name: "verdict", id: 0xffffff00} // NFT_DATA_VERDICT
 	IfName  = Type{name: "ifname", id: 41, size: 16, hostLong: true}
-	// Word is a big-endian number of 32 bits. It is what nft takes a part of a TCP option for, which
-	// it compares with sets of nothing else; but it knows no name for it.
+	// Word is a big-endian number of 32 bits. For nft, a part of a TCP option has this type and can only be compared
+	// with sets of it, but nft has no name for it.
 	Word = Type{id: 4, size: 4, like: "@th,32,32", likeUser: payloadUser(transportBase, 32, 32)}
 )
 
-// Set is a set, or a map if it has data types. More than one type is a concatenation, of which each
-// part is filled up to four bytes.
+// Set is a set, or a map if it has data types. Several types are a concatenation; each part is padded to four bytes.
 type Set struct {
 	Name     string
 	Key      []Type
@@ -63,11 +61,11 @@ type Set struct {
 	Interval bool   // elements are ranges; of big-endian keys of one type only
 	Timeout  bool   // elements have timeouts
 	Dynamic  bool   // rules add elements
-	Size     uint32 // most elements; 0: no bound
+	Size     uint32 // maximum number of elements; 0: no limit
 	Comment  string
 }
 
-// Types declares the set's types in nft's words.
+// Types returns the declaration of the set's types in nft's syntax.
 func (s Set) Types() string {
 	word := "type "
 	if s.Key[0].like != "" {
@@ -92,23 +90,22 @@ func concatWords(types []Type) string {
 type Element struct {
 	Key, Data []byte
 	Jump      string        // in place of Data in a map of verdicts: the chain
-	Last      []byte        // of a set of intervals: the end of the range that Key begins
-	Timeout   time.Duration // written: life from now on; 0: for ever
-	Expires   time.Duration // read: life left
+	Last      []byte        // in a set of intervals: the end of the range that begins with Key
+	Timeout   time.Duration // when written: lifetime from now on; 0: for ever
+	Expires   time.Duration // when read: remaining lifetime
 	Comment   string
 
-	bound bool // not an element of its own: what is behind a range's end, as the kernel keeps it
+	bound bool // not an element but the bound of a range: see interval.go
 }
 
-// Hook is where in a packet's way a base chain stands.
+// Hook is the hook of a base chain.
 type Hook struct {
 	Type     string // "nat" or "filter"
 	Number   uint32 // NF_INET_…
 	Priority int32
 }
 
-// Chain is a chain with its rules, a base chain if it has a hook. A base chain accepts what passes
-// its rules.
+// Chain is a chain with its rules. With a hook it is a base chain, whose policy is accept.
 type Chain struct {
 	Name  string
 	Hook  *Hook

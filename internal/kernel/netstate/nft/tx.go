@@ -15,7 +15,7 @@ type Tx struct {
 	err      error
 }
 
-// AddTable adds a table. If it is there already, nothing happens.
+// AddTable adds a table, unless it exists already.
 func (tx *Tx) AddTable(t Table) {
 	tx.message(unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *encoder) {
 		e.string(unix.NFTA_TABLE_NAME, t.Name)
@@ -23,9 +23,9 @@ func (tx *Tx) AddTable(t Table) {
 	})
 }
 
-// DeleteTable deletes a table with all it holds, whether it is there or not.
+// DeleteTable deletes a table with its content, if it exists.
 func (tx *Tx) DeleteTable(t Table) {
-	// Deleting wants a table to be there; NFT_MSG_DESTROYTABLE, which does not, came with Linux 6.3.
+	// Deleting requires an existing table. NFT_MSG_DESTROYTABLE does not, but exists only since Linux 6.3.
 	tx.AddTable(t)
 	tx.message(unix.NFT_MSG_DELTABLE, 0, func(e *encoder) { e.string(unix.NFTA_TABLE_NAME, t.Name) })
 }
@@ -122,7 +122,7 @@ func (s Set) describe(e *encoder) {
 	}
 }
 
-// concat is nft's number and size of a concatenation: six bits a type, whole registers a part.
+// concat returns nft's number and size of a concatenation: six bits for each type, whole registers for each part.
 func concat(types []Type) (id, size uint32) {
 	for _, t := range types {
 		id = id<<6 | t.id
@@ -134,7 +134,7 @@ func concat(types []Type) (id, size uint32) {
 	return id, size
 }
 
-// AddChains adds chains and then their rules, so that rules may lead to any of the chains.
+// AddChains adds chains and then their rules, so that rules may refer to any of the chains.
 func (tx *Tx) AddChains(t Table, chains []Chain) {
 	for _, c := range chains {
 		tx.message(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *encoder) {
@@ -164,9 +164,9 @@ func (tx *Tx) addRules(t Table, c Chain) {
 	}
 }
 
-// ReplaceRules puts a chain's rules in place of those that it has. What these have counted is gone.
+// ReplaceRules replaces the rules of a chain. The counters of the old rules are lost.
 func (tx *Tx) ReplaceRules(t Table, c Chain) {
-	tx.message(unix.NFT_MSG_DELRULE, 0, func(e *encoder) { // all of the chain, as none is named
+	tx.message(unix.NFT_MSG_DELRULE, 0, func(e *encoder) { // all rules of the chain, because none is named
 		e.string(unix.NFTA_RULE_TABLE, t.Name)
 		e.string(unix.NFTA_RULE_CHAIN, c.Name)
 	})
@@ -183,13 +183,13 @@ func (tx *Tx) expressions(e *encoder, rule []expr.Any) {
 	}
 }
 
-// AddElements adds elements. One that is there with the same data stays as it is, one with other
-// data is an error of the transaction.
+// AddElements adds elements. An existing element with the same data stays unchanged. One with other data makes the
+// transaction fail.
 func (tx *Tx) AddElements(t Table, s Set, elements []Element) {
 	tx.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, t, s, elements, addition)
 }
 
-// CreateElements adds elements. One that is there in any form is an error of the transaction.
+// CreateElements adds elements. Any existing one makes the transaction fail.
 func (tx *Tx) CreateElements(t Table, s Set, elements []Element) {
 	tx.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create|netlink.Excl, t, s, elements, addition)
 }
@@ -215,8 +215,7 @@ func jump(e *encoder, chain string) {
 	e.string(unix.NFTA_VERDICT_CHAIN, chain)
 }
 
-// DeleteElements deletes elements by their keys. One that is not there is an error of the
-// transaction.
+// DeleteElements deletes elements by their keys. A missing one makes the transaction fail.
 func (tx *Tx) DeleteElements(t Table, s Set, elements []Element) {
 	tx.elements(unix.NFT_MSG_DELSETELEM, 0, t, s, elements, func(*encoder, Element) {})
 }
@@ -229,7 +228,7 @@ func (tx *Tx) FlushSet(t Table, s Set) {
 	})
 }
 
-// maxElements keeps the elements of one message, an attribute, below the 64 KiB of an attribute.
+// maxElements keeps the elements of one message below 64 KiB, the maximum size of an attribute.
 const maxElements = 60 << 10
 
 func (tx *Tx) elements(msg uint16, flags netlink.HeaderFlags, t Table, s Set, elements []Element, rest func(*encoder, Element)) {

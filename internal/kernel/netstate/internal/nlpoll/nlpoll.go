@@ -1,5 +1,5 @@
-// Package nlpoll tells whether a netlink socket has something to read, which the socket's own
-// package cannot say without waiting. For the packages below netstate.
+// Package nlpoll reports whether a netlink socket has something to read, which package netlink cannot do without
+// waiting. It is for netstate and the packages below it.
 package nlpoll
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Readable tells whether a message or an error waits on the socket.
+// Readable reports whether the socket has a message or an error to read.
 func Readable(conn *netlink.Conn) (bool, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
