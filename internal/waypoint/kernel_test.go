@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +246,36 @@ func TestFirewallReload(t *testing.T) {
 		_, err := n.dial(t, netip.AddrPortFrom(waypoint4, 444))
 		return err == nil
 	})
+}
+
+// A listing of all tables that nft has saved can be loaded again. In-band SYNs, for which nft has no words, reach their
+// servers soon after that: while the agent runs, and after its start.
+func TestListingIsLoaded(t *testing.T) {
+	for name, mode := range inBandModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, w, stop, grant := startInBand(t, mode)
+			server := p.echo(t, "10.2.0.1:443")
+			if got := p.probe(t, p.syn(server, grant)); got != byServer {
+				t.Fatalf("before: %s", got)
+			}
+			load := func() {
+				t.Helper()
+				p.waypoint.Output(t, "sh", "-ec", `(echo flush ruleset; nft list ruleset) >"$0"; nft -f "$0"`, filepath.Join(t.TempDir(), "saved.nft"))
+			}
+			load()
+			eventually(t, "in-band SYNs reach the server", func() bool { return p.probe(t, p.syn(server, grant)) == byServer })
+
+			stop()
+			load()
+			w, _ = p.start(t)
+			w.SessionUp(overSession("alice", client4, 2))
+			grant = p.granted(t, w, 2)
+			if got := p.probe(t, p.syn(server, grant)); got != byServer {
+				t.Errorf("after a start: %s", got)
+			}
+		})
+	}
 }
 
 func TestServerBecomesOwnAddress(t *testing.T) {

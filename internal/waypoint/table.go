@@ -76,7 +76,7 @@ func (t *table) reconcile(cause error) error {
 	return nil
 }
 
-// check writes the table again if somebody removed it, or if it could not be written before.
+// check writes the table again if somebody removed or replaced it, or if it could not be written before.
 func (t *table) check() {
 	if t.outOfStep {
 		_ = t.install() // which notes the problem
@@ -93,9 +93,9 @@ func (t *table) restore() (restored bool, err error) {
 		return false, err
 	}
 	if err := t.install(); err != nil {
-		return false, fmt.Errorf("restore the nftables table that another program removed: %w", err)
+		return false, fmt.Errorf("restore the nftables table that another program removed or replaced: %w", err)
 	}
-	t.log.Warn("another program removed the nftables table; it has been restored")
+	t.log.Warn("another program removed or replaced the nftables table; it has been restored")
 	return true, nil
 }
 

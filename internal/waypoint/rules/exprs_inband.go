@@ -73,20 +73,32 @@ func markNamed(s *schema, keyText string, key []expr.Any, members nft.Set) rule 
 }
 
 // translateNamed sends a connection that markNamed has marked on to the server that its SYN names, at the same port.
+//
+// From version 1.1 on, nft refuses to translate to a part of an option, which has no type, and with it any
+// listing that has such a rule: an operator who had saved one would lose all of the host's firewall. So nft is shown
+// another rule. The packet's destination goes to the register of the address, and then the whole option
+// to the registers from the one before on, which puts the server's address over the destination. nft knows a register
+// by where its content begins, and reads "dnat ip to ip daddr". A table that was saved and loaded by nft has that rule
+// instead of this one; see [Table.namesServers].
 func translateNamed(s *schema) rule {
 	m := s.options.Marks
+	const address = reg32 + serverAt/4
 	return rule{
-		text: fmt.Sprintf("meta nfproto %s ct mark & %#x == %#x dnat ip to %s", s.four.proto, m.kinds(), m.kind(wire.InBand), optionText(serverAt, 4)),
+		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x == %#x dnat ip to ip daddr", m.kinds(), m.kind(wire.InBand)),
 		exprs: slices.Concat(
 			isTCP(s.four.nfproto),
 			isMarked(m.kinds(), m.kind(wire.InBand)),
 			[]expr.Any{
-				option(serverAt, 4),
-				&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(s.four.nfproto), RegAddrMin: reg, Specified: false},
+				&expr.Payload{DestRegister: address, Base: expr.PayloadBaseNetworkHeader, Offset: s.four.dest, Len: s.four.addr.Size()},
+				option(0, optionLength),
+				&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(s.four.nfproto), RegAddrMin: address, Specified: false},
 			},
 		),
 	}
 }
+
+// inBandComment is shown by nft where its words are not what the kernel does.
+const inBandComment = "'dnat ip to ip daddr' is how nft shows it: the address is that in TCP option 254"
 
 // loadProof loads the address that a packet is from, and the bits of its mark that eBPF has set.
 func (s *schema) loadProof() []expr.Any {

@@ -52,7 +52,11 @@ func (t *Table) Load() (State, bool, error) {
 	}
 	// Written as a whole, the two agree; changed by hand, they are not ours any more.
 	same := comment == t.schema.members.Comment && quota == (t.schema.options.Quota > 0) && t.inBandForbids(l, s.Forbidden)
-	return s, same && l.err == nil, l.err
+	if l.err != nil || !same {
+		return s, false, l.err
+	}
+	same, err = t.namesServers()
+	return s, same, err
 }
 
 // inBandForbids reports whether the in-band rule's copy of the forbidden ranges is one.

@@ -30,6 +30,9 @@ func Render(o Options, s State) string {
 			b.WriteString("\n")
 		}
 		fmt.Fprintf(&b, "\tchain %s {\n", c.name)
+		if c.comment != "" {
+			fmt.Fprintf(&b, "\t\tcomment %q\n", c.comment)
+		}
 		if c.header != "" {
 			fmt.Fprintf(&b, "\t\t%s\n", c.header)
 		}

@@ -125,7 +125,8 @@ type Kernel interface {
 	Used() (uint64, error)
 	// SetStopped replaces the installed table's.
 	SetStopped([]MemberID) error
-	// Present reports whether the table is there; firewall reloads flush everybody's tables.
+	// Present reports whether the table is there, as we wrote it: firewall reloads flush everybody's tables, and
+	// may load a listing of ours.
 	Present() (bool, error)
 	Close() error
 }

@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 8
+const schemaVersion = 9
 
 // fingerprint is kept in the comment of the set of members: the schema's version, marks, connections, rate, bandwidth,
 // total, quota and mode. It is short, as nft takes no more than 128 characters.
@@ -61,10 +61,11 @@ type inBandSets struct {
 }
 
 type chain struct {
-	name   string
-	header string // in nft's words; empty for a chain that is not hooked
-	hook   *nft.Hook
-	rules  []rule
+	name    string
+	comment string
+	header  string // in nft's words; empty for a chain that is not hooked
+	hook    *nft.Hook
+	rules   []rule
 }
 
 type rule struct {
@@ -125,7 +126,7 @@ func (s *schema) arriving() []chain {
 		header: "type nat hook prerouting priority dstnat; policy accept;",
 		hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_PRE_ROUTING, Priority: -100},
 	}
-	inBand := chain{name: "inband"}
+	inBand := chain{name: inBandChain, comment: inBandComment}
 	if s.options.InBand != InBandOff {
 		pre.rules = append(pre.rules, mayNameServer(s.four, inBand.name))
 	}
@@ -216,6 +217,9 @@ func (s *schema) leaving() []chain {
 	return chains
 }
 
+// inBandChain has the rules for SYNs that name their server.
+const inBandChain = "inband"
+
 // quotaChain has one rule, which holds how much is used up, and so is no part of the schema. spentChain
 // gets what is over.
 const (
@@ -246,7 +250,7 @@ func (s *schema) emit(tx *nft.Tx) {
 }
 
 func (c chain) nft() nft.Chain {
-	out := nft.Chain{Name: c.name, Hook: c.hook}
+	out := nft.Chain{Name: c.name, Comment: c.comment, Hook: c.hook}
 	for _, r := range c.rules {
 		out.Rules = append(out.Rules, r.exprs)
 	}

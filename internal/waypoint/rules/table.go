@@ -32,7 +32,20 @@ func (t *Table) Close() error { return t.conn.Close() }
 
 // Present implements Kernel.
 func (t *Table) Present() (bool, error) {
-	return t.conn.HasTable(table)
+	there, err := t.conn.HasTable(table)
+	if err != nil || !there {
+		return false, err
+	}
+	return t.namesServers()
+}
+
+// namesServers reports whether the rule for in-band connections is ours, and not what nft made of it when somebody
+// loaded a listing.
+func (t *Table) namesServers() (bool, error) {
+	if t.schema.options.InBand == InBandOff {
+		return true, nil
+	}
+	return t.conn.HasOptionLoad(table, inBandChain, optionKind, optionLength)
 }
 
 // Install implements Kernel.

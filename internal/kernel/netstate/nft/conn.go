@@ -200,6 +200,30 @@ func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error
 	return used, ok, nil
 }
 
+// HasOptionLoad reports whether a rule of a chain loads so many bytes of a TCP option of a kind.
+func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (bool, error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_RULE_TABLE, t.Name)
+	e.string(unix.NFTA_RULE_CHAIN, chain)
+	replies, err := c.get(unix.NFT_MSG_GETRULE, netlink.Dump, e.b)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read the rules of nftables chain %s: %w", chain, mend(err))
+	}
+	for _, m := range replies {
+		r, err := decodeRule(m.Data)
+		if err != nil {
+			return false, fmt.Errorf("read the rules of nftables chain %s: %w", chain, err)
+		}
+		if r.chain == chain && r.loadsOption(kind, size) { // older kernels tell the rules of all chains
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // ForwardDrops returns the names, as "family table chain", of the base chains at the forward hook with the policy
 // drop: they show whether the host's own firewall drops forwarded packets, including ours. (Rules of the legacy
 // iptables are not visible here.)

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
@@ -94,95 +93,4 @@ func decodeHook(message []byte) (name string, hook uint32, ok bool) {
 		}
 	}
 	return r.chainName(), hook, ok && ad.Err() == nil
-}
-
-// rawRule is a rule as the kernel tells it.
-type rawRule struct {
-	family       byte
-	table, chain string
-	handle       uint64
-	expressions  []rawExpression
-}
-
-func (r rawRule) chainName() string { return familyNames[r.family] + " " + r.table + " " + r.chain }
-
-// rawExpression has an expression's attributes by their types.
-type rawExpression struct {
-	name       string
-	attributes map[uint16][]byte
-}
-
-func decodeRule(message []byte) (r rawRule, err error) {
-	ad, err := attributesOf(message)
-	if err != nil {
-		return r, err
-	}
-	r.family = message[0]
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_RULE_TABLE:
-			r.table = ad.String()
-		case unix.NFTA_RULE_CHAIN:
-			r.chain = ad.String()
-		case unix.NFTA_RULE_HANDLE:
-			r.handle = ad.Uint64()
-		case unix.NFTA_RULE_EXPRESSIONS:
-			ad.Nested(func(list *netlink.AttributeDecoder) error {
-				for list.Next() {
-					list.Nested(func(fields *netlink.AttributeDecoder) error {
-						x, err := decodeExpression(fields)
-						r.expressions = append(r.expressions, x)
-						return err
-					})
-				}
-				return nil
-			})
-		}
-	}
-	return r, ad.Err()
-}
-
-func decodeExpression(ad *netlink.AttributeDecoder) (x rawExpression, err error) {
-	x.attributes = make(map[uint16][]byte)
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_EXPR_NAME:
-			x.name = ad.String()
-		case unix.NFTA_EXPR_DATA:
-			ad.Nested(func(fields *netlink.AttributeDecoder) error {
-				for fields.Next() {
-					x.attributes[fields.Type()] = fields.Bytes()
-				}
-				return nil
-			})
-		}
-	}
-	return x, ad.Err()
-}
-
-var errNoNumber = errors.New("an attribute is no number of 32 bits")
-
-// number reads an attribute that is a big-endian number.
-func (x rawExpression) number(attribute uint16) (n uint32, ok bool) {
-	b := x.attributes[attribute]
-	if len(b) != 4 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(b), true
-}
-
-// data reads an attribute that holds a value of 32 bits in the host's byte order, as marks are.
-func (x rawExpression) data(attribute uint16) (n uint32, err error) {
-	ad, err := netlink.NewAttributeDecoder(x.attributes[attribute])
-	if err != nil {
-		return 0, err
-	}
-	var b []byte
-	if err := value(&b)(ad); err != nil {
-		return 0, err
-	}
-	if len(b) != 4 {
-		return 0, errNoNumber
-	}
-	return binary.NativeEndian.Uint32(b), ad.Err()
 }

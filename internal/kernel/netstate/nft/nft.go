@@ -107,7 +107,8 @@ type Hook struct {
 
 // Chain is a chain with its rules. With a hook it is a base chain, whose policy is accept.
 type Chain struct {
-	Name  string
-	Hook  *Hook
-	Rules [][]expr.Any
+	Name    string
+	Comment string
+	Hook    *Hook
+	Rules   [][]expr.Any
 }

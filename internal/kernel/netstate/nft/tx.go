@@ -30,13 +30,14 @@ func (tx *Tx) DeleteTable(t Table) {
 	tx.message(unix.NFT_MSG_DELTABLE, 0, func(e *encoder) { e.string(unix.NFTA_TABLE_NAME, t.Name) })
 }
 
-// Kinds of user data of sets and elements, from libnftnl.
+// Kinds of user data of sets, elements and chains, from libnftnl.
 const (
 	userSetKeyByteOrder  = 0
 	userSetDataByteOrder = 1
 	userSetKeyTypeOf     = 3
 	userSetComment       = 7
 	userElementComment   = 0
+	userChainComment     = 0
 
 	byteOrderHost = 1
 	byteOrderBig  = 2
@@ -87,6 +88,7 @@ const (
 	setConcat     = 0x80 // NFT_SET_CONCAT
 	setDescConcat = 2    // NFTA_SET_DESC_CONCAT
 	listElem      = 1    // NFTA_LIST_ELEM
+	chainUserData = 12   // NFTA_CHAIN_USERDATA
 	fieldLen      = 1    // NFTA_SET_FIELD_LEN
 )
 
@@ -146,6 +148,9 @@ func (tx *Tx) AddChains(t Table, chains []Chain) {
 					e.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
 				})
 				e.string(unix.NFTA_CHAIN_TYPE, c.Hook.Type)
+			}
+			if c.Comment != "" {
+				e.bytes(chainUserData, appendUserString(nil, userChainComment, c.Comment))
 			}
 		})
 	}
