@@ -8,18 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// board is memory that the two supervisors share. Each worker has the system
-// call there that it is answering, so that a supervisor can answer what the
-// other left when it was killed: the kernel gives a call to one receiver only.
+// board is memory that the two supervisors share. It holds the system call that each worker is answering, so that a
+// supervisor can answer the calls of one that was killed: the kernel gives a call to one receiver only.
 type board struct {
 	file  *os.File
 	calls *[supervisors][workers]notification
 }
 
-// supervisors is how many processes answer for one filter.
+// supervisors is the number of processes that answer for one filter.
 const supervisors = 2
 
-// newBoard makes an empty one.
+// newBoard returns an empty board.
 func newBoard() (*board, error) {
 	fd, err := unix.MemfdCreate("mptcpify", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -33,7 +32,7 @@ func newBoard() (*board, error) {
 	return openBoard(file)
 }
 
-// openBoard opens one that another process made.
+// openBoard opens a board that another process made.
 func openBoard(file *os.File) (*board, error) {
 	b := &board{file: file}
 	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(*b.calls)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceID tells network namespaces apart.
+// namespaceID identifies a network namespace.
 type namespaceID struct{ dev, ino uint64 }
 
 func namespacePath(tid uint32) string {
 	return "/proc/" + strconv.FormatUint(uint64(tid), 10) + "/ns/net"
 }
 
-// namespaceOf fails for threads that the kernel hides from us: those outside
-// our pid namespace (tid 0), and those of another user or not dumpable.
+// namespaceOf returns the network namespace of a thread. It fails for threads that the kernel hides from us: those
+// outside our pid namespace (tid 0), those of another user, and those that are not dumpable.
 func namespaceOf(tid uint32) (namespaceID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(namespacePath(tid), &st); err != nil {
@@ -26,15 +26,14 @@ func namespaceOf(tid uint32) (namespaceID, error) {
 	return namespaceID{dev: st.Dev, ino: st.Ino}, nil
 }
 
-// userOf is the user and group that the thread's new files and sockets get.
+// userOf returns the user and group of a thread's new files and sockets.
 func userOf(tid uint32) (uid, gid int, err error) {
 	fd, err := unix.Open("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer unix.Close(fd)
-	// Uid and Gid stand near the top: before the supplementary groups, which
-	// alone can grow beyond this.
+	// Uid and Gid are near the top, before the supplementary groups, which alone can exceed this size.
 	var status [2048]byte
 	n, err := unix.Read(fd, status[:])
 	if err != nil {
@@ -43,8 +42,7 @@ func userOf(tid uint32) (uid, gid int, err error) {
 	return parseUser(status[:n])
 }
 
-// parseUser reads the fourth number, that of the file system, from the Uid and
-// Gid lines of proc_pid_status(5).
+// parseUser returns the fourth number, that of the file system, of the Uid and Gid lines of proc_pid_status(5).
 func parseUser(status []byte) (uid, gid int, err error) {
 	uid, gid = -1, -1
 	for line := range bytes.Lines(status) {

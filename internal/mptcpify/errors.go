@@ -8,16 +8,14 @@ import (
 	"syscall"
 )
 
-// Exit codes of `dcol run` when there is no program to take one from. They are
-// those of env(1), nice(1) and the shells.
+// Exit codes of `dcol run` if the program did not run. They are those of env(1), nice(1) and the shells.
 const (
 	exitFailed        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// UnavailableError says that a way of making sockets MPTCP does not work on
-// this host, and what would mend it.
+// UnavailableError reports that a method of making sockets MPTCP does not work on this host, and how to fix it.
 type UnavailableError struct {
 	Method string
 	Mend   string
@@ -30,7 +28,7 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// ExitCode is the exit code with which `dcol run` ends after [Exec] failed.
+// ExitCode returns the exit code of `dcol run` after [Exec] failed.
 func ExitCode(err error) int {
 	var program *ProgramError
 	switch {
@@ -43,7 +41,7 @@ func ExitCode(err error) int {
 	}
 }
 
-// ProgramError says that the program itself could not be executed.
+// ProgramError reports that the program itself could not be executed.
 type ProgramError struct {
 	Program string
 	Err     error

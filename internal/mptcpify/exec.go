@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec replaces the calling process by the program argv[0] (looked up in
-// PATH), whose TCP sockets are MPTCP from then on. It returns only if that
-// failed; [ExitCode] says with which code to end then. On a kernel without
-// MPTCP it warns once and executes the program with its sockets unchanged.
+// Exec replaces the calling process by the program argv[0] (looked up in PATH), whose TCP sockets become MPTCP. It
+// returns only on failure; then the caller should exit with [ExitCode]. On a kernel without MPTCP it logs a warning
+// and executes the program with its sockets unchanged.
 //
 // The calling binary must pass its arguments to [Stage] before anything else.
 func Exec(log *slog.Logger, argv []string) error {
@@ -30,7 +29,7 @@ func Exec(log *slog.Logger, argv []string) error {
 	case err != nil:
 		return fmt.Errorf("check the protocol of a new TCP socket: %w", err)
 	case protocol == unix.IPPROTO_MPTCP:
-		// An outer `dcol run` or the kernel's hook is at work already.
+		// An outer `dcol run` or the kernel's hook is active already.
 		return execProgram(path, argv)
 	}
 	if err := kernelHasMPTCP(); err != nil {
@@ -39,8 +38,8 @@ func Exec(log *slog.Logger, argv []string) error {
 		return execProgram(path, argv)
 	}
 
-	// The filter is a property of the thread, and execve keeps that of the
-	// thread which calls it. It is never unlocked: a filter cannot be removed.
+	// The filter belongs to the thread, and execve keeps that of the calling thread. The thread is never unlocked,
+	// because a filter cannot be removed.
 	runtime.LockOSThread()
 	if err := supervise(path); err != nil {
 		return err
@@ -48,8 +47,7 @@ func Exec(log *slog.Logger, argv []string) error {
 	return execProgram(path, argv)
 }
 
-// supervise puts the calling thread under the filter and returns when a
-// supervisor answers for it.
+// supervise installs the filter on the calling thread and returns when a supervisor answers for it.
 func supervise(path string) error {
 	if err := checkProc(); err != nil {
 		return err
@@ -68,8 +66,7 @@ func supervise(path string) error {
 	if err != nil {
 		return err
 	}
-	// Only supervisors may keep a copy: the kernel keeps callers waiting for an
-	// answer as long as any copy is open.
+	// Only supervisors may keep a copy, because the kernel keeps callers waiting while any copy is open.
 	defer func() { _ = unix.Close(listener) }()
 	if err := unix.Sendmsg(ours, []byte{0}, unix.UnixRights(listener), nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("hand the seccomp listener to the supervisor: %w", err)
@@ -88,8 +85,7 @@ func supervise(path string) error {
 	return nil
 }
 
-// startSupervisor runs the first half of Stage, which forks the supervisor and
-// ends. peer is closed here whatever happens.
+// startSupervisor runs the first half of Stage, which forks the supervisor and ends. It always closes peer.
 func startSupervisor(peer int, path string) error {
 	end := os.NewFile(uintptr(peer), "supervisor")
 	defer end.Close()
@@ -108,14 +104,13 @@ func startSupervisor(peer int, path string) error {
 func execProgram(path string, argv []string) error {
 	err := syscall.Exec(path, argv, os.Environ())
 	if errors.Is(err, syscall.ENOEXEC) {
-		// A script without a #! line is the shell's, as with execvp(3).
+		// The shell runs a script without a #! line, as with execvp(3).
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
 	}
 	return &ProgramError{Program: argv[0], Err: err}
 }
 
-// lookPath finds a program as the shells do: a PATH that names the working
-// directory is the user's own decision.
+// lookPath finds a program as shells do, even if PATH contains the working directory.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrDot) {
@@ -124,9 +119,8 @@ func lookPath(name string) (string, error) {
 	return path, err
 }
 
-// checkProc makes sure that /proc numbers processes as this process does: the
-// supervisor reads there in which network namespace a caller is, and another
-// numbering would lead it to a stranger's.
+// checkProc checks that /proc belongs to this process's pid namespace. The supervisor reads a caller's network
+// namespace there, and with other process numbers it would find that of another process.
 func checkProc() error {
 	self, err := os.Readlink("/proc/self")
 	if err == nil && self != strconv.Itoa(os.Getpid()) {
@@ -142,7 +136,7 @@ func checkProc() error {
 	return nil
 }
 
-// defaultProtocol is what a program gets that asks for a TCP socket.
+// defaultProtocol returns the protocol of a new TCP socket.
 func defaultProtocol() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in the kernel's struct seccomp_data. Arguments are 64 bits wide; the
-// kernel takes those of socket(2) as 32-bit integers, so the lower half, first
-// on both architectures, is all that counts.
+// Offsets in the kernel's struct seccomp_data. Arguments have 64 bits, but the kernel uses those of socket(2) as
+// 32-bit integers, so only the lower half matters, which is first on both architectures.
 const (
 	offNumber   = 0
 	offArch     = 4
@@ -18,10 +17,9 @@ const (
 	offProtocol = 32
 )
 
-// filterProgram notifies of socket(AF_INET or AF_INET6, SOCK_STREAM with any
-// of CLOEXEC and NONBLOCK, 0 or IPPROTO_TCP) and allows everything else, also
-// calls of a foreign ABI, whose numbers mean something else: i386's by the
-// architecture, x32's by the bit that its numbers carry.
+// filterProgram returns a filter that notifies of socket(AF_INET or AF_INET6, SOCK_STREAM with any of CLOEXEC and
+// NONBLOCK, 0 or IPPROTO_TCP) and allows everything else. It allows calls of foreign ABIs, whose numbers differ: it
+// recognises i386 by the architecture and x32 by a bit in the numbers.
 func filterProgram() []bpf.Instruction {
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	return []bpf.Instruction{

@@ -11,16 +11,16 @@ import (
 	hook "github.com/detour-collective/dcol/internal/kernel/bpf/mptcpify"
 )
 
-// Method is one way of getting MPTCP sockets on this host.
+// Method is a method of getting MPTCP sockets on this host.
 type Method struct {
 	Name      string // stable, for programs
-	For       string // whose sockets become MPTCP, for people
+	For       string // whose sockets become MPTCP, in words
 	Available bool
 	Why       string // why it is or is not available
-	Mend      string // what would make it available; empty if it is
+	Mend      string // how to make it available; empty if it is
 }
 
-// Methods tries each way, and leaves no trace.
+// Methods tests each method, and leaves no trace.
 func Methods() []Method {
 	return []Method{
 		method("seccomp", "any program, with `dcol run -- PROGRAM`", "tested with a filter", trySeccomp()),
@@ -44,8 +44,7 @@ func method(name, whose, why string, err error) Method {
 	return Method{Name: name, For: whose, Why: err.Error(), Mend: "unexpected: please report it with `uname -a`"}
 }
 
-// trySeccomp sets a filter that allows everything on a thread that ends right
-// afterwards, and the filter with it.
+// trySeccomp installs a filter that allows everything, on a thread that ends right afterwards and with it the filter.
 func trySeccomp() error {
 	if err := checkProc(); err != nil {
 		return err

@@ -13,32 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two supervisors answer for one filter. Each notices when the other ends, answers
-// what it left, and starts another in its place.
+// Two supervisors answer for one filter. Each notices when the other ends, answers its unanswered calls, and starts
+// a new one.
 
-// Files of a supervisor that another started, after standard input, output and error.
+// Files of a supervisor that the other started, after standard input, output and error.
 const (
 	listenerFD = 3 + iota
 	boardFD
 	otherFD
 )
 
-// A supervisor that lived for longLife is replaced at once. Where they end sooner than that, or none can be started,
-// the next try is after pause, then after twice as long each time, up to longestPause.
+// A supervisor that lived for longLife is replaced at once. If one ends sooner, or none can be started, the next
+// attempt is after pause, which then doubles up to longestPause.
 const (
 	longLife     = time.Second
 	pause        = 100 * time.Millisecond
 	longestPause = 10 * time.Second
 )
 
-// respawns is a row of supervisors that did not live long.
+// respawns counts supervisors in a row that did not live long.
 type respawns struct {
 	row  int
 	wait time.Duration
 }
 
-// ended notes how long one lived, 0 if none could be started, and returns how long to wait before the next. It reports
-// whether people are to be told: once in a row, when it is no single mishap.
+// ended records how long a supervisor lived, 0 if none could be started, and returns the pause before the next
+// start. tell reports whether to warn the user: once in a row, and not at the first failure.
 func (r *respawns) ended(lived time.Duration) (wait time.Duration, tell bool) {
 	if lived >= longLife {
 		*r = respawns{}
@@ -49,7 +49,7 @@ func (r *respawns) ended(lived time.Duration) (wait time.Duration, tell bool) {
 	return r.wait, r.row == 3
 }
 
-// pair is a supervisor's view of the two.
+// pair is one supervisor's view of both.
 type pair struct {
 	own   *supervisor
 	name  string // of this program, as it was called
@@ -57,7 +57,7 @@ type pair struct {
 	other *os.File
 }
 
-// firstOfPair makes the supervisor that is there first, and starts the other.
+// firstOfPair creates the first supervisor, and starts the other.
 func firstOfPair(listener int, name, path string) (*pair, error) {
 	shared, err := newBoard()
 	if err != nil {
@@ -70,7 +70,7 @@ func firstOfPair(listener int, name, path string) (*pair, error) {
 	return &pair{own: own, name: name, path: path}, nil
 }
 
-// secondOfPair makes a supervisor that the other has started, in the place of side.
+// secondOfPair creates a supervisor that the other has started, at index side.
 func secondOfPair(name, path string, side int) (*pair, error) {
 	if side < 0 || side >= supervisors {
 		return nil, fmt.Errorf("there is no supervisor %d", side)
@@ -89,13 +89,13 @@ func secondOfPair(name, path string, side int) (*pair, error) {
 	return &pair{own: own, name: name, path: path, other: os.NewFile(otherFD, "other")}, nil
 }
 
-// run returns when nobody is under the filter any more.
+// run answers calls, and returns when no process has the filter any more.
 func (p *pair) run() error {
 	go p.watch()
 	return p.own.wait()
 }
 
-// watch keeps the other supervisor alive, for as long as this process lives.
+// watch restarts the other supervisor when it ends, as long as this process lives.
 func (p *pair) watch() {
 	var row respawns
 	for {
@@ -103,7 +103,7 @@ func (p *pair) watch() {
 		err := errSoonEnded
 		if p.other == nil {
 			if startErr := p.startOther(); startErr != nil {
-				err = startErr // there is no memory, or no process to be had
+				err = startErr // no memory, or no process available
 			}
 		}
 		lived := time.Duration(0)
@@ -123,7 +123,8 @@ func (p *pair) watch() {
 
 var errSoonEnded = errors.New("it ends immediately after its start")
 
-// warn tells the system's log that one supervisor is left. The program's terminal and files are the program's own.
+// warn writes to the system's log that only one supervisor is left. The program's terminal and files belong to the
+// program.
 func (p *pair) warn(err error) {
 	log, dialErr := syslog.New(syslog.LOG_WARNING|syslog.LOG_DAEMON, "dcol-run")
 	if dialErr != nil {
@@ -142,7 +143,7 @@ func (p *pair) startOther() error {
 	}
 	ours, theirs := os.NewFile(uintptr(ends[0]), "other"), os.NewFile(uintptr(ends[1]), "own")
 	defer theirs.Close()
-	// A duplicate, as closing an os.File of the listener would close the listener.
+	// Duplicate it, because closing an os.File of the listener would close the listener.
 	listener, err := unix.FcntlInt(uintptr(p.own.listener), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		ours.Close()
@@ -166,7 +167,7 @@ func (p *pair) startOther() error {
 	return nil
 }
 
-// awaitEnd returns when the process at the other end is gone with all its threads, and closes ours.
+// awaitEnd returns when the process at the other end has ended with all its threads, and closes our end.
 func awaitEnd(end *os.File) {
 	defer end.Close()
 	err := error(unix.EINTR)
@@ -175,16 +176,16 @@ func awaitEnd(end *os.File) {
 	}
 }
 
-// inherit answers what the supervisor at side had received and not answered when it ended.
+// inherit answers the calls that the supervisor at index side had received but not answered when it ended.
 func (s *supervisor) inherit(side int) { answerAll(s.shared.calls[side][:], s.answer) }
 
-// answerAll answers the calls that wait, on a thread that ends then: on another one each time that one goes astray,
-// with what is left.
+// answerAll answers the waiting calls on a thread that ends afterwards. If that thread cannot return from another
+// namespace, a new one continues.
 func answerAll(calls []notification, answer func(*notification) error) {
 	for len(calls) > 0 {
 		done := make(chan int)
 		go func() {
-			runtime.LockOSThread() // never unlocked, as in work
+			runtime.LockOSThread() // never unlocked, see work
 			n := 0
 			defer func() { done <- n }()
 			if err := blockSignals(); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // notification is the kernel's struct seccomp_notif with its seccomp_data:
-// one system call that waits for an answer (seccomp_unotify(2)).
+// a system call that waits for an answer (seccomp_unotify(2)).
 type notification struct {
 	id   uint64
 	tid  uint32 // in our pid namespace; 0 if the thread is not in it
@@ -25,7 +25,7 @@ type notification struct {
 // answer is struct seccomp_notif_resp.
 type answer struct {
 	id    uint64
-	value int64 // what the system call returns
+	value int64 // result of the system call
 	_     int32
 	flags uint32
 }
@@ -39,8 +39,8 @@ type fdAnswer struct {
 	newFDFlags uint32
 }
 
-// installFilter puts the calling thread, which must be locked, under the
-// filter for good and returns the listener, closed on exec.
+// installFilter installs the filter permanently on the calling thread, which must be locked, and returns the
+// listener, which is closed on exec.
 func installFilter(program []bpf.Instruction) (int, error) {
 	filter, err := assemble(program)
 	if err != nil {
@@ -48,8 +48,7 @@ func installFilter(program []bpf.Instruction) (int, error) {
 	}
 	fd, err := setFilter(filter)
 	if errors.Is(err, unix.EACCES) {
-		// Without CAP_SYS_ADMIN a filter is for those only who can gain no
-		// privileges any more.
+		// Without CAP_SYS_ADMIN, setting a filter requires that the thread can gain no privileges.
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return 0, unavailable(os.NewSyscallError("prctl(PR_SET_NO_NEW_PRIVS)", err))
 		}
@@ -94,24 +93,22 @@ func unavailable(err error) error {
 	return &UnavailableError{Method: "seccomp", Mend: mend, Err: err}
 }
 
-// receive waits for the next system call. The kernel wants n zeroed, and fills it
-// before a signal, even SIGKILL, is looked at.
+// receive waits for the next system call. n must be zero. The kernel fills it before it handles a signal, even
+// SIGKILL.
 func receive(listener int, n *notification) error {
 	*n = notification{}
 	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n))
 }
 
-// answerContinue lets the call run as if there were no filter.
+// answerContinue lets the kernel execute the call as if there were no filter.
 func answerContinue(listener int, id uint64) error {
 	a := answer{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
 }
 
-// answerFD installs fd in the caller and returns its number there from the
-// call. It takes two steps though the kernel has one for both (since 5.14,
-// SECCOMP_ADDFD_FLAG_SEND): that counts the call as answered before the file is
-// installed, and if this process were killed in between, the caller would go on
-// with file 0 for its socket.
+// answerFD installs fd in the caller and makes the call return its number there. It does not use
+// SECCOMP_ADDFD_FLAG_SEND (since 5.14), which does both in one step, because that marks the call as answered before
+// it installs the file. If this process were killed in between, the call would return file 0.
 func answerFD(listener int, id uint64, fd int, closeOnExec bool) error {
 	install := fdAnswer{id: id, srcFD: uint32(fd)}
 	if closeOnExec {

@@ -19,14 +19,12 @@ const (
 	stageSupervise = "supervise"
 	stageSecond    = "supervise-too"
 
-	// peerFD is where both halves find their end of Exec's socket pair: the
-	// first of exec.Cmd's ExtraFiles.
+	// peerFD is the descriptor of both halves' end of Exec's socket pair: the first of exec.Cmd's ExtraFiles.
 	peerFD = 3
 )
 
-// Stage recognises the command lines with which [Exec] starts its supervisor
-// from this binary, and runs them. main calls it first of all; if ok, it must
-// end with the code.
+// Stage runs a supervisor if args is a command line with which [Exec] starts one from this binary. main must call it
+// first. If ok is true, main must exit with code.
 func Stage(args []string) (code int, ok bool) {
 	if len(args) < 4 || args[1] != stageMark {
 		return 0, false
@@ -47,11 +45,9 @@ func Stage(args []string) (code int, ok bool) {
 	return 0, true
 }
 
-// detach starts the second half and ends at once, so that init and not the
-// program becomes the supervisor's parent.
+// detach starts the second half and ends at once, so that the supervisor's parent is init and not the program.
 func detach(name, path string) error {
-	// What the program inherits from its caller (a lock, the write end of a
-	// pipe) must not live on in the supervisor.
+	// Files that the program inherited (a lock, the write end of a pipe) must not stay open in the supervisor.
 	if err := unix.CloseRange(peerFD+1, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close the program's files in the supervisor: %w", os.NewSyscallError("close_range", err))
 	}
@@ -65,12 +61,12 @@ func detach(name, path string) error {
 	return second.Start()
 }
 
-// outlive keeps the supervisor from ending before the last user of the filter.
+// outlive protects the supervisor from ending before the last user of the filter.
 func outlive() {
 	// A service manager that stops the program signals every process of the
 	// service. The program may still need sockets while it shuts down.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
-	// Refused to whoever lacks CAP_SYS_RESOURCE, and then nothing is lost.
+	// This fails without CAP_SYS_RESOURCE, which does no harm.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 }
 
@@ -94,7 +90,7 @@ func superviseStage(name, path string) error {
 	return p.run()
 }
 
-// secondStage is a supervisor that the other has started: args end with its place on the board.
+// secondStage runs a supervisor that the other has started. The last of args is its index on the board.
 func secondStage(args []string) error {
 	outlive()
 	side, err := strconv.Atoi(args[len(args)-1])

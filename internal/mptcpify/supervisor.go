@@ -9,20 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers is how many sockets each of the two supervisors makes at a time. One
-// thread would do for one busy program; the others keep a slow call (a busy
-// namespace, memory that has to be found) from holding up the next.
+// workers is the number of sockets that each supervisor makes at a time. One thread is enough for one busy program;
+// more threads prevent a slow call (a busy namespace, scarce memory) from delaying the next.
 const workers = 2
 
-// supervisor answers the filter's notifications until nobody is under the
-// filter any more.
+// supervisor answers the filter's notifications until no process has the filter any more.
 type supervisor struct {
 	listener int
 	shared   *board
-	side     int // our place on the board
+	side     int // our index on the board
 	home     int // our network namespace
 	homeID   namespaceID
-	owners   bool // callers may have other users than ours
+	owners   bool // callers may run as other users
 	failed   chan error
 }
 
@@ -52,17 +50,15 @@ func (s *supervisor) start() {
 	}
 }
 
-// wait returns when the last thread under the filter has ended. The workers
-// are still in the kernel then (before 6.7 it does not wake them), so the
-// process must end.
+// wait returns when the last thread with the filter has ended. The workers are then still blocked in the kernel
+// (before 6.7 it does not wake them), so the process must end.
 func (s *supervisor) wait() error {
 	gone := make(chan error, 1)
 	go func() {
-		// Hang-up is reported unasked. Asking for nothing else keeps this
-		// thread asleep while there are calls to answer.
+		// Hang-up is always reported. Requesting nothing else lets this thread sleep while calls arrive.
 		poll := []unix.PollFd{{Fd: int32(s.listener)}}
 		var err error
-		// A signal that comes while the kernel looks is reported as POLLERR.
+		// A signal during the call is reported as POLLERR.
 		for err == nil && poll[0].Revents&unix.POLLHUP == 0 {
 			err = retry(func() error {
 				_, err := unix.Poll(poll, -1)
@@ -75,20 +71,17 @@ func (s *supervisor) wait() error {
 	case err := <-gone:
 		return os.NewSyscallError("poll", err)
 	case err := <-s.failed:
-		// The other supervisor goes on, and starts one in our place.
+		// The other supervisor continues, and starts a new one.
 		return err
 	}
 }
 
-// errAstray says that a worker's thread could not come back from another
-// network namespace.
+// errAstray means that a worker's thread could not return from another network namespace.
 var errAstray = errors.New("thread is in a foreign network namespace")
 
-// work answers one call after the other. call is where the other supervisor looks
-// for the one that is not answered yet.
+// work answers one call after the other. The shared memory call holds the unanswered one, for the other supervisor.
 func (s *supervisor) work(call *notification) {
-	// Never unlocked, so a thread that went astray dies with its worker, and
-	// so does one without signals.
+	// Never unlocked, so a thread in another namespace, or with blocked signals, ends with its worker.
 	runtime.LockOSThread()
 	if err := blockSignals(); err != nil {
 		s.failed <- err
@@ -98,7 +91,7 @@ func (s *supervisor) work(call *notification) {
 		switch err := receive(s.listener, call); {
 		case err == nil:
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT):
-			// A signal, or a caller that was killed meanwhile.
+			// A signal, or the caller was killed meanwhile.
 			continue
 		default:
 			s.failed <- fmt.Errorf("receive a system call: %w", err)
@@ -113,9 +106,8 @@ func (s *supervisor) work(call *notification) {
 	}
 }
 
-// blockSignals keeps all signals, of which Go's runtime sends itself many, from
-// the calling thread. One that came while the kernel installs a socket would
-// interrupt that, and the caller would get a plain TCP socket.
+// blockSignals blocks all signals in the calling thread; Go's runtime sends itself many. A signal would interrupt the
+// installation of a socket, and the caller would get a plain TCP socket.
 func blockSignals() error {
 	var all unix.Sigset_t
 	for i := range all.Val {
@@ -127,14 +119,11 @@ func blockSignals() error {
 	return nil
 }
 
-// answer gives the caller an MPTCP socket. Whatever stands against that, the
-// kernel then decides on the plain call: with TCP, or with an error it would
-// have had without dcol. An error from either ioctl means that the caller is
-// gone.
+// answer gives the caller an MPTCP socket. If that is not possible, the kernel executes the original call, with the
+// same result as without dcol. An error from either ioctl means that the caller is gone.
 //
-// The caller cannot change its namespace or user meanwhile, it waits in
-// the call. If it is killed and its number becomes another's, the socket was
-// made for nothing: the answer goes by id, which is never used twice.
+// The caller cannot change its namespace or user meanwhile, because it waits in the call. If it is killed and its
+// thread number is reused, the socket is discarded: answers use the id, which is never reused.
 func (s *supervisor) answer(n *notification) error {
 	fd, err := s.socketFor(n)
 	if err != nil {
@@ -163,7 +152,7 @@ func (s *supervisor) socketFor(n *notification) (int, error) {
 	if err != nil || !s.owners {
 		return fd, err
 	}
-	// The socket is ours, firewall rules and ss must see the program's user.
+	// We made the socket, but firewall rules and ss must see the program's user.
 	uid, gid, err := userOf(n.tid)
 	if err == nil && (uid != 0 || gid != 0) {
 		err = unix.Fchown(fd, uid, gid)
@@ -175,8 +164,8 @@ func (s *supervisor) socketFor(n *notification) (int, error) {
 	return fd, nil
 }
 
-// socketAbroad makes the socket in the caller's network namespace. That takes
-// CAP_SYS_ADMIN over it, which an ordinary user does not have.
+// socketAbroad makes the socket in the caller's network namespace. That needs CAP_SYS_ADMIN in it, which an ordinary
+// user does not have.
 func (s *supervisor) socketAbroad(n *notification) (int, error) {
 	namespace, err := unix.Open(namespacePath(n.tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -187,8 +176,7 @@ func (s *supervisor) socketAbroad(n *notification) (int, error) {
 		return 0, err
 	}
 	fd, err := mptcpSocket(n)
-	// Staying would keep the namespace and its interfaces alive after its last
-	// process.
+	// A thread that stayed would keep the namespace alive after its last process.
 	if back := unix.Setns(s.home, unix.CLONE_NEWNET); back != nil {
 		if err == nil {
 			unix.Close(fd)
@@ -198,7 +186,7 @@ func (s *supervisor) socketAbroad(n *notification) (int, error) {
 	return fd, err
 }
 
-// mptcpSocket makes the socket that was asked for, of the other protocol.
+// mptcpSocket makes the requested socket with the protocol MPTCP.
 func mptcpSocket(n *notification) (int, error) {
 	nonblock := int(n.args[1]) & unix.SOCK_NONBLOCK
 	return unix.Socket(int(n.args[0]), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|nonblock, unix.IPPROTO_MPTCP)

@@ -5,12 +5,10 @@ import (
 	"math/bits"
 )
 
-// Authenticator is what the TSecr of the join's SYN with this sequence number
-// and TSval must be: the low 32 bits of SipHash-2-4 under the key, over, in
-// network byte order, the client's address, its port (0 if it may be
-// rewritten), the server's address and port, sequence number and TSval. The
-// programs have their own (authenticator.h); this one is the reference. The
-// join must have an Auth.
+// Authenticator returns the TSecr of the join's SYN with this sequence number and TSval: the low 32 bits of
+// SipHash-2-4 under the key, over, in network byte order, the client's address, its port (0 if a NAT may rewrite
+// it), the server's address and port, sequence number and TSval. The eBPF programs have their own implementation
+// (authenticator.h); this is the reference. The join must have an Auth.
 func Authenticator(j Join, seq, tsval uint32) uint32 {
 	client, server := j.Auth.Client.Unmap().As4(), j.Server.Unmap().As4()
 	var port uint16

@@ -17,10 +17,10 @@ const (
 	priority    = 220
 )
 
-// InterfaceError says that an interface cannot have our filter.
+// InterfaceError reports that an interface cannot have our filter.
 type InterfaceError = tcfilter.InterfaceError
 
-// newFilter is one for IPv4 packets, by either program.
+// newFilter returns a filter for IPv4 packets, with a program for each type of interface.
 func newFilter(handle *netlink.Handle, parent uint32, name string, ethernet, headerless *ebpf.Program) tcfilter.Filter {
 	return tcfilter.Filter{
 		Handle: handle, Parent: parent, Name: name, Priority: priority, Protocol: unix.ETH_P_IP,
@@ -42,6 +42,6 @@ func newFilter(handle *netlink.Handle, parent uint32, name string, ethernet, hea
 
 // CleanUp removes our filters from all interfaces of the calling thread's
 // network namespace, and the clsact qdiscs that were made for them, unless
-// others use these now. The option's program needs no clean-up: it goes with
+// others use these now. The option's program needs no clean-up: it ends with
 // its process.
 func CleanUp() error { return tcfilter.CleanUp(namePrefix) }

@@ -1,26 +1,20 @@
-// Package inband puts the address of a server into a SYN, and tells the other
-// end's netfilter which such SYNs are authentic. It is the eBPF of in-band
-// detours, and both ends of it, but knows nothing of waypoints: only sockets,
-// packets, keys and marks. Only internal/agent, internal/tunnel,
-// internal/waypoint, internal/doctor and lab/bench may import it.
+// Package inband writes the address of a server into a SYN, and marks authentic SYNs of this kind for netfilter at
+// the other end. It contains the eBPF programs of both ends of in-band detours. It deals with sockets, packets, keys
+// and marks, not with waypoints. Only internal/agent, internal/tunnel, internal/waypoint, internal/doctor and
+// lab/bench may import it.
 //
-// The option is that of an experiment (RFC 6994), eight bytes: kind 254, length
-// 8, experiment id 0xdc01, IPv4 address of the server. That is all the room
-// MPTCP leaves in the SYN of a join.
+// The option is an experimental one (RFC 6994) of eight bytes: kind 254, length 8, experiment id 0xdc01, IPv4
+// address of the server. MPTCP leaves no more room in the SYN of a join.
 //
-// The authenticator is 32 bits in the TSecr of the same SYN, which means
-// nothing there (RFC 7323, section 3.2): SipHash-2-4 of what the receiver acts
-// on and of what makes every SYN another one (see [Authenticator]).
+// The authenticator is 32 bits in the TSecr of the same SYN, which has no meaning there (RFC 7323, section 3.2):
+// SipHash-2-4 over the fields that the receiver uses and those that differ in every SYN (see [Authenticator]).
 //
-// A [Sender] has two programs. One, at the sockets' own hook (sockops, on a
-// cgroup), writes the option into the SYNs of joins that were announced to it,
-// and into no other; one at tc's egress computes the authenticator. A
-// [Receiver] has one program at tc's ingress, before netfilter: it checks the
-// authenticator, refuses replays, clears the TSecr and sets the packet's mark.
-// Whatever it does not accept passes as it came, without a mark.
+// A [Sender] has two programs. One, at the sockets' hook (sockops, on a cgroup), writes the option into the SYNs of
+// expected joins, and into no others. The other, at tc's egress, computes the authenticator. A [Receiver] has one
+// program at tc's ingress, before netfilter. It checks the authenticator, refuses replays, clears the TSecr and sets
+// the packet's mark. SYNs that it does not accept pass unchanged, without a mark.
 //
-// CAP_BPF and CAP_NET_ADMIN are enough for all of it, but for the adoption of
-// an earlier process's keys, for which the kernel wants CAP_SYS_ADMIN.
+// CAP_BPF and CAP_NET_ADMIN are enough, except for adopting an earlier process's keys, which needs CAP_SYS_ADMIN.
 package inband
 
 import (
@@ -33,27 +27,25 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -type tuple -type join -tags linux send send.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -type slots -type counters -tags linux receive receive.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Key is what an authenticator is computed with.
+// Key is the key of an authenticator.
 type Key [16]byte
 
-// Auth is what the sender of a SYN must know for its authenticator.
+// Auth contains what the sender of a SYN needs for the authenticator.
 type Auth struct {
 	Key    Key
 	Client netip.Addr // of the sender, as the receiver sees it
-	// ClientPort says that no NAT rewrites the sender's port, so that the
-	// authenticator covers it.
+	// ClientPort reports that no NAT rewrites the sender's port, so that the authenticator covers it.
 	ClientPort bool
 }
 
-// Join is a connection about to be opened whose SYN is to carry the option.
-// All its addresses are IPv4.
+// Join describes a connection that will be opened with the option in its SYN. All addresses are IPv4.
 type Join struct {
 	Local, Remote netip.AddrPort
 	Server        netip.Addr
 	Auth          *Auth // nil: no authenticator, the TSecr stays as it is
 }
 
-// ErrNoTimestamps says that the namespace's SYNs have no TSecr.
+// ErrNoTimestamps means that the namespace's SYNs have no TSecr.
 var ErrNoTimestamps = errors.New("TCP timestamps are off, and the authenticator is carried in them (sysctl -w net.ipv4.tcp_timestamps=1)")
 
 func (j Join) validate() error {
@@ -72,7 +64,7 @@ func (j Join) validate() error {
 	return nil
 }
 
-// wire32 is an IPv4 address as programs find it in packets.
+// wire32 returns an IPv4 address as it is in packets.
 func wire32(a netip.Addr) uint32 {
 	b := a.Unmap().As4()
 	return binary.NativeEndian.Uint32(b[:])

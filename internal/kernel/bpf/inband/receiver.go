@@ -14,12 +14,11 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// kept are the maps that outlive a process; the others hold nothing between
-// packets.
+// kept lists the maps that outlive a process. The others hold nothing between packets.
 var kept = []string{"clients", "seen", "counts"}
 
-// MaxSlots is how many keys one address can have: several members may be
-// behind it, and each may have an old key beside the new one.
+// MaxSlots is the maximum number of keys for one address. Several members may be behind it, and each may have an old
+// key beside its new one.
 const MaxSlots = 32
 
 // Slot is one key of a client's address.
@@ -30,18 +29,16 @@ type Slot struct {
 	Expires    time.Time
 }
 
-// Counters is what became of SYNs with the option, since the filters were first
-// put to work.
+// Counters counts accepted and rejected SYNs with the option since the filters were first attached.
 type Counters struct {
 	Accepted, Malformed, UnknownAddress, BadAuthenticator, Replayed uint64
 }
 
-// Receiver checks the SYNs with the option that reach one network namespace:
-// that of the thread that opened it. Its methods may be called from anywhere
-// and at the same time.
+// Receiver checks the SYNs with the option that reach one network namespace: that of the thread that opened it. Its
+// methods may be called from any goroutine.
 //
-// A SYN that was accepted is not accepted again as long as it is among the
-// 65536 last ones; how long one could be of use at all, the key's Expires says.
+// An accepted SYN is not accepted again while it is among the last 65536. After that, the expiry of its key prevents
+// replays.
 type Receiver struct {
 	objects receiveObjects
 
@@ -49,12 +46,9 @@ type Receiver struct {
 	filter tcfilter.Filter
 }
 
-// OpenReceiver makes the programs ready; Attach puts them to work. Where
-// filters of an earlier process still stand it goes on with that one's keys,
-// counters and memory of what was accepted. For this the kernel wants
-// CAP_SYS_ADMIN; without it the receiver begins with nothing, and those filters
-// work by themselves until Attach replaces them. Of packets' marks, the bits of
-// the mask are changed and no others.
+// OpenReceiver loads the programs; Attach attaches them. If filters of an earlier process still exist, it continues
+// with their keys, counters and accepted SYNs. This needs CAP_SYS_ADMIN. Without it the receiver starts empty, and
+// the old filters work until Attach replaces them. Only the bits of markMask are changed in packets' marks.
 func OpenReceiver(markMask uint32) (_ *Receiver, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -86,18 +80,17 @@ func OpenReceiver(markMask uint32) (_ *Receiver, err error) {
 	return r, nil
 }
 
-// Attach checks what comes in over exactly these interfaces, by their indexes.
-// It may be called again whenever they change. One that is gone is no error;
-// an error that wraps *InterfaceError concerns one interface, and the others
-// have been seen to.
+// Attach attaches the program to exactly these interfaces, given by their indexes. Call it again when they change. A
+// missing interface is not an error. An error that wraps *InterfaceError concerns one interface; the others are
+// attached.
 func (r *Receiver) Attach(interfaces []int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.filter.Set(interfaces)
 }
 
-// Set replaces the keys of an IPv4 address, in one step; none removes it. The
-// first slot under which a SYN is authentic gives the mark.
+// Set replaces the keys of an IPv4 address atomically. Without slots it removes the address. The first slot under
+// which a SYN is authentic determines the mark.
 func (r *Receiver) Set(client netip.Addr, slots []Slot) error {
 	if !client.Unmap().Is4() {
 		return fmt.Errorf("set the keys of %v: not an IPv4 address", client)
@@ -131,7 +124,7 @@ func (r *Receiver) Set(client netip.Addr, slots []Slot) error {
 	return nil
 }
 
-// Slots returns the keys of an address, those of an earlier process too. Only IPv4 addresses have any.
+// Slots returns the keys of an address, including those of an earlier process. Only IPv4 addresses have keys.
 func (r *Receiver) Slots(client netip.Addr) ([]Slot, error) {
 	if !client.Unmap().Is4() {
 		return nil, nil
@@ -158,7 +151,7 @@ func (r *Receiver) Slots(client netip.Addr) ([]Slot, error) {
 	return slots, nil
 }
 
-// Addresses are those that have keys.
+// Addresses returns the addresses that have keys.
 func (r *Receiver) Addresses() ([]netip.Addr, error) {
 	var (
 		addresses []netip.Addr
@@ -192,13 +185,13 @@ func (r *Receiver) Counters() (Counters, error) {
 	return sum, nil
 }
 
-// Close leaves filters and keys at work; see CleanUp.
+// Close closes the receiver. Filters and keys remain active; see CleanUp.
 func (r *Receiver) Close() error {
 	r.filter.Handle.Close()
 	return r.objects.Close()
 }
 
-// clocks are the time as Go counts it and as the programs do.
+// clocks returns the time by Go's clock and by that of the programs.
 func clocks() (now time.Time, boot time.Duration, err error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

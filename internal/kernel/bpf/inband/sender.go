@@ -17,18 +17,15 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// SenderConfig says whose SYNs may carry the option.
+// SenderConfig selects the sockets whose SYNs may carry the option.
 type SenderConfig struct {
-	// Cgroup is a folder of the cgroup v2 hierarchy. Sockets belong to the
-	// cgroup of the process that made them, and the subflows of an MPTCP
-	// connection to that of its first one, whoever asks for them. Empty: the
-	// root, which covers all.
+	// Cgroup is a folder of the cgroup v2 hierarchy. A socket belongs to the cgroup of the process that made it,
+	// and all subflows of an MPTCP connection to that of its first socket. Empty: the root, which covers all.
 	Cgroup string
 }
 
-// Sender writes the option into chosen SYNs of one network namespace: that of
-// the thread that opened it. Its methods may be called from anywhere and at the
-// same time.
+// Sender writes the option into expected SYNs of one network namespace: that of the thread that opened it. Its
+// methods may be called from any goroutine.
 type Sender struct {
 	objects sendObjects
 	link    link.Link
@@ -38,8 +35,8 @@ type Sender struct {
 	filter tcfilter.Filter
 }
 
-// OpenSender puts the program that writes the option to work. It works until
-// the Sender is closed, is no longer referred to, or its process ends.
+// OpenSender attaches the program that writes the option. It works until the Sender is closed or garbage collected,
+// or its process ends.
 func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	s := &Sender{}
 	defer func() {
@@ -80,18 +77,16 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	return s, nil
 }
 
-// Attach has SYNs that leave over exactly these interfaces, by their indexes,
-// carry the authenticator. It may be called again whenever they change. One
-// that is gone is no error; an error that wraps *InterfaceError concerns one
-// interface, and the others have been seen to.
+// Attach adds the authenticator to SYNs that leave over exactly these interfaces, given by their indexes. Call it
+// again when they change. A missing interface is not an error. An error that wraps *InterfaceError concerns one
+// interface; the others are attached.
 func (s *Sender) Attach(interfaces []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.filter.Set(interfaces)
 }
 
-// Timestamps says whether new connections of the namespace have TCP timestamps
-// and so room for an authenticator.
+// Timestamps reports whether new connections of the namespace have TCP timestamps, which the authenticator needs.
 func (s *Sender) Timestamps() (bool, error) {
 	const name = "tcp_timestamps"
 	fd, err := unix.Openat(int(s.proc.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -107,14 +102,13 @@ func (s *Sender) Timestamps() (bool, error) {
 	return len(value) > 0 && value[0] != '0', nil
 }
 
-// joinLife is how long a join is expected that nobody forgets. By default the kernel
-// gives up a SYN after some two minutes.
+// joinLife is how long a join is expected unless Forget is called. By default the kernel gives up a SYN after about
+// two minutes.
 const joinLife = 3 * time.Minute
 
-// Expect has the SYNs between these two ports carry the option, until the
-// connection is established, given up or forgotten, or some minutes have passed. It
-// is called before the first of them leaves. It fails with ErrNoTimestamps if there
-// is no room for the authenticator.
+// Expect makes the SYNs of a join carry the option, until the connection is established, given up or forgotten, or
+// joinLife has passed. Call it before the first SYN leaves. It fails with ErrNoTimestamps if there is no room for
+// the authenticator.
 func (s *Sender) Expect(j Join) error {
 	if err := j.validate(); err != nil {
 		return err
@@ -143,15 +137,15 @@ func (s *Sender) Expect(j Join) error {
 	return nil
 }
 
-// Forget says that the join is over, whatever came of it. One that is not
-// known is no error. It tells whether the join was expected and all its SYNs left
-// without the option: so do those of programs outside the sender's cgroup.
+// Forget ends the expectation of a join, whatever its outcome. An unknown join is not an error. unmarked reports
+// whether the join was expected but all its SYNs left without the option, as those of programs outside the sender's
+// cgroup do.
 func (s *Sender) Forget(local, remote netip.AddrPort) (unmarked bool) {
 	if !local.Addr().Unmap().Is4() || !remote.Addr().Unmap().Is4() {
 		return false
 	}
 	var join sendJoin
-	// The only other error than "not there" would be that the map is closed.
+	// Other errors than "not there" can only mean that the map is closed.
 	err := s.objects.Joins.LookupAndDelete(tuple(local, remote), &join)
 	return err == nil && !join.Written
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// UnavailableError says why this host does not take the programs, and what
-// would mend it.
+// UnavailableError reports why this host cannot load the programs, and how to fix it.
 type UnavailableError struct {
 	Mend string
 	Err  error
@@ -25,7 +24,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
-// unavailable names the mend where the kernel's answer allows it.
+// unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}

@@ -1,9 +1,8 @@
-// Package keepalive has TCP send keep-alive probes on single subflows of MPTCP connections
-// that other processes opened. Every TCP answers them, so they tell a path that carries
-// nothing from one that is not used. The option of the MPTCP socket reaches all of its
-// subflows at once, and only its owner can set it; a sockops program reaches one. It sets
-// the options of a subflow when that sends its next segment, and puts back at the end what
-// the subflow's own program had set. Only internal/agent may import it.
+// Package keepalive makes TCP send keep-alive probes on single subflows of MPTCP connections that other processes
+// opened. Every TCP answers probes, so they distinguish a broken path from an unused one. The socket option of an
+// MPTCP socket affects all subflows, and only its owner can set it. A sockops program can set it on one subflow: it
+// sets the options when the subflow sends its next segment, and at the end restores those of the subflow's own
+// program. Only internal/agent may import it.
 package keepalive
 
 import (
@@ -21,9 +20,9 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// The first probe leaves a second after something last came, others a second apart. Whoever
-// watches ends what does not answer; the kernel would after this many, should nobody watch
-// any more. With a tenth of the probes lost, a path that works is not ended in a lifetime.
+// The first probe leaves a second after the last received segment, further ones a second apart. The agent ends
+// subflows that do not answer. If the agent is gone, the kernel does so after this many probes. With a loss of one
+// probe in ten, it will practically never end a working path.
 const (
 	idleSeconds     = 1
 	intervalSeconds = 1
@@ -45,17 +44,16 @@ type wish struct {
 	Before       setting
 }
 
-// Prober is the program at work. It may be used by many goroutines.
+// Prober is the attached program. Its methods may be called from any goroutine.
 type Prober struct {
 	objects probeObjects
 	link    link.Link
 	mu      sync.Mutex // of what is read and written back
 }
 
-// Open makes probes possible on joins that are opened from now on in the thread's network
-// namespace by processes of a cgroup: a folder of cgroup v2, or the root, which covers all,
-// if it is empty. Programs that clear the flag by which this one is called must have been
-// attached to the cgroup before it. What was begun goes on when the Prober is closed.
+// Open enables probes on joins that processes of a cgroup open from now on in the thread's network namespace. The
+// cgroup is a folder of cgroup v2; if it is empty, the root, which covers all. Programs that clear the flag by
+// which this one is called must have been attached to the cgroup earlier. Probing continues after Close.
 func Open(cgroup string) (*Prober, error) {
 	spec, err := loadProbe()
 	if err != nil {
@@ -70,7 +68,7 @@ func Open(cgroup string) (*Prober, error) {
 	return p, nil
 }
 
-// Close takes the program away. A nil Prober has none.
+// Close detaches the program. A nil Prober has none.
 func (p *Prober) Close() error {
 	if p == nil {
 		return nil
@@ -78,7 +76,7 @@ func (p *Prober) Close() error {
 	return errors.Join(p.link.Close(), p.objects.Close())
 }
 
-// Begin has probes sent on a subflow as long as nothing comes, from its next segment on.
+// Begin starts probing on an idle subflow, from its next segment on.
 func (p *Prober) Begin(local, remote netip.AddrPort) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +90,7 @@ func (p *Prober) Begin(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// End takes Begin back, from the subflow's next segment on.
+// End stops probing, from the subflow's next segment on.
 func (p *Prober) End(local, remote netip.AddrPort) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +113,7 @@ func (p *Prober) change(local, remote netip.AddrPort, change func(*wish)) error 
 	return p.objects.Wishes.Put(&key, &w)
 }
 
-// words are an address as the program has it.
+// words returns an address in the program's format.
 func words(a netip.Addr) (w [2]uint64) {
 	if a = a.Unmap(); a.Is4() {
 		b := a.As4()

@@ -1,8 +1,6 @@
-// Package mptcpify loads the eBPF program that makes TCP sockets MPTCP when
-// they are made, for a whole network namespace or for one cgroup in it. It
-// needs a kernel that has the hook (6.6) and a policy that allows programs to
-// change the results of the kernel's functions. Only internal/mptcpify and
-// internal/agent may import it.
+// Package mptcpify loads the eBPF program that turns new TCP sockets into MPTCP sockets, for a whole network
+// namespace or for one cgroup in it. It needs a kernel with the hook (6.6) and a policy that allows programs to
+// change the results of kernel functions. Only internal/mptcpify and internal/agent may import it.
 package mptcpify
 
 import (
@@ -18,23 +16,22 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux prog prog.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Scope says whose sockets become MPTCP.
+// Scope selects the programs whose sockets become MPTCP.
 type Scope struct {
 	// NetworkNamespace is an inode number as in /proc/PID/ns/net.
 	NetworkNamespace uint32
-	// Cgroup is a folder of the cgroup v2 hierarchy; only the processes below
-	// it count. Empty: all in the network namespace.
+	// Cgroup is a folder of the cgroup v2 hierarchy, whose processes are selected. Empty: all processes in the
+	// network namespace.
 	Cgroup string
 }
 
-// Hook is the program at work. It works until it is closed, or its process
-// ends.
+// Hook is the attached program. It works until it is closed, or its process ends.
 type Hook struct {
 	objects progObjects
 	link    link.Link
 }
 
-// UnavailableError says why this kernel does not take the program.
+// UnavailableError reports why this kernel cannot load the program.
 type UnavailableError struct {
 	Mend string
 	Err  error
@@ -46,7 +43,7 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Attach loads the program and puts it to work.
+// Attach loads and attaches the program.
 func Attach(scope Scope) (_ *Hook, err error) {
 	spec, err := loadProg()
 	if err != nil {
@@ -76,7 +73,7 @@ func Attach(scope Scope) (_ *Hook, err error) {
 	return h, nil
 }
 
-// Close takes the hook away. Sockets that exist stay what they are.
+// Close detaches the hook. Existing sockets do not change.
 func (h *Hook) Close() error { return errors.Join(h.link.Close(), h.objects.Close()) }
 
 func setScope(spec *ebpf.CollectionSpec, scope Scope) error {
@@ -102,7 +99,7 @@ func unavailable(err error) error {
 	mend := "unexpected: please report it with `uname -a`; `dcol run` does without"
 	switch {
 	case errors.Is(err, unix.EPERM):
-		// The library's text suspects the limit on locked memory, in vain.
+		// The library's text wrongly blames the limit on locked memory.
 		err = unix.EPERM
 		mend = "be root with CAP_BPF and CAP_PERFMON, on a kernel whose lockdown or policy allows it; `dcol run` does without"
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):

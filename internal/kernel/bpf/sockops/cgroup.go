@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error says why there is no cgroup to attach to, and what would mend it.
+// Error reports why there is no cgroup to attach to, and how to fix it.
 type Error struct {
 	Mend string
 	Err  error
@@ -23,8 +23,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// OpenCgroup opens a folder of the cgroup v2 hierarchy, or its root if path is empty. What the
-// caller can mend is an [*Error].
+// OpenCgroup opens a folder of the cgroup v2 hierarchy, or its root if path is empty. If the caller can fix the
+// problem, the error is an [*Error].
 func OpenCgroup(path string) (*os.File, error) {
 	if path != "" {
 		return openCgroup2(path)
@@ -47,7 +47,7 @@ func OpenCgroup(path string) (*os.File, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("cgroup v2 cannot be seen: another file system is mounted over %s", place)
 		} else if u, ok := errors.AsType[*Error](err); ok {
-			err = u.Err // its mend is for who has named a folder
+			err = u.Err // its advice is for a configured folder
 		}
 		why = err
 	}
@@ -77,8 +77,8 @@ func openCgroup2(path string) (*os.File, error) {
 	return file, nil
 }
 
-// cgroupMounts are the places where cgroup v2 is mounted, those first that show
-// most of the hierarchy: a bind mount may show a part of it only.
+// cgroupMounts returns the mount points of cgroup v2, those first that show most of the hierarchy: a bind mount may
+// show only a part of it.
 func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 	type mount struct{ root, place string }
 	var found []mount
@@ -101,8 +101,8 @@ func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 	return places, lines.Err()
 }
 
-// depth of a folder below the root of the hierarchy as this process sees it;
-// what is above that begins with /.. .
+// depth returns the depth of a folder below the root of the hierarchy as this process sees it. Folders above that
+// root begin with /.. .
 func depth(root string) int {
 	n := 0
 	for part := range strings.SplitSeq(root, "/") {
@@ -117,5 +117,5 @@ func depth(root string) int {
 	return n
 }
 
-// unescape undoes what the kernel does to these characters in mountinfo.
+// unescape decodes the kernel's escapes in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)

@@ -1,6 +1,5 @@
-// Package sockops has what our sockops programs share: the cgroup whose sockets they see, and how they
-// tell the sockets of one network namespace from those of others. Only packages below internal/kernel/bpf may
-// import it.
+// Package sockops contains the shared code of our sockops programs: opening the cgroup whose sockets they see, and
+// identifying the sockets of one network namespace. Only packages below internal/kernel/bpf may import it.
 package sockops
 
 import (
@@ -47,9 +46,9 @@ func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, obj
 	return attached, nil
 }
 
-// Attach puts a program to work on the sockets of a cgroup, until the link is closed or its process ends.
+// Attach attaches a program to the sockets of a cgroup, until the link is closed or its process ends.
 func Attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
-	// Not link.AttachCgroup: what that falls back to would outlive the process.
+	// Not link.AttachCgroup, because its fallback would outlive the process.
 	attached, err := link.AttachRawLink(link.RawLinkOptions{
 		Target: int(cgroup.Fd()), Program: program, Attach: ebpf.AttachCGroupSockOps,
 	})
@@ -59,8 +58,7 @@ func Attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
 	return attached, nil
 }
 
-// NamespaceCookie tells the thread's network namespace from all others of this
-// kernel, for as long as it runs.
+// NamespaceCookie returns the cookie of the thread's network namespace, which is unique until the next reboot.
 func NamespaceCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

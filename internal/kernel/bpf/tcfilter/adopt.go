@@ -10,20 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Maps are maps of an earlier process, by their names in the programs.
+// Maps holds maps of an earlier process by their names in the programs.
 type Maps map[string]*ebpf.Map
 
-// Close lets go of them.
+// Close closes the maps.
 func (m Maps) Close() {
 	for _, each := range m {
 		each.Close()
 	}
 }
 
-// Adopt finds the maps of the filters of a name that an earlier process left at
-// ingress, those named kept, if they are as spec has them. It finds none where
-// that is not allowed (it takes CAP_SYS_ADMIN), or where another version of the
-// programs had other maps.
+// Adopt returns those maps named kept of filters with a name that an earlier process left at ingress, if they match
+// spec. It returns none without CAP_SYS_ADMIN, or if another version of the programs had different maps.
 func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept ...string) (Maps, error) {
 	state, err := readQdiscs(handle)
 	if err != nil {
@@ -46,7 +44,7 @@ func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept 
 			switch {
 			case errors.Is(err, unix.EPERM):
 				return nil, nil
-			case errors.Is(err, unix.ENOENT): // it went meanwhile
+			case errors.Is(err, unix.ENOENT): // it was removed meanwhile
 			case err != nil:
 				return nil, fmt.Errorf("take over the maps of the filter %s on %s: %w", filter.Name, link.Attrs().Name, err)
 			case len(maps) == len(kept):
@@ -59,7 +57,7 @@ func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept 
 	return nil, nil
 }
 
-// mapsOf are those of the program's maps that are kept and as spec has them.
+// mapsOf returns those of a program's maps that are named kept and match spec.
 func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec, kept []string) (_ Maps, err error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package tcfilter keeps our eBPF programs at tc's hooks, one filter a program and interface, beside
-// the filters of others; it finds the maps of programs that an earlier process left there; and it says
-// why a kernel refuses a program. It knows nothing of what programs do. Only packages below
-// internal/kernel/bpf may import it.
+// Package tcfilter maintains our eBPF programs at tc's hooks, beside the filters of other programs: one filter for
+// each program and interface. It finds the maps of programs that an earlier process left there, and explains why a
+// kernel refuses a program. It does not depend on what the programs do. Only packages below internal/kernel/bpf may
+// import it.
 package tcfilter

@@ -11,23 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Our filters are told from those of others by their names, which begin with
-// Prefix. The name also says whether the clsact qdisc below them is ours, as the
-// kernel keeps nothing of the kind with the qdisc.
+// The names of our filters begin with Prefix. The name also records whether the clsact qdisc is ours, because the
+// kernel stores no owner with the qdisc.
 const (
 	Prefix       = "dcol-"
 	suffixQdisc  = "+qdisc"
 	filterHandle = 1
 )
 
-// Where a filter sees packets: as they come in, before netfilter, or as they
-// leave.
+// The hooks of a filter: incoming packets, before netfilter, or outgoing packets.
 const (
 	AtIngress uint32 = netlink.HANDLE_MIN_INGRESS
 	AtEgress  uint32 = netlink.HANDLE_MIN_EGRESS
 )
 
-// InterfaceError says that an interface cannot have our filter.
+// InterfaceError reports that an interface cannot have our filter.
 type InterfaceError struct {
 	Name string
 	Mend string
@@ -40,23 +38,20 @@ func (e *InterfaceError) Error() string {
 
 func (e *InterfaceError) Unwrap() error { return e.Err }
 
-// Filter keeps one kind of program on interfaces of one network namespace. It is
-// not for concurrent use.
+// Filter maintains one kind of program on interfaces of one network namespace. It is not safe for concurrent use.
 type Filter struct {
 	Handle *netlink.Handle // of rtnetlink, in the namespace
 	Parent uint32          // AtIngress or AtEgress
 	Name   string          // begins with Prefix
-	// Priority is the filter's place among those of the interface. Those whose
-	// place the kernel chose come at 49152 and below.
+	// Priority orders the filters of an interface. The kernel assigns 49152 and lower by itself.
 	Priority uint16
 	Protocol uint16 // ETH_P_...
-	// Program chooses the program for an interface. Its error says that the
-	// interface cannot have one.
+	// Program returns the program for an interface, or an error if the interface cannot have one.
 	Program func(*netlink.LinkAttrs) (*ebpf.Program, error)
 }
 
-// Set puts the program on exactly these interfaces, by their indexes. One that is
-// gone is no error. It goes on past one that does not take it.
+// Set attaches the program to exactly these interfaces, given by their indexes. A missing interface is not an error.
+// If an interface refuses the program, Set continues with the others.
 func (f *Filter) Set(interfaces []int) error {
 	state, err := readQdiscs(f.Handle)
 	if err != nil {
@@ -188,10 +183,10 @@ func remove(handle *netlink.Handle, link netlink.Link, qdisc, prefix string) err
 
 func madeQdisc(f *netlink.BpfFilter) bool { return strings.HasSuffix(f.Name, suffixQdisc) }
 
-// filterList is all filters at ingress and egress of one interface.
+// filterList holds all filters at ingress and egress of one interface.
 type filterList []netlink.Filter
 
-// named are those whose name begins with prefix. (A name is one place's.)
+// named returns the filters whose name begins with prefix. (A name is used at one hook only.)
 func (l filterList) named(prefix string) []*netlink.BpfFilter {
 	var found []*netlink.BpfFilter
 	for _, filter := range l {
@@ -204,7 +199,7 @@ func (l filterList) named(prefix string) []*netlink.BpfFilter {
 
 func listFilters(handle *netlink.Handle, link netlink.Link, qdisc string) (filterList, error) {
 	places := []uint32{AtIngress, AtEgress}
-	if qdisc == "ingress" { // which shows the one place it has under both names
+	if qdisc == "ingress" { // which lists its only hook under both names
 		places = places[:1]
 	}
 	var all filterList
@@ -214,7 +209,7 @@ func listFilters(handle *netlink.Handle, link netlink.Link, qdisc string) (filte
 			return nil, fmt.Errorf("list the filters of %s: %w", link.Attrs().Name, err)
 		}
 		for _, filter := range some {
-			// The kernel names the qdisc; of clsact's two places it says which.
+			// The kernel returns the qdisc as parent. Replace it by the hook that was listed.
 			filter.Attrs().Parent = parent
 			all = append(all, filter)
 		}

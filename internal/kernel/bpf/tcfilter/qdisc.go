@@ -7,8 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// qdiscs is which interfaces there are, and which of them have a qdisc for
-// filters: "clsact", or "ingress", which cannot be there beside it.
+// qdiscs records the existing interfaces, and which of them have a qdisc for filters: either "clsact" or "ingress".
 type qdiscs struct {
 	links []netlink.Link
 	kinds map[int]string
@@ -39,7 +38,7 @@ func readQdiscs(handle *netlink.Handle) (*qdiscs, error) {
 	return state, nil
 }
 
-// whole asks again when what is listed changed meanwhile.
+// whole repeats list if its result may be incomplete because something changed meanwhile.
 func whole(list func() error) (err error) {
 	for range 10 {
 		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mend says what would make the kernel take programs that it refused with err.
-// kernel is what they need of it.
+// Mend returns advice for a kernel that refused programs with err. kernel describes what they need.
 func Mend(err error, kernel string) string {
 	var rejected *ebpf.VerifierError
 	switch {
@@ -24,8 +23,7 @@ func Mend(err error, kernel string) string {
 	return "unexpected: please report it with `uname -a`"
 }
 
-// mendRights says which capabilities the thread lacks, or that the refusal has
-// another cause.
+// mendRights names the capabilities that the thread lacks, or states that the refusal has another cause.
 func mendRights() string {
 	const policy = "the capabilities are there, so a policy forbids it: the kernel's lockdown, a security module, or a seccomp filter (systemd: SystemCallFilter=bpf)"
 	var data [2]unix.CapUserData

@@ -1,9 +1,9 @@
-// Package unsent bounds how much data waits in the socket of an MPTCP subflow before it is sent. The
-// kernel's scheduler hands data to subflows long before their windows let it go: hundreds of kilobytes
-// that then have to take that path, however slow it has become, while all that came on the others waits for
-// them at the receiver. With little unsent in each, a few of its congestion windows, the scheduler decides
-// late, by how fast the subflows are now. It is what TCP_NOTSENT_LOWAT does, of which the MPTCP socket's own
-// has another meaning (since Linux 6.9: what no subflow has yet). Only internal/agent may import it.
+// Package unsent limits how much data waits in the socket of an MPTCP subflow before it is sent. The kernel's scheduler
+// gives data to subflows long before their windows allow sending it: hundreds of kilobytes. This data must then take
+// that path, however slow it has become, and data from other subflows waits for it at the receiver. With a limit of a
+// few congestion windows, the scheduler decides late, by the present speed of the subflows. The package sets
+// TCP_NOTSENT_LOWAT on each subflow. On the MPTCP socket that option means something else (since Linux 6.9: data
+// that no subflow has yet). Only internal/agent may import it.
 package unsent
 
 import (
@@ -18,24 +18,23 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux limit limit.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// A subflow may have this much unsent, the more of both. Less than some windows is too little: while a lost
-// packet is sent again no data is acknowledged in order, and until then the kernel hands out none. With one
-// window two paths of 10 Mbit/s, one of which lost 0.5 %, carried 6 % less, with two 3 %, with four nothing
-// less.
+// The limit of unsent data in a subflow is the larger of both. A limit of less than a few windows is too low: during
+// the retransmission of a lost packet no data is acknowledged in order, and the kernel hands out none. On two paths of
+// 10 Mbit/s, one with 0.5 % loss, one window cost 6 % of the throughput, two windows 3 %, four nothing.
 const (
 	leastBytes   = 16 << 10
 	leastWindows = 4 // congestion windows
 )
 
-// Limit is the program at work.
+// Limit is the attached program.
 type Limit struct {
 	objects limitObjects
 	link    link.Link
 }
 
-// Open bounds the subflows that are opened from now on in the thread's network namespace by processes of a
-// cgroup: a folder of cgroup v2, or the root, which covers all, if it is empty. It works until the Limit is
-// closed, or its process ends; sockets that exist keep their bound.
+// Open limits the subflows that processes of a cgroup open from now on in the thread's network namespace. The cgroup is
+// a folder of cgroup v2; if it is empty, the root, which covers all. The program works until the Limit is closed or
+// its process ends. Existing sockets keep their limit.
 func Open(cgroup string) (*Limit, error) { return open(cgroup, leastBytes, leastWindows) }
 
 func open(cgroup string, bytes, windows uint32) (*Limit, error) {
@@ -52,5 +51,5 @@ func open(cgroup string, bytes, windows uint32) (*Limit, error) {
 	return l, nil
 }
 
-// Close takes the program away.
+// Close detaches the program.
 func (l *Limit) Close() error { return errors.Join(l.link.Close(), l.objects.Close()) }
