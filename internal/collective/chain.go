@@ -19,6 +19,17 @@ type PublicKey [ed25519.PublicKeySize]byte
 
 func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
 
+// MarshalText implements encoding.TextMarshaler.
+func (k PublicKey) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, k[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *PublicKey) UnmarshalText(text []byte) error {
+	if n, err := hex.Decode(k[:], text[:min(len(text), 2*len(k))]); err != nil || n != len(k) || len(text) != 2*len(k) {
+		return fmt.Errorf("%.80q is not a key: want %d hexadecimal digits", text, 2*len(k))
+	}
+	return nil
+}
+
 // Member describes a member, as stated in its certificate.
 type Member struct {
 	Name       string

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -51,8 +50,8 @@ func parseLine(line string) (r IssuedCertificate, err error) {
 	if r.NotAfter, err = time.Parse(time.RFC3339, f[3]); err != nil {
 		return r, err
 	}
-	if n, err := hex.Decode(r.Key[:], []byte(f[4][:min(len(f[4]), 2*len(r.Key))])); err != nil || n != len(r.Key) || len(f[4]) != 2*len(r.Key) {
-		return r, fmt.Errorf("%q is not a key", f[4])
+	if err := r.Key.UnmarshalText([]byte(f[4])); err != nil {
+		return r, err
 	}
 	if f[5] == "-" {
 		return r, nil

@@ -119,7 +119,7 @@ func found(dir string, request *collective.SigningRequest, f Founding) (*Founded
 		return nil, err
 	}
 	defer file.Close()
-	m, e, err := r.Place(register.Applicant{Name: request.Name(), Key: register.Key(request.Key()), LANs: f.LANs}, time.Now())
+	m, e, err := r.Place(register.Applicant{Name: request.Name(), Key: request.Key(), LANs: f.LANs}, time.Now())
 	if err == nil {
 		err = file.Save(r, *e)
 	}

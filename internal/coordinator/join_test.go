@@ -193,7 +193,7 @@ func TestCrashWhileJoining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, e, err := r.Admit(register.Applicant{Secret: l.Secret, Name: "alpha", Key: register.Key(request.Key())}, time.Now())
+	_, e, err := r.Admit(register.Applicant{Secret: l.Secret, Name: "alpha", Key: request.Key()}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

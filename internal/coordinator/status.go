@@ -38,7 +38,7 @@ func (c *Coordinator) Members() []Member {
 	now := c.registrar.Message().Hash
 	out := make([]Member, 0, len(all))
 	for _, m := range all {
-		one := Member{Name: m.Name, Key: collective.PublicKey(m.Key), Subnet: m.Subnet, Joined: m.Joined, Until: m.Until}
+		one := Member{Name: m.Name, Key: m.Key, Subnet: m.Subnet, Joined: m.Joined, Until: m.Until}
 		if x := m.Expelled; x != nil {
 			one.Expelled = &Expelled{At: x.At, Why: x.Why, Told: x.Done}
 		}

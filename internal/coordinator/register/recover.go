@@ -20,17 +20,17 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 	for _, name := range slices.Sorted(maps.Keys(last)) {
 		c := last[name]
 		old := r.members[name]
-		if now.After(c.NotAfter.Add(Grace)) || old != nil && old.Key == Key(c.Key) && !old.Until.Before(c.NotAfter) {
+		if now.After(c.NotAfter.Add(Grace)) || old != nil && old.Key == c.Key && !old.Until.Before(c.NotAfter) {
 			continue
 		}
-		if old != nil && old.Expelled != nil && old.Key != Key(c.Key) {
+		if old != nil && old.Expelled != nil && old.Key != c.Key {
 			continue // its name and its key stay refused
 		}
 		m := &Member{Name: name, Joined: c.NotBefore.UTC()}
 		if old != nil {
 			*m = *old
 		}
-		m.Key, m.Until = Key(c.Key), c.NotAfter.UTC()
+		m.Key, m.Until = c.Key, c.NotAfter.UTC()
 		if c.Subnet.IsValid() { // a certificate made by hand has none, and an earlier one may still be valid
 			m.Subnet = c.Subnet
 		}

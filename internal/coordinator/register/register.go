@@ -32,35 +32,21 @@ const (
 // Register holds invitations, members and subnets. It is not safe for concurrent use.
 type Register struct {
 	members     map[string]*Member
-	keys        map[Key]string         // names of members by key
-	invitations map[string]*Invitation // by hash
+	keys        map[collective.PublicKey]string // names of members by key
+	invitations map[string]*Invitation          // by hash
 	pool        *pool
 	random      func(n int) int
 }
 
-// Key is a public key that marshals to hexadecimal.
-type Key collective.PublicKey
-
-// MarshalText implements encoding.TextMarshaler.
-func (k Key) MarshalText() ([]byte, error) { return []byte(collective.PublicKey(k).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (k *Key) UnmarshalText(text []byte) error {
-	if n, err := hex.Decode(k[:], text[:min(len(text), 2*len(k))]); err != nil || n != len(k) || len(text) != 2*len(k) {
-		return fmt.Errorf("%.80q is not a key: want %d hexadecimal digits", text, 2*len(k))
-	}
-	return nil
-}
-
 // Member is a host that has, or had, a certificate. A Member in a Register never changes: it is replaced.
 type Member struct {
-	Name     string         `json:"name"`
-	Key      Key            `json:"key"`
-	Subnet   netip.Prefix   `json:"subnet,omitzero"`
-	LANs     []netip.Prefix `json:"lans,omitempty"`
-	Joined   time.Time      `json:"joined"`
-	Until    time.Time      `json:"until"` // none of its certificates lasts longer
-	Expelled *Expulsion     `json:"expelled,omitempty"`
+	Name     string               `json:"name"`
+	Key      collective.PublicKey `json:"key"`
+	Subnet   netip.Prefix         `json:"subnet,omitzero"`
+	LANs     []netip.Prefix       `json:"lans,omitempty"`
+	Joined   time.Time            `json:"joined"`
+	Until    time.Time            `json:"until"` // none of its certificates lasts longer
+	Expelled *Expulsion           `json:"expelled,omitempty"`
 }
 
 // IsMember reports whether m is a member that was not expelled.
@@ -82,9 +68,9 @@ type Invitation struct {
 	Expires time.Time `json:"expires"`
 	Void    bool      `json:"void,omitempty"` // the register was damaged, so it may have been used
 	// Member used it, with Key, at Used. The same member may use it again, as the answer may have been lost.
-	Member string    `json:"member,omitempty"`
-	Key    Key       `json:"key,omitzero"`
-	Used   time.Time `json:"used,omitzero"`
+	Member string               `json:"member,omitempty"`
+	Key    collective.PublicKey `json:"key,omitzero"`
+	Used   time.Time            `json:"used,omitzero"`
 }
 
 // Entry is one change, as written to the file. It replaces earlier entries about the same thing.
@@ -106,7 +92,7 @@ func (e *Entry) empty() bool {
 // New returns an empty register. Subnets are chosen with random, which returns a number below n.
 func New(random func(n int) int) *Register {
 	return &Register{
-		members: map[string]*Member{}, keys: map[Key]string{}, invitations: map[string]*Invitation{}, pool: newPool(), random: random,
+		members: map[string]*Member{}, keys: map[collective.PublicKey]string{}, invitations: map[string]*Invitation{}, pool: newPool(), random: random,
 	}
 }
 
@@ -221,7 +207,7 @@ func whyTaken(m *Member, now time.Time) string {
 type Applicant struct {
 	Secret enrol.Secret
 	Name   string
-	Key    Key
+	Key    collective.PublicKey
 	LANs   []netip.Prefix
 }
 
@@ -300,7 +286,7 @@ func (r *Register) propose(name string) string {
 }
 
 // Renew decides whether a member gets another certificate, and returns the entry to write before it is signed.
-func (r *Register) Renew(name string, key Key, lans []netip.Prefix, now time.Time) (*Member, *Entry, error) {
+func (r *Register) Renew(name string, key collective.PublicKey, lans []netip.Prefix, now time.Time) (*Member, *Entry, error) {
 	m := r.members[name]
 	switch {
 	case m == nil:
@@ -329,10 +315,10 @@ func (r *Register) Readmit(m collective.Member) (*Entry, error) {
 	if r.members[m.Name] != nil {
 		return nil, nil
 	}
-	if holder, known := r.keys[Key(m.Key)]; known {
+	if holder, known := r.keys[m.Key]; known {
 		return nil, refuseKey(holder)
 	}
-	return &Entry{Member: &Member{Name: m.Name, Key: Key(m.Key), Subnet: m.Subnet, Joined: m.NotBefore.UTC(), Until: m.NotAfter.UTC()}}, nil
+	return &Entry{Member: &Member{Name: m.Name, Key: m.Key, Subnet: m.Subnet, Joined: m.NotBefore.UTC(), Until: m.NotAfter.UTC()}}, nil
 }
 
 func refuseKey(holder string) error {

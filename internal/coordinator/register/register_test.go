@@ -18,7 +18,7 @@ import (
 
 var begin = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func keyNumber(n int) (k Key) {
+func keyNumber(n int) (k collective.PublicKey) {
 	copy(k[:], fmt.Sprintf("key %d", n))
 	return k
 }
@@ -235,7 +235,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				var taken []netip.Prefix
-				keys := map[Key]bool{}
+				keys := map[collective.PublicKey]bool{}
 				for n, m := range b.members {
 					if n != m.Name || keys[m.Key] || b.keys[m.Key] != n {
 						t.Fatalf("%s is %+v, its key that of %s", n, m, b.keys[m.Key])

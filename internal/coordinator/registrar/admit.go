@@ -82,7 +82,7 @@ func (r *Registrar) Join(_ context.Context, j enrol.JoinRequest) (*enrol.Welcome
 		return nil, enrol.Refuse(enrol.ClockWrong, "%s", enrol.SayClocks(now, j.Time))
 	}
 	r.takeIssued(now) // the operator may just have given the name away by hand
-	m, e, err := r.register.Admit(register.Applicant{Secret: j.Secret, Name: request.Name(), Key: register.Key(request.Key()), LANs: j.LANs}, now)
+	m, e, err := r.register.Admit(register.Applicant{Secret: j.Secret, Name: request.Name(), Key: request.Key(), LANs: j.LANs}, now)
 	if err == nil {
 		err = r.refuseBanned(m.Name, now)
 	}
@@ -121,7 +121,7 @@ func (r *Registrar) Renew(_ context.Context, key collective.PublicKey, chain [][
 			return nil, err
 		}
 	}
-	m, e, err := r.register.Renew(name, register.Key(key), j.LANs, now)
+	m, e, err := r.register.Renew(name, key, j.LANs, now)
 	if err != nil {
 		return nil, err
 	}

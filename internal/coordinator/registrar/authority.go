@@ -84,7 +84,7 @@ func (r *Registrar) takeIssued(now time.Time) {
 		r.config.Log.Warn("coordinator: some records of what was signed cannot be read", "err", err)
 	}
 	for _, one := range issued {
-		if m := r.register.Member(one.Name); m != nil && m.Expelled != nil && m.Key != register.Key(one.Key) && !one.Revoked {
+		if m := r.register.Member(one.Name); m != nil && m.Expelled != nil && m.Key != one.Key && !one.Revoked {
 			r.config.Log.Warn("coordinator: a certificate was made by hand with the name of an expelled member; waypoints accept it until it is revoked (dcol ca revoke)",
 				"member", one.Name, "serial", one.Serial)
 		}
@@ -157,7 +157,7 @@ func (r *Registrar) signOwn(id *collective.Identity, self collective.Member, now
 	if err != nil {
 		return err
 	}
-	m := register.Member{Name: self.Name, Key: register.Key(self.Key), Subnet: self.Subnet, Joined: now.UTC()}
+	m := register.Member{Name: self.Name, Key: self.Key, Subnet: self.Subnet, Joined: now.UTC()}
 	// The register may have forgotten this host, if it was off for very long.
 	if known := r.register.Member(self.Name); known != nil && known.Key == m.Key {
 		m = *known
