@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/chaos"
-	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/programs"
 )
@@ -68,7 +66,6 @@ carried out.`,
 		}
 		return err
 	}
-	cmd.AddCommand(chaosMemberCommand())
 	return cmd
 }
 
@@ -79,32 +76,4 @@ func chaosLevel(verbose bool) string {
 		return "debug"
 	}
 	return "error"
-}
-
-// chaosMemberCommand runs a lying member on its own host.
-func chaosMemberCommand() *cobra.Command {
-	m := attack.Member{}
-	cmd := &cobra.Command{Use: "member", Short: "A member that asks for more than it needs", Hidden: true, Args: cli.Exactly(0)}
-	flags := cmd.Flags()
-	flags.StringVar(&m.Identity, "identity", "", "the `folder` of its identity")
-	flags.StringVar(&m.Waypoint, "waypoint", "", "the waypoint's `name`")
-	at := flags.String("at", "", "the waypoint's `address`")
-	servers := flags.StringSlice("map", nil, "`address:port` of servers to ask mappings to")
-	flags.DurationVar(&m.Tunnels, "tunnels", 0, "how `long` to ask for tunnels")
-	flags.DurationVar(&m.Hold, "hold", 0, "how `long` to keep the session")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if m.At, err = netip.ParseAddr(*at); err != nil {
-			return fmt.Errorf("--at: %w", err)
-		}
-		for _, s := range *servers {
-			server, err := netip.ParseAddrPort(s)
-			if err != nil {
-				return fmt.Errorf("--map: %w", err)
-			}
-			m.Map = append(m.Map, server)
-		}
-		m.Log = cli.Log("error")
-		return m.Run(cmd.Context(), os.Stdout)
-	}
-	return cmd
 }

@@ -32,7 +32,7 @@ network, and leaves nothing behind. docs/lab.md tells how to describe a network 
 		builder.PreRunE = needRoot
 		root.AddCommand(builder)
 	}
-	root.AddCommand(loadCommand(), crowdCommand(), trafficCommand(), listCommand())
+	root.AddCommand(partCommand(), listCommand())
 	cli.Prepare(root, version)
 	return root
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report/page"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
@@ -57,7 +58,7 @@ Exit codes:
 		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {
 			return fmt.Errorf("--reps %d: it must be 1 to %d", o.Repetitions, maxReps)
 		}
-		if o.Jobs = experiment.Automatic; cmd.Flags().Changed("jobs") {
+		if o.Jobs = runner.Automatic; cmd.Flags().Changed("jobs") {
 			if o.Jobs = *jobs; o.Jobs < 1 {
 				return fmt.Errorf("--jobs %d: it must be 1 or more", o.Jobs)
 			}

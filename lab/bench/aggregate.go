@@ -6,6 +6,7 @@ import (
 
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
 	"github.com/detour-collective/dcol/lab/stats"
@@ -62,7 +63,7 @@ func runScenario(ctx context.Context, o Options, name string) (report.Measured, 
 	}
 	result, err := experiment.Run(ctx, s, experiment.Options{
 		Programs: o.Programs, Out: filepath.Join(o.Out, name), Repetitions: aggregateRepetitions, Procedures: aggregateProcedures,
-		Stderr: o.Stderr, Jobs: experiment.Automatic, Log: o.Log,
+		Stderr: o.Stderr, Jobs: runner.Automatic, Log: o.Log,
 	})
 	if err != nil {
 		return report.Measured{}, err

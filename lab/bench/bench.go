@@ -43,7 +43,7 @@ func benchmarks() []benchmark {
 		{"forwarding", "what a waypoint costs, by kind of detour, beside plain forwarding", forwarding},
 		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
 		{"collective", "one coordinator with very many members: joins, memory, an expulsion", collectives},
-		{"wire", "the emulated link against what was asked of it", wire},
+		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }
 

@@ -45,9 +45,9 @@ func (s *network) onLink(host, link string) netip.Addr {
 	return addr
 }
 
-// setPieces limits the size, in packets, of the segments that TCP and tunnels pass to the interfaces of some
+// limitSegments limits the size, in packets, of the segments that TCP and tunnels pass to the interfaces of some
 // hosts.
-func (s *network) setPieces(packets int, hosts ...string) error {
+func (s *network) limitSegments(packets int, hosts ...string) error {
 	for _, name := range hosts {
 		err := s.Host(name).Do(func() error {
 			links, err := netlink.LinkList()

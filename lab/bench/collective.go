@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/crowd"
+	"github.com/detour-collective/dcol/lab/remote"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -57,7 +56,6 @@ type crowdRun struct {
 	join        phase
 	registered  crowdMemory // all but the late members have joined, none is connected
 	connect     phase
-	connected   crowdMemory
 	idle        phase
 	late        phase
 	lateHighest int64 // bytes, resident
@@ -99,7 +97,7 @@ func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err 
 		{"change", c.change}, {"renew", c.renew}, {"expel", c.expel}, {"look", c.look},
 	} {
 		fmt.Fprintf(o.Stderr, "bench collective: %s\n", step.what)
-		if err := c.hub.Do(crowd.Order{Do: crowd.Profile, File: filepath.Join(o.Out, "coordinator-"+step.what+".pprof")}, nil); err != nil {
+		if err := c.hub.Call("Profile", filepath.Join(o.Out, "coordinator-"+step.what+".pprof"), nil); err != nil {
 			return nil, err
 		}
 		if err := step.do(ctx, r); err != nil {
@@ -107,7 +105,7 @@ func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err 
 		}
 		r.done = append(r.done, step.what)
 	}
-	return r, c.hub.Do(crowd.Order{Do: crowd.Profile}, nil)
+	return r, c.hub.Call("Profile", "", nil)
 }
 
 // crowdNetwork is two hosts, each with one of the processes.
@@ -115,8 +113,8 @@ type crowdNetwork struct {
 	*network
 	plan         crowdPlan
 	dir          string // the coordinator's
-	process      *process
-	hub, members *crowd.Remote
+	process      *crew.Process
+	hub, members *remote.Client
 }
 
 func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork, err error) {
@@ -141,49 +139,31 @@ func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork,
 	if err := s.Host(crowdHost).Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
 		return c, err
 	}
-	var most, mostMembers int
-	c.process, c.hub, most, err = s.startRemote(ctx, hubHost, "hub", "--dir", c.dir, "--address", s.Host(hubHost).Addr4().String())
+	c.process, c.hub, err = c.startRemote(ctx, hubHost, crowd.HubPart, &crowd.Hub{Dir: c.dir, Address: s.Host(hubHost).Addr4().String()})
 	if err != nil {
 		return c, err
 	}
-	_, c.members, mostMembers, err = s.startRemote(ctx, crowdHost, "members", "--dir", "/run/crowd", "--most", strconv.Itoa(plan.members),
-		"--sample", strconv.Itoa(plan.sample), "--parallel", strconv.Itoa(plan.parallel))
-	if err == nil && plan.members > min(most, mostMembers) {
-		err = fmt.Errorf("a process may open files for %d members here, not for %d: raise the hard limit (ulimit -Hn), or take fewer (--members)",
-			min(most, mostMembers), plan.members)
-	}
+	_, c.members, err = c.startRemote(ctx, crowdHost, crowd.MembersPart, &crowd.Members{
+		Dir: "/run/crowd", Most: plan.members, Sample: plan.sample, Parallel: plan.parallel,
+	})
 	return c, err
 }
 
-// startRemote starts one of the processes and sets how many members it may have.
-func (s *network) startRemote(ctx context.Context, host, what string, flags ...string) (*process, *crowd.Remote, int, error) {
-	p := s.prepare(ctx, host, what, append([]string{s.opts.Programs.Lab, "crowd", what}, flags...)...)
-	log, err := os.Create(filepath.Join(s.opts.Out, host+"-"+what+".log"))
+// startRemote starts one of the processes, which must be able to serve all members.
+func (c *crowdNetwork) startRemote(ctx context.Context, host, part string, configuration any) (*crew.Process, *remote.Client, error) {
+	p, client, err := c.StartRemote(ctx, host, part, c.Part(part, configuration)...)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("log of %s: %w", what, err)
+		return nil, nil, err
 	}
-	defer log.Close()
-	p.log, p.Stderr = log.Name(), log
-	in, err := p.StdinPipe()
-	if err != nil {
-		return nil, nil, 0, fmt.Errorf("start %s: %w", what, err)
+	var most int
+	if err := client.Call("Capacity", struct{}{}, &most); err != nil {
+		return nil, nil, p.Trouble(err)
 	}
-	out, theirs, err := os.Pipe() // exec's own would be closed by Wait before all is read
-	if err != nil {
-		return nil, nil, 0, fmt.Errorf("start %s: %w", what, err)
+	if c.plan.members > most {
+		return nil, nil, fmt.Errorf("a process may open files for %d members here, not for %d: raise the hard limit (ulimit -Hn), or take fewer (--members)",
+			most, c.plan.members)
 	}
-	p.Stdout = theirs
-	err = s.launch(p)
-	theirs.Close()
-	if err != nil {
-		return nil, nil, 0, errors.Join(err, out.Close())
-	}
-	r, ready, err := crowd.NewRemote(in, out)
-	if err != nil {
-		said, _ := p.said() // the error without it is better than none
-		err = fmt.Errorf("%s: %w: %s", p.what, err, strings.TrimSpace(said))
-	}
-	return p, r, ready.Members, err
+	return p, client, nil
 }
 
 func (c *crowdNetwork) close() error {
@@ -198,7 +178,7 @@ func (c *crowdNetwork) close() error {
 func (c *crowdNetwork) measure(p *phase, do func() error) error {
 	cpu, sent, began := time.Duration(0), int64(0), time.Now()
 	for _, sign := range []int64{-1, 1} {
-		now, err := c.process.readCPU()
+		now, err := c.process.CPU()
 		if err != nil {
 			return err
 		}
@@ -218,27 +198,22 @@ func (c *crowdNetwork) measure(p *phase, do func() error) error {
 }
 
 // sent returns how many bytes the coordinator's host has sent.
-func (c *crowdNetwork) sent() (n int64, err error) {
-	h := c.Host(hubHost)
-	err = h.Do(func() error {
-		link, err := netlink.LinkByName(h.Interface("link"))
-		if err != nil {
-			return fmt.Errorf("count what is sent: %w", err)
-		}
-		n = int64(link.Attrs().Statistics.TxBytes)
-		return nil
-	})
-	return n, err
+func (c *crowdNetwork) sent() (int64, error) {
+	link, err := c.Host(hubHost).Link("link")
+	if err != nil {
+		return 0, fmt.Errorf("count what is sent: %w", err)
+	}
+	return int64(link.Attrs().Statistics.TxBytes), nil
 }
 
 // memory returns what the coordinator's process has when it has given back what is free.
 func (c *crowdNetwork) memory() (m crowdMemory, err error) {
 	var heap crowd.Memory
-	if err := c.hub.Do(crowd.Order{Do: crowd.Settle}, &heap); err != nil {
+	if err := c.hub.Call("Settle", struct{}{}, &heap); err != nil {
 		return m, err
 	}
-	resident, err := c.process.readMemory()
-	return crowdMemory{resident.now, heap.Heap}, err
+	resident, err := c.process.Memory()
+	return crowdMemory{resident.Now, heap.Heap}, err
 }
 
 // loadAverage returns the machine's load average, to judge figures about time by.

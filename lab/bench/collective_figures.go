@@ -42,13 +42,13 @@ func (p phase) rate() float64 { return float64(len(p.Millis)) / p.Seconds }
 func (r *crowdRun) joinFigures() []Measurement {
 	joined := once(crowdName("joins"), "members/s", r.join.rate())
 	joined.Note = fmt.Sprintf("%d members, %d at a time: key, HTTPS with an invitation, certificate, bus, record stored; half take %.0f ms; the coordinator spends %.2f ms of processor time on each. Each leaves the bus then. Load average before: %s",
-		len(r.join.Millis), r.plan.parallel, stats.Median(r.join.Millis), milliseconds(r.join.each()), r.load)
+		len(r.join.Millis), r.plan.parallel, stats.Median(r.join.Millis), stats.Milliseconds(r.join.each()), r.load)
 	return []Measurement{joined, percentile(crowdName("a join, 99th percentile"), "ms", r.join.Millis, 0.99)}
 }
 
 func (r *crowdRun) connectFigures() []Measurement {
 	connected := once(crowdName("connections to the bus"), "members/s", r.connect.rate())
-	connected.Note = fmt.Sprintf("all those at once, %d at a time; the coordinator spends %.2f ms on each", r.plan.parallel, milliseconds(r.connect.each()))
+	connected.Note = fmt.Sprintf("all those at once, %d at a time; the coordinator spends %.2f ms on each", r.plan.parallel, stats.Milliseconds(r.connect.each()))
 	return []Measurement{connected}
 }
 
@@ -56,7 +56,7 @@ func (r *crowdRun) connectFigures() []Measurement {
 func (r *crowdRun) lateFigures() []Measurement {
 	late := once(crowdName("joins while all others listen"), "members/s", r.late.rate())
 	late.Note = fmt.Sprintf("the last %d of %d: each record goes to all; the coordinator spends %.1f ms on each, and has %.0f MiB resident at most",
-		r.plan.late, r.plan.members, milliseconds(r.late.each()), float64(r.lateHighest)/(1<<20))
+		r.plan.late, r.plan.members, stats.Milliseconds(r.late.each()), float64(r.lateHighest)/(1<<20))
 	n := float64(r.plan.members)
 	m := once(crowdName("coordinator's memory for each member"), "KiB", float64(r.full.resident-r.empty.resident)/n/(1<<10))
 	m.Note = fmt.Sprintf("resident, with %d connected: %.0f MiB, without members %.0f MiB; of the heap and stacks %.1f KiB each, %.1f KiB of them for records, names and certificates of who is not connected",
@@ -82,7 +82,7 @@ func (r *crowdRun) changeFigures() []Measurement {
 
 func (r *crowdRun) renewFigures() []Measurement {
 	renewed := once(crowdName("renewals"), "members/s", r.renew.rate())
-	renewed.Note = fmt.Sprintf("%d members' certificates; the coordinator spends %.2f ms on each", len(r.renew.Millis), milliseconds(r.renew.each()))
+	renewed.Note = fmt.Sprintf("%d members' certificates; the coordinator spends %.2f ms on each", len(r.renew.Millis), stats.Milliseconds(r.renew.each()))
 	return []Measurement{renewed}
 }
 
@@ -118,7 +118,7 @@ func (r *crowdRun) expelFigures() []Measurement {
 	taken := of(crowdName("an expulsion is verified and in force"), "ms", verified)
 	taken.Note = fmt.Sprintf("at the last of the sample of %d", r.plan.sample)
 	return []Measurement{
-		m.target("< 2 s", missed == 0 && m.Value < milliseconds(expelWithin)),
+		m.target("< 2 s", missed == 0 && m.Value < stats.Milliseconds(expelWithin)),
 		taken,
 		of(crowdName("the member expelled is off the bus"), "ms", cut),
 	}
@@ -179,7 +179,7 @@ func (r *crowdRun) paperFigures() []Measurement {
 		{"directory, for each member and day", "MB", p.memberDay / 1e6},
 		{"first copy", "MB", p.firstCopy / 1e6},
 		{"all join", "minutes", p.joinAll.Minutes()},
-		{"an expulsion reaches all, 99th percentile", "ms", milliseconds(p.expel)},
+		{"an expulsion reaches all, 99th percentile", "ms", stats.Milliseconds(p.expel)},
 	} {
 		found = append(found, once(crowdName(fmt.Sprintf("%d members on paper: %s", projected, f.what)), f.unit, f.value))
 	}

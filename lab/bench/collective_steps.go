@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/crowd"
 )
 
@@ -24,18 +25,16 @@ func (c *crowdNetwork) join(_ context.Context, r *crowdRun) (err error) {
 }
 
 func (c *crowdNetwork) joinSome(p *phase, count int, stay bool) error {
-	var invited crowd.Invited
-	if err := c.hub.Do(crowd.Order{Do: crowd.Invite, Count: count}, &invited); err != nil {
+	var lines []string
+	if err := c.hub.Call("Invite", count, &lines); err != nil {
 		return err
 	}
-	return c.measure(p, func() error {
-		return c.work(p, crowd.Order{Do: crowd.Join, Lines: invited.Lines, Stay: stay})
-	})
+	return c.measure(p, func() error { return c.work(p, "Join", crowd.Joining{Lines: lines, Stay: stay}) })
 }
 
-// work gives members an order that all of them must be able to do.
-func (c *crowdNetwork) work(p *phase, o crowd.Order) error {
-	if err := c.members.Do(o, &p.Work); err != nil {
+// work has members do something that all of them must be able to do.
+func (c *crowdNetwork) work(p *phase, method string, args any) error {
+	if err := c.members.Call(method, args, &p.Work); err != nil {
 		return err
 	}
 	if p.Failed > 0 {
@@ -46,15 +45,11 @@ func (c *crowdNetwork) work(p *phase, o crowd.Order) error {
 
 // connect brings those who have joined onto the bus, to stay.
 func (c *crowdNetwork) connect(_ context.Context, r *crowdRun) error {
-	err := c.measure(&r.connect, func() error { return c.work(&r.connect, crowd.Order{Do: crowd.Connect}) })
+	err := c.measure(&r.connect, func() error { return c.work(&r.connect, "Connect", struct{}{}) })
 	if err != nil {
 		return err
 	}
-	if err := c.settled(); err != nil {
-		return err
-	}
-	r.connected, err = c.memory()
-	return err
+	return c.settled()
 }
 
 // settled waits until the sample has its copies.
@@ -71,10 +66,10 @@ func (c *crowdNetwork) settled() error {
 
 // state asks both sides, and returns an error if a copy of the directory is incomplete.
 func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) error {
-	if err := c.hub.Do(crowd.Order{Do: crowd.Look}, hub); err != nil {
+	if err := c.hub.Call("State", struct{}{}, hub); err != nil {
 		return err
 	}
-	if err := c.members.Do(crowd.Order{Do: crowd.Look, Head: hub.Revision}, members); err != nil {
+	if err := c.members.Call("State", hub.Revision, members); err != nil {
 		return err
 	}
 	for i, copied := range members.Copies {
@@ -87,12 +82,12 @@ func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) e
 
 // idle returns what it costs to have them connected, while coordinators go on as they do.
 func (c *crowdNetwork) idle(ctx context.Context, r *crowdRun) error {
-	return c.measure(&r.idle, func() error { return pause(ctx, c.plan.idle) })
+	return c.measure(&r.idle, func() error { return crew.Pause(ctx, c.plan.idle) })
 }
 
 // late has the others join while all listen: each new record goes to everybody.
 func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
-	watch := watchUsage(c.process)
+	watch := c.process.Watch()
 	err := c.joinSome(&r.late, c.plan.late, true)
 	u, failed := watch()
 	switch {
@@ -101,7 +96,7 @@ func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
 	case failed != nil:
 		return failed
 	}
-	for _, b := range u.resident {
+	for _, b := range u.Resident {
 		r.lateHighest = max(r.lateHighest, int64(b))
 	}
 	if err := c.settled(); err != nil {
@@ -114,13 +109,13 @@ func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
 // change has records change, one after the other.
 func (c *crowdNetwork) change(_ context.Context, r *crowdRun) error {
 	return c.measure(&r.change, func() error {
-		return c.members.Do(crowd.Order{Do: crowd.Publish, Count: c.plan.changes}, &r.changes)
+		return c.members.Call("Publish", c.plan.changes, &r.changes)
 	})
 }
 
 // renew has members renew their certificates.
 func (c *crowdNetwork) renew(_ context.Context, r *crowdRun) error {
-	return c.measure(&r.renew, func() error { return c.work(&r.renew, crowd.Order{Do: crowd.Renew, Count: c.plan.renewals}) })
+	return c.measure(&r.renew, func() error { return c.work(&r.renew, "Renew", c.plan.renewals) })
 }
 
 // expel expels members one by one. Each expulsion starts when the one before has reached every member and its
@@ -130,15 +125,15 @@ func (c *crowdNetwork) expel(ctx context.Context, r *crowdRun) error {
 		for i := range c.plan.expelled {
 			name := crowd.Name(c.plan.sample + i)
 			var e crowd.Expelled
-			if err := c.hub.Do(crowd.Order{Do: crowd.Expel, Name: name}, &e); err != nil {
+			if err := c.hub.Call("Expel", name, &e); err != nil {
 				return err
 			}
 			var reached crowd.Reached
-			if err := c.members.Do(crowd.Order{Do: crowd.Heard, Name: name, Began: e.Began, Hash: e.Hash}, &reached); err != nil {
+			if err := c.members.Call("Heard", e, &reached); err != nil {
 				return err
 			}
 			r.expelled, r.reached = append(r.expelled, e), append(r.reached, reached)
-			if err := pause(ctx, c.plan.rest); err != nil {
+			if err := crew.Pause(ctx, c.plan.rest); err != nil {
 				return err
 			}
 		}

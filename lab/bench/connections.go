@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -68,16 +71,16 @@ func runConnections(ctx context.Context, o Options, kind config.Kind, load Load)
 // connectionRun has the counts from each place that counts.
 type connectionRun struct {
 	kind            config.Kind
-	driven          driven
-	seen            tally
+	driven          Driven
+	seen            eventCounts
 	counters        api.Counters
-	agent, waypoint usage
-	agentAtRest     memory
+	agent, waypoint crew.Usage
+	agentAtRest     crew.Memory
 }
 
 // driveLoad runs the load while everything is watched, and notes what was seen.
-func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, agent, waypoint *process) (err error) {
-	if r.agentAtRest, err = agent.readMemory(); err != nil {
+func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, agent, waypoint *crew.Process) (err error) {
+	if r.agentAtRest, err = agent.Memory(); err != nil {
 		return err
 	}
 	w, err := watchEvents(s.Host("client"), s.opts.Log)
@@ -88,7 +91,7 @@ func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, ag
 	if err != nil {
 		return errors.Join(err, w.close())
 	}
-	stopAgent, stopWaypoint := watchUsage(agent), watchUsage(waypoint)
+	stopAgent, stopWaypoint := agent.Watch(), waypoint.Watch()
 	r.driven, err = s.drive(ctx, load)
 	var agentErr, waypointErr error
 	r.agent, agentErr = stopAgent()
@@ -96,7 +99,7 @@ func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, ag
 	if err := errors.Join(err, agentErr, waypointErr, w.close()); err != nil {
 		return err
 	}
-	r.seen = w.tally()
+	r.seen = w.counts()
 	after, err := s.counters(ctx, "client")
 	r.counters = api.Counters{
 		Connections: after.Connections - before.Connections, SubflowsAsked: after.SubflowsAsked - before.SubflowsAsked,
@@ -107,18 +110,15 @@ func (s *network) driveLoad(ctx context.Context, r *connectionRun, load Load, ag
 }
 
 // drive runs the client's end of a load to its end.
-func (s *network) drive(ctx context.Context, load Load) (d driven, err error) {
-	p, err := s.start(ctx, "client", "load", append([]string{s.opts.Programs.Lab, "load", "drive"}, load.flags()...)...)
+func (s *network) drive(ctx context.Context, load Load) (d Driven, err error) {
+	var out bytes.Buffer
+	p, err := s.StartTo(ctx, &out, "client", "load", s.Part(LoadClientPart, load)...)
 	if err != nil {
 		return d, err
 	}
-	<-p.ended
-	text, err := p.said()
-	if err != nil {
-		return d, err
-	}
-	if n, _ := fmt.Sscanf(text, drivenFormat, &d.Opened, &d.Failed, &d.Seconds); n != 3 {
-		return d, fmt.Errorf("%s: %w: %s", p.what, p.err, text)
+	<-p.Ended()
+	if err := json.Unmarshal(out.Bytes(), &d); err != nil {
+		return d, p.Failure()
 	}
 	return d, nil
 }
@@ -140,17 +140,17 @@ func (r connectionRun) figures(load Load) []Measurement {
 		r.seen.established, r.seen.joined, r.seen.twice, r.counters.Connections, r.counters.SubflowsAsked, r.counters.SubflowsRefused, r.counters.SubflowsUp)
 	lost := once(r.name("times events were lost"), "times", float64(r.counters.EventsLost))
 	lost.Note = fmt.Sprintf("by the agent; by the listener beside it %d; the agent resynced %d times", r.seen.lost, r.counters.Resyncs)
-	memory := of(r.name("agent's memory"), "MiB", mebibytes(r.agent.resident))
-	memory.Value = float64(r.agent.highest) / (1 << 20)
-	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); %.1f MiB before the load", float64(r.agentAtRest.now)/(1<<20))
+	memory := of(r.name("agent's memory"), "MiB", mebibytes(r.agent.Resident))
+	memory.Value = float64(r.agent.Highest) / (1 << 20)
+	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); %.1f MiB before the load", float64(r.agentAtRest.Now)/(1<<20))
 	return []Measurement{
 		rate.target(">= 1980 connections/s", rate.Value >= 0.99*connectionRate),
 		missed.target("none of 60,000", r.driven.Opened == total && served == total),
 		lost.target("none", r.counters.EventsLost == 0),
-		memory.target("< 64 MiB", r.agent.highest < connectionMemory),
-		once(r.name("agent's processor use"), "cores", r.agent.cpu),
-		once(r.name("waypoint's agent's processor use"), "cores", r.waypoint.cpu),
-		once(r.name("waypoint's agent's memory"), "MiB", float64(r.waypoint.highest)/(1<<20)),
+		memory.target("< 64 MiB", r.agent.Highest < connectionMemory),
+		once(r.name("agent's processor use"), "cores", r.agent.CPU),
+		once(r.name("waypoint's agent's processor use"), "cores", r.waypoint.CPU),
+		once(r.name("waypoint's agent's memory"), "MiB", float64(r.waypoint.Highest)/(1<<20)),
 	}
 }
 

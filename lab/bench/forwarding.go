@@ -17,15 +17,15 @@ type forwardingPlan struct {
 	packets packetPlan
 }
 
-// pieceSize is the size of what the hosts forward at once.
-type pieceSize struct {
+// segmentLimit is the size of what the hosts forward at once.
+type segmentLimit struct {
 	name    string
 	packets int // at most; 0: as many as the kernel puts together
 }
 
-// pieceSizes covers network cards that merge packets (GRO, and TSO for sending), as most do, and those that
+// segmentLimits covers network cards that merge packets (GRO, and TSO for sending), as most do, and those that
 // do not.
-var pieceSizes = []pieceSize{{"in large pieces", 0}, {"packet by packet", 1}}
+var segmentLimits = []segmentLimit{{"in large pieces", 0}, {"packet by packet", 1}}
 
 // forwarding measures what a waypoint costs for each kind of detour, beside a
 // router, one that masquerades, and a relay in user space. A plain TCP connection
@@ -47,7 +47,7 @@ func compareForwarding(ctx context.Context, o Options, plan forwardingPlan) (fou
 		return nil, err
 	}
 	defer k.close()
-	all, err := s.crossings(ctx)
+	all, err := s.routes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,23 +56,24 @@ func compareForwarding(ctx context.Context, o Options, plan forwardingPlan) (fou
 		return nil, err
 	}
 	port += uint16(len(all))
-	for _, size := range pieceSizes {
+	for _, size := range segmentLimits {
 		if size.packets > 0 {
-			if err := s.setPieces(size.packets, clientHost, serverHost, plainHost, natHost, memberHost); err != nil {
+			if err := s.limitSegments(size.packets, clientHost, serverHost, plainHost, natHost, memberHost); err != nil {
 				return found, err
 			}
 		}
 		carried := make([][]transferred, len(all))
-		for r := range plan.repetitions {
-			for i := range all {
-				i := (r + i) % len(all) // each goes first at times
-				port++
-				t, err := s.carry(ctx, k, all[i], port, plan.transferPlan)
-				if err != nil {
-					return found, fmt.Errorf("%s, %s: %w", all[i].name, size.name, err)
-				}
-				carried[i] = append(carried[i], t)
+		err := inTurns(plan.repetitions, len(all), func(_, i int) error {
+			port++
+			t, err := s.carry(ctx, k, all[i], port, plan.transferPlan)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", all[i].name, size.name, err)
 			}
+			carried[i] = append(carried[i], t)
+			return nil
+		})
+		if err != nil {
+			return found, err
 		}
 		found = append(found, forwardingFigures(size, all, carried)...)
 	}
@@ -83,7 +84,7 @@ func compareForwarding(ctx context.Context, o Options, plan forwardingPlan) (fou
 // no connection meets what is left of an earlier one.
 const firstPort uint16 = 20000
 
-func (s *network) carry(ctx context.Context, k *sink, c crossing, port uint16, plan transferPlan) (t transferred, err error) {
+func (s *network) carry(ctx context.Context, k *sink, c route, port uint16, plan transferPlan) (t transferred, err error) {
 	conn, err := c.dial(ctx, s, port)
 	if err != nil {
 		return t, err
@@ -93,8 +94,8 @@ func (s *network) carry(ctx context.Context, k *sink, c crossing, port uint16, p
 
 // forwardingFigures are, for each way, how fast it was, what all hosts spent, and
 // what is left of that without what the ends alone need.
-func forwardingFigures(size pieceSize, all []crossing, carried [][]transferred) (found []Measurement) {
-	const ends, plain = 0, 1 // in the order of crossings
+func forwardingFigures(size segmentLimit, all []route, carried [][]transferred) (found []Measurement) {
+	const ends, plain = 0, 1 // in the order of routes
 	var goodput, total, share []Measurement
 	for i, c := range all {
 		var mbps, seconds, own, others []float64
@@ -134,7 +135,7 @@ func forwardingFigures(size pieceSize, all []crossing, carried [][]transferred) 
 const busyMachine = 0.1
 
 // forwardingNote describes the measurement.
-func forwardingNote(size pieceSize) string {
+func forwardingNote(size segmentLimit) string {
 	pass := "up to 64 KiB pass as one packet, as behind cards that put packets together"
 	if size.packets > 0 {
 		pass = "every packet passes by itself, as behind a card that puts none together"

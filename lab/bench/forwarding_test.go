@@ -103,7 +103,7 @@ func TestSYN(t *testing.T) {
 
 // Time is counted of this process, of its children and of nobody else.
 func TestSpent(t *testing.T) {
-	before, err := readSpent()
+	before, err := readProcessTimes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSpent(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	after, err := readSpent()
+	after, err := readProcessTimes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestSpent(t *testing.T) {
 	if after[os.Getpid()] <= before[os.Getpid()] || after.since(before) <= 0 {
 		t.Errorf("this process has taken %v and then %v", before[os.Getpid()], after[os.Getpid()])
 	}
-	if got := (spent{1: 5, 3: 2}).since(spent{1: 3, 2: 9}); got != 4 {
+	if got := (processTimes{1: 5, 3: 2}).since(processTimes{1: 3, 2: 9}); got != 4 {
 		t.Errorf("one went on for 2, one ended, one began and took 2: %d in all", got)
 	}
 }
@@ -144,23 +144,7 @@ func TestParseParent(t *testing.T) {
 	}
 }
 
-func TestParseBusy(t *testing.T) {
-	got, err := parseBusy("cpu  100 1 50 9999 9999 2 47 9999 10 0\ncpu0 1\n")
-	if want := 2 * time.Second; err != nil || got != want {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	for _, text := range []string{"", "cpu 1 2 3", "intr 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 x 8"} {
-		if _, err := parseBusy(text); err == nil {
-			t.Errorf("%q is accepted", text)
-		}
-	}
-}
-
-func FuzzParseProc(f *testing.F) {
+func FuzzParseParent(f *testing.F) {
 	f.Add("71 (dcol) S 1 71")
-	f.Add("cpu  1 2 3 4 5 6 7 8")
-	f.Fuzz(func(_ *testing.T, text string) {
-		_, _ = parseParent(text)
-		_, _ = parseBusy(text)
-	})
+	f.Fuzz(func(_ *testing.T, text string) { _, _ = parseParent(text) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -44,7 +43,7 @@ func join(ctx context.Context, o Options) (found []Measurement, err error) {
 	}
 	for _, trip := range joinTrips {
 		for _, kind := range allKinds {
-			j, err := joins(ctx, o, kind, testbed.BackendWire, joinDelayed, trip)
+			j, err := joins(ctx, o, kind, testbed.BackendEmulator, joinDelayed, trip)
 			if err != nil {
 				return found, fmt.Errorf("%s over a round trip of %v: %w", kind, trip, err)
 			}
@@ -136,8 +135,8 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 			if err != nil {
 				return j, fmt.Errorf("connection %d: %w", i+1, err)
 			}
-			*round = append(*round, milliseconds(took))
-			j.trips = append(j.trips, milliseconds(measured))
+			*round = append(*round, stats.Milliseconds(took))
+			j.trips = append(j.trips, stats.Milliseconds(measured))
 		}
 	}
 	return j, nil
@@ -147,7 +146,7 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 // the least round trip that TCP measured on that.
 func joinOnce(ctx context.Context, s *network, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
 	w.forget()
-	conn, err := dial(ctx, s.Host("client"), at, true)
+	conn, err := s.dial(ctx, "client", netip.AddrPort{}, at, true)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -165,16 +164,3 @@ func joinOnce(ctx context.Context, s *network, w *watcher, at netip.AddrPort) (t
 	}
 	return took, subflow.Metrics.MinRTT, end(conn)
 }
-
-// dial connects from a host.
-func dial(ctx context.Context, from *testbed.Host, to netip.AddrPort, multipath bool) (conn net.Conn, err error) {
-	d := net.Dialer{Timeout: 5 * time.Second}
-	d.SetMultipathTCP(multipath)
-	err = from.Do(func() error {
-		conn, err = d.DialContext(ctx, "tcp4", to.String())
-		return err
-	})
-	return conn, err
-}
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

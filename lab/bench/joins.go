@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
@@ -41,48 +42,50 @@ func compareJoins(ctx context.Context, o Options, plan joinsPlan) (found []Measu
 	if err := s.countSYNs(ctx); err != nil {
 		return nil, err
 	}
-	guns, err := s.guns(ctx)
+	routes, err := s.synRoutes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		for _, g := range guns {
+		for _, g := range routes {
 			_ = unix.Close(g.fd)
 		}
 	}()
 	const warmUp = 100
-	for _, g := range guns { // neighbours are looked up
-		if _, err := s.shoot(ctx, g, 0, warmUp, false); err != nil {
+	for _, g := range routes { // neighbours are looked up
+		if _, err := s.sendSYNs(ctx, g, 0, warmUp, false); err != nil {
 			return nil, fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
-	for r := range plan.repetitions {
-		for i := range guns {
-			g := guns[(r+i)%len(guns)]
-			v, err := s.shoot(ctx, g, uint32(r+1), plan.each, true)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", g.name, err)
-			}
-			g.volleys = append(g.volleys, v)
+	err = inTurns(plan.repetitions, len(routes), func(repetition, i int) error {
+		g := routes[i]
+		v, err := s.sendSYNs(ctx, g, uint32(repetition+1), plan.each, true)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
 		}
+		g.bursts = append(g.bursts, v)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return joinsFigures(guns), nil
+	return joinsFigures(routes), nil
 }
 
-// gun shoots SYNs one way.
-type gun struct {
+// synRoute is a forwarder to send SYNs through.
+type synRoute struct {
 	name      string
 	forwarder string
 	fd        int
 	source    synSource
-	agent     *process // the forwarder's; nil: it has none
-	asker     *asker   // requests a new key; nil if none is needed
-	volleys   []volley
+	agent     *crew.Process // the forwarder's; nil: it has none
+	asker     *asker        // requests a new key; nil if none is needed
+	bursts    []burst
 }
 
-// guns sets up all ways, plain forwarding first.
-func (s *network) guns(ctx context.Context) ([]*gun, error) {
-	agents := map[string]*process{}
+// synRoutes sets up all routes, plain forwarding first.
+func (s *network) synRoutes(ctx context.Context) ([]*synRoute, error) {
+	agents := map[string]*crew.Process{}
 	for host, proof := range map[string]bool{memberHost: true, openHost: false} {
 		agent, err := s.startWaypoint(ctx, []config.Kind{config.InBand, config.Mapped}, host, proof)
 		if err != nil {
@@ -98,11 +101,11 @@ func (s *network) guns(ctx context.Context) ([]*gun, error) {
 	if err != nil {
 		return nil, err
 	}
-	mapped, err := member.ask(crossingPort, 1)
+	mapped, err := member.ask(transferPort, 1)
 	if err != nil {
 		return nil, err
 	}
-	all := []*gun{
+	all := []*synRoute{
 		{name: "forwarded by a router", forwarder: plainHost},
 		{name: "in-band, authenticated", forwarder: memberHost, asker: member},
 		{name: "in-band, not authenticated", forwarder: openHost, asker: open},
@@ -111,17 +114,17 @@ func (s *network) guns(ctx context.Context) ([]*gun, error) {
 	for i, g := range all {
 		server := s.onLink(serverHost, toServer(g.forwarder))
 		g.agent = agents[g.forwarder]
-		g.source.from, g.source.to = s.onLink(clientHost, toClient(g.forwarder)), netip.AddrPortFrom(s.onLink(g.forwarder, toClient(g.forwarder)), crossingPort)
+		g.source.from, g.source.to = s.onLink(clientHost, toClient(g.forwarder)), netip.AddrPortFrom(s.onLink(g.forwarder, toClient(g.forwarder)), transferPort)
 		switch {
 		case i == 0:
-			g.source.to = netip.AddrPortFrom(server, crossingPort)
+			g.source.to = netip.AddrPortFrom(server, transferPort)
 		case g.asker == nil:
-			g.source.to = netip.AddrPortFrom(g.source.to.Addr(), mapped.port)
+			g.source.to = netip.AddrPortFrom(g.source.to.Addr(), mapped.Port)
 		default:
 			g.source.server = server
 		}
 		link := toClient(g.forwarder)
-		if g.fd, err = s.openCannon(link); err != nil {
+		if g.fd, err = s.openPacketSocket(link); err != nil {
 			return nil, err
 		}
 		if g.source.client, err = s.hardwareAddr(clientHost, link); err != nil {
@@ -134,8 +137,8 @@ func (s *network) guns(ctx context.Context) ([]*gun, error) {
 	return all, nil
 }
 
-// volley is the result of sending many SYNs.
-type volley struct {
+// burst is the result of sending many SYNs.
+type burst struct {
 	sent, arrived int
 	seconds       float64       // to send them
 	cpu           time.Duration // the sender's, with all that packets cause
@@ -143,13 +146,13 @@ type volley struct {
 }
 
 // each returns a SYN's part of a time, in microseconds.
-func (v volley) each(d time.Duration) float64 {
+func (v burst) each(d time.Duration) float64 {
 	return float64(d.Nanoseconds()) / 1e3 / float64(v.sent)
 }
 
-// shoot sends SYNs unlike all earlier ones, then has the waypoint forget them. If all is set, it is an error
+// sendSYNs sends SYNs unlike all earlier ones, then has the waypoint forget them. If all is set, it is an error
 // if one is lost.
-func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all bool) (v volley, err error) {
+func (s *network) sendSYNs(ctx context.Context, g *synRoute, turn uint32, n int, all bool) (v burst, err error) {
 	if g.asker != nil {
 		grant, err := g.asker.admit()
 		if err != nil {
@@ -170,11 +173,11 @@ func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all boo
 	if err != nil {
 		return v, err
 	}
-	if v, err = fire(g.fd, frames); err != nil {
+	if v, err = sendFrames(g.fd, frames); err != nil {
 		return v, fmt.Errorf("send SYNs: %w", err)
 	}
 	const settle = 300 * time.Millisecond // for the agent to write its log
-	if err := pause(ctx, settle); err != nil {
+	if err := crew.Pause(ctx, settle); err != nil {
 		return v, err
 	}
 	after, err := s.arrivedSYNs(ctx)
@@ -189,7 +192,7 @@ func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all boo
 	if err != nil {
 		return v, fmt.Errorf("forget the connections of %s: %w", g.forwarder, err)
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := crew.Pause(ctx, settle); err != nil {
 		return v, err
 	}
 	now, err := g.readAgent()
@@ -198,15 +201,15 @@ func (s *network) shoot(ctx context.Context, g *gun, turn uint32, n int, all boo
 }
 
 // readAgent returns the processor time that the forwarder's agent has taken.
-func (g *gun) readAgent() (time.Duration, error) {
+func (g *synRoute) readAgent() (time.Duration, error) {
 	if g.agent == nil {
 		return 0, nil
 	}
-	return processClock(g.agent.Process.Pid)
+	return g.agent.CPU()
 }
 
-// fire sends frames as fast as the kernel takes them.
-func fire(fd int, frames [][]byte) (v volley, err error) {
+// sendFrames sends frames as fast as the kernel takes them.
+func sendFrames(fd int, frames [][]byte) (v burst, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, after unix.Timespec
@@ -227,7 +230,7 @@ func fire(fd int, frames [][]byte) (v volley, err error) {
 
 // countSYNs has the server count SYNs and drop them.
 func (s *network) countSYNs(ctx context.Context) error {
-	return s.nft(ctx, serverHost, `table ip bench {
+	return s.Host(serverHost).Nft(ctx, `table ip bench {
 	counter arrived { }
 	chain prerouting {
 		type filter hook prerouting priority raw
@@ -237,9 +240,9 @@ func (s *network) countSYNs(ctx context.Context) error {
 }
 
 func (s *network) arrivedSYNs(ctx context.Context) (n int, err error) {
-	out, err := s.Host(serverHost).Command(ctx, "nft", "list", "counter", "ip", "bench", "arrived").Output()
+	out, err := s.Run(ctx, serverHost, "nft", "list", "counter", "ip", "bench", "arrived")
 	if err != nil {
-		return 0, fmt.Errorf("read how many SYNs arrived: %w", err)
+		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(out), "packets ")
 	if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
@@ -250,21 +253,21 @@ func (s *network) arrivedSYNs(ctx context.Context) (n int, err error) {
 
 // joinsFigures are joins in a second of a core's time, and what one costs more
 // than a SYN that is only forwarded.
-func joinsFigures(guns []*gun) (found []Measurement) {
+func joinsFigures(routes []*synRoute) (found []Measurement) {
 	var plain float64
-	for i, g := range guns {
+	for i, g := range routes {
 		var rates, elapsed, costs, agents []float64
-		for r, v := range g.volleys {
+		for r, v := range g.bursts {
 			rates = append(rates, float64(v.sent)/v.cpu.Seconds())
 			elapsed = append(elapsed, float64(v.sent)/v.seconds)
-			costs = append(costs, v.each(v.cpu)-guns[0].volleys[r].each(guns[0].volleys[r].cpu))
+			costs = append(costs, v.each(v.cpu)-routes[0].bursts[r].each(routes[0].bursts[r].cpu))
 			agents = append(agents, v.each(v.agent))
 		}
 		rate := of("joins: "+g.name, "SYNs/s", rates)
 		rate.Note = fmt.Sprintf("in a second of the time of one core, which also sends the SYNs; with what else the machine did, %.0f in a second", stats.Median(elapsed))
 		if i == 0 {
 			plain = rate.Value
-			rate.Note += fmt.Sprintf("; %d at a time, from one address and as many ports, and all of them arrive at the server", g.volleys[0].sent)
+			rate.Note += fmt.Sprintf("; %d at a time, from one address and as many ports, and all of them arrive at the server", g.bursts[0].sent)
 			found = append(found, rate)
 			continue
 		}

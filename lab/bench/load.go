@@ -3,19 +3,21 @@ package bench
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// Load is very many short MPTCP connections: `dcol-lab load serve` is one end
-// and `dcol-lab load drive` the other, each on its host of a benchmark.
+// Load is very many short MPTCP connections between two hosts of a benchmark.
 type Load struct {
 	// At is the server's address and its first port; there are Ports of them,
 	// and the client takes them in turn.
@@ -28,13 +30,17 @@ type Load struct {
 	Hold     time.Duration
 }
 
-// flags returns the words of the command line that make this load.
-func (l Load) flags() []string {
-	return []string{
-		"--at", l.At.String(), "--ports", strconv.Itoa(l.Ports), "--rate", strconv.Itoa(l.Rate),
-		"--duration", l.Duration.String(), "--hold", l.Hold.String(),
-	}
-}
+// LoadServerPart and LoadClientPart are the programs of its two ends.
+const (
+	LoadServerPart = "load-server"
+	LoadClientPart = "load-client"
+)
+
+// LoadServer is the server's end.
+type LoadServer struct{ Load }
+
+// LoadClient is the client's end.
+type LoadClient struct{ Load }
 
 func (l Load) port(i int) netip.AddrPort {
 	return netip.AddrPortFrom(l.At.Addr(), l.At.Port()+uint16(i%l.Ports))
@@ -43,8 +49,8 @@ func (l Load) port(i int) netip.AddrPort {
 // loadReady is the first line of a server that listens.
 const loadReady = "ready\n"
 
-// Serve answers every connection's lines, and closes it at an empty one.
-func (l Load) Serve(ctx context.Context, w io.Writer) error {
+// Run answers every connection's lines, and closes it at an empty one.
+func (l *LoadServer) Run(ctx context.Context, _ io.Reader, w io.Writer, _ *slog.Logger) error {
 	// Without keepalive, each connection is four system calls less.
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(true)
@@ -99,16 +105,14 @@ func answer(conn net.Conn) {
 	}
 }
 
-// driven is the result of a load.
-type driven struct {
+// Driven is the result of a load.
+type Driven struct {
 	Opened, Failed int
 	Seconds        float64 // to open them; what the machine makes of Rate
 }
 
-const drivenFormat = "opened %d failed %d seconds %f\n"
-
-// Drive opens the connections and prints their number when all are closed.
-func (l Load) Drive(ctx context.Context, w io.Writer) error {
+// Run opens the connections and prints a Driven when all are closed.
+func (l *LoadClient) Run(ctx context.Context, _ io.Reader, w io.Writer, _ *slog.Logger) error {
 	d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1}
 	d.SetMultipathTCP(true)
 	var opened, failed atomic.Int64
@@ -119,7 +123,7 @@ func (l Load) Drive(ctx context.Context, w io.Writer) error {
 	for i := range total {
 		at := start.Add(time.Duration(i) * time.Second / time.Duration(l.Rate))
 		if wait := time.Until(at); wait > 0 {
-			if err := pause(ctx, wait); err != nil {
+			if err := crew.Pause(ctx, wait); err != nil {
 				return err
 			}
 		}
@@ -134,15 +138,15 @@ func (l Load) Drive(ctx context.Context, w io.Writer) error {
 	}
 	took := time.Since(start)
 	all.Wait()
-	_, err := fmt.Fprintf(w, drivenFormat, opened.Load(), failed.Load(), took.Seconds())
+	err := json.NewEncoder(w).Encode(Driven{int(opened.Load()), int(failed.Load()), took.Seconds()})
 	if err == nil && failed.Load() > 0 {
 		return fmt.Errorf("%d connections failed, the last with: %w", failed.Load(), *why.Load())
 	}
 	return err
 }
 
-// one returns one connection's life.
-func (l Load) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
+// one opens a connection, holds it and has it closed.
+func (l *LoadClient) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
 	conn, err := d.DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err
@@ -151,7 +155,7 @@ func (l Load) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
 	if err := echo(conn); err != nil {
 		return err
 	}
-	if err := pause(ctx, l.Hold); err != nil {
+	if err := crew.Pause(ctx, l.Hold); err != nil {
 		return err
 	}
 	return end(conn)

@@ -83,7 +83,7 @@ func smallConnections(t *testing.T, o Options, kind config.Kind) {
 	if r.counters.Connections != total || r.counters.SubflowsUp != total {
 		t.Errorf("the agent counts %+v", r.counters)
 	}
-	if r.agent.highest < 1<<20 || len(r.agent.resident) < 2 {
+	if r.agent.Highest < 1<<20 || len(r.agent.Resident) < 2 {
 		t.Errorf("the agent's memory: %+v", r.agent)
 	}
 	for _, m := range r.figures(load) {

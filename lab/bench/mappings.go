@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const (
-	sessionPort = 45672
 	mappingPort = 1024 // the first, and above the ports that may be denied
 )
 
@@ -61,7 +61,7 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 	if err != nil {
 		return nil, err
 	}
-	memory, err := many.readMemory()
+	memory, err := many.Memory()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 	if err != nil {
 		return nil, err
 	}
-	ways, err := s.ways(ctx, mappingPort+plan.rounds*plan.each-1, original)
+	ways, err := s.mappedRoutes(ctx, mappingPort+plan.rounds*plan.each-1, original)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (s *network) fill(ctx context.Context, plan mappingPlan) (rates []float64, 
 		}
 		rates = append(rates, float64(len(askers)*plan.each)/seconds)
 	}
-	status, err := s.status(ctx, "many")
+	status, err := s.Status(ctx, "many")
 	if err != nil {
 		return nil, err
 	}
@@ -110,34 +110,30 @@ func (s *network) fill(ctx context.Context, plan mappingPlan) (rates []float64, 
 	return rates, nil
 }
 
-// way is one mapping of alice's, through one of the waypoints.
-type way struct {
+// mappedRoute is one mapping of alice's, through one of the waypoints.
+type mappedRoute struct {
 	at       netip.AddrPort // where she connects
 	server   uint16         // the server's port it leads to
 	goodput  []float64      // Mbit/s
 	connects []float64      // ms
 }
 
-// ways are one mapping among very many, the only one, and the last of the
+// mappedRoutes are one mapping among very many, the only one, and the last of the
 // original's.
-type ways struct{ many, one, original way }
+type mappedRoutes struct{ many, one, original mappedRoute }
 
-// turn returns all ways, starting with another one each time, so that a temporary disturbance or an effect of
-// the order affects all alike.
-func (w *ways) turn(i int) []*way {
-	all := []*way{&w.many, &w.one, &w.original}
-	first := i % len(all)
-	return append(all[first:], all[:first]...)
-}
+func (w *mappedRoutes) all() []*mappedRoute { return []*mappedRoute{&w.many, &w.one, &w.original} }
 
 // servers returns the ports where the server must listen.
-func (w *ways) servers() []uint16 { return slices.Compact([]uint16{w.many.server, w.original.server}) }
+func (w *mappedRoutes) servers() []uint16 {
+	return slices.Compact([]uint16{w.many.server, w.original.server})
+}
 
-// ways has both waypoints give alice a mapping to the same port of the server,
+// mappedRoutes has both waypoints give alice a mapping to the same port of the server,
 // which at one of them she has already.
-func (s *network) ways(ctx context.Context, port int, o original) (*ways, error) {
-	var w ways
-	for name, into := range map[string]*way{"many": &w.many, "one": &w.one} {
+func (s *network) mappedRoutes(ctx context.Context, port int, o original) (*mappedRoutes, error) {
+	var w mappedRoutes
+	for name, into := range map[string]*mappedRoute{"many": &w.many, "one": &w.one} {
 		a, err := s.startAsker(ctx, "alice", name)
 		if err != nil {
 			return nil, err
@@ -146,47 +142,43 @@ func (s *network) ways(ctx context.Context, port int, o original) (*ways, error)
 		if err != nil {
 			return nil, err
 		}
-		into.at, into.server = netip.AddrPortFrom(s.Host(name).Addr4(), got.port), uint16(port)
+		into.at, into.server = netip.AddrPortFrom(s.Host(name).Addr4(), got.Port), uint16(port)
 	}
 	w.original.at, w.original.server = netip.AddrPortFrom(s.Host("original").Addr4(), o.port), o.port
 	return &w, nil
 }
 
 // measureGoodput has the ways carry plain TCP in turns.
-func (s *network) measureGoodput(ctx context.Context, w *ways, plan mappingPlan) error {
+func (s *network) measureGoodput(ctx context.Context, w *mappedRoutes, plan mappingPlan) error {
 	stop, err := s.serveIperf(ctx, w.servers())
 	defer stop()
 	if err != nil {
 		return err
 	}
-	for i := range plan.goodputs {
-		for _, way := range w.turn(i) {
-			mbps, err := s.iperf(ctx, "alice", way.at, plan.goodputSeconds)
-			if err != nil {
-				return err
-			}
-			way.goodput = append(way.goodput, mbps)
-		}
-	}
-	return nil
+	all := w.all()
+	return inTurns(plan.goodputs, len(all), func(_, i int) error {
+		mbps, err := s.iperf(ctx, "alice", all[i].at, plan.goodputSeconds)
+		all[i].goodput = append(all[i].goodput, mbps)
+		return err
+	})
 }
 
 // serveIperf starts iperf3's servers.
 func (s *network) serveIperf(ctx context.Context, ports []uint16) (stop func(), err error) {
-	var servers []*process
+	var servers []*crew.Process
 	stop = func() {
 		for _, p := range servers {
-			p.kill()
+			p.Kill()
 		}
 	}
 	for _, port := range ports {
 		at := strconv.Itoa(int(port))
-		p, err := s.start(ctx, serverHost, "iperf3-"+at, "iperf3", "--server", "--forceflush", "--port", at)
+		p, err := s.Start(ctx, serverHost, "iperf3-"+at, "iperf3", "--server", "--forceflush", "--port", at)
 		if err != nil {
 			return stop, err
 		}
 		servers = append(servers, p)
-		if err := p.awaitSaid(ctx, "Server listening"); err != nil {
+		if err := p.AwaitOutput(ctx, startLimit, "Server listening"); err != nil {
 			return stop, err
 		}
 	}
@@ -213,33 +205,32 @@ func (s *network) iperf(ctx context.Context, from string, to netip.AddrPort, sec
 
 // measureConnect times connect(): with the first packet the waypoint looks for
 // the mapping.
-func (s *network) measureConnect(ctx context.Context, w *ways, plan mappingPlan) error {
+func (s *network) measureConnect(ctx context.Context, w *mappedRoutes, plan mappingPlan) error {
 	for _, port := range w.servers() {
 		if err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {
 			return err
 		}
 	}
-	alice := s.Host("alice")
-	for i := range plan.connects {
-		for _, way := range w.turn(i) {
-			start := time.Now()
-			conn, err := dial(ctx, alice, way.at, false)
-			if err != nil {
-				return err
-			}
-			way.connects = append(way.connects, milliseconds(time.Since(start)))
-			if err := end(conn); err != nil {
-				return err
-			}
-			if err := conn.Close(); err != nil {
-				return fmt.Errorf("close a connection to %v: %w", way.at, err)
-			}
+	all := w.all()
+	return inTurns(plan.connects, len(all), func(_, i int) error {
+		m := all[i]
+		start := time.Now()
+		conn, err := s.dial(ctx, "alice", netip.AddrPort{}, m.at, false)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		m.connects = append(m.connects, stats.Milliseconds(time.Since(start)))
+		if err := end(conn); err != nil {
+			return err
+		}
+		if err := conn.Close(); err != nil {
+			return fmt.Errorf("close a connection to %v: %w", m.at, err)
+		}
+		return nil
+	})
 }
 
-func mappingFigures(rates []float64, memory memory, o original, w *ways) []Measurement {
+func mappingFigures(rates []float64, memory crew.Memory, o original, w *mappedRoutes) []Measurement {
 	rules := fmt.Sprintf("two rules a mapping with %s: %d mappings in %.0f s", o.version, o.mappings, o.seconds)
 	granted := of("mappings: grants, up to 100,000 of them", "grants/s", rates).against(float64(o.mappings) / o.seconds)
 	granted.Note = "over two sessions with mutual TLS; the baseline is " + rules
@@ -256,6 +247,6 @@ func mappingFigures(rates []float64, memory memory, o original, w *ways) []Measu
 		connect,
 		goodputBefore,
 		connectBefore,
-		once("mappings: waypoint's agent's memory with 100,000", "MiB", float64(memory.now)/(1<<20)),
+		once("mappings: waypoint's agent's memory with 100,000", "MiB", float64(memory.Now)/(1<<20)),
 	}
 }

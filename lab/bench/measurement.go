@@ -1,16 +1,14 @@
 package bench
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"text/tabwriter"
 
-	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
@@ -50,27 +48,17 @@ func record(path string, found []Measurement) error {
 	slices.SortStableFunc(all, func(a, b Measurement) int {
 		return slices.Index(order, a.Benchmark) - slices.Index(order, b.Benchmark)
 	})
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	if err := durable.Replace(path, append(data, '\n'), 0o644); err != nil {
+	if err := jsonfile.Write(path, all); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
 }
 
-// read returns a benchmark's figures in the file, or none if there is no file.
+// read returns the figures in the file, or none if there is no file.
 func read(path string) (all []Measurement, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the earlier result: %w", err)
-	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("the earlier result is damaged; move it away: %s: %w", path, err)
+	err = jsonfile.Read(path, &all)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the earlier result cannot be read; move it away: %w", err)
 	}
 	return slices.DeleteFunc(all, func(m Measurement) bool { return !slices.Contains(Names(), m.Benchmark) }), nil
 }
@@ -120,6 +108,19 @@ func percentile(name, unit string, values []float64, q float64) Measurement {
 	m := of(name, unit, values)
 	m.Value = stats.Quantile(values, q)
 	return m
+}
+
+// inTurns measures each of n things so many times. Each goes first at times, so that a temporary disturbance or
+// an effect of the order affects all alike.
+func inTurns(repetitions, n int, measure func(repetition, i int) error) error {
+	for r := range repetitions {
+		for i := range n {
+			if err := measure(r, (r+i)%n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // against adds what it is compared with.

@@ -6,18 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// packetWays are those whose every packet the sender's system call carries to the
+// packetLinks are those whose every packet the sender's system call carries to the
 // server, so that the sender's clock has all of the work.
-var packetWays = map[string]string{
+var packetLinks = map[string]string{
 	"no forwarder": direct, "plain forwarding": toClient(plainHost), "conntrack and masquerade": toClient(natHost),
 	string(config.InBand): toClient(memberHost), string(config.Mapped): toClient(memberHost),
 }
@@ -28,8 +29,8 @@ type packetPlan struct{ repetitions, each int }
 // measurePackets takes a full data packet of a connection from its link, and
 // sends it again and again: to all between it is one of a retransmission. The
 // server drops it.
-func (s *network) measurePackets(ctx context.Context, all []crossing, port uint16, plan packetPlan) (found []Measurement, err error) {
-	var ways []packetWay
+func (s *network) measurePackets(ctx context.Context, all []route, port uint16, plan packetPlan) (found []Measurement, err error) {
+	var ways []packetRoute
 	defer func() {
 		for _, w := range ways {
 			w.conn.Close()
@@ -37,12 +38,12 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 		}
 	}()
 	for _, c := range all {
-		link, is := packetWays[c.name]
+		link, is := packetLinks[c.name]
 		if !is {
 			continue
 		}
 		port++
-		w, err := s.openPacketWay(ctx, c, link, port)
+		w, err := s.openPacketRoute(ctx, c, link, port)
 		if err != nil {
 			return nil, fmt.Errorf("a packet of %s: %w", c.name, err)
 		}
@@ -51,7 +52,7 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 	if err := s.awaitFast(ctx, ways); err != nil {
 		return nil, err
 	}
-	if err := s.nft(ctx, serverHost, `table ip deaf {
+	if err := s.Host(serverHost).Nft(ctx, `table ip deaf {
 	chain prerouting {
 		type filter hook prerouting priority raw
 		meta l4proto tcp drop
@@ -60,37 +61,31 @@ func (s *network) measurePackets(ctx context.Context, all []crossing, port uint1
 		return nil, err
 	}
 	costs := make([][]float64, len(ways))
-	for r := range plan.repetitions {
-		for i := range ways {
-			i := (r + i) % len(ways)
-			frames := make([][]byte, plan.each)
-			for n := range frames {
-				frames[n] = ways[i].frame
-			}
-			v, err := fire(ways[i].fd, frames)
-			if err != nil {
-				return nil, fmt.Errorf("send a packet of %s again: %w", ways[i].name, err)
-			}
-			costs[i] = append(costs[i], v.each(v.cpu)*1e3)
-			if err := ctx.Err(); err != nil {
-				return nil, context.Cause(ctx)
-			}
+	err = inTurns(plan.repetitions, len(ways), func(_, i int) error {
+		v, err := sendFrames(ways[i].fd, slices.Repeat([][]byte{ways[i].frame}, plan.each))
+		if err != nil {
+			return fmt.Errorf("send a packet of %s again: %w", ways[i].name, err)
 		}
+		costs[i] = append(costs[i], v.each(v.cpu)*1e3)
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, err
 	}
-	return packetFigures(ways, costs, plan), s.nft(ctx, serverHost, "delete table ip deaf")
+	return packetFigures(ways, costs, plan), s.Host(serverHost).Nft(ctx, "delete table ip deaf")
 }
 
 // awaitFast waits until the waypoint has both detours on its fast path, where it has one. They get
 // there while data passes.
-func (s *network) awaitFast(ctx context.Context, ways []packetWay) error {
+func (s *network) awaitFast(ctx context.Context, ways []packetRoute) error {
 	const detours = 2
-	return await(ctx, func() error {
+	return crew.Await(ctx, startLimit, 50*time.Millisecond, func() error {
 		for _, w := range ways {
 			if _, err := w.conn.Write([]byte{0}); err != nil {
 				return fmt.Errorf("send over %s: %w", w.name, err)
 			}
 		}
-		status, err := s.status(ctx, memberHost)
+		status, err := s.Status(ctx, memberHost)
 		if err != nil || status.Serving == nil || status.Serving.FastFlows == nil || *status.Serving.FastFlows >= detours {
 			return err
 		}
@@ -98,17 +93,17 @@ func (s *network) awaitFast(ctx context.Context, ways []packetWay) error {
 	})
 }
 
-// packetWay is a connection and one of its packets.
-type packetWay struct {
+// packetRoute is a connection and one of its packets.
+type packetRoute struct {
 	name  string
 	conn  net.Conn
 	fd    int // frames go out here
 	frame []byte
 }
 
-func (s *network) openPacketWay(ctx context.Context, c crossing, link string, port uint16) (w packetWay, err error) {
+func (s *network) openPacketRoute(ctx context.Context, c route, link string, port uint16) (w packetRoute, err error) {
 	w.name = c.name
-	if w.fd, err = s.openCannon(link); err != nil {
+	if w.fd, err = s.openPacketSocket(link); err != nil {
 		return w, err
 	}
 	conn, err := c.dial(ctx, s, port)
@@ -152,7 +147,7 @@ func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 
 // packetFigures returns what a packet's way through the forwarder takes, without what
 // it takes to send and to drop it.
-func packetFigures(ways []packetWay, costs [][]float64, plan packetPlan) (found []Measurement) {
+func packetFigures(ways []packetRoute, costs [][]float64, plan packetPlan) (found []Measurement) {
 	own := map[string]Measurement{}
 	for i, w := range ways[1:] {
 		var each []float64
@@ -176,14 +171,4 @@ func packetFigures(ways []packetWay, costs [][]float64, plan packetPlan) (found 
 		found = append(found, m, beside)
 	}
 	return found
-}
-
-// nft gives rules to a host.
-func (s *network) nft(ctx context.Context, host, rules string) error {
-	cmd := s.Host(host).Command(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("give rules to %s: %w: %s", host, err, out)
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -11,45 +10,10 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-func TestParseCPU(t *testing.T) {
-	got, err := parseCPU("71 (a ) Z 1) S 1 71 71 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 1 0\n")
-	if want := 2 * time.Second; err != nil || got != want {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	text, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := parseCPU(string(text)); err != nil || got < 0 || got > time.Hour {
-		t.Errorf("this process: %v, %v", got, err)
-	}
-}
-
-func FuzzParseCPU(f *testing.F) {
-	f.Add("71 (dcol) S 1 71 71 0 -1 4194560 1 2 3 4 150 50 7 8")
-	f.Add("71 (dcol) S 1")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, text string) {
-		if cpu, err := parseCPU(text); err != nil && cpu != 0 {
-			t.Errorf("%q: %v and %v", text, cpu, err)
-		}
-	})
-}
-
-func TestParseMemory(t *testing.T) {
-	got, err := parseMemory([]byte("Name:\tVmRSS:\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\n"))
-	if want := (memory{now: 1 << 20, most: 2 << 20}); err != nil || got != want {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-	if _, err := parseMemory([]byte("Name:\tkthreadd\n")); err == nil {
-		t.Error("a thread of the kernel has no memory")
-	}
-}
-
 // What the watcher sees of two connections that the host opened, one of which
 // gets two subflows, beside one that it accepted; tokens come again.
 func TestWatcherCounts(t *testing.T) {
-	w := &watcher{lives: map[uint32]*life{}, news: make(chan struct{}, 1)}
+	w := &watcher{connections: map[uint32]*observed{}, news: make(chan struct{}, 1)}
 	now := time.Now()
 	for _, ev := range []mptcp.Event{
 		{Kind: mptcp.Established, Token: 1},
@@ -66,7 +30,7 @@ func TestWatcherCounts(t *testing.T) {
 	} {
 		w.note(ev, now)
 	}
-	if got, want := w.tally(), (tally{established: 3, joined: 2, twice: 1, alive: 2, lost: 1}); got != want {
+	if got, want := w.counts(), (eventCounts{established: 3, joined: 2, twice: 1, alive: 2, lost: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -80,8 +44,8 @@ func TestLoadPorts(t *testing.T) {
 	}
 }
 
-// Each figure of the wire is held to its own bound.
-func TestWireFigures(t *testing.T) {
+// Each figure of the emulated link is held to its own bound.
+func TestEmulatorFigures(t *testing.T) {
 	r := linkcheck.Report{
 		RTT: []linkcheck.RTT{
 			{Asked: testbed.LinkParams{Delay: time.Millisecond}, Probes: 10, P99: 400 * time.Microsecond},
@@ -94,7 +58,7 @@ func TestWireFigures(t *testing.T) {
 	}
 	var met []bool
 	reported := 0
-	for _, m := range wireFigures(r) {
+	for _, m := range emulatorFigures(r) {
 		if m.Met == nil {
 			reported++
 			continue

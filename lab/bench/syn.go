@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // synSource makes the SYNs of very many joins: frames as the client's network
@@ -69,38 +69,30 @@ func (s synSource) options(port uint16, seq, tsval uint32) []packet.Option {
 	return append(all, packet.Experiment(inBandID, s.server.AsSlice()))
 }
 
-// openCannon opens a socket that sends frames on a link of the client's, past its
+// openPacketSocket opens a socket that sends frames on a link of the client's, past its
 // queue, and sees all that pass there.
-func (s *network) openCannon(link string) (fd int, err error) {
+func (s *network) openPacketSocket(link string) (fd int, err error) {
 	const everything = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in the order of the network
-	err = s.Host(clientHost).Do(func() error {
-		l, err := netlink.LinkByName(s.Host(clientHost).Interface(link))
-		if err != nil {
-			return err
-		}
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		return errors.Join(
+	l, err := s.Host(clientHost).Link(link)
+	if err != nil {
+		return 0, err
+	}
+	fd, err = testbed.On(s.Host(clientHost), func() (int, error) { return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
+	if err == nil {
+		err = errors.Join(
 			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
 			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Protocol: everything}))
-	})
+	}
 	if err != nil {
 		return 0, fmt.Errorf("send frames on link %s: %w", link, err)
 	}
 	return fd, nil
 }
 
-func (s *network) hardwareAddr(host, link string) (addr net.HardwareAddr, err error) {
-	err = s.Host(host).Do(func() error {
-		l, err := netlink.LinkByName(s.Host(host).Interface(link))
-		if err == nil {
-			addr = l.Attrs().HardwareAddr
-		}
-		return err
-	})
+func (s *network) hardwareAddr(host, link string) (net.HardwareAddr, error) {
+	l, err := s.Host(host).Link(link)
 	if err != nil {
-		return nil, fmt.Errorf("find the interface of %s on link %s: %w", host, link, err)
+		return nil, err
 	}
-	return addr, nil
+	return l.Attrs().HardwareAddr, nil
 }

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // sink takes what connections bring, on the chain's server.
@@ -22,10 +25,9 @@ type sink struct {
 // startSink listens on all of the server's addresses.
 func (s *network) startSink(ctx context.Context) (*sink, error) {
 	var k sink
-	err := s.Host(serverHost).Do(func() (err error) {
-		at := netip.AddrPortFrom(netip.IPv4Unspecified(), crossingPort)
-		k.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", at.String())
-		return err
+	var err error
+	k.listener, err = testbed.On(s.Host(serverHost), func() (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), transferPort).String())
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take what the connections bring: %w", err)
@@ -36,13 +38,13 @@ func (s *network) startSink(ctx context.Context) (*sink, error) {
 			if err != nil {
 				return // it was closed
 			}
-			k.serving.Go(func() { k.swallow(conn) })
+			k.serving.Go(func() { k.discard(conn) })
 		}
 	})
 	return &k, nil
 }
 
-func (k *sink) swallow(conn net.Conn) {
+func (k *sink) discard(conn net.Conn) {
 	defer conn.Close()
 	buffer := make([]byte, 256<<10)
 	for {
@@ -74,30 +76,29 @@ func (t transferred) perGB() float64   { return t.spent.Seconds() / (t.bytes / 1
 // transferPlan sets how long to measure a connection, and how long to wait before while it speeds up.
 type transferPlan struct {
 	rampUp, look time.Duration
-	rate         int // Mbit/s that are offered; 0: as much as TCP takes
 }
 
 // transfer sends over a connection that was just opened, and closes it.
 func (k *sink) transfer(ctx context.Context, conn net.Conn, plan transferPlan) (t transferred, err error) {
 	ended := make(chan error, 1)
-	go func() { ended <- send(conn, plan.rate) }()
+	go func() { ended <- send(conn) }()
 	defer func() {
 		conn.Close()
 		if sendErr := <-ended; !errors.Is(sendErr, net.ErrClosed) {
 			err = errors.Join(err, sendErr)
 		}
 	}()
-	if err := pause(ctx, plan.rampUp); err != nil {
+	if err := crew.Pause(ctx, plan.rampUp); err != nil {
 		return t, err
 	}
-	before, err := k.look()
+	before, err := k.snapshot()
 	if err != nil {
 		return t, err
 	}
-	if err := pause(ctx, plan.look); err != nil {
+	if err := crew.Pause(ctx, plan.look); err != nil {
 		return t, err
 	}
-	after, err := k.look()
+	after, err := k.snapshot()
 	if err != nil {
 		return t, err
 	}
@@ -110,36 +111,32 @@ func (k *sink) transfer(ctx context.Context, conn net.Conn, plan transferPlan) (
 	return t, nil
 }
 
-// sight is a snapshot of the counters.
-type sight struct {
+// snapshot is a snapshot of the counters.
+type snapshot struct {
 	at       time.Time
 	received int64
-	spent    spent
+	spent    processTimes
 	busy     time.Duration
 }
 
-func (k *sink) look() (v sight, err error) {
-	if v.spent, err = readSpent(); err != nil {
+func (k *sink) snapshot() (v snapshot, err error) {
+	if v.spent, err = readProcessTimes(); err != nil {
 		return v, err
 	}
-	if v.busy, err = readBusy(); err != nil {
+	machine, err := crew.ReadMachineTime()
+	if err != nil {
 		return v, err
 	}
-	v.at, v.received = time.Now(), k.received.Load()
+	v.at, v.received, v.busy = time.Now(), k.received.Load(), machine.Busy
 	return v, nil
 }
 
 // send writes until the connection is closed.
-func send(w io.Writer, mbps int) error {
+func send(w io.Writer) error {
 	data := make([]byte, 128<<10)
-	next := time.Now()
 	for {
 		if _, err := w.Write(data); err != nil {
 			return err
-		}
-		if mbps > 0 {
-			next = next.Add(time.Duration(float64(len(data)*8) / float64(mbps) * float64(time.Microsecond)))
-			time.Sleep(time.Until(next))
 		}
 	}
 }

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,19 +13,20 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 	"github.com/detour-collective/dcol/lab/programs"
 )
 
 // ErrFindings is returned by campaigns that found something wrong.
 var ErrFindings = errors.New("something does not hold: see the result")
 
-// Options say what a campaign is to do.
+// Options configure a campaign.
 type Options struct {
 	Faults   int    // how many must count
 	Seed     uint64 // sequence n has the seed Seed·1,000,000 + n
 	Worlds   int    // side by side
 	Programs programs.Pair
-	Version  string // of dcol; results of another are not gone on with
+	Version  string // of dcol; a campaign of another version cannot be resumed
 	Out      string // folder
 	// ShrinkFor bounds the time spent on making a failing plan smaller; 0: none.
 	ShrinkFor time.Duration
@@ -35,7 +35,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Outcome is what came of one sequence.
+// Outcome is the result of one sequence.
 type Outcome struct {
 	Seed    uint64   `json:"seed"`
 	Counted int      `json:"counted"` // faults
@@ -43,29 +43,28 @@ type Outcome struct {
 	Verdict Verdict  `json:"verdict"`
 	// Shrunk is the smallest plan that fails alike, where it was looked for.
 	Shrunk *plan.Plan `json:"shrunk,omitempty"`
-	// Again says how often the whole plan failed alike when it was tried once more.
+	// Again reports whether the whole plan failed alike when it was repeated, as "1 of 1".
 	Again string `json:"again,omitempty"`
-	// Exempt counts connections of which two paths were not demanded, by the reason.
+	// Exempt counts connections that need not have two paths, by the reason.
 	Exempt map[string]int `json:"exempt,omitempty"`
-	// Idle is what hosts had before any traffic, and after all of it.
+	// Idle has the holdings of hosts before any traffic and after all of it.
 	Idle [2]map[string]Holdings `json:"idle"`
-	// Repeated are errors of the lab's own after which it was begun anew.
+	// Repeated lists errors of the lab after which the sequence was repeated.
 	Repeated []string `json:"repeated,omitempty"`
-	// Error is why nothing can be said: the lab's own.
+	// Error is an error of the lab, after which nothing is known.
 	Error     string        `json:"error,omitempty"`
 	Seconds   float64       `json:"seconds"`
 	Recovered time.Duration `json:"recovered_ns"`
 	Late      time.Duration `json:"late_ns"`
 }
 
-// perSeed is how many sequences a campaign's seed has.
+// perSeed is the number of sequences of a campaign's seed.
 const perSeed = 1_000_000
 
 // campaign runs sequences side by side until enough faults have counted.
 type campaign struct {
 	Options
-	dir   string // of this seed
-	began time.Time
+	dir string // of this seed
 
 	mu       sync.Mutex
 	next     uint64
@@ -76,10 +75,10 @@ type campaign struct {
 	failed   error
 }
 
-// Run runs a campaign, or goes on with one.
+// Run runs a campaign, or resumes one.
 func Run(ctx context.Context, o Options) (Result, error) {
-	c := &campaign{Options: o, dir: filepath.Join(o.Out, fmt.Sprintf("seed-%d", o.Seed)), began: time.Now(), outcomes: map[uint64]Outcome{}, repeated: map[uint64][]string{}}
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+	c := &campaign{Options: o, dir: filepath.Join(o.Out, fmt.Sprintf("seed-%d", o.Seed)), outcomes: map[uint64]Outcome{}, repeated: map[uint64][]string{}}
+	if err := os.MkdirAll(filepath.Join(c.dir, outcomesDir), 0o755); err != nil {
 		return Result{}, err
 	}
 	unlock, err := durable.TryLock(c.dir)
@@ -87,7 +86,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, fmt.Errorf("%s: another campaign writes there: %w", c.dir, err)
 	}
 	defer unlock()
-	if err := c.recall(); err != nil {
+	if err := c.resume(); err != nil {
 		return Result{}, err
 	}
 	var workers sync.WaitGroup
@@ -112,7 +111,7 @@ func (c *campaign) work(ctx context.Context) {
 		}
 		o := c.sequence(ctx, plan.Generate(seed))
 		if ctx.Err() != nil {
-			return // cut short: that says nothing
+			return // cut short
 		}
 		if err := c.keep(o); err != nil {
 			c.mu.Lock()
@@ -123,7 +122,7 @@ func (c *campaign) work(ctx context.Context) {
 	}
 }
 
-// take returns the next sequence's seed; false: enough faults have counted.
+// take returns the next sequence's seed, or false if enough faults have counted.
 func (c *campaign) take() (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +145,7 @@ func (c *campaign) sequence(ctx context.Context, p plan.Plan) Outcome {
 	o := c.try(ctx, p, dir)
 	repeated := c.repeated[p.Seed]
 	if o.Error != "" && ctx.Err() == nil { // the lab's own: once more, as the machine may have been busy
-		_ = os.Rename(dir, fmt.Sprintf("%s-error-%d", dir, len(repeated)+1)) // for whoever looks into it
+		_ = os.Rename(dir, fmt.Sprintf("%s-error-%d", dir, len(repeated)+1)) // for investigation
 		repeated = append(repeated, o.Error)
 		o = c.try(ctx, p, dir)
 	}
@@ -158,7 +157,7 @@ func (c *campaign) sequence(ctx context.Context, p plan.Plan) Outcome {
 			c.shrink(ctx, p, &o)
 		}
 	case o.Error == "":
-		_ = os.RemoveAll(dir) // nothing to look into
+		_ = os.RemoveAll(dir) // nothing to investigate
 	}
 	o.Seconds = time.Since(began).Seconds()
 	return o
@@ -185,15 +184,15 @@ func (c *campaign) try(ctx context.Context, p plan.Plan, dir string) Outcome {
 		}
 	}
 	if o.Verdict.Bad() {
-		_ = store(filepath.Join(dir, "observations.json"), seen)
+		_ = jsonfile.Write(filepath.Join(dir, "observations.json"), seen)
 	}
 	return o
 }
 
-// explain leaves what a person needs to look into a failure.
+// explain stores what a person needs to investigate a failure.
 func (c *campaign) explain(dir string, p plan.Plan, o Outcome) {
-	_ = store(filepath.Join(dir, "plan.json"), p)
-	_ = store(filepath.Join(dir, "outcome.json"), o)
+	_ = jsonfile.Write(filepath.Join(dir, "plan.json"), p)
+	_ = jsonfile.Write(filepath.Join(dir, "outcome.json"), o)
 	fmt.Fprintf(c.Stderr, "%v%s", p, o.Verdict.text())
 }
 
@@ -217,24 +216,15 @@ func (c *campaign) shrink(ctx context.Context, p plan.Plan, o *Outcome) {
 	}
 	o.Shrunk = &p
 	fmt.Fprintf(c.Stderr, "seed %d fails again: %s; the smallest that fails alike:\n%v", o.Seed, o.Again, p)
-	_ = store(filepath.Join(c.dir, fmt.Sprint(p.Seed), "shrunk.json"), p)
+	_ = jsonfile.Write(filepath.Join(c.dir, fmt.Sprint(p.Seed), "shrunk.json"), p)
 	_ = os.RemoveAll(dir)
 }
 
-// keep stores an outcome, so that a later start goes on from there.
+// keep stores an outcome, so that a later start resumes from there.
 func (c *campaign) keep(o Outcome) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	line, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(c.file(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("store an outcome: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := jsonfile.Write(filepath.Join(c.dir, outcomesDir, fmt.Sprintf("%d.json", o.Seed)), o); err != nil {
 		return fmt.Errorf("store an outcome: %w", err)
 	}
 	c.outcomes[o.Seed] = o
@@ -243,6 +233,9 @@ func (c *campaign) keep(o Outcome) error {
 	c.tell(o)
 	return c.resultLocked().write(c.Out)
 }
+
+// outcomesDir has a file for each sequence.
+const outcomesDir = "outcomes"
 
 // tell prints a line about a sequence.
 func (c *campaign) tell(o Outcome) {
@@ -255,14 +248,4 @@ func (c *campaign) tell(o Outcome) {
 	}
 	fmt.Fprintf(c.Stderr, "chaos: %d of %d faults; seed %d: %d of %d counted, %.0f s: %s\n",
 		c.counted, c.Faults, o.Seed, o.Counted, len(o.Strikes), o.Seconds, word)
-}
-
-func (c *campaign) file() string { return filepath.Join(c.dir, "outcomes.jsonl") }
-
-func store(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
 }

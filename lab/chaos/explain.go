@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// explain leaves how hosts stand at a moment at which something is wrong, for
-// whoever looks into it. What cannot be asked is left out.
+// explain stores the state of hosts at a moment at which something is wrong. It leaves out
+// what cannot be read.
 func (w *world) explain(ctx context.Context, moment string) {
 	type question struct {
 		host string
 		argv []string
 	}
 	questions := []question{
-		{alice, []string{w.programs.DCol, "status", "--json"}}, {alice, []string{"ss", "-tniM"}}, {alice, []string{"ip", "rule"}},
+		{alice, []string{w.Programs.DCol, "status", "--json"}}, {alice, []string{"ss", "-tniM"}}, {alice, []string{"ip", "rule"}},
 		{alice, []string{"ip", "addr"}}, {alice, []string{"nstat", "-az"}},
 		{server, []string{"ss", "-tniM"}}, {server, []string{"nstat", "-az"}},
 	}
 	for _, name := range w.waypoints {
-		questions = append(questions, question{name, []string{w.programs.DCol, "status"}},
+		questions = append(questions, question{name, []string{w.Programs.DCol, "status"}},
 			question{name, []string{"conntrack", "-L"}}, question{name, []string{"nft", "list", "ruleset"}})
 	}
 	var b strings.Builder
@@ -43,11 +43,7 @@ const mostLog = 4 << 20
 // keepLogs copies the waypoints' attribution logs, which end with their hosts.
 func (w *world) keepLogs() {
 	for _, name := range w.waypoints {
-		var data []byte
-		_ = w.host(name).Do(func() (err error) { // without a log there is less to look into
-			data, err = os.ReadFile("/var/log/dcol/attribution.jsonl")
-			return err
-		})
+		data, _ := w.Host(name).ReadFile("/var/log/dcol/attribution.jsonl") // without a log there is less to look into
 		data = data[max(0, len(data)-mostLog):]
 		_ = os.WriteFile(filepath.Join(w.dir, "attribution-"+name+".jsonl"), data, 0o644)
 	}

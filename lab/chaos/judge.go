@@ -11,8 +11,7 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
-// Verdict is what is wrong with what was seen in a sequence. Each list has one
-// line for each finding.
+// Verdict lists the findings of a sequence by kind, one line each.
 type Verdict struct {
 	Broken       []string `json:"broken"`
 	WrongBytes   []string `json:"wrong_bytes"`
@@ -20,16 +19,16 @@ type Verdict struct {
 	Unrecovered  []string `json:"unrecovered"`
 	Grown        []string `json:"grown"`
 	Died         []string `json:"died"`
-	// Held are connections that an end's kernel hung: no findings.
+	// Held lists connections that hung in the kernel of an end. They are no findings.
 	Held []string `json:"held_by_kernel,omitempty"`
 }
 
-// Bad reports whether anything is wrong.
+// Bad reports whether there are findings.
 func (v Verdict) Bad() bool {
 	return len(v.Broken)+len(v.WrongBytes)+len(v.Unauthorised)+len(v.Unrecovered)+len(v.Grown)+len(v.Died) > 0
 }
 
-// all has the findings by kind.
+// all returns the findings by kind.
 func (v Verdict) all() map[string][]string {
 	return map[string][]string{
 		"broken": v.Broken, "wrong_bytes": v.WrongBytes, "unauthorised": v.Unauthorised, "unrecovered": v.Unrecovered, "grown": v.Grown,
@@ -37,8 +36,8 @@ func (v Verdict) all() map[string][]string {
 	}
 }
 
-// like reports whether two verdicts have a kind of finding in common: whether
-// a smaller plan fails as the larger did.
+// like reports whether two verdicts have a kind of finding in common, so that a smaller
+// plan fails as the larger one did.
 func (v Verdict) like(other Verdict) bool {
 	theirs := other.all()
 	for kind, found := range v.all() {
@@ -49,7 +48,7 @@ func (v Verdict) like(other Verdict) bool {
 	return false
 }
 
-// judge compares what was seen with what is promised.
+// judge compares observations with what dcol promises.
 func judge(o Observations) Verdict {
 	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
 	v.Died = append(v.Died, o.Died...)
@@ -77,8 +76,8 @@ func judge(o Observations) Verdict {
 	return v
 }
 
-// changed names the links on which data of detours was changed: a path that is
-// lacking is often one of those.
+// changed names the links on which data of detours was changed. A missing path often
+// leads over one of them.
 func (o Observations) changed() string {
 	var links []string
 	for _, k := range o.Strikes {
@@ -103,7 +102,7 @@ func (p Paths) describe() string {
 	return s + fmt.Sprintf(" %v after the last fault", recoverLimit)
 }
 
-// judgePair demands of a connection what its twin could do.
+// judgePair requires that a connection survived what its twin survived.
 func (v *Verdict) judgePair(p PairRecord) {
 	var wrong *twin.WrongBytesError
 	switch {
@@ -116,21 +115,21 @@ func (v *Verdict) judgePair(p PairRecord) {
 	}
 }
 
-// kept reports whether the twin lived on: to its end, or for long after the
-// other had broken.
+// kept reports whether the twin survived: to its end, or until long after the connection
+// had broken.
 func kept(p PairRecord) bool {
 	return p.Plain.Whole || p.Plain.Ended.Sub(p.MPTCP.Ended) >= lived && p.MPTCP.Ended.Before(p.Plain.Ended) && !errors.Is(p.Plain.Err, twin.ErrAborted)
 }
 
-// lived is how much longer a twin must live than a connection that broke, for
-// the break to be no fault of the path's.
+// lived is the time that a twin must live longer than a broken connection. Otherwise the
+// path may have broken both.
 const lived = 10 * time.Second
 
 func describe(r twin.Record) string {
 	return fmt.Sprintf("%s on port %d from %v, after %v and %d bytes", r.Stream.Kind, r.Stream.Port, r.Local, r.Ended.Sub(r.Began).Round(10*time.Millisecond), r.Received)
 }
 
-// What may be more after the faults than before, as connections, mappings and
+// Allowed growth from before the faults to after them, because connections, mappings and
 // their memory come and go.
 const (
 	moreMemory      = 48 << 10 // KiB, and half as much again
@@ -143,7 +142,7 @@ const (
 	moreRoutes = 24
 )
 
-// What may be more when all connections have ended than before there were any.
+// Allowed growth from before all traffic to after it.
 const (
 	// Entries of BPF maps are the fast path's, two for each connection for as long as
 	// conntrack has it, and keys of members that have a session, also of one who attacks.
@@ -153,7 +152,7 @@ const (
 	moreTracked = 24
 )
 
-// judgeRest demands that what belonged to connections has ended with them.
+// judgeRest requires that nothing is left of connections that have ended.
 func (v *Verdict) judgeRest(o Observations) {
 	for _, host := range slices.Sorted(maps.Keys(o.IdleAgain)) {
 		idle, again := o.Idle[host], o.IdleAgain[host]
@@ -186,9 +185,9 @@ func (v *Verdict) judgeGrowth(host string, before, after Holdings) {
 	check("namespaces", before.Namespaces, after.Namespaces, 0)
 }
 
-// rush says how many connections left within some time, if that is more than
-// all members together may open; syns are in order.
-func rush(syns []time.Time) string {
+// tooFast returns a description if more connections left in some time than all members
+// together may open, or "". syns are in order.
+func tooFast(syns []time.Time) string {
 	for from := range syns {
 		for to := from + scanBurst; to < len(syns); to++ {
 			span := syns[to].Sub(syns[from])

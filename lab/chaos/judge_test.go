@@ -2,12 +2,13 @@ package chaos
 
 import (
 	"errors"
-	"net/netip"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
@@ -132,16 +133,16 @@ func TestLacking(t *testing.T) {
 
 // All but one waypoint are spared by what spoils them.
 func TestSpoiled(t *testing.T) {
-	s := spoiled{}
+	s := distrusted{}
 	for _, busiest := range []string{"w2", "w1", "w3"} {
 		if got := s.take(busiest); got != "w2" {
-			t.Errorf("%s is busiest: %s is spoiled, want w2", busiest, got)
+			t.Errorf("%s is busiest: %s is distrusted, want w2", busiest, got)
 		}
 	}
 }
 
 // An agent ends when it is struck, and then properly.
-func TestJudgeEnd(t *testing.T) {
+func TestFailureOf(t *testing.T) {
 	run := func(script string) error { return exec.Command("sh", "-c", script).Run() }
 	for name, c := range map[string]struct {
 		struck syscall.Signal
@@ -156,15 +157,14 @@ func TestJudgeEnd(t *testing.T) {
 		"told to end before it heard": {syscall.SIGTERM, run("kill -TERM $$"), false},
 		"told to end, and panicked":   {syscall.SIGTERM, run("exit 2"), true},
 	} {
-		d := died{}
-		d.judgeEnd("the agent", c.struck, c.err)
-		if v := judge(Observations{Died: d.list()}); v.Bad() != c.want || len(v.Died) != len(d.list()) {
-			t.Errorf("%s: %q", name, d.list())
+		failure := failureOf("the agent", c.struck, c.err)
+		if (failure != "") != c.want {
+			t.Errorf("%s: %q", name, failure)
 		}
 	}
 }
 
-func TestRush(t *testing.T) {
+func TestTooFast(t *testing.T) {
 	syns := func(n int, every time.Duration) (all []time.Time) {
 		for i := range n {
 			all = append(all, start.Add(time.Duration(i)*every))
@@ -182,34 +182,33 @@ func TestRush(t *testing.T) {
 		"many, fast":                {syns(3000, 2*time.Millisecond), true},
 		"fast after a quiet minute": {append(syns(60, time.Second), syns(3000, time.Millisecond)...), true},
 	} {
-		if got := rush(c.syns); (got != "") != c.want {
+		if got := tooFast(c.syns); (got != "") != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
 
-// A packet's head is read as RFC 791 and 9293 lay it out; what is shorter is
-// passed over.
-func TestParse(t *testing.T) {
+// What opens a connection is told from the head of a packet, of which the rest is not
+// read; what is shorter than that does not open one.
+func TestOpens(t *testing.T) {
 	head := []byte{
 		0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 1, 1, 10, 0, 3, 2,
-		0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, synFlag, 0xdc, 0x0f, 0, 0, 0, 0,
+		0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, byte(packet.SYN), 0xdc, 0x0f, 0, 0, 0, 0,
 	}
-	p, ok := parse(head)
-	want := packet{
-		from: netip.MustParseAddrPort("10.0.1.1:12345"), to: netip.MustParseAddrPort("10.0.3.2:80"),
-		protocol: 6, flags: synFlag, window: 0xdc0f,
+	p, err := packet.Parse(head)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !ok || p != want || !p.opens() {
-		t.Errorf("%+v %v, want %+v", p, ok, want)
+	if !opens(p) || p.From().String() != "10.0.1.1:12345" || p.To().String() != "10.0.3.2:80" || p.TCP.Window != attack.ForgedWindow {
+		t.Errorf("%+v", p)
 	}
 	for n := range head {
-		if p, ok := parse(head[:n]); ok && (n < 20 || n < 36 && p.opens()) {
+		if p, _ := packet.Parse(head[:n]); p != nil && (n < 20 || n < 34 && opens(p)) {
 			t.Errorf("of %d bytes: %+v", n, p)
 		}
 	}
-	head[0] = 0x65
-	if _, ok := parse(head); ok {
-		t.Error("IPv6 is taken for IPv4")
+	head[33] |= byte(packet.ACK)
+	if p, err := packet.Parse(head); err != nil || opens(p) {
+		t.Errorf("an answer opens a connection: %v", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/crew"
 )
 
 // Holdings are what a member's host and its agent have of what could leak.
@@ -31,7 +33,7 @@ type Holdings struct {
 }
 
 // holdings measures a host.
-func (w *world) holdings(ctx context.Context, host string) (h Holdings, err error) {
+func (w inspector) holdings(ctx context.Context, host string) (h Holdings, err error) {
 	rules, err := w.run(ctx, host, "nft", "list", "ruleset")
 	if err != nil {
 		return h, err
@@ -42,7 +44,7 @@ func (w *world) holdings(ctx context.Context, host string) (h Holdings, err erro
 		return h, err
 	}
 	h.Tracked = strings.Count(string(tracked), "\n")
-	err = w.host(host).Do(func() error {
+	err = w.Host(host).Do(func() error {
 		if err := h.countNetwork(); err != nil {
 			return err
 		}
@@ -112,8 +114,8 @@ func (h *Holdings) countProcesses() error {
 			}
 		}
 		status, _ := os.ReadFile(dir + "/status")
-		h.Memory += field(string(status), "VmRSS:")
-		h.Threads += field(string(status), "Threads:")
+		h.Memory += int(crew.Field(string(status), "VmRSS:"))
+		h.Threads += int(crew.Field(string(status), "Threads:"))
 	}
 	h.Namespaces = len(namespaces)
 	return nil
@@ -123,7 +125,7 @@ func (h *Holdings) countProcesses() error {
 // whose entries stay until somebody removes them.
 func (h *Holdings) countEntries(process, fd string) error {
 	info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd)) // it may just have been closed
-	kind, id := field(string(info), "map_type:"), field(string(info), "map_id:")
+	kind, id := crew.Field(string(info), "map_type:"), crew.Field(string(info), "map_id:")
 	if id == 0 || ebpf.MapType(kind) != ebpf.Hash {
 		return nil
 	}
@@ -144,12 +146,4 @@ func (h *Holdings) countEntries(process, fd string) error {
 		return err
 	}
 	return nil
-}
-
-// field reads a number of /proc/PID/status.
-func field(status, name string) int {
-	_, rest, _ := strings.Cut(status, name)
-	n := 0
-	_, _ = fmt.Sscan(rest, &n)
-	return n
 }

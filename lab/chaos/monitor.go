@@ -13,16 +13,16 @@ import (
 
 const (
 	sampleEvery = 250 * time.Millisecond
-	// recent is how long ago bytes count for a fault.
+	// recent is the period in which bytes count for a fault.
 	recent = time.Second
-	// carrying is how many bytes a path or a member has carried recently if
-	// programs' traffic goes over it. Sessions alone need much less.
+	// carrying is the least number of recent bytes on a path or at a member that carries programs'
+	// traffic. Sessions alone need much less.
 	carrying = 8_000
-	// talking is the same for a coordinator, which carries nobody's traffic.
+	// talking is the same for a coordinator, which carries no traffic of programs.
 	talking = 200
 )
 
-// sample is how many bytes each link had carried at a moment, both directions.
+// sample has the bytes that each link had carried at a moment, in both directions.
 type sample struct {
 	at    time.Time
 	bytes map[string]uint64
@@ -30,13 +30,13 @@ type sample struct {
 
 // monitor watches a world while faults strike it.
 type monitor struct {
-	w *world
+	inspect inspector
 
-	mu      sync.Mutex
-	samples []sample // of the last seconds
-	late    time.Duration
-	stolen  []string // what took the client's own traffic
-	failed  error
+	mu       sync.Mutex
+	samples  []sample // of the last seconds
+	late     time.Duration
+	rerouted []string // what took the client's own traffic
+	failed   error
 }
 
 // run samples until ctx ends.
@@ -56,8 +56,8 @@ func (m *monitor) run(ctx context.Context) {
 func (m *monitor) look() {
 	s := sample{at: time.Now(), bytes: map[string]uint64{}}
 	var late time.Duration
-	for link := range m.w.base {
-		ab, ba, err := m.w.net.LinkStats(link)
+	for link := range m.inspect.base {
+		ab, ba, err := m.inspect.LinkStats(link)
 		if err != nil {
 			m.fail(err)
 			return
@@ -65,14 +65,14 @@ func (m *monitor) look() {
 		s.bytes[link] = ab.Bytes + ba.Bytes
 		late = max(late, ab.Late.P99, ba.Late.P99)
 	}
-	stolen, err := m.w.stolen()
+	rerouted, err := m.inspect.rerouted()
 	if err != nil {
 		m.fail(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.late = max(m.late, late)
-	m.stolen = append(m.stolen, stolen...)
+	m.rerouted = append(m.rerouted, rerouted...)
 	m.samples = append(m.samples, s)
 	if len(m.samples) > int(4*recent/sampleEvery) {
 		m.samples = m.samples[1:]
@@ -103,11 +103,11 @@ func (m *monitor) carried(link string) uint64 {
 	return last.bytes[link] - first.bytes[link]
 }
 
-// busiest returns the waypoint that carried most recently, honest ones only:
-// of the one that lies nothing is expected.
+// busiest returns the honest waypoint that carried most recently. Nothing is expected of
+// the one that lies.
 func (m *monitor) busiest() string {
-	best, most := m.w.waypoints[0], uint64(0)
-	for _, name := range m.w.waypoints {
+	best, most := m.inspect.waypoints[0], uint64(0)
+	for _, name := range m.inspect.waypoints {
 		if n := m.carried(inLink(name)); n > most {
 			best, most = name, n
 		}
@@ -115,12 +115,11 @@ func (m *monitor) busiest() string {
 	return best
 }
 
-// stolen reports what leads the client's own traffic somewhere else: a route
-// from its own address to the server that is not the way it always was, or a
-// public address on its host.
-func (w *world) stolen() (found []string, err error) {
-	own, device := w.client(), w.host(alice).Interface(w.clientLink())
-	err = w.host(alice).Do(func() error {
+// rerouted describes what leads the client's own traffic elsewhere: another route from its
+// own address to the server than before, or a public address on its host.
+func (w inspector) rerouted() (found []string, err error) {
+	own, device := w.client(), w.Host(alice).Interface(w.clientLink())
+	err = w.Host(alice).Do(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 		if err != nil {
 			return err
@@ -136,7 +135,7 @@ func (w *world) stolen() (found []string, err error) {
 		if !present {
 			return nil // it is moving
 		}
-		routes, err := netlink.RouteGetWithOptions(net.IP(w.host(server).Addr4().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
+		routes, err := netlink.RouteGetWithOptions(net.IP(w.Host(server).Addr4().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
 		if err != nil || len(routes) == 0 {
 			return nil //nolint:nilerr // between two networks there is no route
 		}

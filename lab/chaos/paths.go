@@ -12,18 +12,21 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
+// inspector reads the state of a world's kernels: connections, routes, and what agents hold.
+type inspector struct{ *world }
+
 // connections lists a host's MPTCP connections, as its kernel has them.
-func (w *world) connections(host string) (all []mptcp.Connection, err error) {
-	err = w.host(host).Do(func() (err error) {
+func (w inspector) connections(host string) ([]mptcp.Connection, error) {
+	all, err := testbed.On(w.Host(host), func() (all []mptcp.Connection, err error) {
 		n, err := mptcp.Open(slog.New(slog.DiscardHandler))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { err = errors.Join(err, n.Close()) }()
-		all, err = n.Connections()
-		return err
+		return n.Connections()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the connections of %s: %w", host, err)
@@ -32,7 +35,7 @@ func (w *world) connections(host string) (all []mptcp.Connection, err error) {
 }
 
 // eachSubflow yields the client's subflows.
-func (w *world) eachSubflow(yield func(mptcp.Subflow)) error {
+func (w inspector) eachSubflow(yield func(mptcp.Subflow)) error {
 	all, err := w.connections(alice)
 	for _, c := range all {
 		for _, s := range c.Subflows {
@@ -42,7 +45,7 @@ func (w *world) eachSubflow(yield func(mptcp.Subflow)) error {
 	return err
 }
 
-// Paths is how a connection stood at a moment.
+// Paths describes the paths of a connection at a moment.
 type Paths struct {
 	Local    netip.AddrPort `json:"local"`
 	Known    bool           `json:"known"`    // the kernel has it
@@ -53,22 +56,22 @@ type Paths struct {
 	Ways []string `json:"ways"`
 	Dead []string `json:"dead,omitempty"`
 	Idle []string `json:"idle,omitempty"`
-	// Excused is why two paths are not demanded of it.
+	// Excused is the reason why it need not have two paths.
 	Excused string `json:"excused,omitempty"`
 }
 
 // lacking reports whether the connection has fewer than two paths as far as its
-// client can know, though it should have more.
+// client can know, although it should have two.
 func (p Paths) lacking() bool {
 	return p.Excused == "" && len(p.Ways)-len(p.Dead)+len(p.Idle) < 2
 }
 
-// moves reports whether the connection has a path that works beside the direct one.
+// moves reports whether the connection has a working path beside the direct one.
 func (p Paths) moves() bool { return p.Excused == "" && len(p.Ways)-len(p.Dead) >= 2 }
 
-// paths tells by which paths each connection that lives goes now.
+// paths returns the present paths of connections.
 func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
-	all, err := s.w.connections(alice)
+	all, err := s.inspect.connections(alice)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +82,7 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 		}
 	}
 	slices.SortFunc(tunnels, netip.Addr.Compare)
-	by, err := s.w.tunnelEnds(slices.Compact(tunnels))
+	by, err := s.inspect.tunnelEnds(slices.Compact(tunnels))
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +101,10 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 	return found, nil
 }
 
-// excuse is why two paths cannot be demanded of a connection: it is plain TCP, as its
-// SYN was lost or changed in a fault; it began while no agent ran, so that the kernel
-// keeps its paths to itself; or it came to its end just now. A connection is no plain
-// TCP for another reason.
+// excuse returns the reason why a connection need not have two paths, or "". It may be plain
+// TCP because its SYN was lost or changed in a fault. It may have begun while no agent ran, so
+// that the kernel tells no agent about it. Or it has just ended. There is no other reason for
+// plain TCP.
 func (s *sequence) excuse(p Paths, c *twin.Conn) string {
 	switch {
 	case p.Fallback && s.seen.inTrouble(c.Record().Began):
@@ -116,12 +119,12 @@ func (s *sequence) excuse(p Paths, c *twin.Conn) string {
 
 func (s *sequence) addWays(p *Paths, subflows []mptcp.Subflow, by map[netip.Addr]string) {
 	for _, f := range subflows {
-		way := s.w.way(f, by)
+		way := s.inspect.way(f, by)
 		if f.State != mptcp.StateEstablished || slices.Contains(p.Ways, way) {
 			continue
 		}
 		p.Ways = append(p.Ways, way)
-		dead, idle := s.striker.spoiled.leads(way, f)
+		dead, idle := s.injector.distrusted.leads(way, f)
 		if dead {
 			p.Dead = append(p.Dead, way)
 		}
@@ -131,9 +134,9 @@ func (s *sequence) addWays(p *Paths, subflows []mptcp.Subflow, by map[netip.Addr
 	}
 }
 
-func (w *world) way(s mptcp.Subflow, by map[netip.Addr]string) string {
+func (w inspector) way(s mptcp.Subflow, by map[netip.Addr]string) string {
 	for _, name := range w.allWaypoints() {
-		if s.Remote.Addr() == w.host(name).Addr4() {
+		if s.Remote.Addr() == w.Host(name).Addr4() {
 			return name
 		}
 	}
@@ -146,11 +149,10 @@ func (w *world) way(s mptcp.Subflow, by map[netip.Addr]string) string {
 	return "by way of " + s.Local.Addr().String()
 }
 
-// droppedByServer reports whether the server has no subflow of a connection but the
-// first, while the client has others over which it has nothing to send. The
-// server's kernel ended them, and its word was lost: a client that only
-// receives cannot know that unless it asks.
-func (w *world) droppedByServer(c *twin.Conn) (bool, error) {
+// droppedByServer reports whether the server has only the first subflow of a connection,
+// while the client has others with nothing to send. The server's kernel ended them, and its
+// reset was lost. A client that only receives cannot know that.
+func (w inspector) droppedByServer(c *twin.Conn) (bool, error) {
 	there, err := w.connections(server)
 	if err != nil {
 		return false, err
@@ -177,8 +179,8 @@ func (w *world) droppedByServer(c *twin.Conn) (bool, error) {
 }
 
 // leadsInto reports whether a waypoint's host has a route to an address by a tunnel.
-func (w *world) leadsInto(waypoint string, addr netip.Addr) (is bool, err error) {
-	h := w.host(waypoint)
+func (w inspector) leadsInto(waypoint string, addr netip.Addr) (is bool, err error) {
+	h := w.Host(waypoint)
 	err = h.Do(func() error {
 		routes, err := netlink.RouteGet(net.IP(addr.AsSlice()))
 		if err != nil || len(routes) == 0 {

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,20 +9,17 @@ import (
 	"sync"
 
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 )
 
 // ReadPlan reads a plan from a file, as a campaign leaves them.
 func ReadPlan(path string) (plan.Plan, error) {
 	var p plan.Plan
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &p)
+	if err := jsonfile.Read(path, &p); err != nil {
+		return p, fmt.Errorf("read the plan: %w", err)
 	}
-	if err == nil {
-		err = p.Check()
-	}
-	if err != nil {
-		return p, fmt.Errorf("read the plan %s: %w", path, err)
+	if err := p.Check(); err != nil {
+		return p, fmt.Errorf("read the plan: %s: %w", path, err)
 	}
 	return p, nil
 }

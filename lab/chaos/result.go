@@ -1,9 +1,6 @@
 package chaos
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 )
 
 // Schema is the version of Result.
@@ -34,7 +31,7 @@ type Result struct {
 	Unrecovered  int `json:"unrecovered"`
 	Grown        int `json:"grown"`
 	Died         int `json:"died"`
-	// Held counts connections that an end's kernel hung, which are no findings.
+	// Held counts connections that hung in the kernel of an end. They are no findings.
 	Held int `json:"held_by_kernel"`
 	// Failures are the sequences with findings.
 	Failures []Failure `json:"failures"`
@@ -42,11 +39,11 @@ type Result struct {
 	// fault. Repeated are errors of that sort after which a sequence was begun anew.
 	Errors   map[uint64]string   `json:"errors"`
 	Repeated map[uint64][]string `json:"repeated"`
-	// Exempt counts connections of which two paths were not demanded, by the reason.
+	// Exempt counts connections that need not have two paths, by the reason.
 	Exempt map[string]int `json:"exempt"`
 	// Kinds counts the faults that count, by kind.
 	Kinds map[string]int `json:"kinds"`
-	// LateMS is how late emulated links delivered at worst, 99th percentile of a sequence.
+	// LateMS is the highest 99th percentile of packets' lateness on emulated links in any sequence.
 	LateMS float64 `json:"late_p99_ms"`
 }
 
@@ -57,15 +54,11 @@ type Failure struct {
 	Again   string  `json:"again,omitempty"`
 }
 
-// Bad reports whether anything was found, or could not be looked for.
+// Bad reports whether there are findings or sequences that could not be carried out.
 func (r Result) Bad() bool { return len(r.Failures)+len(r.Errors) > 0 }
 
 func (r Result) write(dir string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = durable.Replace(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644)
-	}
-	if err != nil {
+	if err := jsonfile.Write(filepath.Join(dir, "result.json"), r); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
@@ -121,7 +114,7 @@ func (r *Result) add(o Outcome) {
 	r.Died += len(v.Died)
 }
 
-// text has the findings as a person reads them.
+// text returns the findings as text.
 func (v Verdict) text() string {
 	var b strings.Builder
 	all := v.all()
@@ -133,8 +126,8 @@ func (v Verdict) text() string {
 	return b.String()
 }
 
-// recall reads what an earlier start left.
-func (c *campaign) recall() error {
+// resume reads what an earlier start left.
+func (c *campaign) resume() error {
 	version := filepath.Join(c.dir, "version")
 	was, err := os.ReadFile(version)
 	switch {
@@ -145,19 +138,14 @@ func (c *campaign) recall() error {
 	case string(was) != c.Version:
 		return fmt.Errorf("%s has results of dcol %s, this is %s: choose another seed, or remove the folder", c.dir, was, c.Version)
 	}
-	data, err := os.ReadFile(c.file())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	files, err := filepath.Glob(filepath.Join(c.dir, outcomesDir, "*.json"))
 	if err != nil {
 		return err
 	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for _, file := range files {
 		var o Outcome
-		if json.Unmarshal(lines.Bytes(), &o) != nil {
-			continue // cut off as it was written: that sequence is run again
+		if err := jsonfile.Read(file, &o); err != nil {
+			return fmt.Errorf("read an earlier outcome: %w; remove that file to have its sequence run again", err)
 		}
 		if o.Error != "" { // it is begun anew
 			c.repeated[o.Seed] = append(o.Repeated, o.Error)
@@ -166,5 +154,5 @@ func (c *campaign) recall() error {
 		c.outcomes[o.Seed] = o
 		c.counted += o.Counted
 	}
-	return lines.Err()
+	return nil
 }

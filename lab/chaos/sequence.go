@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// warmUp is how long traffic runs before the first fault.
+	// warmUp is the time of traffic before the first fault.
 	warmUp = 3 * time.Second
-	// recoverLimit is how long after the last fault two paths must be there again.
+	// recoverLimit limits the time from the last fault until there are two paths again.
 	recoverLimit = 10 * time.Second
-	// finishLimit is how long connections may take to come to their end after
-	// all faults are over; plainShare times as long as their twins, if that is more.
+	// finishLimit limits the time until connections have ended after all faults are over, or plainShare
+	// times the time of their twins, if that is more.
 	finishLimit = 40 * time.Second
 	plainShare  = 3
 )
 
-// Observations are all that the judge needs to know of a sequence.
+// Observations have everything that the judge needs to know about a sequence.
 type Observations struct {
 	Strikes []Strike
 	Pairs   []PairRecord
@@ -46,16 +46,16 @@ type Observations struct {
 	// Idle and IdleAgain are what was there before any traffic, and after all of it.
 	Idle      map[string]Holdings
 	IdleAgain map[string]Holdings
-	// Died says what dcol's own processes did wrong.
+	// Died lists failures of dcol's own processes.
 	Died []string
-	// Exempt counts connections of which less is demanded, by the reason.
+	// Exempt counts connections that need not have two paths, by the reason.
 	Exempt map[string]int
 	// HeldStill are connections that an end's kernel hung while the direct path was cut.
 	HeldStill []string
 	Late      time.Duration // of the emulated links' packets, 99th percentile, the worst
 }
 
-// PairRecord is what became of a connection and its twin.
+// PairRecord has the records of a connection and its twin.
 type PairRecord struct {
 	MPTCP, Plain twin.Record
 	// Held reports that an end's kernel kept bytes from a program that waited
@@ -67,30 +67,31 @@ type PairRecord struct {
 type sequence struct {
 	plan     plan.Plan
 	w        *world
+	inspect  inspector
 	traffic  *twin.Pool
 	monitor  *monitor
-	striker  *striker
+	injector *injector
 	watchers []*watcher
 	held     map[*twin.Conn]bool // by an end's kernel
 	seen     Observations
 }
 
-// observe carries a plan out in a world of its own and says what was seen. An
-// error is the lab's: nothing can be said of the product.
+// observe carries a plan out in a world of its own and returns the observations. An error
+// is the lab's: nothing is known about the product then.
 func observe(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, log *slog.Logger) (seen Observations, err error) {
-	died := &died{}
+	failures := &collector{}
 	defer func() {
-		seen.Died = died.list()
-		if errors.Is(err, errDied) { // a finding, and no error
+		seen.Died = failures.list()
+		if errors.Is(err, errDColFailed) { // a finding, and no error
 			err = nil
 		}
 	}()
-	w, err := build(ctx, p, pair, dir, died, log)
+	w, err := build(ctx, p, pair, dir, failures, log)
 	if err != nil {
 		return Observations{}, fmt.Errorf("build the world: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	s := &sequence{plan: p, w: w, monitor: &monitor{w: w}, held: map[*twin.Conn]bool{}}
+	s := &sequence{plan: p, w: w, inspect: inspector{w}, monitor: &monitor{inspect: inspector{w}}, held: map[*twin.Conn]bool{}}
 	s.seen.Exempt = map[string]int{}
 	err = s.run(ctx)
 	return s.seen, err
@@ -112,7 +113,7 @@ func (s *sequence) run(ctx context.Context) error {
 	if s.seen.Before, err = s.holdings(ctx); err != nil {
 		return err
 	}
-	if err := s.strikeAll(ctx); err != nil {
+	if err := s.injectAll(ctx); err != nil {
 		return err
 	}
 	if err := s.recover(ctx); err != nil {
@@ -122,7 +123,7 @@ func (s *sequence) run(ctx context.Context) error {
 		return err
 	}
 	s.w.answer(ctx)
-	if err := s.striker.relent(); err != nil {
+	if err := s.injector.stopDropping(); err != nil {
 		return err
 	}
 	s.finish(ctx)
@@ -142,20 +143,20 @@ func (s *sequence) close() {
 	if s.traffic != nil {
 		s.traffic.Close()
 	}
-	if s.striker != nil {
-		s.striker.close()
+	if s.injector != nil {
+		s.injector.close()
 	}
 }
 
-// prepare starts what watches, and then the traffic.
+// prepare starts the watchers, then the traffic.
 func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err error) {
-	s.striker = &striker{w: s.w, monitor: s.monitor, links: newLinkState()}
-	if err := s.striker.open(); err != nil {
+	s.injector = &injector{w: s.w, inspect: s.inspect, monitor: s.monitor, links: newLinkState()}
+	if err := s.injector.open(); err != nil {
 		return err
 	}
 	for _, name := range s.w.waypoints {
 		for _, link := range []string{inLink(name), outLink(name)} {
-			v, err := watch(s.w.host(name), s.w.host(name).Interface(link), s.w.rights(name))
+			v, err := watch(s.w.Host(name), s.w.Host(name).Interface(link), s.w.rights(name))
 			if err != nil {
 				return err
 			}
@@ -166,17 +167,17 @@ func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err
 	if s.seen.Idle, err = s.holdings(ctx); err != nil {
 		return err
 	}
-	if s.traffic, err = twin.Start(ctx, s.w.host(alice), s.w.host(server), s.plan.World.Streams); err != nil {
+	if s.traffic, err = twin.Start(ctx, s.w.Host(alice), s.w.Host(server), s.plan.World.Streams); err != nil {
 		return err
 	}
-	s.striker.traffic = s.traffic
+	s.injector.traffic = s.traffic
 	background.Go(func() { s.monitor.run(ctx) })
 	return nil
 }
 
-// open readies the attackers.
-func (s *striker) open() (err error) {
-	if s.raw, err = attack.NewRaw(s.w.host(mallory)); err != nil {
+// open prepares the attackers.
+func (s *injector) open() (err error) {
+	if s.raw, err = attack.NewRaw(s.w.Host(mallory)); err != nil {
 		return err
 	}
 	if s.w.plan.Liar == "" {
@@ -186,11 +187,11 @@ func (s *striker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.liar = attack.NewWaypoint(s.w.host(liar), id, s.w.plan.Liar, s.w.host(server).Addr4(), s.w.log)
+	s.liar = attack.NewWaypoint(s.w.Host(liar), id, s.w.plan.Liar, s.w.Host(server).Addr4(), s.w.log)
 	return s.liar.Restart()
 }
 
-func (s *striker) close() {
+func (s *injector) close() {
 	if s.liar != nil {
 		_ = s.liar.Close() // its host goes next
 	}
@@ -199,8 +200,8 @@ func (s *striker) close() {
 	}
 }
 
-// strikeAll lets every fault strike at its time; they may overlap.
-func (s *sequence) strikeAll(ctx context.Context) error {
+// injectAll carries out every fault at its time. They may overlap.
+func (s *sequence) injectAll(ctx context.Context) error {
 	var mu sync.Mutex
 	var failures []error
 	var faults sync.WaitGroup
@@ -208,7 +209,7 @@ func (s *sequence) strikeAll(ctx context.Context) error {
 	for _, f := range s.plan.Faults {
 		pause(ctx, time.Until(began.Add(f.At.Std())))
 		faults.Go(func() {
-			k, err := s.striker.strike(ctx, f)
+			k, err := s.injector.inject(ctx, f)
 			mu.Lock()
 			defer mu.Unlock()
 			s.seen.Strikes = append(s.seen.Strikes, k)
@@ -219,7 +220,7 @@ func (s *sequence) strikeAll(ctx context.Context) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// settled is how old a connection is that should have all its paths.
+// settled is the age from which a connection should have all its paths.
 const settled = 2 * time.Second
 
 // living are the MPTCP connections that go on and whose twins do: what a twin does
@@ -280,25 +281,24 @@ func (s *sequence) recover(ctx context.Context) error {
 }
 
 const (
-	// cutLimit is how long a connection may stand still when the direct path dies.
+	// cutLimit limits how long a connection may stand still when the direct path dies.
 	cutLimit = 8 * time.Second
-	// moving is how many bytes show that a connection goes on: more than can
-	// have been under way when the path was cut is not needed, as both
-	// directions of that path are dead.
+	// moving is the number of bytes that shows that a connection goes on. Both directions of the path
+	// that was cut are dead, so no bytes arrive from there.
 	moving = 10_000
 )
 
-// cut takes the direct path away and sees who goes on.
+// cut takes the direct path down and checks which connections go on.
 func (s *sequence) cut(ctx context.Context) (err error) {
 	conns, _ := s.living()
 	paths, err := s.paths(conns)
 	if err != nil {
 		return err
 	}
-	if err := s.w.net.LinkDown(directLink, true); err != nil {
+	if err := s.w.LinkDown(directLink, true); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.w.net.LinkDown(directLink, false)) }()
+	defer func() { err = errors.Join(err, s.w.LinkDown(directLink, false)) }()
 	pause(ctx, 200*time.Millisecond) // what was behind the link has arrived
 	had := map[*twin.Conn]int64{}
 	for i, c := range conns {
@@ -320,13 +320,13 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 		s.w.explain(ctx, "no progress without the direct path")
 	}
 	for c := range had {
-		held, err := s.w.heldByKernel(ctx, c)
+		held, err := s.inspect.heldByKernel(ctx, c)
 		if err != nil {
 			return err
 		}
 		r := c.Record()
 		what := fmt.Sprintf("%s from %v", r.Stream.Kind, r.Local)
-		gone, err := s.w.droppedByServer(c)
+		gone, err := s.inspect.droppedByServer(c)
 		switch {
 		case err != nil:
 			return err
@@ -341,7 +341,7 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// finish has all traffic come to its end, and ends by force what does not.
+// finish ends all traffic in order, then by force.
 func (s *sequence) finish(ctx context.Context) {
 	s.traffic.Stop()
 	began := time.Now()
@@ -359,22 +359,22 @@ func (s *sequence) finish(ctx context.Context) {
 			waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
 		}
 	}
-	s.holdInquest(ctx)
+	s.checkHung(ctx)
 	for _, p := range s.traffic.Pairs() {
 		p.MPTCP.Abort()
 		<-p.MPTCP.Ended()
 	}
 }
 
-// holdInquest looks at connections that have not come to their end.
-func (s *sequence) holdInquest(ctx context.Context) {
+// checkHung checks whether connections that have not ended hang in a kernel.
+func (s *sequence) checkHung(ctx context.Context) {
 	hung := false
 	for _, p := range s.traffic.Pairs() {
 		if !p.MPTCP.Record().Ended.IsZero() {
 			continue
 		}
 		hung = true
-		held, err := s.w.heldByKernel(ctx, p.MPTCP)
+		held, err := s.inspect.heldByKernel(ctx, p.MPTCP)
 		if err != nil {
 			s.monitor.fail(err)
 		}
@@ -397,7 +397,7 @@ func waitFor(ctx context.Context, c *twin.Conn, limit time.Duration) {
 func (s *sequence) holdings(ctx context.Context) (map[string]Holdings, error) {
 	all := map[string]Holdings{}
 	for _, name := range s.w.members() {
-		h, err := s.w.holdings(ctx, name)
+		h, err := s.inspect.holdings(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -406,8 +406,8 @@ func (s *sequence) holdings(ctx context.Context) (map[string]Holdings, error) {
 	return all, nil
 }
 
-// restLimit is how long what belonged to connections may outlive them. Waypoints look
-// for flows that ended every few seconds, and on a busy machine later.
+// restLimit limits how long the state of connections may outlive them. Waypoints look for
+// ended flows every few seconds, and later on a busy machine.
 const restLimit = 15 * time.Second
 
 // rest waits until hosts have what they had before any traffic, after all of it.
@@ -429,33 +429,33 @@ func (s *sequence) rest(ctx context.Context) (err error) {
 	}
 }
 
-// conclude collects what was seen in the background.
+// conclude collects the observations of background goroutines.
 func (s *sequence) conclude() {
 	s.seen.Unauthorised = map[string]int{}
 	for _, v := range s.watchers {
 		<-v.done
 		for _, f := range v.findings {
-			if !s.lawless(v.waypoint, f.at) {
+			if !s.hadNoRules(v.waypoint, f.at) {
 				s.seen.Unauthorised[f.why]++
 			}
 		}
-		if most := rush(v.syns); most != "" {
-			s.striker.excess.add("%s %s", v.waypoint, most)
+		if most := tooFast(v.syns); most != "" {
+			s.injector.excess.add("%s %s", v.waypoint, most)
 		}
 	}
 	for _, p := range s.traffic.Pairs() {
 		s.seen.Pairs = append(s.seen.Pairs, PairRecord{p.MPTCP.Record(), p.Plain.Record(), s.held[p.MPTCP]})
 	}
-	s.seen.Excess, s.seen.Stolen, s.seen.Late = s.striker.excess.found, s.monitor.stolen, s.monitor.late
+	s.seen.Excess, s.seen.Stolen, s.seen.Late = s.injector.excess.lines, s.monitor.rerouted, s.monitor.late
 }
 
-// restored is how long a waypoint may take to notice that its rules are gone,
-// and to put them back, on a busy machine.
+// restored limits the time until a waypoint on a busy machine has noticed that its rules
+// are gone, and has put them back.
 const restored = 10 * time.Second
 
-// lawless reports whether a waypoint had no rules at a moment because somebody
+// hadNoRules reports whether a waypoint had no rules at a moment because somebody
 // had flushed them: without any, its kernel translates and denies nothing.
-func (s *sequence) lawless(waypoint string, at time.Time) bool {
+func (s *sequence) hadNoRules(waypoint string, at time.Time) bool {
 	return slices.ContainsFunc(s.seen.Strikes, func(k Strike) bool {
 		return k.Fault.Kind == plan.FlushRules && k.Hit == waypoint && at.After(k.Began) && at.Before(k.Ended.Add(restored))
 	})

@@ -11,13 +11,12 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
-// heldByKernel reports whether one end's kernel has bytes of a connection that
-// it does not give to the program, although that does nothing but read: a
-// subflow's queue holds them, as what came out of order fills the connection's
-// receive buffer. Linux 6.18 never gets out of that, and nobody but the program
-// could make the buffer larger. Bytes are in such a queue for a moment in any
-// connection; so the same ones must be there after a while in which nothing came.
-func (w *world) heldByKernel(ctx context.Context, c *twin.Conn) (bool, error) {
+// heldByKernel reports whether the kernel of one end has bytes of a connection that it does
+// not give to the program, although the program only reads. They are in a subflow's queue,
+// while data out of order fills the connection's receive buffer. Linux 6.18 never recovers
+// from that, and only the program could enlarge the buffer. In any connection bytes are in
+// such a queue for a moment. So the same ones must be there after a while without progress.
+func (w inspector) heldByKernel(ctx context.Context, c *twin.Conn) (bool, error) {
 	received := c.Received()
 	first, err := w.queued(c)
 	if err != nil || len(first) == 0 {
@@ -41,7 +40,7 @@ func (w *world) heldByKernel(ctx context.Context, c *twin.Conn) (bool, error) {
 const heldFor = 2 * time.Second
 
 // queued lists how many bytes wait in which subflows' queues, at both ends.
-func (w *world) queued(c *twin.Conn) (map[ends]uint32, error) {
+func (w inspector) queued(c *twin.Conn) (map[ends]uint32, error) {
 	found := map[ends]uint32{}
 	for host, peer := range map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()} {
 		connections, err := w.connections(host)
@@ -67,13 +66,13 @@ func (w *world) queued(c *twin.Conn) (map[ends]uint32, error) {
 	return found, nil
 }
 
-// ends are those of a TCP socket.
+// ends are the two addresses of a TCP socket.
 type ends struct{ local, remote netip.AddrPort }
 
 // unread lists how many bytes wait in each TCP socket of a host.
-func (w *world) unread(host string) (map[ends]uint32, error) {
+func (w inspector) unread(host string) (map[ends]uint32, error) {
 	waiting := map[ends]uint32{}
-	err := w.host(host).Do(func() error {
+	err := w.Host(host).Do(func() error {
 		for _, family := range []uint8{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 			sockets, err := netlink.SocketDiagTCP(family)
 			if err != nil {

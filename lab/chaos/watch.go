@@ -12,15 +12,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// watcher sees every packet that leaves a waypoint by one of its interfaces,
-// and keeps those that had no right to.
+// watcher checks every packet that leaves a waypoint by one of its interfaces,
+// and records those that must not.
 type watcher struct {
 	waypoint string
-	right    func(packet) string // why a packet has no right to leave; "" if it has
+	right    func(*packet.Packet) string // returns why a packet must not leave, or ""
 	fd       int
 	done     chan struct{}
 
@@ -29,7 +30,7 @@ type watcher struct {
 	syns     []time.Time // of connections that left towards the server
 }
 
-// finding is a packet that had no right to leave.
+// finding is a packet that must not leave.
 type finding struct {
 	at  time.Time
 	why string
@@ -38,22 +39,13 @@ type finding struct {
 // mostFindings bounds what is kept of one interface.
 const mostFindings = 10_000
 
-// packet is what a watcher looks at: the head of an IPv4 packet.
-type packet struct {
-	from, to netip.AddrPort // ports of TCP and UDP only
-	protocol byte
-	flags    byte // of TCP
-	window   uint16
+// opens reports whether a packet opens a connection.
+func opens(p *packet.Packet) bool {
+	return p.TCP != nil && p.TCP.Flags&(packet.SYN|packet.ACK) == packet.SYN
 }
 
-const synFlag, ackFlag = 0x02, 0x10
-
-func (p packet) opens() bool {
-	return p.protocol == unix.IPPROTO_TCP && p.flags&(synFlag|ackFlag) == synFlag
-}
-
-// watch begins to look at what leaves by an interface.
-func watch(h *testbed.Host, iface string, right func(packet) string) (*watcher, error) {
+// watch opens a watcher on an interface.
+func watch(h *testbed.Host, iface string, right func(*packet.Packet) string) (*watcher, error) {
 	v := &watcher{waypoint: h.Name(), right: right, done: make(chan struct{})}
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
 	err := h.Do(func() error {
@@ -77,11 +69,12 @@ func watch(h *testbed.Host, iface string, right func(packet) string) (*watcher, 
 	return v, nil
 }
 
-// run looks until the channel is closed.
+// run watches until the channel is closed.
 func (v *watcher) run(stop <-chan struct{}) {
 	defer close(v.done)
 	defer unix.Close(v.fd)
-	buffer := make([]byte, 128)
+	buffer := make([]byte, 128) // the head of a packet is enough
+	var decoder packet.Decoder
 	for {
 		select {
 		case <-stop:
@@ -96,41 +89,23 @@ func (v *watcher) run(stop <-chan struct{}) {
 		if !ok || link.Pkttype != unix.PACKET_OUTGOING {
 			continue
 		}
-		if p, ok := parse(buffer[:n]); ok {
+		// One that is malformed behind its IP header is judged by that.
+		if p, _ := decoder.Decode(buffer[:n]); p != nil && p.V4 != nil {
 			v.judge(p)
 		}
 	}
 }
 
-func (v *watcher) judge(p packet) {
+func (v *watcher) judge(p *packet.Packet) {
 	why := v.right(p)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if why != "" && len(v.findings) < mostFindings {
 		v.findings = append(v.findings, finding{time.Now(), fmt.Sprintf("%s: %s", v.waypoint, why)})
 	}
-	if p.opens() {
+	if opens(p) {
 		v.syns = append(v.syns, time.Now())
 	}
-}
-
-// parse reads an IPv4 packet; false for others. Fragments are none of ours.
-func parse(b []byte) (p packet, ok bool) {
-	if len(b) < 20 || b[0]>>4 != 4 {
-		return p, false
-	}
-	header := int(b[0]&15) * 4
-	p.protocol = b[9]
-	var ports [2]uint16
-	if len(b) >= header+4 && (p.protocol == unix.IPPROTO_TCP || p.protocol == unix.IPPROTO_UDP) {
-		ports = [2]uint16{binary.BigEndian.Uint16(b[header:]), binary.BigEndian.Uint16(b[header+2:])}
-	}
-	if len(b) >= header+16 && p.protocol == unix.IPPROTO_TCP {
-		p.flags, p.window = b[header+13], binary.BigEndian.Uint16(b[header+14:])
-	}
-	p.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[12:])), ports[0])
-	p.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[16:])), ports[1])
-	return p, true
 }
 
 const (
@@ -140,32 +115,32 @@ const (
 	enrolPort, busPort = 45672, 45673
 )
 
-// rights returns what may leave a waypoint: its own packets to hosts of this
-// world, and connections to the server that its policy allows.
-func (w *world) rights(waypoint string) func(packet) string {
+// rights returns the check of packets that leave a waypoint. Allowed are its own packets to
+// hosts of this world, and connections to the server that its policy allows.
+func (w *world) rights(waypoint string) func(*packet.Packet) string {
 	own := map[netip.Addr]bool{}
 	for _, link := range []string{inLink(waypoint), outLink(waypoint)} {
-		v4, _ := w.host(waypoint).AddrOn(link)
+		v4, _ := w.Host(waypoint).AddrOn(link)
 		own[v4] = true
 	}
 	here := netip.MustParsePrefix("10.0.0.0/8") // what the lab numbers hosts from
-	return func(p packet) string {
+	return func(p *packet.Packet) string {
 		switch {
-		case !own[p.from.Addr()]:
-			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.from.Addr(), p.to)
-		case !here.Contains(p.to.Addr()):
-			return fmt.Sprintf("a packet to %v, which nobody here has", p.to)
-		case p.opens() && p.to.Addr() != w.host(server).Addr4() && p.to.Port() != enrolPort && p.to.Port() != busPort:
-			return fmt.Sprintf("a connection to %v, which its policy denies", p.to)
-		case p.opens() && p.to.Port() == smtp:
-			return fmt.Sprintf("a connection to %v, a port that its policy denies", p.to)
-		case p.opens() && p.window == attack.ForgedWindow && w.guardsSYNs():
-			return fmt.Sprintf("a stranger's SYN to %v", p.to)
+		case !own[p.Src()]:
+			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.Src(), p.To())
+		case !here.Contains(p.Dst()):
+			return fmt.Sprintf("a packet to %v, which nobody here has", p.To())
+		case opens(p) && p.Dst() != w.Host(server).Addr4() && p.To().Port() != enrolPort && p.To().Port() != busPort:
+			return fmt.Sprintf("a connection to %v, which its policy denies", p.To())
+		case opens(p) && p.To().Port() == smtp:
+			return fmt.Sprintf("a connection to %v, a port that its policy denies", p.To())
+		case opens(p) && p.TCP.Window == attack.ForgedWindow && w.guardsSYNs():
+			return fmt.Sprintf("a stranger's SYN to %v", p.To())
 		}
 		return ""
 	}
 }
 
-// guardsSYNs reports that members prove their SYNs, so that none of a
+// guardsSYNs reports whether SYNs of members are authenticated, so that none of a
 // stranger's may pass.
 func (w *world) guardsSYNs() bool { return slices.Contains(w.plan.Kinds, "in-band") }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -43,23 +44,25 @@ func outLink(waypoint string) string { return waypoint + "-out" }
 
 // world is a running network with its agents.
 type world struct {
-	plan     plan.World
-	programs programs.Pair
-	dir      string // logs and keys
-	log      *slog.Logger
-	net      *testbed.Network
-	base     map[string]testbed.LinkParams // of each link, as built
+	crew.Crew
+	plan plan.World
+	dir  string // logs and keys
+	log  *slog.Logger
+	base map[string]testbed.LinkParams // of each link, as built
 
 	waypoints []string // honest ones
 	agents    map[string]*agent
-	died      *died           // what dcol's processes did wrong
+	failures  *collector      // of dcol's processes
 	life      context.Context // of all programs
 	end       context.CancelFunc
 }
 
 // build makes the network of a plan and starts all agents.
-func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, died *died, log *slog.Logger) (*world, error) {
-	w := &world{died: died, plan: p.World, programs: pair, dir: dir, log: log, agents: map[string]*agent{}, base: map[string]testbed.LinkParams{}}
+func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, failures *collector, log *slog.Logger) (*world, error) {
+	w := &world{
+		Crew: crew.Crew{Programs: pair, Logs: dir}, failures: failures, plan: p.World, dir: dir, log: log,
+		agents: map[string]*agent{}, base: map[string]testbed.LinkParams{},
+	}
 	w.life, w.end = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range p.World.Waypoints {
 		w.waypoints = append(w.waypoints, fmt.Sprintf("w%d", i+1))
@@ -72,8 +75,8 @@ func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, die
 		w.end()
 		return nil, err
 	}
-	w.net = network
-	if err := w.furnish(ctx); err != nil {
+	w.Network = network
+	if err := w.setUp(ctx); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
@@ -82,18 +85,16 @@ func build(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, die
 // close ends every program and removes the network.
 func (w *world) close() error {
 	w.end()
-	return w.net.Close()
+	return w.Network.Close()
 }
-
-func (w *world) host(name string) *testbed.Host { return w.net.Host(name) }
 
 // client returns the client's address on its own link.
 func (w *world) client() netip.Addr {
-	v4, _ := w.host(alice).AddrOn(w.clientLink())
+	v4, _ := w.Host(alice).AddrOn(w.clientLink())
 	return v4
 }
 
-// members are the hosts that run an agent.
+// members returns the hosts that run an agent.
 func (w *world) members() []string {
 	all := append([]string{alice}, w.waypoints...)
 	if w.plan.Coordinator {
@@ -102,7 +103,7 @@ func (w *world) members() []string {
 	return all
 }
 
-// allWaypoints are the honest ones, and the one that lies, if there is one.
+// allWaypoints returns the honest waypoints, and the one that lies if there is one.
 func (w *world) allWaypoints() []string {
 	if w.plan.Liar != "" {
 		return append(append([]string(nil), w.waypoints...), liar)
@@ -110,7 +111,7 @@ func (w *world) allWaypoints() []string {
 	return w.waypoints
 }
 
-// clientLink is the name of the link that the client is on.
+// clientLink returns the name of the client's link.
 func (w *world) clientLink() string {
 	if w.plan.NAT {
 		return lanLink
@@ -118,11 +119,11 @@ func (w *world) clientLink() string {
 	return accessLink
 }
 
-// spec is the network: its links' rates leave the processor idle.
+// spec returns the network. Its links are slow enough to leave the processor idle.
 func (w *world) spec(seed uint64) testbed.Spec {
 	s := testbed.Spec{Seed: seed, Backend: testbed.BackendVeth}
 	if w.plan.Emulated {
-		s.Backend = testbed.BackendWire
+		s.Backend = testbed.BackendEmulator
 	}
 	host := func(name string, forward bool) {
 		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: name, Forward: forward})
@@ -170,13 +171,13 @@ const (
 	sendBuffers    = "4096 16384 65536"
 )
 
-// mptcpOff is for how long Linux turns MPTCP off for the whole host once SYNs with MPTCP
-// were lost and the next one, as plain TCP, was not. A link that was down for a while is
-// enough. All connections that begin in that hour would be plain TCP, and show nothing.
+// mptcpOff sets for how long Linux turns MPTCP off on the whole host after SYNs with MPTCP were
+// lost and the next one, as plain TCP, was not. A link that was down for a while is enough.
+// All connections of that hour would be plain TCP, and test nothing.
 const mptcpOff = "/proc/sys/net/mptcp/blackhole_timeout"
 
-// furnish sets the hosts up, makes the collective, and starts it.
-func (w *world) furnish(ctx context.Context) error {
+// setUp sets the hosts' kernels up, makes the collective, and starts it.
+func (w *world) setUp(ctx context.Context) error {
 	settings := map[string]string{"net.ipv4.tcp_rmem": receiveBuffers, "net.ipv4.tcp_wmem": sendBuffers}
 	if w.plan.Checksums {
 		settings["net.mptcp.checksum_enabled"] = "1"
@@ -186,55 +187,15 @@ func (w *world) furnish(ctx context.Context) error {
 	}
 	for _, name := range []string{alice, server} {
 		for key, value := range settings {
-			if err := w.host(name).Sysctl(key, value); err != nil {
+			if err := w.Host(name).Sysctl(key, value); err != nil {
 				return err
 			}
 		}
 	}
-	if w.plan.Coordinator {
-		return w.startCollective(ctx)
-	}
-	if err := w.makeAuthority(); err != nil {
+	if err := w.makeMembers(ctx); err != nil {
 		return err
 	}
 	return w.startAll(ctx)
-}
-
-const etc = "/etc/dcol/"
-
-// makeAuthority gives all members certificates of a throw-away authority.
-func (w *world) makeAuthority() error {
-	ca, err := collective.InitCA(filepath.Join(w.dir, "ca"), "chaos")
-	if err != nil {
-		return fmt.Errorf("make the authority: %w", err)
-	}
-	for _, name := range append([]string{alice, mallory}, w.allWaypoints()...) {
-		issued, err := ca.Issue(collective.Request{Name: name, Validity: 24 * time.Hour})
-		if err != nil {
-			return err
-		}
-		for to, from := range map[string]string{
-			"member.crt": issued.CertFile, "member.key": issued.KeyFile, "ca.crt": ca.CertFile(), "ca.crl": ca.CRLFile(),
-		} {
-			data, err := os.ReadFile(from)
-			if err != nil {
-				return fmt.Errorf("install certificates: %w", err)
-			}
-			if err := w.write(name, etc+to, data); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// write puts a file into a host's own tree.
-func (w *world) write(host, path string, data []byte) error {
-	err := w.host(host).Do(func() error { return os.WriteFile(path, data, 0o600) })
-	if err != nil {
-		return fmt.Errorf("on %s: %w", host, err)
-	}
-	return nil
 }
 
 // identity loads a member's identity for this process, from copies of its files.
@@ -243,29 +204,15 @@ func (w *world) identity(host string) (*collective.Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"member.crt", "member.key", "ca.crt", "ca.crl"} {
-		var data []byte
-		err := w.host(host).Do(func() (err error) {
-			data, err = os.ReadFile(w.identityDir() + name)
-			return err
-		})
+	from, to := crew.FilesIn(crew.IdentityDir(w.plan.Coordinator)), crew.FilesIn(dir)
+	for from, to := range map[string]string{from.Certificate: to.Certificate, from.Key: to.Key, from.CA: to.CA, from.CRL: to.CRL} {
+		data, err := w.Host(host).ReadFile(from)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
+			err = os.WriteFile(to, data, 0o600)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("copy the identity of %s: %w", host, err)
 		}
 	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	return collective.Load(collective.Files{
-		Certificate: file("member.crt"), Key: file("member.key"), CA: file("ca.crt"), CRL: file("ca.crl"),
-	}, w.log)
-}
-
-// identityDir is where a member's certificate lies on its host.
-func (w *world) identityDir() string {
-	if w.plan.Coordinator {
-		return "/var/lib/dcol/identity/"
-	}
-	return etc
+	return collective.Load(to, w.log)
 }

@@ -57,7 +57,7 @@ const numberWidth = vg.Length(44)
 func (b Boxes) drawing() (drawing, error) {
 	p := newPlot(b.Unit, "")
 	p.Y.Padding = 5
-	p.Add(verticalRules{})
+	p.Add(rules{vertical: true})
 	var ends []float64
 	drawn, referred := false, false
 	names := make(plot.ConstantTicks, len(b.Boxes))

@@ -189,30 +189,23 @@ func (d drawing) draw(c draw.Canvas) {
 	}
 }
 
-// horizontalRules are the lines behind the data at each labelled tick.
-type horizontalRules struct{}
+// rules are the lines behind the data at each labelled tick of an axis.
+type rules struct{ vertical bool }
 
 // Plot implements plot.Plotter.
-func (horizontalRules) Plot(c draw.Canvas, p *plot.Plot) {
-	_, y := p.Transforms(&c)
-	for _, tick := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
-		if tick.IsMinor() || tick.Value < p.Y.Min || tick.Value > p.Y.Max {
-			continue
-		}
-		at := y(tick.Value)
-		c.StrokeLine2(thin(rule), c.Min.X, at, c.Max.X, at)
+func (r rules) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	axis := p.Y
+	if r.vertical {
+		axis = p.X
 	}
-}
-
-// verticalRules are the lines behind the data at each labelled tick.
-type verticalRules struct{}
-
-// Plot implements plot.Plotter.
-func (verticalRules) Plot(c draw.Canvas, p *plot.Plot) {
-	x, _ := p.Transforms(&c)
-	for _, tick := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
-		if tick.Value >= p.X.Min && tick.Value <= p.X.Max {
+	for _, tick := range axis.Tick.Marker.Ticks(axis.Min, axis.Max) {
+		switch {
+		case tick.IsMinor() || tick.Value < axis.Min || tick.Value > axis.Max:
+		case r.vertical:
 			c.StrokeLine2(thin(rule), x(tick.Value), c.Min.Y, x(tick.Value), c.Max.Y)
+		default:
+			c.StrokeLine2(thin(rule), c.Min.X, y(tick.Value), c.Max.X, y(tick.Value))
 		}
 	}
 }

@@ -26,7 +26,7 @@ func chartFolder(t *testing.T) string {
 func of(sample ...float64) stats.Summary { return stats.Summarize(sample) }
 
 func example() Goodput {
-	s := Goodput{StepSeconds: 0.25, Paths: []Path{{Name: "direct"}, {Name: "waypoint"}}}
+	s := Goodput{StepSeconds: 0.25, Paths: []Path{{Path: "direct"}, {Path: "waypoint"}}}
 	for i := range 48 {
 		at := float64(i) * 0.25
 		direct, detour := 9.3+0.2*math.Sin(3*at), 9.2+0.3*math.Cos(4*at)
@@ -152,7 +152,7 @@ func TestEvenTicks(t *testing.T) {
 
 // A path has the colour of its place among all, also where it is alone.
 func TestStackKeepsColours(t *testing.T) {
-	alone := Goodput{StepSeconds: 1, Paths: []Path{{Name: "waypoint", Mbps: []float64{1, 3}}}}
+	alone := Goodput{StepSeconds: 1, Paths: []Path{{Path: "waypoint", Mbps: []float64{1, 3}}}}
 	for _, test := range []struct {
 		all  []string
 		want int

@@ -16,14 +16,14 @@ import (
 
 // Path is one path's goodput over time, in Mbit/s, averaged over each step.
 type Path struct {
-	Name string
-	Mbps []float64
+	Path string    `json:"path"` // its name
+	Mbps []float64 `json:"mbps"`
 }
 
 // Mark is a moment to point out, such as the death of a waypoint.
 type Mark struct {
-	Seconds float64
-	Label   string
+	Seconds float64 `json:"seconds"`
+	Label   string  `json:"label"`
 }
 
 // Level is a value to compare with.
@@ -72,7 +72,7 @@ func (g Goodput) drawing(width vg.Length) (drawing, error) {
 	}
 	bands := g.stack()
 	p := newPlot("time, s", "goodput, Mbit/s")
-	p.Add(horizontalRules{})
+	p.Add(rules{})
 	for _, b := range bands {
 		p.Add(b)
 	}
@@ -127,11 +127,11 @@ func (g Goodput) stack() []band {
 	base := make([]float64, n)
 	bands := make([]band, len(g.Paths))
 	for i, p := range g.Paths {
-		index := slices.Index(g.Among, p.Name)
+		index := slices.Index(g.Among, p.Path)
 		if index < 0 {
 			index = i
 		}
-		b := band{path: p.Name, index: index, step: g.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
+		b := band{path: p.Path, index: index, step: g.StepSeconds, low: slices.Clone(base), high: slices.Clone(base)}
 		for j, v := range p.Mbps {
 			b.high[j] += v
 		}

@@ -157,7 +157,7 @@ func TestHeatTint(t *testing.T) {
 func TestNamesStayApart(t *testing.T) {
 	g := Goodput{StepSeconds: 1}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		g.Paths = append(g.Paths, Path{Name: name, Mbps: []float64{0, 0}})
+		g.Paths = append(g.Paths, Path{Path: name, Mbps: []float64{0, 0}})
 	}
 	svg, err := g.SVG()
 	if err != nil {
@@ -166,7 +166,7 @@ func TestNamesStayApart(t *testing.T) {
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(string(svg), "<text") {
 		for _, path := range g.Paths {
-			if strings.Contains(part, ">"+path.Name+"</text>") {
+			if strings.Contains(part, ">"+path.Path+"</text>") {
 				_, place, _ := strings.Cut(part, `y="`)
 				place, _, _ = strings.Cut(place, `"`)
 				seen[place] = true

@@ -15,6 +15,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/lab/remote"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 const (
@@ -23,20 +25,25 @@ const (
 	startWithin    = 30 * time.Second
 )
 
+// HubPart and MembersPart are the programs of the two processes.
+const (
+	HubPart     = "crowd-hub"
+	MembersPart = "crowd-members"
+)
+
 // Hub is the process of the coordinator.
 type Hub struct {
 	Dir     string // where its files go: a disk's, as it writes before it promises
 	Address string // of this host, at which members reach it
-	Log     *slog.Logger
 
+	ctx         context.Context
 	coordinator *coordinator.Coordinator
 	profile     *os.File // that is being written
 }
 
-// Run makes a collective and obeys orders for its coordinator until there are no more.
-func (h *Hub) Run(ctx context.Context, in io.Reader, out io.Writer) (err error) {
-	members, err := raiseFiles()
-	if err != nil {
+// Run makes a collective and lets others call the methods below, over in and out, until in ends.
+func (h *Hub) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) (err error) {
+	if _, err := raiseFiles(); err != nil {
 		return err
 	}
 	id, err := h.found()
@@ -45,13 +52,14 @@ func (h *Hub) Run(ctx context.Context, in io.Reader, out io.Writer) (err error) 
 	}
 	listen := net.JoinHostPort(h.Address, "0") // any port that is free
 	h.coordinator, err = coordinator.Open(coordinator.Config{
-		Dir: h.stateDir(), Identity: id, Listen: listen, BusListen: listen, Addresses: []string{h.Address}, Log: h.Log,
+		Dir: h.stateDir(), Identity: id, Listen: listen, BusListen: listen, Addresses: []string{h.Address}, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	defer h.coordinator.Close()
 	ctx, stop := context.WithCancel(ctx)
+	h.ctx = ctx
 	ran := make(chan error, 1)
 	go func() { ran <- h.coordinator.Run(ctx) }()
 	defer func() {
@@ -61,7 +69,7 @@ func (h *Hub) Run(ctx context.Context, in io.Reader, out io.Writer) (err error) 
 	if err := eventually(ctx, startWithin, func() bool { return h.coordinator.Status().Directory != nil }); err != nil {
 		return fmt.Errorf("wait until the coordinator is at work: %w", err)
 	}
-	return obey(ctx, in, out, Ready{Members: members}, h.do)
+	return remote.Serve(h, in, out)
 }
 
 func (h *Hub) stateDir() string { return filepath.Join(h.Dir, "coordinator") }
@@ -80,50 +88,58 @@ func (h *Hub) found() (*collective.Identity, error) {
 	return install(files, f.Chain, f.Roots, f.Lists)
 }
 
-func (h *Hub) do(ctx context.Context, o Order) (any, error) {
-	switch o.Do {
-	case Invite:
-		return h.invite(o.Count)
-	case Expel:
-		return h.expel(ctx, o.Name)
-	case Look:
-		s := h.coordinator.Status()
-		if s.Directory == nil {
-			return nil, errors.New("the directory's store is away")
-		}
-		return HubState{Members: s.Directory.Members, Revision: s.Directory.Revision, Bytes: s.Directory.Bytes, Busy: s.Counts.Busy}, nil
-	case Settle:
-		return settle(), nil
-	case Profile:
-		return nil, errors.Join(h.endProfile(), h.beginProfile(o.File))
-	}
-	return nil, fmt.Errorf("the coordinator cannot %q", o.Do)
+// Capacity replies how many members may be connected, by the limit of open files.
+func (h *Hub) Capacity(_ struct{}, members *int) (err error) {
+	*members, err = raiseFiles()
+	return err
 }
 
-func (h *Hub) invite(count int) (any, error) {
-	var out Invited
+// Invite replies a number of invitations.
+func (h *Hub) Invite(count int, lines *[]string) error {
 	for range count {
 		l, err := h.coordinator.Invite(coordinator.InviteOptions{})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out.Lines = append(out.Lines, l.String())
+		*lines = append(*lines, l.String())
 	}
-	return out, nil
+	return nil
 }
 
-func (h *Hub) expel(ctx context.Context, name string) (any, error) {
-	out := Expelled{Began: time.Now()}
-	if err := h.coordinator.Expel(ctx, name, "to see how fast that is"); err != nil {
-		return nil, err
+// Expel expels a member.
+func (h *Hub) Expel(name string, out *Expelled) error {
+	began := time.Now()
+	if err := h.coordinator.Expel(h.ctx, name, "to see how fast that is"); err != nil {
+		return err
 	}
-	out.Millis = millis(time.Since(out.Began))
+	took := time.Since(began)
 	trust, err := collective.ReadTrust(filepath.Join(h.stateDir(), "ca", "ca.crt"), filepath.Join(h.stateDir(), "ca", "ca.crl"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out.Hash = enrol.HashTrust(trust)
-	return out, nil
+	*out = Expelled{Name: name, Began: began, Millis: stats.Milliseconds(took), Hash: enrol.HashTrust(trust)}
+	return nil
+}
+
+// State describes the coordinator.
+func (h *Hub) State(_ struct{}, out *HubState) error {
+	s := h.coordinator.Status()
+	if s.Directory == nil {
+		return errors.New("the directory's store is away")
+	}
+	*out = HubState{Members: s.Directory.Members, Revision: s.Directory.Revision, Bytes: s.Directory.Bytes, Busy: s.Counts.Busy}
+	return nil
+}
+
+// Settle gives back memory that is free.
+func (h *Hub) Settle(_ struct{}, out *Memory) error {
+	*out = settle()
+	return nil
+}
+
+// Profile writes a profile of the processor's time to a file from now on, or to none.
+func (h *Hub) Profile(file string, _ *struct{}) error {
+	return errors.Join(h.endProfile(), h.beginProfile(file))
 }
 
 func (h *Hub) beginProfile(file string) (err error) {
@@ -145,8 +161,6 @@ func (h *Hub) endProfile() error {
 	h.profile = nil
 	return f.Close()
 }
-
-func millis(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // eventually polls until something holds.
 func eventually(ctx context.Context, within time.Duration, holds func() bool) error {

@@ -29,8 +29,8 @@ const (
 
 // member is one of the crowd.
 type member struct {
-	number  int
-	hearing *hearing
+	number     int
+	broadcasts *broadcasts
 
 	// Since it joined.
 	id           *collective.Identity
@@ -237,7 +237,7 @@ func (m *member) receive(msg bus.Message) {
 		m.check(msg.Data)
 		return
 	}
-	heard, err := m.hearing.take(m.number, msg.Topic, msg.Data)
+	heard, err := m.broadcasts.take(m.number, msg.Topic, msg.Data)
 	switch {
 	case err != nil:
 		m.gaps.Add(1) // its content is lost

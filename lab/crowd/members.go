@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/lab/remote"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // Members is the process of all members but the coordinator.
@@ -23,21 +26,21 @@ type Members struct {
 	// address.
 	Parallel int
 
-	hearing *hearing
-	all     []*member
-	shared  *collective.Files // roots and lists as they were when the first joined
+	ctx        context.Context
+	broadcasts *broadcasts
+	all        []*member
+	shared     *collective.Files // roots and lists as they were when the first joined
 }
 
 // HeardWithin limits the wait for an expected message.
 const HeardWithin = 20 * time.Second
 
-// Run obeys orders until there are no more.
-func (c *Members) Run(ctx context.Context, in io.Reader, out io.Writer) error {
-	most, err := raiseFiles()
-	if err != nil {
+// Run lets others call the methods below, over in and out, until in ends.
+func (c *Members) Run(ctx context.Context, in io.Reader, out io.Writer, _ *slog.Logger) error {
+	if _, err := raiseFiles(); err != nil {
 		return err
 	}
-	c.hearing = newHearing(c.Most)
+	c.ctx, c.broadcasts = ctx, newBroadcasts(c.Most)
 	defer func() {
 		for _, m := range c.all {
 			m.leave()
@@ -46,34 +49,38 @@ func (c *Members) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 		}
 	}()
-	return obey(ctx, in, out, Ready{Members: most}, c.do)
+	return remote.Serve(c, in, out)
 }
 
-func (c *Members) do(ctx context.Context, o Order) (any, error) {
-	switch o.Do {
-	case Join:
-		return c.join(ctx, o.Lines, o.Stay)
-	case Connect:
-		var away []*member
-		for _, m := range c.all {
-			if m.onBus() == nil {
-				away = append(away, m)
-			}
+// Capacity replies how many members may be connected, by the limit of open files.
+func (c *Members) Capacity(_ struct{}, members *int) (err error) {
+	*members, err = raiseFiles()
+	return err
+}
+
+// Connect brings all members onto the bus that are not.
+func (c *Members) Connect(_ struct{}, out *Work) error {
+	var away []*member
+	for _, m := range c.all {
+		if m.onBus() == nil {
+			away = append(away, m)
 		}
-		return c.each(len(away), func(i int) error { return away[i].connect(ctx) }), nil
-	case Publish:
-		return c.publish(ctx, o.Count)
-	case Heard:
-		return c.heard(ctx, o)
-	case Renew:
-		on := c.connected()
-		return c.each(min(o.Count, len(on)), func(i int) error { return c.all[on[i]].renew(ctx) }), nil
-	case Look:
-		return c.state(o.Head), nil
-	case Settle:
-		return settle(), nil
 	}
-	return nil, fmt.Errorf("members cannot %q", o.Do)
+	*out = c.each(len(away), func(i int) error { return away[i].connect(c.ctx) })
+	return nil
+}
+
+// Renew has a number of members renew their certificates.
+func (c *Members) Renew(count int, out *Work) error {
+	on := c.connected()
+	*out = c.each(min(count, len(on)), func(i int) error { return c.all[on[i]].renew(c.ctx) })
+	return nil
+}
+
+// Settle gives back memory that is free.
+func (c *Members) Settle(_ struct{}, out *Memory) error {
+	*out = settle()
+	return nil
 }
 
 // each does something once with every number, several at a time.
@@ -91,7 +98,7 @@ func (c *Members) each(count int, do func(i int) error) Work {
 					failed.Add(1)
 					why.Store(&err)
 				}
-				w.Millis[i] = millis(time.Since(began))
+				w.Millis[i] = stats.Milliseconds(time.Since(began))
 			}
 		})
 	}
@@ -103,39 +110,42 @@ func (c *Members) each(count int, do func(i int) error) Work {
 	return w
 }
 
-// join has new members enrol, connect and publish their records.
-func (c *Members) join(ctx context.Context, lines []string, stay bool) (any, error) {
-	if len(c.all)+len(lines) > c.Most {
-		return nil, fmt.Errorf("%d more members are more than %d", len(lines), c.Most)
+// Join has new members enrol, connect and publish their records.
+func (c *Members) Join(args Joining, out *Work) error {
+	count := len(args.Lines)
+	if len(c.all)+count > c.Most {
+		return fmt.Errorf("%d more members are more than %d", count, c.Most)
 	}
-	parsed := make([]enrol.Line, len(lines))
-	for i, text := range lines {
+	parsed := make([]enrol.Line, count)
+	for i, text := range args.Lines {
 		var err error
 		if parsed[i], err = enrol.ParseLine(text); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	first := len(c.all)
-	for i := range lines {
-		c.all = append(c.all, &member{number: first + i, hearing: c.hearing})
+	for i := range count {
+		c.all = append(c.all, &member{number: first + i, broadcasts: c.broadcasts})
 	}
-	one := func(i int) error { return c.joinOne(ctx, c.all[first+i], parsed[i], stay) }
+	one := func(i int) error { return c.joinOne(c.ctx, c.all[first+i], parsed[i], args.Stay) }
 	if first > 0 {
-		return c.each(len(lines), one), nil
+		*out = c.each(count, one)
+		return nil
 	}
 	// The first answer, from a member of the sample, has what all of them share.
-	if len(lines) == 0 || c.Sample == 0 {
-		return nil, errors.New("somebody must hold a copy of the directory")
+	if count == 0 || c.Sample == 0 {
+		return errors.New("somebody must hold a copy of the directory")
 	}
 	if err := one(0); err != nil {
-		return nil, err
+		return err
 	}
 	copied := filesIn(filepath.Join(c.Dir, "shared"))
 	if err := copyTrust(c.all[0].id.Trust(), copied); err != nil {
-		return nil, err
+		return err
 	}
 	c.shared = &copied
-	return c.each(len(lines)-1, func(i int) error { return one(i + 1) }), nil
+	*out = c.each(count-1, func(i int) error { return one(i + 1) })
+	return nil
 }
 
 func (c *Members) joinOne(ctx context.Context, m *member, l enrol.Line, stay bool) error {
@@ -169,76 +179,75 @@ func (c *Members) connected() (numbers []int) {
 	return numbers
 }
 
-// publish has members change their records, one by one. Each waits until all have received the change before.
-func (c *Members) publish(ctx context.Context, count int) (out []Spread, err error) {
+// Publish has a number of members change their records, one by one. Each waits until all have received the
+// change before.
+func (c *Members) Publish(count int, out *[]Spread) error {
 	on := c.connected()
 	for i := range min(count, len(on)) {
 		began := time.Now()
-		s, err := c.all[on[len(on)-1-i]].publish(ctx)
+		s, err := c.all[on[len(on)-1-i]].publish(c.ctx)
 		if err != nil {
-			return out, err
+			return err
 		}
-		var told *message
-		_ = eventually(ctx, HeardWithin, func() bool { // who did not hear it is counted
-			told = c.hearing.find(func(m *message) bool { return m.has(s) })
-			return told != nil && told.heard(on)
-		})
-		out = append(out, c.hearing.spread(told, on, began))
-		c.hearing.forget()
+		*out = append(*out, c.awaitBroadcast(on, began, func(m *message) bool { return m.has(s) }))
 	}
-	return out, nil
+	return nil
 }
 
-// heard waits until all members have received an expulsion.
-func (c *Members) heard(ctx context.Context, o Order) (any, error) {
+// awaitBroadcast waits until these members have received a message, and returns how long after since they did.
+func (c *Members) awaitBroadcast(by []int, since time.Time, is func(*message) bool) Spread {
+	var found *message
+	_ = eventually(c.ctx, HeardWithin, func() bool { // who did not receive it is counted
+		found = c.broadcasts.find(is)
+		return found != nil && found.heard(by)
+	})
+	defer c.broadcasts.forget()
+	return c.broadcasts.spread(found, by, since)
+}
+
+// Heard waits until all members have received an expulsion.
+func (c *Members) Heard(of Expelled, r *Reached) error {
 	var out *member
 	for _, m := range c.all {
-		if m.name() == o.Name {
+		if m.name() == of.Name {
 			out = m
 		}
 	}
 	if out == nil {
-		return nil, fmt.Errorf("there is no %s", o.Name)
+		return fmt.Errorf("there is no %s", of.Name)
 	}
-	var r Reached
-	if err := eventually(ctx, HeardWithin, func() bool { return !out.connected() }); err != nil {
-		return nil, fmt.Errorf("%s is expelled and on the bus: %w", o.Name, err)
+	if err := eventually(c.ctx, HeardWithin, func() bool { return !out.connected() }); err != nil {
+		return fmt.Errorf("%s is expelled and on the bus: %w", of.Name, err)
 	}
-	r.Cut = millis(out.onBus().State().Since.Sub(o.Began))
-	on := c.connected()
-	var told *message
-	_ = eventually(ctx, HeardWithin, func() bool { // who did not hear it is counted
-		told = c.hearing.find(func(m *message) bool { return m.trust != nil && m.trust.Whole() && m.trust.Hash == o.Hash })
-		return told != nil && told.heard(on)
+	r.Cut = stats.Milliseconds(out.onBus().State().Since.Sub(of.Began))
+	r.Spread = c.awaitBroadcast(c.connected(), of.Began, func(m *message) bool {
+		return m.trust != nil && m.trust.Whole() && m.trust.Hash == of.Hash
 	})
-	r.Spread = c.hearing.spread(told, on, o.Began)
 	for _, m := range c.all[:min(c.Sample, len(c.all))] {
 		var at any
-		err := eventually(ctx, HeardWithin, func() (ok bool) {
-			at, ok = m.taken.Load(o.Hash)
+		err := eventually(c.ctx, HeardWithin, func() (ok bool) {
+			at, ok = m.taken.Load(of.Hash)
 			return ok
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s has not taken the revocation list: %w", m.name(), err)
+			return fmt.Errorf("%s has not taken the revocation list: %w", m.name(), err)
 		}
 		if m.id.Trust().Check(out.id.Self(), time.Now()) == nil {
-			return nil, fmt.Errorf("%s takes %s for a member still", m.name(), o.Name)
+			return fmt.Errorf("%s takes %s for a member still", m.name(), of.Name)
 		}
-		r.Verified = max(r.Verified, millis(at.(time.Time).Sub(o.Began)))
+		r.Verified = max(r.Verified, stats.Milliseconds(at.(time.Time).Sub(of.Began)))
 	}
-	err := out.renew(ctx)
+	err := out.renew(c.ctx)
 	out.leave()
 	if !errors.Is(err, enrol.Expelled) {
-		return nil, fmt.Errorf("%s asked for a new certificate, and was not refused as expelled: %w", o.Name, err)
+		return fmt.Errorf("%s asked for a new certificate, and was not refused as expelled: %w", of.Name, err)
 	}
 	r.Refusal = err.Error()
-	c.hearing.forget()
-	return r, nil
+	return nil
 }
 
-// state counts, by where the directory's head is.
-func (c *Members) state(head uint64) MembersState {
-	var s MembersState
+// State describes the members, where the directory's head is at that revision.
+func (c *Members) State(head uint64, s *MembersState) error {
 	for _, m := range c.all {
 		s.Connects += m.connects.Load()
 		s.Retries += m.retries.Load()
@@ -260,7 +269,7 @@ func (c *Members) state(head uint64) MembersState {
 			s.Copies = append(s.Copies, m.copied())
 		}
 	}
-	return s
+	return nil
 }
 
 func (m *member) copied() Copy {

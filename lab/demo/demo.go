@@ -5,18 +5,16 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/chart"
 	"github.com/detour-collective/dcol/lab/experiment"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
@@ -48,13 +46,6 @@ type Result struct {
 	LongestStall float64 `json:"longest_stall_ms"`
 }
 
-// Options configures the demo's output.
-type Options struct {
-	Out            string // folder for results, plots and logs
-	Stdout, Stderr io.Writer
-	Log            *slog.Logger
-}
-
 // act is one download.
 type act struct {
 	procedure scenario.Procedure
@@ -62,19 +53,19 @@ type act struct {
 	events    []scenario.Event
 }
 
-// Run shows it.
-func Run(ctx context.Context, o Options) error {
+// Run shows the demo: the progress on o.Stderr, the result on stdout.
+func Run(ctx context.Context, o experiment.Options, stdout io.Writer) error {
 	s, err := network()
 	if err != nil {
 		return err
 	}
-	tell := newTeller(o.Stderr)
-	tell.opening(s)
-	lab, err := experiment.Open(ctx, s, experiment.Options{Out: o.Out, Log: o.Log, Stderr: o.Stderr})
+	progress := newProgress(o.Stderr)
+	progress.opening(s)
+	lab, err := experiment.Open(ctx, s, o)
 	if err != nil {
 		return err
 	}
-	runs, runErr := perform(ctx, lab, tell)
+	runs, runErr := perform(ctx, lab, progress)
 	environment, envErr := lab.Environment(ctx)
 	if err := errors.Join(runErr, envErr, lab.Close()); err != nil {
 		return err
@@ -83,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := write(o.Out, result, runs); err != nil {
 		return err
 	}
-	return result.table(o.Stdout, o.Out)
+	return result.table(stdout, o.Out)
 }
 
 // network returns the core-limited one of the papers, with a download on it.
@@ -112,19 +103,19 @@ func acts(s *scenario.Scenario) []act {
 	}
 }
 
-func perform(ctx context.Context, lab *experiment.Lab, tell *teller) ([]report.Run, error) {
+func perform(ctx context.Context, lab *experiment.Lab, progress *progress) ([]report.Run, error) {
 	base, _ := lab.Scenario.Variant(scenario.Base)
 	var runs []report.Run
 	for i, a := range acts(lab.Scenario) {
-		tell.begin(i+1, a.title)
+		progress.begin(i+1, a.title)
 		run, err := lab.Execute(ctx, experiment.Order{
 			Variant: base, Procedure: a.procedure, Events: a.events, Log: fmt.Sprintf("act-%d", i+1),
-			Live: func(l experiment.Live) { tell.live(l, size) },
+			Live: func(l experiment.Live) { progress.live(l, size) },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", a.title, err)
 		}
-		tell.end(run)
+		progress.end(run)
 		runs = append(runs, run)
 	}
 	return runs, nil
@@ -150,11 +141,7 @@ func conclude(runs []report.Run, e report.Environment) Result {
 
 // write leaves result.json and the plots in the folder.
 func write(out string, r Result, runs []report.Run) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(out, "result.json"), append(data, '\n'), 0o644); err != nil {
+	if err := jsonfile.Write(filepath.Join(out, "result.json"), r); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	levels := []chart.Level{{Value: r.TCPMbps, Label: "plain TCP"}, {Value: r.TCPMbps + r.DetourTCPMbps, Label: "sum of the paths"}}

@@ -2,18 +2,19 @@ package emulink
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/detour-collective/dcol/lab/remote"
 )
 
 // Link is a pair of TUN devices (IFF_TUN, IFF_NO_PI) and the properties of the link between them.
@@ -23,18 +24,15 @@ type Link struct {
 	MTU        int // largest packet; 0 is DefaultMTU
 }
 
-// Wire is a running emulator process. Its methods may be called from any goroutine.
-type Wire struct {
+// Emulator is a running emulator process. Its methods may be called from any goroutine.
+type Emulator struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // read after exited only
 	exited chan struct{}
 	log    *slog.Logger
 
-	mu         sync.Mutex // one request at a time; guards the rest
-	requests   io.WriteCloser
-	encode     *json.Encoder
-	decode     *json.Decoder
-	closing    bool
+	remote     *remote.Client
+	closing    atomic.Bool
 	scheduling string
 }
 
@@ -44,44 +42,37 @@ const exitGrace = 5 * time.Second
 // Start runs an emulator process that carries packets between the devices of each link. It has its own copies
 // of the files. The seed makes loss and jitter repeatable: the n-th packet of a direction always has the same
 // fate. The calling program's main must call Stage. ctx bounds only the start.
-func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*Wire, error) {
-	req := startRequest{Seed: seed}
-	w := &Wire{exited: make(chan struct{}), log: log}
-	w.cmd = &exec.Cmd{
+func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*Emulator, error) {
+	req := StartRequest{Seed: seed}
+	e := &Emulator{exited: make(chan struct{}), log: log}
+	e.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{stageName}, Dir: "/",
 		// A terminal's Ctrl-C is for the caller only.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for i, l := range links {
-		for _, p := range []Params{l.AtoB, l.BtoA} {
-			if err := p.Validate(); err != nil {
-				return nil, fmt.Errorf("start wire: link %d: %w", i, err)
-			}
+		if err := errors.Join(l.AtoB.Validate(), l.BtoA.Validate()); err != nil {
+			return nil, fmt.Errorf("start the link emulator: link %d: %w", i, err)
 		}
-		setup := linkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.MTU}
-		if setup.MTU == 0 {
-			setup.MTU = DefaultMTU
-		}
-		req.Links = append(req.Links, setup)
-		w.cmd.ExtraFiles = append(w.cmd.ExtraFiles, l.A, l.B)
+		req.Links = append(req.Links, LinkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: cmp.Or(l.MTU, DefaultMTU)})
+		e.cmd.ExtraFiles = append(e.cmd.ExtraFiles, l.A, l.B)
 	}
-	if err := w.spawn(); err != nil {
-		return nil, fmt.Errorf("start wire: %w", err)
+	if err := e.spawn(); err != nil {
+		return nil, fmt.Errorf("start the link emulator: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { w.cmd.Process.Kill() })
-	resp, err := w.ask(request{Start: &req})
+	stop := context.AfterFunc(ctx, func() { e.cmd.Process.Kill() })
+	err := e.call("Start", req, &e.scheduling)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start wire: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("start the link emulator: %w", err), e.Close())
 	}
-	w.scheduling = resp.Scheduling
-	return w, nil
+	return e, nil
 }
 
-func (w *Wire) spawn() error {
-	stdin, err := w.cmd.StdinPipe()
+func (e *Emulator) spawn() error {
+	stdin, err := e.cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
@@ -89,92 +80,68 @@ func (w *Wire) spawn() error {
 	if err != nil {
 		return err
 	}
-	w.cmd.Stdout, w.cmd.Stderr = stdout, &w.stderr
-	err = w.cmd.Start()
+	e.cmd.Stdout, e.cmd.Stderr = stdout, &e.stderr
+	err = e.cmd.Start()
 	stdout.Close()
 	if err != nil {
 		answers.Close()
 		return err
 	}
-	w.requests, w.encode, w.decode = stdin, json.NewEncoder(stdin), json.NewDecoder(answers)
+	e.remote = remote.NewClient(stdin, answers)
 	go func() {
-		defer close(w.exited)
-		err := w.cmd.Wait()
+		defer close(e.exited)
+		err := e.cmd.Wait()
 		answers.Close()
-		w.mu.Lock()
-		closing := w.closing
-		w.mu.Unlock()
-		if !closing {
-			w.log.Error("the wire has ended by itself", "err", err, "stderr", w.stderr.String())
+		if !e.closing.Load() {
+			e.log.Error("the link emulator has ended by itself", "err", err, "stderr", e.stderr.String())
 		}
 	}()
 	return nil
 }
 
-// ask sends a request and waits for the response.
-func (w *Wire) ask(req request) (response, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var resp response
-	err := w.encode.Encode(req)
-	if err == nil {
-		err = w.decode.Decode(&resp)
+func (e *Emulator) call(method string, args, reply any) error {
+	if err := e.remote.Call(method, args, reply); err != nil {
+		return fmt.Errorf("ask the link emulator: %w", err)
 	}
-	if err != nil {
-		return response{}, fmt.Errorf("ask the wire process: %w", err)
-	}
-	if resp.Error != "" {
-		return response{}, errors.New(resp.Error)
-	}
-	return resp, nil
+	return nil
 }
 
 // Set changes both directions of a link.
-func (w *Wire) Set(link int, ab, ba Params) error {
+func (e *Emulator) Set(link int, ab, ba Params) error {
 	if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
 		return err
 	}
-	_, err := w.ask(request{Set: &setRequest{Link: link, AtoB: ab, BtoA: ba}})
-	return err
+	return e.call("Set", SetRequest{Link: link, AtoB: ab, BtoA: ba}, nil)
 }
 
 // Down makes a link drop everything, including packets in flight, or ends that.
-func (w *Wire) Down(link int, down bool) error {
-	_, err := w.ask(request{Down: &downRequest{Link: link, Down: down}})
-	return err
+func (e *Emulator) Down(link int, down bool) error {
+	return e.call("Down", DownRequest{Link: link, Down: down}, nil)
 }
 
 // Stats returns a link's counters since the start or the last Reset.
-func (w *Wire) Stats(link int) (ab, ba Stats, err error) {
-	resp, err := w.ask(request{Stats: &link})
-	return resp.AtoB, resp.BtoA, err
+func (e *Emulator) Stats(link int) (ab, ba Stats, err error) {
+	var both [2]Stats
+	err = e.call("Stats", link, &both)
+	return both[0], both[1], err
 }
 
 // Reset sets the counters of all links to zero.
-func (w *Wire) Reset() error {
-	_, err := w.ask(request{Reset: true})
-	return err
-}
+func (e *Emulator) Reset() error { return e.call("Reset", struct{}{}, nil) }
 
 // Scheduling describes the priority of the emulator's thread: SCHED_FIFO, or what was permitted instead and
 // why.
-func (w *Wire) Scheduling() string { return w.scheduling }
+func (e *Emulator) Scheduling() string { return e.scheduling }
 
 // Close ends the process.
-func (w *Wire) Close() error {
-	w.mu.Lock()
-	w.closing = true
-	err := w.requests.Close()
-	w.mu.Unlock()
-	if errors.Is(err, os.ErrClosed) {
-		err = nil // it has exited already
-	}
-	timer := time.AfterFunc(exitGrace, func() { w.cmd.Process.Kill() })
+func (e *Emulator) Close() error {
+	e.closing.Store(true)
+	err := e.remote.Close()
+	timer := time.AfterFunc(exitGrace, func() { e.cmd.Process.Kill() })
 	defer timer.Stop()
-	<-w.exited
-	if !w.cmd.ProcessState.Success() {
-		return errors.Join(err, fmt.Errorf("the wire ended with %v: %s", w.cmd.ProcessState,
-			strings.TrimSpace(w.stderr.String())))
+	<-e.exited
+	if !e.cmd.ProcessState.Success() {
+		return errors.Join(err, fmt.Errorf("the link emulator ended with %v: %s", e.cmd.ProcessState, strings.TrimSpace(e.stderr.String())))
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func TestRequestsOfAnUnknownLinkAreRefused(t *testing.T) {
 	}
 }
 
-func TestAWireThatDiedIsReported(t *testing.T) {
+func TestAnEmulatorThatDiedIsReported(t *testing.T) {
 	var logged bytes.Buffer
 	w, err := Start(t.Context(), nil, 1, slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAWireThatDiedIsReported(t *testing.T) {
 	}
 	<-w.exited
 	if err := w.Reset(); err == nil {
-		t.Error("a dead wire answers")
+		t.Error("a dead emulator answers")
 	}
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("close says %v", err)

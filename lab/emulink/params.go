@@ -13,18 +13,18 @@ type Params struct {
 	// Rate in bit/s, counted on whole IP packets (header included, no
 	// framing). 0 is unlimited: packets take no time on the line and the
 	// queue is never used.
-	Rate int64 `json:"rate,omitempty"`
+	Rate int64
 	// Delay is the one-way propagation delay, added after serialisation.
-	Delay time.Duration `json:"delay,omitempty"`
+	Delay time.Duration
 	// Jitter varies Delay uniformly by ±Jitter for each packet. Packets keep their order, so on a busy link a
 	// late packet delays those behind it.
-	Jitter time.Duration `json:"jitter,omitempty"`
+	Jitter time.Duration
 	// Loss is the probability, 0..1, that a packet is lost, independently of all others. Lost packets use
 	// their share of Rate.
-	Loss float64 `json:"loss,omitempty"`
+	Loss float64
 	// Queue is the capacity of the drop-tail queue in bytes, including the packet being sent. 0 is
 	// DefaultQueue.
-	Queue int `json:"queue,omitempty"`
+	Queue int
 	Impairments
 }
 
@@ -33,25 +33,25 @@ type Params struct {
 type Impairments struct {
 	// Burst is the probability that a packet begins a burst of losses, in the model of Gilbert and Elliott: a
 	// link is in a good or a bad state, and each packet may change it. In the good state only Loss applies.
-	Burst float64 `json:"burst,omitempty"`
+	Burst float64
 	// BurstLength is the mean length of a burst in packets, 1 or more. 0 is DefaultBurstLength.
-	BurstLength float64 `json:"burst_length,omitempty"`
+	BurstLength float64
 	// BurstLoss is the probability that a packet in a burst is lost. 0 is 1.
-	BurstLoss float64 `json:"burst_loss,omitempty"`
+	BurstLoss float64
 	// Reorder is the probability that a packet is held back for ReorderBy at the end of the link, so that
 	// later packets overtake it.
-	Reorder float64 `json:"reorder,omitempty"`
+	Reorder float64
 	// ReorderBy is how long reordered packets are held back. 0 is DefaultReorderBy.
-	ReorderBy time.Duration `json:"reorder_by,omitempty"`
+	ReorderBy time.Duration
 	// Duplicate is the probability that a copy follows a packet. Copies use nothing of Rate.
-	Duplicate float64 `json:"duplicate,omitempty"`
+	Duplicate float64
 	// Corrupt is the probability that one bit behind a packet's IP header is flipped. The checksums of TCP
 	// and UDP detect it.
-	Corrupt float64 `json:"corrupt,omitempty"`
+	Corrupt float64
 	// Tamper is the probability that one byte of a TCP segment with payload is changed and TCP's checksum
 	// corrected, as by a broken middlebox. Only the receiver's own checksum, such as MPTCP's, or encryption
 	// detects it.
-	Tamper float64 `json:"tamper,omitempty"`
+	Tamper float64
 }
 
 // Defaults of impairments.
@@ -152,28 +152,28 @@ func (p Params) QueueBytes() int {
 
 // Stats counts packets in one direction since the start or the last reset.
 type Stats struct {
-	Packets uint64 `json:"packets"` // delivered, copies included
-	Bytes   uint64 `json:"bytes"`   // delivered, IP packets
+	Packets uint64 // delivered, copies included
+	Bytes   uint64 // delivered, IP packets
 	// QueueDrops exceeded the queue. LossDrops were lost at random. DownDrops arrived while the link was
 	// down.
-	QueueDrops uint64 `json:"queue_drops"`
-	LossDrops  uint64 `json:"loss_drops"`
-	DownDrops  uint64 `json:"down_drops"`
+	QueueDrops uint64
+	LossDrops  uint64
+	DownDrops  uint64
 	// Reordered were held back. Duplicated, Corrupted and Tampered are also counted in Packets.
-	Reordered  uint64 `json:"reordered"`
-	Duplicated uint64 `json:"duplicated"`
-	Corrupted  uint64 `json:"corrupted"`
-	Tampered   uint64 `json:"tampered"`
+	Reordered  uint64
+	Duplicated uint64
+	Corrupted  uint64
+	Tampered   uint64
 	// RingDrops and WriteErrors are failures of the emulator itself. Both are zero in a valid run.
-	RingDrops   uint64   `json:"ring_drops"`
-	WriteErrors uint64   `json:"write_errors"`
-	Late        Lateness `json:"late"`
+	RingDrops   uint64
+	WriteErrors uint64
+	Late        Lateness
 }
 
 // Lateness describes how far from their due time packets left the emulator: late, or up to 0.1 ms early when
 // the emulator is busy.
 type Lateness struct {
-	P50 time.Duration `json:"p50"`
-	P99 time.Duration `json:"p99"`
-	Max time.Duration `json:"max"`
+	P50 time.Duration
+	P99 time.Duration
+	Max time.Duration
 }

@@ -1,16 +1,16 @@
 package emulink
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+
+	"github.com/detour-collective/dcol/lab/remote"
 )
 
 // stageName is the argv[0] under which our executable runs as the emulator.
-const stageName = "dcol-lab-wire"
+const stageName = "dcol-lab-emulator"
 
 // firstDevice is the first inherited file after the standard ones.
 const firstDevice = 3
@@ -28,39 +28,41 @@ func Stage() {
 	os.Exit(0)
 }
 
-// serve answers requests until in ends.
+// serve carries packets and answers calls until in ends.
 func serve(in io.Reader, out io.Writer) error {
 	settle()
-	requests, responses := json.NewDecoder(in), json.NewEncoder(out)
-	var l *loop
-	for {
-		var req request
-		err := requests.Decode(&req)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read request: %w", err)
-		}
-		var resp response
-		switch {
-		case l == nil && req.Start != nil:
-			l, resp, err = start(*req.Start)
-		case l == nil:
-			err = errors.New("the first request must be to start")
-		default:
-			resp, err = l.serve(req)
-		}
-		if err != nil {
-			resp = response{Error: err.Error()}
-		}
-		if err := responses.Encode(resp); err != nil {
-			return fmt.Errorf("write response: %w", err)
-		}
-	}
+	return remote.Serve(&service{}, in, out)
 }
 
-func start(req startRequest) (*loop, response, error) {
+// service has the methods that an Emulator calls, in the form of net/rpc. Start is the first.
+type service struct{ loop *loop }
+
+// StartRequest is what Start takes.
+type StartRequest struct {
+	Seed  uint64
+	Links []LinkSetup
+}
+
+// LinkSetup is a link whose devices A and B are the next two inherited files.
+type LinkSetup struct {
+	AtoB, BtoA Params
+	MTU        int
+}
+
+// SetRequest is what Set takes.
+type SetRequest struct {
+	Link       int
+	AtoB, BtoA Params
+}
+
+// DownRequest is what Down takes.
+type DownRequest struct {
+	Link int
+	Down bool
+}
+
+// Start starts the loop, and replies how it is scheduled.
+func (s *service) Start(req StartRequest, scheduling *string) error {
 	var ports []port
 	for i, link := range req.Links {
 		a := firstDevice + 2*i
@@ -71,58 +73,53 @@ func start(req startRequest) (*loop, response, error) {
 	}
 	l, err := newLoop(ports)
 	if err != nil {
-		return nil, response{}, err
+		return err
 	}
-	scheduling := make(chan string)
+	s.loop = l
+	scheduled := make(chan string)
 	go func() {
 		runtime.LockOSThread()
-		scheduling <- realtime()
+		scheduled <- realtime()
 		l.run()
 	}()
-	return l, response{Scheduling: <-scheduling}, nil
+	*scheduling = <-scheduled
+	return nil
 }
 
-// serve answers a request to a running loop.
-func (l *loop) serve(req request) (resp response, err error) {
-	switch {
-	case req.Set != nil:
-		var ab, ba *port
-		if ab, ba, err = l.link(req.Set.Link); err != nil {
-			return resp, err
-		}
-		return resp, l.do(func(now int64) {
-			ab.set(now, req.Set.AtoB)
-			ba.set(now, req.Set.BtoA)
-		})
-	case req.Down != nil:
-		var ab, ba *port
-		if ab, ba, err = l.link(req.Down.Link); err != nil {
-			return resp, err
-		}
-		return resp, l.do(func(now int64) {
-			ab.setDown(now, req.Down.Down)
-			ba.setDown(now, req.Down.Down)
-		})
-	case req.Stats != nil:
-		var ab, ba *port
-		if ab, ba, err = l.link(*req.Stats); err != nil {
-			return resp, err
-		}
-		err = l.do(func(int64) { resp.AtoB, resp.BtoA = ab.snapshot(), ba.snapshot() })
-		return resp, err
-	case req.Reset:
-		return resp, l.do(func(int64) {
-			for _, p := range l.ports {
-				p.reset()
-			}
-		})
-	}
-	return resp, errors.New("the request names nothing to do")
+// Set changes a link's parameters.
+func (s *service) Set(req SetRequest, _ *struct{}) error {
+	return s.onLink(req.Link, func(now int64, ab, ba *port) {
+		ab.set(now, req.AtoB)
+		ba.set(now, req.BtoA)
+	})
 }
 
-func (l *loop) link(i int) (ab, ba *port, err error) {
-	if i < 0 || 2*i >= len(l.ports) {
-		return nil, nil, fmt.Errorf("there is no link %d", i)
+// Down takes a link down or up.
+func (s *service) Down(req DownRequest, _ *struct{}) error {
+	return s.onLink(req.Link, func(now int64, ab, ba *port) {
+		ab.setDown(now, req.Down)
+		ba.setDown(now, req.Down)
+	})
+}
+
+// Stats replies a link's counters.
+func (s *service) Stats(link int, both *[2]Stats) error {
+	return s.onLink(link, func(_ int64, ab, ba *port) { *both = [2]Stats{ab.snapshot(), ba.snapshot()} })
+}
+
+// Reset sets all counters to zero.
+func (s *service) Reset(_ struct{}, _ *struct{}) error {
+	return s.loop.do(func(int64) {
+		for _, p := range s.loop.ports {
+			p.reset()
+		}
+	})
+}
+
+// onLink acts on the two directions of a link, between two packets.
+func (s *service) onLink(i int, act func(now int64, ab, ba *port)) error {
+	if i < 0 || 2*i >= len(s.loop.ports) {
+		return fmt.Errorf("there is no link %d", i)
 	}
-	return &l.ports[2*i], &l.ports[2*i+1], nil
+	return s.loop.do(func(now int64) { act(now, &s.loop.ports[2*i], &s.loop.ports[2*i+1]) })
 }

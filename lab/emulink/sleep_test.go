@@ -66,7 +66,7 @@ func TestTogether(t *testing.T) {
 	}
 	quiet := sleeper{sent: now - pollApart}
 	if quiet.ready(now, now+1, slack) || quiet.latest(now+1, slack) != now+1 || !quiet.ready(now, now, slack) {
-		t.Error("on a quiet wire a packet does not go in its time")
+		t.Error("on a quiet link a packet does not go in its time")
 	}
 }
 

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/pelletier/go-toml/v2"
+	"strings"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -31,16 +31,16 @@ type agentPlan struct {
 // checkAgents finds mistakes in the scenario's dcol tables before anything is
 // built, with addresses made up.
 func checkAgents(s *scenario.Scenario) error {
-	somewhere := func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }
+	somewhere := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for _, h := range s.Hosts {
 		if !h.RunsAgent() {
 			continue
 		}
 		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds()}
 		if name := s.Coordinator(); name != "" {
-			plan.coordinator = coordinatorAt(name, somewhere(name)[0])
+			plan.coordinator = crew.Coordinator(name, somewhere[0])
 		}
-		data, err := agentConfig(h, plan, somewhere)
+		data, err := plan.config(h, func(string) []netip.Addr { return somewhere }).TOML(h.Name)
 		if err != nil {
 			return err
 		}
@@ -51,76 +51,78 @@ func checkAgents(s *scenario.Scenario) error {
 	return nil
 }
 
-// agentConfig writes the configuration of a host's agent.
-func agentConfig(h scenario.Host, plan agentPlan, addresses func(host string) []netip.Addr) ([]byte, error) {
-	var roles []string
-	c := map[string]any{
-		"name": h.Name,
-		"identity": map[string]any{
-			"certificate": "/etc/dcol/host.crt", "key": "/etc/dcol/host.key",
-			"ca": "/etc/dcol/ca.crt", "crl": "/etc/dcol/ca.crl",
-		},
-	}
+// config returns the configuration of a host's agent.
+func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.Addr) crew.Agent {
+	a := crew.Agent{Coordinator: p.coordinator, Over: h.DCol}
 	if h.Has(scenario.RoleClient) {
-		roles = append(roles, "client")
-		waypoints := []map[string]any{}
-		for _, name := range without(plan.listed(), h.Name) {
-			waypoints = append(waypoints, map[string]any{"name": name, "addresses": addresses(name)})
+		waypoints := []crew.Waypoint{}
+		for _, name := range without(p.listed(), h.Name) {
+			waypoints = append(waypoints, crew.Waypoint{Name: name, Addresses: addresses(name)})
 		}
-		client := map[string]any{
+		a.Client = crew.Settings{
 			"waypoint": waypoints,
 			"exclude":  []string{}, // by default private addresses, which the lab's are
 		}
-		if plan.subflows > 0 {
-			client["subflows"] = plan.subflows
+		if p.subflows > 0 {
+			a.Client["subflows"] = p.subflows
 		}
-		plan.say(client, "kinds", plan.kinds)
-		c["client"] = client
+		p.addKinds(a.Client, "kinds", p.kinds)
 	}
 	if h.Has(scenario.RoleWaypoint) {
-		roles = append(roles, "waypoint")
-		waypoint := map[string]any{
+		a.Waypoint = crew.Settings{
 			"allow": []string{"10.0.0.0/8", "fd00::/8"}, // the lab's
 		}
-		plan.say(waypoint, "offers", plan.offers)
-		c["waypoint"] = waypoint
+		p.addKinds(a.Waypoint, "offers", p.offers)
 	}
-	if plan.coordinator != "" {
-		roles = plan.join(c, h, roles)
+	if p.coordinator == "" {
+		return a
 	}
-	c["roles"] = roles
-	data, err := toml.Marshal(overlay(c, h.DCol))
-	if err != nil {
-		return nil, fmt.Errorf("write the agent's configuration of %s: %w", h.Name, err)
+	if !p.ownKinds {
+		a.Collective = crew.Settings{"waypoints": 0} // none but those listed
 	}
-	return data, nil
+	if a.Waypoint != nil {
+		a.Waypoint["port_mapping"] = false // no router of the lab's opens ports
+	}
+	if h.Has(scenario.RoleCoordinator) {
+		_, at, _ := strings.Cut(p.coordinator, "@")
+		addr, _ := netip.ParseAddrPort(at) // ours
+		a.Coordinate = crew.Settings{"addresses": []string{addr.Addr().String()}}
+	}
+	return a
 }
 
-// say adds a list of kinds to the configuration. An empty list becomes the kind without requirements, because
+// addKinds adds a list of kinds to settings. An empty list becomes the kind without requirements, because
 // a missing list would mean the agent's default.
-func (p agentPlan) say(table map[string]any, key string, kinds []scenario.Detour) {
+func (p agentPlan) addKinds(settings crew.Settings, key string, kinds []scenario.Detour) {
 	switch {
 	case len(kinds) > 0:
-		table[key] = kinds
+		settings[key] = kinds
 	case !p.ownKinds:
-		table[key] = []scenario.Detour{scenario.Mapped}
+		settings[key] = []scenario.Detour{scenario.Mapped}
 	}
+}
+
+// listed returns the waypoints in a client's configuration. A client that chooses its own has those of the
+// directory, if there is a coordinator.
+func (p agentPlan) listed() []string {
+	if p.coordinator != "" && p.ownKinds {
+		return nil
+	}
+	return p.via
+}
+
+// kindsNeeded returns the kinds that must be ready before anything begins.
+func (p agentPlan) kindsNeeded() []string {
+	switch p.needs {
+	case "", scenario.NoDetour:
+		return nil
+	case scenario.DefaultDetour:
+		return []string{crew.AnyKind}
+	}
+	return []string{string(p.needs)}
 }
 
 // without returns a list of names without one.
 func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
-}
-
-// overlay lays a table over another, table by table.
-func overlay(base, over map[string]any) map[string]any {
-	for k, v := range over {
-		sub, isTable := v.(map[string]any)
-		if below, ok := base[k].(map[string]any); ok && isTable {
-			base[k] = overlay(below, sub)
-			continue
-		}
-		base[k] = v
-	}
-	return base
 }

@@ -72,11 +72,11 @@ func FuzzParseClosedSocketies(f *testing.F) {
 
 // What a socket had carried stays, whatever its closedSocket says.
 func TestAtLeast(t *testing.T) {
-	seen := tally{path: "direct", bytes: 1000, retransmitted: 3}
-	if got := seen.atLeast(tally{path: "direct"}); got != seen {
+	seen := socketCounters{path: "direct", bytes: 1000, retransmitted: 3}
+	if got := seen.atLeast(socketCounters{path: "direct"}); got != seen {
 		t.Errorf("an closedSocket of zeros makes it %+v", got)
 	}
-	if got, want := seen.atLeast(tally{"direct", 1500, 4}), (tally{"direct", 1500, 4}); got != want {
+	if got, want := seen.atLeast(socketCounters{"direct", 1500, 4}), (socketCounters{"direct", 1500, 4}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -36,24 +36,24 @@ func (x *execution) command(ctx context.Context) error {
 	}
 	stopped := false
 	select {
-	case <-p.ended:
+	case <-p.Ended():
 	case <-limit:
 		stopped = true
 	}
 	x.sampler.take(true) // before the sockets go with the program
 	end := time.Since(x.sampler.began)
-	p.stop()
+	p.Stop()
 	x.result.CompletionSeconds = time.Since(x.began).Seconds()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if p.err != nil && !stopped {
-		return p.failure()
+	if p.Err() != nil && !stopped {
+		return p.Failure()
 	}
 	from := x.began.Add(w.Skip.Std()).Sub(x.sampler.began)
 	carried := x.sampler.at("", end) - x.sampler.at("", from)
 	if end <= from || carried <= 0 {
-		return p.trouble(errors.New("nothing was carried after the skip"))
+		return p.Trouble(errors.New("nothing was carried after the skip"))
 	}
 	x.result.Bytes = int64(carried)
 	x.result.MeasuredSeconds = (end - from).Seconds()

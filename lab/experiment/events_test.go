@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -106,19 +108,19 @@ func TestAgentThatCrashesFailsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.ActOnAgent(t.Context(), "w", scenario.RestartAgent); err != nil {
+	if err := l.agents.act(t.Context(), "w", scenario.RestartAgent); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.agentsEnded(); err != nil {
+	if err := l.agents.failed(); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
-	l.agent("w").kill()
-	if err := l.agentsEnded(); err == nil || !strings.Contains(err.Error(), "agent on w") {
+	l.agents.all["w"].Kill()
+	if err := l.agents.failed(); err == nil || !strings.Contains(err.Error(), "agent on w") {
 		t.Errorf("after a crash: %v", err)
 	}
 	base, _ := l.Scenario.Variant(scenario.Base)
 	_, err = l.Execute(t.Context(), Order{Variant: base, Procedure: l.Scenario.Procedures[0], Log: "again"})
-	if !isDCols(err) {
+	if !runner.IsDColFailure(err) {
 		t.Errorf("a run without the waypoint's agent ends with %v, which is not held against dcol", err)
 	}
 }
@@ -185,7 +187,7 @@ kinds = ["wireguard", "mapped"]
 		if err := l.startClientAgent(t.Context(), s.Procedures[0], v); err != nil {
 			t.Fatal(err)
 		}
-		status, err := l.Status(t.Context(), "client")
+		status, err := l.crew.Status(t.Context(), "client")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,16 +217,7 @@ func TestKeysStayOnHosts(t *testing.T) {
 	if err != nil || len(entries) > 0 {
 		t.Errorf("while it runs there is %v, %v", entries, err)
 	}
-	err = l.net.Host("w").Do(func() error {
-		_, err := os.Stat(authorityDir)
-		if err == nil {
-			err = fmt.Errorf("the authority's keys are on the host, too")
-		} else {
-			_, err = os.Stat("/etc/dcol/host.key")
-		}
-		return err
-	})
-	if err != nil {
+	if _, err := l.net.Host("w").ReadFile(crew.FilesIn(crew.IdentityDir(false)).Key); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,15 +9,17 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 const (
 	// overrun limits how much longer than planned a run may take. Runs with a size and no planned duration
-	// get sizeLimit.
-	overrun   = 30 * time.Second
-	sizeLimit = 10 * time.Minute
+	// get runner.LongestRun.
+	overrun = 30 * time.Second
 
 	liveInterval = 250 * time.Millisecond
 )
@@ -50,17 +52,15 @@ type LivePath struct {
 // Execute runs the workload once. If the run did not complete, it returns an error and a partial result.
 func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
 	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Congestion: l.Scenario.Congestion, Log: filepath.Join("logs", o.Log)}
-	x := &execution{
-		lab: l, workload: l.Scenario.WorkloadIn(o.Variant), procedure: o.Procedure,
-		dir: filepath.Join(l.opts.Out, "logs", o.Log), result: &run,
-	}
-	if err := os.MkdirAll(x.dir, 0o755); err != nil {
+	x := &execution{lab: l, crew: l.crew, workload: l.Scenario.WorkloadIn(o.Variant), procedure: o.Procedure, result: &run}
+	x.crew.Logs = filepath.Join(l.opts.Out, "logs", o.Log)
+	if err := os.MkdirAll(x.crew.Logs, 0o755); err != nil {
 		return run, fmt.Errorf("folder for logs: %w", err)
 	}
-	if err := l.setVariant(o.Variant); err != nil {
+	if err := l.net.setVariant(o.Variant); err != nil {
 		return run, err
 	}
-	limit := sizeLimit
+	limit := runner.LongestRun
 	if d := x.workload.Duration.Std(); d > 0 {
 		limit = d + overrun
 	}
@@ -70,41 +70,24 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	if err := l.startClientAgent(ctx, o.Procedure, o.Variant); err != nil {
 		return run, err
 	}
-	defer func() {
-		l.client.stop()
-		l.client = nil
-	}()
-	if err := x.findWay(ctx); err != nil {
+	defer l.agents.stop(l.Scenario.Workload.Client)
+	if err := x.findTarget(ctx); err != nil {
 		return run, err
 	}
-	server, err := l.startServer(ctx, x.dir)
+	server, err := l.startServer(ctx, x.crew)
 	if err != nil {
 		return run, err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if err := x.observe(ctx, o); err != nil {
 		return run, err
 	}
-	return run, blameDCol(l.agentsEnded())
-}
-
-// agentsEnded returns an error if an agent exited during a run without an order to. Hosts that were killed
-// are excepted.
-func (l *Lab) agentsEnded() error {
-	if l.client != nil && !l.client.running() && !l.ended[l.client.host] {
-		return l.client.failure()
-	}
-	for name, agent := range l.waypoints {
-		if !agent.running() && !l.killed[name] && !l.ended[name] {
-			return agent.failure()
-		}
-	}
-	return nil
+	return run, runner.DColFailed(l.agents.failed())
 }
 
 // startClientAgent starts the agent of the workload's client for procedures
 // that need one.
-func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scenario.Variant) (err error) {
+func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scenario.Variant) error {
 	if !p.NeedsAgent() {
 		return nil
 	}
@@ -115,26 +98,27 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	if p.Detour != scenario.DefaultDetour {
 		plan.subflows = max(p.Subflows, 1)
 	}
-	l.clientVia = without(p.Via, l.Scenario.Workload.Client)
-	if l.client, err = l.startAgent(ctx, l.Scenario.Workload.Client, plan); err != nil {
+	client := l.Scenario.Workload.Client
+	l.clientVia = without(p.Via, client)
+	if err := l.agents.start(ctx, client, plan); err != nil {
 		return err
 	}
 	// Its tunnels brought routes.
-	return l.net.Host(l.client.host).SetCongestionControl(l.Scenario.Congestion)
+	return l.net.Host(client).SetCongestionControl(l.Scenario.Congestion)
 }
 
-// findWay finds out what the workload's client connects to, and from where: to the
+// findTarget finds out what the workload's client connects to, and from where: to the
 // server, but a plain TCP connection over a detour to the waypoint's port that
 // leads there, or from the client's end of a tunnel.
-func (x *execution) findWay(ctx context.Context) (err error) {
+func (x *execution) findTarget(ctx context.Context) (err error) {
 	l, p := x.lab, x.procedure
 	x.target = netip.AddrPortFrom(l.serverAddr(), uint16(x.workload.Port))
 	switch {
 	case p.Transport != scenario.TCP:
 	case p.Detour == scenario.Mapped:
-		x.target, err = l.mapping(ctx, p.Via[0], x.target)
+		x.target, err = l.agents.mapping(ctx, l.Scenario.Workload.Client, p.Via[0], x.target)
 	case p.Detour.IsTunnel():
-		x.local, err = l.tunnelAddr(p.Detour, p.Via[0])
+		x.local, err = crew.TunnelAddr(l.net.Host(l.Scenario.Workload.Client), l.clientVia, string(p.Detour), p.Via[0])
 	}
 	return err
 }
@@ -154,7 +138,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	if err := l.net.ResetStats(); err != nil {
 		return err
 	}
-	before, err := readCPU()
+	before, err := crew.ReadMachineTime()
 	if err != nil {
 		return err
 	}
@@ -169,7 +153,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 
 	err = x.traffic(ctx)
 	if x.procedure.NeedsAgent() {
-		err = blameDCol(err)
+		err = runner.DColFailed(err)
 	}
 	end := time.Since(sampler.began)
 
@@ -179,18 +163,18 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	x.result.Paths = sampler.use()
 	x.result.Series = sampler.series(end)
 	if !x.workload.HasLatency() {
-		x.result.LongestStallMS = milliseconds(sampler.longestStall(end))
+		x.result.LongestStallMS = stats.Milliseconds(sampler.longestStall(end))
 	}
-	if after, cpuErr := readCPU(); cpuErr == nil {
-		x.result.CPUShare = after.busyShareSince(before)
+	if after, cpuErr := crew.ReadMachineTime(); cpuErr == nil {
+		x.result.CPUShare = after.ShareSince(before)
 	}
 	var statErr error
-	x.result.Links, statErr = l.linkUse()
+	x.result.Links, statErr = l.net.use()
 	if l.opts.reference != nil {
-		x.result.ReferenceP99MS = milliseconds(l.opts.reference.lateness(x.result.Started))
+		x.result.ReferenceP99MS = stats.Milliseconds(l.opts.reference.Lateness(x.result.Started))
 	}
 	if !l.opts.anyFidelity {
-		_, x.result.Cause, x.result.Discarded = strain(x.workload, *x.result)
+		_, x.result.Cause, x.result.Discarded = runner.Judge(x.workload, *x.result)
 	}
 	return errors.Join(err, statErr)
 }
@@ -213,7 +197,7 @@ func watch(ctx context.Context, s *sampler, live func(Live)) (stop func()) {
 				return
 			case <-ticker.C:
 				now := s.last()
-				live(glance(s.paths, before, now))
+				live(liveBetween(s.paths, before, now))
 				before = now
 			}
 		}
@@ -224,7 +208,7 @@ func watch(ctx context.Context, s *sampler, live func(Live)) (stop func()) {
 	}
 }
 
-func glance(paths []string, before, now sample) Live {
+func liveBetween(paths []string, before, now sample) Live {
 	seconds := (now.at - before.at).Seconds()
 	g := Live{Elapsed: now.at, Bytes: now.total()}
 	for _, path := range paths {

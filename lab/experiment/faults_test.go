@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -90,7 +91,7 @@ transport = "tcp"
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	if result == nil || len(result.Runs) != maxAttempts || result.Runs[0].Valid() {
+	if result == nil || len(result.Runs) != runner.MaxAttempts || result.Runs[0].Valid() {
 		t.Errorf("the failed attempts are not in the result")
 	}
 	if !strings.Contains(progress, "repeating it") || !strings.Contains(progress, "giving it up") {

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ func (x *execution) iperf(ctx context.Context) error {
 	if w.Kind == scenario.Download {
 		argv = append(argv, "--reverse")
 	}
-	var out buffer
+	var out bytes.Buffer
 	p, failed := x.runClient(ctx, "iperf3", argv, &out)
 	if p == nil {
 		return failed
@@ -46,7 +47,7 @@ func (x *execution) iperf(ctx context.Context) error {
 		return errors.Join(failed, err)
 	}
 	if err != nil {
-		return p.trouble(err)
+		return p.Trouble(err)
 	}
 	x.result.Bytes = received.bytes
 	x.result.MeasuredSeconds = received.seconds

@@ -1,17 +1,13 @@
 package experiment
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,54 +16,6 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
-
-// cpuTime is the processors' time since boot, in ticks.
-type cpuTime struct{ busy, idle uint64 }
-
-func readCPU() (cpuTime, error) {
-	data, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return cpuTime{}, fmt.Errorf("read processor times: %w", err)
-	}
-	return parseCPU(data)
-}
-
-// parseCPU reads the first line of /proc/stat (proc(5)): user, nice, system,
-// idle, iowait, irq, softirq, steal.
-func parseCPU(data []byte) (cpuTime, error) {
-	line, _, _ := bytes.Cut(data, []byte("\n"))
-	fields := strings.Fields(string(line))
-	if len(fields) < 9 || fields[0] != "cpu" {
-		return cpuTime{}, errors.New("read processor times: /proc/stat does not begin with them")
-	}
-	var c cpuTime
-	for i, f := range fields[1:9] {
-		v, err := strconv.ParseUint(f, 10, 64)
-		if err != nil {
-			return cpuTime{}, fmt.Errorf("read processor times: %w", err)
-		}
-		if i == 3 || i == 4 {
-			c.idle += v
-		} else {
-			c.busy += v
-		}
-	}
-	return c, nil
-}
-
-// busyShareSince returns the part of all processors' time that was used.
-func (c cpuTime) busyShareSince(before cpuTime) float64 {
-	busy, idle := float64(c.busy-before.busy), float64(c.idle-before.idle)
-	if busy+idle == 0 {
-		return 0
-	}
-	return busy / (busy + idle)
-}
-
-// Environment records what the numbers depend on.
-func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
-	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Programs.DCol)
-}
 
 // describeMachine returns what the numbers of experiments on these scenarios depend on.
 func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backend, program string) (report.Environment, error) {

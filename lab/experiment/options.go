@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/detour-collective/dcol/lab/programs"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -32,7 +33,7 @@ type Options struct {
 	Congestions []string
 	// Backend is the testbed's; empty lets it choose.
 	Backend string
-	// Jobs is the number of networks at a time. 0 means one. Automatic means as many as the machine can run
+	// Jobs is the number of networks at a time. 0 means one. runner.Automatic means as many as the machine can run
 	// accurately.
 	Jobs int
 	// Resume has runs that the output folder has from the same experiment not made
@@ -49,11 +50,8 @@ type Options struct {
 	// seed, unless 0, replaces the scenario's seed.
 	seed uint64
 	// reference, if not nil, runs during the measurements.
-	reference *reference
+	reference *runner.Reference
 }
-
-// Automatic as the number of jobs has it follow from how the runs go.
-const Automatic = -1
 
 // selection returns the selected part of the scenario or suite.
 func (o Options) selection() scenario.Selection {

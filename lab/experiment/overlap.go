@@ -34,7 +34,7 @@ func overlaps(s *scenario.Scenario) []string {
 		}
 		detour := slices.Concat(there, back)
 		shared := slices.DeleteFunc(slices.Clone(direct), func(link string) bool { return !slices.Contains(detour, link) })
-		avoidable := slices.DeleteFunc(slices.Clone(shared), func(link string) bool { return !leadsRound(spec, client, server, link) })
+		avoidable := slices.DeleteFunc(slices.Clone(shared), func(link string) bool { return !connectedWithout(spec, client, server, link) })
 		switch {
 		case len(shared) == len(direct):
 			warnings = append(warnings, fmt.Sprintf("the detour through %s runs over the whole direct path (%s): it gains nothing; "+
@@ -54,9 +54,9 @@ func usedWaypoints(s *scenario.Scenario) []string {
 	})
 }
 
-// leadsRound reports whether any chain of links joins two hosts without the one,
+// connectedWithout reports whether any chain of links joins two hosts without the one,
 // over routers and waypoints.
-func leadsRound(spec testbed.Spec, from, to, without string) bool {
+func connectedWithout(spec testbed.Spec, from, to, without string) bool {
 	spec.Links = slices.DeleteFunc(slices.Clone(spec.Links), func(l testbed.LinkSpec) bool { return l.Name == without })
 	spec.Hosts = slices.Clone(spec.Hosts)
 	for i := range spec.Hosts {

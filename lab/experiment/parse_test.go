@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -59,38 +59,10 @@ func FuzzParseIperf(f *testing.F) {
 	})
 }
 
-func TestParseCPU(t *testing.T) {
-	before, err := parseCPU([]byte("cpu  100 5 50 800 20 3 2 0 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"))
-	if err != nil || before != (cpuTime{busy: 160, idle: 820}) {
-		t.Errorf("%+v, %v", before, err)
-	}
-	after := cpuTime{busy: 190, idle: 890}
-	if got := after.busyShareSince(before); got != 0.3 {
-		t.Errorf("busy %v of the time, want 0.3", got)
-	}
-	if got := before.busyShareSince(before); got != 0 {
-		t.Errorf("busy %v of no time", got)
-	}
-	for _, bad := range []string{"", "cpu 1 2 3", "intr 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 x 6 7 8"} {
-		if _, err := parseCPU([]byte(bad)); err == nil {
-			t.Errorf("%q was taken for processor times", bad)
-		}
-	}
-}
-
 func TestExpand(t *testing.T) {
 	got := expand([]string{"get", "-b{local}", "http://{address}:{port}/", "{port}"}, netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.9"))
 	if want := []string{"get", "-b192.0.2.9", "http://192.0.2.1:80/", "80"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func TestOverlay(t *testing.T) {
-	base := map[string]any{"name": "a", "client": map[string]any{"subflows": 2, "exclude": []string{}}}
-	got := overlay(base, map[string]any{"client": map[string]any{"subflows": 3}, "log_level": "debug"})
-	client := got["client"].(map[string]any)
-	if got["name"] != "a" || got["log_level"] != "debug" || client["subflows"] != 3 || client["exclude"] == nil {
-		t.Errorf("%v", got)
 	}
 }
 
@@ -100,7 +72,7 @@ func TestSamplerArithmetic(t *testing.T) {
 		return sample{at: time.Duration(ms) * time.Millisecond, bytes: map[string]int64{"direct": direct, "w": detour}}
 	}
 	s := &sampler{
-		paths: []string{"direct", "w", "idle"}, client: &tap{}, server: &tap{},
+		paths: []string{"direct", "w", "idle"}, client: &hostSockets{}, server: &hostSockets{},
 		samples: []sample{at(0, 0, 0), at(200, 0, 0), at(250, 31250, 0), at(500, 62500, 31250), at(900, 62500, 31250), at(1000, 93750, 31250)},
 	}
 	if got := s.at("direct", 375*time.Millisecond); got != 46875 {
@@ -139,35 +111,35 @@ func TestStrain(t *testing.T) {
 	upload := scenario.Workload{Kind: scenario.Upload}
 	late, broken := sound, sound
 	late.LatenessP99MS, broken.EmulationDrops = 5, 1
-	if _, _, why := strain(upload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
+	if _, _, why := runner.Judge(upload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: 0.4}); why != "" {
 		t.Errorf("a sound run was refused: %s", why)
 	}
 	for _, u := range []report.LinkUse{late, broken} {
 		run := report.Run{Links: []report.LinkUse{sound, u}}
-		if _, _, why := strain(upload, run); !strings.Contains(why, "link 1") {
+		if _, _, why := runner.Judge(upload, run); !strings.Contains(why, "link 1") {
 			t.Errorf("%+v: %q", u, why)
 		}
-		if got, _, _ := strain(upload, run); got <= 1 {
+		if got, _, _ := runner.Judge(upload, run); got <= 1 {
 			t.Errorf("%+v: strain %v of a run that does not count", u, got)
 		}
 	}
 	busy, idle := sound, late
 	busy.Packets, idle.Packets = 1000, 9
-	if got, _, why := strain(upload, report.Run{Links: []report.LinkUse{busy, idle}}); got > 1 {
+	if got, _, why := runner.Judge(upload, report.Run{Links: []report.LinkUse{busy, idle}}); got > 1 {
 		t.Errorf("a link that carried next to nothing decided: %s", why)
 	}
 	for _, c := range []struct {
 		workload scenario.Workload
 		sound    float64 // ms
 	}{{upload, 20}, {scenario.Workload{Kind: scenario.Requests}, 3}} {
-		if _, cause, why := strain(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
+		if _, cause, why := runner.Judge(c.workload, report.Run{ReferenceP99MS: c.sound}); why != "" {
 			t.Errorf("%s: %s %s", c.workload.Kind, cause, why)
 		}
-		_, cause, why := strain(c.workload, report.Run{ReferenceP99MS: c.sound + 0.5})
+		_, cause, why := runner.Judge(c.workload, report.Run{ReferenceP99MS: c.sound + 0.5})
 		if want := fmt.Sprintf("echoes came more than %.1f ms late (at most %vms", c.sound+0.5, c.sound); cause != report.CauseLateReference || !strings.Contains(why, want) {
 			t.Errorf("%s: %s %q", c.workload.Kind, cause, why)
 		}
-		if got, _, _ := strain(c.workload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: c.sound / 2}); got != 0.5 {
+		if got, _, _ := runner.Judge(c.workload, report.Run{Links: []report.LinkUse{sound}, ReferenceP99MS: c.sound / 2}); got != 0.5 {
 			t.Errorf("%s: half of what is sound is a strain of %v", c.workload.Kind, got)
 		}
 	}
@@ -200,18 +172,5 @@ func TestMarks(t *testing.T) {
 	marks := Marks(events)
 	if marks[0] != (report.Mark{Seconds: 2, Label: "w killed"}) || marks[1].Label != "link 2 down" {
 		t.Errorf("%+v", marks)
-	}
-}
-
-func TestLastLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := lastLines(path, 2); got != "  two\n  three" {
-		t.Errorf("%q", got)
-	}
-	if got := lastLines(path+".none", 2); got != "" {
-		t.Errorf("of no file: %q", got)
 	}
 }

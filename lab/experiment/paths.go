@@ -10,7 +10,7 @@ import (
 
 // pathMap maps a peer's address to the path of a socket. On mapped and in-band detours, the client's peer is
 // the waypoint. Through a tunnel it is the server, as on the direct path, and the client's own address
-// differs: see tap.path. The server's peer is the waypoint with every kind, as all masquerade.
+// differs: see hostSockets.path. The server's peer is the waypoint with every kind, as all masquerade.
 type pathMap struct {
 	client, server map[netip.Addr]string // as seen from that end
 }

@@ -100,7 +100,7 @@ func TestAddressesBehindNAT(t *testing.T) {
 		{"w", "client", []netip.Addr{c.Addr4(), c.Addr6()}}, // nothing is forwarded there
 		{"w", "w", []netip.Addr{w.Addr4(), w.Addr6()}},
 	} {
-		if diff := cmp.Diff(test.want, reachedAt(s, l.net, test.client, test.host), same); diff != "" {
+		if diff := cmp.Diff(test.want, reachedAt(s, l.net.Network, test.client, test.host), same); diff != "" {
 			t.Errorf("%s reaches %s at (-want +got):\n%s", test.client, test.host, diff)
 		}
 	}

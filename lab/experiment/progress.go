@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -43,11 +44,11 @@ type ahead struct {
 
 // underWay is a run that is being made.
 type underWay struct {
-	task *task
+	task *runner.Task
 	now  Live
 }
 
-func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
+func newProgress(w io.Writer, suite *scenario.Suite, tasks []*runner.Task) *progress {
 	p := &progress{w: w, suite: suite, total: len(tasks), ahead: map[time.Duration]ahead{}}
 	for _, t := range tasks {
 		p.plan(t, 1)
@@ -59,23 +60,23 @@ func newProgress(w io.Writer, suite *scenario.Suite, tasks []*task) *progress {
 }
 
 // plan adds runs of the task to those ahead.
-func (p *progress) plan(t *task, runs int) {
-	a := p.ahead[t.limit()]
+func (p *progress) plan(t *runner.Task, runs int) {
+	a := p.ahead[t.Limit()]
 	a.runs += runs
-	a.planned += time.Duration(runs) * t.planned()
-	p.ahead[t.limit()] = a
+	a.planned += time.Duration(runs) * planned(t)
+	p.ahead[t.Limit()] = a
 }
 
-// planned returns the expected duration of the task, or 0 if unknown.
-func (t *task) planned() time.Duration {
-	if d := t.scenario.RunTime(t.variant); d > 0 {
+// planned returns the expected duration of a task, or 0 if unknown.
+func planned(t *runner.Task) time.Duration {
+	if d := t.Scenario.RunTime(t.Variant); d > 0 {
 		return d + setUpTime
 	}
 	return 0
 }
 
 // begin prints the plan, and how many recorded runs are reused. others describes recorded runs that are not.
-func (p *progress) begin(g governors, before int, folder string, others []string) {
+func (p *progress) begin(g runner.Governors, before int, folder string, others []string) {
 	for _, why := range others {
 		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
 	}
@@ -85,8 +86,8 @@ func (p *progress) begin(g governors, before int, folder string, others []string
 	estimate := ""
 	if left := p.left(g); left > 0 {
 		estimate = fmt.Sprintf(", about %v; Ctrl-C keeps what is done", left)
-		if g.jobs == Automatic {
-			estimate = fmt.Sprintf(", about %v with %d at a time and much less with more, if the machine bears them; Ctrl-C keeps what is done", left, g.level(maxWait))
+		if g.Jobs == runner.Automatic {
+			estimate = fmt.Sprintf(", about %v with %d at a time and much less with more, if the machine bears them; Ctrl-C keeps what is done", left, g.Level(runner.MaxWait))
 		}
 	}
 	fmt.Fprintf(p.w, "%s: %s%s\n", p.suite.Name, runs(p.total), estimate)
@@ -99,8 +100,8 @@ func runs(n int) string {
 	return fmt.Sprintf("%d runs", n)
 }
 
-// left estimates the remaining time at the governors' present concurrency. It returns 0 if unknown.
-func (p *progress) left(g governors) time.Duration {
+// left estimates the remaining time at the runner.Governors' present concurrency. It returns 0 if unknown.
+func (p *progress) left(g runner.Governors) time.Duration {
 	all := time.Duration(0)
 	for limit, a := range p.ahead {
 		alone := a.planned // one after the other
@@ -110,7 +111,7 @@ func (p *progress) left(g governors) time.Duration {
 		case p.counted > 0: // no run has a known duration: use that of completed runs
 			alone = p.spent / time.Duration(p.counted) * time.Duration(a.runs)
 		}
-		all += alone / time.Duration(g.level(limit))
+		all += alone / time.Duration(g.Level(limit))
 	}
 	return all.Round(roundTo(all))
 }
@@ -125,7 +126,7 @@ func roundTo(d time.Duration) time.Duration {
 	return time.Second
 }
 
-func (p *progress) begun(t *task) {
+func (p *progress) begun(t *runner.Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = append(p.running, &underWay{task: t})
@@ -133,7 +134,7 @@ func (p *progress) begun(t *task) {
 }
 
 // live returns the callback for a run's live figures, or nil if there is no terminal.
-func (p *progress) live(t *task) func(Live) {
+func (p *progress) live(t *runner.Task) func(Live) {
 	if p.terminal == nil {
 		return nil
 	}
@@ -175,21 +176,21 @@ func (p *progress) show() {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
 }
 
-func (p *progress) head(t *task) string {
+func (p *progress) head(t *runner.Task) string {
 	return fmt.Sprintf("%3d/%d  %s", p.counted+1, p.total, p.title(t))
 }
 
 // title names a task by its differences from the others.
-func (p *progress) title(t *task) string {
+func (p *progress) title(t *runner.Task) string {
 	var words []string
 	if len(p.suite.Parts) > 1 {
-		words = append(words, t.scenario.Name)
+		words = append(words, t.Scenario.Name)
 	}
-	words = append(words, t.variant.Name, t.procedure.Name)
+	words = append(words, t.Variant.Name, t.Procedure.Name)
 	if len(congestions(p.suite.Parts)) > 1 {
-		words = append(words, t.scenario.Congestion)
+		words = append(words, t.Scenario.Congestion)
 	}
-	return fmt.Sprintf("%s #%d", strings.Join(words, " "), t.repetition)
+	return fmt.Sprintf("%s #%d", strings.Join(words, " "), t.Repetition)
 }
 
 // clear removes the live line.
@@ -200,8 +201,8 @@ func (p *progress) clear() {
 	p.show()
 }
 
-// done prints a completed run. The governors give the concurrency from now on.
-func (p *progress) done(t *task, run report.Run, again bool, g governors) {
+// done prints a completed run. The runner.Governors give the concurrency from now on.
+func (p *progress) done(t *runner.Task, run report.Run, again bool, g runner.Governors) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = slices.DeleteFunc(p.running, func(r *underWay) bool { return r.task == t })
@@ -225,17 +226,17 @@ func (p *progress) done(t *task, run report.Run, again bool, g governors) {
 	p.show()
 }
 
-func (p *progress) count(t *task) {
+func (p *progress) count(t *runner.Task) {
 	p.counted++
 	p.plan(t, -1)
-	p.expected += t.planned()
-	p.spent += time.Since(t.began)
+	p.expected += planned(t)
+	p.spent += time.Since(t.Began)
 }
 
 // outlook describes the remaining work, if it takes a while.
-func (p *progress) outlook(t *task, g governors) string {
+func (p *progress) outlook(t *runner.Task, g runner.Governors) string {
 	if left := p.left(g); left > 30*time.Second {
-		return fmt.Sprintf("  (%d at a time, %v left)", g.level(t.limit()), left)
+		return fmt.Sprintf("  (%d at a time, %v left)", g.Level(t.Limit()), left)
 	}
 	return ""
 }

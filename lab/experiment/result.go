@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -14,11 +16,11 @@ import (
 func (e *experiment) result(cut bool) *report.SuiteResult {
 	all := make([]report.Run, len(e.runs))
 	for i, r := range e.runs {
-		all[i] = r.run
+		all[i] = r.Run
 	}
 	s := &report.SuiteResult{
 		Schema: report.SuiteSchema, Name: e.suite.Name, Description: e.suite.Description,
-		Started: e.ledger.head.Started, Seconds: e.ledger.head.Seconds,
+		Started: e.ledger.Head.Started, Seconds: e.ledger.Head.Seconds,
 		Environment: e.environment, Fidelity: report.FidelityOf(all),
 	}
 	s.Environment.Congestion = strings.Join(congestions(e.suite.Parts), ", ")
@@ -31,7 +33,7 @@ func (e *experiment) result(cut bool) *report.SuiteResult {
 func (e *experiment) partResult(p scenario.Part, cut bool) *report.Result {
 	r := &report.Result{
 		Schema: report.Schema, Scenario: p.Of.Name, Description: p.Of.Description,
-		Started: e.ledger.head.Started, Seconds: e.ledger.head.Seconds, Environment: e.environment,
+		Started: e.ledger.Head.Started, Seconds: e.ledger.Head.Seconds, Environment: e.environment,
 		Paths: append([]string{scenario.DirectPath}, p.Of.WithRole(scenario.RoleWaypoint)...),
 		Links: linksOf(p.Of), Marks: Marks(p.Of.Events), Runs: []report.Run{},
 	}
@@ -45,15 +47,15 @@ func (e *experiment) partResult(p scenario.Part, cut bool) *report.Result {
 		procedure, _ := p.Of.Procedure(name)
 		r.Procedures = append(r.Procedures, report.Procedure{Name: name, Description: procedure.Description})
 	}
-	wanted := map[key]bool{}
+	wanted := map[runner.Key]bool{}
 	for repetition := 1; repetition <= p.Repetitions; repetition++ {
 		for _, t := range tasksOf(p, repetition) {
-			wanted[t.key()] = true
+			wanted[t.Key()] = true
 		}
 	}
 	for _, recorded := range e.runs {
-		if wanted[recorded.key()] {
-			r.Runs = append(r.Runs, recorded.run)
+		if wanted[recorded.Key()] {
+			r.Runs = append(r.Runs, recorded.Run)
 		}
 	}
 	r.Summarize(p.Variants, p.Procedures, p.Congestions, p.Of.Expects)
@@ -75,18 +77,15 @@ func linksOf(s *scenario.Scenario) []report.Link {
 
 func linkOf(name, from, to string, p testbed.LinkParams) report.Link {
 	return report.Link{
-		Link: name, From: from, To: to, RateMbps: float64(p.Rate) / 1e6, DelayMS: milliseconds(p.Delay),
-		JitterMS: milliseconds(p.Jitter), LossPct: 100 * p.Loss, QueueBytes: p.QueueBytes(),
+		Link: name, From: from, To: to, RateMbps: float64(p.Rate) / 1e6, DelayMS: stats.Milliseconds(p.Delay),
+		JitterMS: stats.Milliseconds(p.Jitter), LossPct: 100 * p.Loss, QueueBytes: p.QueueBytes(),
 	}
 }
 
 // coordinates returns a variant's position on the axes of its sweep, or its workload's size, or the loss and
 // delay of the link that the scenario varies, from its a to its b.
 func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
-	found := []report.Coordinate{}
-	for _, c := range v.Coordinates {
-		found = append(found, report.Coordinate(c))
-	}
+	found := append([]report.Coordinate{}, v.Coordinates...)
 	if size := v.Workload.Size; size > 0 {
 		found = append(found, report.Coordinate{Axis: "size", Label: "size", Unit: "KB", Value: float64(size) / 1e3})
 	}
@@ -100,7 +99,7 @@ func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
 		loss = 100 * float64(*link.Loss)
 	}
 	if link.Delay != nil {
-		delay = milliseconds(link.Delay.Std())
+		delay = stats.Milliseconds(link.Delay.Std())
 	}
 	return append(found,
 		report.Coordinate{Axis: "loss", Label: "loss on link " + s.Varied, Unit: "%", Value: loss},

@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/lab/jsonfile"
 	"github.com/detour-collective/dcol/lab/papers"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/report/page"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -83,12 +85,12 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options, keep func(*
 	if err != nil {
 		return nil, err
 	}
-	runErr := e.runner.work(ctx)
+	runErr := e.runner.Work(ctx)
 	if runErr != nil && ctx.Err() != nil {
 		runErr = &Interrupted{Done: e.made(), Of: e.wanted, Err: runErr}
 	}
 	e.progress.clear()
-	closeErr := errors.Join(e.options.reference.close(), e.ledger.spent(time.Since(began)))
+	closeErr := errors.Join(e.options.reference.Close(), e.ledger.Spent(time.Since(began)))
 	defer e.release()
 	found := e.result(runErr != nil)
 	return found, errors.Join(runErr, closeErr, keep(found))
@@ -112,12 +114,12 @@ type experiment struct {
 	suite       *scenario.Suite
 	options     Options
 	environment report.Environment
-	ledger      *ledger
-	runner      *runner
+	ledger      *runner.Ledger
+	runner      *runner.Runner
 	progress    *progress
-	wanted      int        // how many runs it is in all
-	runs        []recorded // the selected runs, including earlier sessions'
-	release     func()     // the output folder
+	wanted      int               // how many runs it is in all
+	runs        []runner.Recorded // the selected runs, including earlier sessions'
+	release     func()            // the output folder
 	// building is held while a network comes up: that is the most any run does to
 	// the machine, and one at a time is enough of it.
 	building chan struct{}
@@ -131,7 +133,7 @@ func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *ex
 			return nil, err
 		}
 	}
-	if o.reference, err = startReference(ctx, o.Backend, o.Log); err != nil {
+	if o.reference, err = runner.StartReference(ctx, o.Backend, o.Log); err != nil {
 		return nil, err
 	}
 	e.options = o
@@ -140,11 +142,11 @@ func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *ex
 	}
 	err = e.checkCongestion()
 	if err == nil {
-		err = e.recall(ctx)
+		err = e.prepare(ctx)
 	}
 	if err != nil {
 		e.release()
-		return nil, errors.Join(err, o.reference.close())
+		return nil, errors.Join(err, o.reference.Close())
 	}
 	return e, nil
 }
@@ -169,7 +171,7 @@ func (e *experiment) hold() error {
 // overwritten.
 func notOthers(folder, name string) error {
 	var there struct{ Schema, Scenario, Name string }
-	err := readJSON(filepath.Join(folder, page.JSONFile), &there)
+	err := jsonfile.Read(filepath.Join(folder, page.JSONFile), &there)
 	of := cmp.Or(there.Scenario, there.Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -197,7 +199,7 @@ func (e *experiment) scenarios() []*scenario.Scenario {
 // check may load a module.
 func (e *experiment) checkCongestion() error {
 	for _, name := range congestions(e.suite.Parts) {
-		if err := e.options.reference.net.Host("reply").SetCongestionControl(name); err != nil {
+		if err := e.options.reference.Net.Host("reply").SetCongestionControl(name); err != nil {
 			if unknown := (*testbed.UnknownCongestionError)(nil); errors.As(err, &unknown) {
 				return unknown // it is no fault of that host
 			}
@@ -207,65 +209,59 @@ func (e *experiment) checkCongestion() error {
 	return nil
 }
 
-// recall determines the tasks and reads earlier runs.
-func (e *experiment) recall(ctx context.Context) (err error) {
+// prepare determines the tasks and reads earlier runs.
+func (e *experiment) prepare(ctx context.Context) (err error) {
 	o := e.options
 	if err := e.hold(); err != nil {
 		return err
 	}
-	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.net.Backend(), o.Programs.DCol); err != nil {
+	if e.environment, err = describeMachine(ctx, e.scenarios(), o.reference.Net.Backend(), o.Programs.DCol); err != nil {
 		return err
 	}
-	head, err := newLedgerHead(e.scenarios(), o.Programs, e.environment)
+	head, err := runner.NewHead(e.scenarios(), o.Programs, e.environment)
 	if err != nil {
 		return err
 	}
-	ledger, before, others, err := openLedger(filepath.Join(o.Out, "runs"), head, o.Resume)
+	ledger, before, others, err := runner.OpenLedger(filepath.Join(o.Out, "runs"), head, o.Resume)
 	if err != nil {
 		return err
 	}
 	e.ledger = ledger
 	tasks := e.tasks(before)
-	e.runner = &runner{
-		governors: newGovernors(o.Jobs), todo: slices.Clone(tasks),
-		attempt: e.attempt, begun: e.begun, done: e.done,
+	e.runner = &runner.Runner{
+		Governors: runner.NewGovernors(o.Jobs), Todo: slices.Clone(tasks),
+		Attempt: e.attempt, Begun: e.begun, Done: e.done,
 	}
 	e.progress = newProgress(o.Stderr, e.suite, tasks)
-	e.progress.begin(e.runner.governors, len(before), o.Out, others)
+	e.progress.begin(e.runner.Governors, len(before), o.Out, others)
 	return nil
-}
-
-// key identifies a run. A run that belongs to several parts is executed once.
-type key struct {
-	scenario, variant, procedure, congestion string
-	repetition                               int
 }
 
 // tasks returns the runs to execute, repetition by repetition for all parts. Recorded runs that were selected
 // count as done.
-func (e *experiment) tasks(before []recorded) []*task {
-	attempts, made, wanted := map[key]int{}, map[key]bool{}, map[key]bool{}
+func (e *experiment) tasks(before []runner.Recorded) []*runner.Task {
+	attempts, made, wanted := map[runner.Key]int{}, map[runner.Key]bool{}, map[runner.Key]bool{}
 	for _, r := range before {
-		attempts[r.key()] = max(attempts[r.key()], r.run.Attempt)
-		made[r.key()] = made[r.key()] || r.run.Final()
+		attempts[r.Key()] = max(attempts[r.Key()], r.Run.Attempt)
+		made[r.Key()] = made[r.Key()] || r.Run.Final()
 	}
-	var tasks []*task
+	var tasks []*runner.Task
 	for repetition := 1; repetition <= repetitions(e.suite.Parts); repetition++ {
 		for _, p := range e.suite.Parts {
 			if repetition > p.Repetitions {
 				continue
 			}
 			for _, t := range tasksOf(p, repetition) {
-				if !wanted[t.key()] && !made[t.key()] {
-					t.attempts = attempts[t.key()]
+				if !wanted[t.Key()] && !made[t.Key()] {
+					t.Attempts = attempts[t.Key()]
 					tasks = append(tasks, t)
 				}
-				wanted[t.key()] = true
+				wanted[t.Key()] = true
 			}
 		}
 	}
 	for _, r := range before {
-		if wanted[r.key()] {
+		if wanted[r.Key()] {
 			e.runs = append(e.runs, r)
 		}
 	}
@@ -275,18 +271,18 @@ func (e *experiment) tasks(before []recorded) []*task {
 
 // made returns how many of the selected runs are done.
 func (e *experiment) made() int {
-	made := map[key]bool{}
+	made := map[runner.Key]bool{}
 	for _, r := range e.runs {
-		if r.run.Final() {
-			made[r.key()] = true
+		if r.Run.Final() {
+			made[r.Key()] = true
 		}
 	}
 	return len(made)
 }
 
 // tasksOf returns the runs of a part's repetition.
-func tasksOf(p scenario.Part, repetition int) []*task {
-	var tasks []*task
+func tasksOf(p scenario.Part, repetition int) []*runner.Task {
+	var tasks []*runner.Task
 	procedures, _ := p.Of.Select(p.Procedures) // they were checked
 	procedures = interleave(procedures)
 	for _, congestion := range p.Congestions {
@@ -295,7 +291,7 @@ func tasksOf(p scenario.Part, repetition int) []*task {
 		for _, name := range p.Variants {
 			variant, _ := s.Variant(name)
 			for _, procedure := range procedures {
-				tasks = append(tasks, &task{scenario: &s, variant: variant, procedure: procedure, repetition: repetition})
+				tasks = append(tasks, &runner.Task{Scenario: &s, Variant: variant, Procedure: procedure, Repetition: repetition})
 			}
 		}
 	}
@@ -339,44 +335,44 @@ func congestions(parts []scenario.Part) []string {
 }
 
 // attempt executes a run on its own network.
-func (e *experiment) attempt(ctx context.Context, t *task) (report.Run, error) {
+func (e *experiment) attempt(ctx context.Context, t *runner.Task) (report.Run, error) {
 	none := report.Run{
-		Variant: t.variant.Name, Procedure: t.procedure.Name, Congestion: t.scenario.Congestion,
-		Started: time.Now(), Log: filepath.Join("logs", t.log()),
+		Variant: t.Variant.Name, Procedure: t.Procedure.Name, Congestion: t.Scenario.Congestion,
+		Started: time.Now(), Log: filepath.Join("logs", t.Log()),
 	}
 	o := e.options
-	o.Variants, o.Procedures, o.within, o.seed = []string{t.variant.Name}, []string{t.procedure.Name}, t.log(), seed(t)
+	o.Variants, o.Procedures, o.within, o.seed = []string{t.Variant.Name}, []string{t.Procedure.Name}, t.Log(), seed(t)
 	select {
 	case e.building <- struct{}{}:
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
-	l, err := Open(ctx, t.scenario, o)
+	l, err := Open(ctx, t.Scenario, o)
 	<-e.building
 	if err != nil {
 		return none, err
 	}
 	run, err := l.Execute(ctx, Order{
-		Variant: t.variant, Procedure: t.procedure, Events: t.scenario.Events, Log: t.log(), Live: e.progress.live(t),
+		Variant: t.Variant, Procedure: t.Procedure, Events: t.Scenario.Events, Log: t.Log(), Live: e.progress.live(t),
 	})
 	return run, errors.Join(err, l.Close())
 }
 
 // seed returns the seed of a run's network. It differs between repetitions only, so that all procedures and
 // congestion controls of a repetition see the same random events.
-func seed(t *task) uint64 {
+func seed(t *runner.Task) uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %d", t.scenario.Seed, t.variant.Name, t.repetition)
+	fmt.Fprintf(h, "%d %s %d", t.Scenario.Seed, t.Variant.Name, t.Repetition)
 	return h.Sum64() | 1
 }
 
-func (e *experiment) begun(t *task) { e.progress.begun(t) }
+func (e *experiment) begun(t *runner.Task) { e.progress.begun(t) }
 
-func (e *experiment) done(t *task, run report.Run, again bool) error {
-	r := recorded{t.scenario.Name, run}
+func (e *experiment) done(t *runner.Task, run report.Run, again bool) error {
+	r := runner.Recorded{Scenario: t.Scenario.Name, Run: run}
 	e.runs = append(e.runs, r)
-	e.progress.done(t, run, again, e.runner.governors)
-	return e.ledger.add(r)
+	e.progress.done(t, run, again, e.runner.Governors)
+	return e.ledger.Add(r)
 }
 
 // write writes a result to the output folder atomically. A partial file would be rejected as foreign by the

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -21,10 +22,10 @@ const (
 )
 
 // sampler reads the kernel's counters of the workload's sockets on client and server during a run. It
-// includes every TCP socket between the client and the server or a waypoint, MPTCP or not (see tap).
+// includes every TCP socket between the client and the server or a waypoint, MPTCP or not (see hostSockets).
 type sampler struct {
 	paths          []string // their order
-	client, server *tap
+	client, server *hostSockets
 	began          time.Time
 
 	mu      sync.Mutex // guards what follows, and the taps
@@ -52,12 +53,12 @@ func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
 	var err error
 	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
-	tunnels := func() ([]tunnelEnd, error) { return tunnelEnds(client, l.clientVia) }
-	if s.client, err = newTap(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
+	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
+	if s.client, err = openHostSockets(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
 		return nil, nil, err
 	}
-	noTunnels := func() ([]tunnelEnd, error) { return nil, nil }
-	if s.server, err = newTap(server, l.paths.server, l.net.FirstAddr, noTunnels); err != nil {
+	noTunnels := func() ([]crew.TunnelEnd, error) { return nil, nil }
+	if s.server, err = openHostSockets(server, l.paths.server, l.net.FirstAddr, noTunnels); err != nil {
 		s.client.close()
 		return nil, nil, err
 	}
@@ -142,7 +143,7 @@ func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {
 		u := report.PathUse{Path: path, Bytes: s.last().bytes[path]}
-		for _, t := range []*tap{s.client, s.server} {
+		for _, t := range []*hostSockets{s.client, s.server} {
 			for _, socket := range t.sockets {
 				if socket.path == path {
 					u.Retransmitted += socket.retransmitted

@@ -9,60 +9,105 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Shell builds the scenario's network, starts the agents and runs commands from in on its hosts,
 // interactively or from a stream of lines. It prints the error of a failed line and goes on.
 func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, out io.Writer) error {
-	lab, err := openWithAgents(ctx, s, o)
+	lab, err := build(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0)
 	if err != nil {
 		return err
 	}
-	lab.opts.warn(s)
-	sh := &shell{lab: lab, in: in, out: out, console: newConsole(in, out, environment(lab.opts.Programs.DCol))}
-	err = sh.loop(ctx)
+	sh := &shell{lab: lab, out: out, console: newConsole(in, out, environment(lab.opts.Programs.DCol))}
+	err = lab.agents.startAll(ctx, sh.plan)
+	if err == nil && len(s.Procedures) > 0 { // otherwise no workload is meant
+		_, err = lab.startServer(ctx, lab.crew)
+	}
+	if err == nil {
+		lab.opts.warn(s)
+		err = sh.loop(ctx)
+	}
 	return errors.Join(err, lab.Close())
 }
 
 // shell is one session.
 type shell struct {
 	lab     *Lab
-	in      *os.File
 	out     io.Writer
 	console console
 	host    string // where lines run; none at first
 }
 
-const shellHelp = `HOST              work on a host; exit comes back
+// shellCommand is a command of the shell's own.
+type shellCommand struct {
+	name, args, help string
+	run              func(ctx context.Context, args []string) error
+}
+
+// errUsage is the error of a command with the wrong number of arguments.
+var errUsage = errors.New("usage")
+
+// commands lists the shell's own commands.
+func (sh *shell) commands() []shellCommand {
+	return []shellCommand{
+		{"hosts", "", "list the hosts with their addresses", exactly(0, func(context.Context, []string) error { return sh.showHosts() })},
+		{"links", "", "list the links with their present state", exactly(0, func(context.Context, []string) error { return sh.showLinks() })},
+		{"set", "LINK [toward HOST] KEY VALUE...", "change a link: rate, delay, jitter, loss, queue and the other keys of links",
+			func(_ context.Context, args []string) error { return sh.set(args) }},
+		{"down", "LINK", "take a link down", exactly(1, func(_ context.Context, args []string) error { return sh.lab.net.setDown(args[0], true) })},
+		{"up", "LINK", "bring it up again", exactly(1, func(_ context.Context, args []string) error { return sh.lab.net.setDown(args[0], false) })},
+		{"middlebox", "ROUTER " + strings.Join(middleboxWords(), "|"), "change what a router does to experimental TCP options in SYNs",
+			exactly(2, func(_ context.Context, args []string) error { return sh.middlebox(args[0], args[1]) })},
+		{"agent", "HOST " + strings.Join(scenario.Words(scenario.AgentActions()), "|"), "act on the host's agent", exactly(2, sh.agent)},
+		{"drop-tcp", "HOST on|off", "have a host drop all TCP that it forwards",
+			exactly(2, func(_ context.Context, args []string) error { return sh.dropTCP(args[0], args[1]) })},
+		{"renumber", "HOST LINK", "give a host other addresses on a link",
+			exactly(2, func(_ context.Context, args []string) error { return sh.lab.net.Renumber(args[0], args[1]) })},
+		{"kinds", "CLIENT " + strings.Join(scenario.Words(shellKinds), ","), "start a client's agent again with these kinds of detours, the preferred first",
+			exactly(2, sh.kinds)},
+		{"help", "", "list the commands", exactly(0, func(context.Context, []string) error { return sh.help() })},
+		{"exit", "", "end, and remove the network", exactly(0, func(context.Context, []string) error { return errLeave })},
+	}
+}
+
+// exactly refuses other numbers of arguments.
+func exactly(n int, run func(context.Context, []string) error) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if len(args) != n {
+			return errUsage
+		}
+		return run(ctx, args)
+	}
+}
+
+func (sh *shell) help() error {
+	const hosts = `HOST              work on a host; exit comes back
 HOST COMMAND...   run a command on a host, by its sh
-hosts             the hosts with their addresses
-links             the links with their state now
-set LINK [toward HOST] KEY VALUE...
-                  change a link: rate, delay, jitter, loss, queue, burst, reorder,
-                  duplicate, corrupt, tamper and the other keys of links
-down LINK         take a link down
-up LINK           bring it up again
-middlebox ROUTER strip-options|drop-options|off
-                  what a router does to experimental TCP options in SYNs
-agent HOST freeze|thaw|kill|stop|start|restart
-                  act on the host's agent
-drop-tcp HOST on|off
-                  have a host drop all TCP that it forwards
-renumber HOST LINK
-                  give a host other addresses on a link
-kinds CLIENT KIND[,KIND...]
-                  start its agent again with these kinds of detours, the preferred
-                  first: in-band, mapped, wireguard, openvpn
-exit              end, and remove the network
 `
+	var b strings.Builder
+	b.WriteString(hosts)
+	for _, c := range sh.commands() {
+		const column = 18
+		usage := strings.TrimSpace(c.name + " " + c.args)
+		if len(usage) >= column {
+			usage += "\n"
+			fmt.Fprintf(&b, "%s%*s%s\n", usage, column, "", c.help)
+			continue
+		}
+		fmt.Fprintf(&b, "%-*s%s\n", column, usage, c.help)
+	}
+	_, err := io.WriteString(sh.out, b.String())
+	return err
+}
 
 // errLeave ends the session.
 var errLeave = errors.New("leave")
 
 func (sh *shell) loop(ctx context.Context) error {
 	if sh.console.interactive() {
-		fmt.Fprintf(sh.out, "%s is up: %s. Type help for what there is.\n", sh.lab.Scenario.Name, strings.Join(sh.hostNames(), ", "))
+		fmt.Fprintf(sh.out, "%s is up: %s. Type help for a list of commands.\n", sh.lab.Scenario.Name, strings.Join(sh.hostNames(), ", "))
 	}
 	for {
 		line, err := sh.console.readLine(ctx, sh.prompt(), sh.words())
@@ -94,7 +139,11 @@ func (sh *shell) prompt() string {
 
 // words returns what a line can begin with.
 func (sh *shell) words() []string {
-	return append(sh.hostNames(), "hosts", "links", "set", "down", "up", "middlebox", "agent", "drop-tcp", "renumber", "kinds", "help", "exit")
+	names := sh.hostNames()
+	for _, c := range sh.commands() {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 func (sh *shell) hostNames() []string {
@@ -117,45 +166,22 @@ func (sh *shell) obey(ctx context.Context, line string) error {
 		return sh.console.run(ctx, sh.lab.net.Host(sh.host), "sh", "-c", line)
 	}
 	word, rest, _ := strings.Cut(line, " ")
-	args := strings.Fields(rest)
-	switch word {
-	case "help":
-		_, err := io.WriteString(sh.out, shellHelp)
+	for _, c := range sh.commands() {
+		if c.name != word {
+			continue
+		}
+		err := c.run(ctx, strings.Fields(rest))
+		if errors.Is(err, errUsage) {
+			return fmt.Errorf("use it as: %s", strings.TrimSpace(c.name+" "+c.args))
+		}
 		return err
-	case "exit", "quit":
-		return errLeave
-	case "hosts":
-		return sh.showHosts()
-	case "links":
-		return sh.showLinks()
-	case "set":
-		return sh.set(args)
-	case "down", "up":
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes a link: %s LINK", word, word)
-		}
-		return sh.lab.LinkDown(args[0], word == "down")
-	case "middlebox":
-		return sh.middlebox(args)
-	case "agent":
-		return sh.agent(ctx, args)
-	case "drop-tcp":
-		return sh.dropTCP(args)
-	case "renumber":
-		if len(args) != 2 {
-			return errors.New("renumber takes a host and a link: renumber HOST LINK")
-		}
-		return sh.lab.net.Renumber(args[0], args[1])
-	case "kinds":
-		return sh.kinds(ctx, args)
 	}
-	if !slices.Contains(sh.hostNames(), word) {
+	switch {
+	case !slices.Contains(sh.hostNames(), word):
 		return fmt.Errorf("%q is neither a command nor a host; type help", word)
-	}
-	if strings.TrimSpace(rest) != "" {
+	case strings.TrimSpace(rest) != "":
 		return sh.console.run(ctx, sh.lab.net.Host(word), "sh", "-c", rest)
-	}
-	if sh.console.interactive() {
+	case sh.console.interactive():
 		return sh.enter(ctx, word)
 	}
 	sh.host = word
@@ -171,4 +197,95 @@ func (sh *shell) enter(ctx context.Context, host string) error {
 	// The user saw the result of the last command typed there.
 	_ = sh.console.run(ctx, sh.lab.net.Host(host), argv[0], argv[1:]...)
 	return nil
+}
+
+// defaultSubflows gives clients in the shell one detour beside the direct path.
+const defaultSubflows = 2
+
+// shellKinds is the order in which clients in the shell prefer kinds of detours:
+// that which costs nothing first.
+var shellKinds = []scenario.Detour{scenario.InBand, scenario.Mapped, scenario.WireGuard, scenario.OpenVPN}
+
+// plan returns the configuration of a host's agent.
+func (sh *shell) plan(h scenario.Host) agentPlan {
+	plan := agentPlan{subflows: defaultSubflows, kinds: shellKinds, offers: scenario.Kinds()}
+	if h.Has(scenario.RoleClient) {
+		plan.via = sh.lab.Scenario.WithRole(scenario.RoleWaypoint)
+	}
+	return plan
+}
+
+// kinds starts a client's agent with other kinds of detours.
+func (sh *shell) kinds(ctx context.Context, args []string) error {
+	client, err := oneOf("client", args[0], sh.lab.Scenario.WithRole(scenario.RoleClient))
+	if err != nil {
+		return err
+	}
+	if !sh.lab.agents.used {
+		return errors.New("there is no waypoint in this network, so no agents")
+	}
+	h, _ := sh.lab.Scenario.Host(client)
+	plan := sh.plan(h)
+	plan.kinds = nil
+	for _, word := range strings.Split(args[1], ",") {
+		kind, err := oneOf("kind of detour", word, scenario.Words(shellKinds))
+		if err != nil {
+			return err
+		}
+		plan.kinds = append(plan.kinds, scenario.Detour(kind))
+	}
+	sh.lab.agents.stop(client)
+	return sh.lab.agents.start(ctx, client, plan)
+}
+
+// agent acts on a host's agent.
+func (sh *shell) agent(ctx context.Context, args []string) error {
+	var hosts []string
+	for _, name := range sh.hostNames() {
+		if sh.lab.agents.all[name] != nil {
+			hosts = append(hosts, name)
+		}
+	}
+	if !slices.Contains(hosts, args[0]) {
+		return fmt.Errorf("no agent runs on %q%s", args[0], tomlfile.Nearest(args[0], hosts))
+	}
+	if actions := scenario.Words(scenario.AgentActions()); !slices.Contains(actions, args[1]) {
+		return fmt.Errorf("%q is nothing that happens to an agent%s", args[1], tomlfile.Nearest(args[1], actions))
+	}
+	return sh.lab.agents.act(ctx, args[0], scenario.AgentAction(args[1]))
+}
+
+func (sh *shell) dropTCP(host, word string) error {
+	if word != "on" && word != "off" {
+		return errUsage
+	}
+	return sh.lab.net.dropTCP(host, word == "on")
+}
+
+// middleboxOff is the word for no middlebox.
+const middleboxOff = "off"
+
+func middleboxWords() []string {
+	return append([]string{middleboxOff}, scenario.Words(scenario.Middleboxes())...)
+}
+
+func (sh *shell) middlebox(router, word string) error {
+	if _, err := oneOf("router", router, sh.lab.Scenario.WithRole(scenario.RoleRouter)); err != nil {
+		return err
+	}
+	if !slices.Contains(middleboxWords(), word) {
+		return fmt.Errorf("%q is nothing a middlebox does%s", word, tomlfile.Nearest(word, middleboxWords()))
+	}
+	if word == middleboxOff {
+		return sh.lab.net.setMiddlebox(router, scenario.NoMiddlebox)
+	}
+	return sh.lab.net.setMiddlebox(router, scenario.Middlebox(word))
+}
+
+// oneOf returns a name that is one of those there are, or an error with the nearest one.
+func oneOf(what, name string, known []string) (string, error) {
+	if !slices.Contains(known, name) {
+		return "", fmt.Errorf("there is no %s %q%s", what, name, tomlfile.Nearest(name, known))
+	}
+	return name, nil
 }

@@ -2,25 +2,20 @@ package experiment
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 func (sh *shell) showHosts() error {
 	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
 	for _, h := range sh.lab.Scenario.Hosts {
-		var roles []string
-		for _, r := range h.Roles {
-			roles = append(roles, string(r))
-		}
+		roles := scenario.Words(h.Roles)
 		if len(h.NAT) > 0 {
 			roles = append(roles, "NAT of "+strings.Join(h.NAT, ", "))
 		}
-		if m := sh.lab.Middlebox(h.Name); m != scenario.NoMiddlebox {
+		if m := sh.lab.net.middlebox(h.Name); m != scenario.NoMiddlebox {
 			roles = append(roles, string(m))
 		}
 		host := sh.lab.net.Host(h.Name)
@@ -34,10 +29,11 @@ func (sh *shell) showLinks() error {
 	fmt.Fprintln(w, "link\tbetween\trate\tdelay\tjitter\tloss\tqueue\tstate")
 	for _, l := range sh.lab.Scenario.Links {
 		state := "up"
-		if sh.lab.IsDown(l.Name) {
+		shape, down := sh.lab.net.link(l.Name)
+		if down {
 			state = "down"
 		}
-		ab, ba := sh.lab.Link(l.Name).Directions()
+		ab, ba := shape.Directions()
 		if same(ab, ba) {
 			fmt.Fprintf(w, "%s\t%s - %s\t%s\t%s\n", l.Name, l.A, l.B, paramCells(ab), withImpairments(state, ab))
 			continue
@@ -80,34 +76,10 @@ func paramCells(p scenario.Params) string {
 	return strings.Join(cells, "\t")
 }
 
-// middlebox obeys "middlebox ROUTER strip-options|drop-options|off".
-func (sh *shell) middlebox(args []string) error {
-	const off = "off"
-	words := []string{off}
-	for _, m := range scenario.Middleboxes() {
-		words = append(words, string(m))
-	}
-	if len(args) != 2 {
-		return fmt.Errorf("middlebox takes a router and what it shall do: middlebox ROUTER %s", strings.Join(words, "|"))
-	}
-	routers := sh.lab.Scenario.WithRole(scenario.RoleRouter)
-	if !slices.Contains(routers, args[0]) {
-		return fmt.Errorf("there is no router %q%s", args[0], tomlfile.Nearest(args[0], routers))
-	}
-	if !slices.Contains(words, args[1]) {
-		return fmt.Errorf("%q is nothing a middlebox does%s", args[1], tomlfile.Nearest(args[1], words))
-	}
-	m := scenario.Middlebox(args[1])
-	if args[1] == off {
-		m = scenario.NoMiddlebox
-	}
-	return sh.lab.SetMiddlebox(args[0], m)
-}
-
-// set obeys "set LINK [toward HOST] KEY VALUE...".
+// set changes a link.
 func (sh *shell) set(args []string) error {
 	if len(args) < 3 {
-		return fmt.Errorf("set takes a link and what to change: set LINK [toward HOST] KEY VALUE")
+		return errUsage
 	}
 	link, ok := sh.lab.Scenario.Link(args[0])
 	if !ok {
@@ -127,12 +99,12 @@ func (sh *shell) set(args []string) error {
 		args = args[2:]
 	}
 	if len(args) == 0 || len(args)%2 != 0 {
-		return fmt.Errorf("every key needs a value: set LINK [toward HOST] KEY VALUE")
+		return errUsage
 	}
 	for i := 0; i < len(args); i += 2 {
 		if err := into.Set(args[i], args[i+1]); err != nil {
 			return err
 		}
 	}
-	return sh.lab.ChangeLink(change)
+	return sh.lab.net.changeLink(change)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -51,10 +52,10 @@ repetitions = 2
 // made before is not made again.
 func TestTasksOfSuite(t *testing.T) {
 	e := &experiment{suite: parseSuite(t, bothParts, tiny, another())}
-	show := func(tasks []*task) []string {
+	show := func(tasks []*runner.Task) []string {
 		var names []string
 		for _, t := range tasks {
-			names = append(names, fmt.Sprintf("%s %s %s %d", t.scenario.Name, t.variant.Name, t.scenario.Congestion, t.repetition))
+			names = append(names, fmt.Sprintf("%s %s %s %d", t.Scenario.Name, t.Variant.Name, t.Scenario.Congestion, t.Repetition))
 		}
 		return names
 	}
@@ -65,17 +66,17 @@ func TestTasksOfSuite(t *testing.T) {
 	if diff := cmp.Diff(want, show(e.tasks(nil))); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}
-	run := func(congestion string, repetition int, discarded string) recorded {
-		return recorded{"tiny", report.Run{
+	run := func(congestion string, repetition int, discarded string) runner.Recorded {
+		return runner.Recorded{Scenario: "tiny", Run: report.Run{
 			Variant: "base", Procedure: "tcp", Congestion: congestion, Repetition: repetition, Attempt: 1, Discarded: discarded,
 		}}
 	}
-	left := e.tasks([]recorded{run("cubic", 1, ""), run("reno", 1, "late"), run("bbr", 1, ""), run("cubic", 3, "")})
+	left := e.tasks([]runner.Recorded{run("cubic", 1, ""), run("reno", 1, "late"), run("bbr", 1, ""), run("cubic", 3, "")})
 	if diff := cmp.Diff(want[1:], show(left)); diff != "" {
 		t.Errorf("tasks left (-want +got):\n%s", diff)
 	}
-	if left[2].attempts != 1 || left[0].attempts != 0 {
-		t.Errorf("attempts before: %d and %d, want those of the run that did not count", left[2].attempts, left[0].attempts)
+	if left[2].Attempts != 1 || left[0].Attempts != 0 {
+		t.Errorf("attempts before: %d and %d, want those of the run that did not count", left[2].Attempts, left[0].Attempts)
 	}
 	if len(e.runs) != 2 {
 		t.Errorf("%d runs were taken in, want the two that are wanted", len(e.runs))
@@ -101,10 +102,10 @@ func TestInterleave(t *testing.T) {
 
 // A run counts for every part that wants it, and for no other.
 func TestResultOfSuite(t *testing.T) {
-	e := &experiment{suite: parseSuite(t, bothParts, tiny, another()), ledger: &ledger{}}
+	e := &experiment{suite: parseSuite(t, bothParts, tiny, another()), ledger: &runner.Ledger{}}
 	for _, task := range e.tasks(nil)[:4] { // it was cut short
-		e.runs = append(e.runs, recorded{task.scenario.Name, report.Run{
-			Variant: task.variant.Name, Procedure: "tcp", Congestion: task.scenario.Congestion, Repetition: 1, GoodputMbps: 10,
+		e.runs = append(e.runs, runner.Recorded{Scenario: task.Scenario.Name, Run: report.Run{
+			Variant: task.Variant.Name, Procedure: "tcp", Congestion: task.Scenario.Congestion, Repetition: 1, GoodputMbps: 10,
 		}})
 	}
 	s := e.result(true)

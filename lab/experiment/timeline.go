@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -22,10 +23,10 @@ func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scena
 	var failed error
 	done.Go(func() {
 		for _, e := range events {
-			if pause(ctx, time.Until(began.Add(e.At.Std()))) != nil {
+			if crew.Pause(ctx, time.Until(began.Add(e.At.Std()))) != nil {
 				return
 			}
-			l.log.Info("event", "at", e.At.Std(), "what", describeEvent(e))
+			l.opts.Log.Info("event", "at", e.At.Std(), "what", describeEvent(e))
 			if err := l.happen(ctx, life, e); err != nil && ctx.Err() == nil {
 				failed = fmt.Errorf("event at %v, %s: %w", e.At, describeEvent(e), err)
 				return
@@ -39,35 +40,27 @@ func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scena
 	}
 }
 
-// pause waits, unless ctx ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // happen carries out an event. Whatever it starts ends with life.
 func (l *Lab) happen(ctx, life context.Context, e scenario.Event) error {
 	switch {
 	case e.Kill != "":
-		return l.killHost(e.Kill)
+		// As in a power cut: the programs are gone, the links silent. It is not the network declared after that.
+		l.agents.kill(e.Kill)
+		return l.net.cutOff(e.Kill)
 	case e.Agent != "":
-		return l.ActOnAgent(life, e.Host, e.Agent)
+		return l.agents.act(life, e.Host, e.Agent)
 	case e.DropTCP != nil:
-		return l.DropTCP(e.Host, *e.DropTCP)
+		return l.net.dropTCP(e.Host, *e.DropTCP)
 	case e.Renumber != "":
-		return l.Renumber(ctx, e)
+		return l.net.renumber(ctx, e)
 	}
 	if e.Shape != (scenario.Shape{}) {
-		if err := l.ChangeLink(e.Change); err != nil {
+		if err := l.net.changeLink(e.Change); err != nil {
 			return err
 		}
 	}
 	if e.Down != nil {
-		return l.LinkDown(e.Link, *e.Down)
+		return l.net.setDown(e.Link, *e.Down)
 	}
 	return nil
 }

@@ -9,37 +9,26 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
-
-func TestTunnelOf(t *testing.T) {
-	via := []string{"w1", "w2"}
-	for iface, want := range map[string]string{
-		"dcolwg0": "wireguard w1", "dcolwg1": "wireguard w2", "dcolov1": "openvpn w2",
-		"dcolwg2": " ", "dcolwg": " ", "dcolwg-1": " ", "eth0": " ", "dcolxx0": " ", "dcolwgs": " ", "": " ",
-	} {
-		kind, waypoint := tunnelOf(iface, via)
-		if got := string(kind) + " " + waypoint; got != want {
-			t.Errorf("%s is %q, want %q", iface, got, want)
-		}
-	}
-}
 
 // A socket's path goes by its peer, unless it starts from a tunnel; one that comes
 // up in mid-run is found.
 func TestTapPath(t *testing.T) {
 	addr := netip.MustParseAddr
 	server, waypoint, own, tunnel := addr("10.0.9.1"), addr("10.0.1.1"), addr("10.0.0.1"), addr("10.77.0.9")
-	var ends []tunnelEnd
+	var ends []crew.TunnelEnd
 	looks := 0
-	tap := &tap{
+	tap := &hostSockets{
 		byPeer: map[netip.Addr]string{server: "direct", waypoint: "w"}, byLocal: map[netip.Addr]string{},
-		tunnels: func() ([]tunnelEnd, error) { looks++; return ends, nil },
+		tunnels: func() ([]crew.TunnelEnd, error) { looks++; return ends, nil },
 		first:   func(a netip.Addr) netip.Addr { return a },
 	}
-	path := func(from, to netip.Addr) string {
+	pathOf := func(from, to netip.Addr) string {
 		t.Helper()
 		got, err := tap.path(netlink.SocketID{Source: net.IP(from.AsSlice()), Destination: net.IP(to.AsSlice())})
 		if err != nil {
@@ -54,18 +43,18 @@ func TestTapPath(t *testing.T) {
 	}{
 		{own, server, "direct"}, {own, waypoint, "w"}, {mapped, server, "direct"}, {own, addr("10.0.5.5"), ""}, {own, own, ""},
 	} {
-		if got := path(test.from, test.to); got != test.want {
+		if got := pathOf(test.from, test.to); got != test.want {
 			t.Errorf("%v to %v: %q, want %q", test.from, test.to, got, test.want)
 		}
 	}
 	if looks != 1 {
 		t.Errorf("looked %d times for the tunnels, want once for one address", looks)
 	}
-	ends = []tunnelEnd{{scenario.WireGuard, "w", tunnel}}
-	if got := path(tunnel, server); got != "w" {
+	ends = []crew.TunnelEnd{{Kind: path.WireGuard, Waypoint: "w", Addr: tunnel}}
+	if got := pathOf(tunnel, server); got != "w" {
 		t.Errorf("through the tunnel: %q", got)
 	}
-	if got := path(own, server); got != "direct" {
+	if got := pathOf(own, server); got != "direct" {
 		t.Errorf("beside the tunnel: %q", got)
 	}
 }

@@ -1,21 +1,17 @@
 package experiment
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 	"github.com/detour-collective/dcol/lab/traffic"
 )
-
-// trafficServer returns the command line of the server of streams and requests.
-func trafficServer(program string, w scenario.Workload) []string {
-	return []string{program, "traffic", "serve", "--port", strconv.Itoa(w.Port)}
-}
 
 // trafficPlan returns a stream or requests in the words of their programs.
 func trafficPlan(w scenario.Workload) traffic.Plan {
@@ -35,8 +31,8 @@ func trafficPlan(w scenario.Workload) traffic.Plan {
 // message or answer.
 func (x *execution) turns(ctx context.Context) error {
 	client := traffic.Client{Plan: trafficPlan(x.workload), At: x.target, From: x.local}
-	var out buffer
-	p, failed := x.runClient(ctx, "traffic", append([]string{x.lab.opts.Programs.Lab, "traffic"}, client.Args()...), &out)
+	var out bytes.Buffer
+	p, failed := x.runClient(ctx, "traffic", x.crew.Part(traffic.ClientPart, client), &out)
 	if p == nil {
 		return failed
 	}
@@ -45,15 +41,15 @@ func (x *execution) turns(ctx context.Context) error {
 	}
 	var said traffic.Report
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil {
-		return p.trouble(fmt.Errorf("read its report: %w", err))
+		return p.Trouble(fmt.Errorf("read its report: %w", err))
 	}
 	m, err := said.After(x.workload.Skip.Std())
 	if err != nil {
-		return p.trouble(err)
+		return p.Trouble(err)
 	}
 	x.result.Bytes, x.result.MeasuredSeconds = m.Bytes, m.Seconds
 	x.result.GoodputMbps = float64(m.Bytes) * 8 / 1e6 / m.Seconds
-	x.result.LongestStallMS = milliseconds(m.Stall)
+	x.result.LongestStallMS = stats.Milliseconds(m.Stall)
 	x.result.Latency = report.NewLatency(m.Latencies)
 	return nil
 }

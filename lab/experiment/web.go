@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -17,15 +16,15 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 // webFile returns the name of a file of that size.
 func webFile(size units.Size) string { return fmt.Sprintf("noise-%d", int64(size)) }
-
-// ErrCorrupt is the error of a download that differs from what the server has.
-var ErrCorrupt = errors.New("what arrived is not what was sent")
 
 // nginx returns the command line of a web server with that configuration.
 func nginx(config string) []string {
@@ -137,13 +136,13 @@ func (x *execution) fetch(ctx context.Context, want string) (time.Duration, erro
 	same := hex.EncodeToString(meter.sum.Sum(nil)) == want
 	x.result.SHA256OK = &same
 	if !same {
-		return 0, p.trouble(fmt.Errorf("%w: %d bytes of %d", ErrCorrupt, meter.total(), x.workload.Size))
+		return 0, p.Trouble(fmt.Errorf("%w: %d bytes of %d", runner.ErrCorrupt, meter.total(), x.workload.Size))
 	}
-	x.result.LongestStallMS = max(x.result.LongestStallMS, milliseconds(meter.longestStall()))
+	x.result.LongestStallMS = max(x.result.LongestStallMS, stats.Milliseconds(meter.longestStall()))
 	if x.workload.Count == 1 {
 		seconds, carried, err := meter.since(x.began.Add(x.workload.Skip.Std()))
 		if err != nil {
-			return 0, p.trouble(err)
+			return 0, p.Trouble(err)
 		}
 		x.result.Bytes, x.result.MeasuredSeconds = carried, seconds
 		x.result.GoodputMbps = float64(carried) * 8 / 1e6 / seconds
@@ -152,11 +151,13 @@ func (x *execution) fetch(ctx context.Context, want string) (time.Duration, erro
 }
 
 // curlTime reads the seconds that curl wrote to its log last.
-func curlTime(p *program) (time.Duration, error) {
-	last := strings.TrimSpace(lastLines(p.log, 1))
+func curlTime(p *crew.Process) (time.Duration, error) {
+	text, _ := p.Output() // it has none if there is no text
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	last := lines[len(lines)-1]
 	seconds, err := strconv.ParseFloat(last, 64)
 	if err != nil || !(seconds > 0) {
-		return 0, p.trouble(fmt.Errorf("it does not say how long it took, but %q", last))
+		return 0, p.Trouble(fmt.Errorf("it does not say how long it took, but %q", last))
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }

@@ -8,14 +8,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/testbed"
+	"github.com/detour-collective/dcol/lab/traffic"
 )
 
 // listenLimit limits how long a server may take to listen.
@@ -24,9 +25,9 @@ const listenLimit = 10 * time.Second
 // execution is one run under way.
 type execution struct {
 	lab       *Lab
+	crew      crew.Crew // with the folder of the run's logs
 	workload  scenario.Workload
 	procedure scenario.Procedure
-	dir       string         // for the programs' logs
 	target    netip.AddrPort // what the client connects to
 	local     netip.Addr     // from where; by default as its kernel chooses
 	began     time.Time
@@ -50,27 +51,27 @@ func (x *execution) traffic(ctx context.Context) error {
 }
 
 // startClient starts the workload's client, with the kind of sockets of the procedure.
-func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*program, error) {
+func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*crew.Process, error) {
 	if x.procedure.Transport == scenario.MPTCP {
 		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)
 	}
 	x.began = time.Now()
-	return start(ctx, x.lab.net.Host(x.workload.Client), x.dir, name, argv, stdout)
+	return x.crew.StartTo(ctx, stdout, x.workload.Client, name, argv...)
 }
 
 // runClient runs the workload's client to its end.
-func (x *execution) runClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*program, error) {
+func (x *execution) runClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*crew.Process, error) {
 	p, err := x.startClient(ctx, name, argv, stdout)
 	if err != nil {
 		return nil, err
 	}
-	<-p.ended
+	<-p.Ended()
 	x.result.CompletionSeconds = time.Since(x.began).Seconds()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if p.err != nil {
-		err = p.failure()
+	if p.Err() != nil {
+		err = p.Failure()
 	}
 	return p, err
 }
@@ -78,79 +79,65 @@ func (x *execution) runClient(ctx context.Context, name string, argv []string, s
 // startServer starts the workload's server and waits until it listens. Where
 // there are agents it always offers MPTCP, if its host has that, so that all
 // procedures meet the same server.
-func (l *Lab) startServer(ctx context.Context, dir string) (*program, error) {
+func (l *Lab) startServer(ctx context.Context, on crew.Crew) (*crew.Process, error) {
 	w := l.Scenario.Workload
-	host := l.net.Host(w.Server)
 	var name string
 	var argv []string
 	switch w.Kind {
 	case scenario.Upload, scenario.Download:
 		name, argv = "iperf3", iperfServer(w)
 	case scenario.HTTP:
-		config, err := l.webConfig(dir)
+		config, err := l.webConfig(on.Logs)
 		if err != nil {
 			return nil, err
 		}
 		name, argv = "nginx", nginx(config)
 	case scenario.Stream, scenario.Requests:
-		name, argv = "traffic", trafficServer(l.opts.Programs.Lab, w)
+		name, argv = "traffic", on.Part(traffic.ServerPart, traffic.Server{Port: w.Port})
 	default:
 		name = filepath.Base(w.ServerCommand[0])
 		argv = expand(w.ServerCommand, netip.AddrPortFrom(l.serverAddr(), uint16(w.Port)), l.serverAddr())
 	}
-	if server, _ := l.Scenario.Host(w.Server); l.agents && server.HasMPTCP() {
+	if server, _ := l.Scenario.Host(w.Server); l.agents.used && server.HasMPTCP() {
 		argv = append([]string{l.opts.Programs.DCol, "run", "--"}, argv...)
 	}
-	server, err := start(ctx, host, dir, name, argv, nil)
+	server, err := on.Start(ctx, w.Server, name, argv...)
 	if err != nil {
 		return nil, err
 	}
-	err = waitUntil(ctx, listenLimit, 10*time.Millisecond, func() error {
-		if !server.running() {
-			return hopeless(server.failure())
-		}
-		listens, err := listening(host.Do, w.Port)
+	err = server.Await(ctx, listenLimit, func() error {
+		listens, err := listening(l.net.Host(w.Server), w.Port)
 		if err != nil {
-			return hopeless(err)
+			return crew.Hopeless(err)
 		}
 		if !listens {
-			return server.trouble(fmt.Errorf("does not listen on TCP port %d", w.Port))
+			return server.Trouble(fmt.Errorf("does not listen on TCP port %d", w.Port))
 		}
 		return nil
 	})
 	if err != nil {
-		server.stop()
+		server.Stop()
 		return nil, err
 	}
 	return server, nil
 }
 
-// listening reports whether anything listens on a TCP port where do runs.
-func listening(do func(func() error) error, port int) (found bool, err error) {
-	const tcpListen = 10 // TCP_LISTEN, include/net/tcp_states.h
-	err = do(func() error {
-		handle, err := netlink.NewHandle(unix.NETLINK_INET_DIAG)
+// listening reports whether anything listens on a TCP port of a host.
+func listening(h *testbed.Host, port int) (bool, error) {
+	all, err := testbed.On(h, func() (all []netip.AddrPort, err error) {
+		l, err := netstate.OpenListeners()
 		if err != nil {
-			return fmt.Errorf("open sock_diag: %w", err)
+			return nil, err
 		}
-		defer handle.Close()
-		for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
-			sockets, err := handle.SocketDiagTCP(family)
-			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then it is looked for again
-				return fmt.Errorf("list TCP sockets: %w", err)
-			}
-			for _, s := range sockets {
-				found = found || s.State == tcpListen && int(s.ID.SourcePort) == port
-			}
-		}
-		return nil
+		defer func() { err = errors.Join(err, l.Close()) }()
+		return l.TCP()
 	})
-	return found, err
+	return slices.ContainsFunc(all, func(at netip.AddrPort) bool { return int(at.Port()) == port }), err
 }
 
 // writeLog keeps what a program wrote to stdout beside its log.
 func (x *execution) writeLog(name string, data []byte) error {
-	if err := os.WriteFile(filepath.Join(x.dir, name), data, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(x.crew.Logs, name), data, 0o644); err != nil {
 		return fmt.Errorf("keep the output of a program: %w", err)
 	}
 	return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// Latency describes the latencies of one run: of messages from when they were due
-// to be sent until they were delivered, of requests from when they were due to be
-// asked until they were answered, of files from asked to complete.
+// Latency describes the latencies of one run: of messages from when they were due until they
+// were delivered, of requests from when they were due until they were answered, of files
+// from the request until they were complete.
 type Latency struct {
 	Count int     `json:"count"`
 	P50MS float64 `json:"p50_ms"`
@@ -19,7 +19,7 @@ type Latency struct {
 	MaxMS float64 `json:"max_ms"`
 }
 
-// NewLatency describes a sample; nil if it is empty.
+// NewLatency describes a sample. It returns nil if the sample is empty.
 func NewLatency(sample []time.Duration) *Latency {
 	if len(sample) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (l Latency) percentile(pct scenario.Percentile) float64 {
 	}
 }
 
-// medianLatency has the median over the runs of each figure; nil if no run has any.
+// medianLatency returns the medians over the runs, or nil if no run has latencies.
 func medianLatency(runs []Run) *Latency {
 	median := func(of func(Latency) float64) float64 {
 		var values []float64

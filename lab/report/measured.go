@@ -9,14 +9,14 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// Measured are a result's runs with one congestion control. It is what expectations
-// are decided on (scenario.Measurements): with another one all numbers are others.
+// Measured has a result's runs with one congestion control. Expectations are decided on it
+// (scenario.Measurements).
 type Measured struct {
 	*Result
 	Congestion string
 }
 
-// Under are the runs with a congestion control.
+// Under returns the runs with a congestion control.
 func (r *Result) Under(congestion string) Measured { return Measured{r, congestion} }
 
 // Congestions lists the congestion controls of the rows, in their order.
@@ -30,8 +30,7 @@ func (r *Result) Congestions() []string {
 	return names
 }
 
-// Valid are the runs of a procedure in a variant that count, in the order in which
-// they were made.
+// Valid returns the valid runs of a procedure in a variant, in the order in which they were made.
 func (m Measured) Valid(variant, procedure string) []Run {
 	var runs []Run
 	for _, run := range m.Runs {
@@ -108,9 +107,9 @@ func (m Measured) LatencyMS(variant, procedure string, pct scenario.Percentile) 
 	return values
 }
 
-// Summarize fills in the rows and decides the expectations from the runs, for the
-// variants, procedures and congestion controls given. What is expected of other
-// procedures too is left out.
+// Summarize fills in the rows and decides the expectations from the runs, for the given
+// variants, procedures and congestion controls. It leaves out expectations about other
+// procedures.
 func (r *Result) Summarize(variants, procedures, congestions []string, expects []scenario.Expectation) {
 	r.Rows, r.Expectations = []Row{}, []Expectation{}
 	for _, c := range congestions {
@@ -136,7 +135,8 @@ func (r *Result) Summarize(variants, procedures, congestions []string, expects [
 	}
 }
 
-// neverFails is what is expected of dcol whatever the scenario says, where it is not met.
+// neverFails returns the expectation that dcol does not fail, which every scenario has, for a row
+// that does not meet it.
 func neverFails(row Row) Expectation {
 	failed, allowed := float64(row.Failed), 0.0
 	return Expectation{
@@ -157,7 +157,7 @@ func (m Measured) decide(e scenario.Expectation, variant string) Expectation {
 	return decided
 }
 
-// sum makes the row of a procedure in a variant.
+// sum returns the row of a procedure in a variant.
 func (m Measured) sum(variant, procedure string) Row {
 	row := Row{Variant: variant, Procedure: procedure, Congestion: m.Congestion, PathBytes: map[string]float64{}}
 	for _, run := range m.Runs {
@@ -190,8 +190,8 @@ func (m Measured) sum(variant, procedure string) Row {
 	return row
 }
 
-// Typical returns the run of a procedure that is nearest to the median goodput; there is
-// none if no run counts.
+// Typical returns the run of a procedure that is nearest to the median goodput. ok is false
+// without valid runs.
 func (m Measured) Typical(variant, procedure string) (typical Run, ok bool) {
 	median := stats.Median(m.Goodput(variant, procedure))
 	for i, run := range m.Valid(variant, procedure) {

@@ -2,20 +2,20 @@ package report
 
 import "html/template"
 
-// Reference is what others published about the networks of a suite, to stand beside
-// what was measured. lab/papers has one.
+// Reference has published numbers about the networks of a suite, to compare the measurements
+// with. lab/papers has one.
 type Reference interface {
-	// Throughput returns what a procedure carried; false if that was not published.
+	// Throughput returns the published goodput of a procedure. ok is false if there is none.
 	Throughput(s Setting, procedure string) (Throughput, bool)
 	// Split returns how a procedure's bytes were split between two paths.
 	Split(s Setting, procedure string) (Split, bool)
-	// Goals are what a repetition is to show.
+	// Goals returns the targets of a repetition.
 	Goals() []Goal
-	// Notes are what is known about where a repetition differs, and why.
+	// Notes returns the known differences of a repetition, with their causes.
 	Notes() template.HTML
 }
 
-// Setting is a network, and the conditions of the link that is varied in it.
+// Setting is a network with the conditions of its varied link.
 type Setting struct {
 	Network string  `toml:"network"`
 	LossPct float64 `toml:"loss_pct"` // per cent of packets
@@ -36,8 +36,8 @@ type Split struct {
 	DetourBytes int64 `toml:"detour_bytes"`
 }
 
-// Goal is what a procedure is to carry in a setting, or what it may cost there, as a
-// part of what others carry there together.
+// Goal is a target for a procedure in a setting: its share of what others carry together, or the
+// share that it may cost.
 type Goal struct {
 	Setting
 	What      string   `toml:"what"`

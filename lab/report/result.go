@@ -1,6 +1,6 @@
-// Package report has what comes out of an experiment, whatever its scenario: the Result
-// with its versioned JSON, and the tables and plots of it. It computes and draws;
-// lab/experiment measures. report/page makes the report of a suite.
+// Package report defines the results of experiments on any scenario, with their versioned JSON
+// and tables. It computes and draws. lab/experiment measures, and report/page makes the report
+// of a suite.
 package report
 
 import (
@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/lab/chart"
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Schema is the version of the JSON form of a Result. Fields are only ever
 // added under the same version.
 const Schema = "dcol.lab/1"
 
-// Result is everything an experiment found.
+// Result has the results of an experiment.
 type Result struct {
 	Schema       string        `json:"schema"`
 	Scenario     string        `json:"scenario"`
@@ -34,7 +35,7 @@ type Result struct {
 	Runs         []Run         `json:"runs"`
 }
 
-// Environment is what the numbers depend on besides the scenario.
+// Environment describes what the numbers depend on besides the scenario.
 type Environment struct {
 	Kernel     string            `json:"kernel"`
 	CPUs       int               `json:"cpus"`
@@ -56,9 +57,8 @@ type Link struct {
 	QueueBytes int     `json:"queue_bytes"`
 }
 
-// Variant is one of the scenario's networks, with what is special about it as
-// numbers: a sweep's variants lie on a grid, others have no coordinates or those of
-// the link that a suite says is varied.
+// Variant is one of the scenario's networks. A sweep's variants have coordinates on a grid.
+// Others have none, or those of the scenario's varied link.
 type Variant struct {
 	Name        string       `json:"name"`
 	Description string       `json:"description"`
@@ -71,16 +71,10 @@ type Procedure struct {
 	Description string `json:"description"`
 }
 
-// Coordinate is where a variant stands on one axis.
-type Coordinate struct {
-	Axis  string  `json:"axis"`
-	Label string  `json:"label"` // the axis in words; may be empty
-	Unit  string  `json:"unit"`  // of Value
-	Value float64 `json:"value"`
-}
+// Coordinate is the position of a variant on one axis.
+type Coordinate = scenario.Coordinate
 
-// Row sums up the valid runs of one procedure in one variant with one congestion
-// control.
+// Row summarizes the valid runs of one procedure in one variant with one congestion control.
 type Row struct {
 	Variant    string `json:"variant"`
 	Procedure  string `json:"procedure"`
@@ -162,10 +156,10 @@ type Run struct {
 	Series   Series    `json:"series"`
 	Links    []LinkUse `json:"links"`
 	CPUShare float64   `json:"cpu_share"` // busy part of the machine's CPUs, 0..1
-	// Networks is how many there were at a time, on average.
+	// Networks is the average number of networks at a time.
 	Networks float64 `json:"networks"`
-	// ReferenceP99MS is how late the 99th percentile of the reference flow's echoes
-	// was: what the machine's business cost ordinary programs.
+	// ReferenceP99MS is the 99th percentile of the lateness of the reference flow's echoes: the delay of
+	// ordinary programs by a busy machine.
 	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
 	Log            string  `json:"log"` // folder with the programs' output
 }
@@ -177,33 +171,20 @@ type Series struct {
 }
 
 // PathSeries is one path's goodput over time.
-type PathSeries struct {
-	Path string    `json:"path"`
-	Mbps []float64 `json:"mbps"`
-}
+type PathSeries = chart.Path
 
 // Chart returns the plot of the series among all paths of the network.
 func (s Series) Chart(among []string, marks []Mark) chart.Goodput {
-	g := chart.Goodput{StepSeconds: s.StepSeconds, Among: among}
-	for _, p := range s.Paths {
-		g.Paths = append(g.Paths, chart.Path{Name: p.Path, Mbps: p.Mbps})
-	}
-	for _, m := range marks {
-		g.Marks = append(g.Marks, chart.Mark(m))
-	}
-	return g
+	return chart.Goodput{StepSeconds: s.StepSeconds, Paths: s.Paths, Among: among, Marks: marks}
 }
 
 // Drawable reports whether the series has a step at least.
 func (s Series) Drawable() bool { return len(s.Paths) > 0 && len(s.Paths[0].Mbps) > 0 }
 
 // Mark is a moment to point out, such as the death of a waypoint.
-type Mark struct {
-	Seconds float64 `json:"seconds"`
-	Label   string  `json:"label"`
-}
+type Mark = chart.Mark
 
-// Cause is what a run that does not count was discarded for.
+// Cause is the reason why a run was discarded.
 type Cause string
 
 // The causes.
@@ -215,14 +196,14 @@ const (
 	CauseProduct       Cause = "dcol-failed"    // the same, of dcol or with it: such a run is not repeated
 )
 
-// PathUse is what one path carried in a run.
+// PathUse has the bytes that one path carried in a run.
 type PathUse struct {
 	Path          string `json:"path"` // "direct" or the waypoint's name
 	Bytes         int64  `json:"bytes"`
 	Retransmitted int64  `json:"retransmitted_segments"`
 }
 
-// LinkUse is what one direction of a link did in a run.
+// LinkUse has the counters of one direction of a link in a run.
 type LinkUse struct {
 	Link           string  `json:"link"`
 	From           string  `json:"from"`
@@ -247,7 +228,7 @@ func (r Run) Failed() bool { return r.Cause == CauseProduct }
 // against dcol.
 func (r Run) Final() bool { return r.Valid() || r.Failed() }
 
-// PathBytes is what the path carried.
+// PathBytes returns the bytes that a path carried.
 func (r Run) PathBytes(path string) int64 {
 	for _, p := range r.Paths {
 		if p.Path == path {

@@ -15,8 +15,8 @@ import (
 // added under the same version.
 const SuiteSchema = "dcol.suite-result/1"
 
-// SuiteResult is everything that a suite's experiments found. They were made as one:
-// beside each other, on the same machine with the same programs.
+// SuiteResult has the results of a suite's experiments. They ran as one: at the same time, on
+// the same machine, with the same programs.
 type SuiteResult struct {
 	Schema      string      `json:"schema"`
 	Name        string      `json:"name"`
@@ -28,9 +28,8 @@ type SuiteResult struct {
 	Parts       []*Result   `json:"parts"`
 }
 
-// Fidelity sums up how true the runs were to what they were meant to be. What the
-// machine did is of the runs that count: the others are told of by their number and
-// their causes.
+// Fidelity describes how accurate the runs were. Values about the machine are of valid runs.
+// Of the others it has the number and the causes.
 type Fidelity struct {
 	Runs      int           `json:"runs"` // that count
 	Discarded int           `json:"discarded"`
@@ -38,26 +37,25 @@ type Fidelity struct {
 	Causes    map[Cause]int `json:"causes"` // of the discarded, counted
 	// CPUShare is the busy part of the machine's processors during a run, 0..1.
 	CPUShare Spread `json:"cpu_share"`
-	// LinkP99MS is, of the link that was worst in a run, how late the 99th percentile
-	// of its packets was.
+	// LinkP99MS is the 99th percentile of packets' lateness on the worst link of a run.
 	LinkP99MS Spread `json:"link_lateness_p99_ms"`
-	// ReferenceP99MS is how late the 99th percentile of the reference flow's echoes was.
+	// ReferenceP99MS is the 99th percentile of the lateness of the reference flow's echoes.
 	ReferenceP99MS Spread  `json:"reference_lateness_p99_ms"`
 	Networks       float64 `json:"networks"` // at a time, mean over the runs
 }
 
-// Spread is the middle and the end of a sample.
+// Spread has the median and the maximum of a sample.
 type Spread struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`
 }
 
-// carried is the least part of what the busiest link carried for another to count: what a
-// session sends to stay alive, a single packet at times, decides nothing.
+// carried is the least share of the busiest link's packets for a link to count. The keepalives of
+// a session, at times a single packet, decide nothing.
 const carried = 0.01
 
-// Latest is the link whose 99th percentile of packets was the latest, of those that
-// carried something: the zero value if there is none.
+// Latest returns the link with the highest 99th percentile of lateness, of those that carried
+// something. It returns the zero value if there is none.
 func (r Run) Latest() LinkUse {
 	var busiest uint64
 	for _, u := range r.Links {
@@ -72,7 +70,7 @@ func (r Run) Latest() LinkUse {
 	return latest
 }
 
-// FidelityOf sums up the fidelity of runs.
+// FidelityOf returns the fidelity of runs.
 func FidelityOf(runs []Run) Fidelity {
 	f := Fidelity{Causes: map[Cause]int{}}
 	var cpu, link, reference, networks []float64
@@ -133,7 +131,7 @@ func (s *SuiteResult) WriteText(w io.Writer) error {
 	return err
 }
 
-// String says it in a few lines.
+// String returns it as a few lines of text.
 func (f Fidelity) String() string {
 	if f.Runs == 0 {
 		return "no run counts\n"

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/internal/units"
 )
 
@@ -37,7 +36,7 @@ const (
 // nowhere, values out of range, keys that have no effect.
 type checker struct {
 	*Scenario
-	report func(path, format string, args ...any)
+	problems
 }
 
 func (c *checker) check() {
@@ -65,82 +64,12 @@ func (c *checker) check() {
 	c.expectations()
 }
 
-func (c *checker) name(path, name string, form *regexp.Regexp, says string) {
-	switch {
-	case name == "":
-		c.report(path, "is missing; %s", says)
-	case !form.MatchString(name):
-		c.report(path, "%q is not a name; %s", name, says)
-	}
-}
-
-// unique reports names that were seen before.
-func (c *checker) unique(path, name string, seen map[string]bool) {
-	if name != "" && seen[name] {
-		c.report(path, "%q is taken; every name must be different", name)
-	}
-	seen[name] = true
-}
-
-// known reports a name that is not one of those declared.
-func (c *checker) known(path, name, what string, declared []string) bool {
-	switch {
-	case slices.Contains(declared, name):
-		return true
-	case name == "":
-		c.report(path, "is missing; it names a %s: %s", what, list(declared))
-	case len(declared) == 0:
-		c.report(path, "there is no %s %q; none is declared", what, name)
-	default:
-		c.report(path, "there is no %s %q%s", what, name, tomlfile.Nearest(name, declared))
-	}
-	return false
-}
-
-func list(names []string) string {
-	if len(names) == 0 {
-		return "none is declared"
-	}
-	return strings.Join(names, ", ")
-}
-
-func (c *checker) oneOf(path, value string, allowed ...string) bool {
-	if slices.Contains(allowed, value) {
-		return true
-	}
-	if value == "" {
-		c.report(path, "is missing; use %s", strings.Join(allowed, ", "))
-	} else {
-		c.report(path, "%q is not one of %s%s", value, strings.Join(allowed, ", "), suggestion(value, allowed))
-	}
-	return false
-}
-
-func suggestion(value string, allowed []string) string {
-	if s := tomlfile.Nearest(value, allowed); strings.Contains(s, "did you mean") {
-		return s
-	}
-	return ""
-}
-
 func (c *checker) hosts() {
 	seen := map[string]bool{}
 	for i, h := range c.Hosts {
 		path := fmt.Sprintf("host[%d]", i)
-		c.name(path+".name", h.Name, hostName, hostNameForm)
-		if h.Name == "localhost" {
-			c.report(path+".name", "%q is not a name; %s", h.Name, hostNameForm)
-		}
 		c.unique(path+".name", h.Name, seen)
-		for _, r := range h.Roles {
-			c.oneOf(path+".roles", string(r), string(RoleClient), string(RoleWaypoint), string(RoleServer), string(RoleRouter), string(RoleCoordinator))
-		}
-		c.coordinator(path, h)
-		c.hostKernel(path, h)
-		if h.DCol != nil && !h.RunsAgent() {
-			c.report(path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint or coordinator", h.Name)
-		}
-		c.interference(path, h)
+		(&hostChecker{checker: c, host: h, path: path}).check()
 	}
 	if len(c.Hosts) < 2 {
 		c.report("host", "a network needs at least two hosts; declare each with [[host]]")

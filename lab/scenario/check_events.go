@@ -67,11 +67,7 @@ func (c *checker) hostEvent(path string, e Event, keys []string) {
 	if e.Agent == "" {
 		return
 	}
-	var actions []string
-	for _, a := range AgentActions() {
-		actions = append(actions, string(a))
-	}
-	c.oneOf(path+".agent", string(e.Agent), actions...)
+	oneOf(c.problems, path+".agent", e.Agent, AgentActions()...)
 	if !host.RunsAgent() {
 		c.report(path+".agent", "%s runs no agent; those that do: %s", e.Host, list(c.agentHosts()))
 	}

@@ -7,57 +7,144 @@ import (
 	"strings"
 )
 
+// hostChecker checks one host.
+type hostChecker struct {
+	*checker
+	host Host
+	path string
+}
+
+func (c *hostChecker) check() {
+	h := c.host
+	c.name(c.path+".name", h.Name, hostName, hostNameForm)
+	if h.Name == "localhost" {
+		c.report(c.path+".name", "%q is not a name; %s", h.Name, hostNameForm)
+	}
+	for _, r := range h.Roles {
+		oneOf(c.problems, c.path+".roles", r, RoleClient, RoleWaypoint, RoleServer, RoleRouter, RoleCoordinator)
+	}
+	c.coordinator()
+	c.kernel()
+	if h.DCol != nil && !h.RunsAgent() {
+		c.report(c.path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint or coordinator", h.Name)
+	}
+	c.router()
+}
+
 // coordinator checks the role of that name.
-func (c *checker) coordinator(path string, h Host) {
-	if !h.Has(RoleCoordinator) {
+func (c *hostChecker) coordinator() {
+	if !c.host.Has(RoleCoordinator) {
 		return
 	}
-	if first := c.Coordinator(); first != h.Name {
-		c.report(path+".roles", "%q is the coordinator already; a collective has one", first)
+	if first := c.Coordinator(); first != c.host.Name {
+		c.report(c.path+".roles", "%q is the coordinator already; a collective has one", first)
 	}
-	if h.Has(RoleClient) {
-		c.report(path+".roles", "the coordinator cannot be a client, whose agent is started for each run; use two hosts")
+	if c.host.Has(RoleClient) {
+		c.report(c.path+".roles", "the coordinator cannot be a client, whose agent is started for each run; use two hosts")
 	}
 }
 
-// hostKernel checks the settings of a host's kernel.
-func (c *checker) hostKernel(path string, h Host) {
+// kernel checks the settings of the host's kernel.
+func (c *hostChecker) kernel() {
+	h := c.host
 	if h.Subflows != nil && (*h.Subflows < 0 || *h.Subflows > maxSubflows) {
-		c.report(path+".mptcp_subflows", "%d is not a number from 0 to %d", *h.Subflows, maxSubflows)
+		c.report(c.path+".mptcp_subflows", "%d is not a number from 0 to %d", *h.Subflows, maxSubflows)
 	}
 	if !h.HasMPTCP() {
 		if h.Has(RoleClient) {
-			c.report(path+".mptcp", "%s is a client, whose agent needs MPTCP; leave it on", h.Name)
+			c.report(c.path+".mptcp", "%s is a client, whose agent needs MPTCP; leave it on", h.Name)
 		}
 		if h.Subflows != nil {
-			c.report(path+".mptcp_subflows", "has no effect: %s has no MPTCP", h.Name)
+			c.report(c.path+".mptcp_subflows", "has no effect: %s has no MPTCP", h.Name)
 		}
 	}
 	if h.IPv6Only && h.Has(RoleRouter) {
-		c.report(path+".ipv6_only", "%s is a router, which needs IPv4 for the others; give another host only IPv6", h.Name)
+		c.report(c.path+".ipv6_only", "%s is a router, which needs IPv4 for the others; give another host only IPv6", h.Name)
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.Sysctls)) {
-		c.sysctl(path+".sysctls", key, h.Sysctls[key])
+		c.sysctl(key, h.Sysctls[key])
 	}
 }
 
-// sysctl checks one of a host's kernel parameters. Those beside net are the
+// sysctl checks one of the host's kernel parameters. Those beside net are the
 // machine's, which the lab leaves alone.
-func (c *checker) sysctl(path, key string, value any) {
+func (c *hostChecker) sysctl(key string, value any) {
 	if !strings.HasPrefix(key, "net.") || strings.Contains(key, "..") || strings.Contains(key, "/") {
-		c.report(path, "%q is no parameter of a host; use names that begin with \"net.\", with dots and in quotes", key)
+		c.report(c.path+".sysctls", "%q is no parameter of a host; use names that begin with \"net.\", with dots and in quotes", key)
 	}
 	switch value.(type) {
 	case string, int64:
 	default:
-		c.report(path, "%s: %v is neither a string nor a whole number", key, value)
+		c.report(c.path+".sysctls", "%s: %v is neither a string nor a whole number", key, value)
 	}
+}
+
+// router checks what the host does to the packets of others.
+func (c *hostChecker) router() {
+	h := c.host
+	if h.Middlebox != NoMiddlebox {
+		oneOf(c.problems, c.path+".middlebox", h.Middlebox, StripOptions, DropOptions)
+	}
+	for _, key := range []struct {
+		name string
+		set  bool
+	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}} {
+		if key.set && !h.Has(RoleRouter) {
+			c.report(c.path+"."+key.name, "has no effect: %s forwards nothing; give it the role router", h.Name)
+		}
+	}
+	c.nat()
+	if h.NATKind != "" {
+		oneOf(c.problems, c.path+".nat_kind", h.NATKind, Symmetric, PortRestricted, AddressRestricted, FullCone)
+		if len(h.NAT) == 0 {
+			c.report(c.path+".nat_kind", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
+		}
+	}
+	if len(h.NAT) == 0 && len(h.Forwards) > 0 {
+		c.report(c.path+".forward", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
+		return
+	}
+	taken := map[string]bool{}
+	for i, f := range h.Forwards {
+		c.forward(fmt.Sprintf("%s.forward[%d]", c.path, i), f, taken)
+	}
+}
+
+// nat checks which links are inside.
+func (c *hostChecker) nat() {
+	own := c.linksOf(c.host.Name)
+	inside := map[string]bool{}
+	for _, name := range c.host.NAT {
+		if !c.known(c.path+".nat", name, "link of "+c.host.Name, own) {
+			continue
+		}
+		if inside[name] {
+			c.report(c.path+".nat", "%q stands there twice", name)
+		}
+		inside[name] = true
+	}
+	if c.host.Has(RoleRouter) && len(inside) > 0 && len(inside) == len(own) {
+		c.report(c.path+".nat", "all links of %s are inside; leave out those that lead to the Internet", c.host.Name)
+	}
+}
+
+func (c *hostChecker) forward(path string, f Forward, taken map[string]bool) {
+	oneOf(c.problems, path+".protocol", f.Protocol, ProtocolTCP, ProtocolUDP)
+	if f.Port < 1 || f.Port > 65535 {
+		c.report(path+".port", "%d is not a port; use 1 to 65535", f.Port)
+	}
+	c.known(path+".to", f.To, "host behind the NAT of "+c.host.Name, c.Inside(c.host))
+	key := fmt.Sprintf("%s/%d", f.Protocol, f.Port)
+	if taken[key] {
+		c.report(path+".port", "%s is forwarded twice", key)
+	}
+	taken[key] = true
 }
 
 // variantKinds checks the kinds of detours that a variant has.
 func (c *checker) variantKinds(path string, v Variant) {
 	for i, kind := range v.Kinds {
-		c.oneOf(path+".kinds", string(kind), kindNames()...)
+		oneOf(c.problems, path+".kinds", kind, Kinds()...)
 		if slices.Contains(v.Kinds[:i], kind) {
 			c.report(path+".kinds", "%q stands there twice", kind)
 		}

@@ -7,8 +7,7 @@ import (
 )
 
 func (c *checker) procedures() {
-	detours := []string{string(NoDetour)}
-	detours = append(append(detours, kindNames()...), string(DefaultDetour))
+	detours := slices.Concat([]Detour{NoDetour}, Kinds(), []Detour{DefaultDetour})
 	seen := map[string]bool{}
 	for i, p := range c.Procedures {
 		path := fmt.Sprintf("procedure[%d]", i)
@@ -18,8 +17,8 @@ func (c *checker) procedures() {
 		} else {
 			c.unique(path+".name", p.Name, seen)
 		}
-		transport := c.oneOf(path+".transport", string(p.Transport), string(TCP), string(MPTCP))
-		detour := c.oneOf(path+".detour", string(p.Detour), detours...)
+		transport := oneOf(c.problems, path+".transport", p.Transport, TCP, MPTCP)
+		detour := oneOf(c.problems, path+".detour", p.Detour, detours...)
 		if transport && detour {
 			c.procedure(path, p)
 		}
@@ -34,14 +33,14 @@ func (c *checker) procedure(path string, p Procedure) {
 	plain := p.Transport == TCP
 	switch {
 	case p.Detour == NoDetour && len(p.Via) > 0:
-		c.report(path+".via", `has no effect without a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
+		c.report(path+".via", `has no effect without a detour; set detour to one of %s`, strings.Join(Words(Kinds()), ", "))
 	case p.Detour != NoDetour && len(waypoints) == 0:
 		c.report(path+".detour", "there is no waypoint; give a host the role waypoint")
 	case p.Detour == DefaultDetour && c.Coordinator() != "" && len(p.Via) < len(waypoints):
 		c.report(path+".via", "has no effect: with a coordinator and detour = %q clients choose among all waypoints", DefaultDetour)
 	case p.Detour == DefaultDetour && plain:
 		c.report(path+".detour", `a plain TCP connection takes the detour that it is told to; set transport = "mptcp", or one of %s`,
-			strings.Join([]string{string(Mapped), string(WireGuard), string(OpenVPN)}, ", "))
+			strings.Join(Words([]Detour{Mapped, WireGuard, OpenVPN}), ", "))
 	case p.Detour == InBand && plain:
 		c.report(path+".detour", `a plain TCP connection cannot take an in-band detour: the server's address goes into the SYNs of subflows, `+
 			`which the agent makes, and this SYN is the program's; set transport = "mptcp", or another detour`)
@@ -57,19 +56,11 @@ func (c *checker) procedure(path string, p Procedure) {
 	case !plain && (p.Subflows < 1 || p.Subflows > maxSubflows):
 		c.report(path+".subflows", "%d is not a number from 1 to %d", p.Subflows, maxSubflows)
 	case !plain && p.Detour == NoDetour && p.Subflows > 1:
-		c.report(path+".subflows", `more than one needs a detour; set detour to one of %s`, strings.Join(kindNames(), ", "))
+		c.report(path+".subflows", `more than one needs a detour; set detour to one of %s`, strings.Join(Words(Kinds()), ", "))
 	}
 	if client, ok := c.Host(c.Workload.Client); ok && p.NeedsAgent() && !client.Has(RoleClient) {
 		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
 	}
-}
-
-func kindNames() []string {
-	var names []string
-	for _, k := range Kinds() {
-		names = append(names, string(k))
-	}
-	return names
 }
 
 func says(argv []string, mark string) bool {

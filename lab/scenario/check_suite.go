@@ -12,7 +12,7 @@ var suiteName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(/[A-Za-z0-9
 
 // suiteChecker finds what is wrong with a suite that decoded, and its scenarios.
 type suiteChecker struct {
-	checker
+	problems
 	*Suite
 	open func(string) (*Scenario, error)
 }

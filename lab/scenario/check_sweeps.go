@@ -87,7 +87,7 @@ func (c *checker) axes(path string, axes []Axis) bool {
 
 // axis reports whether one axis is valid.
 func (c *checker) axis(path string, a Axis) bool {
-	sound := c.oneOf(path+".key", a.Key, PropertyKeys()...)
+	sound := oneOf(c.problems, path+".key", a.Key, PropertyKeys()...)
 	if a.Name != "" && !plainName.MatchString(a.Name) {
 		c.report(path+".name", "%q is not a name; %s", a.Name, plainNameForm)
 		sound = false

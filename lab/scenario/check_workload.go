@@ -20,8 +20,7 @@ const (
 // network for `dcol-lab shell`; it needs no workload.
 func (c *checker) workload() {
 	w := c.Workload
-	kinds := []string{string(Upload), string(Download), string(HTTP), string(Stream), string(Requests), string(Command)}
-	if !c.oneOf("workload.kind", string(w.Kind), kinds...) || len(c.Procedures) == 0 {
+	if !oneOf(c.problems, "workload.kind", w.Kind, Upload, Download, HTTP, Stream, Requests, Command) || len(c.Procedures) == 0 {
 		return
 	}
 	okClient := c.known("workload.client", w.Client, "host", c.hostNames())
@@ -112,7 +111,7 @@ func (c *checker) traffic(path string, w Workload) bool {
 			problem("skip", "cannot be where %d files are fetched: each counts as a whole; remove one of the two", w.Count)
 		}
 	case Stream:
-		if !c.oneOf(path+".direction", string(w.Direction), string(Upload), string(Download)) {
+		if !oneOf(c.problems, path+".direction", w.Direction, Upload, Download) {
 			sound = false
 		}
 		turns(w, problem)

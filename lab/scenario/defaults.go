@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
@@ -26,17 +27,17 @@ const (
 )
 
 func (s *Scenario) setDefaults() {
-	s.Congestion = or(s.Congestion, DefaultCongestion)
-	s.Repetitions = or(s.Repetitions, DefaultRepetitions)
-	s.Seed = or(s.Seed, 1)
+	s.Congestion = cmp.Or(s.Congestion, DefaultCongestion)
+	s.Repetitions = cmp.Or(s.Repetitions, DefaultRepetitions)
+	s.Seed = cmp.Or(s.Seed, 1)
 	for i := range s.Links {
-		s.Links[i].Cost = or(s.Links[i].Cost, 1)
-		s.Links[i].MTU = or(s.Links[i].MTU, DefaultMTU)
+		s.Links[i].Cost = cmp.Or(s.Links[i].Cost, 1)
+		s.Links[i].MTU = cmp.Or(s.Links[i].MTU, DefaultMTU)
 	}
 	for i := range s.Sweeps {
 		for j := range s.Sweeps[i].Axes {
 			axis := &s.Sweeps[i].Axes[j]
-			axis.Name = or(axis.Name, axis.Key)
+			axis.Name = cmp.Or(axis.Name, axis.Key)
 		}
 	}
 	s.Workload.setDefaults(s)
@@ -46,51 +47,43 @@ func (s *Scenario) setDefaults() {
 }
 
 func (w *Workload) setDefaults(s *Scenario) {
-	w.Kind = or(w.Kind, Upload)
-	w.Client = or(w.Client, only(s.WithRole(RoleClient)))
-	w.Server = or(w.Server, only(s.WithRole(RoleServer)))
+	w.Kind = cmp.Or(w.Kind, Upload)
+	w.Client = cmp.Or(w.Client, only(s.WithRole(RoleClient)))
+	w.Server = cmp.Or(w.Server, only(s.WithRole(RoleServer)))
 	switch w.Kind {
 	case Upload, Download:
-		w.Port = or(w.Port, DefaultIperfPort)
-		w.Duration = or(w.Duration, defaultDuration)
+		w.Port = cmp.Or(w.Port, DefaultIperfPort)
+		w.Duration = cmp.Or(w.Duration, defaultDuration)
 	case HTTP:
-		w.Port = or(w.Port, DefaultHTTPPort)
-		w.Size = or(w.Size, DefaultSize)
-		w.Count = or(w.Count, 1)
+		w.Port = cmp.Or(w.Port, DefaultHTTPPort)
+		w.Size = cmp.Or(w.Size, DefaultSize)
+		w.Count = cmp.Or(w.Count, 1)
 	case Stream:
-		w.Port = or(w.Port, defaultTrafficPort)
-		w.Duration = or(w.Duration, defaultDuration)
-		w.Rate = or(w.Rate, defaultStreamRate)
-		w.Interval = or(w.Interval, defaultMessageEvery)
-		w.Direction = or(w.Direction, Upload)
+		w.Port = cmp.Or(w.Port, defaultTrafficPort)
+		w.Duration = cmp.Or(w.Duration, defaultDuration)
+		w.Rate = cmp.Or(w.Rate, defaultStreamRate)
+		w.Interval = cmp.Or(w.Interval, defaultMessageEvery)
+		w.Direction = cmp.Or(w.Direction, Upload)
 	case Requests:
-		w.Port = or(w.Port, defaultTrafficPort)
-		w.Duration = or(w.Duration, defaultDuration)
-		w.Size = or(w.Size, defaultAnswer)
-		w.Interval = or(w.Interval, defaultRequestEvery)
+		w.Port = cmp.Or(w.Port, defaultTrafficPort)
+		w.Duration = cmp.Or(w.Duration, defaultDuration)
+		w.Size = cmp.Or(w.Size, defaultAnswer)
+		w.Interval = cmp.Or(w.Interval, defaultRequestEvery)
 	}
 }
 
 func (p *Procedure) setDefaults(s *Scenario) {
-	p.Detour = or(p.Detour, NoDetour)
+	p.Detour = cmp.Or(p.Detour, NoDetour)
 	if p.Detour != NoDetour && len(p.Via) == 0 {
 		p.Via = s.WithRole(RoleWaypoint)
 	}
 	switch {
 	case p.Transport != MPTCP || p.Detour == DefaultDetour:
 	case p.Detour == NoDetour:
-		p.Subflows = or(p.Subflows, 1)
+		p.Subflows = cmp.Or(p.Subflows, 1)
 	default:
-		p.Subflows = or(p.Subflows, 2)
+		p.Subflows = cmp.Or(p.Subflows, 2)
 	}
-}
-
-func or[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }
 
 // only returns the sole element, or "" if there are several.

@@ -2,9 +2,12 @@ package scenario
 
 import (
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
 func readDocs(t *testing.T) string {
@@ -38,8 +41,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		heading, body, _ := strings.Cut(text, "\n")
 		sections[strings.Trim(heading, "`[]")] = body
 	}
-	keys := Keys()
-	for _, key := range SuiteKeys() {
+	keys := tomlfile.Keys(reflect.TypeFor[Scenario]())
+	for _, key := range tomlfile.Keys(reflect.TypeFor[Suite]()) {
 		if !strings.Contains(key, ".") {
 			key = "The suite." + key
 		}

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -84,66 +83,6 @@ func (s *Scenario) reach(from string, first func(link string) bool) map[string]b
 		}
 	}
 	return reached
-}
-
-// interference checks what a host does to the packets of others.
-func (c *checker) interference(path string, h Host) {
-	if h.Middlebox != NoMiddlebox {
-		c.oneOf(path+".middlebox", string(h.Middlebox), string(StripOptions), string(DropOptions))
-	}
-	for _, key := range []struct {
-		name string
-		set  bool
-	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}} {
-		if key.set && !h.Has(RoleRouter) {
-			c.report(path+"."+key.name, "has no effect: %s forwards nothing; give it the role router", h.Name)
-		}
-	}
-	c.nat(path, h)
-	if h.NATKind != "" {
-		c.oneOf(path+".nat_kind", string(h.NATKind), string(Symmetric), string(PortRestricted), string(AddressRestricted), string(FullCone))
-		if len(h.NAT) == 0 {
-			c.report(path+".nat_kind", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
-		}
-	}
-	if len(h.NAT) == 0 && len(h.Forwards) > 0 {
-		c.report(path+".forward", "has no effect: %s has no NAT; say with nat which links are inside", h.Name)
-		return
-	}
-	taken := map[string]bool{}
-	for i, f := range h.Forwards {
-		c.forward(fmt.Sprintf("%s.forward[%d]", path, i), h, f, taken)
-	}
-}
-
-func (c *checker) nat(path string, h Host) {
-	own := c.linksOf(h.Name)
-	inside := map[string]bool{}
-	for _, name := range h.NAT {
-		if !c.known(path+".nat", name, "link of "+h.Name, own) {
-			continue
-		}
-		if inside[name] {
-			c.report(path+".nat", "%q stands there twice", name)
-		}
-		inside[name] = true
-	}
-	if h.Has(RoleRouter) && len(inside) > 0 && len(inside) == len(own) {
-		c.report(path+".nat", "all links of %s are inside; leave out those that lead to the Internet", h.Name)
-	}
-}
-
-func (c *checker) forward(path string, h Host, f Forward, taken map[string]bool) {
-	c.oneOf(path+".protocol", string(f.Protocol), string(ProtocolTCP), string(ProtocolUDP))
-	if f.Port < 1 || f.Port > 65535 {
-		c.report(path+".port", "%d is not a port; use 1 to 65535", f.Port)
-	}
-	c.known(path+".to", f.To, "host behind the NAT of "+h.Name, c.Inside(h))
-	key := fmt.Sprintf("%s/%d", f.Protocol, f.Port)
-	if taken[key] {
-		c.report(path+".port", "%s is forwarded twice", key)
-	}
-	taken[key] = true
 }
 
 // behindNAT reports a server that no client from outside gets to.

@@ -349,12 +349,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestNoFile(t *testing.T) {
-	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "read the scenario") {
-		t.Errorf("error %v", err)
-	}
-}
-
 // A variant's word on the workload is laid over the scenario's; defaults are filled
 // in before.
 func TestWorkloadIn(t *testing.T) {

@@ -2,8 +2,8 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -64,13 +64,13 @@ func IsSuite(data []byte) bool {
 // The error lists every problem with its place, one per line.
 func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) (*Suite, error) {
 	s := &Suite{}
-	problems := tomlfile.Decode(name, data, s)
-	if err := problems.Err(); err != nil {
+	found := tomlfile.Decode(name, data, s)
+	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	c := suiteChecker{Suite: s, checker: checker{Scenario: &Scenario{}, report: problems.At}, open: open}
+	c := suiteChecker{Suite: s, problems: problems{found.At}, open: open}
 	c.check()
-	if err := problems.Err(); err != nil {
+	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	for i := range s.Parts {
@@ -78,10 +78,6 @@ func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) 
 	}
 	return s, nil
 }
-
-// SuiteKeys lists every key of the format, as "part.variants"; documentation is
-// checked against it.
-func SuiteKeys() []string { return tomlfile.Keys(reflect.TypeFor[Suite]()) }
 
 // complete fills in what a part, of names that are known, leaves open.
 func (p *Part) complete(repetitions int) {
@@ -101,7 +97,7 @@ func (p *Part) complete(repetitions int) {
 	if len(p.Congestions) == 0 {
 		p.Congestions = []string{p.Of.Congestion}
 	}
-	p.Repetitions = or(p.Repetitions, or(repetitions, p.Of.Repetitions))
+	p.Repetitions = cmp.Or(p.Repetitions, cmp.Or(repetitions, p.Of.Repetitions))
 }
 
 // SuiteOf returns a suite of one part with the selected runs of a scenario. The default is all procedures
@@ -155,7 +151,7 @@ func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
 		p.Variants = amid(p.Variants, wanted.Variants)
 		p.Procedures = amid(p.Procedures, wanted.Procedures)
 		p.Congestions = amid(p.Congestions, wanted.Congestions)
-		p.Repetitions = or(wanted.Repetitions, p.Repetitions)
+		p.Repetitions = cmp.Or(wanted.Repetitions, p.Repetitions)
 		if len(p.Variants) > 0 && len(p.Procedures) > 0 && len(p.Congestions) > 0 {
 			narrow.Parts = append(narrow.Parts, p)
 		}

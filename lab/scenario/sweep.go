@@ -25,10 +25,10 @@ type Axis struct {
 
 // Coordinate is a variant's position on one axis.
 type Coordinate struct {
-	Axis  string
-	Label string // the axis in words; may be empty
-	Unit  string // of Value
-	Value float64
+	Axis  string  `json:"axis"`
+	Label string  `json:"label"` // the axis in words; may be empty
+	Unit  string  `json:"unit"`  // of Value
+	Value float64 `json:"value"`
 }
 
 // point is one value of an axis.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/units"
@@ -69,13 +70,13 @@ type WorkloadChange struct {
 
 // Over lays c over a workload.
 func (c WorkloadChange) Over(w Workload) Workload {
-	w.Duration = or(c.Duration, w.Duration)
-	w.Skip = or(c.Skip, w.Skip)
-	w.Size = or(c.Size, w.Size)
-	w.Count = or(c.Count, w.Count)
-	w.Rate = or(c.Rate, w.Rate)
-	w.Interval = or(c.Interval, w.Interval)
-	w.Direction = or(c.Direction, w.Direction)
+	w.Duration = cmp.Or(c.Duration, w.Duration)
+	w.Skip = cmp.Or(c.Skip, w.Skip)
+	w.Size = cmp.Or(c.Size, w.Size)
+	w.Count = cmp.Or(c.Count, w.Count)
+	w.Rate = cmp.Or(c.Rate, w.Rate)
+	w.Interval = cmp.Or(c.Interval, w.Interval)
+	w.Direction = cmp.Or(c.Direction, w.Direction)
 	return w
 }
 

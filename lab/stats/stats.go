@@ -6,6 +6,7 @@ package stats
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // Summary describes a sample. Of an empty one all but N are NaN.
@@ -84,3 +85,6 @@ func quantile(sorted []float64, q float64) float64 {
 	}
 	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
 }
+
+// Milliseconds returns a time in milliseconds.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

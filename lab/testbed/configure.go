@@ -56,8 +56,8 @@ func configureHost(p hostPlan) error {
 	if err := setSysctl("net.mptcp.enabled", enabled); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if p.Subflows != 0 {
-		if err := setSubflowLimit(max(p.Subflows, 0)); err != nil {
+	if p.Subflows != nil {
+		if err := setSubflowLimit(*p.Subflows); err != nil {
 			return err
 		}
 	}
@@ -74,9 +74,9 @@ func configureHost(p hostPlan) error {
 // configureIface runs on the host's thread once the backend has made the
 // interface: brings it up, with its addresses.
 func configureIface(p ifacePlan) error {
-	link, err := netlink.LinkByName(p.name)
+	link, err := findLink(p.name)
 	if err != nil {
-		return fmt.Errorf("find interface %s: %w", p.name, err)
+		return err
 	}
 	if err := netlink.LinkSetMTU(link, p.mtu); err != nil {
 		return fmt.Errorf("set MTU %d on %s: %w", p.mtu, p.name, err)
@@ -126,9 +126,9 @@ func setSysctls(p hostPlan) error {
 func configureRoutes(p hostPlan) error {
 	for _, r := range p.routes {
 		iface := p.ifaces[r.iface]
-		link, err := netlink.LinkByName(iface.name)
+		link, err := findLink(iface.name)
 		if err != nil {
-			return fmt.Errorf("find interface %s: %w", iface.name, err)
+			return err
 		}
 		for _, to := range []struct {
 			dst netip.Prefix

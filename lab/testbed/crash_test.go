@@ -21,7 +21,7 @@ const victimEnv = "TESTBED_VICTIM"
 // beVictim builds a network with a daemon on a host and prints its namespaces. Then it exits, or waits to be
 // killed, without closing the network.
 func beVictim(how string) {
-	n, err := Build(context.Background(), triangle(BackendWire, LinkParams{}), slog.New(slog.DiscardHandler))
+	n, err := Build(context.Background(), triangle(BackendEmulator, LinkParams{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -89,11 +89,11 @@ func TestNothingOutlivesTheBuilder(t *testing.T) {
 			if len(namespaces) != 5 {
 				t.Fatalf("the victim did not build its network: %v", namespaces)
 			}
-			wires := children(t, cmd.Process.Pid, "dcol-lab-wire")
+			emulators := children(t, cmd.Process.Pid, "dcol-lab-emulator")
 			if test.signal != 0 {
-				if len(holders(t, namespaces)) < 6 || len(wires) != 1 {
-					t.Errorf("found %v on the hosts and %v wires: the test sees too little",
-						holders(t, namespaces), wires)
+				if len(holders(t, namespaces)) < 6 || len(emulators) != 1 {
+					t.Errorf("found %v on the hosts and %v emulators: the test sees too little",
+						holders(t, namespaces), emulators)
 				}
 				if err := cmd.Process.Signal(test.signal); err != nil {
 					t.Fatal(err)
@@ -105,10 +105,10 @@ func TestNothingOutlivesTheBuilder(t *testing.T) {
 			deadline := time.Now().Add(10 * time.Second)
 			for {
 				left := holders(t, namespaces)
-				for _, wire := range wires {
+				for _, emulator := range emulators {
 					// A zombie, which has no executable, is for others to reap.
-					if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", wire)); err == nil {
-						left = append(left, fmt.Sprint("wire ", wire))
+					if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", emulator)); err == nil {
+						left = append(left, fmt.Sprint("emulator ", emulator))
 					}
 				}
 				if len(left) == 0 {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -189,6 +190,20 @@ func (h *Host) Do(fn func() error) error {
 	}
 }
 
+// On runs fn on a host's thread, as Do does, and returns its result.
+func On[T any](h *Host, fn func() (T, error)) (result T, err error) {
+	err = h.Do(func() (err error) {
+		result, err = fn()
+		return err
+	})
+	return result, err
+}
+
+// Link returns the host's interface on a link.
+func (h *Host) Link(link string) (netlink.Link, error) {
+	return On(h, func() (netlink.Link, error) { return findLink(h.Interface(link)) })
+}
+
 // Name returns the host's name and hostname.
 func (h *Host) Name() string { return h.plan.Name }
 
@@ -261,6 +276,23 @@ func setSysctl(key, value string) error {
 		return fmt.Errorf("set sysctl to %q: %w", value, err)
 	}
 	return nil
+}
+
+// WriteFile writes a file of the host's own: below /etc, /run, /var/lib or /var/log.
+func (h *Host) WriteFile(path string, data []byte, mode os.FileMode) error {
+	if err := h.Do(func() error { return os.WriteFile(path, data, mode) }); err != nil {
+		return fmt.Errorf("host %s: %w", h.Name(), err)
+	}
+	return nil
+}
+
+// ReadFile reads a file as programs on the host see it.
+func (h *Host) ReadFile(path string) ([]byte, error) {
+	data, err := On(h, func() ([]byte, error) { return os.ReadFile(path) })
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", h.Name(), err)
+	}
+	return data, nil
 }
 
 // stopInit ends init, and with it all processes of the host.

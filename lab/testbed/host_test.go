@@ -22,7 +22,7 @@ func pair(backend string, p LinkParams) Spec {
 
 func TestSubflowLimit(t *testing.T) {
 	spec := pair(BackendVeth, LinkParams{})
-	spec.Hosts[1].Subflows = 5
+	spec.Hosts[1].Subflows = new(5)
 	n := build(t, spec)
 	for _, test := range []struct{ host, want string }{{"left", "subflows 2"}, {"right", "subflows 5"}} {
 		if got := run(t, n.Host(test.host), "ip", "mptcp", "limits"); !strings.Contains(got, test.want) {
@@ -143,7 +143,7 @@ func TestShellOnATerminal(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	needRoot(t)
-	n := build(t, pair(BackendWire, LinkParams{}))
+	n := build(t, pair(BackendEmulator, LinkParams{}))
 	h := n.Host("left")
 	waited := h.Command(context.Background(), "sleep", "1000")
 	forgotten := h.Command(context.Background(), "sleep", "1000")
@@ -220,14 +220,14 @@ func TestZombiesAreReaped(t *testing.T) {
 // TestBuildThatFailsLeavesNothing asks for what only the kernel refuses.
 func TestBuildThatFailsLeavesNothing(t *testing.T) {
 	needRoot(t)
-	s := pair(BackendWire, LinkParams{})
+	s := pair(BackendEmulator, LinkParams{})
 	s.Links[0].Name = "in valid"
 	if _, err := Build(t.Context(), s, discard); err == nil || !strings.Contains(err.Error(), `"in valid"`) {
 		t.Errorf("a bad name gives %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Build(ctx, pair(BackendWire, LinkParams{}), discard); !errors.Is(err, context.Canceled) {
+	if _, err := Build(ctx, pair(BackendEmulator, LinkParams{}), discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled build gives %v", err)
 	}
 	inits, err := filepath.Glob("/proc/self/task/*/children")

@@ -64,7 +64,7 @@ func counter(t *testing.T, h *Host, name string) int {
 func impairedPair(t *testing.T, i Impairments) *Network {
 	t.Helper()
 	line := LinkParams{Rate: 50e6, Delay: 2 * time.Millisecond}
-	spec := pair(BackendWire, line)
+	spec := pair(BackendEmulator, line)
 	spec.Links[0].AtoB.Impairments = i
 	return build(t, spec)
 }
@@ -134,7 +134,7 @@ func TestMPTCPNoticesTampering(t *testing.T) {
 
 // TestReorderedAndDuplicated turns on reordering and duplication on a running link.
 func TestReorderedAndDuplicated(t *testing.T) {
-	n := build(t, pair(BackendWire, LinkParams{}))
+	n := build(t, pair(BackendEmulator, LinkParams{}))
 	addr := echo(t, n.Host("right"))
 	conn := dialUDP(t, n.Host("left"), addr)
 	if _, err := ask(conn, "before", 10*time.Second); err != nil {
@@ -195,7 +195,7 @@ func receive(t *testing.T, conn *net.UDPConn) string {
 // netem's impairments follow other models, so the netem backend implements none of them.
 func TestImpairmentsAreTheWires(t *testing.T) {
 	impaired := LinkParams{Impairments: Impairments{Tamper: 0.1}}
-	if n := build(t, pair(BackendAuto, impaired)); n.Backend() != BackendWire {
+	if n := build(t, pair(BackendAuto, impaired)); n.Backend() != BackendEmulator {
 		t.Errorf("it chose %q", n.Backend())
 	}
 	if err := pair(BackendNetem, impaired).Validate(); err == nil || !strings.Contains(err.Error(), `use backend "wire"`) {
@@ -203,7 +203,7 @@ func TestImpairmentsAreTheWires(t *testing.T) {
 	}
 	for _, backend := range backends(t) {
 		n := build(t, pair(backend, LinkParams{}))
-		if err := n.SetLink("line", impaired, LinkParams{}); (err == nil) != (backend == BackendWire) {
+		if err := n.SetLink("line", impaired, LinkParams{}); (err == nil) != (backend == BackendEmulator) {
 			t.Errorf("set while %s runs, it gives %v", backend, err)
 		}
 	}

@@ -181,7 +181,7 @@ func TestNetemIsChosenWhereTheKernelHasIt(t *testing.T) {
 	switch {
 	case err == nil && n.Backend() != BackendNetem:
 		t.Errorf("the kernel has netem, but it chose %q", n.Backend())
-	case err != nil && n.Backend() != BackendWire:
+	case err != nil && n.Backend() != BackendEmulator:
 		t.Errorf("the kernel says %v, but it chose %q", err, n.Backend())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		t.Errorf("the kernel lacks netem, and says %v", err)

@@ -16,9 +16,9 @@ const lastMove = 120
 func (n *Network) TakeAddress(host, link string) error {
 	return n.onIface("take the address of", host, link, func(h *Host, iface ifacePlan) error {
 		return h.Do(func() error {
-			dev, err := netlink.LinkByName(iface.name)
+			dev, err := findLink(iface.name)
 			if err != nil {
-				return fmt.Errorf("find interface %s: %w", iface.name, err)
+				return err
 			}
 			addrs, err := netlink.AddrList(dev, netlink.FAMILY_ALL)
 			if err != nil {
@@ -63,9 +63,9 @@ func (n *Network) Renumber(host, link string) error {
 			return err
 		}
 		err = h.Do(func() error {
-			dev, err := netlink.LinkByName(iface.name)
+			dev, err := findLink(iface.name)
 			if err != nil {
-				return fmt.Errorf("find interface %s: %w", iface.name, err)
+				return err
 			}
 			if err := addAddresses(dev, iface); err != nil {
 				return err
@@ -75,7 +75,7 @@ func (n *Network) Renumber(host, link string) error {
 		if err != nil {
 			return err
 		}
-		if err := n.introduce(h, iface); err != nil {
+		if err := n.addNeighboursOf(h, iface); err != nil {
 			return err
 		}
 		return h.restoreCongestionControl()
@@ -158,10 +158,10 @@ func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// introduce adds the new addresses to the neighbour table of the host at the other end, for links without
+// addNeighboursOf adds the new addresses to the neighbour table of the host at the other end, for links without
 // address resolution.
-func (n *Network) introduce(h *Host, iface ifacePlan) error {
-	if n.name == BackendWire {
+func (n *Network) addNeighboursOf(h *Host, iface ifacePlan) error {
+	if n.name == BackendEmulator {
 		return nil
 	}
 	link := n.plan.links[iface.link]

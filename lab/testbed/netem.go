@@ -43,7 +43,7 @@ func newNetemBackend(seed uint64) (*netemBackend, error) {
 		return nil, errors.Join(err, mid.close())
 	}
 	if err := mid.Do(probeNetem); err != nil {
-		err = fmt.Errorf("this kernel has no netem: load it with `modprobe sch_netem`, or use backend %q: %w", BackendWire, err)
+		err = fmt.Errorf("this kernel has no netem: load it with `modprobe sch_netem`, or use backend %q: %w", BackendEmulator, err)
 		return nil, errors.Join(err, mid.close())
 	}
 	return &netemBackend{seed: seed, mid: mid}, nil
@@ -80,9 +80,9 @@ func (n *netemBackend) connect(link int, l linkPlan, a, b *Host) error {
 // noSuperPackets keeps segmentation from being put off to after the link,
 // where netem would take 64 KiB for one packet.
 func noSuperPackets(iface string) error {
-	link, err := netlink.LinkByName(iface)
+	link, err := findLink(iface)
 	if err != nil {
-		return fmt.Errorf("find interface %s: %w", iface, err)
+		return err
 	}
 	if err := netlink.LinkSetGSOMaxSegs(link, 1); err != nil {
 		return fmt.Errorf("turn off segmentation offload of %s: %w", iface, err)
@@ -99,9 +99,9 @@ func bridgePorts(name string, mtu int, ports ...string) error {
 		return fmt.Errorf("create bridge %s: %w", name, err)
 	}
 	for _, port := range ports {
-		link, err := netlink.LinkByName(port)
+		link, err := findLink(port)
 		if err != nil {
-			return fmt.Errorf("find port %s: %w", port, err)
+			return err
 		}
 		err = errors.Join(netlink.LinkSetMTU(link, mtu), noSuperPackets(port),
 			netlink.LinkSetMaster(link, bridge), netlink.LinkSetUp(link))
@@ -144,7 +144,7 @@ func (n *netemBackend) apply(link int) error {
 	seed := n.seed + uint64(2*link)
 	return n.mid.Do(func() error {
 		if l.isDown {
-			return errors.Join(swallow(l.portA, true), swallow(l.portB, true))
+			return errors.Join(dropAll(l.portA, true), dropAll(l.portB, true))
 		}
 		if err := setQdisc(l.portB, "netem", netemOptions(l.ab, l.mtu, seed)); err != nil {
 			return err
@@ -173,9 +173,9 @@ func (n *netemBackend) stats(link int) (ab, ba LinkStats, err error) {
 func (n *netemBackend) drops(l netemLink) (drops [2]uint64, err error) {
 	err = n.mid.Do(func() error {
 		for i, port := range []string{l.portB, l.portA} {
-			link, err := netlink.LinkByName(port)
+			link, err := findLink(port)
 			if err != nil {
-				return fmt.Errorf("find port %s: %w", port, err)
+				return err
 			}
 			qdiscs, err := netlink.QdiscList(link)
 			if err != nil {

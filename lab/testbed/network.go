@@ -92,7 +92,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 		if err != nil {
 			return fmt.Errorf("host %s: %w", h.Name(), err)
 		}
-		if err := n.interfere(h); err != nil {
+		if err := n.setUpRouter(h); err != nil {
 			return err
 		}
 	}
@@ -107,8 +107,8 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// interfere makes a host a middlebox and a NAT if its plan has them.
-func (n *Network) interfere(h *Host) error {
+// setUpRouter makes a host a middlebox and a NAT if its plan has them.
+func (n *Network) setUpRouter(h *Host) error {
 	if h.plan.Middlebox != NoMiddlebox {
 		if err := h.SetMiddlebox(h.plan.Middlebox); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (n *Network) interfere(h *Host) error {
 func (n *Network) chooseBackend(s Spec) error {
 	n.name = s.Backend
 	if n.name == BackendAuto {
-		n.name = BackendWire
+		n.name = BackendEmulator
 		impaired := slices.ContainsFunc(s.Links, LinkSpec.impaired)
 		if !impaired && len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
 			n.name = BackendNetem
@@ -139,7 +139,7 @@ func (n *Network) chooseBackend(s Spec) error {
 		}
 		n.backend = b
 	default:
-		n.backend = newWireBackend(s.Seed, n.log)
+		n.backend = &emulatorBackend{seed: s.Seed, log: n.log}
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (n *Network) SetLink(name string, ab, ba LinkParams) error {
 	return n.onLink("set", name, func(link int) error { return n.backend.set(link, ab, ba) })
 }
 
-// LinkDown makes a link swallow all packets, those on their way included, or
+// LinkDown makes a link drop all packets, those on their way included, or
 // ends that. The hosts' interfaces stay up: it is the path that fails, as seen
 // by hosts further away.
 func (n *Network) LinkDown(name string, down bool) error {

@@ -67,7 +67,7 @@ func reachWithin(from *Host, addr netip.Addr, limit time.Duration) error {
 // backends returns all that this kernel has.
 func backends(t *testing.T) []string {
 	t.Helper()
-	list := []string{BackendWire, BackendVeth}
+	list := []string{BackendEmulator, BackendVeth}
 	n := build(t, pair(BackendVeth, LinkParams{}))
 	if n.Host("left").Do(probeNetem) == nil {
 		list = append(list, BackendNetem)

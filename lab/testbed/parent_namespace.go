@@ -16,20 +16,20 @@ import (
 // thousands of connections that a benchmark leaves in TIME-WAIT.
 const connectionBuckets = "4096"
 
-// parentNamespace returns a network namespace from which those of hosts are created, and which has no other
+// parentNamespace returns the network namespace from which those of hosts are created. It has no other
 // use. A new namespace takes the size of its table from its creator's settings (tcp_child_ehash_entries,
 // Linux 6.1, Documentation/networking/ip-sysctl.rst), and the lab does not change the machine's.
 var parentNamespace = sync.OnceValues(func() (namespace *os.File, err error) {
 	done := make(chan struct{})
 	go offMainThread(func() { // which ends, as it is no longer where the others are
 		defer close(done)
-		namespace, err = newNursery()
+		namespace, err = makeParentNamespace()
 	})
 	<-done
 	return namespace, err
 })
 
-func newNursery() (*os.File, error) {
+func makeParentNamespace() (*os.File, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, namespacesRefused(err)
 	}

@@ -15,9 +15,8 @@ import (
 type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
 	Forward bool   // it routes packets of others
-	// Subflows limits the additional subflows of an MPTCP connection. 0 is the kernel's default, 2.
-	// NoSubflows allows none.
-	Subflows int
+	// Subflows limits the additional subflows of an MPTCP connection. nil is the kernel's default, 2.
+	Subflows *int
 	// NoMPTCP has the host's kernel refuse it.
 	NoMPTCP bool
 	// Sysctls are set once the host has its links, by their names with dots. They must
@@ -31,14 +30,11 @@ type HostSpec struct {
 	NAT       NAT
 }
 
-// NoSubflows as a host's Subflows lets none join a connection.
-const NoSubflows = -1
-
 // LinkParams is one direction of a link.
 type LinkParams = emulink.Params
 
-// Impairments are the part of LinkParams that only the wire backend has: netem's
-// are other models, and it cannot tamper.
+// Impairments are the part of LinkParams that only the link emulator has: netem's
+// models differ, and it cannot tamper.
 type Impairments = emulink.Impairments
 
 // LinkStats counts packets in one direction of a link. The netem and veth backends cannot distinguish loss
@@ -56,10 +52,10 @@ type LinkSpec struct {
 
 // Backends a network can be built with.
 const (
-	BackendAuto  = ""      // netem where the kernel has it and no link is impaired, otherwise wire
-	BackendNetem = "netem" // the kernel's sch_netem between veth pairs
-	BackendWire  = "wire"  // the userspace emulation of lab/emulink
-	BackendVeth  = "veth"  // plain veth: as fast as the kernel, shapes nothing
+	BackendAuto     = ""      // netem where the kernel has it and no link is impaired, otherwise the emulator
+	BackendNetem    = "netem" // the kernel's sch_netem between veth pairs
+	BackendEmulator = "wire"  // the link emulator of lab/emulink, in user space
+	BackendVeth     = "veth"  // plain veth: as fast as the kernel, shapes nothing
 )
 
 // Spec is a network.
@@ -115,11 +111,11 @@ func (s Spec) Validate() error {
 		}
 	}
 	switch s.Backend {
-	case BackendAuto, BackendNetem, BackendWire, BackendVeth:
+	case BackendAuto, BackendNetem, BackendEmulator, BackendVeth:
 		return nil
 	}
 	return fmt.Errorf("backend %q is unknown: use %q, %q, %q, or none to choose by what the kernel has",
-		s.Backend, BackendNetem, BackendWire, BackendVeth)
+		s.Backend, BackendNetem, BackendEmulator, BackendVeth)
 }
 
 var errNoForward = errors.New("only a host that forwards can be a middlebox or translate addresses")
@@ -172,7 +168,7 @@ func (l LinkSpec) validate(hosts map[string]bool, backend string) error {
 }
 
 var errNetemImpaired = fmt.Errorf("backend %q has no bursts, reordering, duplicates, corruption or tampering: use backend %q",
-	BackendNetem, BackendWire)
+	BackendNetem, BackendEmulator)
 
 func (l LinkSpec) impaired() bool { return l.AtoB.Impaired() || l.BtoA.Impaired() }
 

@@ -39,7 +39,7 @@ type initConfig struct {
 // initReady is the output of init when the host is ready. Any other output explains why it failed.
 const initReady = "ready\n"
 
-// hostInit is process 1 of a host. It furnishes the host, then reaps orphans
+// hostInit is process 1 of a host. It sets up the host's files, then reaps orphans
 // until its stdin ends; with it the kernel ends everything on the host.
 func hostInit(stdin io.Reader, stdout io.Writer) error {
 	children := make(chan os.Signal, 1)
@@ -49,7 +49,7 @@ func hostInit(stdin io.Reader, stdout io.Writer) error {
 	if err := json.NewDecoder(stdin).Decode(&config); err != nil {
 		return fmt.Errorf("read the host's configuration: %w", err)
 	}
-	if err := furnish(config); err != nil {
+	if err := setUpFiles(config); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(stdout, initReady); err != nil {

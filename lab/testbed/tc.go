@@ -14,9 +14,9 @@ import (
 // the same kind is changed and keeps its packets, another kind is replaced.
 // The calls of this file act in the calling thread's network namespace.
 func setQdisc(iface, kind string, options *nl.RtAttr) error {
-	link, err := netlink.LinkByName(iface)
+	link, err := findLink(iface)
 	if err != nil {
-		return fmt.Errorf("find interface %s: %w", iface, err)
+		return err
 	}
 	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(link.Attrs().Index), Parent: netlink.HANDLE_ROOT})
@@ -30,9 +30,9 @@ func setQdisc(iface, kind string, options *nl.RtAttr) error {
 
 // removeQdisc gives an interface its default discipline back.
 func removeQdisc(iface string) error {
-	link, err := netlink.LinkByName(iface)
+	link, err := findLink(iface)
 	if err != nil {
-		return fmt.Errorf("find interface %s: %w", iface, err)
+		return err
 	}
 	err = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT,
@@ -43,9 +43,9 @@ func removeQdisc(iface string) error {
 	return nil
 }
 
-// swallow makes an interface drop all it should send, by a queue without room,
+// dropAll makes an interface drop all it should send, by a queue without room,
 // or ends that.
-func swallow(iface string, on bool) error {
+func dropAll(iface string, on bool) error {
 	if !on {
 		return removeQdisc(iface)
 	}

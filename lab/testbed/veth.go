@@ -42,7 +42,7 @@ func (v *vethBackend) start(context.Context) error {
 func (v *vethBackend) set(_ int, ab, ba LinkParams) error {
 	if ab != (LinkParams{}) || ba != (LinkParams{}) {
 		return fmt.Errorf("backend %q shapes nothing: build the network with %q or %q",
-			BackendVeth, BackendWire, BackendNetem)
+			BackendVeth, BackendEmulator, BackendNetem)
 	}
 	return nil
 }
@@ -51,8 +51,8 @@ func (v *vethBackend) set(_ int, ab, ba LinkParams) error {
 // interface down would also take its routes.
 func (v *vethBackend) down(link int, down bool) error {
 	l := v.links[link]
-	err := l.a.Do(func() error { return swallow(l.ifA.name, down) })
-	return errors.Join(err, l.b.Do(func() error { return swallow(l.ifB.name, down) }))
+	err := l.a.Do(func() error { return dropAll(l.ifA.name, down) })
+	return errors.Join(err, l.b.Do(func() error { return dropAll(l.ifB.name, down) }))
 }
 
 func (v *vethBackend) stats(link int) (ab, ba LinkStats, err error) {
@@ -85,6 +85,15 @@ func (l *vethLink) read() (atA, atB netlink.LinkStatistics, err error) {
 	return atA, atB, err
 }
 
+// findLink returns an interface of the calling thread's network namespace.
+func findLink(name string) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s: %w", name, err)
+	}
+	return link, nil
+}
+
 const ethernetHeader = 14
 
 // received returns one direction's delivery, from counters of the receiving end.
@@ -94,15 +103,11 @@ func received(now, zero netlink.LinkStatistics) LinkStats {
 }
 
 func ifaceStats(h *Host, name string) (s netlink.LinkStatistics, err error) {
-	err = h.Do(func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("find interface %s: %w", name, err)
-		}
-		s = *link.Attrs().Statistics
-		return nil
-	})
-	return s, err
+	link, err := On(h, func() (netlink.Link, error) { return findLink(name) })
+	if err != nil {
+		return s, err
+	}
+	return *link.Attrs().Statistics, nil
 }
 
 // addVeth runs on the host that gets the first end; peer gets the other.
@@ -135,24 +140,20 @@ func resolve(a *Host, ifA ifacePlan, b *Host, ifB ifacePlan) error {
 	return b.Do(func() error { return addNeighbours(ifB, ifA, macA) })
 }
 
-func hardwareAddr(h *Host, name string) (mac net.HardwareAddr, err error) {
-	err = h.Do(func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("find interface %s: %w", name, err)
-		}
-		mac = link.Attrs().HardwareAddr
-		return nil
-	})
-	return mac, err
+func hardwareAddr(h *Host, name string) (net.HardwareAddr, error) {
+	link, err := On(h, func() (netlink.Link, error) { return findLink(name) })
+	if err != nil {
+		return nil, err
+	}
+	return link.Attrs().HardwareAddr, nil
 }
 
 // addNeighbours adds neighbour entries for the peer: for its current addresses and for those used as next
 // hops.
 func addNeighbours(p, peer ifacePlan, mac net.HardwareAddr) error {
-	link, err := netlink.LinkByName(p.name)
+	link, err := findLink(p.name)
 	if err != nil {
-		return fmt.Errorf("find interface %s: %w", p.name, err)
+		return err
 	}
 	for _, peer := range []netip.Addr{p.peer4, p.peer6, peer.net4.Addr(), peer.net6.Addr()} {
 		if !peer.IsValid() {

@@ -3,16 +3,23 @@ package traffic
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
 	"time"
 )
 
 // dialLimit limits how long connecting may take.
 const dialLimit = 10 * time.Second
+
+// ServerPart and ClientPart are the programs of the two ends.
+const (
+	ServerPart = "traffic-server"
+	ClientPart = "traffic-client"
+)
 
 // Client is the end that chooses the traffic.
 type Client struct {
@@ -21,20 +28,17 @@ type Client struct {
 	From netip.Addr     // the socket's own address, unless it is not valid
 }
 
-// Args returns the words after `dcol-lab traffic` that make this client.
-func (c Client) Args() []string {
-	args := []string{
-		string(c.Plan.Kind), "--at", c.At.String(), "--size", strconv.Itoa(c.Plan.Size),
-		"--count", strconv.Itoa(c.Plan.Count), "--interval", c.Plan.Interval.String(),
+// Run makes the traffic to its end and prints a Report.
+func (c *Client) Run(ctx context.Context, _ io.Reader, out io.Writer, _ *slog.Logger) error {
+	r, err := c.measure(ctx)
+	if err != nil {
+		return err
 	}
-	if c.From.IsValid() {
-		args = append(args, "--from", c.From.String())
-	}
-	return args
+	return json.NewEncoder(out).Encode(r)
 }
 
-// Run makes the traffic to its end.
-func (c Client) Run(ctx context.Context) (Report, error) {
+// measure makes the traffic to its end.
+func (c *Client) measure(ctx context.Context) (Report, error) {
 	if err := c.Plan.check(); err != nil {
 		return Report{}, err
 	}
@@ -59,7 +63,7 @@ func (c Client) Run(ctx context.Context) (Report, error) {
 	return Report{Size: c.Plan.Size, Interval: c.Plan.Interval, Done: done}, nil
 }
 
-func (c Client) converse(ctx context.Context, conn net.Conn) ([]time.Duration, error) {
+func (c *Client) converse(ctx context.Context, conn net.Conn) ([]time.Duration, error) {
 	if err := c.Plan.write(conn); err != nil {
 		return nil, fmt.Errorf("say what is to come: %w", err)
 	}

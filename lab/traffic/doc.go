@@ -1,5 +1,5 @@
 // Package traffic generates application-limited traffic and measures its latency: messages at a fixed
-// interval, or requests with answers, over one TCP connection. `dcol-lab traffic` runs its two ends on the
+// interval, or requests with answers, over one TCP connection. `dcol-lab part` runs its two ends on the
 // hosts of a lab. lab/experiment starts them and reads the Report. It is an ordinary TCP program, independent
 // of MPTCP and dcol.
 //

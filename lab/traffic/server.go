@@ -17,22 +17,21 @@ const planLimit = 10 * time.Second
 // Server is the end that follows the plans of any number of clients.
 type Server struct {
 	Port int // TCP, of both families
-	Log  *slog.Logger
 }
 
 // Run serves until ctx ends.
-func (s Server) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Logger) error {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(false) // the caller decides, not Go
 	l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", s.Port))
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
 	}
-	return s.serve(ctx, l)
+	return serve(ctx, l, log)
 }
 
 // serve serves the clients of a listener, which it closes.
-func (s Server) serve(ctx context.Context, l net.Listener) error {
+func serve(ctx context.Context, l net.Listener, log *slog.Logger) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()
 	var clients sync.WaitGroup
@@ -46,15 +45,15 @@ func (s Server) serve(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("wait for clients: %w", err)
 		}
 		clients.Go(func() {
-			if err := s.client(ctx, conn); err != nil && ctx.Err() == nil {
-				s.Log.Error("a client's traffic did not come to its end", "client", conn.RemoteAddr(), "error", err)
+			if err := serveClient(ctx, conn); err != nil && ctx.Err() == nil {
+				log.Error("a client's traffic did not come to its end", "client", conn.RemoteAddr(), "error", err)
 			}
 		})
 	}
 }
 
-// client carries out one client's plan.
-func (s Server) client(ctx context.Context, conn net.Conn) error {
+// serveClient carries out one client's plan.
+func serveClient(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	conn.SetDeadline(time.Now().Add(planLimit))

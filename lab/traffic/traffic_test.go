@@ -3,6 +3,7 @@ package traffic
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -79,7 +80,7 @@ func TestPlanOnTheWire(t *testing.T) {
 		"no kind of traffic": {"sideways", 1, 1, 1}, "a size of 0": {Upload, 0, 1, 1}, "a count of 0": {Upload, 1, 0, 1},
 		"an interval of 0s": {Upload, 1, 1, 0}, "2 times an interval of 1h0m0s": {Upload, 1, 2, time.Hour},
 	} {
-		if _, err := (Client{Plan: p}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (&Client{Plan: p}).measure(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q", p, err, want)
 		}
 	}
@@ -100,8 +101,8 @@ func FuzzReadPlan(f *testing.F) {
 	})
 }
 
-// serve runs a server on a free port of the loopback.
-func serve(t *testing.T, said *bytes.Buffer) netip.AddrPort {
+// startServer runs a server on a free port of the loopback.
+func startServer(t *testing.T, said *bytes.Buffer) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -109,7 +110,7 @@ func serve(t *testing.T, said *bytes.Buffer) netip.AddrPort {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- Server{Log: slog.New(slog.NewTextHandler(said, nil))}.serve(ctx, l) }()
+	go func() { ended <- serve(ctx, l, slog.New(slog.NewTextHandler(said, nil))) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -123,10 +124,10 @@ func serve(t *testing.T, said *bytes.Buffer) netip.AddrPort {
 // was due.
 func TestTraffic(t *testing.T) {
 	var said bytes.Buffer
-	at := serve(t, &said)
+	at := startServer(t, &said)
 	for _, kind := range Kinds() {
 		c := Client{Plan: Plan{kind, 100_000, 20, 5 * time.Millisecond}, At: at, From: netip.MustParseAddr("127.0.0.2")}
-		r, err := c.Run(t.Context())
+		r, err := c.measure(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
@@ -144,11 +145,11 @@ func TestTraffic(t *testing.T) {
 // A client that is told to end ends, and so does its server.
 func TestTrafficIsCancelled(t *testing.T) {
 	var said bytes.Buffer
-	at := serve(t, &said)
+	at := startServer(t, &said)
 	for _, kind := range Kinds() {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		c := Client{Plan: Plan{kind, 1000, 3, 10 * time.Minute}, At: at}
-		if _, err := c.Run(ctx); err == nil {
+		if _, err := c.measure(ctx); err == nil {
 			t.Errorf("%s came to its end", kind)
 		}
 		cancel()
@@ -172,15 +173,20 @@ func TestServerGone(t *testing.T) {
 		conn.Close()
 	}()
 	c := Client{Plan: Plan{Requests, 1000, 3, time.Millisecond}, At: l.Addr().(*net.TCPAddr).AddrPort()}
-	if _, err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "request") {
+	if _, err := c.measure(t.Context()); err == nil || !strings.Contains(err.Error(), "request") {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestArgs(t *testing.T) {
-	c := Client{Plan: Plan{Upload, 1250, 500, 20 * time.Millisecond}, At: netip.MustParseAddrPort("10.0.0.1:7"), From: netip.MustParseAddr("10.0.0.2")}
-	want := "upload --at 10.0.0.1:7 --size 1250 --count 500 --interval 20ms --from 10.0.0.2"
-	if got := strings.Join(c.Args(), " "); got != want {
-		t.Errorf("%s, want %s", got, want)
+// A client is started with its configuration as JSON.
+func TestClientIsJSON(t *testing.T) {
+	want := Client{Plan: Plan{Upload, 1250, 500, 20 * time.Millisecond}, At: netip.MustParseAddrPort("10.0.0.1:7"), From: netip.MustParseAddr("10.0.0.2")}
+	data, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Client
+	if err := json.Unmarshal(data, &got); err != nil || got != want {
+		t.Errorf("%s became %+v, %v", data, got, err)
 	}
 }

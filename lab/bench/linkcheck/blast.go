@@ -37,19 +37,13 @@ type blasted struct {
 
 // blast sends UDP from one host to another and waits until nothing more comes.
 func blast(ctx context.Context, from, to *testbed.Host, s blastSpec) (r blasted, err error) {
-	var in, out *net.UDPConn
-	err = to.Do(func() (err error) {
-		in, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addr4(), port)))
-		return err
-	})
+	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addr4(), port))
+	in, err := testbed.On(to, func() (*net.UDPConn, error) { return net.ListenUDP("udp4", at) })
 	if err != nil {
 		return r, err
 	}
 	defer in.Close()
-	err = from.Do(func() (err error) {
-		out, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addr4(), port)))
-		return err
-	})
+	out, err := testbed.On(from, func() (*net.UDPConn, error) { return net.DialUDP("udp4", nil, at) })
 	if err != nil {
 		return r, err
 	}
@@ -131,19 +125,13 @@ func receive(conn *net.UDPConn) (r blasted) {
 // stream keeps a TCP connection full until stop is called.
 func stream(ctx context.Context, from, to *testbed.Host) (stop func(), err error) {
 	addr := netip.AddrPortFrom(to.Addr4(), port).String()
-	var listener net.Listener
-	err = to.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", addr)
-		return err
-	})
+	listener, err := testbed.On(to, func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, "tcp4", addr) })
 	if err != nil {
 		return nil, err
 	}
 	defer listener.Close()
-	var out net.Conn
-	err = from.Do(func() (err error) {
-		out, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp4", addr)
-		return err
+	out, err := testbed.On(from, func() (net.Conn, error) {
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp4", addr)
 	})
 	if err != nil {
 		return nil, err

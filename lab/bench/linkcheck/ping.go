@@ -37,16 +37,11 @@ func ping(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, co
 }
 
 func pingOnThread(ctx context.Context, from *testbed.Host, to netip.Addr, packetSize, count int, interval, patience time.Duration) ([]time.Duration, error) {
-	var fd int
-	err := from.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
-		if err != nil {
-			return fmt.Errorf("open ICMP socket: %w", err)
-		}
-		return nil
+	fd, err := testbed.On(from, func() (int, error) {
+		return unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open ICMP socket: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {

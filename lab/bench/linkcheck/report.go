@@ -19,12 +19,11 @@ const (
 
 // Report is a whole validation.
 type Report struct {
-	Backend    string  `json:"backend"`
-	Scheduling string  `json:"scheduling"`
-	RTT        []RTT   `json:"rtt"`
-	Rate       []Rate  `json:"rate"`
-	Loss       []Loss  `json:"loss"`
-	Highest    Highest `json:"highest"`
+	Scheduling string
+	RTT        []RTT
+	Rate       []Rate
+	Loss       []Loss
+	Highest    Highest
 }
 
 // Measure validates a backend of testbed in about a minute and a half. The machine should be idle.
@@ -34,7 +33,7 @@ func Measure(ctx context.Context, backend string, seed uint64, log *slog.Logger)
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, bench.Close()) }()
-	r.Backend, r.Scheduling = bench.Backend(), bench.Scheduling()
+	r.Scheduling = bench.Scheduling()
 
 	const (
 		probes   = 2000
@@ -63,24 +62,4 @@ func Measure(ctx context.Context, backend string, seed uint64, log *slog.Logger)
 	}
 	r.Highest, err = bench.Highest(ctx, duration/2)
 	return r, err
-}
-
-// Met reports whether the report has everything within bounds.
-func (r Report) Met() bool {
-	for _, rtt := range r.RTT {
-		if rtt.P99 > MaxRTTError || rtt.Lost > 0 {
-			return false
-		}
-	}
-	for _, rate := range r.Rate {
-		if rate.Error > MaxRateError || rate.Error < -MaxRateError {
-			return false
-		}
-	}
-	for _, loss := range r.Loss {
-		if loss.Sigmas > MaxLossSigma || loss.Sigmas < -MaxLossSigma {
-			return false
-		}
-	}
-	return true
 }

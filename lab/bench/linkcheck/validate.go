@@ -17,7 +17,7 @@ import (
 
 // Bench is a network of two hosts and one link, to be measured.
 type Bench struct {
-	net  *testbed.Network
+	*testbed.Network
 	a, b *testbed.Host
 }
 
@@ -34,36 +34,27 @@ func Open(ctx context.Context, backend string, seed uint64, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{net: n, a: n.Host("a"), b: n.Host("b")}, nil
+	return &Bench{Network: n, a: n.Host("a"), b: n.Host("b")}, nil
 }
-
-// Close removes the network.
-func (v *Bench) Close() error { return v.net.Close() }
-
-// Backend and Scheduling are the network's.
-func (v *Bench) Backend() string { return v.net.Backend() }
-
-// Scheduling returns how the links are scheduled, such as "SCHED_FIFO".
-func (v *Bench) Scheduling() string { return v.net.Scheduling() }
 
 // set gives both directions the same parameters and resets the counters.
 func (v *Bench) set(p emulink.Params) error {
-	if err := v.net.SetLink(linkName, p, p); err != nil {
+	if err := v.SetLink(linkName, p, p); err != nil {
 		return err
 	}
-	return v.net.ResetStats()
+	return v.ResetStats()
 }
 
 // RTT describes how far round-trip times were from the link's parameters.
 type RTT struct {
-	Asked    emulink.Params   `json:"asked"`  // of each direction
-	Expect   time.Duration    `json:"expect"` // both delays and both serialisations
-	Probes   int              `json:"probes"`
-	Lost     int              `json:"lost"`
-	P50      time.Duration    `json:"p50"` // of the error's absolute value
-	P99      time.Duration    `json:"p99"`
-	Max      time.Duration    `json:"max"`
-	Lateness emulink.Lateness `json:"lateness"` // as the wire itself saw it, A to B
+	Asked    emulink.Params // of each direction
+	Expect   time.Duration  // both delays and both serialisations
+	Probes   int
+	Lost     int
+	P50      time.Duration // of the error's absolute value
+	P99      time.Duration
+	Max      time.Duration
+	Lateness emulink.Lateness // as the wire itself saw it, A to B
 }
 
 // RTT sends ICMP echo requests of packetSize bytes, one every interval, over a
@@ -83,7 +74,7 @@ func (v *Bench) RTT(ctx context.Context, p emulink.Params, probes int, interval 
 		errs = append(errs, (rtt - r.Expect).Abs())
 	}
 	r.P50, r.P99, r.Max = quantile(errs, 0.50), quantile(errs, 0.99), quantile(errs, 1)
-	ab, _, err := v.net.LinkStats(linkName)
+	ab, _, err := v.LinkStats(linkName)
 	r.Lateness = ab.Late
 	return r, err
 }
@@ -98,9 +89,9 @@ func onLine(bytes int, rate int64) time.Duration {
 
 // Rate describes how much a link forwarded of more than it can carry.
 type Rate struct {
-	Asked    int64   `json:"asked"`    // bit/s of IP packets
-	Measured float64 `json:"measured"` // bit/s of IP packets
-	Error    float64 `json:"error"`    // relative, signed
+	Asked    int64   // bit/s of IP packets
+	Measured float64 // bit/s of IP packets
+	Error    float64 // relative, signed
 }
 
 // Rate offers UDP of full packets at one and a half times the rate.
@@ -122,13 +113,13 @@ func (v *Bench) Rate(ctx context.Context, rate int64, duration time.Duration) (R
 
 // Loss describes how much a link lost of less than it can carry.
 type Loss struct {
-	Asked   float64 `json:"asked"`
-	Rate    int64   `json:"rate"` // of the link, bit/s
-	Packets int     `json:"packets"`
-	Lost    int     `json:"lost"`
+	Asked   float64
+	Rate    int64 // of the link, bit/s
+	Packets int
+	Lost    int
 	// Sigmas is the difference between Lost and the expected value, in standard deviations of the binomial
 	// distribution.
-	Sigmas float64 `json:"sigmas"`
+	Sigmas float64
 }
 
 // Loss offers numbered packets of 250 bytes at two thirds of the rate.
@@ -152,12 +143,12 @@ func (v *Bench) Loss(ctx context.Context, loss float64, rate int64, duration tim
 // Highest is the highest rate that the emulator carries on this machine.
 type Highest struct {
 	// Unlimited is TCP's rate on a link without a rate limit, in bit/s of IP packets.
-	Unlimited float64 `json:"unlimited"`
+	Unlimited float64
 	// Exact is the highest rate tried, in steps of a tenth of Unlimited, that
 	// TCP filled to within 1 %.
-	Exact int64 `json:"exact"`
+	Exact int64
 	// PacketsPerSecond is of packets of 100 bytes on a link without a rate.
-	PacketsPerSecond float64 `json:"packets_per_second"`
+	PacketsPerSecond float64
 }
 
 // Highest takes about a dozen times the duration.
@@ -184,7 +175,7 @@ func (v *Bench) Highest(ctx context.Context, duration time.Duration) (h Highest,
 	if err != nil {
 		return h, fmt.Errorf("measure packet rate: %w", err)
 	}
-	ab, _, err := v.net.LinkStats(linkName)
+	ab, _, err := v.LinkStats(linkName)
 	h.PacketsPerSecond = float64(ab.Packets) / got.took.Seconds()
 	return h, err
 }
@@ -201,13 +192,13 @@ func (v *Bench) fill(ctx context.Context, p emulink.Params, duration time.Durati
 	}
 	defer stop()
 	time.Sleep(duration / 4)
-	before, _, err := v.net.LinkStats(linkName)
+	before, _, err := v.LinkStats(linkName)
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
 	time.Sleep(duration)
-	after, _, err := v.net.LinkStats(linkName)
+	after, _, err := v.LinkStats(linkName)
 	if err != nil {
 		return 0, err
 	}

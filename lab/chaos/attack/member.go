@@ -3,110 +3,89 @@ package attack
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/remote"
 )
 
 // Member is a member that asks a waypoint for more than anybody needs. It is a
-// process of its own, on its own host: `dcol-lab chaos member`.
+// process of its own, on its own host. The methods below Run are called from another
+// process.
 type Member struct {
-	Identity string // folder with member.crt, member.key, ca.crt, ca.crl
+	Identity string // folder with its files
 	Waypoint string
-	At       netip.Addr       // of the waypoint
-	Map      []netip.AddrPort // servers to ask mappings to
-	Tunnels  time.Duration    // how long to ask for tunnels, as many as it gets
-	Hold     time.Duration    // how long to keep the session afterwards
-	Log      *slog.Logger
+	At       netip.Addr // of the waypoint
+
+	ctx     context.Context
+	session *session.Client
 }
 
-// Got is what a Member says that it was granted, as JSON on a line.
-type Got struct {
-	Ports   map[string]uint16 `json:"ports"` // of the waypoint, by server
-	Tunnels int               `json:"tunnels"`
-}
+// MemberPart is the program of a Member.
+const MemberPart = "lying-member"
 
-// sessionLimit is how long a session may take to be there.
+// sessionLimit limits how long it may take until there is a session.
 const sessionLimit = 10 * time.Second
 
-// Run asks, says what it got, and holds it.
-func (m Member) Run(ctx context.Context, out io.Writer) error {
-	file := func(name string) string { return filepath.Join(m.Identity, name) }
-	id, err := collective.Load(collective.Files{
-		Certificate: file("member.crt"), Key: file("member.key"), CA: file("ca.crt"), CRL: file("ca.crl"),
-	}, m.Log)
+// Run begins a session, and lets others call the methods below, over in and out, until
+// in ends.
+func (m *Member) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
+	id, err := collective.Load(crew.FilesIn(m.Identity), log)
 	if err != nil {
 		return err
 	}
-	client, err := m.join(ctx, id)
+	m.ctx = ctx
+	m.session = session.NewClient(session.ClientConfig{
+		Identity: id, Name: m.Waypoint, Addr: netip.AddrPortFrom(m.At, crew.SessionPort), Log: log,
+	})
+	defer m.session.Close()
+	err = crew.Await(ctx, sessionLimit, 20*time.Millisecond, func() error { return m.session.State().Problem })
 	if err != nil {
-		return err
+		return fmt.Errorf("no session with %s: %w", m.Waypoint, err)
 	}
-	defer client.Close()
-	got := Got{Ports: map[string]uint16{}}
-	for _, server := range m.Map {
-		if grant, err := client.Map(ctx, server, server.Port()); err == nil {
-			got.Ports[server.String()] = grant.Port
+	return remote.Serve(m, in, out)
+}
+
+// Map asks for mappings to servers, and replies the waypoint's ports, by server, of those
+// that were granted.
+func (m *Member) Map(servers []netip.AddrPort, ports *map[netip.AddrPort]uint16) error {
+	*ports = map[netip.AddrPort]uint16{}
+	for _, server := range servers {
+		if grant, err := m.session.Map(m.ctx, server, server.Port()); err == nil {
+			(*ports)[server] = grant.Port
 		}
-	}
-	got.Tunnels = m.askTunnels(ctx, client)
-	if err := json.NewEncoder(out).Encode(got); err != nil {
-		return err
-	}
-	select {
-	case <-time.After(m.Hold):
-	case <-ctx.Done():
 	}
 	return nil
 }
 
-// join waits for a session.
-func (m Member) join(ctx context.Context, id *collective.Identity) (*session.Client, error) {
-	client := session.NewClient(session.ClientConfig{
-		Identity: id, Name: m.Waypoint, Addr: netip.AddrPortFrom(m.At, 45672), Log: m.Log,
-	})
-	for began := time.Now(); ; {
-		s := client.State()
-		if s.Problem == nil {
-			return client, nil
-		}
-		if time.Since(began) > sessionLimit || ctx.Err() != nil {
-			client.Close()
-			return nil, fmt.Errorf("no session with %s: %w", m.Waypoint, s.Problem)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// askTunnels asks for tunnels, each with another key, and returns how many were
+// AskTunnels asks for tunnels for a time, each with another key, and replies how many were
 // granted. A refusal is no reason to stop.
-func (m Member) askTunnels(ctx context.Context, client *session.Client) (granted int) {
-	ctx, cancel := context.WithTimeout(ctx, m.Tunnels)
+func (m *Member) AskTunnels(d time.Duration, granted *int) error {
+	ctx, cancel := context.WithTimeout(m.ctx, d)
 	defer cancel()
 	for ctx.Err() == nil {
 		key := make([]byte, 32)
 		_, _ = rand.Read(key) // it never fails
-		_, err := client.Tunnel(ctx, wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: key})
+		_, err := m.session.Tunnel(ctx, wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: key})
 		var refusal *wire.Refusal
 		switch {
 		case err == nil:
-			granted++
+			*granted++
 		case !errors.As(err, &refusal):
-			return granted
+			return nil
 		}
 	}
-	return granted
+	return nil
 }
 
 // Scan opens connections to ports of a waypoint as fast as it can until ctx

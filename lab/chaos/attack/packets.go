@@ -1,6 +1,6 @@
-// Package attack has what lying members and strangers do to others: forged
-// packets, floods, absurd requests, and a waypoint that grants what it has not
-// got. For lab/chaos only.
+// Package attack implements what lying members and strangers do to others: forged
+// packets, floods, absurd requests, and a waypoint that grants what it does not
+// have. For lab/chaos only.
 package attack
 
 import (
@@ -15,12 +15,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// ForgedWindow is the window of all forged SYNs, by which they are known
-// wherever they get to.
+// ForgedWindow is the window of all forged SYNs, which identifies them on any link.
 const ForgedWindow = 0xdc0f
-
-// SYN is the flag of segments that open a connection.
-const SYN = packet.SYN
 
 // Segment is an IPv4 packet with a TCP header and nothing behind it (RFC 791, RFC 9293).
 type Segment struct {
@@ -41,15 +37,13 @@ type Raw struct{ fd int }
 
 // NewRaw opens a raw socket on a host.
 func NewRaw(h *testbed.Host) (*Raw, error) {
-	r := &Raw{}
-	err := h.Do(func() (err error) {
-		r.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-		return err
+	fd, err := testbed.On(h, func() (int, error) {
+		return unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open a raw socket on %s: %w", h.Name(), err)
 	}
-	return r, nil
+	return &Raw{fd}, nil
 }
 
 // Close closes the socket.
@@ -82,11 +76,10 @@ func ForgeSYNs(r *Raw, member netip.Addr, at []netip.AddrPort) error {
 	return nil
 }
 
-// Flow is one connection that a stranger knows by its ends alone.
+// Flow is a connection of which a stranger knows the addresses and ports.
 type Flow struct{ From, To netip.AddrPort }
 
-// BlindRSTs sends resets of connections from both ends, with sequence numbers
-// by chance.
+// BlindRSTs sends resets of connections with random sequence numbers.
 func BlindRSTs(r *Raw, flows []Flow) error {
 	for _, f := range flows {
 		for range 20 {

@@ -14,6 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -23,7 +24,7 @@ type Waypoint struct {
 	host     *testbed.Host
 	identity *collective.Identity
 	lie      plan.Lie
-	server   netip.Addr // whose address it hands out, among others
+	server   netip.Addr // one of the addresses that it hands out
 	log      *slog.Logger
 	told     atomic.Int64 // lies
 
@@ -46,13 +47,11 @@ func (w *Waypoint) Restart() error {
 	if err := w.close(); err != nil {
 		return err
 	}
-	var s *session.Server
-	err := w.host.Do(func() (err error) {
-		s, err = session.Listen(session.ServerConfig{
-			Listen: ":45672", Identity: w.identity, Lease: w.lease(),
+	s, err := testbed.On(w.host, func() (*session.Server, error) {
+		return session.Listen(session.ServerConfig{
+			Listen: fmt.Sprintf(":%d", crew.SessionPort), Identity: w.identity, Lease: w.lease(),
 			Limits: session.DefaultLimits(), Log: w.log,
 		})
-		return err
 	})
 	if err != nil {
 		return fmt.Errorf("serve lies: %w", err)
@@ -80,7 +79,7 @@ func (w *Waypoint) close() error {
 	return stop()
 }
 
-// lease is how long it grants for: one that lies about leases takes turns.
+// lease returns the duration of grants. A waypoint that lies about leases grants absurd ones in turns.
 func (w *Waypoint) lease() time.Duration {
 	if w.lie != plan.AbsurdLease {
 		return time.Minute
@@ -114,7 +113,7 @@ func (w *Waypoint) Map(_ context.Context, _ session.Peer, req wire.MapRequest) (
 	return wire.MapGrant{Port: max(req.Server.Port(), 1), Lease: w.lease()}, nil
 }
 
-// Tunnel implements session.Handler: grants what is not its to give.
+// Tunnel implements session.Handler: grants addresses that are not its own.
 func (w *Waypoint) Tunnel(_ context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	n := w.told.Add(1)
 	key := make([]byte, 32)
@@ -124,7 +123,7 @@ func (w *Waypoint) Tunnel(_ context.Context, peer session.Peer, req wire.TunnelR
 		g.Key, g.ClientPort = key[:16], true
 		return g, nil
 	}
-	g.PublicKey, g.Port, g.MTU = key, 45672, 1420
+	g.PublicKey, g.Port, g.MTU = key, crew.SessionPort, 1420
 	g.Addresses = []netip.Prefix{netip.MustParsePrefix("10.193.3.7/22")}
 	if w.lie == plan.ForeignAddress {
 		foreign := []netip.Prefix{

@@ -61,8 +61,8 @@ func newWorld(r *rand.Rand) World {
 	return w
 }
 
-// ports are where servers listen: at the last, traffic begins with what is taken
-// for a TLS handshake.
+// ports are the servers' ports. On the last, dcol takes the beginning of the traffic for a
+// TLS handshake.
 var ports = []uint16{80, 8080, 443}
 
 func newStream(r *rand.Rand, kind StreamKind, life time.Duration) Stream {
@@ -73,8 +73,8 @@ func newStream(r *rand.Rand, kind StreamKind, life time.Duration) Stream {
 	return Stream{Kind: kind, Port: ports[r.IntN(len(ports))], Rate: units.Rate(rate), Life: units.Duration(life)}
 }
 
-// newKinds draws what detours a collective uses: often all of them, or what is
-// there by default. Who lies about addresses in tunnels needs some.
+// newKinds draws the kinds of detours that a collective uses: often all of them, or the
+// defaults. A waypoint that lies about addresses in tunnels needs tunnels.
 func newKinds(r *rand.Rand, liar Lie) []string {
 	tunnels := [][]string{{"wireguard", "in-band", "mapped"}, {"wireguard", "mapped"}, {"wireguard"}}
 	if liar == ForeignAddress {

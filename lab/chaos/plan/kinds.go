@@ -71,7 +71,7 @@ const (
 	Flood Kind = "flood"
 )
 
-// Target is what a fault strikes. Which waypoint carries most is known only
+// Target selects what a fault strikes. Which waypoint carries most is known only
 // when the fault strikes.
 type Target string
 
@@ -97,7 +97,7 @@ func (s span) seconds(r *rand.Rand) time.Duration {
 	return time.Duration(s.draw(r)*100) * 10 * time.Millisecond
 }
 
-// rule says where a kind of fault may strike, how long and how hard.
+// rule limits where a kind of fault strikes, for how long, and how hard.
 type rule struct {
 	weight  int // how often it strikes beside others; 0: once
 	fits    func(World) bool

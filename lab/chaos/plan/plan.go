@@ -1,7 +1,6 @@
-// Package plan says what one sequence of faults does to one world: which hosts
-// and links there are, what traffic they carry, and which faults strike when.
-// A Plan follows from its seed alone, can be printed, stored and shrunk, and
-// knows nothing of the kernel. For lab/chaos only.
+// Package plan describes a sequence of faults: the hosts and links of its world, the
+// traffic, and which faults strike when. A Plan follows from its seed alone, and can be
+// printed, stored and shrunk. The package does not use the kernel. For lab/chaos only.
 package plan
 
 import (
@@ -48,7 +47,7 @@ type Stream struct {
 	Life units.Duration `json:"life,omitempty"` // of each connection; 0: as long as the world
 }
 
-// StreamKind is who sends.
+// StreamKind selects the direction of a stream.
 type StreamKind string
 
 // The kinds of streams. Messages go both ways: each is answered.
@@ -58,7 +57,7 @@ const (
 	Messages StreamKind = "messages"
 )
 
-// Lie is what a waypoint does that is not what it says.
+// Lie selects how a waypoint lies.
 type Lie string
 
 // The lies.
@@ -75,19 +74,19 @@ const (
 // Lies lists all lies.
 func Lies() []Lie { return []Lie{ForeignAddress, AbsurdLease, Nothing} }
 
-// Fault is one thing that goes wrong.
+// Fault is one fault of a plan.
 type Fault struct {
 	Kind   Kind   `json:"kind"`
 	Target Target `json:"target"`
 	// At counts from the first moment at which faults may strike.
 	At units.Duration `json:"at"`
-	// For is how long it lasts; 0 for what happens at once.
+	// For is the duration, or 0 for faults that happen at once.
 	For units.Duration `json:"for,omitempty"`
-	// Amount is how bad it is: a share, or a factor. Its meaning is the kind's.
+	// Amount is a share or a factor, depending on the kind.
 	Amount float64 `json:"amount,omitempty"`
 }
 
-// End is when the fault is over.
+// End returns when the fault is over.
 func (f Fault) End() time.Duration { return f.At.Std() + f.For.Std() }
 
 func (f Fault) String() string {
@@ -126,7 +125,7 @@ func (w World) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String shows the plan as a person reads it.
+// String returns the plan as text.
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v\n", p.Seed, p.World)
@@ -136,7 +135,7 @@ func (p Plan) String() string {
 	return b.String()
 }
 
-// End is when the last fault is over.
+// End returns when the last fault is over.
 func (p Plan) End() time.Duration {
 	var end time.Duration
 	for _, f := range p.Faults {
@@ -145,7 +144,7 @@ func (p Plan) End() time.Duration {
 	return end
 }
 
-// Check reports the first thing that cannot be carried out: plans also come
+// Check returns an error for the first thing that cannot be carried out, because plans also come
 // from files.
 func (p Plan) Check() error {
 	w := p.World
@@ -180,5 +179,5 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// MaxWaypoints is how many honest waypoints a world may have.
+// MaxWaypoints limits the number of honest waypoints.
 const MaxWaypoints = 4

@@ -2,9 +2,9 @@ package plan
 
 import "slices"
 
-// Shrink returns the smallest plan it finds that still fails: it leaves out
-// faults, in halves first and then one by one. fails carries a plan out; it is
-// asked no more once it returns an error, as when time is up.
+// Shrink returns the smallest plan it finds that still fails. It leaves out faults, first
+// half of them, then fewer at a time. fails carries a plan out. Its first error, as when
+// time is up, ends the search.
 func Shrink(p Plan, fails func(Plan) (bool, error)) Plan {
 	for part := len(p.Faults) / 2; part > 0; {
 		smaller, found, err := without(p, part, fails)

@@ -45,7 +45,7 @@ const (
 	toClient
 )
 
-// ends names who sends in a direction.
+// ends names the end that sends in a direction.
 var ends = [...]string{toServer: "client", toClient: "server"}
 
 func newConn(id uint64, s plan.Stream, mptcp bool) *Conn {
@@ -55,7 +55,7 @@ func newConn(id uint64, s plan.Stream, mptcp bool) *Conn {
 	}
 }
 
-// Record is what became of a connection.
+// Record describes a connection and how it ended.
 type Record struct {
 	Stream plan.Stream
 	MPTCP  bool
@@ -72,7 +72,7 @@ type Record struct {
 	Stall time.Duration
 }
 
-// Record returns what became of the connection so far.
+// Record describes the connection so far.
 func (c *Conn) Record() Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Conn) Seen() netip.AddrPort {
 	return c.seen
 }
 
-// Alive reports that the connection is there and shall go on.
+// Alive reports whether the connection is established and not to be ended.
 func (c *Conn) Alive() bool {
 	select {
 	case <-c.stopping:
@@ -117,10 +117,10 @@ func (c *Conn) Alive() bool {
 	}
 }
 
-// Stop has the senders come to their end.
+// Stop ends the senders in order.
 func (c *Conn) Stop() { c.stopOnce.Do(func() { close(c.stopping) }) }
 
-// Ended is closed when the connection has come to its end, good or bad.
+// Ended returns a channel that is closed when the connection has ended.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Abort ends the connection at once.
@@ -231,7 +231,7 @@ func (c *Conn) receive(conn io.Reader, direction int, answers chan<- int) error 
 	}
 }
 
-// note takes in bytes that arrived after a pause.
+// note counts bytes that arrived after a pause.
 func (c *Conn) note(direction int, n int64, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +241,7 @@ func (c *Conn) note(direction int, n int64, pause time.Duration) {
 
 var errTruncated = errors.New("ended before everything that was sent had arrived")
 
-// finish is the end of a direction: all that was sent must be there.
+// finish handles the end of a direction. Everything that was sent must have arrived.
 func (c *Conn) finish(direction int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // content yields the bytes of one direction of one connection.
 type content struct{ source *rand.ChaCha8 }
 
-// newContent tells directions apart by a number.
+// newContent returns the bytes of a direction, which has a number.
 func newContent(id, direction uint64) content {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], id)
@@ -21,7 +21,7 @@ func newContent(id, direction uint64) content {
 // fill writes the next bytes into all of b.
 func (c content) fill(b []byte) { _, _ = c.source.Read(b) } // it never fails
 
-// WrongBytesError says where a connection delivered other bytes than were sent.
+// WrongBytesError reports the first byte that differs from what was sent.
 type WrongBytesError struct {
 	Offset    int64
 	Got, Want byte

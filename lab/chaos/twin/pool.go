@@ -20,8 +20,8 @@ type Pair struct{ MPTCP, Plain *Conn }
 
 func (p Pair) both() []*Conn { return []*Conn{p.MPTCP, p.Plain} }
 
-// grace is how long a connection goes on after its twin has failed, or can no
-// longer go on: whether it survives what its twin did not shows in that time.
+// grace is the time for which a connection goes on after its twin has ended. It shows whether the connection
+// survives what its twin did not.
 const grace = 10 * time.Second
 
 // Pool is the traffic of one world.
@@ -42,7 +42,7 @@ type Pool struct {
 	stopped chan struct{} // closed: no stream begins another pair
 }
 
-// Start begins all streams from the client to the server. Close ends them.
+// Start starts all streams from the client to the server. Close ends them.
 func Start(ctx context.Context, client, server *testbed.Host, streams []plan.Stream) (*Pool, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Pool{
@@ -85,7 +85,7 @@ func (p *Pool) Close() {
 	p.running.Wait()
 }
 
-// Stop has all streams come to their end.
+// Stop ends all streams in order: each end sends what it has to send.
 func (p *Pool) Stop() {
 	p.mu.Lock()
 	select {
@@ -100,8 +100,8 @@ func (p *Pool) Stop() {
 	}
 }
 
-// Renew has every stream begin a new pair beside the one it has, as after a
-// change of the client's address, which no plain connection survives.
+// Renew starts a new pair of connections in every stream, beside the present one. No plain connection survives
+// a change of the client's address.
 func (p *Pool) Renew() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,10 +116,7 @@ func (p *Pool) Pairs() []Pair {
 	return append([]Pair(nil), p.pairs...)
 }
 
-// Strays counts connections that reached the server and were none of the pool's.
-func (p *Pool) Strays() int64 { return p.strays.Load() }
-
-// stream keeps one pair of connections going after the other.
+// stream opens one pair of connections after the other.
 func (p *Pool) stream(ctx context.Context, s plan.Stream) {
 	for {
 		p.mu.Lock()
@@ -151,7 +148,7 @@ func (p *Pool) stream(ctx context.Context, s plan.Stream) {
 	}
 }
 
-// outlive lets a pair, one of which has ended, go on for a while.
+// outlive ends a pair of which one connection has ended, after the grace time.
 func (p *Pool) outlive(ctx context.Context, pair Pair) {
 	p.running.Go(func() {
 		select {
@@ -167,7 +164,7 @@ func (p *Pool) outlive(ctx context.Context, pair Pair) {
 	}
 }
 
-// begin opens a pair; false: no stream may begin any more.
+// begin opens a pair. It returns false if the pool is to stop.
 func (p *Pool) begin(ctx context.Context, s plan.Stream) (Pair, bool) {
 	pair := Pair{MPTCP: newConn(p.numbers.Add(1), s, true), Plain: newConn(p.numbers.Add(1), s, false)}
 	p.mu.Lock()
@@ -188,7 +185,7 @@ func (p *Pool) begin(ctx context.Context, s plan.Stream) (Pair, bool) {
 	return pair, true
 }
 
-// accept takes connections and gives each to the one that opened it.
+// accept accepts connections and hands each to the Conn that opened it.
 func (p *Pool) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -199,7 +196,7 @@ func (p *Pool) accept(l net.Listener) {
 	}
 }
 
-// greetLimit is how long a connection may take to say whose it is.
+// greetLimit limits the time until a connection has sent its number.
 const greetLimit = 30 * time.Second
 
 func (p *Pool) greet(conn *net.TCPConn) {
@@ -220,7 +217,7 @@ func (p *Pool) greet(conn *net.TCPConn) {
 	}
 	select {
 	case c.accepted <- conn:
-	default: // somebody repeats what it said
+	default: // a second connection with the same number
 		p.strays.Add(1)
 		conn.Close()
 	}

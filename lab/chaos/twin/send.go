@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// tick is how often a sender writes what its rate allows.
+	// tick is the interval at which a sender writes what its rate allows.
 	tick = 20 * time.Millisecond
 	// messageSize is the length of a message, and of its answer.
 	messageSize = 1200
@@ -21,10 +21,10 @@ const (
 
 var magic = []byte("dcolchao")
 
-// header opens a connection: its number.
+// header returns the first bytes of a connection, which identify it.
 func header(id uint64) []byte { return binary.BigEndian.AppendUint64(bytes.Clone(magic), id) }
 
-// send writes what this end has to say in a direction, then says that this was all.
+// send writes the data of a direction, then closes it.
 func (c *Conn) send(ctx context.Context, conn duplex, direction int, answers <-chan int) error {
 	var err error
 	out := &sender{c: c, conn: conn, direction: direction, content: newContent(c.id, uint64(direction))}
@@ -35,7 +35,7 @@ func (c *Conn) send(ctx context.Context, conn duplex, direction int, answers <-c
 		err = out.answer(answers)
 	case c.stream.Kind == plan.Upload == (direction == toServer):
 		err = out.paced(ctx, int(float64(c.stream.Rate)/8*tick.Seconds()), tick)
-	default: // the other end has everything to say
+	default: // only the other end sends
 		drain(answers)
 	}
 	if err != nil {
@@ -52,8 +52,7 @@ type sender struct {
 	buffer    []byte
 }
 
-// paced writes pieces at an interval until the connection is to stop. What it
-// could not write in time is not made up for.
+// paced writes pieces at an interval until the connection is to stop. It does not catch up after delays.
 func (s *sender) paced(ctx context.Context, size int, interval time.Duration) error {
 	clock := time.NewTicker(interval)
 	defer clock.Stop()
@@ -81,7 +80,7 @@ func (s *sender) answer(came <-chan int) error {
 	return nil
 }
 
-// write counts first: who receives the bytes may be faster than this goroutine.
+// write counts first, because the receiver may be faster than this goroutine.
 func (s *sender) write(n int) error {
 	if cap(s.buffer) < n {
 		s.buffer = make([]byte, n)
@@ -95,7 +94,7 @@ func (s *sender) write(n int) error {
 	return err
 }
 
-// drain waits until the other end has said everything.
+// drain waits until the other end has sent everything.
 func drain(came <-chan int) {
 	for range came {
 	}

@@ -24,8 +24,8 @@ type duplex interface {
 // socket is a stream socket of a host.
 type socket struct{ *os.File }
 
-// dial connects a socket of the host, which asks for MPTCP if it is to. The
-// host's thread only makes the socket: it does not wait for the connection.
+// dial connects a socket of the host, of MPTCP or plain TCP. The host's thread only
+// creates the socket: it does not wait for the connection.
 func dial(ctx context.Context, h *testbed.Host, to netip.AddrPort, mptcp bool) (*socket, error) {
 	fd, err := newSocket(h, mptcp)
 	if err != nil {
@@ -45,9 +45,8 @@ func newSocket(h *testbed.Host, mptcp bool) (fd int, err error) {
 	if mptcp {
 		protocol = unix.IPPROTO_MPTCP
 	}
-	err = h.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
-		return err
+	fd, err = testbed.On(h, func() (int, error) {
+		return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	})
 	if err != nil {
 		return -1, fmt.Errorf("open a socket on %s: %w", h.Name(), err)
@@ -78,7 +77,7 @@ func (s *socket) connect(to netip.AddrPort) error {
 	return errors.Join(err, failed)
 }
 
-// local returns the address that the socket has, as it is told apart by.
+// local returns the socket's local address.
 func (s *socket) local() (local netip.AddrPort, err error) {
 	err = s.control(func(fd int) error {
 		sa, err := unix.Getsockname(fd)
@@ -90,7 +89,7 @@ func (s *socket) local() (local netip.AddrPort, err error) {
 	return local, err
 }
 
-// CloseWrite says that no more will be written.
+// CloseWrite shuts the writing side down.
 func (s *socket) CloseWrite() error {
 	return s.control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })
 }
@@ -106,12 +105,11 @@ func (s *socket) control(f func(fd int) error) error {
 }
 
 // listen listens on a port of the host, for MPTCP and plain TCP.
-func listen(h *testbed.Host, port uint16) (l net.Listener, err error) {
+func listen(h *testbed.Host, port uint16) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(true)
-	err = h.Do(func() (err error) {
-		l, err = lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
-		return err
+	l, err := testbed.On(h, func() (net.Listener, error) {
+		return lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", h.Name(), err)

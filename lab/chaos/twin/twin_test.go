@@ -66,7 +66,7 @@ func TestWholePairs(t *testing.T) {
 			}
 		}
 	}
-	if n := p.Strays(); n != 0 {
+	if n := p.strays.Load(); n != 0 {
 		t.Errorf("%d strays", n)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// axis is what a network's variants differ in, with the values that occur,
+// axis is a property in which a network's variants differ, with the values that occur,
 // ascending.
 type axis struct {
 	name, label, unit string
 	values            []float64
 }
 
-// title names an axis with its unit, unless the values have it.
+// title returns the axis's name, with the unit unless it stands at the values.
 func (a axis) title() string {
 	label := a.label
 	if label == "" {
@@ -26,16 +26,16 @@ func (a axis) title() string {
 	}
 	label, remark, remarked := strings.Cut(label, ";")
 	label = fmt.Sprintf("%s, %s", label, a.unit)
-	if remarked { // a remark is none about the unit
+	if remarked { // the remark is not about the unit
 		label += " (" + strings.TrimSpace(remark) + ")"
 	}
 	return label
 }
 
-// kilobytes is a unit over whose values a reader would stumble: 100000 KB.
+// kilobytes is a unit that is converted for readability: 100000 KB are 100 MB.
 const kilobytes = "KB"
 
-// tick is a value as it stands at the axis.
+// tick returns the label of a value.
 func (a axis) tick(v float64) string {
 	switch {
 	case a.unit == kilobytes && v >= 1000:
@@ -56,10 +56,9 @@ func (a axis) labels() []string {
 	return labels
 }
 
-// axes are those on which a network's variants have two places or more, if the variants
-// are a sweep: all lie on the axes, but for the network as declared, and each
-// combination of their values is there once. A network with published numbers has none:
-// its plots show those.
+// axes returns the axes of a sweep, with two values or more each. It returns none unless all variants
+// lie on the axes, except the network as declared, and there is one for each combination of values. It
+// also returns none for a network with published numbers, whose plots show those.
 func (n *network) axes() []axis {
 	if n.published() {
 		return nil
@@ -94,7 +93,7 @@ func (n *network) axes() []axis {
 	return axes
 }
 
-// variantAt is the first variant with these coordinates.
+// variantAt returns the first variant with these coordinates.
 func (n *network) variantAt(at map[string]float64) (report.Variant, bool) {
 	for _, v := range n.variants {
 		fits := 0

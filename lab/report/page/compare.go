@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// alike is the part of plain TCP's goodput below which a detour costs something.
+	// alike is the share of plain TCP's goodput below which a detour counts as a loss.
 	alike = 0.98
-	// late is the same of latencies: the 99th percentile comes a quarter later.
+	// late is the same for latencies: the 99th percentile is a quarter higher.
 	late = 0.8
-	// short is an answer of which the end matters, in ms.
+	// short is the latency of answers so short that their end matters, in ms.
 	short = 300
-	// many is how many times TCP's retransmissions are a cause, if they are at least
-	// some more.
+	// many times TCP's retransmissions count as a cause, if they are at least some more.
 	many, some = 2, 10
-	// credit is how much above its steady goodput TCP's is if it is given something.
+	// credit is the ratio of TCP's goodput to its steady goodput above which the start inflates it.
 	credit = 1.005
 )
 
-// comparison is a procedure with a detour beside plain TCP on the direct path, in the
-// same place: a variant of a network, with a congestion control. Everything on the page
-// that says how much better or worse dcol is comes from comparisons.
+// comparison compares a procedure with a detour with plain TCP on the direct path, in the
+// same variant of a network with the same congestion control. Everything on the page about
+// how much better or worse dcol is comes from comparisons.
 type comparison struct {
 	network *network
 	row, of Row
@@ -62,8 +61,8 @@ func (n *network) compare(r Row) (c comparison, ok bool) {
 	return c, true
 }
 
-// times is how many times as good as plain TCP the procedure is: by its goodput or,
-// where a program sends at a pace of its own, by how soon 99 % of its data arrive.
+// times returns the ratio to plain TCP: of goodputs or, where a program sends at its own
+// pace, of the 99th percentiles of latency.
 func (c comparison) times() float64 {
 	if c.network.paced() {
 		return p99(c.of) / p99(c.row)
@@ -71,7 +70,7 @@ func (c comparison) times() float64 {
 	return *c.row.Median / *c.of.Median
 }
 
-// steady is the ratio from the fourth second that counts on; nil if there is none.
+// steady returns the ratio from the fourth measured second on, or nil if there is none.
 func (c comparison) steady() *float64 {
 	if c.network.paced() || c.row.Steady == nil || c.of.Steady == nil {
 		return nil
@@ -80,7 +79,7 @@ func (c comparison) steady() *float64 {
 	return &ratio
 }
 
-// worse reports whether the detour costs something.
+// worse reports whether the detour is a loss.
 func (c comparison) worse() bool {
 	if c.network.paced() {
 		return c.times() <= late
@@ -98,9 +97,8 @@ func (c comparison) Times() string { return fmt.Sprintf("%.2f", c.times()) }
 // Where names the place and the procedure.
 func (c comparison) Where() string { return c.where() + ", " + c.row.Procedure }
 
-// summary says first what came of it: what dcol brings and costs, what was to be shown,
-// and what the scenarios expect that is not so. What they expect that is so comes later,
-// see held.
+// summary returns the first section: dcol's gains and losses, the targets, and the expectations
+// that are not met. Those that are met come later, see held.
 func (b *book) summary() (section, error) {
 	s := section{ID: "summary", Title: "What it shows"}
 	all := b.comparisons()
@@ -141,7 +139,7 @@ func (b *book) summary() (section, error) {
 	return s, nil
 }
 
-// overview draws the comparisons of each network and procedure as a box.
+// overview draws a box of the comparisons of each network and procedure.
 func overview(all []comparison) (figure, error) {
 	c := chart.Boxes{Unit: "times as good as plain TCP on the direct path", Log: true, Levels: []chart.Level{{Value: 1, Label: ""}}}
 	values := map[string][]float64{}
@@ -160,7 +158,7 @@ func overview(all []comparison) (figure, error) {
 	return figure{Title: "dcol beside plain TCP", Caption: "the numbers are in the tables below", Note: say("overview", nil), SVG: svg}, err
 }
 
-// progress says what has been measured of what was asked for.
+// progress returns a sentence about how much has been measured.
 func (b *book) progress() string {
 	missing, all := 0, 0
 	for _, n := range b.networks {
@@ -176,8 +174,8 @@ func (b *book) progress() string {
 	})
 }
 
-// behind lists all places in which a detour costs something, and why, as far as the
-// runs show it.
+// behind lists all places in which a detour is a loss, with the cause as far as the runs
+// show it.
 func (b *book) behind() section {
 	s := section{ID: "behind", Title: "Where dcol is behind plain TCP"}
 	all := b.comparisons()
@@ -203,7 +201,7 @@ func (b *book) behind() section {
 	return s
 }
 
-// cause is what the numbers of the place itself tell.
+// cause returns a sentence about the likely cause of a loss, from the numbers of the same place.
 func (c comparison) cause() string {
 	steady := 0.0
 	if s := c.steady(); s != nil {
@@ -242,8 +240,8 @@ func isTunnel(procedure string) bool {
 	return strings.HasSuffix(procedure, "openvpn") || strings.HasSuffix(procedure, "wireguard")
 }
 
-// tunnelPct is how much the tunnel's own headers are of what is carried: what plain TCP
-// loses to them, by the detour's part of the bytes.
+// tunnelPct returns the share of the tunnel's headers in per cent: what plain TCP loses to
+// them, times the detour's share of the bytes.
 func (c comparison) tunnelPct() (pct float64, ok bool) {
 	tunnel := strings.TrimPrefix(c.row.Procedure, "dcol")
 	if !isTunnel(c.row.Procedure) {
@@ -258,7 +256,7 @@ func (c comparison) tunnelPct() (pct float64, ok bool) {
 	return (1 - kept/whole) * part, true
 }
 
-// detourPct is the part of the bytes that did not take the direct path; NaN of none.
+// detourPct returns the share of bytes that did not take the direct path, or NaN if there are none.
 func detourPct(perPath map[string]float64) float64 {
 	all := 0.0
 	for _, bytes := range perPath {

@@ -23,7 +23,7 @@ var pageStyle string
 //go:embed words.txt
 var wordsTemplate string
 
-// words are the sentences that depend on what was measured.
+// words has the sentences that depend on the measurements.
 var words = text.Must(text.New("words").Parse(wordsTemplate))
 
 // say returns the sentence of that name, about data.
@@ -35,7 +35,7 @@ func say(name string, data any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// document is what the template lays out.
+// document has the data of the page's template.
 type document struct {
 	Title, Lead string
 	Style       template.CSS
@@ -54,7 +54,7 @@ type section struct {
 	Tables    []table
 }
 
-// figure is a plot; its caption stands for it where it cannot be seen.
+// figure is a plot. Its caption replaces it where it cannot be seen.
 type figure struct {
 	Title   string
 	Caption string // what is in it, in numbers
@@ -72,7 +72,7 @@ type table struct {
 	Rows  [][]entry
 }
 
-// entry is a cell: a value, and below it smaller what it is to be seen with.
+// entry is a cell: a value, and smaller text below it.
 type entry struct {
 	Text  string
 	Below []string
@@ -81,7 +81,7 @@ type entry struct {
 	Under bool // the cell above stands for this one too
 }
 
-// grouped has one cell stand for equal ones in the first column.
+// grouped merges equal cells of the first column.
 func (t table) grouped() table {
 	first := 0
 	for i := range t.Rows {
@@ -95,7 +95,7 @@ func (t table) grouped() table {
 	return t
 }
 
-// mark is how a cell stands out; never by colour alone.
+// mark selects how a cell is highlighted, never by colour alone.
 type mark string
 
 const (
@@ -112,10 +112,10 @@ func entries(texts ...string) []entry {
 	return line
 }
 
-// none is the cell of something that was not measured.
+// none returns the cell of a value that was not measured.
 func none() entry { return entry{Text: "–", Mark: empty} }
 
-// value is the cell of a number.
+// value returns the cell of a number.
 func value(v *float64) entry {
 	if v == nil {
 		return none()
@@ -123,7 +123,7 @@ func value(v *float64) entry {
 	return entry{Text: digits(*v)}
 }
 
-// digits has as many decimals as a reader needs.
+// digits formats a number with as many decimals as a reader needs.
 func digits(v float64) string {
 	switch size := math.Abs(v); {
 	case size >= 1000:
@@ -135,7 +135,7 @@ func digits(v float64) string {
 	}
 }
 
-// duration is a time in the unit that suits it.
+// duration formats a time in a suitable unit.
 func duration(ms float64) string {
 	switch {
 	case ms >= 9995:
@@ -156,11 +156,11 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// capital has a capital letter first.
+// capital returns the text with a capital letter.
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// heading is the suite's description, of which what comes before a colon is the title,
-// and the suite's name.
+// heading returns the title, which is the suite's description up to a colon, and the rest
+// with the suite's name.
 func (b *book) heading() (title, lead string) {
 	title, lead, _ = strings.Cut(strings.TrimSuffix(b.suite.Description, "."), ": ")
 	if lead != "" {

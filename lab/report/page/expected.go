@@ -21,7 +21,7 @@ func expectationsLine(expectations []Expectation) string {
 	})
 }
 
-// held is what the scenarios expect and is so.
+// held returns the section of expectations that are met.
 func (b *book) held() section {
 	t := b.expectationTable(b.expectations(), true)
 	if len(t.Rows) == 0 {
@@ -30,8 +30,8 @@ func (b *book) held() section {
 	return section{ID: "held", Title: "What was expected and is so", Tables: []table{t}}
 }
 
-// expectationTable has a line for each expectation that is so, or is not, however many
-// places it is about: with the place where it was nearest to failing, or failed most.
+// expectationTable returns a line for each expectation that is met, or is not, in however many
+// places: with the place where it was nearest to failing, or failed most.
 func (b *book) expectationTable(expectations []Expectation, met bool) table {
 	type group struct {
 		Expectation
@@ -84,7 +84,7 @@ func (b *book) expectationTable(expectations []Expectation, met bool) table {
 	return t.grouped()
 }
 
-// whereOf is the place that an expectation is about.
+// whereOf returns the place that an expectation is about.
 func (b *book) whereOf(e Expectation) string {
 	n := b.network(e.Network)
 	return place(n, n.variant(e.Variant), e.Congestion)
@@ -93,7 +93,7 @@ func (b *book) whereOf(e Expectation) string {
 // detours finds the procedures with a detour in an expression.
 var detours = regexp.MustCompile(`"(dcol[^"]*)"`)
 
-// causeOf is why the procedure that an expectation is about is behind plain TCP; empty
+// causeOf returns why the procedure that an expectation is about is behind plain TCP, or ""
 // if it is not.
 func (b *book) causeOf(e Expectation) string {
 	found := detours.FindStringSubmatch(e.Expression)
@@ -111,7 +111,7 @@ func (b *book) causeOf(e Expectation) string {
 	return ""
 }
 
-// room is how far an expectation's sides are apart, as a share of the larger.
+// room returns the difference of an expectation's sides, as a share of the larger.
 func room(e Expectation) float64 {
 	if e.Left == nil || e.Right == nil {
 		return math.Inf(1)

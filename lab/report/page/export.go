@@ -15,7 +15,7 @@ import (
 // version.
 const Schema = "dcol.table/1"
 
-// Table is result.json.
+// Table is the content of result.json.
 type Table struct {
 	Schema       string             `json:"schema"`
 	Name         string             `json:"name"`
@@ -29,7 +29,7 @@ type Table struct {
 	Rows         []Row              `json:"rows"`
 }
 
-// Expectation is what became of one of a scenario's expectations.
+// Expectation is the result of one of a scenario's expectations.
 type Expectation struct {
 	Network string `json:"network"`
 	report.Expectation
@@ -64,8 +64,8 @@ func (b *book) writeJSON(out *bytes.Buffer) error {
 	})
 }
 
-// writeCSV writes the rows, with a column of bytes for each path that any of the
-// networks has, and one for each axis of a sweep. What a row lacks is empty.
+// writeCSV writes the rows, with a column of bytes for each path of any network, and a column for
+// each axis of a sweep. Missing values are empty.
 func (b *book) writeCSV(out *bytes.Buffer) error {
 	var paths, axes []string
 	for _, n := range b.networks {
@@ -140,7 +140,7 @@ func (r Row) record(header []string) ([]string, error) {
 	return line, nil
 }
 
-// number has six decimals at most.
+// number formats a number with at most six decimals.
 func number(v *float64) string {
 	if v == nil {
 		return ""

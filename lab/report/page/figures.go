@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// networkSections has a section for each network. How its plots are to be read stands
-// in the first that has such plots.
+// networkSections returns a section for each network. The first section with plots of a kind
+// explains how to read them.
 func (b *book) networkSections() ([]section, error) {
 	var sections []section
 	explained := map[string]bool{}
@@ -52,13 +52,13 @@ func (b *book) networkSections() ([]section, error) {
 	return sections, nil
 }
 
-// plots is a kind of plots, and the name of the words on how to read them.
+// plots draws one kind of plot. legend names the text that explains it.
 type plots struct {
 	legend string
 	draw   func() ([]figure, error)
 }
 
-// plots are the kinds that suit the network.
+// plots returns the kinds of plots that suit the network.
 func (n *network) plots() []plots {
 	over := plots{"legend-series", n.series}
 	switch axes := n.axes(); {
@@ -136,8 +136,8 @@ func (n *network) latencyBoxes(v report.Variant) chart.Boxes {
 	return c
 }
 
-// latencyBox reaches from the median to the 95th percentile, with a whisker to the 99th,
-// which is the reference, and a circle at the longest.
+// latencyBox returns a box from the median to the 95th percentile, with a whisker to the 99th,
+// which is also the reference, and a circle at the longest.
 func latencyBox(l report.Latency, label string, look chart.Look) chart.Box {
 	return chart.Box{Label: label, Look: look, Reference: &l.P99MS, Summary: stats.Summary{
 		N: l.Count, Min: l.P50MS, Q1: l.P50MS, Median: l.P50MS, Q3: l.P95MS, Max: l.MaxMS,
@@ -199,8 +199,8 @@ func drawHeat(figures []figure, h chart.Heat, title string) ([]figure, error) {
 	return append(figures, figure{Title: title, Caption: fmt.Sprintf("between %.2f and %.2f", slices.Min(all), slices.Max(all)), SVG: svg}), err
 }
 
-// gains are how many times as good a procedure is as the best of others, along an axis,
-// at a place on the other one; NaN where there is none.
+// gains returns the ratio of a procedure to the best of others along an axis, at a value of the
+// other axis, or NaN where there is none.
 func (n *network) gains(procedure string, over []string, x axis, at map[string]float64) []float64 {
 	gains := make([]float64, len(x.values))
 	for i, value := range x.values {
@@ -225,7 +225,7 @@ func (n *network) gains(procedure string, over []string, x axis, at map[string]f
 	return gains
 }
 
-// speed is what is drawn of a sweep: how quick files are, or else goodput.
+// speed returns the value that is drawn of a sweep: the inverse of a file's time, or else goodput.
 func (n *network) speed(r Row) float64 {
 	switch {
 	case !n.hasLatency():

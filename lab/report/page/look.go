@@ -28,8 +28,8 @@ func sortProcedures(procedures []string) {
 	slices.SortStableFunc(procedures, func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// usesDetour reports whether the procedure has a detour beside the direct path, as
-// dcol's have.
+// usesDetour reports whether the procedure has a detour beside the direct path, as dcol's
+// procedures have.
 func usesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
 
 // kin returns a procedure's name without the number of its paths: dcol for dcol-4.
@@ -47,9 +47,9 @@ func kin(procedure string) string {
 	return procedure[:at]
 }
 
-// lookOf gives the kinds of detours a colour each, and plain TCP hollow boxes.
-// Procedures that are alike but for the number of their paths have the same; an unknown
-// one has that of its place among all.
+// lookOf returns a colour for each kind of detour, and hollow boxes for plain TCP. Procedures
+// that differ only in the number of paths look the same. The colour of unknown procedures
+// depends on their place in the list.
 func lookOf(procedure string, place int) chart.Look {
 	colours := map[string]int{
 		"tcp": 0, "mptcp-1": 0, "dcol": 1, "tcp-detour": 1, "dcol-in-band": 2,

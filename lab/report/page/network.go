@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// network is all that was measured in one scenario, in however many parts of the
-// suite: what a section reads.
+// network has everything that was measured in one scenario, in any number of parts of the
+// suite.
 type network struct {
 	name, description string
 	paths             []string
@@ -62,7 +62,7 @@ func appendNew(names []string, name string) []string {
 	return append(names, name)
 }
 
-// variant is the variant of that name, with what is known about it.
+// variant returns the variant of that name.
 func (n *network) variant(name string) report.Variant {
 	for _, v := range n.variants {
 		if v.Name == name {
@@ -72,7 +72,7 @@ func (n *network) variant(name string) report.Variant {
 	return report.Variant{Name: name}
 }
 
-// row is the row of a cell that has valid runs; ok is false if there is none.
+// row returns the row of a cell. ok is false if it has no valid runs.
 func (n *network) row(c cell) (row Row, ok bool) {
 	for _, r := range n.rows {
 		if r.Variant == c.variant && r.Procedure == c.procedure && r.Congestion == c.congestion && r.N > 0 {
@@ -82,7 +82,7 @@ func (n *network) row(c cell) (row Row, ok bool) {
 	return Row{}, false
 }
 
-// values are the goodputs of a cell's valid runs, in Mbit/s.
+// values returns the goodputs of a cell's valid runs, in Mbit/s.
 func (n *network) values(c cell) []float64 {
 	for _, part := range n.parts {
 		if v := part.Under(c.congestion).Goodput(c.variant, c.procedure); len(v) > 0 {
@@ -92,7 +92,7 @@ func (n *network) values(c cell) []float64 {
 	return nil
 }
 
-// median is the median goodput of a cell in Mbit/s, and whether there is one.
+// median returns the median goodput of a cell in Mbit/s. ok is false if there is none.
 func (n *network) median(c cell) (float64, bool) {
 	row, ok := n.row(c)
 	if !ok {
@@ -116,14 +116,14 @@ func (n *network) published() bool {
 	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.PublishedMean != nil })
 }
 
-// shown are the network's variants in which any run counts.
+// shown returns the variants with valid runs.
 func (n *network) shown() []report.Variant {
 	return slices.DeleteFunc(slices.Clone(n.variants), func(v report.Variant) bool {
 		return !slices.ContainsFunc(n.rows, func(r Row) bool { return r.Variant == v.Name && r.N > 0 })
 	})
 }
 
-// title says what is special about a variant.
+// title describes a variant.
 func title(v report.Variant) string {
 	switch {
 	case v.Description != "":
@@ -138,7 +138,7 @@ func title(v report.Variant) string {
 // baseVariant is the network as declared.
 const baseVariant = "base"
 
-// place names where something was measured.
+// place describes where something was measured.
 func place(n *network, v report.Variant, congestion string) string {
 	return fmt.Sprintf("%s, %s, %s", n.name, title(v), congestion)
 }

@@ -39,7 +39,7 @@ func Write(s *report.SuiteResult, ref report.Reference, dir string, files ...str
 	return nil
 }
 
-// book is what all files are made from.
+// book has the data that all files are made from.
 type book struct {
 	suite     *report.SuiteResult
 	reference report.Reference

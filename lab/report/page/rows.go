@@ -29,16 +29,14 @@ type Row struct {
 	// null if that was not measured.
 	Steady *float64 `json:"steady"`
 
-	// What was published of this place; null where nothing was. Ratio is
-	// our mean over the published one.
+	// Published numbers of the same place, or null. Ratio is our mean over the published one.
 	PublishedMean       *float64 `json:"published_mean"`
 	PublishedSD         *float64 `json:"published_sd"`
 	PublishedN          *int     `json:"published_n"`
 	PublishedCongestion *string  `json:"published_congestion_control"`
 	Ratio               *float64 `json:"ratio"`
 
-	// BytesPerPath is the median over the runs of what each path carried;
-	// published are those of one trial.
+	// BytesPerPath has the median over the runs of each path's bytes. Published ones are of one trial.
 	BytesPerPath          map[string]float64 `json:"bytes_per_path"`
 	PublishedBytesPerPath map[string]float64 `json:"published_bytes_per_path"`
 

@@ -13,11 +13,11 @@ func (n *network) hasLatency() bool {
 	return slices.ContainsFunc(n.rows, func(r Row) bool { return r.Latency != nil })
 }
 
-// paced reports whether a program sends at a pace of its own, so that latencies say how
-// the paths do and goodput does not: not files, which take what there is.
+// paced reports whether a program sends at its own pace, so that latencies and not goodput
+// measure the paths. Downloads of files are not paced.
 func (n *network) paced() bool { return n.hasLatency() && len(n.axes()) == 0 }
 
-// tables are a network's numbers. Those of a sweep over two axes are in its plots.
+// tables returns a network's numbers. Plots have those of a sweep over two axes.
 func (n *network) tables() []table {
 	var tables []table
 	add := func(name string, of func(Row) entry) {
@@ -42,8 +42,8 @@ func (n *network) tables() []table {
 	return tables
 }
 
-// matrix has a line for each variant and congestion control, and a column for each
-// procedure. What of makes of a row's runs stands in the cell.
+// matrix returns a table with a line for each variant and congestion control, and a column for
+// each procedure. of makes the cells.
 func (n *network) matrix(of func(Row) entry) table {
 	t := table{Words: 1, Head: []string{""}}
 	if len(n.congestions) > 1 {
@@ -81,7 +81,7 @@ func (n *network) matrix(of func(Row) entry) table {
 	return t.grouped()
 }
 
-// goodputCell is the mean with the standard deviation, and below it what was published,
+// goodputCell returns the mean with the standard deviation, and below it what was published,
 // or else the ratio to plain TCP.
 func (n *network) goodputCell(r Row) entry {
 	e := entry{Text: meanSD(*r.Mean, *r.SD)}
@@ -99,7 +99,7 @@ func (n *network) goodputCell(r Row) entry {
 
 func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
 
-// timesTCP is a value over plain TCP's in the same place.
+// timesTCP returns the ratio of a value to plain TCP's in the same place.
 func (n *network) timesTCP(r Row, of func(Row) float64) []string {
 	tcp, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
 	if !ok || r.Procedure == "tcp" || of(tcp) == 0 {
@@ -125,7 +125,7 @@ func p99(r Row) float64 {
 	return r.Latency.P99MS
 }
 
-// latencyCell is the 99th percentile, and below it the others.
+// latencyCell returns the 99th percentile, and below it the others.
 func (n *network) latencyCell(r Row) entry {
 	l := r.Latency
 	if l == nil {
@@ -141,7 +141,7 @@ func (n *network) latencyCell(r Row) entry {
 	return e
 }
 
-// timeCell is the median time that a file takes.
+// timeCell returns the median time that a file takes.
 func (n *network) timeCell(r Row) entry {
 	if r.Latency == nil {
 		return entry{}
@@ -149,7 +149,7 @@ func (n *network) timeCell(r Row) entry {
 	return entry{Text: duration(r.Latency.P50MS), Below: n.timesTCP(r, p50)}
 }
 
-// splitCell is the detour's part of the bytes, beside the published.
+// splitCell returns the detour's share of the bytes, with the published one.
 func (n *network) splitCell(r Row) entry {
 	if r.PublishedBytesPerPath == nil || len(r.BytesPerPath) == 0 {
 		return entry{}
@@ -167,13 +167,13 @@ func (n *network) splitCell(r Row) entry {
 	return e
 }
 
-// procedure is what is compared, in words.
+// procedure describes a procedure.
 type procedure struct {
 	Name, Description string
 	Networks          string // in which it is that, if it is something else in others
 }
 
-// procedures lists what is compared.
+// procedures lists the procedures with their descriptions.
 func (b *book) procedures() []procedure {
 	type said struct{ name, words string }
 	in := map[said][]string{}
@@ -206,8 +206,8 @@ func (b *book) procedures() []procedure {
 	return all
 }
 
-// linkTable is the network as declared, with one line for a link that is the same
-// in both directions.
+// linkTable returns the links as declared, with one line for a link that is the same in both
+// directions.
 func (n *network) linkTable() table {
 	t := table{Title: "The links of " + n.name, Words: 2, Head: []string{"link", "between", "Mbit/s", "delay, ms", "jitter, ms", "loss, %", "queue, KB"}}
 	var last report.Link

@@ -8,9 +8,8 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// Target is something that a suite is to show. Values are per cent, computed from
-// medians; the published ones from the means, which is what was printed. Measured is
-// null where no run counts.
+// Target is a target of a suite. Values are in per cent, computed from medians. Published ones
+// are computed from means, which is what was printed. Measured is null without valid runs.
 type Target struct {
 	What      string   `json:"what"`
 	Procedure string   `json:"procedure"`
@@ -30,12 +29,12 @@ const (
 	// option takes, in per cent: 24 bytes, as mainline Linux sends it with uploads. So
 	// 98.34 % is the most that MPTCP can carry of what TCP does.
 	headerPct = 100 * 24.0 / 1448
-	// leastSpread is how much evaluations of three repetitions differ at least.
+	// leastSpread is the least difference between evaluations of three repetitions.
 	leastSpread = 0.5
 )
 
-// targets are those of the reference whose networks belong to the suite, then for each
-// procedure with a detour how it does where it does worst.
+// targets returns the goals of the reference about networks of the suite, then the worst result of
+// each procedure with a detour.
 func (b *book) targets() []Target {
 	targets := []Target{}
 	for _, g := range b.reference.Goals() {
@@ -46,7 +45,7 @@ func (b *book) targets() []Target {
 	return append(targets, b.worst()...)
 }
 
-// target decides a goal by the first congestion control that has all of it.
+// target decides a goal by the first congestion control for which everything was measured.
 func (b *book) target(n *network, g report.Goal) Target {
 	t := Target{What: g.What, Procedure: g.Procedure, Where: n.name, AtLeast: !g.Cost, LimitPct: g.LimitPct}
 	if v, ok := n.at(g.Setting); ok {
@@ -68,7 +67,7 @@ func (b *book) target(n *network, g report.Goal) Target {
 	return t.decided()
 }
 
-// measure computes what the procedure carries in per cent of what others do together.
+// measure computes the procedure's goodput in per cent of the sum of others.
 func (t *Target) measure(n *network, v report.Variant, congestion string, of []string) bool {
 	row, ok := n.row(cell{v.Name, t.Procedure, congestion})
 	if !ok {
@@ -101,7 +100,7 @@ func (t *Target) measure(n *network, v report.Variant, congestion string, of []s
 	return true
 }
 
-// counted is the part that the target is about.
+// counted returns the value that the target is about: a share or, for a cost, what is missing of it.
 func (t *Target) counted(pct float64) *float64 {
 	if !t.AtLeast {
 		pct = 100 - pct
@@ -109,7 +108,7 @@ func (t *Target) counted(pct float64) *float64 {
 	return &pct
 }
 
-// allowHeaders makes what MPTCP's headers leave the limit, within the spread.
+// allowHeaders sets the limit to what MPTCP's headers leave, within the spread.
 func (t *Target) allowHeaders() {
 	if t.AtLeast {
 		t.LimitPct = 100 - headerPct - t.SpreadPct
@@ -118,8 +117,8 @@ func (t *Target) allowHeaders() {
 	t.LimitPct = headerPct + t.SpreadPct
 }
 
-// worst is, for each procedure with a detour, what it carries of plain TCP in the place
-// where that is farthest below what headers leave.
+// worst returns, for each procedure with a detour, its share of plain TCP's goodput in the place
+// where it is farthest below what headers leave.
 func (b *book) worst() []Target {
 	var targets []Target
 	places := map[string]int{}

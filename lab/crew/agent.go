@@ -1,0 +1,139 @@
+package crew
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+)
+
+// Agent describes the configuration of an agent, by the keys of its file. What is left out has the agent's
+// defaults.
+type Agent struct {
+	// Coordinator is that of the collective that it has joined, as Coordinator writes it. Without one its
+	// identity is that which Issue made.
+	Coordinator string
+	// Client, Waypoint and Coordinate are the settings of roles. It has those that are not nil.
+	Client, Waypoint, Coordinate Settings
+	// Collective are more settings of its membership in a coordinator's collective.
+	Collective Settings
+	// Over is laid over all others.
+	Over Settings
+}
+
+// Settings are keys of a configuration file with their values.
+type Settings = map[string]any
+
+// Waypoint names a waypoint in a client's settings.
+type Waypoint struct {
+	Name      string       `toml:"name"`
+	Addresses []netip.Addr `toml:"addresses"`
+}
+
+// TOML returns the configuration file of a member.
+func (a Agent) TOML(name string) ([]byte, error) {
+	id := FilesIn(IdentityDir(a.Coordinator != ""))
+	file := Settings{
+		"name": name, "roles": []config.Role{},
+		"identity": Settings{"certificate": id.Certificate, "key": id.Key, "ca": id.CA, "crl": id.CRL},
+	}
+	for _, role := range []struct {
+		name     config.Role
+		settings Settings
+	}{{config.RoleClient, a.Client}, {config.RoleWaypoint, a.Waypoint}, {config.RoleCoordinator, a.Coordinate}} {
+		if role.settings != nil {
+			file["roles"] = append(file["roles"].([]config.Role), role.name)
+			file[string(role.name)] = role.settings
+		}
+	}
+	if a.Coordinator != "" {
+		file["collective"] = overlay(Settings{"coordinators": []string{a.Coordinator}}, a.Collective)
+	}
+	data, err := toml.Marshal(overlay(file, a.Over))
+	if err != nil {
+		return nil, fmt.Errorf("write the agent's configuration of %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// overlay lays settings over others, table by table.
+func overlay(base, over Settings) Settings {
+	out := maps.Clone(base)
+	for key, value := range over {
+		table, isTable := value.(Settings)
+		if below, ok := out[key].(Settings); ok && isTable {
+			out[key] = overlay(below, table)
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// Configure writes the configuration of a host's agent.
+func (c Crew) Configure(host string, a Agent) error {
+	data, err := a.TOML(host)
+	if err != nil {
+		return err
+	}
+	return c.Host(host).WriteFile(config.DefaultPath, data, 0o644)
+}
+
+// AnyKind stands for every kind of detour in Ready.
+const AnyKind = ""
+
+// Ready returns nil if a client has sessions with the waypoints of these names, and each of the kinds of
+// detours is ready through each of them.
+func Ready(s api.Status, waypoints []string, kinds ...string) error {
+	if len(waypoints) > 0 && s.Client == nil {
+		return errors.New("the agent has no client role")
+	}
+	for _, name := range waypoints {
+		known := false
+		for _, w := range s.Client.Waypoints {
+			if w.Name != name {
+				continue
+			}
+			known = true
+			if w.State != api.WaypointUp {
+				return errors.New(strings.TrimSuffix(fmt.Sprintf("waypoint %s is %s: %s", w.Name, w.State, w.Why), ": "))
+			}
+		}
+		if !known {
+			return fmt.Errorf("waypoint %s is not known yet", name)
+		}
+		for _, kind := range kinds {
+			if err := kindReady(s.Client.Waypoints, name, kind); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// kindReady checks a kind at one waypoint. One address of the waypoint is enough: in-band detours are for IPv4
+// only, and a tunnel leads to one address.
+func kindReady(all []api.Waypoint, name, kind string) error {
+	state, why := api.KindState("unknown"), "its agent says nothing of it"
+	for _, w := range all {
+		for _, k := range w.Kinds {
+			if w.Name != name || k.Kind != kind && kind != AnyKind {
+				continue
+			}
+			if k.State == api.KindReady {
+				return nil
+			}
+			if state == "unknown" || k.Why != "" {
+				state, why = k.State, k.Why
+			}
+		}
+	}
+	what := strings.TrimSpace(kind + " detour")
+	return errors.New(strings.TrimSuffix(fmt.Sprintf("no %s through waypoint %s: it is %s: %s", what, name, state, why), ": "))
+}

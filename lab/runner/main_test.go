@@ -1,0 +1,14 @@
+package runner
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Stage() // hosts start as this executable
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,106 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/emulink"
+)
+
+// emulatorBackend gives each end of a link a TUN device, and has a link emulator carry the packets between
+// them.
+type emulatorBackend struct {
+	seed     uint64
+	log      *slog.Logger
+	links    []emulink.Link    // until start
+	emulator *emulink.Emulator // nil before start
+}
+
+func (e *emulatorBackend) connect(link int, l linkPlan, a, b *Host) error {
+	devA, err := openTUN(a, a.plan.iface(link).name)
+	if err != nil {
+		return err
+	}
+	devB, err := openTUN(b, b.plan.iface(link).name)
+	if err != nil {
+		devA.Close()
+		return err
+	}
+	e.links = append(e.links, emulink.Link{A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu()})
+	return nil
+}
+
+// openTUN creates a TUN device on a host; it exists while the file is open.
+func openTUN(h *Host, name string) (dev *os.File, err error) {
+	err = h.Do(func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w: the kernel needs TUN (`modprobe tun`)", err)
+		}
+		ifreq, err := unix.NewIfreq(name)
+		if err == nil {
+			ifreq.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifreq)
+		}
+		if err == nil {
+			err = setTxQueue(name)
+		}
+		if err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("create TUN device %s: %w", name, err)
+		}
+		dev = os.NewFile(uintptr(fd), "tun-"+name)
+		return nil
+	})
+	return dev, err
+}
+
+// txQueue is a device's queue, in packets. It is large enough that all drops are decided by the emulator.
+const txQueue = 10_000
+
+func setTxQueue(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetTxQLen(link, txQueue)
+}
+
+// start hands the devices over: they exist while the emulator does.
+func (e *emulatorBackend) start(ctx context.Context) (err error) {
+	e.emulator, err = emulink.Start(ctx, e.links, e.seed, e.log)
+	return errors.Join(err, e.closeDevices())
+}
+
+func (e *emulatorBackend) closeDevices() error {
+	var errs []error
+	for _, l := range e.links {
+		errs = append(errs, l.A.Close(), l.B.Close())
+	}
+	e.links = nil
+	return errors.Join(errs...)
+}
+
+func (e *emulatorBackend) set(link int, ab, ba LinkParams) error { return e.emulator.Set(link, ab, ba) }
+func (e *emulatorBackend) down(link int, down bool) error        { return e.emulator.Down(link, down) }
+func (e *emulatorBackend) reset() error                          { return e.emulator.Reset() }
+
+func (e *emulatorBackend) stats(link int) (ab, ba LinkStats, err error) {
+	return e.emulator.Stats(link)
+}
+
+func (e *emulatorBackend) scheduling() string { return e.emulator.Scheduling() }
+
+func (e *emulatorBackend) close() error {
+	err := e.closeDevices()
+	if e.emulator != nil {
+		err = errors.Join(err, e.emulator.Close())
+	}
+	return err
+}
