@@ -69,7 +69,7 @@ func (f Founding) check() error {
 		return fmt.Errorf("this host as a member (--name): %w", err)
 	}
 	if len(f.Addresses) == 0 {
-		return errors.New("this host has no address at which members could reach it: name one with --address")
+		return errors.New("no address of this host is known at which members can reach it: give one with --address")
 	}
 	for _, a := range f.Addresses {
 		if err := checkReachable(a); err != nil {
@@ -84,11 +84,11 @@ func checkReachable(a string) error {
 	ip, err := netip.ParseAddr(a)
 	switch {
 	case err != nil && portAfter(a):
-		return errors.New("leave the port out: it is [coordinator] listen of the configuration")
+		return errors.New("leave out the port: [coordinator] listen in the configuration sets it")
 	case err != nil:
 		return enrol.CheckHost(a)
 	case ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
-		return errors.New("other hosts cannot reach this one there: name the address that they use")
+		return errors.New("other hosts cannot reach this host at that address: give the one that they use")
 	}
 	return nil
 }

@@ -57,16 +57,16 @@ func (h Host) Member() (*Membership, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("there is a configuration already: %w", err)
+		return nil, fmt.Errorf("a configuration already exists: %w", err)
 	}
 	if !c.Collective.Joined() {
-		return nil, fmt.Errorf("%s is there already, for the member %s of a collective that is kept in files: to begin anew, stop the agent and move that file away", h.Config, c.Name)
+		return nil, fmt.Errorf("%s already exists, for the member %s of a collective without a coordinator: to start over, stop the agent and move the file away", h.Config, c.Name)
 	}
 	id, err := collective.Open(collective.Files{
 		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
 	}, h.Log)
 	if err != nil {
-		return nil, fmt.Errorf("%s says that this host is a member already, but it cannot be one: %w", h.Config, err)
+		return nil, fmt.Errorf("according to %s this host is a member already, but its identity cannot be used: %w", h.Config, err)
 	}
 	return &Membership{Collective: id.Self().Collective, Name: c.Name, Roles: c.Roles, Socket: c.Socket()}, nil
 }
@@ -75,12 +75,12 @@ func (h Host) Member() (*Membership, error) {
 func (h Host) lock() (unlock func(), err error) {
 	dir := filepath.Dir(h.identity().Key)
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Dir(h.Config), 0o755)); err != nil {
-		return nil, fmt.Errorf("make the folders of a member: %w", err)
+		return nil, fmt.Errorf("create the member's directories: %w", err)
 	}
 	unlock, err = durable.TryLock(dir)
 	switch {
 	case errors.Is(err, durable.ErrLocked):
-		return nil, errors.New("dcol init or dcol join is at work on this host: wait for it")
+		return nil, errors.New("dcol init or dcol join is already running on this host: wait until it has ended")
 	case err != nil:
 		return nil, fmt.Errorf("make this host a member: %w", err)
 	}

@@ -95,7 +95,7 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 	if c := s.Collective; c != nil {
 		if c.Certificate.Expelled != "" { // nothing else matters then
 			return []Finding{{State: Fails, final: true, Text: "member: " + c.Certificate.Expelled +
-				". Connections have their direct path. Ask the operator of the collective. To leave it: run dcol down, and remove the configuration"}}
+				". Connections use the direct path only. Ask the collective's operator. To leave the collective, run `dcol down` and remove the configuration"}}
 		}
 		describeLink(s, add)
 		all[len(all)-1].late = Fails
@@ -105,7 +105,7 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 			add(soon, "coordinator: hosts cannot join yet")
 			all[len(all)-1].late = Fails
 		} else {
-			add(Works, "coordinator: hosts join and renew at TCP port %s, messages go over %s", portOf(s.Coordinator.Listen), portOf(s.Coordinator.Bus))
+			add(Works, "coordinator: hosts join and renew at TCP port %s, and exchange messages at TCP port %s", portOf(s.Coordinator.Listen), portOf(s.Coordinator.Bus))
 		}
 	}
 	if s.Client != nil {
@@ -128,9 +128,9 @@ func describeProblem(s api.Status, p string, add adder) {
 	switch {
 	case strings.HasPrefix(p, api.Unreached): // reported already, with the mend
 	case strings.HasSuffix(what, api.NotUsed):
-		add(Warns, "client: %s. Detours of the other kinds need none of that", p)
+		add(Warns, "client: %s. Other kinds of detours do not need this", p)
 	case strings.HasSuffix(what, api.NotOffered) && s.Serving != nil && len(s.Serving.Offers) > 0:
-		add(Warns, "waypoint: %s. What it offers is %s", p, strings.Join(s.Serving.Offers, " and "))
+		add(Warns, "waypoint: %s. It offers %s", p, strings.Join(s.Serving.Offers, " and "))
 	default:
 		add(Fails, "%s", p)
 	}
@@ -142,10 +142,10 @@ func describeLink(s api.Status, add adder) {
 	c, link := s.Collective, s.Collective.Coordinator
 	switch {
 	case !link.Connected && link.Why != "" && s.Coordinator == nil:
-		add(soon, "member: not connected to a coordinator: %s. TCP ports 45672 and 45673 must be let in at the coordinator, and let out here; "+
-			"the agent goes on trying", link.Why)
+		add(soon, "member: not connected to a coordinator: %s. Allow TCP ports 45672 and 45673: incoming at the coordinator, outgoing here. "+
+			"The agent keeps trying", link.Why)
 	case !link.Connected && link.Why != "":
-		add(soon, "member: not connected to this coordinator's own bus: %s. The agent goes on trying; its log says more", link.Why)
+		add(soon, "member: not connected to this coordinator's own bus: %s. The agent keeps trying; see its log", link.Why)
 	case !link.Connected || !complete(s):
 		add(soon, "member: connecting to the coordinator")
 	default:
@@ -181,9 +181,9 @@ func describeClient(s api.Status, members api.Members, add adder) (more bool) {
 	case len(through) > 0:
 		add(Works, "client: %s detours through %s are ready", strings.Join(kinds, " and "), strings.Join(through, ", "))
 	case len(s.Client.Waypoints) == 0 && s.Collective != nil && !s.Collective.Coordinator.Connected:
-		add(soon, "client: no waypoint is known, as the coordinator, who knows them, is not reached")
+		add(soon, "client: no waypoint is known, because no coordinator is connected")
 	case len(s.Client.Waypoints) == 0:
-		add(soonIf(!complete(s) || otherWaypoint(members)), "client: there is no other waypoint yet; detours come with the first")
+		add(soonIf(!complete(s) || otherWaypoint(members)), "client: no other waypoint has joined yet; detours begin with the first")
 	case len(why) > 0:
 		add(soon, "client: no detour is ready yet: %s", strings.Join(why, "; "))
 	default:
@@ -203,21 +203,21 @@ func readyAt(waypoints []api.Waypoint, name, kind string) bool {
 func describeWaypoint(s api.Status, add adder) {
 	r := s.Collective.Record
 	if len(r.Addresses) == 0 {
-		add(soon, "waypoint: the others are not told yet%s", because(r.Why))
+		add(soon, "waypoint: other members do not know of this one yet%s", because(r.Why))
 		return
 	}
 	at := fmt.Sprintf("UDP port %d of %s", r.Port, addresses(r.Addresses))
 	switch {
 	case r.Checked == nil:
-		add(soonIf(!alone(s)), "waypoint: nobody has tried yet whether others reach %s", at)
+		add(soonIf(!alone(s)), "waypoint: nobody has tested yet whether others can reach %s", at)
 	case r.Checked.Yes > 0 && r.Punch:
-		add(Works, "waypoint: others reach %s by hole punching, as this host is behind a NAT (checked by %s)", at, strings.Join(r.Checked.By, ", "))
+		add(Works, "waypoint: others reach %s by hole punching, because this host is behind a NAT (checked by %s)", at, strings.Join(r.Checked.By, ", "))
 	case r.Checked.Yes > 0:
 		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
 	case r.Punch:
 		add(Lacks, "waypoint: %s cannot reach %s by hole punching (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
 	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == api.Punchable: // which the record does not say yet
-		add(soon, "waypoint: %s cannot reach %s, as this host is behind a NAT; others try to reach it by hole punching", strings.Join(r.Checked.By, ", "), at)
+		add(soon, "waypoint: %s cannot reach %s, because this host is behind a NAT; others will try hole punching", strings.Join(r.Checked.By, ", "), at)
 	default:
 		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
 	}
@@ -228,7 +228,7 @@ func mendOf(o *api.Outside) string {
 	if o != nil && o.Mend != "" {
 		return o.Problem + ": " + o.Mend
 	}
-	return "Let that port in, at the router too if there is one, or name this host's outside address ([collective] addresses). As a client it works all the same"
+	return "Allow that port, in the router too if there is one, or set this host's public address ([collective] addresses). The client role works without that"
 }
 
 // complete reports whether the directory has arrived. It contains at least this host and the

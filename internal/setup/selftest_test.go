@@ -30,24 +30,24 @@ func TestFindings(t *testing.T) {
 		unsettled bool
 	}{
 		"not connected": {api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "no route"}}}, api.Members{},
-			"soon member: not connected to a coordinator: no route. TCP ports 45672 and 45673 must be let in at the coordinator, and let out here; the agent goes on trying", true},
+			"soon member: not connected to a coordinator: no route. Allow TCP ports 45672 and 45673: incoming at the coordinator, outgoing here. The agent keeps trying", true},
 		"a coordinator that is not connected to itself": {api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "refused"}}, Coordinator: &api.Coordinator{}}, api.Members{},
-			"soon member: not connected to this coordinator's own bus: refused. The agent goes on trying; its log says more; soon coordinator: hosts cannot join yet", true},
+			"soon member: not connected to this coordinator's own bus: refused. The agent keeps trying; see its log; soon coordinator: hosts cannot join yet", true},
 		"no waypoints without a coordinator": {api.Status{Collective: &api.Collective{}, Client: &api.Using{}}, api.Members{},
-			"soon member: connecting to the coordinator; soon client: no waypoint is known, as the coordinator, who knows them, is not reached", true},
+			"soon member: connecting to the coordinator; soon client: no waypoint is known, because no coordinator is connected", true},
 		"no directory yet": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: api.CoordinatorLink{Connected: true}}}, api.Members{},
 			"soon member: connecting to the coordinator", true},
 		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "bob was expelled on 1 March: sent spam"}}, Client: &api.Using{}, Problems: []string{"the same"}}, api.Members{},
-			"FAIL member: bob was expelled on 1 March: sent spam. Connections have their direct path. Ask the operator of the collective. " +
-				"To leave it: run dcol down, and remove the configuration", false},
+			"FAIL member: bob was expelled on 1 March: sent spam. Connections use the direct path only. Ask the collective's operator. " +
+				"To leave the collective, run `dcol down` and remove the configuration", false},
 		"the first": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: up.Coordinator, Record: record(nil).Record}, Client: &api.Using{}, Serving: &api.Serving{},
 			Coordinator: &api.Coordinator{Members: 1, Listen: "[::]:45672", Bus: "localhost:45673"}}, api.Members{},
-			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, messages go over 45673; " +
-				"later client: there is no other waypoint yet; detours come with the first; later waypoint: nobody has tried yet whether others reach UDP port 45672 of 192.0.2.8", false},
+			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, and exchange messages at TCP port 45673; " +
+				"later client: no other waypoint has joined yet; detours begin with the first; later waypoint: nobody has tested yet whether others can reach UDP port 45672 of 192.0.2.8", false},
 		"no waypoint in the directory": {api.Status{Collective: &up, Client: &api.Using{}}, api.Members{Self: "bob", Members: waypoints.Members[1:]},
-			"ok member: connected to the coordinator hub, 2 members known; later client: there is no other waypoint yet; detours come with the first", false},
+			"ok member: connected to the coordinator hub, 2 members known; later client: no other waypoint has joined yet; detours begin with the first", false},
 		"not chosen yet": {api.Status{Collective: &up, Client: &api.Using{}}, waypoints,
-			"ok member: connected to the coordinator hub, 2 members known; soon client: there is no other waypoint yet; detours come with the first", true},
+			"ok member: connected to the coordinator hub, 2 members known; soon client: no other waypoint has joined yet; detours begin with the first", true},
 		"no session": {api.Status{Client: bob("down")}, waypoints, "soon client: no detour is ready yet: bob at 192.0.2.7: no answer", true},
 		"all kinds":  {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "ready"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints, "ok client: in-band and mapped detours through bob are ready", false},
 		"one to come": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "down"}, api.WaypointKind{Kind: "mapped", State: "ready"})}, waypoints,
@@ -60,23 +60,23 @@ func TestFindings(t *testing.T) {
 			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 (checked by hub)", false},
 		"not reached": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}), Serving: &api.Serving{}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). " +
-				"Let that port in, at the router too if there is one, or name this host's outside address ([collective] addresses). As a client it works all the same", true},
+				"Allow that port, in the router too if there is one, or set this host's public address ([collective] addresses). The client role works without that", true},
 		"behind a router": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}),
 			Serving: &api.Serving{Outside: &api.Outside{Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). the router refuses: switch on UPnP", true},
 		"punchable, not said yet": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
-			"ok member: connected to the coordinator hub, 2 members known; soon waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, as this host is behind a NAT; " +
-				"others try to reach it by hole punching", true},
+			"ok member: connected to the coordinator hub, 2 members known; soon waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, because this host is behind a NAT; " +
+				"others will try hole punching", true},
 		"punched": {api.Status{Collective: punch(record(&api.Reach{Yes: 1, Of: 1, By: []string{"hub"}})), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
-			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 by hole punching, as this host is behind a NAT (checked by hub)", false},
+			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 by hole punching, because this host is behind a NAT (checked by hub)", false},
 		"punched in vain": {api.Status{Collective: punch(record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "nothing came through"})),
 			Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable", Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 by hole punching (nothing came through). " +
 				"the router refuses: switch on UPnP", true},
 		"no in-band detours here": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "unusable"}, api.WaypointKind{Kind: "mapped", State: "ready"}),
 			Serving: &api.Serving{Offers: []string{"mapped"}}, Problems: []string{"in-band " + api.NotUsed + ": no cgroup: mount one", "in-band " + api.NotOffered + ": no eBPF: use another kernel"}}, waypoints,
-			"ok client: mapped detours through bob are ready; warn client: in-band detours are not used: no cgroup: mount one. Detours of the other kinds need none of that; " +
-				"warn waypoint: in-band detours are not offered: no eBPF: use another kernel. What it offers is mapped", false},
+			"ok client: mapped detours through bob are ready; warn client: in-band detours are not used: no cgroup: mount one. Other kinds of detours do not need this; " +
+				"warn waypoint: in-band detours are not offered: no eBPF: use another kernel. It offers mapped", false},
 		"nothing to offer": {api.Status{Serving: &api.Serving{}, Problems: []string{"wireguard " + api.NotOffered + ": no TUN"}}, waypoints,
 			"FAIL wireguard detours are not offered: no TUN", true},
 		"problems": {api.Status{Problems: []string{"the disk is full", api.Unreached + " at all"}}, api.Members{}, "FAIL the disk is full", true},

@@ -121,9 +121,9 @@ func TestMemberInFiles(t *testing.T) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	for text, want := range map[string]string{
-		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\n": "kept in files",
-		"nonsense": "there is a configuration already",
-		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\ncrl = \"l\"\n[collective]\ncoordinators = [\"hub@192.0.2.1:45672\"]\n": "it cannot be one",
+		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\n": "without a coordinator",
+		"nonsense": "a configuration already exists",
+		"name = \"alice\"\nroles = [\"client\"]\n[identity]\ncertificate = \"c\"\nkey = \"k\"\nca = \"a\"\ncrl = \"l\"\n[collective]\ncoordinators = [\"hub@192.0.2.1:45672\"]\n": "its identity cannot be used",
 	} {
 		if err := os.MkdirAll(filepath.Dir(h.Config), 0o755); err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); err == nil || !strings.Contains(err.Error(), "is at work") {
+	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); err == nil || !strings.Contains(err.Error(), "is already running") {
 		t.Errorf("two at once: %v", err)
 	}
 }

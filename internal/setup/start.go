@@ -32,7 +32,7 @@ type Running struct {
 
 // Start starts the agent and waits until it answers. With systemd it is also started at each boot.
 func (h Host) Start(ctx context.Context, socket string) (*Running, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answersIn, fmt.Errorf("it does not answer within %v", answersIn))
+	ctx, cancel := context.WithTimeoutCause(ctx, answersIn, fmt.Errorf("no answer within %v", answersIn))
 	defer cancel()
 	if answers(ctx, socket) {
 		return &Running{Before: true}, nil
@@ -57,17 +57,17 @@ func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 			return nil, err
 		}
 		if err := durable.Replace(ownUnit, []byte(packaging.Unit(folder)), 0o644); err != nil {
-			return nil, fmt.Errorf("write systemd's unit of the agent: %w", err)
+			return nil, fmt.Errorf("write the agent's systemd unit: %w", err)
 		}
 		if err := systemctl(ctx, "daemon-reload"); err != nil {
 			return nil, err
 		}
 	}
 	if err := systemctl(ctx, "enable", "--now", unitName); err != nil {
-		return nil, fmt.Errorf("%w\njournalctl -u dcol says more", err)
+		return nil, fmt.Errorf("%w\nsee `journalctl -u dcol`", err)
 	}
 	if err := wait(ctx, socket, nil); err != nil {
-		return nil, fmt.Errorf("start the agent: %w: journalctl -u dcol says more", err)
+		return nil, fmt.Errorf("start the agent: %w\nsee `journalctl -u dcol`", err)
 	}
 	return &Running{Systemd: true}, nil
 }
@@ -77,11 +77,11 @@ func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 func programFolder() (string, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
+		return "", fmt.Errorf("find the path of this program: %w", err)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/tmp/", "/var/tmp/", "/run/user/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", fmt.Errorf("systemd cannot run the agent from %s: install dcol first (sudo make install), then type this command again", program)
+			return "", fmt.Errorf("systemd cannot run the agent from %s: install dcol (sudo make install), then run this command again", program)
 		}
 	}
 	return filepath.Dir(program), nil
@@ -99,7 +99,7 @@ func systemctl(ctx context.Context, args ...string) error {
 func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, fmt.Errorf("find the path of this program: %w", err)
 	}
 	path := filepath.Join(h.State, "agent.log")
 	log, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -120,7 +120,7 @@ func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err := wait(ctx, socket, ended); err != nil {
-		return nil, fmt.Errorf("start the agent: %w%s\n%s has its log", err, lastWords(path, began), path)
+		return nil, fmt.Errorf("start the agent: %w%s\nits log is %s", err, lastWords(path, began), path)
 	}
 	return &Running{Log: path}, nil
 }

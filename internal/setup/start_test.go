@@ -64,7 +64,7 @@ func TestStartAlone(t *testing.T) {
 	}
 	write("the port is taken")
 	_, err := h.Start(t.Context(), socket)
-	if err == nil || !strings.Contains(err.Error(), "it ended: exit status 1\nthe port is taken\n"+dir+"/agent.log has its log") {
+	if err == nil || !strings.Contains(err.Error(), "it ended: exit status 1\nthe port is taken\nits log is "+dir+"/agent.log") {
 		t.Errorf("an agent that ends: %v", err)
 	}
 

@@ -53,6 +53,7 @@ func judge(o Observations) Verdict {
 	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
 	v.Died = append(v.Died, o.Died...)
 	for _, p := range o.Pairs {
+		p.Held = p.Held || o.halfClosedAtMove(p)
 		v.judgePair(p)
 	}
 	for _, why := range slices.Sorted(maps.Keys(o.Unauthorised)) {
@@ -113,6 +114,17 @@ func (v *Verdict) judgePair(p PairRecord) {
 	case !p.MPTCP.Whole && kept(p):
 		v.Broken = append(v.Broken, fmt.Sprintf("%s: %v", describe(p.MPTCP), p.MPTCP.Err))
 	}
+}
+
+// halfClosedAtMove reports whether a connection had closed its direction when the client's address
+// changed, after its twin had come to its end. Linux opens no subflows for such a connection
+// (ENOTCONN), so that nobody can give it a path from the new address.
+func (o Observations) halfClosedAtMove(p PairRecord) bool {
+	life := time.Duration(p.MPTCP.Stream.Life)
+	return life > 0 && slices.ContainsFunc(o.Strikes, func(k Strike) bool {
+		return k.Fault.Kind == plan.Renumber && p.MPTCP.Began.Add(life).Before(k.Began) && p.Plain.Whole &&
+			p.Plain.Ended.Before(k.Began) && p.MPTCP.Ended.After(k.Began)
+	})
 }
 
 // kept reports whether the twin survived: to its end, or until long after the connection

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
@@ -49,6 +51,31 @@ func TestJudgeHeld(t *testing.T) {
 	v := judge(Observations{Pairs: []PairRecord{{MPTCP: record(60, twin.ErrAborted), Plain: record(9, nil), Held: true}}})
 	if v.Bad() || len(v.Held) != 1 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// Linux opens no subflow for a connection that has closed its direction. If it is still open when the
+// client's address changes, and its twin was not, the twin shows nothing.
+func TestJudgeHalfClosed(t *testing.T) {
+	life := record(60, twin.ErrAborted)
+	life.Stream.Life = units.Duration(2 * time.Second)
+	at := func(seconds int) Strike {
+		return Strike{Fault: plan.Fault{Kind: plan.Renumber}, Began: start.Add(time.Duration(seconds) * time.Second)}
+	}
+	for name, c := range map[string]struct {
+		mptcp  twin.Record
+		strike Strike
+		broken int
+	}{
+		"moved after both had closed":     {life, at(6), 0},
+		"moved while the twin was open":   {life, at(4), 1},
+		"moved before it closed":          {life, at(1), 1},
+		"a connection as long as a world": {record(60, twin.ErrAborted), at(6), 1},
+	} {
+		v := judge(Observations{Pairs: []PairRecord{{MPTCP: c.mptcp, Plain: record(5, nil)}}, Strikes: []Strike{c.strike}})
+		if len(v.Broken) != c.broken || len(v.Held) != 1-c.broken {
+			t.Errorf("%s: %+v", name, v)
+		}
 	}
 }
 

@@ -39,8 +39,8 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 	r := w.try(alice, program, "join", line, "--client-only")
 	w.Log(r)
 	for _, word := range []string{"This host is a member of friends now: alice.", "waiting, for 2 s now: ",
-		"FAIL   member: not connected to a coordinator: ", "11.0.2.1:45673", "TCP ports 45672 and 45673 must be let in at the coordinator",
-		"client: no waypoint is known, as the coordinator, who knows them, is not reached"} {
+		"FAIL   member: not connected to a coordinator: ", "11.0.2.1:45673", "Allow TCP ports 45672 and 45673: incoming at the coordinator",
+		"client: no waypoint is known, because no coordinator is connected"} {
 		w.mentions(r, word)
 	}
 	if r.code != 1 {

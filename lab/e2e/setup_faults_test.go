@@ -188,7 +188,7 @@ func TestJoinWithoutCgroup(t *testing.T) {
 	began := time.Now()
 	r := w.try(alice, program, "join", w.invitation(), "--client-only")
 	w.says(r, "ok     client: mapped detours through bob are ready",
-		"warn   client: in-band detours are not used: ", "mount -t cgroup2", "Detours of the other kinds need none of that")
+		"warn   client: in-band detours are not used: ", "mount -t cgroup2", "Other kinds of detours do not need this")
 	if took := time.Since(began); took > 10*time.Second && slowness() == 1 {
 		t.Errorf("it took %v", took)
 	}

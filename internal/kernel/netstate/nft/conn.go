@@ -217,7 +217,7 @@ func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (boo
 		if err != nil {
 			return false, fmt.Errorf("read the rules of nftables chain %s: %w", chain, err)
 		}
-		if r.chain == chain && r.loadsOption(kind, size) { // older kernels tell the rules of all chains
+		if r.chain == chain && r.loadsOption(kind, size) {
 			return true, nil
 		}
 	}
