@@ -15,9 +15,7 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		c.short = false
 		return
 	}
-	v := m.view(c, now)
-	m.setAsideWitness(c, &v, now)
-	plan := m.cfg.Policy.Plan(v)
+	plan := m.plan(c, m.view(c, now), now)
 	for _, choice := range plan.Open {
 		o := m.detours[choice.ID]
 		remote, _ := o.target(c.server)
@@ -34,7 +32,7 @@ func (m *Manager) openDetours(c *conn, now time.Time) {
 		}
 	}
 	m.askingForMore(c, now)
-	c.capped = v.RoomKnown && plan.Capped
+	c.capped = plan.Capped
 	c.short, c.asks = plan.Short, plan.Short && plan.Ask
 	if (plan.Ask || c.wants()) && !now.Before(c.ask.at) {
 		c.ask.failed(nil, 0, now)

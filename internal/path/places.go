@@ -99,18 +99,20 @@ func (m *Manager) placesNote(c *conn, now time.Time) string {
 	return note
 }
 
-// setAsideWitness removes the waypoint that alone showed the server's number from the view, as long as
-// there are others that may disprove it. If there are none, the number is believed.
-func (m *Manager) setAsideWitness(c *conn, v *View, now time.Time) {
-	v.Room, v.RoomKnown = m.roomAt(c, now)
-	witness, ok := m.onlyWitness(c)
-	if !ok {
-		return
+// plan asks the policy which detours to open. If a single waypoint showed the server's number, the
+// policy first plans without that waypoint and without the number, to disprove it. If that opens
+// nothing, the number is believed.
+func (m *Manager) plan(c *conn, v View, now time.Time) Plan {
+	room, known := m.roomAt(c, now)
+	if witness, ok := m.onlyWitness(c); ok {
+		others := v
+		others.Usable = slices.DeleteFunc(slices.Clone(v.Usable), func(u Usable) bool { return u.Waypoint == witness })
+		if plan := m.cfg.Policy.Plan(others); len(plan.Open) > 0 {
+			return plan
+		}
 	}
-	isWitness := func(u Usable) bool { return u.Waypoint == witness }
-	if others := slices.DeleteFunc(slices.Clone(v.Usable), isWitness); len(others) > 0 {
-		v.Usable, v.RoomKnown = others, false
-	}
+	v.Room, v.RoomKnown = room, known
+	return m.cfg.Policy.Plan(v)
 }
 
 // roomAt returns how many more subflows the server accepts on the connection; known is false if
