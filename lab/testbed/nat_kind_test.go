@@ -110,14 +110,9 @@ func TestNATKinds(t *testing.T) {
 // Two hosts outside and inside of a NAT each, of all kinds, meet by knocking where
 // that is possible, and only there.
 func TestKnockingThroughNATs(t *testing.T) {
-	filtering := map[NATKind]nat.Filtering{FullCone: nat.PassesAll, AddressRestricted: nat.PassesAddresses, PortRestricted: nat.PassesPorts, Symmetric: nat.PassesPorts}
 	kinds := []NATKind{Symmetric, PortRestricted, AddressRestricted, FullCone}
-	found := func(k NATKind) nat.Found {
-		if k == Symmetric {
-			return nat.Found{Mapping: nat.Dependent, Filtering: nat.PassesPorts}
-		}
-		return nat.Found{Mapping: nat.Independent, Filtering: filtering[k]}
-	}
+	// A symmetric NAT has another port towards each end, so what waits for one port does not let it in.
+	hopeless := []NATKind{Symmetric, PortRestricted}
 	for i, here := range kinds {
 		for _, there := range kinds[i:] {
 			t.Run(string(here)+" and "+string(there), func(t *testing.T) {
@@ -150,7 +145,7 @@ func TestKnockingThroughNATs(t *testing.T) {
 					}()
 				}
 				results := []bool{<-met, <-met}
-				if got, want := slices.Contains(results, true), nat.Possible(found(here), found(there)); got != want {
+				if got, want := slices.Contains(results, true), here != Symmetric || !slices.Contains(hopeless, there); got != want {
 					t.Errorf("they met: %v, want %v", got, want)
 				}
 			})
