@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// hash is SHA-256 of a line.
+// hash is the SHA-256 hash of a line.
 type hash [sha256.Size]byte
 
 func hashOf(text []byte) hash { return sha256.Sum256(text) }
@@ -40,25 +40,25 @@ func unmarshalHex(dst, text []byte) error {
 	return err
 }
 
-// headPurpose keeps a signature over a head from being good for anything else.
+// headPurpose is the prefix of a signed head, so that the signature is valid for nothing else.
 const headPurpose = "dcol log head 1\n"
 
-// signed is what the waypoint signs in a head: all of the line but the signature itself, and by the hash
-// in it all lines before.
+// signed returns what the waypoint signs in a head: the line without its signature. Through the hash in it, the
+// signature also covers all earlier lines.
 func (l line) signed() []byte {
 	l.Signature = nil
 	return l.encode([]byte(headPurpose))
 }
 
-// Author is the waypoint whose log it is.
+// Author is the waypoint that writes the log.
 type Author struct {
 	Collective, Waypoint string
-	// Sign signs, with the waypoint's key, the message that is made of the chain of certificates (DER,
-	// its own first) that shows whose key it is.
+	// Sign signs with the waypoint's key. It calls message with the waypoint's certificates (DER, its own first) to
+	// get the data to sign.
 	Sign func(message func(chain [][]byte) []byte) (signature []byte)
 }
 
-// chain is where the next line goes. It is a value: what could not be written did not happen.
+// chain is the state after the last line. It is a value, so that a failed write changes nothing.
 type chain struct {
 	log   logID
 	began time.Time
@@ -68,7 +68,7 @@ type chain struct {
 	unsigned int
 	// lost counts the lost entries that the log mentions.
 	lost uint64
-	// resumed is written when the first line is: that an agent goes on with this log.
+	// resumed is written before the first line: another agent continues this log.
 	resumed *line
 }
 
@@ -78,16 +78,16 @@ func newChain(now time.Time) chain {
 	return c
 }
 
-// batch is lines on their way to a file, and the chain and the file's contents after them.
+// batch holds lines to write to a file, and the state of chain and file after them.
 type batch struct {
 	chain
 	author *Author
 	text   []byte
-	// What the file has, or will have: proofs of sessions, and the certificates of a head.
+	// What the file contains: proofs of sessions, and the certificates of its last head.
 	shown map[wire.SessionID]bool // before the batch
 	fresh map[wire.SessionID]bool // in the batch
 	certs string                  // of the last head
-	// bytes are what members have caused of the text.
+	// bytes counts the bytes of text by the member that caused them.
 	bytes map[string]int
 }
 
@@ -102,7 +102,7 @@ func (b *batch) append(l line) {
 	b.unsigned++
 }
 
-// begin is the first line of a file.
+// begin adds the first line of a file.
 func (b *batch) begin(now time.Time) {
 	b.append(line{
 		Entry: Entry{Time: now, Event: fileBegan}, Format: format,
@@ -110,7 +110,7 @@ func (b *batch) begin(now time.Time) {
 	})
 }
 
-// add is an entry, after the proof of its session if the file has none.
+// add adds an entry, preceded by the proof of its session if the file does not have it yet.
 func (b *batch) add(e Entry) {
 	begin := len(b.text)
 	defer func() { b.bytes[e.Member] += len(b.text) - begin }()
@@ -125,7 +125,7 @@ func (b *batch) add(e Entry) {
 	b.append(l)
 }
 
-// noteLost says that entries are missing here.
+// noteLost adds a line about entries that are missing here.
 func (b *batch) noteLost(now time.Time, lost uint64) {
 	if lost > b.lost {
 		b.append(line{Entry: Entry{Time: now, Event: entriesLost}, Lost: lost - b.lost})

@@ -1,12 +1,12 @@
-// Package attribution is a waypoint's record of who caused which traffic: JSON lines in files of bounded
-// size, which somebody else can check.
+// Package attribution writes and verifies a waypoint's log of which member caused which traffic: JSON lines in files
+// of limited size.
 //
-//	member  --statement, signed-->  session  --allows-->  mapping, admission  -->  flow
-//	line    --hash of the line before-->  ...  -->  head, signed by the waypoint
+//	member  --signed statement-->  session  --allows-->  mapping, admission  -->  flow
+//	line    --hash of the previous line-->  ...  -->  head, signed by the waypoint
 //
-// Writing (Log; writer.go, chain.go, end.go) never waits for the disk and never stops forwarding; what
-// could not be written is counted, reported and noted in the chain. Reading (Verify, Flows; reader.go)
-// needs the files and a way to tell who a certificate is, nothing else, so that it works anywhere.
+// Writing (Log; writer.go, chain.go, end.go) never waits for the disk and never stops forwarding. Entries that could
+// not be written are counted, reported and recorded in the chain. Reading (Verify, Flows; reader.go) needs only the
+// files and a way to identify the owner of a certificate, so it works on any host.
 //
-// The lines are a format that operators read for years, so fields are only ever added.
+// Operators keep logs for years, so later versions only add fields to the lines.
 package attribution

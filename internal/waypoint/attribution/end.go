@@ -9,26 +9,25 @@ import (
 	"os"
 )
 
-// maxLine bounds lines, in bytes. The longest hold certificates.
+// maxLine is the maximum length of a line in bytes. The longest lines contain certificates.
 const maxLine = 64 << 10
 
-// tail is how much of the end of a file is looked at, in bytes. More than an agent writes between two times
-// that it has the disk take everything.
+// tail is how much of the end of a file is read, in bytes. It exceeds what an agent writes between two syncs.
 const tail = 8 << 20
 
-// end describes the end of a file that is there when an agent starts.
+// end describes the end of an existing file when an agent starts.
 type end struct {
 	path string
-	// first and last are the file's lines; nil if it has none that is ours.
+	// first and last are lines of the file, or nil if it has none of ours.
 	first, last *line
-	foreign     bool  // there is something else
+	foreign     bool  // the file has other content
 	hash        hash  // of last
-	whole       int64 // bytes of whole lines
-	dropped     int64 // bytes after that: what a crash left of others
+	whole       int64 // bytes of complete lines
+	dropped     int64 // bytes after that, left by a crash
 }
 
-// readEnd reads the first line of a file and the last that is whole. After a power cut a file may end in
-// anything, such as half a line or zeros. The error is the file system's.
+// readEnd reads the first and the last complete line of a file. After a power cut a file may end with arbitrary
+// bytes, such as a partial line or zeros. Errors are those of the file system.
 func readEnd(path string) (end, error) {
 	e := end{path: path}
 	file, err := os.Open(path)
@@ -79,7 +78,7 @@ func readAt(file *os.File, from, n int64) ([]byte, error) {
 	return data, nil
 }
 
-// parse is nil for what is no line of a chain.
+// parse returns nil if text is not a line of a chain.
 func parse(text []byte) *line {
 	var l line
 	if json.Unmarshal(text, &l) != nil || l.Event == "" || l.Prev.IsZero() && l.N > 0 {
@@ -88,7 +87,7 @@ func parse(text []byte) *line {
 	return &l
 }
 
-// none says that there is no line.
+// none reports whether the file has no line.
 func (e end) none() bool { return e.first == nil && !e.foreign }
 
 // of reports whether the author's next line may follow.
@@ -97,7 +96,7 @@ func (e end) of(a *Author) bool {
 	return f != nil && e.last != nil && f.Event == fileBegan && f.Format == format && f.Collective == a.Collective && f.Waypoint == a.Waypoint
 }
 
-// mend removes what a crash left of a line.
+// mend removes a partial line that a crash left.
 func (e end) mend(a *Author) error {
 	if e.dropped == 0 || !e.of(a) && !e.none() {
 		return nil
@@ -108,7 +107,7 @@ func (e end) mend(a *Author) error {
 	return nil
 }
 
-// chain goes on after the last line.
+// chain returns the state after the last line.
 func (e end) chain() chain {
 	c := chain{log: e.first.Log, began: e.first.Began, next: e.last.N + 1, prev: e.hash}
 	if e.last.Event != headSigned && e.last.Event != logClosed {

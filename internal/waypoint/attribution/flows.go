@@ -9,14 +9,14 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Flow is one connection that a waypoint carried, put together from what the log says of it.
+// Flow is a connection that a waypoint forwarded, assembled from the log's lines about it.
 type Flow struct {
 	Opened time.Time // or found
-	Closed time.Time // zero: the log does not tell of its end
+	Closed time.Time // zero: the log does not have its end
 	Member string
 	Serial string
 	Kind   string // of the detour
-	// Client is where the member called from: its address in the tunnel, if it was one's.
+	// Client is the member's address: in the tunnel, if it used one.
 	Client  netip.AddrPort
 	Server  netip.AddrPort
 	Egress  netip.AddrPort
@@ -25,16 +25,16 @@ type Flow struct {
 	BytesFromClient, BytesToClient *uint64
 }
 
-// Filter chooses flows. What is zero chooses all.
+// Filter selects flows. Zero fields match all.
 type Filter struct {
 	Member string
-	// Port 0 is any.
+	// Port 0 matches any port.
 	Server, Egress netip.AddrPort
-	// Flows that were open at some time between.
+	// Flows that were open at some time in between.
 	Since, Until time.Time
 }
 
-// mapped is the kind of flows whose entries name none.
+// mapped is the kind of flows whose entries have no kind.
 const mapped = "mapped"
 
 func (f Filter) takes(l *line) bool {
@@ -51,8 +51,8 @@ func (f Filter) inTime(x *Flow) bool {
 		(f.Since.IsZero() || x.Closed.IsZero() || !x.Closed.Before(f.Since))
 }
 
-// Flows finds connections in a log, the oldest first, and the sessions that they name, as the log shows
-// them. It does not check the log: Verify does.
+// Flows returns matching connections in a log, the oldest first, and their sessions. It does not verify the log; Verify
+// does.
 func Flows(files []File, filter Filter) ([]Flow, map[wire.SessionID]*Session, error) {
 	f := finder{filter: filter, open: make(map[flowKey]*Flow), shown: make(map[wire.SessionID]*Session)}
 	if err := eachLine(files, f.read); err != nil {
@@ -73,8 +73,7 @@ func Flows(files []File, filter Filter) ([]Flow, map[wire.SessionID]*Session, er
 	return f.flows, named, nil
 }
 
-// Summaries returns what the log only summarises, of members and times that the filter chooses: connections that
-// Flows does not find may be among it.
+// Summaries returns the matching summaries in a log. They may cover connections that Flows does not find.
 func Summaries(files []File, filter Filter) ([]Entry, error) {
 	var found []Entry
 	err := eachLine(files, func(t *text) {
@@ -97,7 +96,7 @@ type finder struct {
 	flows  []Flow
 }
 
-// flowKey identifies a flow among those that are open at the same time.
+// flowKey identifies a flow among those open at the same time.
 type flowKey struct{ client, server, egress netip.AddrPort }
 
 func (f *finder) read(t *text) {
@@ -124,7 +123,7 @@ func (f *finder) read(t *text) {
 	}
 }
 
-// begin is the beginning of a flow. One that is found again after a restart is the same.
+// begin handles the beginning of a flow. A flow found again after a restart is the same.
 func (f *finder) begin(l *line) {
 	now := flowOf(l)
 	if had := f.open[now.key()]; had != nil {

@@ -9,21 +9,21 @@ import (
 
 // Limits of the log. With the defaults it holds about a million entries in 512 MiB.
 type Limits struct {
-	FileBytes int64 // a file that has grown to this is set aside as FILE.1, that as FILE.2 …
-	Files     int   // how many there are in all
-	Queue     int   // entries that wait for the disk
-	Share     int64 // bytes that one member may fill at once, and again within shareRefills; 0: all of it
+	FileBytes int64 // a file of this size is renamed to FILE.1, that to FILE.2 …
+	Files     int   // total number of files
+	Queue     int   // entries waiting for the disk
+	Share     int64 // bytes that one member may fill at once, and again within shareRefills; 0: no limit
 }
 
-// DefaultLimits are those of a waypoint. With a tenth of the log for each, and as much again in a week, one member
-// alone takes nine weeks to push a line about another out of it.
+// DefaultLimits are the limits of a waypoint. Each member may fill a tenth of the log, and as much again in a week. So one
+// member alone needs nine weeks to push a line about another out of the log.
 var DefaultLimits = Limits{FileBytes: 64 << 20, Files: 8, Queue: 1 << 15, Share: 8 * (64 << 20) / 10}
 
 const (
-	// signEvery and signLines bound how much of the log a crash leaves unsigned.
+	// signEvery and signLines limit how much of the log is unsigned after a crash.
 	signEvery = time.Minute
 	signLines = 4096
-	// writeMost is how many entries are written at a time.
+	// writeMost is the maximum number of entries written at a time.
 	writeMost = 256
 )
 
@@ -41,12 +41,12 @@ type Log struct {
 
 // Health describes the state of the log.
 type Health struct {
-	Err  error  // why entries cannot be written now; nil if they can
-	Lost uint64 // entries that were not written, ever
+	Err  error  // of the last write; nil: entries can be written
+	Lost uint64 // number of entries that could not be written
 }
 
-// Open begins to write at path, after what is there. It does not fail: a log that cannot be written
-// is a matter of Health, and is tried again.
+// Open starts writing at the end of the log at path. It does not fail: if the log cannot be written, Health reports
+// that, and writing is tried again.
 func Open(path string, author Author, limits Limits, log *slog.Logger) *Log {
 	l := &Log{log: log.With("subsystem", "attribution"),
 		entries: make(chan Entry, limits.Queue), stopped: make(chan struct{})}
@@ -77,8 +77,8 @@ func (l *Log) Health() Health {
 	return l.health
 }
 
-// Full lists the members of which the log can name no more servers for now. They must not open connections until they
-// are listed no longer, or the log will grow faster than their shares of it.
+// Full returns the members whose summaries have no room for more servers. The caller must stop them from opening
+// connections while they are listed, or the log grows faster than their shares.
 func (l *Log) Full() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *Log) noteFull(members []string) {
 	l.full = members
 }
 
-// Close writes what is queued, signs and ends.
+// Close writes the queued entries and a signed head, and stops.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -103,7 +103,7 @@ func (l *Log) Close() error {
 	return l.Health().Err
 }
 
-// run writes what is queued, as much as there is at a time, and signs now and then.
+// run writes queued entries in batches, and signs regularly.
 func (l *Log) run(w *writer) {
 	defer close(l.stopped)
 	defer w.close()
@@ -155,7 +155,7 @@ func (l *Log) lose(n int) {
 	l.health.Lost += uint64(n)
 }
 
-// report keeps the state of the disk and logs its changes.
+// report records the result of a write and logs changes.
 func (l *Log) report(err error) {
 	l.mu.Lock()
 	before := l.health.Err

@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// order follows the chain from line to line, and finds in it what was changed, removed, added or moved.
-// What it remembers grows with the gaps only.
+// order follows the chain from line to line, and detects changed, removed, added and moved lines. Its memory grows only
+// with the number of gaps.
 type order struct {
 	have bool
-	n    uint64 // of the last line in its place
+	n    uint64 // number of the last line in order
 	hash hash
 	at   string
-	// before is what stood before that line: if a line follows there, the last one was put in between.
+	// before is the hash before that line: if the next line follows there, the last one was inserted.
 	before hash
-	// The line before is known to be bad: that the next does not follow it is no news.
+	// The previous line is known to be wrong, so the next one need not match its hash.
 	broken  bool
 	strange row
-	missing []Span // in their order
+	missing []Span // in order
 
-	segment Span   // lines in a row that follow each other
-	signs   bool   // there is a head in it
+	segment Span   // consecutive lines that follow each other
+	signs   bool   // it contains a head
 	proven  uint64 // the last
 }
 
-// follow reports whether a line is in its place, and notes in the report what is wrong.
+// follow reports whether a line is in order, and adds faults to the report.
 func (o *order) follow(t *text, r *Report) bool {
 	l := t.line
 	next := o.n + 1
@@ -66,16 +66,16 @@ func (o *order) follow(t *text, r *Report) bool {
 	return true
 }
 
-// skip passes over a line that is known to be bad.
+// skip skips a line that is known to be wrong.
 func (o *order) skip(t *text) {
 	o.before, o.hash, o.at, o.broken = o.hash, hashOf(t.bytes), t.place(), true
 	o.n++
 }
 
-// row is lines in a row that do not follow the one before: one of them was changed, or more.
+// row describes consecutive lines that do not match the hash of the previous one: at least one of them was changed.
 type row struct {
 	lines              int
-	first, before, end string // places; before is that of the last line but one
+	first, before, end string // places; before is that of the second to last line
 }
 
 func (s *row) add(place string) {
@@ -85,11 +85,11 @@ func (s *row) add(place string) {
 	s.before, s.end = s.end, place
 }
 
-// settle says where in a row of lines that do not follow each other the change is.
+// settle adds a fault with the place of the change in a row of lines that do not match.
 func (o *order) settle(r *Report) {
 	switch s := o.strange; s.lines {
 	case 0:
-	case 2: // the first of the two is not what the second follows
+	case 2: // the second line does not follow the first
 		r.fault(Changed, s.first, "the line was changed: it does not match the hash in the next one")
 	default:
 		r.fault(Changed, s.first, fmt.Sprintf("lines from here to %s were changed", s.before))
@@ -110,16 +110,16 @@ func (o *order) wasMissing(n uint64) bool {
 	return found
 }
 
-// start begins a row of lines that follow each other.
+// start begins a segment of lines that follow each other.
 func (o *order) start(n uint64, r *Report) {
 	o.endSegment(r)
 	o.segment = Span{n, n}
 }
 
-// signed says that the waypoint has signed the row up to here.
+// signed records that the waypoint has signed the segment up to line n.
 func (o *order) signed(n uint64) { o.signs, o.proven = true, n }
 
-// unsigned is how many lines of the last row no head covers.
+// unsigned returns the number of lines in the last segment after its last head.
 func (o *order) unsigned() uint64 {
 	switch {
 	case !o.have:

@@ -12,18 +12,18 @@ import (
 	"slices"
 )
 
-// File is one file of a log. Name is what it is called in reports.
+// File is one file of a log. Reports use Name.
 type File struct {
 	Name string
 	Open func() (io.ReadCloser, error)
 }
 
-// OpenFile is a file by its path.
+// OpenFile returns the File for a path.
 func OpenFile(path string) File {
 	return File{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
 }
 
-// FilesOf are the files of the log that a waypoint writes at path, those that there are.
+// FilesOf returns the existing files of the log that a waypoint writes at path.
 func FilesOf(path string) ([]File, error) {
 	var files []File
 	for i := range DefaultLimits.Files {
@@ -41,19 +41,18 @@ func FilesOf(path string) ([]File, error) {
 	return files, nil
 }
 
-// text is one line as it stands in a file.
+// text is a line as it is in a file.
 type text struct {
 	file   string
-	number int // from 1
+	number int // beginning with 1
 	bytes  []byte
 	whole  bool  // ended by a newline
-	line   *line // nil: it cannot be understood
+	line   *line // nil: it cannot be decoded
 }
 
 func (t *text) place() string { return fmt.Sprintf("%s:%d", t.file, t.number) }
 
-// eachLine calls each for every line of the files, the oldest first. What it is given is good until it
-// returns.
+// eachLine calls each for every line of the files, the oldest first. Its argument is valid only during the call.
 func eachLine(files []File, each func(*text)) error {
 	return eachText(files, func(t *text) {
 		t.line = parse(t.bytes)
@@ -61,7 +60,7 @@ func eachLine(files []File, each func(*text)) error {
 	})
 }
 
-// eachText does so before lines are understood, which is what takes time.
+// eachText is like eachLine, but does not decode the lines, which takes most of the time.
 func eachText(files []File, each func(*text)) error {
 	sources, err := openAll(files)
 	defer func() {
@@ -96,22 +95,22 @@ func (f *source) each(each func(*text)) error {
 		if t.whole = err == nil; t.whole {
 			t.bytes = t.bytes[:len(t.bytes)-1]
 		}
-		// A line longer than any of ours comes in pieces, none of which can be understood.
+		// A line that is longer than any of ours arrives in parts, which cannot be decoded.
 		t.line = nil
 		each(&t)
 	}
 }
 
-// source is a file that is being read.
+// source is an open file.
 type source struct {
 	io.Closer
 	name  string
 	in    *bufio.Reader
-	first line // that can be understood: it says where the file's lines stand in the log
+	first line // the first that can be decoded; it determines the file's position in the log
 }
 
-// openAll opens all files before any is read to its end: an agent may rename them at any time, and what is open
-// stays what it is. What is returned with an error is open as well.
+// openAll opens all files before reading them, because an agent may rename them at any time. On an error it also returns
+// the files that are open.
 func openAll(files []File) (sources []*source, err error) {
 	for _, f := range files {
 		r, err := f.Open()

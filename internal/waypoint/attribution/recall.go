@@ -11,16 +11,16 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Grant is what a member was given, as the kernel still has it after an agent's end.
+// Grant identifies a mapping or admission that the kernel still has after an agent's end.
 type Grant struct {
 	Member string
 	Kind   string     // empty: a mapping
-	Client netip.Addr // its address in the tunnel, if it is one's
+	Client netip.Addr // its address in the tunnel, if it has one
 	Port   uint16     // of a mapping
 }
 
-// Recall returns the sessions over which grants were asked for last, as far as they are in the last two files of
-// the log that is written at path. A full log takes it seconds.
+// Recall returns the sessions in which grants were last requested, from the last two files of the log at path. With
+// full files it takes seconds.
 func Recall(path string) (map[Grant]*Session, error) {
 	var files []File
 	for i := range 2 {
@@ -33,7 +33,7 @@ func Recall(path string) (map[Grant]*Session, error) {
 	var of *line
 	ended := fmt.Appendf(nil, `"event":%q`, FlowClosed)
 	err := eachText(files, func(t *text) {
-		if bytes.Contains(t.bytes, ended) { // half of all lines have nothing for us
+		if bytes.Contains(t.bytes, ended) { // half of all lines are not needed
 			return
 		}
 		l := parse(t.bytes)
@@ -48,7 +48,7 @@ func Recall(path string) (map[Grant]*Session, error) {
 			if of != nil {
 				shown[l.Session] = l.proof(of)
 			}
-		case MappingGranted, AdmissionGranted, FlowOpened, FlowFound: // the latter show who asked again since
+		case MappingGranted, AdmissionGranted, FlowOpened, FlowFound: // flows show later requests
 			if s := shown[l.Session]; s != nil {
 				grants[l.grant()] = s
 			}

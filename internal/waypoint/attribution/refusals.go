@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// refusalInterval is how often refusals of one kind are written for a member.
+// refusalInterval is the minimum time between two lines about refusals of one kind for a member.
 const refusalInterval = time.Minute
 
-// Refusals keeps a member who asks in a loop from pushing the record of everybody's traffic out of
-// the log: of refusals of one kind it lets one through a minute and counts the others. Not for
-// concurrent use.
+// Refusals limits the lines about refusals, so that a member that sends requests in a loop cannot push other lines out of
+// the log: one a minute for each kind; the others are counted. It is not safe for concurrent use.
 type Refusals struct{ kinds map[refusalKind]*refusalCount }
 
 type refusalKind struct {
@@ -22,10 +21,10 @@ type refusalCount struct {
 	others  int
 }
 
-// NewRefusals makes an empty one.
+// NewRefusals returns an empty Refusals.
 func NewRefusals() *Refusals { return &Refusals{kinds: make(map[refusalKind]*refusalCount)} }
 
-// Entry is the line to write for a refusal, if one is due.
+// Entry returns the line for a refusal, if one is due.
 func (r *Refusals) Entry(now time.Time, member, serial, code, reason string, client netip.Addr, server netip.AddrPort) (Entry, bool) {
 	kind := refusalKind{member, code}
 	count := r.kinds[kind]

@@ -10,10 +10,10 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// FaultKind is in what way a log is not what its waypoint wrote.
+// FaultKind classifies how a log differs from what its waypoint wrote.
 type FaultKind string
 
-// The kinds. Who changed a log can make one look like another.
+// The kinds. A person who changes a log can make one kind look like another.
 const (
 	Changed      FaultKind = "changed"
 	Missing      FaultKind = "missing"
@@ -25,17 +25,17 @@ const (
 	BadStatement FaultKind = "bad statement"
 )
 
-// Fault is one place where a log is not what its waypoint wrote.
+// Fault is a place where a log differs from what its waypoint wrote.
 type Fault struct {
 	Kind  FaultKind
 	Place string // file and line
 	Text  string
 }
 
-// maxListed bounds what one report lists of a kind, as a damaged log may have as many as lines.
+// maxListed limits the list of findings of one kind, because every line of a damaged log may cause one.
 const maxListed = 50
 
-// Span is lines by their numbers in the log, both ends included.
+// Span is a range of line numbers in the log, including both ends.
 type Span struct{ First, Last uint64 }
 
 func (s Span) String() string {
@@ -45,14 +45,14 @@ func (s Span) String() string {
 	return fmt.Sprintf("lines %d to %d", s.First, s.Last)
 }
 
-// Part is lines of one log. All are of one waypoint, unless files of others were given with its own.
+// Part is a range of lines of one log. All parts belong to one waypoint, unless files of several were given.
 type Part struct {
 	Waypoint string
 	Span
 }
 
-// Head is a line that the waypoint has signed. Who has noted one can see later that the log still has it,
-// and so everything before.
+// Head is a line that the waypoint has signed. With a noted head one can later check that the log still contains it, and
+// therefore everything before it.
 type Head struct {
 	N    uint64
 	Hash string // SHA-256 of the line
@@ -60,7 +60,7 @@ type Head struct {
 
 func (h Head) String() string { return fmt.Sprintf("%d:%s", h.N, h.Hash) }
 
-// ParseHead reads what String wrote.
+// ParseHead parses a head that String returned.
 func ParseHead(text string) (Head, error) {
 	number, sum, _ := strings.Cut(text, ":")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -80,25 +80,25 @@ type Report struct {
 	Began, From, To      time.Time // the log; its first and last line
 	Lines                uint64
 	Proven               []Part // covered by their waypoint's signatures
-	Unsigned             uint64 // lines at the end that are not yet
-	Half                 string // where a last line has no end
-	Closed               bool   // the last line says that nothing follows
+	Unsigned             uint64 // lines at the end that are not covered yet
+	Half                 string // the place of an incomplete last line
+	Closed               bool   // the last line closes the log
 	Head                 Head   // the last
 	HeadTime             time.Time
 	Sessions             int
-	Flows                int // lines that tell of connections
-	FlowsByName          int // those that name no session
+	Flows                int // lines about connections
+	FlowsByName          int // those without a session
 	Faults               []Fault
 	MoreFaults           int // that are not listed
 	Notes                []string
 	moreNotes            int
-	of                   string // the waypoint whose log is read now
+	of                   string // the waypoint of the present log
 }
 
-// Clean says that nothing contradicts what the log says.
+// Clean reports whether there are no faults.
 func (r *Report) Clean() bool { return len(r.Faults) == 0 }
 
-// Complete says that all lines are proven: none is unsigned, and the last has its end.
+// Complete reports whether all lines are proven: there are no faults, and no unsigned or incomplete lines.
 func (r *Report) Complete() bool { return r.Clean() && r.Unsigned == 0 && r.Half == "" }
 
 func (r *Report) fault(kind FaultKind, place, text string) {
@@ -130,7 +130,7 @@ func (r *Report) prove(s Span) {
 	r.Proven = append(r.Proven, p)
 }
 
-// Write says in words what is proven and what is not.
+// Write writes, in words, what is proven and what is not.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
 	say := func(format string, args ...any) { b.WriteString(printable.Text(fmt.Sprintf(format, args...)) + "\n") }

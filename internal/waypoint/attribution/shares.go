@@ -8,40 +8,40 @@ import (
 )
 
 const (
-	// shareRefills is how long it takes for a member's share of the log to be whole again that was used up.
+	// shareRefills is the time in which a used-up share of the log grows back completely.
 	shareRefills = 7 * 24 * time.Hour
 	// summariseEvery is how often lines beyond a member's share are summarised.
 	summariseEvery = 10 * time.Minute
-	// maxSummarised is how many servers a summary has room for: 512 of IPv6 are 31 KiB every ten minutes, which is less
-	// than grows back of a share of DefaultLimits. A member that has called so many may open no more connections until the
-	// summary is written.
+	// maxSummarised is the maximum number of servers in a summary. 512 IPv6 servers take 31 KiB every ten minutes, which is
+	// less than a share of DefaultLimits grows back in that time. A member that has used so many may open no more
+	// connections until the summary is written.
 	maxSummarised = 512
 	// serversPerLine keeps the lines of a summary well below maxLine.
 	serversPerLine = 256
 )
 
-// shares keeps one member from pushing the record of everybody else's traffic out of the log: each has a number of
-// bytes to fill at once, which grow back within shareRefills. What a member causes beyond that is summarised: how many
-// lines, and all servers that it called, none of which it can hide behind others: members whose summaries are full are
-// listed, for whoever can keep them from opening connections. Not for concurrent use; it is told the time.
+// shares prevents a member from pushing lines about others out of the log. Each member has a share in bytes, which grows
+// back within shareRefills. Lines beyond it are summarised: their number, and all servers, so that a member cannot hide a
+// server among others. full returns the members whose summaries are full, which the caller must stop from opening
+// connections. It gets the time as a parameter, and is not safe for concurrent use.
 type shares struct {
-	bytes   float64 // of each member; 0: no bound
+	bytes   float64 // of each member; 0: no limit
 	members map[string]*share
 }
 
 type share struct {
-	left    float64 // less than nothing after a batch that was too large
+	left    float64 // negative after a batch that was too large
 	at      time.Time
-	summary *summary // of what was withheld since the last; nil: nothing was
+	summary *summary // of lines withheld since the last one; nil: none
 }
 
-// summary is what stands in the log in place of lines.
+// summary describes lines that are not written.
 type summary struct {
 	since   time.Time
 	serial  string
 	by      *Session
 	lines   int
-	servers map[netip.Addr]int // lines by server that was called
+	servers map[netip.Addr]int // lines by server
 }
 
 func newShares(bytes int64) *shares {
@@ -61,7 +61,7 @@ func (s *shares) of(member string, now time.Time) *share {
 	return x
 }
 
-// sift returns the entries to write, and takes note of those that are beyond their members' shares.
+// sift returns the entries to write, and adds those beyond their members' shares to summaries.
 func (s *shares) sift(entries []Entry, now time.Time) []Entry {
 	if s.bytes == 0 {
 		return entries
@@ -79,7 +79,7 @@ func (s *shares) sift(entries []Entry, now time.Time) []Entry {
 	})
 }
 
-// charge takes what was written from the members' shares.
+// charge subtracts written bytes from the members' shares.
 func (s *shares) charge(bytes map[string]int, now time.Time) {
 	if s.bytes == 0 {
 		return
@@ -97,13 +97,13 @@ func (x *share) withhold(e Entry, now time.Time) {
 	m.lines++
 	m.serial, m.by = e.Serial, cmp.Or(e.By, m.by)
 	server := e.Server.Addr()
-	// A server that was asked for and not called takes no room, nor does one whose call stands in the log already.
+	// Only servers with a connection that is not in the log already take room.
 	if _, known := m.servers[server]; known || e.Event == FlowOpened || e.Event == FlowFound {
 		m.servers[server]++
 	}
 }
 
-// full lists the members whose summaries have no room for more servers. The list is the same whenever they are.
+// full returns the members whose summaries have no room for more servers, in a stable order.
 func (s *shares) full() (members []string) {
 	for member, x := range s.members {
 		if x.summary != nil && len(x.summary.servers) >= maxSummarised {
@@ -114,7 +114,7 @@ func (s *shares) full() (members []string) {
 	return members
 }
 
-// due returns the summaries to write: those that are old enough, or all.
+// due returns the summaries to write: those that are old enough, or all of them.
 func (s *shares) due(now time.Time, all bool) []Entry {
 	var entries []Entry
 	for member, x := range s.members {
@@ -126,15 +126,15 @@ func (s *shares) due(now time.Time, all bool) []Entry {
 	return entries
 }
 
-// written notes that summaries stand in the log.
+// written records that summaries were written.
 func (s *shares) written(entries []Entry) {
 	for _, e := range entries {
 		s.members[e.Member].summary = nil
 	}
 }
 
-// entries are as many as the servers take, the most frequent first. The first one counts the lines that were about none
-// of them, too.
+// entries returns the summary as entries, with the most frequent servers first. The first entry also counts the lines
+// about no server.
 func (m *summary) entries(member string, now time.Time) (entries []Entry) {
 	var servers []ServerLines
 	others := m.lines

@@ -11,20 +11,20 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Authority says whose a chain of certificates is, if it was good at that time.
+// Authority returns the owner of a chain of certificates if it was valid at that time.
 type Authority func(chain [][]byte, at time.Time) (Signer, error)
 
-// Signer is a member, by its certificate.
+// Signer is a member, as named in its certificate.
 type Signer struct {
 	Name, Serial, Collective string
 	Key                      ed25519.PublicKey
 }
 
-// clockStep is how far back times must go to be worth a note: entries are not written in the very order
-// of their times.
+// clockStep is by how much times must go back to cause a note: entries are not written in the exact order of their
+// times.
 const clockStep = time.Minute
 
-// Verify checks a log, whose files may come in any order. The error is that of reading them.
+// Verify verifies a log. Its files may be in any order. Errors are those of reading them.
 func Verify(files []File, authority Authority, known ...Head) (*Report, error) {
 	v := &verifier{authority: authority, report: &Report{}, sessions: make(map[wire.SessionID]seen), absent: make(map[wire.SessionID]bool), sums: make(map[string]*summarised)}
 	for _, h := range known {
@@ -37,38 +37,38 @@ func Verify(files []File, authority Authority, known ...Head) (*Report, error) {
 	return v.report, nil
 }
 
-// verifier goes through the lines once, in their order.
+// verifier reads the lines once, in order.
 type verifier struct {
 	authority Authority
 	known     []knownHead
 	report    *Report
 	order
-	of       *line // the line that says whose log this is
+	of       *line // the first line of the log, which names its owner
 	certs    [][]byte
 	sessions map[wire.SessionID]seen
 	absent   map[wire.SessionID]bool
-	time     time.Time // of the line before
-	half     *text     // a line without its end
+	time     time.Time // of the previous line
+	half     *text     // an incomplete line
 	sums     map[string]*summarised
 }
 
-// summarised is what the log only summarises of a member.
+// summarised adds up a member's summaries.
 type summarised struct {
 	lines    int
 	from, to time.Time
 }
 
-// knownHead is a head that the log must have.
+// knownHead is a head that the log must contain.
 type knownHead struct {
 	Head
 	found bool
-	other string // place of a line with the same number that is another one
+	other string // place of a different line with the same number
 }
 
-// seen is what has to be remembered of a session that the log has shown.
+// seen describes a session that the log has shown.
 type seen struct {
 	member   string
-	evidence hash // of all that is said of it
+	evidence hash // hash of its line
 }
 
 func (v *verifier) read(t *text) {
@@ -95,12 +95,12 @@ func (v *verifier) read(t *text) {
 		v.report.fault(Missing, t.place(), "the file does not begin with the line that names the log's owner")
 	}
 	if !v.follow(t, v.report) {
-		return // out of place: what it says counts for nothing
+		return // not in order, so ignore its content
 	}
 	v.say(t)
 }
 
-// begin takes up a file, which may be that of another log.
+// begin handles a file's first line. The file may belong to another log.
 func (v *verifier) begin(t *text) {
 	l, r := t.line, v.report
 	if v.of == nil {
@@ -126,7 +126,7 @@ func (v *verifier) begin(t *text) {
 	v.of, r.of = &of, l.Waypoint
 }
 
-// say checks what a line says by itself.
+// say checks the content of a line.
 func (v *verifier) say(t *text) {
 	l, r := t.line, v.report
 	if l.Time.Before(v.time.Add(-clockStep)) {
@@ -224,7 +224,7 @@ func (v *verifier) session(t *text) {
 	}
 }
 
-// Check says why a session is not proven to be its member's; nil if it is.
+// Check returns an error if the session is not proven to be its member's.
 func (s *Session) Check(authority Authority) error {
 	who, err := authority(s.Chain, s.Opened)
 	switch {
@@ -241,7 +241,7 @@ func (s *Session) Check(authority Authority) error {
 	return nil
 }
 
-// attributed checks that what a member is said to have caused is tied to its statement.
+// attributed checks that a line about a member refers to a session that the member has signed.
 func (v *verifier) attributed(t *text) {
 	l, r := t.line, v.report
 	if l.Event == FlowClosed || l.Event == FlowOpened || l.Event == FlowFound {
@@ -254,7 +254,7 @@ func (v *verifier) attributed(t *text) {
 		return
 	}
 	switch s, shown := v.sessions[l.Session]; {
-	case !shown && (v.of == nil || v.absent[l.Session]): // a fault already
+	case !shown && (v.of == nil || v.absent[l.Session]): // already reported
 	case !shown:
 		v.absent[l.Session] = true
 		r.fault(BadStatement, t.place(), fmt.Sprintf("the log lacks session %v, in which %s is said to have caused this", l.Session, l.Member))
@@ -263,7 +263,7 @@ func (v *verifier) attributed(t *text) {
 	}
 }
 
-// summarised adds up what the log does not tell in detail.
+// summarised adds up the lines that the log only summarises.
 func (v *verifier) summarised(t *text) {
 	v.attributed(t)
 	sum := v.sums[t.line.Member]

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// writer owns the file. Its methods write whole lines or nothing.
+// writer owns the file. Its methods write complete lines or nothing.
 type writer struct {
 	path   string
 	limits Limits
@@ -20,24 +20,24 @@ type writer struct {
 	shares *shares
 	file   *os.File
 	size   int64
-	torn   bool // there is half a line after size
+	torn   bool // the file has a partial line after size
 
-	ready bool // chain goes on with what is there
+	ready bool // chain continues the existing log
 	chain
-	shown map[wire.SessionID]bool // whose proof the file has
+	shown map[wire.SessionID]bool // sessions whose proof the file has
 	certs string                  // those of the file's last head
 
 	failure error
 	failed  time.Time
 }
 
-// headRoom is kept free in a file for the head that ends it.
+// headRoom is reserved in a file for the head that ends it.
 const headRoom = 4 << 10
 
-// retryAfter is how long a log that could not be written is left alone.
+// retryAfter is the pause after a failed write.
 const retryAfter = time.Second
 
-// write adds entries; lost is how many were lost so far.
+// write adds entries. lost is the number of entries lost so far.
 func (w *writer) write(entries []Entry, lost uint64) error {
 	return w.try(func(b *batch, now time.Time) {
 		b.noteLost(now, lost)
@@ -47,13 +47,13 @@ func (w *writer) write(entries []Entry, lost uint64) error {
 	})
 }
 
-// summarise writes what stands for lines beyond members' shares, if that is due, or all of it.
+// summarise writes summaries that are due, or all of them.
 func (w *writer) summarise(all bool, lost uint64) error {
 	entries := w.shares.due(time.Now(), all)
 	if len(entries) == 0 {
 		return nil
 	}
-	if all { // the last chance
+	if all { // the agent stops
 		w.failure = nil
 	}
 	err := w.write(entries, lost)
@@ -63,12 +63,12 @@ func (w *writer) summarise(all bool, lost uint64) error {
 	return err
 }
 
-// sign adds a head if there is something to sign, and has the disk take everything.
+// sign adds a head if there are unsigned lines, and syncs the file.
 func (w *writer) sign(event Event, lost uint64) error {
 	if w.unsigned == 0 && event != logClosed {
 		return nil
 	}
-	if event == logClosed { // the last chance
+	if event == logClosed { // the agent stops
 		w.failure = nil
 	}
 	err := w.try(func(b *batch, now time.Time) {
@@ -84,7 +84,7 @@ func (w *writer) sign(event Event, lost uint64) error {
 	return nil
 }
 
-// try writes lines, unless that failed a moment ago.
+// try writes lines, unless a write failed less than retryAfter ago.
 func (w *writer) try(lines func(*batch, time.Time)) error {
 	if w.failure != nil && time.Since(w.failed) < retryAfter {
 		return w.failure
@@ -110,7 +110,7 @@ func (w *writer) put(lines func(*batch, time.Time)) error {
 	return w.append(b)
 }
 
-// batch makes the lines, after those that the file itself needs first.
+// batch returns the lines, after those that a new file needs first.
 func (w *writer) batch(lines func(*batch, time.Time)) *batch {
 	b := &batch{chain: w.chain, author: w.author, shown: w.shown, fresh: make(map[wire.SessionID]bool), certs: w.certs, bytes: make(map[string]int)}
 	now := time.Now()
@@ -129,7 +129,7 @@ func (w *writer) batch(lines func(*batch, time.Time)) *batch {
 func (w *writer) append(b *batch) error {
 	n, err := w.file.Write(b.text)
 	if err != nil {
-		w.torn = n > 0 && w.file.Truncate(w.size) != nil // a full disk lets files shrink
+		w.torn = n > 0 && w.file.Truncate(w.size) != nil // possible even on a full disk
 		return fmt.Errorf("write the attribution log: %w (free disk space, or make %s writable)", err, w.path)
 	}
 	w.size += int64(n)
@@ -139,7 +139,7 @@ func (w *writer) append(b *batch) error {
 	return nil
 }
 
-// open opens the file, and the first time finds where the chain goes on.
+// open opens the file. The first time it also finds the end of the chain.
 func (w *writer) open() error {
 	if w.file != nil {
 		if w.inPlace() {
@@ -173,15 +173,15 @@ func (w *writer) open() error {
 		}
 		size = w.size
 	}
-	if size == 0 { // new, or somebody emptied it
+	if size == 0 { // new, or emptied by somebody
 		w.shown, w.certs = make(map[wire.SessionID]bool), ""
 	}
 	w.file, w.size, w.torn = file, size, false
 	return nil
 }
 
-// inPlace says whether the path still leads to the open file, and nobody else has written to it or cut it.
-// Lines must not vanish in a file that somebody removed; those that did show by their numbers.
+// inPlace reports whether the path still names the open file, and nobody else has written to it or truncated it. Lines
+// must not be written to a removed file. The numbers reveal those that were.
 func (w *writer) inPlace() bool {
 	there, err := os.Stat(w.path)
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *writer) inPlace() bool {
 	return err == nil && os.SameFile(there, ours) && ours.Size() == w.size
 }
 
-// resume finds where the chain goes on: after the last line there is. A log that is not ours is set aside.
+// resume finds the end of the chain, after the last existing line. It renames a file that is not our log.
 func (w *writer) resume() error {
 	now, err := readEnd(w.path)
 	if err == nil {
@@ -201,7 +201,7 @@ func (w *writer) resume() error {
 		return err
 	}
 	last := now
-	if now.none() { // perhaps an agent died while it rotated
+	if now.none() { // an agent may have died while rotating
 		if last, err = readEnd(w.aside(1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -222,12 +222,12 @@ func (w *writer) resume() error {
 	return nil
 }
 
-// rotate signs the file and sets it aside.
+// rotate signs the file and renames it.
 func (w *writer) rotate() error {
 	if w.unsigned > 0 {
 		b := &batch{chain: w.chain, author: w.author, certs: w.certs}
 		b.sign(time.Now(), headSigned)
-		_ = w.append(b) // on a full disk a head of the next file, for which room is made now, covers this one
+		_ = w.append(b) // on a full disk the first head of the next file covers this one
 	}
 	if err := w.file.Sync(); err != nil {
 		return fmt.Errorf("write the attribution log: %w", err)
@@ -236,7 +236,7 @@ func (w *writer) rotate() error {
 	if err := w.shift(); err != nil {
 		return err
 	}
-	w.torn = false // what stands in the next file is whole
+	w.torn = false // the next file has no partial line
 	return w.open()
 }
 
@@ -255,7 +255,7 @@ func (w *writer) shift() error {
 	return nil
 }
 
-// aside is the name of the i-th older file.
+// aside returns the name of the i-th older file.
 func (w *writer) aside(i int) string { return aside(w.path, i) }
 
 func aside(path string, i int) string {
