@@ -84,7 +84,7 @@ func examine(ctx context.Context, env *Env, check Check) Result {
 	go func() {
 		defer func() {
 			if what := recover(); what != nil {
-				result <- failed("please report this as a defect of dcol", "the check itself broke: %v", what)
+				result <- failed("please report this as a bug in dcol", "the check itself failed: %v", what)
 			}
 		}()
 		result <- check.Run(ctx, env)
@@ -93,7 +93,7 @@ func examine(ctx context.Context, env *Env, check Check) Result {
 	case r := <-result:
 		return r
 	case <-ctx.Done():
-		return failed("run `dcol doctor` again when the host is less busy", "not done in time: %v", context.Cause(ctx))
+		return failed("run `dcol doctor` again when the host is less busy", "not finished in time: %v", context.Cause(ctx))
 	}
 }
 

@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// healthy is a host on which nothing is amiss: a client and waypoint whose
-// agent does not run.
+// healthy is a host without problems: a client and waypoint whose agent does not run.
 func healthy() *Env {
 	file := func(content string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(content + "\n")} }
 	return &Env{
@@ -109,7 +108,7 @@ func (e *Env) set(name, content string) {
 
 func (e *Env) remove(name string) { delete(e.FS.(fstest.MapFS), name) }
 
-// broken is a host on which much is amiss.
+// broken is a host with many problems.
 func broken() *Env {
 	e := healthy()
 	e.set("proc/sys/kernel/osrelease", "5.10.0-28-amd64")
@@ -263,7 +262,7 @@ func TestHost(t *testing.T) {
 			if (f.State == Failed || f.State == Warning) != (f.Mend != "") && f.State != Info {
 				t.Errorf("%s is %s, its mend %q", f.Code, f.State, f.Mend)
 			}
-			if strings.Contains(f.Detail, "itself broke") {
+			if strings.Contains(f.Detail, "itself failed") {
 				t.Errorf("%s: %s", f.Code, f.Detail)
 			}
 		}

@@ -131,9 +131,9 @@ type System struct {
 func (e *Env) untold(format string, args ...any) Result {
 	fact := fmt.Sprintf(format, args...)
 	if errors.Is(e.AgentUnasked, fs.ErrPermission) {
-		return skipped("%s: cannot tell without root; run it as root: sudo dcol doctor", fact)
+		return skipped("%s; only root can tell: sudo dcol doctor", fact)
 	}
-	return skipped("%s: cannot tell, as the agent could not be asked (see Agent)", fact)
+	return skipped("%s; cannot tell, because the agent could not be asked (see Agent)", fact)
 }
 
 // read returns a file's content without surrounding white space.

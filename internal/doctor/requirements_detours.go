@@ -73,17 +73,17 @@ func checkInBandClient(_ context.Context, e *Env) Result {
 	if e.Config.Cgroup != "" {
 		whose = "the programs of " + e.Config.Cgroup
 	}
-	return ok("for %s: the eBPF programs were attached and taken away", whose)
+	return ok("for %s: the eBPF programs were attached and removed as a test", whose)
 }
 
 func checkInBandWaypoint(_ context.Context, e *Env) Result {
 	if !e.Config.Authenticator {
-		return ok("given by source address alone (in_band_authenticator = false)")
+		return ok("admitted by source address alone (in_band_authenticator = false)")
 	}
 	if err := e.System.TryInBandReceiver(); err != nil {
 		return inBandFailed(err, ", or set waypoint.in_band_authenticator = false to go by source addresses alone", e.lacking(kindInBand))
 	}
-	return ok("the eBPF program that authenticates SYNs was attached and taken away")
+	return ok("the eBPF program that authenticates SYNs was attached and removed as a test")
 }
 
 func inBandFailed(err error, or string, amiss verdict) Result {
@@ -105,7 +105,7 @@ func checkTimestamps(_ context.Context, e *Env) Result {
 		return skipped("cannot read net.ipv4.tcp_timestamps: %v", err)
 	case value == "0":
 		return e.lacking(kindInBand)("sysctl -w net.ipv4.tcp_timestamps=1",
-			"off: waypoints that authenticate in-band SYNs, as they do by default, cannot take those of this host")
+			"off: waypoints that authenticate in-band SYNs, as they do by default, refuse those of this host")
 	}
 	return ok("on, with room for the authenticator of in-band SYNs")
 }
@@ -121,9 +121,9 @@ func checkWireGuard(_ context.Context, e *Env) Result {
 	case err != nil:
 		return e.lacking(kindWireGuard)(mendReport, "%v", err)
 	case kind == "kernel":
-		return ok("the kernel's")
+		return ok("in the kernel")
 	}
-	return ok("the embedded one, as the kernel has none: it works, but costs more processor time")
+	return ok("embedded, because the kernel has none: it works, but uses more processor time")
 }
 
 func checkOpenVPN(_ context.Context, e *Env) Result {
@@ -165,5 +165,5 @@ func checkTunnelRouting(_ context.Context, e *Env) Result {
 	case err != nil:
 		return amiss(mendReport, "%v", err)
 	}
-	return ok("by source address: a rule and a table were made and taken away")
+	return ok("by source address: a rule and a table were created and removed as a test")
 }

@@ -38,14 +38,14 @@ func checkRights(_ context.Context, e *Env) Result {
 	names := missing(bits, capNetAdmin)
 	switch {
 	case names != "" && errors.Is(e.AgentUnasked, fs.ErrPermission): // it belongs to another user
-		return skipped("this user has not %s, which the agent needs (`dcol run` does not); run it as root: sudo dcol doctor", names)
+		return skipped("this user lacks %s, which the agent needs (`dcol run` does not): sudo dcol doctor", names)
 	case names != "":
-		return failed("run the agent, and `dcol doctor`, as root", "the agent needs %s, which this user has not (`dcol run` does not)", names)
+		return failed("run the agent, and `dcol doctor`, as root", "this user lacks %s, which the agent needs (`dcol run` does not)", names)
 	}
 	if names = missing(bits, capNetRaw, capSysAdmin, capBPF, capPerfMon); names != "" {
 		return info("enough for the agent, but without %s the eBPF parts (in-band detours need CAP_BPF) and the lab do not work", names)
 	}
-	return ok("all that dcol uses")
+	return ok("all that dcol needs")
 }
 
 func missing(bits uint64, wanted ...capability) string {
@@ -76,14 +76,14 @@ func checkCgroup(_ context.Context, e *Env) Result {
 		return skipped("cannot read the mount table: %v", err)
 	case len(places) == 0:
 		return optional("mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
-			"version 2 is not mounted: no in-band detours of this host, a detour that carries nothing keeps its place where programs make requests, uploads may wait for a slow one, and the hook that makes sockets MPTCP cannot be limited to a cgroup")
+			"version 2 is not mounted: this host has no in-band detours, programs that make requests keep silent detours, slow detours can delay uploads, and the hook that makes sockets MPTCP cannot be limited to a cgroup")
 	}
 	return ok("version 2 at %s", places[0])
 }
 
 func checkTUN(_ context.Context, e *Env) Result {
 	if _, err := fs.Stat(e.FS, "dev/net/tun"); err != nil {
-		return optional("modprobe tun", "no /dev/net/tun: OpenVPN needs it, WireGuard where the kernel has none, and the lab's links where it has no netem")
+		return optional("modprobe tun", "no /dev/net/tun: OpenVPN needs it, and so do WireGuard and the lab's links if the kernel has no WireGuard and no netem")
 	}
 	return ok("/dev/net/tun is there")
 }

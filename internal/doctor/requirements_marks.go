@@ -50,17 +50,17 @@ func checkMarks(_ context.Context, e *Env) Result {
 	mend := mendMarks(uses)
 	switch {
 	case len(overwrite) > 0:
-		return warning("have each change its own bits only: with nft `ct mark set ct mark & 0xffff00ff | 0x100`, with iptables --set-xmark 0x100/0xff00; with a mask of its own, too, if it saves or restores marks",
-			"%s overwrites all bits of marks, also those that tell members' connections from others (waypoint.marks = %#x), unless it comes to none of these", list(overwrite), ours)
+		return warning("make each rule change only its own bits, as with nft `ct mark set ct mark & 0xffff00ff | 0x100` and iptables --set-xmark 0x100/0xff00, also when it saves or restores marks",
+			"%s overwrites whole marks, including the bits that identify members' connections (waypoint.marks = %#x), unless it never sees these connections", list(overwrite), ours)
 	case len(shared) > 0:
-		return warning(mend, "%s uses bits of waypoint.marks = %#x: connections may be taken for members' that are not", list(shared), ours)
+		return warning(mend, "%s uses bits of waypoint.marks = %#x: other connections may be mistaken for members'", list(shared), ours)
 	case len(hints) > 0:
-		return optional(mend, "%s matches a whole mark that has bits of waypoint.marks = %#x: members' connections do not keep this mark, if they are given it", list(hints), ours)
+		return optional(mend, "%s uses a mark that has bits of waypoint.marks = %#x: members' connections cannot carry this mark", list(hints), ours)
 	}
 	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && strings.Contains(tables, "mangle") {
 		return info("the old iptables may set marks in its table mangle, which cannot be read here: bits of waypoint.marks = %#x must not be among them (iptables-legacy -t mangle -S)", ours)
 	}
-	return ok("no rule of others uses the bits %#x", ours)
+	return ok("no other program's rule uses the bits %#x", ours)
 }
 
 func list(rules []string) string {
@@ -72,7 +72,7 @@ func list(rules []string) string {
 
 // mendMarks proposes bits that no rule uses, the highest ones.
 func mendMarks(uses []netstate.MarkUse) string {
-	const because = "have it use other bits"
+	const other = "make that program use other bits"
 	free := wholeMark
 	for _, u := range uses {
 		if u.Mask == wholeMark {
@@ -82,10 +82,10 @@ func mendMarks(uses []netstate.MarkUse) string {
 		}
 	}
 	if bits.OnesCount32(free) < leastMarks {
-		return because + "; there are not enough free ones for waypoint.marks"
+		return other + "; there are not enough free ones for waypoint.marks"
 	}
 	for bits.OnesCount32(free) > goodMarks {
 		free &= free - 1
 	}
-	return fmt.Sprintf("set waypoint.marks = %#x, after `dcol down`, or %s", free, because)
+	return fmt.Sprintf("run `dcol down`, set waypoint.marks = %#x and start the agent, or %s", free, other)
 }

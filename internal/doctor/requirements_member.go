@@ -47,7 +47,7 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	case errors.Is(id.Err, fs.ErrPermission):
 		return skipped("needs root to read it")
 	case id.Err != nil && e.Config.Joined: // only the operator can mend that, and another check explains how
-		return failed("mend what it names", "%v", id.Err)
+		return failed("fix what the message names", "%v", id.Err)
 	case id.Err != nil:
 		return failed("correct what it says, or "+mend, "%v", id.Err)
 	case e.Now.Before(id.NotBefore):
@@ -69,19 +69,19 @@ func checkCollective(_ context.Context, e *Env) Result {
 	case e.Config.Err != nil:
 		return skipped("no usable configuration names one")
 	case !e.Config.Joined:
-		return info("this host has joined none")
+		return info("this host has not joined one")
 	case c == nil && e.AgentUnasked != nil:
-		return e.untold("the agent knows how it stands")
+		return e.untold("only the agent knows")
 	case c == nil:
-		return skipped("the agent does not run, which knows")
+		return skipped("only the agent knows, and it does not run")
 	case c.Expelled != "":
-		return failed("ask the operator of the collective", "it has expelled this host: %s", c.Expelled)
+		return failed("ask the collective's operator", "it has expelled this host: %s", c.Expelled)
 	case c.Renewal != "":
-		return failed("mend what it names; without that the certificate ends", "the certificate cannot be renewed: %s", c.Renewal)
+		return failed("fix what the message names before the certificate expires", "the certificate cannot be renewed: %s", c.Renewal)
 	case !c.Connected:
-		return warning("see that this host reaches TCP ports 45672 and 45673 of the coordinator, and that its agent runs", "no coordinator is connected: %s", c.Why)
+		return warning("check that this host reaches TCP ports 45672 and 45673 of the coordinator, and that the coordinator's agent runs", "no coordinator is connected: %s", c.Why)
 	case c.Unreached:
-		return failed("open the session's UDP port to the world, or name the addresses others see ([collective] addresses)", "other members cannot reach this waypoint")
+		return failed("allow incoming UDP at the session's port, or set this host's public addresses ([collective] addresses)", "other members cannot reach this waypoint")
 	}
 	if c.Members == 1 {
 		return ok("connected to a coordinator; 1 member is known")
@@ -102,15 +102,15 @@ func checkClock(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot ask the kernel: %v", err)
 	case !synchronised:
-		return warning(mend, "nothing keeps it right: certificates may seem expired, or not valid yet")
+		return warning(mend, "no time service sets it: certificates may seem expired or not valid yet")
 	}
-	return ok("kept right by a time service")
+	return ok("set by a time service")
 }
 
 func checkAgent(_ context.Context, e *Env) Result {
 	switch {
 	case e.AgentRuns && len(e.AgentProblems) > 0:
-		return warning("mend what it names, then restart it: "+e.restartAgent(), "runs, but: %s", strings.Join(e.AgentProblems, "; "))
+		return warning("fix what the message names, then restart the agent: "+e.restartAgent(), "runs, but: %s", strings.Join(e.AgentProblems, "; "))
 	case e.AgentRuns:
 		return ok("runs")
 	case errors.Is(e.AgentUnasked, fs.ErrPermission):

@@ -56,13 +56,13 @@ func checkLimits(_ context.Context, e *Env) Result {
 		return skipped("cannot understand the kernel's release %q", release)
 	}
 	if len(limits) == 0 {
-		return ok("none that dcol knows of")
+		return ok("none known to dcol")
 	}
 	var said []string
 	for _, l := range limits {
 		said = append(said, fmt.Sprintf("%s (since Linux %s): %s", l.Name, l.MinKernel, l.Price))
 	}
-	return info("without %s (docs/kernel-versions.md)", strings.Join(said, "; without "))
+	return info("lacks %s (docs/kernel-versions.md)", strings.Join(said, "; lacks "))
 }
 
 func checkMPTCP(_ context.Context, e *Env) Result {
@@ -82,10 +82,10 @@ func checkUserspacePM(_ context.Context, e *Env) Result {
 	// Since 6.15 the kernel lists them by name.
 	if managers, err := e.sysctl("net/mptcp/available_path_managers"); err == nil {
 		if slices.Contains(strings.Fields(managers), "userspace") {
-			return ok("there (net.mptcp.available_path_managers = %s)", managers)
+			return ok("available (net.mptcp.available_path_managers = %s)", managers)
 		}
 	} else if _, err := e.sysctl("net/mptcp/pm_type"); err == nil {
-		return ok("there (net.mptcp.pm_type)")
+		return ok("available (net.mptcp.pm_type)")
 	}
 	return failed("boot Linux "+userspacePMSince+" or newer with CONFIG_MPTCP=y", "the kernel has none, so dcol cannot add subflows")
 }
@@ -110,7 +110,7 @@ func checkActivePM(_ context.Context, e *Env) Result {
 	client := e.AgentRuns && e.Config.Client
 	switch {
 	case err != nil:
-		return skipped("cannot read which it is: %v", err)
+		return skipped("cannot read the active path manager: %v", err)
 	case e.AgentUnasked != nil:
 		return e.untold("%s; it should be userspace while the agent runs, and kernel otherwise", active)
 	case active == "userspace" && client:
@@ -124,7 +124,7 @@ func checkActivePM(_ context.Context, e *Env) Result {
 	case active == "kernel":
 		return ok("kernel; the agent switches to userspace while it runs")
 	}
-	return warning("sysctl -w net.mptcp.pm_type=0", "%q; the agent switches to userspace while it runs, and back", active)
+	return warning("sysctl -w net.mptcp.pm_type=0", "%q; the agent switches to userspace while it runs", active)
 }
 
 func checkCompetitors(_ context.Context, e *Env) Result {
@@ -170,9 +170,9 @@ func checkChecksums(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot read net.mptcp.checksum_enabled: %v", err)
 	case enabled != "1":
-		return optional(MendChecksums, "off: what a waypoint or its network changes in connections that are not encrypted is not noticed")
+		return optional(MendChecksums, "off: changes that a waypoint or a network makes to unencrypted data are not noticed")
 	}
-	return ok("on: a detour that changes data is left")
+	return ok("on: a detour that changes data is no longer used")
 }
 
 // checkBlackhole checks for how long the kernel uses plain TCP after an outage, and whether it does
@@ -196,13 +196,13 @@ func checkBlackhole(_ context.Context, e *Env) Result {
 	case timeout == 0:
 		return ok("new connections have MPTCP (%s = 0)", key)
 	case timeout <= mptcp.BlackholeTimeout:
-		return ok("an outage makes new connections plain TCP for %d s (%s)", timeout, key)
+		return ok("after an outage, new connections are plain TCP for %d s (%s)", timeout, key)
 	case e.AgentRuns && e.Config.Client:
-		return optional(mend, "an outage makes new connections plain TCP for %d s; the agent keeps this value of %s, because it is not Linux's default", timeout, key)
+		return optional(mend, "after an outage, new connections are plain TCP for %d s; the agent keeps this value of %s, because it is not Linux's default", timeout, key)
 	case e.AgentUnasked != nil:
-		return e.untold("an outage makes new connections plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
+		return e.untold("after an outage, new connections are plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
 	}
-	return info("an outage makes new connections plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
+	return info("after an outage, new connections are plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
 }
 
 func checkCongestion(_ context.Context, e *Env) Result {
@@ -210,7 +210,7 @@ func checkCongestion(_ context.Context, e *Env) Result {
 	if err != nil {
 		return skipped("cannot read net.ipv4.tcp_congestion_control: %v", err)
 	}
-	return info("%s, on each subflow by itself", name)
+	return info("%s, on each subflow separately", name)
 }
 
 // socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,
@@ -227,7 +227,7 @@ func socketChecks() []Check {
 				}
 				return without(m.Mend, "not for %s: %s", m.For, m.Why)
 			}
-			return skipped("this dcol does not know the way %q", name)
+			return skipped("this version of dcol does not know the method %q", name)
 		}}
 	}
 	return []Check{

@@ -85,15 +85,15 @@ func checkNftables(_ context.Context, e *Env) Result {
 		return skipped("needs root to ask the kernel")
 	case err != nil:
 		return failed("boot a kernel with CONFIG_NF_TABLES and CONFIG_NF_NAT, or: modprobe nf_tables nft_chain_nat nft_masq",
-			"the kernel does not answer to nftables: %v", err)
+			"nftables does not work: %v", err)
 	}
-	return ok("the kernel answers")
+	return ok("works")
 }
 
 func checkConntrack(_ context.Context, e *Env) Result {
 	maximum, err := e.sysctlInt("net/netfilter/nf_conntrack_max")
 	if errors.Is(err, fs.ErrNotExist) {
-		return info("not loaded yet; the agent has the kernel load it")
+		return info("not loaded yet; the agent loads it")
 	}
 	if err != nil {
 		return skipped("cannot read net.netfilter.nf_conntrack_max: %v", err)
@@ -111,7 +111,7 @@ func checkConntrack(_ context.Context, e *Env) Result {
 	accounting, err := e.sysctl("net/netfilter/nf_conntrack_acct")
 	if e.AgentRuns && err == nil && accounting != "1" {
 		return warning("sysctl -w net.netfilter.nf_conntrack_acct=1, and find what switched it off",
-			"bytes are not counted: the attribution log lacks them")
+			"bytes are not counted, so the attribution log lacks them")
 	}
 	return ok("%d of at most %d connections in use", count, maximum)
 }
@@ -128,12 +128,12 @@ func checkForwarding(_ context.Context, e *Env) Result {
 	case len(off) == 0:
 		return ok("on")
 	case e.AgentUnasked != nil:
-		return e.untold("%s off, which is amiss only while the agent runs", strings.Join(off, ", "))
+		return e.untold("%s off, which is a problem only while the agent runs", strings.Join(off, ", "))
 	case !e.AgentRuns:
 		return info("%s off; the agent switches it on while it runs", strings.Join(off, ", "))
 	}
 	return failed("restart the agent, and find what switched it off (sysctl.d, another daemon)",
-		"%s off although the agent runs: detours lead nowhere", strings.Join(off, ", "))
+		"%s off although the agent runs: detours do not work", strings.Join(off, ", "))
 }
 
 func checkFirewall(_ context.Context, e *Env) Result {
@@ -149,13 +149,13 @@ func checkFirewall(_ context.Context, e *Env) Result {
 			}
 		}
 		return warning(strings.Join(mends, "; ")+" (and the same in your firewall's own configuration)",
-			"%s drops what it does not know, members' detours among it, unless a rule accepts them", strings.Join(drops, ", "))
+			"%s drops packets that no rule accepts, including those of members' detours", strings.Join(drops, ", "))
 	}
 	// The policies of legacy iptables can only be read with its own program.
 	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && slices.Contains(strings.Fields(tables), "filter") {
-		return info("the old iptables filter is in use: its FORWARD chain must accept what is marked dnat (iptables-legacy -S FORWARD)")
+		return info("legacy iptables is in use: its FORWARD chain must accept connections with status DNAT (iptables-legacy -S FORWARD)")
 	}
-	return ok("nothing drops by policy")
+	return ok("no chain drops packets by default")
 }
 
 // forwarded describes the packets that a firewall must let pass. The table dcol itself restricts
@@ -184,16 +184,16 @@ func (e *Env) checkUDP(address, key string, amiss verdict) Result {
 	case errors.Is(err, fs.ErrPermission): // a port below 1024
 		return skipped("needs root to try UDP %s", address)
 	case inUse && e.AgentUnasked != nil:
-		return e.untold("UDP %s is held, by the agent or another program", address)
+		return e.untold("UDP %s is in use, by the agent or another program", address)
 	case err == nil && e.AgentUnasked != nil:
-		return e.untold("UDP %s is free, which is amiss only while the agent runs", address)
+		return e.untold("UDP %s is free, which is a problem only while the agent runs", address)
 	case inUse && e.AgentRuns:
-		return ok("UDP %s is held by the agent", address)
+		return ok("UDP %s is in use by the agent", address)
 	case inUse:
-		return amiss("find the program with `ss -ulpn`, and end it or set "+key+" to another port",
-			"UDP %s is held by another program", address)
+		return amiss("find the program with `ss -ulpn`; end it, or set "+key+" to another port",
+			"UDP %s is in use by another program", address)
 	case err != nil:
-		return amiss("set "+key+" to one that this host has", "UDP %s cannot be used: %v", address, err)
+		return amiss("set "+key+" to an address of this host", "UDP %s cannot be used: %v", address, err)
 	case e.AgentRuns:
 		return amiss("restart the agent", "the agent runs, but does not listen on UDP %s", address)
 	}

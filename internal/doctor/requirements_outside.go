@@ -34,9 +34,9 @@ func checkOutside(ctx context.Context, e *Env) Result {
 		return info("the host's address %v is private, and there is no router: members in other networks do not reach it", own)
 	case !e.Config.PortMapping:
 		return warning("set waypoint.port_mapping = true, or "+e.mendForward(own.String()),
-			"the host's address %v is private; the router opens ports (%s), but is not to be asked", own, protocol)
+			"the host's address %v is private; the router opens ports (%s), but the configuration forbids asking it", own, protocol)
 	}
-	return ok("the host's address %v is private; the agent has the router open the port (%s)", own, protocol)
+	return ok("the host's address %v is private; the agent asks the router to open the port (%s)", own, protocol)
 }
 
 // mendForward returns how to open the port by hand.
@@ -45,7 +45,7 @@ func (e *Env) mendForward(own string) string {
 	if err != nil {
 		port = e.Config.Listen
 	}
-	return fmt.Sprintf("have the router forward UDP port %s to %s, or switch UPnP or PCP on in its settings", port, own)
+	return fmt.Sprintf("make the router forward UDP port %s to %s, or enable UPnP or PCP in its settings", port, own)
 }
 
 func (e *Env) judge(o Outside) Result {
@@ -69,17 +69,17 @@ func (e *Env) judge(o Outside) Result {
 		return ok("members reach it at %v (%s)", o.Address, o.NAT)
 	case nat.Punchable:
 		if o.Punches {
-			return optional(mend, "members get in by hole punching, but for those behind some NATs, and over WireGuard only (%s)", why)
+			return optional(mend, "members reach it by hole punching, over WireGuard only, and not from behind every NAT (%s)", why)
 		}
-		return warning(mend, "members in other networks do not get in (%s)", why)
+		return warning(mend, "members in other networks cannot reach it (%s)", why)
 	case nat.Unreachable:
-		return warning(mend, "members in other networks do not get in, nor can be told where to send to (%s)", why)
+		return warning(mend, "members in other networks cannot reach it, not even by hole punching (%s)", why)
 	case nat.ClientOnly:
 		if e.Collective != nil && !e.Collective.Connected { // perhaps nobody is there
-			return warning("see whether they run; if they do, let UDP out of this network",
+			return warning("check whether they run; if they do, allow outgoing UDP in this network",
 				"none of %d members answered over UDP: it is blocked, or they are all down", o.Asked)
 		}
-		return failed("let UDP out of this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
+		return failed("allow outgoing UDP in this network", "none of %d members answered: UDP is blocked, and nobody reaches this waypoint", o.Asked)
 	}
 	heard := o.Why
 	if heard == "" { // an older agent
@@ -91,5 +91,5 @@ func (e *Env) judge(o Outside) Result {
 	if o.Own.IsValid() && nat.IsPrivate(o.Own) {
 		return warning(mend, "the host's address %v is private, and no router has opened the port (%s)", o.Own, heard)
 	}
-	return info("whether members get in is not known yet: %s", heard)
+	return info("it is not yet known whether members can reach it: %s", heard)
 }

@@ -63,20 +63,3 @@ func (p *Prober) Knock(ctx context.Context, places []netip.AddrPort, id stun.ID)
 		}
 	}
 }
-
-// Possible reports whether a way can be opened between two ends that are told of each other and
-// then send at the same time.
-func Possible(a, b Found) bool { return getsIn(a, b) || getsIn(b, a) }
-
-// getsIn reports whether packets of one end get in at another that has sent to it. From then on
-// each end knows where to send.
-func getsIn(from, to Found) bool {
-	switch {
-	case to.Mapping == Dependent: // its address towards this end is unknown
-		return false
-	case to.Filtering == PassesAll, to.Filtering == PassesAddresses, to.Filtering == PassesSome:
-		return true
-	}
-	// It has sent to the port from which the packets come, if that could be known.
-	return from.Mapping != Dependent
-}
