@@ -9,6 +9,11 @@ import (
 // order in which Handle returns them.
 type Action interface{ action() }
 
+// actions collects what the caller is to do.
+type actions []Action
+
+func (as *actions) do(a Action) { *as = append(*as, a) }
+
 // CreateSubflow requests a subflow from the kernel. The answer is SubflowRequested or CreateFailed.
 // If Local is zero, the kernel picks the source address by routing. Two subflows from one address
 // have different ids, which Linux accepts only with local ports chosen by the caller.

@@ -3,92 +3,78 @@ package path
 import (
 	"net/netip"
 	"slices"
-	"time"
 )
 
-// This file tracks the host's addresses, including those of its tunnels.
+// hostAddrs holds this host's addresses, and which of them belong to tunnels.
+type hostAddrs struct {
+	network uint32              // counts changes of network
+	addrs   []netip.Addr        // sorted; nil: unknown
+	newer   []netip.Addr        // subflows start from them, addrs lacks them; asked about
+	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
+}
 
-// localAddrs handles a change of the host's addresses. Failures seen on the previous network are
-// forgotten, and data sent from an address that is gone may be lost. A tunnel that comes or goes
-// does not count as another network.
-func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
+// set replaces the addresses. It reports whether they changed, and whether the host is on another
+// network now. A tunnel that comes or goes does not count as another network.
+func (h *hostAddrs) set(ev LocalAddrs) (changed, moved bool) {
 	for _, a := range ev.Tunnels {
-		m.tunnels[a] = true
+		h.tunnels[a] = true
 	}
 	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if m.addrs != nil && len(m.newer) == 0 && slices.Equal(m.addrs, addrs) {
-		return
+	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) {
+		return false, false
 	}
-	moved := m.addrs == nil || !slices.Equal(m.withoutTunnels(m.addrs), m.withoutTunnels(addrs))
-	m.addrs, m.newer = addrs, nil
+	moved = h.addrs == nil || !slices.Equal(h.withoutTunnels(h.addrs), h.withoutTunnels(addrs))
+	h.addrs, h.newer = addrs, nil
 	if moved {
-		m.network++
-		clear(m.retries)
-		m.forgetTrials()
-		m.forgiveSilence()
+		h.network++
 	}
-	for _, c := range inOrder(m.conns) {
-		if moved {
-			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
-		}
-		for _, s := range c.subflows {
-			if !m.hasSource(s) {
-				c.doubt(s) // it survives if its address comes back
-			}
-		}
-		m.step(c, now)
-	}
+	return true, moved
 }
 
-func (m *Manager) withoutTunnels(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return m.tunnels[a] })
+func (h *hostAddrs) withoutTunnels(addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return h.tunnels[a] })
+}
+
+func (h *hostAddrs) owns(a netip.Addr) bool {
+	return h.addrs == nil || slices.Contains(h.addrs, a) || slices.Contains(h.newer, a)
 }
 
 // hasSource reports whether this host still has the subflow's source address.
-func (m *Manager) hasSource(s *subflow) bool {
-	return !s.local.Addr().IsValid() || m.owns(s.local.Addr())
-}
-
-func (m *Manager) owns(a netip.Addr) bool {
-	return m.addrs == nil || slices.Contains(m.addrs, a) || slices.Contains(m.newer, a)
-}
-
-// startsFrom takes in where the kernel says that a subflow starts. What it says and what
-// is told of addresses do not come in order: an address that is not known may be newer
-// than what was told, or gone meanwhile. It counts as this host's until LocalAddrs says.
-func (m *Manager) startsFrom(local netip.AddrPort) {
-	if a := local.Addr(); a.IsValid() && !m.owns(a) {
-		m.newer = append(m.newer, a)
-		m.do(ReadAddrs{})
-	}
+func (h *hostAddrs) hasSource(s *subflow) bool {
+	return !s.local.Addr().IsValid() || h.owns(s.local.Addr())
 }
 
 // source returns the source address for new subflows: the connection's own address while this host
 // has it, otherwise zero, which leaves the choice to routing. ok is false if the host has no
 // suitable address.
-func (m *Manager) source(c *conn) (from netip.Addr, ok bool) {
-	if m.owns(c.local.Addr()) {
+func (h *hostAddrs) source(c *conn) (from netip.Addr, ok bool) {
+	if h.owns(c.local.Addr()) {
 		return c.local.Addr(), true
 	}
-	return from, slices.ContainsFunc(m.addrs, func(a netip.Addr) bool {
-		return a.Is4() == c.server.Addr().Is4() && !m.tunnels[a]
+	return from, slices.ContainsFunc(h.addrs, func(a netip.Addr) bool {
+		return a.Is4() == c.server.Addr().Is4() && !h.tunnels[a]
 	})
 }
 
-// moving reports whether the host's address changed and a new direct subflow is being opened.
-// Subflows from the old address still take up the server's few places. So detours leave the one
-// that may be free to the direct subflow, over which the others can be removed.
-func (m *Manager) moving(c *conn) bool {
-	return c.has(func(s *subflow) bool { return s.direct && !s.up }) &&
-		(c.removeAddrPending() || c.has(func(s *subflow) bool { return !m.hasSource(s) && (s.detour == nil || !s.detour.Local.IsValid()) }))
+// startsFrom records where a subflow starts, as the kernel reports it. It reports whether the host's
+// addresses are to be read again. Reports about subflows and about addresses do not come in order: an
+// unknown address may be newer than the last LocalAddrs, or gone meanwhile. It counts as this
+// host's until the next LocalAddrs.
+func (h *hostAddrs) startsFrom(local netip.AddrPort) (unknown bool) {
+	a := local.Addr()
+	if !a.IsValid() || h.owns(a) {
+		return false
+	}
+	h.newer = append(h.newer, a)
+	return true
 }
 
 // forgetTunnels drops addresses of tunnels that neither exist nor are on offer.
-func (m *Manager) forgetTunnels() {
-	for a := range m.tunnels {
-		if !slices.Contains(m.addrs, a) && !slices.ContainsFunc(m.general, func(o *offered) bool { return o.Local == a }) {
-			delete(m.tunnels, a)
+func (h *hostAddrs) forgetTunnels(onOffer []*offered) {
+	for a := range h.tunnels {
+		if !slices.Contains(h.addrs, a) && !slices.ContainsFunc(onOffer, func(o *offered) bool { return o.Local == a }) {
+			delete(h.tunnels, a)
 		}
 	}
 }

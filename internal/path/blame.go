@@ -38,6 +38,11 @@ var (
 		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
 		allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour,
 	}
+	// reported means that the server says that data arrived changed. It has the same effect towards that
+	// server, but no number of servers makes it count towards others: nothing was seen here.
+	reported = fault{
+		err: errReported, mend: corrupts.mend, allKinds: true, leave: true, rest: corrupts.rest, longest: corrupts.longest,
+	}
 	// swallows means that nothing arrived, not even answers to probes where those could be sent.
 	swallows = fault{
 		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
@@ -75,42 +80,49 @@ type blame struct {
 // over reports whether the blame has expired.
 func (b blame) over(now time.Time) bool { return now.Sub(b.until) > b.fault.longest }
 
-// blame records that a subflow over d to server suffered fault f.
-func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
-	who := blamed{d.Waypoint, d.Kind, server}
+// covers reports whether d is one of the detours.
+func (who blamed) covers(d *Detour) bool {
+	return d.Waypoint == who.waypoint && (who.kind == anyKind || who.kind == d.Kind)
+}
+
+// blames holds what each waypoint is blamed for.
+type blames map[blamed]blame
+
+// add records that a subflow over d to server suffered fault f. It returns what is suspended
+// because of it and until when. ok is false if it was suspended already, for another of its
+// subflows.
+func (bs blames) add(d *Detour, server netip.AddrPort, f *fault, now time.Time) (who blamed, until time.Time, ok bool) {
+	who = blamed{d.Waypoint, d.Kind, server}
 	if f.allKinds {
 		who.kind = anyKind
 	}
-	if now.Before(m.blames[who].until) {
-		return // already recorded for another of its subflows
+	if now.Before(bs[who].until) {
+		return who, until, false
 	}
-	m.rest(who, f, now)
-	if f.spreads && m.networksWith(who, now) >= spreadsFrom {
+	bs.suspend(who, f, now)
+	if f.spreads && bs.networks(who, now) >= spreadsFrom {
 		who.server = netip.AddrPort{}
-		m.rest(who, f, now)
+		bs.suspend(who, f, now)
 	}
-	m.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Mend: f.mend, Until: m.blames[who].until})
-	if f.leave {
-		m.leaveBlamed(who)
-	}
+	return who, bs[who].until, true
 }
 
-// rest starts a suspension, or extends it beyond the previous one.
-func (m *Manager) rest(who blamed, f *fault, now time.Time) {
-	b := m.blames[who]
+// suspend starts a suspension, or extends it beyond the previous one.
+func (bs blames) suspend(who blamed, f *fault, now time.Time) {
+	b := bs[who]
 	if b.fault == nil || b.over(now) {
 		b = blame{fault: f, since: now}
 	}
 	b.until, b.well = now.Add(min(f.rest<<min(b.times, 10), f.longest)), 0
 	b.times++
-	m.blames[who] = b
+	bs[who] = b
 }
 
-// networksWith counts the networks in which who is suspended towards a server, ignoring the server
-// in who.
-func (m *Manager) networksWith(who blamed, now time.Time) int {
+// networks counts the networks in which who is suspended towards a server, ignoring the server in
+// who.
+func (bs blames) networks(who blamed, now time.Time) int {
 	networks := make(map[netip.Prefix]bool)
-	for other, b := range m.blames {
+	for other, b := range bs {
 		if other.waypoint == who.waypoint && other.kind == who.kind && other.server.IsValid() && now.Before(b.until) {
 			networks[networkOf(other.server.Addr())] = true
 		}
@@ -129,20 +141,20 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 // arrivedIntact records that data arrived over d since the last complete sample.
-func (m *Manager) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
-	if len(m.blames) == 0 {
+func (bs blames) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
+	if len(bs) == 0 {
 		return
 	}
 	for _, who := range blamedFor(d, server) {
-		b, ok := m.blames[who]
+		b, ok := bs[who]
 		if !ok || now.Before(b.until) {
 			continue
 		}
 		if b.well++; b.well >= forgivenAfter {
-			delete(m.blames, who)
+			delete(bs, who)
 			continue
 		}
-		m.blames[who] = b
+		bs[who] = b
 	}
 }
 
@@ -154,43 +166,24 @@ func blamedFor(d *Detour, server netip.AddrPort) [4]blamed {
 	}
 }
 
-// leaveBlamed ends the subflows that match who as soon as their connections have other paths.
-func (m *Manager) leaveBlamed(who blamed) {
-	conns := m.conns
-	if who.server.IsValid() {
-		conns = m.byServer[who.server]
-	}
-	for _, c := range inOrder(conns) {
-		found := false
-		for _, s := range c.subflows {
-			if s.detour != nil && s.detour.Waypoint == who.waypoint && (who.kind == anyKind || s.detour.Kind == who.kind) {
-				s.leaving, found = true, true
-			}
-		}
-		if found {
-			m.again = append(m.again, c.token)
-		}
-	}
-}
-
-// blameOf returns the blame on d towards server that lasts longest. ok is false if there is none.
-func (m *Manager) blameOf(d *Detour, server netip.AddrPort, now time.Time) (worst blame, ok bool) {
-	if len(m.blames) == 0 {
+// on returns the blame on d towards server that lasts longest. ok is false if there is none.
+func (bs blames) on(d *Detour, server netip.AddrPort, now time.Time) (worst blame, ok bool) {
+	if len(bs) == 0 {
 		return worst, false
 	}
 	for _, who := range blamedFor(d, server) {
-		if b := m.blames[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
+		if b := bs[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
 			worst, ok = b, true
 		}
 	}
 	return worst, ok
 }
 
-// worstBlame returns the blame on d to show to the operator, and its server. A blame towards all
-// servers comes first, then the one that lasts longest.
-func (m *Manager) worstBlame(d *Detour, now time.Time) (worst blame, server netip.AddrPort, ok bool) {
-	for who, b := range m.blames {
-		if who.waypoint != d.Waypoint || who.kind != anyKind && who.kind != d.Kind || !now.Before(b.until) {
+// worst returns the blame on d to show to the operator, and its server. A blame towards all servers
+// comes first, then the one that lasts longest.
+func (bs blames) worst(d *Detour, now time.Time) (worst blame, server netip.AddrPort, ok bool) {
+	for who, b := range bs {
+		if !who.covers(d) || !now.Before(b.until) {
 			continue
 		}
 		if !ok || cmp.Or(
@@ -209,13 +202,13 @@ func valid(a netip.AddrPort) int {
 	return 0
 }
 
-// forgetBlames drops expired blames.
-func (m *Manager) forgetBlames(now time.Time) {
-	maps.DeleteFunc(m.blames, func(_ blamed, b blame) bool { return b.over(now) })
+// forget drops expired blames.
+func (bs blames) forget(now time.Time) {
+	maps.DeleteFunc(bs, func(_ blamed, b blame) bool { return b.over(now) })
 }
 
 // forgiveSilence drops blames for silence, because another network has another path to the waypoints.
 // Blames for corruption stay: the path is seldom their cause.
-func (m *Manager) forgiveSilence() {
-	maps.DeleteFunc(m.blames, func(_ blamed, b blame) bool { return !b.fault.allKinds })
+func (bs blames) forgiveSilence() {
+	maps.DeleteFunc(bs, func(_ blamed, b blame) bool { return !b.fault.allKinds })
 }

@@ -18,11 +18,10 @@ type conn struct {
 	excluded      bool
 	refused       bool // the kernel accepts no commands for it
 
-	subflows       []*subflow
-	ended          []ended    // subflows that ended and are not judged yet
-	lost           []lostAddr // addresses that the peer may believe to exist
-	lastRemoveAddr time.Time  // when the last REMOVE_ADDR was sent
-	lastID         uint8
+	subflows []*subflow
+	ended    []ended // subflows that ended and are not judged yet
+	removals removals
+	lastID   uint8
 
 	tls       bool // detours wait for the server's first data
 	heard     bool // the server's first data has arrived
@@ -37,51 +36,11 @@ type conn struct {
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
 
-	data  progress
-	moved time.Time             // when a subflow last received or sent data
-	busy  bool                  // in Manager.busy
-	seen  time.Time             // when one of its subflows last appeared in a complete sample
-	due   deadline.Entry[*conn] // when it needs a Tick
-}
-
-// subflow is one subflow of a connection, established or joining.
-type subflow struct {
-	id            uint8
-	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
-	direct        bool
-	detour        *Detour // nil for the direct path and for an unrecognised one
-	why           Reason  // why the detour was chosen, if this manager chose it
-	chosen        bool    // this manager chose it
-	try           bool    // goes over an unproven detour
-	network       uint32  // Manager.network when it started
-	backup        bool
-	up            bool
-	since         time.Time
-	took          time.Duration // how long the join took
-	leaving       bool          // to be ended: its waypoint is not to be used any more
-	foreign       bool          // created by the peer or by an earlier agent, so its id may equal one of ours
-
-	round           uint64 // last complete sample that included it; 0: none
-	received, acked uint64
-	moved           time.Time // when received or acked last grew
-	backoff         int       // how often its retransmission timer had doubled at the last sample
-
-	senses
-	suspicion suspicion
-}
-
-// ended is a subflow that ended while it is not yet known whether the connection did, too.
-type ended struct {
-	*subflow
-	err    error
-	lived  time.Duration
-	unsent bool // no SYN was sent: the kernel refused
-	silent bool // ended without a kernel event
-	// after and failedBefore are set for a silent end: the last complete sample at that time, and
-	// the number of failed checksums when the subflow was last known to exist.
-	after, failedBefore uint64
-	adrift              bool // its address was gone, perhaps for a moment, so the peer did not learn of its end
-	judge               time.Time
+	data    progress
+	moved   time.Time             // when a subflow last received or sent data
+	watched bool                  // in table.watched
+	seen    time.Time             // when one of its subflows last appeared in a complete sample
+	due     deadline.Entry[*conn] // when it needs a Tick
 }
 
 // managed reports whether this manager may act on the connection.
@@ -99,8 +58,16 @@ func (c *conn) closing() bool {
 // open reports whether detours may carry data.
 func (c *conn) open() bool { return !c.tls || c.heard }
 
-func (c *conn) byID(id uint8) *subflow {
-	return c.find(func(s *subflow) bool { return s.id == id })
+// waits reports whether a detour of a TLS connection is up and may not be used yet.
+func (c *conn) waits() bool {
+	return !c.open() && c.has((*subflow).waits) && c.has(func(s *subflow) bool { return s.up && s.direct })
+}
+
+// wants reports whether the connection could use mappings that are not known yet. It could if it is
+// short of detours. It also could if it has a subflow from before the agent's restart, which is
+// recognised only when its detour is on offer again.
+func (c *conn) wants() bool {
+	return c.asks || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
 }
 
 // asked returns the subflow with this id that this manager requested and that is not established
@@ -132,6 +99,33 @@ func (c *conn) find(is func(*subflow) bool) *subflow {
 
 func (c *conn) has(is func(*subflow) bool) bool { return slices.ContainsFunc(c.subflows, is) }
 
+// where returns the subflows for which is returns true.
+func (c *conn) where(is func(*subflow) bool) (list []*subflow) {
+	for _, s := range c.subflows {
+		if is(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// beside counts the connection's subflows, without the first, for which is returns true.
+func (c *conn) beside(is func(*subflow) bool) (n int) {
+	for _, s := range c.subflows {
+		if s.id != 0 && is(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// adopt adds a subflow that was created by the peer, or requested by an earlier agent.
+func (c *conn) adopt(id uint8, remote netip.AddrPort, now time.Time) *subflow {
+	s := &subflow{id: id, remote: remote, direct: remote == c.server, since: now, foreign: true}
+	c.subflows = append(c.subflows, s)
+	return s
+}
+
 func (c *conn) remove(s *subflow) {
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *subflow) bool { return x == s })
 }
@@ -146,7 +140,9 @@ func (c *conn) newID() (id uint8, ok bool) {
 		if c.lastID == 0 { // id 0 is the first subflow's
 			c.lastID++
 		}
-		if c.byID(c.lastID) == nil && !slices.ContainsFunc(c.lost, func(l lostAddr) bool { return l.id == c.lastID }) {
+		used := c.has(func(s *subflow) bool { return s.id == c.lastID }) ||
+			slices.ContainsFunc(c.removals.lost, func(l lostAddr) bool { return l.id == c.lastID })
+		if !used {
 			return c.lastID, true
 		}
 	}
@@ -156,25 +152,6 @@ func (c *conn) newID() (id uint8, ok bool) {
 // ownsID reports whether this manager created s and no other subflow has its address id.
 func (c *conn) ownsID(s *subflow) bool {
 	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
-}
-
-// end removes a subflow that ended by itself. Its route is judged later.
-func (m *Manager) end(c *conn, e ended, now time.Time) {
-	c.remove(e.subflow)
-	if !c.managed() {
-		return
-	}
-	e.adrift = !m.hasSource(e.subflow)
-	switch {
-	case e.up:
-		e.lived = now.Sub(e.since)
-	case e.err == nil:
-		e.err = errNotJoined
-	}
-	if !e.full() {
-		c.dropped = now
-	}
-	c.ended = append(c.ended, e)
 }
 
 // recognise assigns d to subflows that use it and that this manager did not create. A subflow from
@@ -191,11 +168,5 @@ func (c *conn) recognise(d *Detour) {
 		if better && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
 			s.detour, s.direct = d, false
 		}
-	}
-}
-
-func (m *Manager) recogniseAll(c *conn) {
-	for o := range m.leading(c.server) {
-		c.recognise(&o.Detour)
 	}
 }

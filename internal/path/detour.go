@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -60,6 +61,16 @@ func (d *Detour) via() via {
 	return via{d.Waypoint, d.Remote.Addr()}
 }
 
+// offers holds what the waypoints offer: the detours, which waypoints do not answer, and which kinds
+// this host cannot use.
+type offers struct {
+	byID     map[DetourID]*offered
+	general  []*offered                    // reach any server
+	specific map[netip.AddrPort][]*offered // reach one server
+	lost     map[via]time.Time             // waypoints that no longer answer, and since when
+	unready  []Resting                     // kinds of detours that no connection can use
+}
+
 // offered is a detour on offer.
 type offered struct {
 	Detour
@@ -67,51 +78,16 @@ type offered struct {
 	trial *trial // nil: needs no trial
 }
 
-// offer makes a detour available to every connection that can use it.
-func (m *Manager) offer(d Detour, now time.Time) {
-	delete(m.lost, d.via())
-	if old := m.detours[d.ID]; old != nil {
-		if old.Detour == d {
-			return
-		}
-		m.drop(old, now)
-	}
-	o := &offered{Detour: d, since: now, trial: m.trialOf(&d)}
-	m.detours[d.ID] = o
-	if d.Local.IsValid() {
-		m.tunnels[d.Local] = true
-	}
-	conns := m.conns
-	if d.Server.IsValid() {
-		m.specific[d.Server] = append(m.specific[d.Server], o)
-		conns = m.byServer[d.Server]
-	} else {
-		m.general = append(m.general, o)
-		m.forgetRoutes(d.ID)
-	}
-	for _, c := range inOrder(conns) {
-		c.recognise(&o.Detour)
-		m.step(c, now)
-	}
-}
+// unproven reports whether it is not known yet if the path lets the detour's SYNs through.
+func (o *offered) unproven() bool { return o.trial != nil && !o.trial.proven }
 
-// withdraw takes a detour off offer. Its subflows stay.
-func (m *Manager) withdraw(ev DetourWithdrawn, now time.Time) {
-	if o := m.detours[ev.ID]; o != nil {
-		m.drop(o, now)
+// drop takes a detour off offer. Its subflows stay.
+func (of *offers) drop(id DetourID, now time.Time) {
+	o := of.byID[id]
+	if o == nil {
+		return
 	}
-}
-
-// waypointLost records since when a waypoint does not answer.
-func (m *Manager) waypointLost(v via, now time.Time) {
-	if _, ok := m.lost[v]; !ok {
-		m.lost[v] = now
-		m.forgive(v, now)
-	}
-}
-
-func (m *Manager) drop(o *offered, now time.Time) {
-	delete(m.detours, o.ID)
+	delete(of.byID, id)
 	if o.trial != nil {
 		o.trial.left = now
 	}
@@ -119,18 +95,37 @@ func (m *Manager) drop(o *offered, now time.Time) {
 		return slices.DeleteFunc(list, func(x *offered) bool { return x == o })
 	}
 	if !o.Server.IsValid() {
-		m.general = without(m.general)
-	} else if rest := without(m.specific[o.Server]); len(rest) > 0 {
-		m.specific[o.Server] = rest
+		of.general = without(of.general)
+	} else if rest := without(of.specific[o.Server]); len(rest) > 0 {
+		of.specific[o.Server] = rest
 	} else {
-		delete(m.specific, o.Server)
+		delete(of.specific, o.Server)
+	}
+}
+
+// leave drops all that a waypoint offers at one address.
+func (of *offers) leave(v via, now time.Time) {
+	delete(of.lost, v)
+	of.unready = slices.DeleteFunc(of.unready, func(r Resting) bool { return r.Waypoint == v.waypoint })
+	for _, id := range slices.Sorted(maps.Keys(of.byID)) {
+		if of.byID[id].via() == v {
+			of.drop(id, now)
+		}
+	}
+}
+
+// setUnready records why this host cannot use a kind of detour of a waypoint.
+func (of *offers) setUnready(ev KindUnready) {
+	of.unready = slices.DeleteFunc(of.unready, func(r Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
+	if ev.Err != nil {
+		of.unready = append(of.unready, Resting{ev.Kind, ev.Waypoint, Rest{Cause: RestsUnready, Err: ev.Err}})
 	}
 }
 
 // leading returns an iterator over the detours on offer that may reach server.
-func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool) {
+func (of *offers) leading(server netip.AddrPort) func(yield func(*offered) bool) {
 	return func(yield func(*offered) bool) {
-		for _, list := range [2][]*offered{m.general, m.specific[server]} {
+		for _, list := range [2][]*offered{of.general, of.specific[server]} {
 			for _, o := range list {
 				if !yield(o) {
 					return
@@ -140,26 +135,9 @@ func (m *Manager) leading(server netip.AddrPort) func(yield func(*offered) bool)
 	}
 }
 
-// kindUnready records why this host cannot use a kind of detour of a waypoint.
-func (m *Manager) kindUnready(ev KindUnready) {
-	m.unready = slices.DeleteFunc(m.unready, func(r Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
-	if ev.Err != nil {
-		m.unready = append(m.unready, Resting{ev.Kind, ev.Waypoint, Rest{Cause: RestsUnready, Err: ev.Err}})
-	}
-}
-
-// waypointReady lets every connection that lacks a detour ask at once, without waiting for its
-// backoff.
-func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
-	for v := range m.lost {
-		if v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr) {
-			delete(m.lost, v)
-		}
-	}
-	for _, c := range inOrder(m.conns) {
-		if c.short || c.wants() {
-			c.ask = retry{}
-			m.step(c, now)
-		}
+// recognise assigns the detours on offer to the connection's subflows that use them.
+func (of *offers) recognise(c *conn) {
+	for o := range of.leading(c.server) {
+		c.recognise(&o.Detour)
 	}
 }

@@ -8,4 +8,26 @@
 // needs: address ids, joins without an answer, backoff, whether a path lets in-band SYNs through,
 // keeping TLS handshakes on the direct path, and changes of the client's address. A Policy decides
 // which detours a connection gets; each policy has its own file.
+//
+// An event changes the state of its owners. Then step brings each connection concerned up to date.
+// An owner never calls the Manager: it returns what follows from the change.
+//
+//	event.go action.go manager.go    what goes in, what comes out, which function handles what
+//	kernel.go                        a connection's and a subflow's life, as the kernel reports it
+//	conn.go subflow.go table.go      one connection, its subflows, all connections
+//	step.go                          step; turn, with which one connection decides for itself
+//	addrs.go                         this host's addresses
+//
+//	detour.go kind.go                detours, and which are on offer
+//	open.go policy*.go reason.go     which detours a connection takes now, and why
+//	rest.go                          which detours it does not take now, and until when:
+//	retry.go trial.go blame.go       after failures, while in-band SYNs are blocked, after harm
+//	places.go                        how many subflows a server accepts
+//
+//	measure.go silence.go vanish.go  when a detour in use is given up: it makes no progress, nothing
+//	sense.go loss.go                 arrives (as sense.go and loss.go show), it ended without an event
+//	leave.go                         how detours end whose waypoint is not to be used any more
+//	judge.go                         what the end of a subflow says about its detour or server
+//	removeaddr.go                    how the server learns of ends that it cannot notice
+//	snapshot.go                      the state, for display
 package path

@@ -5,24 +5,24 @@ import "fmt"
 // Sound says what contradicts itself in the Manager's books; nil: nothing.
 func (m *Manager) Sound() error {
 	tracked, due := 0, 0
-	for server, conns := range m.byServer {
+	for server, conns := range m.conns.byServer {
 		if len(conns) == 0 {
 			return fmt.Errorf("an empty entry for server %v", server)
 		}
 		tracked += len(conns)
 		for token, c := range conns {
-			if m.conns[token] != c || c.server != server {
+			if m.conns.byToken[token] != c || c.server != server {
 				return fmt.Errorf("connection %d is listed under server %v", token, server)
 			}
 		}
 	}
-	if tracked != len(m.conns) {
-		return fmt.Errorf("%d connections, %d by server", len(m.conns), tracked)
+	if tracked != len(m.conns.byToken) {
+		return fmt.Errorf("%d connections, %d by server", len(m.conns.byToken), tracked)
 	}
-	for token, c := range m.conns {
+	for token, c := range m.conns.byToken {
 		if !c.due.Due().IsZero() {
 			due++
-			if !m.due.Has(&c.due) {
+			if !m.conns.due.Has(&c.due) {
 				return fmt.Errorf("connection %d is not where it thinks among the deadlines", token)
 			}
 		}
@@ -34,23 +34,25 @@ func (m *Manager) Sound() error {
 			ids[s.id] = ids[s.id] || !s.foreign
 		}
 	}
-	if due != m.due.Len() {
-		return fmt.Errorf("%d connections have a deadline, %d are listed", due, m.due.Len())
+	if due != m.conns.due.Len() {
+		return fmt.Errorf("%d connections have a deadline, %d are listed", due, m.conns.due.Len())
 	}
-	offered := len(m.general)
-	for _, list := range m.specific {
+	offered := len(m.detours.general)
+	for _, list := range m.detours.specific {
 		offered += len(list)
 	}
-	if offered != len(m.detours) {
-		return fmt.Errorf("%d detours, %d listed", len(m.detours), offered)
+	if offered != len(m.detours.byID) {
+		return fmt.Errorf("%d detours, %d listed", len(m.detours.byID), offered)
 	}
 	return nil
 }
 
 // LeftOfDetours counts what is remembered about detours.
-func (m *Manager) LeftOfDetours() int { return len(m.detours) + len(m.trials) + len(m.tunnels) }
+func (m *Manager) LeftOfDetours() int {
+	return len(m.detours.byID) + len(m.detours.trials) + len(m.host.tunnels)
+}
 
 // Left counts what is remembered about connections and failures.
 func (m *Manager) Left() int {
-	return len(m.conns) + len(m.byServer) + m.due.Len() + len(m.retries)
+	return len(m.conns.byToken) + len(m.conns.byServer) + m.conns.due.Len() + len(m.detours.failures)
 }

@@ -2,9 +2,9 @@ package path
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
@@ -20,62 +20,40 @@ type Config struct {
 	Exclude []netip.Prefix
 }
 
-// Manager holds the path manager's state. It is not safe for concurrent use.
+// Manager passes events to those who own the state they change, brings the connections up to date
+// that they concern, and collects the actions. It is not safe for concurrent use.
 type Manager struct {
-	cfg      Config
-	conns    map[Token]*conn
-	byServer map[netip.AddrPort]map[Token]*conn // by conn.server
-	due      *deadline.Queue[*conn]
+	cfg     Config
+	conns   table
+	host    hostAddrs
+	detours detours
+	places  places
+	samples samples
+	views   views
 
-	detours  map[DetourID]*offered
-	general  []*offered                    // reach any server
-	specific map[netip.AddrPort][]*offered // reach one server
-	lost     map[via]time.Time             // waypoints that no longer answer, and since when
-	retries  map[route]retry
-	trials   map[DetourID]*trial
-	swept    time.Time // when retries and trials were last cleaned up
-	woken    bool      // a detour was proven: connections that lack one may use it
-	again    []Token   // connections to step besides the event's own
-
-	busy      []*conn // sampled closely
-	round     uint64  // counts complete samples
-	checksums checksums
-	vanished  []vanished // recently
-	blames    map[blamed]blame
-	places    map[netip.Addr]places // by server
-	// refusedByServers counts subflows that servers closed because they accept no more.
-	refusedByServers uint64
-
-	network uint32              // counts changes of network
-	addrs   []netip.Addr        // this host's, sorted; nil: unknown
-	newer   []netip.Addr        // subflows start from them, addrs lacks them; asked about
-	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
-
-	out      []Action
-	failures map[string]int // scratch of view, by waypoint
-
-	inUse   []InUse
-	usable  []Usable
-	resting []Resting
-	unready []Resting // for no connection there
+	out   actions
+	again []Token   // connections to step besides the event's own
+	woken bool      // a detour was proven: connections that lack one may use it
+	swept time.Time // when expired knowledge was last dropped
 }
 
 // New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
 	return &Manager{
-		cfg:      cfg,
-		conns:    make(map[Token]*conn),
-		byServer: make(map[netip.AddrPort]map[Token]*conn),
-		due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
-		detours:  make(map[DetourID]*offered),
-		specific: make(map[netip.AddrPort][]*offered),
-		lost:     make(map[via]time.Time),
-		retries:  make(map[route]retry),
-		trials:   make(map[DetourID]*trial),
-		blames:   make(map[blamed]blame),
-		places:   make(map[netip.Addr]places),
-		tunnels:  make(map[netip.Addr]bool),
-		failures: make(map[string]int),
+		cfg: cfg,
+		conns: table{
+			byToken:  make(map[Token]*conn),
+			byServer: make(map[netip.AddrPort]map[Token]*conn),
+			due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
+		},
+		host: hostAddrs{tunnels: make(map[netip.Addr]bool)},
+		detours: detours{
+			offers: offers{
+				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
+			},
+			failures: make(failures), trials: make(trials), blames: make(blames), counts: make(map[string]int),
+		},
+		places: places{limits: make(map[netip.Addr]limit)},
 	}
 }
 
@@ -83,42 +61,42 @@ func New(cfg Config) *Manager {
 // call. Events about unknown connections are ignored: they are late events of a closed one.
 func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	m.out = m.out[:0]
-	m.forgetFailures(now)
+	m.sweep(now)
 	switch ev := ev.(type) {
 	case ConnEstablished:
 		m.established(ev, now)
 	case ConnClosed:
-		m.forget(ev.Token)
+		m.conns.remove(ev.Token)
 	case SubflowRequested:
-		m.with(ev.Token, now, func(c *conn) { m.requested(c, ev) })
+		m.with(ev.Token, now, func(t turn) { t.requested(ev) })
 	case CreateFailed:
-		m.with(ev.Token, now, func(c *conn) { m.createFailed(c, ev, now) })
+		m.with(ev.Token, now, func(t turn) { t.createFailed(ev) })
 	case SubflowEstablished:
-		m.with(ev.Token, now, func(c *conn) { m.joined(c, ev, now) })
+		m.with(ev.Token, now, func(t turn) { m.joined(t, ev) })
 	case SubflowClosed:
-		m.with(ev.Token, now, func(c *conn) { m.closed(c, ev, now) })
+		m.with(ev.Token, now, func(t turn) { m.closed(t, ev) })
 	case AddrAnnounced:
-		m.with(ev.Token, now, func(c *conn) { m.announced(c, ev) })
+		m.with(ev.Token, now, func(t turn) { m.announced(t.conn, ev) })
 	case DetourOffered:
-		m.offer(ev.Detour, now)
+		m.detourOffered(ev.Detour, now)
 	case DetourWithdrawn:
-		m.withdraw(ev, now)
+		m.detours.drop(ev.ID, now)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:
-		m.waypointLost(via{ev.Waypoint, ev.Addr}, now)
+		m.detours.waypointLost(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointLeft:
-		m.leave(via{ev.Waypoint, ev.Addr}, now)
+		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case ServerRefused:
-		m.serverRefused(ev, now)
+		m.woken = m.detours.serverRefused(ev, now) || m.woken
 	case KindUnready:
-		m.kindUnready(ev)
+		m.detours.setUnready(ev)
 	case LocalAddrs:
 		m.localAddrs(ev, now)
 	case Measured:
 		m.measured(ev, now)
 	case SubflowMissing:
-		m.with(ev.Token, now, func(c *conn) { m.subflowMissing(c, ev, now) })
+		m.with(ev.Token, now, func(t turn) { m.subflowMissing(t, ev) })
 	case Resync:
 		m.resync(ev.Conns, now)
 	case Tick:
@@ -130,7 +108,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	for len(m.again) > 0 { // step may append to it
 		token := m.again[0]
 		m.again = m.again[1:]
-		m.with(token, now, func(*conn) {})
+		m.with(token, now, func(turn) {})
 	}
 	m.again = nil
 	return m.out
@@ -139,92 +117,105 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 // Next returns the time at which Handle needs a Tick. It returns false if no Tick is needed before
 // the next event.
 func (m *Manager) Next() (time.Time, bool) {
-	if first := m.due.First(); first != nil {
+	if first := m.conns.due.First(); first != nil {
 		return first.Due(), true
 	}
 	return time.Time{}, false
 }
 
-func (m *Manager) do(a Action) { m.out = append(m.out, a) }
+// Watched returns an iterator over the connections to sample closely, ten times a second, with
+// their subflows: those with a detour on which data moved recently. A Measured with these samples
+// also has Received.
+func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] { return m.conns.closely(now) }
+
+// turn returns a connection's turn to decide.
+func (m *Manager) turn(c *conn, now time.Time) turn { return turn{c, now, &m.host, &m.out} }
 
 // with applies change to a known connection and then runs its next step.
-func (m *Manager) with(t Token, now time.Time, change func(*conn)) {
-	if c := m.conns[t]; c != nil {
-		change(c)
-		m.step(c, now)
+func (m *Manager) with(token Token, now time.Time, change func(turn)) {
+	if c := m.conns.byToken[token]; c != nil {
+		t := m.turn(c, now)
+		change(t)
+		m.step(t)
 	}
 }
 
 func (m *Manager) tick(now time.Time) {
 	for {
-		first := m.due.First()
+		first := m.conns.due.First()
 		if first == nil || first.Due().After(now) {
 			return
 		}
-		m.step(first.Item, now) // step moves its due time, or clears it
+		m.step(m.turn(first.Item, now)) // step moves its due time, or clears it
 	}
 }
 
-// established adds a new connection.
-func (m *Manager) established(ev ConnEstablished, now time.Time) {
-	if ev.ServerSide {
+// wake lets connections that are short of a detour look for one again.
+func (m *Manager) wake(now time.Time) {
+	m.woken = false
+	for _, c := range m.conns.where(func(c *conn) bool { return c.short }) {
+		m.step(m.turn(c, now))
+	}
+}
+
+// detourOffered makes a detour available to every connection that can use it.
+func (m *Manager) detourOffered(d Detour, now time.Time) {
+	o := m.detours.offer(d, now)
+	if o == nil {
 		return
 	}
-	c := m.conns[ev.Token]
-	if c == nil { // otherwise a resync found it before its event arrived
-		c = m.newConn(ev.Token, ev.Local, ev.Remote, now)
-		c.subflows = append(c.subflows, &subflow{
-			direct: true, up: true, local: ev.Local, remote: ev.Remote, since: now, moved: now,
-		})
-		m.track(c)
+	if d.Local.IsValid() {
+		m.host.tunnels[d.Local] = true
 	}
-	c.denyInitial = ev.DenyJoinInitial
-	m.startsFrom(ev.Local)
-	m.step(c, now)
-}
-
-func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) *conn {
-	c := &conn{
-		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
-		excluded: m.excludes(remote.Addr()),
-		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
+	for _, c := range m.conns.to(d.Server) {
+		c.recognise(&o.Detour)
+		m.step(m.turn(c, now))
 	}
-	c.due.Item = c
-	return c
 }
 
-func (m *Manager) excludes(server netip.Addr) bool {
-	return server.IsLoopback() || server.IsLinkLocalUnicast() || slices.Contains(m.addrs, server) ||
-		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
-}
-
-// track and forget are the only functions that change conns and byServer.
-func (m *Manager) track(c *conn) {
-	m.conns[c.token] = c
-	if m.byServer[c.server] == nil {
-		m.byServer[c.server] = make(map[Token]*conn)
+// waypointReady lets every connection that lacks a detour ask at once, without waiting for its
+// backoff.
+func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
+	maps.DeleteFunc(m.detours.lost, func(v via, _ time.Time) bool {
+		return v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr)
+	})
+	for _, c := range m.conns.where(func(c *conn) bool { return c.short || c.wants() }) {
+		c.ask = retry{}
+		m.step(m.turn(c, now))
 	}
-	m.byServer[c.server][c.token] = c
 }
 
-func (m *Manager) forget(t Token) {
-	c := m.conns[t]
-	if c == nil {
+// localAddrs handles a change of the host's addresses. What was seen on the previous network is
+// forgotten, and data sent from an address that is gone may be lost.
+func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
+	changed, moved := m.host.set(ev)
+	if !changed {
 		return
 	}
-	m.due.Set(&c.due, time.Time{})
-	delete(m.conns, t)
-	delete(m.byServer[c.server], t)
-	if len(m.byServer[c.server]) == 0 {
-		delete(m.byServer, c.server)
+	if moved {
+		m.detours.moved()
+	}
+	for _, c := range m.conns.all() {
+		if moved {
+			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
+		}
+		for _, s := range c.subflows {
+			if !m.host.hasSource(s) {
+				c.removals.doubt(s) // it survives if its address comes back
+			}
+		}
+		m.step(m.turn(c, now))
 	}
 }
 
-// inOrder sorts connections, the oldest first, so that every run acts on them in the same order.
-func inOrder(conns map[Token]*conn) []*conn {
-	return slices.SortedFunc(maps.Values(conns), byAge)
-}
-
-func byAge(a, b *conn) int {
-	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.token, b.token))
+// sweep drops expired knowledge. It runs only once in a while, so that the cost does not grow with
+// its amount.
+func (m *Manager) sweep(now time.Time) {
+	if now.Sub(m.swept) < longestBackoff {
+		return
+	}
+	m.swept = now
+	m.detours.forget(now)
+	m.places.forget(now)
+	m.host.forgetTunnels(m.detours.general)
 }

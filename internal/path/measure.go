@@ -2,6 +2,7 @@ package path
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 )
 
@@ -19,88 +20,90 @@ const (
 
 var errStalled = errors.New("made no progress while its connection did")
 
-// measured processes counters. The server's first data opens the detours of a TLS connection, and
-// stalled subflows are detected.
+// Ends are the addresses of a subflow.
+type Ends struct{ Local, Remote netip.AddrPort }
+
+// measured processes counters. The server's first data opens the detours of a TLS connection.
+// Stalled, silent and missing subflows are detected.
 func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete {
-		m.round++
-		m.checksums.sampled(ev.ChecksumErrors)
-		m.forgetVanished()
-		defer m.lookForMissing(now)
+		m.samples.complete(ev.ChecksumErrors)
 	}
-	for _, sm := range ev.Samples {
-		c := m.conns[sm.Token]
-		if c == nil || !c.managed() {
-			continue
-		}
-		s := c.byAddrs(sm.Local, sm.Remote)
-		if s == nil {
-			continue
-		}
-		if ev.Complete {
-			s.round, c.seen = m.round, now
-		}
-		if ev.Complete && s.detour != nil && sm.BytesReceived > s.received {
-			m.arrivedIntact(s.detour, c.server, now)
-		}
-		carried := s.carried()
-		if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
-			s.received, s.acked, s.moved, c.moved = sm.BytesReceived, sm.BytesAcked, now, now
-			m.watch(c, now)
-		}
-		s.take(&sm, now)
-		settled := !carried && s.carried() || s.backoff != sm.Backoff && c.leaving()
-		s.backoff = sm.Backoff
-		// A backup may be a subflow through a tunnel that is not known yet.
-		heard := s.direct && !s.backup && s.received > 0 && !c.open()
-		c.heard = c.heard || heard
-		stalled := m.stalled(c, s, sm.Backoff, now)
-		if stalled {
-			m.takeBack(c, now, s)
-			if s.detour != nil {
-				m.failed(s.detour, c.server, errStalled, s.since, now.Sub(s.since), now)
+	for i := range ev.Samples {
+		sm := &ev.Samples[i]
+		if c := m.conns.byToken[sm.Token]; c != nil && c.managed() {
+			if s := c.byAddrs(sm.Local, sm.Remote); s != nil {
+				m.sampled(m.turn(c, now), s, sm, ev.Complete)
 			}
-		}
-		if heard || stalled || settled {
-			m.step(c, now)
 		}
 	}
 	for _, r := range ev.Received {
-		if c := m.conns[r.Token]; c != nil && c.managed() {
+		if c := m.conns.byToken[r.Token]; c != nil && c.managed() {
 			c.arrived(r.UpTo, now)
-			m.suspect(c, now)
+			m.endHoles(m.turn(c, now))
 		}
+	}
+	if ev.Complete {
+		m.lookForMissing(now)
+	}
+}
+
+// sampled processes the counters of one subflow.
+func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
+	if complete {
+		s.sampled, t.seen = m.samples.last, t.now
+		if s.detour != nil && sm.BytesReceived > s.received {
+			m.detours.blames.arrivedIntact(s.detour, t.server, t.now)
+		}
+	}
+	carried := s.carried()
+	if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
+		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
+		m.conns.watch(t.conn, t.now)
+	}
+	s.take(sm, t.now)
+	settled := !carried && s.carried() || s.backoff != sm.Backoff && t.leaving()
+	s.backoff = sm.Backoff
+	// A backup may be a subflow through a tunnel that is not known yet.
+	heard := s.direct && !s.backup && s.received > 0 && !t.open()
+	t.heard = t.heard || heard
+	stalled := t.stalled(s, m.detours.lost)
+	if stalled {
+		m.giveUp(t, errStalled, s)
+	}
+	if heard || stalled || settled {
+		m.step(t)
 	}
 }
 
 // stalled reports whether the subflow makes no progress while another does, and has data to
 // transfer. Signs of the latter are unanswered retransmissions, data that has no answer for long and,
 // for a receiver, a waypoint that no longer answers.
-func (m *Manager) stalled(c *conn, s *subflow, backoff int, now time.Time) bool {
+func (t turn) stalled(s *subflow, lost map[via]time.Time) bool {
 	if s.direct || !s.up {
 		return false
 	}
 	still := s.moved
 	switch {
-	case backoff >= stalledBackoff:
+	case s.backoff >= stalledBackoff:
 	case s.waitsTooLong():
 		still = s.waiting.Add(waitsFor / 2) // else this host itself may be cut off
 	default:
 		if s.detour == nil {
 			return false
 		}
-		lost, ok := m.lost[s.detour.via()]
+		since, ok := lost[s.detour.via()]
 		if !ok {
 			return false
 		}
-		if still.Before(lost) {
-			still = lost
+		if still.Before(since) {
+			still = since
 		}
-		if now.Sub(still) < stalledAfter {
+		if t.now.Sub(still) < stalledAfter {
 			return false
 		}
 	}
-	return c.has(func(x *subflow) bool { return x != s && x.up && x.moved.After(still) })
+	return t.has(func(x *subflow) bool { return x != s && x.up && x.moved.After(still) })
 }
 
 func (s *senses) waitsTooLong() bool { return !s.waiting.IsZero() && s.at.Sub(s.waiting) >= waitsFor }

@@ -2,56 +2,70 @@ package path
 
 import (
 	"net/netip"
-	"time"
 )
 
 // This file opens the detours of a connection: it builds the policy's view and carries out its
 // plan.
 
-// openDetours lets the policy choose detours, and requests more if needed.
-func (m *Manager) openDetours(c *conn, now time.Time) {
-	from, ok := m.source(c)
-	if !ok || c.denied() {
-		c.short = false
+// open requests the subflows that the connection lacks, if the server may have a place for them.
+func (m *Manager) open(t turn) {
+	if t.now.Before(t.room.at) || t.settling() || t.announcingRemoval() {
 		return
 	}
-	plan := m.plan(c, m.view(c, now), now)
+	t.keepDirect()
+	if !t.moving() {
+		m.openDetours(t)
+	}
+}
+
+// openDetours lets the policy choose detours, and requests more if needed.
+func (m *Manager) openDetours(t turn) {
+	from, ok := t.host.source(t.conn)
+	if !ok || t.denied() {
+		t.short = false
+		return
+	}
+	plan := m.plan(t, m.views.of(t, &m.detours))
 	for _, choice := range plan.Open {
-		o := m.detours[choice.ID]
-		remote, _ := o.target(c.server)
-		local := from
-		if o.Local.IsValid() {
-			local = o.Local
-		}
-		m.create(c, &subflow{
-			detour: &o.Detour, why: choice.Why, chosen: true, try: o.trial != nil && !o.trial.proven, backup: !c.open(),
-			local: netip.AddrPortFrom(local, 0), remote: remote,
-		}, now)
-		if o.trial != nil && !o.trial.proven {
-			o.trial.begin(c.server, now)
-		}
+		t.take(m.detours.byID[choice.ID], from, choice.Why)
 	}
-	m.askingForMore(c, now)
-	c.capped = plan.Capped
-	c.short, c.asks = plan.Short, plan.Short && plan.Ask
-	if (plan.Ask || c.wants()) && !now.Before(c.ask.at) {
-		c.ask.failed(nil, 0, now)
-		m.do(RequestDetours{c.server})
+	m.places.askingForMore(t)
+	t.capped = plan.Capped
+	t.short, t.asks = plan.Short, plan.Short && plan.Ask
+	if (plan.Ask || t.wants()) && !t.now.Before(t.ask.at) {
+		t.ask.failed(nil, 0, t.now)
+		t.out.do(RequestDetours{t.server})
 	}
 }
 
-// wants reports whether the connection could use mappings that are not known yet. It could if it is
-// short of detours. It also could if it has a subflow from before the agent's restart, which is
-// recognised only when its detour is on offer again.
-func (c *conn) wants() bool {
-	return c.asks || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
+// plan asks the policy which detours to open. If a single waypoint showed how many subflows the server
+// accepts, the policy first plans without that waypoint and without the number, to disprove it. If that
+// opens nothing, the number is believed.
+func (m *Manager) plan(t turn, v View) Plan {
+	room, known := m.places.room(t)
+	if others, ok := m.places.withoutWitness(t, v.Usable); ok {
+		disproving := v
+		disproving.Usable = others
+		if plan := m.cfg.Policy.Plan(disproving); len(plan.Open) > 0 {
+			return plan
+		}
+	}
+	v.Room, v.RoomKnown = room, known
+	return m.cfg.Policy.Plan(v)
 }
 
-// view returns the policy's view of the connection. Its slices are reused by the next call.
-func (m *Manager) view(c *conn, now time.Time) View {
-	v := View{InUse: m.inUse[:0], Usable: m.usable[:0], Resting: m.resting[:0]}
-	for _, s := range c.subflows {
-		if !m.hasSource(s) || s.leaving {
+// views builds the policy's views. Their slices are reused.
+type views struct {
+	inUse   []InUse
+	usable  []Usable
+	resting []Resting
+}
+
+// of returns the policy's view of a connection. It is valid until the next call.
+func (vs *views) of(t turn, k *detours) View {
+	v := View{InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0]}
+	for _, s := range t.subflows {
+		if !t.host.hasSource(s) || s.leaving {
 			continue
 		}
 		u := InUse{Direct: s.direct}
@@ -60,68 +74,80 @@ func (m *Manager) view(c *conn, now time.Time) View {
 		}
 		v.InUse = append(v.InUse, u)
 	}
-	m.countFailures(c.server, now)
-	for o := range m.leading(c.server) {
-		remote, ok := o.target(c.server)
-		if !ok || m.taken(c, &o.Detour, remote) {
+	failures := k.countFailures(t.server, t.now)
+	for o := range k.leading(t.server) {
+		remote, ok := o.target(t.server)
+		if !ok || t.taken(&o.Detour, remote) {
 			continue
 		}
-		if until, why := m.rests(c, o, now); now.Before(until) || why.Cause == RestsNoAddress {
+		if until, why := k.rests(t, o); t.now.Before(until) || why.Cause == RestsNoAddress {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
-			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.trial != nil && !o.trial.proven, m.failures[o.Waypoint]})
+			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.unproven(), failures[o.Waypoint]})
 		}
 	}
-	v.Resting = append(v.Resting, m.unready...)
-	m.inUse, m.usable, m.resting = v.InUse, v.Usable, v.Resting
+	v.Resting = append(v.Resting, k.unready...)
+	vs.inUse, vs.usable, vs.resting = v.InUse, v.Usable, v.Resting
 	return v
 }
 
 // taken reports whether a subflow already uses the route that d would use to remote.
-func (m *Manager) taken(c *conn, d *Detour, remote netip.AddrPort) bool {
-	return c.has(func(s *subflow) bool {
-		return m.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
+func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
+	return t.has(func(s *subflow) bool {
+		return t.host.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
 			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
 	})
 }
 
-// rests returns until when the connection does not use a detour, and why.
-func (m *Manager) rests(c *conn, o *offered, now time.Time) (until time.Time, why Rest) {
-	if o.Local.IsValid() && !m.owns(o.Local) {
-		return until, Rest{Cause: RestsNoAddress}
+// take requests a subflow over a detour on offer. from is the source address of those that have none.
+func (t turn) take(o *offered, from netip.Addr, why Reason) {
+	remote, _ := o.target(t.server)
+	if o.Local.IsValid() {
+		from = o.Local
 	}
-	for _, e := range c.ended {
-		if e.detour != nil && e.detour.ID == o.ID {
-			return e.judge, Rest{Cause: RestsFailed, Err: e.err}
-		}
+	t.create(&subflow{
+		detour: &o.Detour, why: why, chosen: true, try: o.unproven(), backup: !t.open(),
+		local: netip.AddrPortFrom(from, 0), remote: remote,
+	})
+	if o.unproven() {
+		o.trial.begin(t.server, t.now)
 	}
-	if o.trial != nil {
-		until, why = o.trial.restsUntil(c.server, now)
-	}
-	if len(m.retries) > 0 {
-		if r := m.retries[route{o.ID, c.server}]; r.at.After(until) {
-			until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
-		}
-	}
-	if b, ok := m.blameOf(&o.Detour, c.server, now); ok && b.until.After(until) {
-		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err}
-	}
-	return until, why
 }
 
-func (m *Manager) create(c *conn, s *subflow, now time.Time) {
-	id, ok := c.newID()
+// keepDirect reopens the direct path after it failed or this host's address changed.
+func (t turn) keepDirect() {
+	if t.denied() || t.now.Before(t.direct.at) || t.has(func(s *subflow) bool { return s.direct && t.host.hasSource(s) }) {
+		return
+	}
+	if from, ok := t.host.source(t.conn); ok {
+		t.create(&subflow{direct: true, local: netip.AddrPortFrom(from, 0), remote: t.server})
+	}
+}
+
+// moving reports whether the host's address changed and a new direct subflow is being opened.
+// Subflows from the old address still take up the server's few places. So detours leave the one
+// that may be free to the direct subflow, over which the others can be removed.
+func (t turn) moving() bool {
+	return t.has(func(s *subflow) bool { return s.direct && !s.up }) &&
+		(t.removals.pending() || t.has(func(s *subflow) bool {
+			return !t.host.hasSource(s) && (s.detour == nil || !s.detour.Local.IsValid())
+		}))
+}
+
+// create requests a subflow.
+func (t turn) create(s *subflow) {
+	id, ok := t.newID()
 	if !ok {
 		return
 	}
-	s.id, s.since, s.network = id, now, m.network
-	c.subflows = append(c.subflows, s)
+	s.id, s.since, s.network = id, t.now, t.host.network
+	t.subflows = append(t.subflows, s)
 	a := CreateSubflow{
-		Token: c.token, LocalID: id, Local: s.local.Addr(), Remote: s.remote, Backup: s.backup,
-		Direct: s.direct, Server: c.server,
+		Token: t.token, LocalID: id, Local: s.local.Addr(), Remote: s.remote, Backup: s.backup,
+		Direct: s.direct, Server: t.server,
 	}
 	if s.detour != nil {
 		a.Kind, a.Waypoint = s.detour.Kind, s.detour.Waypoint
 	}
-	m.do(a)
+	t.out.do(a)
 }

@@ -2,6 +2,8 @@ package path
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -28,8 +30,14 @@ const (
 	refusals     = 2
 )
 
-// places records how many subflows one server accepts.
+// places holds how many subflows each server accepts.
 type places struct {
+	limits  map[netip.Addr]limit
+	refused uint64 // counts subflows that servers closed because they accept no more
+}
+
+// limit is how many subflows one server accepts.
+type limit struct {
 	n        int // subflows beside the first
 	known    bool
 	until    time.Time // do not ask for more before; while not known, the time of the last refusal
@@ -39,118 +47,98 @@ type places struct {
 	others   bool   // other waypoints were refused, too
 }
 
-// noteFull records that the server closed a surplus subflow.
-func (m *Manager) noteFull(c *conn, e *ended, now time.Time) {
-	m.refusedByServers++
-	if len(c.lost) > 0 || now.Sub(c.dropped) < noticedAfter || c.has(func(s *subflow) bool { return !m.hasSource(s) }) {
+// onlyWitness returns the one waypoint used by all subflows that showed the number. ok is false if
+// there were other waypoints or the direct path.
+func (l *limit) onlyWitness() (waypoint string, ok bool) {
+	return l.waypoint, l.known && !l.others && l.waypoint != ""
+}
+
+// closed records that the server closed a surplus subflow.
+func (p *places) closed(t turn, e *ended) {
+	p.refused++
+	if len(t.removals.lost) > 0 || t.now.Sub(t.dropped) < noticedAfter || t.has(func(s *subflow) bool { return !t.host.hasSource(s) }) {
 		return
 	}
-	n := c.beside(func(s *subflow) bool { return s.up && !s.since.After(e.since) })
-	p := m.places[c.server.Addr()]
+	n := t.beside(func(s *subflow) bool { return s.up && !s.since.After(e.since) })
+	l := p.limits[t.server.Addr()]
 	waypoint := ""
 	if e.detour != nil {
 		waypoint = e.detour.Waypoint
 	}
 	switch {
-	case p.known && n > p.n:
+	case l.known && n > l.n:
 		return // now has more than before
-	case p.known && n == p.n: // confirmed
-		p.refused, p.others = refusals, p.others || p.waypoint != waypoint
-	case p.refused > 0 && p.n == n:
-		p.refused++
-		p.others = p.others || p.waypoint != waypoint
+	case l.known && n == l.n: // confirmed
+		l.refused, l.others = refusals, l.others || l.waypoint != waypoint
+	case l.refused > 0 && l.n == n:
+		l.refused++
+		l.others = l.others || l.waypoint != waypoint
 	default:
-		p = places{n: n, refused: 1, waypoint: waypoint}
+		l = limit{n: n, refused: 1, waypoint: waypoint}
 	}
-	if !p.known {
-		p.until = now
+	if !l.known {
+		l.until = t.now
 	}
-	if p.refused >= refusals && (n > 0 || p.others) {
-		p.lasted = min(max(placesFor, 2*p.lasted), longestPlaces)
-		p.known, p.until, p.refused = true, now.Add(p.lasted), 0
+	if l.refused >= refusals && (n > 0 || l.others) {
+		l.lasted = min(max(placesFor, 2*l.lasted), longestPlaces)
+		l.known, l.until, l.refused = true, t.now.Add(l.lasted), 0
 	}
-	m.places[c.server.Addr()] = p
+	p.limits[t.server.Addr()] = l
 }
 
-// beside counts the connection's subflows, without the first, for which is returns true.
-func (c *conn) beside(is func(*subflow) bool) (n int) {
-	for _, s := range c.subflows {
-		if s.id != 0 && is(s) {
-			n++
-		}
-	}
-	return n
-}
-
-// onlyWitness returns the one waypoint used by all subflows that showed the server's number. ok is
-// false if there were other waypoints or the direct path.
-func (m *Manager) onlyWitness(c *conn) (waypoint string, ok bool) {
-	p := m.places[c.server.Addr()]
-	return p.waypoint, p.known && !p.others && p.waypoint != ""
-}
-
-// placesNote describes for users how many subflows the server accepts on the connection.
-func (m *Manager) placesNote(c *conn, now time.Time) string {
-	n := max(m.places[c.server.Addr()].n, c.beside(func(s *subflow) bool { return s.stayed(now) }))
-	note := fmt.Sprintf("the server takes %d beside the first subflow", n)
-	if witness, ok := m.onlyWitness(c); ok {
-		note += fmt.Sprintf(" (seen through %s only)", witness)
-	}
-	return note
-}
-
-// plan asks the policy which detours to open. If a single waypoint showed the server's number, the
-// policy first plans without that waypoint and without the number, to disprove it. If that opens
-// nothing, the number is believed.
-func (m *Manager) plan(c *conn, v View, now time.Time) Plan {
-	room, known := m.roomAt(c, now)
-	if witness, ok := m.onlyWitness(c); ok {
-		others := v
-		others.Usable = slices.DeleteFunc(slices.Clone(v.Usable), func(u Usable) bool { return u.Waypoint == witness })
-		if plan := m.cfg.Policy.Plan(others); len(plan.Open) > 0 {
-			return plan
-		}
-	}
-	v.Room, v.RoomKnown = room, known
-	return m.cfg.Policy.Plan(v)
-}
-
-// roomAt returns how many more subflows the server accepts on the connection; known is false if
-// that is unknown. When the number is due to be checked again, the first connection to ask may open
-// one more.
-func (m *Manager) roomAt(c *conn, now time.Time) (n int, known bool) {
-	addr := c.server.Addr()
-	p := m.places[addr]
-	if !p.known {
+// room returns how many more subflows the server accepts on the connection. known is false if that is
+// not known. When the number is due to be checked again, the first connection to ask may open one
+// more.
+func (p *places) room(t turn) (n int, known bool) {
+	l := p.limits[t.server.Addr()]
+	if !l.known {
 		return 0, false
 	}
-	if stayed := c.beside(func(s *subflow) bool { return s.stayed(now) }); stayed > p.n {
-		p.n = stayed
-		m.places[addr] = p
+	if stayed := t.beside(func(s *subflow) bool { return s.stayed(t.now) }); stayed > l.n {
+		l.n = stayed
+		p.limits[t.server.Addr()] = l
 	}
-	n = p.n - c.beside(func(*subflow) bool { return true })
-	if !now.Before(p.until) {
+	n = l.n - t.beside(func(*subflow) bool { return true })
+	if !t.now.Before(l.until) {
 		n++
 	}
 	return max(0, n), true
 }
 
+// withoutWitness removes the waypoint that alone showed the server's number from the detours to use.
+// ok is false if the number has other witnesses, or is not known.
+func (p *places) withoutWitness(t turn, usable []Usable) (others []Usable, ok bool) {
+	l := p.limits[t.server.Addr()]
+	witness, ok := l.onlyWitness()
+	if !ok {
+		return nil, false
+	}
+	return slices.DeleteFunc(slices.Clone(usable), func(u Usable) bool { return u.Waypoint == witness }), true
+}
+
 // askingForMore records that the connection opens more than the server accepted last time. Others
 // wait for the result.
-func (m *Manager) askingForMore(c *conn, now time.Time) {
-	addr := c.server.Addr()
-	p := m.places[addr]
-	if p.known && !now.Before(p.until) && c.beside(func(*subflow) bool { return true }) > p.n {
-		p.until = now.Add(joinTimeout + time.Second)
-		m.places[addr] = p
+func (p *places) askingForMore(t turn) {
+	addr := t.server.Addr()
+	l := p.limits[addr]
+	if l.known && !t.now.Before(l.until) && t.beside(func(*subflow) bool { return true }) > l.n {
+		l.until = t.now.Add(joinTimeout + time.Second)
+		p.limits[addr] = l
 	}
 }
 
-// forgetPlaces drops expired knowledge about servers.
-func (m *Manager) forgetPlaces(now time.Time) {
-	for addr, p := range m.places {
-		if now.Sub(p.until) > longestPlaces {
-			delete(m.places, addr)
-		}
+// note describes for users how many subflows the server accepts on the connection.
+func (p *places) note(t turn) string {
+	l := p.limits[t.server.Addr()]
+	n := max(l.n, t.beside(func(s *subflow) bool { return s.stayed(t.now) }))
+	note := fmt.Sprintf("the server takes %d beside the first subflow", n)
+	if witness, ok := l.onlyWitness(); ok {
+		note += fmt.Sprintf(" (seen through %s only)", witness)
 	}
+	return note
+}
+
+// forget drops expired knowledge about servers.
+func (p *places) forget(now time.Time) {
+	maps.DeleteFunc(p.limits, func(_ netip.Addr, l limit) bool { return now.Sub(l.until) > longestPlaces })
 }

@@ -3,51 +3,7 @@ package path
 import (
 	"fmt"
 	"strings"
-	"time"
 )
-
-// Rest is the reason for not using a detour for now.
-type Rest struct {
-	Cause RestCause
-	Since time.Time // start, for RestsBlocked and RestsBlamed
-	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
-}
-
-// RestCause classifies reasons for a rest.
-type RestCause uint8
-
-const (
-	// RestsFailed means that a subflow over the detour to this server failed recently.
-	RestsFailed RestCause = iota
-	// RestsBlocked means that the path lets none of the detour's SYNs through.
-	RestsBlocked
-	// RestsTried means that other connections are testing whether the path does.
-	RestsTried
-	// RestsUnready means that this host cannot use the detour now.
-	RestsUnready
-	// RestsBlamed means that data arrived changed or did not arrive; see Blame.
-	RestsBlamed
-	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
-	RestsNoAddress
-)
-
-// of returns the reason as text for a detour of kind k.
-func (r Rest) of(k Kind) string {
-	switch r.Cause {
-	case RestsBlocked:
-		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
-	case RestsBlamed:
-		return fmt.Sprintf("%v through this waypoint has not been used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
-	case RestsTried:
-		return fmt.Sprintf("%v is being tried by other connections", k)
-	case RestsUnready:
-		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
-	case RestsNoAddress:
-		return fmt.Sprintf("%v has no address on this host", k)
-	default:
-		return fmt.Sprintf("%v rests after a failure: %s", k, failureWords(r.Err))
-	}
-}
 
 func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k) }
 

@@ -40,123 +40,103 @@ type lostAddr struct {
 	again int       // repetitions because the server had no place
 }
 
-// stays returns the time after which an established subflow is known to stay. A surplus subflow is
-// closed within a round trip. The join took at least one, and if it took a second or more, the SYN
-// was perhaps repeated (RFC 6298, section 2).
-func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took, time.Second)) }
-
-// carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.
-func (s *subflow) carried() bool { return s.received > 0 || s.acked > 1 }
-
-// stayed reports whether the subflow is known not to be surplus.
-func (s *subflow) stayed(now time.Time) bool {
-	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
+// removals holds the source addresses that the peer may not know to be gone.
+type removals struct {
+	lost []lostAddr
+	last time.Time // when the last REMOVE_ADDR was sent
 }
 
-// full reports whether the server closed the subflow because it accepts no more.
-func (e *ended) full() bool {
-	return e.up && e.err == nil && e.id != 0 && (e.direct || e.detour != nil) && !e.carried() && e.lived < e.stays()
-}
-
-// owesRemoveAddr records an address for which the peer needs a REMOVE_ADDR.
-func (c *conn) owesRemoveAddr(s *subflow) {
-	c.lost = append(c.lost, lostAddr{id: s.id, local: s.local})
-}
+// owe records an address for which the peer needs a REMOVE_ADDR.
+func (r *removals) owe(s *subflow) { r.lost = append(r.lost, lostAddr{id: s.id, local: s.local}) }
 
 // doubt handles a subflow that ended or lost its address and may have carried REMOVE_ADDRs that did
 // not arrive. Data within a round trip after one does not show that it arrived.
-func (c *conn) doubt(s *subflow) {
-	for i := range c.lost {
-		l := &c.lost[i]
+func (r *removals) doubt(s *subflow) {
+	for i := range r.lost {
+		l := &r.lost[i]
 		if s.up && !s.since.After(l.sent) && s.moved.Before(l.sent.Add(s.stays())) {
 			l.sent = time.Time{}
 		}
 	}
 }
 
-// repeatRemoveAddrs repeats REMOVE_ADDRs because the server has no place, perhaps because one was lost.
-func (c *conn) repeatRemoveAddrs() {
-	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool { return !l.sent.IsZero() && l.again == maxRepeats })
-	for i := range c.lost {
-		if l := &c.lost[i]; !l.sent.IsZero() {
+// repeat has REMOVE_ADDRs repeated because the server has no place, perhaps because one was lost.
+func (r *removals) repeat() {
+	r.lost = slices.DeleteFunc(r.lost, func(l lostAddr) bool { return !l.sent.IsZero() && l.again == maxRepeats })
+	for i := range r.lost {
+		if l := &r.lost[i]; !l.sent.IsZero() {
 			l.sent = time.Time{}
 			l.again++
 		}
 	}
 }
 
-// removeAddrPending reports whether a REMOVE_ADDR remains to be sent.
-func (c *conn) removeAddrPending() bool {
-	return slices.ContainsFunc(c.lost, func(l lostAddr) bool { return l.sent.IsZero() })
+// pending reports whether a REMOVE_ADDR remains to be sent.
+func (r *removals) pending() bool {
+	return slices.ContainsFunc(r.lost, func(l lostAddr) bool { return l.sent.IsZero() })
 }
 
 // settling reports whether the connection waits to see if a subflow stays, over which a REMOVE_ADDR
 // is to be sent. Until then the server has no place for more.
-func (m *Manager) settling(c *conn, now time.Time) bool {
-	return (c.removeAddrPending() || c.has(func(s *subflow) bool { return !m.hasSource(s) })) &&
-		c.has(func(s *subflow) bool { return s.up && m.hasSource(s) && !s.stayed(now) })
+func (t turn) settling() bool {
+	return (t.removals.pending() || t.has(func(s *subflow) bool { return !t.host.hasSource(s) })) &&
+		t.has(func(s *subflow) bool { return s.up && t.host.hasSource(s) && !s.stayed(t.now) })
 }
 
 // canAnnounceRemoval reports whether a REMOVE_ADDR would be sent over a subflow that stays.
-func (m *Manager) canAnnounceRemoval(c *conn, now time.Time) bool {
-	alive := func(s *subflow) bool { return s.up && m.hasSource(s) }
-	return c.has(alive) && !c.has(func(s *subflow) bool { return alive(s) && !s.stayed(now) })
+func (t turn) canAnnounceRemoval() bool {
+	alive := func(s *subflow) bool { return s.up && t.host.hasSource(s) }
+	return t.has(alive) && !t.has(func(s *subflow) bool { return alive(s) && !s.stayed(t.now) })
 }
 
 // announcingRemoval reports whether a REMOVE_ADDR can be sent now or was sent just before.
-func (m *Manager) announcingRemoval(c *conn, now time.Time) bool {
-	can := len(c.lost) > 0 && m.canAnnounceRemoval(c, now)
-	return slices.ContainsFunc(c.lost, func(l lostAddr) bool {
-		return l.sent.IsZero() && can || now.Sub(l.sent) < removeAddrGap
+func (t turn) announcingRemoval() bool {
+	can := len(t.removals.lost) > 0 && t.canAnnounceRemoval()
+	return slices.ContainsFunc(t.removals.lost, func(l lostAddr) bool {
+		return l.sent.IsZero() && can || t.now.Sub(l.sent) < removeAddrGap
 	})
 }
 
 // takeBack ends subflows and announces that with REMOVE_ADDR. All end before the first is sent,
 // because otherwise the REMOVE_ADDR of one could be sent, and lost, on another.
-func (m *Manager) takeBack(c *conn, now time.Time, gone ...*subflow) {
+func (t turn) takeBack(gone ...*subflow) {
 	for _, s := range gone {
-		m.do(DestroySubflow{Token: c.token, Local: s.local, Remote: s.remote, Orphan: !m.hasSource(s)})
-		c.remove(s)
-		c.doubt(s)
-		c.dropped = now
+		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, Orphan: !t.host.hasSource(s)})
+		t.remove(s)
+		t.removals.doubt(s)
+		t.dropped = t.now
 	}
 	for _, s := range gone {
-		if s.id != 0 && c.ownsID(s) {
-			c.owesRemoveAddr(s)
+		if s.id != 0 && t.ownsID(s) {
+			t.removals.owe(s)
 		}
 	}
 }
 
 // dropOrphans removes subflows whose local address is gone, once a REMOVE_ADDR can be sent.
-func (m *Manager) dropOrphans(c *conn, now time.Time) {
-	if !m.canAnnounceRemoval(c, now) {
-		return
+func (t turn) dropOrphans() {
+	if t.canAnnounceRemoval() {
+		t.takeBack(t.where(func(s *subflow) bool { return !t.host.hasSource(s) })...)
 	}
-	var orphans []*subflow
-	for _, s := range c.subflows {
-		if !m.hasSource(s) {
-			orphans = append(orphans, s)
-		}
-	}
-	m.takeBack(c, now, orphans...)
 }
 
 // sendRemoveAddr sends one of the outstanding REMOVE_ADDRs, if that is possible.
-func (m *Manager) sendRemoveAddr(c *conn, now time.Time) {
-	if len(c.lost) == 0 || !m.canAnnounceRemoval(c, now) {
+func (t turn) sendRemoveAddr() {
+	r := &t.removals
+	if len(r.lost) == 0 || !t.canAnnounceRemoval() {
 		return
 	}
-	c.lost = slices.DeleteFunc(c.lost, func(l lostAddr) bool {
-		return !l.sent.IsZero() && c.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(now) })
+	r.lost = slices.DeleteFunc(r.lost, func(l lostAddr) bool {
+		return !l.sent.IsZero() && t.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(t.now) })
 	})
-	i := slices.IndexFunc(c.lost, func(l lostAddr) bool { return l.sent.IsZero() })
-	if i < 0 || now.Sub(c.lastRemoveAddr) < removeAddrGap {
+	i := slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.sent.IsZero() })
+	if i < 0 || t.now.Sub(r.last) < removeAddrGap {
 		return
 	}
-	l := &c.lost[i]
+	l := &r.lost[i]
 	if l.again == 0 { // which frees a place
-		c.room = retry{}
+		t.room = retry{}
 	}
-	l.sent, c.lastRemoveAddr = now, now
-	m.do(RemoveAddr{c.token, l.id, l.local})
+	l.sent, r.last = t.now, t.now
+	t.out.do(RemoveAddr{t.token, l.id, l.local})
 }

@@ -1,6 +1,8 @@
 package path
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"net/netip"
 	"time"
@@ -58,56 +60,47 @@ type route struct {
 	server netip.AddrPort
 }
 
-// failed records that a subflow over d failed, which began at that time and lived for so long.
+// failures records the failures of each route.
+type failures map[route]retry
+
+// of returns the failures of a detour towards a server.
+func (f failures) of(id DetourID, server netip.AddrPort) retry { return f[route{id, server}] }
+
+// add records that a subflow over d failed, which began at that time and lived for so long.
 // Subflows that fail together count once.
-func (m *Manager) failed(d *Detour, server netip.AddrPort, err error, began time.Time, lived time.Duration, now time.Time) {
+func (f failures) add(d *Detour, server netip.AddrPort, err error, began time.Time, lived time.Duration, now time.Time) {
 	key := route{d.ID, server}
-	r := m.retries[key]
+	r := f[key]
 	if r.refused && now.Before(r.at) || began.Before(r.last()) {
 		return
 	}
 	r.refused = false
 	r.failed(err, lived, now)
-	m.retries[key] = r
+	f[key] = r
 }
 
-// forgetRoutes drops the failures of a detour that is on offer again: the reason for which it was gone
-// explains them. A waypoint's refusal stays.
-func (m *Manager) forgetRoutes(id DetourID) {
-	maps.DeleteFunc(m.retries, func(key route, r retry) bool { return key.detour == id && !r.refused })
+// forgive drops the failures of joins over a detour that is on offer again: the reason for which it was
+// gone explains them. A waypoint's refusal stays, and so does what happened to established subflows.
+func (f failures) forgive(id DetourID) {
+	maps.DeleteFunc(f, func(key route, r retry) bool {
+		return key.detour == id && !r.refused && !errors.Is(r.err, errStalled) && !errors.Is(r.err, errSilent)
+	})
 }
 
-// countFailures counts the recent failures towards server by waypoint.
-func (m *Manager) countFailures(server netip.AddrPort, now time.Time) {
-	clear(m.failures)
-	if len(m.retries) == 0 {
-		return
-	}
-	for o := range m.leading(server) {
-		if r := m.retries[route{o.ID, server}]; r.failures > 0 && !r.over(now) {
-			m.failures[o.Waypoint] += r.failures
-		}
-	}
+// forget drops expired failures.
+func (f failures) forget(now time.Time) {
+	maps.DeleteFunc(f, func(_ route, r retry) bool { return r.over(now) })
 }
 
-// forgetFailures drops expired failures. It runs only once in a while, so that the cost does not
-// grow with their number.
-func (m *Manager) forgetFailures(now time.Time) {
-	if now.Sub(m.swept) < longestBackoff {
-		return
-	}
-	m.swept = now
-	for key, r := range m.retries {
-		if r.over(now) {
-			delete(m.retries, key)
+// worst returns, for each detour that rests, the server towards which it failed most.
+func (f failures) worst(now time.Time) map[DetourID]netip.AddrPort {
+	worst := make(map[DetourID]netip.AddrPort)
+	for key, r := range f {
+		old, ok := worst[key.detour]
+		w := f.of(key.detour, old)
+		if r.at.After(now) && (!ok || cmp.Or(cmp.Compare(r.failures, w.failures), r.at.Compare(w.at), key.server.Compare(old)) > 0) {
+			worst[key.detour] = key.server
 		}
 	}
-	for id, t := range m.trials {
-		if m.detours[id] == nil && now.Sub(t.left) > longestRest {
-			delete(m.trials, id)
-		}
-	}
-	m.forgetBlames(now)
-	m.forgetPlaces(now)
-	m.forgetTunnels()
+	return worst
 }

@@ -1,11 +1,6 @@
 package path
 
-import (
-	"iter"
-	"net/netip"
-	"slices"
-	"time"
-)
+import "time"
 
 // This file evaluates the samples of subflows on which this host receives. A receiver has no
 // retransmissions from which to judge a path; it only has arrivals.
@@ -120,35 +115,8 @@ func (c *conn) arrived(upTo uint64, now time.Time) {
 	}
 }
 
-// Ends are the addresses of a subflow.
-type Ends struct{ Local, Remote netip.AddrPort }
-
-// Watched returns an iterator over the connections to sample closely, ten times a second, with
-// their subflows: those with a detour on which data moved recently. A Measured with these samples
-// also has Received.
-func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] {
-	return func(yield func(Token, []Ends) bool) {
-		m.busy = slices.DeleteFunc(m.busy, func(c *conn) bool {
-			c.busy = m.conns[c.token] == c && c.watched(now)
-			return !c.busy
-		})
-		var ends []Ends
-		for _, c := range m.busy {
-			ends = ends[:0]
-			for _, s := range c.subflows {
-				if s.up {
-					ends = append(ends, Ends{s.local, s.remote})
-				}
-			}
-			if !yield(c.token, ends) {
-				return
-			}
-		}
-	}
-}
-
-// watched reports whether arrivals can reveal a fault of one of the connection's detours.
-func (c *conn) watched(now time.Time) bool {
+// toWatch reports whether arrivals can reveal a fault of one of the connection's detours.
+func (c *conn) toWatch(now time.Time) bool {
 	up := 0
 	detour, suspect := false, false
 	for _, s := range c.subflows {
@@ -159,12 +127,4 @@ func (c *conn) watched(now time.Time) bool {
 		}
 	}
 	return c.managed() && up > 1 && detour && (suspect || now.Sub(c.moved) < watchFor)
-}
-
-// watch starts to sample a connection closely if it qualifies.
-func (m *Manager) watch(c *conn, now time.Time) {
-	if !c.busy && c.watched(now) {
-		c.busy = true
-		m.busy = append(m.busy, c)
-	}
 }

@@ -79,62 +79,64 @@ type suspicion struct {
 
 func (s *subflow) suspected() bool { return !s.suspicion.since.IsZero() }
 
-// suspect examines all detours of a connection after they were sampled.
-func (m *Manager) suspect(c *conn, now time.Time) {
-	ended := false
-	for _, s := range c.subflows {
-		if s.up && s.detour != nil && s.at.Equal(now) && m.hasSource(s) && !s.leaving && c.open() {
-			m.lookAt(c, s, now)
-			ended = ended || m.isHole(c, s)
+// suspect examines all detours of a connection after they were sampled. It returns the subflows
+// through which, by now, it is certain enough that nothing arrives.
+func (t turn) suspect() []*subflow {
+	found := false
+	for _, s := range t.subflows {
+		if s.up && s.detour != nil && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
+			t.lookAt(s)
+			found = found || t.isHole(s)
 		}
 	}
-	if ended {
-		m.endHoles(c, now)
+	if !found {
+		return nil
 	}
+	return t.where(func(s *subflow) bool { return s.up && s.detour != nil && s.at.Equal(t.now) && t.isHole(s) })
 }
 
-func (m *Manager) lookAt(c *conn, s *subflow, now time.Time) {
-	lossy, known := s.lossy(now)
+// lookAt goes through the steps for one subflow, up to its demotion.
+func (t turn) lookAt(s *subflow) {
+	lossy, known := s.lossy(t.now)
 	q := &s.suspicion
 	if lossy {
-		q.lossy = now.Add(lossyFor)
+		q.lossy = t.now.Add(lossyFor)
 	}
-	steady := known && !now.Before(q.wary) && !now.Before(q.lossy)
-	holdsUp := c.holdsUp(s, steady, now)
+	steady := known && !t.now.Before(q.wary) && !t.now.Before(q.lossy)
+	holdsUp := t.holdsUp(s, steady, t.now)
 	switch {
 	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()):
-		m.unsuspect(c, s, now)
+		t.unsuspect(s)
 		return
 	case s.suspected():
 		q.unheard = q.unheard && !holdsUp
-	case holdsUp || c.unlikeItself(s) || c.unheardOf(s):
-		q.since, q.segments = now, s.segments
-		q.unheard = !holdsUp && !c.unlikeItself(s)
-		m.do(Probe{c.token, s.local, s.remote, true, s.backup})
+	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
+		q.since, q.segments = t.now, s.segments
+		q.unheard = !holdsUp && !t.unlikeItself(s)
+		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
 	default:
 		return
 	}
 	q.holdsUp = q.holdsUp || holdsUp
-	q.inUse = q.inUse || holdsUp && c.data.still.Before(s.lastData.Add(inUseUntil))
-	if !q.demoted && c.busyBeside(s) && s.toDemote(steady) {
-		q.demoted, s.backup = true, true
-		m.do(SetBackup{c.token, s.local, s.remote, true})
+	q.inUse = q.inUse || holdsUp && t.data.still.Before(s.lastData.Add(inUseUntil))
+	if !q.demoted && t.busyBeside(s) && s.toDemote(steady) {
+		q.demoted = true
+		t.setBackup(s, true)
 	}
 }
 
 // unsuspect ends a suspicion that was wrong.
-func (m *Manager) unsuspect(c *conn, s *subflow, now time.Time) {
+func (t turn) unsuspect(s *subflow) {
 	q := &s.suspicion
-	m.do(Probe{c.token, s.local, s.remote, false, s.backup})
+	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
 	if q.demoted {
-		s.backup = false
-		m.do(SetBackup{c.token, s.local, s.remote, false})
+		t.setBackup(s, false)
 	}
 	wary := q.wary
 	if !q.unheard { // it was no more than asked
-		wary = now.Add(unsteady)
+		wary = t.now.Add(unsteady)
 	}
-	*q = suspicion{cleared: now, wary: wary, lossy: q.lossy}
+	*q = suspicion{cleared: t.now, wary: wary, lossy: q.lossy}
 }
 
 // holdsUp reports whether the connection waits for data sent over s: it makes no progress, and
@@ -219,7 +221,7 @@ func (s *subflow) silentWhileProbed() time.Duration {
 }
 
 // isHole reports whether it is certain enough that nothing arrives through s.
-func (m *Manager) isHole(c *conn, s *subflow) bool {
+func (t turn) isHole(s *subflow) bool {
 	q := &s.suspicion
 	probes := closeUnanswered
 	if q.unheard {
@@ -229,22 +231,7 @@ func (m *Manager) isHole(c *conn, s *subflow) bool {
 		return false
 	}
 	// Otherwise this host itself may be cut off.
-	return c.has(func(x *subflow) bool {
-		return x != s && x.up && m.hasSource(x) && x.lastAnswer.After(s.lastAnswer.Add(closeUnanswered*time.Second/2))
+	return t.has(func(x *subflow) bool {
+		return x != s && x.up && t.host.hasSource(x) && x.lastAnswer.After(s.lastAnswer.Add(closeUnanswered*time.Second/2))
 	})
-}
-
-func (m *Manager) endHoles(c *conn, now time.Time) {
-	var holes []*subflow
-	for _, s := range c.subflows {
-		if s.up && s.detour != nil && s.at.Equal(now) && m.isHole(c, s) {
-			holes = append(holes, s)
-		}
-	}
-	m.takeBack(c, now, holes...)
-	for _, s := range holes {
-		m.failed(s.detour, c.server, errSilent, s.since, now.Sub(s.since), now)
-		m.blame(s.detour, c.server, &swallows, now)
-	}
-	m.step(c, now)
 }

@@ -58,36 +58,34 @@ type DetourState struct {
 
 // Snapshot returns a copy of the state.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
-	snap := Snapshot{RefusedByServers: m.refusedByServers}
-	for _, c := range inOrder(m.conns) {
-		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(c, now)}
+	snap := Snapshot{Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused}
+	for _, c := range m.conns.all() {
+		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(m.turn(c, now))}
 		for _, s := range c.subflows {
 			cs.Subflows = append(cs.Subflows, s.state())
 		}
 		snap.Conns = append(snap.Conns, cs)
 	}
-	worst := make(map[DetourID]route)
-	for key, r := range m.retries {
-		old, ok := worst[key.detour]
-		w := m.retries[old]
-		if r.at.After(now) && (!ok || cmp.Or(cmp.Compare(r.failures, w.failures), r.at.Compare(w.at), key.server.Compare(old.server)) > 0) {
-			worst[key.detour] = key
-		}
-	}
-	for id, o := range m.detours {
-		snap.Detours = append(snap.Detours, m.describe(o, worst[id].server, now))
-	}
-	slices.SortFunc(snap.Detours, func(a, b DetourState) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
-	})
 	return snap
 }
 
+// states describes the detours on offer.
+func (k *detours) states(host *hostAddrs, now time.Time) (list []DetourState) {
+	worst := k.failures.worst(now)
+	for id, o := range k.byID {
+		list = append(list, k.describe(o, worst[id], host, now))
+	}
+	slices.SortFunc(list, func(a, b DetourState) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})
+	return list
+}
+
 // describe returns the state of a detour that failed most towards server.
-func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) DetourState {
+func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, now time.Time) DetourState {
 	d := DetourState{Detour: o.Detour, Since: o.since}
-	r := m.retries[route{o.ID, server}]
-	b, to, isBlamed := m.worstBlame(&o.Detour, now)
+	r := k.failures.of(o.ID, server)
+	b, to, isBlamed := k.blames.worst(&o.Detour, now)
 	switch t := o.trial; {
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to
@@ -95,12 +93,12 @@ func (m *Manager) describe(o *offered, server netip.AddrPort, now time.Time) Det
 	case t != nil && now.Before(t.until):
 		d.Failures, d.RetryAt, d.Err = t.rests, t.until, t.err
 		d.Why = Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}.of(o.Kind)
-	case o.Local.IsValid() && !m.owns(o.Local):
+	case o.Local.IsValid() && !host.owns(o.Local):
 		d.Why = Rest{Cause: RestsNoAddress}.of(o.Kind)
 	case server.IsValid():
 		d.Failures, d.RetryAt, d.Err, d.Towards = r.failures, r.at, r.err, server
 		d.Why = fmt.Sprintf("rests towards %v: %s", server, failureWords(r.err))
-	case t != nil && !t.proven:
+	case o.unproven():
 		d.Why = "no subflow came up on this path yet"
 	}
 	return d
@@ -139,21 +137,21 @@ func (s *subflow) state() SubflowState {
 	return st
 }
 
-func (m *Manager) note(c *conn, now time.Time) string {
+func (m *Manager) note(t turn) string {
 	switch {
-	case c.excluded:
+	case t.excluded:
 		return "destination is excluded from detours"
-	case c.refused:
+	case t.refused:
 		return "the kernel manages its paths itself"
-	case c.denied():
+	case t.denied():
 		return "the server allows no further subflow to its address"
-	case c.waits():
+	case t.waits():
 		return "detour waits for the server's first data"
-	case now.Before(c.room.at):
+	case t.now.Before(t.room.at):
 		return "the server takes no further subflow now"
-	case c.capped:
-		return m.placesNote(c, now)
-	case c.short:
+	case t.capped:
+		return m.places.note(t)
+	case t.short:
 		return "no detour to this server is at hand"
 	}
 	return ""

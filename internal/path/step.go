@@ -1,154 +1,151 @@
 package path
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
 )
 
-// joinTimeout is how long a SYN may go unanswered. The kernel itself would try for two minutes, in
-// which another detour could have been used.
-const joinTimeout = 4 * time.Second
-
-var (
-	errNoAnswer  = errors.New("the join was not answered")
-	errNotJoined = errors.New("the join was not accepted")
-)
-
 // step brings one connection up to date. It runs at the end of every event and may be repeated
 // without harm.
-func (m *Manager) step(c *conn, now time.Time) {
-	if c.managed() {
-		m.giveUpJoins(c, now)
-		m.judge(c, now)
-		m.promote(c)
-		m.probeHandshake(c, now)
-		if !c.closing() {
-			m.dropOrphans(c, now)
-			m.endLeaving(c, now)
-			m.sendRemoveAddr(c, now)
-			m.open(c, now)
+func (m *Manager) step(t turn) {
+	if t.managed() {
+		t.giveUpJoins()
+		m.judge(t)
+		t.promote()
+		t.probeHandshake()
+		if !t.closing() {
+			t.dropOrphans()
+			t.endLeaving()
+			t.sendRemoveAddr()
+			m.open(t)
 		}
 	}
-	m.due.Set(&c.due, m.nextStep(c, now))
+	m.conns.due.Set(&t.due, m.nextStep(t))
 }
 
-// open requests the subflows that the connection lacks, if the server may have a place for them.
-func (m *Manager) open(c *conn, now time.Time) {
-	if now.Before(c.room.at) || m.settling(c, now) || m.announcingRemoval(c, now) {
+// turn is one connection at the time of an event. Its methods decide from the connection's own state
+// and the host's addresses, and add to the actions. What involves detours, or other connections, is
+// for the Manager.
+type turn struct {
+	*conn
+	now  time.Time
+	host *hostAddrs
+	out  *actions
+}
+
+// startsFrom records where a subflow starts, as the kernel reports it.
+func (t turn) startsFrom(local netip.AddrPort) {
+	if t.host.startsFrom(local) {
+		t.out.do(ReadAddrs{})
+	}
+}
+
+// setBackup changes a subflow's priority.
+func (t turn) setBackup(s *subflow, backup bool) {
+	s.backup = backup
+	t.out.do(SetBackup{t.token, s.local, s.remote, backup})
+}
+
+// giveUpJoins aborts joins without an answer.
+func (t turn) giveUpJoins() {
+	for _, s := range slices.Clone(t.subflows) {
+		if !s.up && !t.now.Before(s.timeout()) {
+			t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote})
+			t.end(ended{subflow: s, err: errNoAnswer, judge: t.now})
+		}
+	}
+}
+
+// end removes a subflow that ended by itself. It is judged later.
+func (t turn) end(e ended) {
+	t.remove(e.subflow)
+	if !t.managed() {
 		return
 	}
-	m.keepDirect(c, now)
-	if !m.moving(c) {
-		m.openDetours(c, now)
+	e.adrift = !t.host.hasSource(e.subflow)
+	switch {
+	case e.up:
+		e.lived = t.now.Sub(e.since)
+	case e.err == nil:
+		e.err = errNotJoined
 	}
-}
-
-func (m *Manager) giveUpJoins(c *conn, now time.Time) {
-	for _, s := range slices.Clone(c.subflows) {
-		if !s.up && !now.Before(s.timeout()) {
-			m.do(DestroySubflow{Token: c.token, Local: s.local, Remote: s.remote})
-			m.end(c, ended{subflow: s, err: errNoAnswer, judge: now}, now)
-		}
+	if !e.full() {
+		t.dropped = t.now
 	}
-}
-
-// timeout returns when an unanswered join is aborted.
-func (s *subflow) timeout() time.Time {
-	if s.try {
-		return s.since.Add(tryTimeout)
-	}
-	return s.since.Add(joinTimeout)
+	t.ended = append(t.ended, e)
 }
 
 // promote turns subflows that joined as backup into full ones.
-func (m *Manager) promote(c *conn) {
-	if !c.open() {
+func (t turn) promote() {
+	if !t.open() {
 		return
 	}
-	for _, s := range c.subflows {
-		if s.up && s.backup && s.detour != nil && !s.suspicion.demoted {
-			s.backup = false
-			m.do(SetBackup{c.token, s.local, s.remote, false})
+	for _, s := range t.subflows {
+		if s.waits() {
+			t.setBackup(s, false)
 		}
 	}
 }
 
 // probeHandshake requests samples of the direct path while a TLS connection's detours wait as
 // backup, to learn whether the server's first data has arrived: often at first, then ever less.
-func (m *Manager) probeHandshake(c *conn, now time.Time) {
-	if !c.waits() || now.Before(c.nextProbe) {
+func (t turn) probeHandshake() {
+	if !t.waits() || t.now.Before(t.nextProbe) {
 		return
 	}
-	for _, s := range c.subflows {
+	for _, s := range t.subflows {
 		if s.direct && s.up {
-			m.do(Measure{c.token, s.local, s.remote})
+			t.out.do(Measure{t.token, s.local, s.remote})
 		}
 	}
-	c.nextProbe = now.Add(min(max(now.Sub(c.since)/2, 4*time.Millisecond), 2*time.Second))
-}
-
-// waits reports whether a detour of a TLS connection is up and may not be used yet.
-func (c *conn) waits() bool {
-	return !c.open() && c.has(func(s *subflow) bool { return s.up && s.backup && s.detour != nil && !s.suspicion.demoted }) &&
-		c.has(func(s *subflow) bool { return s.up && s.direct })
-}
-
-// keepDirect reopens the direct path after it failed or this host's address changed.
-func (m *Manager) keepDirect(c *conn, now time.Time) {
-	if c.denied() || now.Before(c.direct.at) || c.has(func(s *subflow) bool { return s.direct && m.hasSource(s) }) {
-		return
-	}
-	if from, ok := m.source(c); ok {
-		m.create(c, &subflow{direct: true, local: netip.AddrPortFrom(from, 0), remote: c.server}, now)
-	}
+	t.nextProbe = t.now.Add(min(max(t.now.Sub(t.since)/2, 4*time.Millisecond), 2*time.Second))
 }
 
 // nextStep returns the next time at which step has something to do without another event, or zero
 // if there is none.
-func (m *Manager) nextStep(c *conn, now time.Time) (next time.Time) {
-	at := func(t time.Time) {
-		if t.After(now) && (next.IsZero() || t.Before(next)) {
-			next = t
+func (m *Manager) nextStep(t turn) (next time.Time) {
+	at := func(then time.Time) {
+		if then.After(t.now) && (next.IsZero() || then.Before(next)) {
+			next = then
 		}
 	}
-	if !c.managed() {
+	if !t.managed() {
 		return next
 	}
-	for _, e := range c.ended {
+	for _, e := range t.ended {
 		at(e.judge)
 	}
-	for _, s := range c.subflows {
+	for _, s := range t.subflows {
 		if !s.up {
 			at(s.timeout())
 		}
 	}
-	if c.waits() {
-		at(c.nextProbe)
+	if t.waits() {
+		at(t.nextProbe)
 	}
-	if len(c.lost) > 0 || c.leaving() || m.settling(c, now) {
-		for _, s := range c.subflows {
+	if len(t.removals.lost) > 0 || t.leaving() || t.settling() {
+		for _, s := range t.subflows {
 			at(s.since.Add(s.stays()))
 		}
 	}
-	for _, l := range c.lost {
+	for _, l := range t.removals.lost {
 		at(l.sent.Add(removeAddrGap))
 	}
-	if c.removeAddrPending() {
-		at(c.lastRemoveAddr.Add(removeAddrGap))
+	if t.removals.pending() {
+		at(t.removals.last.Add(removeAddrGap))
 	}
-	at(c.room.at)
-	at(c.direct.at)
-	if c.wants() {
-		at(c.ask.at)
+	at(t.room.at)
+	at(t.direct.at)
+	if t.wants() {
+		at(t.ask.at)
 	}
-	if c.capped {
-		at(m.places[c.server.Addr()].until)
+	if t.capped {
+		at(m.places.limits[t.server.Addr()].until)
 	}
-	if c.short {
-		for o := range m.leading(c.server) {
-			until, _ := m.rests(c, o, now)
+	if t.short {
+		for o := range m.detours.leading(t.server) {
+			until, _ := m.detours.rests(t, o)
 			at(until)
 		}
 	}

@@ -1,136 +1,85 @@
 package path
 
 import (
-	"errors"
 	"net/netip"
-	"slices"
 	"time"
 )
 
-// This file handles the kernel's events about subflows, in the order of a subflow's life.
+// joinTimeout is how long a SYN may go unanswered. The kernel itself would try for two minutes, in
+// which another detour could have been used.
+const joinTimeout = 4 * time.Second
 
-// verdictDelay is the time between the end of a subflow and its judgement. When a whole connection
-// closes, its subflows may close first.
-const verdictDelay = 250 * time.Millisecond
+// subflow is one subflow of a connection, established or joining.
+type subflow struct {
+	id            uint8
+	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
+	direct        bool
+	detour        *Detour // nil for the direct path and for an unrecognised one
+	why           Reason  // why the detour was chosen, if this manager chose it
+	chosen        bool    // this manager chose it
+	try           bool    // goes over an unproven detour
+	network       uint32  // hostAddrs.network when it started
+	backup        bool
+	up            bool
+	since         time.Time
+	took          time.Duration // how long the join took
+	leaving       bool          // to be ended: its waypoint is not to be used any more
+	foreign       bool          // created by the peer or by an earlier agent, so its id may equal one of ours
 
-func (m *Manager) requested(c *conn, ev SubflowRequested) {
-	if s := c.asked(ev.LocalID); s != nil {
-		s.local = ev.Local
-		m.startsFrom(ev.Local)
-	}
+	sampled         uint64 // number of the last complete sample that included it; 0: none
+	received, acked uint64
+	moved           time.Time // when received or acked last grew
+	backoff         int       // how often its retransmission timer had doubled at the last sample
+
+	senses
+	suspicion suspicion
 }
 
-func (m *Manager) createFailed(c *conn, ev CreateFailed, now time.Time) {
-	s := c.asked(ev.LocalID)
-	if s == nil {
-		return
-	}
-	c.refused = ev.Gone
-	m.end(c, ended{subflow: s, err: ev.Err, unsent: true, judge: now.Add(verdictDelay)}, now)
-}
-
-func (m *Manager) joined(c *conn, ev SubflowEstablished, now time.Time) {
-	if s := c.byAddrs(ev.Local, ev.Remote); s != nil && s.up {
-		return
-	}
-	s := c.joining(ev.LocalID, ev.Local, ev.Remote)
-	known := s != nil
-	if !known {
-		// Created by the peer, or requested by an earlier agent.
-		s = &subflow{id: ev.LocalID, remote: ev.Remote, direct: ev.Remote == c.server, since: now, foreign: true}
-		c.subflows = append(c.subflows, s)
-	}
-	s.local = ev.Local
-	m.startsFrom(ev.Local)
-	s.cameUp(now)
-	// Linux's event reports the peer's request, not ours.
-	s.backup = s.backup || ev.Backup
-	switch {
-	case !known:
-		m.recogniseAll(c)
-	case s.detour != nil:
-		m.cameUp(s.detour)
-	}
+// ended is a subflow that ended while it is not yet known whether the connection did, too.
+type ended struct {
+	*subflow
+	err    error
+	lived  time.Duration
+	unsent bool // no SYN was sent: the kernel refused
+	silent bool // ended without a kernel event
+	// after and failedBefore are set for a silent end: the last complete sample at that time, and
+	// the number of failed checksums when the subflow was last known to exist.
+	after, failedBefore uint64
+	adrift              bool // its address was gone, perhaps for a moment, so the peer did not learn of its end
+	judge               time.Time
 }
 
 func (s *subflow) cameUp(now time.Time) {
 	s.up, s.took, s.since, s.moved = true, now.Sub(s.since), now, now
 }
 
-func (m *Manager) closed(c *conn, ev SubflowClosed, now time.Time) {
-	s := c.byAddrs(ev.Local, ev.Remote)
-	if s == nil {
-		s = c.joining(ev.LocalID, ev.Local, ev.Remote)
+// timeout returns when an unanswered join is aborted.
+func (s *subflow) timeout() time.Time {
+	if s.try {
+		return s.since.Add(tryTimeout)
 	}
-	if s == nil {
-		m.explain(c, ev)
-		return
-	}
-	m.end(c, ended{subflow: s, err: ev.cause(), judge: now.Add(verdictDelay)}, now)
+	return s.since.Add(joinTimeout)
 }
 
-func (ev SubflowClosed) cause() error {
-	if ev.Corrupt {
-		return errCorrupt
-	}
-	return ev.Err
+// waits reports whether s is a detour of a TLS connection that is up and may not be used yet.
+func (s *subflow) waits() bool {
+	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted
 }
 
-// announced handles an address that the server announced. A server that denies joins to its first
-// address may be joined there.
-func (m *Manager) announced(c *conn, ev AddrAnnounced) {
-	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.excludes(ev.Remote.Addr()) {
-		return
-	}
-	port := ev.Remote.Port()
-	if port == 0 {
-		port = c.remote.Port()
-	}
-	m.forget(c.token)
-	c.server = netip.AddrPortFrom(ev.Remote.Addr(), port)
-	m.track(c)
+// carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.
+func (s *subflow) carried() bool { return s.received > 0 || s.acked > 1 }
+
+// stays returns the time after which an established subflow is known to stay. A surplus subflow is
+// closed within a round trip. The join took at least one, and if it took a second or more, the SYN
+// was perhaps repeated (RFC 6298, section 2).
+func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took, time.Second)) }
+
+// stayed reports whether the subflow is known not to be surplus.
+func (s *subflow) stayed(now time.Time) bool {
+	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
 }
 
-// judge records the failure of a route whose subflow ended while the connection lives on, unless
-// there is another cause.
-func (m *Manager) judge(c *conn, now time.Time) {
-	c.ended = slices.DeleteFunc(c.ended, func(e ended) bool {
-		if now.Before(e.judge) {
-			return false
-		}
-		if m.corrupted(&e) {
-			e.err = errCorrupt
-		}
-		orphan := e.up && !e.full() && (e.adrift || !m.hasSource(e.subflow))
-		switch {
-		case e.id == 0 || !c.ownsID(e.subflow):
-		case orphan:
-			c.owesRemoveAddr(e.subflow)
-		default:
-			m.do(RemoveAddr{Token: c.token, LocalID: e.id}) // otherwise Linux would not let us use the id again
-			c.lastRemoveAddr = now
-		}
-		c.doubt(e.subflow)
-		if e.full() {
-			m.noteFull(c, &e, now)
-			c.room.failed(nil, 0, now)
-			c.repeatRemoveAddrs()
-			return true
-		}
-		if e.up {
-			c.room = retry{} // its place is free
-		}
-		switch {
-		case orphan:
-		case e.direct:
-			c.direct.failed(e.err, e.lived, now)
-		case e.detour != nil:
-			m.failed(e.detour, c.server, e.err, e.since, e.lived, now)
-			m.learn(e, c.server, now)
-			if errors.Is(e.err, errCorrupt) {
-				m.blame(e.detour, c.server, &corrupts, now)
-			}
-		}
-		return true
-	})
+// full reports whether the server closed the subflow because it accepts no more.
+func (e *ended) full() bool {
+	return e.up && e.err == nil && e.id != 0 && (e.direct || e.detour != nil) && !e.carried() && e.lived < e.stays()
 }

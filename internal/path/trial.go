@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -121,76 +122,61 @@ func (t *trial) forgive(now time.Time) {
 	}
 }
 
-// trialOf returns the trial of a detour on offer, or nil if it needs none.
-func (m *Manager) trialOf(d *Detour) *trial {
+// refused records that the waypoint does not forward to server, so the path did not cause the failure
+// of a join to it. It reports whether the detour rested because of that.
+func (t *trial) refused(server netip.AddrPort, now time.Time) (rested bool) {
+	t.missed = slices.DeleteFunc(t.missed, func(s netip.AddrPort) bool { return s == server })
+	if t.server != server {
+		return false
+	}
+	rested = now.Before(t.until)
+	t.forgive(now)
+	return rested
+}
+
+// trials holds the trials of all in-band detours.
+type trials map[DetourID]*trial
+
+// of returns the trial of a detour on offer, or nil if it needs none.
+func (ts trials) of(d *Detour) *trial {
 	if d.Kind != InBand {
 		return nil
 	}
-	t := m.trials[d.ID]
+	t := ts[d.ID]
 	if t == nil {
 		t = &trial{}
-		m.trials[d.ID] = t
+		ts[d.ID] = t
 	}
 	t.via, t.left = d.via(), time.Time{}
 	return t
 }
 
-// cameUp records that a join over d came up. If that proves d, all connections short of a detour
-// may use it.
-func (m *Manager) cameUp(d *Detour) {
-	if t := m.trials[d.ID]; t != nil {
-		m.woken = m.woken || !t.proven
-		t.proven, t.missed, t.rests, t.until = true, nil, 0, time.Time{}
+// cameUp records that a join came up. It reports whether that proves its detour.
+func (ts trials) cameUp(s *subflow) (proves bool) {
+	if s.detour == nil || ts[s.detour.ID] == nil {
+		return false
 	}
-}
-
-// wake lets connections that are short of a detour look for one again.
-func (m *Manager) wake(now time.Time) {
-	m.woken = false
-	var short []*conn
-	for _, c := range m.conns {
-		if c.short {
-			short = append(short, c)
-		}
-	}
-	slices.SortFunc(short, byAge)
-	for _, c := range short {
-		m.step(c, now)
-	}
-}
-
-// learn draws conclusions about in-band detours from the end of a subflow, beyond the failure of
-// its route. Only joins on this network that did not come up matter.
-func (m *Manager) learn(e ended, server netip.AddrPort, now time.Time) {
-	if e.up || e.unsent || e.network != m.network || !m.hasSource(e.subflow) {
-		return
-	}
-	v := e.detour.via()
-	if e.detour.Kind == Mapped {
-		m.exonerate(v, server, now)
-		return
-	}
-	t := m.trials[e.detour.ID]
-	if _, lost := m.lost[v]; t == nil || lost || m.retries[route{e.detour.ID, server}].refused {
-		return
-	}
-	t.failed(server, e.err, now)
+	t := ts[s.detour.ID]
+	proves = !t.proven
+	t.proven, t.missed, t.rests, t.until = true, nil, 0, time.Time{}
+	return proves
 }
 
 // exonerate handles the failure of a mapped join through the waypoint to the server. If an in-band
-// detour rests because of that server, its path is not at fault.
-func (m *Manager) exonerate(v via, server netip.AddrPort, now time.Time) {
-	for _, t := range m.trials {
+// detour rests because of that server, its path is not at fault. It reports whether there was one.
+func (ts trials) exonerate(v via, server netip.AddrPort, now time.Time) (rested bool) {
+	for _, t := range ts {
 		if t.via == v && t.server == server && now.Before(t.until) {
 			t.forgive(now)
-			m.woken = true
+			rested = true
 		}
 	}
+	return rested
 }
 
-// forgive handles the loss of a waypoint, which may have begun some time ago.
-func (m *Manager) forgive(v via, now time.Time) {
-	for _, t := range m.trials {
+// waypointLost handles the loss of a waypoint, which may have begun some time ago.
+func (ts trials) waypointLost(v via, now time.Time) {
+	for _, t := range ts {
 		if t.via == v {
 			t.missed = nil
 			if now.Sub(t.began) < blamedOnWaypoint {
@@ -200,29 +186,18 @@ func (m *Manager) forgive(v via, now time.Time) {
 	}
 }
 
-// serverRefused handles a waypoint's refusal to forward to a server. None of its detours is tried
-// for that server until the waypoint was asked again.
-func (m *Manager) serverRefused(ev ServerRefused, now time.Time) {
-	v := via{ev.Waypoint, ev.Addr}
-	for _, o := range m.general {
-		if o.via() != v {
-			continue
-		}
-		m.retries[route{o.ID, ev.Server}] = retry{failures: 1, at: now.Add(ev.For + longestBackoff), err: ev.Err, refused: true}
-		if t := o.trial; t != nil {
-			t.missed = slices.DeleteFunc(t.missed, func(s netip.AddrPort) bool { return s == ev.Server })
-			if t.server == ev.Server {
-				m.woken = m.woken || now.Before(t.until)
-				t.forgive(now)
-			}
+// restart discards all results after a change of network.
+func (ts trials) restart() {
+	for id, t := range ts {
+		if t.left.IsZero() {
+			*t = trial{via: t.via}
+		} else {
+			delete(ts, id)
 		}
 	}
 }
 
-// forgetTrials discards all results after a change of network.
-func (m *Manager) forgetTrials() {
-	clear(m.trials)
-	for _, o := range m.detours {
-		o.trial = m.trialOf(&o.Detour)
-	}
+// forget drops the results of detours that are off offer for long.
+func (ts trials) forget(now time.Time) {
+	maps.DeleteFunc(ts, func(_ DetourID, t *trial) bool { return !t.left.IsZero() && now.Sub(t.left) > longestRest })
 }

@@ -25,6 +25,7 @@ const endsWithin = 5 * time.Second
 var (
 	errVanished = errors.New("the subflow ended without a kernel event")
 	errCorrupt  = errors.New("data arrived changed (checksum error)")
+	errReported = errors.New("the server reports that data arrived changed")
 )
 
 // checksums counts the failed checksums on this host, at the last report and at the last complete
@@ -43,21 +44,63 @@ func (k *checksums) sampled(count uint64) {
 	k.before = [3]uint64{count, k.before[0], k.before[1]}
 }
 
-// vanished is a subflow that ended without an event.
-type vanished struct {
-	*subflow
-	after uint64 // the last complete sample at that time
+// samples counts the complete samples and holds what they showed.
+type samples struct {
+	last      uint64 // number of the last complete sample
+	checksums checksums
+	vanished  []ended // recently, without an event
+}
+
+// complete begins a complete sample. Entries too old to be compared with later ones are dropped.
+func (sa *samples) complete(checksumErrors uint64) {
+	sa.last++
+	sa.checksums.sampled(checksumErrors)
+	sa.vanished = slices.DeleteFunc(sa.vanished, func(v ended) bool { return v.after+2 < sa.last })
+}
+
+// lacks reports whether s is established but was not in the last complete sample.
+func (sa *samples) lacks(s *subflow) bool { return s.up && s.sampled != sa.last }
+
+// ending reports whether the connection itself may be ending: the last complete sample included
+// none of its subflows, while a recent one did.
+func (sa *samples) ending(c *conn, now time.Time) bool {
+	sampled := func(s *subflow) bool { return s.up && s.sampled == sa.last }
+	return !c.has(sampled) && now.Sub(c.seen) < endsWithin
+}
+
+// vanish records that s ended without an event.
+func (sa *samples) vanish(s *subflow, checksumErrors uint64, now time.Time) ended {
+	if !sa.checksums.known {
+		sa.checksums.sampled(checksumErrors)
+	}
+	sa.checksums.latest = checksumErrors
+	e := ended{
+		subflow: s, err: errVanished, silent: true, judge: now.Add(verdictDelay),
+		after: sa.last, failedBefore: sa.checksums.before[2],
+	}
+	sa.vanished = append(sa.vanished, e)
+	return e
+}
+
+// explain gives a vanished subflow the cause from an event that arrived later.
+func (sa *samples) explain(c *conn, ev SubflowClosed) {
+	for i := range c.ended {
+		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {
+			e.silent, e.err = false, ev.cause(e.subflow)
+			sa.vanished = slices.DeleteFunc(sa.vanished, func(v ended) bool { return v.subflow == e.subflow })
+		}
+	}
 }
 
 // corrupted reports whether data that arrived over e was changed. Checksum failures are counted for
 // the whole host, not by subflow. So the result is true only if there was one failure for each
 // subflow that recently ended without an event, and all these went through one waypoint.
-func (m *Manager) corrupted(e *ended) bool {
+func (sa *samples) corrupted(e *ended) bool {
 	if !e.silent || e.detour == nil {
 		return false
 	}
 	n := uint64(0)
-	for _, v := range m.vanished {
+	for _, v := range sa.vanished {
 		if v.after+1 < e.after {
 			continue // before the count that e is compared with
 		}
@@ -66,65 +109,26 @@ func (m *Manager) corrupted(e *ended) bool {
 		}
 		n++
 	}
-	return m.checksums.latest >= e.failedBefore+n
+	return sa.checksums.latest >= e.failedBefore+n
 }
 
 // lookForMissing requests a lookup of every subflow missing from a complete sample.
 func (m *Manager) lookForMissing(now time.Time) {
-	var losers []*conn
-	for _, c := range m.conns {
-		if c.managed() && c.has(m.missing) && !m.ending(c, now) {
-			losers = append(losers, c)
-		}
-	}
-	slices.SortFunc(losers, byAge)
+	losers := m.conns.where(func(c *conn) bool {
+		return c.managed() && c.has(m.samples.lacks) && !m.samples.ending(c, now)
+	})
 	for _, c := range losers {
 		for _, s := range c.subflows {
-			if m.missing(s) {
-				m.do(Measure{c.token, s.local, s.remote})
+			if m.samples.lacks(s) {
+				m.out.do(Measure{c.token, s.local, s.remote})
 			}
 		}
 	}
 }
 
-// missing reports whether s is established but was not in the latest complete sample.
-func (m *Manager) missing(s *subflow) bool { return s.up && s.round != m.round }
-
-// ending reports whether the connection itself may be ending: the last complete sample included
-// none of its subflows, while a recent one did.
-func (m *Manager) ending(c *conn, now time.Time) bool {
-	sampled := func(s *subflow) bool { return s.up && s.round == m.round }
-	return !c.has(sampled) && now.Sub(c.seen) < endsWithin
-}
-
 // subflowMissing handles the kernel's answer that a subflow does not exist.
-func (m *Manager) subflowMissing(c *conn, ev SubflowMissing, now time.Time) {
-	s := c.byAddrs(ev.Local, ev.Remote)
-	if s == nil || !s.up || !c.managed() || m.ending(c, now) {
-		return
-	}
-	if !m.checksums.known {
-		m.checksums.sampled(ev.ChecksumErrors)
-	}
-	m.checksums.latest = ev.ChecksumErrors
-	m.vanished = append(m.vanished, vanished{s, m.round})
-	m.end(c, ended{
-		subflow: s, err: errVanished, silent: true, judge: now.Add(verdictDelay),
-		after: m.round, failedBefore: m.checksums.before[2],
-	}, now)
-}
-
-// forgetVanished drops entries too old to be compared with later ones.
-func (m *Manager) forgetVanished() {
-	m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.after+2 < m.round })
-}
-
-// explain gives a vanished subflow the cause from an event that arrived later.
-func (m *Manager) explain(c *conn, ev SubflowClosed) {
-	for i := range c.ended {
-		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {
-			e.silent, e.err = false, ev.cause()
-			m.vanished = slices.DeleteFunc(m.vanished, func(v vanished) bool { return v.subflow == e.subflow })
-		}
+func (m *Manager) subflowMissing(t turn, ev SubflowMissing) {
+	if s := t.byAddrs(ev.Local, ev.Remote); s != nil && s.up && t.managed() && !m.samples.ending(t.conn, t.now) {
+		t.end(m.samples.vanish(s, ev.ChecksumErrors, t.now))
 	}
 }

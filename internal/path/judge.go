@@ -1,0 +1,115 @@
+package path
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// This file decides what the end of a subflow says about its detour, its server or the direct path.
+
+// verdictDelay is the time between the end of a subflow and its judgement. When a whole connection
+// closes, its subflows may close first.
+const verdictDelay = 250 * time.Millisecond
+
+var (
+	errNoAnswer  = errors.New("the join was not answered")
+	errNotJoined = errors.New("the join was not accepted")
+)
+
+// judge draws conclusions from subflows that ended while the connection lives on.
+func (m *Manager) judge(t turn) {
+	t.ended = slices.DeleteFunc(t.ended, func(e ended) bool {
+		if t.now.Before(e.judge) {
+			return false
+		}
+		m.judgeOne(t, &e)
+		return true
+	})
+}
+
+func (m *Manager) judgeOne(t turn, e *ended) {
+	if m.samples.corrupted(e) {
+		e.err = errCorrupt
+	}
+	orphan := e.up && !e.full() && (e.adrift || !t.host.hasSource(e.subflow))
+	t.releaseID(e, orphan)
+	t.removals.doubt(e.subflow)
+	if e.full() {
+		m.places.closed(t, e)
+		t.room.failed(nil, 0, t.now)
+		t.removals.repeat()
+		return
+	}
+	if e.up {
+		t.room = retry{} // its place is free
+	}
+	switch {
+	case orphan:
+	case e.direct:
+		t.direct.failed(e.err, e.lived, t.now)
+	case e.detour != nil:
+		m.woken = m.detours.failed(t, e) || m.woken
+		switch {
+		case errors.Is(e.err, errCorrupt):
+			m.blame(e.detour, t.server, &corrupts, t.now)
+		case errors.Is(e.err, errReported):
+			m.blame(e.detour, t.server, &reported, t.now)
+		}
+	}
+}
+
+// releaseID makes the address id of a subflow that ended available again. If the peer does not know of
+// the end, it must be notified.
+func (t turn) releaseID(e *ended, orphan bool) {
+	switch {
+	case e.id == 0 || !t.ownsID(e.subflow):
+	case orphan:
+		t.removals.owe(e.subflow)
+	default:
+		t.out.do(RemoveAddr{Token: t.token, LocalID: e.id}) // otherwise Linux would not let us use the id again
+		t.removals.last = t.now
+	}
+}
+
+// giveUp ends subflows that are of no use, because of err, and records the failure of their detours.
+func (m *Manager) giveUp(t turn, err error, gone ...*subflow) {
+	t.takeBack(gone...)
+	for _, s := range gone {
+		if s.detour != nil {
+			m.detours.failures.add(s.detour, t.server, err, s.since, t.now.Sub(s.since), t.now)
+		}
+	}
+}
+
+// endHoles gives up the subflows through which nothing arrives.
+func (m *Manager) endHoles(t turn) {
+	holes := t.suspect()
+	if len(holes) == 0 {
+		return
+	}
+	m.giveUp(t, errSilent, holes...)
+	for _, s := range holes {
+		m.blame(s.detour, t.server, &swallows, t.now)
+	}
+	m.step(t)
+}
+
+// blame suspends detours like d after fault f. If nothing may be sent through them any more, every
+// subflow over them ends as soon as its connection has another path.
+func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
+	who, until, ok := m.detours.blames.add(d, server, f, now)
+	if !ok {
+		return
+	}
+	m.out.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Mend: f.mend, Until: until})
+	if !f.leave {
+		return
+	}
+	for _, c := range m.conns.to(who.server) {
+		if c.leave(who.covers) {
+			m.again = append(m.again, c.token)
+		}
+	}
+}

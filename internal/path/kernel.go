@@ -1,0 +1,166 @@
+package path
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// This file handles the kernel's events about connections and subflows, in the order of their life.
+
+// established adds a new connection.
+func (m *Manager) established(ev ConnEstablished, now time.Time) {
+	if ev.ServerSide {
+		return
+	}
+	c := m.conns.byToken[ev.Token]
+	if c == nil { // otherwise a resync found it before its event arrived
+		c = m.newConn(ev.Token, ev.Local, ev.Remote, now)
+		c.subflows = append(c.subflows, &subflow{
+			direct: true, up: true, local: ev.Local, remote: ev.Remote, since: now, moved: now,
+		})
+		m.conns.add(c)
+	}
+	c.denyInitial = ev.DenyJoinInitial
+	t := m.turn(c, now)
+	t.startsFrom(ev.Local)
+	m.step(t)
+}
+
+func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) *conn {
+	c := &conn{
+		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
+		excluded: m.excludes(remote.Addr()),
+		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
+	}
+	c.due.Item = c
+	return c
+}
+
+func (m *Manager) excludes(server netip.Addr) bool {
+	return server.IsLoopback() || server.IsLinkLocalUnicast() || slices.Contains(m.host.addrs, server) ||
+		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
+}
+
+// announced handles an address that the server announced. A server that denies joins to its first
+// address may be joined there.
+func (m *Manager) announced(c *conn, ev AddrAnnounced) {
+	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.excludes(ev.Remote.Addr()) {
+		return
+	}
+	port := ev.Remote.Port()
+	if port == 0 {
+		port = c.remote.Port()
+	}
+	m.conns.remove(c.token)
+	c.server = netip.AddrPortFrom(ev.Remote.Addr(), port)
+	m.conns.add(c)
+}
+
+func (t turn) requested(ev SubflowRequested) {
+	if s := t.asked(ev.LocalID); s != nil {
+		s.local = ev.Local
+		t.startsFrom(ev.Local)
+	}
+}
+
+func (t turn) createFailed(ev CreateFailed) {
+	if s := t.asked(ev.LocalID); s != nil {
+		t.refused = ev.Gone
+		t.end(ended{subflow: s, err: ev.Err, unsent: true, judge: t.now.Add(verdictDelay)})
+	}
+}
+
+func (m *Manager) joined(t turn, ev SubflowEstablished) {
+	if s := t.byAddrs(ev.Local, ev.Remote); s != nil && s.up {
+		return
+	}
+	s := t.joining(ev.LocalID, ev.Local, ev.Remote)
+	known := s != nil
+	if !known {
+		s = t.adopt(ev.LocalID, ev.Remote, t.now)
+	}
+	s.local = ev.Local
+	t.startsFrom(ev.Local)
+	s.cameUp(t.now)
+	// Linux's event reports the peer's request, not ours.
+	s.backup = s.backup || ev.Backup
+	if known {
+		m.woken = m.detours.trials.cameUp(s) || m.woken
+	} else {
+		m.detours.recognise(t.conn)
+	}
+}
+
+func (m *Manager) closed(t turn, ev SubflowClosed) {
+	s := t.byAddrs(ev.Local, ev.Remote)
+	if s == nil {
+		s = t.joining(ev.LocalID, ev.Local, ev.Remote)
+	}
+	if s == nil {
+		m.samples.explain(t.conn, ev)
+		return
+	}
+	t.end(ended{subflow: s, err: ev.cause(s), judge: t.now.Add(verdictDelay)})
+}
+
+// cause returns why s ended. A peer that reports changed data is believed only if s had carried any.
+func (ev SubflowClosed) cause(s *subflow) error {
+	if ev.Corrupt && s.up && s.carried() {
+		return errReported
+	}
+	return ev.Err
+}
+
+// resync updates the known connections to those that exist, after events were lost or when the
+// agent starts beside existing connections.
+func (m *Manager) resync(live []LiveConn, now time.Time) {
+	seen := make(map[Token]bool, len(live))
+	for _, l := range live {
+		seen[l.Token] = true
+		c := m.conns.byToken[l.Token]
+		if c == nil {
+			c = m.newConn(l.Token, l.Local, l.Remote, now)
+			m.conns.add(c)
+		}
+		t := m.turn(c, now)
+		m.reconcile(t, l.Subflows)
+		m.detours.recognise(c)
+		m.step(t)
+	}
+	for t := range m.conns.byToken {
+		if !seen[t] {
+			m.conns.remove(t)
+		}
+	}
+}
+
+// reconcile compares one connection's subflows with the kernel's. Those still joining stay, because
+// the kernel lists only established ones.
+func (m *Manager) reconcile(t turn, live []LiveSubflow) {
+	for _, s := range slices.Clone(t.subflows) {
+		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
+			t.end(ended{subflow: s, judge: t.now.Add(verdictDelay)})
+		}
+	}
+	for _, l := range live {
+		s := t.find(l.is)
+		if s == nil {
+			s = t.joining(l.LocalID, l.Local, l.Remote)
+		}
+		if s == nil {
+			s = t.adopt(l.LocalID, l.Remote, t.now)
+			t.lastID = max(t.lastID, l.LocalID)
+			// This or an earlier agent made it a full one, so the server's first data had arrived.
+			t.heard = t.heard || !s.direct && s.id != 0 && !l.Backup
+		}
+		if !s.up {
+			s.cameUp(t.now)
+			t.startsFrom(l.Local)
+			m.woken = m.detours.trials.cameUp(s) || m.woken
+		}
+		s.local, s.backup = l.Local, l.Backup
+	}
+}
+
+func (l LiveSubflow) is(s *subflow) bool { return l.Local == s.local && l.Remote == s.remote }

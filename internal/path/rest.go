@@ -1,0 +1,173 @@
+package path
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Rest is the reason for not using a detour for now.
+type Rest struct {
+	Cause RestCause
+	Since time.Time // start, for RestsBlocked and RestsBlamed
+	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
+}
+
+// RestCause classifies reasons for a rest.
+type RestCause uint8
+
+const (
+	// RestsFailed means that a subflow over the detour to this server failed recently.
+	RestsFailed RestCause = iota
+	// RestsBlocked means that the path lets none of the detour's SYNs through.
+	RestsBlocked
+	// RestsTried means that other connections are testing whether the path does.
+	RestsTried
+	// RestsUnready means that this host cannot use the detour now.
+	RestsUnready
+	// RestsBlamed means that data arrived changed or did not arrive; see Blame.
+	RestsBlamed
+	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
+	RestsNoAddress
+)
+
+// of returns the reason as text for a detour of kind k.
+func (r Rest) of(k Kind) string {
+	switch r.Cause {
+	case RestsBlocked:
+		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
+	case RestsBlamed:
+		return fmt.Sprintf("%v through this waypoint has not been used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
+	case RestsTried:
+		return fmt.Sprintf("%v is being tried by other connections", k)
+	case RestsUnready:
+		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
+	case RestsNoAddress:
+		return fmt.Sprintf("%v has no address on this host", k)
+	default:
+		return fmt.Sprintf("%v rests after a failure: %s", k, failureWords(r.Err))
+	}
+}
+
+// detours holds what is known of detours: which are on offer, and what speaks against using them.
+// Failures count towards one server (retry.go). The results of an in-band detour's first joins
+// count on one network (trial.go). Blames are for harm to connections (blame.go).
+type detours struct {
+	offers
+	failures failures
+	trials   trials
+	blames   blames
+	counts   map[string]int // scratch of countFailures
+}
+
+// offer puts a detour on offer. It returns nil if it is already.
+func (k *detours) offer(d Detour, now time.Time) *offered {
+	delete(k.lost, d.via())
+	if old := k.byID[d.ID]; old != nil {
+		if old.Detour == d {
+			return nil
+		}
+		k.drop(d.ID, now)
+	}
+	o := &offered{Detour: d, since: now, trial: k.trials.of(&d)}
+	k.byID[d.ID] = o
+	if d.Server.IsValid() {
+		k.specific[d.Server] = append(k.specific[d.Server], o)
+	} else {
+		k.general = append(k.general, o)
+		k.failures.forgive(d.ID)
+	}
+	return o
+}
+
+// rests returns until when the connection does not use a detour, and why.
+func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
+	if o.Local.IsValid() && !t.host.owns(o.Local) {
+		return until, Rest{Cause: RestsNoAddress}
+	}
+	for _, e := range t.ended {
+		if e.detour != nil && e.detour.ID == o.ID {
+			return e.judge, Rest{Cause: RestsFailed, Err: e.err}
+		}
+	}
+	if o.trial != nil {
+		until, why = o.trial.restsUntil(t.server, t.now)
+	}
+	if r := k.failures.of(o.ID, t.server); r.at.After(until) {
+		until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
+	}
+	if b, ok := k.blames.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
+		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err}
+	}
+	return until, why
+}
+
+// failed records that a subflow over a detour ended while its connection lives on. It reports
+// whether another detour may be used because of that.
+func (k *detours) failed(t turn, e *ended) (wake bool) {
+	k.failures.add(e.detour, t.server, e.err, e.since, e.lived, t.now)
+	// Only joins on this network that did not come up show more than that this route failed.
+	if e.up || e.unsent || e.network != t.host.network || !t.host.hasSource(e.subflow) {
+		return false
+	}
+	v := e.detour.via()
+	if e.detour.Kind == Mapped {
+		return k.trials.exonerate(v, t.server, t.now)
+	}
+	_, lost := k.lost[v]
+	if trial := k.trials[e.detour.ID]; trial != nil && !lost && !k.failures.of(e.detour.ID, t.server).refused {
+		trial.failed(t.server, e.err, t.now)
+	}
+	return false
+}
+
+// countFailures counts the recent failures towards server by waypoint. The map is valid until the
+// next call.
+func (k *detours) countFailures(server netip.AddrPort, now time.Time) map[string]int {
+	clear(k.counts)
+	if len(k.failures) == 0 {
+		return k.counts
+	}
+	for o := range k.leading(server) {
+		if r := k.failures.of(o.ID, server); r.failures > 0 && !r.over(now) {
+			k.counts[o.Waypoint] += r.failures
+		}
+	}
+	return k.counts
+}
+
+// serverRefused handles a waypoint's refusal to forward to a server. None of its detours is tried
+// for that server until the waypoint was asked again. It reports whether one may be used again for
+// the others.
+func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
+	v := via{ev.Waypoint, ev.Addr}
+	for _, o := range k.general {
+		if o.via() == v {
+			k.failures[route{o.ID, ev.Server}] = retry{failures: 1, at: now.Add(ev.For + longestBackoff), err: ev.Err, refused: true}
+			wake = o.trial != nil && o.trial.refused(ev.Server, now) || wake
+		}
+	}
+	return wake
+}
+
+// waypointLost records since when a waypoint does not answer.
+func (k *detours) waypointLost(v via, now time.Time) {
+	if _, ok := k.lost[v]; !ok {
+		k.lost[v] = now
+		k.trials.waypointLost(v, now)
+	}
+}
+
+// moved forgets what was seen on another network.
+func (k *detours) moved() {
+	clear(k.failures)
+	k.trials.restart()
+	k.blames.forgiveSilence()
+}
+
+// forget drops what expired.
+func (k *detours) forget(now time.Time) {
+	k.failures.forget(now)
+	k.trials.forget(now)
+	k.blames.forget(now)
+}

@@ -1,0 +1,98 @@
+package path
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/deadline"
+)
+
+// table holds the connections: by token, by server, by when they need a Tick, and those that are
+// sampled closely.
+type table struct {
+	byToken  map[Token]*conn
+	byServer map[netip.AddrPort]map[Token]*conn // by conn.server
+	due      *deadline.Queue[*conn]
+	watched  []*conn
+}
+
+func (t *table) add(c *conn) {
+	t.byToken[c.token] = c
+	if t.byServer[c.server] == nil {
+		t.byServer[c.server] = make(map[Token]*conn)
+	}
+	t.byServer[c.server][c.token] = c
+}
+
+func (t *table) remove(token Token) {
+	c := t.byToken[token]
+	if c == nil {
+		return
+	}
+	t.due.Set(&c.due, time.Time{})
+	delete(t.byToken, token)
+	delete(t.byServer[c.server], token)
+	if len(t.byServer[c.server]) == 0 {
+		delete(t.byServer, c.server)
+	}
+}
+
+// all returns the connections, the oldest first, so that every run acts on them in the same order.
+func (t *table) all() []*conn { return slices.SortedFunc(maps.Values(t.byToken), byAge) }
+
+// to returns the connections to a server, or all if server is zero, the oldest first.
+func (t *table) to(server netip.AddrPort) []*conn {
+	if !server.IsValid() {
+		return t.all()
+	}
+	return slices.SortedFunc(maps.Values(t.byServer[server]), byAge)
+}
+
+// where returns the connections for which is returns true, the oldest first.
+func (t *table) where(is func(*conn) bool) (list []*conn) {
+	for _, c := range t.byToken {
+		if is(c) {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, byAge)
+	return list
+}
+
+func byAge(a, b *conn) int {
+	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.token, b.token))
+}
+
+// watch starts to sample a connection closely if it qualifies.
+func (t *table) watch(c *conn, now time.Time) {
+	if !c.watched && c.toWatch(now) {
+		c.watched = true
+		t.watched = append(t.watched, c)
+	}
+}
+
+// closely returns an iterator over the connections to sample closely, with their subflows.
+func (t *table) closely(now time.Time) iter.Seq2[Token, []Ends] {
+	return func(yield func(Token, []Ends) bool) {
+		t.watched = slices.DeleteFunc(t.watched, func(c *conn) bool {
+			c.watched = t.byToken[c.token] == c && c.toWatch(now)
+			return !c.watched
+		})
+		var ends []Ends
+		for _, c := range t.watched {
+			ends = ends[:0]
+			for _, s := range c.subflows {
+				if s.up {
+					ends = append(ends, Ends{s.local, s.remote})
+				}
+			}
+			if !yield(c.token, ends) {
+				return
+			}
+		}
+	}
+}
