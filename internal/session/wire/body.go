@@ -248,8 +248,8 @@ func (m TunnelRequest) body() (Type, body) {
 
 func (b *tunnelRequestBody) check() error {
 	for _, p := range b.Avoid {
-		if network := netip.Prefix(p); network != network.Masked() {
-			return fmt.Errorf("network %v has bits after its length", network)
+		if network := netip.Prefix(p); !network.IsValid() || network != network.Masked() {
+			return fmt.Errorf("network %v is invalid, or has bits after its length", network)
 		}
 	}
 	return errors.Join(
@@ -279,6 +279,11 @@ func (m TunnelGrant) body() (Type, body) {
 }
 
 func (b *tunnelGrantBody) check() error {
+	for _, p := range b.Addresses {
+		if !netip.Prefix(p).IsValid() {
+			return errors.New("an address is missing")
+		}
+	}
 	return errors.Join(
 		required("kind", b.Kind),
 		required("client", b.Client),

@@ -23,6 +23,7 @@ type content struct {
 	from     [marks]uint32 // the bits that come from a mark
 	fixed    uint32        // the bits that a constant sets
 	protocol bool          // it is the number of the transport protocol
+	swapped  bool          // its bytes are in the other order, to be compared with a range
 }
 
 // any has all bits that may be set.
@@ -65,6 +66,9 @@ func (r rawRule) markUses() (uses []markUse) {
 				return uses
 			}
 			n, err := x.data(unix.NFTA_CMP_DATA)
+			if v.swapped {
+				n = wholeMark // it may be compared with any value
+			}
 			for of, mask := range v.from {
 				if mask != 0 && err == nil {
 					uses = append(uses, markUse{MarkUse{Mask: mask, Value: n & mask}, of})
@@ -74,6 +78,28 @@ func (r rawRule) markUses() (uses []markUse) {
 			if u, ok := x.xtables(); ok {
 				uses = append(uses, u)
 			}
+		case "byteorder":
+			from, _ := x.number(unix.NFTA_BYTEORDER_SREG)
+			to, _ := x.number(unix.NFTA_BYTEORDER_DREG)
+			v := content{swapped: true}
+			for of, mask := range registers[place(from)].from {
+				if mask != 0 {
+					v.from[of] = wholeMark
+				}
+			}
+			registers[place(to)] = v
+		case "lookup", "range":
+			source := uint16(unix.NFTA_LOOKUP_SREG)
+			if x.name == "range" {
+				source = unix.NFTA_RANGE_SREG
+			}
+			from, _ := x.number(source)
+			for of, mask := range registers[place(from)].from {
+				if mask != 0 { // it may be compared with any value
+					uses = append(uses, markUse{MarkUse{Mask: mask, Value: mask}, of})
+				}
+			}
+			clear(registers)
 		default: // what it loads, if anything, is no mark
 			clear(registers)
 		}
