@@ -254,7 +254,7 @@ func TestListingIsLoaded(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, w, stop, grant := startInBand(t, mode)
+			p, _, stop, grant := startInBand(t, mode)
 			server := p.echo(t, "10.2.0.1:443")
 			if got := p.probe(t, p.syn(server, grant)); got != byServer {
 				t.Fatalf("before: %s", got)
@@ -268,7 +268,7 @@ func TestListingIsLoaded(t *testing.T) {
 
 			stop()
 			load()
-			w, _ = p.start(t)
+			w, _ := p.start(t)
 			w.SessionUp(overSession("alice", client4, 2))
 			grant = p.granted(t, w, 2)
 			if got := p.probe(t, p.syn(server, grant)); got != byServer {

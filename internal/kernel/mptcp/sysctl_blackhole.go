@@ -47,7 +47,7 @@ func PlainTCP() (bool, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c := openCounters()
-	defer c.close() //nolint:errcheck // it was only read
+	defer c.close()
 	outages, err := c.read("Blackhole")
 	if err != nil || outages == 0 {
 		return false, err
