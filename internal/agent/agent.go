@@ -138,7 +138,7 @@ func (p *Plan) Run(ctx context.Context) error {
 // start starts the roles, in the order in which they need each other.
 func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, error) {
 	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}}
-	// Who is a member is known before anything else: this host's own membership needs it.
+	// The members must be known first, because this host's own membership needs them.
 	if p.config.Has(config.RoleCoordinator) {
 		co, err := openCoordinator(p)
 		if err != nil {

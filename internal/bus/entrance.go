@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Strangers at the embedded server. Whoever knows its key needs a fraction of a second to prove it, and is
-	// none any more.
+	// Limits of strangers at the embedded server. A member needs a fraction of a second to prove its key, and is then
+	// no longer a stranger.
 	maxStrangers     = 4096
 	maxPerSource     = 256 // many members may share an address, and come back in one moment
 	handshakeWithin  = 5 * time.Second

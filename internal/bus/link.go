@@ -109,7 +109,7 @@ func connect(c Config, role string) (*link, error) {
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(1),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
 		nats.CustomReconnectDelay(reconnectDelay),
-		nats.ReconnectBufSize(-1), // what cannot be sent now is an error now
+		nats.ReconnectBufSize(-1), // return an error instead of buffering
 		nats.ConnectHandler(l.connected), nats.ReconnectHandler(l.connected),
 		nats.DisconnectErrHandler(l.disconnected), nats.ReconnectErrHandler(l.notConnected),
 		nats.ErrorHandler(l.complained),
@@ -154,8 +154,8 @@ type dialer struct {
 	id      *collective.Identity
 	names   map[string]string // by address
 	jwt     func() (string, error)
-	refused func(error) // is told that a server wants no TLS with us; may be nil
-	heard   func()      // is told that something came; may be nil
+	refused func(error) // called when a server refuses TLS with us; may be nil
+	heard   func()      // called when data arrives; may be nil
 
 	mu   sync.Mutex
 	last string // JWT
@@ -257,7 +257,7 @@ func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	l.mu.Lock()
 	switch {
 	case errors.Is(err, nats.ErrSlowConsumer):
-		l.state.Dropped++ // NATS tells of the first of a row only
+		l.state.Dropped++ // NATS reports only the first in a row
 	case isRefusal(err):
 		defer l.refused(sayWhy(err))
 	}

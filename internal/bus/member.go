@@ -62,7 +62,7 @@ func (m *Member) dispatch(receive func(Message)) {
 	}
 }
 
-// Close closes the connection. Receive is not called any more.
+// Close closes the connection. After that receive is not called.
 func (m *Member) Close() {
 	m.cancel()
 	m.link.Close()

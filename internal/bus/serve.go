@@ -20,8 +20,8 @@ import (
 
 // Limits of one connection at a server, embedded or external.
 const (
-	// maxPending is how many bytes wait for one who reads slowly. JetStream, whose flow control lets 32 MiB
-	// be under way to a coordinator, needs more than that.
+	// maxPending is the maximum number of bytes that wait for a slow client. JetStream needs more than 32 MiB, which
+	// its flow control allows to be under way to a coordinator.
 	maxPending    = 64 << 20
 	writeDeadline = 5 * time.Second
 
@@ -155,11 +155,11 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 		AccountResolver:  s.accounts,
 
 		MaxConn: c.MaxConnections, MaxPending: maxPending, WriteDeadline: writeDeadline,
-		NoFastProducerStall: true, // who reads slowly is cut; nobody waits for it
+		NoFastProducerStall: true, // slow clients are disconnected; nobody waits for them
 		MaxClosedClients:    100,  // kept for NATS's own monitoring, which has no port here
 
 		JetStream: true, StoreDir: c.Store, JetStreamMaxStore: maxStore, DisableJetStreamBanner: true,
-		// What was acknowledged outlives a power cut. Changes are few, and each is worth one fsync.
+		// Acknowledged data survives a power cut. Changes are few, so one fsync for each is acceptable.
 		SyncAlways: true,
 	}, nil
 }
@@ -209,7 +209,7 @@ func (s *Server) SetAccount(_ context.Context, accountJWT string) error {
 	return nil
 }
 
-// Connections is how many members and coordinators are connected.
+// Connections returns the number of connected members and coordinators.
 func (s *Server) Connections() int { return s.nats.NumClients() }
 
 // Close ends all connections and returns when the store is closed. Members come back by themselves.

@@ -64,9 +64,9 @@ func openStore(dir string) (store, []string, error) {
 	return s, damage, err
 }
 
-// distrust removes NATS's indexes of its messages. With them it believes files of messages that are
-// damaged in the middle, and writes new messages behind the damage, where the next start does not find
-// them. Without, it checks all messages and cuts the files off where they become unreadable.
+// distrust removes NATS's indexes of its messages. With an index, NATS does not notice damage in the middle of a file and
+// writes new messages behind it, where the next start does not find them. Without one, NATS checks all messages and
+// truncates files where they become unreadable.
 func (s store) distrust() error {
 	indexes, _ := filepath.Glob(filepath.Join(s.data(), "*", "streams", "*", "msgs", "index.db")) // the pattern is good
 	for _, path := range indexes {
@@ -97,7 +97,7 @@ func (s store) ready() error {
 func (s store) putAside() (restore func() error, aside string, err error) {
 	aside, err = s.move(s.data(), "all")
 	restore = func() error {
-		if err := os.RemoveAll(s.data()); err != nil { // what the second attempt made
+		if err := os.RemoveAll(s.data()); err != nil { // made by the second attempt
 			return fmt.Errorf("bring the bus's store back: %w", err)
 		}
 		return os.Rename(aside, s.data())

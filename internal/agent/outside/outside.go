@@ -36,7 +36,7 @@ const (
 	freshEvery = 20 * time.Second
 )
 
-// Config is what Start needs.
+// Config configures Start.
 type Config struct {
 	Identity *collective.Identity
 	Settings *config.Config

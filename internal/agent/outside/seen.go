@@ -10,13 +10,13 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// seen collects the addresses at which others see this host, for the waypoint's egress policy: a router's own
-// pages are at that address. What anybody reported counts until the host is in another network: a member that
-// lies has addresses denied that are not the router's, and opens none. Its methods may be called from any goroutine.
+// seen collects the addresses at which others see this host, for the waypoint's egress policy: the router's own services may
+// be at these addresses. Every reported address counts until the host moves to another network. So a lying member can cause
+// other addresses to be denied, but cannot open any. Its methods may be called from any goroutine.
 type seen struct {
 	named   []netip.Addr               // by the operator
-	trusted func(member string) bool   // whose word alone is enough
-	way     func() (netip.Addr, error) // the address that packets to the Internet leave from, in IPv4
+	trusted func(member string) bool   // reports whether a member's report alone is sufficient
+	way     func() (netip.Addr, error) // the IPv4 source address of packets to the Internet
 	news    chan egress.Outside        // the newest; the waypoint takes it
 
 	mu        sync.Mutex
@@ -37,7 +37,7 @@ func newSeen(named []netip.Addr, trusted func(string) bool, way func() (netip.Ad
 // has records the host's addresses.
 func (s *seen) has(own []netip.Addr) { s.update(func() { s.own = own }) }
 
-// moved forgets what was seen, as the host is in another network.
+// moved forgets all reports, because the host is in another network.
 func (s *seen) moved() {
 	s.update(func() { s.witnesses, s.router, s.routers = nat.Witnesses{}, nil, nil })
 }

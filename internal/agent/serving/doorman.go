@@ -12,14 +12,14 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// maxKnocking bounds the members for whom a waypoint knocks at the same time.
+// maxKnocking limits the number of members for whom a waypoint punches holes at the same time.
 const maxKnocking = 32
 
-// doorman knocks for members that want to be let in.
+// doorman punches holes in the NAT for members: it sends packets to their addresses (knocks).
 type doorman struct {
 	life    context.Context // the agent's
 	prober  *nat.Prober
-	outside func() (netip.AddrPort, nat.Leaves) // where others see us, and who gets in
+	outside func() (netip.AddrPort, nat.Leaves) // our address as seen by others, and how they can reach it
 	log     *slog.Logger
 	busy    chan struct{}
 }
@@ -28,7 +28,7 @@ func newDoorman(ctx context.Context, o *outside.Outside, log *slog.Logger) *door
 	return &doorman{life: ctx, prober: o.Prober(), log: log, busy: make(chan struct{}, maxKnocking), outside: o.Reach}
 }
 
-// run answers knocks until ctx ends.
+// run handles requests for hole punching until ctx ends.
 func (d *doorman) run(ctx context.Context, knocks <-chan member.Knock) {
 	for {
 		select {
@@ -40,8 +40,8 @@ func (d *doorman) run(ctx context.Context, knocks <-chan member.Knock) {
 	}
 }
 
-// knock sends to where a member is seen, for a while. It does not block; when too many want it, the member
-// tries again.
+// knock sends packets to a member's addresses for some seconds. It does not block. If there are too many requests, it does
+// nothing, and the member tries again.
 func (d *doorman) knock(from string, id stun.ID, at []netip.AddrPort) {
 	outside, _ := d.outside()
 	places := knockable(at, outside)
@@ -61,16 +61,16 @@ func (d *doorman) knock(from string, id stun.ID, at []netip.AddrPort) {
 	}()
 }
 
-// admit lets in what a member's tunnel sends, where the session alone does not see to that: its packets
-// come from another port. Behind a NAT of the member's own that port may be another one; then they do not.
+// admit punches a hole for a member's tunnel, which uses another port than the session. If the member's own NAT changes that
+// port, the tunnel's packets do not get in.
 func (d *doorman) admit(member string, from netip.AddrPort) {
 	if _, leaves := d.outside(); leaves != nat.Reachable {
 		d.knock(member, stun.NewID(), []netip.AddrPort{from})
 	}
 }
 
-// knockable leaves out private places where this host is seen at a public one: from there nobody can be
-// seen at them, and hosts of our own network are none of a member's business.
+// knockable removes private addresses if this host's external address is public: no member can be seen at them, and members
+// must not make us send to hosts in our own network.
 func knockable(places []netip.AddrPort, outside netip.AddrPort) []netip.AddrPort {
 	if !outside.IsValid() || nat.IsPrivate(outside.Addr()) {
 		return places

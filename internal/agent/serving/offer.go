@@ -21,7 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// What this host tells the collective of itself: the detours that it really gives, at the addresses that it has.
+// This file maintains this host's record in the collective: the detours that it offers, at its addresses.
 
 // maxOffered is the number of addresses that a record holds.
 const maxOffered = 8
@@ -47,7 +47,7 @@ func reachable(named, mapped, own []netip.Addr) []netip.Addr {
 	return all[:min(len(all), maxOffered)]
 }
 
-// offering keeps what this host tells the collective of itself up to date.
+// offering keeps this host's record in the collective up to date.
 type offering struct {
 	offer func(membership.Offer)
 	base  membership.Offer // all but addresses and port
@@ -57,7 +57,7 @@ type offering struct {
 	log   *slog.Logger
 
 	own    []netip.Addr
-	mapped netip.AddrPort // where others reach our port, if that is not at an address of ours; zero: nowhere
+	mapped netip.AddrPort // where others reach our port, if not at our own addresses; zero: nowhere
 	punch  bool           // they do once we have sent to them
 }
 

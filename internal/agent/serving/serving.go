@@ -140,7 +140,7 @@ func (s *Serving) serve(ctx context.Context) error {
 	return errors.Join(err, others.Wait(), h.way.Close())
 }
 
-// enforced tells the coordinators, if there are any, that this waypoint refuses everybody who is expelled by t.
+// enforced confirms to the coordinators, if there are any, that this waypoint refuses all members revoked by t.
 func (s *Serving) enforced(t *collective.Trust) {
 	if m := s.config.Member; m != nil {
 		m.Enforced(t)

@@ -32,7 +32,7 @@ const (
 	maxChecked   = 1 << 10 // bytes
 )
 
-// Bus is what a Prober needs of the bus.
+// Bus is the Prober's access to the bus.
 type Bus interface {
 	Tell(to, topic string, data []byte) error
 	TellAll(topic string, data []byte) error

@@ -24,13 +24,13 @@ const (
 	maxWhy = 150 // bytes of a member's reason
 )
 
-// Verdict is what members found that tried to reach a waypoint.
+// Verdict is the result of members' tests whether they reach a waypoint.
 type Verdict struct {
 	Reachable bool      `json:"reachable"`
 	Yes       int       `json:"yes"` // of those who tried
 	Of        int       `json:"of"`  // all who answered
 	At        time.Time `json:"at"`
-	By        []string  `json:"by"`            // who reached it; if nobody did, who tried
+	By        []string  `json:"by"`            // members that reached it, or all that tried if none did
 	Why       string    `json:"why,omitempty"` // why it was not reached, in one member's words
 }
 

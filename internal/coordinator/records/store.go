@@ -41,7 +41,7 @@ var (
 	errRestored = errors.New("the directory's store is older than what this host knows of it")
 )
 
-// Bus is what a Store needs of the bus.
+// Bus is the Store's access to the bus.
 type Bus interface {
 	Bucket(ctx context.Context, name string, replicas int) (*bus.Bucket, error)
 	TellAll(topic string, data []byte) error

@@ -1,10 +1,10 @@
-// Package flows follows members' open connections: whose they are, how many bytes they carry, which of them are watched
-// and which go on the fast path. Conntrack's events, what was seen of packets, and the time go in; lines for
-// the log, and what is to be done with connections, come out. It does no I/O. Not for concurrent use.
+// Package flows tracks members' open connections: their owners, their bytes, and which of them are watched or on the fast
+// path. Its input is conntrack's events, observed sequence numbers, and the time. Its output is lines for the log, and
+// actions for connections. It does no I/O, and is not safe for concurrent use.
 //
-// A connection goes on the fast path in two steps. It is watched first, until its sequence numbers are certain.
-// Whoever knows its addresses and ports can send packets with numbers of his own, and eBPF cannot tell them from
-// others. conntrack can, as it has followed the connection from its first SYN: while the connection is watched, it lets
-// pass and counts only what fits. So the numbers are the connection's own if they were not begun anew while conntrack
-// counted packets in both directions. Then it is forwarded, past netfilter.
+// A connection gets onto the fast path in two steps. First it is watched, until its sequence numbers are certain. A
+// stranger who knows its addresses and ports can send packets with wrong numbers, and eBPF cannot recognise them. conntrack
+// can, because it has followed the connection from its first SYN: while the connection is watched, conntrack forwards and
+// counts only packets that fit. So the observed numbers are right if they did not start again while conntrack counted
+// packets in both directions. Then the connection is forwarded without netfilter.
 package flows

@@ -25,13 +25,13 @@ type Usage struct {
 	BytesFromClient, BytesToClient uint64
 }
 
-// Flows are the connections that conntrack has, as far as they are members'.
+// Flows holds members' connections in conntrack.
 type Flows struct {
 	attribute func(netstate.Flow) (Owner, bool)
 	keepEvery time.Duration
 
 	open   map[netstate.Tuple]*connection
-	fast   map[netstate.Tuple]*Fast // one that could not be removed stays when its connection is closed
+	fast   map[netstate.Tuple]*Fast // may contain closed connections that could not be removed
 	closed map[rules.MemberID]Usage // bytes of connections that are closed
 }
 
@@ -39,12 +39,12 @@ type connection struct {
 	Owner
 	opened time.Time
 	flow   netstate.Flow
-	// passed is what the fast path has carried; what it carries now is not yet in it.
+	// passed is what the fast path has carried, without what connections on it carry now.
 	passed forward.Passed
 }
 
-// New returns an empty list. attribute returns whose a connection is; false if it is no member's. keepEvery is how
-// often conntrack's entry of a connection on the fast path is prolonged.
+// New returns an empty Flows. attribute returns the owner of a connection, or false if it is not a member's. keepEvery is the
+// interval at which conntrack's entries of connections on the fast path are prolonged.
 func New(attribute func(netstate.Flow) (Owner, bool), keepEvery time.Duration) *Flows {
 	return &Flows{
 		attribute: attribute, keepEvery: keepEvery, open: make(map[netstate.Tuple]*connection),
@@ -52,7 +52,8 @@ func New(attribute func(netstate.Flow) (Owner, bool), keepEvery time.Duration) *
 	}
 }
 
-// Open notes a connection, and returns the log's line about it; false if it is known already, or no member's.
+// Open records a connection, and returns the log's line about it. It returns false if the connection is known, or not a
+// member's.
 func (x *Flows) Open(event attribution.Event, f netstate.Flow, now time.Time) (attribution.Entry, bool) {
 	if x.open[f.Origin] != nil {
 		return attribution.Entry{}, false
@@ -68,8 +69,8 @@ func (x *Flows) Open(event attribution.Event, f netstate.Flow, now time.Time) (a
 	return e, true
 }
 
-// Close notes the end of a connection, and returns the log's line about it; false if it is no member's. seen reports
-// whether the end itself was seen, with the bytes. The connection has left the fast path.
+// Close records the end of a connection, and returns the log's line about it. It returns false if the connection is not a
+// member's. seen reports whether the end itself was observed, with the bytes. The connection must have left the fast path.
 func (x *Flows) Close(f netstate.Flow, seen bool, now time.Time) (attribution.Entry, bool) {
 	c := x.open[f.Origin]
 	if c == nil { // its beginning was lost
@@ -93,7 +94,7 @@ func (x *Flows) Close(f netstate.Flow, seen bool, now time.Time) (attribution.En
 	return e, true
 }
 
-// Gone returns the connections that are not among those that are there, as after events were lost.
+// Gone returns the known connections that are not in there, after events were lost.
 func (x *Flows) Gone(there map[netstate.Tuple]struct{}) []netstate.Flow {
 	var list []netstate.Flow
 	for origin, c := range x.open {
@@ -107,14 +108,14 @@ func (x *Flows) Gone(there map[netstate.Tuple]struct{}) []netstate.Flow {
 // All returns the connections that are open.
 func (x *Flows) All() []netstate.Flow { return x.Gone(nil) }
 
-// Carried sets what the fast path has carried of a connection before.
+// Carried sets the bytes that the fast path carried of a connection before.
 func (x *Flows) Carried(origin netstate.Tuple, passed forward.Passed) {
 	if c := x.open[origin]; c != nil {
 		c.passed = passed
 	}
 }
 
-// Passed returns how much of a connection netfilter has not seen. look returns that of one on the fast path.
+// Passed returns the bytes of a connection that bypassed netfilter. look returns those of one on the fast path.
 func (x *Flows) Passed(origin netstate.Tuple, look func(*Fast) forward.Passed) forward.Passed {
 	if f := x.fast[origin]; f != nil {
 		return look(f)
@@ -125,7 +126,7 @@ func (x *Flows) Passed(origin netstate.Tuple, look func(*Fast) forward.Passed) f
 	return forward.Passed{}
 }
 
-// Usage returns what each member's connections amount to. counted has the bytes that netfilter counted.
+// Usage returns each member's usage. counted has the bytes that netfilter counted.
 func (x *Flows) Usage(counted map[netstate.Tuple]netstate.Flow, look func(*Fast) forward.Passed) map[rules.MemberID]Usage {
 	all := make(map[rules.MemberID]Usage, len(x.closed))
 	for id, used := range x.closed {

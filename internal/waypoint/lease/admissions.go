@@ -12,29 +12,28 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// KeysPerSession is the number of a session's keys that are good at once: the key before the last stays good for what
-// is under way with it.
+// KeysPerSession is the number of a session's keys that are valid at once. The previous key stays valid for SYNs under way.
 const KeysPerSession = 2
 
-// AdoptedGrace is the time that members have to come back after an agent was killed.
+// AdoptedGrace is the time in which members can reconnect after an agent was killed.
 const AdoptedGrace = time.Minute
 
 // admission lets a caller send SYNs that name their server, until it expires or the caller's session ends.
 type admission struct {
 	Caller
-	session    uint64 // 0: of an agent before us
+	session    uint64 // 0: of an earlier agent
 	by         *attribution.Session
 	key        inband.Key
-	clientPort bool // the port is the client's own, so that it is authenticated too
+	clientPort bool // no NAT rewrites the client's port, so that it is authenticated, too
 	expires    time.Time
 }
 
-// admissions mirrors whom the kernel lets send such SYNs. By address, the oldest first.
+// admissions mirrors the in-band admissions in the kernel's table, by address, the oldest first.
 type admissions map[netip.Addr][]*admission
 
 func (x admissions) add(a *admission) { x[a.Addr] = append(x[a.Addr], a) }
 
-// take removes admissions and returns the callers that they were of, with one of their sessions.
+// take removes the admissions for which which returns true, and returns their callers with one of their sessions.
 func (x admissions) take(which func(*admission) bool) map[Caller]*attribution.Session {
 	touched := make(map[Caller]*attribution.Session)
 	for addr, list := range x {
@@ -50,7 +49,7 @@ func (x admissions) take(which func(*admission) bool) map[Caller]*attribution.Se
 	return touched
 }
 
-// superseded returns the admissions of a session that its next one makes needless.
+// superseded returns the admissions of a session that its next one replaces.
 func (x admissions) superseded(addr netip.Addr, session uint64) []*admission {
 	var list []*admission
 	for _, a := range x[addr] {
@@ -81,7 +80,7 @@ func (x admissions) until(c Caller) (end time.Time) {
 	return end
 }
 
-// rule returns a caller's admissions as the kernel's table has them: as one.
+// rule returns a caller's admissions for the kernel's table, in which they are one.
 func (x admissions) rule(c Caller, now time.Time) rules.Admission {
 	return rules.Admission{Addr: c.Addr, Kind: wire.InBand, Member: c.Member.ID, Left: x.until(c).Sub(now)}
 }
@@ -97,7 +96,7 @@ func (x admissions) callers() map[Caller]bool {
 	return all
 }
 
-// Keys returns the keys for an address as eBPF has them. Admissions of an agent before us may have none.
+// Keys returns the keys of an address for eBPF. Admissions of an earlier agent may have none.
 func (l *Leases) Keys(addr netip.Addr) []inband.Slot {
 	var slots []inband.Slot
 	for _, a := range l.admissions[addr] {
@@ -108,13 +107,13 @@ func (l *Leases) Keys(addr netip.Addr) []inband.Slot {
 	return slots
 }
 
-// Admits reports whether somebody at an address is admitted to in-band detours.
+// Admits reports whether an address is admitted to in-band detours.
 func (l *Leases) Admits(addr netip.Addr) bool { return len(l.admissions[addr]) > 0 }
 
 func (l *Leases) inBandMark(m *Member) uint32 { return l.terms.Marks.Mark(m.ID, wire.InBand) }
 
-// Admitting is a grant that the kernel is to be told of: what ends before it, the change of the table, and then new
-// keys. It is followed by Written or by Undo.
+// Admitting is a grant to write to the kernel: leases that end before it, the change of the table, and then new keys. Call
+// Written or Undo afterwards.
 type Admitting struct {
 	Before Ending
 	Change rules.Change
@@ -125,16 +124,16 @@ type Admitting struct {
 	undo    func() Ending
 }
 
-// Written notes that the kernel's table has the change.
+// Written records that the kernel's table has the change.
 func (a *Admitting) Written() { a.member.saved = true }
 
-// Granted counts the grant and returns the lines that the log gets about it.
+// Granted counts the grant and returns the lines for the log.
 func (a *Admitting) Granted() []attribution.Entry {
 	a.member.Granted++
 	return a.entries
 }
 
-// Undo takes the grant back, as the kernel was not told.
+// Undo reverts the grant, because it was not written.
 func (a *Admitting) Undo() Ending { return a.undo() }
 
 func (a *Admitting) admit(r rules.Admission) {
@@ -144,11 +143,11 @@ func (a *Admitting) admit(r rules.Admission) {
 	}
 }
 
-// InBandRequest asks for admission to in-band detours.
+// InBandRequest is a request for admission to in-band detours.
 type InBandRequest struct {
 	Request
 	ClientPort bool       // no NAT rewrites the client's port
-	Key        inband.Key // a new one; zero where SYNs are not authenticated
+	Key        inband.Key // a new key; zero if SYNs are not authenticated
 }
 
 // AdmitInBand admits a caller to in-band detours, or refuses it.
@@ -178,7 +177,7 @@ func (l *Leases) AdmitInBand(r InBandRequest, under Conditions) (*Admitting, *wi
 	return a, nil
 }
 
-// mayAdmit refuses what the operator or the address forbids.
+// mayAdmit returns a refusal if the operator or the address forbids the admission.
 func (l *Leases) mayAdmit(a *admission, id uint64, under Conditions) *wire.Refusal {
 	if under.NoInBand != "" {
 		return refuse(id, wire.NotOffered, under.NoInBand)
@@ -205,9 +204,8 @@ func (l *Leases) mayAdmit(a *admission, id uint64, under Conditions) *wire.Refus
 	return nil
 }
 
-// adoptAdmission takes over a caller that an agent before us admitted, for as long as it takes to come back. It holds
-// the newest of the keys that are its member's, which keeps that key in place when another member comes back to the
-// address first.
+// adoptAdmission takes over an earlier agent's admission of a caller, until the caller has had time to reconnect. It keeps the
+// newest key of the caller's member, even if another member at the same address reconnects first.
 func (l *Leases) adoptAdmission(c Caller, keys []inband.Slot, now, expires time.Time) {
 	a := &admission{Caller: c, expires: expires}
 	if grace := now.Add(AdoptedGrace); grace.Before(expires) {

@@ -11,19 +11,19 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Request is a member's request for something, over one of its sessions.
+// Request identifies a member's request in one of its sessions.
 type Request struct {
 	ID           uint64
 	Session      uint64
 	Name, Serial string     // of the member, as in its certificate
-	Client       netip.Addr // the address that it calls from
+	Client       netip.Addr // its address
 }
 
 // MappingRequest asks for a port that leads to a server.
 type MappingRequest struct {
 	Request
 	Server   netip.AddrPort
-	Proposed uint16 // the port that the client would like; 0: any
+	Proposed uint16 // the port that the client prefers; 0: any
 }
 
 // Batch is a group of requests for mappings that are decided, and written to the kernel, together.
@@ -50,7 +50,7 @@ type renewal struct {
 	before  time.Time // its expiry
 }
 
-// Decide decides on requests. The leases change at once; Undo takes that back.
+// Decide decides on requests. The leases change at once; Undo reverts that.
 func (l *Leases) Decide(requests []MappingRequest, under Conditions) *Batch {
 	b := &Batch{leases: l, under: under, touched: make(map[*Mapping]struct{}, len(requests))}
 	for _, r := range requests {
@@ -92,7 +92,7 @@ func (b *Batch) decide(r MappingRequest) outcome {
 	return o
 }
 
-// mayMap refuses what the policy or the operator forbids, whatever is leased.
+// mayMap refuses what the policy or the operator forbids.
 func (b *Batch) mayMap(r MappingRequest) *wire.Refusal {
 	if !r.Server.IsValid() || !r.Client.IsValid() {
 		return refuse(r.ID, wire.Malformed, "the request names no server")
@@ -115,10 +115,9 @@ func (b *Batch) choosePort(t target, proposed uint16) (port uint16, ok bool) {
 	return b.leases.mappings.choosePort(t, proposed, taken)
 }
 
-// guards reports whether the server's own port, as the client sees it here, is for SYNs that are authenticated:
-// in-band ones. A mapping there would let every SYN to it through, also a forged one, or one that lost its option on
-// the way, so it gets another port. It does so whether or not the client has in-band detours now: it may ask for
-// them next.
+// guards reports whether the port with the server's number is reserved for authenticated in-band SYNs. A mapping at that port
+// would admit every SYN, including forged ones and those that lost their option, so it gets another port. This does not
+// depend on whether the client has in-band detours now, because it may request them next.
 func (l *Leases) guards(server netip.AddrPort) bool {
 	return l.terms.InBand == rules.InBandAuthenticated && server.Addr().Is4()
 }
@@ -133,7 +132,7 @@ func (b *Batch) renew(m *Mapping, expires time.Time) {
 	b.leases.mappings.extend(m, expires)
 }
 
-// Change returns what the kernel is to be told; false if that is nothing.
+// Change returns the change for the kernel's table, and whether there is one.
 func (b *Batch) Change() (change rules.Change, needed bool) {
 	for _, m := range b.added {
 		change.Add = append(change.Add, m.rule(b.under.Now))
@@ -147,7 +146,7 @@ func (b *Batch) Change() (change rules.Change, needed bool) {
 	return change, len(b.touched) > 0
 }
 
-// unsaved lists the members whose ids or serials the kernel does not know yet.
+// unsaved returns the members whose ids or serials the kernel's table does not have yet.
 func (b *Batch) unsaved() []*Member {
 	var list []*Member
 	for _, o := range b.outcomes {
@@ -158,7 +157,7 @@ func (b *Batch) unsaved() []*Member {
 	return list
 }
 
-// Undo takes back what was decided, as the kernel was not told.
+// Undo reverts the decisions, because they were not written.
 func (b *Batch) Undo() {
 	for _, m := range b.added {
 		b.leases.mappings.remove(m)
@@ -168,21 +167,21 @@ func (b *Batch) Undo() {
 	}
 }
 
-// Written notes that the kernel was told.
+// Written records that the change was written.
 func (b *Batch) Written() {
 	for _, m := range b.unsaved() {
 		m.saved = true
 	}
 }
 
-// MappingAnswer answers a MappingRequest with a grant or a refusal. Entry is the log's line about it; nil: none.
+// MappingAnswer answers a MappingRequest with a grant or a refusal. Entry is the line for the log; nil: none.
 type MappingAnswer struct {
 	Grant   wire.MapGrant
 	Refusal *wire.Refusal
 	Entry   *attribution.Entry
 }
 
-// Answers returns the answers, in the order of the requests. If the batch failed, nobody is granted anything.
+// Answers returns the answers, in the order of the requests. If the batch failed, all requests are refused.
 func (b *Batch) Answers(failed bool) []MappingAnswer {
 	answers := make([]MappingAnswer, len(b.outcomes))
 	for i, o := range b.outcomes {

@@ -11,24 +11,24 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// ExpiryGrace makes a lease end here surely after it has ended in the kernel, whose clock ticks in
-// jiffies and whose element was written later.
+// ExpiryGrace ensures that a lease expires here only after it has expired in the kernel, whose clock ticks in jiffies and
+// whose element was written later.
 const ExpiryGrace = time.Second
 
-// Ending lists what must be done because leases have ended.
+// Ending lists the changes that ended leases require.
 type Ending struct {
-	Keys    []netip.Addr // addresses whose in-band keys have changed: first, as without one nothing gets through
+	Keys    []netip.Addr // addresses whose in-band keys have changed; to be written first, because nothing passes without a key
 	Entries []attribution.Entry
 	Change  rules.Change
 	Tunnels []netip.Addr // addresses in tunnels whose connections end
 }
 
-// Changes reports whether the kernel's table is concerned.
+// Changes reports whether the kernel's table must change.
 func (e *Ending) Changes() bool {
 	return len(e.Change.Admit)+len(e.Change.Revoke)+len(e.Change.Remove) > 0
 }
 
-// Expire ends what the kernel has dropped by itself.
+// Expire ends expired leases, which the kernel has already removed.
 func (l *Leases) Expire(now time.Time) (e Ending) {
 	until := now.Add(-ExpiryGrace)
 	l.endAdmissions(&e, now, func(a *admission) bool { return !a.expires.After(until) })
@@ -39,7 +39,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 	return e
 }
 
-// Expel ends all that a member holds, and returns how many mappings it held.
+// Expel ends all leases of a member, and returns the number of its mappings.
 func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 	l.endAdmissions(&e, now, func(a *admission) bool { return a.Member == m })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return t.member == m }))
@@ -47,10 +47,10 @@ func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 	return e, len(e.Change.Remove)
 }
 
-// EndForbidden ends the mappings that would not be granted any more: the policy forbids their servers, as after a
-// restart with another policy, or when the host got a server's address or came near it; or their ports are for
-// authenticated SYNs, since an agent that granted them without. What is forbidden only until more is known was allowed
-// by an agent that knew. Connections that are open go on.
+// EndForbidden ends the mappings that would no longer be granted. The policy may forbid their servers, after a restart with
+// another policy, or because the host or its network now has the server's address. Or their ports are now for authenticated
+// SYNs, which the agent that granted them did not require. Mappings that are forbidden only until the waypoint knows more
+// stay: an agent that knew has allowed them. Open connections continue.
 func (l *Leases) EndForbidden(policy *egress.Policy, now time.Time) (e Ending) {
 	l.endMappings(&e, now, func(m *Mapping) bool {
 		err := policy.Check(m.Server)
@@ -59,22 +59,21 @@ func (l *Leases) EndForbidden(policy *egress.Policy, now time.Time) (e Ending) {
 	return e
 }
 
-// EndTunnels ends the leases of addresses in tunnels. Those that are nobody's are left out.
+// EndTunnels ends the leases of addresses in tunnels. It ignores addresses that are not assigned.
 func (l *Leases) EndTunnels(addrs []netip.Addr, now time.Time) (e Ending) {
 	l.endTunnels(&e, now, addrs)
 	return e
 }
 
-// SessionUp notes a member's session. by is nil if the member has signed nothing.
+// SessionUp records a member's session. by is nil if the member has signed nothing.
 func (l *Leases) SessionUp(r Request, by *attribution.Session) {
 	if m := l.members.get(r.Name, r.Serial); m != nil {
 		l.sessions.add(r.Session, session{Caller{m, r.Client}, by})
 	}
 }
 
-// SessionDown notes the end of a session. In-band admissions end with it; with the last session of a caller all of that
-// caller's. Tunnels go on until their lease is over, and are asked for again over the next session if their client is
-// still there.
+// SessionDown records the end of a session. Its in-band admissions end; with the last session of a caller, all of the caller's
+// do. Tunnels stay until their lease expires; a client that is still there requests them again in its next session.
 func (l *Leases) SessionDown(id uint64, now time.Time) (e Ending) {
 	x, ok := l.sessions.remove(id)
 	if !ok {
@@ -87,8 +86,7 @@ func (l *Leases) SessionDown(id uint64, now time.Time) (e Ending) {
 	return e
 }
 
-// SessionMoved notes that a session comes from another address, and returns the caller that it was before; ok is false
-// if it is not known.
+// SessionMoved records the new address of a session, and returns the caller before. ok is false if the session is not known.
 func (l *Leases) SessionMoved(id uint64, to netip.Addr, now time.Time) (e Ending, before Caller, ok bool) {
 	x, ok := l.sessions.remove(id)
 	if !ok {
@@ -104,13 +102,13 @@ func (l *Leases) SessionMoved(id uint64, to netip.Addr, now time.Time) (e Ending
 // Calls reports whether a caller has a session.
 func (l *Leases) Calls(c Caller) bool { return l.sessions.of[c] > 0 }
 
-// endSession ends the admissions of a session that is no longer its caller's.
+// endSession ends the admissions of a session that no longer belongs to its caller.
 func (l *Leases) endSession(e *Ending, id uint64, c Caller, now time.Time) {
 	last := !l.Calls(c)
 	l.endAdmissions(e, now, func(a *admission) bool { return a.Caller == c && (last || a.session == id) })
 }
 
-// endAdmissions ends admissions. A caller that has none left is no longer admitted.
+// endAdmissions ends the admissions for which which returns true. A caller without any is no longer admitted.
 func (l *Leases) endAdmissions(e *Ending, now time.Time, which func(*admission) bool) {
 	for c, by := range l.admissions.take(which) {
 		if !slices.Contains(e.Keys, c.Addr) {

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Terms are what an operator decides about leases.
+// Terms are the operator's settings for leases.
 type Terms struct {
 	MappingsPerMember int
 	Lifetime          time.Duration // of mappings and in-band admissions
@@ -20,16 +20,16 @@ type Terms struct {
 	Marks             rules.Marks
 }
 
-// Conditions are what a request is decided by, beside the terms and what is leased.
+// Conditions are the circumstances of a decision, besides the terms and the leases.
 type Conditions struct {
 	Now       time.Time
 	Giving    giving.Standing
 	Policy    *egress.Policy         // mappings only
-	PortTaken func(port uint16) bool // mappings only: reports whether a port is a program's of this host
-	NoInBand  string                 // in-band only: why it is not offered; empty: it is
+	PortTaken func(port uint16) bool // mappings only: reports whether a program of this host uses a port
+	NoInBand  string                 // in-band only: the reason why it is not offered; empty: it is offered
 }
 
-// Leases is all that members hold at this waypoint.
+// Leases holds all leases at this waypoint.
 type Leases struct {
 	terms      Terms
 	members    *members
@@ -40,7 +40,7 @@ type Leases struct {
 	refusals   *attribution.Refusals
 }
 
-// New returns leases of which nobody holds any.
+// New returns empty Leases.
 func New(terms Terms) *Leases {
 	return &Leases{
 		terms:      terms,
@@ -53,7 +53,7 @@ func New(terms Terms) *Leases {
 	}
 }
 
-// State returns the table that goes with the leases: mappings, admissions and members.
+// State returns the table for the leases: mappings, admissions and members.
 func (l *Leases) State(now time.Time) rules.State {
 	var s rules.State
 	for c := range l.admissions.callers() {
@@ -73,21 +73,20 @@ func (l *Leases) State(now time.Time) rules.State {
 	return s
 }
 
-// Installed notes that the kernel has the State.
+// Installed records that the kernel has the State.
 func (l *Leases) Installed() {
 	for _, m := range l.members.byName {
 		m.saved = true
 	}
 }
 
-// Merge adds the members and mappings of the kernel's table that are not known here.
+// Merge adds unknown members and mappings of the kernel's table.
 func (l *Leases) Merge(s rules.State, now time.Time) {
 	l.members.adopt(s.Members)
 	l.mappings.adopt(s.Mappings, now)
 }
 
-// Adopt takes over all that an agent before us left in the table. keys are those that in-band SYNs from an address
-// are checked with.
+// Adopt takes over the table that an earlier agent left. keys are the present keys for in-band SYNs, by address.
 func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now time.Time) {
 	l.Merge(s, now)
 	for _, a := range s.Admissions {
@@ -102,8 +101,7 @@ func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now tim
 	}
 }
 
-// Restore notes over which sessions was asked for what was adopted, as far as that is known: the kernel's table names
-// members only.
+// Restore sets the sessions in which adopted grants were requested, as far as known. The kernel's table has only members.
 func (l *Leases) Restore(sessions map[attribution.Grant]*attribution.Session) {
 	for _, m := range l.mappings.byKey {
 		m.by = sessions[attribution.Grant{Member: l.members.of(m.Member).Name, Client: m.Key.Client, Port: m.Key.Port}]
@@ -118,7 +116,7 @@ func (l *Leases) Restore(sessions map[attribution.Grant]*attribution.Session) {
 	}
 }
 
-// Empty reports whether nobody holds anything.
+// Empty reports whether there are no leases.
 func (l *Leases) Empty() bool {
 	return len(l.mappings.byKey) == 0 && len(l.admissions) == 0 && len(l.tunnels) == 0
 }
@@ -126,7 +124,7 @@ func (l *Leases) Empty() bool {
 // Member returns the member with the id, or a stand-in if nobody has it.
 func (l *Leases) Member(id rules.MemberID) *Member { return l.members.of(id) }
 
-// Known returns the member with the name, or nil if it has not been here yet.
+// Known returns the member with the name, or nil if it is not known.
 func (l *Leases) Known(name string) *Member { return l.members.byName[name] }
 
 // Members returns the members, sorted by name.
@@ -141,11 +139,11 @@ func (l *Leases) Mappings(now time.Time) []rules.Mapping {
 	return list
 }
 
-// Held counts what a member holds.
+// Held counts the leases of a member.
 type Held struct{ Mappings, Tunnels int }
 
-// Held returns what each member holds. A tunnel does not count from the end of the session over which it was asked for
-// until it is asked for again.
+// Held returns the number of leases of each member. A tunnel whose session has ended does not count until it is requested
+// again.
 func (l *Leases) Held() map[rules.MemberID]Held {
 	all := make(map[rules.MemberID]Held)
 	for id, n := range l.mappings.byMember {
@@ -164,8 +162,8 @@ func (l *Leases) Held() map[rules.MemberID]Held {
 // InBandAddresses returns the number of addresses that are admitted to in-band detours.
 func (l *Leases) InBandAddresses() int { return len(l.admissions) }
 
-// AskedBy returns the session over which a member asked for what let a connection through; nil if it is not known. Of
-// several from one address, any of which lets in-band connections through, it is the newest.
+// AskedBy returns the session in which a member requested what let a connection through, or nil if it is not known. If several
+// sessions from one address are admitted to in-band detours, it is the newest.
 func (l *Leases) AskedBy(id rules.MemberID, kind wire.Kind, from netip.Addr, port uint16) *attribution.Session {
 	switch kind {
 	case wire.Mapped:

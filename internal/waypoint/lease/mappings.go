@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Ports that are given when the proposed one cannot be had. Below are services, above what Linux
-// itself uses for outgoing connections and masquerading at the upper end by default.
+// The range of ports for mappings whose proposed port is not free. Lower ones are for services; higher ones are those that
+// Linux uses by default for outgoing connections and masquerading.
 const (
 	FirstPort = 20000
 	LastPort  = 60999
@@ -24,15 +24,14 @@ type Mapping struct {
 	Member rules.MemberID
 
 	lease deadline.Entry[*Mapping]
-	by    *attribution.Session // over which it was asked for last; nil if that is not known
+	by    *attribution.Session // session of the last request; nil if not known
 }
 
 // Expires returns when the lease is over.
 func (m *Mapping) Expires() time.Time { return m.lease.Due() }
 
-// target finds the mapping that a member at an address has to a server. The member is part of it:
-// two members behind one address must not share a mapping, or the traffic of one would be
-// attributed to the other.
+// target identifies a mapping by member, client address and server. The member is included because two members behind one
+// address must not share a mapping: the traffic of one would be attributed to the other.
 type target struct {
 	member rules.MemberID
 	client netip.Addr
@@ -41,7 +40,7 @@ type target struct {
 
 func (m *Mapping) target() target { return target{m.Member, m.Key.Client, m.Server} }
 
-// rule returns the mapping as the kernel gets it.
+// rule returns the mapping for the kernel's table.
 func (m *Mapping) rule(now time.Time) rules.Mapping {
 	return rules.Mapping{Client: m.Key.Client, Port: m.Key.Port, Server: m.Server, Member: m.Member, Left: m.Expires().Sub(now)}
 }
@@ -65,8 +64,7 @@ func newMappings() *mappings {
 	}
 }
 
-// add adds a mapping. One that there is for the same target lives on until its lease is over, but is not found
-// any more.
+// add adds a mapping. An existing one for the same target stays until its lease expires, but is no longer found.
 func (x *mappings) add(m *Mapping, expires time.Time) {
 	x.byKey[m.Key] = m
 	x.byTarget[m.target()] = m
@@ -88,7 +86,7 @@ func (x *mappings) remove(m *Mapping) {
 	x.extend(m, time.Time{})
 }
 
-// adopt adds the mappings of the kernel's table that are not known yet.
+// adopt adds unknown mappings of the kernel's table.
 func (x *mappings) adopt(list []rules.Mapping, now time.Time) {
 	for _, m := range list {
 		if x.byKey[m.Key()] == nil && x.byTarget[target{m.Member, m.Client, m.Server}] == nil {
@@ -97,7 +95,7 @@ func (x *mappings) adopt(list []rules.Mapping, now time.Time) {
 	}
 }
 
-// expire removes and returns a mapping whose lease was over at the time, or nil.
+// expire removes and returns a mapping whose lease had expired at the time, or nil.
 func (x *mappings) expire(until time.Time) *Mapping {
 	first := x.expiry.First()
 	if first == nil || first.Due().After(until) {
@@ -107,10 +105,9 @@ func (x *mappings) expire(until time.Time) *Mapping {
 	return first.Item
 }
 
-// choosePort finds a port for a new mapping of a client: the proposed one unless it leads elsewhere
-// or something local listens there, else one of the range; ok is false if none is free. Where the
-// search begins depends on the target and a secret alone, so that a mapping tends to get its port again and
-// others cannot tell which it is.
+// choosePort returns a port for a new mapping of a client: the proposed one, unless it is mapped to another server or a
+// program listens on it; otherwise one of the range. ok is false if none is free. The search begins at a port that depends
+// only on the target and a secret, so that a mapping usually gets the same port again and others cannot guess it.
 func (x *mappings) choosePort(t target, proposed uint16, taken func(uint16) bool) (port uint16, ok bool) {
 	free := func(port uint16) bool {
 		_, mapped := x.byKey[rules.Key{Client: t.client, Port: port}]

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Refused members are told to come back after these.
+// Times after which refused members may try again.
 const (
 	retryQuota = 30 * time.Second
 	retryFault = 5 * time.Second

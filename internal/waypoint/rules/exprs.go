@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// A register of 16 bytes, and the four of 4 bytes that are the same memory.
+// A register of 16 bytes, and the four of 4 bytes in the same memory.
 const (
 	reg    = unix.NFT_REG_1
 	reg32  = unix.NFT_REG32_00
@@ -37,8 +37,8 @@ const (
 	flagACK  = 1 << 4
 )
 
-// markMapped marks a new connection to this host's port as the member's who has a mapping there. Only packets to this
-// host's own addresses are looked at, so on a router the traffic of others passes through untouched.
+// markMapped marks a new connection to a mapping's port as belonging to the mapping's member. It matches only packets to
+// this host's own addresses, so on a router it does not affect other traffic.
 func markMapped(f family) rule {
 	return rule{
 		text:  fmt.Sprintf("meta l4proto tcp fib daddr type local %s saddr . tcp dport vmap @%s", f.name, f.marks.Name),
@@ -46,7 +46,7 @@ func markMapped(f family) rule {
 	}
 }
 
-// translate sends a connection that markMapped has marked on to the server.
+// translate rewrites the destination of a connection that markMapped has marked to the server.
 func translate(f family, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x == %#x dnat %[3]s to %[3]s saddr . tcp dport map @%[4]s",
@@ -63,26 +63,26 @@ func translate(f family, m Marks) rule {
 	}
 }
 
-// loadMapping loads what mappings are looked up by.
+// loadMapping loads the key of mappings.
 func (f family) loadMapping() []expr.Any {
 	return append(f.loadSource(),
 		&expr.Payload{DestRegister: f.afterAddress(), Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2})
 }
 
-// loadSource loads the address that a packet is from.
+// loadSource loads a packet's source address.
 func (f family) loadSource() []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()}}
 }
 
-// jumpBy jumps to the chain that a map of verdicts has for what is loaded; it ends the rule if there is none.
+// jumpBy jumps to the chain that a map of verdicts has for the loaded key. If there is none, it ends the rule.
 func jumpBy(set nft.Set) expr.Any {
 	return &expr.Lookup{SourceRegister: reg, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set.Name}
 }
 
-// afterAddress is the 4-byte register that follows an address in reg.
+// afterAddress returns the 4-byte register after an address in reg.
 func (f family) afterAddress() uint32 { return reg32 + f.addr.Size()/4 }
 
-// oursGoto sends packets of our connections, both directions, to what concerns only these.
+// oursGoto sends packets of our connections, in both directions, to a chain.
 func oursGoto(m Marks, chain string) rule {
 	return rule{
 		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", m.ours(), m.ours(), chain),
@@ -90,9 +90,9 @@ func oursGoto(m Marks, chain string) rule {
 	}
 }
 
-// dropStrangers drops what would be forwarded only because we switched forwarding on: packets that
-// begin a connection nobody asked this host to pass on. What other software translates or has
-// accepted before (containers, a VPN) goes on.
+// dropStrangers drops packets that would be forwarded only because we turned on forwarding: those that begin a connection
+// which no rule of this host allows. Connections that other software translates or has accepted (containers, a VPN) are not
+// affected.
 func dropStrangers(f family) rule {
 	return rule{
 		text: fmt.Sprintf("meta nfproto %s iifname @%s ct state ! established,related ct status ! dnat counter drop",
@@ -114,7 +114,7 @@ func dropStrangers(f family) rule {
 	}
 }
 
-// newJump takes the packets that open a connection aside.
+// newJump sends the packets that open a connection to a chain.
 func newJump(chain string) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp ct state new jump %s", chain),
@@ -143,7 +143,7 @@ func toThisHost() []expr.Any {
 	}
 }
 
-// isSYN passes what asks for a connection and nothing else.
+// isSYN matches packets that request a connection.
 func isSYN() []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: tcpFlags, Len: 1},
@@ -154,7 +154,7 @@ func isSYN() []expr.Any {
 
 const isSYNText = "tcp flags & (fin | syn | rst | ack) == syn"
 
-// toAllowed passes what is to none of the servers and ports of two sets.
+// toAllowed matches packets to servers and ports that are not in the two sets.
 func (f family) toAllowed(ports nft.Set) []expr.Any {
 	return append([]expr.Any{
 		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.dest, Len: f.addr.Size()},
@@ -178,7 +178,7 @@ func isTCP(nfproto byte) []expr.Any {
 	}
 }
 
-// isMarked passes connections whose mark has a value in the bits of a mask.
+// isMarked matches connections whose mark has a value in the bits of a mask.
 func isMarked(mask, value uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
@@ -187,7 +187,7 @@ func isMarked(mask, value uint32) []expr.Any {
 	}
 }
 
-// setMark gives a connection a mark, and leaves the bits of its mark that are not ours.
+// setMark sets a connection's mark, but leaves the bits that are not ours.
 func setMark(m Marks, mark uint32) rule {
 	others := ^uint32(m)
 	return rule{

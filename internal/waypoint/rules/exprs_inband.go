@@ -125,8 +125,7 @@ func unmark(m Marks) rule {
 	}
 }
 
-// stripOption lets the server see a SYN without the option, which is none of its business and which
-// some network on the way may not like.
+// stripOption removes the option before the SYN leaves: the server does not need it, and networks on the path may drop it.
 func stripOption() rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp %s reset tcp option %d", isOurOptionText, optionKind),

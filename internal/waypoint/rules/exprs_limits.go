@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// rejectClosed answers a new connection with a reset while the waypoint gives nothing.
+// rejectClosed answers a new connection with a reset while the waypoint is closed.
 func rejectClosed(closed nft.Set, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", m.ours(), closed.Name),
@@ -27,7 +27,7 @@ func rejectClosed(closed nft.Set, m Marks) rule {
 	}
 }
 
-// rejectStopped does so for single members.
+// rejectStopped does the same for stopped members.
 func rejectStopped(stopped nft.Set, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", m.members(), stopped.Name),
@@ -43,11 +43,11 @@ func rejectStopped(stopped nft.Set, m Marks) rule {
 	}
 }
 
-// rateBurst is for how many seconds' worth a member may open connections at once, as a browser does.
+// rateBurst is the burst of new connections in seconds of the rate: browsers open many at once.
 const rateBurst = 4
 
-// limitRate drops what would open a connection over the member's rate. A reset would end a subflow for good and
-// teach the client that the waypoint fails; a SYN that is lost is sent again after a second, when there is room.
+// limitRate drops SYNs over the member's rate. A reset would end the subflow and make the client consider the waypoint
+// broken. A dropped SYN is sent again after a second.
 func limitRate(set nft.Set, m Marks, rate int) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp update @%s { ct mark & %#x limit rate over %d/second burst %d packets } counter drop",
@@ -66,8 +66,8 @@ func limitRate(set nft.Set, m Marks, rate int) rule {
 	}
 }
 
-// limitConnections answers a connection over the member's quota with a reset, so that the client
-// learns at once and its direct path simply goes on.
+// limitConnections answers a connection over the member's limit with a reset, so that the client notices at once and
+// continues on its direct path.
 func limitConnections(set nft.Set, m Marks, count int) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp add @%s { ct mark & %#x ct count over %d } counter reject with tcp reset",
@@ -85,7 +85,7 @@ func limitConnections(set nft.Set, m Marks, count int) rule {
 	}
 }
 
-// limitBandwidth drops what a member sends or gets over its rate; TCP takes that as congestion.
+// limitBandwidth drops a member's packets over its rate, in both directions. TCP treats that as congestion.
 func limitBandwidth(set nft.Set, m Marks, rate int64) rule {
 	return rule{
 		text: fmt.Sprintf("update @%s { ct mark & %#x limit rate over %d bytes/second burst %d bytes } counter drop",
@@ -99,7 +99,7 @@ func limitBandwidth(set nft.Set, m Marks, rate int64) rule {
 	}
 }
 
-// Directions of a connection, as nft and the kernel call them: from the client, and to it.
+// The directions of a connection: from the client, and to it.
 var (
 	original = direction{"original", 0} // IP_CT_DIR_ORIGINAL
 	reply    = direction{"reply", 1}
@@ -110,7 +110,7 @@ type direction struct {
 	number byte
 }
 
-// limitTotal drops what all members together send or get over the rate.
+// limitTotal drops packets over the rate of all members together, in one direction.
 func limitTotal(d direction, rate int64) rule {
 	return rule{
 		text: fmt.Sprintf("ct direction %s limit rate over %d bytes/second burst %d bytes counter drop", d.name, rate, burst(rate)),
@@ -124,10 +124,10 @@ func limitTotal(d direction, rate int64) rule {
 	}
 }
 
-// minBurst lets at least two of the largest packets through that segmentation offload makes.
+// minBurst allows at least two of the largest packets that segmentation offload makes.
 const minBurst = 128 << 10
 
-// burst is a tenth of a second's worth.
+// burst returns the bytes of a tenth of a second.
 func burst(rate int64) int64 { return max(rate/10, minBurst) }
 
 func over(rate int64) *expr.Limit {
@@ -138,8 +138,7 @@ func gotoChain(chain string) rule {
 	return rule{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
 }
 
-// limitQuota counts what is forwarded, ICMP errors of connections too. What would go beyond the quota
-// goes to another chain instead.
+// limitQuota counts forwarded packets, including ICMP errors of connections. Packets beyond the quota go to another chain.
 func limitQuota(quota, used uint64, beyond string) rule {
 	return rule{
 		text: fmt.Sprintf("quota over %d bytes used %d bytes goto %s", quota, used, beyond),
@@ -150,7 +149,7 @@ func limitQuota(quota, used uint64, beyond string) rule {
 	}
 }
 
-// loadMember loads what limits are held by: the part of the mark that is the same for all kinds.
+// loadMember loads the key of the limits: the part of the mark that is the same for all kinds of detours.
 func loadMember(m Marks) []expr.Any {
 	return []expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: reg}, masked(m.members())}
 }

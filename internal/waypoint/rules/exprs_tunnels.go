@@ -28,7 +28,7 @@ func tunnelGoto(interfaces nft.Set, chain string) rule {
 	}
 }
 
-// admitTunnel marks a new connection out of a tunnel as the member's whose address it comes from.
+// admitTunnel marks a new connection out of a tunnel as belonging to the member with its source address.
 func admitTunnel(f family, ports nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("meta nfproto %[1]s %[2]s ct state new %[3]s daddr != @%[4]s tcp dport != @%[5]s %[3]s saddr vmap @%[6]s",
@@ -47,7 +47,7 @@ func admitTunnel(f family, ports nft.Set) rule {
 	}
 }
 
-// rejectTCP lets a join fail at once.
+// rejectTCP makes a join fail at once.
 func rejectTCP() rule {
 	return rule{
 		text: "meta l4proto tcp counter reject with tcp reset",
@@ -64,7 +64,7 @@ func dropRest() rule {
 	return rule{text: "counter drop", exprs: []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}}
 }
 
-// dropIntoTunnels: a member's tunnel gets answers to its connections and nothing else.
+// dropIntoTunnels drops packets into a tunnel that are not answers to the member's connections.
 func dropIntoTunnels(interfaces nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("oifname @%s counter drop", interfaces.Name),
@@ -75,7 +75,7 @@ func dropIntoTunnels(interfaces nft.Set) rule {
 	}
 }
 
-// rejectIntoTunnels is the same for connections of members.
+// rejectIntoTunnels does the same for connections of members, with a reset.
 func rejectIntoTunnels(interfaces nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("oifname @%s meta l4proto tcp counter reject with tcp reset", interfaces.Name),
@@ -88,10 +88,9 @@ func rejectIntoTunnels(interfaces nft.Set) rule {
 	}
 }
 
-// keepInTunnels drops answers to a member in a tunnel that would leave by another
-// interface: without its tunnel, whose interface ends with the agent, they would go
-// where the host's routes lead, in the clear. Only connections out of tunnels are
-// ours without a translated destination.
+// keepInTunnels drops answers to a member in a tunnel that would leave by another interface. When the tunnel's interface is
+// gone, because the agent has ended, they would follow the host's routes unencrypted. Connections out of tunnels are
+// recognised because they are the only ones of ours without a translated destination.
 func keepInTunnels(interfaces nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("ct direction reply ct status ! dnat oifname != @%s counter drop", interfaces.Name),
@@ -116,8 +115,8 @@ func intoTunnels(interfaces nft.Set) []expr.Any {
 	}
 }
 
-// acceptAnswers: the operator may look at what is in a tunnel. What a member began is no answer: the table may have
-// been gone then.
+// acceptAnswers accepts answers to the host's own connections into tunnels. Packets of connections that a member began are
+// not answers, even if they were established while the table was missing.
 func acceptAnswers() rule {
 	return rule{
 		text: "ct direction reply ct state established,related accept",
@@ -132,8 +131,7 @@ func acceptAnswers() rule {
 	}
 }
 
-// acceptPing4 and acceptPing6 let a member try whether its tunnel works: the waypoint's end of it
-// answers, and no other address.
+// acceptPing4 and acceptPing6 let a member test its tunnel: only the waypoint's end of it answers.
 func acceptPing4() rule {
 	return acceptPing("meta l4proto icmp icmp type echo-request", unix.NFPROTO_IPV4, unix.IPPROTO_ICMP, echoRequest4)
 }

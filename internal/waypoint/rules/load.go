@@ -50,7 +50,7 @@ func (t *Table) Load() (State, bool, error) {
 	if l.err != nil {
 		return State{}, false, l.err
 	}
-	// Written as a whole, the two agree; changed by hand, they are not ours any more.
+	// Both are written together. If they differ, somebody has changed the table by hand.
 	same := comment == t.schema.members.Comment && quota == (t.schema.options.Quota > 0) && t.inBandForbids(l, s.Forbidden)
 	if l.err != nil || !same {
 		return s, false, l.err

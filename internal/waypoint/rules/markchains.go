@@ -13,8 +13,8 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// markChain is a chain that marks a connection as a member's, by a kind of detour. There is one for each of these, as a
-// rule changes some bits of a mark and leaves the others only if it names both (before Linux 6.13). Maps lead there.
+// markChain is a chain that marks a connection with a member and a kind of detour. There is one for each combination, because
+// before Linux 6.13 a rule can change some bits of a mark only if it contains constant values. Maps lead to these chains.
 type markChain struct {
 	member MemberID
 	kind   wire.Kind
@@ -45,7 +45,7 @@ func (c markChain) chain(m Marks) chain {
 	return chain{name: c.name(), rules: []rule{setMark(m, m.Mark(c.member, c.kind))}}
 }
 
-// markChains lists the chains that mappings and admissions lead to, by name.
+// markChains returns the chains to which mappings and admissions lead, by name.
 func markChains(mappings []Mapping, admissions []Admission) []markChain {
 	found := make(map[markChain]bool)
 	for _, m := range mappings {
@@ -57,8 +57,8 @@ func markChains(mappings []Mapping, admissions []Admission) []markChain {
 	return slices.SortedFunc(maps.Keys(found), func(a, b markChain) int { return strings.Compare(a.name(), b.name()) })
 }
 
-// addMarkChains adds the chains that the table has not, as far as is known, and returns them. One that it has gets the
-// same rule again.
+// addMarkChains adds the chains that the table lacks, as far as known, and returns them. An existing one gets the same rule
+// again.
 func (t *Table) addMarkChains(tx *nft.Tx, mappings []Mapping, admissions []Admission) (added []markChain) {
 	for _, c := range markChains(mappings, admissions) {
 		if t.marking[c] {

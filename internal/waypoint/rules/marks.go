@@ -8,9 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Marks are the bits of packet and connection marks that are the waypoint's. All others are left as they are: other
-// programs on the host have theirs there. The highest of the bits says that a connection is a member's, the next two
-// by which kind of detour it came, and the rest whose it is.
+// Marks are the bits of packet and connection marks that the waypoint uses. It leaves all others to other programs. The highest
+// bit marks members' connections, the next two contain the kind of detour, and the rest the member.
 type Marks uint32
 
 // DefaultMarks are apart from the bits that are in use elsewhere by default: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes'
@@ -34,12 +33,12 @@ func (m Marks) Check() error {
 	return nil
 }
 
-// MaxMembers returns the number of members that the marks tell apart.
+// MaxMembers returns the number of members that the marks can distinguish.
 func (m Marks) MaxMembers() int { return 1<<m.memberBits() - 1 }
 
 func (m Marks) memberBits() int { return min(bits.OnesCount32(uint32(m))-1-kindBits, idBits) }
 
-// Mark is the mark of a member's connections by a kind of detour.
+// Mark returns the mark of a member's connections of a kind of detour.
 func (m Marks) Mark(id MemberID, kind wire.Kind) uint32 { return m.kind(kind) | m.member(id) }
 
 // OfMark is the inverse of Mark. Bits that are not ours do not matter.
@@ -59,23 +58,23 @@ func (m Marks) Of(id MemberID) netstate.MarkMatch {
 	return netstate.MarkMatch{Value: m.ours() | m.member(id), Mask: m.ours() | m.members()}
 }
 
-// ours is the bit that all members' connections have.
+// ours returns the bit that all members' connections have.
 func (m Marks) ours() uint32 { return 1 << (bits.Len32(uint32(m)) - 1) }
 
-// kind has the bits of a kind of detour, without a member.
+// kind returns the bits of a kind of detour, without a member.
 func (m Marks) kind(kind wire.Kind) uint32 {
 	return m.ours() | m.spread(uint32(kind-wire.Mapped)<<m.memberBits())
 }
 
-// kinds has the bits that tell kinds apart, and ours.
+// kinds returns the mask of the kind, including the bit of ours.
 func (m Marks) kinds() uint32 { return m.ours() | m.spread((1<<kindBits-1)<<m.memberBits()) }
 
 func (m Marks) member(id MemberID) uint32 { return m.spread(uint32(id)) }
 
-// members has the bits that tell members apart.
+// members returns the mask of the member.
 func (m Marks) members() uint32 { return m.spread(1<<m.memberBits() - 1) }
 
-// spread puts the bits of a value where the mask has bits, from the lowest on.
+// spread distributes the bits of a value over the bits of the mask, from the lowest on.
 func (m Marks) spread(value uint32) (mark uint32) {
 	for left := uint32(m); left != 0 && value != 0; value >>= 1 {
 		lowest := left & -left

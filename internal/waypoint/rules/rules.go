@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Mapping sends TCP connections that Client opens to Port of this host on to Server.
+// Mapping forwards TCP connections from Client to Port of this host to Server.
 type Mapping struct {
 	Client netip.Addr
 	Port   uint16
@@ -17,20 +17,19 @@ type Mapping struct {
 	Left   time.Duration // until it expires by itself
 }
 
-// Key is what the kernel looks a mapping up by. The client's port is no part of it, so all
-// subflows and connections to one server share a mapping.
+// Key is the key with which the kernel looks up a mapping. It does not include the client's port, so all subflows and
+// connections to one server share a mapping.
 type Key struct {
 	Client netip.Addr
 	Port   uint16
 }
 
-// Key returns what the kernel looks the mapping up by.
+// Key returns the mapping's key.
 func (m Mapping) Key() Key { return Key{m.Client, m.Port} }
 
-// Admission lets TCP connections from Addr go to any server that is not forbidden: those whose SYN
-// names the server (Kind InBand), or those that come out of a tunnel (other kinds). In-band ones are
-// of IPv4 alone. In a tunnel, and where no authenticator tells members apart, an address is one
-// member's.
+// Admission lets TCP connections from Addr go to any server that is not forbidden: connections whose SYN names the server
+// (Kind InBand, IPv4 only), or connections out of a tunnel (other kinds). In a tunnel, and without the authenticator, an
+// address belongs to a single member.
 type Admission struct {
 	Addr   netip.Addr
 	Kind   wire.Kind
@@ -38,16 +37,16 @@ type Admission struct {
 	Left   time.Duration // until it expires by itself
 }
 
-// MemberID stands for a member in connection marks, as long as the table lives. Zero is nobody.
+// MemberID identifies a member in connection marks, as long as the table exists. Zero is invalid.
 type MemberID uint16
 
-// Member is the member that a MemberID stands for. Serial is that of the certificate last used.
+// Member is the member with a MemberID. Serial is that of the last used certificate.
 type Member struct {
 	ID           MemberID
 	Name, Serial string
 }
 
-// InBandMode decides whose SYNs that name a server are forwarded there.
+// InBandMode decides which SYNs that name a server are forwarded to it.
 type InBandMode uint8
 
 // The modes.
@@ -61,8 +60,8 @@ func (m InBandMode) String() string {
 	return [...]string{"off", "open", "authenticated"}[m]
 }
 
-// Options are the settings that the rules depend on. Limits of connections and bandwidth hold for each member, the
-// others for all of them together; zero means no limit.
+// Options are the settings of the rules. Connections, Rate and Bandwidth are limits for each member, Total and Quota for all
+// members together. Zero means no limit.
 type Options struct {
 	Marks       Marks  // that are the table's; 0: DefaultMarks
 	Connections int    // live at once
@@ -73,12 +72,12 @@ type Options struct {
 	InBand      InBandMode
 }
 
-// State is all that a table holds.
+// State is the content of a table.
 type State struct {
 	Mappings   []Mapping
 	Admissions []Admission
 	Members    []Member
-	// TunnelInterfaces are those that members' packets come out of.
+	// TunnelInterfaces are the interfaces of tunnels.
 	TunnelInterfaces []string
 	// Forbidden and ForbiddenPorts are not forwarded to; each by itself is enough. For mappings that
 	// is decided when they are granted.
@@ -87,11 +86,11 @@ type State struct {
 	// Guarded4 and Guarded6 are the interfaces from which strangers' packets must not be forwarded:
 	// those that were there when we, and nobody before us, switched on the host's forwarding.
 	Guarded4, Guarded6 []string
-	// Closed: no connection is opened. Those that are open go on.
+	// Closed reports that new connections are rejected. Open ones continue.
 	Closed bool
-	// Used is how much of the quota is used up. What goes beyond it is answered with a reset.
+	// Used is the used part of the quota. Packets beyond the quota are answered with a reset.
 	Used uint64
-	// Stopped members open no connections. Those that are open go on.
+	// Stopped lists members whose new connections are rejected. Open ones continue.
 	Stopped []MemberID
 }
 
@@ -104,7 +103,7 @@ type Change struct {
 	Members            []Member
 }
 
-// Kernel is where the table lives.
+// Kernel reads and writes the table.
 type Kernel interface {
 	// Load reads the table. same reports whether its rules are those that Install would write for
 	// the options; without a table the state is empty and same is false. Ranges and lists come in

@@ -16,15 +16,14 @@ var table = nft.Table{Name: "dcol"}
 // of the fingerprint too.
 const schemaVersion = 9
 
-// fingerprint is kept in the comment of the set of members: the schema's version, marks, connections, rate, bandwidth,
-// total, quota and mode. It is short, as nft takes no more than 128 characters.
+// fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
+// quota and mode. It is short, because nft accepts at most 128 characters.
 func fingerprint(o Options) string {
 	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v",
 		schemaVersion, uint32(o.Marks), o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand)
 }
 
-// schema is the table without its elements: what is sent to the kernel, and beside it what a
-// person reads.
+// schema is the table without its elements, both for the kernel and as text.
 type schema struct {
 	options   Options
 	sets      []nft.Set
@@ -38,14 +37,14 @@ type schema struct {
 	four, six family
 }
 
-// family is what the table holds once for IPv4 and once for IPv6.
+// family holds the parts of the table that exist for IPv4 and for IPv6.
 type family struct {
 	name      string // in nft's words
 	proto     string // as meta nfproto names it
 	nfproto   byte
 	addr      nft.Type
-	source    uint32  // where the source address is in the header
-	dest      uint32  // where the destination is
+	source    uint32  // offset of the source address in the header
+	dest      uint32  // offset of the destination address
 	servers   nft.Set // (client address, port) to (server address, port)
 	marks     nft.Set // (client address, port) to the chain that marks the connection as the member's
 	tunnels   nft.Set // address in a tunnel to such a chain
@@ -107,8 +106,8 @@ func newSchema(o Options) *schema {
 	return s
 }
 
-// newFamily names the sets. One map could lead to the server and the mark together, as registers
-// take any data; but no words of nft say so, and every `nft list ruleset` would complain.
+// newFamily names the sets. A single map could yield the server and the mark together, because registers hold any data. But
+// nft's syntax cannot express it, and every `nft list ruleset` would print an error.
 func newFamily(f family, suffix string) family {
 	key := []nft.Type{f.addr, nft.InetService}
 	f.servers = nft.Set{Name: "servers" + suffix, Key: key, Data: key, Timeout: true}
@@ -119,7 +118,7 @@ func newFamily(f family, suffix string) family {
 	return f
 }
 
-// arriving is the chains that see packets before they are routed.
+// arriving returns the chains before routing.
 func (s *schema) arriving() []chain {
 	pre := chain{
 		name:   "prerouting",
@@ -139,7 +138,7 @@ func (s *schema) arriving() []chain {
 		return []chain{pre, inBand}
 	case InBandAuthenticated:
 		inBand.rules = []rule{markNamed(s, fmt.Sprintf("ip saddr . meta mark & %#x", uint32(s.options.Marks)), s.loadProof(), s.inBand.keyed), translateNamed(s)}
-		// Nothing behind us is to see the marks, also of repeated SYNs, which pass by the nat chains.
+		// Later rules must not see the marks, including those of repeated SYNs, which do not pass the nat chains.
 		unmark := chain{
 			name:   "unmark",
 			header: "type filter hook prerouting priority -99; policy accept;",
@@ -152,7 +151,7 @@ func (s *schema) arriving() []chain {
 	return []chain{pre}
 }
 
-// leaving is the chains that see packets when it is known where they go.
+// leaving returns the chains after routing.
 func (s *schema) leaving() []chain {
 	ours, opening := chain{name: "ours"}, chain{name: "opening"}
 	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
@@ -162,8 +161,8 @@ func (s *schema) leaving() []chain {
 		s.sets = append(s.sets, set)
 		ours.rules = append(ours.rules, limitBandwidth(set, s.options.Marks, s.options.Bandwidth))
 	}
-	// In this order: what a member sends over its own rate is nothing of what all may, and what is
-	// dropped for either is nothing of the quota.
+	// The order matters: packets over a member's own rate must not count for the total, and dropped packets must not
+	// count for the quota.
 	if s.options.Total > 0 {
 		ours.rules = append(ours.rules, limitTotal(original, s.options.Total), limitTotal(reply, s.options.Total))
 	}
@@ -211,7 +210,7 @@ func (s *schema) leaving() []chain {
 		},
 	}
 	if s.options.Quota > 0 {
-		// A reset tells both ends of a connection that it has ended here, so that MPTCP goes on elsewhere.
+		// A reset notifies both ends that this path has ended, so that MPTCP continues on others.
 		chains = append(chains, chain{name: quotaChain}, chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}})
 	}
 	return chains
@@ -220,8 +219,8 @@ func (s *schema) leaving() []chain {
 // inBandChain has the rules for SYNs that name their server.
 const inBandChain = "inband"
 
-// quotaChain has one rule, which holds how much is used up, and so is no part of the schema. spentChain
-// gets what is over.
+// quotaChain has one rule, which contains the used amount and is therefore not part of the schema. spentChain gets packets
+// beyond the quota.
 const (
 	quotaChain = "month"
 	spentChain = "spent"
@@ -231,7 +230,7 @@ func (s *schema) quota(used uint64) chain {
 	return chain{name: quotaChain, rules: []rule{limitQuota(s.options.Quota, used, spentChain)}}
 }
 
-// memberStateSet holds what the kernel counts for each member, by its id.
+// memberStateSet returns a set of the kernel's counters for each member, by id.
 func (s *schema) memberStateSet(name string) nft.Set {
 	return nft.Set{Name: name, Key: []nft.Type{nft.Mark}, Dynamic: true, Size: uint32(s.options.Marks.MaxMembers())}
 }

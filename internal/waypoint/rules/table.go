@@ -178,7 +178,7 @@ func remove(tx *nft.Tx, list []setElements) {
 }
 
 // put adds elements or gives them a new life. Before Linux 6.12 an element's timeout cannot be
-// changed: it is deleted and added anew.
+// changed: it is deleted and added again.
 func put(tx *nft.Tx, list []setElements) {
 	remove(tx, list)
 	add(tx, list)
