@@ -281,10 +281,10 @@ func TestRegisterRecovers(t *testing.T) {
 	open := b.invite(t, "", begin, time.Hour)
 	subnet := netip.MustParsePrefix("10.9.8.0/26")
 	week := collective.IssuedCertificate{
-		Name: "laptop", Key: collective.PublicKey(keyNumber(1)), Subnet: subnet, NotBefore: begin.Add(-5 * time.Minute), NotAfter: begin.Add(collective.MemberValidity),
+		Name: "laptop", Key: keyNumber(1), Subnet: subnet, NotBefore: begin.Add(-5 * time.Minute), NotAfter: begin.Add(collective.MemberValidity),
 	}
 	hand := week
-	hand.Name, hand.Key, hand.Subnet, hand.NotAfter = "server", collective.PublicKey(keyNumber(2)), netip.Prefix{}, begin.Add(1000*time.Hour)
+	hand.Name, hand.Key, hand.Subnet, hand.NotAfter = "server", keyNumber(2), netip.Prefix{}, begin.Add(1000*time.Hour)
 	signer := week
 	signer.Name = "signer:0123"
 	entries, lost := b.Recover([]collective.IssuedCertificate{hand, signer}, begin)
