@@ -174,7 +174,7 @@ func TestJoinBehindAFirewall(t *testing.T) {
 	w.says(w.try(bob, program, "init", "friends"))
 	w.run(router, "nft", fmt.Sprintf("table inet firewall { chain forward { type filter hook forward priority 0; ip daddr %v udp dport 45672 drop; }; }", at[alice]))
 	w.says(w.try(alice, program, "join", w.invitation()), "ok     member: connected to the coordinator bob",
-		"ok     client: in-band and mapped detours through bob are ready", "no     waypoint: bob cannot reach UDP port 45672 of "+at[alice].String(), "Let that port in")
+		"ok     client: in-band and mapped detours through bob are ready", "no     waypoint: bob cannot reach UDP port 45672 of "+at[alice].String(), "Allow that port")
 }
 
 // A host without cgroup v2 has no in-band detours as a client. It is a member and has the other kinds, and
@@ -211,7 +211,7 @@ esac
 	w.run(bob, "mkdir", "-p", "/run/user/0")
 	w.run(bob, "cp", program, hidden)
 	said := w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", hidden, "init", "friends")
-	w.mustFailAfter(said, "friends is created", "systemd cannot run the agent from "+hidden, "install dcol first")
+	w.mustFailAfter(said, "friends is made", "systemd cannot run the agent from "+hidden, "install dcol (sudo make install)")
 
 	w.run(bob, "cp", program, "/var/lib/bin/dcol")
 	w.says(w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/var/lib/bin/dcol", "init", "friends"),
