@@ -3,9 +3,11 @@
 // packets are neither encrypted nor signed, so a packet costs 36 bytes over IPv4 (see Overhead).
 //
 // Unsigned packets can be forged. OpenVPN accepts a data packet from any address if it carries the
-// small number of a client, and from then on sends answers to that address. So any stranger could
-// use a member's tunnel in its name. Therefore a Server keeps a guard in nftables (guard.go): data
-// packets are only accepted from the address and port that made the TLS handshake. An attacker who
+// small number of a client (its peer number), and from then on sends answers to that address. So any
+// stranger could use a member's tunnel in its name. From another client's address OpenVPN refuses it, but
+// has noted its packet number by then, so that a high one silences the client whose number it carries.
+// Therefore a Server keeps a guard in nftables (guard.go): data packets are only accepted from the address
+// and port that made the TLS handshake, with the peer number that this client has. An attacker who
 // can forge source addresses, or is on the path, can still put packets into a tunnel, but answers
 // go to the member only. Programs must protect their own data, as everywhere on the Internet.
 //

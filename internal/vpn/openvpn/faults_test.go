@@ -143,6 +143,10 @@ func TestExpel(t *testing.T) {
 		t.Errorf("clients: %+v", clients)
 	}
 	works(t, n.carol, carolIn[0].Addr(), "10.77.0.1:7")
+	// Her next connection has another client number than peer number.
+	admit(t, s, "alice", aliceIn)
+	alice.untilConnected()
+	works(t, n.alice, aliceIn[0].Addr(), "10.77.0.1:7")
 	if err := s.Expel("nobody"); err != nil {
 		t.Errorf("expel one who is not there: %v", err)
 	}

@@ -17,6 +17,10 @@ type session struct {
 	member    string
 	remote    netip.AddrPort // source of its packets
 	addresses []netip.Prefix // in the tunnel
+	peer      uint32         // in its data packets; noPeer until openvpn has said it
+	// waits is the notice of its connection, until that is answered: once the peer number is known, so
+	// that the guard lets its first packet in.
+	waits *clientNotice
 }
 
 // Admit lets a member connect with exactly these addresses: at most one of each family, with the
@@ -70,6 +74,7 @@ func (s *Server) manage(listener *net.UnixListener) {
 	s.setConn(conn)
 	defer s.setConn(nil)
 	var notices clientNotices
+	var status statusReader
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		line := strings.TrimSuffix(lines.Text(), "\r")
 		if text, ok := strings.CutPrefix(line, ">CLIENT:"); ok {
@@ -78,6 +83,10 @@ func (s *Server) manage(listener *net.UnixListener) {
 			}
 		} else if strings.HasPrefix(line, "ERROR:") {
 			s.log.Warn("openvpn refuses a command", "says", line)
+		} else if row := status.add(line); row.end {
+			s.refuseWaiting()
+		} else if row.cid != "" {
+			s.letIn(row)
 		}
 	}
 }
@@ -134,7 +143,8 @@ func (s *Server) client(c clientNotice) {
 	}
 }
 
-// connect decides on a member whose certificate is valid.
+// connect decides on a member whose certificate is valid. It asks for its peer number; letIn goes on
+// with the answer.
 func (s *Server) connect(c clientNotice) {
 	member := c.env["common_name"]
 	addrs, ok := s.admitted[member]
@@ -143,22 +153,54 @@ func (s *Server) connect(c clientNotice) {
 		s.deny(c, "not admitted")
 		return
 	}
-	directives, err := pushed(addrs)
-	var remote netip.AddrPort
-	if err == nil {
-		remote, err = c.remote()
+	remote, err := c.remote()
+	if err != nil {
+		s.fail(c, err)
+		return
 	}
+	s.sessions[c.cid] = &session{member: member, remote: remote, addresses: addrs, peer: noPeer, waits: &c}
+	s.post("status 3")
+}
+
+// letIn lets a member in that waits for its peer number.
+func (s *Server) letIn(row statusRow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.sessions[row.cid]
+	if s.conn == nil || have == nil || have.waits == nil {
+		return
+	}
+	c := *have.waits
+	have.peer, have.waits = row.peer, nil
+	directives, err := pushed(have.addresses)
 	if err == nil {
-		s.sessions[c.cid] = &session{member: member, remote: remote, addresses: addrs}
 		err = s.guard.Install()
 	}
 	if err != nil {
-		delete(s.sessions, c.cid)
-		s.log.Warn("cannot let a member in to OpenVPN", "member", member, "error", err)
-		s.deny(c, "fault at the server")
+		s.fail(c, err)
 		return
 	}
 	s.post("client-auth %s %s\n%sEND", c.cid, c.kid, directives)
+}
+
+// refuseWaiting refuses the members that still wait when openvpn has listed its clients. Each of them
+// connected before the list was made, so it should have been in it.
+func (s *Server) refuseWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, have := range s.sessions {
+		if s.conn != nil && have.waits != nil {
+			s.fail(*have.waits, errors.New("openvpn does not say which peer number its data packets carry"))
+		}
+	}
+}
+
+// fail refuses a member because of an error here. An earlier connection of the same client has ended, too.
+func (s *Server) fail(c clientNotice, err error) {
+	delete(s.sessions, c.cid)
+	err = errors.Join(err, s.guard.Install())
+	s.log.Warn("cannot let a member in to OpenVPN", "member", c.env["common_name"], "error", err)
+	s.deny(c, "fault at the server")
 }
 
 func (s *Server) deny(c clientNotice, why string) {
@@ -214,6 +256,42 @@ func (n *clientNotices) add(text string) (whole clientNotice, ok bool) {
 		n.open.env[name] = value
 	}
 	return clientNotice{}, false
+}
+
+// statusReader reads the clients' peer numbers from the answer to "status 3": lines with tabs between
+// their columns, of which a line HEADER gives the names.
+type statusReader struct {
+	columns   int // of a client's line; 0: no header yet
+	cid, peer int // columns
+}
+
+// statusRow is a client in a status, or the end of a status.
+type statusRow struct {
+	cid  string // empty: the line is about something else
+	peer uint32
+	end  bool
+}
+
+func (r *statusReader) add(line string) statusRow {
+	fields := strings.Split(line, "\t")
+	switch {
+	case line == "END":
+		*r = statusReader{}
+		return statusRow{end: true}
+	case fields[0] == "HEADER" && len(fields) > 1 && fields[1] == "CLIENT_LIST":
+		names := fields[1:] // A client's line begins with CLIENT_LIST, too.
+		*r = statusReader{}
+		if cid, peer := slices.Index(names, "Client ID"), slices.Index(names, "Peer ID"); cid > 0 && peer > 0 {
+			*r = statusReader{columns: len(names), cid: cid, peer: peer}
+		}
+	case fields[0] == "CLIENT_LIST" && len(fields) == r.columns:
+		cid, err := strconv.ParseUint(fields[r.cid], 10, 64)
+		peer, err2 := strconv.ParseUint(fields[r.peer], 10, 32)
+		if err == nil && err2 == nil && peer < noPeer {
+			return statusRow{cid: strconv.FormatUint(cid, 10), peer: uint32(peer)}
+		}
+	}
+	return statusRow{}
 }
 
 // remote returns the source address of the client's packets.

@@ -63,7 +63,7 @@ func (s *Server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.log = s.runner.log
-	if s.guard, err = openGuard(s.config.Interface, s.config.Port, s.remotes); err != nil {
+	if s.guard, err = openGuard(s.config.Interface, s.config.Port, s.sources); err != nil {
 		return errors.Join(err, s.runner.close())
 	}
 	s.daemon, err = startDaemon(ctx, s.log, s.run, s.close)

@@ -72,6 +72,7 @@ const (
 	userTypeOfExpr = 0
 	userTypeOfData = 1
 	exprPayload    = 7
+	exprConcat     = 13
 
 	userPayloadDesc   = 0
 	userPayloadType   = 1
@@ -80,9 +81,17 @@ const (
 	userPayloadLen    = 4
 
 	transportBase = 3
+
+	// Protocols, and fields of their headers.
+	protoUDP = 6
+	udpSport = 1
+	protoIP  = 12
+	ipSaddr  = 11
+	protoIP6 = 13
+	ip6Saddr = 8
 )
 
-// payloadUser returns the user data with which nft stores that a set's keys are unnamed bits of a packet.
+// payloadUser returns the user data with which nft stores that a part of a set's key is unnamed bits of a packet.
 func payloadUser(base, offset, size uint32) []byte {
 	var data []byte
 	data = appendUserU32(data, userPayloadDesc, 0)
@@ -90,7 +99,27 @@ func payloadUser(base, offset, size uint32) []byte {
 	data = appendUserU32(data, userPayloadBase, base)
 	data = appendUserU32(data, userPayloadOffset, offset)
 	data = appendUserU32(data, userPayloadLen, size)
-	return appendUser(appendUserU32(nil, userTypeOfExpr, exprPayload), userTypeOfData, data)
+	return data
+}
+
+// fieldUser does so for a field of a header.
+func fieldUser(proto, field uint32) []byte {
+	return appendUserU32(appendUserU32(nil, userPayloadDesc, proto), userPayloadType, field)
+}
+
+// typeOfUser returns the user data with which nft stores the expressions that a set's key is like.
+func typeOfUser(key []Type) []byte {
+	payload := func(t Type) []byte {
+		return appendUser(appendUserU32(nil, userTypeOfExpr, exprPayload), userTypeOfData, t.likeUser)
+	}
+	if len(key) == 1 {
+		return payload(key[0])
+	}
+	var parts []byte
+	for i, t := range key {
+		parts = appendUser(parts, byte(i), payload(t))
+	}
+	return appendUser(appendUserU32(nil, userTypeOfExpr, exprConcat), userTypeOfData, parts)
 }
 
 func userString(b []byte, kind byte) string {

@@ -9,6 +9,8 @@
 package nft
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,13 +26,13 @@ type Type struct {
 	id       uint32
 	size     uint32 // bytes
 	hostLong bool   // in the host's byte order
-	like     string // for a type without a name: an expression of that type in nft's syntax
+	like     string // an expression of that type in nft's syntax, which stands for a type without a name
 	likeUser []byte // the same, as nft stores it with a set
 }
 
 // String returns the type's name in nft or, for a type without one, an expression of that type.
 func (t Type) String() string {
-	if t.like != "" {
+	if t.name == "" {
 		return t.like
 	}
 	return t.name
@@ -41,17 +43,23 @@ func (t Type) Size() uint32 { return t.size }
 
 // The types in use.
 var (
-	IPv4Addr    = Type{name: "ipv4_addr", id: 7, size: 4}
-	IPv6Addr    = Type{name: "ipv6_addr", id: 8, size: 16}
-	InetService = Type{name: "inet_service", id: 13, size: 2}
+	IPv4Addr    = Type{name: "ipv4_addr", id: 7, size: 4, like: "ip saddr", likeUser: fieldUser(protoIP, ipSaddr)}
+	IPv6Addr    = Type{name: "ipv6_addr", id: 8, size: 16, like: "ip6 saddr", likeUser: fieldUser(protoIP6, ip6Saddr)}
+	InetService = Type{name: "inet_service", id: 13, size: 2, like: "udp sport", likeUser: fieldUser(protoUDP, udpSport)}
 	Mark        = Type{name: "mark", id: 19, size: 4, hostLong: true}
 	// Verdict is a map's data that leads to chains.
 	Verdict = Type{name: "verdict", id: 0xffffff00} // NFT_DATA_VERDICT
 	IfName  = Type{name: "ifname", id: 41, size: 16, hostLong: true}
 	// Word is a big-endian number of 32 bits. For nft, a part of a TCP option has this type and can only be compared
 	// with sets of it, but nft has no name for it.
-	Word = Type{id: 4, size: 4, like: "@th,32,32", likeUser: payloadUser(transportBase, 32, 32)}
+	Word = TransportBits(32, 32)
 )
+
+// TransportBits returns the type of a big-endian number in a packet, at an offset from the transport header. Both
+// arguments are in bits; the size is a multiple of eight. nft has no name for it.
+func TransportBits(offset, size uint32) Type {
+	return Type{id: 4, size: size / 8, like: fmt.Sprintf("@th,%d,%d", offset, size), likeUser: payloadUser(transportBase, offset, size)}
+}
 
 // Set is a set, or a map if it has data types. Several types are a concatenation; each part is padded to four bytes.
 type Set struct {
@@ -67,15 +75,27 @@ type Set struct {
 
 // Types returns the declaration of the set's types in nft's syntax.
 func (s Set) Types() string {
-	word := "type "
-	if s.Key[0].like != "" {
-		word = "typeof "
+	types := "type " + concatWords(s.Key)
+	if s.typeOf() {
+		types = "typeof " + concatExpressions(s.Key)
 	}
-	types := word + concatWords(s.Key)
 	if len(s.Data) > 0 {
 		types += " : " + concatWords(s.Data)
 	}
 	return types
+}
+
+// typeOf reports whether the set is declared by expressions, because a part of its key has no named type.
+func (s Set) typeOf() bool {
+	return slices.ContainsFunc(s.Key, func(t Type) bool { return t.name == "" })
+}
+
+func concatExpressions(types []Type) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = t.like
+	}
+	return strings.Join(words, " . ")
 }
 
 func concatWords(types []Type) string {

@@ -58,9 +58,11 @@ func (tx *Tx) AddSet(t Table, s Set) {
 		switch {
 		case s.Key[0].hostLong:
 			user = appendUserU32(user, userSetKeyByteOrder, byteOrderHost)
-		case s.Key[0].likeUser != nil:
-			user = appendUserU32(user, userSetKeyByteOrder, byteOrderBig)
-			user = appendUser(user, userSetKeyTypeOf, s.Key[0].likeUser)
+		case s.typeOf():
+			if len(s.Key) == 1 {
+				user = appendUserU32(user, userSetKeyByteOrder, byteOrderBig)
+			}
+			user = appendUser(user, userSetKeyTypeOf, typeOfUser(s.Key))
 		}
 		if len(s.Data) > 0 {
 			dataType, dataSize := concat(s.Data)
