@@ -1,0 +1,17 @@
+// Package engine relays connections: it accepts them, learns from a Front which server each is for,
+// connects to that, and moves bytes in both directions until both ends are done. Either side may be
+// MPTCP or TCP.
+//
+// Each processor has one loop on epoll, and no connection has a goroutine:
+//
+//	accept.go   a connection comes in                          loop.go     events of epoll
+//	opening.go  the Front says which server; connect           move.go     bytes, from one end to the other
+//	pair.go     the two ends, how they close                   socket.go   what is asked of the kernel
+//
+// Bytes from TCP go through a pipe (splice), so that they are not copied; bytes from MPTCP are read
+// and written, because Linux copies them anyway. A pipe and a buffer belong to a connection only while
+// its data waits for the other end, so idle connections cost a few hundred bytes.
+//
+// Ends pass on as they come: a half-closed connection stays open in the other direction, and a reset
+// becomes a reset. If the process dies, the kernel resets its connections.
+package engine

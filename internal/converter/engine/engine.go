@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Front speaks with the one who opened a connection until it is known which server it is for. Its
+// methods are called by several loops at once.
+type Front interface {
+	// Open returns the state of one new connection. An error closes the connection with a reset.
+	Open(Accepted) (Opening, error)
+}
+
+// Accepted is a connection that has come in.
+type Accepted struct {
+	Peer  netip.AddrPort // who opened it
+	Local netip.AddrPort // the address that was called; with TPROXY, that of the server
+}
+
+// Opening is the state of one connection until its server is reached.
+type Opening interface {
+	// Read takes in the first bytes that have arrived, all that came so far. It is called once with
+	// nothing before any have. b is valid during the call.
+	Read(b []byte) Step
+	// Dialled is told how connecting to Step.Dial ended; errno is 0 if it worked. It returns what is
+	// sent to the client, and whether the connection goes on.
+	Dialled(errno syscall.Errno) (reply []byte, goOn bool)
+}
+
+// Step is what happens next with an opening connection. The zero Step waits for more bytes.
+type Step struct {
+	Used  int    // how many of the bytes belong to the opening; with Dial, the rest is the connection's data
+	Reply []byte // is sent to the client
+	Dial  *Dial  // is connected to
+	Close bool   // ends the connection after Reply
+}
+
+// Dial is how a server is reached.
+type Dial struct {
+	To    netip.AddrPort
+	MPTCP bool
+	Mark  uint32 // of the socket (SO_MARK); 0: none
+	// Greeting is sent as soon as the connection is up. Await, if set, is then given the first bytes of
+	// the other side until it is done; used is how many of them are not the connection's data. An errno
+	// ends the connection as if connecting had failed.
+	Greeting []byte
+	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
+}
+
+// Config are an engine's settings.
+type Config struct {
+	// Listeners are listening sockets. They are made non-blocking, and stay open.
+	Listeners []int
+	Front     Front
+	// Loops is the number of loops; 0: one for each processor.
+	Loops int
+	// MaxPairs bounds the connections. Others wait in the listener's queue. 0: as many as the limit of
+	// descriptors allows.
+	MaxPairs int
+	// Memory bounds the bytes that wait for slow ends, in user memory and in pipes; 0: 256 MiB.
+	Memory int
+	// OpeningTimeout is how long a client may take to say which server it wants; 0: ten seconds.
+	OpeningTimeout time.Duration
+	Log            *slog.Logger
+}
+
+const (
+	defaultMemory  = 256 << 20
+	defaultOpening = 10 * time.Second
+)
+
+// Engine relays connections. It is made by New.
+type Engine struct {
+	config Config
+	loops  []*loop
+	pairs  atomic.Int64
+}
+
+// Counters are what an engine has done, and has.
+type Counters struct {
+	Pairs    int64 `json:"pairs"`    // connections that it has now
+	Accepted int64 `json:"accepted"` // ever
+	Refused  int64 `json:"refused"`  // whose opening failed
+	Bytes    int64 `json:"bytes"`    // moved, both directions
+	Waiting  int64 `json:"waiting"`  // bytes that wait for slow ends
+}
+
+// New returns an engine that relays what comes in at the listeners once Run is called.
+func New(c Config) (*Engine, error) {
+	if len(c.Listeners) == 0 || c.Front == nil {
+		return nil, errors.New("an engine needs a listener and a front")
+	}
+	if c.Loops == 0 {
+		c.Loops = runtime.GOMAXPROCS(0)
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
+	}
+	if c.OpeningTimeout == 0 {
+		c.OpeningTimeout = defaultOpening
+	}
+	most := (int(min(descriptorLimit(), math.MaxInt32)) - spareDescriptors - c.Loops*pipesMost*2) / 2
+	if c.MaxPairs == 0 || c.MaxPairs > most {
+		c.MaxPairs = most
+	}
+	if c.MaxPairs <= 0 {
+		return nil, fmt.Errorf("the limit of %d descriptors leaves none for connections: raise it (ulimit -n)", descriptorLimit())
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{config: c}
+	for range c.Loops {
+		l, err := newLoop(e)
+		if err != nil {
+			e.close()
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	return e, nil
+}
+
+// Run relays connections until ctx is done, and ends those that are left with a reset. It is called
+// once.
+func (e *Engine) Run(ctx context.Context) error {
+	defer e.close()
+	var all sync.WaitGroup
+	errs := make([]error, len(e.loops))
+	for i, l := range e.loops {
+		all.Go(func() { errs[i] = l.run() })
+	}
+	stop := context.AfterFunc(ctx, func() { e.tell(stopNow) })
+	defer stop()
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Drain accepts no more connections. Run returns once the present ones have ended.
+func (e *Engine) Drain() { e.tell(drain) }
+
+// Counters returns the sum over all loops.
+func (e *Engine) Counters() Counters {
+	sum := Counters{Pairs: e.pairs.Load()}
+	for _, l := range e.loops {
+		sum.Accepted += l.accepted.Load()
+		sum.Refused += l.refused.Load()
+		sum.Bytes += l.moved.Load()
+		sum.Waiting += l.waiting.Load()
+	}
+	return sum
+}
+
+// hasRoom reports whether there are less connections than may be.
+func (e *Engine) hasRoom() bool { return e.pairs.Load() < int64(e.config.MaxPairs) }
+
+func (e *Engine) tell(c command) {
+	for _, l := range e.loops {
+		l.tell(c)
+	}
+}
+
+func (e *Engine) close() {
+	for _, l := range e.loops {
+		l.close()
+	}
+}

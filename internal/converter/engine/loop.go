@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop owns the connections that it accepted. Only its own goroutine touches them.
+type loop struct {
+	engine *Engine
+	epoll  int
+	wake   int // an eventfd: commands wait
+
+	commands atomic.Uint32 // bits of command
+	ends     []*end        // by descriptor
+	pairs    int
+	ready    []*end // whose data is moved on in the next turn, because others had their turn first
+	openings queue  // in the order in which their time is up
+	pipes    pipes
+	buffer   []byte // that what is read goes into
+	drains   bool
+	full     bool // there are MaxPairs, so the listeners are not watched
+
+	accepted, refused, moved, waiting atomic.Int64
+}
+
+// command is what other goroutines ask of a loop.
+type command uint32
+
+const (
+	drain command = 1 << iota
+	stopNow
+)
+
+const (
+	// turn is how much one end moves before others have their turn.
+	turn         = 4 << 20
+	eventsAtOnce = 256
+	// pause is how long a loop that may accept no more waits before it tries again.
+	pause = 100 * time.Millisecond
+)
+
+func newLoop(e *Engine) (l *loop, err error) {
+	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("create an epoll: %w", err)
+	}
+	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("create an eventfd: %w", err)
+	}
+	if err := l.watch(l.wake, unix.EPOLLIN); err != nil {
+		return nil, err
+	}
+	err = l.listen(true)
+	return l, err
+}
+
+// listen begins or ends to wait for new connections. One loop of all is woken for each.
+func (l *loop) listen(on bool) error {
+	for _, fd := range l.engine.config.Listeners {
+		if on {
+			// A loop that waits in accept would stop all of the process.
+			if err := unix.SetNonblock(fd, true); err != nil {
+				return fmt.Errorf("listener %d: %w", fd, err)
+			}
+			if err := l.watch(fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
+				return err
+			}
+		} else {
+			_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+		}
+	}
+	return nil
+}
+
+func (l *loop) watch(fd int, events uint32) error {
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("watch descriptor %d: %w", fd, err)
+	}
+	return nil
+}
+
+// tell passes a command on. Any goroutine may call it.
+func (l *loop) tell(c command) {
+	l.commands.Or(uint32(c))
+	_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it can only be full, and then wakes, too
+}
+
+// run handles events until the loop is stopped, or drained.
+func (l *loop) run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	events := make([]unix.EpollEvent, eventsAtOnce)
+	for !l.done() {
+		n, err := unix.EpollWait(l.epoll, events, l.timeout())
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for events: %w", err)
+		}
+		for i := range max(n, 0) {
+			l.event(int(events[i].Fd), events[i].Events)
+		}
+		l.moveReady()
+		l.endLateOpenings(time.Now())
+		if err := l.listenAgain(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// done reports whether the loop has nothing left to do.
+func (l *loop) done() bool {
+	return command(l.commands.Load())&stopNow != 0 || l.drains && l.pairs == 0
+}
+
+// listenAgain waits for new connections again if there is room for more, and no more if the loop drains.
+func (l *loop) listenAgain() error {
+	if !l.drains && command(l.commands.Load())&drain != 0 {
+		l.drains = true
+		return l.listen(false)
+	}
+	if l.full && !l.drains && l.engine.hasRoom() {
+		l.full = false
+		return l.listen(true)
+	}
+	return nil
+}
+
+// timeout returns for how long to wait for events, in milliseconds.
+func (l *loop) timeout() int {
+	if len(l.ready) > 0 {
+		return 0
+	}
+	wait := time.Duration(-1)
+	if first := l.openings.first(); first != nil {
+		wait = max(time.Until(first.opening.until), 0) + time.Millisecond
+	}
+	if l.full && (wait < 0 || wait > pause) {
+		wait = pause // another loop may make room
+	}
+	if wait < 0 {
+		return -1
+	}
+	return int(wait / time.Millisecond)
+}
+
+func (l *loop) event(fd int, events uint32) {
+	if fd == l.wake {
+		var b [8]byte
+		_, _ = unix.Read(fd, b[:])
+		return
+	}
+	if e := l.endOf(fd); e != nil {
+		l.onEnd(e, events)
+		return
+	}
+	for _, listener := range l.engine.config.Listeners {
+		if fd == listener {
+			l.accept(fd)
+		}
+	}
+}
+
+// endOf returns the end with this descriptor, or nil.
+func (l *loop) endOf(fd int) *end {
+	if fd < len(l.ends) {
+		return l.ends[fd]
+	}
+	return nil
+}
+
+func (l *loop) onEnd(e *end, events uint32) {
+	p := e.pair
+	if p.opening != nil {
+		l.openEvent(e, events)
+		return
+	}
+	if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		l.move(e.peer()) // what waits for this end
+	}
+	if !p.closed && events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		l.move(e)
+	}
+}
+
+func (l *loop) moveReady() {
+	ready := l.ready
+	l.ready = nil
+	for _, e := range ready {
+		e.is &^= isReady
+		l.move(e)
+	}
+	if len(l.ready) == 0 {
+		l.ready = ready[:0]
+	}
+}
+
+// later has an end moved on in the next turn.
+func (l *loop) later(e *end) {
+	if e.is&isReady == 0 {
+		e.is |= isReady
+		l.ready = append(l.ready, e)
+	}
+}
+
+// accept takes in new connections.
+func (l *loop) accept(listener int) {
+	for range 64 {
+		if !l.engine.hasRoom() {
+			l.full = true
+			_ = l.listen(false)
+			return
+		}
+		fd, peer, errno := accept(listener)
+		switch errno {
+		case 0:
+			l.accepted.Add(1)
+			l.open(fd, peer)
+		case unix.EAGAIN:
+			return
+		case unix.ECONNABORTED, unix.EPERM: // it is gone already, or a firewall forbids it
+		default:
+			l.full = true
+			_ = l.listen(false)
+			l.engine.config.Log.Warn("no connection can be accepted", "err", errno,
+				"mend", "raise the limits of descriptors and memory (ulimit -n)")
+			return
+		}
+	}
+}
+
+func (l *loop) close() {
+	for _, e := range l.ends {
+		if e != nil && !e.pair.closed {
+			l.reset(e.pair)
+		}
+	}
+	l.pipes.close()
+	for _, fd := range []int{l.epoll, l.wake} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	l.epoll, l.wake = -1, -1
+}

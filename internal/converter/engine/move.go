@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// An end reads chunkLeast bytes at once at first, and twice as many each time its peer took all of
+	// them. So little waits for a slow peer, and few calls are made for a fast one.
+	chunkLeast = 16 << 10
+	chunkMost  = 256 << 10
+)
+
+// move takes what an end has received to its peer, until one of the two would block, or others have
+// their turn. Events are edge-triggered, so it must not stop before.
+func (l *loop) move(e *end) {
+	if e.pair.closed || e.pair.opening != nil || e.is&isShut != 0 {
+		return
+	}
+	for moved := 0; moved < turn; {
+		n, errno := l.moveSome(e)
+		moved += n
+		l.moved.Add(int64(n))
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno != 0:
+			l.reset(e.pair) // a reset from one side becomes one for the other
+			return
+		case e.is&isDone != 0 && e.waits() == 0:
+			l.shut(e)
+			return
+		}
+	}
+	l.later(e)
+}
+
+// waits returns how many bytes wait for the peer.
+func (e *end) waits() int { return len(e.rest) + int(e.piped) }
+
+// shut passes on that an end sends no more.
+func (l *loop) shut(e *end) {
+	e.is |= isShut
+	if e.peer().is&isShut != 0 {
+		l.finish(e.pair)
+		return
+	}
+	if err := unix.Shutdown(int(e.peer().fd), unix.SHUT_WR); err != nil {
+		l.reset(e.pair)
+	}
+}
+
+// moveSome writes what waits, or reads and writes one chunk. It returns EAGAIN if one of the two would
+// block.
+func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
+	switch {
+	case e.piped > 0:
+		return l.drainPipe(e)
+	case len(e.rest) > 0:
+		return l.writeRest(e)
+	case e.is&isDone != 0:
+		return 0, 0
+	case !l.engine.hasMemory():
+		// Nothing is read that might have to wait: a socket that is writable takes so little at once.
+		if !writable(int(e.peer().fd)) {
+			return 0, unix.EAGAIN
+		}
+		e.chunk = chunkLeast
+	case e.is&isMPTCP == 0:
+		if e.pipe = l.pipes.take(); e.pipe != nil {
+			return l.fillPipe(e)
+		}
+	}
+	return l.readAndWrite(e)
+}
+
+func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
+	b := l.buffer[:e.chunk]
+	got, errno := read(int(e.fd), b)
+	if errno != 0 {
+		return 0, errno
+	}
+	if got == 0 {
+		e.is |= isDone
+		return 0, 0
+	}
+	var n int
+	for b = b[:got]; len(b) > 0; b = b[n:] {
+		if n, errno = write(int(e.peer().fd), b); errno != 0 {
+			break
+		}
+		moved += n
+	}
+	if errno == unix.EAGAIN {
+		e.rest = append([]byte(nil), b...)
+		l.waiting.Add(int64(len(b)))
+		e.chunk = chunkLeast
+	}
+	if errno != 0 {
+		return moved, errno
+	}
+	l.grow(e, got)
+	return moved, 0
+}
+
+// grow has more read at once next time, if there was more than one chunk.
+func (l *loop) grow(e *end, got int) {
+	if got == int(e.chunk) && e.chunk < chunkMost {
+		e.chunk *= 2
+	}
+}
+
+func (l *loop) writeRest(e *end) (n int, errno syscall.Errno) {
+	n, errno = write(int(e.peer().fd), e.rest)
+	if errno != 0 {
+		return 0, errno
+	}
+	l.waiting.Add(-int64(n))
+	if e.rest = e.rest[n:]; len(e.rest) == 0 {
+		l.release(e)
+	}
+	return n, 0
+}
+
+// fillPipe moves bytes from the end into its pipe and, as far as possible, on to the peer.
+func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
+	got, errno := splice(int(e.fd), e.pipe.in, l.pipes.size)
+	if errno != 0 || got == 0 {
+		l.release(e)
+		if errno == 0 {
+			e.is |= isDone
+		}
+		return 0, errno
+	}
+	e.piped = int32(got)
+	l.waiting.Add(int64(got))
+	return l.drainPipe(e)
+}
+
+func (l *loop) drainPipe(e *end) (n int, errno syscall.Errno) {
+	n, errno = splice(e.pipe.out, int(e.peer().fd), int(e.piped))
+	if errno != 0 {
+		return 0, errno
+	}
+	e.piped -= int32(n)
+	l.waiting.Add(-int64(n))
+	if e.piped == 0 {
+		l.release(e)
+	}
+	return n, 0
+}
+
+// release gives back what an end has of memory and pipes.
+func (l *loop) release(e *end) {
+	if n := e.waits(); n > 0 { // it is being closed
+		l.waiting.Add(-int64(n))
+	}
+	e.rest = nil
+	if e.pipe != nil {
+		l.pipes.give(e.pipe, e.piped > 0)
+		e.pipe, e.piped = nil, 0
+	}
+}
+
+// hasMemory reports whether less waits than may.
+func (e *Engine) hasMemory() bool {
+	waiting := int64(0)
+	for _, l := range e.loops {
+		waiting += l.waiting.Load()
+	}
+	return waiting < int64(e.config.Memory)
+}

@@ -1,0 +1,77 @@
+package engine
+
+import "golang.org/x/sys/unix"
+
+// pair is two ends between which bytes move.
+type pair struct {
+	client, server end
+	opening        *opening // nil once the server is reached
+	closed         bool
+}
+
+// end is one of the two sockets, with what was read from it and still waits to be written to the other.
+type end struct {
+	pair  *pair
+	rest  []byte // in memory
+	pipe  *pipe  // or in a pipe, and how much
+	piped int32
+	chunk int32 // how much is read at once
+	fd    int32 // -1: none
+	is    state
+}
+
+type state uint8
+
+const (
+	isMPTCP state = 1 << iota
+	isDone        // its other side sends no more
+	isShut        // and its peer was told so
+	isReady       // is in loop.ready
+)
+
+func (e *end) peer() *end {
+	if e == &e.pair.client {
+		return &e.pair.server
+	}
+	return &e.pair.client
+}
+
+// add takes a socket as an end, and watches it.
+func (l *loop) add(p *pair, e *end, fd int, mptcp bool) error {
+	*e = end{pair: p, fd: int32(fd), chunk: chunkLeast}
+	if mptcp {
+		e.is |= isMPTCP
+	}
+	for fd >= len(l.ends) {
+		l.ends = append(l.ends, make([]*end, max(64, len(l.ends)))...)
+	}
+	l.ends[fd] = e
+	return l.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET)
+}
+
+// reset ends both sides at once.
+func (l *loop) reset(p *pair) { l.closePair(p, resetSocket) }
+
+// finish ends a pair whose bytes are all written.
+func (l *loop) finish(p *pair) { l.closePair(p, closeSocket) }
+
+func (l *loop) closePair(p *pair, closeFD func(int)) {
+	if p.closed {
+		return
+	}
+	p.closed = true
+	if p.opening != nil {
+		l.openings.remove(p)
+		p.opening = nil
+	}
+	for _, e := range []*end{&p.client, &p.server} {
+		l.release(e)
+		if e.fd >= 0 && e.pair != nil {
+			l.ends[e.fd] = nil
+			closeFD(int(e.fd))
+			e.fd = -1
+		}
+	}
+	l.pairs--
+	l.engine.pairs.Add(-1)
+}

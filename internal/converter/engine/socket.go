@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spareDescriptors are for listeners, epoll and the rest of the process.
+const spareDescriptors = 64
+
+func descriptorLimit() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024 // Linux' default
+	}
+	return limit.Cur
+}
+
+// connect begins to connect a new socket. Errors are those that a program would see.
+func connect(d *Dial) (fd int, err error) {
+	family := unix.AF_INET6
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(d.To.Port()), Addr: d.To.Addr().As16()}
+	if d.To.Addr().Is4() {
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(d.To.Port()), Addr: d.To.Addr().As4()}
+	}
+	protocol := unix.IPPROTO_TCP
+	if d.MPTCP {
+		protocol = unix.IPPROTO_MPTCP
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return -1, err
+	}
+	if d.Mark != 0 {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(d.Mark))
+	}
+	if err == nil {
+		err = prepare(fd)
+	}
+	if err == nil {
+		if err = unix.Connect(fd, sa); errors.Is(err, unix.EINPROGRESS) {
+			err = nil
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// keepIdle is after how many seconds of silence an end is asked whether it is still there, so that
+// connections whose end has vanished do not stay for ever.
+const keepIdle = 600
+
+// prepare sets what both ends have. An end that is closed before it is done is reset, also by the kernel
+// when the process dies.
+func prepare(fd int) error {
+	return errors.Join(
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), // its sender has gathered the bytes
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle),
+	)
+}
+
+// closeSocket closes a socket whose data is all written; the kernel delivers it.
+func closeSocket(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	_ = unix.Close(fd)
+}
+
+// resetSocket closes a socket with a reset.
+func resetSocket(fd int) { _ = unix.Close(fd) }
+
+// read, write and splice are non-blocking, so the Go scheduler need not know of them.
+
+func read(fd int, b []byte) (int, syscall.Errno) {
+	return raw(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+}
+
+func write(fd int, b []byte) (int, syscall.Errno) {
+	return raw(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+}
+
+func splice(from, to, n int) (int, syscall.Errno) {
+	return raw(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+}
+
+// writable reports whether a socket takes more bytes now.
+func writable(fd int) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+	n, errno := raw(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0, 0)
+	return errno == 0 && n == 1
+}
+
+// raw calls the kernel, again if a signal interrupted it.
+func raw(trap, a, b, c, d, e, f uintptr) (int, syscall.Errno) {
+	for {
+		n, _, errno := syscall.RawSyscall6(trap, a, b, c, d, e, f)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// accept returns the next connection of a listener; errno is EAGAIN if there is none.
+func accept(listener int) (fd int, peer netip.AddrPort, errno syscall.Errno) {
+	var sa unix.RawSockaddrAny
+	size := uint32(unix.SizeofSockaddrAny)
+	fd, errno = raw(unix.SYS_ACCEPT4, uintptr(listener), uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&size)),
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, peer, errno
+	}
+	return fd, addrPort(&sa), 0
+}
+
+// localAddr returns a socket's own address.
+func localAddr(fd int) (netip.AddrPort, error) {
+	var sa unix.RawSockaddrAny
+	size := uint32(unix.SizeofSockaddrAny)
+	_, errno := raw(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&size)), 0, 0, 0)
+	if errno != 0 {
+		return netip.AddrPort{}, fmt.Errorf("read the socket's address: %w", errno)
+	}
+	return addrPort(&sa), nil
+}
+
+func addrPort(sa *unix.RawSockaddrAny) netip.AddrPort {
+	switch sa.Addr.Family {
+	case unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), bigEndian(&in.Port))
+	case unix.AF_INET6:
+		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(sa))
+		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr).Unmap(), bigEndian(&in.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func bigEndian(port *uint16) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(port))[:])
+}
+
+// connectError returns why a socket is not connected; 0 if it is.
+func connectError(fd int) syscall.Errno {
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return unix.EIO
+	}
+	return syscall.Errno(n)
+}
+
+func errnoOf(err error) syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return unix.EIO
+}
