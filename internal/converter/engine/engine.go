@@ -84,6 +84,9 @@ type Engine struct {
 	config Config
 	loops  []*loop
 	pairs  atomic.Int64
+
+	waking sync.Mutex // no loop is woken once it is closed
+	closed bool
 }
 
 // Counters are what an engine has done, and has.
@@ -165,12 +168,20 @@ func (e *Engine) Counters() Counters {
 func (e *Engine) hasRoom() bool { return e.pairs.Load() < int64(e.config.MaxPairs) }
 
 func (e *Engine) tell(c command) {
+	e.waking.Lock()
+	defer e.waking.Unlock()
+	if e.closed {
+		return
+	}
 	for _, l := range e.loops {
 		l.tell(c)
 	}
 }
 
 func (e *Engine) close() {
+	e.waking.Lock()
+	defer e.waking.Unlock()
+	e.closed = true
 	for _, l := range e.loops {
 		l.close()
 	}
