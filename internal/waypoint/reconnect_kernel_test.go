@@ -92,21 +92,9 @@ func (n *network) dialFrom(t testing.TB, from, to netip.AddrPort, within time.Du
 }
 
 // A host that has lost a connection, and tries again from the same port, gets through within a few seconds:
-// by the fast path, while the connection is watched, and where a limit keeps it with netfilter. The server
-// learns that the old connection is over, or has lost it as well.
+// by the fast path. The server learns that the old connection is over, or has lost it as well.
 func TestLostConnectionIsReplaced(t *testing.T) {
-	for name, c := range map[string]struct {
-		change     func(*Config)
-		fast       bool
-		serverLost bool
-	}{
-		"on the fast path":          {func(*Config) {}, true, false},
-		"on the fast path, by both": {func(*Config) {}, true, true},
-		"watched":                   {func(*Config) {}, false, false},
-		"with a limit":              {func(c *Config) { c.BandwidthPerMember = 1 << 30 }, false, false},
-		"with a limit, by both":     {func(c *Config) { c.BandwidthPerMember = 1 << 30 }, false, true},
-		"without a fast path":       {func(c *Config) { c.FastPath = false }, false, false},
-	} {
+	for name, serverLost := range map[string]bool{"by the client": false, "by both": true} {
 		for family, a := range map[string]struct {
 			client, waypoint netip.Addr
 			listen           string
@@ -117,7 +105,6 @@ func TestLostConnectionIsReplaced(t *testing.T) {
 			t.Run(name+"/"+family, func(t *testing.T) {
 				t.Parallel()
 				n := newNetwork(t)
-				c.change(&n.config)
 				listener := n.server.Listen(t, a.listen)
 				w, _ := n.start(t)
 				mustMap(t, w, peer("alice", a.client), netip.MustParseAddrPort(a.listen), 443)
@@ -128,12 +115,10 @@ func TestLostConnectionIsReplaced(t *testing.T) {
 				}
 				lost := ends{client, acceptSoon(t, listener)}
 				n.waitWatched(t, w, lost)
-				if c.fast {
-					waitFast(t, w, 1, lost)
-				}
+				waitFast(t, w, 1, lost)
 				from := netip.MustParseAddrPort(client.LocalAddr().String())
 				loses(t, n.client, client)
-				if c.serverLost {
+				if serverLost {
 					loses(t, n.server, lost.server)
 				}
 
@@ -147,17 +132,15 @@ func TestLostConnectionIsReplaced(t *testing.T) {
 				if err := now.talk(1000); err != nil {
 					t.Error(err)
 				}
-				if !c.serverLost {
+				if !serverLost {
 					_ = lost.server.SetDeadline(time.Now().Add(reconnectWithin))
 					if _, err := lost.server.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 						t.Errorf("the server sees of the lost connection: %v", err)
 					}
 				}
-				if c.fast { // the new one gets there, too
-					waitFast(t, w, 1, now)
-					if err := now.talk(10000); err != nil {
-						t.Error(err)
-					}
+				waitFast(t, w, 1, now) // the new one gets there, too
+				if err := now.talk(10000); err != nil {
+					t.Error(err)
 				}
 			})
 		}

@@ -171,7 +171,7 @@ func TestPlainServerIsNamed(t *testing.T) {
 		plain := w.mustStatus(alice).Client.Plain
 		return holds(len(plain) == 1 && plain[0].String() == to, "plain are %v", plain)
 	})
-	if said := w.dcol(alice, "status"); !strings.Contains(said, "1 connection is plain TCP though the program asks for MPTCP") || !strings.Contains(said, "to "+to) ||
+	if said := w.dcol(alice, "status"); !strings.Contains(said, "1 connection is plain TCP although the program requests MPTCP") || !strings.Contains(said, "to "+to) ||
 		strings.Contains(said, "dcol run") {
 		t.Errorf("status:\n%s", said)
 	}

@@ -81,7 +81,7 @@ func TestWaypointNotWhereItSays(t *testing.T) {
 	w.start(mallory)
 	w.within(patience, "mallory says that others are not told", func() error {
 		s := w.mustStatus(mallory)
-		return holds(strings.Contains(strings.Join(s.Problems, "\n"), "others are not told that this host is at [10.0.4.77]"), "%+v", s.Problems)
+		return holds(strings.Contains(strings.Join(s.Problems, "\n"), "the addresses [10.0.4.77] are not published"), "%+v", s.Problems)
 	})
 	w.join(alice, "client", "")
 	w.configureMember(alice, "client", "waypoints = 1\n[client]\nexclude = []\nkinds = [\"mapped\"]\n")

@@ -47,7 +47,7 @@ func TestForbiddenDestinations(t *testing.T) {
 		t.Errorf("the attribution log does not say who asked for what:\n%s", log)
 	}
 	// Bob has a private address, and no member has reported bob's public one: it might be this destination.
-	w.fails(alice, []string{"map", "198.41.0.4:80", "--via", bob}, "not-ready", "not known yet")
+	w.fails(alice, []string{"map", "198.41.0.4:80", "--via", bob}, "not-ready", "does not know its public address yet")
 
 	// A transfer to a private address has no detour, and the status has the reason.
 	x := w.curl(w.url())

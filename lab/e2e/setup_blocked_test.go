@@ -25,14 +25,14 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 
 	w.blockPort(45672, "drop")
 	began := time.Now()
-	w.fails(alice, []string{"join", line, "--client-only"}, "waiting, for 2 s now: an answer of the coordinator bob at TCP 11.0.2.1:45672",
-		"no coordinator can be reached", "no answer: TCP port 45672 must be let in by its firewall")
+	w.fails(alice, []string{"join", line, "--client-only"}, "waiting, for 2 s now: an answer from the coordinator bob at TCP 11.0.2.1:45672",
+		"no coordinator can be reached", "no answer: TCP port 45672 must be open in its firewall")
 	if took := time.Since(began); took > 15*time.Second && slowness() == 1 {
 		t.Errorf("it took %v", took)
 	}
 	w.unblock()
 	w.blockPort(45672, "reject with tcp reset")
-	w.fails(alice, []string{"join", line, "--client-only"}, "TCP port 45672 is refused: its agent does not run, or a firewall is in the way")
+	w.fails(alice, []string{"join", line, "--client-only"}, "TCP port 45672 refuses connections: its agent does not run, or a firewall blocks the port")
 	w.unblock()
 
 	w.blockPort(45673, "drop")

@@ -43,7 +43,7 @@ func TestMembersGoOn(t *testing.T) {
 
 	// The same command restarts the crashed agent. Its log does not grow without limit.
 	w.run(bob, "truncate", "--size", "11M", "/var/lib/dcol/agent.log")
-	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already", "The agent runs")
+	w.says(w.try(bob, program, "init", "friends"), "The collective friends exists already", "The agent runs")
 	if old, log := w.run(bob, "stat", "--format", "%s", "/var/lib/dcol/agent.log.1"), w.run(bob, "cat", "/var/lib/dcol/agent.log"); old < "11534336" || len(log) > 1<<20 ||
 		!strings.Contains(log, "agent is running") {
 		t.Errorf("the old log has %s bytes; the new one:\n%s", old, log)
@@ -211,11 +211,11 @@ esac
 	w.run(bob, "mkdir", "-p", "/run/user/0")
 	w.run(bob, "cp", program, hidden)
 	said := w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", hidden, "init", "friends")
-	w.mustFailAfter(said, "friends is made", "systemd cannot run the agent from "+hidden, "install dcol (sudo make install)")
+	w.mustFailAfter(said, "friends is created", "systemd cannot run the agent from "+hidden, "install dcol (sudo make install)")
 
 	w.run(bob, "cp", program, "/var/lib/bin/dcol")
 	w.says(w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/var/lib/bin/dcol", "init", "friends"),
-		"friends was made on this host already", "The agent runs, and will after each boot", "ok     member: connected to the coordinator bob")
+		"The collective friends exists already; this host is its member bob.", "The agent runs, and will after each boot", "ok     member: connected to the coordinator bob")
 	if asked := w.run(bob, "cat", "/var/lib/asked"); asked != "cat dcol.service\ncat dcol.service\ndaemon-reload\nenable --now dcol.service\n" {
 		t.Errorf("systemd was asked:\n%s", asked)
 	}

@@ -33,7 +33,7 @@ func TestThreeCommands(t *testing.T) {
 
 	// Once more, it is told.
 	w.says(w.try(alice, program, "join", line), "This host is already the member alice of friends. The invitation was not used.")
-	w.says(w.try(bob, program, "init", "friends"), "friends was made on this host already; it is bob in it.")
+	w.says(w.try(bob, program, "init", "friends"), "The collective friends exists already; this host is its member bob.")
 	w.fails(bob, []string{"init", "enemies"}, "this host is already the member bob of friends")
 
 	w.says(w.try(mallory, program, "join", w.invitation("--name", "carol")), "This host is a member of friends now: carol.",

@@ -122,7 +122,7 @@ func TestForbiddenByTunnel(t *testing.T) {
 			x := w.curl(w.url())
 			w.eventually("the status says why the tunnel is not used", func() error {
 				status := w.dcol(alice, "status")
-				return holds(strings.Contains(status, fmt.Sprintf("bob by %s: rests towards %v:80", kind, w.addr4(server))), "it says\n%s", status)
+				return holds(strings.Contains(status, fmt.Sprintf("bob, %s: rests towards %v:80", kind, w.addr4(server))), "it says\n%s", status)
 			})
 			w.subflows("direct up")
 			w.kindIs(kind, "ready") // for other servers

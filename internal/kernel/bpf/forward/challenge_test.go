@@ -30,60 +30,47 @@ func (e *end) syn(h *host) sample {
 	return p
 }
 
-// A SYN of an established connection is answered in the receiver's place, on the fast path and while the
-// connection is watched, and does not come to the kernel. The RST with which a host without the connection
-// responds ends it.
+// A SYN of a connection on the fast path is answered in the receiver's place, and does not come to the
+// kernel. The RST with which a host without the connection responds ends it.
 func TestSYNIsChallenged(t *testing.T) {
 	h := newHost(t)
 	for _, flow := range []Flow{flow4, flow6} {
 		for side := range 2 {
-			for _, fast := range []bool{false, true} {
-				ends := h.connection(t, flow, 1000, 1<<32-500)
-				if !fast {
-					if _, err := h.Remove(flow); err != nil {
-						t.Fatal(err)
-					}
-					ends = h.watch(t, flow, 1000, 1<<32-500)
-				}
-				e, other := ends[side], ends[1-side]
-				h.answered(t, "SYN", e.syn(h), e.acked-1, other.acked)
-				h.stops(t, "another soon after it", e.syn(h))
-				state, err := h.Look(flow)
-				if at := [2]Numbers{state.Seen.Origin, state.Seen.Reply}[side].Challenged; err != nil || at == 0 || state.Ended {
-					t.Errorf("%+v, %v", state, err)
-				}
-				var data *Tuple
-				if fast {
-					data = sentOn(flow, e.way)
-				}
-				h.check(t, "data after a SYN", e.packet(h, packet.ACK), 0, data)
-				reset := e.packet(h, packet.RST)
-				reset.seq, reset.ack = other.acked, 0
-				h.check(t, "RST", reset, 0, nil)
-				if _, over := h.passed(t, flow); over != fast {
-					t.Errorf("forwarded: %v, ended: %v", fast, over)
-				}
-				if _, err := h.Remove(flow); err != nil {
-					t.Fatal(err)
-				}
+			ends := h.connection(t, flow, 1000, 1<<32-500)
+			e, other := ends[side], ends[1-side]
+			h.answered(t, "SYN", e.syn(h), e.acked-1, other.acked)
+			h.stops(t, "another soon after it", e.syn(h))
+			state, err := h.Look(flow)
+			if at := [2]Numbers{state.Seen.Origin, state.Seen.Reply}[side].Challenged; err != nil || at == 0 || state.Ended {
+				t.Errorf("%+v, %v", state, err)
+			}
+			h.check(t, "data after a SYN", e.packet(h, packet.ACK), 0, sentOn(flow, e.way))
+			reset := e.packet(h, packet.RST)
+			reset.seq, reset.ack = other.acked, 0
+			h.check(t, "RST", reset, 0, nil)
+			if _, over := h.passed(t, flow); !over {
+				t.Error("it has not ended")
+			}
+			if _, err := h.Remove(flow); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
 }
 
-// A SYN is dropped whose answer is not certain, that is more than a SYN, or that comes too soon after another.
+// A SYN is dropped while the connection is watched, if it is more than a SYN, and if it comes too soon after
+// another.
 func TestSYNIsDropped(t *testing.T) {
 	h := newHost(t)
 	for _, flow := range []Flow{flow4, flow6} {
-		if err := h.Watch(flow, Passed{}); err != nil {
+		for _, e := range h.watch(t, flow, 1000, 2000) {
+			h.stops(t, "watched", e.syn(h))
+		}
+		if _, err := h.Remove(flow); err != nil {
 			t.Fatal(err)
 		}
-		client, server := &end{way: flow.Origin, next: 1000, acked: 2000}, &end{way: flow.Reply, next: 2000, acked: 1000}
-		h.stops(t, "no numbers are known", client.syn(h))
-		h.check(t, "the client's packet", client.packet(h, packet.ACK), 0, nil)
-		h.stops(t, "the server's numbers are not known", client.syn(h))
-		h.answered(t, "from the server, whose numbers are not needed", server.syn(h), client.next-1, client.acked)
-		h.check(t, "the server's packet", server.packet(h, packet.ACK), 0, nil)
+		ends := h.connection(t, flow, 1000, 2000)
+		client, server := ends[0], ends[1]
 
 		withData := client.syn(h)
 		withData.payload = []byte("data")
@@ -116,7 +103,7 @@ func TestSYNIsDropped(t *testing.T) {
 	}
 	nowhere := flow4
 	nowhere.Origin.Src = netip.MustParseAddrPort("10.8.0.1:40000")
-	ends := h.watch(t, nowhere, 1, 2)
+	ends := h.connection(t, nowhere, 1, 2)
 	h.stops(t, "no route back", ends[0].syn(h))
 }
 

@@ -323,8 +323,9 @@ enum verdict {
 static __always_inline enum verdict judge(struct change *c, struct change *back, __u8 flags, __u32 seq, __u32 len)
 {
 	// After a SYN conntrack believes any RST that acknowledges it.
+	// Where it watches, what an answer causes would be up to conntrack, so there is none.
 	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN)
-		return CHALLENGE;
+		return c->stage == FORWARDED ? CHALLENGE : PASS_BY;
 	if (c->stage == WATCHED) // conntrack knows the numbers itself
 		return GO_UP;
 	if (flags & (TCP_FIN | TCP_RST)) {
