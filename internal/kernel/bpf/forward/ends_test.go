@@ -20,15 +20,15 @@ type end struct {
 	length int    // of its next packet's data
 }
 
-// packet is one that the end sends.
+// sees is whether the program knows of what the end has sent last.
 func (e *end) packet(h *host, flags packet.Flags) sample {
 	p := h.packet(e.way)
 	p.flags, p.seq, p.ack, p.payload = flags, e.next, e.acked, make([]byte, e.length)
 	return p
 }
 
-// watch has a connection watched with some numbers.
-func (h *host) watch(t testing.TB, flow Flow, client, server uint32) [2]*end {
+// connection is watched with some numbers, and then forwarded.
+func (h *host) connection(t testing.TB, flow Flow, client, server uint32) [2]*end {
 	t.Helper()
 	if err := h.Watch(flow, Passed{}); err != nil {
 		t.Fatal(err)
@@ -37,13 +37,6 @@ func (h *host) watch(t testing.TB, flow Flow, client, server uint32) [2]*end {
 	for _, e := range ends {
 		h.check(t, "watched", e.packet(h, packet.ACK), 0, nil)
 	}
-	return ends
-}
-
-// connection is watched with some numbers, and then forwarded.
-func (h *host) connection(t testing.TB, flow Flow, client, server uint32) [2]*end {
-	t.Helper()
-	ends := h.watch(t, flow, client, server)
 	if err := h.Forward(flow); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +150,9 @@ func TestStrangersEndNothing(t *testing.T) {
 					}
 				}
 			}
-			h.answered(t, "SYN", e.syn(h), e.acked-1, e.next)
+			syn := e.packet(h, packet.SYN)
+			syn.seq += far
+			h.stops(t, "SYN", syn)
 			if _, over := h.passed(t, flow); over {
 				t.Fatal("ended")
 			}
@@ -180,15 +175,15 @@ func TestWatched(t *testing.T) {
 			change func(*sample)
 			want   Numbers
 		}{
-			{"first", nil, Numbers{Begun: 1, Next: 1010, Ack: 50}},
-			{"next", func(p *sample) { p.seq += 10 }, Numbers{Begun: 1, Next: 1020, Ack: 50}},
-			{"late", nil, Numbers{Begun: 1, Next: 1020, Ack: 50}},
-			{"RST", func(p *sample) { p.flags = packet.RST; p.seq += far }, Numbers{Begun: 1, Next: 1020, Ack: 50}},
-			{"an answer to a SYN", func(p *sample) { p.flags |= packet.SYN; p.seq += far }, Numbers{Begun: 1, Next: 1020, Ack: 50}},
-			{"FIN", func(p *sample) { p.flags |= packet.FIN; p.seq += far }, Numbers{Begun: 1, Next: 1020, Ack: 50}},
-			{"a stranger's", func(p *sample) { p.seq += far }, Numbers{Begun: 2, Next: 1010 + far, Ack: 50}},
-			{"one that acknowledges what was not sent", func(p *sample) { p.seq += far; p.ack += far }, Numbers{Begun: 3, Next: 1010 + far, Ack: 50 + far}},
-			{"its own", nil, Numbers{Begun: 4, Next: 1010, Ack: 50}},
+			{"first", nil, Numbers{1, 1010, 50}},
+			{"next", func(p *sample) { p.seq += 10 }, Numbers{1, 1020, 50}},
+			{"late", nil, Numbers{1, 1020, 50}},
+			{"RST", func(p *sample) { p.flags = packet.RST; p.seq += far }, Numbers{1, 1020, 50}},
+			{"an answer to a SYN", func(p *sample) { p.flags |= packet.SYN; p.seq += far }, Numbers{1, 1020, 50}},
+			{"FIN", func(p *sample) { p.flags |= packet.FIN; p.seq += far }, Numbers{1, 1020, 50}},
+			{"a stranger's", func(p *sample) { p.seq += far }, Numbers{2, 1010 + far, 50}},
+			{"one that acknowledges what was not sent", func(p *sample) { p.seq += far; p.ack += far }, Numbers{3, 1010 + far, 50 + far}},
+			{"its own", nil, Numbers{4, 1010, 50}},
 		} {
 			p := e.packet(h, packet.ACK)
 			if step.change != nil {
@@ -199,6 +194,12 @@ func TestWatched(t *testing.T) {
 				t.Errorf("%s: %+v, %v, want %+v", step.name, got, err, step.want)
 			}
 		}
+		syn := e.packet(h, packet.SYN)
+		h.stops(t, "SYN", syn)
+		if syn.ipOptions = []byte{6, 0, 1, 4, 0, 0, 0, 0}; flow == flow4 {
+			syn.ipOptions = []byte{1, 1, 1, 1}
+		}
+		h.stops(t, "SYN with options", syn)
 	}
 }
 

@@ -27,12 +27,9 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-#define TCP_OPTION_WORDS 10 // of four bytes, at most
-
 #define IP_PLAIN 0x45	       // version 4, no options
 #define IP_FRAGMENT 0x3fff     // "more fragments" and the offset
 #define IP_OFFSET 0x1fff
-#define IP_DF 0x4000
 #define IP6_FLOWINFO 0x0fffffff // traffic class and flow label
 
 #define IP6_FRAGMENT_OFFSET 0xfff8
@@ -46,10 +43,6 @@
 #define NEAR (1 << 20)	 // either way, without more ado
 #define JUMP (1 << 24)	 // ahead, when packets were lost before they came here
 #define FLIGHT (1 << 26) // sent and not acknowledged
-
-// A connection's SYNs are answered at most this often, as Linux limits its own challenge ACKs.
-#define CHALLENGE_EVERY (500 * 1000 * 1000ULL) // ns
-#define CHALLENGE_TTL 64
 
 // struct tcphdr of linux/tcp.h is bit fields; this is its wire form.
 struct tcp {
@@ -84,7 +77,6 @@ struct change {
 	__u32 begun;	 // how often the numbers below were begun anew; 0: they are not known
 	__u32 next, ack; // sequence number after the data sent, and what was acknowledged
 	__u64 bytes;	 // of IP packets that were forwarded
-	__u64 challenged; // when a SYN was last answered, in ns; 0: never
 };
 
 struct way4 {
@@ -130,10 +122,6 @@ struct work {
 		__be16 source, dest;
 	} head6;
 	struct tcp tcp;
-	struct {
-		struct tcp tcp;
-		__be32 options[TCP_OPTION_WORDS];
-	} syn;
 	struct {
 		__u8 next, length;
 		__be16 fragment; // its offset and flags, in a header of fragments
@@ -317,15 +305,14 @@ enum verdict {
 	FORWARD,
 	GO_UP,
 	PASS_BY, // forward it, but do not let conntrack see it, which would believe it
-	CHALLENGE, // answer it, and drop it if that cannot be done
+	DROP,
 };
 
 static __always_inline enum verdict judge(struct change *c, struct change *back, __u8 flags, __u32 seq, __u32 len)
 {
 	// After a SYN conntrack believes any RST that acknowledges it.
-	// Where it watches, what an answer causes would be up to conntrack, so there is none.
 	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN)
-		return c->stage == FORWARDED ? CHALLENGE : PASS_BY;
+		return DROP;
 	if (c->stage == WATCHED) // conntrack knows the numbers itself
 		return GO_UP;
 	if (flags & (TCP_FIN | TCP_RST)) {
@@ -342,113 +329,7 @@ static __always_inline enum verdict judge(struct change *c, struct change *back,
 // What comes of a packet that cannot be forwarded, of this verdict.
 static __always_inline int not_forwarded(enum verdict v)
 {
-	return v == PASS_BY || v == CHALLENGE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-}
-
-// Whether a SYN is to be answered now. back has the number that the answer acknowledges.
-static __always_inline bool challenge_due(struct change *c, const struct change *back)
-{
-	__u64 now = bpf_ktime_get_ns();
-
-	if (!back || !back->begun || (c->challenged && now - c->challenged < CHALLENGE_EVERY))
-		return false;
-	c->challenged = now;
-	return true;
-}
-
-// Makes a SYN's TCP segment the challenge ACK that the receiver would answer with (RFC 5961, 4.2).
-// A host that has lost the connection answers this with a RST of the number acknowledged, which is
-// the one that ends the connection. A host that has not lost it takes the ACK for an old one, by
-// its sequence number, and changes nothing.
-static __always_inline bool write_challenge(struct __sk_buff *skb, struct work *w, __u32 tcp_at, const struct change *c,
-					    const struct change *back, __u32 header)
-{
-	__u32 at = tcp_at + offsetof(struct tcp, checksum), pseudo;
-	__s64 diff;
-
-	__builtin_memset(&w->syn, 0, sizeof(w->syn));
-	if (bpf_skb_load_bytes(skb, tcp_at, &w->syn.tcp, sizeof(w->syn.tcp)))
-		return false;
-#pragma unroll
-	for (int i = 0; i < TCP_OPTION_WORDS; i++) { // word by word, as verifiers do not all follow a length
-		__u32 begin = sizeof(w->syn.tcp) + 4 * i;
-
-		if (begin < header && bpf_skb_load_bytes(skb, tcp_at + begin, &w->syn.options[i], sizeof(w->syn.options[i])))
-			return false;
-	}
-	w->tcp = (struct tcp){
-		.source = w->syn.tcp.dest,
-		.dest = w->syn.tcp.source,
-		.seq = bpf_htonl((c->begun ? c->ack : back->next) - 1),
-		.ack = bpf_htonl(back->ack),
-		.offset = sizeof(w->tcp) / 4 << 4,
-		.flags = TCP_ACK,
-		.window = 0xffff,
-		.checksum = w->syn.tcp.checksum,
-	};
-	// By how the sum changes, since the checksum of a SYN may be yet to be made.
-	diff = bpf_csum_diff((__be32 *)&w->syn, sizeof(w->syn), (__be32 *)&w->tcp, sizeof(w->tcp), 0);
-	pseudo = (__u16)~bpf_htons(header) + bpf_htons(sizeof(w->tcp));
-	if (diff < 0 || bpf_skb_store_bytes(skb, tcp_at, &w->tcp, sizeof(w->tcp), BPF_F_RECOMPUTE_CSUM) ||
-	    bpf_skb_change_tail(skb, tcp_at + sizeof(w->tcp), 0) || bpf_l4_csum_replace(skb, at, 0, diff, 0) ||
-	    bpf_l4_csum_replace(skb, at, 0, pseudo, BPF_F_PSEUDO_HDR))
-		return false;
-	bpf_csum_update(skb, ~diff); // a card's sum over the packet, if there still is one
-	return true;
-}
-
-// Answers a SYN without data. size is that of the packet.
-static __always_inline int challenge4(struct __sk_buff *skb, struct work *w, const struct iphdr *ip, const struct tcp *tcp,
-				      struct change *c, const struct change *back, __u32 size)
-{
-	const __u32 tcp_at = ETH_HLEN + sizeof(*ip), answer = sizeof(*ip) + sizeof(*tcp);
-	__u32 sum;
-
-	w->head4.ip = (struct iphdr){
-		.version = 4,
-		.ihl = sizeof(*ip) / 4,
-		.tot_len = bpf_htons(answer),
-		.frag_off = bpf_htons(IP_DF),
-		.ttl = CHALLENGE_TTL,
-		.protocol = IPPROTO_TCP,
-		.saddr = ip->daddr,
-		.daddr = ip->saddr,
-	};
-	w->route.flowinfo = 0;
-	w->route.ipv4_src = ip->daddr;
-	w->route.ipv4_dst = ip->saddr;
-	if (!challenge_due(c, back) || !find_route(skb, w, AF_INET, tcp->dest, tcp->source, answer) ||
-	    !write_challenge(skb, w, tcp_at, c, back, size - sizeof(*ip)))
-		return TC_ACT_SHOT;
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)&w->head4.ip, sizeof(w->head4.ip), 0);
-	sum = (sum & 0xffff) + (sum >> 16);
-	w->head4.ip.check = ~((sum & 0xffff) + (sum >> 16));
-	if (bpf_skb_store_bytes(skb, ETH_HLEN, &w->head4.ip, sizeof(w->head4.ip), BPF_F_RECOMPUTE_CSUM))
-		return TC_ACT_SHOT;
-	return send(w);
-}
-
-static __always_inline int challenge6(struct __sk_buff *skb, struct work *w, const struct ipv6hdr *ip, const struct tcp *tcp,
-				      struct change *c, const struct change *back, __u32 size)
-{
-	const __u32 tcp_at = ETH_HLEN + sizeof(*ip), answer = sizeof(*ip) + sizeof(*tcp);
-
-	w->head6.ip = (struct ipv6hdr){
-		.version = 6,
-		.payload_len = bpf_htons(sizeof(*tcp)),
-		.nexthdr = IPPROTO_TCP,
-		.hop_limit = CHALLENGE_TTL,
-		.saddr = ip->daddr,
-		.daddr = ip->saddr,
-	};
-	w->route.flowinfo = 0;
-	__builtin_memcpy(w->route.ipv6_src, &ip->daddr, sizeof(ip->daddr));
-	__builtin_memcpy(w->route.ipv6_dst, &ip->saddr, sizeof(ip->saddr));
-	if (!challenge_due(c, back) || !find_route(skb, w, AF_INET6, tcp->dest, tcp->source, answer) ||
-	    !write_challenge(skb, w, tcp_at, c, back, size - sizeof(*ip)) ||
-	    bpf_skb_store_bytes(skb, ETH_HLEN, &w->head6.ip, sizeof(w->head6.ip), BPF_F_RECOMPUTE_CSUM))
-		return TC_ACT_SHOT;
-	return send(w);
+	return v == PASS_BY || v == DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 // The packet whose TCP header is at tcp_at has IP options, extension headers or is the first
@@ -537,7 +418,6 @@ int forward4(struct __sk_buff *skb)
 	const struct iphdr *ip;
 	const struct tcp *tcp;
 	__u32 size, headers, sum;
-	struct change *back = NULL;
 	struct way4 *way;
 	struct work *w;
 	struct numbers n;
@@ -579,12 +459,11 @@ int forward4(struct __sk_buff *skb)
 		if (!follow(&way->change, n))
 			relate(&way->change, back4(w, way), n);
 	} else if (tcp->flags & (TCP_FIN | TCP_SYN | TCP_RST)) {
-		back = back4(w, way);
-		verdict = judge(&way->change, back, tcp->flags, n.seq, n.len);
+		verdict = judge(&way->change, back4(w, way), tcp->flags, n.seq, n.len);
 	}
-	if (verdict == CHALLENGE)
-		return n.len || !fits(skb, size) ? TC_ACT_SHOT : challenge4(skb, w, ip, tcp, &way->change, back, size);
-	if (way->change.stage != FORWARDED || verdict == GO_UP || !fits(skb, size) || ip->ttl <= 1)
+	if (way->change.stage != FORWARDED || verdict == GO_UP || verdict == DROP)
+		return not_forwarded(verdict);
+	if (!fits(skb, size) || ip->ttl <= 1)
 		return not_forwarded(verdict);
 
 	// Routed as the kernel would: to the new destination, from the old source.
@@ -621,7 +500,6 @@ int forward6(struct __sk_buff *skb)
 	const struct ipv6hdr *ip;
 	const struct tcp *tcp;
 	__u32 size, headers;
-	struct change *back = NULL;
 	struct way6 *way;
 	struct work *w;
 	struct numbers n;
@@ -661,12 +539,11 @@ int forward6(struct __sk_buff *skb)
 		if (!follow(&way->change, n))
 			relate(&way->change, back6(w, way), n);
 	} else if (tcp->flags & (TCP_FIN | TCP_SYN | TCP_RST)) {
-		back = back6(w, way);
-		verdict = judge(&way->change, back, tcp->flags, n.seq, n.len);
+		verdict = judge(&way->change, back6(w, way), tcp->flags, n.seq, n.len);
 	}
-	if (verdict == CHALLENGE)
-		return n.len || !fits(skb, size) ? TC_ACT_SHOT : challenge6(skb, w, ip, tcp, &way->change, back, size);
-	if (way->change.stage != FORWARDED || verdict == GO_UP || !fits(skb, size) || ip->hop_limit <= 1)
+	if (way->change.stage != FORWARDED || verdict == GO_UP || verdict == DROP)
+		return not_forwarded(verdict);
+	if (!fits(skb, size) || ip->hop_limit <= 1)
 		return not_forwarded(verdict);
 
 	w->route.flowinfo = *(const __be32 *)ip & bpf_htonl(IP6_FLOWINFO);

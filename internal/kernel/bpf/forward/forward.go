@@ -21,12 +21,8 @@
 //     is dropped if it cannot be forwarded;
 //   - an answer to a SYN is forwarded like data.
 //
-// A SYN never goes up, also while the connection is watched: after one, Linux's own tracker believes
-// any RST that acknowledges it, whatever its number. The program answers it in the receiver's place
-// with a challenge ACK (RFC 5961, 4.2), at most twice a second for each direction. A host that has
-// lost the connection responds to that with a RST of the number acknowledged, which ends the
-// connection, and its next SYN opens another. A host that still has the connection ignores the answer,
-// and a stranger does not see it. A SYN that carries data, or whose answer has no number yet, is dropped.
+// A SYN is dropped, also while the connection is watched: after one, Linux's own tracker believes
+// any RST that acknowledges it, whatever its number.
 //
 // CAP_BPF and CAP_NET_ADMIN are enough, but for what a process that was killed has counted
 // ([Forwarder.Left]), for which the kernel wants CAP_SYS_ADMIN. A process that stops removes its
@@ -69,8 +65,6 @@ type Numbers struct {
 	Begun uint32
 	Next  uint32 // the number after the last data
 	Ack   uint32 // what was acknowledged last
-	// Challenged is when a SYN of this direction was last answered, by a clock in ns; 0: never.
-	Challenged uint64
 }
 
 // Seen are the numbers of both directions.

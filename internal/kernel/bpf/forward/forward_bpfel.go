@@ -14,15 +14,14 @@ import (
 )
 
 type forwardChange struct {
-	_          structs.HostLayout
-	Addresses  uint32
-	Ports      uint32
-	Stage      uint32
-	Begun      uint32
-	Next       uint32
-	Ack        uint32
-	Bytes      uint64
-	Challenged uint64
+	_         structs.HostLayout
+	Addresses uint32
+	Ports     uint32
+	Stage     uint32
+	Begun     uint32
+	Next      uint32
+	Ack       uint32
+	Bytes     uint64
 }
 
 type forwardTuple4 struct {

@@ -23,8 +23,6 @@ type host struct {
 	peer  *netnstest.NS // at the other ends of its interfaces
 	index int           // of the interface to clients
 	mac   [6]byte
-
-	cardSums bool // packets of test runs come with a card's sum, which is checked after the run
 }
 
 // Networks 10.1.0.0/24 and fd01::/64 are the client's; everything else is behind a
@@ -112,9 +110,6 @@ func (h *host) run(t testing.TB, frame []byte, gsoSize uint32) (verdict int32, a
 	in := skBuff{IfIndex: uint32(h.index), GSOSize: gsoSize}
 	var out skBuff
 	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: &in, ContextOut: &out}
-	if h.cardSums {
-		options.Flags = sumOfCard
-	}
 	h.ns.Must(t, func() error {
 		got, err := h.objects.Forward.Run(options)
 		verdict = int32(got)
@@ -123,31 +118,14 @@ func (h *host) run(t testing.TB, frame []byte, gsoSize uint32) (verdict int32, a
 	return verdict, options.DataOut
 }
 
-// sumOfCard is BPF_F_TEST_SKB_CHECKSUM_COMPLETE.
-const sumOfCard = 1 << 2
-
-// tryCardSums reports whether the kernel has test runs with a card's sum.
-func (h *host) tryCardSums() error {
-	return h.ns.Do(func() error {
-		_, err := h.objects.Forward.Run(&ebpf.RunOptions{Data: h.packet(flow4.Origin).frame(), Flags: sumOfCard})
-		return err
-	})
-}
-
 // check wants a packet to be forwarded as out, or to go up as it came.
 func (h *host) check(t testing.TB, name string, p sample, gsoSize uint32, out *Tuple) {
 	t.Helper()
-	if out == nil {
-		h.becomes(t, name, p, gsoSize, goesUp, p)
-	} else {
-		h.becomes(t, name, p, gsoSize, isSentOn, p.forwarded(*out))
+	frame := p.frame()
+	want, wantAfter := int32(goesUp), frame
+	if out != nil {
+		want, wantAfter = isSentOn, p.forwarded(*out).frame()
 	}
-}
-
-// becomes wants the program to make one packet another, with a verdict.
-func (h *host) becomes(t testing.TB, name string, p sample, gsoSize uint32, want int32, into sample) {
-	t.Helper()
-	frame, wantAfter := p.frame(), into.frame()
 	verdict, after := h.run(t, frame, gsoSize)
 	if verdict != want || !bytes.Equal(after, wantAfter) {
 		t.Errorf("%s: verdict %d, want %d\nframe %x\nafter %x\nwant  %x", name, verdict, want, frame, after, wantAfter)

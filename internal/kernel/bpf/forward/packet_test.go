@@ -19,10 +19,7 @@ type sample struct {
 	seq     uint32
 	ack     uint32
 	payload []byte
-	window  uint16
 
-	bare       bool    // without timestamps
-	tcpOptions []byte  // instead of timestamps
 	to         [6]byte // hardware address
 	vlan       bool    // tagged
 	vlanID     uint16
@@ -43,11 +40,10 @@ func (p sample) forwarded(out Tuple) sample {
 }
 
 func (p sample) frame() []byte {
-	header := packet.TCP{Seq: p.seq, Ack: p.ack, Flags: p.flags, Window: p.window, Rest: p.tcpOptions}
-	if !p.bare {
-		header.Options = []packet.Option{packet.NOP, packet.NOP, packet.Timestamps(0x01020304, 0x05060708)}
-	}
-	built := packet.Segment(p.tuple.Src, p.tuple.Dst, header, p.payload)
+	timestamps := packet.Timestamps(0x01020304, 0x05060708)
+	built := packet.Segment(p.tuple.Src, p.tuple.Dst, packet.TCP{
+		Seq: p.seq, Ack: p.ack, Flags: p.flags, Options: []packet.Option{packet.NOP, packet.NOP, timestamps},
+	}, p.payload)
 	if h := built.V4; h != nil {
 		h.TTL, h.TOS, h.Fragment, h.Options = p.ttl, p.tos, packet.DontFragment|p.fragment, p.ipOptions
 	} else {

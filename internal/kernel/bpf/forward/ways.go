@@ -34,7 +34,7 @@ func (f *Forwarder) put(w way) (err error) {
 	}
 	change := forwardChange{
 		Addresses: addressesChange(w), Ports: portsChange(w), Stage: w.stage,
-		Begun: w.numbers.Begun, Next: w.numbers.Next, Ack: w.numbers.Ack, Challenged: w.numbers.Challenged, Bytes: w.bytes,
+		Begun: w.numbers.Begun, Next: w.numbers.Next, Ack: w.numbers.Ack, Bytes: w.bytes,
 	}
 	if is4(w.in) {
 		err = f.objects.Ways4.Update(tuple4(w.in), &forwardWay4{Out: tuple4(w.out), Change: change}, ebpf.UpdateNoExist)
@@ -71,9 +71,7 @@ func (f *Forwarder) look(in Tuple) (forwardChange, error) {
 	return way.Change, ifThere(err)
 }
 
-func (c forwardChange) numbers() Numbers {
-	return Numbers{Begun: c.Begun, Next: c.Next, Ack: c.Ack, Challenged: c.Challenged}
-}
+func (c forwardChange) numbers() Numbers { return Numbers{Begun: c.Begun, Next: c.Next, Ack: c.Ack} }
 
 func ifThere(err error) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
