@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -158,7 +159,7 @@ type End struct {
 	Addresses []string // prefixes, such as "192.0.2.1/24"
 }
 
-// Veth joins two namespaces.
+// Veth joins two namespaces, and returns when both ends are ready.
 func Veth(t testing.TB, a, b End) {
 	t.Helper()
 	a.NS.Must(t, func() error {
@@ -168,6 +169,8 @@ func Veth(t testing.TB, a, b End) {
 	})
 	a.up(t)
 	b.up(t)
+	a.await(t)
+	b.await(t)
 }
 
 func (e End) up(t testing.TB) {
@@ -189,6 +192,45 @@ func (e End) up(t testing.TB) {
 		}
 		return netlink.LinkSetUp(link)
 	})
+}
+
+// await waits until the kernel has noticed that the link works, and that the addresses are this host's. It does both
+// in the background, late on a busy machine.
+func (e End) await(t testing.TB) {
+	t.Helper()
+	e.NS.Must(t, func() error {
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			missing, err := e.missing()
+			if err != nil || missing == "" {
+				return err
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s has no %s", e.Name, missing)
+			}
+		}
+	})
+}
+
+// missing names what the end still lacks, if anything.
+func (e End) missing() (string, error) {
+	link, err := netlink.LinkByName(e.Name)
+	if err != nil {
+		return "", err
+	}
+	if link.Attrs().OperState != netlink.OperUp {
+		return "carrier", nil
+	}
+	for _, a := range e.Addresses {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return "", err
+		}
+		routes, err := netlink.RouteGet(addr.IP)
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
+			return "route to its own address " + a, nil //nolint:nilerr // there is none yet
+		}
+	}
+	return "", nil
 }
 
 // Route adds a route inside the namespace.
