@@ -21,7 +21,7 @@
 //	detour.go kind.go                detours, and which are on offer
 //	open.go policy*.go reason.go     which detours a connection takes now, and why
 //	rest.go                          which detours it does not take now, and until when:
-//	retry.go trial.go blame.go       after failures, while in-band SYNs are blocked, after harm
+//	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	places.go                        how many subflows a server accepts
 //
 //	measure.go silence.go vanish.go  when a detour in use is given up: it makes no progress, nothing

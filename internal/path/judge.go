@@ -53,9 +53,9 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 		m.woken = m.detours.failed(t, e) || m.woken
 		switch {
 		case errors.Is(e.err, errCorrupt):
-			m.blame(e.detour, t.server, &corrupts, t.now)
+			m.recordFault(e.detour, t.server, &corrupts, t.now)
 		case errors.Is(e.err, errReported):
-			m.blame(e.detour, t.server, &reported, t.now)
+			m.recordFault(e.detour, t.server, &reported, t.now)
 		}
 	}
 }
@@ -91,15 +91,15 @@ func (m *Manager) endHoles(t turn) {
 	}
 	m.giveUp(t, errSilent, holes...)
 	for _, s := range holes {
-		m.blame(s.detour, t.server, &swallows, t.now)
+		m.recordFault(s.detour, t.server, &swallows, t.now)
 	}
 	m.step(t)
 }
 
-// blame suspends detours like d after fault f. If nothing may be sent through them any more, every
+// recordFault suspends detours like d after fault f. If nothing may be sent through them any more, every
 // subflow over them ends as soon as its connection has another path.
-func (m *Manager) blame(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
-	who, until, ok := m.detours.blames.add(d, server, f, now)
+func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
+	who, until, ok := m.detours.suspensions.add(d, server, f, now)
 	if !ok {
 		return
 	}

@@ -51,7 +51,7 @@ func New(cfg Config) *Manager {
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
 			},
-			failures: make(failures), trials: make(trials), blames: make(blames), counts: make(map[string]int),
+			failures: make(failures), trials: make(trials), suspensions: make(suspensions), counts: make(map[string]int),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 	}

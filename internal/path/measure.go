@@ -53,7 +53,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	if complete {
 		s.sampled, t.seen = m.samples.last, t.now
 		if s.detour != nil && sm.BytesReceived > s.received {
-			m.detours.blames.arrivedIntact(s.detour, t.server, t.now)
+			m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
 		}
 	}
 	carried := s.carried()

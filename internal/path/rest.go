@@ -51,13 +51,13 @@ func (r Rest) of(k Kind) string {
 
 // detours holds what is known of detours: which are on offer, and what speaks against using them.
 // Failures count towards one server (retry.go). The results of an in-band detour's first joins
-// count on one network (trial.go). Blames are for harm to connections (blame.go).
+// count on one network (trial.go). Suspensions are for harm to connections (suspension.go).
 type detours struct {
 	offers
-	failures failures
-	trials   trials
-	blames   blames
-	counts   map[string]int // scratch of countFailures
+	failures    failures
+	trials      trials
+	suspensions suspensions
+	counts      map[string]int // scratch of countFailures
 }
 
 // offer puts a detour on offer. It returns nil if it is already.
@@ -96,7 +96,7 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	if r := k.failures.of(o.ID, t.server); r.at.After(until) {
 		until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
 	}
-	if b, ok := k.blames.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
+	if b, ok := k.suspensions.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
 		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err}
 	}
 	return until, why
@@ -162,12 +162,12 @@ func (k *detours) waypointLost(v via, now time.Time) {
 func (k *detours) moved() {
 	clear(k.failures)
 	k.trials.restart()
-	k.blames.forgiveSilence()
+	k.suspensions.forgiveSilence()
 }
 
 // forget drops what expired.
 func (k *detours) forget(now time.Time) {
 	k.failures.forget(now)
 	k.trials.forget(now)
-	k.blames.forget(now)
+	k.suspensions.forget(now)
 }

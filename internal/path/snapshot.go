@@ -85,7 +85,7 @@ func (k *detours) states(host *hostAddrs, now time.Time) (list []DetourState) {
 func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, now time.Time) DetourState {
 	d := DetourState{Detour: o.Detour, Since: o.since}
 	r := k.failures.of(o.ID, server)
-	b, to, isBlamed := k.blames.worst(&o.Detour, now)
+	b, to, isBlamed := k.suspensions.worst(&o.Detour, now)
 	switch t := o.trial; {
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to

@@ -22,12 +22,12 @@ import (
 
 // fault describes a kind of harm and how to react to it.
 type fault struct {
-	err           error
-	mend          string
-	allKinds      bool // suspends all kinds of detours through the waypoint, not only the one that was used
-	leave         bool // established subflows through it end, too
-	spreads       bool // if seen towards servers in several networks, it counts towards all
-	rest, longest time.Duration
+	err              error
+	mend             string
+	allKinds         bool // suspends all kinds of detours through the waypoint, not only the one that was used
+	leave            bool // established subflows through it end, too
+	spreads          bool // if seen towards servers in several networks, it counts towards all
+	initial, longest time.Duration
 }
 
 var (
@@ -36,17 +36,17 @@ var (
 	// corrupts means that data arrived changed. Nothing may be sent through the waypoint any more.
 	corrupts = fault{
 		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
-		allKinds: true, leave: true, spreads: true, rest: 10 * time.Minute, longest: 24 * time.Hour,
+		allKinds: true, leave: true, spreads: true, initial: 10 * time.Minute, longest: 24 * time.Hour,
 	}
 	// reported means that the server says that data arrived changed. It has the same effect towards that
 	// server, but no number of servers makes it count towards others: nothing was seen here.
 	reported = fault{
-		err: errReported, mend: corrupts.mend, allKinds: true, leave: true, rest: corrupts.rest, longest: corrupts.longest,
+		err: errReported, mend: corrupts.mend, allKinds: true, leave: true, initial: corrupts.initial, longest: corrupts.longest,
 	}
 	// swallows means that nothing arrived, not even answers to probes where those could be sent.
 	swallows = fault{
 		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
-		rest: time.Minute, longest: 5 * time.Minute,
+		initial: time.Minute, longest: 5 * time.Minute,
 	}
 )
 
@@ -59,70 +59,70 @@ const (
 	forgivenAfter = 60
 )
 
-// anyKind in a blamed means all kinds.
+// anyKind in a suspended means all kinds.
 const anyKind = nKinds
 
-// blamed identifies suspended detours: one kind, through one waypoint, to one server. A zero server
+// suspended identifies suspended detours: one kind, through one waypoint, to one server. A zero server
 // means all servers.
-type blamed struct {
+type suspended struct {
 	waypoint string
 	kind     Kind
 	server   netip.AddrPort
 }
 
-type blame struct {
+type suspension struct {
 	fault        *fault
 	times        int // consecutive
 	well         int // samples since the suspension in which data arrived
 	since, until time.Time
 }
 
-// over reports whether the blame has expired.
-func (b blame) over(now time.Time) bool { return now.Sub(b.until) > b.fault.longest }
+// over reports whether the suspension is forgotten.
+func (s suspension) over(now time.Time) bool { return now.Sub(s.until) > s.fault.longest }
 
 // covers reports whether d is one of the detours.
-func (who blamed) covers(d *Detour) bool {
+func (who suspended) covers(d *Detour) bool {
 	return d.Waypoint == who.waypoint && (who.kind == anyKind || who.kind == d.Kind)
 }
 
-// blames holds what each waypoint is blamed for.
-type blames map[blamed]blame
+// suspensions holds the present and recent suspensions.
+type suspensions map[suspended]suspension
 
 // add records that a subflow over d to server suffered fault f. It returns what is suspended
 // because of it and until when. ok is false if it was suspended already, for another of its
 // subflows.
-func (bs blames) add(d *Detour, server netip.AddrPort, f *fault, now time.Time) (who blamed, until time.Time, ok bool) {
-	who = blamed{d.Waypoint, d.Kind, server}
+func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, now time.Time) (who suspended, until time.Time, ok bool) {
+	who = suspended{d.Waypoint, d.Kind, server}
 	if f.allKinds {
 		who.kind = anyKind
 	}
-	if now.Before(bs[who].until) {
+	if now.Before(x[who].until) {
 		return who, until, false
 	}
-	bs.suspend(who, f, now)
-	if f.spreads && bs.networks(who, now) >= spreadsFrom {
+	x.suspend(who, f, now)
+	if f.spreads && x.networks(who, now) >= spreadsFrom {
 		who.server = netip.AddrPort{}
-		bs.suspend(who, f, now)
+		x.suspend(who, f, now)
 	}
-	return who, bs[who].until, true
+	return who, x[who].until, true
 }
 
 // suspend starts a suspension, or extends it beyond the previous one.
-func (bs blames) suspend(who blamed, f *fault, now time.Time) {
-	b := bs[who]
+func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
+	b := x[who]
 	if b.fault == nil || b.over(now) {
-		b = blame{fault: f, since: now}
+		b = suspension{fault: f, since: now}
 	}
-	b.until, b.well = now.Add(min(f.rest<<min(b.times, 10), f.longest)), 0
+	b.until, b.well = now.Add(min(f.initial<<min(b.times, 10), f.longest)), 0
 	b.times++
-	bs[who] = b
+	x[who] = b
 }
 
 // networks counts the networks in which who is suspended towards a server, ignoring the server in
 // who.
-func (bs blames) networks(who blamed, now time.Time) int {
+func (x suspensions) networks(who suspended, now time.Time) int {
 	networks := make(map[netip.Prefix]bool)
-	for other, b := range bs {
+	for other, b := range x {
 		if other.waypoint == who.waypoint && other.kind == who.kind && other.server.IsValid() && now.Before(b.until) {
 			networks[networkOf(other.server.Addr())] = true
 		}
@@ -141,48 +141,48 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 // arrivedIntact records that data arrived over d since the last complete sample.
-func (bs blames) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
-	if len(bs) == 0 {
+func (x suspensions) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
+	if len(x) == 0 {
 		return
 	}
-	for _, who := range blamedFor(d, server) {
-		b, ok := bs[who]
+	for _, who := range suspendedFor(d, server) {
+		b, ok := x[who]
 		if !ok || now.Before(b.until) {
 			continue
 		}
 		if b.well++; b.well >= forgivenAfter {
-			delete(bs, who)
+			delete(x, who)
 			continue
 		}
-		bs[who] = b
+		x[who] = b
 	}
 }
 
-// blamedFor returns the keys under which a suspension of d towards server may be recorded.
-func blamedFor(d *Detour, server netip.AddrPort) [4]blamed {
-	return [...]blamed{
+// suspendedFor returns the keys under which a suspension of d towards server may be recorded.
+func suspendedFor(d *Detour, server netip.AddrPort) [4]suspended {
+	return [...]suspended{
 		{d.Waypoint, anyKind, netip.AddrPort{}}, {d.Waypoint, anyKind, server},
 		{d.Waypoint, d.Kind, netip.AddrPort{}}, {d.Waypoint, d.Kind, server},
 	}
 }
 
-// on returns the blame on d towards server that lasts longest. ok is false if there is none.
-func (bs blames) on(d *Detour, server netip.AddrPort, now time.Time) (worst blame, ok bool) {
-	if len(bs) == 0 {
+// on returns the longest suspension of d towards server. ok is false if there is none.
+func (x suspensions) on(d *Detour, server netip.AddrPort, now time.Time) (worst suspension, ok bool) {
+	if len(x) == 0 {
 		return worst, false
 	}
-	for _, who := range blamedFor(d, server) {
-		if b := bs[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
+	for _, who := range suspendedFor(d, server) {
+		if b := x[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
 			worst, ok = b, true
 		}
 	}
 	return worst, ok
 }
 
-// worst returns the blame on d to show to the operator, and its server. A blame towards all servers
+// worst returns the suspension of d to show to the operator, and its server. One towards all servers
 // comes first, then the one that lasts longest.
-func (bs blames) worst(d *Detour, now time.Time) (worst blame, server netip.AddrPort, ok bool) {
-	for who, b := range bs {
+func (x suspensions) worst(d *Detour, now time.Time) (worst suspension, server netip.AddrPort, ok bool) {
+	for who, b := range x {
 		if !who.covers(d) || !now.Before(b.until) {
 			continue
 		}
@@ -202,13 +202,13 @@ func valid(a netip.AddrPort) int {
 	return 0
 }
 
-// forget drops expired blames.
-func (bs blames) forget(now time.Time) {
-	maps.DeleteFunc(bs, func(_ blamed, b blame) bool { return b.over(now) })
+// forget drops expired suspensions.
+func (x suspensions) forget(now time.Time) {
+	maps.DeleteFunc(x, func(_ suspended, b suspension) bool { return b.over(now) })
 }
 
-// forgiveSilence drops blames for silence, because another network has another path to the waypoints.
+// forgiveSilence drops suspensions for silence, because another network has another path to the waypoints.
 // Blames for corruption stay: the path is seldom their cause.
-func (bs blames) forgiveSilence() {
-	maps.DeleteFunc(bs, func(_ blamed, b blame) bool { return !b.fault.allKinds })
+func (x suspensions) forgiveSilence() {
+	maps.DeleteFunc(x, func(_ suspended, b suspension) bool { return !b.fault.allKinds })
 }
