@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// FuzzRequest: bytes of a stranger. What is accepted has proved its key and has a good name.
+// FuzzRequest takes a stranger's bytes. An accepted request has proved its key and has a valid name.
 func FuzzRequest(f *testing.F) {
 	_, key, _ := fixedAuthority(f)
 	good, err := NewRequest(key, "alice")
@@ -32,8 +32,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzFollow: roots and lists as a coordinator that lies would send them. What is accepted leads from the
-// roots that are known, and reads the same again.
+// FuzzFollow takes roots and lists as a lying coordinator would send them. Accepted ones are signed by way of the
+// known roots, and parse to the same again.
 func FuzzFollow(f *testing.F) {
 	known, key, _ := fixedAuthority(f)
 	root := known.roots.certs[0]
@@ -71,7 +71,7 @@ func FuzzFollow(f *testing.F) {
 	})
 }
 
-// FuzzVerify: chains as in foreign records. Nothing but what the authority has signed is a member.
+// FuzzVerify takes chains as in foreign records. Only what the authority has signed is a member.
 func FuzzVerify(f *testing.F) {
 	trust, _, member := fixedAuthority(f)
 	f.Add(member, []byte(nil))
@@ -100,8 +100,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// fixedAuthority is the same in every run, so that what is in testdata stays what it was; and a member's
-// certificate of it.
+// fixedAuthority is the same in every run, so that testdata stays valid. It also returns a member's certificate.
 func fixedAuthority(tb testing.TB) (*Trust, ed25519.PrivateKey, []byte) {
 	tb.Helper()
 	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// newSigner is a root's signer with a directory of its own.
+// newSigner returns a signer under root, with its own directory.
 func newSigner(t *testing.T, root *CA) *CA {
 	t.Helper()
 	s, err := root.NewSigner(t.TempDir())
@@ -70,7 +70,7 @@ func readAll(t *testing.T, path string) []byte {
 	return data
 }
 
-// meet has two members shake hands both ways, and says whether all four sides were content.
+// meet runs handshakes between two members in both directions, and returns an error unless all four sides accept.
 func meet(t *testing.T, a, b *Identity) error {
 	t.Helper()
 	_, _, e1, e2 := handshake(t, a, b, a.Name())
@@ -99,7 +99,7 @@ func issue(t *testing.T, ca *CA, r Request) Issued {
 	return out
 }
 
-// install copies what a member carries home into a directory of its own.
+// install copies an issued identity into a directory, as a member would.
 func install(t *testing.T, ca *CA, i Issued) Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,7 +140,7 @@ func load(t *testing.T, f Files) *Identity {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// handshake runs TLS between two members and returns what each side made of the other.
+// handshake runs TLS between two members and returns the peer that each side saw.
 func handshake(t *testing.T, server, client *Identity, name string) (atServer, atClient Member, serverErr, clientErr error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,7 +176,7 @@ func handshake(t *testing.T, server, client *Identity, name string) (atServer, a
 	if clientErr = conn.Handshake(); clientErr == nil {
 		atClient, clientErr = client.Peer(conn.ConnectionState())
 		if clientErr == nil {
-			// TLS 1.3 tells the client of a refusal only when it reads.
+			// With TLS 1.3 the client learns of a refusal only when it reads.
 			_, clientErr = conn.Read(make([]byte, 1))
 		}
 	}

@@ -177,7 +177,7 @@ func TestRefreshMovesToAnotherAuthority(t *testing.T) {
 	copyFile(t, moved.Certificate, f.Certificate)
 	copyFile(t, moved.Key, f.Key)
 	copyFile(t, moved.CA, f.CA)
-	id.Refresh() // the list is still the old authority's: nothing may be taken
+	id.Refresh() // the list is still the old authority's: nothing may be accepted
 	if _, _, serverErr, _ := handshake(t, id, load(t, moved), "alice"); serverErr == nil {
 		t.Fatal("took an authority without its revocation list")
 	}

@@ -43,7 +43,7 @@ func TestLedger(t *testing.T) {
 		}
 	}
 
-	// The power goes while a record is written: nothing was handed out for it.
+	// Power fails while a record is written: no certificate was handed out for it.
 	file := filepath.Join(l.dir, now.Add(day).Format(time.DateOnly))
 	whole := readAll(t, file)
 	if err := os.WriteFile(file, append(whole, "0b bob 2026-07"...), 0o600); err != nil {
@@ -64,7 +64,7 @@ func TestLedger(t *testing.T) {
 		t.Errorf("after half a first record: %q", got)
 	}
 
-	// What no power cut leaves is no reason to forget whom to revoke.
+	// Damage that no power cut causes must not make the authority forget which certificates to revoke.
 	if err := os.WriteFile(file, append([]byte("rubbish\n"), whole...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func BenchmarkRevoke(b *testing.B) {
 	}
 }
 
-// BenchmarkSign is what a coordinator does for each member that joins or renews.
+// BenchmarkSign measures what a coordinator does for each member that joins or renews.
 func BenchmarkSign(b *testing.B) {
 	root, err := InitCA(b.TempDir(), "bench")
 	if err != nil {
@@ -141,8 +141,8 @@ func BenchmarkSign(b *testing.B) {
 	}
 }
 
-// Who follows an authority hears of each certificate once, whichever process has signed it; of half a line when
-// it is whole; of all of it again when the file is another.
+// A follower of the ledger sees each certificate once, whichever process signed it. It sees a half-written entry
+// once it is complete, and sees all entries again when the file was replaced.
 func TestIssuedSince(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := InitCA(dir, "example")

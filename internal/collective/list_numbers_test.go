@@ -22,8 +22,8 @@ func ownList(t *testing.T, ca *CA) *x509.RevocationList {
 	return trust.lists[ca.Key()].list
 }
 
-// An authority that was restored from a backup is heard again, although members have lists that it has
-// signed since.
+// Lists of an authority that was restored from a backup are accepted, although members have lists that it signed
+// after that backup.
 func TestListAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t, newCA(t))
@@ -85,7 +85,7 @@ func TestNextNumber(t *testing.T) {
 	}
 }
 
-// Lists that were counted from 1 count for a member, and give way to those that have numbers of the time.
+// A member accepts lists numbered from 1, and replaces them by lists numbered by time.
 func TestListCountedFromOne(t *testing.T) {
 	root := newCA(t)
 	lists := must(root.sign(nil, big.NewInt(3)))(t)

@@ -28,7 +28,7 @@ func TestTakeLists(t *testing.T) {
 	bob, carol := load(t, enrol(t, s, Terms{Name: "bob"})), load(t, install(t, root, issue(t, root, Request{Name: "carol"})))
 	old := readAll(t, s.CRLFile())
 
-	// Each authority's list comes on its own, as through a bus.
+	// Each authority's list comes separately, as over a bus.
 	for _, step := range []struct {
 		by  *CA
 		who *Identity
@@ -47,7 +47,7 @@ func TestTakeLists(t *testing.T) {
 			t.Errorf("%s: %v", step.who.Name(), err)
 		}
 	}
-	// What is known is not unlearnt: not by older lists, not by a restart.
+	// Neither older lists nor a restart remove known revocations.
 	if changed, err := alice.TakeTrust(nil, old); changed || err != nil {
 		t.Errorf("older lists: %v, %v", changed, err)
 	}
@@ -68,7 +68,7 @@ func TestTakeLists(t *testing.T) {
 	}
 }
 
-// A file put there by hand must have what the one before had, but for signers that no longer count.
+// A file put there by hand must have all that the one before had, except for signers that no longer count.
 func TestListMissing(t *testing.T) {
 	root := newCA(t)
 	s := newSigner(t, root)
@@ -89,7 +89,7 @@ func TestListMissing(t *testing.T) {
 	if _, err := s.TakeTrust(nil, readAll(t, root.CRLFile())); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, s.CRLFile(), f.CRL) // knows nothing of the signer that is gone
+	copyFile(t, s.CRLFile(), f.CRL) // does not contain the removed signer
 	id.Refresh()
 	if err := id.Problem(); err != nil {
 		t.Errorf("without that of a signer that was revoked: %v", err)
@@ -102,7 +102,7 @@ func TestListsCutOff(t *testing.T) {
 	data := readAll(t, newSigner(t, root).CRLFile())
 	for cut := range data {
 		if bytes.HasPrefix(bytes.TrimLeft(data[cut:], "\n"), []byte("-----BEGIN ")) {
-			continue // between two blocks: that cannot be told
+			continue // cut between two blocks: cannot be detected
 		}
 		if lists, _, err := parseLists(data[:cut], []*x509.Certificate{root.cert}); err == nil && len(lists) < 2 {
 			t.Fatalf("took the first %d of %d bytes", cut, len(data))
@@ -152,7 +152,7 @@ func TestTakeListsFaults(t *testing.T) {
 		}
 		return out
 	}
-	// A list in the signer's name, by whoever has another key.
+	// A list in the signer's name, signed with another key.
 	forged, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(99), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)},
 		&x509.Certificate{RawSubject: s.cert.RawSubject, SubjectKeyId: s.cert.SubjectKeyId, KeyUsage: x509.KeyUsageCRLSign, PublicKey: other.cert.PublicKey}, other.key)
 	if err != nil {
@@ -193,7 +193,7 @@ func TestTakeListsFaults(t *testing.T) {
 	}
 }
 
-// What comes again mends files that were damaged, but leaves alone what somebody is replacing.
+// Receiving the same lists again repairs damaged files, but does not touch files that somebody is replacing.
 func TestTakeTrustMends(t *testing.T) {
 	root, other := newCA(t), newCA(t)
 	f := enrol(t, root, Terms{Name: "alice"})
@@ -228,8 +228,8 @@ func TestTakeTrustMends(t *testing.T) {
 	}
 }
 
-// Who was expelled is out also where the disk is full or cannot be written. That is a problem, as a new start
-// would forget it, until the files can be written again.
+// Expelled members stay out even if the disk is full or cannot be written. That is reported as a problem until the
+// files can be written again, as a restart would forget the expulsion.
 func TestTakeListsWithoutDisk(t *testing.T) {
 	root := newCA(t)
 	f := enrol(t, root, Terms{Name: "alice"})
@@ -242,7 +242,7 @@ func TestTakeListsWithoutDisk(t *testing.T) {
 		_, revoked := errors.AsType[*RevokedError](id.Check(bob.Self()))
 		return revoked
 	}
-	// A directory in its place cannot be replaced by a file, whoever we are.
+	// A directory at the file's path cannot be replaced by a file, even by root.
 	if err := errors.Join(os.Remove(f.CRL), os.MkdirAll(f.CRL+"/x", 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestTakeListsWithoutDisk(t *testing.T) {
 	if err := alice.Problem(); err == nil || !strings.Contains(err.Error(), "cannot be saved") {
 		t.Errorf("problem %v", err)
 	}
-	// The disk is good again, with what was there before.
+	// The disk works again, and holds the earlier content.
 	if err := errors.Join(os.RemoveAll(f.CRL), os.WriteFile(f.CRL, old, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestTakeListsWithoutDisk(t *testing.T) {
 	}
 }
 
-// A list names what still counts: of certificates of days it stays short.
+// A list names only certificates that have not ended: with certificates valid for days it stays short.
 func TestListForgetsWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)
@@ -347,7 +347,7 @@ func TestVerifyFaults(t *testing.T) {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	// Whatever an authority may have signed by another's mistake.
+	// Mistakes that an authority may have signed.
 	for name, change := range map[string]func(*x509.Certificate){
 		"of no collective":   func(c *x509.Certificate) { c.Subject.Organization = nil },
 		"of another one":     func(c *x509.Certificate) { c.Subject.Organization = []string{"other"} },

@@ -41,7 +41,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A member's files must not be those that make a directory a signer's.
+// A member's files must not include those that would make its directory a signer's.
 func TestIssueKeepsTheAuthority(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := InitCA(dir, "friends")
@@ -58,7 +58,7 @@ func TestIssueKeepsTheAuthority(t *testing.T) {
 	}
 }
 
-// A root from elsewhere whose name would not be allowed here is not believed either.
+// A root from another collective is refused if its name would not be allowed here.
 func TestRootsNames(t *testing.T) {
 	root, err := newRoot(t.TempDir(), "../../etc")
 	if err != nil {

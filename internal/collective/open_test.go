@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A member that renews by itself begins with a certificate that has ended, but not with one that is none.
+// A member that renews automatically starts with a certificate that has ended, but not with an invalid one.
 func TestOpenEnded(t *testing.T) {
 	ca := newCA(t)
 	f := install(t, ca, issue(t, ca, Request{Name: "late", NotBefore: time.Now().Add(-2 * time.Hour)}))
@@ -27,8 +27,8 @@ func TestOpenEnded(t *testing.T) {
 	}
 }
 
-// A revocation has the mend of how the member came to its certificate, and is no problem of its own once the
-// collective has said that it wants the holder no more.
+// The hint on a revoked certificate depends on how the member got it. Once the collective has said that the member
+// was expelled, the revocation is not reported as another problem.
 func TestOpenRevoked(t *testing.T) {
 	ca := newCA(t)
 	f := install(t, ca, issue(t, ca, Request{Name: "spammer"}))

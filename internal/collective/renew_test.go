@@ -25,8 +25,8 @@ func TestRenewAt(t *testing.T) {
 	}
 }
 
-// A coordinator that comes back at any time before the end, if only for two hours, finds every member
-// asking; and while it is away, nobody asks more than some dozen times a day.
+// If a coordinator comes back at any time before the end, even for two hours only, every member asks it in that
+// time. While it is away, no member asks more than a few dozen times a day.
 func TestRetriesMeetTheCoordinator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)

@@ -134,7 +134,7 @@ func TestParseRequestFaults(t *testing.T) {
 	}
 }
 
-// What a request asks for besides a name is the authority's to decide.
+// The authority decides about everything that a request asks for besides a name.
 func TestSignIgnoresWhatWasNotGranted(t *testing.T) {
 	ca := newCA(t)
 	key, err := NewKey(filepath.Join(t.TempDir(), "key"))

@@ -21,7 +21,7 @@ type rotation struct {
 	oldSigner           *CA
 	aliceFiles          Files // of the old root, whose member knows no other yet
 	alice               *Identity
-	before, both, alone *Trust // what ca.crt and ca.crl held: at first, with both roots, with the new one
+	before, both, alone *Trust // content of ca.crt and ca.crl: at first, with both roots, with the new one
 }
 
 func rotate(t *testing.T) *rotation {
@@ -47,7 +47,7 @@ func rotate(t *testing.T) *rotation {
 		t.Fatal(err)
 	}
 	r.both = trust()
-	// Out of the new root's own directory, so that r.next can go on with both.
+	// Copied out of the new root's directory, so that r.next can continue with both.
 	aside := t.TempDir()
 	if err := os.CopyFS(aside, os.DirFS(r.next.dir)); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRotation(t *testing.T) {
 		t.Error("ca.crt still has the old root")
 	}
 
-	// Nothing brings the old root back, be it the old files themselves.
+	// Nothing brings the old root back, not even the old files.
 	for _, old := range []*Trust{r.both, r.before} {
 		if _, err := r.alice.TakeTrust(old.Roots(), old.Lists()); !errors.Is(err, ErrNotEndorsed) {
 			t.Errorf("went back: %v", err)
@@ -141,7 +141,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A member that was away follows from the roots it knows to those of today at once.
+// A member that was away follows from the roots it knows to today's in one step.
 func TestRotationMissed(t *testing.T) {
 	r := rotate(t)
 	renewed := sign(t, r.next, must(r.alice.RenewalRequest())(t), Terms{Name: "alice"})
@@ -380,7 +380,7 @@ func TestSuccessorOfSuccessor(t *testing.T) {
 		if err != nil || !newRoots || !sameCerts(got.roots.certs, []*x509.Certificate{ca.cert}) {
 			t.Fatal(newRoots, err)
 		}
-		// A root that was dropped cannot state anything any more.
+		// A dropped root can no longer state anything.
 		if _, err := today.roots.state([]*x509.Certificate{first.cert}, first.key, time.Now()); err == nil {
 			t.Error("a dropped root states the roots")
 		}

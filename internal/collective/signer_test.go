@@ -129,13 +129,13 @@ func TestRevokedSignerTakesItsMembersWithIt(t *testing.T) {
 	}
 }
 
-// A signer speaks for those it has signed, and for nobody else.
+// A signer can revoke only certificates that it has signed.
 func TestSignerCannotRevokeOthers(t *testing.T) {
 	root := newCA(t)
 	bad := newSigner(t, root)
 	bob := load(t, enrol(t, newSigner(t, root), Terms{Name: "bob"}))
 	carol := load(t, enrol(t, newSigner(t, root), Terms{Name: "carol"}))
-	// A signer that has gone bad puts the other's serial number on its own list.
+	// A compromised signer puts another signer's serial number on its own list.
 	m := carol.Self()
 	if err := bad.issued.add(IssuedCertificate{Serial: m.Serial, Name: "carol", NotBefore: m.NotBefore, NotAfter: m.NotAfter}); err != nil {
 		t.Fatal(err)

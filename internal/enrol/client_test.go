@@ -37,7 +37,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Nobody but the coordinator that the line names is told the secret.
+// The secret is sent only to the coordinator that the invitation names.
 func TestJoinWithTheWrongServer(t *testing.T) {
 	w := newWorld(t)
 	w.server.join = func(JoinRequest) (*Welcome, error) { t.Error("told the secret"); return nil, errors.New("no") }
@@ -80,7 +80,7 @@ func TestJoinWithTheWrongServer(t *testing.T) {
 	}
 }
 
-// What comes must be for the request, under the line's root.
+// An answer must match the request, under the invitation's root.
 func TestJoinBelievesNothing(t *testing.T) {
 	w, stranger := newWorld(t), newWorld(t)
 	for name, join := range map[string]func(JoinRequest) (*Welcome, error){
@@ -193,7 +193,7 @@ func TestRenewNeedsTheRightServer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A coordinator that was revoked is none, even one whose certificate is good otherwise.
+	// A revoked coordinator is refused, even if its certificate is otherwise valid.
 	if _, err := w.signer.Revoke("hub", collective.KeyCompromise); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestRenewNeedsTheRightServer(t *testing.T) {
 	}
 }
 
-// A renewal without the key in the handshake proves nothing.
+// A renewal must use the member's key in the handshake.
 func TestRenewNeedsTheKey(t *testing.T) {
 	w := newWorld(t)
 	p := peer{to: w.at, verify: verifyMember(w.hub.Trust())}
@@ -240,7 +240,7 @@ func TestRenewAfterTheRootsChanged(t *testing.T) {
 	}
 }
 
-// Who brings trust need not be trusted: a stranger's is fetched, and not taken.
+// The server of trust need not be trusted: another collective's roots are fetched, but not accepted.
 func TestFetchTrust(t *testing.T) {
 	w := newWorld(t)
 	id := w.identity(collective.Request{Name: "laptop"})
@@ -260,7 +260,7 @@ func TestFetchTrust(t *testing.T) {
 	}
 }
 
-// A host whose clock is a day behind cannot make sense of certificates, and hears how far it is off.
+// A host whose clock is a day behind cannot check certificates, and learns how far its clock is off.
 func TestClockBehind(t *testing.T) {
 	w := newWorld(t)
 	id := w.identity(collective.Request{Name: "laptop"})
@@ -279,7 +279,7 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
-// One that is ahead may still make sense of them: then the answer tells.
+// One whose clock is ahead may still accept them: then the answer shows it.
 func TestClockAhead(t *testing.T) {
 	w := newWorld(t)
 	w.server.off = -24 * time.Hour
@@ -297,7 +297,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// ofAnotherTime is a coordinator of another time.
+// ofAnotherTime returns the TLS configuration of a coordinator whose certificate has the given time.
 func (w *world) ofAnotherTime(begin time.Time, life time.Duration) *tls.Config {
 	w.t.Helper()
 	issued, err := w.signer.Issue(collective.Request{Name: "hub", NotBefore: begin, Validity: life, Reissue: true})

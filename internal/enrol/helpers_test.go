@@ -25,7 +25,7 @@ type world struct {
 	at     Endpoint
 }
 
-// fake is a coordinator that grants everything, or what a test wants.
+// fake is a coordinator that grants everything, or acts as a test sets it.
 type fake struct {
 	signer *collective.CA
 	off    time.Duration // of its clock
@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// identity issues one, on a host of its own.
+// identity issues an identity, with its own directory.
 func (w *world) identity(r collective.Request) *collective.Identity {
 	w.t.Helper()
 	if r.Validity == 0 {

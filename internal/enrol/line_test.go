@@ -124,7 +124,7 @@ func FuzzParseLine(f *testing.F) {
 	})
 }
 
-// FuzzFields is what a line is whose checksum somebody has made.
+// FuzzFields parses invitations with a valid checksum but arbitrary content.
 func FuzzFields(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(make([]byte, 59))

@@ -39,7 +39,7 @@ func TestWithheldAddresses(t *testing.T) {
 	})
 }
 
-// What is not taken is offered less and less often.
+// A record that is refused is offered less and less often.
 func TestWithheldPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w withheld
@@ -132,8 +132,8 @@ func TestPrivateWaypoints(t *testing.T) {
 	alice.awaitChoice("near", "public")
 }
 
-// A member whose files are those of an older copy renews at once, as its records do not count beside those of its
-// later certificate.
+// A member whose files come from an older copy renews at once, as its records are outdated by those of its later
+// certificate.
 func TestOlderFilesPutBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -30,7 +30,7 @@ type choices struct {
 	now     time.Time
 	members map[string]*directory.Verified
 	answers map[string]bool
-	up      map[string]bool // sessions, as the chooser was told
+	up      map[string]bool // sessions, as reported to the chooser
 }
 
 func newChoices(t *rapid.T) *choices {
@@ -40,7 +40,7 @@ func newChoices(t *rapid.T) *choices {
 	}
 }
 
-// choose checks what must hold of every choice, and lets sessions come up with those that answer.
+// choose checks the invariants of every choice, and opens sessions with the waypoints that answer.
 func (w *choices) choose() time.Time {
 	t, want := w.t, w.c.client.Want
 	list, next := w.c.choose(maps.Values(w.members), w.now)
@@ -94,8 +94,8 @@ func (w *choices) someone(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"me", "fixed", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}).Draw(t, "member")
 }
 
-// Whatever happens, nobody with a session is given up, no place stays empty without need, and in the end
-// there are sessions with as many as are wanted, if that many answer.
+// In all cases: no waypoint with a session is given up, no place stays empty without need, and in the end there
+// are as many sessions as wanted, if that many waypoints answer.
 func TestChooser(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newChoices(t)
@@ -141,8 +141,8 @@ func TestChooser(t *testing.T) {
 	})
 }
 
-// A waypoint whose record names addresses that nobody reaches gives its place to another within a minute,
-// and is not tried again soon.
+// A waypoint that does not answer at the addresses in its record is replaced within a minute, and not tried again
+// soon.
 func TestChooserPassesOverTheSilent(t *testing.T) {
 	c := newChooser(directory.Client{Name: "me", Want: 1}, nil)
 	members := map[string]*directory.Verified{}
@@ -166,7 +166,7 @@ func TestChooserPassesOverTheSilent(t *testing.T) {
 	if later := choose(birth.Add(24 * time.Hour)); later != second {
 		t.Errorf("%s, with whom there is a session, gave way to %s", second, later)
 	}
-	c.unreachable[second] = true // others say; we know better
+	c.unreachable[second] = true // others reach it; this host does not
 	if later := choose(birth.Add(25 * time.Hour)); later != second {
 		t.Errorf("%s, with whom there is a session, gave way to %s", second, later)
 	}

@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a collective whose coordinator, hub, is as small as can be: it takes every record and renews
-// every certificate of who is not expelled.
+// world is a collective with a minimal coordinator, hub. It accepts every record, and renews every certificate
+// unless the member is expelled.
 type world struct {
 	t         *testing.T
 	root, ca  *collective.CA // ca is a signer
@@ -48,7 +48,7 @@ type world struct {
 	unshown  []netip.Addr // addresses that are taken in no record
 	word     enrol.Reachability
 	checked  chan enrol.Checked
-	enforced map[string][]string // hashes that members have told
+	enforced map[string][]string // hashes that members have reported
 	brief    bool                // lists do not fit in messages
 	off      time.Duration
 
@@ -87,7 +87,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// freePort is an address of the hub at which nobody listens.
+// freePort returns an address of the hub where nothing listens.
 func freePort(t *testing.T) enrol.Endpoint {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -124,7 +124,7 @@ func (w *world) close() {
 	w.bus = nil
 }
 
-// identity enrols a member on a host of its own.
+// identity enrols a member, with its own directory.
 func (w *world) identity(name string, validity time.Duration) (*collective.Identity, error) {
 	w.t.Helper()
 	dir := w.t.TempDir()
@@ -246,7 +246,7 @@ func (w *world) trustMessage() enrol.TrustMessage {
 	return m
 }
 
-// judge takes a record, if nothing is in it that w.unshown has.
+// judge accepts a record unless it contains something that w.unshown lists.
 func (w *world) judge(r bus.Request) ([]byte, error) {
 	signed, err := directory.DecodeRecord(r.Data)
 	if err != nil {
@@ -264,7 +264,7 @@ func (w *world) judge(r bus.Request) ([]byte, error) {
 	return nil, w.take(r)
 }
 
-// take puts a record into the directory, and tells all. The caller has the lock.
+// take puts a record into the directory, and announces it to all. The caller holds the lock.
 func (w *world) take(r bus.Request) error {
 	signed, err := directory.DecodeRecord(r.Data)
 	if err != nil {
@@ -295,7 +295,7 @@ func (w *world) changed(do func(revision uint64) error) error {
 	return w.line.TellAll(enrol.TopicDirectory, data)
 }
 
-// expel is all that a coordinator does, but for what a test leaves to be found out.
+// expel does what a coordinator does, except for what a test wants members to find out.
 func (w *world) expel(name, why string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -388,7 +388,7 @@ func (h *host) filesDir() string {
 	return dir.(string)
 }
 
-// serves has the host say that it is a waypoint.
+// serves makes the host publish that it is a waypoint.
 func (h *host) serves(addr string) *host {
 	h.Offer(Offer{Addresses: []netip.Addr{netip.MustParseAddr(addr)}, Port: 45672, Roles: []string{directory.RoleWaypoint}, Kinds: []string{"in-band"}})
 	return h
@@ -438,7 +438,7 @@ func (h *host) awaitChoice(names ...string) []Waypoint {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// testLog shows what happened when a test fails.
+// testLog prints the log of a failed test.
 func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

@@ -17,7 +17,7 @@ import (
 
 const hour = time.Hour
 
-// Two members know each other by the coordinator, also when one changes what it offers.
+// Two members find each other through the coordinator, also when one changes its record.
 func TestMembersFindEachOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -44,14 +44,14 @@ func TestMembersFindEachOther(t *testing.T) {
 	}
 }
 
-// A certificate is renewed, the connection made anew with it, and the record signed anew.
+// A certificate is renewed, the connection is opened again with it, and the record is signed again.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	bob := w.join("bob", hour).start().serves("198.51.100.7")
 	first := bob.await("published", func(s State) bool { return s.Record.Verified != nil }).Self
 	w.setValidity(2 * hour)
-	bob.tell(func(time.Time) { bob.renewing.needed = true }) // as if it were time
+	bob.tell(func(time.Time) { bob.renewing.needed = true }) // as if the time had come
 	s := bob.await("renewed", func(s State) bool {
 		return s.Self.Serial != first.Serial && s.Bus.Connects == 2 && s.Record.Verified.Holder.Serial == s.Self.Serial
 	})
@@ -63,7 +63,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// Who was away until after the end of its certificate is a member again by itself.
+// A member that was away beyond the end of its certificate becomes a member again automatically.
 func TestEndedCertificate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -99,7 +99,7 @@ func TestCoordinatorAway(t *testing.T) {
 	alice.await("connected", func(s State) bool { return s.Bus.Connected && !s.Directory.Behind })
 }
 
-// With renewals failing, a certificate's holder keeps trying, and says why.
+// While renewals fail, a member keeps trying, and reports why.
 func TestCoordinatorAwayAtRenewal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestCoordinatorAwayAtRenewal(t *testing.T) {
 	bob.await("renewed", func(s State) bool { return !s.Renewal.Last.IsZero() && s.Bus.Connected })
 }
 
-// All forget an expelled member within seconds; it hears why, and goes on.
+// All members drop an expelled member within seconds. It learns why, and keeps running.
 func TestExpulsion(t *testing.T) {
 	t.Parallel()
 	for what, brief := range map[string]bool{"by message": false, "by HTTPS": true} {
@@ -139,7 +139,7 @@ func TestExpulsion(t *testing.T) {
 	}
 }
 
-// A wrong clock is told with both times.
+// A wrong clock is reported with both times.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -151,7 +151,7 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-// What a power cut has left of the files is put aside, and made anew.
+// Files damaged by a power cut are put aside, and made again.
 func TestHalfWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,7 +178,7 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// A coordinator has a member try whether another is there, where that one has said itself.
+// A coordinator asks a member to check whether another is reachable at the addresses it published.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -218,13 +218,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	alice.stop() // when eve, who did not say so, has been given up
+	alice.stop() // when eve, which did not ask for this, has been given up
 	if len(tried) != 6 || len(w.checked) > 0 {
 		t.Errorf("%d addresses were tried", len(tried))
 	}
 }
 
-// What coordinators found out of who can be reached counts, at the connect and later.
+// What coordinators found out about reachability is used, on connecting and later.
 func TestReachability(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -260,7 +260,7 @@ func TestRootsChange(t *testing.T) {
 	})
 }
 
-// Who was expelled while it was not connected hears of it as soon as there is a coordinator again.
+// A member that was expelled while it was disconnected learns of it as soon as a coordinator is back.
 func TestExpelledWhileAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -283,7 +283,7 @@ func TestExpelledWhileAway(t *testing.T) {
 	}
 }
 
-// A host that has moved connects anew at once.
+// A host that moved to another network reconnects at once.
 func TestNetworkChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -293,7 +293,8 @@ func TestNetworkChanged(t *testing.T) {
 	alice.await("connected anew", func(s State) bool { return s.Bus.Connected && s.Bus.Connects == 2 })
 }
 
-// What a waypoint enforces is told when it is another, and to coordinators that are back; nobody else's is.
+// A waypoint reports what it enforces when that changes, and to coordinators that are back. Other members report
+// nothing.
 func TestEnforced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -80,7 +80,7 @@ func TestPublicationIsRenewed(t *testing.T) {
 	}
 }
 
-// Whatever the directory has of us, after one success and its echo there is nothing to publish; numbers
+// Whatever the directory has of this host: after one success and its echo there is nothing to publish; revisions
 // grow; and a directory that never echoes is not flooded.
 func TestPublicationSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// A member that wants to be let in has the waypoint told where it is, and who chooses the waypoint knows that
-// this is needed.
+// A member that needs hole punching has its address sent to the waypoint, and the one that chooses the waypoint
+// knows that punching is needed.
 func TestPunch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,7 +34,7 @@ func TestPunch(t *testing.T) {
 		t.Errorf("alice chose %+v", c)
 	}
 	want := knock{"alice", [12]byte{1, 2, 3}, netip.MustParseAddrPort("198.51.100.1:40000")}
-	// What makes no sense does nothing.
+	// Nonsense has no effect.
 	w.tellOne("bob", enrol.TopicPunch, enrol.Punch{With: "alice"})
 	w.tellOne("bob", enrol.TopicPunch, "nonsense")
 	if err := alice.Punch(t.Context(), "bob", want.id, []netip.AddrPort{want.at}); err != nil {

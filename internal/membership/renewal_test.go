@@ -65,13 +65,13 @@ func TestRenewalAtOnce(t *testing.T) {
 	}
 }
 
-// A bus that does not let us in is asked with another JWT, and less and less often if that does not help.
+// If the bus refuses this member, it asks for another JWT, and less and less often if that does not help.
 func TestRenewalForTheBus(t *testing.T) {
 	r := renewal{jwt: aWeek}
 	self, now := week(), birth.Add(time.Hour)
 	for i, want := range []time.Duration{0, time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		r.notLetIn(now)
-		r.notLetIn(now) // it says so at every attempt
+		r.notLetIn(now) // it is refused at every attempt
 		if got := later(now, r.at(self, true)).Sub(now); got != want {
 			t.Errorf("the %d. time it is renewed after %v, want %v", i+1, got, want)
 		}
@@ -94,7 +94,7 @@ func TestRenewalOfTheJWT(t *testing.T) {
 	}
 }
 
-// On another network a member tries again at once, unless a coordinator has said when to.
+// On another network a member tries again at once, unless a coordinator has set a time for the next attempt.
 func TestRenewalHurries(t *testing.T) {
 	self, now := week(), birth.Add(48*time.Hour)
 	for after, want := range map[time.Duration]time.Time{0: now.Add(time.Second), time.Hour: now.Add(time.Hour)} {

@@ -64,13 +64,13 @@ func TestChoose(t *testing.T) {
 				rt.Fatalf("chose %s, which does not serve", v.Record.Name)
 			}
 		}
-		// Nothing moves while waypoints live.
+		// No waypoint is replaced while it is up.
 		kept := slices.DeleteFunc(slices.Clone(current), func(name string) bool { return !slices.Contains(namesOf(usable), name) })
 		kept = kept[:min(len(kept), c.Want)]
 		if !slices.Equal(kept, names[:len(kept)]) {
 			rt.Fatalf("kept %v of %v", names, current)
 		}
-		// Of the others, none of its region waits while one from elsewhere is chosen.
+		// No other waypoint in this region is left over while one from another region is chosen.
 		for _, v := range chosen[len(kept):] {
 			if c.Region == "" || v.Record.Region == c.Region {
 				continue
@@ -81,7 +81,7 @@ func TestChoose(t *testing.T) {
 				}
 			}
 		}
-		// The order of members is no matter, and who has chosen chooses the same again.
+		// The order of members does not matter, and choosing again gives the same result.
 		mixed := rapid.Permutation(members).Draw(rt, "mixed")
 		if again := namesOf(Choose(c, slices.Values(mixed), current, unreachable)); !slices.Equal(names, again) {
 			rt.Fatalf("chose %v, and in another order %v", names, again)

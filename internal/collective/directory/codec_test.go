@@ -93,9 +93,9 @@ func TestBatchesThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Whatever arrives, the decoder does not panic, and what it understood it can say again.
+// The decoder does not panic on any input, and what it decodes can be encoded again.
 func FuzzDecodeBatch(f *testing.F) {
-	// Small seeds, always the same, are what the fuzzer can work with.
+	// Small seeds, the same in every run, suit the fuzzer.
 	made := &SignedRecord{Payload: []byte("{}"), Signature: []byte("s"), Chain: [][]byte{{1}, {2}}}
 	for _, b := range []Batch{
 		{Epoch: 1},
@@ -179,7 +179,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// What parseRecord lets through, Sign would sign.
+// Sign accepts every record that parseRecord accepts.
 func FuzzParseRecord(f *testing.F) {
 	a := newAuthority(f, testCollective)
 	alice := a.issue(f, "alice", terms{subnet: "10.1.2.0/26"})

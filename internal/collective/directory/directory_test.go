@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// teller tells one directory, as if it were all there is to tell.
+// teller sends records to one directory, as the only source.
 type teller struct {
 	t     testing.TB
 	d     *Directory
@@ -33,7 +33,7 @@ func (te *teller) all() (events []Event) {
 	return events
 }
 
-// put tells of a record that no coordinator has judged; it returns what happened, in words.
+// put sends a record that no coordinator has checked, and returns what happened to it as text.
 func (te *teller) put(s *SignedRecord) string {
 	te.t.Helper()
 	r, err := parseRecord(s.Payload)
@@ -90,7 +90,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A later certificate speaks for the name, whatever the numbers of the earlier one.
+// A later certificate owns the name, whatever revision the records of the earlier one have.
 func TestTwoMembersWithOneName(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())
@@ -117,7 +117,7 @@ func TestTwoMembersWithOneSubnet(t *testing.T) {
 	_, err := te.d.Judge(outer.signed(t, 1), te.trust, te.now)
 	wantReason(t, err, SubnetTaken) // the coordinator takes none that is in use
 	te.want("a later certificate", te.put(outer.signed(t, 1)), "inner left, outer joined")
-	// When it goes, those who waited come back, the one the authority meant first.
+	// When it is removed, the waiting records come back: first the one that the authority issued first.
 	if err := te.j.Remove(te.j.Head().Head+1, "outer", "gone"); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestTwoMembersWithOneKey(t *testing.T) {
 	te.want("alice takes another", te.put(key(alice, 2, 2)), "alice changed, mallory joined")
 }
 
-// A record that gets its place may free what another has waited for, whatever the order of their names.
+// A record that gets its place may free what another waits for, in whatever order their names are.
 func TestWaitingForWhoWaits(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 			t.Fatalf("%s: m1 is missing", what)
 		}
 	}
-	// Who is there may renew its record when all is full.
+	// A member in the directory may renew its record when the directory is full.
 	te := newTeller(t, a, Limits{Members: 1, Bytes: size + size/2})
 	alice := a.issue(t, "alice", terms{})
 	te.put(alice.signed(t, 1))
@@ -223,7 +223,7 @@ func TestClockWasAhead(t *testing.T) {
 	te.want("right", inWords(te.all()), "bob joined")
 }
 
-// A host whose clock is a day behind refuses what is signed now; when it is set right, it asks again.
+// A host whose clock is a day behind refuses what is signed now. When the clock is corrected, it asks again.
 func TestClockWasBehind(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())
@@ -256,7 +256,7 @@ func TestTrustGrows(t *testing.T) {
 	}
 }
 
-// A coordinator that has lost its store makes nobody forget the others.
+// When a coordinator has lost its store, members keep the records of the others.
 func TestNewStore(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())

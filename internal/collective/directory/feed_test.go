@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// feedWorld is a coordinator and members that hear of it over a bus that loses, repeats and delays.
+// feedWorld is a coordinator and members, connected by a bus that loses, repeats and delays messages.
 type feedWorld struct {
 	trust   *collective.Trust
 	now     time.Time
@@ -28,7 +28,7 @@ type feedWorld struct {
 	members []*listener
 }
 
-// listener is a member, with what its events say.
+// listener is a member, with its directory as rebuilt from events.
 type listener struct {
 	d      *Directory
 	events map[string]*Verified
@@ -87,7 +87,7 @@ func overTheBus(t rapid.TB, b Batch) Batch {
 	return back
 }
 
-// check says what must always hold.
+// check checks the invariants.
 func (l *listener) check(t rapid.TB) {
 	d := l.d
 	bytes := 0
@@ -116,14 +116,14 @@ func (l *listener) check(t rapid.TB) {
 	}
 }
 
-// Whatever the bus does, who asks until nothing is missing has what the coordinator has.
+// Whatever the bus does, a member that asks until nothing is missing ends up with the coordinator's directory.
 func TestFeedConverges(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	trust, now := a.trust(t), time.Now()
 	var certs []member
 	for i, name := range []string{"alice", "bob", "carol", "dave", "erin"} {
 		for age := range 3 {
-			// Certificates of a time give everybody a subnet of its own; of different times, others.
+			// Certificates of one generation get distinct subnets; other generations use other subnets.
 			certs = append(certs, a.issue(t, name, terms{
 				from:   now.Add(-time.Duration(age*10+i+1) * time.Minute),
 				subnet: fmt.Sprintf("10.0.%d.", (i+age)%4) + []string{"0/26", "0/25", "64/26"}[age],

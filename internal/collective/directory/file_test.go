@@ -38,7 +38,7 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".1"), data[:100], 0o600); err != nil { // what a power cut leaves
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".1"), data[:100], 0o600); err != nil { // as left by a power cut
 		t.Fatal(err)
 	}
 	back, err := Load(t.Context(), path, DefaultLimits(), a.trust(t), time.Now())
@@ -60,8 +60,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// What was refused or forgotten because the clock was wrong is asked for again when the agent was started anew
-// with the right time.
+// What was refused or dropped because of a wrong clock is requested again after a restart with the right time.
 func TestLoadAfterAWrongClock(t *testing.T) {
 	now := time.Now()
 	path := filepath.Join(t.TempDir(), "directory")
@@ -128,7 +127,7 @@ func TestLoadNothing(t *testing.T) {
 	}
 }
 
-// Wherever a power cut or a bad disk has hit, the file is put aside and the agent goes on.
+// Whatever a power cut or a bad disk has damaged, the file is put aside and the agent continues.
 func TestLoadDamaged(t *testing.T) {
 	a, _, data := kept(t)
 	trust, now := a.trust(t), time.Now()
@@ -179,7 +178,7 @@ func TestLoadForged(t *testing.T) {
 	}
 }
 
-// Who was expelled while the agent was down does not come back with the file.
+// A member that was expelled while the agent was down does not come back with the file.
 func TestLoadWithoutTheExpelled(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	issued, err := a.signer.Issue(collective.Request{Name: "mallory", Validity: time.Hour})

@@ -62,7 +62,7 @@ type member struct {
 	key   ed25519.PrivateKey
 }
 
-// terms are what a certificate shall say; zeros: valid from a minute ago for a week, no subnet.
+// terms describe a certificate. Zero values mean: valid from a minute ago, for a week, without a subnet.
 type terms struct {
 	subnet   string
 	from, to time.Time

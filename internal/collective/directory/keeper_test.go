@@ -57,7 +57,7 @@ func (c *coordinator) goAway(err error) {
 	c.away = err
 }
 
-// put stores a record, and returns the message that tells of it.
+// put stores a record, and returns the message that announces it.
 func (c *coordinator) put(s *SignedRecord, name string) []byte {
 	c.t.Helper()
 	before := c.journal.Head().Head
@@ -131,7 +131,7 @@ func TestKeeperFollows(t *testing.T) {
 		}
 		k.Close()
 
-		// Without a coordinator, the copy on disk is what there is.
+		// Without a coordinator, the copy on disk is used.
 		c.goAway(errors.New("away"))
 		told := 0
 		k = c.open(file, func(events []Event) { told += len(events) })
@@ -156,7 +156,7 @@ func TestKeeperHearsAnOldAnswer(t *testing.T) {
 		defer k.Close()
 		synctest.Wait()
 		alice := a.issue(t, "alice", terms{})
-		c.put(alice.signed(t, 1), "alice") // nobody hears of it
+		c.put(alice.signed(t, 1), "alice") // not announced
 		k.Connected()
 		synctest.Wait()
 		close(c.hold)
@@ -167,7 +167,7 @@ func TestKeeperHearsAnOldAnswer(t *testing.T) {
 	})
 }
 
-// What is told while the first answer is on its way may not be in it.
+// A change that is announced before the first answer arrives may be missing in that answer.
 func TestKeeperHearsBeforeTheFirstAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, a *authority, c *coordinator) {
 		c.hold = make(chan struct{})
@@ -203,7 +203,7 @@ func TestKeeperAsksWithPatience(t *testing.T) {
 		if k.State().Members != 1 || k.State().AskErr != nil || c.asked() != n+1 {
 			t.Errorf("after %d more asks: %+v", c.asked()-n, k.State())
 		}
-		// A coordinator that says there is more, and never tells, is not asked without end.
+		// A coordinator that promises more batches and never sends them is not asked endlessly.
 		head := Batch{Epoch: 7, After: 1, Revision: 1, Head: 9}
 		data, err := head.Encode()
 		if err != nil {

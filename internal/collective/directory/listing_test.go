@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// In the life of one store, who is in no part of a listing exists no more.
+// Within one store's life, a member that is in no part of a listing is gone.
 func TestListing(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())
@@ -23,8 +23,8 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// What was told before a listing began, and comes while its parts do, brings nobody back whom the listing
-// leaves out.
+// A change announced before a listing began, and delivered during it, does not bring back a member that the
+// listing leaves out.
 func TestToldWhileListing(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())
@@ -49,7 +49,7 @@ func TestToldWhileListing(t *testing.T) {
 	}
 }
 
-// A listing that was made before the last change was told does not hide that there is one.
+// A listing that was made before the last announced change does not hide that change.
 func TestToldBeforeListing(t *testing.T) {
 	a := newAuthority(t, testCollective)
 	te := newTeller(t, a, DefaultLimits())

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What a directory of ten thousand members costs a member: memory, time to verify a first copy and to
-// start with the one on disk, and bytes on the wire.
+// The cost of a directory of ten thousand members for a member: memory, time to verify a first copy and to start
+// with the one on disk, and bytes on the wire.
 func BenchmarkTenThousandMembers(b *testing.B) {
 	const members = 10_000
 	a := newAuthority(b, testCollective)
@@ -102,7 +102,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// What an answer to an ask costs a coordinator.
+// The cost of an answer for a coordinator.
 func BenchmarkAnswer(b *testing.B) {
 	a := newAuthority(b, testCollective)
 	j := NewJournal(1)
