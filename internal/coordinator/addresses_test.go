@@ -17,8 +17,9 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// A member that names another's address aims no other member at it: the record does not get into the directory,
-// and only few are asked to try. Once somebody got there, it does.
+// A member that publishes another's address must not make other members connect to it: the record does not get
+// into the directory, and only few members are asked to try. Once one of them has reached the member there, the
+// record is accepted.
 func TestRecordsAimAtNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,8 +83,8 @@ func TestRecordsAimAtNobody(t *testing.T) {
 	}
 }
 
-// lists reports whether the directory has a member's record with these addresses. Whoever is asked to try them then
-// needs no other proof that the member named them.
+// lists reports whether the directory has a member's record with these addresses. A member that is asked to try
+// them then needs no other proof that the member named them.
 func (w *world) lists(name string, addresses []netip.Addr) (yes bool) {
 	w.c.records.View(func(d *directory.Directory) {
 		v, there := d.Get(name)
@@ -126,7 +127,7 @@ func TestConnectedAddressIsShown(t *testing.T) {
 	}
 }
 
-// again runs the test in namespaces of its own.
+// again runs the test in new namespaces.
 func again(t *testing.T, namespaces uintptr) {
 	t.Helper()
 	if os.Geteuid() != 0 {

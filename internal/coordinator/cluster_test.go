@@ -21,8 +21,8 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// asNatsServer has the test's program be nats-server: a process of the pinned module, without building
-// another program.
+// asNatsServer makes the test program run as nats-server, of the pinned module, so that no other program need be
+// built.
 const asNatsServer = "DCOL_TEST_NATS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ type nats struct {
 	cmd    *exec.Cmd
 }
 
-// cluster starts three servers, as an operator would with what ServerConfig writes.
+// cluster starts three servers with the files that ServerConfig writes, as an operator would.
 func (w *world) cluster() (all []*nats) {
 	w.t.Helper()
 	ca, err := collective.OpenCA(registrar.CADir(w.dir))
@@ -119,7 +119,7 @@ func (n *nats) start(t testing.TB) {
 // kill ends it as a power cut would.
 func (n *nats) kill() {
 	n.cmd.Process.Kill()
-	n.cmd.Wait() // tells that it was killed
+	n.cmd.Wait() // the error only shows that it was killed
 }
 
 // The same coordinator, with an external cluster by its configuration alone: hosts join, publish and are

@@ -18,7 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// wantOut says that a member is expelled for everybody: beta sees it, and alpha itself.
+// wantOut checks that a member is expelled: beta sees it, and alpha itself.
 func (w *world) wantOut(alpha, beta *host) {
 	w.t.Helper()
 	eventually(w.t, "beta is told whom to believe no more", 5*time.Second, func() bool {
@@ -131,7 +131,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 			w.run() // where the members know it
 			eventually(t, "beta is back", 20*time.Second, func() bool { return beta.bus.State().Connected })
 			eventually(t, "the expulsion is complete", 20*time.Second, func() bool { return len(w.c.Status().Untold) == 0 })
-			// Beta may have come back after it was told: then it asks, as members do.
+			// Beta may have reconnected after the announcement: then it asks, as members do.
 			answer, err := beta.ask(enrol.TopicTrust, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -142,7 +142,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 	}
 }
 
-// A renewal that is under way while its member is expelled gives nothing that counts.
+// A renewal that is in progress while its member is expelled has no effect.
 func TestExpelWhileRenewing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -180,7 +180,7 @@ func TestExpelWhileRenewing(t *testing.T) {
 	w.wantOut(alpha, beta)
 }
 
-// What the operator revokes by hand is known to all, and not renewed.
+// A certificate that the operator revokes by hand is announced to all, and not renewed.
 func TestRevokedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -201,7 +201,7 @@ func TestRevokedByHand(t *testing.T) {
 	if err := beta.renew(); err != nil {
 		t.Error(err)
 	}
-	// It is not forgotten when the certificate is over, nor when the register is lost.
+	// The expulsion outlives the certificate, and the loss of the register.
 	w.shift(2 * collective.MemberValidity)
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 	w.shift(0)
@@ -216,7 +216,7 @@ func TestRevokedByHand(t *testing.T) {
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 }
 
-// A certificate that was superseded is followed by another.
+// A superseded certificate is replaced by another.
 func TestSupersededByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -235,7 +235,7 @@ func TestSupersededByHand(t *testing.T) {
 	}
 }
 
-// The JWT of who was expelled counts no more, whatever other certificate its key has.
+// An expelled member's JWT is invalid, whatever other certificate its key has.
 func TestJWTOfTheExpelled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -267,8 +267,8 @@ func TestJWTOfTheExpelled(t *testing.T) {
 	})
 }
 
-// Waypoints confirm that they refuse who was expelled. One that is connected and does not is waited for and named,
-// as is one that is away; whoever is no waypoint has nothing to confirm.
+// Waypoints confirm that they refuse an expelled member. One that is connected and does not confirm is waited for
+// and named. One that is away is named too. Members that are no waypoints have nothing to confirm.
 func TestEnforcement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -322,8 +322,8 @@ func TestEnforcement(t *testing.T) {
 	}
 }
 
-// Where the records of what was signed are lost, the certificate that a member shows is revoked all the same,
-// and the operator is told that others may count, until the records are back.
+// Where the records of issued certificates are lost, the certificate that a member shows is revoked nevertheless.
+// Until the records are back, the operator is warned that other certificates may still be valid.
 func TestExpelWithoutRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -40,7 +40,7 @@ func TestSlowStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// A member that holds many connections has its last few, and others behind its address renew all the same.
+// Of a member's many connections only the newest few stay open, and others behind its address can still renew.
 func TestMembersConnectionsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.run()

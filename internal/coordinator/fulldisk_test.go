@@ -58,8 +58,8 @@ func (d *disk) empty() {
 	}
 }
 
-// A coordinator whose disk is full starts, says so, expels and tells everybody; what it cannot do it refuses with
-// the reason; and when there is room again, it goes on.
+// A coordinator whose disk is full starts, reports it, expels members and announces that. It refuses what it
+// cannot do, with the reason; and when there is room again, it recovers.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inNamespace) == "" {
@@ -99,7 +99,7 @@ func TestFullDisk(t *testing.T) {
 		t.Error("mallory is in the directory")
 	}
 
-	d.fill() // what was set aside for that is used now
+	d.fill() // the reserved space is used now
 	if err := w.c.Expel(t.Context(), "alpha", "floods, too"); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("expelled on a disk that is quite full: %v", err)
 	}
@@ -109,7 +109,7 @@ func TestFullDisk(t *testing.T) {
 	if err := w.c.Expel(t.Context(), "alpha", "floods, too"); err != nil {
 		t.Error(err)
 	}
-	w.reopen() // what was said lasts
+	w.reopen() // the expulsion is permanent
 	for _, name := range []string{"alpha", "mallory"} {
 		if !slices.ContainsFunc(w.c.Members(), func(m Member) bool { return m.Name == name && m.Expelled != nil }) {
 			t.Errorf("after a restart %s is not expelled", name)

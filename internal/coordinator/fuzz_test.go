@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// FuzzStrangers sends what strangers might: nobody becomes a member by it, and everybody gets a refusal.
+// FuzzStrangers sends a stranger's bytes: no member results from them, and each request is refused.
 func FuzzStrangers(f *testing.F) {
 	w := newWorld(f)
 	h := w.host("laptop")

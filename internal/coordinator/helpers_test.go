@@ -109,8 +109,8 @@ func (w *world) run() {
 	eventually(w.t, "the coordinator is at work", time.Minute, func() bool { return c.records.View(func(*directory.Directory) {}) })
 }
 
-// crash leaves nothing of the process but what is on the disk. A coordinator that ends writes nothing that
-// one that is killed would not have written before, but its copy of the directory.
+// crash leaves only the files of the process. On a normal end a coordinator writes only its copy of the directory
+// that it would not have written before a kill.
 func (w *world) crash() {
 	if w.stop != nil {
 		w.stop()
@@ -141,7 +141,7 @@ func (w *world) invite(o InviteOptions) enrol.Line {
 	return back
 }
 
-// host is another host, which has a key.
+// host is another host, with a key.
 type host struct {
 	t       testing.TB
 	w       *world
@@ -158,7 +158,7 @@ type host struct {
 	bus   *bus.Member
 
 	check func(enrol.Check) enrol.Checked
-	on    func(bus.Message) // in place of keeping what it hears
+	on    func(bus.Message) // called instead of storing received messages
 }
 
 func (w *world) host(name string) *host {
@@ -174,7 +174,7 @@ func (w *world) host(name string) *host {
 	return h
 }
 
-// named is the same host with the same key, as another name.
+// named is the same host with the same key, under another name.
 func (h *host) named(name string) *host {
 	h.t.Helper()
 	request, err := collective.NewRequest(h.key, name)
@@ -267,7 +267,7 @@ func (h *host) receive(m bus.Message) {
 	h.heard = append(h.heard, m)
 }
 
-// answerChecks does what it is asked to try.
+// answerChecks tries the addresses that the coordinator asks for.
 func (h *host) answerChecks() {
 	for done := 0; h.t.Context().Err() == nil; time.Sleep(20 * time.Millisecond) {
 		h.mu.Lock()
@@ -294,7 +294,7 @@ func (h *host) answerChecks() {
 	}
 }
 
-// last is what it was told last about a topic.
+// last is the last message received on a topic.
 func (h *host) last(topic string) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -344,7 +344,7 @@ func (h *host) sign(r directory.Record) *directory.SignedRecord {
 	return s
 }
 
-// claim publishes a record at addresses of which nobody knows anything, and returns those that are not taken.
+// claim publishes a record with unverified addresses, and returns those that are refused.
 func (h *host) claim(r directory.Record) []netip.Addr {
 	h.t.Helper()
 	data, err := h.sign(r).Encode()
@@ -420,7 +420,7 @@ func wantBusRefusal(t testing.TB, err error) *bus.Refusal {
 	return r
 }
 
-// testLog shows what happened when a test fails.
+// testLog prints the log of a failed test.
 func testLog(t testing.TB) *slog.Logger {
 	level := slog.LevelWarn
 	if os.Getenv("DCOL_TEST_DEBUG") != "" {
@@ -429,7 +429,7 @@ func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
 }
 
-// eventually waits until ok, or fails with what is missing.
+// eventually waits until ok returns true, or fails the test.
 func eventually(t testing.TB, what string, within time.Duration, ok func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()

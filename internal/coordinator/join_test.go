@@ -141,7 +141,7 @@ func TestTwoMembersWithOneName(t *testing.T) {
 	wantRefusal(t, second.named("third").join(w.invite(InviteOptions{})), enrol.KeyTaken)
 }
 
-// Hosts whose clocks are a day apart from the coordinator's are told, and the token is still good.
+// A host whose clock is a day off learns it from the coordinator, and the token stays valid.
 func TestClocksOnJoining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -225,8 +225,8 @@ func TestCrashWhileJoining(t *testing.T) {
 	}
 }
 
-// A register that was lost is made anew from what was signed: no name and no subnet is given twice, and no
-// token counts that may have been used.
+// A lost register is made again from the records of issued certificates: no name and no subnet is given twice, and
+// no token that may have been used is valid.
 func TestRegisterLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -255,8 +255,8 @@ func TestRegisterLost(t *testing.T) {
 	}
 }
 
-// Cut off at the end of a line, the register has no mark of it; what was signed shows that a member is
-// missing, and a token that may have been used counts no more.
+// A register that is cut off at the end of a line looks undamaged. The records of issued certificates show that a
+// member is missing, and a token that may have been used is no longer valid.
 func TestRegisterCutOffAtALine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -313,7 +313,7 @@ func TestRenewalOfAnEndedCertificate(t *testing.T) {
 	if err := a.join(w.invite(InviteOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	// The coordinator's time goes on; the member's certificate is good in TLS's eyes or not, it is all the same.
+	// Only the coordinator's time passes; whether TLS accepts the member's certificate makes no difference.
 	w.shift(collective.MemberValidity + register.Grace - time.Hour)
 	if _, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil); err != nil {
 		t.Errorf("a laptop that was off: %v", err)
@@ -341,8 +341,8 @@ func TestLANsAreAvoided(t *testing.T) {
 	}
 }
 
-// A certificate that is made by hand while the coordinator runs makes a member: its name is taken at once, it may
-// renew, and it can be expelled. What the coordinator signs itself is no news.
+// A certificate issued by hand while the coordinator runs makes a member: its name is taken at once, it may renew,
+// and it can be expelled. Certificates that the coordinator signs itself are not reported as new.
 func TestIssuedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -382,7 +382,7 @@ func TestIssuedByHand(t *testing.T) {
 	if w.hub.Check(gamma.id.Self()) == nil {
 		t.Error("gamma's certificate counts still")
 	}
-	// Another one by hand takes nothing of that back.
+	// Another certificate issued by hand does not undo that.
 	again := w.host("gamma")
 	byHand(again)
 	wantRefusal(t, again.renew(), enrol.Expelled)

@@ -55,7 +55,8 @@ func TestCoordinatorThatWasOff(t *testing.T) {
 	}
 }
 
-// The signer is renewed in time when the root is there; without it, the coordinator goes on as long as it can.
+// The signer is renewed in time while the root's key is there; without it, the coordinator continues as long as it
+// can.
 func TestSignerNearItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,7 +123,7 @@ func TestMemberOfTheRoot(t *testing.T) {
 	}
 }
 
-// What a crash in the middle of Init left is no obstacle.
+// Files left by a crash in the middle of Init do not stop the next Init.
 func TestInitAfterACrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "coordinator")
 	if err := os.MkdirAll(filepath.Join(dir+".new", "ca", "issued"), 0o700); err != nil {
@@ -137,8 +138,8 @@ func TestInitAfterACrash(t *testing.T) {
 	}
 }
 
-// A new root makes a new signer, which takes the place of the old one while the coordinator runs: members go
-// on, new ones are signed by it, and what the old one has signed can still be revoked.
+// A new root makes a new signer, which replaces the old one while the coordinator runs: members stay connected,
+// new ones are signed by it, and certificates of the old one can still be revoked.
 func TestAnotherSigner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,7 +158,7 @@ func TestAnotherSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its lists must know what the old signer has revoked.
+	// Its lists must contain what the old signer has revoked.
 	if _, err := made.TakeTrust(nil, w.hub.Trust().Lists()); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestAnotherSigner(t *testing.T) {
 		t.Error("beta's certificate is not the new signer's")
 	}
 	oldAlpha := alpha.id.Self()
-	if err := alpha.renew(); err != nil { // it has heard nothing yet: the statement leads it on
+	if err := alpha.renew(); err != nil { // it does not know the new root yet: the statement makes it follow
 		t.Fatal(err)
 	}
 	if alpha.id.Self().Issuer.Key != made.Key() {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Who wants another to knock is passed on by name, and to members only.
+// A punch request is passed on with the sender's name, and to members only.
 func TestPunch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -37,7 +37,7 @@ func TestPunch(t *testing.T) {
 	}
 	for _, p := range []enrol.Punch{
 		{With: "carol", At: place}, // no member
-		{With: "alice", At: place}, // itself, and no waypoint
+		{With: "alice", At: place}, // itself, and a member that is no waypoint
 		{With: "bob"},
 		{With: "bob", At: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:45672")}},
 	} {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// A waypoint that lies about where it can be reached is found out by others, and all are told.
+// A waypoint that lies about its reachability is detected by others, and all are informed.
 func TestLyingWaypoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -87,7 +87,7 @@ func TestOlderDirectoryPutBack(t *testing.T) {
 		t.Errorf("with an invitation that was used since: %v", err)
 	}
 
-	// This host's own agent has heard more of the directory than there is now.
+	// This host's own agent has a later revision than the directory now.
 	ask, err := directory.Ask{Epoch: before.Epoch, After: before.Revision}.Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ import (
 )
 
 // TestManyMembers has hosts join, connect and publish, and one be expelled, with real TLS and a real bus.
-// DCOL_TEST_MEMBERS says how many; the figures are in the log. The members' own cost is in the process's.
+// DCOL_TEST_MEMBERS sets their number; the figures are in the log. The process's figures include the members' own
+// cost.
 func TestManyMembers(t *testing.T) {
 	n := 40
 	if text := os.Getenv("DCOL_TEST_MEMBERS"); text != "" {
@@ -39,7 +40,7 @@ func TestManyMembers(t *testing.T) {
 	afterJoins := heap()
 	t.Logf("joined in %v", joined)
 
-	expelled := make([]atomic.Int64, n) // when each heard that somebody is
+	expelled := make([]atomic.Int64, n) // when each learned of an expulsion
 	first := hosts[0]
 	start := time.Now()
 	inParallel(hosts, func(i int, h *host) error {
@@ -87,7 +88,7 @@ func TestManyMembers(t *testing.T) {
 		n, float64(n)/joined.Seconds(), connected.Round(time.Millisecond), float64(n)/published.Seconds(), listed.Round(time.Millisecond),
 		returned.Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond),
 		(afterJoins-before)/int64(n)>>10, (after-before)/int64(n)>>10)
-	// On a machine of its own it is 2 s at most; make bench measures that.
+	// On an otherwise idle machine it is 2 s at most; make bench measures that.
 	if slowest := took[len(took)*99/100]; slowest > 10*time.Second {
 		t.Errorf("99 of 100 have heard of the expulsion after %v", slowest)
 	}

@@ -74,7 +74,7 @@ func TestRecordsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A record that is sent again, as its answer was lost, changes nothing and is no mistake.
+// A record that is sent again, because its answer was lost, changes nothing and is accepted.
 func TestRecordSentAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -92,7 +92,7 @@ func TestRecordSentAgain(t *testing.T) {
 	}
 }
 
-// Who changes its record all the time is told to wait.
+// A member that changes its record too often is told to wait.
 func TestRecordsThatChangeTooOften(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,7 +125,7 @@ func TestDirectorySurvives(t *testing.T) {
 	if after := w.c.Status().Directory; after.Members != 1 || after.Epoch != before.Epoch || after.Revision != before.Revision {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
-	// A store that is gone is filled from the coordinator's own copy, as another one.
+	// A lost store is replaced by a new one, filled from the coordinator's own copy.
 	w.crash()
 	if err := os.RemoveAll(filepath.Join(busDir(w.dir), "store")); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestDirectorySurvives(t *testing.T) {
 	}
 }
 
-// A store that has lost changes behind our back counts as another one, so that members list it anew.
+// A store that silently lost changes counts as another store, so that members list it again.
 func TestStoreThatWentBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -182,7 +182,7 @@ func TestStoreThatWentBack(t *testing.T) {
 }
 
 // A member that floods is cut off, others are served, and it comes back when it has kept quiet.
-func TestFlood(t *testing.T) { // by itself: it takes what processor time there is
+func TestFlood(t *testing.T) { // alone: it uses all processor time
 	w := newWorld(t)
 	w.run()
 	alpha, beta := w.member("alpha"), w.member("beta")
@@ -196,7 +196,7 @@ func TestFlood(t *testing.T) { // by itself: it takes what processor time there 
 	if s := w.c.Status(); s.Floods != 1 || s.Counts.Refused == 0 {
 		t.Errorf("status %+v", s)
 	}
-	// What others said in the meantime may be lost with the flood; they say it again.
+	// Messages of others may be lost in the flood; they send them again.
 	eventually(t, "others are served", 20*time.Second, func() bool { return beta.publish(beta.record()) == nil })
 	if r := wantRefusal(t, alpha.renew(), enrol.TooMany); r.After == 0 {
 		t.Error("does not say when to come back")
@@ -247,7 +247,7 @@ func TestRootRotation(t *testing.T) {
 		}
 		return strings.Count(string(alpha.id.Trust().Roots()), "BEGIN CERTIFICATE") == 2
 	})
-	// Who joins now gets both; its line names the root that the coordinator's certificate is under.
+	// A member that joins now gets both roots; its invitation names the root above the coordinator's certificate.
 	if err := w.host("beta").join(w.invite(InviteOptions{})); err != nil {
 		t.Error(err)
 	}
@@ -302,7 +302,7 @@ func TestTrustIsToldOnAsking(t *testing.T) {
 	}
 }
 
-// While its store cannot be had, a coordinator says so and goes on with the rest.
+// While its store is unavailable, a coordinator reports that and does everything else.
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -314,7 +314,7 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// A coordinator whose clock is a day off loses no record for it: what it refuses, it takes when its clock is
+// A coordinator whose clock is a day off loses no record by it: it accepts the refused ones when its clock is
 // right again.
 func TestRecordsWithAWrongClock(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func BenchmarkGrants(b *testing.B) {
 	}
 }
 
-// BenchmarkLoneGrant is the time of one grant that nothing else shares a transaction with.
+// BenchmarkLoneGrant measures one grant that shares its transaction with no other.
 func BenchmarkLoneGrant(b *testing.B) {
 	for name, mappings := range map[string]int{"alone": 0, "among-100000": manyMappings} {
 		b.Run(name, func(b *testing.B) {
@@ -127,9 +127,9 @@ func BenchmarkRestart(b *testing.B) {
 	})
 }
 
-// BenchmarkGoodput sends by turns through a mapping that is alone on its waypoint, and through one
-// among 100,000 on another. The metric is the median of the second's rate over the first's, turn by
-// turn, so that a busy machine hits both alike.
+// BenchmarkGoodput sends alternately through the only mapping of one waypoint, and through one of 100,000 on
+// another. The metric is the median of the second's rate over the first's in each turn, so that a busy machine
+// affects both alike.
 func BenchmarkGoodput(b *testing.B) {
 	alone, among := newPipe(b, 0), newPipe(b, manyMappings)
 	var ratios []float64
@@ -167,7 +167,7 @@ func newPipe(b *testing.B, mappings int) pipe {
 	return pipe{c}
 }
 
-// send sends a chunk and tells how long it took to arrive.
+// send sends a chunk and returns how long it took to arrive.
 func (p pipe) send(b *testing.B) time.Duration {
 	begin := time.Now()
 	chunk := make([]byte, 1<<20)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The agent's end is none for a connection whose data does not stop, and the next agent takes it
-// again, with what was counted. The packaged service's rights are enough for that.
+// The agent's end does not interrupt a connection with continuous data, and the next agent forwards it again, with
+// its earlier counts. The packaged service's rights are enough for that.
 func TestFastPathWithoutAnAgent(t *testing.T) {
 	for name, rights := range map[string][]int{"all rights": nil, "the service's rights": {unix.CAP_NET_ADMIN, unix.CAP_BPF}} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
-// What an agent before counted is not lost, for connections that are still there. Where it is, the agent
-// says so.
+// The counts of an earlier agent are kept, for connections that still exist. Where they are lost, the agent
+// reports it.
 func TestFastPathIsAdopted(t *testing.T) {
 	passed := forward.Passed{Origin: 700, Reply: 70}
 	kill := func(t *testing.T, h *fakeHost) { // so that it saves nothing
@@ -28,8 +28,8 @@ func TestFastPathIsAdopted(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		between func(*testing.T, *fakeHost)
-		left    uint64 // what the kernel tells of the earlier agent, in the origin's direction; 0: nothing
-		other   bool   // the connection is another one, with the same addresses and ports of the client's
+		left    uint64 // the kernel's counts of the earlier agent, from the client; 0: none
+		other   bool   // another connection, with the same client addresses and ports
 		ended   bool   // it had left the fast path
 		want    forward.Passed
 		said    string

@@ -32,11 +32,11 @@ type fakeHost struct {
 	lists     int
 	deleted   []netstate.MarkMatch
 	inBand    fakeInBand
-	fast      *fakeFast // nil: there is none
+	fast      *fakeFast // nil: none
 	log       slog.Handler
 }
 
-// fakeInBand is what a fakeReceiver has.
+// fakeInBand implements a fakeReceiver's programs.
 type fakeInBand struct {
 	keys                    map[netip.Addr][]inband.Slot
 	interfaces              []netstate.Interface
@@ -184,7 +184,7 @@ func (h *fakeHost) Delete(match netstate.MarkMatch) error {
 	return nil
 }
 
-// deletedMarks are those whose connections were ended.
+// deletedMarks are the marks of ended connections.
 func (h *fakeHost) deletedMarks() []netstate.MarkMatch {
 	h.mu.Lock()
 	defer h.mu.Unlock()

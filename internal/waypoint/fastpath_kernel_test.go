@@ -58,7 +58,7 @@ func (e ends) talk(size int) error {
 	return nil
 }
 
-// tracked is what conntrack has of our connections.
+// tracked returns conntrack's entries of our connections.
 func (n *network) tracked(t testing.TB) (list []netstate.Flow) {
 	t.Helper()
 	n.waypoint.Must(t, func() error {
@@ -128,7 +128,7 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
-// Who is expelled or moves is cut off at once, on the fast path too.
+// A member that is expelled or moves is cut off at once, on the fast path too.
 func TestFastPathIsRevoked(t *testing.T) {
 	for name, revoke := range map[string]func(*Waypoint) error{
 		"expelled": func(w *Waypoint) error { return w.Expel("alice") },
@@ -205,7 +205,7 @@ func TestFastPathSmallerMTU(t *testing.T) {
 	}
 }
 
-// conntrack forgets connections soon here. It keeps those that are alive, and no other.
+// conntrack's timeouts are short here. It keeps the connections that are alive, and no others.
 func TestFastPathKeepsEntries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for timeouts")
@@ -245,7 +245,7 @@ func TestFastPathKeepsEntries(t *testing.T) {
 	waitFast(t, w, 0)
 }
 
-// What ends is not kept alive by us, however short it was.
+// The waypoint does not prolong a connection that ended, however short it was.
 func TestFastPathShortConnections(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -277,8 +277,8 @@ func TestFastPathShortConnections(t *testing.T) {
 	}
 }
 
-// After one end has finished the other may go on, for longer than conntrack keeps such connections
-// without a packet.
+// After one end has finished, the other may continue, for longer than conntrack keeps such connections without a
+// packet.
 func TestFastPathHalfClosed(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -316,8 +316,8 @@ func TestFastPathHalfClosed(t *testing.T) {
 	}
 }
 
-// conntrack holds a reset to be forged whose number is before what it saw acknowledged: after two
-// gigabytes that it did not see, any number may be.
+// conntrack treats a reset as forged if its number is before what it saw acknowledged. After two gigabytes that it
+// did not see, that may be any number.
 func TestFastPathResetAfterTwoGigabytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends more than two gigabytes")

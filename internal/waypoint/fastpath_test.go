@@ -21,18 +21,18 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// fakeFast is a fast path and conntrack's entries. It notes what it is asked, in order.
+// fakeFast is a fast path and conntrack's entries. It records the calls, in order.
 type fakeFast struct {
 	mu       sync.Mutex
 	calls    []string
 	flows    map[forward.Flow]forward.State
 	entry    netstate.Flow
-	adding   error // what Watch and the others answer
+	adding   error // returned by Watch and the others
 	removes  error
 	forwards error
 	relaxes  error
 	left     map[forward.Tuple]uint64
-	lives    int // in looks, after which all connections have ended; 0: they go on
+	lives    int // number of looks after which all connections have ended; 0: they stay
 }
 
 func (f *fakeFast) kernel() fastKernel {
@@ -46,7 +46,7 @@ func (f *fakeFast) note(format string, args ...any) {
 	f.calls = append(f.calls, fmt.Sprintf(format, args...))
 }
 
-// took returns what was asked since the last time.
+// took returns the calls since the last time.
 func (f *fakeFast) took() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,8 @@ func (f *fakeFast) Forward(forward.Flow) error {
 	return f.forwards
 }
 
-// talk has packets come in both directions, which netfilter counts if it takes them for the
-// connection's own. They fit the numbers of those before unless these are begun anew.
+// talk simulates packets in both directions. Netfilter counts them if it accepts them as the connection's own.
+// Their numbers continue the earlier ones unless restarted.
 func (f *fakeFast) talk(flow netstate.Flow, anew, counts bool) {
 	f.change(func() {
 		state := f.flows[flows.Key(flow)]
@@ -156,7 +156,7 @@ func runFast(t *testing.T, f func(t *testing.T, h *fakeHost)) {
 	})
 }
 
-// establish tells of a connection of alice, who is member 1, by a kind of detour.
+// establish reports a new connection of alice, who is member 1, by a kind of detour.
 func (h *fakeHost) establish(t *testing.T, w *Waypoint, kind wire.Kind) netstate.Flow {
 	t.Helper()
 	mustMap(t, w, aliceAt, serverNumber(1), 443)
@@ -191,7 +191,7 @@ const (
 	entering = watching + ", ask, relax 0s, forward, relax 0s, ask"
 )
 
-// Who enters the fast path, and what is asked of the kernel for it, in which order.
+// Which connections enter the fast path, and the kernel calls for it, in order.
 func TestEntersFastPath(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -219,7 +219,7 @@ func TestEntersFastPath(t *testing.T) {
 				f := h.establish(t, w, c.kind)
 				h.hasten(f)
 				if c.fast > 0 {
-					h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}} // our own change is told as well
+					h.events <- flowNews{events: []netstate.FlowEvent{{Flow: f}}} // our own change is reported too
 					synctest.Wait()
 				}
 				if got := h.fast.took(); got != c.want {
@@ -238,8 +238,8 @@ func TestEntersFastPath(t *testing.T) {
 	}
 }
 
-// A connection is forwarded when netfilter has counted packets that fit its numbers, and not before:
-// the numbers may be a stranger's, whose packets netfilter does not let pass.
+// A connection is forwarded only once netfilter has counted packets that fit its numbers: before that the numbers
+// may be a stranger's, whose packets netfilter drops.
 func TestWatchesUntilNumbersAreCertain(t *testing.T) {
 	type second struct{ talks, anew, counted bool }
 	var (
@@ -282,7 +282,7 @@ func TestWatchesUntilNumbersAreCertain(t *testing.T) {
 	}
 }
 
-// Entries are prolonged while data passes, and no longer; bytes are those of both ways.
+// Entries are prolonged while data passes, and no longer; bytes are the sum of both paths.
 func TestKeepsEntries(t *testing.T) {
 	runFast(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
@@ -345,7 +345,7 @@ func TestEndsWhileKept(t *testing.T) {
 	})
 }
 
-// What does not leave the fast path is said, and does not count as left.
+// A connection that does not leave the fast path is reported, and does not count as removed.
 func TestExpelSaysWhatStays(t *testing.T) {
 	runFast(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)

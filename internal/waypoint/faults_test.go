@@ -42,8 +42,8 @@ func TestFailedTransactionGrantsNothing(t *testing.T) {
 	})
 }
 
-// A mapping in the kernel that the index does not know (the kernel's listing missed it) takes its
-// port all the same, and everybody else in the batch is served.
+// A mapping in the kernel that the index does not know (the kernel's listing missed it) still occupies its port,
+// and all others in the batch are served.
 func TestUnknownMappingInTheKernel(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)

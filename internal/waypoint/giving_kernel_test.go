@@ -18,8 +18,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
-// All members share the cap, and each direction has its own. Bounds are loose: the kernel's bucket holds
-// a second's worth and an eighth, and nothing here depends on the machine being fast.
+// All members share the cap, and each direction has its own. Bounds are loose: the kernel's bucket holds what
+// passes in a second and an eighth, and the test must pass on a slow machine.
 func TestBandwidthOfAllMembers(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -52,7 +52,7 @@ func TestBandwidthOfAllMembers(t *testing.T) {
 	}
 }
 
-// A direction's cap is nothing of the other's: what is sent does not slow down what comes back.
+// The two directions have separate caps: uploads do not slow down downloads.
 func TestDirectionsAreCappedApart(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -113,8 +113,8 @@ func atoi(t *testing.T, text string) (n int) {
 	return n
 }
 
-// While the waypoint is closed, no connection is opened by any kind of detour, with an agent or without,
-// and what is open goes on.
+// While the waypoint is closed, no kind of detour opens a connection, with or without an agent, and open ones
+// continue.
 func TestClosedInTheKernel(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -210,8 +210,8 @@ func TestClosedTunnel(t *testing.T) {
 	}
 }
 
-// Nothing beyond the quota is forwarded, and each end of a connection learns that it has ended as soon as
-// it sends: with an agent and without.
+// Nothing beyond the quota is forwarded, and each end of a connection learns that it has ended as soon as it
+// sends, with or without an agent.
 func TestQuotaInTheKernel(t *testing.T) {
 	for _, agent := range []string{"with an agent", "without an agent"} {
 		t.Run(agent, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestQuotaInTheKernel(t *testing.T) {
 			if agent == "without an agent" {
 				stop()
 			}
-			// Both send without end, and count what arrives.
+			// Both send continuously, and count what arrives.
 			var arrived [2]int64
 			var ends errgroup.Group
 			for i, end := range []net.Conn{c, s} {
@@ -237,7 +237,7 @@ func TestQuotaInTheKernel(t *testing.T) {
 					return wantReset(n, err)
 				})
 				ends.Go(func() error {
-					arrived[i], _ = io.Copy(io.Discard, end) // writing or reading is told of the reset, not both
+					arrived[i], _ = io.Copy(io.Discard, end) // either writing or reading reports the reset, not both
 					return nil
 				})
 			}
@@ -285,7 +285,7 @@ func TestQuotaInTheKernel(t *testing.T) {
 	}
 }
 
-// What is no TCP, as the ICMP errors of a connection, is forwarded too, and so counts.
+// Other packets than TCP, such as a connection's ICMP errors, are forwarded too, and so count.
 func TestQuotaCountsErrors(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -330,7 +330,7 @@ func (n *network) pair(t *testing.T, l net.Listener, to netip.AddrPort) (client,
 	return client, server
 }
 
-// Counting goes on where the last agent left off, over kills and flushed tables.
+// The count continues from the last agent's, over kills and flushed tables.
 func TestQuotaIsCountedOn(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -368,8 +368,9 @@ func TestQuotaIsCountedOn(t *testing.T) {
 	if after < before {
 		t.Errorf("used %d, and then %d", before, after)
 	}
-	// Also what was counted last before all traces were removed. On another connection: while there were
-	// no rules its last acknowledgement may have been for the waypoint itself, which then resets it.
+	// It also continues from the last count before all traces were removed. This uses another connection: while
+	// there were no rules, the last acknowledgement of the first may have reached the waypoint itself, which then
+	// resets it.
 	c = n.mustDial(t, netip.AddrPortFrom(waypoint4, 443))
 	stop()
 	if err := c.talk(1 << 20); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// told collects what the waypoint tells of itself.
+// told collects what the waypoint reports about itself.
 type told struct{ standings []giving.Standing }
 
 func (x *told) tell(s giving.Standing) { x.standings = append(x.standings, s) }
@@ -40,7 +40,7 @@ func tunnelAddrs(number int) []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(number)}), netip.AddrFrom16([16]byte{0xfd, 15: byte(number)})}
 }
 
-// wantClosed demands that requests are refused so, or not at all.
+// wantClosed checks that requests are refused with this code, or not at all if it is zero.
 func wantClosed(t *testing.T, w *Waypoint, h *fakeHost, code wire.Code, retry time.Duration) {
 	t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func TestHoursOpenAndClose(t *testing.T) {
 	})
 }
 
-// Off is remembered by the next agent, also by one that finds another table, and ends by itself.
+// The next agent remembers Off, also if it finds another table, and it ends by itself.
 func TestSwitchedOff(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		var x told
@@ -121,8 +121,7 @@ func TestSwitchedOff(t *testing.T) {
 	})
 }
 
-// What a member has in a tunnel stays while the waypoint is closed, also over a restart; who has
-// nothing gets nothing.
+// A member's tunnel stays while the waypoint is closed, also over a restart; a member without one gets none.
 func TestClosedWaypointKeepsTunnels(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
@@ -192,7 +191,7 @@ func TestQuota(t *testing.T) {
 		time.Sleep(tableCheck)
 		used(100)
 
-		// The agent is killed, and the kernel goes on counting.
+		// The agent is killed, and the kernel keeps counting.
 		kill(t, w, h)
 		h.table.Forward(50)
 		w = h.start(t)
@@ -242,7 +241,7 @@ func TestQuota(t *testing.T) {
 		wantClosed(t, w, h, 0, 0)
 		mustClose(t, w)
 
-		// A higher quota is another table, in which what was used counts.
+		// A higher quota makes another table, which keeps the used amount.
 		h.table.Forward(10)
 		h.config.Quota = 2000
 		w = h.start(t)
@@ -290,8 +289,7 @@ func TestLowerQuotaThanWasUsed(t *testing.T) {
 	})
 }
 
-// Whatever the file says, an agent starts, or says what to do; and nothing is given that may have been
-// forbidden.
+// Whatever the file contains, an agent starts, or says what to do. Nothing is given that may have been forbidden.
 func TestDamagedMemory(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		if err := os.WriteFile(h.config.Memory, []byte(`{"version":1,"off":{"si`), 0o600); err != nil {
@@ -317,7 +315,7 @@ func TestDamagedMemory(t *testing.T) {
 	})
 }
 
-// Where nothing can be remembered the command works, and says what it is worth.
+// Where nothing can be stored the command works, and says that it is not permanent.
 func TestMemoryThatCannotBeWritten(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		h.config.Memory = filepath.Join(t.TempDir(), "later", "given.json")
@@ -343,7 +341,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// What could not be written into the table is, as soon as that goes.
+// A change that could not be written into the table is written as soon as that works.
 func TestClosingIsTriedAgain(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)

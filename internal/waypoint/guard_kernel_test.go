@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
-// What the authenticator keeps out reaches no server by way of a mapping either: not to the port that a member has
-// in-band detours at, whatever options a SYN has, and not to the mapping's own port if it names a server.
+// SYNs that the authenticator rejects reach no server through a mapping either: not at the port at which a member
+// has in-band detours, whatever options the SYN has, and not at the mapping's own port if the SYN names a server.
 func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 	t.Parallel()
 	p, w, _, grant := startInBand(t, InBandAuthenticated)
@@ -40,7 +40,7 @@ func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 		for _, port := range forged.ports {
 			s := p.syn(server, wrong)
 			s.dst, s.options = netip.AddrPortFrom(waypoint4, port), forged.options
-			p.probe(t, s) // the answer comes after what the server gets
+			p.probe(t, s) // the answer comes after the server got the SYN
 			if got := p.server.all(func(x seenPacket) bool { return x.seq == s.seq }); len(got) > 0 {
 				t.Errorf("options: %s, to port %d: a forged SYN reaches the server", what, port)
 			}
@@ -59,8 +59,8 @@ func TestMappingDoesNotUndoTheAuthenticator(t *testing.T) {
 	}
 }
 
-// A mapping from before the authenticator was switched on ends, as its port would take any SYN. Its connections go on,
-// and the next ones are at another port, also before the member asks for in-band detours.
+// A mapping made before the authenticator was switched on ends, as its port would accept any SYN. Its connections
+// continue, and the next mapping gets another port, also before the member requests in-band detours.
 func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

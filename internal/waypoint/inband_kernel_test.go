@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
-// The last session's end closes the door at once, but throws nobody out.
+// After the last session's end no new connection is admitted, but open ones continue.
 func TestInBandEndsWithTheSession(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestInBandEndsWithTheSession(t *testing.T) {
 	}
 }
 
-// Whoever has another address is no longer at the old one: its connections from there end for the
-// server too, those by other kinds as well, and nobody else's do.
+// A member that has moved is no longer at its old address: its connections from there end for the server too, by
+// other kinds of detours as well, and no other member's do.
 func TestMovedMember(t *testing.T) {
 	t.Parallel()
 	p, w, _, grant := startInBand(t, InBandAuthenticated)
@@ -87,7 +87,7 @@ func TestMovedMember(t *testing.T) {
 	if err := bobs.talk(1000); err != nil {
 		t.Errorf("bob's connection: %v", err)
 	}
-	// The server of alice's connection notices as soon as it says something.
+	// The server of alice's connection notices as soon as it sends something.
 	_ = alices.SetDeadline(time.Now().Add(20 * time.Second))
 	_, _ = alices.Write([]byte("x"))
 	if _, err := alices.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
@@ -129,8 +129,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// Two members behind one address are told apart by their keys, and a port that the NAT rewrote does
-// no harm.
+// Two members behind one address are distinguished by their keys, and a port rewritten by the NAT does no harm.
 func TestMembersBehindOneAddress(t *testing.T) {
 	t.Parallel()
 	p, w, _, alices := startInBand(t, InBandAuthenticated)
@@ -153,7 +152,7 @@ func TestMembersBehindOneAddress(t *testing.T) {
 			t.Errorf("attributed to %s, want %s", flow.Member, member)
 		}
 	}
-	// A port that nobody rewrites is part of what alice signs.
+	// Without such rewriting, alice signs the port too.
 	s := p.syn(server, alices)
 	s.src = netip.AddrPortFrom(client4, s.src.Port()+10_000)
 	if got := p.probe(t, s); got != byNobody {
@@ -185,7 +184,7 @@ func TestInBandWithoutAnAgent(t *testing.T) {
 				t.Errorf("after the session: %s", got)
 			}
 			stop()
-			// Switched off, nothing of it is left.
+			// Once switched off, nothing of it is left.
 			p.config.InBand = InBandOff
 			p.start(t)
 			if left := p.waypoint.Output(t, "tc", "filter", "show", "dev", "eth0", "ingress"); strings.Contains(left, "dcol-inband") {
@@ -258,7 +257,7 @@ func TestInBandOverANewInterface(t *testing.T) {
 		s := p.syn(server, grant)
 		s.src, s.dst = netip.AddrPortFrom(from, s.src.Port()), netip.MustParseAddrPort("10.3.0.2:443")
 		s = s.signed(server.Addr(), grant)
-		// Not probe: what comes while the interface is being taken up may get no answer, and is sent again.
+		// Not probe: while the interface is being set up, a SYN may get no answer, and is sent again.
 		p.client.send(t, s)
 		time.Sleep(50 * time.Millisecond)
 		return len(p.arrived(s)) > 0
@@ -317,7 +316,7 @@ func TestInBandNeedsItsAuthenticator(t *testing.T) {
 	n := newNetwork(t)
 	n.config.InBand = InBandAuthenticated
 	server := n.echo(t, "10.2.0.1:443")
-	// The bounding set is of this thread, and so is what it opens.
+	// The bounding set applies to this thread, and to what it opens.
 	err := n.waypoint.Do(func() error {
 		for _, c := range []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN} {
 			if err := dropCapability(c); err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Whatever sessions do, however much time passes, and whatever happens to the agent and the table:
-// the kernel admits just the members at addresses that have an unexpired grant and a session there,
-// and knows each session's last keys, of nobody else.
+// Whatever sessions do, however much time passes, and whatever happens to the agent and the table: the kernel
+// admits exactly the members with an unexpired grant and a session at an address, and has exactly the last keys of
+// each session.
 func TestInBandFollowsSessions(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newFakeHost(t)
 				h.config.InBand = mode
-				// Behind the interface: rapid asks a *testing.T for its deadline, which a bubble has none of.
+				// Through the interface only: rapid asks a *testing.T for its deadline, which fails in a bubble.
 				rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 					h.table.Flush()
 					h.forgetKeys()
@@ -56,7 +56,7 @@ func TestInBandFollowsSessions(t *testing.T) {
 	}
 }
 
-// inBandModel is who should have what.
+// inBandModel has the expected admissions.
 type inBandModel struct {
 	w        *Waypoint
 	mode     InBandMode
@@ -132,7 +132,7 @@ func (m *inBandModel) asks(rt *rapid.T) {
 	m.grants[p.ID] = m.grants[p.ID][max(0, len(m.grants[p.ID])-lease.KeysPerSession):]
 }
 
-// settled tells whether all that has expired is also swept.
+// settled reports whether everything expired is also swept.
 func (m *inBandModel) settled() bool {
 	for _, ends := range m.grants {
 		for _, end := range ends {

@@ -29,8 +29,8 @@ func startInBand(t *testing.T, mode InBandMode) (p *prober, w *Waypoint, stop fu
 	return p, w, stop, grant
 }
 
-// Which SYNs reach the server that they name. All others are answered as if the waypoint had never
-// heard of the option: here nobody listens, so by a reset.
+// Which SYNs reach the server that they name. All others are answered as if the waypoint did not know the option:
+// by a reset, as nothing listens here.
 func TestInBandSYNs(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestInBandSYNs(t *testing.T) {
 			} {
 				s := c.change(p.syn(server, grant))
 				if onlyOpen == byServer && what == "another server than signed" {
-					continue // where nothing is signed, there is no such thing
+					continue // does not apply where nothing is signed
 				}
 				if got := p.probe(t, s); got != c.want {
 					t.Errorf("%s: answered by %s, want %s", what, got, c.want)
@@ -120,7 +120,7 @@ func TestInBandServerSeesAPlainSYN(t *testing.T) {
 			server := netip.MustParseAddrPort("10.2.0.1:443")
 			s := p.syn(server, grant)
 			for i := range 3 {
-				s.tsval += 1000 // as the client's clock goes on
+				s.tsval += 1000 // as the client's clock advances
 				s = s.signed(server.Addr(), grant)
 				p.client.send(t, s)
 				eventually(t, "the SYN arrives", func() bool { return len(p.arrived(s)) > i })
@@ -130,7 +130,7 @@ func TestInBandServerSeesAPlainSYN(t *testing.T) {
 					t.Errorf("arrived %+v", got)
 				}
 			}
-			// Nor is anything else of the packet left marked at the waypoint.
+			// conntrack at the waypoint has no other marked entry.
 			flows := p.waypoint.Output(t, "conntrack", "-L", "-p", "tcp", "-m", "0xa0000001")
 			if !strings.Contains(flows, "1 flow entries") {
 				t.Errorf("conntrack:\n%s", flows)
@@ -139,7 +139,7 @@ func TestInBandServerSeesAPlainSYN(t *testing.T) {
 	}
 }
 
-// silence makes the server's host say nothing, so that SYNs are repeated.
+// silence makes the server's host drop its answers, so that SYNs are repeated.
 func silence(t *testing.T, n *network) {
 	t.Helper()
 	n.server.Output(t, "nft", "add table ip quiet; add chain ip quiet out { type filter hook output priority 0; policy drop; }")
@@ -174,8 +174,8 @@ func (n *network) forgetFlows(t *testing.T) {
 	})
 }
 
-// A service of the waypoint, and a mapping, at the server's port go on as before: only SYNs that name
-// a server, and rightly, go there.
+// A service of the waypoint, and a mapping, at the server's port work as before: only SYNs that name a server,
+// with a valid authenticator, go to it.
 func TestInBandBesideAServiceAndAMapping(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestInBandBesideAServiceAndAMapping(t *testing.T) {
 				t.Errorf("named, at the mapping's port: %s", got)
 			}
 			s := plain(p.syn(tls, grant))
-			s.dst = netip.AddrPortFrom(waypoint4, mapping.Port) // 443 only where nothing guards that
+			s.dst = netip.AddrPortFrom(waypoint4, mapping.Port) // 443 only where no authenticator is required
 			if got := p.probe(t, s); got == byNobody || len(p.server.all(func(x seenPacket) bool { return x.seq == s.seq && x.dst == mapped })) != 1 {
 				t.Errorf("unnamed, at the mapping's port: %s", got)
 			}

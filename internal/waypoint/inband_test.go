@@ -102,7 +102,7 @@ func TestInBandRefusals(t *testing.T) {
 	})
 }
 
-// Where nothing tells two members behind one address apart, the first one there has it.
+// Where two members behind one address cannot be distinguished, the first one has it.
 func TestOpenInBandIsOneMembers(t *testing.T) {
 	runInBand(t, InBandOpen, func(t *testing.T, h *fakeHost, w *Waypoint) {
 		alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", aliceAt.Addr, 2)
@@ -168,7 +168,7 @@ func TestAsManyKeysAsThereIsRoomFor(t *testing.T) {
 	})
 }
 
-// What the kernel does not take is not granted, and what it does not give back is taken later.
+// What the kernel refuses is not granted, and what it fails to remove is removed later.
 func TestInBandFaults(t *testing.T) {
 	runInBand(t, InBandAuthenticated, func(t *testing.T, h *fakeHost, w *Waypoint) {
 		alice, bob := overSession("alice", aliceAt.Addr, 1), overSession("bob", bobAt.Addr, 2)
@@ -204,7 +204,7 @@ func TestInBandFaults(t *testing.T) {
 	})
 }
 
-// An agent that was killed leaves admissions behind; who does not come back loses them soon.
+// An agent that was killed leaves admissions behind; members that do not come back lose them soon.
 func TestInBandIsAdopted(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func (j *joining) await(t *testing.T, kind mptcp.EventKind) mptcp.Event {
 	}
 }
 
-// join adds a subflow, and then leaves the connection nothing else.
+// join adds a subflow, and then makes it the connection's only one.
 func (j *joining) join(t *testing.T, local, remote netip.AddrPort) {
 	t.Helper()
 	err := j.pm.CreateSubflow(mptcp.NewSubflow{Token: j.token, Local: local, LocalID: 1, Remote: remote})
@@ -118,8 +118,8 @@ func (j *joining) join(t *testing.T, local, remote netip.AddrPort) {
 	}
 }
 
-// What all this is for: a connection on the direct path gets a second subflow through the waypoint,
-// and lives on over it when the direct path dies.
+// The main use: a connection on the direct path gets a second subflow through the waypoint, and survives on it
+// when the direct path fails.
 func TestMPTCPJoinsThroughAMapping(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, InBandOff)
@@ -127,7 +127,7 @@ func TestMPTCPJoinsThroughAMapping(t *testing.T) {
 	j.join(t, netip.AddrPortFrom(client4, 0), netip.AddrPortFrom(waypoint4, grant.Port))
 }
 
-// The same without asking for this server: the SYN says which one it is.
+// The same without a request for this server: the SYN names it.
 func TestMPTCPJoinsInBand(t *testing.T) {
 	for name, mode := range inBandModes {
 		t.Run(name, func(t *testing.T) {

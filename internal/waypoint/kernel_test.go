@@ -85,7 +85,7 @@ func TestTrafficThroughAMapping(t *testing.T) {
 	}
 }
 
-// A mapping belongs to one client address; a neighbour gets nothing.
+// A mapping belongs to one client address; a neighbour cannot use it.
 func TestOthersGetNothing(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -95,7 +95,7 @@ func TestOthersGetNothing(t *testing.T) {
 	if _, err := n.dial(t, netip.AddrPortFrom(waypoint4, 443)); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("from another address: %v", err)
 	}
-	// Nor does the host forward for strangers, though forwarding is on now.
+	// The host does not forward for strangers either, though forwarding is on now.
 	n.client.Route(t, "10.2.0.0/24", "10.1.0.2")
 	n.server.Route(t, "10.1.0.0/24", "10.2.0.2")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -114,7 +114,7 @@ func TestOthersGetNothing(t *testing.T) {
 	}
 }
 
-// A host that forwarded before us goes on forwarding.
+// A host that already forwarded before keeps forwarding.
 func TestRouterStaysARouter(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -177,7 +177,7 @@ func TestRestart(t *testing.T) {
 	}
 	stop()
 
-	// With other limits the table is replaced, and that too breaks nothing.
+	// With other limits the table is replaced, and that breaks nothing either.
 	n.config.ConnectionsPerMember = 50
 	n.config.BandwidthPerMember = 100 << 20
 	w, _ = n.start(t)
@@ -295,7 +295,7 @@ func TestServerBecomesOwnAddress(t *testing.T) {
 	n.waitEntry(t, "mapping-removed", func(e attribution.Entry) bool { return e.Event == attribution.MappingRemoved })
 }
 
-// After `dcol down` nothing differs from before, also if the agent was killed.
+// After `dcol down` everything is as before, also if the agent was killed.
 func TestCleanUpLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

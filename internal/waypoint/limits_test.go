@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// Over its quota a connection is reset, so that a client's direct path simply goes on.
+// A connection over the quota is reset, so that a client's direct path simply continues.
 func TestConnectionQuota(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -46,8 +46,8 @@ func TestConnectionQuota(t *testing.T) {
 	})
 }
 
-// The limit counts both directions of all a member's connections. The bound is loose: the bucket
-// holds a second's worth, and nothing here depends on the machine being fast.
+// The limit counts both directions of all a member's connections. The bound is loose: the bucket holds what passes
+// in a second, and the test must pass on a slow machine.
 func TestBandwidthQuota(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("over the quota: %v", got)
 	}
 	mustMap(t, w, alice, addr("10.2.0.1:2"), 0)                // renewing is no new one
-	mustMap(t, w, peer("bob", client4), addr("10.2.0.1:3"), 0) // another's quota is his
+	mustMap(t, w, peer("bob", client4), addr("10.2.0.1:3"), 0) // another member has its own quota
 	s, err := w.Snapshot()
 	if err != nil || s.Refused[wire.DestinationForbidden] != 6 || s.Refused[wire.QuotaMappings] != 1 || s.Members[0].Refused[wire.FamilyMismatch] != 1 {
 		t.Errorf("snapshot %+v, %v", s, err)
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The three reasons for another port than the proposed one.
+// The three reasons for a port other than the proposed one.
 func TestOtherPorts(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -180,7 +180,7 @@ func TestExpel(t *testing.T) {
 	})
 }
 
-// What a giver of tunnels refuses is counted and recorded as what the waypoint itself refuses.
+// A refusal by a giver of tunnels is counted and recorded like the waypoint's own.
 func TestRefusedTunnels(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
@@ -193,6 +193,6 @@ func TestRefusedTunnels(t *testing.T) {
 			t.Errorf("refused %v, %v", s.Refused, err)
 		}
 		mustClose(t, w)
-		w.RefuseTunnel(t.Context(), peer("alice", client4), refusal) // it is too late, and waits for nothing
+		w.RefuseTunnel(t.Context(), peer("alice", client4), refusal) // it is too late, and does not wait
 	})
 }

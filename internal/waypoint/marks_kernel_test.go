@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Other programs' bits of packet and connection marks are as they were, by every kind of detour: those of mwan3,
+// Other programs' bits of packet and connection marks stay unchanged with every kind of detour: those of mwan3,
 // Kubernetes and Tailscale.
 func TestForeignMarksStay(t *testing.T) {
 	t.Parallel()
@@ -21,8 +21,8 @@ func TestForeignMarksStay(t *testing.T) {
 	if err := w.SetTunnelInterfaces([]string{tunnelName}); err != nil {
 		t.Fatal(err)
 	}
-	// Before us one sets its bits, behind us another counts where they are. What each does to packets of the same
-	// connection later is its own.
+	// One program sets its bits before our rules, another checks them after our rules. What each does to later
+	// packets of the same connection does not matter here.
 	n.waypoint.Output(t, "nft", fmt.Sprintf(`
 		add table inet foreign
 		add chain inet foreign before { type filter hook prerouting priority -150; }

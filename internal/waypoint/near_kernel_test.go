@@ -17,8 +17,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// home is a waypoint whose network has public addresses, and a member that would like to see it from inside.
-// Nothing is allowed beyond the defaults.
+// home is a waypoint whose network has public addresses, and a member that tries to reach that network. The policy
+// is the default.
 func home(t *testing.T) (*network, *prober) {
 	t.Helper()
 	n := newNetwork(t)
@@ -33,8 +33,8 @@ func home(t *testing.T) (*network, *prober) {
 	return n, newProber(t, n)
 }
 
-// A home's neighbours at public addresses, and its router by the address that it has outside, are out of
-// reach by every kind of detour, as soon as they are known and as long as nothing else is said.
+// A home's neighbours at public addresses, and its router at its external address, cannot be reached by any kind
+// of detour, as soon as they are known and unless they are allowed.
 func TestHomeStaysClosed(t *testing.T) {
 	t.Parallel()
 	n, p := home(t)
@@ -136,8 +136,8 @@ func TestHiddenWaits(t *testing.T) {
 	mustMap(t, w, alice, other, 443)
 }
 
-// A home's router has an address towards its provider, in IPv6, of another prefix than the home's: it is out of reach
-// as soon as the routers that answer on the way to the Internet are known, like the home's other networks.
+// A home's router has an IPv6 address towards its provider, from another prefix than the home's. It cannot be
+// reached as soon as the routers on the way to the Internet are known, like the home's other networks.
 func TestRouterTowardsItsProvider(t *testing.T) {
 	t.Parallel()
 	n, _ := home(t)
@@ -190,10 +190,10 @@ func TestRouterTowardsItsProvider(t *testing.T) {
 			t.Errorf("%v by a tunnel: %v", server, err)
 		}
 	}
-	mustMap(t, w, alice, netip.MustParseAddrPort("[2a02:8100:ee::1]:80"), 80) // what is behind stays open
+	mustMap(t, w, alice, netip.MustParseAddrPort("[2a02:8100:ee::1]:80"), 80) // addresses behind it stay open
 }
 
-// What is denied by default is in the sets that the kernel judges tunnels and in-band by, and what is not denied is not.
+// The kernel's sets for tunnels and in-band detours contain exactly what is denied by default.
 func TestDefaultsAreInTheKernel(t *testing.T) {
 	t.Parallel()
 	n, _ := home(t)

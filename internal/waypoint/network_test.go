@@ -108,8 +108,8 @@ func (n *network) cleanUp(t testing.TB) {
 	})
 }
 
-// echo runs a server that answers with the address it sees, a newline, and then all it gets. It
-// ends with the test, also where a connection's other end is no longer heard of.
+// echo runs a server that answers with the address it sees, a newline, and then all it receives. It ends with the
+// test, also where a connection's other end has vanished.
 func (n *network) echo(t testing.TB, address string) netip.AddrPort {
 	t.Helper()
 	var serving sync.WaitGroup
@@ -212,7 +212,7 @@ var testAuthor = attribution.Author{Collective: "test", Waypoint: "waypoint", Si
 	return ed25519.Sign(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), message(nil))
 }}
 
-// entries are what the log says of members.
+// entries returns the log's entries about members.
 func (n *network) entries(t testing.TB) []attribution.Entry {
 	t.Helper()
 	content, err := os.ReadFile(n.config.Log)

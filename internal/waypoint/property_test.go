@@ -24,7 +24,7 @@ func TestGrantsHoldInTheKernel(t *testing.T) {
 		h := newFakeHost(t)
 		h.config.MappingsPerMember = 5
 		h.listening = []netip.AddrPort{netip.MustParseAddrPort("[::]:2")}
-		// Behind the interface: rapid asks a *testing.T for its deadline, which a bubble has none of.
+		// Through the interface only: rapid asks a *testing.T for its deadline, which fails in a bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			h.table.Flush()
 			w := h.start(t)

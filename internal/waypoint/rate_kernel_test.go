@@ -9,9 +9,9 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
-// A member that scans opens no more connections than its rate and one burst, by all kinds of detours together and
-// also when the agent was killed. What is over is dropped: an honest connection comes up with its next SYN, and other
-// members notice nothing.
+// A member that scans opens no more connections than its rate and one burst allow, counted over all kinds of
+// detours, also after the agent was killed. The excess is dropped: an honest connection opens with its next SYN,
+// and other members notice nothing.
 func TestRateOfNewConnections(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

@@ -25,7 +25,7 @@ func proven(p session.Peer, id byte) session.Peer {
 	return p
 }
 
-// sessionsOf are the sessions that entries of these kinds name, in their order; 0 is none.
+// sessionsOf returns the sessions that entries of these kinds name, in order; 0 means none.
 func (h *fakeHost) sessionsOf(t *testing.T, events ...attribution.Event) (named []byte) {
 	t.Helper()
 	synctest.Wait() // until the log is written
@@ -48,7 +48,7 @@ func (h *fakeHost) sessionsOf(t *testing.T, events ...attribution.Event) (named 
 	return named
 }
 
-// Entries name the session over which the member asked last for what they tell of, also after a restart.
+// Entries name the session over which the member made its last request for their subject, also after a restart.
 func TestEntriesNameSessions(t *testing.T) {
 	inside := netip.MustParseAddr("10.9.0.5")
 	for kind, ask := range map[wire.Kind]func(t *testing.T, w *Waypoint, p session.Peer){

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
-// A member of which the log has no room to name more servers opens no connections until the log has room again. Its
-// open ones go on, and other members are not concerned.
+// A member whose summary in the log is full opens no connections until the log has room again. Its open ones
+// continue, and other members are not affected.
 func TestFullSummaryStopsItsMember(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -22,7 +22,7 @@ func TestFullSummaryStopsItsMember(t *testing.T) {
 	bobs := mustMap(t, w, peer("bob", client4), server, 8002)
 	open := n.mustDial(t, netip.AddrPortFrom(waypoint4, alices.Port))
 
-	// A log in which nobody has a share to speak of.
+	// A log in which members' shares are tiny.
 	limits := attribution.Limits{FileBytes: 1 << 20, Files: 2, Queue: 1 << 12, Share: 1}
 	record := func(l *attribution.Log) (before *attribution.Log) {
 		if err := w.ask(func() { before, w.loop.record = w.loop.record, l }); err != nil {

@@ -26,7 +26,7 @@ func (s segment) packet(from, to netip.AddrPort) []byte {
 	return sealed(p)
 }
 
-// forge sends segments from a host with another's address, or with its own from no socket.
+// forge sends segments from a host with another's address, or with its own but without a socket.
 func forge(t testing.TB, ns *netnstest.NS, from, to netip.AddrPort, segments ...segment) {
 	t.Helper()
 	ns.Must(t, func() error {
@@ -44,8 +44,8 @@ func forge(t testing.TB, ns *netnstest.NS, from, to netip.AddrPort, segments ...
 	})
 }
 
-// A stranger who knows a detour's addresses and ports, but does not see its packets, does not end it: not on
-// the fast path, not while it is watched, and not where a limit keeps it with netfilter.
+// A stranger who knows a detour's addresses and ports, but does not see its packets, cannot end it: not on the
+// fast path, not while it is watched, and not where a limit keeps it in netfilter.
 func TestStrangersEndNoDetour(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)

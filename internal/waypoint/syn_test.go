@@ -83,7 +83,7 @@ func (p *tap) all(which func(seenPacket) bool) []seenPacket {
 	for {
 		n, err := unix.Read(p.fd, b)
 		if err != nil {
-			break // nothing more for now
+			break // no more for now
 		}
 		p.note(b[:n])
 	}
@@ -103,7 +103,7 @@ func (p *tap) send(t *testing.T, packet synPacket) {
 	}
 }
 
-// prober sends SYNs from the client's network and tells what becomes of them.
+// prober sends SYNs from the client's network and reports what answers.
 type prober struct {
 	*network
 	client, server *tap
@@ -138,7 +138,7 @@ const (
 	byNobody   = "a reset by the waypoint"
 )
 
-// probe sends a SYN and tells who answers it. No answer at all fails the test.
+// probe sends a SYN and returns who answers it. It fails the test if there is no answer.
 func (p *prober) probe(t *testing.T, s synPacket) string {
 	t.Helper()
 	before := len(p.arrived(s))

@@ -57,8 +57,8 @@ func TestTunnelTraffic(t *testing.T) {
 	}
 }
 
-// What does not belong to an admitted connection is not forwarded out of a tunnel: TCP is reset, so
-// that a join fails at once, and the rest is dropped.
+// Packets of a tunnel that belong to no admitted connection are not forwarded: TCP is reset, so that a join fails
+// at once, and the rest is dropped.
 func TestWhatTunnelsMayNot(t *testing.T) {
 	t.Parallel()
 	n, _ := startTunnel(t)
@@ -108,8 +108,8 @@ func TestWhatTunnelsMayNot(t *testing.T) {
 	}
 }
 
-// Nothing gets into a tunnel but answers: not from outside, not from a neighbour in the tunnel, and
-// not by another kind of detour though the policy allows the address.
+// Only answers enter a tunnel: nothing else from outside, from a neighbour in the tunnel, or by another kind of
+// detour though the policy allows the address.
 func TestNothingEntersATunnel(t *testing.T) {
 	t.Parallel()
 	n, w := startTunnel(t)
@@ -146,8 +146,8 @@ func TestNothingEntersATunnel(t *testing.T) {
 	}
 }
 
-// Taking an address back ends what is open, for the server too; so does the end of its lease, and its
-// becoming another member's.
+// When an address is taken back, its connections end, for the server too. The same happens when its lease ends,
+// and when another member gets the address.
 func TestTunnelAddressesEnd(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *Waypoint){
 		"revoked": func(t *testing.T, w *Waypoint) {
@@ -203,7 +203,7 @@ func TestTunnelAddressesEnd(t *testing.T) {
 	}
 }
 
-// A restart of the agent breaks nothing, and neither does a reload of the firewall.
+// A restart of the agent breaks nothing, and a reload of the firewall does not either.
 func TestTunnelsSurvive(t *testing.T) {
 	t.Parallel()
 	n, w := startTunnel(t)
@@ -228,7 +228,7 @@ func TestTunnelsSurvive(t *testing.T) {
 	})
 }
 
-// Who reached the waypoint's own services while the table was gone does so no longer.
+// Connections to the waypoint's own services that were opened while the table was missing end.
 func TestWhatOpenedWithoutTheTableEnds(t *testing.T) {
 	t.Parallel()
 	n, w := startTunnel(t)
@@ -300,7 +300,7 @@ func TestConnectionQuotaOverAllKinds(t *testing.T) {
 	}
 }
 
-// What an operator saved and restores is a table that works.
+// A table that an operator saved and restores works.
 func TestSavedTableWorks(t *testing.T) {
 	t.Parallel()
 	n, w := startTunnel(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// A veth pair stands for a tunnel: what comes out of one is packets like any.
+// A veth pair stands for a tunnel: packets leave one like the other.
 const tunnelName = "dcolwg"
 
 var (

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// While one transaction is being written, what arrives shares the next.
+// While one transaction is being written, the requests that arrive share the next.
 func TestConcurrentRequestsShareTransactions(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)
@@ -199,8 +199,8 @@ func TestSessionsAreCounted(t *testing.T) {
 	})
 }
 
-// A tunnel counts as long as there is somebody who may use it: not from the end of the session over
-// which it was asked for until it is asked for again, though its lease goes on.
+// A tunnel counts while a session may use it: not from the end of the session over which it was requested until it
+// is requested again, though its lease continues.
 func TestTunnelsAreCounted(t *testing.T) {
 	run(t, func(t *testing.T, h *fakeHost) {
 		w := h.start(t)

@@ -20,7 +20,8 @@ func parseAll(texts ...string) (list []netip.Addr) {
 	return list
 }
 
-// play has claims tried until nothing is open, and says who was asked; answers says what one says of an address.
+// play runs claims until none is open, and returns the names of the members asked; answers gives a member's answer
+// about an address.
 func play(c *claims, members []string, answers func(from string, at netip.Addr) (reachable, says bool)) (asked []string) {
 	now := begin
 	for n := 0; c.some(); n++ {
@@ -81,7 +82,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// However often members say something else, few addresses are tried.
+// However often members change their claims, few addresses are tried.
 func TestClaimsAreBounded(t *testing.T) {
 	c := newClaims("hub", rand.IntN)
 	no := func(string, netip.Addr) (bool, bool) { return false, true }

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// scene is a collective whose members answer as a test says.
+// scene is a collective whose members answer as a test sets it.
 type scene struct {
 	*rounds
 	members []string
@@ -103,7 +103,7 @@ func TestUntried(t *testing.T) {
 	untried("at another address", "m01")
 }
 
-// Those who do not answer say nothing, and who is probably there is asked first.
+// A member that does not answer counts neither way, and members that are probably connected are asked first.
 func TestReachWithSilentMembers(t *testing.T) {
 	s := newScene(20)
 	s.heard("m07", s.now)
@@ -123,7 +123,7 @@ func TestReachWithSilentMembers(t *testing.T) {
 	}
 }
 
-// As long as nobody is there to try it, a waypoint waits; then not for longer.
+// A waypoint waits until a member can try it, but not for longer.
 func TestReachWaitsForSomebody(t *testing.T) {
 	s := newScene(1)
 	s.watch("m00")
@@ -170,7 +170,7 @@ func TestReachForgetsOldAddresses(t *testing.T) {
 	}
 }
 
-// A minority of liars changes nothing, whatever they say.
+// A minority of liars changes no result.
 func TestReachWithLiars(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScene(12)
@@ -196,8 +196,8 @@ func TestReachIsBounded(t *testing.T) {
 	}
 }
 
-// Among very many, those who are asked are there, are several, and are others the second time. Where few have
-// been heard of, those are found too.
+// Among very many members, those asked are connected, several, and different ones the second time. Where few are
+// known to be connected, those are found too.
 func TestReachAmongMany(t *testing.T) {
 	for _, spoken := range []int{5, 5000} {
 		s := newScene(5000)

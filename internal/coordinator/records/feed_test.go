@@ -34,7 +34,7 @@ func TestStoreComparedWhileItGrows(t *testing.T) {
 	}
 }
 
-// Who waits for a change when another feed takes over hears so at once.
+// A waiting reader learns at once that another feed has taken over.
 func TestFeedThatIsOver(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	f := testFeed(ctx)

@@ -62,7 +62,7 @@ func TestStoreComesBack(t *testing.T) {
 	}
 }
 
-// After a power cut at any byte, what was told is there, what was half written is not, and more can be
+// After a power cut at any byte, acknowledged changes are there, half-written ones are not, and more can be
 // written.
 func TestStoreCutOffAnywhere(t *testing.T) {
 	path := newFile(t, "a", "b", "c")
@@ -100,7 +100,7 @@ func TestStoreCutOffAnywhere(t *testing.T) {
 	}
 }
 
-// Damage in the middle costs what is damaged, and is told; the file is kept as it was.
+// Damage in the middle loses only the damaged part, and is reported; the file is kept as it was.
 func TestStoreDamagedAnywhere(t *testing.T) {
 	path := newFile(t, "a", "b", "c")
 	whole, err := os.ReadFile(path)
@@ -140,7 +140,7 @@ func TestStoreMissing(t *testing.T) {
 	}
 }
 
-// A change that cannot be written is none, and what was there is as it was.
+// A change that cannot be written has no effect.
 func TestStoreThatCannotBeWritten(t *testing.T) {
 	path := newFile(t, "a")
 	s, _, _ := opened(t, path)

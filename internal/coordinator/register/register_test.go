@@ -23,7 +23,7 @@ func keyNumber(n int) (k collective.PublicKey) {
 	return k
 }
 
-// book is a register with what a store would do.
+// book is a register with a minimal store.
 type book struct{ *Register }
 
 func newBook() book { return book{New(rand.IntN)} }

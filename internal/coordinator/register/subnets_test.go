@@ -53,7 +53,7 @@ func TestSubnetsAvoidOthersLANs(t *testing.T) {
 	if s, block, _ := p.pick(nil, zero); s.String() != "10.0.1.64/26" || block.String() != "10.0.0.0/16" {
 		t.Errorf("got %v of %v", s, block)
 	}
-	// Whose own network is everything gets one all the same.
+	// A member whose own network covers everything gets a subnet nevertheless.
 	if s, _, ok := p.pick([]netip.Prefix{allSubnets}, zero); !ok || s.String() != "10.0.0.0/26" {
 		t.Errorf("got %v, %v", s, ok)
 	}

@@ -11,7 +11,7 @@ import (
 func TestFlowsAreFound(t *testing.T) {
 	c := newTestCollective()
 	path := filepath.Join(t.TempDir(), "log")
-	c.story(t, path, 9) // alice has those of even numbers; each third is closed
+	c.story(t, path, 9) // the sessions with even numbers are alice's; every third one is closed
 	from := time.Now()
 	c.story(t, path, 2)
 	files, err := FilesOf(path)
@@ -55,7 +55,7 @@ func TestFlowsAreFound(t *testing.T) {
 	}
 }
 
-// A flow that goes on over a restart is one flow, with the session of before.
+// A flow that lasts over a restart is one flow, with its earlier session.
 func TestFlowOverRestart(t *testing.T) {
 	c := newTestCollective()
 	path := filepath.Join(t.TempDir(), "log")
@@ -127,7 +127,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, reading it ends, and what it says does not reach a terminal raw.
+// Whatever a file contains, reading it ends, and its text is escaped for the terminal.
 func FuzzRead(f *testing.F) {
 	c := newTestCollective()
 	content := c.story(f, filepath.Join(f.TempDir(), "log"), 4)

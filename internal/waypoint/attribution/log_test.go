@@ -200,7 +200,7 @@ func TestFullDiskLeavesNoHalfLines(t *testing.T) {
 	}
 }
 
-// A disk that is full for a while leaves a gap that the log tells of, and the chain holds.
+// A disk that was full for a while leaves a gap that the log records, and the chain stays valid.
 func TestDiskThatWasFull(t *testing.T) {
 	dir := smallDisk(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestDiskThatWasFull(t *testing.T) {
 }
 
 func TestFullQueueDoesNotBlock(t *testing.T) {
-	l := &Log{entries: make(chan Entry, 1)} // nobody reads
+	l := &Log{entries: make(chan Entry, 1)} // never read
 	l.Write(entry(1))
 	l.Write(entry(2))
 	if h := l.Health(); h.Lost != 1 {

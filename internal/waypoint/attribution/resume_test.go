@@ -24,7 +24,7 @@ func (c *testCollective) verifyPath(t testing.TB, path string) *Report {
 	return c.verify(t, files...)
 }
 
-// What a crash or a power cut leaves: the next agent goes on, and the chain holds.
+// After a crash or a power cut the next agent continues the log, and the chain stays valid.
 func TestGoesOnAfterCrash(t *testing.T) {
 	c := newTestCollective()
 	for name, test := range map[string]struct {
@@ -148,7 +148,8 @@ func TestFilesOfALog(t *testing.T) {
 	}
 }
 
-// A file that somebody removes, moves or empties is not written to any more: the log goes on in one of its name.
+// The log does not write to a file that somebody removed, moved or emptied: it continues in a new file of its
+// name.
 func TestFileThatIsTakenAway(t *testing.T) {
 	c := newTestCollective()
 	for name, test := range map[string]struct {
@@ -190,7 +191,7 @@ func TestFileThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// What is lost stands in the log, where it is missing.
+// Lost entries are recorded in the log, at their place.
 func TestLostEntriesAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCollective()
@@ -204,7 +205,7 @@ func TestLostEntriesAreNoted(t *testing.T) {
 		synctest.Wait()
 		l.Write(flow(s, 3))
 		synctest.Wait()
-		l.lose(2) // and nothing is written any more
+		l.lose(2) // and nothing more is written
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +216,7 @@ func TestLostEntriesAreNoted(t *testing.T) {
 	})
 }
 
-// The tail that nobody has signed is a minute old at most, or some thousand lines long.
+// The unsigned tail is a minute old at most, or some thousand lines long.
 func TestSignsNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCollective()
@@ -283,7 +284,7 @@ func TestRenewedCertificate(t *testing.T) {
 	}
 }
 
-// What a flow costs: time in the writer's goroutine, and bytes on the disk.
+// The cost of a flow: time in the writer's goroutine, and bytes on the disk.
 func BenchmarkFlow(b *testing.B) {
 	c := newTestCollective()
 	path := filepath.Join(b.TempDir(), "log")
@@ -310,7 +311,7 @@ func BenchmarkFlow(b *testing.B) {
 	w.close()
 }
 
-// What the forwarding side pays: no more than putting an entry into a queue.
+// The cost for the caller: it only puts an entry into a queue.
 func BenchmarkWrite(b *testing.B) {
 	l := &Log{entries: make(chan Entry, 1)}
 	e := flow(newTestCollective().member("alice", "0a").session("bob", time.Now()), 1)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ofMember counts lines about a member, and those that stand for lines about it.
+// ofMember counts the lines about a member, and the lines that summaries replace.
 func ofMember(t *testing.T, path, member string) (lines, summarised int) {
 	t.Helper()
 	files, err := filesAt(path)
@@ -40,8 +40,8 @@ func filesAt(path string) (files []File, err error) {
 	return files, err
 }
 
-// One member writes many times what the whole log holds. What another one caused stays, line by line; of the first one
-// the log says how much is missing, and where it went; and the chain holds.
+// One member writes many times the size of the whole log. Another member's entries stay, line by line. Of the
+// first member's the log records how many are missing, and their servers; and the chain stays valid.
 func TestNobodyPushesOutAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCollective()
@@ -109,7 +109,7 @@ func TestNobodyPushesOutAnother(t *testing.T) {
 	})
 }
 
-// A share that was used up grows back, and no further than it was.
+// A share that was used up grows back to its earlier size, and no further.
 func TestShareGrowsBack(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := newShares(1000)
@@ -165,7 +165,7 @@ func TestSummaryHidesNothing(t *testing.T) {
 		}
 	}
 	for i := range 100 {
-		sift(MappingGranted, server(1000+i), 1) // nothing was sent there
+		sift(MappingGranted, server(1000+i), 1) // no data was sent there
 	}
 	opened := 0
 	for ; len(s.full()) == 0; opened++ {

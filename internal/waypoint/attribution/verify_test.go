@@ -105,7 +105,7 @@ func TestAnyChangeIsFound(t *testing.T) {
 		if r.Complete() && r.Closed {
 			t.Fatalf("not found: %s", text)
 		}
-		// What is called proven is as it was.
+		// Everything reported as proven is unchanged.
 		all := strings.Join(whole, "")
 		for _, s := range r.Proven {
 			var proven string
@@ -119,7 +119,7 @@ func TestAnyChangeIsFound(t *testing.T) {
 	})
 }
 
-// Where and how a log was changed is said.
+// The report names where and how a log was changed.
 func TestFaultsAreNamed(t *testing.T) {
 	c := newTestCollective()
 	content := c.story(t, filepath.Join(t.TempDir(), "log"), 12)
@@ -177,7 +177,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// forge writes a log of these entries, by an author, without looking at what they say.
+// forge writes a log of these entries, by an author, without checking their content.
 func forge(t *testing.T, by testMember, change func(*Author), entries ...Entry) string {
 	t.Helper()
 	author := by.author()
@@ -193,7 +193,7 @@ func forge(t *testing.T, by testMember, change func(*Author), entries ...Entry) 
 	return string(b.text)
 }
 
-// A waypoint that signs what its members did not say is found out by their statements.
+// A waypoint that signs requests its members did not make is detected by their statements.
 func TestWhatAWaypointCannotForge(t *testing.T) {
 	c := newTestCollective()
 	bob, alice, carol := c.member("bob", "0b"), c.member("alice", "0a"), c.member("carol", "0c")
@@ -256,7 +256,7 @@ func replayed(t *testing.T, by testMember, sessions ...*Session) string {
 	return string(b.text)
 }
 
-// The last line has none after it whose hash would tell: the signature in it covers all it says.
+// No later hash protects the last line: the signature in it covers all its content.
 func TestNothingCanBeAddedToTheLastLine(t *testing.T) {
 	c := newTestCollective()
 	content := c.story(t, filepath.Join(t.TempDir(), "log"), 4)
@@ -300,7 +300,7 @@ func TestManyFaults(t *testing.T) {
 	c := newTestCollective()
 	var b batch
 	for n := range uint64(50000) {
-		b.next, b.prev = 2*n, hash{1} // gaps everywhere, and twice over: what is missing comes later
+		b.next, b.prev = 2*n, hash{1} // gaps everywhere, and twice: the missing batches come later
 		b.append(line{Entry: Entry{Time: time.Unix(0, 0), Event: Refused}})
 	}
 	for n := range uint64(50000) {
@@ -334,7 +334,7 @@ func TestRechainedLogIsNotProven(t *testing.T) {
 	}
 }
 
-// A head that was noted elsewhere finds out a waypoint that wrote its log anew.
+// A head that was noted elsewhere reveals that a waypoint rewrote its log.
 func TestKnownHead(t *testing.T) {
 	c := newTestCollective()
 	dir := t.TempDir()
@@ -380,7 +380,7 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
-// What checking a log costs.
+// The cost of checking a log.
 func BenchmarkVerify(b *testing.B) {
 	c := newTestCollective()
 	content := c.story(b, filepath.Join(b.TempDir(), "log"), 10000)

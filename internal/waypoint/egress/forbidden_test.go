@@ -30,7 +30,7 @@ func TestForbiddenByDefault(t *testing.T) {
 	}
 }
 
-// The ranges and Check agree on every address, of whatever policy, and no two ranges could be one.
+// The ranges and Check agree on every address, for any policy, and no two ranges could be merged.
 func TestForbiddenIsWhatCheckDenies(t *testing.T) {
 	four := rapid.Custom(func(t *rapid.T) netip.Addr {
 		return netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "four")))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a denial says of its mend is true: either the operator's leave opens the destination, or nothing does.
+// A denial's hint is true: either the operator's permission opens the destination, or nothing does.
 func TestDenialsNameWhatMendsThem(t *testing.T) {
 	here := Surroundings{
 		Own:     []netip.Addr{netip.MustParseAddr("8.8.4.4")},

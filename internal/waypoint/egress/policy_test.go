@@ -115,7 +115,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What is no address at all is denied.
+// An invalid address is denied.
 func TestInvalidServer(t *testing.T) {
 	p, err := New(nil, nil, nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func TestMostSpecificPrefixDecides(t *testing.T) {
 		"1.1.1.1:80":            true,
 		"1.1.2.1:80":            false,
 		"9.9.9.9:80":            false,
-		"[64:ff9b::909:909]:80": false, // the same server by another way
+		"[64:ff9b::909:909]:80": false, // the same server in another form
 		"[2002:a00:1::]:80":     true,
 		"1.2.3.4:25":            true, // no port is denied here
 	} {
@@ -151,8 +151,7 @@ func TestMostSpecificPrefixDecides(t *testing.T) {
 	}
 }
 
-// Who denies everything gives what is allowed, and nothing else: what the defaults leave open is not
-// more specific than that.
+// With everything denied, exactly what is allowed is open: the defaults do not count as more specific.
 func TestNothingButWhatIsAllowed(t *testing.T) {
 	p, err := New(prefixes(t, "1.1.1.0/24", "2606:4700::/32"), prefixes(t, "0.0.0.0/0", "::/0"), nil)
 	if err != nil {
@@ -176,7 +175,7 @@ func TestNothingButWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// A wide permission does not open what is special.
+// A wide permission does not open special addresses.
 func TestWidePermission(t *testing.T) {
 	p, err := New(prefixes(t, "0.0.0.0/0", "::/0", "10.0.0.0/7"), nil, nil)
 	if err != nil {

@@ -32,7 +32,7 @@ func reason(t *testing.T, p *Policy, server string) Reason {
 	return denied.Reason
 }
 
-// What is near a waypoint is denied by default, also at public addresses, and nothing beside it.
+// Networks near a waypoint are denied by default, also at public addresses, and the addresses beside them are not.
 func TestNearIsDenied(t *testing.T) {
 	p, err := New(nil, nil, nil)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestNearIsDenied(t *testing.T) {
 	}
 }
 
-// The operator opens what is near by naming it as closely as it is denied, or by naming private addresses.
+// The operator opens a near network by allowing just the denied prefix, or by allowing private addresses.
 func TestNearIsOpenedByName(t *testing.T) {
 	for server, allow := range map[string]string{
 		"84.1.2.3:80":            "84.1.2.3/32",
@@ -94,7 +94,8 @@ func TestNearIsOpenedByName(t *testing.T) {
 	}
 }
 
-// A host behind a NAT whose address nobody has told sends nothing to IPv4 servers unless it is told to.
+// A host behind a NAT with an unknown external address forwards nothing to IPv4 servers unless the operator allows
+// it.
 func TestHidden(t *testing.T) {
 	p, err := New(nil, nil, nil)
 	if err != nil {

@@ -63,7 +63,7 @@ func TestOpenAndClose(t *testing.T) {
 	}
 }
 
-// What has no mark of ours is nobody's, and an end that was not seen has no bytes.
+// A connection without our mark belongs to no member, and one whose end was not seen has no byte count.
 func TestStrangersAndLostEvents(t *testing.T) {
 	x := newFlows()
 	stranger := flow(1, wire.Mapped)
@@ -132,7 +132,7 @@ func watched(x *Flows, f netstate.Flow) *Fast {
 	return x.Fast(f.Origin)
 }
 
-// Numbers are certain when they were not begun anew while netfilter counted packets in both directions.
+// Numbers are certain if they were not restarted while netfilter counted packets in both directions.
 func TestJudge(t *testing.T) {
 	seen := func(origin, reply, next uint32) forward.Seen {
 		return forward.Seen{Origin: forward.Numbers{Begun: origin, Next: next}, Reply: forward.Numbers{Begun: reply, Next: next}}
@@ -208,7 +208,7 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-// Who is to leave the fast path is found by mark and address, also when the connection is only watched.
+// The connections that must leave the fast path are found by mark and address, also those that are only watched.
 func TestFastWhere(t *testing.T) {
 	x := newFlows()
 	watched(x, flow(1, wire.Mapped))

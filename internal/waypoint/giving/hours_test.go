@@ -101,7 +101,7 @@ func drawHours(t *rapid.T) (h Hours) {
 	return h
 }
 
-// Until Next nothing changes, and then it does; where there is no Next, nothing does for weeks.
+// Until Next nothing changes, and then it does. Without a Next, nothing changes for weeks.
 func TestNextIsTheFirstChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, at := drawHours(t), drawTime(t)

@@ -39,7 +39,7 @@ func TestStand(t *testing.T) {
 	}
 }
 
-// What is told holds: the waypoint gives at Until, and at no minute before.
+// The published state is true: the waypoint gives at Until, and at no earlier minute.
 func TestUntilHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := drawTime(t)

@@ -135,7 +135,7 @@ func TestBatchIsUndone(t *testing.T) {
 	}
 }
 
-// In-band admissions are refused to those who call from nowhere, over IPv6, or where there is no room.
+// In-band admissions are refused to clients with an unknown address, over IPv6, or where there is no room.
 func TestAdmissionsAreRefused(t *testing.T) {
 	client := clientNumber(1)
 	ask := func(l *Leases, name string, client netip.Addr, session uint64, under Conditions) *wire.Refusal {
@@ -184,7 +184,7 @@ func TestAdmissionsAreRefused(t *testing.T) {
 	}
 }
 
-// What a member has signed for its session goes with the session, also to another address.
+// The statement that a member signed for its session stays with the session, also at another address.
 func TestProofsMoveWithSessions(t *testing.T) {
 	old, now := clientNumber(1), clientNumber(2)
 	proof := &attribution.Session{Opened: begin}
@@ -254,7 +254,7 @@ func TestTunnelAddresses(t *testing.T) {
 	}
 }
 
-// What an earlier agent left is held for as long as it takes its members to come back.
+// Leases of an earlier agent are kept long enough for its members to come back.
 func TestAdopts(t *testing.T) {
 	table := rules.State{
 		Members:    []rules.Member{{ID: 1, Name: "alice", Serial: "5e"}, {ID: 2, Name: "bob", Serial: "5e"}},
@@ -290,8 +290,8 @@ func TestAdopts(t *testing.T) {
 	}
 }
 
-// Whatever sessions do and however much time passes: the table that goes with the leases is the one that their changes
-// make, admissions have a session and are not over, and no address has more keys than eBPF takes.
+// Whatever sessions do and however much time passes: the table computed from the leases equals the one that their
+// changes make, admissions have a session and are not expired, and no address has more keys than eBPF allows.
 func TestChangesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := New(terms())

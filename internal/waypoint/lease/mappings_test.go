@@ -32,7 +32,7 @@ func TestChoosePort(t *testing.T) {
 		t.Errorf("a listener's port: %d", port)
 	}
 
-	// The last free port of the range is found, and after it there is none.
+	// The last free port of the range is found, and then there is none.
 	for port := FirstPort; port <= LastPort; port++ {
 		if port != 31337 {
 			x.add(&Mapping{Key: rules.Key{Client: client, Port: uint16(port)},

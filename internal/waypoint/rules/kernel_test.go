@@ -34,7 +34,7 @@ func TestExpiry(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	// Renewing, and adding elsewhere, what has just expired works, swept or not.
+	// Renewing a just expired mapping, and adding it elsewhere, works, swept or not.
 	short.Server = netip.MustParseAddrPort("198.51.100.2:443")
 	short.Left, ended.Left = time.Minute, time.Minute
 	if err := k.Commit(rules.Change{Add: []rules.Mapping{short}, Renew: []rules.Mapping{ended}}); err != nil {

@@ -12,7 +12,8 @@ import (
 
 var kinds = []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN}
 
-// Whatever bits are ours, a mark tells members and kinds apart, keeps to these bits, and is read whatever the others are.
+// For any mask, a mark distinguishes members and kinds, keeps to these bits, and is read whatever the
+// other bits are.
 func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := rules.Marks(rapid.Uint32().Draw(t, "mask"))
@@ -46,7 +47,7 @@ func TestMarks(t *testing.T) {
 	})
 }
 
-// The default lives beside what other programs use, and has room for thousands of members.
+// The default bits do not collide with other programs', and suffice for thousands of members.
 func TestDefaultMarks(t *testing.T) {
 	for who, mask := range map[string]uint32{"mwan3": 0x3f00, "kube-proxy": 0xc000, "Tailscale": 0xff0000} {
 		if uint32(rules.DefaultMarks)&mask != 0 {

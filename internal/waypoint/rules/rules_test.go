@@ -124,13 +124,13 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 			if diff := gocmp.Diff(list(byText), list(byUs)); diff != "" {
 				t.Errorf("(-by nft +by us):\n%s", diff)
 			}
-			// What nft lists, as an operator may save it, can be loaded again.
+			// The output of nft list, as an operator may save it, can be loaded again.
 			saved := filepath.Join(t.TempDir(), "saved.nft")
 			if err := os.WriteFile(saved, []byte("flush ruleset\n"+byUs.Output(t, "nft", "list", "ruleset")), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			byUs.Output(t, "nft", "-f", saved)
-			// What in-band SYNs lead to got lost on the way, and that is noticed.
+			// Saving loses the servers of in-band SYNs, and that is noticed.
 			wantSame := c.options.InBand == rules.InBandOff
 			after := open(t, byUs, c.options)
 			if state, same, err := after.Load(); err != nil || same != wantSame || len(state.Mappings) != len(c.state.Mappings) ||
@@ -268,9 +268,9 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 		t.Errorf("same limits: same %v, %v", same, err)
 	}
 	k = open(t, rules.Options{Connections: 5})
-	// Without in-band detours, nobody is admitted to them.
+	// Without in-band detours, there are no admissions.
 	want.Admissions = []rules.Admission{changesHands}
-	// And without a quota, nothing is counted for one.
+	// And without a quota, no count for one.
 	want.Used = 0
 	if state, same, err := k.Load(); err != nil || same || len(state.Mappings) != 4 || len(state.Admissions) != 1 || state.Used != 42 {
 		t.Errorf("other limits: %+v, same %v, %v", state, same, err)
