@@ -13,7 +13,7 @@ import (
 
 const (
 	wholeMark = ^uint32(0)
-	// Enough bits for 8191 members, and the fewest that the waypoint takes.
+	// Enough bits for 4095 members, and the fewest that the waypoint takes.
 	goodMarks  = 16
 	leastMarks = 8
 	// namedRules bounds how many rules a finding names.

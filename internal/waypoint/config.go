@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
@@ -26,6 +27,8 @@ type Config struct {
 	Hours                giving.Hours // when connections may be opened
 	MappingLifetime      time.Duration
 	InBand               InBandMode
+	// Converter is the converter on this host; nil: there is none.
+	Converter *Converter
 	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
 	// a limit of bandwidth nor a quota wants to see each.
 	FastPath bool
@@ -48,12 +51,18 @@ type Config struct {
 	Tell func(giving.Standing)
 }
 
+// Converter is where a converter of this host is, and how members prove to it that they are members.
+type Converter struct {
+	Port uint16 // of TCP
+	Key  cookie.Key
+}
+
 // everyPacket reports whether there is a rule that must see every packet.
 func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
 
 func (c Config) options() rules.Options {
 	return rules.Options{Marks: c.marks(), Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
-		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
+		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand, Converter: c.Converter != nil}
 }
 
 func (c Config) marks() rules.Marks {

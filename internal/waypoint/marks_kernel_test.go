@@ -57,7 +57,7 @@ func TestForeignMarksStay(t *testing.T) {
 	if got := counted(); got != "3" {
 		t.Errorf("by a tunnel: %s packets with these marks", got)
 	}
-	for kind, mark := range map[string]string{"mapped": "0x80801201", "in-band": "0xa0801201", "by a tunnel": "0xc0801201"} {
+	for kind, mark := range map[string]string{"mapped": "0x80801201", "in-band": "0x90801201", "by a tunnel": "0xa0801201"} {
 		if list := n.waypoint.Output(t, "conntrack", "-L", "-m", mark); strings.Contains(list, " 0 flow entries") {
 			t.Errorf("%s: no connection has the mark %s", kind, mark)
 		}

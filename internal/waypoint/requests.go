@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
@@ -189,6 +190,38 @@ func (l *loop) admitInBand(r lease.InBandRequest, now time.Time) *wire.Refusal {
 		return l.refused(r.Request, lease.Failed(r.ID), now)
 	}
 	return nil
+}
+
+// Converter admits the peer to this host's converter until the lease is over.
+func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	own := w.loop.config.Converter
+	if own == nil {
+		return wire.TunnelGrant{}, &wire.Refusal{ID: req.ID, Code: wire.NotOffered}
+	}
+	r, now := request(peer, req.ID), time.Now()
+	var mark uint32
+	var refusal *wire.Refusal
+	if err := w.askIn(ctx, func() { mark, refusal = w.loop.admitConverter(r, now) }); err != nil {
+		refusal = unasked(ctx, req.ID)
+	}
+	if refusal != nil {
+		return wire.TunnelGrant{}, refusal
+	}
+	lease := w.loop.config.MappingLifetime
+	proof := own.Key.Seal(cookie.Claim{Mark: mark, Client: r.Client, Expires: now.Add(lease)})
+	return wire.TunnelGrant{ID: req.ID, Kind: wire.Converter, Lease: lease, Client: r.Client, Port: own.Port, Cookie: proof}, nil
+}
+
+func (l *loop) admitConverter(r lease.Request, now time.Time) (uint32, *wire.Refusal) {
+	admitting, mark, refusal := l.leases.AdmitConverter(r, l.conditions(now))
+	if refusal != nil {
+		return 0, l.refused(r, refusal, now)
+	}
+	if err := l.admit(admitting); err != nil {
+		l.log.Error("cannot admit to the converter", "member", r.Name, "err", err)
+		return 0, l.refused(r, lease.Failed(r.ID), now)
+	}
+	return mark, nil
 }
 
 // AdmitTunnel makes connections that come from these addresses out of a tunnel interface the

@@ -33,7 +33,7 @@ func TestAnswersStayInTunnels(t *testing.T) {
 	if _, err := answering.Write([]byte("something that only the member is to read")); err != nil {
 		t.Fatal(err)
 	}
-	for began := time.Now(); n.dropped(t, "ours") == 0; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); n.dropped(t, "forwarded") == 0; time.Sleep(50 * time.Millisecond) {
 		if list := n.server.Output(t, "nft", "list", "table", "ip", "watch"); !strings.Contains(list, "counter packets 0") {
 			t.Fatalf("an answer left in the clear:\n%s", list)
 		}

@@ -113,6 +113,7 @@ type (
 		Port       uint16   `cbor:"8,keyasint,omitempty"`
 		Addresses  []prefix `cbor:"9,keyasint,omitempty"`
 		MTU        uint16   `cbor:"10,keyasint,omitempty"`
+		Cookie     []byte   `cbor:"11,keyasint,omitempty"`
 	}
 	attestationBody struct { // without key 1, which is an id elsewhere
 		Time      int64  `cbor:"2,keyasint"` // Unix, ms
@@ -133,6 +134,7 @@ const (
 	maxArray      = max(maxOffers, maxAvoid, maxAddresses)
 	publicKeySize = 32
 	keySize       = 16
+	cookieSize    = 24
 
 	// maxTimeMillis is the latest time that RFC 3339 can represent.
 	maxTimeMillis = 253402300799999
@@ -270,7 +272,7 @@ func (b *tunnelRequestBody) message() Message {
 func (m TunnelGrant) body() (Type, body) {
 	b := &tunnelGrantBody{
 		ID: m.ID, Kind: m.Kind, Lease: millis(m.Lease), Client: address(m.Client), Key: m.Key, ClientPort: m.ClientPort,
-		PublicKey: m.PublicKey, Port: m.Port, MTU: m.MTU,
+		PublicKey: m.PublicKey, Port: m.Port, MTU: m.MTU, Cookie: m.Cookie,
 	}
 	for _, a := range m.Addresses {
 		b.Addresses = append(b.Addresses, prefix(a))
@@ -289,6 +291,7 @@ func (b *tunnelGrantBody) check() error {
 		required("client", b.Client),
 		checkSize("key", b.Key, keySize),
 		checkSize("public key", b.PublicKey, publicKeySize),
+		checkSize("cookie", b.Cookie, cookieSize),
 		checkCount("addresses", len(b.Addresses), maxAddresses),
 	)
 }
@@ -296,7 +299,7 @@ func (b *tunnelGrantBody) check() error {
 func (b *tunnelGrantBody) message() Message {
 	m := TunnelGrant{
 		ID: b.ID, Kind: b.Kind, Lease: time.Duration(b.Lease), Client: netip.Addr(b.Client), Key: present(b.Key), ClientPort: b.ClientPort,
-		PublicKey: present(b.PublicKey), Port: b.Port, MTU: b.MTU,
+		PublicKey: present(b.PublicKey), Port: b.Port, MTU: b.MTU, Cookie: present(b.Cookie),
 	}
 	for _, a := range b.Addresses {
 		m.Addresses = append(m.Addresses, netip.Prefix(a))

@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// Kind is a kind of detour that a waypoint offers.
+// Kind is a kind of detour that a waypoint offers, or another way of help that is asked for in the same way.
 type Kind uint16
 
 // The kinds. Numbers are never reused.
@@ -11,9 +11,10 @@ const (
 	InBand    Kind = 2 // each SYN carries its server's address in a TCP option
 	WireGuard Kind = 3
 	OpenVPN   Kind = 4
+	Converter Kind = 5 // not a detour: connections to servers without MPTCP (RFC 8803)
 )
 
-var kinds = map[Kind]string{Mapped: "mapped", InBand: "in-band", WireGuard: "wireguard", OpenVPN: "openvpn"}
+var kinds = map[Kind]string{Mapped: "mapped", InBand: "in-band", WireGuard: "wireguard", OpenVPN: "openvpn", Converter: "converter"}
 
 func (k Kind) String() string {
 	if word, ok := kinds[k]; ok {

@@ -60,7 +60,7 @@ type Pong struct {
 	Observed netip.AddrPort
 }
 
-// TunnelRequest requests detours of a kind that is set up once for all servers: every kind except
+// TunnelRequest requests help of a kind that is set up once for all servers: every kind except
 // Mapped. It is for the session's source address. Repeating it renews the grant.
 type TunnelRequest struct {
 	ID        uint64
@@ -89,4 +89,6 @@ type TunnelGrant struct {
 	Port       uint16         // UDP port of the waypoint's end of the tunnel; 0: none
 	Addresses  []netip.Prefix // the client's addresses in the tunnel, with the length of their subnets
 	MTU        uint16         // of the tunnel, in bytes; 0: none
+	// Cookie proves to a converter that a connection is the member's, 24 bytes. Its port is Port, of TCP.
+	Cookie []byte
 }

@@ -152,6 +152,8 @@ func (c *connection) entry(event attribution.Event) attribution.Entry {
 	case wire.Mapped:
 	case wire.InBand:
 		e.Kind = c.Kind.String()
+	case wire.Converter: // the converter called the server; the client is not known here
+		e.Kind, e.Client, e.ClientPort, e.Port = c.Kind.String(), netip.Addr{}, 0, 0
 	default: // a tunnel's: the client called the server itself
 		e.Kind, e.Tunnel, e.Client, e.Port = c.Kind.String(), e.Client, netip.Addr{}, 0
 	}

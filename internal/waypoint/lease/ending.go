@@ -33,6 +33,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 	until := now.Add(-ExpiryGrace)
 	l.endAdmissions(&e, now, func(a *admission) bool { return !a.expires.After(until) })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return !t.expires.After(until) }))
+	l.endConversions(&e, now, func(c *conversion) bool { return !c.expires.After(until) })
 	for m := l.mappings.expire(until); m != nil; m = l.mappings.expire(until) {
 		e.Entries = append(e.Entries, l.mappingEntry(attribution.MappingExpired, now, m))
 	}
@@ -43,6 +44,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 	l.endAdmissions(&e, now, func(a *admission) bool { return a.Member == m })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return t.member == m }))
+	l.endConversions(&e, now, func(c *conversion) bool { return c.member == m })
 	l.endMappings(&e, now, func(x *Mapping) bool { return x.Member == m.ID })
 	return e, len(e.Change.Remove)
 }

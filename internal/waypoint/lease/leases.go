@@ -31,25 +31,27 @@ type Conditions struct {
 
 // Leases holds all leases at this waypoint.
 type Leases struct {
-	terms      Terms
-	members    *members
-	sessions   *sessions
-	mappings   *mappings
-	admissions admissions
-	tunnels    map[netip.Addr]*tunnelAddress
-	refusals   *attribution.Refusals
+	terms       Terms
+	members     *members
+	sessions    *sessions
+	mappings    *mappings
+	admissions  admissions
+	tunnels     map[netip.Addr]*tunnelAddress
+	conversions map[rules.MemberID]*conversion
+	refusals    *attribution.Refusals
 }
 
 // New returns empty Leases.
 func New(terms Terms) *Leases {
 	return &Leases{
-		terms:      terms,
-		members:    newMembers(terms.Marks.MaxMembers()),
-		sessions:   newSessions(),
-		mappings:   newMappings(),
-		admissions: make(admissions),
-		tunnels:    make(map[netip.Addr]*tunnelAddress),
-		refusals:   attribution.NewRefusals(),
+		terms:       terms,
+		members:     newMembers(terms.Marks.MaxMembers()),
+		sessions:    newSessions(),
+		mappings:    newMappings(),
+		admissions:  make(admissions),
+		tunnels:     make(map[netip.Addr]*tunnelAddress),
+		conversions: make(map[rules.MemberID]*conversion),
+		refusals:    attribution.NewRefusals(),
 	}
 }
 
@@ -61,6 +63,9 @@ func (l *Leases) State(now time.Time) rules.State {
 	}
 	for addr, t := range l.tunnels {
 		s.Admissions = append(s.Admissions, t.rule(addr, now))
+	}
+	for _, c := range l.conversions {
+		s.Admissions = append(s.Admissions, c.rule(now))
 	}
 	for _, m := range l.mappings.byKey {
 		if m.Expires().After(now) {
@@ -95,6 +100,8 @@ func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now tim
 		case m == nil:
 		case a.Kind == wire.InBand:
 			l.adoptAdmission(Caller{m, a.Addr}, keys[a.Addr], now, now.Add(a.Left))
+		case a.Kind == wire.Converter:
+			l.conversions[m.ID] = &conversion{member: m, expires: now.Add(a.Left)}
 		default:
 			l.tunnels[a.Addr] = &tunnelAddress{member: m, kind: a.Kind, expires: now.Add(a.Left)}
 		}
@@ -118,7 +125,7 @@ func (l *Leases) Restore(sessions map[attribution.Grant]*attribution.Session) {
 
 // Empty reports whether there are no leases.
 func (l *Leases) Empty() bool {
-	return len(l.mappings.byKey) == 0 && len(l.admissions) == 0 && len(l.tunnels) == 0
+	return len(l.mappings.byKey) == 0 && len(l.admissions) == 0 && len(l.tunnels) == 0 && len(l.conversions) == 0
 }
 
 // Member returns the member with the id, or a stand-in if nobody has it.
@@ -172,6 +179,10 @@ func (l *Leases) AskedBy(id rules.MemberID, kind wire.Kind, from netip.Addr, por
 		}
 	case wire.InBand:
 		return l.admissions.by(id, from)
+	case wire.Converter:
+		if c := l.conversions[id]; c != nil {
+			return c.by
+		}
 	default:
 		if t := l.tunnels[from]; t != nil && t.member.ID == id {
 			return t.by

@@ -36,6 +36,7 @@ func life(left time.Duration) time.Duration { return max(left, time.Millisecond)
 func (t *Table) admissionElements(admissions []Admission) []setElements {
 	open, keyed := setElements{set: t.schema.inBand.open}, setElements{set: t.schema.inBand.keyed}
 	four, six := setElements{set: t.schema.four.tunnels}, setElements{set: t.schema.six.tunnels}
+	converted := setElements{set: t.schema.converted}
 	for _, a := range admissions {
 		e := nft.Element{Key: a.Addr.AsSlice(), Jump: markChain{a.Member, a.Kind}.name(), Timeout: life(a.Left)}
 		to := &four
@@ -44,12 +45,14 @@ func (t *Table) admissionElements(admissions []Admission) []setElements {
 			to, e.Key = &keyed, append(e.Key, encodeMark(t.schema.options.Marks.Mark(a.Member, a.Kind))...)
 		case a.Kind == wire.InBand:
 			to = &open
+		case a.Kind == wire.Converter:
+			to, e.Key = &converted, encodeMark(t.schema.options.Marks.Mark(a.Member, a.Kind))
 		case a.Addr.Is6():
 			to = &six
 		}
 		to.elements = append(to.elements, e)
 	}
-	return []setElements{open, keyed, four, six}
+	return []setElements{open, keyed, four, six, converted}
 }
 
 // forbiddenElements names every set, also where a family has no ranges, so that it can be emptied.

@@ -29,6 +29,9 @@ func (t *Table) Load() (State, bool, error) {
 		s.Admissions = append(s.Admissions, l.keyedAdmissions(t.schema.inBand.keyed)...)
 	case InBandOff:
 	}
+	if t.schema.options.Converter {
+		s.Admissions = append(s.Admissions, l.converted(t.schema.converted)...)
+	}
 	for _, e := range l.elements(t.schema.members) {
 		if m, ok := decodeMember(e); ok {
 			s.Members = append(s.Members, m)
@@ -137,6 +140,17 @@ func (l *loader) keyedAdmissions(set nft.Set) []Admission {
 		addr, _ := netip.AddrFromSlice(e.Key[:addrSize])
 		if c, ours := parseMarkChain(e.Jump); ours {
 			list = append(list, Admission{Addr: addr, Kind: c.kind, Member: c.member, Left: e.Expires})
+		}
+	}
+	return list
+}
+
+// converted reads the map of the marks of the converter's sockets.
+func (l *loader) converted(set nft.Set) []Admission {
+	var list []Admission
+	for _, e := range l.elements(set) {
+		if c, ours := parseMarkChain(e.Jump); ours && e.Expires > 0 {
+			list = append(list, Admission{Kind: c.kind, Member: c.member, Left: e.Expires})
 		}
 	}
 	return list

@@ -33,7 +33,7 @@ func parseMarkChain(name string) (c markChain, ok bool) {
 	if err != nil || n == 0 {
 		return markChain{}, false
 	}
-	for _, kind := range []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN} {
+	for _, kind := range []wire.Kind{wire.Mapped, wire.InBand, wire.WireGuard, wire.OpenVPN, wire.Converter} {
 		if c = (markChain{MemberID(n), kind}); c.name() == name {
 			return c, true
 		}

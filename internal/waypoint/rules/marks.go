@@ -9,7 +9,7 @@ import (
 )
 
 // Marks are the bits of packet and connection marks that the waypoint uses. It leaves all others to other programs. The highest
-// bit marks members' connections, the next two contain the kind of detour, and the rest the member.
+// bit marks members' connections, the next three contain the kind of detour, and the rest the member.
 type Marks uint32
 
 // DefaultMarks are apart from the bits that are in use elsewhere by default: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes'
@@ -18,10 +18,10 @@ type Marks uint32
 const DefaultMarks Marks = 0xff0000ff
 
 const (
-	kindBits = 2
+	kindBits = 3
 	idBits   = 16 // of MemberID
-	// leastMarks leaves room for 31 members.
-	leastMarks = 1 + kindBits + 5
+	// leastMarks leaves room for 15 members.
+	leastMarks = 1 + kindBits + 4
 )
 
 // Check returns an error if there are too few bits.

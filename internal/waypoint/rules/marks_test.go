@@ -54,7 +54,7 @@ func TestDefaultMarks(t *testing.T) {
 			t.Errorf("%#x has bits of %s's %#x", rules.DefaultMarks, who, mask)
 		}
 	}
-	if n := rules.DefaultMarks.MaxMembers(); n != 8191 {
+	if n := rules.DefaultMarks.MaxMembers(); n != 4095 {
 		t.Errorf("%d members", n)
 	}
 }

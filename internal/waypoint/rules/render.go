@@ -95,6 +95,8 @@ func (s *schema) render(state State) map[string][]string {
 			add(s.inBand.keyed, "%v . %#x %s : jump %s", a.Addr, s.options.Marks.Mark(a.Member, a.Kind), left, jump)
 		case a.Kind == wire.InBand:
 			add(s.inBand.open, "%v %s : jump %s", a.Addr, left, jump)
+		case a.Kind == wire.Converter:
+			add(s.converted, "%#x %s : jump %s", s.options.Marks.Mark(a.Member, a.Kind), left, jump)
 		default:
 			add(s.family(a.Addr).tunnels, "%v %s : jump %s", a.Addr, left, jump)
 		}

@@ -29,7 +29,7 @@ func (m Mapping) Key() Key { return Key{m.Client, m.Port} }
 
 // Admission lets TCP connections from Addr go to any server that is not forbidden: connections whose SYN names the server
 // (Kind InBand, IPv4 only), or connections out of a tunnel (other kinds). In a tunnel, and without the authenticator, an
-// address belongs to a single member.
+// address belongs to a single member. Of kind Converter, it is the converter that connects, and Addr is invalid.
 type Admission struct {
 	Addr   netip.Addr
 	Kind   wire.Kind
@@ -70,6 +70,7 @@ type Options struct {
 	Total       int64  // the same of all members, each direction by itself
 	Quota       uint64 // bytes of IP packets; see State.Used
 	InBand      InBandMode
+	Converter   bool // there is one on this host
 }
 
 // State is the content of a table.

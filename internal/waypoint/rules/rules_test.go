@@ -37,7 +37,7 @@ func addrRange(first, last string) egress.Range {
 }
 
 var (
-	someOptions = rules.Options{Connections: 100, Rate: 50, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated}
+	someOptions = rules.Options{Connections: 100, Rate: 50, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated, Converter: true}
 	someState   = rules.State{
 		Mappings: []rules.Mapping{
 			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),
@@ -48,6 +48,7 @@ var (
 			admission("10.77.0.2", wire.OpenVPN, 2, 10*time.Minute),
 			admission("192.0.2.1", wire.InBand, 1, 10*time.Minute),
 			admission("fd77::2", wire.WireGuard, 2, 10*time.Minute),
+			{Kind: wire.Converter, Member: 1, Left: 10 * time.Minute},
 		},
 		Members:          []rules.Member{{ID: 1, Name: "alice", Serial: "0a"}, {ID: 2, Name: "bob", Serial: "0b"}},
 		TunnelInterfaces: []string{"dcolov", "dcolwg"},
@@ -96,15 +97,15 @@ func TestRender(t *testing.T) {
 // The text that a person reads and the expressions that the kernel gets are written side by side:
 // here nft loads the one, we the other, and nft lists both.
 func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
-	notInBand := someState
-	notInBand.Admissions = slices.DeleteFunc(slices.Clone(notInBand.Admissions), func(a rules.Admission) bool { return a.Kind == wire.InBand })
+	plain := someState
+	plain.Admissions = slices.DeleteFunc(slices.Clone(plain.Admissions), func(a rules.Admission) bool { return a.Kind == wire.InBand || a.Kind == wire.Converter })
 	for name, c := range map[string]struct {
 		options rules.Options
 		state   rules.State
 	}{
 		"limits":       {someOptions, someState},
-		"no limits":    {rules.Options{}, notInBand},
-		"open in-band": {rules.Options{InBand: rules.InBandOpen, Connections: 1}, someState},
+		"no limits":    {rules.Options{}, plain},
+		"open in-band": {rules.Options{InBand: rules.InBandOpen, Connections: 1, Converter: true}, someState},
 	} {
 		t.Run(name, func(t *testing.T) {
 			byText, byUs := netnstest.New(t), netnstest.New(t)
@@ -211,9 +212,10 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 	// Two members behind one address; an address in a tunnel that changes hands; one renewed.
 	keyed := []rules.Admission{admission("192.0.2.1", wire.InBand, 1, time.Hour), admission("192.0.2.1", wire.InBand, 2, time.Minute)}
 	changesHands := admission("fd77::2", wire.WireGuard, 3, time.Minute)
+	converted := rules.Admission{Kind: wire.Converter, Member: 2, Left: time.Hour}
 	err := k.Commit(rules.Change{
-		Admit:  append(keyed, changesHands),
-		Revoke: []rules.Admission{someState.Admissions[0], someState.Admissions[2], admission("10.77.0.9", wire.OpenVPN, 1, time.Minute)},
+		Admit:  append(keyed, changesHands, converted),
+		Revoke: []rules.Admission{someState.Admissions[0], someState.Admissions[2], someState.Admissions[3], admission("10.77.0.9", wire.OpenVPN, 1, time.Minute)},
 
 		Add: []rules.Mapping{added, added6}, Renew: []rules.Mapping{renewed}, Remove: []rules.Mapping{removed, gone},
 		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 3, Name: "carol", Serial: "0d"}},
@@ -223,7 +225,7 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 	}
 	want := rules.State{
 		Mappings:   []rules.Mapping{renewed, added, someState.Mappings[2], added6},
-		Admissions: append(keyed, changesHands),
+		Admissions: append([]rules.Admission{converted}, append(keyed, changesHands)...),
 		Members: []rules.Member{{ID: 1, Name: "alice", Serial: "0c"}, {ID: 2, Name: "bob", Serial: "0b"},
 			{ID: 3, Name: "carol", Serial: "0d"}},
 		TunnelInterfaces: someState.TunnelInterfaces, Forbidden: someState.Forbidden, ForbiddenPorts: someState.ForbiddenPorts,
@@ -231,7 +233,7 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 		Stopped: someState.Stopped,
 	}
 	wantState(t, k, want)
-	want.Closed, want.Used, want.Stopped = false, 42, []rules.MemberID{1, 8191}
+	want.Closed, want.Used, want.Stopped = false, 42, []rules.MemberID{1, 4095}
 	if err := errors.Join(k.SetClosed(want.Closed), k.SetUsed(want.Used), k.SetStopped(want.Stopped)); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +270,7 @@ func testKernel(t *testing.T, open func(*testing.T, rules.Options) rules.Kernel)
 		t.Errorf("same limits: same %v, %v", same, err)
 	}
 	k = open(t, rules.Options{Connections: 5})
-	// Without in-band detours, there are no admissions.
+	// Without in-band detours and a converter, there are no admissions to them.
 	want.Admissions = []rules.Admission{changesHands}
 	// And without a quota, no count for one.
 	want.Used = 0

@@ -14,13 +14,13 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 9
+const schemaVersion = 10
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
-// quota and mode. It is short, because nft accepts at most 128 characters.
+// quota, mode and whether there is a converter. It is short, because nft accepts at most 128 characters.
 func fingerprint(o Options) string {
-	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v",
-		schemaVersion, uint32(o.Marks), o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand)
+	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v %t",
+		schemaVersion, uint32(o.Marks), o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand, o.Converter)
 }
 
 // schema is the table without its elements, both for the kernel and as text.
@@ -34,6 +34,7 @@ type schema struct {
 	tunnelIfs nft.Set
 	closed    nft.Set // the bit that all our marks have, if no connection is to be opened
 	stopped   nft.Set // the bits of members that are to open no connection
+	converted nft.Set // if there is a converter: mark of its sockets to the chain that marks their connections
 	four, six family
 }
 
@@ -83,6 +84,7 @@ func newSchema(o Options) *schema {
 		tunnelIfs: nft.Set{Name: "tunnel_interfaces", Key: []nft.Type{nft.IfName}},
 		closed:    nft.Set{Name: "closed", Key: []nft.Type{nft.Mark}},
 		stopped:   nft.Set{Name: "stopped", Key: []nft.Type{nft.Mark}},
+		converted: nft.Set{Name: "converted", Key: []nft.Type{nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
 		inBand: inBandSets{
 			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Verdict}, Timeout: true},
 			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
@@ -95,6 +97,9 @@ func newSchema(o Options) *schema {
 		s.sets = append(s.sets, f.servers, f.marks, f.tunnels, f.forbidden, f.guarded)
 	}
 	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed, s.stopped)
+	if o.Converter {
+		s.sets = append(s.sets, s.converted)
+	}
 	switch o.InBand {
 	case InBandOpen:
 		s.sets = append(s.sets, s.inBand.open, s.inBand.forbidden)
@@ -153,9 +158,10 @@ func (s *schema) arriving() []chain {
 
 // leaving returns the chains after routing.
 func (s *schema) leaving() []chain {
-	ours, opening := chain{name: "ours"}, chain{name: "opening"}
+	forwarded, ours, opening := chain{name: "forwarded"}, chain{name: "ours"}, chain{name: "opening"}
 	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
-	ours.rules = []rule{newJump(opening.name), keepInTunnels(s.tunnelIfs)}
+	forwarded.rules = []rule{keepInTunnels(s.tunnelIfs), always(ours.name)}
+	ours.rules = []rule{newJump(opening.name)}
 	if s.options.Bandwidth > 0 {
 		set := s.memberStateSet("bandwidth")
 		s.sets = append(s.sets, set)
@@ -186,28 +192,41 @@ func (s *schema) leaving() []chain {
 	}
 	fromTunnels.rules = []rule{admitTunnel(s.four, s.ports), admitTunnel(s.six, s.ports), oursGoto(s.options.Marks, ours.name), rejectTCP(), dropRest()}
 	toHost.rules = []rule{acceptAnswers(), acceptPing4(), acceptPing6(), dropRest()}
+	input := chain{
+		name:   "input",
+		header: "type filter hook input priority filter; policy accept;",
+		hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: 0},
+		rules:  []rule{tunnelGoto(s.tunnelIfs, toHost.name)},
+	}
+	if s.options.Converter {
+		input.rules = append(input.rules, answersGoto(s.options.Marks, ours.name))
+	}
 	chains := []chain{
 		{
 			name:   "forward",
 			header: "type filter hook forward priority filter; policy accept;",
 			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_FORWARD, Priority: 0},
-			rules: []rule{oursGoto(s.options.Marks, ours.name), tunnelGoto(s.tunnelIfs, fromTunnels.name), dropIntoTunnels(s.tunnelIfs),
+			rules: []rule{oursGoto(s.options.Marks, forwarded.name), tunnelGoto(s.tunnelIfs, fromTunnels.name), dropIntoTunnels(s.tunnelIfs),
 				dropStrangers(s.four), dropStrangers(s.six)},
 		},
-		ours, opening, fromTunnels,
-		{
-			name:   "input",
-			header: "type filter hook input priority filter; policy accept;",
-			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: 0},
-			rules:  []rule{tunnelGoto(s.tunnelIfs, toHost.name)},
-		},
-		toHost,
+		forwarded, ours, opening, fromTunnels, input, toHost,
 		{
 			name:   "postrouting",
 			header: "type nat hook postrouting priority srcnat; policy accept;",
 			hook:   &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100},
 			rules:  []rule{masquerade(s.options.Marks)},
 		},
+	}
+	if s.options.Converter {
+		converting := chain{name: "converting", comment: "connections that the converter opens for members"}
+		converting.rules = []rule{oursGoto(s.options.Marks, ours.name), admitConverted(s, s.four), admitConverted(s, s.six),
+			oursGoto(s.options.Marks, ours.name), rejectTCP(), dropRest()}
+		chains = append(chains, converting, chain{
+			name:   "output",
+			header: "type filter hook output priority filter; policy accept;",
+			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_OUT, Priority: 0},
+			rules:  []rule{convertedGoto(s.options.Marks, converting.name)},
+		})
 	}
 	if s.options.Quota > 0 {
 		// A reset notifies both ends that this path has ended, so that MPTCP continues on others.

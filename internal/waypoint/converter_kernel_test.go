@@ -1,0 +1,164 @@
+package waypoint
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+var converterKey = cookie.Key{1, 2, 3}
+
+// startConverter is a waypoint with a converter, for which convert connects.
+func startConverter(t *testing.T) (*network, *Waypoint) {
+	t.Helper()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	w, _ := n.start(t)
+	return n, w
+}
+
+// admitted returns the mark of the converter's sockets for alice.
+func admitted(t *testing.T, w *Waypoint) uint32 {
+	t.Helper()
+	grant, refusal := w.Converter(t.Context(), overSession("alice", client4, 1), wire.TunnelRequest{ID: 1, Kind: wire.Converter})
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	if grant.Port != 5124 || grant.Lease <= 0 {
+		t.Errorf("granted %+v", grant)
+	}
+	mark, err := converterKey.Open(grant.Cookie, client4, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark
+}
+
+// convert connects from the waypoint's host, as its converter does.
+func (n *network) convert(t *testing.T, mark uint32, to string) (net.Conn, error) {
+	t.Helper()
+	d := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, c syscall.RawConn) error {
+		var inner error
+		err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)) })
+		return errors.Join(err, inner)
+	}}
+	var c net.Conn
+	err := n.waypoint.Do(func() (err error) {
+		c, err = d.DialContext(context.Background(), "tcp", to)
+		return err
+	})
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+// What the converter opens for a member passes the same policy and limits as a detour, and is attributed to it.
+func TestConverterIsHeldToThePolicy(t *testing.T) {
+	t.Parallel()
+	n, w := startConverter(t)
+	for _, at := range []string{"10.2.0.1:443", "[fd02::1]:443", "10.2.0.1:25"} {
+		n.echo(t, at)
+	}
+	w.SessionUp(overSession("alice", client4, 1))
+	mark := admitted(t, w)
+	for _, to := range []string{"10.2.0.1:443", "[fd02::1]:443"} {
+		c, err := n.convert(t, mark, to)
+		if err != nil {
+			t.Fatalf("%s: %v", to, err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Errorf("no answer from %s: %v", to, err)
+		}
+	}
+	eventually(t, "both are attributed to the member", func() bool {
+		snap, err := w.Snapshot()
+		return err == nil && len(snap.Members) == 1 && snap.Members[0].Flows == 2
+	})
+	other := w.loop.config.marks().Mark(2, wire.Converter)
+	for name, c := range map[string]struct {
+		mark uint32
+		to   string
+	}{
+		"a denied port":                  {mark, "10.2.0.1:25"},
+		"the waypoint itself":            {mark, "10.2.0.2:22"},
+		"a private network":              {mark, "10.1.0.1:443"},
+		"loopback":                       {mark, "127.0.0.1:22"},
+		"for a member that has no grant": {other, "10.2.0.1:443"},
+	} {
+		if _, err := n.convert(t, c.mark, c.to); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := n.convert(t, 0, "10.2.0.1:25"); err != nil {
+		t.Errorf("the host's own connection: %v", err)
+	}
+}
+
+// Expelling a member ends its converted connections, too, and lets it open no others.
+func TestExpelledFromConverter(t *testing.T) {
+	t.Parallel()
+	n, w := startConverter(t)
+	n.echo(t, "10.2.0.1:443")
+	w.SessionUp(overSession("alice", client4, 1))
+	mark := admitted(t, w)
+	c, err := n.convert(t, mark, "10.2.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Expel("alice"); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	for err == nil { // the first packet is rejected, and the next call fails
+		_, err = c.Write([]byte("x"))
+		time.Sleep(20 * time.Millisecond)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the connection goes on: %v", err)
+	}
+	if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+// A grant outlives a restart of the agent.
+func TestConverterGrantIsAdopted(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.echo(t, "10.2.0.1:443")
+	w, stop := n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	mark := admitted(t, w)
+	stop()
+	if _, err := n.convert(t, mark, "10.2.0.1:443"); err != nil {
+		t.Errorf("without an agent: %v", err)
+	}
+	n.start(t)
+	if _, err := n.convert(t, mark, "10.2.0.1:443"); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// Without a converter, none is granted.
+func TestNoConverter(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	w, _ := n.start(t)
+	_, refusal := w.Converter(t.Context(), overSession("alice", client4, 1), wire.TunnelRequest{ID: 7, Kind: wire.Converter})
+	if refusal == nil || refusal.Code != wire.NotOffered {
+		t.Errorf("%v", refusal)
+	}
+}

@@ -1,0 +1,52 @@
+package rules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables/expr"
+
+	"github.com/detour-collective/dcol/internal/session/wire"
+)
+
+// convertedGoto sends packets of the converter's sockets to a chain. The converter gives each socket the mark of the
+// member for which it connects.
+func convertedGoto(m Marks, chain string) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp meta mark & %#x == %#x goto %s", m.kinds(), m.kind(wire.Converter), chain),
+		exprs: slices.Concat(isTransportTCP(), loadMetaMark(m.kinds()), []expr.Any{
+			equal(binary.NativeEndian.AppendUint32(nil, m.kind(wire.Converter))),
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain},
+		}),
+	}
+}
+
+// admitConverted marks the connection of a socket that has the mark of an admitted member, unless the server is
+// forbidden. Packets of an established connection that is not marked pass here, too: when a member is expelled, its
+// connections are forgotten, and their next packet is rejected.
+func admitConverted(s *schema, f family) rule {
+	m := s.options.Marks
+	return rule{
+		text: fmt.Sprintf("meta nfproto %[1]s meta l4proto tcp %[2]s daddr != @%[3]s tcp dport != @%[4]s meta mark & %#[5]x vmap @%[6]s",
+			f.proto, f.name, f.forbidden.Name, s.ports.Name, uint32(m), s.converted.Name),
+		exprs: slices.Concat(isTCP(f.nfproto), f.toAllowed(s.ports), loadMetaMark(uint32(m)), []expr.Any{jumpBy(s.converted)}),
+	}
+}
+
+// answersGoto sends what servers answer to the converter to a chain.
+func answersGoto(m Marks, chain string) rule {
+	return rule{
+		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", m.kinds(), m.kind(wire.Converter), chain),
+		exprs: append(isMarked(m.kinds(), m.kind(wire.Converter)), &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}),
+	}
+}
+
+func loadMetaMark(mask uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg}, masked(mask)}
+}
+
+// always sends all packets to a chain.
+func always(chain string) rule {
+	return rule{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
+}
