@@ -76,8 +76,9 @@ func (c *Client) check(p *tomlfile.Problems) {
 	if c.Subflows < 1 || c.Subflows > 8 {
 		p.At("client.subflows", "must be from 1 to 8 (1: no detours), not %d", c.Subflows)
 	}
-	checkKinds(p, "client.kinds", c.Kinds, "to use no detours, set subflows = 1")
+	checkKinds(p, "client.kinds", kinds, c.Kinds, "to use no detours, set subflows = 1")
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
+	c.Converter.check(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
 		p.At("client.mptcpify", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, m)
 	}
@@ -107,9 +108,10 @@ func (c *Client) check(p *tomlfile.Problems) {
 }
 
 func (w *Waypoint) check(p *tomlfile.Problems) {
-	checkKinds(p, "waypoint.offers", w.Offers, "to offer nothing, remove the role")
+	checkKinds(p, "waypoint.offers", append(slices.Clone(kinds), Converter), w.Offers, "to offer nothing, remove the role")
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
+	checkPorts(p, "waypoint.converter_port", []int{w.ConverterPort})
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 		"tunnels_per_member": w.TunnelsPerMember,
@@ -151,16 +153,16 @@ const (
 	mostRate units.Rate = 100e9
 )
 
-func checkKinds(p *tomlfile.Problems, key string, list []Kind, instead string) {
+func checkKinds(p *tomlfile.Problems, key string, known, list []Kind, instead string) {
 	if len(list) == 0 {
 		p.At(key, "is empty: %s", instead)
 	}
 	var words []string
-	for _, k := range kinds {
+	for _, k := range known {
 		words = append(words, string(k))
 	}
 	for i, k := range list {
-		if !slices.Contains(kinds, k) {
+		if !slices.Contains(known, k) {
 			p.At(key, "%q is not a kind of detour%s", k, tomlfile.Nearest(string(k), words))
 		}
 		if slices.Contains(list[:i], k) {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/internal/units"
 )
@@ -106,6 +107,8 @@ const (
 	OpenVPN   Kind = "openvpn"
 	InBand    Kind = "in-band"
 	Mapped    Kind = "mapped"
+	// Converter is no detour, but a waypoint offers it like one: it connects members to servers without MPTCP.
+	Converter Kind = "converter"
 )
 
 // kinds lists all kinds in the order of the papers: those that are ready at once for any server
@@ -120,8 +123,28 @@ type Client struct {
 	Exclude   []netip.Prefix `toml:"exclude"`
 	Mptcpify  string         `toml:"mptcpify"`
 	Cgroup    string         `toml:"cgroup"` // empty: the root of the hierarchy
+	Converter Convert        `toml:"converter"`
 	Waypoints []Peer         `toml:"waypoint"`
 }
+
+// Convert is the use of other members' converters.
+type Convert struct {
+	Use            UseConverter   `toml:"use"`
+	Exclude        []netip.Prefix `toml:"exclude"`
+	ExcludePorts   []int          `toml:"exclude_ports"`
+	ExcludeDomains []string       `toml:"exclude_domains"`
+	Proxy          string         `toml:"proxy"`   // address of a proxy on this host; empty: none
+	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
+}
+
+// UseConverter says for which servers converters are used.
+type UseConverter string
+
+const (
+	ConvertNever  UseConverter = "never"
+	ConvertAuto   UseConverter = "auto"   // those that are known to speak no MPTCP
+	ConvertAlways UseConverter = "always" // all but those that are known to speak MPTCP
+)
 
 // Values of Client.Mptcpify other than a cgroup's folder.
 const (
@@ -150,6 +173,7 @@ type Waypoint struct {
 	InBandAuthenticator  bool           `toml:"in_band_authenticator"`
 	FastPath             bool           `toml:"fast_path"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
+	ConverterPort        int            `toml:"converter_port"`
 	PortMapping          bool           `toml:"port_mapping"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
@@ -237,7 +261,8 @@ func defaults() *Config {
 			// a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
 			// A waypoint could not reach these for us, and would learn which we use.
-			Exclude: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+			Converter: Convert{Use: ConvertNever},
 		},
 		Collective:  Collective{Waypoints: 4},
 		Coordinator: Coordinator{Dir: "/var/lib/dcol/coordinator", Listen: ":45672", BusListen: ":45673"},
@@ -246,6 +271,7 @@ func defaults() *Config {
 			InBandAuthenticator:  true,
 			FastPath:             true,
 			OpenVPNPort:          1194,
+			ConverterPort:        rfc8803.Port,
 			PortMapping:          true,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+// longestDomain is the length of the longest name that DNS has (RFC 1035, section 2.3.4).
+const longestDomain = 253
+
+func (c *Convert) check(p *tomlfile.Problems) {
+	if u := c.Use; u != ConvertNever && u != ConvertAuto && u != ConvertAlways {
+		p.At("client.converter.use", `must be "never", "auto" or "always", not %q`, u)
+	}
+	checkPorts(p, "client.converter.exclude_ports", c.ExcludePorts)
+	for _, d := range c.ExcludeDomains {
+		if d == "" || len(d) > longestDomain || strings.ContainsAny(d, "*/: ") || strings.HasPrefix(d, ".") {
+			p.At("client.converter.exclude_domains", `%q is not a domain, such as "example.org", which includes all names below it`, d)
+		}
+	}
+	if c.Proxy != "" {
+		if at, err := netip.ParseAddrPort(c.Proxy); err != nil || at.Port() == 0 {
+			p.At("client.converter.proxy", `%q is not an address and a port, such as "127.0.0.1:1080"`, c.Proxy)
+		} else if !at.Addr().IsLoopback() && !at.Addr().IsPrivate() && !at.Addr().IsLinkLocalUnicast() {
+			p.At("client.converter.proxy", "%v is not a private address: the proxy has no password, so only this host or its LAN may reach it", at.Addr())
+		}
+	}
+	for _, name := range c.Gateway {
+		if !isInterfaceName(name) {
+			p.At("client.converter.gateway", "%q is not an interface's name", name)
+		}
+	}
+}
+
+// isInterfaceName follows the kernel's dev_valid_name.
+func isInterfaceName(name string) bool {
+	return name != "" && len(name) < 16 && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")
+}
