@@ -27,14 +27,15 @@ type Accepted struct {
 	Local netip.AddrPort // the address that was called; with TPROXY, that of the server
 }
 
-// Opening is the state of one connection until its server is reached.
+// Opening is the state of one connection until its server is reached. Its methods must not block.
 type Opening interface {
 	// Read takes in the first bytes that have arrived, all that came so far. It is called once with
 	// nothing before any have. b is valid during the call.
 	Read(b []byte) Step
-	// Dialled is told how connecting to Step.Dial ended; errno is 0 if it worked. It returns what is
-	// sent to the client, and whether the connection goes on.
-	Dialled(errno syscall.Errno) (reply []byte, goOn bool)
+	// Dialled is told how connecting to Step.Dial ended. The Step may name another server to connect to.
+	// With neither Dial nor Close the connection goes on with the server that was reached, or, if none was,
+	// ends with a reset.
+	Dialled(Result) Step
 }
 
 // Step is what happens next with an opening connection. The zero Step waits for more bytes.
@@ -43,18 +44,35 @@ type Step struct {
 	Reply []byte // is sent to the client
 	Dial  *Dial  // is connected to
 	Close bool   // ends the connection after Reply
+	// Later is called at once, and returns without waiting. It has its argument called once with the next
+	// Step, by another goroutine. Until then no more bytes are read. Only Read returns it.
+	Later func(next func(Step))
 }
 
 // Dial is how a server is reached.
 type Dial struct {
 	To    netip.AddrPort
+	From  netip.AddrPort // the address to call from, even if it is not this host's (IP_TRANSPARENT); zero: any
 	MPTCP bool
 	Mark  uint32 // of the socket (SO_MARK); 0: none
+	// Timeout bounds connecting and Await together; 0: connecting takes as long as the kernel tries, and
+	// Await as long as the connection lives.
+	Timeout time.Duration
 	// Greeting is sent as soon as the connection is up. Await, if set, is then given the first bytes of
 	// the other side until it is done; used is how many of them are not the connection's data. An errno
 	// ends the connection as if connecting had failed.
 	Greeting []byte
 	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
+}
+
+// Result is how connecting ended.
+type Result struct {
+	Errno syscall.Errno // 0: it worked
+	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
+	Connected bool
+	MPTCP     bool          // the other side speaks MPTCP on this connection
+	Handshake time.Duration // until the connection was up
+	Answer    time.Duration // from then until Await was done
 }
 
 // Config are an engine's settings.
@@ -85,8 +103,8 @@ type Engine struct {
 	loops  []*loop
 	pairs  atomic.Int64
 
-	waking sync.Mutex // no loop is woken once it is closed
-	closed bool
+	waking sync.Mutex // guards closed, and each loop's next
+	closed bool       // no loop is woken any more
 }
 
 // Counters are what an engine has done, and has.
@@ -176,6 +194,25 @@ func (e *Engine) tell(c command) {
 	for _, l := range e.loops {
 		l.tell(c)
 	}
+}
+
+// resume has a loop go on with an opening that waited. Any goroutine may call it.
+func (e *Engine) resume(l *loop, p *pair, s Step) {
+	e.waking.Lock()
+	defer e.waking.Unlock()
+	if !e.closed {
+		l.next = append(l.next, resumption{p, s})
+		l.tell(0)
+	}
+}
+
+// resumed returns the openings with which a loop goes on.
+func (e *Engine) resumed(l *loop) []resumption {
+	e.waking.Lock()
+	defer e.waking.Unlock()
+	next := l.next
+	l.next = nil
+	return next
 }
 
 func (e *Engine) close() {

@@ -33,7 +33,7 @@ type direct struct{ f toServer }
 
 func (d *direct) Read([]byte) Step { return Step{Dial: &Dial{To: d.f.server, MPTCP: d.f.mptcp}} }
 
-func (d *direct) Dialled(errno syscall.Errno) ([]byte, bool) { return nil, errno == 0 }
+func (d *direct) Dialled(Result) Step { return Step{} }
 
 // serve accepts connections and handles each in a goroutine, until the test ends.
 func serve(t *testing.T, mptcp bool, handle func(*net.TCPConn)) netip.AddrPort {
@@ -282,8 +282,8 @@ func (s *talk) Read(b []byte) Step {
 	}}}
 }
 
-func (s *talk) Dialled(errno syscall.Errno) ([]byte, bool) {
-	return fmt.Appendf(nil, "%d\n", errno), errno == 0
+func (s *talk) Dialled(r Result) Step {
+	return Step{Reply: fmt.Appendf(nil, "%d\n", r.Errno), Close: r.Errno != 0}
 }
 
 // Bytes of an opening and of data are told apart, however they arrive.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/deadline"
 )
 
 // loop owns the connections that it accepted. Only its own goroutine touches them.
@@ -18,10 +20,11 @@ type loop struct {
 	wake   int // an eventfd: commands wait
 
 	commands atomic.Uint32 // bits of command
+	next     []resumption  // of openings that waited
 	ends     []*end        // by descriptor
 	pairs    int
-	ready    []*end // whose data is moved on in the next turn, because others had their turn first
-	openings queue  // in the order in which their time is up
+	ready    []*end                 // whose data is moved on in the next turn, because others had their turn first
+	due      *deadline.Queue[*pair] // those whose opening has a time limit
 	pipes    pipes
 	buffer   []byte // that what is read goes into
 	drains   bool
@@ -47,7 +50,7 @@ const (
 )
 
 func newLoop(e *Engine) (l *loop, err error) {
-	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1}
+	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, due: deadline.New[*pair](nil)}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -111,7 +114,7 @@ func (l *loop) run() error {
 			l.event(int(events[i].Fd), events[i].Events)
 		}
 		l.moveReady()
-		l.endLateOpenings(time.Now())
+		l.endLate(time.Now())
 		if err := l.listenAgain(); err != nil {
 			return err
 		}
@@ -143,8 +146,8 @@ func (l *loop) timeout() int {
 		return 0
 	}
 	wait := time.Duration(-1)
-	if first := l.openings.first(); first != nil {
-		wait = max(time.Until(first.opening.until), 0) + time.Millisecond
+	if first := l.due.First(); first != nil {
+		wait = max(time.Until(first.Due()), 0) + time.Millisecond
 	}
 	if l.full && (wait < 0 || wait > pause) {
 		wait = pause // another loop may make room
@@ -159,6 +162,7 @@ func (l *loop) event(fd int, events uint32) {
 	if fd == l.wake {
 		var b [8]byte
 		_, _ = unix.Read(fd, b[:])
+		l.resumeOpenings()
 		return
 	}
 	if e := l.endOf(fd); e != nil {

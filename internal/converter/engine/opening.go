@@ -1,26 +1,35 @@
 package engine
 
 import (
-	"container/list"
 	"net/netip"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/deadline"
 )
 
-// openingMost bounds what a client, or the other side of a Dial, may say before the connection is open.
-const openingMost = 16 << 10
+const (
+	// openingMost bounds what a client, or the other side of a Dial, may say before the connection is open.
+	openingMost = 16 << 10
+	// partingTime is for how long a client that is refused may still send. A socket that is closed before
+	// all has been read sends a reset, and that could overtake the reply.
+	partingTime = 2 * time.Second
+)
 
 // opening is a pair's state until its server is reached.
 type opening struct {
 	front Opening
-	dial  *Dial         // nil: the server is not known yet
-	up    bool          // connected to it
-	heard []byte        // by the client, not used yet
-	said  []byte        // by the server, not used yet
-	until time.Time     // zero: no limit
-	place *list.Element // in loop.openings
+	dial  *Dial  // nil: the server is not known yet
+	heard []byte // by the client, not used yet
+	said  []byte // by the server, not used yet
+	waits bool   // for the Step that Step.Later announced
+	parts bool   // the client got its last reply
+
+	began time.Time // to dial
+	up    time.Time // the connection to the server; zero: not yet
+	due   deadline.Entry[*pair]
 }
 
 // open begins a pair with a connection that has come in.
@@ -38,11 +47,12 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 		resetSocket(fd)
 		return
 	}
-	p := &pair{opening: &opening{front: front, until: time.Now().Add(l.engine.config.OpeningTimeout)}}
+	p := &pair{opening: &opening{front: front}}
+	p.opening.due.Item = p
 	p.server.fd = -1
 	l.pairs++
 	l.engine.pairs.Add(1)
-	l.openings.add(p)
+	l.due.Set(&p.opening.due, time.Now().Add(l.engine.config.OpeningTimeout))
 	if err := l.add(p, &p.client, fd, isMultipath(fd)); err != nil {
 		l.refuse(p)
 		return
@@ -57,36 +67,55 @@ func (l *loop) openEvent(e *end, events uint32) {
 		l.hear(p)
 		return
 	}
-	if o := p.opening; !o.up && events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		if errno := connectError(int(e.fd)); errno != 0 {
+	if o := p.opening; o.up.IsZero() && events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		l.connected(p)
+	}
+	if o := p.opening; o != nil && !o.up.IsZero() && o.dial.Await != nil {
+		l.await(p)
+	}
+}
+
+// connected goes on once the server has answered, if it has.
+func (l *loop) connected(p *pair) {
+	o, fd := p.opening, int(p.server.fd)
+	errno := connectError(fd)
+	switch errno {
+	case 0:
+	case unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
+		return
+	default:
+		l.dialled(p, errno)
+		return
+	}
+	o.up = time.Now()
+	if len(o.dial.Greeting) > 0 {
+		// The socket's buffer is empty, so that this much always fits.
+		n, errno := write(fd, o.dial.Greeting)
+		if errno == 0 && n != len(o.dial.Greeting) {
+			errno = unix.ENOBUFS
+		}
+		if errno != 0 {
 			l.dialled(p, errno)
 			return
 		}
-		o.up = true
-		if len(o.dial.Greeting) > 0 {
-			// The socket's buffer is empty, so that this much always fits.
-			if n, errno := write(int(e.fd), o.dial.Greeting); errno != 0 || n != len(o.dial.Greeting) {
-				l.dialled(p, errno)
-				return
-			}
-		}
-		if o.dial.Await == nil {
-			l.dialled(p, 0)
-			return
-		}
 	}
-	if p.opening != nil && p.opening.up {
-		l.await(p)
+	if o.dial.Await == nil {
+		l.dialled(p, 0)
 	}
 }
 
 // hear reads what the client says before its server is known. Later bytes stay in the socket.
 func (l *loop) hear(p *pair) {
-	for !p.closed && p.opening != nil && p.opening.dial == nil {
+	for !p.closed && p.opening != nil && p.opening.dial == nil && !p.opening.waits {
 		o := p.opening
 		n, errno := read(int(p.client.fd), l.buffer[:openingMost])
 		switch {
 		case errno == unix.EAGAIN:
+			return
+		case o.parts && errno == 0 && n > 0:
+			continue
+		case o.parts:
+			l.finish(p)
 			return
 		case errno != 0 || n == 0 || len(o.heard)+n > openingMost:
 			l.refuse(p)
@@ -106,19 +135,58 @@ func (l *loop) step(p *pair, s Step) {
 	o.heard = o.heard[min(s.Used, len(o.heard)):]
 	switch {
 	case s.Close:
-		l.refused.Add(1)
-		l.finish(p)
+		l.part(p)
+	case s.Later != nil:
+		o.waits = true
+		s.Later(func(next Step) { l.engine.resume(l, p, next) })
 	case s.Dial != nil:
-		l.openings.remove(p)
-		o.dial, o.until = s.Dial, time.Time{}
-		fd, err := connect(s.Dial)
-		if err != nil {
-			l.dialled(p, errnoOf(err))
-			return
+		l.dial(p, s.Dial)
+	}
+}
+
+// resumption is the Step that an opening waited for.
+type resumption struct {
+	pair *pair
+	step Step
+}
+
+// resumeOpenings goes on with openings that waited.
+func (l *loop) resumeOpenings() {
+	for _, r := range l.engine.resumed(l) {
+		if r.pair.closed || r.pair.opening == nil || !r.pair.opening.waits {
+			continue
 		}
-		if err := l.add(p, &p.server, fd, s.Dial.MPTCP); err != nil {
-			l.refuse(p)
-		}
+		r.pair.opening.waits = false
+		l.step(r.pair, r.step)
+		l.hear(r.pair) // what came while nothing was read
+	}
+}
+
+// dial begins to connect to a server, and forgets the one before.
+func (l *loop) dial(p *pair, d *Dial) {
+	l.hangUp(p)
+	o, due := p.opening, time.Time{}
+	o.dial, o.began, o.up, o.said = d, time.Now(), time.Time{}, nil
+	if d.Timeout > 0 {
+		due = o.began.Add(d.Timeout)
+	}
+	l.due.Set(&o.due, due)
+	fd, err := connect(d)
+	if err != nil {
+		l.dialled(p, errnoOf(err))
+		return
+	}
+	if err := l.add(p, &p.server, fd, d.MPTCP); err != nil {
+		l.refuse(p)
+	}
+}
+
+// hangUp closes the connection to the server that was tried.
+func (l *loop) hangUp(p *pair) {
+	if fd := p.server.fd; fd >= 0 {
+		l.ends[fd] = nil
+		resetSocket(int(fd))
+		p.server.fd = -1
 	}
 }
 
@@ -129,6 +197,20 @@ func (l *loop) reply(p *pair, b []byte) bool {
 		return false
 	}
 	return true
+}
+
+// part ends a pair that does not open, so that the client gets the reply.
+func (l *loop) part(p *pair) {
+	l.refused.Add(1)
+	l.hangUp(p)
+	o := p.opening
+	o.dial, o.parts = nil, true
+	l.due.Set(&o.due, time.Now().Add(partingTime))
+	if err := unix.Shutdown(int(p.client.fd), unix.SHUT_WR); err != nil {
+		l.finish(p)
+		return
+	}
+	l.hear(p)
 }
 
 // await reads what the other side says before it is the server.
@@ -163,22 +245,29 @@ func (l *loop) await(p *pair) {
 	}
 }
 
-// dialled opens the pair, or ends it because its server cannot be reached.
+// dialled tells the front how connecting ended, and does what it wants.
 func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	o := p.opening
-	reply, goOn := o.front.Dialled(errno)
-	if len(reply) > 0 && !l.reply(p, reply) {
-		return
+	l.due.Set(&o.due, time.Time{})
+	r := Result{Errno: errno, Connected: !o.up.IsZero()}
+	if r.Connected {
+		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
+		r.MPTCP = o.dial.MPTCP && isMultipath(int(p.server.fd))
 	}
-	if !goOn {
-		l.refused.Add(1)
-		if len(reply) > 0 {
-			l.finish(p)
-		} else {
-			l.reset(p)
-		}
-		return
+	s := o.front.Dialled(r)
+	l.step(p, s)
+	switch {
+	case p.closed || s.Dial != nil || s.Close:
+	case errno != 0:
+		l.refuse(p)
+	default:
+		l.join(p)
 	}
+}
+
+// join begins to move bytes between the two ends.
+func (l *loop) join(p *pair) {
+	o := p.opening
 	p.opening = nil
 	for _, waits := range []struct {
 		e *end
@@ -198,35 +287,23 @@ func (l *loop) refuse(p *pair) {
 	l.reset(p)
 }
 
-func (l *loop) endLateOpenings(now time.Time) {
+// endLate ends what has taken too long.
+func (l *loop) endLate(now time.Time) {
 	for {
-		first := l.openings.first()
-		if first == nil || now.Before(first.opening.until) {
+		first := l.due.First()
+		if first == nil || now.Before(first.Due()) {
 			return
 		}
-		l.refuse(first)
+		p := first.Item
+		switch {
+		case p.opening.parts:
+			l.finish(p)
+		case p.opening.dial != nil:
+			l.dialled(p, unix.ETIMEDOUT)
+		default:
+			l.refuse(p)
+		}
 	}
-}
-
-// queue has the pairs whose client has not said yet which server it wants. All get the same time, so the
-// first of them is the first whose time is up.
-type queue struct{ list list.List }
-
-func (q *queue) add(p *pair) { p.opening.place = q.list.PushBack(p) }
-
-func (q *queue) remove(p *pair) {
-	if p.opening.place != nil {
-		q.list.Remove(p.opening.place)
-		p.opening.place = nil
-	}
-}
-
-// first returns the pair that has waited longest, or nil.
-func (q *queue) first() *pair {
-	if e := q.list.Front(); e != nil {
-		return e.Value.(*pair)
-	}
-	return nil
 }
 
 // isMultipath reports whether an accepted connection is MPTCP, and did not fall back to TCP.

@@ -1,6 +1,10 @@
 package engine
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // pair is two ends between which bytes move.
 type pair struct {
@@ -61,7 +65,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	}
 	p.closed = true
 	if p.opening != nil {
-		l.openings.remove(p)
+		l.due.Set(&p.opening.due, time.Time{})
 		p.opening = nil
 	}
 	for _, e := range []*end{&p.client, &p.server} {

@@ -24,11 +24,7 @@ func descriptorLimit() uint64 {
 
 // connect begins to connect a new socket. Errors are those that a program would see.
 func connect(d *Dial) (fd int, err error) {
-	family := unix.AF_INET6
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(d.To.Port()), Addr: d.To.Addr().As16()}
-	if d.To.Addr().Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(d.To.Port()), Addr: d.To.Addr().As4()}
-	}
+	family, sa := sockaddr(d.To)
 	protocol := unix.IPPROTO_TCP
 	if d.MPTCP {
 		protocol = unix.IPPROTO_MPTCP
@@ -43,6 +39,9 @@ func connect(d *Dial) (fd int, err error) {
 	if err == nil {
 		err = prepare(fd)
 	}
+	if err == nil && d.From.IsValid() {
+		err = callFrom(fd, d.From)
+	}
 	if err == nil {
 		if err = unix.Connect(fd, sa); errors.Is(err, unix.EINPROGRESS) {
 			err = nil
@@ -53,6 +52,26 @@ func connect(d *Dial) (fd int, err error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// callFrom gives a socket an address that need not be this host's.
+func callFrom(fd int, from netip.AddrPort) error {
+	family, sa := sockaddr(from)
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if family == unix.AF_INET6 {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		return err
+	}
+	return unix.Bind(fd, sa)
+}
+
+func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
+	if addr := a.Addr().Unmap(); addr.Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: addr.As4()}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
 // keepIdle is after how many seconds of silence an end is asked whether it is still there, so that
@@ -149,11 +168,16 @@ func bigEndian(port *uint16) uint16 {
 	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(port))[:])
 }
 
-// connectError returns why a socket is not connected; 0 if it is.
+// connectError returns why a socket is not connected; 0 if it is, EAGAIN if that is not known yet.
 func connectError(fd int) syscall.Errno {
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
 		return unix.EIO
+	}
+	if n == 0 {
+		if _, err := unix.Getpeername(fd); err != nil {
+			return unix.EAGAIN
+		}
 	}
 	return syscall.Errno(n)
 }

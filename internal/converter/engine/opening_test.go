@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// script is a front with an opening made of two functions.
+type script struct {
+	read    func(b []byte) Step
+	dialled func(Result) Step
+}
+
+func (s script) Open(Accepted) (Opening, error) { return s, nil }
+func (s script) Read(b []byte) Step             { return s.read(b) }
+func (s script) Dialled(r Result) Step          { return s.dialled(r) }
+
+// nobody returns an address at which nobody listens.
+func nobody(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l := listen(t, false)
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// silent returns an address at which connections are accepted, and nothing is said.
+func silent(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l := listen(t, true)
+	t.Cleanup(func() { l.Close() })
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// An opening tries one way after another. What the client has said meanwhile reaches the last one.
+func TestTriesAnotherWay(t *testing.T) {
+	answer := func([]byte) (int, bool, syscall.Errno) { return 0, false, 0 }
+	refuse := func([]byte) (int, bool, syscall.Errno) { return 0, false, syscall.EACCES }
+	to := serve(t, true, echo)
+	speaks := serve(t, false, func(c *net.TCPConn) { _, _ = c.Write([]byte("no")); _, _ = c.Read(make([]byte, 1)) })
+	ways := []*Dial{
+		{To: nobody(t)},
+		{To: nobody(t), MPTCP: true},
+		{To: silent(t), MPTCP: true, Await: answer, Timeout: 50 * time.Millisecond},
+		{To: speaks, MPTCP: true, Await: refuse, Timeout: 10 * time.Second},
+		{To: to, MPTCP: true},
+	}
+	var results []Result
+	e, at := start(t, Config{Loops: 1, Front: script{
+		read: func([]byte) Step { return Step{Dial: ways[0]} },
+		dialled: func(r Result) Step {
+			if results = append(results, r); r.Errno == 0 {
+				return Step{}
+			}
+			return Step{Dial: ways[len(results)]}
+		},
+	}}, false)
+	c := dial(t, at, false)
+	_, _ = c.Write([]byte("data"))
+	_ = c.CloseWrite()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "data" {
+		t.Errorf("%q, %v", b, err)
+	}
+	eventually(t, "it has ended", func() bool { return e.Counters().Pairs == 0 })
+	want := []Result{
+		{Errno: syscall.ECONNREFUSED},
+		{Errno: syscall.ECONNREFUSED},
+		{Errno: syscall.ETIMEDOUT, Connected: true, MPTCP: true},
+		{Errno: syscall.EACCES, Connected: true},
+		{Connected: true, MPTCP: true},
+	}
+	for i, r := range results {
+		if r.Connected && r.Handshake <= 0 || i == 2 && r.Answer < 40*time.Millisecond {
+			t.Errorf("%d: after %v and %v", i, r.Handshake, r.Answer)
+		}
+		if r.Handshake, r.Answer = 0, 0; r != want[i] {
+			t.Errorf("%d: %+v, want %+v", i, r, want[i])
+		}
+	}
+	if len(results) != len(want) {
+		t.Errorf("%d results", len(results))
+	}
+}
+
+// Connecting to an address that does not answer ends with the Dial's timeout.
+func TestConnectingTakesTooLong(t *testing.T) {
+	// A listener whose queue is full leaves SYNs unanswered.
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	sa, _ := syscall.Getsockname(fd)
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(sa.(*syscall.SockaddrInet4).Port))
+	dial(t, to, false)
+	results := make(chan Result, 1)
+	_, at := start(t, Config{Front: script{
+		read:    func([]byte) Step { return Step{Dial: &Dial{To: to, MPTCP: true, Timeout: 100 * time.Millisecond}} },
+		dialled: func(r Result) Step { results <- r; return Step{} },
+	}}, false)
+	c := dial(t, at, false)
+	if r := <-results; r != (Result{Errno: syscall.ETIMEDOUT}) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// A front may need time to find out what is next. Others are served meanwhile.
+func TestLater(t *testing.T) {
+	to := serve(t, false, echo)
+	proceed := make(chan struct{})
+	var opened atomic.Int64
+	e, at := start(t, Config{Loops: 1, Front: script{
+		read: func(b []byte) Step {
+			switch {
+			case len(b) == 0:
+				return Step{}
+			case b[0] == 'q':
+				return Step{Dial: &Dial{To: to}}
+			}
+			opened.Add(1)
+			return Step{Used: 1, Later: func(next func(Step)) {
+				go func() {
+					<-proceed
+					next(Step{Dial: &Dial{To: to}})
+				}()
+			}}
+		},
+		dialled: func(Result) Step { return Step{} },
+	}}, false)
+	slow, gone, quick := dial(t, at, false), dial(t, at, false), dial(t, at, false)
+	_, _ = slow.Write([]byte("s1"))
+	_, _ = gone.Write([]byte("s"))
+	eventually(t, "two wait", func() bool { return opened.Load() == 2 })
+	_, _ = slow.Write([]byte("2"))
+	gone.Close()
+	_, _ = quick.Write([]byte("quick"))
+	_ = quick.CloseWrite()
+	if b, err := io.ReadAll(quick); err != nil || string(b) != "quick" {
+		t.Errorf("%q, %v", b, err)
+	}
+	close(proceed)
+	_ = slow.CloseWrite()
+	if b, err := io.ReadAll(slow); err != nil || string(b) != "12" {
+		t.Errorf("%q, %v", b, err)
+	}
+	eventually(t, "all pairs end", func() bool { return e.Counters().Pairs == 0 })
+}
+
+// A Step that comes after the engine has ended does no harm, nor one after the connection's time was up.
+func TestTooLate(t *testing.T) {
+	late := make(chan func(Step), 1)
+	var ended func(Step)
+	t.Run("engine", func(t *testing.T) {
+		e, at := start(t, Config{OpeningTimeout: 50 * time.Millisecond, Front: script{
+			read: func([]byte) Step { return Step{Later: func(next func(Step)) { late <- next }} },
+		}}, false)
+		c := dial(t, at, false)
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want a reset", err)
+		}
+		ended = <-late
+		ended(Step{Close: true})
+		dial(t, at, false)
+		ended = <-late
+		if n := e.Counters().Accepted; n != 2 {
+			t.Errorf("%d accepted", n)
+		}
+	})
+	ended(Step{Close: true})
+}
+
+// The last reply reaches a client that has sent more than was read.
+func TestReplyBeforeClose(t *testing.T) {
+	e, at := start(t, Config{Front: script{read: func(b []byte) Step {
+		if len(b) == 0 {
+			return Step{}
+		}
+		return Step{Reply: []byte("no"), Close: true}
+	}}}, false)
+	c := dial(t, at, false)
+	for range 100 {
+		_, _ = c.Write(bytes.Repeat([]byte("x"), 10_000))
+	}
+	if b, err := io.ReadAll(c); err != nil || string(b) != "no" {
+		t.Errorf("%q, %v", b, err)
+	}
+	eventually(t, "the engine waits no longer for the client", func() bool {
+		n := e.Counters()
+		return n.Pairs == 0 && n.Refused == 1
+	})
+}
+
+// A connection can be made from an address that is not this host's.
+func TestCallsFromAnotherAddress(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("IP_TRANSPARENT needs root")
+	}
+	peers := make(chan string, 1)
+	to := serve(t, false, func(c *net.TCPConn) { peers <- c.RemoteAddr().(*net.TCPAddr).IP.String() })
+	_, at := start(t, Config{Front: script{
+		read: func([]byte) Step {
+			return Step{Dial: &Dial{To: to, From: netip.MustParseAddrPort("127.3.2.1:0"), MPTCP: true}}
+		},
+		dialled: func(Result) Step { return Step{} },
+	}}, false)
+	dial(t, at, false)
+	if peer := <-peers; peer != "127.3.2.1" {
+		t.Errorf("the server sees %s", peer)
+	}
+}
