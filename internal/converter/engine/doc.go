@@ -4,8 +4,8 @@
 //
 // Each processor has one loop on epoll, and no connection has a goroutine:
 //
-//	accept.go   a connection comes in                          loop.go     events of epoll
-//	opening.go  the Front says which server; connect           move.go     bytes, from one end to the other
+//	loop.go     events of epoll; a connection comes in         move.go     bytes, from one end to the other
+//	opening.go  the Front says which server; connect           pipe.go     where bytes from TCP wait
 //	pair.go     the two ends, how they close                   socket.go   what is asked of the kernel
 //
 // Bytes from TCP go through a pipe (splice), so that they are not copied; bytes from MPTCP are read

@@ -30,6 +30,7 @@ const (
 
 // Types of TLVs (section 6.2).
 const (
+	typeReserved       = 0
 	typeInfo           = 1
 	typeConnect        = 10
 	typeExtendedHeader = 20
@@ -169,6 +170,8 @@ func (m *Message) decodeTLV(kind byte, b []byte) (known bool, err error) {
 		m.Cookie = value
 	case typeError:
 		m.Error = &Error{Code: ErrorCode(b[0]), Value: withoutPadding(b[1:])}
+	case typeReserved:
+		err = fmt.Errorf("%w: a TLV of the reserved type 0", ErrMalformed)
 	default:
 		return false, nil
 	}

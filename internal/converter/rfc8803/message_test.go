@@ -74,6 +74,7 @@ func TestBadMessages(t *testing.T) {
 		"half an address":         {"01042263 0a030050 20010db8 00000000", ErrMalformed},
 		"info with a value":       {"01032263 01020000 00000000", ErrMalformed},
 		"two of a kind":           {"01032263 01010000 01010000", ErrMalformed},
+		"the reserved type":       {"01022263 00010000", ErrMalformed},
 		"two unknown of a kind":   {"01032263 28010000 28010000", ErrMalformed},
 	} {
 		b, err := hex.DecodeString(strings.ReplaceAll(c.bytes, " ", ""))

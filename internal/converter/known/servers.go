@@ -1,0 +1,43 @@
+package known
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Support says whether a server speaks MPTCP.
+type Support int
+
+// What may be known of a server.
+const (
+	Unknown Support = iota
+	Plain           // it answered MP_CAPABLE with plain TCP
+	MPTCP
+)
+
+// How long a finding holds. A server seldom loses MPTCP; one that gains it should be noticed soon.
+const (
+	SpeaksFor = time.Hour
+	PlainFor  = 10 * time.Minute
+)
+
+// Servers remembers which servers speak MPTCP. It is not for concurrent use.
+type Servers struct{ found *Map[netip.AddrPort, Support] }
+
+// NewServers remembers at most the given number of servers.
+func NewServers(most int) *Servers { return &Servers{NewMap[netip.AddrPort, Support](most)} }
+
+// Learn notes whether a server answered MP_CAPABLE with MPTCP.
+func (s *Servers) Learn(server netip.AddrPort, mptcp bool, now time.Time) {
+	if mptcp {
+		s.found.Set(server, MPTCP, now.Add(SpeaksFor))
+	} else {
+		s.found.Set(server, Plain, now.Add(PlainFor))
+	}
+}
+
+// Support returns what is known of a server.
+func (s *Servers) Support(server netip.AddrPort, now time.Time) Support {
+	support, _ := s.found.Get(server, now)
+	return support
+}

@@ -1,0 +1,166 @@
+// Package server is the converter's side of the Convert protocol (RFC 8803): a front that reads which server
+// a member wants, and answers once that is reached or not. docs/converter.md follows the RFC clause by clause.
+//
+// It has no policy of its own. A cookie names the mark of the member's connections, and the waypoint's
+// nftables rules apply its limits to sockets with that mark.
+package server
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/known"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+)
+
+// serversMost bounds the servers of which it is known whether they speak MPTCP.
+const serversMost = 16 << 10
+
+// Front serves members' connections. It is made by New.
+type Front struct {
+	keys atomic.Pointer[keys]
+
+	mu      sync.Mutex
+	servers *known.Servers
+}
+
+// keys are valid now. With the previous one, cookies outlive a change of the key.
+type keys struct{ current, previous cookie.Key }
+
+// New returns a front that accepts cookies which were sealed with the key.
+func New(key cookie.Key) *Front {
+	f := &Front{servers: known.NewServers(serversMost)}
+	f.keys.Store(&keys{key, key})
+	return f
+}
+
+// SetKey changes the key. Cookies of the key before remain valid until the next change. One goroutine at a
+// time may call it.
+func (f *Front) SetKey(key cookie.Key) {
+	f.keys.Store(&keys{current: key, previous: f.keys.Load().current})
+}
+
+// Open implements engine.Front.
+func (f *Front) Open(a engine.Accepted) (engine.Opening, error) {
+	return &opening{front: f, client: a.Peer.Addr()}, nil
+}
+
+// authorize returns the mark in a cookie that came from client.
+func (f *Front) authorize(b []byte, client netip.Addr, now time.Time) (mark uint32, err error) {
+	k := f.keys.Load()
+	mark, err = k.current.Open(b, client, now)
+	if errors.Is(err, cookie.ErrForged) {
+		mark, err = k.previous.Open(b, client, now)
+	}
+	if err == nil && mark == 0 {
+		err = errors.New("a connection without a mark is subject to no rules")
+	}
+	return mark, err
+}
+
+func (f *Front) support(server netip.AddrPort, now time.Time) known.Support {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.servers.Support(server, now)
+}
+
+func (f *Front) learn(server netip.AddrPort, mptcp bool, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.servers.Learn(server, mptcp, now)
+}
+
+// opening is the state of one connection.
+type opening struct {
+	front  *Front
+	client netip.Addr
+	info   bool // the client asked which options are supported, too
+	dial   *engine.Dial
+}
+
+// Read implements engine.Opening.
+func (o *opening) Read(b []byte) engine.Step {
+	m, n, err := rfc8803.Decode(b)
+	if errors.Is(err, rfc8803.ErrShort) {
+		return engine.Step{}
+	}
+	if refusal := o.check(m, err, time.Now()); refusal != nil {
+		return engine.Step{Reply: encode(rfc8803.Message{Error: refusal}), Close: true}
+	}
+	if m.Connect == nil {
+		return engine.Step{Reply: encode(rfc8803.Message{Supported: supported}), Close: true}
+	}
+	return engine.Step{Used: n, Dial: o.dial}
+}
+
+// check prepares what the message asks for, or returns why it is refused.
+func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Error {
+	var unknown rfc8803.UnknownError
+	var version rfc8803.VersionError
+	switch {
+	case errors.As(err, &version):
+		return &rfc8803.Error{Code: rfc8803.UnsupportedVersion, Value: []byte{rfc8803.Version}}
+	case errors.As(err, &unknown):
+		return &rfc8803.Error{Code: rfc8803.UnsupportedMessage, Value: unknown.Types}
+	case err != nil, m.Connect == nil && !m.Info, m.Supported != nil || m.ExtendedHeader != nil || m.Error != nil:
+		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
+	case m.Cookie == nil:
+		return &rfc8803.Error{Code: rfc8803.MissingCookie}
+	}
+	mark, err := o.front.authorize(m.Cookie, o.client, now)
+	if err != nil {
+		return &rfc8803.Error{Code: rfc8803.NotAuthorized}
+	}
+	if m.Connect == nil {
+		return nil
+	}
+	o.info = m.Info
+	return o.prepare(m.Connect, mark, now)
+}
+
+// prepare decides how the server is dialled.
+func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc8803.Error {
+	wantsMPTCP, refusal := checkOptions(c.Options)
+	if refusal != nil {
+		return refusal
+	}
+	to := c.Server
+	if a := to.Addr(); to.Port() == 0 || a.IsUnspecified() || a.IsMulticast() {
+		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
+	}
+	mptcp := wantsMPTCP || o.front.support(to, now) != known.Plain
+	o.dial = &engine.Dial{To: to, MPTCP: mptcp, Mark: mark}
+	return nil
+}
+
+// Dialled implements engine.Opening.
+func (o *opening) Dialled(r engine.Result) engine.Step {
+	if r.Errno != 0 {
+		return engine.Step{Reply: encode(rfc8803.Message{Error: rfc8803.ErrorOf(r.Errno)}), Close: true}
+	}
+	if o.dial.MPTCP {
+		o.front.learn(o.dial.To, r.MPTCP, time.Now())
+	}
+	answer := rfc8803.Message{ExtendedHeader: []byte{}}
+	if r.MPTCP {
+		answer.ExtendedHeader = mpCapable
+	}
+	if o.info {
+		answer.Supported = supported
+	}
+	return engine.Step{Reply: encode(answer)}
+}
+
+// encode encodes an answer. All answers are short: the lists in errors repeat at most what a message had.
+func encode(m rfc8803.Message) []byte {
+	b, err := m.Append(nil)
+	if err != nil {
+		b, _ = rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MalformedMessage}}.Append(nil)
+	}
+	return b
+}
