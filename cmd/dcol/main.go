@@ -44,7 +44,7 @@ Multipath TCP connections get additional subflows through them.`,
 	}
 	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
 		agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), doctorCommand(), downCommand(),
-		caCommand(), logCommand())
+		caCommand(), logCommand(), relayCommand())
 	cli.Prepare(root, version)
 	return root
 }

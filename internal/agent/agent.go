@@ -23,10 +23,12 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/packaging"
@@ -138,6 +140,10 @@ func (p *Plan) Run(ctx context.Context) error {
 // start starts the roles, in the order in which they need each other.
 func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, error) {
 	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}}
+	a.relaying = relaying.New(relaying.Config{
+		Dir: p.config.RunDir, Version: p.version, LogLevel: p.config.LogLevel, State: p.relayed(), Log: p.log.With("subsystem", "relay"),
+	})
+	group.Go(func() error { return a.relaying.Run(ctx) })
 	// The members must be known first, because this host's own membership needs them.
 	if p.config.Has(config.RoleCoordinator) {
 		co, err := openCoordinator(p)
@@ -177,6 +183,14 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, erro
 		group.Go(func() error { return a.member.Run(ctx) })
 	}
 	return a, nil
+}
+
+// relayed returns what the relay of this host has to do, as far as the configuration says it.
+func (p *Plan) relayed() (s relay.State) {
+	if c := serving.Converter(p.config, p.identity); c != nil {
+		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key}
+	}
+	return s
 }
 
 func (a *running) begin(ctx context.Context, group *errgroup.Group, r *role) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
@@ -24,7 +25,8 @@ type running struct {
 	member      *member.Member                   // nil: it has joined no collective
 	client      *client.Client                   // nil: it has not the role
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
-	roles       []*role                          // those that may wait for a port
+	relaying    *relaying.Keeper
+	roles       []*role // those that may wait for a port
 }
 
 // Status implements api.Agent.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
@@ -35,6 +36,7 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	defer only.Close()
 	return errors.Join(
+		relaying.End(c.RunDir),
 		removeRunFiles(c),
 		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log),
 		errors.Join(damagedRecords(c)...),

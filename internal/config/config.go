@@ -23,12 +23,13 @@ import (
 const DefaultPath = "/etc/dcol/dcol.toml"
 
 const (
-	defaultRunDir   = "/run/dcol"
+	// DefaultRunDir is the agent's run directory.
+	DefaultRunDir   = "/run/dcol"
 	defaultStateDir = "/var/lib/dcol"
 	socketName      = "agent.sock"
 
 	// DefaultSocket is where commands look for the agent.
-	DefaultSocket = defaultRunDir + "/" + socketName
+	DefaultSocket = DefaultRunDir + "/" + socketName
 )
 
 // Sample is a valid configuration file with a comment on every key.
@@ -247,7 +248,7 @@ func Parse(name string, data []byte) (*Config, error) {
 func defaults() *Config {
 	return &Config{
 		LogLevel: "info",
-		RunDir:   defaultRunDir,
+		RunDir:   DefaultRunDir,
 		StateDir: defaultStateDir,
 		// A part of 10/8 that home routers, clouds and containers seldom use, and a /48 of unique
 		// local addresses with "dcol" in ASCII.

@@ -112,6 +112,9 @@ func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelReque
 	if r.Kind == wire.InBand {
 		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off
 	}
+	if r.Kind == wire.Converter {
+		return h.way.Converter(ctx, peer(p), r)
+	}
 	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -175,9 +176,18 @@ func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoin
 		BandwidthPerMember: int64(operator.BandwidthPerMember) / 8, MappingLifetime: operator.MappingLifetime.Std(),
 		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours,
 		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
-		Marks: rules.Marks(operator.Marks), Outside: seen, Tell: a.announce,
+		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce,
 		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
 	}, c.Log)
+}
+
+// Converter returns the converter that this host offers, or nil. Its key is derived, so that cookies stay valid after a
+// restart.
+func Converter(settings *config.Config, id *collective.Identity) *waypoint.Converter {
+	if !settings.Has(config.RoleWaypoint) || !settings.Waypoint.Gives(config.Converter) {
+		return nil
+	}
+	return &waypoint.Converter{Port: uint16(settings.Waypoint.ConverterPort), Key: cookie.Key(id.Derive("converter"))}
 }
 
 // Status returns the waypoint role's part of the status, and what keeps it from its work.

@@ -83,7 +83,7 @@ func openGiver(ctx context.Context, c Config, way *waypoint.Waypoint, k config.K
 		if ok, why := way.OffersInBand(); !ok {
 			return nil, errors.New(why)
 		}
-	case config.Mapped:
+	case config.Mapped, config.Converter:
 	}
 	return nil, nil
 }

@@ -1,0 +1,198 @@
+// Package relaying keeps the relay of this host, which is a process of its own: starts it, tells it what to do, and
+// starts it again if it ends. The relay continues when the agent ends; the next agent finds it.
+package relaying
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/relay"
+)
+
+const (
+	// checkEvery is the interval at which the relay is asked how it is.
+	checkEvery = 2 * time.Second
+	// startLimit is how long a new relay may take until it answers.
+	startLimit = 5 * time.Second
+	// A relay that ends at once is started again after retryFirst, doubled each time up to retryMost.
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 10 * time.Second
+)
+
+// Config configures a Keeper.
+type Config struct {
+	Dir      string      // the run directory
+	Version  string      // of this program; a relay of another version is replaced
+	LogLevel string      // of the relay
+	State    relay.State // what it has to do at first
+	Log      *slog.Logger
+}
+
+// Keeper keeps the relay.
+type Keeper struct {
+	config Config
+	poke   chan struct{}
+
+	mu       sync.Mutex
+	wanted   relay.State
+	standing Standing
+
+	// Of the goroutine of Run.
+	conn  *relay.Conn // nil: none
+	retry time.Duration
+}
+
+// Standing is how the relay is.
+type Standing struct {
+	Relay *relay.Status // nil: there is none
+	Err   error         // why not, if one is needed
+}
+
+// New returns a Keeper. Run must follow.
+func New(config Config) *Keeper {
+	return &Keeper{config: config, poke: make(chan struct{}, 1), wanted: config.State, retry: retryFirst}
+}
+
+// Change changes what the relay has to do. It does not wait until the relay does it.
+func (k *Keeper) Change(change func(*relay.State)) {
+	k.mu.Lock()
+	change(&k.wanted)
+	k.mu.Unlock()
+	select {
+	case k.poke <- struct{}{}:
+	default: // an earlier change has not been sent yet either
+	}
+}
+
+// Standing returns how the relay is now.
+func (k *Keeper) Standing() Standing {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.standing
+}
+
+// Run keeps the relay until ctx ends. The relay continues.
+func (k *Keeper) Run(ctx context.Context) error {
+	defer k.disconnect()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.poke:
+		case <-due.C:
+		}
+		due.Reset(k.step(ctx))
+	}
+}
+
+// step sends the State to the relay, and returns when to look at it again.
+func (k *Keeper) step(ctx context.Context) time.Duration {
+	k.mu.Lock()
+	wanted, before := k.wanted, k.standing.Err
+	k.mu.Unlock()
+	status, err := k.tell(ctx, wanted)
+	k.mu.Lock()
+	k.standing = Standing{Relay: status, Err: err}
+	k.mu.Unlock()
+	if err != nil {
+		k.disconnect()
+		if before == nil || before.Error() != err.Error() {
+			k.config.Log.Error("connections are not converted", "err", err)
+		}
+		wait := k.retry
+		k.retry = min(2*k.retry, retryMost)
+		return wait
+	}
+	k.retry = retryFirst
+	return checkEvery
+}
+
+// tell gives a relay the State, and starts it if there is none of this version. It returns nil if none is needed.
+func (k *Keeper) tell(ctx context.Context, wanted relay.State) (*relay.Status, error) {
+	var err error
+	if k.conn == nil {
+		if k.conn, err = relay.Dial(k.config.Dir); err != nil && !errors.Is(err, relay.ErrNone) {
+			return nil, err
+		}
+	}
+	var status relay.Status
+	if k.conn != nil {
+		if status, err = k.conn.Status(); err != nil {
+			k.disconnect()
+		}
+	}
+	if wanted.Empty() {
+		if k.conn == nil {
+			return nil, nil
+		}
+		defer k.disconnect()
+		return nil, k.conn.End()
+	}
+	if k.conn == nil || status.Version != k.config.Version {
+		k.disconnect()
+		if k.conn, err = k.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	status, err = k.conn.Set(wanted)
+	return &status, err
+}
+
+// start starts a relay, which takes over from one that runs.
+func (k *Keeper) start(ctx context.Context) (*relay.Conn, error) {
+	cmd := exec.Command("/proc/self/exe", "relay", "--dir", k.config.Dir, "--log-level", k.config.LogLevel)
+	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives us
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the relay: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	limit := time.After(startLimit)
+	for {
+		if c, err := relay.Dial(k.config.Dir); err == nil {
+			if s, err := c.Status(); err == nil && s.PID == cmd.Process.Pid {
+				return c, nil
+			}
+			c.Close()
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("the relay ended at its start: %w", err)
+		case <-limit:
+			return nil, fmt.Errorf("the relay, process %d, does not answer after %v", cmd.Process.Pid, startLimit)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (k *Keeper) disconnect() {
+	if k.conn != nil {
+		k.conn.Close()
+		k.conn = nil
+	}
+}
+
+// End ends the relay of a run directory, if there is one. Its connections are reset.
+func End(dir string) error {
+	c, err := relay.Dial(dir)
+	if errors.Is(err, relay.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.End()
+}

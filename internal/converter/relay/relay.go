@@ -1,0 +1,236 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/server"
+)
+
+// lonely is how long a relay continues without an agent and without connections.
+const lonely = 15 * time.Minute
+
+// Config configures a relay.
+type Config struct {
+	Dir     string // for its sockets
+	Version string
+	Log     *slog.Logger
+}
+
+// relay is the process.
+type relay struct {
+	config    Config
+	log       *slog.Logger
+	group     *errgroup.Group
+	engines   context.Context // ends the connections
+	stop      context.CancelFunc
+	drained   chan struct{} // closed when no more connections are accepted
+	inherited map[string]*os.File
+
+	mu       sync.Mutex
+	parts    map[string]*part
+	agents   int       // connections to the control socket
+	left     time.Time // when the last agent left
+	draining bool
+}
+
+// part is an engine with its listener.
+type part struct {
+	address  string
+	listener *os.File // nil: listening failed
+	problem  string
+	engine   *engine.Engine
+	front    *server.Front
+}
+
+// Run relays connections until ctx ends, another relay has taken over and the last connection has ended, or nobody
+// needs it.
+func Run(ctx context.Context, config Config) error {
+	inherited, err := takeOver(config.Dir)
+	if err != nil {
+		// An old relay that does not answer must not prevent this one from starting.
+		config.Log.Warn("the relay before hands over nothing", "err", err)
+	}
+	control, err := listenControl(config.Dir)
+	if err != nil {
+		return err
+	}
+	engines, stop := context.WithCancel(ctx)
+	defer stop()
+	r := &relay{
+		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, drained: make(chan struct{}),
+		inherited: inherited, parts: make(map[string]*part), left: time.Now(),
+	}
+	controlling, endControl := context.WithCancel(engines)
+	defer endControl()
+	var listening errgroup.Group
+	listening.Go(func() error { return r.control(controlling, control) })
+	idle := time.NewTicker(time.Minute)
+	defer idle.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-engines.Done():
+			waiting = false
+		case <-r.drained:
+			waiting = false
+		case now := <-idle.C:
+			waiting = !r.isLonely(now)
+		}
+	}
+	endControl()
+	err = listening.Wait()
+	if !r.isDraining() {
+		stop()
+	}
+	r.closeListeners()
+	if waited := r.group.Wait(); err == nil {
+		err = waited
+	}
+	return err
+}
+
+// visited counts the connections to the control socket.
+func (r *relay) visited(by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agents += by
+	r.left = time.Now()
+}
+
+func (r *relay) isLonely(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.parts {
+		if p.engine != nil && p.engine.Counters().Pairs > 0 {
+			return false
+		}
+	}
+	return r.agents == 0 && now.Sub(r.left) > lonely
+}
+
+func (r *relay) isDraining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
+// apply makes the relay do what a State says.
+func (r *relay) apply(s State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining {
+		return
+	}
+	if s.Serve == nil {
+		r.drop(PartServe)
+	} else {
+		r.serve(*s.Serve)
+	}
+	for address, f := range r.inherited { // of a State that the relay before had
+		f.Close()
+		delete(r.inherited, address)
+	}
+}
+
+// serve has members served at a port.
+func (r *relay) serve(s Serve) {
+	address := fmt.Sprintf(":%d", s.Port)
+	if p := r.parts[PartServe]; p != nil && p.address == address && p.engine != nil {
+		p.front.SetKey(s.Key)
+		return
+	}
+	r.drop(PartServe)
+	front := server.New(s.Key)
+	p := r.begin(PartServe, address, front)
+	p.front = front
+}
+
+// begin listens at an address and relays what comes in there.
+func (r *relay) begin(name, address string, front engine.Front) *part {
+	p := &part{address: address}
+	r.parts[name] = p
+	log := r.log.With("part", name, "address", address)
+	var err error
+	if p.listener, err = r.listen(address); err == nil {
+		p.engine, err = engine.New(engine.Config{Listeners: []int{int(p.listener.Fd())}, Front: front, Log: log})
+	}
+	if err != nil {
+		log.Error("cannot relay", "err", err)
+		p.problem = err.Error()
+		return p
+	}
+	log.Info("relaying")
+	r.group.Go(func() error { return p.engine.Run(r.engines) })
+	return p
+}
+
+// drop accepts no more connections for a part, and lets those that there are end by themselves.
+func (r *relay) drop(name string) {
+	p := r.parts[name]
+	if p == nil {
+		return
+	}
+	delete(r.parts, name)
+	if p.engine != nil {
+		p.engine.Drain()
+	}
+	if p.listener != nil {
+		p.listener.Close()
+	}
+}
+
+// handOver returns the listeners with the addresses by which another relay knows them, and accepts no more connections.
+func (r *relay) handOver() (addresses []string, files []*os.File) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = true
+	for _, p := range r.parts {
+		if p.listener != nil {
+			addresses, files = append(addresses, p.address), append(files, p.listener)
+		}
+		if p.engine != nil {
+			p.engine.Drain()
+		}
+	}
+	return addresses, files
+}
+
+// end ends the process: at once, or with the last connection.
+func (r *relay) end(now bool) {
+	if now {
+		r.stop()
+		return
+	}
+	close(r.drained)
+}
+
+func (r *relay) closeListeners() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.parts {
+		if p.listener != nil {
+			p.listener.Close()
+		}
+	}
+}
+
+func (r *relay) status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Status{Version: r.config.Version, PID: os.Getpid(), Parts: make(map[string]*Part)}
+	for name, p := range r.parts {
+		out := &Part{Listen: p.address, Problem: p.problem}
+		if p.engine != nil {
+			out.Counters = p.engine.Counters()
+		}
+		s.Parts[name] = out
+	}
+	return s
+}

@@ -1,0 +1,218 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+var key = cookie.Key{7}
+
+const port = 5124
+
+// TestMain runs the relay of a test, which is a process of its own as it is outside of tests.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "relay" {
+		if err := Run(context.Background(), Config{Dir: os.Args[2], Version: os.Args[3], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// started runs a relay in a namespace, and returns a connection to it and how it ended.
+func started(t *testing.T, ns *netnstest.NS, dir, version string) (*Conn, <-chan error) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "relay", dir, version)
+	cmd.Stderr = t.Output()
+	ns.Must(t, cmd.Start)
+	ended := make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ended <- cmd.Wait()
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-done })
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
+		c, err := Dial(dir)
+		if errors.Is(err, ErrNone) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.Status(); err == nil && s.Version == version {
+			t.Cleanup(func() { c.Close() })
+			return c, ended
+		}
+		c.Close()
+	}
+	t.Fatal("the relay does not answer")
+	return nil, nil
+}
+
+// converted connects to an echo server through the converter.
+func converted(t *testing.T, ns *netnstest.NS, server netip.AddrPort) (net.Conn, error) {
+	t.Helper()
+	c, err := ns.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { c.Close() })
+	proof := key.Seal(cookie.Claim{Mark: 1, Client: netip.MustParseAddr("127.0.0.1"), Expires: time.Now().Add(time.Minute)})
+	hello, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: proof}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Write(hello); err != nil {
+		return nil, err
+	}
+	head := make([]byte, rfc8803.HeaderLen)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return nil, err
+	}
+	n, err := rfc8803.Len(head)
+	if err != nil {
+		return nil, err
+	}
+	rest := make([]byte, n-len(head))
+	if _, err := io.ReadFull(c, rest); err != nil {
+		return nil, err
+	}
+	m, _, err := rfc8803.Decode(append(head, rest...))
+	if err == nil && m.Error != nil {
+		err = m.Error
+	}
+	return c, err
+}
+
+func talk(c net.Conn, text string) error {
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintln(c, text)
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && line != text+"\n" {
+		err = fmt.Errorf("%q came back as %q", text, line)
+	}
+	return err
+}
+
+func echo(t *testing.T, ns *netnstest.NS) netip.AddrPort {
+	t.Helper()
+	l := ns.Listen(t, "127.0.0.1:8080")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+		}
+	}()
+	return netip.MustParseAddrPort("127.0.0.1:8080")
+}
+
+// A new version of the relay takes over the listener. The old one relays its connections until they end, and
+// connections are accepted at every moment.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	ns, dir := netnstest.New(t), t.TempDir()
+	server := echo(t, ns)
+	first, firstEnded := started(t, ns, dir, "1")
+	state := State{Serve: &Serve{Port: port, Key: key}}
+	if s, err := first.Set(state); err != nil || s.Parts[PartServe].Problem != "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	old, err := converted(t, ns, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A connection that comes in between waits in the listener's queue.
+	waiting := make(chan error, 1)
+	second, secondEnded := started(t, ns, dir, "2")
+	go func() {
+		c, err := converted(t, ns, server)
+		if err == nil {
+			err = talk(c, "between")
+		}
+		waiting <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	if s, err := second.Set(state); err != nil || s.Parts[PartServe].Problem != "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := <-waiting; err != nil {
+		t.Errorf("in between: %v", err)
+	}
+	if err := talk(old, "still there"); err != nil {
+		t.Errorf("the old connection: %v", err)
+	}
+	select {
+	case err := <-firstEnded:
+		t.Fatalf("the first relay ended before its connection: %v", err)
+	default:
+	}
+	old.Close()
+	select {
+	case err := <-firstEnded:
+		if err != nil {
+			t.Errorf("the first relay: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the first relay does not end")
+	}
+	last, err := converted(t, ns, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.End(); err != nil {
+		t.Error(err)
+	}
+	if err := <-secondEnded; err != nil {
+		t.Errorf("the second relay: %v", err)
+	}
+	if err := talk(last, "gone"); err == nil {
+		t.Error("the connection goes on after the relay has ended")
+	}
+	if _, err := Dial(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A relay whose port is taken says so, and one that has nothing to serve accepts nothing.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	ns, dir := netnstest.New(t), t.TempDir()
+	other := ns.Listen(t, fmt.Sprintf(":%d", port))
+	c, _ := started(t, ns, dir, "1")
+	state := State{Serve: &Serve{Port: port, Key: key}}
+	if s, err := c.Set(state); err != nil || s.Parts[PartServe].Problem == "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	other.Close()
+	if s, err := c.Set(state); err != nil || s.Parts[PartServe].Problem != "" {
+		t.Fatalf("once the port is free: %+v, %v", s, err)
+	}
+	if s, err := c.Set(State{}); err != nil || len(s.Parts) != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if conn, err := converted(t, ns, netip.MustParseAddrPort("127.0.0.1:8080")); err == nil {
+		conn.Close()
+		t.Error("it accepts connections although it is told to do nothing")
+	}
+}
