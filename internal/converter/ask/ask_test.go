@@ -1,0 +1,318 @@
+package ask
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+var (
+	site      = netip.MustParseAddrPort("203.0.113.5:443")
+	site6     = netip.MustParseAddrPort("[2001:db8::5]:80")
+	local     = netip.MustParseAddrPort("127.0.0.1:40000")
+	converter = netip.MustParseAddrPort("192.0.2.1:5124")
+
+	addrPorts = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+)
+
+// notes is a Handler that answers from a table and writes down what it hears.
+type notes struct {
+	mu       sync.Mutex
+	answers  map[netip.AddrPort]Answer
+	asked    int
+	process  Process
+	expected Expectations
+	learned  map[netip.AddrPort]bool
+	failed   map[netip.AddrPort]Failure
+}
+
+func (n *notes) Ask(p Process, server netip.AddrPort) Answer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	n.process = p
+	return n.answers[server]
+}
+
+func (n *notes) Expect(p Process, local, server netip.AddrPort) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.expected.Add(p, local, server, time.Now())
+}
+
+func (n *notes) Learned(_ Process, server netip.AddrPort, mptcp bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learned[server] = mptcp
+}
+
+func (n *notes) Failed(_ Process, converter netip.AddrPort, reason Failure) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed[converter] = reason
+}
+
+func newNotes() *notes {
+	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, failed: map[netip.AddrPort]Failure{}}
+}
+
+// serve runs a relay's server until stop.
+func serve(t *testing.T, socket string, h Handler) (stop func()) {
+	t.Helper()
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, h) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestConversation(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	socket := filepath.Join(t.TempDir(), SocketName)
+	h := newNotes()
+	convert := Convert{Converter: converter, Cookie: []byte("a cookie of 24 bytes ...\x00"[:24]), Relay4: netip.MustParseAddrPort("127.0.0.1:45675")}
+	h.answers[site] = Answer{Convert: &convert}
+	h.answers[site6] = Answer{KeepFor: time.Minute}
+	serve(t, socket, h)
+	c := NewClient(socket)
+	t.Cleanup(c.Close)
+
+	got := c.Ask(site)
+	if got.Convert == nil || got.Convert.Namespace == 0 {
+		t.Fatalf("answer %+v", got)
+	}
+	want := convert
+	want.Namespace = got.Convert.Namespace
+	if diff := cmp.Diff(&want, got.Convert, addrPorts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if h.process != (Process{PID: int32(os.Getpid()), UID: uint32(os.Geteuid())}) {
+		t.Errorf("the relay sees process %+v", h.process)
+	}
+	if c.Direct(site) || c.Direct(site6) {
+		t.Error("goes directly before an answer says so")
+	}
+	if got := c.Ask(site6); got.Convert != nil || !c.Direct(site6) {
+		t.Errorf("answer %+v, remembered %v", got, c.Direct(site6))
+	}
+	if !c.Expect(local, site) || c.Expect(local, site6) {
+		t.Error("an expectation was refused, or a second one for the same address was not")
+	}
+	c.Learned(site, true)
+	c.Failed(converter, Refused)
+	c.Ask(site) // after its answer, the relay has read what came before
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.learned[site] || h.failed[converter] != Refused {
+		t.Errorf("learned %v, failed %v", h.learned, h.failed)
+	}
+}
+
+// TestRelayComesAndGoes checks that a relay that is not there costs no time, and that a new one is used.
+func TestRelayComesAndGoes(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), SocketName)
+	if Listens(socket) {
+		t.Fatal("somebody listens")
+	}
+	h := newNotes()
+	h.answers[site] = Answer{Convert: &Convert{Converter: converter}}
+	stop := serve(t, socket, h)
+	if !Listens(socket) {
+		t.Fatal("nobody listens")
+	}
+	c := NewClient(socket)
+	t.Cleanup(c.Close)
+	if c.Ask(site).Convert == nil {
+		t.Fatal("not converted")
+	}
+	stop()
+	if c.Ask(site).Convert != nil || !c.Direct(site) {
+		t.Error("an ended relay leads to a converter")
+	}
+	stop = serve(t, socket, h)
+	defer stop()
+	c.asleep = time.Time{}
+	if c.Ask(site).Convert == nil {
+		t.Error("the new relay is not used")
+	}
+	// The old connections are gone, which must not look like a relay that fails.
+	stop()
+	serve(t, socket, h)
+	if c.Ask(site).Convert == nil {
+		t.Error("a restarted relay looks like one that fails")
+	}
+}
+
+// TestSilentRelay has a relay that accepts, reads and never answers.
+func TestSilentRelay(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), SocketName)
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := NewClient(socket)
+	defer c.Close()
+	start := time.Now()
+	if c.Ask(site).Convert != nil || !c.Direct(site) {
+		t.Error("no answer is not a direct answer")
+	}
+	if took := time.Since(start); took < Timeout {
+		t.Errorf("gave up after %v", took)
+	}
+}
+
+func TestServerLimits(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), SocketName)
+	serve(t, socket, newNotes())
+	conn, err := dial(socket, time.Now().Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("nonsense")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("nonsense is answered: %d %v", n, err)
+	}
+
+	// A user's connections are limited, and root's only by the limit for all.
+	for _, c := range []struct {
+		user uint32
+		want int
+	}{{1000, maxClientsOfUser}, {0, maxClients}} {
+		s := &server{conns: map[*net.UnixConn]uint32{}, ofUser: map[uint32]int{}}
+		admitted := 0
+		for s.admitAs(new(net.UnixConn), c.user) {
+			admitted++
+		}
+		if admitted != c.want {
+			t.Errorf("user %d has %d connections, want %d", c.user, admitted, c.want)
+		}
+	}
+}
+
+func TestExpectations(t *testing.T) {
+	var e Expectations
+	now := time.Unix(1, 0)
+	user := Process{UID: 1000}
+	if !e.Add(user, local, site, now) || e.Add(user, local, site6, now) {
+		t.Error("the first was refused, or the second was not")
+	}
+	if got, uid, ok := e.Take(local, now); got != site || uid != 1000 || !ok {
+		t.Errorf("took %v %d %v", got, uid, ok)
+	}
+	if _, _, ok := e.Take(local, now); ok {
+		t.Error("taken twice")
+	}
+	// Announced again later: the end of the first announcement is not that of the second.
+	e.Add(user, local, site6, now.Add(expectedFor/2))
+	e.Add(user, netip.AddrPortFrom(local.Addr(), 1), site, now.Add(expectedFor))
+	if got, _, ok := e.Take(local, now.Add(expectedFor)); got != site6 || !ok {
+		t.Errorf("took %v %v", got, ok)
+	}
+	e = Expectations{}
+	e.Add(user, local, site, now)
+	if _, _, ok := e.Take(local, now.Add(expectedFor)); ok {
+		t.Error("taken after its end")
+	}
+	added := 0
+	for added <= maxExpected && e.Add(user, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, byte(added >> 8), byte(added)}), 9), site, now) {
+		added++
+	}
+	if added != maxExpected {
+		t.Errorf("expects %d connections, want %d", added, maxExpected)
+	}
+	if !e.Add(user, local, site, now.Add(expectedFor)) || len(e.servers) != 1 || len(e.order) != 1 {
+		t.Errorf("after their end %d are left", len(e.servers))
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	c := NewClient("")
+	for i := range 3 * maxCached {
+		c.remember(netip.AddrPortFrom(site.Addr(), uint16(i)), time.Hour)
+		if len(c.directs) > maxCached {
+			t.Fatalf("%d servers", len(c.directs))
+		}
+	}
+}
+
+func TestPackets(t *testing.T) {
+	for _, r := range []request{
+		{kind: kindQuestion, server: site6},
+		{kind: kindExpect, server: site, local: local},
+		{kind: kindLearned, server: site, mptcp: true},
+		{kind: kindFailed, server: site, reason: Silent},
+	} {
+		got, err := decodeRequest(r.encode())
+		if err != nil || got != r {
+			t.Errorf("%+v becomes %+v: %v", r, got, err)
+		}
+		whole := r.encode()
+		for n := range whole {
+			if _, err := decodeRequest(whole[:n]); !errors.Is(err, errMalformed) {
+				t.Errorf("the first %d bytes of %+v: %v", n, r, err)
+			}
+		}
+		if _, err := decodeRequest(append(whole, 0)); err == nil {
+			t.Errorf("%+v may be longer", r)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"another version":   append([]byte{2}, request{kind: kindQuestion, server: site}.encode()[1:]...),
+		"no server":         request{kind: kindQuestion}.encode(),
+		"no local address":  request{kind: kindExpect, server: site}.encode(),
+		"unknown failure":   request{kind: kindFailed, server: site, reason: 99}.encode(),
+		"an answer":         encodeAnswer(Answer{}),
+		"a yes that is two": append(request{kind: kindLearned, server: site}.encode()[:20], 2),
+	} {
+		if r, err := decodeRequest(b); err == nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if a, err := decodeAnswer(encodeAnswer(Answer{KeepFor: 100 * time.Hour})); err != nil || a.KeepFor != maxKeep {
+		t.Errorf("kept for %v: %v", a.KeepFor, err)
+	}
+}
+
+// FuzzDecode checks that packets of others do no harm, and that those that are understood are not ambiguous.
+func FuzzDecode(f *testing.F) {
+	f.Add(request{kind: kindExpect, server: site, local: local}.encode())
+	f.Add(request{kind: kindFailed, server: site6, reason: Refused}.encode())
+	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
+	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24)}}))
+	f.Add(encodeExpected(true))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := decodeRequest(b); err == nil && !bytes.Equal(r.encode(), b) {
+			t.Errorf("%x is understood as %x", b, r.encode())
+		}
+		if a, err := decodeAnswer(b); err == nil && !bytes.Equal(encodeAnswer(a), b) {
+			t.Errorf("%x is understood as %x", b, encodeAnswer(a))
+		}
+		if ok, err := decodeExpected(b); err == nil && !bytes.Equal(encodeExpected(ok), b) {
+			t.Errorf("%x is understood as %v", b, ok)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package ask
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// Timeout is how long a client waits for the relay's answer. Then the connection goes directly to its server.
+	Timeout = 200 * time.Millisecond
+	// silence is how long a client does not ask again after the relay did not answer.
+	silence = time.Second
+	// maxCached is the number of servers that a client knows to go to directly.
+	maxCached = 4096
+	// maxIdle is the number of connections that a client keeps for later questions.
+	maxIdle = 2
+)
+
+// Client asks the relay. Its methods may be called at the same time; each question has a connection of its own, so
+// that none waits for another.
+type Client struct {
+	socket string
+
+	mu      sync.Mutex
+	idle    []*net.UnixConn
+	asleep  time.Time                    // the relay is not asked before
+	directs map[netip.AddrPort]time.Time // servers to go to directly, until when
+}
+
+// NewClient returns a client of the relay with this socket. The relay may start later, or again.
+func NewClient(socket string) *Client {
+	return &Client{socket: socket, directs: map[netip.AddrPort]time.Time{}}
+}
+
+// Listens reports whether a relay listens at the socket.
+func Listens(socket string) bool {
+	conn, err := dial(socket, time.Now().Add(Timeout))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// Direct reports whether it is known that connections to a server shall go directly. It asks nobody.
+func (c *Client) Direct(server netip.AddrPort) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.directs) == 0 && c.asleep.IsZero() {
+		return false
+	}
+	now := time.Now()
+	return now.Before(c.asleep) || now.Before(c.directs[server])
+}
+
+// Ask asks how to connect to a server. Without an answer, that is directly.
+func (c *Client) Ask(server netip.AddrPort) Answer {
+	reply, ok := c.exchange(request{kind: kindQuestion, server: server})
+	if !ok {
+		return Answer{}
+	}
+	answer, err := decodeAnswer(reply)
+	if err != nil {
+		c.sleep()
+		return Answer{}
+	}
+	if answer.Convert == nil && answer.KeepFor > 0 {
+		c.remember(server, answer.KeepFor)
+	}
+	return answer
+}
+
+// Expect tells the relay that the next connection from a local address is for a server. It reports whether the relay
+// will serve it.
+func (c *Client) Expect(local, server netip.AddrPort) bool {
+	reply, ok := c.exchange(request{kind: kindExpect, server: server, local: local})
+	if !ok {
+		return false
+	}
+	ok, err := decodeExpected(reply)
+	return ok && err == nil
+}
+
+// Learned tells the relay what a converter said of a server.
+func (c *Client) Learned(server netip.AddrPort, mptcp bool) {
+	c.exchange(request{kind: kindLearned, server: server, mptcp: mptcp})
+}
+
+// Failed tells the relay that a converter did not serve a connection.
+func (c *Client) Failed(converter netip.AddrPort, reason Failure) {
+	c.exchange(request{kind: kindFailed, server: converter, reason: reason})
+}
+
+// Close closes the idle connections.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.idle {
+		conn.Close()
+	}
+	c.idle = nil
+}
+
+// exchange sends a request and returns the reply, if one is due.
+func (c *Client) exchange(r request) (reply []byte, ok bool) {
+	deadline := time.Now().Add(Timeout)
+	for {
+		conn, used, err := c.connection(deadline)
+		if err != nil {
+			break
+		}
+		reply, err = exchangeOn(conn, r, deadline)
+		if err == nil {
+			c.putBack(conn)
+			return reply, true
+		}
+		conn.Close()
+		// The relay closes connections that were idle for long, and all when it ends.
+		if !used || errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	c.sleep()
+	return nil, false
+}
+
+func exchangeOn(conn *net.UnixConn, r request, deadline time.Time) (reply []byte, err error) {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(r.encode()); err != nil || !r.answered() {
+		return nil, err
+	}
+	reply = make([]byte, maxPacket)
+	n, err := conn.Read(reply)
+	return reply[:n], err
+}
+
+// connection returns an idle connection, or a new one. used reports that it is not new.
+func (c *Client) connection(deadline time.Time) (conn *net.UnixConn, used bool, err error) {
+	c.mu.Lock()
+	if n := len(c.idle); n > 0 {
+		conn, c.idle = c.idle[n-1], c.idle[:n-1]
+	}
+	c.mu.Unlock()
+	if conn != nil {
+		return conn, true, nil
+	}
+	conn, err = dial(c.socket, deadline)
+	return conn, false, err
+}
+
+func dial(socket string, deadline time.Time) (*net.UnixConn, error) {
+	dialer := net.Dialer{Deadline: deadline}
+	conn, err := dialer.Dial("unixpacket", socket)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+func (c *Client) putBack(conn *net.UnixConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.idle) == maxIdle {
+		conn.Close()
+		return
+	}
+	c.idle = append(c.idle, conn)
+}
+
+// sleep makes everything go directly for a while.
+func (c *Client) sleep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asleep = time.Now().Add(silence)
+}
+
+func (c *Client) remember(server netip.AddrPort, keep time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if len(c.directs) >= maxCached {
+		for s, until := range c.directs {
+			if !now.Before(until) {
+				delete(c.directs, s)
+			}
+		}
+		if len(c.directs) >= maxCached {
+			clear(c.directs) // asked again
+		}
+	}
+	c.directs[server] = now.Add(keep)
+}

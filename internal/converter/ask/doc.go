@@ -1,0 +1,84 @@
+// Package ask is the conversation between the programs of this host and the relay that leads connections to
+// converters. The supervisor of `dcol run` asks the relay on a local socket (unix, SOCK_SEQPACKET) whether a
+// connection to a server shall go through a converter, and how. [Client] is the supervisor's side and [Serve] the
+// relay's.
+//
+// A program waits in connect() for each answer. So a client gives the relay little time, and every failure means
+// that the program connects directly, as without dcol.
+package ask
+
+import (
+	"net/netip"
+	"time"
+)
+
+// SocketName is the name of the relay's socket in the agent's run directory.
+const SocketName = "relay.sock"
+
+// Answer says how to connect to a server.
+type Answer struct {
+	// Convert is nil if the connection shall go directly to the server.
+	Convert *Convert
+	// KeepFor is how long a direct answer holds for all connections to the server. It is whole milliseconds.
+	// Connections through a converter are asked for one by one.
+	KeepFor time.Duration
+}
+
+// Convert names the two ways to a converter. A socket that may wait for its connection is connected to Converter and
+// sends a Convert message (RFC 8803). Any other is connected to the relay, which is told its server with
+// [Client.Expect] before that.
+type Convert struct {
+	Converter      netip.AddrPort
+	Cookie         []byte // of the Convert message, at most MaxCookie bytes
+	Relay4, Relay6 netip.AddrPort
+	// Namespace is the cookie of the network namespace (SO_NETNS_COOKIE) in which the relay listens. Sockets of
+	// other namespaces do not reach it. Serve fills it in.
+	Namespace uint64
+}
+
+// MaxCookie is the length of the longest cookie in bytes.
+const MaxCookie = 64
+
+// Failure is how a converter failed.
+type Failure byte
+
+// The failures. Silent may be the server's fault, too: a converter answers when it has reached the server.
+const (
+	Unreachable Failure = iota + 1 // it does not accept connections
+	Silent                         // it did not answer the Convert message in time
+	Refused                        // it does not serve this host
+	Malformed                      // it does not speak the protocol
+)
+
+func (f Failure) String() string {
+	switch f {
+	case Unreachable:
+		return "unreachable"
+	case Silent:
+		return "silent"
+	case Refused:
+		return "refused"
+	case Malformed:
+		return "malformed answer"
+	}
+	return "unknown failure"
+}
+
+// Process is a process that asks, as the kernel names it.
+type Process struct {
+	PID int32
+	UID uint32
+}
+
+// Handler is the relay's part. Its methods are called at the same time by several goroutines, and must not wait.
+type Handler interface {
+	// Ask returns how to connect to a server.
+	Ask(p Process, server netip.AddrPort) Answer
+	// Expect announces a connection to the relay from a local address, and for which server it is. It reports
+	// whether the relay will serve it. [Expectations] helps to remember it.
+	Expect(p Process, local, server netip.AddrPort) bool
+	// Learned reports what a converter said of a server.
+	Learned(p Process, server netip.AddrPort, mptcp bool)
+	// Failed reports that a converter did not serve a connection.
+	Failed(p Process, converter netip.AddrPort, reason Failure)
+}

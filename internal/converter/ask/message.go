@@ -1,0 +1,195 @@
+package ask
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// A packet on the socket has a version, a kind and the fields of that kind. An address with its port has 18 bytes:
+// IPv6, or IPv4 as IPv4-mapped IPv6, then the port; the unspecified address with port 0 stands for none.
+
+const version = 1
+
+// Kinds of packets.
+const (
+	kindQuestion = iota + 1
+	kindExpect
+	kindLearned
+	kindFailed
+	kindAnswer
+	kindExpected
+)
+
+const (
+	addrPortLen = 16 + 2
+	// maxPacket is more than the longest packet. What is cut off is malformed.
+	maxPacket = 256
+)
+
+var errMalformed = errors.New("malformed packet on the relay's socket")
+
+// request is a packet of a client.
+type request struct {
+	kind   byte
+	server netip.AddrPort // the converter if it failed
+	local  netip.AddrPort // of kindExpect
+	mptcp  bool           // of kindLearned
+	reason Failure        // of kindFailed
+}
+
+// answered reports whether the server sends a packet in return.
+func (r request) answered() bool { return r.kind == kindQuestion || r.kind == kindExpect }
+
+func (r request) encode() []byte {
+	b := appendAddrPort([]byte{version, r.kind}, r.server)
+	switch r.kind {
+	case kindExpect:
+		b = appendAddrPort(b, r.local)
+	case kindLearned:
+		b = appendBool(b, r.mptcp)
+	case kindFailed:
+		b = append(b, byte(r.reason))
+	}
+	return b
+}
+
+func decodeRequest(b []byte) (request, error) {
+	d := newDecoder(b)
+	r := request{kind: d.kind, server: d.addrPort()}
+	switch r.kind {
+	case kindQuestion:
+	case kindExpect:
+		r.local = d.addrPort()
+	case kindLearned:
+		r.mptcp = d.bool()
+	case kindFailed:
+		r.reason = Failure(d.byte())
+		d.check(r.reason >= Unreachable && r.reason <= Malformed)
+	default:
+		return request{}, errMalformed
+	}
+	d.check(r.server.IsValid() && (r.kind != kindExpect || r.local.IsValid()))
+	if !d.end() {
+		return request{}, errMalformed
+	}
+	return r, nil
+}
+
+func encodeAnswer(a Answer) []byte {
+	b := []byte{version, kindAnswer}
+	if a.Convert == nil {
+		return binary.BigEndian.AppendUint32(b, uint32(min(max(a.KeepFor, 0), maxKeep).Milliseconds()))
+	}
+	c := a.Convert
+	for _, addr := range []netip.AddrPort{c.Converter, c.Relay4, c.Relay6} {
+		b = appendAddrPort(b, addr)
+	}
+	b = binary.BigEndian.AppendUint64(b, c.Namespace)
+	b = append(b, byte(min(len(c.Cookie), MaxCookie)))
+	return append(b, c.Cookie[:min(len(c.Cookie), MaxCookie)]...)
+}
+
+// maxKeep bounds how long a client believes a direct answer.
+const maxKeep = time.Hour
+
+func decodeAnswer(b []byte) (Answer, error) {
+	d := newDecoder(b)
+	d.check(d.kind == kindAnswer)
+	if len(d.rest) == 4 {
+		keep := time.Duration(binary.BigEndian.Uint32(d.take(4))) * time.Millisecond
+		d.check(keep <= maxKeep)
+		if !d.end() {
+			return Answer{}, errMalformed
+		}
+		return Answer{KeepFor: keep}, nil
+	}
+	c := &Convert{Converter: d.addrPort(), Relay4: d.addrPort(), Relay6: d.addrPort()}
+	c.Namespace = binary.BigEndian.Uint64(d.take(8))
+	n := int(d.byte())
+	d.check(n <= MaxCookie)
+	if n <= MaxCookie {
+		c.Cookie = append([]byte{}, d.take(n)...)
+	}
+	if !d.end() {
+		return Answer{}, errMalformed
+	}
+	return Answer{Convert: c}, nil
+}
+
+func encodeExpected(ok bool) []byte { return appendBool([]byte{version, kindExpected}, ok) }
+
+func decodeExpected(b []byte) (bool, error) {
+	d := newDecoder(b)
+	d.check(d.kind == kindExpected)
+	ok := d.bool()
+	if !d.end() {
+		return false, errMalformed
+	}
+	return ok, nil
+}
+
+func appendAddrPort(b []byte, a netip.AddrPort) []byte {
+	addr := netip.IPv6Unspecified()
+	if a.IsValid() {
+		addr = a.Addr()
+	}
+	bytes := addr.As16()
+	return binary.BigEndian.AppendUint16(append(b, bytes[:]...), a.Port())
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// decoder takes a packet apart. After an error it returns zeros.
+type decoder struct {
+	kind byte
+	rest []byte
+	bad  bool
+}
+
+func newDecoder(b []byte) *decoder {
+	if len(b) < 2 || b[0] != version {
+		return &decoder{bad: true}
+	}
+	return &decoder{kind: b[1], rest: b[2:]}
+}
+
+// check notes that the packet is malformed unless ok.
+func (d *decoder) check(ok bool) { d.bad = d.bad || !ok }
+
+// end reports whether the packet was well-formed and is used up.
+func (d *decoder) end() bool { return !d.bad && len(d.rest) == 0 }
+
+func (d *decoder) take(n int) []byte {
+	if len(d.rest) < n {
+		d.bad, d.rest = true, nil
+		return make([]byte, n)
+	}
+	taken := d.rest[:n]
+	d.rest = d.rest[n:]
+	return taken
+}
+
+func (d *decoder) byte() byte { return d.take(1)[0] }
+
+func (d *decoder) bool() bool {
+	v := d.byte()
+	d.check(v <= 1)
+	return v == 1
+}
+
+// addrPort returns the zero value for none.
+func (d *decoder) addrPort() netip.AddrPort {
+	b := d.take(addrPortLen)
+	addr, port := netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:])
+	if addr == netip.IPv6Unspecified() && port == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addr, port)
+}

@@ -1,0 +1,209 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a server. A `dcol run` has up to four idle connections.
+const (
+	maxClients        = 2048
+	maxClientsOfUser  = 512
+	idleTimeout       = time.Minute
+	replyTimeout      = 200 * time.Millisecond
+	pauseAfterFailure = 50 * time.Millisecond
+)
+
+// Listen listens at the relay's socket, which all users may use. It replaces the socket of a relay that has ended.
+func Listen(socket string) (*net.UnixListener, error) {
+	if !Listens(socket) {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("replace the socket of an ended relay: %w", err)
+		}
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(socket, 0o666); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Serve answers clients until ctx ends. It closes the listener. It accepts a limited number of connections, and
+// closes those of clients that send nonsense or do not read their answers.
+func Serve(ctx context.Context, l *net.UnixListener, h Handler) error {
+	namespace, err := namespaceOf(l)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("identify the relay's network namespace: %w", err)
+	}
+	s := &server{handler: h, namespace: namespace, conns: map[*net.UnixConn]uint32{}, ofUser: map[uint32]int{}}
+	stop := context.AfterFunc(ctx, func() {
+		l.Close()
+		s.closeAll()
+	})
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			s.closeAll()
+			return err
+		case err != nil:
+			time.Sleep(pauseAfterFailure) // no descriptors, or no memory
+			continue
+		}
+		process, ok := s.admit(conn)
+		if !ok {
+			conn.Close()
+			continue
+		}
+		running.Go(func() {
+			defer s.leave(conn)
+			s.converse(conn, process)
+		})
+	}
+}
+
+// server is the state of Serve.
+type server struct {
+	handler   Handler
+	namespace uint64
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*net.UnixConn]uint32 // the users
+	ofUser map[uint32]int
+}
+
+// admit counts a connection, unless there are too many.
+func (s *server) admit(conn *net.UnixConn) (Process, bool) {
+	process, err := processOf(conn)
+	return process, err == nil && s.admitAs(conn, process.UID)
+}
+
+func (s *server) admitAs(conn *net.UnixConn, user uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Other users must not keep root's programs out, nor root's services each other.
+	if s.closed || len(s.conns) >= maxClients || user != 0 && s.ofUser[user] >= maxClientsOfUser {
+		return false
+	}
+	s.conns[conn] = user
+	s.ofUser[user]++
+	return true
+}
+
+func (s *server) leave(conn *net.UnixConn) {
+	conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uid := s.conns[conn]
+	delete(s.conns, conn)
+	if s.ofUser[uid]--; s.ofUser[uid] == 0 {
+		delete(s.ofUser, uid)
+	}
+}
+
+func (s *server) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for conn := range s.conns {
+		conn.Close()
+	}
+}
+
+// converse answers one client until it goes.
+func (s *server) converse(conn *net.UnixConn, process Process) {
+	packet := make([]byte, maxPacket)
+	for {
+		if conn.SetReadDeadline(time.Now().Add(idleTimeout)) != nil {
+			return
+		}
+		n, err := conn.Read(packet)
+		if err != nil || n == 0 {
+			return
+		}
+		r, err := decodeRequest(packet[:n])
+		if err != nil {
+			return
+		}
+		reply := s.reply(process, r)
+		if reply == nil {
+			continue
+		}
+		if conn.SetWriteDeadline(time.Now().Add(replyTimeout)) != nil {
+			return
+		}
+		if _, err := conn.Write(reply); err != nil {
+			return
+		}
+	}
+}
+
+// reply returns nil if none is due.
+func (s *server) reply(p Process, r request) []byte {
+	switch r.kind {
+	case kindQuestion:
+		answer := s.handler.Ask(p, r.server)
+		if answer.Convert != nil {
+			c := *answer.Convert
+			c.Namespace = s.namespace
+			answer.Convert = &c
+		}
+		return encodeAnswer(answer)
+	case kindExpect:
+		return encodeExpected(s.handler.Expect(p, r.local, r.server))
+	case kindLearned:
+		s.handler.Learned(p, r.server, r.mptcp)
+	case kindFailed:
+		s.handler.Failed(p, r.server, r.reason)
+	}
+	return nil
+}
+
+func namespaceOf(l *net.UnixListener) (cookie uint64, err error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var of error
+	err = raw.Control(func(fd uintptr) {
+		cookie, of = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	})
+	return cookie, errors.Join(err, of)
+}
+
+func processOf(conn *net.UnixConn) (Process, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Process{}, err
+	}
+	var cred *unix.Ucred
+	var of error
+	err = raw.Control(func(fd uintptr) {
+		cred, of = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(err, of); err != nil {
+		return Process{}, err
+	}
+	return Process{PID: cred.Pid, UID: cred.Uid}, nil
+}
