@@ -75,13 +75,15 @@ test-kernels-%: ## Run them on one kernel, as in: make test-kernels-6.12 RUN=Tes
 
 bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@scripts/deps.sh bench
+	-@scripts/haproxy.sh
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab bench
 
-bench-%: ## Run one, as in: make bench-wire, make bench-collective MEMBERS=500.
+bench-%: ## Run one, as in: make bench-wire, bench-collective MEMBERS=500, bench-convert REPETITIONS=3.
 	@scripts/deps.sh bench
+	$(if $(filter convert,$*),-@scripts/haproxy.sh)
 	@$(MAKE) --no-print-directory build
-	bin/dcol-lab bench $* $(if $(MEMBERS),--members $(MEMBERS))
+	bin/dcol-lab bench $* $(if $(MEMBERS),--members $(MEMBERS)) $(if $(REPETITIONS),--repetitions $(REPETITIONS))
 
 chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writes out/chaos/result.json.
 	@scripts/deps.sh test

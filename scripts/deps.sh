@@ -108,6 +108,7 @@ set_demo() {
 set_bench() {
 	set_demo
 	need_program iperf3 iperf3 'the traffic of the benchmarks'
+	need_program haproxy haproxy 'the relay dcol is compared with'
 	need_program iptables iptables 'the rules dcol is compared with'
 	need_program openvpn openvpn 'OpenVPN detours'
 	need_program socat socat 'the user-space relay dcol is compared with'
@@ -201,9 +202,9 @@ install_packages() {
 			'see its messages above; the lists it uses are in /etc/apt/sources.list*'
 	local p
 	for p in "${packages[@]}"; do
-		# Debian's nginx would start at the next boot. (openvpn starts nothing without a
+		# Debian's nginx and HAProxy would start at the next boot. (openvpn starts nothing without a
 		# configuration in /etc/openvpn.)
-		[[ $p != nginx ]] || update-rc.d nginx disable >&2
+		[[ $p != nginx && $p != haproxy ]] || update-rc.d "$p" disable >&2
 	done
 	restore_services
 	trap - EXIT INT TERM HUP

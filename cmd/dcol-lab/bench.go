@@ -22,16 +22,22 @@ func benchCommand() *cobra.Command {
 	out := outFlag(cmd, filepath.Join("out", "bench"))
 	verbose := verboseFlag(cmd)
 	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
+	repetitions := cmd.Flags().Int("repetitions", bench.DefaultRepetitions, "the `number` of times that convert measures each figure")
+	haproxy := cmd.Flags().String("haproxy", filepath.Join(".cache", "haproxy-3.2", "haproxy"), "the `program` of a HAProxy with MPTCP, for convert")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if *members < minMembers {
 			return fmt.Errorf("--members %d: at least %d", *members, minMembers)
+		}
+		if *repetitions < 1 {
+			return fmt.Errorf("--repetitions %d: at least 1", *repetitions)
 		}
 		pair, err := programs.Find()
 		if err != nil {
 			return err
 		}
 		return bench.Run(cmd.Context(), names, bench.Options{
-			Out: *out, Programs: pair, Members: *members, Stdout: os.Stdout, Stderr: os.Stderr, Log: cli.Log(logLevel(*verbose)),
+			Out: *out, Programs: pair, Members: *members, Repetitions: *repetitions, HAProxy: *haproxy,
+			Stdout: os.Stdout, Stderr: os.Stderr, Log: cli.Log(logLevel(*verbose)),
 		})
 	}
 	return cmd

@@ -27,14 +27,17 @@ type part interface {
 
 // parts has a new one of each, by name.
 var parts = map[string]func() part{
-	traffic.ServerPart:   func() part { return new(traffic.Server) },
-	traffic.ClientPart:   func() part { return new(traffic.Client) },
-	bench.LoadServerPart: func() part { return new(bench.LoadServer) },
-	bench.LoadClientPart: func() part { return new(bench.LoadClient) },
-	bench.AskerPart:      func() part { return new(bench.Asker) },
-	crowd.HubPart:        func() part { return new(crowd.Hub) },
-	crowd.MembersPart:    func() part { return new(crowd.Members) },
-	attack.MemberPart:    func() part { return new(attack.Member) },
+	traffic.ServerPart:       func() part { return new(traffic.Server) },
+	traffic.ClientPart:       func() part { return new(traffic.Client) },
+	bench.LoadServerPart:     func() part { return new(bench.LoadServer) },
+	bench.LoadClientPart:     func() part { return new(bench.LoadClient) },
+	bench.AskerPart:          func() part { return new(bench.Asker) },
+	bench.RelayPart:          func() part { return new(bench.Relay) },
+	bench.ExchangeServerPart: func() part { return new(bench.ExchangeServer) },
+	bench.ExchangeClientPart: func() part { return new(bench.ExchangeClient) },
+	crowd.HubPart:            func() part { return new(crowd.Hub) },
+	crowd.MembersPart:        func() part { return new(crowd.Members) },
+	attack.MemberPart:        func() part { return new(attack.Member) },
 }
 
 // partCommand runs one of the parts. crew.Part writes its command line.

@@ -22,9 +22,13 @@ type Options struct {
 	Out      string        // folder for the result and logs
 	Programs programs.Pair // that hosts run
 	Members  int           // of the benchmark collective
-	Stdout   io.Writer
-	Stderr   io.Writer
-	Log      *slog.Logger
+	// Repetitions is how often the benchmark convert measures each figure, and HAProxy the program that it
+	// compares the engine with.
+	Repetitions int
+	HAProxy     string
+	Stdout      io.Writer
+	Stderr      io.Writer
+	Log         *slog.Logger
 }
 
 // benchmark is one of them by name.
@@ -43,6 +47,7 @@ func benchmarks() []benchmark {
 		{"forwarding", "what a waypoint costs, by kind of detour, beside plain forwarding", forwarding},
 		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
 		{"collective", "one coordinator with very many members: joins, memory, an expulsion", collectives},
+		{"convert", "dcol's engine for servers without MPTCP, beside forwarding, io.Copy and HAProxy", convert},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }

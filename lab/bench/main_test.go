@@ -65,6 +65,7 @@ func TestSmall(t *testing.T) {
 	t.Run("joins", func(t *testing.T) { smallJoins(t, o) })
 	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
 	t.Run("collective", func(t *testing.T) { smallCollective(t, o) })
+	t.Run("convert", func(t *testing.T) { smallConvert(t, o) })
 }
 
 func smallConnections(t *testing.T, o Options, kind config.Kind) {

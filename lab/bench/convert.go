@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// DefaultRepetitions is how often the benchmark convert measures each figure.
+const DefaultRepetitions = 11
+
+// convertPlan sets the amount of work.
+type convertPlan struct {
+	repetitions int
+	fast        transferPlan
+	limited     transferPlan  // at limitedRate
+	exchange    time.Duration // how long connections are opened one after the other
+	parallel    int           // how many at a time
+	sizes       []int         // bytes of an answer
+	trips       int
+	idle        int           // pairs
+	delay       time.Duration // of each link, when new connections are measured
+}
+
+// convert compares dcol's engine with other ways between an MPTCP client and a TCP server, all on one host
+// between the two.
+func convert(ctx context.Context, o Options) ([]Measurement, error) {
+	return compareRelays(ctx, o, convertPlan{
+		repetitions: o.Repetitions,
+		fast:        transferPlan{rampUp: 200 * time.Millisecond, look: 500 * time.Millisecond},
+		limited:     transferPlan{rampUp: 300 * time.Millisecond, look: 500 * time.Millisecond},
+		exchange:    400 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},
+		trips: 200, idle: 10_000, delay: 20 * time.Millisecond,
+	})
+}
+
+// converting is one run of the benchmark, with its results.
+type converting struct {
+	plan        convertPlan
+	descriptors int // that a relay may have
+	relays      []*relayed
+	notes       []string // which relays are missing, and what disturbed the run
+}
+
+// relayed has the measurements of one relay, by repetition.
+type relayed struct {
+	relay
+	fast, limited map[direction][]relayTransfer
+	exchanges     map[int][]exchanged // by the size of the answer
+	trips         []float64           // µs, the median of each repetition
+	first         []float64           // ms
+	idle          []float64           // bytes a pair
+	pairs         int                 // that were idle
+}
+
+type direction string
+
+const (
+	down direction = "down" // from the server to the client
+	up   direction = "up"
+)
+
+var directions = []direction{down, up}
+
+// relayTransfer has the counters of a transfer over a measurement.
+type relayTransfer struct {
+	bytes, seconds float64
+	spent          time.Duration // by the relay's process
+}
+
+func (t relayTransfer) goodput() float64 { return t.bytes * 8 / 1e6 / t.seconds } // Mbit/s
+func (t relayTransfer) perGB() float64   { return t.spent.Seconds() / (t.bytes / 1e9) }
+
+// exchanged has the counters of many short connections.
+type exchanged struct {
+	Exchanged
+	spent time.Duration // by the relay's process
+}
+
+func (x exchanged) rate() float64 { return float64(x.Done) / x.Seconds }
+func (x exchanged) each() float64 { return float64(x.spent.Nanoseconds()) / 1e3 / float64(x.Done) } // µs
+
+func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurement, error) {
+	descriptors, err := raiseDescriptors()
+	if err != nil {
+		return nil, err
+	}
+	relays, missing := findRelays(ctx, o.HAProxy, descriptors)
+	c := converting{plan: plan, descriptors: descriptors, notes: missing}
+	for _, r := range relays {
+		c.relays = append(c.relays, &relayed{
+			relay: r, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}, exchanges: map[int][]exchanged{},
+		})
+	}
+	if err := c.withoutDelay(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := c.withDelay(ctx, o); err != nil {
+		return nil, err
+	}
+	return c.figures(), nil
+}
+
+// withoutDelay measures all but new connections, on links as fast as the kernel.
+func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
+	l, err := openLine(ctx, o, testbed.BackendVeth, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	running, err := l.startAll(ctx, c.relays)
+	if err != nil {
+		return err
+	}
+	watch, err := watchOthers()
+	if err != nil {
+		return err
+	}
+	step := func(what string) { fmt.Fprintf(o.Stderr, "bench convert: %s\n", what) }
+	step("transfers")
+	for _, d := range directions {
+		err := c.inTurns(running, true, func(r *runningRelay) error {
+			t, err := l.transfer(ctx, r, d, c.plan.fast)
+			r.fast[d] = append(r.fast[d], t)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, size := range c.plan.sizes {
+		step(fmt.Sprintf("connections of %d bytes", size))
+		err := c.inTurns(running, false, func(r *runningRelay) error {
+			x, err := l.exchange(r, Exchanges{r.target, size, c.plan.parallel, c.plan.exchange})
+			r.exchanges[size] = append(r.exchanges[size], x)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	step("round trips")
+	err = c.inTurns(running, false, func(r *runningRelay) error {
+		took, err := l.trips(r, c.plan.trips)
+		r.relayed.trips = append(r.relayed.trips, took)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if note, err := watch(); err != nil {
+		return err
+	} else if note != "" {
+		c.notes = append(c.notes, note)
+	}
+	step("transfers at 1 Gbit/s")
+	if err := l.limitRate(true); err != nil {
+		return err
+	}
+	for _, d := range directions {
+		err := c.inTurns(running, false, func(r *runningRelay) error {
+			t, err := l.transfer(ctx, r, d, c.plan.limited)
+			r.limited[d] = append(r.limited[d], t)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := l.limitRate(false); err != nil {
+		return err
+	}
+	step("idle connections")
+	return c.inTurns(running, false, func(r *runningRelay) error {
+		if r.command == nil {
+			return nil
+		}
+		r.pairs = r.idlePairs(c.plan.idle, c.descriptors)
+		each, err := l.idle(ctx, r, r.pairs)
+		r.relayed.idle = append(r.relayed.idle, each)
+		return err
+	})
+}
+
+// withDelay measures new connections over links with delay.
+func (c *converting) withDelay(ctx context.Context, o Options) (err error) {
+	l, err := openLine(ctx, o, testbed.BackendAuto, c.plan.delay)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	running, err := l.startAll(ctx, c.relays)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Stderr, "bench convert: new connections over links of %v\n", c.plan.delay)
+	return c.inTurns(running, false, func(r *runningRelay) error {
+		took, err := l.first(r)
+		r.relayed.first = append(r.relayed.first, took)
+		return err
+	})
+}
+
+// inTurns measures all relays, or all but variants for transfers as fast as possible.
+func (c *converting) inTurns(all []*runningRelay, variants bool, measure func(*runningRelay) error) error {
+	return inTurns(c.plan.repetitions, len(all), func(_, i int) error {
+		if !variants && all[i].transfersOnly {
+			return nil
+		}
+		if err := measure(all[i]); err != nil {
+			return fmt.Errorf("%s: %w", all[i].name, err)
+		}
+		return nil
+	})
+}
+
+// watchOthers returns a function that reports whether other programs of this machine disturbed the run.
+func watchOthers() (stop func() (note string, err error), err error) {
+	read := func() (s snapshot, err error) {
+		if s.spent, err = readProcessTimes(); err != nil {
+			return s, err
+		}
+		machine, err := crew.ReadMachineTime()
+		s.at, s.busy = time.Now(), machine.Busy
+		return s, err
+	}
+	before, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return func() (string, error) {
+		after, err := read()
+		if err != nil {
+			return "", err
+		}
+		others := after.busy - before.busy - after.spent.since(before.spent)
+		if cores := others.Seconds() / after.at.Sub(before.at).Seconds(); cores > busyMachine {
+			return fmt.Sprintf("disturbed: programs that are not ours took %.1f cores meanwhile", cores), nil
+		}
+		return "", nil
+	}, nil
+}

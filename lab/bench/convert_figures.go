@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// figures are, for each property, those of every relay beside forwarding, and those of dcol's engine beside
+// HAProxy with the target.
+func (c *converting) figures() (found []Measurement) {
+	found = append(found, c.transferFigures()...)
+	for _, size := range c.plan.sizes {
+		found = append(found, c.exchangeFigures(size)...)
+	}
+	found = append(found, c.compare("round trip of 100 bytes", "µs", c.plain(), func(r *relayed) []float64 { return r.trips })...)
+	found = append(found, c.firstFigures()...)
+	found = append(found, c.idleFigures()...)
+	found[0].Note = strings.Join(append(c.notes, convertNote), "; ")
+	return found
+}
+
+const convertNote = "one connection at a time, the relays in turns; MPTCP towards the client unless TCP is named, TCP towards the server; " +
+	"all share this machine's processors with client and server; processor time is that of the relay's process, " +
+	"in which the kernel also does much of the work for both connections' packets; figures in × are the median of the ratios of each turn"
+
+func (c *converting) transferFigures() (found []Measurement) {
+	for _, d := range directions {
+		found = append(found, c.compare("goodput "+string(d), "Mbit/s", c.plain(), func(r *relayed) []float64 {
+			return each(r.fast[d], relayTransfer.goodput)
+		})...)
+		least := map[direction]float64{down: 1.3, up: 1}[d]
+		found = append(found, c.besideHAProxy("goodput "+string(d), func(r *relayed) []float64 {
+			return each(r.fast[d], relayTransfer.goodput)
+		}, atLeast(least))...)
+	}
+	for _, d := range directions {
+		what := "processor time a GB " + string(d)
+		perGB := func(r *relayed) []float64 { return each(r.fast[d], relayTransfer.perGB) }
+		found = append(found, c.compare(what, "s/GB", nil, perGB)...)
+		found = append(found, c.besideHAProxy(what, perGB, atMost(0.7))...)
+	}
+	for _, d := range directions {
+		limited := func(r *relayed) []float64 { return each(r.limited[d], relayTransfer.goodput) }
+		what := "at 1 Gbit/s, goodput " + string(d)
+		found = append(found, c.compare(what, "Mbit/s", c.plain(), limited)...)
+		found = append(found, c.engineBeside(what, c.plain(), limited, atLeast(0.97))...)
+	}
+	return found
+}
+
+func (c *converting) exchangeFigures(size int) (found []Measurement) {
+	what := fmt.Sprintf("a connection of %d kB", size/1000)
+	found = c.compare("connections a second, "+what, "/s", c.plain(), func(r *relayed) []float64 {
+		return each(r.exchanges[size], exchanged.rate)
+	})
+	spent := func(r *relayed) []float64 { return each(r.exchanges[size], exchanged.each) }
+	found = append(found, c.compare("processor time of "+what, "µs", nil, spent)...)
+	return append(found, c.besideHAProxy("processor time of "+what, spent, atMost(1))...)
+}
+
+// firstFigures show what a new connection costs. The baseline is one to the server itself.
+func (c *converting) firstFigures() []Measurement {
+	what := fmt.Sprintf("connect to first byte, links of %v", c.plan.delay)
+	found := c.compare(what, "ms", c.plain(), func(r *relayed) []float64 { return r.first })
+	toRelay := 2 * float64(c.plan.delay.Milliseconds())
+	plain, engine := c.plain(), c.named(engineRelay)
+	m := of(rowName(what+", beyond forwarding", engineRelay), "round trips", pairs(engine.first, plain.first, func(a, b float64) float64 { return (a - b) / toRelay }))
+	m.Note = "round trips between client and relay"
+	// The emulated links and the machine's timers add some milliseconds.
+	const most, tolerance = 1, 0.1
+	return append(found, m.target("<= 1", m.Value <= most+tolerance))
+}
+
+func (c *converting) idleFigures() (found []Measurement) {
+	const most = 1000
+	for _, r := range c.relays {
+		if len(r.idle) == 0 {
+			continue
+		}
+		m := of(rowName("user memory of an idle pair", r.name), "bytes", r.idle)
+		m.Note = fmt.Sprintf("with %d pairs", r.pairs)
+		if r.pairs < c.plan.idle {
+			m.Note += fmt.Sprintf(": the limit of open files allows no more (%d; ulimit -Hn)", c.descriptors)
+		}
+		if r.name == engineRelay {
+			m = m.target("<= 1 kB", m.Value <= most)
+		}
+		found = append(found, m)
+	}
+	return found
+}
+
+// compare returns a figure for each relay that has one, beside that of another relay unless it is nil.
+func (c *converting) compare(what, unit string, beside *relayed, values func(*relayed) []float64) (found []Measurement) {
+	for _, r := range c.relays {
+		v := values(r)
+		if len(v) == 0 || beside == nil && r.command == nil {
+			continue
+		}
+		m := of(rowName(what, r.name), unit, v)
+		if beside != nil && r != beside {
+			m = m.against(of("", "", values(beside)).Value)
+		}
+		found = append(found, m)
+	}
+	return found
+}
+
+// besideHAProxy returns the engine's figure as ratio to HAProxy's, if there is a HAProxy with MPTCP.
+func (c *converting) besideHAProxy(what string, values func(*relayed) []float64, t ratioTarget) []Measurement {
+	for _, r := range c.relays {
+		if r.multipath && strings.HasPrefix(r.name, "HAProxy") {
+			return c.engineBeside(what, r, values, t)
+		}
+	}
+	return nil
+}
+
+// engineBeside returns the ratio of the engine's figures to those of another relay, turn by turn.
+func (c *converting) engineBeside(what string, other *relayed, values func(*relayed) []float64, t ratioTarget) []Measurement {
+	ratios := pairs(values(c.named(engineRelay)), values(other), func(a, b float64) float64 { return a / b })
+	m := of(rowName(what, engineRelay+" / "+other.name), "×", ratios)
+	return []Measurement{m.target(t.text, t.met(m.Value))}
+}
+
+func rowName(what, relay string) string { return "convert: " + what + ", " + relay }
+
+func (c *converting) plain() *relayed { return c.named(forwarded) }
+
+func (c *converting) named(name string) *relayed {
+	for _, r := range c.relays {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// ratioTarget is how a ratio should be.
+type ratioTarget struct {
+	text string
+	met  func(float64) bool
+}
+
+func atLeast(least float64) ratioTarget {
+	return ratioTarget{fmt.Sprintf(">= %v", least), func(v float64) bool { return v >= least }}
+}
+
+func atMost(most float64) ratioTarget {
+	return ratioTarget{fmt.Sprintf("<= %v", most), func(v float64) bool { return v <= most }}
+}
+
+func each[T any](all []T, value func(T) float64) (values []float64) {
+	for _, one := range all {
+		values = append(values, value(one))
+	}
+	return values
+}
+
+// pairs combines what was measured in the same turn.
+func pairs(a, b []float64, combine func(a, b float64) float64) (values []float64) {
+	for i := range min(len(a), len(b)) {
+		values = append(values, combine(a[i], b[i]))
+	}
+	return values
+}

@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Every relay of this machine carries something in each of the steps.
+func smallConvert(t *testing.T, o Options) {
+	needs(t, "nft")
+	o.HAProxy = "../../.cache/haproxy-3.2/haproxy"
+	moment := transferPlan{rampUp: 20 * time.Millisecond, look: 50 * time.Millisecond}
+	found, err := compareRelays(t.Context(), o, convertPlan{
+		repetitions: 1, fast: moment, limited: moment, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
+		trips: 3, idle: 50, delay: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := 0
+	for _, m := range found {
+		if strings.HasSuffix(m.Name, ", "+copyRelay) {
+			figures++
+		}
+		// Memory is counted in pages, and a new connection may take no more time than to the server itself.
+		if m.Unit != "bytes" && m.Unit != "round trips" && !(m.Value > 0) {
+			t.Errorf("%+v: nothing was measured", m)
+		}
+	}
+	// Goodput up and down: at once, with the processor's time, limited. Connections: each second, processor's time.
+	if want := 2*3 + 2 + 3; figures != want {
+		t.Errorf("%d figures of io.Copy, want %d", figures, want)
+	}
+	if m := figure(found, "convert: goodput down, "+copyRelay); m.Baseline == nil || !(*m.Ratio > 0) {
+		t.Errorf("not compared with forwarding: %+v", m)
+	}
+}
+
+func figure(found []Measurement, name string) Measurement {
+	i := slices.IndexFunc(found, func(m Measurement) bool { return m.Name == name })
+	if i < 0 {
+		return Measurement{}
+	}
+	return found[i]
+}
+
+// made is a run with these goodputs and processor times of a transfer, in Mbit/s and seconds for each GB.
+func made(name string, multipath bool, goodput, perGB []float64) *relayed {
+	r := &relayed{relay: relay{name: name, multipath: multipath}, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}}
+	if name != forwarded {
+		r.command = func(*line, netip.AddrPort) ([]string, error) { return nil, nil }
+	}
+	for i := range goodput {
+		t := relayTransfer{bytes: goodput[i] * 1e6 / 8, seconds: 1}
+		t.spent = time.Duration(perGB[i] * t.bytes)
+		for _, d := range directions {
+			r.fast[d], r.limited[d] = append(r.fast[d], t), append(r.limited[d], t)
+		}
+	}
+	r.first = []float64{160}
+	return r
+}
+
+func testRun(haproxy bool) *converting {
+	c := &converting{plan: convertPlan{idle: 10, delay: 20 * time.Millisecond}, descriptors: 1024, relays: []*relayed{
+		made(forwarded, false, []float64{1000, 2000, 1000}, []float64{0, 0, 0}),
+		made(engineRelay, true, []float64{500, 1000, 960}, []float64{0.2, 0.3, 0.4}),
+		made("HAProxy 2.6, TCP only", false, []float64{400, 400, 400}, []float64{1, 1, 1}),
+	}}
+	if haproxy {
+		c.relays = append(c.relays, made("HAProxy 3.2", true, []float64{250, 500, 960}, []float64{0.5, 0.5, 0.5}))
+	}
+	return c
+}
+
+func TestConvertFigures(t *testing.T) {
+	c := testRun(true)
+	engine := c.named(engineRelay)
+	engine.first, engine.idle, engine.pairs = []float64{204}, []float64{999}, 8
+	found := c.figures()
+	for _, test := range []struct {
+		name       string
+		value      float64
+		ratio      float64 // 0: none
+		target     string
+		met        bool
+		repetition int
+	}{
+		{"goodput down, forwarding", 1000, 0, "", false, 3},
+		{"goodput down, dcol's engine", 960, 0.96, "", false, 3},
+		// Of the turns, not of the medians.
+		{"goodput down, dcol's engine / HAProxy 3.2", 2, 0, ">= 1.3", true, 3},
+		{"goodput up, dcol's engine / HAProxy 3.2", 2, 0, ">= 1", true, 3},
+		{"processor time a GB up, dcol's engine", 0.3, 0, "", false, 3},
+		{"processor time a GB up, dcol's engine / HAProxy 3.2", 0.6, 0, "<= 0.7", true, 3},
+		{"at 1 Gbit/s, goodput up, dcol's engine / forwarding", 0.5, 0, ">= 0.97", false, 3},
+		{"connect to first byte, links of 20ms, dcol's engine", 204, 1.275, "", false, 1},
+		{"connect to first byte, links of 20ms, beyond forwarding, dcol's engine", 1.1, 0, "<= 1", true, 1},
+		{"user memory of an idle pair, dcol's engine", 999, 0, "<= 1 kB", true, 1},
+	} {
+		m := figure(found, "convert: "+test.name)
+		if math.Abs(m.Value-test.value) > 1e-6 || m.Repetitions != test.repetition || m.Target != test.target {
+			t.Errorf("%s: %+v", test.name, m)
+			continue
+		}
+		if (m.Ratio != nil) != (test.ratio != 0) || m.Ratio != nil && math.Abs(*m.Ratio-test.ratio) > 1e-6 {
+			t.Errorf("%s: ratio %v, want %v", test.name, number(m.Ratio), test.ratio)
+		}
+		if test.target != "" && *m.Met != test.met {
+			t.Errorf("%s: met is %t", test.name, *m.Met)
+		}
+	}
+	if m := figure(found, "convert: processor time a GB up, forwarding"); m.Name != "" {
+		t.Errorf("forwarding has no process: %+v", m)
+	}
+	if m := figure(found, "convert: user memory of an idle pair, dcol's engine"); !strings.HasPrefix(m.Note, "with 8 pairs: the limit") {
+		t.Errorf("less pairs than planned: %q", m.Note)
+	}
+}
+
+// Without a HAProxy that has MPTCP, what is compared with it is left out, with the reason.
+func TestConvertWithoutHAProxy(t *testing.T) {
+	c := testRun(false)
+	c.notes = []string{"without HAProxy 3.2: it is not there"}
+	found := c.figures()
+	for _, m := range found {
+		if strings.Contains(m.Name, "/ HAProxy") {
+			t.Errorf("%+v", m)
+		}
+	}
+	if !strings.HasPrefix(found[0].Note, "without HAProxy 3.2: it is not there; ") {
+		t.Errorf("the note is %q", found[0].Note)
+	}
+}
+
+func TestFindRelays(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	all, missing := findRelays(t.Context(), "nowhere/haproxy", 1024)
+	var names []string
+	for _, r := range all {
+		names = append(names, r.name)
+	}
+	if diff := cmp.Diff([]string{forwarded, engineRelay, copyRelay}, names); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if len(missing) != 2 || !strings.Contains(missing[0], "apt-get install haproxy") || !strings.Contains(missing[1], "scripts/haproxy.sh") {
+		t.Errorf("%q", missing)
+	}
+}
+
+func TestHAProxyVersion(t *testing.T) {
+	for text, want := range map[string]string{
+		"HAProxy version 3.2.26-1 2026/10/14 - https://haproxy.org/\nStatus: long-term": "3.2.26-1",
+		"HAProxy version 2.6.12-1+deb12u4 2026/01/02 - https://haproxy.org/\n":          "2.6.12-1+deb12u4",
+		"haproxy: not found":      "",
+		"HAProxy version unknown": "",
+		"":                        "",
+	} {
+		got, err := parseHAProxyVersion(text)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+	if got := release("2.6.12-1+deb12u4"); got != "2.6" {
+		t.Errorf("release %s", got)
+	}
+}
+
+func TestHAProxyConfig(t *testing.T) {
+	at, to := netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:8000")
+	plain := haproxyConfig(at, to, 20000, false, false)
+	for _, want := range []string{"\tmaxconn 9600\n", "\tbind ipv4@10.0.0.1:7000\n", "\tserver server ipv4@10.0.0.2:8000\n"} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("no %q in\n%s", want, plain)
+		}
+	}
+	if strings.Contains(plain, "splice") {
+		t.Errorf("it splices:\n%s", plain)
+	}
+	multipath := haproxyConfig(at, to, 20000, true, true)
+	for _, want := range []string{"\tbind mptcp4@10.0.0.1:7000\n", "\toption splice-auto\nlisten"} {
+		if !strings.Contains(multipath, want) {
+			t.Errorf("no %q in\n%s", want, multipath)
+		}
+	}
+}
+
+func TestIdlePairs(t *testing.T) {
+	for _, test := range []struct{ perPair, descriptors, want int }{
+		{2, 20800, 10000}, {2, 20000, 9600}, {6, 20000, 3200}, {2, 1 << 17, 10000},
+	} {
+		if got := (relay{perPair: test.perPair}).idlePairs(10000, test.descriptors); got != test.want {
+			t.Errorf("%d descriptors, %d a pair: %d pairs, want %d", test.descriptors, test.perPair, got, test.want)
+		}
+	}
+}

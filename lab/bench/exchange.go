@@ -1,0 +1,395 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/remote"
+)
+
+// A connection of the benchmark of relays begins with a request, which tells the server what to do: its first
+// byte is one of these, the next eight are a number of bytes.
+const (
+	requestSize = 100
+
+	discards = 'd' // reads until the client is done
+	sends    = 's' // writes until the client is gone
+	answers  = 'a' // writes that many bytes, and closes
+	echoes   = 'e' // writes every requestSize bytes back, these, too
+)
+
+func request(kind byte, size int) []byte {
+	b := make([]byte, requestSize)
+	b[0] = kind
+	binary.BigEndian.PutUint64(b[1:], uint64(size))
+	return b
+}
+
+// Received is how many bytes of transfers one end has received.
+type Received struct {
+	Bytes int64
+	At    time.Duration // of the clock of this end
+}
+
+// meter counts what one end receives.
+type meter struct {
+	began    time.Time
+	received atomic.Int64
+}
+
+// Received reads the counter.
+func (m *meter) Received(_ struct{}, now *Received) error {
+	*now = Received{m.received.Load(), time.Since(m.began)}
+	return nil
+}
+
+// take reads until the connection ends, or fails.
+func (m *meter) take(conn net.Conn) {
+	b := make([]byte, 256<<10)
+	for {
+		n, err := conn.Read(b)
+		m.received.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// ExchangeServer is the server behind relays. Its one port takes plain TCP.
+type ExchangeServer struct {
+	At netip.AddrPort
+	meter
+}
+
+// ExchangeClient opens connections through relays, as its caller asks.
+type ExchangeClient struct {
+	meter
+	ctx     context.Context
+	current net.Conn // the transfer's
+	moving  sync.WaitGroup
+	held    []net.Conn
+}
+
+// ExchangeServerPart and ExchangeClientPart are their programs.
+const (
+	ExchangeServerPart = "exchange-server"
+	ExchangeClientPart = "exchange-client"
+)
+
+// Run serves until in ends.
+func (s *ExchangeServer) Run(ctx context.Context, in io.Reader, out io.Writer, _ *slog.Logger) error {
+	s.began = time.Now()
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(ctx, "tcp4", s.At.String())
+	if err != nil {
+		return fmt.Errorf("serve connections through relays: %w", err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // it was closed, or the client will miss the answer
+			}
+			go s.serve(conn)
+		}
+	}()
+	return remote.Serve(s, in, out)
+}
+
+// zeros are what a server sends.
+var zeros = make([]byte, 128<<10)
+
+func (s *ExchangeServer) serve(conn net.Conn) {
+	defer conn.Close()
+	var b [requestSize]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return
+	}
+	switch b[0] {
+	case discards:
+		s.take(conn)
+	case sends:
+		for {
+			if _, err := conn.Write(zeros); err != nil {
+				return
+			}
+		}
+	case answers:
+		for size := int(binary.BigEndian.Uint64(b[1:])); size > 0; {
+			n, err := conn.Write(zeros[:min(size, len(zeros))])
+			if err != nil {
+				return
+			}
+			size -= n
+		}
+	case echoes:
+		for {
+			if _, err := conn.Write(b[:]); err != nil {
+				return
+			}
+			if _, err := io.ReadFull(conn, b[:]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Run lets others call the methods below, over in and out, until in ends.
+func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _ *slog.Logger) error {
+	c.ctx, c.began = ctx, time.Now()
+	return remote.Serve(c, in, out)
+}
+
+// Target is where a client connects.
+type Target struct {
+	To        netip.AddrPort
+	Multipath bool // by MPTCP, which must not fall back to TCP
+}
+
+func (c *ExchangeClient) dial(t Target) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: -1, Timeout: exchangePatience}
+	d.SetMultipathTCP(t.Multipath)
+	conn, err := d.DialContext(c.ctx, "tcp4", t.To.String())
+	if err != nil {
+		return nil, err
+	}
+	is, err := conn.(*net.TCPConn).MultipathTCP()
+	if err == nil && is != t.Multipath {
+		err = fmt.Errorf("the connection to %v is MPTCP: %t; want %t", t.To, is, t.Multipath)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// exchangePatience limits how long the other end may take to answer.
+const exchangePatience = 10 * time.Second
+
+// Transfer goes on until End.
+type Transfer struct {
+	Target
+	Up bool // from the client to the server
+}
+
+// Begin opens a connection that moves bytes as fast as possible.
+func (c *ExchangeClient) Begin(t Transfer, _ *struct{}) error {
+	conn, err := c.dial(t.Target)
+	if err != nil {
+		return err
+	}
+	kind := byte(sends)
+	if t.Up {
+		kind = discards
+	}
+	if _, err := conn.Write(request(kind, 0)); err != nil {
+		conn.Close()
+		return err
+	}
+	c.current = conn
+	c.moving.Go(func() {
+		if t.Up {
+			_ = send(conn) // until it is closed; what the server receives is counted
+		} else {
+			c.take(conn)
+		}
+	})
+	return nil
+}
+
+// End ends the transfer.
+func (c *ExchangeClient) End(struct{}, *struct{}) error {
+	err := c.current.Close()
+	c.moving.Wait()
+	return err
+}
+
+// Exchanges are short connections: each sends a request, and receives an answer until the server closes.
+type Exchanges struct {
+	Target
+	Size     int // of an answer
+	Parallel int
+	For      time.Duration
+}
+
+// Exchanged is the result of Exchanges.
+type Exchanged struct {
+	Done    int
+	Seconds float64
+}
+
+// Exchange opens connections one after the other, some in parallel. All must succeed.
+func (c *ExchangeClient) Exchange(x Exchanges, out *Exchanged) error {
+	var done atomic.Int64
+	var failed atomic.Pointer[error]
+	var all sync.WaitGroup
+	start := time.Now()
+	for range x.Parallel {
+		all.Go(func() {
+			b := make([]byte, 64<<10)
+			for time.Since(start) < x.For && failed.Load() == nil {
+				if err := c.exchangeOne(x, b); err != nil {
+					failed.Store(&err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	*out = Exchanged{int(done.Load()), time.Since(start).Seconds()}
+	if err := failed.Load(); err != nil {
+		return fmt.Errorf("after %d connections: %w", out.Done, *err)
+	}
+	return nil
+}
+
+func (c *ExchangeClient) exchangeOne(x Exchanges, b []byte) error {
+	conn, err := c.dial(x.Target)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(exchangePatience)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(request(answers, x.Size)); err != nil {
+		return err
+	}
+	got := 0
+	for {
+		n, err := conn.Read(b)
+		got += n
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+		if got != x.Size {
+			return fmt.Errorf("an answer of %d bytes, want %d", got, x.Size)
+		}
+		return nil
+	}
+}
+
+// Trips are round trips on one connection.
+type Trips struct {
+	Target
+	N int
+}
+
+// Trip returns the time of each round trip.
+func (c *ExchangeClient) Trip(t Trips, took *[]time.Duration) error {
+	conn, err := c.dial(t.Target)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for i := range t.N + 1 {
+		start := time.Now()
+		if err := roundTrip(conn); err != nil {
+			return err
+		}
+		if i > 0 { // the first waits until the relay has connected to the server
+			*took = append(*took, time.Since(start))
+		}
+	}
+	return nil
+}
+
+func roundTrip(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(exchangePatience)); err != nil {
+		return err
+	}
+	b := request(echoes, 0)
+	if _, err := conn.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, b)
+	return err
+}
+
+// First returns the time from connecting to the first byte of the answer.
+func (c *ExchangeClient) First(t Target, took *time.Duration) error {
+	start := time.Now()
+	conn, err := c.dial(t)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = roundTrip(conn)
+	*took = time.Since(start)
+	return err
+}
+
+// Holding are connections that stay open and idle until Release.
+type Holding struct {
+	Target
+	N int
+}
+
+// Hold opens them. Each makes one round trip, so that it reaches the server.
+func (c *ExchangeClient) Hold(h Holding, _ *struct{}) error {
+	const workers = 32
+	var mu sync.Mutex
+	var failed error
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < h.N; i += workers {
+				conn, err := c.holdOne(h.Target)
+				mu.Lock()
+				if err == nil {
+					c.held = append(c.held, conn)
+				} else {
+					failed = err
+				}
+				stop := failed != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if failed != nil {
+		return fmt.Errorf("after %d connections: %w", len(c.held), failed)
+	}
+	return nil
+}
+
+func (c *ExchangeClient) holdOne(t Target) (net.Conn, error) {
+	conn, err := c.dial(t)
+	if err != nil {
+		return nil, err
+	}
+	if err := roundTrip(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Release closes them.
+func (c *ExchangeClient) Release(struct{}, *struct{}) error {
+	for _, conn := range c.held {
+		_ = conn.(*net.TCPConn).SetLinger(0) // leaves no port in TIME-WAIT
+		conn.Close()
+	}
+	c.held = nil
+	return nil
+}

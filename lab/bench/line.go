@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/remote"
+	"github.com/detour-collective/dcol/lab/stats"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// A line is a client, a server, and one host between them, which forwards and has the relays.
+type line struct {
+	*network
+	client, server *exchangeEnd
+}
+
+const (
+	middleHost   = "middle"
+	exchangePort = 8000 // the server's
+	relayPorts   = 7000 // the first relay's
+	// idlePorts is the first port of relays that are started for idle connections.
+	idlePorts = 7100
+)
+
+// lineSysctls are those of all hosts of a line.
+var lineSysctls = map[string]string{
+	// With the default of 128 KiB, MPTCP uploads into a relay stand still for 200 ms at a time on links above
+	// 1 Gbit/s without delay.
+	"net.ipv4.tcp_rmem": "4096 4194304 33554432",
+	// Very many connections follow each other.
+	"net.ipv4.ip_local_port_range": "10000 65000",
+	"net.ipv4.tcp_tw_reuse":        "1",
+	"net.core.somaxconn":           "65535",
+	"net.ipv4.tcp_max_syn_backlog": "65535",
+}
+
+// openLine builds a line, on whose links packets take a time, and starts its client and server.
+func openLine(ctx context.Context, o Options, backend string, delay time.Duration) (l *line, err error) {
+	spec := testbed.Spec{Seed: 1, Backend: backend, Hosts: []testbed.HostSpec{
+		{Name: clientHost, Sysctls: lineSysctls}, {Name: middleHost, Sysctls: lineSysctls, Forward: true}, {Name: serverHost, Sysctls: lineSysctls},
+	}}
+	p := testbed.LinkParams{Delay: delay}
+	for _, link := range []testbed.LinkSpec{{Name: toClient(middleHost), A: clientHost, B: middleHost}, {Name: toServer(middleHost), A: middleHost, B: serverHost}} {
+		link.AtoB, link.BtoA = p, p
+		spec.Links = append(spec.Links, link)
+	}
+	s, err := openNetwork(ctx, o, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	l = &line{network: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	if l.server, err = s.startEnd(ctx, serverHost, ExchangeServerPart, &ExchangeServer{At: l.serverAt()}); err != nil {
+		return nil, err
+	}
+	if l.client, err = s.startEnd(ctx, clientHost, ExchangeClientPart, &ExchangeClient{}); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *line) serverAt() netip.AddrPort {
+	return netip.AddrPortFrom(l.onLink(serverHost, toServer(middleHost)), exchangePort)
+}
+
+func (l *line) relayAt(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(l.onLink(middleHost, toClient(middleHost)), port)
+}
+
+// exchangeEnd is a client or server that runs on a host.
+type exchangeEnd struct {
+	*crew.Process
+	remote *remote.Client
+}
+
+func (s *network) startEnd(ctx context.Context, host, part string, configuration any) (*exchangeEnd, error) {
+	p, client, err := s.StartRemote(ctx, host, part, s.Part(part, configuration)...)
+	if err != nil {
+		return nil, err
+	}
+	return &exchangeEnd{p, client}, nil
+}
+
+func (e *exchangeEnd) call(method string, args, reply any) error {
+	if err := e.remote.Call(method, args, reply); err != nil {
+		return e.Trouble(err)
+	}
+	return nil
+}
+
+// runningRelay is a relay on a line.
+type runningRelay struct {
+	*relayed
+	process *crew.Process // nil: the kernel forwards
+	target  Target
+}
+
+// startAll starts all relays.
+func (l *line) startAll(ctx context.Context, relays []*relayed) (all []*runningRelay, err error) {
+	for i, r := range relays {
+		started, err := l.start(ctx, r, relayPorts+uint16(i))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.name, err)
+		}
+		all = append(all, started)
+	}
+	return all, nil
+}
+
+// start starts a relay and waits until connections pass through it.
+func (l *line) start(ctx context.Context, r *relayed, port uint16) (*runningRelay, error) {
+	if r.command == nil {
+		return &runningRelay{r, nil, Target{l.serverAt(), false}}, nil
+	}
+	started := &runningRelay{relayed: r, target: Target{l.relayAt(port), r.multipath}}
+	argv, err := r.command(l, started.target.To)
+	if err != nil {
+		return nil, err
+	}
+	if started.process, err = l.Start(ctx, middleHost, fmt.Sprintf("relay-%d", port), argv...); err != nil {
+		return nil, err
+	}
+	return started, started.process.Await(ctx, startLimit, func() error {
+		return l.client.remote.Call("First", started.target, new(time.Duration))
+	})
+}
+
+// spent returns the processor time that the relay's process has taken.
+func (r *runningRelay) spent() (time.Duration, error) {
+	if r.process == nil {
+		return 0, nil
+	}
+	return r.process.CPU()
+}
+
+// transfer measures one connection.
+func (l *line) transfer(ctx context.Context, r *runningRelay, d direction, plan transferPlan) (t relayTransfer, err error) {
+	receiver := l.client
+	if d == up {
+		receiver = l.server
+	}
+	if err := l.client.call("Begin", Transfer{r.target, d == up}, nil); err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, l.client.call("End", struct{}{}, nil)) }()
+	if err := crew.Pause(ctx, plan.rampUp); err != nil {
+		return t, err
+	}
+	before, err := r.read(receiver)
+	if err != nil {
+		return t, err
+	}
+	// A transfer that stands still is measured until it goes on.
+	for waited := time.Duration(0); t.bytes == 0; waited += plan.look {
+		if waited > exchangePatience {
+			return t, fmt.Errorf("nothing arrives within %v", exchangePatience)
+		}
+		if err := crew.Pause(ctx, plan.look); err != nil {
+			return t, err
+		}
+		after, err := r.read(receiver)
+		if err != nil {
+			return t, err
+		}
+		t = after.since(before)
+	}
+	return t, nil
+}
+
+// relayCounters are those of a transfer through a relay.
+type relayCounters struct {
+	Received
+	spent time.Duration
+}
+
+func (r *runningRelay) read(receiver *exchangeEnd) (c relayCounters, err error) {
+	if err := receiver.call("Received", struct{}{}, &c.Received); err != nil {
+		return c, err
+	}
+	c.spent, err = r.spent()
+	return c, err
+}
+
+func (c relayCounters) since(before relayCounters) relayTransfer {
+	return relayTransfer{float64(c.Bytes - before.Bytes), (c.At - before.At).Seconds(), c.spent - before.spent}
+}
+
+// exchange measures many short connections.
+func (l *line) exchange(r *runningRelay, ask Exchanges) (x exchanged, err error) {
+	before, err := r.spent()
+	if err != nil {
+		return x, err
+	}
+	if err := l.client.call("Exchange", ask, &x.Exchanged); err != nil {
+		return x, err
+	}
+	after, err := r.spent()
+	x.spent = after - before
+	return x, err
+}
+
+// trips returns the median of some round trips, in microseconds.
+func (l *line) trips(r *runningRelay, n int) (float64, error) {
+	var took []time.Duration
+	err := l.client.call("Trip", Trips{r.target, n}, &took)
+	var us []float64
+	for _, t := range took {
+		us = append(us, float64(t.Nanoseconds())/1e3)
+	}
+	return stats.Median(us), err
+}
+
+// first returns how long a new connection waits for the first byte of an answer, in milliseconds.
+func (l *line) first(r *runningRelay) (float64, error) {
+	var took time.Duration
+	err := l.client.call("First", r.target, &took)
+	return stats.Milliseconds(took), err
+}
+
+// idle returns the user memory for each of some idle connections, in bytes. They have a process of their own.
+func (l *line) idle(ctx context.Context, r *runningRelay, n int) (each float64, err error) {
+	fresh, err := l.start(ctx, r.relayed, idlePorts)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		fresh.process.Kill()
+		err = errors.Join(err, l.client.call("Release", struct{}{}, nil))
+	}()
+	before, err := fresh.process.Resident()
+	if err != nil {
+		return 0, err
+	}
+	if err := l.client.call("Hold", Holding{fresh.target, n}, nil); err != nil {
+		return 0, fresh.process.Trouble(err)
+	}
+	after, err := fresh.process.Resident()
+	return float64(after-before) / float64(n), err
+}
+
+// limitedRate is that of a common network card, in bits per second.
+const limitedRate = 1e9
+
+// limitRate limits both directions of the client's link to limitedRate, or ends that.
+func (l *line) limitRate(on bool) error {
+	const rate, burst, queue = limitedRate / 8, 128 << 10, 1 << 20
+	buffer := netlink.Xmittime(rate, burst) // not on the host's thread, which has no /proc/self
+	for _, host := range []string{clientHost, middleHost} {
+		name := l.Host(host).Interface(toClient(middleHost))
+		err := l.Host(host).Do(func() error {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+			if !on {
+				return netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "tbf"})
+			}
+			return netlink.QdiscAdd(&netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Limit: queue, Buffer: buffer})
+		})
+		if err != nil {
+			return fmt.Errorf("set the rate of interface %s of %s (it needs the kernel's tbf): %w", name, host, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/detour-collective/dcol/internal/converter/engine"
+)
+
+// Relay passes on the MPTCP connections that come in at one address, to a server by TCP.
+type Relay struct {
+	At, To netip.AddrPort
+	// Copy has two goroutines with io.Copy relay each connection, in place of dcol's engine.
+	Copy bool
+}
+
+// RelayPart is the program of a Relay.
+const RelayPart = "relay"
+
+// Run relays until ctx is done.
+func (r *Relay) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Logger) error {
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(true)
+	l, err := lc.Listen(ctx, "tcp4", r.At.String())
+	if err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	if r.Copy {
+		return r.copyAll(ctx, l)
+	}
+	// The engine gets a copy of the descriptor, so that Go's own poller does not watch the listener.
+	f, err := l.(*net.TCPListener).File()
+	l.Close()
+	if err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	defer f.Close()
+	e, err := engine.New(engine.Config{Listeners: []int{int(f.Fd())}, Front: fixedServer{r.To}, Log: log})
+	if err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	return e.Run(ctx)
+}
+
+// fixedServer is the front of an engine whose connections are all for one server. It is also the state of each
+// of them, as nothing is asked.
+type fixedServer struct{ to netip.AddrPort }
+
+func (f fixedServer) Open(engine.Accepted) (engine.Opening, error) { return f, nil }
+func (f fixedServer) Read([]byte) engine.Step                      { return engine.Step{Dial: &engine.Dial{To: f.to}} }
+func (f fixedServer) Dialled(errno syscall.Errno) (reply []byte, goOn bool) {
+	return nil, errno == 0
+}
+
+// copyAll relays by io.Copy, which splices from TCP as Go's library does.
+func (r *Relay) copyAll(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		client, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("relay: %w", err)
+		}
+		go r.copyOne(ctx, client.(*net.TCPConn))
+	}
+}
+
+func (r *Relay) copyOne(ctx context.Context, client *net.TCPConn) {
+	defer client.Close()
+	d := net.Dialer{KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	conn, err := d.DialContext(ctx, "tcp4", r.To.String())
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	server := conn.(*net.TCPConn)
+	var both sync.WaitGroup
+	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[1], way[0]) // whoever sends sees that the connection is broken
+			_ = way[1].CloseWrite()
+		})
+	}
+	both.Wait()
+}

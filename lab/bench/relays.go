@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// relay is one way of passing connections on.
+type relay struct {
+	name      string
+	multipath bool // it takes MPTCP; others take TCP
+	perPair   int  // descriptors that it has for each connection
+	// transfersOnly is set for variants that differ only while much is transferred.
+	transfersOnly bool
+	// command returns the command line that listens at an address; nil: the kernel forwards.
+	command func(l *line, at netip.AddrPort) ([]string, error)
+}
+
+// The relays that figures name. forwarded has no process.
+const (
+	forwarded        = "forwarding"
+	engineRelay      = "dcol's engine"
+	copyRelay        = "io.Copy"
+	multipathHAProxy = "HAProxy 3.2"
+)
+
+const (
+	// mostDescriptors is enough for 10,000 connections of each relay.
+	mostDescriptors = 1 << 17
+	// spareDescriptors are those that a relay has besides its connections: the engine's pipes are the most.
+	spareDescriptors = 800
+)
+
+// raiseDescriptors raises the limit of open files as far as permitted, also for programs that are started from
+// now on, and returns it.
+func raiseDescriptors() (int, error) {
+	limit := unix.Rlimit{Cur: mostDescriptors, Max: mostDescriptors}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		return mostDescriptors, nil
+	}
+	// Only root with CAP_SYS_RESOURCE may raise the hard limit.
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	return int(min(limit.Max, mostDescriptors)), nil
+}
+
+// idlePairs returns how many idle connections the relay can have.
+func (r relay) idlePairs(wanted, descriptors int) int {
+	return min(wanted, (descriptors-spareDescriptors)/r.perPair)
+}
+
+// findRelays returns the relays of this machine, and which are missing, with the reason. haproxy is the program
+// of a HAProxy with MPTCP; descriptors limits how many files a relay may open.
+func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, missing []string) {
+	ours := func(copies bool) func(*line, netip.AddrPort) ([]string, error) {
+		return func(l *line, at netip.AddrPort) ([]string, error) {
+			return l.Part(RelayPart, Relay{At: at, To: l.serverAt(), Copy: copies}), nil
+		}
+	}
+	all = []relay{
+		{name: forwarded},
+		{name: engineRelay, multipath: true, perPair: 2, command: ours(false)},
+		{name: copyRelay, multipath: true, perPair: 6, command: ours(true)},
+	}
+	for _, h := range []struct {
+		program   string
+		multipath bool
+		mend      string
+	}{
+		{"haproxy", false, "apt-get install haproxy"},
+		{haproxy, true, "scripts/haproxy.sh fetches it"},
+	} {
+		path, version, err := findHAProxy(ctx, h.program)
+		if err != nil {
+			what := "HAProxy of this machine"
+			if h.multipath {
+				what = multipathHAProxy
+			}
+			missing = append(missing, fmt.Sprintf("without %s: %v (%s)", what, err, h.mend))
+			continue
+		}
+		name := "HAProxy " + release(version)
+		if !h.multipath {
+			name += ", TCP only"
+		}
+		for _, splices := range []bool{false, true} {
+			r := relay{name: name, multipath: h.multipath, perPair: 2, transfersOnly: splices}
+			if splices {
+				r.name += ", splice-auto"
+			}
+			r.command = func(l *line, at netip.AddrPort) ([]string, error) {
+				file := fmt.Sprintf("/run/haproxy-%d.cfg", at.Port())
+				err := l.Host(middleHost).WriteFile(file, []byte(haproxyConfig(at, l.serverAt(), descriptors, h.multipath, splices)), 0o644)
+				return []string{path, "-db", "-f", file}, err
+			}
+			all = append(all, r)
+		}
+	}
+	return all, missing
+}
+
+// findHAProxy returns a program's path, and the version that it reports.
+func findHAProxy(ctx context.Context, program string) (path, version string, err error) {
+	if path, err = exec.LookPath(program); err != nil {
+		return "", "", err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", "", err
+	}
+	out, err := exec.CommandContext(ctx, path, "-v").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("%s -v: %w", path, err)
+	}
+	version, err = parseHAProxyVersion(string(out))
+	return path, version, err
+}
+
+// parseHAProxyVersion reads the first line of haproxy -v.
+func parseHAProxyVersion(text string) (string, error) {
+	fields := strings.Fields(text)
+	if len(fields) < 3 || fields[1] != "version" || strings.Count(fields[2], ".") < 2 {
+		first, _, _ := strings.Cut(text, "\n")
+		return "", fmt.Errorf("read HAProxy's version: %q", first)
+	}
+	return fields[2], nil
+}
+
+// release returns the first two numbers of a version.
+func release(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return parts[0] + "." + parts[1]
+}
+
+// haproxyConfig has HAProxy relay from one address to another. It is HAProxy's default but for limits that an
+// idle or busy benchmark would reach.
+func haproxyConfig(at, to netip.AddrPort, descriptors int, multipath, splices bool) string {
+	bind, option := "ipv4@", ""
+	if multipath {
+		bind = "mptcp4@"
+	}
+	if splices {
+		option = "\toption splice-auto\n"
+	}
+	return fmt.Sprintf(`global
+	maxconn %d
+	maxpipes 256
+defaults
+	mode tcp
+	timeout connect 10s
+	timeout client 1h
+	timeout server 1h
+	backlog 65535
+%slisten relay
+	bind %s%v
+	server server ipv4@%v
+`, (descriptors-spareDescriptors)/2, option, bind, at, to)
+}
