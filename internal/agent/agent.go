@@ -166,7 +166,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, erro
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
-		c, err := startClient(ctx, p, a.member, sightings, group)
+		c, err := startClient(ctx, p, a.member, a.relaying, sightings, group)
 		if err != nil {
 			return nil, err
 		}
@@ -190,6 +190,9 @@ func (p *Plan) relayed() (s relay.State) {
 	if c := serving.Converter(p.config, p.identity); c != nil {
 		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key}
 	}
+	if p.config.Has(config.RoleClient) {
+		s.Use = client.Converting(p.config.Client)
+	}
 	return s
 }
 
@@ -199,12 +202,18 @@ func (a *running) begin(ctx context.Context, group *errgroup.Group, r *role) err
 }
 
 // startClient starts the client role.
-func startClient(ctx context.Context, p *Plan, m *member.Member, sightings chan<- nat.Sighting, group *errgroup.Group) (*client.Client, error) {
+func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Keeper, sightings chan<- nat.Sighting, group *errgroup.Group) (*client.Client, error) {
 	var directory client.Directory
 	if m != nil {
 		directory = m
 	}
-	c, err := client.New(ctx, client.Config{Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Log: p.log})
+	var converters client.Relay
+	if p.config.Client.Converter.Use != config.ConvertNever {
+		converters = k
+	}
+	c, err := client.New(ctx, client.Config{
+		Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Relay: converters, Log: p.log,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/internal/units"
 )
@@ -272,7 +271,7 @@ func defaults() *Config {
 			InBandAuthenticator:  true,
 			FastPath:             true,
 			OpenVPNPort:          1194,
-			ConverterPort:        rfc8803.Port,
+			ConverterPort:        5124, // IANA's for RFC 8803
 			PortMapping:          true,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
@@ -55,9 +54,7 @@ type fixedServer struct{ to netip.AddrPort }
 
 func (f fixedServer) Open(engine.Accepted) (engine.Opening, error) { return f, nil }
 func (f fixedServer) Read([]byte) engine.Step                      { return engine.Step{Dial: &engine.Dial{To: f.to}} }
-func (f fixedServer) Dialled(errno syscall.Errno) (reply []byte, goOn bool) {
-	return nil, errno == 0
-}
+func (f fixedServer) Dialled(engine.Result) engine.Step            { return engine.Step{} }
 
 // copyAll relays by io.Copy, which splices from TCP as Go's library does.
 func (r *Relay) copyAll(ctx context.Context, l net.Listener) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/path"
@@ -34,7 +35,9 @@ type Config struct {
 	Directory Directory
 	// Sightings takes the addresses at which waypoints see this host; nil: nobody wants them.
 	Sightings chan<- nat.Sighting
-	Log       *slog.Logger
+	// Relay is told of converters; nil: none are used.
+	Relay Relay
+	Log   *slog.Logger
 }
 
 // Directory chooses waypoints out of the collective's directory.
@@ -47,23 +50,29 @@ type Directory interface {
 	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 }
 
+// Relay is the process that connects to converters. It is *relaying.Keeper.
+type Relay interface {
+	Change(func(*relay.State))
+}
+
 // Client is the client role. One goroutine, loop, owns all its state: events
 // come to it through channels, and what the path manager and the book of
 // detours decide is carried out before the next event is looked at.
 type Client struct {
-	config    Config
-	log       *slog.Logger
-	host      *host
-	inbox     chan func(now time.Time) // answers of waypoints, questions of people
-	manager   *path.Manager
-	book      *detour.Book
-	backlog   []path.Event // came up while actions were carried out
-	roster    roster
-	tunnels   *tunnels
-	sampler   sampler
-	counters  api.Counters
-	displaced bool // another path manager had new connections when that was last looked at
-	requests  sync.WaitGroup
+	config     Config
+	log        *slog.Logger
+	host       *host
+	inbox      chan func(now time.Time) // answers of waypoints, questions of people
+	manager    *path.Manager
+	book       *detour.Book
+	backlog    []path.Event // came up while actions were carried out
+	roster     roster
+	tunnels    *tunnels
+	converters converters
+	sampler    sampler
+	counters   api.Counters
+	displaced  bool // another path manager had new connections when that was last looked at
+	requests   sync.WaitGroup
 }
 
 // inboxRoom is the number of messages that may wait for the loop.
@@ -77,7 +86,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom),
 		manager: path.New(pathConfig(operator)), book: detour.New(kinds(operator.Kinds)),
-		roster: newRoster(config.Settings),
+		roster: newRoster(config.Settings), converters: make(converters),
 	}
 	var err error
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {

@@ -230,7 +230,12 @@ func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunne
 			Log:   log,
 		}, leads, changed))
 	}
-	for _, k := range u.inBand {
+	if c.config.Relay != nil {
+		for _, l := range leads {
+			u.admissions = append(u.admissions, c.keepConverter(ctx, l))
+		}
+	}
+	for _, k := range u.admissions {
 		u.begin(k)
 	}
 	return nil
@@ -250,7 +255,7 @@ func (c *Client) keepInBand(u *usedWaypoint, leads []tunnel.Lead, changed func(t
 		case l.Via.Addr.Is4(): // the option has no room for IPv6
 			k := tunnel.NewInBand(l, t.syns.Timestamps, changed, c.config.Log.With("subsystem", "tunnel"))
 			t.admission[l.Via.Addr] = k
-			u.inBand = append(u.inBand, k)
+			u.admissions = append(u.admissions, k)
 		}
 	}
 }
@@ -287,7 +292,7 @@ func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 func (c *Client) pokeTunnels() {
 	guarded := c.tunnels.guarded()
 	for _, u := range c.roster.using {
-		for _, k := range u.inBand {
+		for _, k := range u.admissions {
 			k.Poke()
 		}
 		if !guarded {

@@ -29,7 +29,8 @@ type roster struct {
 func newRoster(settings *config.Config) roster {
 	room := len(settings.Client.Waypoints)
 	if settings.Collective.Joined() {
-		room += 2 * settings.Collective.Waypoints // those that are left take their time to end
+		// One more may be chosen for its converter.
+		room += 2 * (settings.Collective.Waypoints + 1) // those that are left take their time to end
 	}
 	return roster{
 		fixed: settings.Client.Waypoints, room: room, using: make(map[string]*usedWaypoint),
@@ -39,16 +40,16 @@ func newRoster(settings *config.Config) roster {
 
 // usedWaypoint is one waypoint in use.
 type usedWaypoint struct {
-	peer     config.Peer
-	number   int // of its tunnels' interfaces
-	vias     []detour.Via
-	sessions []*session.Client
-	inBand   []keeper
-	tunnels  []keeper // they begin when there is a guard
-	begun    bool
-	begin    func(keeper)
-	end      context.CancelFunc // of what was begun
-	running  sync.WaitGroup
+	peer       config.Peer
+	number     int // of its tunnels' interfaces
+	vias       []detour.Via
+	sessions   []*session.Client
+	admissions []keeper // to in-band detours and converters
+	tunnels    []keeper // they begin when there is a guard
+	begun      bool
+	begin      func(keeper)
+	end        context.CancelFunc // of what was begun
+	running    sync.WaitGroup
 }
 
 // close ends all that is had of the waypoint, and returns when nothing of it runs.
@@ -168,7 +169,8 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 		delete(r.sessions, v)
 	}
 	c.decide(ctx, now)
-	c.tunnels.forgetAdmissions(u.inBand)
+	c.tunnels.forgetAdmissions(u.admissions)
+	c.forgetConverters(u.vias, now)
 	r.leaving[name] = u.peer
 	r.numbers[u.number] = true
 	c.log.Info("a waypoint is no longer used", "waypoint", name)

@@ -65,6 +65,9 @@ func New(c Config) *Member {
 		for _, k := range settings.Client.Kinds {
 			chooser.Kinds = append(chooser.Kinds, string(k))
 		}
+		if settings.Client.Converter.Use != config.ConvertNever {
+			chooser.Converter = string(config.Converter)
+		}
 		for _, w := range settings.Client.Waypoints {
 			skip = append(skip, w.Name)
 		}

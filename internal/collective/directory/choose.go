@@ -16,11 +16,14 @@ type Client struct {
 	Region string   // empty: no preference
 	Kinds  []string // of detours that it can use; empty: all
 	Want   int      // number of waypoints
+	// Converter is the kind that at least one of the waypoints should offer; empty: none need.
+	Converter string
 }
 
 // Choose returns the waypoints with which a client should have sessions: first those of current that are still
 // waypoints, in their order, then the best of the others. So the choice is stable while waypoints live. It
-// returns none in unreachable, and not the client itself.
+// returns none in unreachable, and not the client itself. If none of these offers c.Converter, the best one that does
+// comes in addition.
 func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable map[string]bool) []*Verified {
 	kept := make([]*Verified, len(current))
 	var others []ranked
@@ -35,15 +38,21 @@ func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable
 		}
 	}
 	chosen := slices.DeleteFunc(kept, func(v *Verified) bool { return v == nil })
-	if len(chosen) >= c.Want {
-		return chosen[:max(c.Want, 0)]
-	}
 	slices.SortFunc(others, func(a, b ranked) int { return a.compare(b.rank) })
-	for _, o := range others[:min(c.Want-len(chosen), len(others))] {
+	for _, o := range others {
 		chosen = append(chosen, o.Verified)
 	}
-	return chosen
+	first := chosen[:min(max(c.Want, 0), len(chosen))]
+	if c.Converter == "" || slices.ContainsFunc(first, c.converts) {
+		return first
+	}
+	if i := slices.IndexFunc(chosen, c.converts); i >= 0 {
+		return append(slices.Clone(first), chosen[i])
+	}
+	return first
 }
+
+func (c Client) converts(v *Verified) bool { return slices.Contains(v.Record.Kinds, c.Converter) }
 
 func (c Client) canUse(r *Record) bool {
 	return r.Name != c.Name && r.IsWaypoint() &&

@@ -126,3 +126,22 @@ func TestChooseSpreads(t *testing.T) {
 		t.Errorf("%d waypoints used, w0 by %d after it went", len(load), after["w0"])
 	}
 }
+
+// A client that uses converters has one of them among its waypoints, if there is any, and keeps it.
+func TestChooseConverter(t *testing.T) {
+	members := []*Verified{waypoint("a", "", "in-band"), waypoint("b", "", "in-band"), waypoint("c", "", "in-band", "converter")}
+	c := Client{Name: "me", Want: 2, Kinds: []string{"in-band"}, Converter: "converter"}
+	current := []string{"a", "b"}
+	for range 3 {
+		current = namesOf(Choose(c, slices.Values(members), current, nil))
+		if want := []string{"a", "b", "c"}; !slices.Equal(current, want) {
+			t.Fatalf("chose %v, want %v", current, want)
+		}
+	}
+	if got := namesOf(Choose(c, slices.Values(members), []string{"c"}, nil)); len(got) != 2 || got[0] != "c" {
+		t.Errorf("with a converter among the first two: %v", got)
+	}
+	if got := namesOf(Choose(c, slices.Values(members), current, map[string]bool{"c": true})); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("if the converter cannot be reached: %v", got)
+	}
+}

@@ -21,20 +21,18 @@ const (
 	pauseAfterFailure = 50 * time.Millisecond
 )
 
-// Listen listens at the relay's socket, which all users may use. It replaces the socket of a relay that has ended.
+// Listen listens at the relay's socket, which all users may use. It takes the place of a relay that has ended or hands
+// over; the socket stays when the listener is closed.
 func Listen(socket string) (*net.UnixListener, error) {
-	if !Listens(socket) {
-		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("replace the socket of an ended relay: %w", err)
-		}
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	// Bound under another name first, so that there is always one that answers.
+	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fresh, Net: "unixpacket"})
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(socket, 0o666); err != nil {
-		l.Close()
-		return nil, err
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(fresh, 0o666), os.Rename(fresh, socket)); err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(fresh))
 	}
 	return l, nil
 }

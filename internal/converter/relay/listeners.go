@@ -7,11 +7,15 @@ import (
 	"os"
 )
 
-// listen returns the listening socket for an address: one that the relay before has handed over, or a new one, for
-// MPTCP and TCP.
-func (r *relay) listen(address string) (*os.File, error) {
-	if f := r.inherited[address]; f != nil {
-		delete(r.inherited, address)
+// handed is the name of a listening socket that is handed over.
+func handed(part, address string) string { return part + " at " + address }
+
+// listen returns the listening socket of a part: one that the relay before has handed over, or a new one, for MPTCP and
+// TCP.
+func (r *relay) listen(part, address string) (*os.File, error) {
+	name := handed(part, address)
+	if f := r.inherited[name]; f != nil {
+		delete(r.inherited, name)
 		return f, nil
 	}
 	var config net.ListenConfig

@@ -35,9 +35,12 @@ type relay struct {
 	inherited map[string]*os.File
 
 	mu       sync.Mutex
+	server   *server.Front // nil: this host was no converter yet
+	user     *user         // nil: this host uses no converters
 	parts    map[string]*part
-	agents   int       // connections to the control socket
-	left     time.Time // when the last agent left
+	said     map[string]string // problems of parts that are in the log
+	agents   int               // connections to the control socket
+	left     time.Time         // when the last agent left
 	draining bool
 }
 
@@ -47,7 +50,6 @@ type part struct {
 	listener *os.File // nil: listening failed
 	problem  string
 	engine   *engine.Engine
-	front    *server.Front
 }
 
 // Run relays connections until ctx ends, another relay has taken over and the last connection has ended, or nobody
@@ -66,7 +68,7 @@ func Run(ctx context.Context, config Config) error {
 	defer stop()
 	r := &relay{
 		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, drained: make(chan struct{}),
-		inherited: inherited, parts: make(map[string]*part), left: time.Now(),
+		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
 	controlling, endControl := context.WithCancel(engines)
 	defer endControl()
@@ -133,39 +135,47 @@ func (r *relay) apply(s State) {
 	} else {
 		r.serve(*s.Serve)
 	}
-	for address, f := range r.inherited { // of a State that the relay before had
+	if s.Use == nil {
+		r.unuse()
+	} else {
+		r.use(*s.Use)
+	}
+	for name, f := range r.inherited { // of a State that the relay before had
 		f.Close()
-		delete(r.inherited, address)
+		delete(r.inherited, name)
 	}
 }
 
 // serve has members served at a port.
 func (r *relay) serve(s Serve) {
-	address := fmt.Sprintf(":%d", s.Port)
-	if p := r.parts[PartServe]; p != nil && p.address == address && p.engine != nil {
-		p.front.SetKey(s.Key)
-		return
+	if r.server == nil {
+		r.server = server.New(s.Key)
 	}
-	r.drop(PartServe)
-	front := server.New(s.Key)
-	p := r.begin(PartServe, address, front)
-	p.front = front
+	r.server.SetKey(s.Key)
+	r.keep(PartServe, fmt.Sprintf(":%d", s.Port), r.server)
 }
 
-// begin listens at an address and relays what comes in there.
-func (r *relay) begin(name, address string, front engine.Front) *part {
+// keep listens at an address and relays what comes in there, unless it does already.
+func (r *relay) keep(name, address string, front engine.Front) *part {
+	if p := r.parts[name]; p != nil && p.address == address && p.engine != nil {
+		return p
+	}
+	r.drop(name)
 	p := &part{address: address}
 	r.parts[name] = p
 	log := r.log.With("part", name, "address", address)
 	var err error
-	if p.listener, err = r.listen(address); err == nil {
+	if p.listener, err = r.listen(name, address); err == nil {
 		p.engine, err = engine.New(engine.Config{Listeners: []int{int(p.listener.Fd())}, Front: front, Log: log})
 	}
 	if err != nil {
-		log.Error("cannot relay", "err", err)
-		p.problem = err.Error()
+		if p.problem = err.Error(); r.said[name] != p.problem {
+			log.Error("cannot relay", "err", err)
+		}
+		r.said[name] = p.problem
 		return p
 	}
+	delete(r.said, name)
 	log.Info("relaying")
 	r.group.Go(func() error { return p.engine.Run(r.engines) })
 	return p
@@ -186,20 +196,23 @@ func (r *relay) drop(name string) {
 	}
 }
 
-// handOver returns the listeners with the addresses by which another relay knows them, and accepts no more connections.
-func (r *relay) handOver() (addresses []string, files []*os.File) {
+// handOver returns the listeners with the names by which another relay knows them, and accepts no more connections.
+func (r *relay) handOver() (names []string, files []*os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
-	for _, p := range r.parts {
+	if r.user != nil {
+		r.user.stop()
+	}
+	for name, p := range r.parts {
 		if p.listener != nil {
-			addresses, files = append(addresses, p.address), append(files, p.listener)
+			names, files = append(names, handed(name, p.address)), append(files, p.listener)
 		}
 		if p.engine != nil {
 			p.engine.Drain()
 		}
 	}
-	return addresses, files
+	return names, files
 }
 
 // end ends the process: at once, or with the last connection.

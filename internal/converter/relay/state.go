@@ -1,6 +1,12 @@
 package relay
 
 import (
+	"cmp"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
@@ -8,15 +14,44 @@ import (
 // State is all that a relay has to do. It replaces the State before.
 type State struct {
 	Serve *Serve `json:"serve,omitempty"` // nil: this host is no converter
+	Use   *Use   `json:"use,omitempty"`   // nil: this host uses no converters
 }
 
 // Empty reports whether there is nothing to do.
-func (s State) Empty() bool { return s.Serve == nil }
+func (s State) Empty() bool { return s.Serve == nil && s.Use == nil }
 
 // Serve is a converter for members.
 type Serve struct {
 	Port uint16     `json:"port"`
 	Key  cookie.Key `json:"key"`
+}
+
+// Use is the use of other members' converters.
+type Use struct {
+	Mode         choice.Mode    `json:"mode"`
+	Exclude      []netip.Prefix `json:"exclude,omitempty"`
+	ExcludePorts []uint16       `json:"exclude_ports,omitempty"`
+	Proxy        string         `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
+	Converters   []Converter    `json:"converters,omitempty"` // the nearest first
+}
+
+// Converter is a converter to which this host is admitted.
+type Converter struct {
+	Name   string         `json:"name"` // of the member
+	At     netip.AddrPort `json:"at"`
+	Cookie []byte         `json:"cookie"`
+	RTT    time.Duration  `json:"rtt"` // 0: unknown
+}
+
+// CompareConverters orders converters by the round-trip time to them, the unknown last.
+func CompareConverters(a, b Converter) int {
+	known := func(c Converter) time.Duration {
+		if c.RTT == 0 {
+			return math.MaxInt64
+		}
+		return c.RTT
+	}
+	return cmp.Or(cmp.Compare(known(a), known(b)), a.At.Compare(b.At))
 }
 
 // Status is what a relay does now.
@@ -35,5 +70,8 @@ type Part struct {
 
 // Names of the parts.
 const (
-	PartServe = "converter"
+	PartServe     = "converter"
+	PartPrograms4 = "programs, IPv4"
+	PartPrograms6 = "programs, IPv6"
+	PartProxy     = "proxy"
 )

@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/session"
+	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/tunnel"
+)
+
+const (
+	// converterAnswer is how long a waypoint may take to admit this host to its converter.
+	converterAnswer = 5 * time.Second
+	// converterRetry is the delay before a request is repeated that failed or was refused.
+	converterRetry = 30 * time.Second
+)
+
+// admittedConverter is a converter to which this host is admitted.
+type admittedConverter struct {
+	relay.Converter
+	expires time.Time
+}
+
+// converterKeeper keeps this host admitted to the converter at one address of a waypoint.
+type converterKeeper struct {
+	lead tunnel.Lead
+	tell func(admittedConverter) // the zero value: not admitted any more
+	log  *slog.Logger
+	poke chan struct{}
+
+	asked  occasion
+	next   time.Time // when to ask at the latest
+	told   bool      // admitted, as last told
+	failed string    // why the last request failed
+}
+
+// occasion is the situation in which an admission was asked for. In another one it must be asked for again: the
+// waypoint may have restarted, and a cookie is valid only from the address that the waypoint sees.
+type occasion struct {
+	sessions uint64
+	observed netip.Addr
+}
+
+func newConverterKeeper(lead tunnel.Lead, tell func(admittedConverter), log *slog.Logger) *converterKeeper {
+	return &converterKeeper{lead: lead, tell: tell, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
+}
+
+// Poke implements keeper.
+func (k *converterKeeper) Poke() {
+	select {
+	case k.poke <- struct{}{}:
+	default: // an earlier Poke is still pending
+	}
+}
+
+// Run implements keeper.
+func (k *converterKeeper) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.poke:
+		case <-timer.C:
+		}
+		timer.Reset(k.step(ctx))
+	}
+}
+
+// step asks if it is time to, and returns when to look again.
+func (k *converterKeeper) step(ctx context.Context) time.Duration {
+	s := k.lead.Session.State()
+	if !s.Usable() || s.Closed != nil || !slices.Contains(s.Offers, wire.Converter) {
+		// A cookie is good without a session; a waypoint that is closed, or no converter any more, refuses it.
+		if s.Usable() && k.told {
+			k.told = false
+			k.tell(admittedConverter{})
+		}
+		k.asked = occasion{}
+		return time.Hour
+	}
+	if now := (occasion{s.Sessions, s.Observed.Addr()}); now != k.asked || !time.Now().Before(k.next) {
+		k.asked = now
+		k.next = time.Now().Add(k.ask(ctx, s))
+	}
+	return max(time.Until(k.next), time.Millisecond)
+}
+
+// ask asks for a cookie, and returns when to ask again.
+func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duration {
+	asking, cancel := context.WithTimeout(ctx, converterAnswer)
+	defer cancel()
+	g, err := k.lead.Session.Tunnel(asking, wire.TunnelRequest{Kind: wire.Converter})
+	if err == nil && (g.Port == 0 || len(g.Cookie) == 0) {
+		err = errors.New("the waypoint names no port, or gives no cookie")
+	}
+	if err != nil {
+		if k.failed != err.Error() {
+			k.log.Info("not admitted to a converter", "err", err)
+		}
+		k.failed = err.Error()
+		return converterRetry
+	}
+	lease := detour.Lease(g.Lease)
+	k.told, k.failed = true, ""
+	k.tell(admittedConverter{
+		Converter: relay.Converter{Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT},
+		expires:   time.Now().Add(lease),
+	})
+	return lease * 2 / 3
+}
+
+// Converting returns what the relay has to do for this host by its configuration; nil: nothing.
+func Converting(c config.Client) *relay.Use {
+	mode, ok := map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}[c.Converter.Use]
+	if !ok {
+		return nil
+	}
+	use := &relay.Use{Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), Proxy: c.Converter.Proxy}
+	for _, port := range c.Converter.ExcludePorts {
+		use.ExcludePorts = append(use.ExcludePorts, uint16(port))
+	}
+	return use
+}
+
+// converters are those to which this host is admitted.
+type converters map[detour.Via]admittedConverter
+
+// list returns the converters whose admission lasts, the nearest first.
+func (c converters) list(now time.Time) []relay.Converter {
+	var list []relay.Converter
+	for via, a := range c {
+		if a.expires.Before(now) {
+			delete(c, via)
+			continue
+		}
+		list = append(list, a.Converter)
+	}
+	slices.SortFunc(list, relay.CompareConverters)
+	return list
+}
+
+// keepConverter begins to keep this host admitted to a waypoint's converter at one address.
+func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
+	tell := func(a admittedConverter) { c.converterChanged(ctx, lead.Via, a) }
+	return newConverterKeeper(lead, tell, c.config.Log.With("subsystem", "converter"))
+}
+
+// converterChanged is called by a converterKeeper.
+func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedConverter) {
+	c.post(ctx, func(now time.Time) {
+		if c.roster.sessions[v] == nil {
+			return // it was left meanwhile
+		}
+		if a.expires.IsZero() {
+			delete(c.converters, v)
+		} else {
+			c.converters[v] = a
+		}
+		c.tellRelay(now)
+	})
+}
+
+// forgetConverters forgets those of a waypoint that is not used any more.
+func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
+	for _, v := range vias {
+		delete(c.converters, v)
+	}
+	c.tellRelay(now)
+}
+
+// tellRelay gives the relay the converters that there are now.
+func (c *Client) tellRelay(now time.Time) {
+	if c.config.Relay == nil {
+		return
+	}
+	list := c.converters.list(now)
+	c.config.Relay.Change(func(s *relay.State) {
+		if s.Use != nil {
+			s.Use.Converters = list
+		}
+	})
+}

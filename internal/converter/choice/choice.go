@@ -1,0 +1,199 @@
+// Package choice decides which connections go through a converter, and through which. It does no input or
+// output, and is told the time.
+package choice
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/known"
+)
+
+// Mode is when connections go through a converter.
+type Mode int
+
+// The modes of the configuration.
+const (
+	Never  Mode = iota
+	Auto        // to servers that are known to speak plain TCP
+	Always      // to all but those that are known to speak MPTCP
+)
+
+// Policy is what the user wants.
+type Policy struct {
+	Mode            Mode
+	ExcludePrefixes []netip.Prefix
+	ExcludePorts    []uint16 // of servers
+}
+
+const (
+	serversMost  = 16 << 10
+	timesMost    = 16 << 10
+	excludedMost = 16 << 10
+
+	// timesFor is how long a measured time counts. Routes change.
+	timesFor = time.Hour
+
+	backoffLeast = 5 * time.Second
+	backoffMost  = 5 * time.Minute
+)
+
+// Choice decides for one host. It is made by New, and not for concurrent use.
+type Choice struct {
+	policy     Policy
+	servers    *known.Servers
+	excluded   *known.Map[netip.Addr, struct{}]
+	times      *known.Map[way, time.Duration] // measured, from here to the server and back
+	converters []*converter
+}
+
+// way leads to a server through a converter.
+type way struct {
+	converter netip.AddrPort
+	server    netip.Addr
+}
+
+type converter struct {
+	addr    netip.AddrPort
+	rtt     time.Duration // to it; zero: not measured
+	backoff time.Duration // zero: it works
+	until   time.Time     // it is not used for new connections
+}
+
+// New returns a Choice without converters.
+func New(p Policy) *Choice {
+	return &Choice{
+		policy:   p,
+		servers:  known.NewServers(serversMost),
+		excluded: known.NewMap[netip.Addr, struct{}](excludedMost),
+		times:    known.NewMap[way, time.Duration](timesMost),
+	}
+}
+
+// SetPolicy changes what the user wants. What was learned remains.
+func (c *Choice) SetPolicy(p Policy) { c.policy = p }
+
+// SetConverters replaces the known converters. Of several that nothing is known about, the first is preferred.
+// What was learned of those that remain is kept.
+func (c *Choice) SetConverters(addrs []netip.AddrPort) {
+	var list []*converter
+	for _, addr := range addrs {
+		if slices.ContainsFunc(list, func(v *converter) bool { return v.addr == addr }) {
+			continue
+		}
+		if v := c.find(addr); v != nil {
+			list = append(list, v)
+		} else {
+			list = append(list, &converter{addr: addr})
+		}
+	}
+	c.converters = list
+}
+
+// Exclude has connections to an address go directly until a time.
+func (c *Choice) Exclude(addr netip.Addr, until time.Time) {
+	c.excluded.Set(addr.Unmap(), struct{}{}, until)
+}
+
+// Choose returns the converters through which a connection to a server is tried, in this order. None: it goes
+// directly.
+func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
+	server = unmapped(server)
+	if !c.wanted(server, now) {
+		return nil
+	}
+	type candidate struct {
+		addr netip.AddrPort
+		time time.Duration
+	}
+	var list []candidate
+	for _, v := range c.converters {
+		if now.Before(v.until) {
+			continue
+		}
+		// The time to the converter is a lower bound of the time through it. So a converter that could be better
+		// is tried once for each server, and then its own time counts.
+		t, measured := c.times.Get(way{v.addr, server.Addr()}, now)
+		if !measured {
+			t = v.rtt
+		}
+		list = append(list, candidate{v.addr, t})
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return int(a.time - b.time) })
+	var order []netip.AddrPort
+	for _, v := range list {
+		order = append(order, v.addr)
+	}
+	return order
+}
+
+// wanted reports whether a connection should go through a converter.
+func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
+	addr := server.Addr()
+	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) {
+		return false
+	}
+	if slices.Contains(c.policy.ExcludePorts, server.Port()) ||
+		slices.ContainsFunc(c.policy.ExcludePrefixes, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) }) {
+		return false
+	}
+	switch c.policy.Mode {
+	case Auto:
+		return c.servers.Support(server, now) == known.Plain
+	case Always:
+		return c.servers.Support(server, now) != known.MPTCP
+	case Never:
+	}
+	return false
+}
+
+// isLocal reports whether an address belongs to this host or its own network.
+func isLocal(a netip.Addr) bool {
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+}
+
+func (c *Choice) isConverter(a netip.Addr) bool {
+	return slices.ContainsFunc(c.converters, func(v *converter) bool { return v.addr.Addr() == a })
+}
+
+func (c *Choice) find(addr netip.AddrPort) *converter {
+	for _, v := range c.converters {
+		if v.addr == addr {
+			return v
+		}
+	}
+	return nil
+}
+
+// Learned notes whether a server speaks MPTCP.
+func (c *Choice) Learned(server netip.AddrPort, mptcp bool, now time.Time) {
+	c.servers.Learn(unmapped(server), mptcp, now)
+}
+
+// Failed notes that a converter did not do its part. It is left alone for five seconds, and for twice as long each
+// further time, up to five minutes. Connections that failed while it is left alone had begun before, and count
+// once.
+func (c *Choice) Failed(addr netip.AddrPort, now time.Time) {
+	v := c.find(addr)
+	if v == nil || now.Before(v.until) {
+		return
+	}
+	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
+	v.until = now.Add(v.backoff)
+}
+
+// Carried notes that a converter has connected to a server: rtt is the time to the converter and back, total the
+// time to the server and back.
+func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, now time.Time) {
+	v := c.find(addr)
+	if v == nil {
+		return
+	}
+	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
+	c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

@@ -1,0 +1,192 @@
+package choice
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/converter/known"
+)
+
+var (
+	start  = time.Unix(1_800_000_000, 0)
+	server = netip.MustParseAddrPort("203.0.113.9:443")
+	near   = netip.MustParseAddrPort("192.0.2.1:5124")
+	far    = netip.MustParseAddrPort("192.0.2.2:5124")
+)
+
+func with(p Policy, converters ...netip.AddrPort) *Choice {
+	c := New(p)
+	c.SetConverters(converters)
+	return c
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		mode    Mode
+		support known.Support
+		want    bool
+	}{
+		{Never, known.Unknown, false}, {Never, known.Plain, false}, {Never, known.MPTCP, false},
+		{Auto, known.Unknown, false}, {Auto, known.Plain, true}, {Auto, known.MPTCP, false},
+		{Always, known.Unknown, true}, {Always, known.Plain, true}, {Always, known.MPTCP, false},
+	} {
+		choice := with(Policy{Mode: c.mode}, near)
+		if c.support != known.Unknown {
+			choice.Learned(server, c.support == known.MPTCP, start)
+		}
+		if got := choice.Choose(server, start); (got != nil) != c.want {
+			t.Errorf("mode %d, support %d: %v", c.mode, c.support, got)
+		}
+		if got := choice.Choose(server, start.Add(known.SpeaksFor)); (got != nil) != (c.mode == Always) {
+			t.Errorf("mode %d, support %d, expired: %v", c.mode, c.support, got)
+		}
+	}
+	if got := with(Policy{Mode: Always}).Choose(server, start); got != nil {
+		t.Errorf("without converters: %v", got)
+	}
+}
+
+func TestGoesDirectly(t *testing.T) {
+	c := with(Policy{
+		Mode: Always, ExcludePorts: []uint16{22}, ExcludePrefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+	}, near)
+	c.Exclude(netip.MustParseAddr("203.0.113.10"), start.Add(time.Minute))
+	for to, want := range map[string]bool{
+		"203.0.113.9:443": true, "[::ffff:203.0.113.9]:443": true, "[2001:db8::1]:443": true,
+		"203.0.113.9:22": false, "198.51.100.7:443": false, "[::ffff:198.51.100.7]:443": false, "203.0.113.10:443": false,
+		"127.0.0.1:443": false, "[::1]:443": false, "10.1.2.3:443": false, "172.16.0.1:443": false, "192.168.1.1:443": false,
+		"[::ffff:192.168.1.1]:443": false, "[fd00::1]:443": false, "[fe80::1%eth0]:443": false, "169.254.1.1:443": false,
+		"224.0.0.1:443": false, "0.0.0.0:443": false, "192.0.2.1:443": false,
+	} {
+		if got := c.Choose(netip.MustParseAddrPort(to), start); (got != nil) != want {
+			t.Errorf("%s: %v", to, got)
+		}
+	}
+	if c.Choose(netip.MustParseAddrPort("203.0.113.10:443"), start.Add(time.Minute)) == nil {
+		t.Error("excluded for longer than asked")
+	}
+	c.SetPolicy(Policy{Mode: Always})
+	if c.Choose(netip.MustParseAddrPort("203.0.113.9:22"), start) == nil {
+		t.Error("excluded by the policy before")
+	}
+}
+
+// A converter that fails is left alone for ever longer. One success makes it as good as new.
+func TestBackoff(t *testing.T) {
+	c, now := with(Policy{Mode: Always}, near, far), start
+	for _, seconds := range []int{5, 10, 20, 40, 80, 160, 300, 300} {
+		pause := time.Duration(seconds) * time.Second
+		c.Failed(near, now)
+		c.Failed(near, now.Add(pause/2)) // of a connection that had begun before
+		if got := c.Choose(server, now.Add(pause-1)); !slices.Equal(got, []netip.AddrPort{far}) {
+			t.Errorf("before %v: %v", pause, got)
+		}
+		if now = now.Add(pause); !slices.Contains(c.Choose(server, now), near) {
+			t.Errorf("not after %v", pause)
+		}
+	}
+	c.Carried(near, server, 1, 1, now)
+	c.Failed(near, now)
+	if !slices.Contains(c.Choose(server, now.Add(backoffLeast)), near) {
+		t.Error("a success is not remembered")
+	}
+	c.SetConverters([]netip.AddrPort{far, near, far})
+	if got := c.Choose(server, now); !slices.Equal(got, []netip.AddrPort{far}) {
+		t.Errorf("after the list was replaced: %v", got)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	const ms = time.Millisecond
+	c := with(Policy{Mode: Always}, far, near)
+	other := netip.MustParseAddrPort("203.0.113.200:80")
+	order := func(to netip.AddrPort, want ...netip.AddrPort) {
+		t.Helper()
+		if got := c.Choose(to, start); !slices.Equal(got, want) {
+			t.Errorf("to %v: %v, want %v", to, got, want)
+		}
+	}
+	order(server, far, near) // as listed
+	c.Carried(far, server, 30*ms, 40*ms, start)
+	order(server, near, far) // near is not measured yet
+	c.Carried(near, server, 10*ms, 90*ms, start)
+	order(server, far, near) // far is nearer to this server
+	order(other, near, far)  // of which nothing is known
+	c.Carried(near, other, 10*ms, 25*ms, start)
+	order(other, near, far) // far cannot be better: it takes 30 ms to get there
+	order(netip.AddrPortFrom(server.Addr(), 80), far, near)
+	if got := c.Choose(server, start.Add(timesFor)); !slices.Equal(got, []netip.AddrPort{near, far}) {
+		t.Errorf("expired: %v", got)
+	}
+}
+
+// TestAnySequence checks after any sequence of events what must always hold.
+func TestAnySequence(t *testing.T) {
+	all := []netip.AddrPort{near, far, netip.MustParseAddrPort("[2001:db8::5]:5124")}
+	servers := []netip.AddrPort{
+		server, netip.MustParseAddrPort("[2001:db8::80]:80"), netip.MustParseAddrPort("192.168.0.1:80"),
+		netip.AddrPortFrom(near.Addr(), 80), netip.MustParseAddrPort("203.0.113.10:22"),
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c, now := New(Policy{}), start
+		policy, present := Policy{}, []netip.AddrPort(nil)
+		down := map[netip.AddrPort]time.Time{}
+		pick := func(t *rapid.T, from []netip.AddrPort) netip.AddrPort {
+			return rapid.SampledFrom(from).Draw(t, "which")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"policy": func(t *rapid.T) {
+				policy = Policy{Mode: rapid.SampledFrom([]Mode{Never, Auto, Always}).Draw(t, "mode"), ExcludePorts: []uint16{22}}
+				c.SetPolicy(policy)
+			},
+			"converters": func(t *rapid.T) {
+				present = rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, 3, rapid.ID[netip.AddrPort]).Draw(t, "converters")
+				c.SetConverters(present)
+				for v := range down {
+					if !slices.Contains(present, v) {
+						delete(down, v)
+					}
+				}
+			},
+			"learned": func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
+			"failed": func(t *rapid.T) {
+				v := pick(t, all)
+				c.Failed(v, now)
+				if slices.Contains(present, v) && !now.Before(down[v]) {
+					down[v] = now.Add(backoffLeast) // at least
+				}
+			},
+			"carried": func(t *rapid.T) {
+				v := pick(t, all)
+				rtt := time.Duration(rapid.IntRange(1, 100).Draw(t, "rtt"))
+				c.Carried(v, pick(t, servers), rtt, 2*rtt, now)
+				delete(down, v)
+			},
+			"wait": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second)
+			},
+			"": func(t *rapid.T) {
+				for _, s := range servers {
+					got := c.Choose(s, now)
+					support := c.servers.Support(s, now)
+					switch {
+					case len(got) == 0:
+					case policy.Mode == Never, support == known.MPTCP, policy.Mode == Auto && support != known.Plain:
+						t.Fatalf("%v is converted with mode %d and support %d", s, policy.Mode, support)
+					case s.Port() == 22, s.Addr().IsPrivate(), slices.Contains(present, near) && s.Addr() == near.Addr():
+						t.Fatalf("%v is converted", s)
+					}
+					for i, v := range got {
+						if !slices.Contains(present, v) || slices.Contains(got[:i], v) || now.Before(down[v]) {
+							t.Fatalf("%v among %v, known are %v", v, got, present)
+						}
+					}
+				}
+			},
+		})
+	})
+}

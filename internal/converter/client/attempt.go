@@ -1,0 +1,148 @@
+package client
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+)
+
+const (
+	// converterTimeout is how long a converter may take to connect to the server, with its own connection.
+	converterTimeout = 2 * time.Second
+	// addressTimeout is how long a server may take that has more addresses to try.
+	addressTimeout = 3 * time.Second
+)
+
+// attempt connects to one of a server's addresses: to each through the converters that choice names, and at last
+// directly. One goroutine at a time uses it.
+type attempt struct {
+	client  *Client
+	servers []netip.AddrPort // the first is being tried
+	ways    []netip.AddrPort // converters that are left to try for it
+	via     netip.AddrPort   // the converter that is being tried; zero: directly
+	answer  rfc8803.Message  // by the converter
+	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
+}
+
+// begin returns the first way to a server that has at least one address.
+func (c *Client) begin(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, servers: servers}
+	first := a.address()
+	return a, first
+}
+
+// address returns the first way to the first address.
+func (a *attempt) address() *engine.Dial {
+	a.ways = a.client.Choose(a.servers[0])
+	return a.way()
+}
+
+// way returns the next way to the first address.
+func (a *attempt) way() *engine.Dial {
+	for len(a.ways) > 0 {
+		a.via, a.ways = a.ways[0], a.ways[1:]
+		if d := a.convert(); d != nil {
+			return d
+		}
+	}
+	a.via = netip.AddrPort{}
+	d := &engine.Dial{To: a.servers[0], MPTCP: true, Mark: a.client.config.Mark}
+	if len(a.servers) > 1 {
+		d.Timeout = addressTimeout
+	}
+	return d
+}
+
+// convert returns the way through a converter, or nil if there is none.
+func (a *attempt) convert() *engine.Dial {
+	m := rfc8803.Message{Connect: &rfc8803.Connect{Server: a.servers[0]}, Cookie: a.client.config.Cookie(a.via)}
+	greeting, err := m.Append(nil)
+	if err != nil {
+		return nil // a cookie that fits into no message
+	}
+	a.answer = rfc8803.Message{}
+	return &engine.Dial{
+		To: a.via, MPTCP: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.hear,
+	}
+}
+
+// hear reads the converter's answer.
+func (a *attempt) hear(b []byte) (used int, done bool, errno syscall.Errno) {
+	m, n, err := rfc8803.Decode(b)
+	var unknown rfc8803.UnknownError
+	switch {
+	case errors.Is(err, rfc8803.ErrShort):
+		return 0, false, 0
+	case err != nil && !errors.As(err, &unknown):
+		return 0, false, syscall.EPROTO
+	}
+	a.answer.ExtendedHeader = slices.Clone(m.ExtendedHeader)
+	if e := m.Error; e != nil {
+		a.answer.Error = &rfc8803.Error{Code: e.Code, Value: slices.Clone(e.Value)}
+		return n, false, syscall.EPROTO
+	}
+	return n, true, 0
+}
+
+// dialled takes in how the way ended. It returns the next one, or how the attempt has ended.
+func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Errno) {
+	now := time.Now()
+	if !a.via.IsValid() {
+		return a.dialledDirectly(r, now)
+	}
+	if r.Errno == 0 {
+		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
+		return nil, 0
+	}
+	if e := a.answer.Error; e != nil {
+		if _, ok := e.Errno(); ok {
+			// The converter's rules may forbid the server, or its network may not reach it. What the server
+			// itself says comes by the direct path.
+			a.ways = nil
+			return a.way(), 0
+		}
+	} else if r.Connected && r.Errno == syscall.ETIMEDOUT {
+		// The server may be slow, or the converter frozen. Connecting directly shows which.
+		a.silent, a.ways = a.via, nil
+		return a.way(), 0
+	}
+	a.client.Update(func(c *choice.Choice) { c.Failed(a.via, now) })
+	return a.way(), 0
+}
+
+// carried remembers what a converter has told.
+func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
+	c.Carried(a.via, a.servers[0], r.Handshake, r.Answer, now)
+	if a.answer.ExtendedHeader != nil {
+		if kinds, err := rfc8803.OptionKinds(a.answer.ExtendedHeader); err == nil {
+			c.Learned(a.servers[0], slices.Contains(kinds, rfc8803.KindMPTCP), now)
+		}
+	}
+}
+
+func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.Dial, errno syscall.Errno) {
+	if r.Errno != 0 {
+		return a.nextAddress(r.Errno)
+	}
+	a.client.Update(func(c *choice.Choice) {
+		c.Learned(a.servers[0], r.MPTCP, now)
+		if a.silent.IsValid() {
+			c.Failed(a.silent, now)
+		}
+	})
+	return nil, 0
+}
+
+// nextAddress goes on with the server's next address, if it has one.
+func (a *attempt) nextAddress(errno syscall.Errno) (*engine.Dial, syscall.Errno) {
+	if a.silent, a.servers = (netip.AddrPort{}), a.servers[1:]; len(a.servers) == 0 {
+		return nil, errno
+	}
+	return a.address(), 0
+}

@@ -1,0 +1,74 @@
+// Package client connects programs of this host, or of a gateway's network, to servers: through a converter where
+// that helps, else directly with MPTCP. Its fronts differ only in how they learn which server a connection is for:
+//
+//	transparent.go   from the address that was called (TPROXY)
+//	redirected.go    from whoever redirected the connection
+//	socks.go         from the program, which speaks SOCKS5
+//	connect.go       from the program, which sends an HTTP CONNECT
+//	proxy.go         either of these two
+//	attempt.go       the ways to a server, one after another; shared by all
+package client
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+)
+
+// Config are a client's settings.
+type Config struct {
+	Policy choice.Policy
+	// Cookie returns the cookie to send to a converter; nil: none. Several goroutines call it.
+	Cookie func(converter netip.AddrPort) []byte
+	// Mark is that of the client's own sockets (SO_MARK), so that rules which redirect connections can leave them
+	// alone; 0: none.
+	Mark uint32
+	// Resolve returns the addresses of a name; nil: as the host's programs resolve it.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// Client has what the fronts share. It is made by New.
+type Client struct {
+	config    Config
+	resolving chan struct{} // one for each name that is being resolved
+
+	mu     sync.Mutex
+	choice *choice.Choice
+}
+
+const (
+	// resolvingMost bounds the names that are resolved at a time. Each has a goroutine.
+	resolvingMost = 128
+	resolveFor    = 8 * time.Second
+)
+
+// New returns a client that knows no converters yet.
+func New(c Config) *Client {
+	if c.Resolve == nil {
+		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	if c.Cookie == nil {
+		c.Cookie = func(netip.AddrPort) []byte { return nil }
+	}
+	return &Client{config: c, resolving: make(chan struct{}, resolvingMost), choice: choice.New(c.Policy)}
+}
+
+// Update changes what decides about new connections: policy, converters, exclusions. Any goroutine may call it.
+// change must not keep its argument.
+func (c *Client) Update(change func(*choice.Choice)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c.choice)
+}
+
+// Choose returns the converters to try for a server, in this order. None: it is reached directly.
+func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
+	c.Update(func(choice *choice.Choice) { converters = choice.Choose(server, time.Now()) })
+	return converters
+}

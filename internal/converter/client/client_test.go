@@ -1,0 +1,500 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/engine/enginetest"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+)
+
+// asking connects to a relay to which connections are redirected.
+type asking struct {
+	servers *sync.Map // by the address that a connection comes from
+	relay   *engine.Engine
+	at      netip.AddrPort
+}
+
+func startAsked(t *testing.T, c *Client) *asking {
+	t.Helper()
+	servers := &sync.Map{}
+	front := c.Redirected(func(from netip.AddrPort) (netip.AddrPort, bool) {
+		server, ok := servers.LoadAndDelete(from)
+		if !ok {
+			return netip.AddrPort{}, false
+		}
+		return server.(netip.AddrPort), true
+	})
+	relay, at := enginetest.StartAt(t, front, enginetest.Listen(t, here, false))
+	return &asking{servers, relay, at}
+}
+
+func (a *asking) dial(t *testing.T, to netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	return enginetest.DialFrom(t, a.announce(t, to), a.at, false)
+}
+
+// announce returns an address from which a connection for the server is expected.
+func (a *asking) announce(t *testing.T, to netip.AddrPort) net.Addr {
+	t.Helper()
+	from := enginetest.Nobody(t, here)
+	a.servers.Store(from, to)
+	return net.TCPAddrFromAddrPort(from)
+}
+
+// Megabytes pass through relay and converter in both directions, to servers of both families. One direction may
+// end before the other.
+func TestThroughConverter(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	relay := startAsked(t, member(t, choice.Always, convAt))
+	var all sync.WaitGroup
+	for _, addr := range []string{server4, server6} {
+		to := enginetest.Serve(t, addr, false, enginetest.Echo)
+		c := relay.dial(t, to)
+		all.Go(func() { enginetest.Exchange(t, c, 10<<20) })
+	}
+	all.Wait()
+	if n := conv.Counters(); n.Accepted != 2 || n.Refused != 0 {
+		t.Errorf("converter: %+v", n)
+	}
+
+	to := enginetest.Serve(t, server4, false, func(c *net.TCPConn) {
+		b, _ := io.ReadAll(c)
+		_, _ = fmt.Fprintf(c, "%d bytes", len(b))
+	})
+	c := relay.dial(t, to)
+	_, _ = c.Write(make([]byte, 1000))
+	_ = c.CloseWrite()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "1000 bytes" {
+		t.Errorf("after the client has closed its direction: %q, %v", b, err)
+	}
+	enginetest.Eventually(t, "all pairs end", func() bool { return conv.Counters().Pairs+relay.relay.Counters().Pairs == 0 })
+}
+
+// A reset from either side becomes one for the other, through both relays.
+func TestResets(t *testing.T) {
+	needsNamespace(t)
+	_, convAt := startConverter(t)
+	relay := startAsked(t, member(t, choice.Always, convAt))
+	ended := make(chan error, 1)
+	byServer := enginetest.Serve(t, server4, false, func(c *net.TCPConn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.SetLinger(0)
+	})
+	byClient := enginetest.Serve(t, server4, false, func(c *net.TCPConn) {
+		b := make([]byte, 1)
+		_, _ = c.Read(b)
+		_, _ = c.Write(b)
+		_, err := c.Read(b)
+		ended <- err
+	})
+	c := relay.dial(t, byServer)
+	_, _ = c.Write([]byte("x"))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("by the server: %v, want a reset", err)
+	}
+	c = relay.dial(t, byClient)
+	_, _ = c.Write([]byte("x"))
+	_, _ = c.Read(make([]byte, 1))
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("by the client: %v, want a reset", err)
+	}
+}
+
+// Servers that turn out to speak MPTCP are reached directly from then on. In auto mode, so are servers of which
+// nothing is known yet.
+func TestStepsAside(t *testing.T) {
+	needsNamespace(t)
+	for _, c := range []struct {
+		mode  choice.Mode
+		mptcp bool
+		want  []int64 // connections through the converter, after each
+	}{
+		{choice.Always, true, []int64{1, 1, 1}},
+		{choice.Always, false, []int64{1, 2, 3}},
+		{choice.Auto, true, []int64{0, 0, 0}},
+		{choice.Auto, false, []int64{0, 1, 2}},
+		{choice.Never, false, []int64{0, 0, 0}},
+	} {
+		conv, convAt := startConverter(t)
+		relay := startAsked(t, member(t, c.mode, convAt))
+		spoke := make(chan bool, 1)
+		to := enginetest.Serve(t, server4, c.mptcp, func(c *net.TCPConn) {
+			mptcp, _ := c.MultipathTCP()
+			spoke <- mptcp
+			enginetest.Echo(c)
+		})
+		for i, want := range c.want {
+			enginetest.Exchange(t, relay.dial(t, to), 1000)
+			if got := conv.Counters().Accepted; got != want {
+				t.Errorf("mode %d, MPTCP %v: %d connections through the converter after %d, want %d", c.mode, c.mptcp, got, i+1, want)
+			}
+			if got := <-spoke; got != c.mptcp {
+				t.Errorf("mode %d, MPTCP %v: the server was reached with MPTCP %v", c.mode, c.mptcp, got)
+			}
+		}
+	}
+}
+
+// A converter that is down, frozen, or refuses the member costs a connection nothing but time, and the next one not
+// even that.
+func TestConverterFails(t *testing.T) {
+	needsNamespace(t)
+	_, working := startConverter(t)
+	answering := func(reply []byte) func(t *testing.T) netip.AddrPort {
+		return func(t *testing.T) netip.AddrPort {
+			return enginetest.Serve(t, converter, true, func(c *net.TCPConn) {
+				_, _ = c.Write(reply)
+				_, _ = io.Copy(io.Discard, c)
+			})
+		}
+	}
+	refuse := func(code rfc8803.ErrorCode) []byte {
+		b, err := rfc8803.Message{Error: &rfc8803.Error{Code: code}}.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, start := range map[string]func(t *testing.T) netip.AddrPort{
+		"down": func(t *testing.T) netip.AddrPort { return enginetest.Nobody(t, converter) },
+		"frozen": func(t *testing.T) netip.AddrPort {
+			return enginetest.AddrPort(enginetest.Listen(t, converter, true).Addr())
+		},
+		"unreachable":        func(*testing.T) netip.AddrPort { return netip.MustParseAddrPort("198.51.100.1:5124") },
+		"no converter":       answering([]byte("220 mail.example.org ESMTP\r\n")),
+		"does not authorize": answering(refuse(rfc8803.NotAuthorized)),
+		"has no resources":   answering(refuse(rfc8803.ResourceExceeded)),
+		"ends the connection": func(t *testing.T) netip.AddrPort {
+			return enginetest.Serve(t, converter, true, func(*net.TCPConn) {})
+		},
+	} {
+		for _, others := range [][]netip.AddrPort{nil, {working}} {
+			t.Run(fmt.Sprintf("%s, %d others", name, len(others)), func(t *testing.T) {
+				bad := start(t)
+				c := member(t, choice.Always, append([]netip.AddrPort{bad}, others...)...)
+				relay := startAsked(t, c)
+				to := enginetest.Serve(t, server4, false, enginetest.Echo)
+				enginetest.Exchange(t, relay.dial(t, to), 1000)
+				for _, v := range c.Choose(to) {
+					if v == bad {
+						t.Error("it would be tried again at once")
+					}
+				}
+				enginetest.Exchange(t, relay.dial(t, to), 1000)
+			})
+		}
+	}
+}
+
+// A server that does not answer is no failure of the converter. The program learns of it as it would without one.
+func TestServerFails(t *testing.T) {
+	needsNamespace(t)
+	_, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	relay := startAsked(t, c)
+	to := enginetest.Nobody(t, server4)
+	isReset(t, relay.announce(t, to), relay.at)
+	if len(c.Choose(to)) != 1 {
+		t.Error("the converter is blamed")
+	}
+}
+
+// A connection that nobody announced is refused, and each announcement is for one connection.
+func TestNotAnnounced(t *testing.T) {
+	needsNamespace(t)
+	relay := startAsked(t, member(t, choice.Never))
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	enginetest.Exchange(t, relay.dial(t, to), 10)
+	isReset(t, nil, relay.at)
+}
+
+// isReset demands that connections to an address are reset. The reset may come before connect has returned.
+func isReset(t *testing.T, from net.Addr, to netip.AddrPort) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: from}
+	c, err := d.DialContext(t.Context(), "tcp", to.String())
+	if err == nil {
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v: %v, want a reset", to, err)
+	}
+}
+
+// SOCKS5: requests of all kinds of addresses, at once and in pieces, and the reply to each failure.
+func TestSOCKS(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.config.Resolve = resolve(map[string][]string{
+		"server.test": {server4}, "both.test": {"2001:db8::99", server6}, "gone.test": {"2001:db8::99"},
+	})
+	_, at := enginetest.StartAt(t, c.SOCKS(), enginetest.Listen(t, here, false))
+	to4, to6 := enginetest.Serve(t, server4, false, enginetest.Echo), enginetest.Serve(t, server6, false, enginetest.Echo)
+	closed := enginetest.Nobody(t, server4).Port()
+	name := func(s string) []byte { return append([]byte{3, byte(len(s))}, s...) }
+	a4, a6 := netip.MustParseAddr(server4).AsSlice(), netip.MustParseAddr(server6).AsSlice()
+	for _, r := range []struct {
+		name string
+		addr []byte
+		port uint16
+		want byte
+	}{
+		{"IPv4", append([]byte{1}, a4...), to4.Port(), 0},
+		{"IPv6", append([]byte{4}, a6...), to6.Port(), 0},
+		{"name", name("server.test"), to4.Port(), 0},
+		{"address as a name", name(server4), to4.Port(), 0},
+		{"first address unreachable", name("both.test"), to6.Port(), 0},
+		{"all addresses unreachable", name("gone.test"), 80, 3},
+		{"no such name", name("nowhere.test"), 80, 4},
+		{"refused", append([]byte{1}, a4...), closed, 5},
+		{"unreachable", []byte{1, 198, 51, 100, 1}, 80, 3},
+		{"no such kind of address", []byte{9, 1, 2, 3, 4}, 80, 8},
+	} {
+		request := append([]byte{5, 1, 0}, binary.BigEndian.AppendUint16(r.addr, r.port)...)
+		for _, pieces := range []bool{false, true} {
+			conn := enginetest.Dial(t, at, false)
+			all := append([]byte{5, 2, 2, 0}, request...)
+			if pieces {
+				for _, b := range all {
+					_, _ = conn.Write([]byte{b})
+					time.Sleep(time.Millisecond)
+				}
+			} else {
+				_, _ = conn.Write(all)
+			}
+			reply := make([]byte, 12)
+			if n, err := io.ReadFull(conn, reply); err != nil || string(reply[:3]) != "\x05\x00\x05" || reply[3] != r.want {
+				t.Errorf("%s, in pieces %v: %x, %v, want code %d", r.name, pieces, reply[:n], err, r.want)
+				continue
+			}
+			if r.want == 0 {
+				enginetest.Exchange(t, conn, 10<<20)
+			} else if b, err := io.ReadAll(conn); len(b) > 0 || err != nil {
+				t.Errorf("%s: then %x, %v", r.name, b, err)
+			}
+		}
+	}
+	if n := conv.Counters().Accepted; n < 10 {
+		t.Errorf("%d connections went through the converter", n)
+	}
+	for hello, want := range map[string]string{
+		"\x04\x01\x00\x50\xcb\x00\x71\x01\x00": "", // SOCKS4
+		"\x05\x01\x02":                         "\x05\xff",
+		"\x05\x00":                             "\x05\xff",
+		"\x05\x01\x00\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00": "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00", // BIND
+		"\x05\x01\x00\x04\x01\x00\x01\x00\x00\x00\x00\x00\x00": "\x05\x00",
+	} {
+		conn := enginetest.Dial(t, at, false)
+		_, _ = conn.Write([]byte(hello))
+		if b, err := io.ReadAll(conn); err != nil || string(b) != want {
+			t.Errorf("%x: %x, %v, want %x", hello, b, err, want)
+		}
+	}
+}
+
+// resolve returns a resolver that knows some names.
+func resolve(names map[string][]string) func(context.Context, string) ([]netip.Addr, error) {
+	return func(_ context.Context, host string) (addrs []netip.Addr, err error) {
+		for _, s := range names[host] {
+			addrs = append(addrs, netip.MustParseAddr(s))
+		}
+		if addrs == nil {
+			err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+		}
+		return addrs, err
+	}
+}
+
+// While many names are being resolved, further ones are refused at once.
+func TestManyNames(t *testing.T) {
+	needsNamespace(t)
+	c := member(t, choice.Never)
+	proceed := make(chan struct{})
+	var asked atomic.Int64
+	c.config.Resolve = func(context.Context, string) ([]netip.Addr, error) {
+		asked.Add(1)
+		<-proceed
+		return []netip.Addr{netip.MustParseAddr(server4)}, nil
+	}
+	_, at := enginetest.StartAt(t, c.CONNECT(), enginetest.Listen(t, here, false))
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	ask := func() *net.TCPConn {
+		conn := enginetest.Dial(t, at, false)
+		_, _ = fmt.Fprintf(conn, "CONNECT name:%d HTTP/1.1\r\n\r\n", to.Port())
+		return conn
+	}
+	var waiting []*net.TCPConn
+	for range resolvingMost {
+		waiting = append(waiting, ask())
+	}
+	enginetest.Eventually(t, "all are being resolved", func() bool { return asked.Load() == resolvingMost })
+	status(t, ask(), http.StatusServiceUnavailable)
+	close(proceed)
+	for _, conn := range waiting {
+		status(t, conn, http.StatusOK)
+	}
+	status(t, ask(), http.StatusOK)
+}
+
+// status reads the answer to a CONNECT, and returns its text if it is an error.
+func status(t *testing.T, conn *net.TCPConn, want int) string {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer r.Body.Close()
+	if r.StatusCode != want {
+		t.Errorf("%s, want %d", r.Status, want)
+	}
+	if r.StatusCode == http.StatusOK {
+		return ""
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+// HTTP CONNECT: what works, and the answer to what does not.
+func TestCONNECT(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.config.Resolve = resolve(map[string][]string{"server.test": {server4}})
+	_, at := enginetest.StartAt(t, c.CONNECT(), enginetest.Listen(t, here, false))
+	to4, to6 := enginetest.Serve(t, server4, false, enginetest.Echo), enginetest.Serve(t, server6, false, enginetest.Echo)
+	for _, r := range []struct {
+		request string
+		want    int
+	}{
+		{fmt.Sprintf("CONNECT server.test:%d HTTP/1.1\r\nHost: server.test\r\nProxy-Connection: keep-alive\r\n", to4.Port()), 200},
+		{fmt.Sprintf("CONNECT %v HTTP/1.0\r\n", to6), 200},
+		{fmt.Sprintf("CONNECT %v HTTP/1.1\r\n", enginetest.Nobody(t, server4)), 502},
+		{"CONNECT nowhere.test:443 HTTP/1.1\r\n", 502},
+		{"CONNECT server.test HTTP/1.1\r\n", 400},
+		{"CONNECT server.test:0 HTTP/1.1\r\n", 400},
+		{"CONNECT server.test:http HTTP/1.1\r\n", 400},
+		{"nonsense\r\n", 400},
+		{"GET http://server.test/ HTTP/1.1\r\nHost: server.test\r\n", 405},
+	} {
+		conn := enginetest.Dial(t, at, false)
+		_, _ = conn.Write([]byte(r.request + "\r\n"))
+		text := status(t, conn, r.want)
+		if r.want == 200 {
+			enginetest.Exchange(t, conn, 10<<20)
+		} else if !strings.HasSuffix(text, ".\n") {
+			t.Errorf("%q is answered with %q", r.request, text)
+		}
+	}
+	if n := conv.Counters().Accepted; n != 3 {
+		t.Errorf("%d connections went through the converter", n)
+	}
+}
+
+// What the waypoint's rules refuse to a member's mark, the program reaches directly.
+func TestRulesRefuse(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	_, at := enginetest.StartAt(t, c.CONNECT(), enginetest.Listen(t, here, false))
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	nft(t, fmt.Sprintf(`table inet refuse {
+		chain out { type filter hook output priority 0;
+			meta mark %d ip daddr %s tcp dport %d reject with icmpx admin-prohibited
+		}
+	}`, memberMark, server4, to.Port()), "refuse")
+	conn := enginetest.Dial(t, at, false)
+	_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\n", to)
+	status(t, conn, http.StatusOK)
+	enginetest.Exchange(t, conn, 1<<20)
+	if n := conv.Counters(); n.Accepted != 1 || n.Refused != 1 {
+		t.Errorf("converter: %+v", n)
+	}
+}
+
+// nft loads a table, and removes it when the test ends.
+func nft(t *testing.T, rules, table string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if errors.Is(cmd.Err, exec.ErrNotFound) {
+		t.Skip("needs nft, of Debian's package nftables")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("nft", "delete", "table", "inet", table).Run() })
+}
+
+// TPROXY's connections are taken to the servers that they called. The relay's own have a mark and pass by.
+func TestTransparent(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.config.Mark = 7
+	for _, addr := range []string{server4, server6} {
+		family := map[string]string{server4: "ip", server6: "ip6"}[addr]
+		l := transparentListener(t, addr)
+		_, at := enginetest.StartAt(t, c.Transparent(enginetest.AddrPort(l.Addr()).Port()), l)
+		to, closed := enginetest.Serve(t, addr, false, enginetest.Echo), enginetest.Nobody(t, addr)
+		table := "take_" + family
+		nft(t, fmt.Sprintf(`table inet %s {
+			chain pre { type filter hook prerouting priority mangle;
+				%s daddr %s tcp dport { %d, %d } meta mark { 0x7, %#x } accept
+				%s daddr %s tcp dport { %d, %d } tproxy %s to %v
+			}
+		}`, table, family, addr, to.Port(), closed.Port(), memberMark, family, addr, to.Port(), closed.Port(), family, at), table)
+		before := conv.Counters().Accepted
+		enginetest.Exchange(t, enginetest.Dial(t, to, false), 10<<20)
+		isReset(t, nil, closed)
+		if n := conv.Counters().Accepted - before; n != 2 {
+			t.Errorf("%s: %d connections went through the converter", addr, n)
+		}
+		isReset(t, nil, at) // because nobody redirected it
+	}
+}
+
+func transparentListener(t *testing.T, addr string) *net.TCPListener {
+	t.Helper()
+	c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		_ = raw.Control(func(fd uintptr) {
+			if err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1); err != nil {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+			}
+		})
+		return err
+	}}
+	l, err := c.Listen(t.Context(), "tcp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.(*net.TCPListener)
+}

@@ -1,0 +1,39 @@
+package client
+
+import "github.com/detour-collective/dcol/internal/converter/engine"
+
+// Proxy returns a front for programs that use a SOCKS5 or an HTTP proxy: the first byte shows which.
+func (c *Client) Proxy() engine.Front { return proxyFront{c} }
+
+type proxyFront struct{ client *Client }
+
+// Open implements engine.Front.
+func (f proxyFront) Open(a engine.Accepted) (engine.Opening, error) {
+	return &proxy{client: f.client, accepted: a}, nil
+}
+
+// proxy is the state of one connection.
+type proxy struct {
+	client         *Client
+	accepted       engine.Accepted
+	engine.Opening // nil: nothing has come yet
+}
+
+// Read implements engine.Opening.
+func (o *proxy) Read(b []byte) engine.Step {
+	if o.Opening == nil {
+		if len(b) == 0 {
+			return engine.Step{}
+		}
+		front := o.client.CONNECT()
+		if b[0] == socksVersion {
+			front = o.client.SOCKS()
+		}
+		opening, err := front.Open(o.accepted)
+		if err != nil {
+			return engine.Step{Close: true}
+		}
+		o.Opening = opening
+	}
+	return o.Opening.Read(b)
+}

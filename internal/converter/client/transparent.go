@@ -1,0 +1,47 @@
+package client
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/detour-collective/dcol/internal/converter/engine"
+)
+
+// Transparent returns a front for connections that TPROXY takes: the address they called is the server's. port is
+// that of the listener. Connections to this port are refused, because one that nobody redirected would lead back
+// to the listener.
+func (c *Client) Transparent(port uint16) engine.Front { return transparent{c, port} }
+
+type transparent struct {
+	client *Client
+	port   uint16
+}
+
+// Open implements engine.Front.
+func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
+	if a.Local.Port() == f.port {
+		return nil, fmt.Errorf("%v called the relay itself, at port %d", a.Peer, f.port)
+	}
+	return open(f.client, a.Local), nil
+}
+
+// redirected is a connection whose server is known from the start. Its program has been told that the connection
+// is up, so that it learns of failures by a reset.
+type redirected struct {
+	attempt *attempt
+	first   *engine.Dial
+}
+
+func open(c *Client, server netip.AddrPort) *redirected {
+	a, first := c.begin(server)
+	return &redirected{a, first}
+}
+
+// Read implements engine.Opening.
+func (o *redirected) Read([]byte) engine.Step { return engine.Step{Dial: o.first} }
+
+// Dialled implements engine.Opening.
+func (o *redirected) Dialled(r engine.Result) engine.Step {
+	next, _ := o.attempt.dialled(r)
+	return engine.Step{Dial: next}
+}

@@ -1,0 +1,146 @@
+package relay
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/ask"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/client"
+)
+
+const (
+	// directFor is how long a program may connect directly to a server without asking again, as nothing is known of
+	// the server yet.
+	directFor = time.Second
+	// Programs' connections are redirected to these.
+	loopback4 = "127.0.0.1:0"
+	loopback6 = "[::1]:0"
+)
+
+// user connects the programs of this host to converters.
+type user struct {
+	client *client.Client
+	stop   context.CancelFunc // answers no more questions
+
+	mu       sync.Mutex
+	cookies  map[netip.AddrPort][]byte // by converter
+	expected ask.Expectations
+	at4, at6 netip.AddrPort // where connections are redirected to; zero: nowhere
+}
+
+// use makes the relay lead programs to converters.
+func (r *relay) use(u Use) {
+	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts}
+	if r.user == nil {
+		r.user = r.newUser(policy)
+	}
+	x := r.user
+	cookies := make(map[netip.AddrPort][]byte)
+	var addrs []netip.AddrPort
+	for _, c := range u.Converters {
+		cookies[c.At] = c.Cookie
+		addrs = append(addrs, c.At)
+	}
+	x.client.Update(func(c *choice.Choice) {
+		c.SetPolicy(policy)
+		c.SetConverters(addrs)
+	})
+	front := x.client.Redirected(x.take)
+	at4, at6 := r.keep(PartPrograms4, loopback4, front), r.keep(PartPrograms6, loopback6, front)
+	x.mu.Lock()
+	x.cookies, x.at4, x.at6 = cookies, at4.bound(), at6.bound()
+	x.mu.Unlock()
+	if u.Proxy == "" {
+		r.drop(PartProxy)
+	} else {
+		r.keep(PartProxy, u.Proxy, x.client.Proxy())
+	}
+}
+
+// newUser begins to answer the questions of this host's programs.
+func (r *relay) newUser(policy choice.Policy) *user {
+	ctx, stop := context.WithCancel(r.engines)
+	x := &user{stop: stop}
+	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie})
+	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
+	if err != nil {
+		r.log.Error("programs of dcol run are not converted", "err", err)
+		return x
+	}
+	r.group.Go(func() error { return ask.Serve(ctx, l, x) })
+	return x
+}
+
+// unuse connects no more programs to converters. Connections that there are continue.
+func (r *relay) unuse() {
+	if r.user == nil {
+		return
+	}
+	r.user.stop()
+	r.user = nil
+	for _, name := range []string{PartPrograms4, PartPrograms6, PartProxy} {
+		r.drop(name)
+	}
+}
+
+// bound returns the address at which a part listens; zero: it does not.
+func (p *part) bound() netip.AddrPort {
+	if p.listener == nil {
+		return netip.AddrPort{}
+	}
+	switch sa, _ := unix.Getsockname(int(p.listener.Fd())); a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func (x *user) cookie(converter netip.AddrPort) []byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cookies[converter]
+}
+
+// take returns the server of a connection that was announced.
+func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	server, _, ok := x.expected.Take(from, time.Now())
+	return server, ok
+}
+
+// Ask implements ask.Handler.
+func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
+	ways := x.client.Choose(server)
+	if len(ways) == 0 {
+		return ask.Answer{KeepFor: directFor}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return ask.Answer{Convert: &ask.Convert{Converter: ways[0], Cookie: x.cookies[ways[0]], Relay4: x.at4, Relay6: x.at6}}
+}
+
+// Expect implements ask.Handler.
+func (x *user) Expect(p ask.Process, local, server netip.AddrPort) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.expected.Add(p, local, server, time.Now())
+}
+
+// Learned implements ask.Handler.
+func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
+	x.client.Update(func(c *choice.Choice) { c.Learned(server, mptcp, time.Now()) })
+}
+
+// Failed implements ask.Handler.
+func (x *user) Failed(_ ask.Process, converter netip.AddrPort, _ ask.Failure) {
+	x.client.Update(func(c *choice.Choice) { c.Failed(converter, time.Now()) })
+}
