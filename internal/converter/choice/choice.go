@@ -23,8 +23,8 @@ const (
 // Policy is what the user wants.
 type Policy struct {
 	Mode            Mode
-	ExcludePrefixes []netip.Prefix
-	ExcludePorts    []uint16 // of servers
+	ExcludePrefixes []netip.Prefix // such as private networks
+	ExcludePorts    []uint16       // of servers
 }
 
 const (
@@ -148,9 +148,9 @@ func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
 	return false
 }
 
-// isLocal reports whether an address belongs to this host or its own network.
+// isLocal reports whether an address belongs to this host or its own link. Private networks are for the policy.
 func isLocal(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
 }
 
 func (c *Choice) isConverter(a netip.Addr) bool {
