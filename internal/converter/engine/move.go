@@ -8,7 +8,8 @@ import (
 
 const (
 	// An end reads chunkLeast bytes at once at first, and twice as many each time its peer took all of
-	// them. So little waits for a slow peer, and few calls are made for a fast one.
+	// them. So little waits for a slow peer, and few calls are made for a fast one. So few bytes are also read
+	// from TCP: a pipe costs more than it saves.
 	chunkLeast = 16 << 10
 	chunkMost  = 256 << 10
 )
@@ -68,7 +69,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 			return 0, unix.EAGAIN
 		}
 		e.chunk = chunkLeast
-	case e.is&isMPTCP == 0:
+	case e.is&isMPTCP == 0 && e.chunk > chunkLeast:
 		if e.pipe = l.pipes.take(); e.pipe != nil {
 			return l.fillPipe(e)
 		}
@@ -133,6 +134,9 @@ func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
 			e.is |= isDone
 		}
 		return 0, errno
+	}
+	if got < chunkLeast {
+		e.chunk = chunkLeast
 	}
 	e.piped = int32(got)
 	l.waiting.Add(int64(got))
