@@ -207,12 +207,8 @@ func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Kee
 	if m != nil {
 		directory = m
 	}
-	var converters client.Relay
-	if p.config.Client.Converter.Use != config.ConvertNever {
-		converters = k
-	}
 	c, err := client.New(ctx, client.Config{
-		Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Relay: converters, Log: p.log,
+		Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Relay: k, Log: p.log,
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -68,6 +70,8 @@ func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) 
 		}
 		s.Problems = append(s.Problems, problems...)
 	}
+	s.Relay, problems = describeRelay(a.relaying.Standing())
+	s.Problems = append(s.Problems, problems...)
 	if a.coordinator != nil {
 		s.Coordinator, problems = describeCoordinator(a.coordinator.Status())
 		s.Problems = append(s.Problems, problems...)
@@ -100,6 +104,37 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 		}
 	}
 	return api.Given{}, errors.New(`this member is not a waypoint: to make it one, add "waypoint" to roles in its configuration`)
+}
+
+// Convert implements api.Agent.
+func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Converting, error) {
+	if a.client == nil {
+		return api.Converting{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
+	}
+	return a.client.Convert(ctx, config.UseConverter(r.Use))
+}
+
+// describeRelay returns the relay's part of the status, and what keeps it from its work.
+func describeRelay(now relaying.Standing) (*api.Relay, []string) {
+	var problems []string
+	if now.Err != nil {
+		problems = append(problems, fmt.Sprintf("connections are not converted: %v", now.Err))
+	}
+	if now.Relay == nil {
+		return nil, problems
+	}
+	out := &api.Relay{Version: now.Relay.Version, PID: now.Relay.PID, Parts: []api.RelayPart{}}
+	for _, name := range slices.Sorted(maps.Keys(now.Relay.Parts)) {
+		p := now.Relay.Parts[name]
+		out.Parts = append(out.Parts, api.RelayPart{
+			Name: name, Listen: p.Listen, Problem: p.Problem, Open: p.Counters.Pairs, Accepted: p.Counters.Accepted,
+			Refused: p.Counters.Refused, Bytes: p.Counters.Bytes,
+		})
+		if p.Problem != "" {
+			problems = append(problems, fmt.Sprintf("the relay's part %q does not work: %s: free the address %s, or change it in the configuration", name, p.Problem, p.Listen))
+		}
+	}
+	return out, problems
 }
 
 var errNotJoined = errors.New("this host has not joined a collective (dcol join), so it has no directory of members")

@@ -26,6 +26,8 @@ type Status struct {
 	Client *Using `json:"client,omitempty"`
 	// Serving is set if the member has the waypoint role.
 	Serving *Serving `json:"serving,omitempty"`
+	// Relay is set while the process runs that relays converted connections.
+	Relay *Relay `json:"relay,omitempty"`
 	// Collective is set if this host has joined a collective.
 	Collective *Collective `json:"collective,omitempty"`
 	// Coordinator is set if the member has the coordinator role.
@@ -37,8 +39,9 @@ type Using struct {
 	Connections []Connection `json:"connections"`
 	// Plain are the servers of connections that are plain TCP although the program's socket is MPTCP: the server
 	// does not speak MPTCP, or something on the path removes it. They get no detours.
-	Plain     []netip.AddrPort `json:"plain,omitempty"`
-	Waypoints []Waypoint       `json:"waypoints"`
+	Plain      []netip.AddrPort `json:"plain,omitempty"`
+	Waypoints  []Waypoint       `json:"waypoints"`
+	Converting Converting       `json:"converting"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
 }

@@ -26,6 +26,7 @@ type fake struct {
 	status   func(context.Context) (Status, error)
 	mapped   func(context.Context, MapRequest) (MapAnswer, error)
 	given    func(context.Context, SwitchRequest) (Given, error)
+	converts func(context.Context, ConvertRequest) (Converting, error)
 	members  Members
 	invited  func(InviteRequest) (Invitation, error)
 	expelled func(ExpelRequest) (Expulsion, error)
@@ -34,6 +35,9 @@ type fake struct {
 func (f fake) Status(ctx context.Context) (Status, error) { return f.status(ctx) }
 func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 	return f.mapped(ctx, r)
+}
+func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
+	return f.converts(ctx, r)
 }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
 	return f.given(ctx, r)
@@ -85,8 +89,12 @@ func full() Status {
 				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
 				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
-			Counters: Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
+			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}},
+			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
+		Relay: &Relay{Version: "v1", PID: 7, Parts: []RelayPart{
+			{Name: "converter", Listen: ":5124", Problem: "in use", Open: 1, Accepted: 2, Refused: 3, Bytes: 4},
+		}},
 		Collective: fullCollective(since),
 		Coordinator: &Coordinator{
 			Listen: ":45672", Bus: ":45673", Members: 3, Records: 2, Expelled: 1, Invitations: 4, Unreachable: []string{"bob"},

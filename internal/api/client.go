@@ -64,6 +64,13 @@ func (c *Client) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, er
 	return g, err
 }
 
+// Convert changes for which servers converters are used, and returns the new state.
+func (c *Client) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
+	var a Converting
+	err := c.ask(ctx, http.MethodPost, "/v1/convert", r, &a)
+	return a, err
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {

@@ -31,10 +31,16 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	}
 	if s.Client != nil {
 		p.waypoints(s.Client, now)
+		if usesConverters(s.Client.Converting) {
+			p.converting(s.Client.Converting)
+		}
 		p.connections(s.Client, now)
 	}
 	if s.Serving != nil {
 		p.serving(s.Serving)
+	}
+	if s.Relay != nil {
+		p.relay(s.Relay)
 	}
 	return p.err
 }
@@ -103,6 +109,48 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	}
 }
 
+// Converting writes the use of converters as text.
+func Converting(w io.Writer, c api.Converting) error {
+	p := &printer{w: w}
+	p.converting(c)
+	return p.err
+}
+
+func usesConverters(c api.Converting) bool { return c.Use == "auto" || c.Use == "always" }
+
+// converting describes the use of converters.
+func (p *printer) converting(c api.Converting) {
+	if !usesConverters(c) {
+		p.linef("Converters are not used.")
+		return
+	}
+	which := map[string]string{"auto": "servers that are known to speak no MPTCP", "always": "all servers but those known to speak MPTCP"}[c.Use]
+	var known []string
+	for _, x := range c.Converters {
+		rtt := ""
+		if x.RTT > 0 {
+			rtt = fmt.Sprintf(", %.1f ms", x.RTT)
+		}
+		known = append(known, fmt.Sprintf("%s (%v%s)", x.Name, x.Addr, rtt))
+	}
+	if len(known) == 0 {
+		known = []string{"none: no waypoint in use offers one"}
+	}
+	p.linef("Converters for %s (%s): %s", which, c.Use, strings.Join(known, ", "))
+}
+
+// relay describes the process that relays converted connections.
+func (p *printer) relay(r *api.Relay) {
+	p.linef("")
+	p.linef("Relay of converted connections: process %d, dcol %s", r.PID, r.Version)
+	var rows [][]string
+	for _, part := range r.Parts {
+		rows = append(rows, []string{part.Name, part.Listen, fmt.Sprint(part.Open), fmt.Sprint(part.Accepted), fmt.Sprint(part.Refused),
+			bytes(uint64(part.Bytes)), part.Problem})
+	}
+	p.table("FOR|LISTENS AT|OPEN|ACCEPTED|REFUSED|CARRIED|PROBLEM", rows)
+}
+
 // ready lists the kinds of detours that are ready.
 func ready(w api.Waypoint) string {
 	var kinds []string
@@ -126,6 +174,9 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 	if n := len(u.Plain); n > 0 {
 		p.linef("%s plain TCP although the program requests MPTCP: the server does not speak MPTCP, or something on the path removes it", plural(n, "connection is", "connections are"))
 		p.linef("  to %s", someAddrs(u.Plain))
+		if !usesConverters(u.Converting) {
+			p.linef("  A member's converter could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.")
+		}
 	}
 	if len(u.Connections) == 0 {
 		return

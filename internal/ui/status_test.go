@@ -58,6 +58,7 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
 				}},
 			},
+			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}}},
 			Connections: []api.Connection{
 				{
 					Token: "0a0b0c0d", Remote: at("203.0.113.5:443"), Since: ago(90 * time.Second),
@@ -72,6 +73,10 @@ func TestStatus(t *testing.T) {
 				},
 			},
 		},
+		Relay: &api.Relay{Version: "v1.0.0", PID: 4711, Parts: []api.RelayPart{
+			{Name: "converter", Listen: ":5124", Open: 3, Accepted: 120, Refused: 2, Bytes: 1.2e9},
+			{Name: "proxy", Listen: "127.0.0.1:1080", Problem: "listen tcp 127.0.0.1:1080: bind: address already in use"},
+		}},
 		Serving: &api.Serving{
 			Listen: ":45672", Sessions: 2, Mappings: 12, Granted: 40, Offers: []string{"in-band", "mapped"},
 			InBand:  &api.InBand{Authenticated: true, Addresses: 2, Accepted: 40, BadAuthenticator: 3},

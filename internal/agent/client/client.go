@@ -35,7 +35,7 @@ type Config struct {
 	Directory Directory
 	// Sightings takes the addresses at which waypoints see this host; nil: nobody wants them.
 	Sightings chan<- nat.Sighting
-	// Relay is told of converters; nil: none are used.
+	// Relay is told of converters.
 	Relay Relay
 	Log   *slog.Logger
 }
@@ -86,7 +86,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom),
 		manager: path.New(pathConfig(operator)), book: detour.New(kinds(operator.Kinds)),
-		roster: newRoster(config.Settings), converters: make(converters),
+		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
 	}
 	var err error
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
@@ -168,6 +168,7 @@ func (c *Client) loop(ctx context.Context) error {
 			c.due(ctx, time.Now())
 		case <-sample.C:
 			sample.Reset(c.sample(ctx, time.Now()))
+			c.lookForPlain(time.Now())
 		case <-watch.C:
 			watch.Reset(c.sampleWatched(ctx, time.Now()))
 		}

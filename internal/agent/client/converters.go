@@ -3,11 +3,14 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/relay"
@@ -32,10 +35,11 @@ type admittedConverter struct {
 
 // converterKeeper keeps this host admitted to the converter at one address of a waypoint.
 type converterKeeper struct {
-	lead tunnel.Lead
-	tell func(admittedConverter) // the zero value: not admitted any more
-	log  *slog.Logger
-	poke chan struct{}
+	lead   tunnel.Lead
+	wanted *atomic.Bool
+	tell   func(admittedConverter) // the zero value: not admitted any more
+	log    *slog.Logger
+	poke   chan struct{}
 
 	asked  occasion
 	next   time.Time // when to ask at the latest
@@ -50,8 +54,8 @@ type occasion struct {
 	observed netip.Addr
 }
 
-func newConverterKeeper(lead tunnel.Lead, tell func(admittedConverter), log *slog.Logger) *converterKeeper {
-	return &converterKeeper{lead: lead, tell: tell, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
+func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, tell func(admittedConverter), log *slog.Logger) *converterKeeper {
+	return &converterKeeper{lead: lead, wanted: wanted, tell: tell, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
 }
 
 // Poke implements keeper.
@@ -80,6 +84,10 @@ func (k *converterKeeper) Run(ctx context.Context) {
 // step asks if it is time to, and returns when to look again.
 func (k *converterKeeper) step(ctx context.Context) time.Duration {
 	s := k.lead.Session.State()
+	if !k.wanted.Load() {
+		k.asked = occasion{}
+		return time.Hour
+	}
 	if !s.Usable() || s.Closed != nil || !slices.Contains(s.Offers, wire.Converter) {
 		// A cookie is good without a session; a waypoint that is closed, or no converter any more, refuses it.
 		if s.Usable() && k.told {
@@ -120,9 +128,11 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duratio
 	return lease * 2 / 3
 }
 
+var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
+
 // Converting returns what the relay has to do for this host by its configuration; nil: nothing.
 func Converting(c config.Client) *relay.Use {
-	mode, ok := map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}[c.Converter.Use]
+	mode, ok := modes[c.Converter.Use]
 	if !ok {
 		return nil
 	}
@@ -133,15 +143,26 @@ func Converting(c config.Client) *relay.Use {
 	return use
 }
 
-// converters are those to which this host is admitted.
-type converters map[detour.Via]admittedConverter
+// converters are the use of other members' converters.
+type converters struct {
+	use      config.UseConverter
+	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
+	admitted map[detour.Via]admittedConverter
+	plain    []netip.AddrPort // servers without MPTCP, as last seen
+}
+
+func newConverters(use config.UseConverter) converters {
+	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter)}
+	c.wanted.Store(use != config.ConvertNever)
+	return c
+}
 
 // list returns the converters whose admission lasts, the nearest first.
-func (c converters) list(now time.Time) []relay.Converter {
+func (c *converters) list(now time.Time) []relay.Converter {
 	var list []relay.Converter
-	for via, a := range c {
+	for via, a := range c.admitted {
 		if a.expires.Before(now) {
-			delete(c, via)
+			delete(c.admitted, via)
 			continue
 		}
 		list = append(list, a.Converter)
@@ -153,7 +174,7 @@ func (c converters) list(now time.Time) []relay.Converter {
 // keepConverter begins to keep this host admitted to a waypoint's converter at one address.
 func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
 	tell := func(a admittedConverter) { c.converterChanged(ctx, lead.Via, a) }
-	return newConverterKeeper(lead, tell, c.config.Log.With("subsystem", "converter"))
+	return newConverterKeeper(lead, c.converters.wanted, tell, c.config.Log.With("subsystem", "converter"))
 }
 
 // converterChanged is called by a converterKeeper.
@@ -163,9 +184,9 @@ func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedC
 			return // it was left meanwhile
 		}
 		if a.expires.IsZero() {
-			delete(c.converters, v)
+			delete(c.converters.admitted, v)
 		} else {
-			c.converters[v] = a
+			c.converters.admitted[v] = a
 		}
 		c.tellRelay(now)
 	})
@@ -174,20 +195,60 @@ func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedC
 // forgetConverters forgets those of a waypoint that is not used any more.
 func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
 	for _, v := range vias {
-		delete(c.converters, v)
+		delete(c.converters.admitted, v)
 	}
 	c.tellRelay(now)
 }
 
-// tellRelay gives the relay the converters that there are now.
+// tellRelay gives the relay what it has to do for this host.
 func (c *Client) tellRelay(now time.Time) {
-	if c.config.Relay == nil {
+	settings := c.config.Settings.Client
+	settings.Converter.Use = c.converters.use
+	use := Converting(settings)
+	if use != nil {
+		use.Converters, use.Plain = c.converters.list(now), c.converters.plain
+	}
+	c.config.Relay.Change(func(s *relay.State) { s.Use = use })
+}
+
+// Convert changes for which servers converters are used.
+func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Converting, error) {
+	return call(ctx, c, func(now time.Time) (api.Converting, error) {
+		if _, ok := modes[use]; !ok && use != config.ConvertNever {
+			return api.Converting{}, fmt.Errorf("%q is not never, auto or always", use)
+		}
+		c.converters.use = use
+		c.converters.wanted.Store(use != config.ConvertNever)
+		c.tellRelay(now)
+		c.pokeTunnels()
+		return c.describeConverting(now), nil
+	})
+}
+
+func (c *Client) describeConverting(now time.Time) api.Converting {
+	out := api.Converting{Use: string(c.converters.use), Converters: []api.Converter{}}
+	if !c.converters.wanted.Load() {
+		return out
+	}
+	for _, x := range c.converters.list(now) {
+		out.Converters = append(out.Converters, api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT)})
+	}
+	return out
+}
+
+// lookForPlain tells the relay of servers that turned out to speak no MPTCP, so that the next connection to them is
+// converted.
+func (c *Client) lookForPlain(now time.Time) {
+	if c.converters.use != config.ConvertAuto {
 		return
 	}
-	list := c.converters.list(now)
-	c.config.Relay.Change(func(s *relay.State) {
-		if s.Use != nil {
-			s.Use.Converters = list
-		}
-	})
+	plain, err := c.host.plainConnections()
+	if err != nil {
+		c.log.Warn("cannot find out which servers speak no MPTCP", "err", err)
+		return
+	}
+	if plain = slices.Compact(plain); !slices.Equal(plain, c.converters.plain) {
+		c.converters.plain = plain
+		c.tellRelay(now)
+	}
 }

@@ -42,7 +42,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 			return nil, err
 		}
 		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}}
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now)}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {

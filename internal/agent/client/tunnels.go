@@ -230,10 +230,8 @@ func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunne
 			Log:   log,
 		}, leads, changed))
 	}
-	if c.config.Relay != nil {
-		for _, l := range leads {
-			u.admissions = append(u.admissions, c.keepConverter(ctx, l))
-		}
+	for _, l := range leads {
+		u.admissions = append(u.admissions, c.keepConverter(ctx, l))
 	}
 	for _, k := range u.admissions {
 		u.begin(k)

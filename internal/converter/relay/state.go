@@ -33,6 +33,8 @@ type Use struct {
 	ExcludePorts []uint16       `json:"exclude_ports,omitempty"`
 	Proxy        string         `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
 	Converters   []Converter    `json:"converters,omitempty"` // the nearest first
+	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
+	Plain []netip.AddrPort `json:"plain,omitempty"`
 }
 
 // Converter is a converter to which this host is admitted.

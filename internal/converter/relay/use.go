@@ -47,9 +47,13 @@ func (r *relay) use(u Use) {
 		cookies[c.At] = c.Cookie
 		addrs = append(addrs, c.At)
 	}
+	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
 		c.SetPolicy(policy)
 		c.SetConverters(addrs)
+		for _, server := range u.Plain {
+			c.Learned(server, false, now)
+		}
 	})
 	front := x.client.Redirected(x.take)
 	at4, at6 := r.keep(PartPrograms4, loopback4, front), r.keep(PartPrograms6, loopback6, front)

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+func convertCommand() *cobra.Command {
+	uses := []string{string(config.ConvertNever), string(config.ConvertAuto), string(config.ConvertAlways)}
+	cmd := &cobra.Command{
+		Use:   "convert [never|auto|always]",
+		Short: "Show or change for which servers members' converters are used",
+		Long: `Most servers do not speak MPTCP. A member with a converter connects to them for this host,
+which reaches the converter over several paths. The converter sees what it carries; TLS
+stays encrypted up to the server.
+
+  never    connections go directly to their servers
+  auto     those to servers that are known to speak no MPTCP go through a converter
+  always   all do, but those to servers that are known to speak MPTCP
+
+The change applies to new connections at once, and is written to the configuration.`,
+		Example:   "  dcol convert auto",
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: uses,
+	}
+	socket := cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`")
+	path := cmd.Flags().StringP("config", "c", config.DefaultPath, "the configuration `file`")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		agent := api.Dial(*socket)
+		if len(args) == 0 {
+			status, err := agent.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if status.Client == nil {
+				return errors.New(`this member is no client: add "client" to roles in its configuration`)
+			}
+			return ui.Converting(os.Stdout, status.Client.Converting)
+		}
+		if !slices.Contains(uses, args[0]) {
+			return fmt.Errorf("%q is not never, auto or always", args[0])
+		}
+		if err := config.SetConverterUse(*path, config.UseConverter(args[0])); err != nil {
+			return err
+		}
+		now, err := agent.Convert(cmd.Context(), api.ConvertRequest{Use: args[0]})
+		if errors.Is(err, api.ErrNoAgent) {
+			fmt.Fprintln(os.Stderr, "the configuration is changed; no agent runs")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return ui.Converting(os.Stdout, now)
+	}
+	return cmd
+}

@@ -1,0 +1,42 @@
+package api
+
+import "net/netip"
+
+// Relay describes the process that relays converted connections, for others or for this host's programs.
+type Relay struct {
+	Version string      `json:"version"`
+	PID     int         `json:"pid"`
+	Parts   []RelayPart `json:"parts"`
+}
+
+// RelayPart is one way in which connections come to the relay.
+type RelayPart struct {
+	// Name is "converter" for members' connections, "proxy" for those of SOCKS5 and HTTP CONNECT, "gateway" for those of
+	// the hosts of a LAN, and "programs" with the address family for those of dcol run.
+	Name    string `json:"name"`
+	Listen  string `json:"listen"`
+	Problem string `json:"problem,omitempty"` // why it does not listen
+	Open    int64  `json:"open"`              // connections now
+	// Since the relay started.
+	Accepted int64 `json:"accepted"`
+	Refused  int64 `json:"refused"` // whose opening failed
+	Bytes    int64 `json:"bytes"`   // of both directions
+}
+
+// Converting describes the use of other members' converters.
+type Converting struct {
+	Use        string      `json:"use"` // never, auto or always
+	Converters []Converter `json:"converters"`
+}
+
+// Converter is a converter to which this host is admitted.
+type Converter struct {
+	Name string         `json:"name"`
+	Addr netip.AddrPort `json:"address"`
+	RTT  float64        `json:"rtt_ms"` // 0: unknown
+}
+
+// ConvertRequest changes for which servers converters are used, until the agent's next start.
+type ConvertRequest struct {
+	Use string `json:"use"` // never, auto or always
+}
