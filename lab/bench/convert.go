@@ -32,8 +32,8 @@ func convert(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareRelays(ctx, o, convertPlan{
 		repetitions: o.Repetitions,
 		fast:        transferPlan{rampUp: 200 * time.Millisecond, look: 500 * time.Millisecond},
-		limited:     transferPlan{rampUp: 300 * time.Millisecond, look: 500 * time.Millisecond},
-		exchange:    400 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},
+		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
+		exchange:    300 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},
 		trips: 200, idle: 10_000, delay: 20 * time.Millisecond,
 	})
 }
