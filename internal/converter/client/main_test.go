@@ -67,7 +67,7 @@ func addAddresses() error {
 		if err != nil {
 			return err
 		}
-		errs = append(errs, netlink.AddrAdd(lo, addr))
+		errs = append(errs, netlink.AddrReplace(lo, addr))
 	}
 	return errors.Join(errs...)
 }

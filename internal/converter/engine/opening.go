@@ -64,6 +64,11 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 func (l *loop) openEvent(e *end, events uint32) {
 	p := e.pair
 	if e == &p.client {
+		// A client that has gone needs no server. The event alone may be meant for an earlier socket.
+		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && connectError(int(e.fd)) != 0 {
+			l.refuse(p)
+			return
+		}
 		l.hear(p)
 		return
 	}

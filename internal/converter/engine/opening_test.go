@@ -89,20 +89,49 @@ func TestTriesAnotherWay(t *testing.T) {
 	}
 }
 
-// Connecting to an address that does not answer ends with the Dial's timeout.
-func TestConnectingTakesTooLong(t *testing.T) {
-	// A listener whose queue is full leaves SYNs unanswered.
+// blackhole returns an address that leaves SYNs unanswered: that of a listener whose queue is full.
+func blackhole(t *testing.T) netip.AddrPort {
+	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
 	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
-	sa, _ := syscall.Getsockname(fd)
+	sa, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(sa.(*syscall.SockaddrInet4).Port))
 	dial(t, to, false)
+	return to
+}
+
+// A connection whose client resets it is given up while its server does not answer yet.
+func TestClientGivesUp(t *testing.T) {
+	to := blackhole(t)
+	for _, mptcp := range []bool{false, true} {
+		var dialled atomic.Int64
+		e, at := start(t, Config{Front: script{
+			read:    func([]byte) Step { return Step{Dial: &Dial{To: to}} },
+			dialled: func(Result) Step { dialled.Add(1); return Step{} },
+		}}, mptcp)
+		c := dial(t, at, mptcp)
+		eventually(t, "it is dialled", func() bool { return e.Counters().Pairs == 1 })
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		eventually(t, "it is given up", func() bool { return e.Counters().Pairs == 0 })
+		if dialled.Load() != 0 {
+			t.Error("connecting has ended first")
+		}
+	}
+}
+
+// Connecting to an address that does not answer ends with the Dial's timeout.
+func TestConnectingTakesTooLong(t *testing.T) {
+	to := blackhole(t)
 	results := make(chan Result, 1)
 	_, at := start(t, Config{Front: script{
 		read:    func([]byte) Step { return Step{Dial: &Dial{To: to, MPTCP: true, Timeout: 100 * time.Millisecond}} },
