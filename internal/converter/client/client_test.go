@@ -434,6 +434,7 @@ func TestRulesRefuse(t *testing.T) {
 	_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\n", to)
 	status(t, conn, http.StatusOK)
 	enginetest.Exchange(t, conn, 1<<20)
+	enginetest.Eventually(t, "the converter has refused it", func() bool { return conv.Counters().Pairs == 0 })
 	if n := conv.Counters(); n.Accepted != 1 || n.Refused != 1 {
 		t.Errorf("converter: %+v", n)
 	}

@@ -65,7 +65,7 @@ func (l *loop) openEvent(e *end, events uint32) {
 	p := e.pair
 	if e == &p.client {
 		// A client that has gone needs no server. The event alone may be meant for an earlier socket.
-		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && connectError(int(e.fd)) != 0 {
+		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && !p.opening.parts && connectError(int(e.fd)) != 0 {
 			l.refuse(p)
 			return
 		}
