@@ -37,7 +37,7 @@ func TestInBandEndsWithTheSession(t *testing.T) {
 					t.Errorf("without a session: %s", got)
 				}
 			}
-			if n := strings.Count(p.waypoint.Output(t, "conntrack", "-L", "-m", "0xa0000001"), "dport=443"); n < 2 {
+			if n := strings.Count(p.waypoint.Output(t, "conntrack", "-L", "-m", "0x90000001"), "dport=443"); n < 2 {
 				t.Errorf("%d connections are left", n)
 			}
 			ended := p.waitEntry(t, "admission-ended", func(e attribution.Entry) bool { return e.Event == attribution.AdmissionEnded })
@@ -279,7 +279,7 @@ func TestExpelledFromInBand(t *testing.T) {
 			if got := p.probe(t, p.syn(server, grant)); got != byNobody {
 				t.Errorf("expelled: %s", got)
 			}
-			if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0xa0000001"); !strings.Contains(list, " 0 flow entries") {
+			if list := p.waypoint.Output(t, "conntrack", "-L", "-m", "0x90000001"); !strings.Contains(list, " 0 flow entries") {
 				t.Errorf("left:\n%s", list)
 			}
 		})

@@ -131,7 +131,7 @@ func TestInBandServerSeesAPlainSYN(t *testing.T) {
 				}
 			}
 			// conntrack at the waypoint has no other marked entry.
-			flows := p.waypoint.Output(t, "conntrack", "-L", "-p", "tcp", "-m", "0xa0000001")
+			flows := p.waypoint.Output(t, "conntrack", "-L", "-p", "tcp", "-m", "0x90000001")
 			if !strings.Contains(flows, "1 flow entries") {
 				t.Errorf("conntrack:\n%s", flows)
 			}

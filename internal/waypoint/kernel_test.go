@@ -325,7 +325,7 @@ func TestCleanUpLeavesNoTrace(t *testing.T) {
 			t.Errorf("the record is left: %v", err)
 		}
 	}
-	if list := n.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000000/0xe0000000"); !strings.Contains(list, "0 flow entries") {
+	if list := n.waypoint.Output(t, "conntrack", "-L", "-m", "0x80000000/0xf0000000"); !strings.Contains(list, "0 flow entries") {
 		t.Errorf("left in conntrack: %s", list)
 	}
 	if err := c.talk(10); err == nil {

@@ -2,37 +2,188 @@ package e2e
 
 import (
 	"fmt"
-	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/api"
 )
 
-// converting are alice and bob, whose converter alice uses, and a web server that speaks no MPTCP.
-func converting(t *testing.T, client string) *world {
+const proxyAddress = "127.0.0.1:1080"
+
+// converting returns alice, bob with a converter, mallory as another waypoint, and a web server that speaks no MPTCP. The
+// agents of all three run, and alice is admitted to the converter.
+func converting(t *testing.T, use string) *world {
+	t.Helper()
 	w := standard(newWorld(t))
 	w.sysctl(server, "net.mptcp.enabled", "0")
-	w.configure(bob, waypointConfig("offers = [\"in-band\", \"mapped\", \"converter\"]\n"+labAllowed))
-	w.configure(alice, clientConfig("", w.addr4(bob).String())+"[client.converter]\nuse = \"always\"\n"+client)
+	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
+	w.identify("collective", mallory)
+	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
+	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
+	w.configure(alice, clientConfig("", w.addr4(bob).String())+
+		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
+		fmt.Sprintf("[client.converter]\nuse = %q\nproxy = %q\n", use, proxyAddress))
+	w.start(mallory)
+	w.start(bob)
+	w.start(alice)
+	w.converterReady("alice is admitted to the converter")
 	return w
 }
 
-// relayed returns how many connections bob's converter has accepted and refused.
-func (w *world) converted() string {
+// converterReady waits until alice knows a converter and its relay listens.
+func (w *world) converterReady(what string) {
 	w.Helper()
-	return w.dcol(bob, "status", "--json")
+	w.eventually(what, func() error {
+		s := w.mustStatus(alice)
+		if s.Relay == nil {
+			return fmt.Errorf("alice has no relay: %q", s.Problems)
+		}
+		return holds(len(s.Client.Converting.Converters) == 1, "alice has the converters %+v", s.Client.Converting.Converters)
+	})
 }
 
-// A program that uses the proxy reaches a server without MPTCP through the converter.
-func TestConverterByProxy(t *testing.T) {
-	w := converting(t, "proxy = \"127.0.0.1:1080\"\n")
-	w.startBoth()
-	for _, proxy := range []string{"socks5h://127.0.0.1:1080", "http://127.0.0.1:1080"} {
-		_ = proxy
+// fetched begins a download through alice's proxy.
+func (w *world) fetched(proxy string) *transfer {
+	w.Helper()
+	return w.transfer(alice, "curl", "--silent", "--show-error", "--fail", "--no-buffer", "--proxytunnel", "--proxy", proxy+"://"+proxyAddress, w.url())
+}
+
+// throughConverter waits until alice's connection to bob's converter has a detour through mallory.
+func (w *world) throughConverter() {
+	w.Helper()
+	w.eventually("a detour to the converter", func() error {
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			if c.Remote.Addr() == w.addr4(bob) && len(c.Subflows) == 2 && c.Subflows[1].Waypoint == mallory && c.Subflows[1].State == "up" {
+				return nil
+			}
+		}
+		return fmt.Errorf("alice has %+v", w.mustStatus(alice).Client.Connections)
+	})
+}
+
+// part returns one of the parts of a host's relay; the zero value if it has none.
+func (w *world) part(host, name string) api.RelayPart {
+	w.Helper()
+	if r := w.mustStatus(host).Relay; r != nil {
+		for _, p := range r.Parts {
+			if p.Name == name {
+				return p
+			}
+		}
 	}
-	_ = netip.Addr{}
-	fmt.Println(w.run(alice, "sleep", "2"))
-	fmt.Println(w.run(alice, "curl", "-sS", "-o", "/dev/null", "-p", "-x", "socks5h://127.0.0.1:1080", w.url()))
-	fmt.Println(w.run(alice, "ss", "-Mtnpe"))
-	fmt.Println(w.run(bob, "ss", "-Mtnpe"))
-	fmt.Println(w.run(bob, "nft", "list", "table", "inet", "dcol"))
-	fmt.Println(w.converted())
+	return api.RelayPart{}
+}
+
+// accepts waits until bob's converter has accepted n connections and refused none.
+func (w *world) accepts(n int64) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%d connections were converted", n), func() error {
+		p := w.part(bob, "converter")
+		return holds(p.Accepted == n && p.Refused == 0, "the converter has %+v", p)
+	})
+}
+
+// relayOf returns the process of a host's relay; 0: none runs.
+func (w *world) relayOf(host string) (pid int) {
+	w.Helper()
+	err := w.host(host).Do(func() error {
+		processes, err := filepath.Glob("/proc/[0-9]*/cmdline") // the host's own
+		for _, path := range processes {
+			if line, readErr := os.ReadFile(path); readErr == nil && strings.Contains(string(line), "\x00relay\x00--dir\x00") {
+				fmt.Sscanf(path, "/proc/%d/", &pid)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return pid
+}
+
+// A server without MPTCP is reached over two paths, by programs that use the proxy. The connection survives the
+// death of either path, of both agents, and of the waypoint.
+func TestConverter(t *testing.T) {
+	for _, proxy := range []string{"socks5", "http"} {
+		t.Run(proxy, func(t *testing.T) {
+			w := converting(t, "always")
+			x := w.fetched(proxy)
+			w.throughConverter()
+			x.goesOn()
+			w.link(mallory, true)
+			x.goesOn()
+			w.link(mallory, false)
+			for _, host := range []string{alice, bob} {
+				w.endAgent(host, "KILL")
+				x.goesOn()
+				w.start(host)
+			}
+			w.converterReady("alice is admitted again")
+			x.endsWell()
+			w.accepts(1)
+		})
+	}
+}
+
+// Converted connections are in the log, as the member's.
+func TestConverterIsLogged(t *testing.T) {
+	w := converting(t, "always")
+	x := w.fetched("socks5")
+	x.goesOn()
+	egress := w.seenByServer()
+	if f := w.loggedFlow(egress); f.Member != alice || f.Kind != "converter" || f.Server.Addr() != w.addr4(server) {
+		t.Errorf("the log has %+v", f)
+	}
+	x.endsWell()
+}
+
+// When the relay dies, its connections end, and it starts again. Without a converter, connections go directly.
+func TestRelayDies(t *testing.T) {
+	w := converting(t, "always")
+	x := w.fetched("socks5")
+	x.goesOn()
+	w.run(bob, "kill", "-9", fmt.Sprint(w.relayOf(bob)))
+	<-x.ended
+	if x.err == nil {
+		t.Error("the download did not notice that the converter was killed")
+	}
+	w.eventually("bob's relay is back", func() error { return holds(w.part(bob, "converter").Listen != "", "it is not") })
+	w.run(bob, "nft", "table inet cut {\nchain input {\ntype filter hook input priority 0\ntcp dport 5124 drop\n}\n}")
+	w.fetched("socks5").endsWell()
+	w.run(bob, "nft", "delete table inet cut")
+}
+
+// Nothing is converted until the user wants it. In auto, the first connection shows that the server speaks no
+// MPTCP, and later ones are converted.
+func TestConverterAuto(t *testing.T) {
+	w := converting(t, "auto")
+	w.fetched("socks5").endsWell()
+	w.fetched("socks5").endsWell()
+	w.accepts(1) // not the first
+	if out := w.dcol(alice, "convert", "never"); !strings.Contains(out, "not used") {
+		t.Error(out)
+	}
+	w.eventually("alice's relay has ended", func() error { return holds(w.relayOf(alice) == 0, "it runs") })
+	w.dcol(alice, "convert", "always")
+	w.converterReady("alice is admitted again")
+	w.eventually("the proxy listens", func() error { return holds(w.part(alice, "proxy").Listen != "", "it does not") })
+	w.fetched("http").endsWell()
+	w.accepts(2)
+	if text, err := w.read(alice, etc+"dcol.toml"); err != nil || !strings.Contains(string(text), `use = "always"`) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// dcol down ends the relay and all that it did.
+func TestConverterDown(t *testing.T) {
+	w := converting(t, "always")
+	for _, host := range []string{alice, bob} {
+		w.dcol(host, "down")
+		if pid := w.relayOf(host); pid != 0 {
+			t.Errorf("the relay of %s runs on as process %d", host, pid)
+		}
+	}
+	w.run(bob, "sh", "-c", "! nft list tables | grep dcol")
 }

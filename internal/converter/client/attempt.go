@@ -27,6 +27,7 @@ type attempt struct {
 	ways    []netip.AddrPort // converters that are left to try for it
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
 	answer  rfc8803.Message  // by the converter
+	given   bool             // the converter has given a cookie
 	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
 }
 
@@ -47,7 +48,8 @@ func (a *attempt) address() *engine.Dial {
 func (a *attempt) way() *engine.Dial {
 	for len(a.ways) > 0 {
 		a.via, a.ways = a.ways[0], a.ways[1:]
-		if d := a.convert(); d != nil {
+		a.given = false
+		if d := a.convert(a.client.cookie(a.via)); d != nil {
 			return d
 		}
 	}
@@ -60,8 +62,8 @@ func (a *attempt) way() *engine.Dial {
 }
 
 // convert returns the way through a converter, or nil if there is none.
-func (a *attempt) convert() *engine.Dial {
-	m := rfc8803.Message{Connect: &rfc8803.Connect{Server: a.servers[0]}, Cookie: a.client.config.Cookie(a.via)}
+func (a *attempt) convert(cookie []byte) *engine.Dial {
+	m := rfc8803.Message{Connect: &rfc8803.Connect{Server: a.servers[0]}, Cookie: cookie}
 	greeting, err := m.Append(nil)
 	if err != nil {
 		return nil // a cookie that fits into no message
@@ -107,6 +109,9 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 			a.ways = nil
 			return a.way(), 0
 		}
+		if again := a.takeCookie(e, now); again != nil {
+			return again, 0
+		}
 	} else if r.Connected && r.Errno == syscall.ETIMEDOUT {
 		// The server may be slow, or the converter frozen. Connecting directly shows which.
 		a.silent, a.ways = a.via, nil
@@ -114,6 +119,16 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	}
 	a.client.Update(func(c *choice.Choice) { c.Failed(a.via, now) })
 	return a.way(), 0
+}
+
+// takeCookie repeats the request with a cookie that the converter gave, once.
+func (a *attempt) takeCookie(e *rfc8803.Error, now time.Time) *engine.Dial {
+	if e.Code != rfc8803.MissingCookie || len(e.Value) == 0 || a.given {
+		return nil
+	}
+	a.given = true
+	a.client.keep(a.via, e.Value, now)
+	return a.convert(e.Value)
 }
 
 // carried remembers what a converter has told.

@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/known"
 )
 
 // Config are a client's settings.
 type Config struct {
 	Policy choice.Policy
-	// Cookie returns the cookie to send to a converter; nil: none. Several goroutines call it.
+	// Cookie returns the cookie to send to a converter; nil: the one that the converter gave, if any. Several
+	// goroutines call it.
 	Cookie func(converter netip.AddrPort) []byte
 	// Mark is that of the client's own sockets (SO_MARK), so that rules which redirect connections can leave them
 	// alone; 0: none.
@@ -38,12 +40,17 @@ type Client struct {
 
 	mu     sync.Mutex
 	choice *choice.Choice
+	given  *known.Map[netip.AddrPort, []byte] // cookies that converters gave
 }
 
 const (
 	// resolvingMost bounds the names that are resolved at a time. Each has a goroutine.
 	resolvingMost = 128
 	resolveFor    = 8 * time.Second
+
+	// givenMost and givenFor bound the cookies of converters.
+	givenMost = 1024
+	givenFor  = time.Hour
 )
 
 // New returns a client that knows no converters yet.
@@ -56,7 +63,10 @@ func New(c Config) *Client {
 	if c.Cookie == nil {
 		c.Cookie = func(netip.AddrPort) []byte { return nil }
 	}
-	return &Client{config: c, resolving: make(chan struct{}, resolvingMost), choice: choice.New(c.Policy)}
+	return &Client{
+		config: c, resolving: make(chan struct{}, resolvingMost),
+		choice: choice.New(c.Policy), given: known.NewMap[netip.AddrPort, []byte](givenMost),
+	}
 }
 
 // Update changes what decides about new connections: policy, converters, exclusions. Any goroutine may call it.
@@ -71,4 +81,22 @@ func (c *Client) Update(change func(*choice.Choice)) {
 func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
 	c.Update(func(choice *choice.Choice) { converters = choice.Choose(server, time.Now()) })
 	return converters
+}
+
+// cookie returns the cookie to send to a converter.
+func (c *Client) cookie(converter netip.AddrPort) []byte {
+	if b := c.config.Cookie(converter); b != nil {
+		return b
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, _ := c.given.Get(converter, time.Now())
+	return b
+}
+
+// keep remembers the cookie that a converter gave.
+func (c *Client) keep(converter netip.AddrPort, cookie []byte, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.given.Set(converter, cookie, now.Add(givenFor))
 }

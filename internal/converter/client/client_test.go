@@ -208,6 +208,37 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
+// A client without a cookie repeats its request with the one that a converter gives, and sends it from then on.
+func TestGivenCookie(t *testing.T) {
+	needsNamespace(t)
+	var requests atomic.Int64
+	convAt := enginetest.Serve(t, converter, true, func(c *net.TCPConn) {
+		requests.Add(1)
+		b := make([]byte, rfc8803.MaxLen)
+		n, _ := c.Read(b)
+		m, _, err := rfc8803.Decode(b[:n])
+		answer := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MissingCookie, Value: []byte("biscuit\x00")}}
+		if err == nil && string(m.Cookie) == "biscuit\x00" {
+			answer = rfc8803.Message{ExtendedHeader: []byte{}}
+		}
+		b, err = answer.Append(nil)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = c.Write(b)
+		enginetest.Echo(c)
+	})
+	c := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+	c.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{convAt}) })
+	relay := startAsked(t, c)
+	for want := int64(2); want <= 3; want++ {
+		enginetest.Exchange(t, relay.dial(t, netip.AddrPortFrom(netip.MustParseAddr(server4), 80)), 1000)
+		if n := requests.Load(); n != want {
+			t.Errorf("%d requests, want %d", n, want)
+		}
+	}
+}
+
 // A server that does not answer is no failure of the converter. The program learns of it as it would without one.
 func TestServerFails(t *testing.T) {
 	needsNamespace(t)
@@ -425,17 +456,20 @@ func TestRulesRefuse(t *testing.T) {
 	c := member(t, choice.Always, convAt)
 	_, at := enginetest.StartAt(t, c.CONNECT(), enginetest.Listen(t, here, false))
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
-	nft(t, fmt.Sprintf(`table inet refuse {
-		chain out { type filter hook output priority 0;
-			meta mark %d ip daddr %s tcp dport %d reject with icmpx admin-prohibited
-		}
-	}`, memberMark, server4, to.Port()), "refuse")
-	conn := enginetest.Dial(t, at, false)
-	_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\n", to)
-	status(t, conn, http.StatusOK)
-	enginetest.Exchange(t, conn, 1<<20)
-	enginetest.Eventually(t, "the converter has refused it", func() bool { return conv.Counters().Pairs == 0 })
-	if n := conv.Counters(); n.Accepted != 1 || n.Refused != 1 {
+	for i, with := range []string{"tcp reset", "icmpx admin-prohibited"} {
+		table := fmt.Sprintf("refuse%d", i)
+		nft(t, fmt.Sprintf(`table inet %s {
+			chain out { type filter hook output priority %d;
+				meta mark %d ip daddr %s tcp dport %d reject with %s
+			}
+		}`, table, -i, memberMark, server4, to.Port(), with), table)
+		conn := enginetest.Dial(t, at, false)
+		_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\n", to)
+		status(t, conn, http.StatusOK)
+		enginetest.Exchange(t, conn, 1<<20)
+	}
+	enginetest.Eventually(t, "the converter has refused both", func() bool { return conv.Counters().Pairs == 0 })
+	if n := conv.Counters(); n.Accepted != 2 || n.Refused != 2 {
 		t.Errorf("converter: %+v", n)
 	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
@@ -67,9 +69,27 @@ func addAddresses() error {
 		if err != nil {
 			return err
 		}
+		addr.Flags = unix.IFA_F_NODAD // usable at once
 		errs = append(errs, netlink.AddrReplace(lo, addr))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, waitForRoute())...)
+}
+
+// waitForRoute waits until the kernel, which takes its time with IPv6, routes to the address.
+func waitForRoute() (err error) {
+	for range 500 {
+		var c net.Conn
+		if c, err = net.Dial("udp", net.JoinHostPort(server6, "9")); err == nil {
+			own := c.LocalAddr().(*net.UDPAddr).IP.String()
+			c.Close()
+			if own == server6 {
+				return nil
+			}
+			err = fmt.Errorf("connections to %s would come from %s", server6, own)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 func needsNamespace(t *testing.T) {

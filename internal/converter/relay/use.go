@@ -136,6 +136,7 @@ func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 func (x *user) Expect(p ask.Process, local, server netip.AddrPort) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) // an IPv6 socket may call an IPv4 address
 	return x.expected.Add(p, local, server, time.Now())
 }
 

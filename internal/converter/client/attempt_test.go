@@ -1,0 +1,96 @@
+package client
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+)
+
+// TestWaysOfAnAttempt has any ways fail in any manner. Each converter is tried at most twice for an address, the
+// direct way once, and an attempt that ends without a connection has the errno of a server or of its converter.
+func TestWaysOfAnAttempt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+		var converters, servers []netip.AddrPort
+		for i := range rapid.IntRange(0, 3).Draw(t, "converters") {
+			converters = append(converters, netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:5124", i+1)))
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "servers") {
+			servers = append(servers, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:443", i+1)))
+		}
+		c.Update(func(c *choice.Choice) { c.SetConverters(converters) })
+		failures := []syscall.Errno{syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.ECONNRESET, syscall.EMFILE}
+		a, dial := c.begin(servers...)
+		for dials, direct := 1, 0; ; dials++ {
+			if dials > len(servers)*(2*len(converters)+1) {
+				t.Fatalf("%d dials for %d servers and %d converters", dials, len(servers), len(converters))
+			}
+			var r engine.Result
+			via := dial.Await != nil
+			if via != slices.Contains(converters, dial.To) || !via && !slices.Contains(servers, dial.To) || !dial.MPTCP {
+				t.Fatalf("%+v", dial)
+			}
+			if via && dial.Timeout != converterTimeout {
+				t.Fatalf("a converter may take %v", dial.Timeout)
+			}
+			server := a.servers[0]
+			r.Errno = rapid.SampledFrom(append(failures, 0)).Draw(t, "errno")
+			r.Connected = r.Errno == 0 || via && rapid.Bool().Draw(t, "connected")
+			answered := false
+			if via && r.Connected && r.Errno != syscall.ETIMEDOUT {
+				answered = rapid.Bool().Draw(t, "answers") || r.Errno == 0
+			}
+			final := false // the converter says that the server cannot be reached
+			if answered {
+				m := rfc8803.Message{ExtendedHeader: []byte{}}
+				if r.Errno != 0 {
+					code := rapid.SampledFrom([]rfc8803.ErrorCode{0, 1, 2, 3, 32, 33, 64, 65, 96, 97}).Draw(t, "code")
+					m = rfc8803.Message{Error: &rfc8803.Error{Code: code, Value: []byte{1, 2, 3}}}
+					_, final = m.Error.Errno()
+				}
+				b, err := m.Append(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, done, errno := dial.Await(b)
+				if done != (r.Errno == 0) || done == (errno != 0) {
+					t.Fatalf("%+v: %v, %v", m, done, errno)
+				}
+				if errno != 0 {
+					r.Errno = errno
+				}
+			}
+			next, errno := a.dialled(r)
+			if !via {
+				direct++
+			}
+			switch {
+			case r.Errno == 0:
+				if next != nil || errno != 0 {
+					t.Fatalf("connected, then %+v, %v", next, errno)
+				}
+				return
+			case via && !final && (next == nil || a.servers[0] != server):
+				t.Fatalf("a failed converter ends the attempt for %v: %v", server, errno)
+			case (!via || final) && len(a.servers) > 0 && a.servers[0] == server:
+				t.Fatalf("%v is tried again", server)
+			case next == nil && (errno == 0 || len(a.servers) > 0):
+				t.Fatalf("no connection, and errno %v with %d servers left", errno, len(a.servers))
+			case direct > len(servers):
+				t.Fatalf("%d direct dials for %d servers", direct, len(servers))
+			}
+			if next == nil {
+				return
+			}
+			dial = next
+		}
+	})
+}
