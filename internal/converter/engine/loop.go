@@ -25,10 +25,12 @@ type loop struct {
 	pairs    int
 	ready    []*end                 // whose data is moved on in the next turn, because others had their turn first
 	due      *deadline.Queue[*pair] // those whose opening has a time limit
-	pipes    pipes
-	buffer   []byte // that what is read goes into
-	drains   bool
-	full     bool // there are MaxPairs, so the listeners are not watched
+	// handshakes of clients that have not ended yet
+	handshakes *deadline.Queue[*handshake]
+	pipes      pipes
+	buffer     []byte // that what is read goes into
+	drains     bool
+	full       bool // there are MaxPairs, so the listeners are not watched
 
 	accepted, refused, moved, waiting atomic.Int64
 }
@@ -50,7 +52,7 @@ const (
 )
 
 func newLoop(e *Engine) (l *loop, err error) {
-	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, due: deadline.New[*pair](nil)}
+	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil)}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -114,7 +116,9 @@ func (l *loop) run() error {
 			l.event(int(events[i].Fd), events[i].Events)
 		}
 		l.moveReady()
-		l.endLate(time.Now())
+		now := time.Now()
+		l.endLate(now)
+		l.endHandshakes(now)
 		if err := l.listenAgain(); err != nil {
 			return err
 		}
@@ -146,8 +150,16 @@ func (l *loop) timeout() int {
 		return 0
 	}
 	wait := time.Duration(-1)
+	until := func(t time.Time) {
+		if left := max(time.Until(t), 0) + time.Millisecond; wait < 0 || left < wait {
+			wait = left
+		}
+	}
 	if first := l.due.First(); first != nil {
-		wait = max(time.Until(first.Due()), 0) + time.Millisecond
+		until(first.Due())
+	}
+	if first := l.handshakes.First(); first != nil {
+		until(first.Due())
 	}
 	if l.full && (wait < 0 || wait > pause) {
 		wait = pause // another loop may make room

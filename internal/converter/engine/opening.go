@@ -57,6 +57,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 		l.refuse(p)
 		return
 	}
+	l.watchHandshake(p)
 	l.step(p, front.Read(nil))
 }
 
