@@ -4,11 +4,13 @@ import "fmt"
 
 // Kinds of TCP options that matter to converters (section 7).
 const (
-	KindEnd         = 0
-	KindNop         = 1
-	KindMSS         = 2
-	KindWindowScale = 3
-	KindMPTCP       = 30
+	KindEnd           = 0
+	KindNop           = 1
+	KindMSS           = 2
+	KindWindowScale   = 3
+	KindSACKPermitted = 4
+	KindTimestamps    = 8
+	KindMPTCP         = 30
 )
 
 // OptionKinds returns the kinds of TCP options, as they are in a Connect or Extended TCP Header TLV, without

@@ -6,16 +6,15 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// supported are the options that a client may ask for. The kernel sends those that are part of any SYN, such
-// as timestamps, as this host is configured.
+// supported are the options that make a difference if a client asks for them.
 var supported = &rfc8803.Supported{Kinds: []byte{rfc8803.KindMPTCP}}
 
 // mpCapable stands for the MP_CAPABLE option of a server's SYN+ACK: version 1, HMAC-SHA256 and no key. The
 // kernel tells nobody the key, and the client needs only the option's presence.
 var mpCapable = []byte{rfc8803.KindMPTCP, 12, 0x01, 0x01, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// checkOptions reads the options that a client wants in the SYN to the server. Those that concern each end's
-// own stack are ignored (section 7).
+// checkOptions reads the options that a client wants in the SYN to the server. Those that Linux sends in any SYN,
+// with values of its own, are ignored (section 7).
 func checkOptions(b []byte) (mptcp bool, refusal *rfc8803.Error) {
 	kinds, err := rfc8803.OptionKinds(b)
 	if err != nil {
@@ -26,7 +25,7 @@ func checkOptions(b []byte) (mptcp bool, refusal *rfc8803.Error) {
 		switch kind {
 		case rfc8803.KindMPTCP:
 			mptcp = true
-		case rfc8803.KindMSS, rfc8803.KindWindowScale:
+		case rfc8803.KindMSS, rfc8803.KindWindowScale, rfc8803.KindSACKPermitted, rfc8803.KindTimestamps:
 		default:
 			if !slices.Contains(refused, kind) {
 				refused = append(refused, kind)

@@ -148,7 +148,7 @@ func TestDials(t *testing.T) {
 		"server with MPTCP":     {rfc8803.Connect{Server: remote}, []bool{true}, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
 		"has become plain":      {rfc8803.Connect{Server: remote}, []bool{true, false}, engine.Dial{To: remote, Mark: mark}},
 		"plain, MPTCP demanded": {rfc8803.Connect{Server: remote, Options: []byte{30, 4, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
-		"ignored options":       {rfc8803.Connect{Server: remote, Options: []byte{2, 4, 5, 0xb4, 1, 3, 3, 7, 0, 0, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark}},
+		"ignored options":       {rfc8803.Connect{Server: remote, Options: []byte{2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7, 0, 0, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark}},
 	} {
 		f := New(key)
 		for _, mptcp := range c.learned {
