@@ -1,21 +1,27 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 )
+
+// outOfOrder bounds how long after a report about addresses the report of an earlier end of a subflow may come.
+const outOfOrder = verdictDelay
 
 // hostAddrs holds this host's addresses, and which of them belong to tunnels.
 type hostAddrs struct {
-	network uint32              // counts changes of network
-	addrs   []netip.Addr        // sorted; nil: unknown
-	newer   []netip.Addr        // subflows start from them, addrs lacks them; asked about
-	tunnels map[netip.Addr]bool // addresses of tunnels that exist or are on offer
+	network uint32                   // counts changes of network
+	addrs   []netip.Addr             // sorted; nil: unknown
+	newer   []netip.Addr             // subflows start from them, addrs lacks them; asked about
+	came    map[netip.Addr]time.Time // when those of addrs came that were not there at first
+	tunnels map[netip.Addr]bool      // addresses of tunnels that exist or are on offer
 }
 
 // set replaces the addresses. It reports whether they changed, and whether the host is on another
 // network now. A tunnel that comes or goes does not count as another network.
-func (h *hostAddrs) set(ev LocalAddrs) (changed, moved bool) {
+func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
 	for _, a := range ev.Tunnels {
 		h.tunnels[a] = true
 	}
@@ -25,6 +31,12 @@ func (h *hostAddrs) set(ev LocalAddrs) (changed, moved bool) {
 		return false, false
 	}
 	moved = h.addrs == nil || !slices.Equal(h.withoutTunnels(h.addrs), h.withoutTunnels(addrs))
+	for _, a := range addrs {
+		if !h.owns(a) {
+			h.came[a] = now
+		}
+	}
+	maps.DeleteFunc(h.came, func(a netip.Addr, _ time.Time) bool { return !slices.Contains(addrs, a) })
 	h.addrs, h.newer = addrs, nil
 	if moved {
 		h.network++
@@ -43,6 +55,13 @@ func (h *hostAddrs) owns(a netip.Addr) bool {
 // hasSource reports whether this host still has the subflow's source address.
 func (h *hostAddrs) hasSource(s *subflow) bool {
 	return !s.local.Addr().IsValid() || h.owns(s.local.Addr())
+}
+
+// perhapsLacked reports whether an established subflow whose end is reported now may have ended while this
+// host lacked its source address: it is gone, or came back just before.
+func (h *hostAddrs) perhapsLacked(s *subflow, now time.Time) bool {
+	came := h.came[s.local.Addr()]
+	return !h.hasSource(s) || came.After(s.since.Add(-s.took)) && now.Sub(came) < outOfOrder
 }
 
 // source returns the source address for new subflows: the connection's own address while this host

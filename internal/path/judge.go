@@ -33,7 +33,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	if m.samples.corrupted(e) {
 		e.err = errCorrupt
 	}
-	orphan := e.up && !e.full() && (e.adrift || !t.host.hasSource(e.subflow))
+	orphan := e.up && e.adrift
 	t.releaseID(e, orphan)
 	t.removals.doubt(e.subflow)
 	if e.full() {
@@ -67,6 +67,7 @@ func (t turn) releaseID(e *ended, orphan bool) {
 	case e.id == 0 || !t.ownsID(e.subflow):
 	case orphan:
 		t.removals.owe(e.subflow)
+		t.dropped = t.now
 	default:
 		t.out.do(RemoveAddr{Token: t.token, LocalID: e.id}) // otherwise Linux would not let us use the id again
 		t.removals.last = t.now

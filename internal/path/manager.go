@@ -46,7 +46,7 @@ func New(cfg Config) *Manager {
 			byServer: make(map[netip.AddrPort]map[Token]*conn),
 			due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
 		},
-		host: hostAddrs{tunnels: make(map[netip.Addr]bool)},
+		host: hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
 		detours: detours{
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
@@ -188,7 +188,7 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 // localAddrs handles a change of the host's addresses. What was seen on the previous network is
 // forgotten, and data sent from an address that is gone may be lost.
 func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
-	changed, moved := m.host.set(ev)
+	changed, moved := m.host.set(ev, now)
 	if !changed {
 		return
 	}
@@ -203,6 +203,10 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 			if !m.host.hasSource(s) {
 				c.removals.doubt(s) // it survives if its address comes back
 			}
+		}
+		for i := range c.ended {
+			e := &c.ended[i]
+			e.adrift = e.adrift || !m.host.hasSource(e.subflow) // perhaps it was gone before the end
 		}
 		m.step(m.turn(c, now))
 	}

@@ -63,7 +63,7 @@ func (t turn) end(e ended) {
 	if !t.managed() {
 		return
 	}
-	e.adrift = !t.host.hasSource(e.subflow)
+	e.adrift = t.host.perhapsLacked(e.subflow, t.now)
 	switch {
 	case e.up:
 		e.lived = t.now.Sub(e.since)

@@ -45,7 +45,7 @@ type ended struct {
 	// after and failedBefore are set for a silent end: the last complete sample at that time, and
 	// the number of failed checksums when the subflow was last known to exist.
 	after, failedBefore uint64
-	adrift              bool // its address was gone, perhaps for a moment, so the peer did not learn of its end
+	adrift              bool // its address was perhaps gone, so the peer may not know of its end
 	judge               time.Time
 }
 
@@ -79,7 +79,8 @@ func (s *subflow) stayed(now time.Time) bool {
 	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
 }
 
-// full reports whether the server closed the subflow because it accepts no more.
+// full reports whether the server closed the subflow because it accepts no more. A subflow whose address was
+// gone cannot have learned that. It ended for another reason, and the server may still count it.
 func (e *ended) full() bool {
-	return e.up && e.err == nil && e.id != 0 && (e.direct || e.detour != nil) && !e.carried() && e.lived < e.stays()
+	return e.up && !e.adrift && e.err == nil && e.id != 0 && (e.direct || e.detour != nil) && !e.carried() && e.lived < e.stays()
 }
