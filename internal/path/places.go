@@ -56,7 +56,7 @@ func (l *limit) onlyWitness() (waypoint string, ok bool) {
 // closed records that the server closed a surplus subflow.
 func (p *places) closed(t turn, e *ended) {
 	p.refused++
-	if len(t.removals.lost) > 0 || t.now.Sub(t.dropped) < noticedAfter || t.has(func(s *subflow) bool { return !t.host.hasSource(s) }) {
+	if t.removals.unsettled() || t.now.Sub(t.dropped) < noticedAfter || t.has(func(s *subflow) bool { return !t.host.hasSource(s) }) {
 		return
 	}
 	n := t.beside(func(s *subflow) bool { return s.up && !s.since.After(e.since) })

@@ -38,6 +38,9 @@ type lostAddr struct {
 	local netip.AddrPort
 	sent  time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
 	again int       // repetitions because the server had no place
+	// enough is set if the server has no place even after the last of these. Then only the end of a subflow that
+	// may have carried the REMOVE_ADDR leads to another.
+	enough bool
 }
 
 // removals holds the source addresses that the peer may not know to be gone.
@@ -55,20 +58,29 @@ func (r *removals) doubt(s *subflow) {
 	for i := range r.lost {
 		l := &r.lost[i]
 		if s.up && !s.since.After(l.sent) && s.moved.Before(l.sent.Add(s.stays())) {
-			l.sent = time.Time{}
+			l.sent, l.enough = time.Time{}, false
 		}
 	}
 }
 
-// repeat has REMOVE_ADDRs repeated because the server has no place, perhaps because one was lost.
+// repeat has REMOVE_ADDRs repeated because the server has no place, perhaps because one was lost. After
+// maxRepeats it assumes that the server accepts no more subflows.
 func (r *removals) repeat() {
-	r.lost = slices.DeleteFunc(r.lost, func(l lostAddr) bool { return !l.sent.IsZero() && l.again == maxRepeats })
 	for i := range r.lost {
-		if l := &r.lost[i]; !l.sent.IsZero() {
+		switch l := &r.lost[i]; {
+		case l.sent.IsZero():
+		case l.again < maxRepeats:
 			l.sent = time.Time{}
 			l.again++
+		default:
+			l.enough = true
 		}
 	}
+}
+
+// unsettled reports whether the server may still count a subflow because a REMOVE_ADDR has not reached it.
+func (r *removals) unsettled() bool {
+	return slices.ContainsFunc(r.lost, func(l lostAddr) bool { return !l.enough })
 }
 
 // pending reports whether a REMOVE_ADDR remains to be sent.
