@@ -16,8 +16,9 @@ const proxyAddress = "127.0.0.1:1080"
 // agents of all three run, and alice is admitted to the converter.
 func converting(t *testing.T, use string) *world {
 	t.Helper()
-	w := standard(newWorld(t))
-	w.sysctl(server, "net.mptcp.enabled", "0")
+	w := newWorld(t)
+	w.sysctl(server, "net.mptcp.enabled", "0") // before the web server opens its sockets
+	standard(w)
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
