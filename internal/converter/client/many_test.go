@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
@@ -34,6 +35,7 @@ func TestManyConnections(t *testing.T) {
 	})
 	before := sockets(t)
 	var all sync.WaitGroup
+	var reset atomic.Int64
 	for worker := range uint64(40) {
 		random := rand.New(rand.NewPCG(worker, 7))
 		all.Go(func() {
@@ -54,6 +56,7 @@ func TestManyConnections(t *testing.T) {
 					status(t, conn, http.StatusBadGateway)
 				case 1:
 					_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\n", to)
+					reset.Add(1)
 					_ = conn.SetLinger(0) // and closes at any moment of the opening
 				case 2:
 					_, _ = fmt.Fprintf(conn, "CONNECT %v HTTP/1.1\r\n\r\nx", resets)
@@ -72,8 +75,9 @@ func TestManyConnections(t *testing.T) {
 		r, c := relay.Counters(), conv.Counters()
 		return r.Pairs+c.Pairs == 0 && r.Waiting+c.Waiting == 0
 	})
-	if n := relay.Counters().Accepted; n != 40*15 {
-		t.Errorf("%d connections", n)
+	// The kernel does not show connections that were reset before they could be accepted.
+	if n := relay.Counters().Accepted; n > 40*15 || n < 40*15-reset.Load() {
+		t.Errorf("%d connections, of which at most %d were reset", n, reset.Load())
 	}
 	enginetest.Eventually(t, "all sockets are closed", func() bool { return sockets(t) == before })
 	if conv.Counters().Accepted == 0 {
