@@ -2,10 +2,13 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 )
 
@@ -15,7 +18,8 @@ func runCommand() *cobra.Command {
 		Short: "Run a program and make its TCP sockets MPTCP",
 		Long: `Runs an unmodified program, static or dynamic, and its children, and makes their TCP
 sockets MPTCP sockets. The agent can then add detours to connections with servers that
-speak MPTCP. With other servers nothing changes.`,
+speak MPTCP. Connections to other servers go through a converter if the agent uses one;
+otherwise nothing changes.`,
 		Example: "  dcol run -- curl -O https://example.org/file\n  dcol run -- nginx -g 'daemon off;'",
 		Args: func(_ *cobra.Command, argv []string) error {
 			if len(argv) == 0 {
@@ -23,11 +27,13 @@ speak MPTCP. With other servers nothing changes.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, argv []string) error {
-			// Exec returns only on failure, because the program replaces this process.
-			return notRun(mptcpify.Exec(cli.Log("warn"), argv))
-		},
 		DisableFlagsInUseLine: true,
+	}
+	relay := cmd.Flags().String("relay", filepath.Join(filepath.Dir(config.DefaultSocket), ask.SocketName),
+		"the `socket` of the agent's relay to converters, if the agent has one")
+	cmd.RunE = func(_ *cobra.Command, argv []string) error {
+		// Exec returns only on failure, because the program replaces this process.
+		return notRun(mptcpify.Exec(cli.Log("warn"), *relay, argv))
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return notRun(cmd.Root().FlagErrorFunc()(cmd, err)) })

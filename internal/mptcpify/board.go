@@ -3,16 +3,30 @@ package mptcpify
 import (
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// board is memory that the two supervisors share. It holds the system call that each worker is answering, so that a
-// supervisor can answer the calls of one that was killed: the kernel gives a call to one receiver only.
+// board is memory that the two supervisors share.
 type board struct {
-	file  *os.File
-	calls *[supervisors][workers]notification
+	file *os.File
+	*entries
+
+	// peersMu orders this process's accesses to peers: leads write while workers read.
+	peersMu sync.RWMutex
+}
+
+// entries is the content of the board. Each supervisor writes only at its index.
+type entries struct {
+	// calls holds the system call that each worker is answering, so that a supervisor can answer the calls of one
+	// that was killed: the kernel gives a call to one receiver only.
+	calls [supervisors][workers]notification
+	// leads holds the connect() calls that are being led to a converter.
+	leads [supervisors][maxLeads]lead
+	// peers holds the servers to which these have led.
+	peers [supervisors]peerTable
 }
 
 // supervisors is the number of processes that answer for one filter.
@@ -25,7 +39,7 @@ func newBoard() (*board, error) {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	file := os.NewFile(uintptr(fd), "board")
-	if err := file.Truncate(int64(unsafe.Sizeof(*board{}.calls))); err != nil {
+	if err := file.Truncate(int64(unsafe.Sizeof(entries{}))); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("make memory that supervisors share: %w", err)
 	}
@@ -34,11 +48,9 @@ func newBoard() (*board, error) {
 
 // openBoard opens a board that another process made.
 func openBoard(file *os.File) (*board, error) {
-	b := &board{file: file}
-	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(*b.calls)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(entries{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	b.calls = (*[supervisors][workers]notification)(unsafe.Pointer(&memory[0]))
-	return b, nil
+	return &board{file: file, entries: (*entries)(unsafe.Pointer(&memory[0]))}, nil
 }

@@ -42,6 +42,17 @@ func userOf(tid uint32) (uid, gid int, err error) {
 	return parseUser(status[:n])
 }
 
+// parseLeader returns the number of a thread's process from proc_pid_status(5).
+func parseLeader(status []byte) (int, error) {
+	for line := range bytes.Lines(status) {
+		key, value, _ := bytes.Cut(line, []byte(":"))
+		if string(key) == "Tgid" {
+			return strconv.Atoi(string(bytes.TrimSpace(value)))
+		}
+	}
+	return 0, errors.New("process status without a Tgid line")
+}
+
 // parseUser returns the fourth number, that of the file system, of the Uid and Gid lines of proc_pid_status(5).
 func parseUser(status []byte) (uid, gid int, err error) {
 	uid, gid = -1, -1

@@ -1,25 +1,31 @@
 package mptcpify
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/ask"
 )
 
 // Exec replaces the calling process by the program argv[0] (looked up in PATH), whose TCP sockets become MPTCP. It
 // returns only on failure; then the caller should exit with [ExitCode]. On a kernel without MPTCP it logs a warning
 // and executes the program with its sockets unchanged.
 //
+// relay is the socket of the relay to converters. If one listens there, connect() is led to converters as it says.
+//
 // The calling binary must pass its arguments to [Stage] before anything else.
-func Exec(log *slog.Logger, argv []string) error {
+func Exec(log *slog.Logger, relay string, argv []string) error {
 	path, err := lookPath(argv[0])
 	if err != nil {
 		return &ProgramError{Program: argv[0], Err: err}
@@ -41,14 +47,19 @@ func Exec(log *slog.Logger, argv []string) error {
 	// The filter belongs to the thread, and execve keeps that of the calling thread. The thread is never unlocked,
 	// because a filter cannot be removed.
 	runtime.LockOSThread()
-	if err := supervise(path); err != nil {
+	// The supervisors' working directory is another.
+	if relay, err = filepath.Abs(relay); err != nil || !ask.Listens(relay) {
+		relay = ""
+	}
+	if err := supervise(path, relay); err != nil {
 		return err
 	}
 	return execProgram(path, argv)
 }
 
-// supervise installs the filter on the calling thread and returns when a supervisor answers for it.
-func supervise(path string) error {
+// supervise installs the filter on the calling thread and returns when a supervisor answers for it. Without a relay the
+// filter does not stop at connect().
+func supervise(path, relay string) error {
 	if err := checkProc(); err != nil {
 		return err
 	}
@@ -59,10 +70,10 @@ func supervise(path string) error {
 	ours := pair[0]
 	defer func() { _ = unix.Close(ours) }()
 
-	if err := startSupervisor(pair[1], path); err != nil {
+	if err := startSupervisor(pair[1], path, relay); err != nil {
 		return err
 	}
-	listener, err := installFilter(filterProgram())
+	listener, err := installFilter(filterProgram(relay != ""))
 	if err != nil {
 		return err
 	}
@@ -71,27 +82,33 @@ func supervise(path string) error {
 	if err := unix.Sendmsg(ours, []byte{0}, unix.UnixRights(listener), nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("hand the seccomp listener to the supervisor: %w", err)
 	}
+	ready := make([]byte, 4)
 	n := 0
 	err = retry(func() (err error) {
-		n, err = unix.Read(ours, make([]byte, 1))
+		n, err = unix.Read(ours, ready)
 		return err
 	})
-	if err == nil && n == 0 {
+	if err == nil && n != len(ready) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return fmt.Errorf("wait for the supervisor to be ready: %w", err)
 	}
+	if relay != "" {
+		// Under Yama's scope 1 only ancestors, and the process named here with its descendants, may open the files of a
+		// process. Without Yama this fails, and is not needed.
+		_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(binary.NativeEndian.Uint32(ready)), 0, 0, 0)
+	}
 	return nil
 }
 
 // startSupervisor runs the first half of Stage, which forks the supervisor and ends. It always closes peer.
-func startSupervisor(peer int, path string) error {
+func startSupervisor(peer int, path, relay string) error {
 	end := os.NewFile(uintptr(peer), "supervisor")
 	defer end.Close()
 	first := exec.Cmd{
 		Path:       "/proc/self/exe",
-		Args:       []string{os.Args[0], stageMark, stageDetach, path},
+		Args:       []string{os.Args[0], stageMark, stageDetach, path, relay},
 		ExtraFiles: []*os.File{end},
 		Stderr:     os.Stderr,
 	}

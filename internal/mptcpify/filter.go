@@ -2,30 +2,43 @@ package mptcpify
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in the kernel's struct seccomp_data. Arguments have 64 bits, but the kernel uses those of socket(2) as
-// 32-bit integers, so only the lower half matters, which is first on both architectures.
+// Offsets in the kernel's struct seccomp_data. Arguments have 64 bits, but the kernel uses those of socket(2) and the
+// length of connect(2) as 32-bit integers, so only the lower half matters, which is first on both architectures.
 const (
 	offNumber   = 0
 	offArch     = 4
-	offDomain   = 16
+	offDomain   = 16 // of socket
 	offType     = 24
 	offProtocol = 32
+	offLength   = 32 // of connect
 )
 
 // filterProgram returns a filter that notifies of socket(AF_INET or AF_INET6, SOCK_STREAM with any of CLOEXEC and
-// NONBLOCK, 0 or IPPROTO_TCP) and allows everything else. It allows calls of foreign ABIs, whose numbers differ: it
-// recognises i386 by the architecture and x32 by a bit in the numbers.
-func filterProgram() []bpf.Instruction {
+// NONBLOCK, 0 or IPPROTO_TCP) and allows everything else. With connects it also notifies of getpeername, and of connect
+// with an address that is as long as one of IPv4, of IPv6 or a sockaddr_storage. It allows calls of foreign ABIs, whose
+// numbers differ: it recognises i386 by the architecture and x32 by a bit in the numbers.
+func filterProgram(connects bool) []bpf.Instruction {
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
-	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipFalse: 11},
-		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+	// The accumulator holds the call's number before and after the part for connects.
+	var ofConnects []bpf.Instruction
+	if connects {
+		const toNotify = uint8(len(ofSockets{}) - 1)
+		ofConnects = []bpf.Instruction{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_GETPEERNAME, SkipTrue: toNotify + 5},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CONNECT, SkipFalse: 4},
+			bpf.LoadAbsolute{Off: offLength, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SizeofSockaddrInet4, SkipTrue: toNotify + 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SizeofSockaddrInet6, SkipTrue: toNotify + 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: sizeofSockaddrStorage, SkipTrue: toNotify, SkipFalse: toNotify - 1},
+		}
+	}
+	sockets := ofSockets{
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_SOCKET, SkipFalse: 9},
 		bpf.LoadAbsolute{Off: offDomain, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 1},
@@ -39,7 +52,18 @@ func filterProgram() []bpf.Instruction {
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF},
 	}
+	own := uint8(len(ofConnects) + len(sockets))
+	return slices.Concat([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: offArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipFalse: own - 1},
+		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+	}, ofConnects, sockets[:])
 }
+
+// ofSockets is the part of the filter that decides about socket(), and ends with the two verdicts.
+type ofSockets [12]bpf.Instruction
+
+const sizeofSockaddrStorage = 128
 
 func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(program)

@@ -2,6 +2,7 @@ package mptcpify
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -30,6 +31,7 @@ func TestStructSizes(t *testing.T) {
 }
 
 type call struct {
+	connects                 bool // the filter is one with connects
 	arch, number             uint32
 	domain, typ, protocol    uint32
 	domainHigh, protocolHigh uint32
@@ -38,7 +40,7 @@ type call struct {
 // verdict runs the filter in user space. The virtual machine reads words in
 // network order, the kernel in its own.
 func (c call) verdict(t interface{ Fatal(...any) }) uint32 {
-	vm, err := bpf.NewVM(filterProgram())
+	vm, err := bpf.NewVM(filterProgram(c.connects))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,17 @@ func (c call) verdict(t interface{ Fatal(...any) }) uint32 {
 
 // ours is what the filter is for, said in another way than the filter says it.
 func (c call) ours() bool {
-	if c.arch != auditArch || c.number != unix.SYS_SOCKET {
+	if c.arch != auditArch {
+		return false
+	}
+	switch c.number {
+	case unix.SYS_GETPEERNAME:
+		return c.connects
+	case unix.SYS_CONNECT:
+		length := c.protocol // the third argument, too
+		return c.connects && slices.Contains([]uint32{16, 28, 128}, length)
+	case unix.SYS_SOCKET:
+	default:
 		return false
 	}
 	family := c.domain == unix.AF_INET || c.domain == unix.AF_INET6
@@ -83,6 +95,7 @@ func TestFilterNotifiesOfTCPSocketsOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		// One that is notified, of which up to two things are then changed.
 		c := call{
+			connects:     rapid.Bool().Draw(t, "connects"),
 			arch:         auditArch,
 			number:       unix.SYS_SOCKET,
 			domain:       oneOf([]uint32{unix.AF_INET, unix.AF_INET6}).Draw(t, "domain"),
@@ -96,13 +109,13 @@ func TestFilterNotifiesOfTCPSocketsOnly(t *testing.T) {
 			case "arch":
 				c.arch = either(unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM).Draw(t, "arch")
 			case "number":
-				c.number = either(unix.SYS_SOCKET|x32Bit, unix.SYS_SOCKETPAIR).Draw(t, "number")
+				c.number = either(unix.SYS_SOCKET|x32Bit, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_GETPEERNAME).Draw(t, "number")
 			case "domain":
 				c.domain = either(unix.AF_UNIX, unix.AF_NETLINK).Draw(t, "other domain")
 			case "type":
 				c.typ = either(unix.SOCK_DGRAM, unix.SOCK_STREAM|1<<20).Draw(t, "other type")
 			case "protocol":
-				c.protocol = either(unix.IPPROTO_MPTCP, unix.IPPROTO_UDP).Draw(t, "other protocol")
+				c.protocol = either(unix.IPPROTO_MPTCP, unix.IPPROTO_UDP, 16, 28, 128).Draw(t, "other protocol")
 			}
 		}
 		want := uint32(unix.SECCOMP_RET_ALLOW)
@@ -129,6 +142,29 @@ func TestFilterNotifiesOfEach(t *testing.T) {
 				c := call{arch: auditArch, number: unix.SYS_SOCKET, domain: domain, typ: unix.SOCK_STREAM | flags, protocol: protocol}
 				if got := c.verdict(t); got != unix.SECCOMP_RET_USER_NOTIF {
 					t.Errorf("%+v: verdict %#x", c, got)
+				}
+			}
+		}
+	}
+}
+
+func TestFilterNotifiesOfConnects(t *testing.T) {
+	for _, c := range []call{
+		{number: unix.SYS_CONNECT, protocol: unix.SizeofSockaddrInet4},
+		{number: unix.SYS_CONNECT, protocol: unix.SizeofSockaddrInet6},
+		{number: unix.SYS_CONNECT, protocol: sizeofSockaddrStorage},
+		{number: unix.SYS_CONNECT, protocol: unix.SizeofSockaddrUnix},
+		{number: unix.SYS_GETPEERNAME},
+		{number: unix.SYS_BIND, protocol: unix.SizeofSockaddrInet4},
+	} {
+		for _, c.connects = range []bool{false, true} {
+			for _, c.arch = range []uint32{auditArch, unix.AUDIT_ARCH_I386} {
+				want := uint32(unix.SECCOMP_RET_ALLOW)
+				if c.ours() {
+					want = unix.SECCOMP_RET_USER_NOTIF
+				}
+				if got := c.verdict(t); got != want {
+					t.Errorf("%+v: verdict %#x, want %#x", c, got, want)
 				}
 			}
 		}

@@ -28,6 +28,11 @@ const (
 	loopMark = "make-sockets"
 	// checkMark makes sockets that must be MPTCP's: one for "once", else until standard input is closed.
 	checkMark = "check-sockets"
+	// connectMark measures connect(), fakeMark is the relay and a converter of the tests.
+	connectMark = "make-connections"
+	fakeMark    = "fake-relay"
+	// relayVariable of the environment has the socket of the relay.
+	relayVariable = "TEST_RELAY"
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +49,10 @@ func TestMain(m *testing.M) {
 		os.Exit(makeSockets(os.Args[2]))
 	case checkMark:
 		os.Exit(checkSockets(os.Args[2]))
+	case connectMark:
+		os.Exit(makeConnections(os.Args[2], os.Args[3], os.Args[4]))
+	case fakeMark:
+		os.Exit(fakeRelay(os.Args[2], os.Args[3]))
 	case busyMark:
 		runtime.LockOSThread()
 		if _, err := installFilter([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}}); err != nil {
@@ -52,7 +61,7 @@ func TestMain(m *testing.M) {
 		}
 		fallthrough
 	case runMark:
-		err := Exec(slog.New(slog.NewTextHandler(os.Stderr, nil)), os.Args[2:])
+		err := Exec(slog.New(slog.NewTextHandler(os.Stderr, nil)), os.Getenv(relayVariable), os.Args[2:])
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(ExitCode(err))
 	default:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -54,24 +55,25 @@ type pair struct {
 	own   *supervisor
 	name  string // of this program, as it was called
 	path  string // of the supervised program
+	relay string // socket of the relay to converters, empty for none
 	other *os.File
 }
 
 // firstOfPair creates the first supervisor, and starts the other.
-func firstOfPair(listener int, name, path string) (*pair, error) {
+func firstOfPair(listener int, name, path, relay string) (*pair, error) {
 	shared, err := newBoard()
 	if err != nil {
 		return nil, err
 	}
-	own, err := newSupervisor(listener, shared, 0)
+	own, err := newSupervisor(listener, shared, 0, relay)
 	if err != nil {
 		return nil, err
 	}
-	return &pair{own: own, name: name, path: path}, nil
+	return &pair{own: own, name: name, path: path, relay: relay}, nil
 }
 
 // secondOfPair creates a supervisor that the other has started, at index side.
-func secondOfPair(name, path string, side int) (*pair, error) {
+func secondOfPair(name, path, relay string, side int) (*pair, error) {
 	if side < 0 || side >= supervisors {
 		return nil, fmt.Errorf("there is no supervisor %d", side)
 	}
@@ -82,11 +84,11 @@ func secondOfPair(name, path string, side int) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := newSupervisor(listenerFD, shared, side)
+	own, err := newSupervisor(listenerFD, shared, side, relay)
 	if err != nil {
 		return nil, err
 	}
-	return &pair{own: own, name: name, path: path, other: os.NewFile(otherFD, "other")}, nil
+	return &pair{own: own, name: name, path: path, relay: relay, other: os.NewFile(otherFD, "other")}, nil
 }
 
 // run answers calls, and returns when no process has the filter any more.
@@ -153,7 +155,7 @@ func (p *pair) startOther() error {
 	defer handed.Close()
 	cmd := exec.Cmd{
 		Path:        "/proc/self/exe",
-		Args:        []string{p.name, stageMark, stageSecond, p.path, fmt.Sprint(1 - p.own.side)},
+		Args:        []string{p.name, stageMark, stageSecond, p.path, p.relay, fmt.Sprint(1 - p.own.side)},
 		Dir:         "/",
 		ExtraFiles:  []*os.File{handed, p.own.shared.file, theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -177,7 +179,18 @@ func awaitEnd(end *os.File) {
 }
 
 // inherit answers the calls that the supervisor at index side had received but not answered when it ended.
-func (s *supervisor) inherit(side int) { answerAll(s.shared.calls[side][:], s.answer) }
+func (s *supervisor) inherit(side int) {
+	leads := s.shared.leads[side][:]
+	answerAll(s.shared.calls[side][:], func(n *notification) error {
+		if slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == n.id }) {
+			return nil // it was killed between two steps
+		}
+		return s.answer(n)
+	})
+	for i := range leads {
+		s.takeOver(&leads[i])
+	}
+}
 
 // answerAll answers the waiting calls on a thread that ends afterwards. If that thread cannot return from another
 // namespace, a new one continues.

@@ -73,7 +73,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.Remove(program.Args[0])
-	listener, err := startUnderFilter(t, program)
+	listener, err := startUnderFilter(t, program, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 	if err := receive(listener, &shared.calls[1][0]); err != nil {
 		t.Fatal(err)
 	}
-	own, err := newSupervisor(listener, shared, 0)
+	own, err := newSupervisor(listener, shared, 0, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,14 +106,24 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 	}
 }
 
-// startUnderFilter starts a program under the filter without a supervisor.
-func startUnderFilter(t *testing.T, program *exec.Cmd) (listener int, err error) {
+// startUnderFilter starts a program under the filter without a supervisor, in the test's network namespace.
+func startUnderFilter(t *testing.T, program *exec.Cmd, connects bool) (listener int, err error) {
 	t.Helper()
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return 0, err
+	}
+	defer namespace.Close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the filter stays on the thread
-		if listener, err = installFilter(filterProgram()); err == nil {
+		if os.Geteuid() == 0 {
+			if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+				return
+			}
+		}
+		if listener, err = installFilter(filterProgram(connects)); err == nil {
 			err = program.Start()
 		}
 	}()

@@ -1,6 +1,7 @@
 package mptcpify
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -26,15 +27,15 @@ const (
 // Stage runs a supervisor if args is a command line with which [Exec] starts one from this binary. main must call it
 // first. If ok is true, main must exit with code.
 func Stage(args []string) (code int, ok bool) {
-	if len(args) < 4 || args[1] != stageMark {
+	if len(args) < 5 || args[1] != stageMark {
 		return 0, false
 	}
 	err := fmt.Errorf("unknown stage %q: only dcol itself runs this command", args[2])
 	switch args[2] {
 	case stageDetach:
-		err = detach(args[0], args[3])
+		err = detach(args[0], args[3], args[4])
 	case stageSupervise:
-		err = superviseStage(args[0], args[3])
+		err = superviseStage(args[0], args[3], args[4])
 	case stageSecond:
 		err = secondStage(args)
 	}
@@ -46,14 +47,14 @@ func Stage(args []string) (code int, ok bool) {
 }
 
 // detach starts the second half and ends at once, so that the supervisor's parent is init and not the program.
-func detach(name, path string) error {
+func detach(name, path, relay string) error {
 	// Files that the program inherited (a lock, the write end of a pipe) must not stay open in the supervisor.
 	if err := unix.CloseRange(peerFD+1, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close the program's files in the supervisor: %w", os.NewSyscallError("close_range", err))
 	}
 	second := exec.Cmd{
 		Path:        "/proc/self/exe",
-		Args:        []string{name, stageMark, stageSupervise, path},
+		Args:        []string{name, stageMark, stageSupervise, path, relay},
 		Dir:         "/",
 		ExtraFiles:  []*os.File{os.NewFile(peerFD, "peer")},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -70,18 +71,18 @@ func outlive() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 }
 
-func superviseStage(name, path string) error {
+func superviseStage(name, path, relay string) error {
 	outlive()
 	listener, err := receiveListener(peerFD)
 	if err != nil {
 		return err
 	}
-	p, err := firstOfPair(listener, name, path)
+	p, err := firstOfPair(listener, name, path, relay)
 	if err != nil {
 		return err
 	}
 	p.own.start()
-	if _, err := unix.Write(peerFD, []byte{0}); err != nil {
+	if _, err := unix.Write(peerFD, binary.NativeEndian.AppendUint32(nil, uint32(os.Getpid()))); err != nil {
 		return fmt.Errorf("tell the program's process that the supervisor is ready: %w", err)
 	}
 	if err := unix.Close(peerFD); err != nil {
@@ -97,7 +98,7 @@ func secondStage(args []string) error {
 	if err != nil {
 		return fmt.Errorf("read the supervisor's number: %w", err)
 	}
-	p, err := secondOfPair(args[0], args[3], side)
+	p, err := secondOfPair(args[0], args[3], args[4], side)
 	if err != nil {
 		return err
 	}

@@ -21,10 +21,13 @@ type supervisor struct {
 	home     int // our network namespace
 	homeID   namespaceID
 	owners   bool // callers may run as other users
-	failed   chan error
+	// converting is nil if connect() is not notified.
+	converting *converting
+	failed     chan error
 }
 
-func newSupervisor(listener int, shared *board, side int) (*supervisor, error) {
+// newSupervisor creates a supervisor. relay is the socket of the relay to converters, empty for none.
+func newSupervisor(listener int, shared *board, side int, relay string) (*supervisor, error) {
 	home, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open this network namespace: %w", err)
@@ -41,6 +44,8 @@ func newSupervisor(listener int, shared *board, side int) (*supervisor, error) {
 		homeID:   homeID,
 		owners:   os.Geteuid() == 0,
 		failed:   make(chan error, workers),
+
+		converting: newConverting(relay, &shared.leads[side]),
 	}, nil
 }
 
@@ -119,12 +124,23 @@ func blockSignals() error {
 	return nil
 }
 
-// answer gives the caller an MPTCP socket. If that is not possible, the kernel executes the original call, with the
+// answer answers any call of which the filter notifies.
+func (s *supervisor) answer(n *notification) error {
+	switch n.call {
+	case unix.SYS_CONNECT:
+		return s.connect(n)
+	case unix.SYS_GETPEERNAME:
+		return s.getpeername(n)
+	}
+	return s.socket(n)
+}
+
+// socket gives the caller an MPTCP socket. If that is not possible, the kernel executes the original call, with the
 // same result as without dcol. An error from either ioctl means that the caller is gone.
 //
 // The caller cannot change its namespace or user meanwhile, because it waits in the call. If it is killed and its
 // thread number is reused, the socket is discarded: answers use the id, which is never reused.
-func (s *supervisor) answer(n *notification) error {
+func (s *supervisor) socket(n *notification) error {
 	fd, err := s.socketFor(n)
 	if err != nil {
 		_ = answerContinue(s.listener, n.id)

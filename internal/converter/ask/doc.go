@@ -28,8 +28,10 @@ type Answer struct {
 // sends a Convert message (RFC 8803). Any other is connected to the relay, which is told its server with
 // [Client.Expect] before that.
 type Convert struct {
-	Converter      netip.AddrPort
-	Cookie         []byte // of the Convert message, at most MaxCookie bytes
+	Converter netip.AddrPort
+	Cookie    []byte // of the Convert message, at most MaxCookie bytes
+	// Relay4 and Relay6 are the relay's listeners on 127.0.0.1 and ::1. Relay4 also gets connections to IPv6 servers if
+	// there is no Relay6.
 	Relay4, Relay6 netip.AddrPort
 	// Namespace is the cookie of the network namespace (SO_NETNS_COOKIE) in which the relay listens. Sockets of
 	// other namespaces do not reach it. Serve fills it in.
@@ -72,10 +74,12 @@ type Process struct {
 
 // Handler is the relay's part. Its methods are called at the same time by several goroutines, and must not wait.
 type Handler interface {
-	// Ask returns how to connect to a server.
+	// Ask returns how to connect to a server. A connection to the relay succeeds before the server is reached, so
+	// programs do not try the server's other addresses if the relay does not reach this one.
 	Ask(p Process, server netip.AddrPort) Answer
 	// Expect announces a connection to the relay from a local address, and for which server it is. It reports
-	// whether the relay will serve it. [Expectations] helps to remember it.
+	// whether the relay will serve it. The connection is made at once. [Expectations] helps to remember it; its
+	// addresses are compared as they are, so IPv4 must not be IPv4-mapped.
 	Expect(p Process, local, server netip.AddrPort) bool
 	// Learned reports what a converter said of a server.
 	Learned(p Process, server netip.AddrPort, mptcp bool)

@@ -200,8 +200,8 @@ func processOf(conn *net.UnixConn) (Process, error) {
 	err = raw.Control(func(fd uintptr) {
 		cred, of = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if err = errors.Join(err, of); err != nil {
-		return Process{}, err
+	if err != nil || of != nil {
+		return Process{}, errors.Join(err, of)
 	}
 	return Process{PID: cred.Pid, UID: cred.Uid}, nil
 }

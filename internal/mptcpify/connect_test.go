@@ -1,0 +1,956 @@
+package mptcpify
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/ask"
+)
+
+// newSite moves the test into a namespace with the addresses of the tests.
+func newSite(t testing.TB) {
+	t.Helper()
+	needMPTCP(t)
+	newNamespace(t)
+	for _, addr := range []string{serverAddr + "/32", converterAddr + "/32", serverAddr6 + "/128", converterAddr6 + "/128"} {
+		if text, err := exec.Command("ip", "addr", "add", addr, "dev", "lo", "nodad").CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", addr, err, text)
+		}
+	}
+}
+
+// relayProcess is a running fake.
+type relayProcess struct {
+	socket string
+	cmd    *exec.Cmd
+
+	mu   sync.Mutex
+	said []string
+}
+
+func startRelay(t testing.TB, mode string) *relayProcess {
+	t.Helper()
+	dir := t.TempDir()
+	openToAll(t, dir)
+	r := &relayProcess{socket: filepath.Join(dir, ask.SocketName)}
+	r.start(t, mode)
+	return r
+}
+
+func (r *relayProcess) start(t testing.TB, mode string) {
+	t.Helper()
+	r.cmd = mark(t, fakeMark, r.socket, mode)
+	r.cmd.Stderr = os.Stderr
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.cmd
+	ready := make(chan bool, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(out)
+		ready <- lines.Scan()
+		for lines.Scan() {
+			r.mu.Lock()
+			r.said = append(r.said, lines.Text())
+			r.mu.Unlock()
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-ended
+	})
+	if !<-ready {
+		t.Fatal("the fake relay did not start")
+	}
+}
+
+// stop kills the relay.
+func (r *relayProcess) stop(t testing.TB) {
+	t.Helper()
+	r.cmd.Process.Kill()
+	eventually(t, "the relay's socket is closed", func() bool { return !ask.Listens(r.socket) })
+}
+
+// heard waits until the fake has said a line.
+func (r *relayProcess) heard(t testing.TB, line string) {
+	t.Helper()
+	eventually(t, line, func() bool { return slices.Contains(r.lines(), line) })
+}
+
+// lines returns what the fake has said so far.
+func (r *relayProcess) lines() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.said)
+}
+
+// run is `dcol run` with this relay.
+func (r *relayProcess) run(t testing.TB, argv ...string) *exec.Cmd {
+	cmd := run(t, argv...)
+	cmd.Env = append(os.Environ(), relayVariable+"="+r.socket)
+	return cmd
+}
+
+const payload = 3 << 20
+
+// plainServer is a TCP server that sends back what it gets, then payload bytes.
+func plainServer(t testing.TB, addr string) netip.AddrPort {
+	t.Helper()
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	l, err := config.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				line, err := bufio.NewReader(conn).ReadString('\n')
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, line)
+				_, _ = io.CopyN(conn, zeros{}, payload)
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// python runs a script in which talk(socket) exchanges bytes with the plain server and prints what it sees.
+func python(t testing.TB, r *relayProcess, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	needProgram(t, "python3")
+	const prelude = `
+import sys, os, socket, select, threading, time, errno, struct
+host, port = sys.argv[1], int(sys.argv[2])
+def talk(s):
+    s.settimeout(20)
+    peer = s.getpeername()
+    s.sendall(b'hello\n')
+    got = b''
+    while True:
+        b = s.recv(1 << 16)
+        if not b: break
+        got += b
+    print('%s %d %s %d' % (peer[0], peer[1], got[:5].decode(), len(got) - 6))
+`
+	return r.run(t, append([]string{"python3", "-c", prelude + script}, args...)...)
+}
+
+func hostPort(a netip.AddrPort) []string {
+	return []string{a.Addr().String(), strconv.Itoa(int(a.Port()))}
+}
+
+// wantTalk is what talk prints.
+func wantTalk(a netip.AddrPort) string {
+	return fmt.Sprintf("%s %d hello %d\n", a.Addr(), a.Port(), payload)
+}
+
+const (
+	blockingScript = "s = socket.create_connection((host, port)); talk(s)\n"
+	timedScript    = "s = socket.create_connection((host, port), 20); talk(s)\n"
+	asyncioScript  = `
+import asyncio
+async def main():
+    r, w = await asyncio.open_connection(host, port)
+    peer = w.get_extra_info('peername')
+    w.write(b'hello\n')
+    got = await r.read()
+    print('%s %d %s %d' % (peer[0], peer[1], got[:5].decode(), len(got) - 6))
+asyncio.run(main())
+`
+	// The program registers the socket before it connects.
+	epollScript = `
+f = socket.AF_INET6 if ':' in host else socket.AF_INET
+s = socket.socket(f); ep = select.epoll(); ep.register(s, select.EPOLLIN | select.EPOLLOUT)
+%s
+assert s.connect_ex((host, port)) in (0, errno.EINPROGRESS)
+while not ep.poll(20)[0][1] & select.EPOLLOUT: pass
+s.send(b'hello\n')
+ep.modify(s, select.EPOLLIN)
+assert ep.poll(20) == [(s.fileno(), select.EPOLLIN)]
+s.setblocking(True)
+got = b''
+while True:
+    b = s.recv(1 << 16)
+    if not b: break
+    got += b
+peer = s.getpeername()
+print('%%s %%d %%s %%d' %% (peer[0], peer[1], got[:5].decode(), len(got) - 6))
+`
+	forkScript = `
+s = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET); d = s.dup()
+if os.fork() == 0:
+    d.connect((host, port)); os._exit(0)
+os.wait()
+talk(s)
+`
+	threadScript = `
+s = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET)
+t = threading.Thread(target=lambda: s.connect((host, port))); t.start(); t.join()
+talk(s)
+`
+	passedScript = `
+f = socket.AF_INET6 if ':' in host else socket.AF_INET
+a, b = socket.socketpair()
+if os.fork() == 0:
+    s = socket.socket(fileno=socket.recv_fds(b, 1, 1)[1][0]); s.connect((host, port)); b.send(b'x'); os._exit(0)
+s = socket.socket(f); socket.send_fds(a, [b'x'], [s.fileno()]); a.recv(1)
+talk(s)
+`
+)
+
+// TestConnectThroughConverter has programs connect as programs do, and looks which way the relay's log says they went.
+func TestConnectThroughConverter(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		way          string
+	}{
+		{"blocking", blockingScript, "converted"},
+		{"non-blocking", timedScript, "relayed"},
+		{"asyncio", asyncioScript, "relayed"},
+		{"epoll before blocking connect", fmt.Sprintf(epollScript, ""), "converted"},
+		{"epoll before non-blocking connect", fmt.Sprintf(epollScript, "s.setblocking(False)"), "relayed"},
+		{"duplicate connected by a child", forkScript, "converted"},
+		{"connected by a thread", threadScript, "converted"},
+		{"passed to another process", passedScript, "converted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			newSite(t)
+			r := startRelay(t, modeWorks)
+			for _, addr := range []string{serverAddr, serverAddr6} {
+				server := plainServer(t, net.JoinHostPort(addr, "0"))
+				wantProbe(t, python(t, r, c.script, hostPort(server)...), wantTalk(server))
+				if c.way == "relayed" {
+					r.heard(t, "relayed "+server.String())
+					continue
+				}
+				r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
+				r.heard(t, fmt.Sprintf("learned %v true", server))
+			}
+		})
+	}
+}
+
+// TestConnectMapped has a socket of IPv6 connect to a server of IPv4.
+func TestConnectMapped(t *testing.T) {
+	for _, timeout := range []string{"None", "20"} {
+		t.Run(timeout, func(t *testing.T) {
+			newSite(t)
+			server := plainServer(t, serverAddr+":0")
+			mapped := netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port())
+			r := startRelay(t, modeWorks)
+			script := "s = socket.socket(socket.AF_INET6); s.settimeout(" + timeout + "); s.connect((host, port)); talk(s)\n"
+			wantProbe(t, python(t, r, script, hostPort(mapped)...), wantTalk(mapped))
+			if !slices.ContainsFunc(r.lines(), func(l string) bool {
+				return strings.HasPrefix(l, "converted "+server.String()) || l == "relayed "+server.String()
+			}) {
+				t.Errorf("not led: %q", r.lines())
+			}
+		})
+	}
+}
+
+func TestCurlThroughRelay(t *testing.T) {
+	needProgram(t, "curl")
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	t.Chdir(filepath.Dir(r.socket))
+	r.socket = filepath.Base(r.socket) // as it may be given to the command
+	cmd := r.run(t, "curl", "-sS", "--http0.9", "-o", "/dev/null", "-w", "%{remote_ip} %{remote_port} %{size_download}\n", "telnet://"+server.String())
+	cmd.Stdin = strings.NewReader("hello\n")
+	wantProbe(t, cmd, fmt.Sprintf("%s %d %d\n", server.Addr(), server.Port(), payload+6))
+	r.heard(t, "relayed "+server.String())
+}
+
+func TestStaticGoProgramThroughRelay(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	fetch := build(t, "fetch", "go", "build", "-C", "testdata/fetch", "-o")
+	wantProbe(t, r.run(t, fetch, server.String()), fmt.Sprintf("%v hello %d\n", server, payload))
+	r.heard(t, "relayed "+server.String())
+}
+
+// TestOrdinaryUserThroughConverter: the supervisor needs no rights but those over its own user's programs.
+func TestOrdinaryUserThroughConverter(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	cmd := r.run(t, "/usr/bin/perl", "-MIO::Socket::INET", "-e",
+		`$s = IO::Socket::INET->new(PeerAddr => shift) or die $!; print $s->peerhost, "\n"`, server.String())
+	asNobody(t, cmd)
+	wantProbe(t, cmd, serverAddr+"\n")
+	r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
+}
+
+// TestServerRefusesConverted: the program sees the error that it would have had, and can use the socket again.
+func TestServerRefusesConverted(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeSplits)
+	script := `
+s = socket.socket()
+print(errno.errorcode[s.connect_ex((host, 9))], s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+try: s.getpeername()
+except OSError as e: print(errno.errorcode[e.errno])
+s.connect((host, port)); talk(s)
+`
+	wantProbe(t, python(t, r, script, hostPort(server)...), "ECONNREFUSED 0\nENOTCONN\n"+wantTalk(server))
+	r.heard(t, fmt.Sprintf("converted %s:9 true true <nil>", serverAddr))
+}
+
+// TestConverterFails: connections go directly, with the options that the program has set.
+func TestConverterFails(t *testing.T) {
+	script := `
+s = socket.socket()
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('qq', %d, 0))
+start = time.monotonic()
+s.connect((host, port))
+took = time.monotonic() - start
+assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+assert struct.unpack('qq', s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16)) == (%[1]d, 0)
+assert took < 5, took
+talk(s)
+`
+	for _, c := range []struct {
+		mode, reason string
+		sendTimeout  int
+	}{
+		{modeDead, "unreachable", 0}, {modeCloses, "refused", 0}, {modeMalformed, "malformed answer", 0},
+		{modeRefuses, "refused", 0}, {modeSilent, "silent", 4},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			newSite(t)
+			server := plainServer(t, serverAddr+":0")
+			r := startRelay(t, c.mode)
+			wantProbe(t, python(t, r, fmt.Sprintf(script, c.sendTimeout), hostPort(server)...), wantTalk(server))
+			r.heard(t, fmt.Sprintf("failed %s:5124 %s", converterAddr, c.reason))
+		})
+	}
+	t.Run("relay refuses", func(t *testing.T) {
+		newSite(t)
+		server := plainServer(t, serverAddr+":0")
+		r := startRelay(t, modeForgets)
+		wantProbe(t, python(t, r, timedScript, hostPort(server)...), wantTalk(server))
+		if slices.Contains(r.lines(), "relayed "+server.String()) {
+			t.Error("relayed")
+		}
+	})
+}
+
+// TestSlowConverterDelaysNoOther: connections that wait for a converter delay neither sockets nor other connections.
+func TestSlowConverterDelaysNoOther(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
+	r := startRelay(t, modeSilent)
+	script := `
+waiting = [threading.Thread(target=lambda: socket.create_connection((host, 9)), daemon=True) for i in range(6)]
+for t in waiting: t.start()
+sys.stdin.readline()
+for i in range(5): talk(socket.create_connection((host, port)))
+print(all(t.is_alive() for t in waiting), flush=True)
+sys.stdin.readline()
+`
+	cmd := python(t, r, script, hostPort(server)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	eventually(t, "all wait for the converter", func() bool {
+		return len(slices.DeleteFunc(r.lines(), func(l string) bool { return l != "silent" })) == 6
+	})
+	if _, err := io.WriteString(in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Repeat(wantTalk(server), 5) + "True\n"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(out, got); err != nil || string(got) != want {
+		t.Errorf("%v: printed %q, want %q", err, got, want)
+	}
+	// A signal ends a program that waits for a converter.
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+		t.Errorf("ended with %v", cmd.ProcessState)
+	}
+}
+
+// TestFastOpenIsNotLed: data in the SYN comes without connect(), and goes where the program says.
+func TestFastOpenIsNotLed(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := `
+s = socket.socket()
+s.sendto(b'hello\n', socket.MSG_FASTOPEN, (host, port))
+assert s.recv(6, socket.MSG_WAITALL) == b'hello\n'
+print(s.getpeername())
+s = socket.socket()
+s.setsockopt(socket.IPPROTO_TCP, 30, 1) # TCP_FASTOPEN_CONNECT
+s.connect((host, port))
+talk(s)
+`
+	wantProbe(t, python(t, r, script, hostPort(server)...), fmt.Sprintf("('%s', %d)\n", server.Addr(), server.Port())+wantTalk(server))
+	if slices.ContainsFunc(r.lines(), func(l string) bool {
+		return strings.Contains(l, "ed "+server.String()) && !strings.HasPrefix(l, "asked")
+	}) {
+		t.Errorf("led: %q", r.lines())
+	}
+}
+
+// TestNotLed has connections that go directly, and looks that the relay is asked once where it is asked at all.
+func TestNotLed(t *testing.T) {
+	const five = "for i in range(5): talk(socket.create_connection((host, port)))\n"
+	for name, script := range map[string]string{
+		"direct by the relay's answer": five,
+		"UDP":                          "for i in range(5): socket.socket(type=socket.SOCK_DGRAM).connect((host, 99))\n" + five,
+	} {
+		t.Run(name, func(t *testing.T) {
+			newSite(t)
+			server := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
+			r := startRelay(t, modeWorks)
+			wantProbe(t, python(t, r, script, hostPort(server)...), strings.Repeat(wantTalk(server), 5))
+			// Each of the supervisors may ask.
+			if asked := r.lines(); len(asked) == 0 || len(asked) > supervisors || slices.Contains(asked, "asked "+serverAddr+":99") {
+				t.Errorf("the relay heard %q", asked)
+			}
+		})
+	}
+}
+
+// TestBoundGoesDirectly: the relay could not recognise a socket's connection that the program has bound.
+func TestBoundGoesDirectly(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := "s = socket.socket(); s.bind(('', 0)); s.settimeout(20); s.connect((host, port)); talk(s)\n"
+	wantProbe(t, python(t, r, script, hostPort(server)...), wantTalk(server))
+	if slices.Contains(r.lines(), "relayed "+server.String()) {
+		t.Error("relayed")
+	}
+}
+
+// TestWithoutRouteGoesDirectly: a program that tries IPv6 first must see that there is none, to try IPv4.
+func TestWithoutRouteGoesDirectly(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeWorks)
+	script := "s = socket.socket(); s.setblocking(False); print(errno.errorcode[s.connect_ex((host, port))])\n"
+	wantProbe(t, python(t, r, script, "198.51.100.1", "80"), "ENETUNREACH\n")
+}
+
+// TestOtherNamespaceGoesDirectly: the relay of one namespace is not asked to serve another, whose loopback is not its own.
+func TestOtherNamespaceGoesDirectly(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeWorks)
+	newSite(t) // another
+	server := plainServer(t, serverAddr+":0")
+	for _, script := range []string{blockingScript, timedScript} {
+		wantProbe(t, python(t, r, script, hostPort(server)...), wantTalk(server))
+	}
+	if !slices.Contains(r.lines(), "asked "+server.String()) {
+		t.Errorf("not asked: %q", r.lines())
+	}
+}
+
+// TestPeerAfterReuse: a socket that was led and then disconnected shows its new peer.
+func TestPeerAfterReuse(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	direct := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
+	r := startRelay(t, modeWorks)
+	script := `
+import ctypes
+libc = ctypes.CDLL(None)
+s = socket.socket()
+def reconnect(port, timeout):
+    libc.connect(s.fileno(), struct.pack('H14x', 0), 16)
+    s.settimeout(timeout)
+    s.connect((host, port))
+    short = ctypes.create_string_buffer(b'\xff' * 16, 16); n = ctypes.c_int(6)
+    assert libc.getpeername(s.fileno(), short, ctypes.byref(n)) == 0
+    assert n.value == 16 and short.raw[6:] == b'\xff' * 10 and struct.unpack('>H', short.raw[2:4])[0] == port, (n, short.raw)
+    assert libc.getpeername(s.fileno(), None, None) == -1
+    print(s.getpeername()[1] == port)
+for i in range(3):
+    reconnect(port, None); reconnect(port, 20); reconnect(81, None)
+`
+	wantProbe(t, python(t, r, script, hostPort(server)...), strings.Repeat("True\n", 9))
+	_ = direct
+}
+
+// TestRelayAbsent: without a relay the program has the filter of before.
+func TestRelayAbsent(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	gone := startRelay(t, modeWorks)
+	gone.stop(t) // leaves its socket
+	for _, r := range []*relayProcess{{}, {socket: filepath.Join(t.TempDir(), "none")}, gone} {
+		wantProbe(t, python(t, r, blockingScript+timedScript, hostPort(server)...), strings.Repeat(wantTalk(server), 2))
+	}
+	// The program makes its own answer to connect(), which it could not with a filter that stops at it first.
+	probe := python(t, gone, "print(open('/proc/self/status').read().count('Seccomp_filters:\\t1'))\n", "-", "0")
+	wantProbe(t, probe, "1\n")
+	if len(gone.lines()) != 0 {
+		t.Errorf("asked: %q", gone.lines())
+	}
+}
+
+// TestRelayKilled kills the relay while a program runs, and starts another one.
+func TestRelayKilled(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := `
+for line in sys.stdin:
+    talk(socket.create_connection((host, port))); talk(socket.create_connection((host, port), 20))
+    sys.stdout.flush()
+`
+	cmd := python(t, r, script, hostPort(server)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewReader(pipe)
+	round := func() {
+		t.Helper()
+		if _, err := io.WriteString(in, "\n"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			line, err := out.ReadString('\n')
+			if err != nil || line != wantTalk(server) {
+				t.Fatalf("%q %v", line, err)
+			}
+		}
+	}
+	round()
+	r.heard(t, "relayed "+server.String())
+	r.stop(t)
+	before := len(r.lines())
+	round()
+	if len(r.lines()) != before {
+		t.Errorf("a killed relay said %q", r.lines()[before:])
+	}
+	r.start(t, modeWorks)
+	eventually(t, "the new relay is asked", func() bool {
+		round()
+		return slices.Contains(r.lines()[before:], "relayed "+server.String())
+	})
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSupervisorsKilledWhileConnecting kills one supervisor after the other while a program connects.
+func TestSupervisorsKilledWhileConnecting(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := filepath.Join(t.TempDir(), "program")
+	text := `#!/bin/sh
+exec python3 -c '
+import socket, select, sys, threading
+done = []
+def work(timeout):
+    while not done:
+        s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout)
+        assert s.getpeername()[:2] == (sys.argv[1], int(sys.argv[2])), s
+        s.sendall(b"hello\n")
+        assert s.recv(6, socket.MSG_WAITALL) == b"hello\n"
+        s.close()
+    ok.append(1)
+ok = []
+threads = [threading.Thread(target=work, args=(t,)) for t in (None, None, 20)]
+for t in threads: t.start()
+sys.stdin.read()
+done.append(1)
+for t in threads: t.join()
+sys.exit(len(ok) != 3)
+' "$@"
+`
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill() }()
+	r.heard(t, "relayed "+server.String())
+	for i := range 6 {
+		pids := bothSupervisors(t, script)
+		killed := pids[i%2]
+		time.Sleep(20 * time.Millisecond)
+		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, script), killed) })
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+}
+
+// TestBothSupervisorsKilled: what is open stays open.
+func TestBothSupervisorsKilled(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := filepath.Join(t.TempDir(), "program")
+	text := `#!/bin/sh
+exec python3 -c '
+import socket, sys
+to = (sys.argv[1], int(sys.argv[2]))
+open = [socket.create_connection(to), socket.create_connection(to, 20)]
+print("open", flush=True)
+sys.stdin.read()
+for s in open:
+    s.sendall(b"hello\n")
+    print(s.recv(6, socket.MSG_WAITALL))
+' "$@"
+`
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "open\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	pids := bothSupervisors(t, script)
+	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} { // so that none starts another
+		for _, pid := range pids {
+			if err := unix.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "both are gone", func() bool { return len(supervisorsOf(t, script)) == 0 })
+	in.Close()
+	rest, err := io.ReadAll(lines)
+	if err := errors.Join(err, cmd.Wait()); err != nil || string(rest) != "b'hello\\n'\nb'hello\\n'\n" {
+		t.Errorf("%v: %q", err, rest)
+	}
+}
+
+// TestInheritedConnect leaves a connect() call in the middle, as a killed supervisor does.
+func TestInheritedConnect(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeSilent)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	// It ends before Python asks for the peers of its open sockets.
+	program := exec.CommandContext(ctx, "python3", "-c", `
+import os, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.connect((sys.argv[1], int(sys.argv[2])))
+s.sendall(b"hello\n")
+s.shutdown(socket.SHUT_WR)
+assert s.recv(6, socket.MSG_WAITALL) == b"hello\n"
+os._exit(0)
+`, server.Addr().String(), strconv.Itoa(int(server.Port())))
+	var stderr strings.Builder
+	program.Stderr = &stderr
+	listener, err := startUnderFilter(t, program, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Process.Kill()
+	shared, err := newBoard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed, err := newSupervisor(listener, shared, 1, r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heir, err := newSupervisor(listener, shared, 0, r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := &shared.calls[1][0]
+	for {
+		if err := receive(listener, call); err != nil {
+			t.Fatal(err)
+		}
+		if to, ok := destination(call); call.call == unix.SYS_CONNECT && ok && to == server {
+			break
+		}
+		if err := answerContinue(listener, call.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sock, err := killed.callerSocket(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead := &shared.leads[1][0]
+	lead.begin(call) // and the call is still in its worker's place
+	lead.touch(unix.Timeval{Sec: 7})
+	to, _ := sock.sockaddr(netip.MustParseAddrPort(converterAddr + ":5124"))
+	if err := unix.Connect(sock.fd, to); err != nil {
+		t.Fatal(err)
+	}
+	r.heard(t, "silent")
+	heir.inherit(1)
+	if lead.call.id != 0 || call.id != 0 {
+		t.Error("the call is still on the board")
+	}
+	timeout, err := unix.GetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO)
+	if err != nil || timeout.Sec != 7 {
+		t.Errorf("send timeout %+v: %v", timeout, err)
+	}
+	// A call that was answered is left alone, though it is on the board.
+	eventually(t, "connected", func() bool { return !isClosed(sock.fd) })
+	lead.call.id = ^uint64(0)
+	heir.inherit(1)
+	if isClosed(sock.fd) {
+		t.Error("the connection of an answered call was undone")
+	}
+	unix.Close(sock.fd)
+	// The filter notifies of nothing that it does now.
+	if err := program.Wait(); err != nil {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+}
+
+func TestHasMPCapable(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options []byte
+		want    bool
+	}{
+		{"none", nil, false},
+		{"MSS", []byte{2, 4, 5, 180}, false},
+		{"after others", []byte{2, 4, 5, 180, 1, 1, 30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}, true},
+		{"MP_JOIN", []byte{30, 4, 0x10, 0}, false},
+		{"after the end", []byte{0, 30, 4, 1, 1}, false},
+		{"truncated", []byte{30, 12, 1}, false},
+		{"no length", []byte{30}, false},
+		{"length 0", []byte{3, 0, 30, 4, 1, 1}, false},
+	} {
+		if got := hasMPCapable(c.options); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestPeerTable(t *testing.T) {
+	shared := board{entries: new(entries)}
+	a, b := netip.MustParseAddrPort("203.0.113.5:80"), netip.MustParseAddrPort("[2001:db8::5]:443")
+	if shared.hasPeers() {
+		t.Error("has peers")
+	}
+	if _, _, ok := shared.findPeer(7); ok {
+		t.Error("found in empty tables")
+	}
+	shared.addPeer(0, 7, a, b, 1)
+	shared.addPeer(1, 7, b, a, 2)
+	shared.addPeer(1, 8, a, a, 3)
+	if server, actual, ok := shared.findPeer(7); !ok || server != b || actual != a {
+		t.Errorf("found %v %v %v, want the later", server, actual, ok)
+	}
+	shared.addPeer(0, 7, a, a, 4)
+	if server, _, _ := shared.findPeer(7); server != a {
+		t.Errorf("found %v, want the latest", server)
+	}
+	for i := range uint64(peerWays) { // of the same set
+		shared.addPeer(0, 7+(i+1)*peerSets, a, b, int64(10+i))
+	}
+	if server, _, _ := shared.findPeer(7); server != b {
+		t.Errorf("found %v: the oldest of a full set remains", server)
+	}
+	if _, _, ok := shared.findPeer(7 + peerSets); !ok {
+		t.Error("a later one is gone")
+	}
+}
+
+func TestPidfdOfLeader(t *testing.T) {
+	pidfd, err := pidfdOfLeader(uint32(unix.Gettid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(pidfd)
+}
+
+func TestPatience(t *testing.T) {
+	for _, c := range []struct{ sendTimeout, connect, answer time.Duration }{
+		{0, converterTimeout, answerTimeout},
+		{time.Hour, converterTimeout, answerTimeout},
+		{4 * time.Second, time.Second, time.Second},
+		{time.Microsecond, time.Millisecond, 250 * time.Nanosecond},
+	} {
+		if connect, answer := patience(c.sendTimeout); connect != c.connect || answer != c.answer {
+			t.Errorf("%v: %v and %v", c.sendTimeout, connect, answer)
+		}
+	}
+}
+
+// makeConnections prints the median of how many nanoseconds connect() takes.
+func makeConnections(addr, kind, count string) int {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	to, _ := callerSocket{family: unix.AF_INET}.sockaddr(netip.MustParseAddrPort(addr))
+	spent := make([]time.Duration, n)
+	for i := range spent {
+		typ := unix.SOCK_STREAM
+		if kind == nonblocking {
+			typ |= unix.SOCK_NONBLOCK
+		}
+		fd, err := unix.Socket(unix.AF_INET, typ, 0)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		start := time.Now()
+		err = unix.Connect(fd, to)
+		spent[i] = time.Since(start)
+		if kind == nonblocking && errors.Is(err, unix.EINPROGRESS) {
+			err = nil
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		unix.Close(fd)
+	}
+	slices.Sort(spent)
+	fmt.Println(spent[n/2].Nanoseconds())
+	return 0
+}
+
+// Kinds of sockets for makeConnections.
+const (
+	blocking    = "blocking"
+	nonblocking = "nonblocking"
+)
+
+// BenchmarkConnect measures connect() under `dcol run`: without a relay, with one that wants nothing converted, to a
+// converter, and to the relay.
+func BenchmarkConnect(b *testing.B) {
+	for _, c := range []struct{ name, mode, kind string }{
+		{"no relay", "", blocking},
+		{"direct", modeDirect, blocking},
+		{"converter", modeWorks, blocking},
+		{"no relay, non-blocking", "", nonblocking},
+		{"direct, non-blocking", modeDirect, nonblocking},
+		{"relay, non-blocking", modeWorks, nonblocking},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			newSite(b)
+			var config net.ListenConfig
+			l, err := config.Listen(context.Background(), "tcp", serverAddr+":0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					conn.Close()
+				}
+			}()
+			r := &relayProcess{}
+			if c.mode != "" {
+				r = startRelay(b, c.mode)
+			}
+			loop := mark(b, connectMark, l.Addr().String(), c.kind, strconv.Itoa(b.N))
+			text, err := r.run(b, loop.Args...).Output()
+			if err != nil {
+				b.Fatal(err)
+			}
+			median, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(median, "median-ns/connect")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

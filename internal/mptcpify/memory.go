@@ -1,0 +1,29 @@
+package mptcpify
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// readMemory fills b from the memory of a caller.
+func readMemory(tid uint32, address uint64, b []byte) error {
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
+	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}
+	n, err := unix.ProcessVMReadv(int(tid), local, remote, 0)
+	if err == nil && n != len(b) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// openMemory opens the memory of a caller for reading and writing. It stays that of the same process when the thread's
+// number is reused.
+func openMemory(tid uint32) (*os.File, error) {
+	return os.OpenFile("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/mem", os.O_RDWR, 0)
+}
+
+func rawPointer(a *unix.RawSockaddr) uintptr { return uintptr(unsafe.Pointer(a)) }
