@@ -724,6 +724,7 @@ func TestInheritedConnect(t *testing.T) {
 import os, socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 s.connect((sys.argv[1], int(sys.argv[2])))
+os.read(0, 1) # until the test has seen the connection
 s.sendall(b"hello\n")
 s.shutdown(socket.SHUT_WR)
 assert s.recv(6, socket.MSG_WAITALL) == b"hello\n"
@@ -731,6 +732,10 @@ os._exit(0)
 `, server.Addr().String(), strconv.Itoa(int(server.Port())))
 	var stderr strings.Builder
 	program.Stderr = &stderr
+	in, err := program.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	listener, err := startUnderFilter(t, program, true)
 	if err != nil {
 		t.Fatal(err)
@@ -788,6 +793,7 @@ os._exit(0)
 		t.Error("the connection of an answered call was undone")
 	}
 	unix.Close(sock.fd)
+	in.Close()
 	// The filter notifies of nothing that it does now.
 	if err := program.Wait(); err != nil {
 		t.Errorf("%v: %s", err, stderr.String())

@@ -48,10 +48,10 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 func (s *supervisor) giveUp(l *lead, fd int, converter netip.AddrPort, err error) {
 	refused, ok := errors.AsType[*rfc8803.Error](err)
 	if ok {
-		if errno, ok := refused.Errno(); ok {
-			// It was the server's, and would be the same without a converter.
-			_ = undo(fd, l.sendTimeout)
-			_ = answerResult(s.listener, l.call.id, errno)
+		if _, ok := refused.Errno(); ok {
+			// The converter's rules may forbid the server, or its network may not reach it. What the server
+			// itself says comes by the direct path.
+			s.goOn(l, fd)
 			return
 		}
 	}
