@@ -188,3 +188,52 @@ func TestConverterDown(t *testing.T) {
 	}
 	w.run(bob, "sh", "-c", "! nft list tables | grep dcol")
 }
+
+// Under dcol run, an unmodified program reaches the server through the converter: a blocking one on a socket of its
+// own, on which no process of ours is, and a non-blocking one through the relay.
+func TestConverterUnderRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		fetch   func(w *world) *transfer
+		relayed bool
+	}{
+		"non-blocking": {func(w *world) *transfer { return w.curl(w.url()) }, true},
+		"blocking": {func(w *world) *transfer {
+			return w.transfer(alice, program, "run", "--", "python3", "-c", blockingFetch, w.addr4(server).String())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := converting(t, "always")
+			x := c.fetch(w)
+			w.throughConverter()
+			x.goesOn()
+			for _, host := range []string{alice, bob} {
+				w.endAgent(host, "KILL")
+				x.goesOn()
+				w.start(host)
+			}
+			x.endsWell()
+			w.accepts(1)
+			w.eventually("alice's relay reports what it has carried", func() error {
+				n := w.part(alice, "programs, IPv4").Accepted
+				return holds((n == 1) == c.relayed, "it has accepted %d connections", n)
+			})
+		})
+	}
+}
+
+// blockingFetch downloads a file as simple programs do.
+const blockingFetch = `
+import socket, sys
+s = socket.create_connection((sys.argv[1], 80))
+assert s.getpeername() == (sys.argv[1], 80), s.getpeername()
+s.sendall(b"GET /file HTTP/1.0\r\n\r\n")
+f = s.makefile("rb")
+while f.readline() not in (b"\r\n", b""):
+    pass
+while True:
+    b = f.read1(65536)
+    if not b:
+        break
+    sys.stdout.buffer.write(b)
+    sys.stdout.buffer.flush()
+`

@@ -134,15 +134,15 @@ func (r *relay) converse(c *net.UnixConn) {
 			return
 		}
 		a := answer{}
-		var files []*os.File
+		var fds []int
 		switch {
 		case q.State != nil:
 			r.apply(*q.State)
 		case q.TakeOver:
-			a.Listeners, files = r.handOver()
+			a.Listeners, fds = r.handOver()
 		}
 		a.Status = r.status()
-		err := reply(c, a, files)
+		err := reply(c, a, fds)
 		if q.TakeOver || q.End {
 			r.end(q.End)
 		}
@@ -153,14 +153,10 @@ func (r *relay) converse(c *net.UnixConn) {
 	}
 }
 
-func reply(c *net.UnixConn, a answer, files []*os.File) error {
+func reply(c *net.UnixConn, a answer, fds []int) error {
 	line, err := json.Marshal(a)
 	if err != nil {
 		return err
-	}
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
 	}
 	var rights []byte
 	if len(fds) > 0 {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 )
@@ -13,7 +12,7 @@ import (
 const mostListeners = 64
 
 // takeOver returns the listeners of the relay that runs in dir, by name. There are none if no relay runs.
-func takeOver(dir string) (map[string]*os.File, error) {
+func takeOver(dir string) (map[string]*listener, error) {
 	c, err := Dial(dir)
 	if errors.Is(err, ErrNone) {
 		return nil, nil
@@ -37,25 +36,29 @@ func takeOver(dir string) (map[string]*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over listeners: %w", err)
 	}
-	files, err := received(rights[:oob])
+	list, err := received(rights[:oob])
 	if err != nil {
 		return nil, err
 	}
 	var a answer
-	if err := json.Unmarshal(text[:n], &a); err != nil || len(a.Listeners) != len(files) {
-		for _, f := range files {
-			f.Close()
-		}
-		return nil, fmt.Errorf("take over %d listeners: got %d: %w", len(a.Listeners), len(files), err)
+	err = json.Unmarshal(text[:n], &a)
+	if err == nil && len(a.Listeners) != len(list) {
+		err = fmt.Errorf("%d of %d came", len(list), len(a.Listeners))
 	}
-	named := make(map[string]*os.File)
+	if err != nil {
+		for _, l := range list {
+			l.close()
+		}
+		return nil, fmt.Errorf("take over listeners: %w", err)
+	}
+	named := make(map[string]*listener)
 	for i, name := range a.Listeners {
-		named[name] = files[i]
+		named[name] = list[i]
 	}
 	return named, nil
 }
 
-func received(oob []byte) (files []*os.File, err error) {
+func received(oob []byte) (list []*listener, err error) {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil, fmt.Errorf("take over listeners: %w", err)
@@ -63,12 +66,12 @@ func received(oob []byte) (files []*os.File, err error) {
 	for _, m := range messages {
 		fds, err := syscall.ParseUnixRights(&m)
 		if err != nil {
-			return files, fmt.Errorf("take over listeners: %w", err)
+			return list, fmt.Errorf("take over listeners: %w", err)
 		}
 		for _, fd := range fds {
 			syscall.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "listener"))
+			list = append(list, &listener{fd})
 		}
 	}
-	return files, nil
+	return list, nil
 }

@@ -32,7 +32,7 @@ type relay struct {
 	engines   context.Context // ends the connections
 	stop      context.CancelFunc
 	drained   chan struct{} // closed when no more connections are accepted
-	inherited map[string]*os.File
+	inherited map[string]*listener
 
 	mu       sync.Mutex
 	server   *server.Front // nil: this host was no converter yet
@@ -47,7 +47,7 @@ type relay struct {
 // part is an engine with its listener.
 type part struct {
 	address  string
-	listener *os.File // nil: listening failed
+	listener *listener // nil: listening failed
 	problem  string
 	engine   *engine.Engine
 }
@@ -141,7 +141,7 @@ func (r *relay) apply(s State) {
 		r.use(*s.Use)
 	}
 	for name, f := range r.inherited { // of a State that the relay before had
-		f.Close()
+		f.close()
 		delete(r.inherited, name)
 	}
 }
@@ -166,7 +166,7 @@ func (r *relay) keep(name, address string, front engine.Front) *part {
 	log := r.log.With("part", name, "address", address)
 	var err error
 	if p.listener, err = r.listen(name, address); err == nil {
-		p.engine, err = engine.New(engine.Config{Listeners: []int{int(p.listener.Fd())}, Front: front, Log: log})
+		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: front, Log: log})
 	}
 	if err != nil {
 		if p.problem = err.Error(); r.said[name] != p.problem {
@@ -192,12 +192,12 @@ func (r *relay) drop(name string) {
 		p.engine.Drain()
 	}
 	if p.listener != nil {
-		p.listener.Close()
+		p.listener.close()
 	}
 }
 
 // handOver returns the listeners with the names by which another relay knows them, and accepts no more connections.
-func (r *relay) handOver() (names []string, files []*os.File) {
+func (r *relay) handOver() (names []string, fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
@@ -206,13 +206,13 @@ func (r *relay) handOver() (names []string, files []*os.File) {
 	}
 	for name, p := range r.parts {
 		if p.listener != nil {
-			names, files = append(names, handed(name, p.address)), append(files, p.listener)
+			names, fds = append(names, handed(name, p.address)), append(fds, p.listener.fd)
 		}
 		if p.engine != nil {
 			p.engine.Drain()
 		}
 	}
-	return names, files
+	return names, fds
 }
 
 // end ends the process: at once, or with the last connection.
@@ -229,7 +229,7 @@ func (r *relay) closeListeners() {
 	defer r.mu.Unlock()
 	for _, p := range r.parts {
 		if p.listener != nil {
-			p.listener.Close()
+			p.listener.close()
 		}
 	}
 }

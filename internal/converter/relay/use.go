@@ -98,7 +98,7 @@ func (p *part) bound() netip.AddrPort {
 	if p.listener == nil {
 		return netip.AddrPort{}
 	}
-	switch sa, _ := unix.Getsockname(int(p.listener.Fd())); a := sa.(type) {
+	switch sa, _ := unix.Getsockname(p.listener.fd); a := sa.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
 	case *unix.SockaddrInet6:
