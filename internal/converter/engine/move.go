@@ -63,6 +63,8 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 		return l.writeRest(e)
 	case e.is&isDone != 0:
 		return 0, 0
+	case e.is&isEmpty != 0:
+		return 0, unix.EAGAIN
 	case !l.engine.hasMemory():
 		// Nothing is read that might have to wait: a socket that is writable takes so little at once.
 		if !writable(int(e.peer().fd)) {
@@ -87,6 +89,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 		e.is |= isDone
 		return 0, 0
 	}
+	e.wasRead(got, int(e.chunk))
 	var n int
 	for b = b[:got]; len(b) > 0; b = b[n:] {
 		if n, errno = write(int(e.peer().fd), b); errno != 0 {

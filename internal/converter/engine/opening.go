@@ -35,9 +35,6 @@ type opening struct {
 // open begins a pair with a connection that has come in.
 func (l *loop) open(fd int, peer netip.AddrPort) {
 	local, err := localAddr(fd)
-	if err == nil {
-		err = prepare(fd)
-	}
 	var front Opening
 	if err == nil {
 		front, err = l.engine.config.Front.Open(Accepted{Peer: peer, Local: local})
@@ -112,7 +109,7 @@ func (l *loop) connected(p *pair) {
 
 // hear reads what the client says before its server is known. Later bytes stay in the socket.
 func (l *loop) hear(p *pair) {
-	for !p.closed && p.opening != nil && p.opening.dial == nil && !p.opening.waits {
+	for !p.closed && p.opening != nil && p.opening.dial == nil && !p.opening.waits && p.client.is&isEmpty == 0 {
 		o := p.opening
 		n, errno := read(int(p.client.fd), l.buffer[:openingMost])
 		switch {
@@ -127,6 +124,7 @@ func (l *loop) hear(p *pair) {
 			l.refuse(p)
 			return
 		}
+		p.client.wasRead(n, openingMost)
 		o.heard = append(o.heard, l.buffer[:n]...)
 		l.step(p, o.front.Read(o.heard))
 	}
@@ -221,7 +219,7 @@ func (l *loop) part(p *pair) {
 
 // await reads what the other side says before it is the server.
 func (l *loop) await(p *pair) {
-	for {
+	for p.server.is&isEmpty == 0 {
 		o := p.opening
 		n, errno := read(int(p.server.fd), l.buffer[:openingMost])
 		switch {
@@ -237,6 +235,7 @@ func (l *loop) await(p *pair) {
 			l.refuse(p)
 			return
 		}
+		p.server.wasRead(n, openingMost)
 		o.said = append(o.said, l.buffer[:n]...)
 		used, done, errno := o.dial.Await(o.said)
 		if errno != 0 {

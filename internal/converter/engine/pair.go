@@ -27,10 +27,12 @@ type end struct {
 type state uint8
 
 const (
-	isMPTCP state = 1 << iota
-	isDone        // its other side sends no more
-	isShut        // and its peer was told so
-	isReady       // is in loop.ready
+	isMPTCP  state = 1 << iota
+	isDone         // its other side sends no more
+	isShut         // and its peer was told so
+	isReady        // is in loop.ready
+	isEmpty        // there is nothing to read before the next event
+	isMarked       // its stream has an end, an error or an urgent byte in it, at which a read stops
 )
 
 func (e *end) peer() *end {
@@ -38,6 +40,14 @@ func (e *end) peer() *end {
 		return &e.pair.server
 	}
 	return &e.pair.client
+}
+
+// wasRead notes that a read got n bytes of at most most. After less than that, Linux reports an event when there is
+// more to read, so that the read which would only return EAGAIN is saved.
+func (e *end) wasRead(n, most int) {
+	if n < most && e.is&isMarked == 0 {
+		e.is |= isEmpty
+	}
 }
 
 // add takes a socket as an end, and watches it.
@@ -50,7 +60,7 @@ func (l *loop) add(p *pair, e *end, fd int, mptcp bool) error {
 		l.ends = append(l.ends, make([]*end, max(64, len(l.ends)))...)
 	}
 	l.ends[fd] = e
-	return l.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET)
+	return l.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
 }
 
 // reset ends both sides at once.
