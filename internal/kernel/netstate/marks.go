@@ -14,7 +14,8 @@ import (
 type MarkUse = nft.MarkUse
 
 // MarkUses lists the routing rules and the nftables rules that concern the marks of forwarded TCP
-// packets and of their connections. skip chooses nftables tables that are left out.
+// packets and of their connections. skip chooses nftables tables that are left out. The rules of
+// SetDelivery are left out too.
 func MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	uses, err := routingMarks()
 	if err != nil {
@@ -42,7 +43,7 @@ func routingMarks() (uses []MarkUse, err error) {
 			return nil, fmt.Errorf("list routing rules: %w", err)
 		}
 		for _, r := range rules {
-			if r.Mask == nil || *r.Mask == 0 {
+			if r.Mask == nil || *r.Mask == 0 || r.Protocol == tunnelProtocol {
 				continue
 			}
 			uses = append(uses, MarkUse{
