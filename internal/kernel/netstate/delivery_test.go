@@ -1,6 +1,8 @@
 package netstate
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +45,18 @@ func TestDelivery(t *testing.T) {
 		uses, err := routingMarks()
 		if len(uses) > 0 {
 			t.Errorf("others use marks: %+v", uses)
+		}
+		return err
+	})
+	ns.Must(t, func() error {
+		a, err := OpenAddresses()
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		list, err := a.OnLink()
+		if slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+			t.Errorf("the Internet counts as this host's: %v", list)
 		}
 		return err
 	})

@@ -61,7 +61,8 @@ func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flags) []netip.Prefix {
 	switch {
 	case r.Type == unix.RTN_LOCAL && r.Dst != nil && !r.Dst.IP.IsLoopback():
-		if p := prefixOf(r.Dst); !p.IsSingleIP() { // single ones are the host's addresses, see Own
+		// Single ones are the host's addresses, see Own. Nearly all are not: they are for transparent proxies.
+		if p := prefixOf(r.Dst); !p.IsSingleIP() && p.Bits() >= widest {
 			found = append(found, p.Masked())
 		}
 		return found

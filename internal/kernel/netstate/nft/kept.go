@@ -48,6 +48,9 @@ func (k *Kept) Check() (restored bool, err error) {
 // Close removes the table.
 func (k *Kept) Close() error { return errors.Join(k.conn.DeleteTable(k.Table), k.conn.Close()) }
 
+// Release leaves the table as it is.
+func (k *Kept) Release() error { return k.conn.Close() }
+
 // RemoveTable removes a table from the calling thread's network namespace, if it exists.
 func RemoveTable(t Table) error {
 	conn, err := Open()

@@ -1,0 +1,164 @@
+// Package gateway leads TCP connections of a LAN's hosts, for which this host is the router, to the relay. It owns an
+// nftables table, and the routing that TPROXY needs. Both work without the agent.
+//
+//	gateway.go  Gateway: installs the table, changes it, restores it
+//	table.go    the table's sets and chains
+//	exprs.go    what the rules are made of
+//
+// nftables learns by itself which servers speak MPTCP: it watches the handshakes of MPTCP connections that pass, and of
+// those that this host opens. It sees nothing of UDP, and of TCP it touches only connections that begin.
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
+)
+
+// Config are a gateway's settings.
+type Config struct {
+	Interfaces   []string       // of the LANs
+	Exclude      []netip.Prefix // servers whose connections pass untouched
+	ExcludePorts []uint16
+	// Marks are the bits of packet and connection marks that no other program uses. The waypoint role uses them too,
+	// and its marks have the highest of them. The gateway uses the lowest two.
+	Marks uint32
+}
+
+// Want is what a gateway takes. The zero value takes nothing.
+type Want struct {
+	Mode choice.Mode
+	// Converters reports whether there is a converter. Without one, a server that speaks no MPTCP gains nothing.
+	Converters bool
+	// Ports are those of the relay's transparent listeners on the loopback addresses; 0: there is none.
+	Port4, Port6 uint16
+}
+
+// Gateway is an installed table. It is not safe for concurrent use.
+type Gateway struct {
+	config Config
+	want   Want
+	table  *nft.Kept
+}
+
+// leastMarks is one bit for the waypoint's connections and two for the gateway's.
+const leastMarks = 3
+
+// Open installs the table in the calling thread's network namespace, in place of one that an earlier process has
+// left.
+func Open(c Config, w Want) (*Gateway, error) {
+	if n := bits.OnesCount32(c.Marks); n < leastMarks {
+		return nil, fmt.Errorf("the marks %#x have %d bits, and a gateway needs at least %d: add bits to marks in [waypoint]", c.Marks, n, leastMarks)
+	}
+	g := &Gateway{config: c, want: w}
+	if err := g.deliver(); err != nil {
+		return nil, fmt.Errorf("lead the LAN's connections to the relay: %w", err)
+	}
+	var err error
+	if g.table, err = nft.Keep(table, g.build); err != nil {
+		return nil, fmt.Errorf("lead the LAN's connections to the relay: %w", err)
+	}
+	return g, nil
+}
+
+// Set changes what is taken. What was learned remains.
+func (g *Gateway) Set(w Want) error {
+	if w == g.want {
+		return nil
+	}
+	before := g.want
+	g.want = w
+	err := g.table.Commit("change what the gateway takes", func(tx *nft.Tx) {
+		for _, c := range g.decisions() {
+			tx.ReplaceRules(table, c)
+		}
+	})
+	if err != nil {
+		g.want = before // so that it is tried again
+	}
+	return err
+}
+
+// Check restores what other programs have removed, such as a firewall that flushes all tables.
+func (g *Gateway) Check() (restored bool, err error) {
+	restored, err = g.table.Check()
+	return restored, errors.Join(err, g.deliver())
+}
+
+// Close leaves the table to the next process.
+func (g *Gateway) Close() error { return g.table.Release() }
+
+// Remove removes what Open made. The relay should end the connections that it has taken.
+func (g *Gateway) Remove() error { return errors.Join(g.table.Close(), netstate.RemoveDelivery()) }
+
+// CleanUp removes all traces of a gateway from the calling thread's network namespace. It may be called repeatedly.
+func CleanUp() error { return errors.Join(nft.RemoveTable(table), netstate.RemoveDelivery()) }
+
+// deliver has packets of taken connections reach the relay's sockets.
+func (g *Gateway) deliver() error {
+	m := g.config.marks()
+	return netstate.SetDelivery(m.taken, m.both())
+}
+
+func (g *Gateway) build(tx *nft.Tx) {
+	four, six := families[0], families[1]
+	for _, s := range []nft.Set{lan, ports, four.excluded, six.excluded, four.speaks, six.speaks, four.plain, six.plain} {
+		tx.AddSet(table, s)
+	}
+	var names, services []nft.Element
+	for _, name := range g.config.Interfaces {
+		names = append(names, nft.Element{Key: ifname(name)})
+	}
+	for _, port := range g.config.ExcludePorts {
+		services = append(services, nft.Element{Key: bigEndian(port)})
+	}
+	tx.AddElements(table, lan, names)
+	tx.AddElements(table, ports, services)
+	for _, f := range families {
+		tx.AddElements(table, f.excluded, ranges(append(slices.Clone(f.never), f.of(g.config.Exclude)...)))
+	}
+	tx.AddChains(table, append(g.config.marks().chains(), g.decisions()...))
+}
+
+func (g *Gateway) decisions() []nft.Chain { return decisions(g.config.marks(), g.want) }
+
+// marks are the gateway's, in packets' and connections' marks.
+type marks struct {
+	all     uint32 // bits that are ours or the waypoint's
+	taken   uint32 // the relay has this connection; also of its packets
+	watched uint32 // the answer to this SYN will show whether the server speaks MPTCP
+}
+
+func (m marks) both() uint32 { return m.taken | m.watched }
+
+func (c Config) marks() marks {
+	taken := c.Marks & -c.Marks
+	rest := c.Marks &^ taken
+	return marks{all: c.Marks, taken: taken, watched: rest & -rest}
+}
+
+// ranges returns the elements of a set of intervals, in which no two may overlap.
+func ranges(prefixes []netip.Prefix) (elements []nft.Element) {
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	var kept []netip.Prefix
+	for _, p := range prefixes {
+		if !slices.ContainsFunc(kept, p.Overlaps) {
+			kept = append(kept, p.Masked())
+		}
+	}
+	for _, p := range kept {
+		first := p.Addr().AsSlice()
+		last := slices.Clone(first)
+		for i := p.Bits(); i < p.Addr().BitLen(); i++ {
+			last[i/8] |= 0x80 >> (i % 8)
+		}
+		elements = append(elements, nft.Element{Key: first, Last: last})
+	}
+	return elements
+}
