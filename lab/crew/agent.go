@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -115,6 +116,35 @@ func Ready(s api.Status, waypoints []string, kinds ...string) error {
 		}
 	}
 	return nil
+}
+
+// ConverterReady returns nil if a client is admitted to the converters of these names, and its relay runs, with a
+// proxy if there must be one.
+func ConverterReady(s api.Status, converters []string, proxy bool) error {
+	if s.Client == nil {
+		return errors.New("the agent has no client role")
+	}
+	for _, name := range converters {
+		admitted := func(c api.Converter) bool { return c.Name == name }
+		if !slices.ContainsFunc(s.Client.Converting.Converters, admitted) {
+			return fmt.Errorf("not admitted to the converter of %s", name)
+		}
+	}
+	if s.Relay == nil {
+		return errors.New("the agent has no relay to converters")
+	}
+	if !proxy {
+		return nil
+	}
+	for _, part := range s.Relay.Parts {
+		if part.Name == "proxy" && part.Listen != "" {
+			return nil
+		}
+		if part.Name == "proxy" && part.Problem != "" {
+			return fmt.Errorf("the proxy does not listen: %s", part.Problem)
+		}
+	}
+	return errors.New("the proxy does not listen yet")
 }
 
 // kindReady checks a kind at one waypoint. One address of the waypoint is enough: in-band detours are for IPv4

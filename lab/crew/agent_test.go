@@ -58,6 +58,40 @@ func TestReadyNeedsKinds(t *testing.T) {
 	}
 }
 
+func TestConverterReady(t *testing.T) {
+	status := func(relay *api.Relay, converters ...string) api.Status {
+		s := api.Status{Client: &api.Using{}, Relay: relay}
+		for _, name := range converters {
+			s.Client.Converting.Converters = append(s.Client.Converting.Converters, api.Converter{Name: name})
+		}
+		return s
+	}
+	relay := func(parts ...api.RelayPart) *api.Relay { return &api.Relay{Parts: parts} }
+	listening := relay(api.RelayPart{Name: "programs", Listen: "x"}, api.RelayPart{Name: "proxy", Listen: "127.0.0.1:1080"})
+	for _, test := range []struct {
+		name   string
+		status api.Status
+		proxy  bool
+		want   string // "": it is ready
+	}{
+		{"all is there", status(listening, "c1", "c2"), true, ""},
+		{"no proxy is needed", status(relay(), "c2", "c1"), false, ""},
+		{"one has not answered", status(listening, "c1"), true, "not admitted to the converter of c2"},
+		{"no relay", status(nil, "c1", "c2"), false, "the agent has no relay to converters"},
+		{"no proxy", status(relay(api.RelayPart{Name: "programs", Listen: "x"}), "c1", "c2"), true, "the proxy does not listen yet"},
+		{"its port is taken", status(relay(api.RelayPart{Name: "proxy", Problem: "in use"}), "c1", "c2"), true, "the proxy does not listen: in use"},
+		{"no client", api.Status{Relay: listening}, true, "the agent has no client role"},
+	} {
+		got := ""
+		if err := ConverterReady(test.status, []string{"c1", "c2"}, test.proxy); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
 func TestOverlay(t *testing.T) {
 	base := Settings{"name": "a", "client": Settings{"subflows": 2, "exclude": []string{}}}
 	got := overlay(base, Settings{"client": Settings{"subflows": 3}, "log_level": "debug"})

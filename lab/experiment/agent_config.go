@@ -23,6 +23,11 @@ type agentPlan struct {
 	needs scenario.Detour
 	// offers are the kinds that it offers as a waypoint.
 	offers []scenario.Detour
+	// converter says for which servers a client uses the converters of these names; with proxy, its agent has a proxy
+	// for programs.
+	converter  scenario.Convert
+	converters []string
+	proxy      bool
 	// coordinator is the collective's coordinator, as NAME@ADDRESS:PORT. Without one, members know each other
 	// from their configuration.
 	coordinator string
@@ -36,7 +41,10 @@ func checkAgents(s *scenario.Scenario) error {
 		if !h.RunsAgent() {
 			continue
 		}
-		plan := agentPlan{subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds()}
+		plan := agentPlan{
+			subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds(),
+			converter: scenario.ConvertAlways, converters: s.WithRole(scenario.RoleConverter), proxy: true,
+		}
 		if name := s.Coordinator(); name != "" {
 			plan.coordinator = crew.Coordinator(name, somewhere[0])
 		}
@@ -56,7 +64,7 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 	a := crew.Agent{Coordinator: p.coordinator, Over: h.DCol}
 	if h.Has(scenario.RoleClient) {
 		waypoints := []crew.Waypoint{}
-		for _, name := range without(p.listed(), h.Name) {
+		for _, name := range p.others(h.Name) {
 			waypoints = append(waypoints, crew.Waypoint{Name: name, Addresses: addresses(name)})
 		}
 		a.Client = crew.Settings{
@@ -67,12 +75,15 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 			a.Client["subflows"] = p.subflows
 		}
 		p.addKinds(a.Client, "kinds", p.kinds)
+		if p.converter != "" {
+			a.Client["converter"] = p.converting()
+		}
 	}
-	if h.Has(scenario.RoleWaypoint) {
+	if h.Serves() {
 		a.Waypoint = crew.Settings{
 			"allow": []string{"10.0.0.0/8", "fd00::/8"}, // the lab's
 		}
-		p.addKinds(a.Waypoint, "offers", p.offers)
+		p.addOffers(a.Waypoint, h)
 	}
 	if p.coordinator == "" {
 		return a
@@ -100,6 +111,43 @@ func (p agentPlan) addKinds(settings crew.Settings, key string, kinds []scenario
 	case !p.ownKinds:
 		settings[key] = []scenario.Detour{scenario.Mapped}
 	}
+}
+
+// addOffers adds what a waypoint or a converter offers.
+func (p agentPlan) addOffers(settings crew.Settings, h scenario.Host) {
+	if h.Has(scenario.RoleWaypoint) {
+		p.addKinds(settings, "offers", p.offers)
+	}
+	if h.Has(scenario.RoleConverter) {
+		kinds, _ := settings["offers"].([]scenario.Detour)
+		settings["offers"] = append(slices.Clone(kinds), converterKind)
+	}
+}
+
+// converting returns a client's settings for the use of converters.
+func (p agentPlan) converting() crew.Settings {
+	settings := crew.Settings{"use": p.converter}
+	if p.proxy {
+		settings["proxy"] = proxyAddress
+	}
+	return settings
+}
+
+// converterKind is what a converter has among its offers, beside kinds of detours.
+const converterKind scenario.Detour = "converter"
+
+// proxyAddress is where a client's agent has its proxy.
+const proxyAddress = "127.0.0.1:1080"
+
+// others returns the other members that a client's configuration lists.
+func (p agentPlan) others(self string) []string {
+	names := p.listed()
+	for _, name := range p.converters {
+		if !slices.Contains(names, name) {
+			names = append(slices.Clone(names), name)
+		}
+	}
+	return without(names, self)
 }
 
 // listed returns the waypoints in a client's configuration. A client that chooses its own has those of the

@@ -57,6 +57,30 @@ func TestAgentConfig(t *testing.T) {
 	}
 }
 
+func TestAgentConfigOfConverters(t *testing.T) {
+	plan := agentPlan{
+		subflows: 2, via: []string{"w1"}, kinds: []scenario.Detour{scenario.Mapped}, offers: []scenario.Detour{scenario.Mapped},
+		converter: scenario.ConvertAuto, converters: []string{"w1", "w2"}, proxy: true,
+	}
+	c := parseAgent(t, scenario.Host{Name: "client", Roles: []scenario.Role{scenario.RoleClient}}, plan)
+	if len(c.Client.Waypoints) != 2 || c.Client.Converter.Use != config.ConvertAuto || c.Client.Converter.Proxy != proxyAddress {
+		t.Errorf("a client lists %v and uses converters so: %+v", c.Client.Waypoints, c.Client.Converter)
+	}
+	for _, test := range []struct {
+		roles []scenario.Role
+		want  []config.Kind
+	}{
+		{[]scenario.Role{scenario.RoleWaypoint}, []config.Kind{config.Mapped}},
+		{[]scenario.Role{scenario.RoleConverter}, []config.Kind{config.Converter}},
+		{[]scenario.Role{scenario.RoleConverter, scenario.RoleWaypoint}, []config.Kind{config.Mapped, config.Converter}},
+	} {
+		c := parseAgent(t, scenario.Host{Name: "w1", Roles: test.roles}, plan)
+		if !slices.Equal(c.Waypoint.Offers, test.want) || len(c.Waypoint.Allow) == 0 {
+			t.Errorf("%v offers %v and allows %v", test.roles, c.Waypoint.Offers, c.Waypoint.Allow)
+		}
+	}
+}
+
 func TestAgentConfigOverlay(t *testing.T) {
 	h := scenario.Host{Name: "client", Roles: []scenario.Role{scenario.RoleClient}, DCol: map[string]any{
 		"log_level": "debug", "client": map[string]any{"tls_ports": []any{}, "kinds": []any{"wireguard", "mapped"}},

@@ -61,7 +61,7 @@ func (a *agents) coordinator() string {
 	return crew.Coordinator(name, a.crew.Host(name).Addr())
 }
 
-// startWaypoints starts the agents that run all the time. The workload's
+// startWaypoints starts the agents that run all the time, of converters too. The workload's
 // client, should it be a waypoint too, gets one agent for both roles with each
 // run.
 func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
@@ -71,11 +71,11 @@ func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
 	if err := a.found(ctx, plan); err != nil {
 		return err
 	}
-	for _, name := range a.scenario.WithRole(scenario.RoleWaypoint) {
-		if name == a.scenario.Workload.Client || a.all[name] != nil {
+	for _, h := range a.scenario.Hosts {
+		if !h.Serves() || h.Name == a.scenario.Workload.Client || a.all[h.Name] != nil {
 			continue
 		}
-		if err := a.start(ctx, name, plan); err != nil {
+		if err := a.start(ctx, h.Name, plan); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,8 @@ func (a *agents) launch(ctx context.Context, host string, plan agentPlan) error 
 	return nil
 }
 
-// await waits until an agent answers, has sessions to its waypoints, and has the kind of detour it requires.
+// await waits until an agent answers, has sessions to its waypoints, and has the kind of detour and the converters
+// that it requires.
 func (a *agents) await(ctx context.Context, host string) error {
 	of := a.all[host]
 	err := of.Await(ctx, agentLimit, func() error {
@@ -170,7 +171,11 @@ func (a *agents) await(ctx context.Context, host string) error {
 		if err != nil {
 			return err
 		}
-		return crew.Ready(status, without(of.plan.via, host), of.plan.kindsNeeded()...)
+		err = crew.Ready(status, without(of.plan.via, host), of.plan.kindsNeeded()...)
+		if err == nil && len(of.plan.converters) > 0 {
+			err = crew.ConverterReady(status, of.plan.converters, of.plan.proxy)
+		}
+		return err
 	})
 	if err == nil || ctx.Err() != nil || !of.Running() {
 		return err

@@ -88,7 +88,7 @@ type closedSocket struct {
 // inetDiagMsg is struct inet_diag_msg up to what matters here.
 type inetDiagMsg struct {
 	Family, State, Timer, Retrans     uint8
-	SourcePort, DestinationPort       uint16
+	SourcePort, DestinationPort       [2]byte // in network order
 	Source, Destination               [16]byte
 	Interface                         uint32
 	Cookie                            [2]uint32
@@ -112,7 +112,9 @@ func parseClosedSockets(data []byte) ([]closedSocket, error) {
 		if m.Family == unix.AF_INET {
 			length = net.IPv4len
 		}
-		one := closedSocket{id: netlink.SocketID{Source: m.Source[:length], Destination: m.Destination[:length], Cookie: m.Cookie}}
+		one := closedSocket{id: netlink.SocketID{
+			Source: m.Source[:length], Destination: m.Destination[:length], DestinationPort: binary.BigEndian.Uint16(m.DestinationPort[:]), Cookie: m.Cookie,
+		}}
 		attributes, err := nl.ParseRouteAttr(message.Data[size:])
 		if err != nil {
 			return nil, fmt.Errorf("read the end of a socket: %w", err)

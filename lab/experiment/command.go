@@ -24,7 +24,7 @@ func (x *execution) command(ctx context.Context) error {
 			local = x.lab.net.Host(w.Client).Addr6()
 		}
 	}
-	argv := expand(w.ClientCommand, x.target, local)
+	argv := expand(w.ClientCommand, x.target, local, x.proxy())
 	name := filepath.Base(argv[0])
 	p, err := x.startClient(ctx, name, argv, nil)
 	if err != nil {
@@ -61,10 +61,10 @@ func (x *execution) command(ctx context.Context) error {
 	return nil
 }
 
-// expand puts addresses and the port into a command line.
-func expand(argv []string, at netip.AddrPort, local netip.Addr) []string {
+// expand puts addresses, the port and the proxy's URL into a command line.
+func expand(argv []string, at netip.AddrPort, local netip.Addr, proxy string) []string {
 	fill := strings.NewReplacer(scenario.AddressMark, at.Addr().String(), scenario.PortMark, strconv.Itoa(int(at.Port())),
-		scenario.LocalMark, local.String())
+		scenario.LocalMark, local.String(), scenario.ProxyMark, proxy)
 	out := make([]string, len(argv))
 	for i, a := range argv {
 		out[i] = fill.Replace(a)

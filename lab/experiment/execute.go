@@ -98,6 +98,9 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	if p.Detour != scenario.DefaultDetour {
 		plan.subflows = max(p.Subflows, 1)
 	}
+	if p.Converts() {
+		plan.converter, plan.converters, plan.proxy = p.Converter, l.Scenario.WithRole(scenario.RoleConverter), p.Proxy != ""
+	}
 	client := l.Scenario.Workload.Client
 	l.clientVia = without(p.Via, client)
 	if err := l.agents.start(ctx, client, plan); err != nil {
@@ -143,7 +146,7 @@ func (x *execution) observe(ctx context.Context, o Order) (err error) {
 		return err
 	}
 	x.result.Started = time.Now()
-	sampler, stopSampling, err := startSampling(ctx, l)
+	sampler, stopSampling, err := startSampling(ctx, l, x.procedure.Converts())
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -20,7 +22,9 @@ type hostSockets struct {
 	ends    *closedSockets
 	byPeer  map[netip.Addr]string
 	byLocal map[netip.Addr]string // its ends of tunnels; "" marks other addresses
-	tunnels func() ([]crew.TunnelEnd, error)
+	// converters, at the client, are the addresses of converters, to which the direct path leads.
+	converters map[netip.Addr]bool
+	tunnels    func() ([]crew.TunnelEnd, error)
 	// first undoes what renumbering did to an address.
 	first   func(netip.Addr) netip.Addr
 	ignored map[uint64]bool // sockets that were there before
@@ -99,7 +103,11 @@ func (t *hostSockets) each(yield func(cookie uint64, now socketCounters)) error 
 // address may belong to a tunnel that came up during the run.
 func (t *hostSockets) path(id netlink.SocketID) (string, error) {
 	peer, _ := netip.AddrFromSlice(id.Destination)
-	path, ours := t.byPeer[t.first(peer.Unmap())]
+	peer = t.first(peer.Unmap())
+	path, ours := t.byPeer[peer]
+	if t.converters[peer] && id.DestinationPort == rfc8803.Port {
+		path, ours = scenario.DirectPath, true
+	}
 	if !ours {
 		return "", nil
 	}

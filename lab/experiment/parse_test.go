@@ -60,8 +60,9 @@ func FuzzParseIperf(f *testing.F) {
 }
 
 func TestExpand(t *testing.T) {
-	got := expand([]string{"get", "-b{local}", "http://{address}:{port}/", "{port}"}, netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.9"))
-	if want := []string{"get", "-b192.0.2.9", "http://192.0.2.1:80/", "80"}; !slices.Equal(got, want) {
+	got := expand([]string{"get", "-b{local}", "http://{address}:{port}/", "{port}", "-x{proxy}"}, netip.MustParseAddrPort("192.0.2.1:80"),
+		netip.MustParseAddr("192.0.2.9"), "socks5://127.0.0.1:1080")
+	if want := []string{"get", "-b192.0.2.9", "http://192.0.2.1:80/", "80", "-xsocks5://127.0.0.1:1080"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -72,7 +73,7 @@ func TestSamplerArithmetic(t *testing.T) {
 		return sample{at: time.Duration(ms) * time.Millisecond, bytes: map[string]int64{"direct": direct, "w": detour}}
 	}
 	s := &sampler{
-		paths: []string{"direct", "w", "idle"}, client: &hostSockets{}, server: &hostSockets{},
+		paths: []string{"direct", "w", "idle"}, client: &hostSockets{}, ends: []*hostSockets{{}},
 		samples: []sample{at(0, 0, 0), at(200, 0, 0), at(250, 31250, 0), at(500, 62500, 31250), at(900, 62500, 31250), at(1000, 93750, 31250)},
 	}
 	if got := s.at("direct", 375*time.Millisecond); got != 46875 {

@@ -10,13 +10,15 @@ import (
 
 // pathMap maps a peer's address to the path of a socket. On mapped and in-band detours, the client's peer is
 // the waypoint. Through a tunnel it is the server, as on the direct path, and the client's own address
-// differs: see hostSockets.path. The server's peer is the waypoint with every kind, as all masquerade.
+// differs: see hostSockets.path. The server's peer is the waypoint with every kind, as all masquerade. With a
+// converter, paths end there: the client's peer on the direct path is the converter, which has the server's place.
 type pathMap struct {
 	client, server map[netip.Addr]string // as seen from that end
+	converters     map[netip.Addr]bool
 }
 
 func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
-	m := pathMap{client: map[netip.Addr]string{}, server: map[netip.Addr]string{}}
+	m := pathMap{client: map[netip.Addr]string{}, server: map[netip.Addr]string{}, converters: map[netip.Addr]bool{}}
 	addresses := func(host string, into map[netip.Addr]string, path string) {
 		for _, link := range s.Links {
 			if h := n.Host(host); h != nil && (link.A == host || link.B == host) {
@@ -34,7 +36,21 @@ func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
 	for _, h := range s.Hosts {
 		m.translated(s, n, h)
 	}
+	m.addConverters(s, n)
 	return m
+}
+
+// addConverters adds the addresses of converters. One that is a waypoint too is told from that by its port: see
+// hostSockets.path.
+func (m pathMap) addConverters(s *scenario.Scenario, n *testbed.Network) {
+	for _, name := range s.WithRole(scenario.RoleConverter) {
+		for _, link := range s.Links {
+			if h := n.Host(name); link.A == name || link.B == name {
+				v4, v6 := h.AddrOn(link.Name)
+				m.converters[v4], m.converters[v6] = true, true
+			}
+		}
+	}
 }
 
 // translated adds the addresses of hosts behind a host's NAT as others see them. If the client is behind it,

@@ -3,6 +3,8 @@ package experiment
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -14,19 +16,21 @@ import (
 const (
 	// sampleInterval is the resolution in time of what a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
-	// serverEvery is how many samples of the client are taken for one of the server, whose final sums are
+	// endsEvery is how many samples of the client are taken for one of the other ends, whose final sums are
 	// enough.
-	serverEvery = 20
+	endsEvery = 20
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond
 )
 
-// sampler reads the kernel's counters of the workload's sockets on client and server during a run. It
-// includes every TCP socket between the client and the server or a waypoint, MPTCP or not (see hostSockets).
+// sampler reads the kernel's counters of the workload's sockets on client, server and converters during a run. It
+// includes every TCP socket between the client and the server, a waypoint or a converter, MPTCP or not (see hostSockets).
 type sampler struct {
-	paths          []string // their order
-	client, server *hostSockets
-	began          time.Time
+	paths  []string // their order
+	client *hostSockets
+	// ends are the other ends of paths: the server and, if connections may go through them, the converters.
+	ends  []*hostSockets
+	began time.Time
 
 	mu      sync.Mutex // guards what follows, and the taps
 	samples []sample
@@ -48,18 +52,11 @@ func (s sample) total() int64 {
 }
 
 // startSampling begins to look every sampleInterval. What was open before does
-// not count. Stop it with finish.
-func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
+// not count. converting says that connections may go through converters.
+func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func(), error) {
 	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
-	var err error
-	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
-	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
-	if s.client, err = openHostSockets(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
-		return nil, nil, err
-	}
-	noTunnels := func() ([]crew.TunnelEnd, error) { return nil, nil }
-	if s.server, err = openHostSockets(server, l.paths.server, l.net.FirstAddr, noTunnels); err != nil {
-		s.client.close()
+	if err := s.open(l, converting); err != nil {
+		s.close()
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,9 +68,44 @@ func startSampling(ctx context.Context, l *Lab) (*sampler, func(), error) {
 		cancel()
 		done.Wait()
 		s.take(true)
-		s.client.close()
-		s.server.close()
+		s.close()
 	}, nil
+}
+
+// open opens sock_diag on all ends. After an error, close what is open.
+func (s *sampler) open(l *Lab, converting bool) (err error) {
+	client := l.net.Host(l.Scenario.Workload.Client)
+	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
+	if s.client, err = openHostSockets(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
+		return err
+	}
+	ends, peers := []string{l.Scenario.Workload.Server}, l.paths.server
+	if converting {
+		ends = append(ends, l.Scenario.WithRole(scenario.RoleConverter)...)
+		s.client.converters = l.paths.converters
+		// To a server, a converter is a client, also if it is a waypoint.
+		peers = maps.Clone(peers)
+		maps.DeleteFunc(peers, func(a netip.Addr, _ string) bool { return l.paths.converters[a] })
+	}
+	for _, name := range ends {
+		noTunnels := func() ([]crew.TunnelEnd, error) { return nil, nil }
+		end, err := openHostSockets(l.net.Host(name), peers, l.net.FirstAddr, noTunnels)
+		if err != nil {
+			return err
+		}
+		s.ends = append(s.ends, end)
+	}
+	return nil
+}
+
+// close closes what is open.
+func (s *sampler) close() {
+	if s.client != nil {
+		s.client.close()
+	}
+	for _, end := range s.ends {
+		end.close()
+	}
 }
 
 func (s *sampler) loop(ctx context.Context) {
@@ -84,19 +116,21 @@ func (s *sampler) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.take(i%serverEvery == 0)
+			s.take(i%endsEvery == 0)
 		}
 	}
 }
 
-// take looks at the client's sockets, and maybe at the server's.
-func (s *sampler) take(server bool) {
+// take looks at the client's sockets, and maybe at the other ends'.
+func (s *sampler) take(ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := time.Since(s.began)
 	err := s.client.look()
-	if server {
-		err = errors.Join(err, s.server.look())
+	for _, end := range s.ends {
+		if ends {
+			err = errors.Join(err, end.look())
+		}
 	}
 	now := sample{at: at, bytes: map[string]int64{}}
 	for _, t := range s.client.sockets {
@@ -138,12 +172,12 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 	return value(s.samples[len(s.samples)-1])
 }
 
-// use returns what each path carried. It asks both ends, because the sender counts the retransmissions.
+// use returns what each path carried. It asks all ends, because the sender counts the retransmissions.
 func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {
 		u := report.PathUse{Path: path, Bytes: s.last().bytes[path]}
-		for _, t := range []*hostSockets{s.client, s.server} {
+		for _, t := range append([]*hostSockets{s.client}, s.ends...) {
 			for _, socket := range t.sockets {
 				if socket.path == path {
 					u.Retransmitted += socket.retransmitted

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/programs"
@@ -35,6 +36,17 @@ func TestTapPath(t *testing.T) {
 			t.Fatal(err)
 		}
 		return got
+	}
+	both := addr("10.0.2.1") // a converter that is a waypoint too
+	tap.byPeer[both], tap.converters = "both", map[netip.Addr]bool{both: true, addr("10.0.3.1"): true}
+	for to, want := range map[netip.AddrPort]string{
+		netip.AddrPortFrom(both, rfc8803.Port): "direct", netip.AddrPortFrom(both, 40001): "both",
+		netip.MustParseAddrPort("10.0.3.1:5124"): "direct", netip.MustParseAddrPort("10.0.3.1:40001"): "",
+	} {
+		got, err := tap.path(netlink.SocketID{Source: net.IP(own.AsSlice()), Destination: net.IP(to.Addr().AsSlice()), DestinationPort: to.Port()})
+		if err != nil || got != want {
+			t.Errorf("to a converter's %v: %q, %v, want %q", to, got, err, want)
+		}
 	}
 	mapped := netip.AddrFrom16(own.As16()) // as an IPv6 socket has it
 	for _, test := range []struct {

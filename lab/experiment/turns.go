@@ -31,6 +31,9 @@ func trafficPlan(w scenario.Workload) traffic.Plan {
 // message or answer.
 func (x *execution) turns(ctx context.Context) error {
 	client := traffic.Client{Plan: trafficPlan(x.workload), At: x.target, From: x.local}
+	if x.procedure.Proxy != "" {
+		client.Proxy = proxyAddress
+	}
 	var out bytes.Buffer
 	p, failed := x.runClient(ctx, "traffic", x.crew.Part(traffic.ClientPart, client), &out)
 	if p == nil {

@@ -129,6 +129,9 @@ func (x *execution) fetch(ctx context.Context, want string) (time.Duration, erro
 	if x.local.IsValid() {
 		argv = append(argv, "--interface", x.local.String())
 	}
+	if proxy := x.proxy(); proxy != "" {
+		argv = append(argv, "--proxytunnel", "--proxy", proxy)
+	}
 	p, err := x.runClient(ctx, "curl", append(argv, fmt.Sprintf("http://%s/%s", x.target, webFile(x.workload.Size))), meter)
 	if err != nil {
 		return 0, err

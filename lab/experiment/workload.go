@@ -50,9 +50,18 @@ func (x *execution) traffic(ctx context.Context) error {
 	}
 }
 
-// startClient starts the workload's client, with the kind of sockets of the procedure.
+// proxy returns the URL of the proxy that the client's program uses; "" if it uses none.
+func (x *execution) proxy() string {
+	if x.procedure.Proxy == "" {
+		return ""
+	}
+	return string(x.procedure.Proxy) + "://" + proxyAddress
+}
+
+// startClient starts the workload's client, with the kind of sockets of the procedure. A program that uses a proxy
+// has plain ones.
 func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*crew.Process, error) {
-	if x.procedure.Transport == scenario.MPTCP {
+	if x.procedure.Transport == scenario.MPTCP && x.procedure.Proxy == "" {
 		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)
 	}
 	x.began = time.Now()
@@ -96,7 +105,7 @@ func (l *Lab) startServer(ctx context.Context, on crew.Crew) (*crew.Process, err
 		name, argv = "traffic", on.Part(traffic.ServerPart, traffic.Server{Port: w.Port})
 	default:
 		name = filepath.Base(w.ServerCommand[0])
-		argv = expand(w.ServerCommand, netip.AddrPortFrom(l.serverAddr(), uint16(w.Port)), l.serverAddr())
+		argv = expand(w.ServerCommand, netip.AddrPortFrom(l.serverAddr(), uint16(w.Port)), l.serverAddr(), "")
 	}
 	if server, _ := l.Scenario.Host(w.Server); l.agents.used && server.HasMPTCP() {
 		argv = append([]string{l.opts.Programs.DCol, "run", "--"}, argv...)

@@ -21,12 +21,15 @@ func (c *hostChecker) check() {
 		c.report(c.path+".name", "%q is not a name; %s", h.Name, hostNameForm)
 	}
 	for _, r := range h.Roles {
-		oneOf(c.problems, c.path+".roles", r, RoleClient, RoleWaypoint, RoleServer, RoleRouter, RoleCoordinator)
+		oneOf(c.problems, c.path+".roles", r, RoleClient, RoleWaypoint, RoleServer, RoleRouter, RoleCoordinator, RoleConverter)
 	}
 	c.coordinator()
+	if h.Has(RoleConverter) && h.Has(RoleClient) {
+		c.report(c.path+".roles", "a client does not use a converter of its own, and the agent of %s is started for each run; use two hosts", h.Name)
+	}
 	c.kernel()
 	if h.DCol != nil && !h.RunsAgent() {
-		c.report(c.path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint or coordinator", h.Name)
+		c.report(c.path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint, converter or coordinator", h.Name)
 	}
 	c.router()
 }
@@ -53,6 +56,9 @@ func (c *hostChecker) kernel() {
 	if !h.HasMPTCP() {
 		if h.Has(RoleClient) {
 			c.report(c.path+".mptcp", "%s is a client, whose agent needs MPTCP; leave it on", h.Name)
+		}
+		if h.Has(RoleConverter) {
+			c.report(c.path+".mptcp", "%s is a converter, which speaks MPTCP with its clients; leave it on", h.Name)
 		}
 		if h.Subflows != nil {
 			c.report(c.path+".mptcp_subflows", "has no effect: %s has no MPTCP", h.Name)

@@ -21,6 +21,7 @@ func (c *checker) procedures() {
 		detour := oneOf(c.problems, path+".detour", p.Detour, detours...)
 		if transport && detour {
 			c.procedure(path, p)
+			c.converting(path, p)
 		}
 	}
 }
@@ -60,6 +61,41 @@ func (c *checker) procedure(path string, p Procedure) {
 	}
 	if client, ok := c.Host(c.Workload.Client); ok && p.NeedsAgent() && !client.Has(RoleClient) {
 		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
+	}
+}
+
+// converting checks how a procedure uses converters.
+func (c *checker) converting(path string, p Procedure) {
+	if !oneOf(c.problems, path+".converter", p.Converter, ConvertNever, ConvertAuto, ConvertAlways) ||
+		p.Proxy != "" && !oneOf(c.problems, path+".proxy", p.Proxy, SOCKS5, HTTPProxy) {
+		return
+	}
+	converters := c.WithRole(RoleConverter)
+	switch {
+	case !p.Converts() && p.Proxy != "":
+		c.report(path+".proxy", `has no effect: an agent that uses no converters has no proxy; set converter to "auto" or "always"`)
+		return
+	case !p.Converts():
+		return
+	case p.Transport == TCP:
+		c.report(path+".converter", `the client speaks MPTCP with a converter; set transport = "mptcp"`)
+		return
+	case len(converters) == 0:
+		c.report(path+".converter", "there is no converter; give a host the role converter")
+		return
+	}
+	if i := slices.IndexFunc(c.Hosts, func(h Host) bool { return h.Has(RoleWaypoint) && h.Has(RoleConverter) }); i >= 0 && p.Detour == DefaultDetour {
+		c.report(path+".detour", "with %q what a waypoint offers is left to its agent, and by default that is no converter; "+
+			"take one of the two roles from %s, or name the kind of detour", DefaultDetour, c.Hosts[i].Name)
+	}
+	switch w := c.Workload; {
+	case p.Proxy == "":
+	case w.Kind == Upload || w.Kind == Download:
+		c.report(path+".proxy", "iperf3, which makes the workload %q, cannot use a proxy; use the workload %q", w.Kind, HTTP)
+	case (w.Kind == Stream || w.Kind == Requests) && p.Proxy != SOCKS5:
+		c.report(path+".proxy", "the programs of the workload %q know only %q", w.Kind, SOCKS5)
+	case w.Kind == Command && !says(w.ClientCommand, ProxyMark):
+		c.report(path+".proxy", "a command must use the proxy: put %s for its URL into workload.client_command", ProxyMark)
 	}
 }
 

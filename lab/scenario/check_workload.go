@@ -30,7 +30,7 @@ func (c *checker) workload() {
 			c.report("workload.server", "client and server are both %q; use two hosts", w.Client)
 		}
 		reached := c.reach(w.Client, func(string) bool { return true })
-		for _, name := range append([]string{w.Server}, c.WithRole(RoleWaypoint)...) {
+		for _, name := range slices.Concat([]string{w.Server}, c.WithRole(RoleWaypoint), c.WithRole(RoleConverter)) {
 			if !reached[name] {
 				c.report("link", "no chain of links leads from %q to %q; add one, and give the hosts between the role router",
 					w.Client, name)

@@ -74,6 +74,7 @@ func (w *Workload) setDefaults(s *Scenario) {
 
 func (p *Procedure) setDefaults(s *Scenario) {
 	p.Detour = cmp.Or(p.Detour, NoDetour)
+	p.Converter = cmp.Or(p.Converter, ConvertNever)
 	if p.Detour != NoDetour && len(p.Via) == 0 {
 		p.Via = s.WithRole(RoleWaypoint)
 	}

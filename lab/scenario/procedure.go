@@ -39,6 +39,25 @@ func Kinds() []Detour { return []Detour{Mapped, InBand, WireGuard, OpenVPN} }
 // a socket that is bound to its address takes it.
 func (d Detour) IsTunnel() bool { return d == WireGuard || d == OpenVPN }
 
+// Convert selects for which servers the client uses converters.
+type Convert string
+
+// The uses of converters, as in an agent's configuration.
+const (
+	ConvertNever  Convert = "never"
+	ConvertAuto   Convert = "auto"   // for servers that are known to speak no MPTCP
+	ConvertAlways Convert = "always" // for all servers but those that are known to speak MPTCP
+)
+
+// Proxy selects the protocol in which the client's program asks its agent's proxy for a connection.
+type Proxy string
+
+// The protocols.
+const (
+	SOCKS5    Proxy = "socks5"
+	HTTPProxy Proxy = "http" // CONNECT
+)
+
 // Procedure is one way of carrying the workload.
 type Procedure struct {
 	Name        string    `toml:"name"`
@@ -48,13 +67,19 @@ type Procedure struct {
 	// Via are the waypoints in use; all when empty.
 	Via []string `toml:"via"`
 	// Subflows 0 is, with DefaultDetour, as many as agents have by themselves.
-	Subflows int `toml:"subflows"`
+	Subflows  int     `toml:"subflows"`
+	Converter Convert `toml:"converter"`
+	// Proxy, unless empty, is used by the client's program instead of dcol run.
+	Proxy Proxy `toml:"proxy"`
 	// Optional procedures run only when selected by name.
 	Optional bool `toml:"optional"`
 }
 
 // NeedsAgent reports whether it takes an agent on the client.
 func (p Procedure) NeedsAgent() bool { return p.Transport == MPTCP || p.Detour != NoDetour }
+
+// Converts reports whether connections may go through a converter.
+func (p Procedure) Converts() bool { return p.Converter == ConvertAuto || p.Converter == ConvertAlways }
 
 // Procedure returns the procedure of that name.
 func (s *Scenario) Procedure(name string) (Procedure, bool) {

@@ -45,6 +45,8 @@ const (
 	RoleWaypoint Role = "waypoint"
 	RoleServer   Role = "server"
 	RoleRouter   Role = "router"
+	// RoleConverter connects members to servers without MPTCP. A waypoint may have it too.
+	RoleConverter Role = "converter"
 	// RoleCoordinator makes members of a collective of all hosts with agents.
 	RoleCoordinator Role = "coordinator"
 )
@@ -94,8 +96,11 @@ func (h Host) SysctlValues() map[string]string {
 
 // RunsAgent reports whether a dcol agent runs on the host.
 func (h Host) RunsAgent() bool {
-	return h.Has(RoleClient) || h.Has(RoleWaypoint) || h.Has(RoleCoordinator)
+	return h.Has(RoleClient) || h.Serves() || h.Has(RoleCoordinator)
 }
+
+// Serves reports whether other members use the host, as a waypoint or a converter.
+func (h Host) Serves() bool { return h.Has(RoleWaypoint) || h.Has(RoleConverter) }
 
 // Coordinator returns the name of the host that coordinates a collective, "" if none does.
 func (s *Scenario) Coordinator() string {

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		Hosts:      []Host{{Name: "client", Roles: []Role{RoleClient}}, {Name: "server", Roles: []Role{RoleServer}}},
 		Links:      []Link{{Name: "1", A: "client", B: "server", Cost: 1, MTU: 1500}},
 		Workload:   Workload{Kind: Upload, Client: "client", Server: "server", Duration: units.Duration(10 * time.Second), Port: 5201},
-		Procedures: []Procedure{{Name: "tcp", Transport: TCP, Detour: NoDetour}},
+		Procedures: []Procedure{{Name: "tcp", Transport: TCP, Detour: NoDetour, Converter: ConvertNever}},
 	}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
@@ -81,12 +81,12 @@ detour = "wireguard"
 optional = true
 `)
 	want := []Procedure{
-		{Name: "tcp", Transport: TCP, Detour: NoDetour},
-		{Name: "mptcp", Transport: MPTCP, Detour: NoDetour, Subflows: 1},
-		{Name: "dcol", Transport: MPTCP, Detour: Mapped, Via: []string{"w"}, Subflows: 2},
-		{Name: "tcp-detour", Transport: TCP, Detour: Mapped, Via: []string{"w"}},
-		{Name: "dcol-in-band", Transport: MPTCP, Detour: InBand, Via: []string{"w"}, Subflows: 2, Optional: true},
-		{Name: "tcp-wireguard", Transport: TCP, Detour: WireGuard, Via: []string{"w"}, Optional: true},
+		{Name: "tcp", Transport: TCP, Detour: NoDetour, Converter: ConvertNever},
+		{Name: "mptcp", Transport: MPTCP, Detour: NoDetour, Subflows: 1, Converter: ConvertNever},
+		{Name: "dcol", Transport: MPTCP, Detour: Mapped, Via: []string{"w"}, Subflows: 2, Converter: ConvertNever},
+		{Name: "tcp-detour", Transport: TCP, Detour: Mapped, Via: []string{"w"}, Converter: ConvertNever},
+		{Name: "dcol-in-band", Transport: MPTCP, Detour: InBand, Via: []string{"w"}, Subflows: 2, Optional: true, Converter: ConvertNever},
+		{Name: "tcp-wireguard", Transport: TCP, Detour: WireGuard, Via: []string{"w"}, Optional: true, Converter: ConvertNever},
 	}
 	if diff := cmp.Diff(want, s.Procedures); diff != "" {
 		t.Errorf("procedures (-want +got):\n%s", diff)

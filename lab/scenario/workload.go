@@ -27,11 +27,12 @@ const (
 	Command WorkloadKind = "command"
 )
 
-// Placeholders in commands for the server's address and, for clients, the local address.
+// Placeholders in commands for the server's address and, for clients, the local address and the URL of the proxy.
 const (
 	AddressMark = "{address}"
 	PortMark    = "{port}"
 	LocalMark   = "{local}"
+	ProxyMark   = "{proxy}"
 )
 
 // Workload is the traffic of one run.

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"golang.org/x/net/proxy"
 )
 
 // dialLimit limits how long connecting may take.
@@ -26,6 +28,8 @@ type Client struct {
 	Plan Plan
 	At   netip.AddrPort // the server
 	From netip.Addr     // the socket's own address, unless it is not valid
+	// Proxy, unless empty, is the address and port of a SOCKS5 proxy through which to connect.
+	Proxy string
 }
 
 // Run makes the traffic to its end and prints a Report.
@@ -42,12 +46,7 @@ func (c *Client) measure(ctx context.Context) (Report, error) {
 	if err := c.Plan.check(); err != nil {
 		return Report{}, err
 	}
-	d := net.Dialer{Timeout: dialLimit, KeepAlive: -1}
-	d.SetMultipathTCP(false) // the caller decides, not Go
-	if c.From.IsValid() {
-		d.LocalAddr = &net.TCPAddr{IP: c.From.AsSlice()}
-	}
-	conn, err := d.DialContext(ctx, "tcp", c.At.String())
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("connect to the server: %w", err)
 	}
@@ -61,6 +60,25 @@ func (c *Client) measure(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("%w (at most %v after the last was due)", err, Patience)
 	}
 	return Report{Size: c.Plan.Size, Interval: c.Plan.Interval, Done: done}, nil
+}
+
+// dial connects to the server.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialLimit, KeepAlive: -1}
+	d.SetMultipathTCP(false) // the caller decides, not Go
+	if c.From.IsValid() {
+		d.LocalAddr = &net.TCPAddr{IP: c.From.AsSlice()}
+	}
+	if c.Proxy == "" {
+		return d.DialContext(ctx, "tcp", c.At.String())
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	socks, err := proxy.SOCKS5("tcp", c.Proxy, nil, &d)
+	if err != nil {
+		return nil, err
+	}
+	return socks.(proxy.ContextDialer).DialContext(ctx, "tcp", c.At.String())
 }
 
 func (c *Client) converse(ctx context.Context, conn net.Conn) ([]time.Duration, error) {

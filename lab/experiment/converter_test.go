@@ -1,0 +1,57 @@
+package experiment
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/lab/scenario"
+)
+
+// converterNetwork has two ways of 8 Mbit/s to a plain server, and a converter beside it.
+var converterNetwork = strings.Replace(kindsNetwork, `roles = ["server"]`, `roles = ["server"]
+mptcp = false
+[[host]]
+name = "c"
+roles = ["converter"]
+[[link]]
+name = "c"
+a = "c"
+b = "east"`, 1)
+
+// Every kind of traffic that can use a proxy reaches a server without MPTCP over two paths.
+func TestRunThroughConverter(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	program := buildPrograms(t)
+	for _, test := range []struct{ name, workload, proxy string }{
+		{"curl, SOCKS5", "kind = \"http\"\nsize = \"2MB\"", "socks5"},
+		{"curl, HTTP CONNECT", "kind = \"http\"\nsize = \"2MB\"", "http"},
+		{"stream", "kind = \"stream\"\nrate = \"12mbit\"\nduration = \"2s\"\ndirection = \"download\"", "socks5"},
+		{"command", `kind = "command"
+port = 7
+server_command = ["python3", "-m", "http.server", "{port}", "--directory", "/usr/bin"]
+client_command = ["curl", "--silent", "--fail", "--output", "/dev/null", "--proxy", "{proxy}", "http://{address}:{port}/python3"]`, "socks5"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := parse(t, converterNetwork+"[workload]\n"+test.workload+`
+[[procedure]]
+name = "p"
+transport = "mptcp"
+detour = "mapped"
+converter = "always"
+proxy = "`+test.proxy+`"
+`)
+			var progress strings.Builder
+			result, err := Run(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, progress.String())
+			}
+			run := result.Runs[len(result.Runs)-1]
+			direct, detour := run.PathBytes(scenario.DirectPath), run.PathBytes("w")
+			if direct < 2e5 || detour < 2e5 || run.GoodputMbps < 8 {
+				t.Errorf("%d bytes went directly and %d through the waypoint, at %.2f Mbit/s", direct, detour, run.GoodputMbps)
+			}
+		})
+	}
+}
