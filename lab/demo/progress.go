@@ -93,6 +93,7 @@ func (r Result) table(w io.Writer, out string) error {
 		fmt.Fprintf(t, "bytes over the subflow %s\t%.2f MB\n", map[bool]string{true: "on the direct path", false: "through the waypoint"}[path == scenario.DirectPath],
 			float64(r.SubflowBytes[path])/1e6)
 	}
+	fmt.Fprintf(t, "a server without MPTCP, through a converter\t%.2f Mbit/s (%.1f %% of the sum)\n", r.ConverterMbps, 100*r.ConverterRatioOfSum)
 	fmt.Fprintf(t, "sha256 of all downloads\t%s\n", verdict(r.SHA256OK))
 	fmt.Fprintf(t, "longest stall when the waypoint was killed\t%.0f ms\n", r.LongestStall)
 	if err := t.Flush(); err != nil {
@@ -101,6 +102,6 @@ func (r Result) table(w io.Writer, out string) error {
 	if !r.Exact {
 		fmt.Fprintln(w, "\nThese numbers are not exact: the machine was too busy to emulate the links as declared.")
 	}
-	_, err := fmt.Fprintf(w, "\n%[1]s/result.json, %[1]s/goodput.png and .svg, %[1]s/waypoint-killed.png and .svg\n", out)
+	_, err := fmt.Fprintf(w, "\n%[1]s/result.json; plots, as .png and .svg: %[1]s/goodput, %[1]s/waypoint-killed, %[1]s/converter\n", out)
 	return err
 }
