@@ -1,0 +1,123 @@
+package relaying
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// versionOf is where a test tells its relays their version, as the linker does outside of tests.
+const versionOf = "DCOL_TEST_RELAY_VERSION"
+
+// TestMain runs the relays that a Keeper starts: this program with the arguments that dcol would get.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == "relay" && os.Args[2] == "--dir" {
+		config := relay.Config{Dir: os.Args[3], Version: os.Getenv(versionOf), Log: slog.New(slog.DiscardHandler)}
+		if err := relay.Run(context.Background(), config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// kept runs a Keeper in a namespace until stop.
+func kept(t *testing.T, ns *netnstest.NS, dir, version string) (k *Keeper, stop func()) {
+	t.Helper()
+	t.Setenv(versionOf, version)
+	k = New(Config{
+		Dir: dir, Version: version, LogLevel: "info", Log: slog.New(slog.DiscardHandler),
+		State: relay.State{Serve: &relay.Serve{Port: 5124, Key: cookie.Key{1}}},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ns.Do(func() error { return k.Run(ctx) }) }()
+	return k, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// up waits until a relay listens that is like like, and returns its process.
+func up(t *testing.T, k *Keeper, like func(relay.Status) bool) (pid int) {
+	t.Helper()
+	var last Standing
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+		last = k.Standing()
+		if r := last.Relay; r != nil && r.Parts[relay.PartServe] != nil && r.Parts[relay.PartServe].Problem == "" && like(*r) {
+			return r.PID
+		}
+	}
+	t.Fatalf("the relay is not as it should be: %+v, %+v", last, last.Relay)
+	return 0
+}
+
+// A relay is started, and started again when it is killed. It continues without the agent; the next agent keeps one of
+// its own version, and replaces another.
+func TestKeeper(t *testing.T) {
+	ns, dir := netnstest.New(t), t.TempDir()
+	t.Cleanup(func() {
+		if err := End(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	k, stop := kept(t, ns, dir, "1")
+	any := func(relay.Status) bool { return true }
+	first := up(t, k, any)
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	second := up(t, k, func(s relay.Status) bool { return s.PID != first })
+	stop()
+	if err := syscall.Kill(second, 0); err != nil {
+		t.Fatalf("the relay has ended with the agent: %v", err)
+	}
+	k, stop = kept(t, ns, dir, "1")
+	if pid := up(t, k, any); pid != second {
+		t.Errorf("relay %d was replaced by %d of the same version", second, pid)
+	}
+	stop()
+	k, stop = kept(t, ns, dir, "2")
+	third := up(t, k, func(s relay.Status) bool { return s.Version == "2" })
+	if third == second {
+		t.Errorf("relay %d has two versions", third)
+	}
+	k.Change(func(s *relay.State) { s.Serve = nil })
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		c, err := relay.Dial(dir)
+		if errors.Is(err, relay.ErrNone) {
+			break
+		}
+		if err == nil {
+			c.Close()
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("the relay runs on with nothing to do: %v", err)
+		}
+	}
+	stop()
+}
+
+// A relay that cannot start is reported, with the cause.
+func TestKeeperReports(t *testing.T) {
+	ns := netnstest.New(t)
+	k, stop := kept(t, ns, t.TempDir()+"/missing", "1")
+	defer stop()
+	for began := time.Now(); k.Standing().Err == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("no error")
+		}
+	}
+}
