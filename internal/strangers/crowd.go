@@ -17,7 +17,7 @@ type crowd struct {
 // source is an address with its strangers.
 type source struct {
 	prefix netip.Prefix
-	conns  list.List     // of *Conn, the oldest first
+	conns  list.List     // of *Place, the oldest first
 	in     *list.List    // of bySize; nil: none yet
 	place  *list.Element // in that list
 }
@@ -31,7 +31,7 @@ func newCrowd(limits Limits) crowd {
 }
 
 // enter gives a new stranger a place. It returns the stranger that had the place, to be closed, or nil.
-func (c *crowd) enter(conn *Conn) (victim *Conn) {
+func (c *crowd) enter(conn *Place) (victim *Place) {
 	s := c.sources[conn.source]
 	switch {
 	case s != nil && s.conns.Len() >= c.limits.PerSource:
@@ -53,7 +53,7 @@ func (c *crowd) enter(conn *Conn) (victim *Conn) {
 }
 
 // leave frees a stranger's place, and reports whether it had one.
-func (c *crowd) leave(conn *Conn) bool {
+func (c *crowd) leave(conn *Place) bool {
 	s := c.sources[conn.source]
 	if s == nil {
 		return false
@@ -92,4 +92,4 @@ func (c *crowd) largest() *source {
 	return nil
 }
 
-func (s *source) oldest() *Conn { return s.conns.Front().Value.(*Conn) }
+func (s *source) oldest() *Place { return s.conns.Front().Value.(*Place) }

@@ -11,5 +11,7 @@
 //
 // Authenticated connections can be bounded for each member: then its oldest is closed.
 //
+// Connections that no net.Listener accepts share Places in the same way.
+//
 // An address is what one host has for itself: an IPv4 address, or an IPv6 /64.
 package strangers

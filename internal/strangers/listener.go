@@ -20,18 +20,16 @@ type Limits struct {
 type Listener struct {
 	net.Listener
 	limits Limits
-	seen   *Seen
+	places *Places
 
-	mu     sync.Mutex
-	others crowd // strangers from any address
-	likely crowd // strangers from addresses where a member was seen
+	mu sync.Mutex
 	// admitted has the connections of each member, the oldest first, if PerMember bounds them.
 	admitted map[string][]*Conn
 }
 
 // NewListener bounds the connections of l. Several listeners may share seen.
 func NewListener(l net.Listener, limits Limits, seen *Seen) *Listener {
-	return &Listener{Listener: l, limits: limits, seen: seen, others: newCrowd(limits), likely: newCrowd(limits), admitted: map[string][]*Conn{}}
+	return &Listener{Listener: l, limits: limits, places: NewPlaces(limits, seen), admitted: map[string][]*Conn{}}
 }
 
 // Accept returns the next connection. It may close an older one.
@@ -40,30 +38,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: plain, listener: l, source: sourceOf(plain), crowd: &l.others}
-	if l.seen.has(c.source) {
-		c.crowd = &l.likely
-	}
+	c := &Conn{Conn: plain, listener: l}
+	c.place = l.places.Enter(addrOf(plain), c.evict)
 	l.mu.Lock()
-	victim := c.crowd.enter(c)
+	defer l.mu.Unlock()
 	c.patience = time.AfterFunc(l.limits.Patience, func() {
-		if l.leave(c) {
+		if c.place.Leave() {
 			plain.Close()
 		}
 	})
-	l.mu.Unlock()
-	if victim != nil {
-		victim.patience.Stop()
-		victim.Conn.Close()
-	}
 	return c, nil
-}
-
-// leave frees a connection's place among strangers, and reports whether it had one.
-func (l *Listener) leave(c *Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return c.crowd.leave(c)
 }
 
 // admit counts a connection as the member's, and returns the member's oldest one if it has too many now: the member may
@@ -71,7 +55,6 @@ func (l *Listener) leave(c *Conn) bool {
 func (l *Listener) admit(c *Conn, member string) (victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.crowd.leave(c)
 	if l.limits.PerMember == 0 || c.member != "" || c.closed {
 		return nil
 	}
@@ -88,7 +71,6 @@ func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.closed = true
-	c.crowd.leave(c)
 	if c.member == "" {
 		return
 	}
@@ -99,20 +81,16 @@ func (l *Listener) forget(c *Conn) {
 }
 
 // Strangers returns the number of strangers.
-func (l *Listener) Strangers() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.others.total + l.likely.total
-}
+func (l *Listener) Strangers() int { return l.places.Strangers() }
 
 // Conn is a connection returned by Accept.
 type Conn struct {
 	net.Conn
 	listener *Listener
-	source   netip.Prefix
-	crowd    *crowd
-	patience *time.Timer
+	place    *Place
 
+	// Guarded by the listener's mutex until Accept has returned the connection:
+	patience *time.Timer
 	// Guarded by the listener's mutex:
 	member string // set if PerMember bounds members' connections
 	closed bool
@@ -122,29 +100,33 @@ type Conn struct {
 // from the address get a place more easily. If the member has too many connections now, its oldest is closed.
 func (c *Conn) Admit(member string) {
 	c.patience.Stop()
+	c.place.Admit(member)
 	victim := c.listener.admit(c, member)
-	c.listener.seen.add(member, c.source)
 	if victim != nil {
 		victim.Conn.Close()
 	}
 }
 
+// evict closes the connection of a stranger who has lost its place.
+func (c *Conn) evict() {
+	c.listener.mu.Lock()
+	if c.patience != nil {
+		c.patience.Stop()
+	}
+	c.listener.mu.Unlock()
+	c.Conn.Close()
+}
+
 // Close closes the connection.
 func (c *Conn) Close() error {
 	c.patience.Stop()
+	c.place.Leave()
 	c.listener.forget(c)
 	return c.Conn.Close()
 }
 
-// sourceOf returns the address, or the network, that a host has for itself.
-func sourceOf(conn net.Conn) netip.Prefix {
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	a, bits := at.Addr().Unmap().WithZone(""), 32
-	if a.Is6() {
-		bits = 64
-	}
-	return netip.PrefixFrom(a, bits).Masked()
+// addrOf returns a connection's remote address; zero: it has none.
+func addrOf(conn net.Conn) netip.Addr {
+	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return at.Addr()
 }

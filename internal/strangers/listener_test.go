@@ -121,7 +121,7 @@ func TestOneOfEach(t *testing.T) {
 		if !open(member) {
 			t.Error("strangers have pushed out who came from a member's address")
 		}
-		w.listener.seen.Keep(func(string) bool { return false })
+		w.listener.places.seen.Keep(func(string) bool { return false })
 		late, _ := w.visit("192.0.2.1")
 		for i := range 10 {
 			w.visit(fmt.Sprintf("198.51.100.%d", i))
@@ -204,8 +204,8 @@ func TestCrowdInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limits := Limits{Total: rapid.IntRange(1, 8).Draw(rt, "total"), PerSource: rapid.IntRange(1, 4).Draw(rt, "per source")}
 		c := newCrowd(limits)
-		there := map[*Conn]bool{}
-		var all []*Conn
+		there := map[*Place]bool{}
+		var all []*Place
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			if len(all) > 0 && rapid.IntRange(0, 2).Draw(rt, "leaves") == 0 {
 				conn := rapid.SampledFrom(all).Draw(rt, "who")
@@ -214,7 +214,7 @@ func TestCrowdInvariants(t *testing.T) {
 				}
 				delete(there, conn)
 			} else {
-				conn := &Conn{source: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 6).Draw(rt, "from"))}), 32)}
+				conn := &Place{source: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 6).Draw(rt, "from"))}), 32)}
 				all = append(all, conn)
 				if victim := c.enter(conn); victim != nil {
 					if !there[victim] {

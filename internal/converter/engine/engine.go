@@ -25,6 +25,9 @@ type Front interface {
 type Accepted struct {
 	Peer  netip.AddrPort // who opened it
 	Local netip.AddrPort // the address that was called; with TPROXY, that of the server
+	// HangUp ends the connection with a reset, unless it is known by then which server it is for. It returns at
+	// once, and any goroutine may call it.
+	HangUp func()
 }
 
 // Opening is the state of one connection until its server is reached. Its methods must not block.
@@ -36,6 +39,12 @@ type Opening interface {
 	// With neither Dial nor Close the connection goes on with the server that was reached, or, if none was,
 	// ends with a reset.
 	Dialled(Result) Step
+}
+
+// An Ender is an Opening that is told when it is over.
+type Ender interface {
+	// Ended is called once: the server is reached, or the connection has ended.
+	Ended()
 }
 
 // Step is what happens next with an opening connection. The zero Step waits for more bytes.
@@ -196,12 +205,12 @@ func (e *Engine) tell(c command) {
 	}
 }
 
-// resume has a loop go on with an opening that waited. Any goroutine may call it.
-func (e *Engine) resume(l *loop, p *pair, s Step) {
+// resume has a loop go on with an opening that waited, or end it. Any goroutine may call it.
+func (e *Engine) resume(l *loop, r resumption) {
 	e.waking.Lock()
 	defer e.waking.Unlock()
 	if !e.closed {
-		l.next = append(l.next, resumption{p, s})
+		l.next = append(l.next, r)
 		l.tell(0)
 	}
 }

@@ -35,16 +35,19 @@ type opening struct {
 // open begins a pair with a connection that has come in.
 func (l *loop) open(fd int, peer netip.AddrPort) {
 	local, err := localAddr(fd)
+	p := &pair{}
 	var front Opening
 	if err == nil {
-		front, err = l.engine.config.Front.Open(Accepted{Peer: peer, Local: local})
+		front, err = l.engine.config.Front.Open(Accepted{
+			Peer: peer, Local: local, HangUp: func() { l.engine.resume(l, resumption{pair: p, hangUp: true}) },
+		})
 	}
 	if err != nil {
 		l.refused.Add(1)
 		resetSocket(fd)
 		return
 	}
-	p := &pair{opening: &opening{front: front}}
+	p.opening = &opening{front: front}
 	p.opening.due.Item = p
 	p.server.fd = -1
 	l.pairs++
@@ -142,22 +145,32 @@ func (l *loop) step(p *pair, s Step) {
 		l.part(p)
 	case s.Later != nil:
 		o.waits = true
-		s.Later(func(next Step) { l.engine.resume(l, p, next) })
+		s.Later(func(next Step) { l.engine.resume(l, resumption{pair: p, step: next}) })
 	case s.Dial != nil:
 		l.dial(p, s.Dial)
 	}
 }
 
-// resumption is the Step that an opening waited for.
+// resumption is the Step that an opening waited for, or that it ends.
 type resumption struct {
-	pair *pair
-	step Step
+	pair   *pair
+	step   Step
+	hangUp bool
 }
 
 // resumeOpenings goes on with openings that waited.
 func (l *loop) resumeOpenings() {
 	for _, r := range l.engine.resumed(l) {
-		if r.pair.closed || r.pair.opening == nil || !r.pair.opening.waits {
+		o := r.pair.opening
+		switch {
+		case r.pair.closed || o == nil:
+			continue
+		case r.hangUp:
+			if o.dial == nil {
+				l.refuse(r.pair)
+			}
+			continue
+		case !o.waits:
 			continue
 		}
 		r.pair.opening.waits = false
@@ -273,7 +286,7 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 // join begins to move bytes between the two ends.
 func (l *loop) join(p *pair) {
 	o := p.opening
-	p.opening = nil
+	l.endOpening(p)
 	for _, waits := range []struct {
 		e *end
 		b []byte
@@ -283,6 +296,16 @@ func (l *loop) join(p *pair) {
 			l.waiting.Add(int64(len(waits.b)))
 		}
 		l.move(waits.e)
+	}
+}
+
+// endOpening forgets how a pair began.
+func (l *loop) endOpening(p *pair) {
+	front := p.opening.front
+	l.due.Set(&p.opening.due, time.Time{})
+	p.opening = nil
+	if e, is := front.(Ender); is {
+		e.Ended()
 	}
 }
 

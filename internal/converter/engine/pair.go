@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -75,8 +73,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	}
 	p.closed = true
 	if p.opening != nil {
-		l.due.Set(&p.opening.due, time.Time{})
-		p.opening = nil
+		l.endOpening(p)
 	}
 	for _, e := range []*end{&p.client, &p.server} {
 		l.release(e)

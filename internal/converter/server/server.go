@@ -8,6 +8,7 @@ package server
 import (
 	"errors"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,14 +17,20 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/known"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // serversMost bounds the servers of which it is known whether they speak MPTCP.
 const serversMost = 16 << 10
 
+// limits bound the connections whose cookie has not arrived yet. A member's comes with its first packet, so that even
+// many who share an address have few such connections at a time.
+var limits = strangers.Limits{Total: 4096, PerSource: 256}
+
 // Front serves members' connections. It is made by New.
 type Front struct {
-	keys atomic.Pointer[keys]
+	keys   atomic.Pointer[keys]
+	places *strangers.Places
 
 	mu      sync.Mutex
 	servers *known.Servers
@@ -34,7 +41,7 @@ type keys struct{ current, previous cookie.Key }
 
 // New returns a front that accepts cookies which were sealed with the key.
 func New(key cookie.Key) *Front {
-	f := &Front{servers: known.NewServers(serversMost)}
+	f := &Front{servers: known.NewServers(serversMost), places: strangers.NewPlaces(limits, strangers.NewSeen())}
 	f.keys.Store(&keys{key, key})
 	return f
 }
@@ -47,7 +54,7 @@ func (f *Front) SetKey(key cookie.Key) {
 
 // Open implements engine.Front.
 func (f *Front) Open(a engine.Accepted) (engine.Opening, error) {
-	return &opening{front: f, client: a.Peer.Addr()}, nil
+	return &opening{front: f, client: a.Peer.Addr(), place: f.places.Enter(a.Peer.Addr(), a.HangUp)}, nil
 }
 
 // authorize returns the mark in a cookie that came from client.
@@ -79,6 +86,7 @@ func (f *Front) learn(server netip.AddrPort, mptcp bool, now time.Time) {
 type opening struct {
 	front  *Front
 	client netip.Addr
+	place  *strangers.Place
 	info   bool // the client asked which options are supported, too
 	dial   *engine.Dial
 }
@@ -116,6 +124,7 @@ func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Er
 	if err != nil {
 		return &rfc8803.Error{Code: rfc8803.NotAuthorized}
 	}
+	o.place.Admit(strconv.FormatUint(uint64(mark), 16))
 	if m.Connect == nil {
 		return nil
 	}
@@ -155,6 +164,9 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 	}
 	return engine.Step{Reply: encode(answer)}
 }
+
+// Ended implements engine.Ender.
+func (o *opening) Ended() { o.place.Leave() }
 
 // encode encodes an answer. All answers are short: the lists in errors repeat at most what a message had.
 func encode(m rfc8803.Message) []byte {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -262,6 +263,43 @@ func TestErrorArrives(t *testing.T) {
 	}
 }
 
+// Thousands of clients that connect and say nothing keep no member out, wherever that one is, and leave nothing
+// behind.
+func TestStrangers(t *testing.T) {
+	const silent, addresses = 5000, 4
+	f := New(key)
+	e, at := enginetest.Start(t, unmarked{f}, true)
+	to := enginetest.Serve(t, "127.0.0.1", false, enginetest.Echo)
+	from := func(n int) *net.TCPAddr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+n%addresses))} }
+	var held []*net.TCPConn
+	for n := range silent {
+		held = append(held, enginetest.DialFrom(t, from(n), at, n%2 == 0))
+	}
+	enginetest.Eventually(t, "all are accepted, and most have ended", func() bool {
+		n := e.Counters()
+		return n.Accepted == silent && n.Pairs <= addresses*int64(limits.PerSource)
+	})
+	if n := f.places.Strangers(); n != addresses*limits.PerSource {
+		t.Errorf("%d strangers", n)
+	}
+	for _, member := range []*net.TCPAddr{{IP: net.IPv4(127, 0, 0, 1)}, from(0)} {
+		c := enginetest.DialFrom(t, member, at, true)
+		_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // much less than a silent connection may take
+		cookie := key.Seal(cookie.Claim{Mark: mark, Client: enginetest.AddrPort(c.LocalAddr()).Addr(), Expires: time.Now().Add(time.Hour)})
+		_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: to}, Cookie: cookie}), "data"...))
+		_ = c.CloseWrite()
+		b, err := io.ReadAll(c)
+		if _, n, bad := rfc8803.Decode(b); err != nil || bad != nil || string(b[n:]) != "data" {
+			t.Errorf("from %v: %q, %v, %v", member, b, bad, err)
+		}
+	}
+	for _, c := range held {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+	enginetest.Eventually(t, "no stranger is left", func() bool { return f.places.Strangers() == 0 && e.Counters().Pairs == 0 })
+}
+
 // unmarked leaves the mark out, which only root may set.
 type unmarked struct{ *Front }
 
@@ -271,6 +309,8 @@ func (u unmarked) Open(a engine.Accepted) (engine.Opening, error) {
 }
 
 type withoutMark struct{ engine.Opening }
+
+func (w withoutMark) Ended() { w.Opening.(engine.Ender).Ended() }
 
 func (w withoutMark) Read(b []byte) engine.Step {
 	s := w.Opening.Read(b)
