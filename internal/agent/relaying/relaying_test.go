@@ -74,8 +74,8 @@ func TestKeeper(t *testing.T) {
 		}
 	})
 	k, stop := kept(t, ns, dir, "1")
-	any := func(relay.Status) bool { return true }
-	first := up(t, k, any)
+	whichever := func(relay.Status) bool { return true }
+	first := up(t, k, whichever)
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestKeeper(t *testing.T) {
 		t.Fatalf("the relay has ended with the agent: %v", err)
 	}
 	k, stop = kept(t, ns, dir, "1")
-	if pid := up(t, k, any); pid != second {
+	if pid := up(t, k, whichever); pid != second {
 		t.Errorf("relay %d was replaced by %d of the same version", second, pid)
 	}
 	stop()

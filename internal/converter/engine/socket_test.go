@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,7 +32,7 @@ func TestAcceptedInherit(t *testing.T) {
 				eventually(t, "the connection is accepted", func() bool {
 					var errno error
 					fd, _, errno = accept(int(file.Fd()))
-					return errno == unix.Errno(0)
+					return errors.Is(errno, unix.Errno(0))
 				})
 				defer unix.Close(fd)
 				if is := isMultipath(fd); is != (listens && calls) {
