@@ -44,6 +44,8 @@ lack() {
 }
 
 need_program() { command -v "$1" >/dev/null || lack "$2" "$3"; }
+# need_python requires Python with its standard library, which python3-minimal lacks.
+need_python() { python3 -c "import asyncio, ctypes" 2>/dev/null || lack python3 "$1"; }
 need_file() { compgen -G "$1" >/dev/null || lack "$2" "$3"; }
 
 # has_go reports whether this machine's Go is new enough. Go 1.21 and later can fetch a newer
@@ -130,7 +132,7 @@ set_test() {
 	need_program openvpn openvpn 'OpenVPN detours'
 	need_program gcc gcc "the race detector, and a static program for 'dcol run'"
 	need_file '/usr/lib/*/libc.a' libc6-dev "the race detector, and a static program for 'dcol run'"
-	need_program python3 python3-minimal "a dynamic program for 'dcol run'"
+	need_python "programs for 'dcol run'"
 	need_program socat socat 'services and senders in the tests'
 	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
 }
