@@ -136,7 +136,7 @@ func Converting(c config.Client) *relay.Use {
 	if !ok {
 		return nil
 	}
-	use := &relay.Use{Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), Proxy: c.Converter.Proxy}
+	use := &relay.Use{Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), Proxy: c.Converter.Proxy, ExcludeDomains: c.Converter.ExcludeDomains}
 	for _, port := range c.Converter.ExcludePorts {
 		use.ExcludePorts = append(use.ExcludePorts, uint16(port))
 	}

@@ -5,6 +5,7 @@ package choice
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/known"
@@ -25,6 +26,20 @@ type Policy struct {
 	Mode            Mode
 	ExcludePrefixes []netip.Prefix // such as private networks
 	ExcludePorts    []uint16       // of servers
+	ExcludeDomains  []string       // with all names below them
+}
+
+// ExcludesName reports whether a name is one of the domains, or below one.
+func (p Policy) ExcludesName(name string) bool {
+	name = strings.TrimSuffix(name, ".")
+	for _, d := range p.ExcludeDomains {
+		d = strings.TrimSuffix(d, ".")
+		above, isSuffix := len(name)-len(d), len(name) >= len(d) && strings.EqualFold(name[len(name)-len(d):], d)
+		if isSuffix && (above == 0 || name[above-1] == '.') {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -90,6 +105,9 @@ func (c *Choice) SetConverters(addrs []netip.AddrPort) {
 	}
 	c.converters = list
 }
+
+// ExcludesName reports whether connections to servers of this name go directly.
+func (c *Choice) ExcludesName(name string) bool { return c.policy.ExcludesName(name) }
 
 // Exclude has connections to an address go directly until a time.
 func (c *Choice) Exclude(addr netip.Addr, until time.Time) {

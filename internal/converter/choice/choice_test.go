@@ -190,3 +190,15 @@ func TestAnySequence(t *testing.T) {
 		})
 	})
 }
+
+func TestExcludesName(t *testing.T) {
+	p := Policy{ExcludeDomains: []string{"example.org", "Sub.Example.net."}}
+	for name, want := range map[string]bool{
+		"example.org": true, "www.example.org": true, "a.b.EXAMPLE.org.": true, "sub.example.net": true, "x.sub.example.net": true,
+		"example.net": false, "notexample.org": false, "example.org.net": false, "org": false, "": false,
+	} {
+		if got := p.ExcludesName(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}

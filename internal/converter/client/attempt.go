@@ -23,6 +23,7 @@ const (
 // directly. One goroutine at a time uses it.
 type attempt struct {
 	client  *Client
+	direct  bool             // no converter is wanted for this server
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
@@ -38,9 +39,18 @@ func (c *Client) begin(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
 	return a, first
 }
 
+// beginDirectly is like begin, and uses no converter.
+func (c *Client) beginDirectly(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, direct: true, servers: servers}
+	first := a.address()
+	return a, first
+}
+
 // address returns the first way to the first address.
 func (a *attempt) address() *engine.Dial {
-	a.ways = a.client.Choose(a.servers[0])
+	if !a.direct {
+		a.ways = a.client.Choose(a.servers[0])
+	}
 	return a.way()
 }
 

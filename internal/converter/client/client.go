@@ -83,6 +83,12 @@ func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
 	return converters
 }
 
+// ExcludesName reports whether connections to servers of this name go directly.
+func (c *Client) ExcludesName(host string) (is bool) {
+	c.Update(func(choice *choice.Choice) { is = choice.ExcludesName(host) })
+	return is
+}
+
 // cookie returns the cookie to send to a converter.
 func (c *Client) cookie(converter netip.AddrPort) []byte {
 	if b := c.config.Cookie(converter); b != nil {

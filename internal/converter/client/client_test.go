@@ -347,6 +347,35 @@ func TestSOCKS(t *testing.T) {
 	}
 }
 
+// A server that the program names is reached directly if its name is excluded, by its address as much as by others.
+func TestExcludedName(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.Update(func(x *choice.Choice) {
+		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
+	})
+	c.config.Resolve = resolve(map[string][]string{"www.Example.test": {server4}, "example.test.": {server4}, "notexample.test": {server4}})
+	_, at := enginetest.StartAt(t, c.SOCKS(), enginetest.Listen(t, here, false))
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	for _, x := range []struct {
+		name     string
+		accepted int64 // by the converter, ever
+	}{{"www.Example.test", 0}, {"example.test.", 0}, {"notexample.test", 1}, {"www.Example.test", 1}} {
+		conn := enginetest.Dial(t, at, false)
+		request := append([]byte{5, 1, 0, 5, 1, 0, 3, byte(len(x.name))}, x.name...)
+		_, _ = conn.Write(binary.BigEndian.AppendUint16(request, to.Port()))
+		reply := make([]byte, 12)
+		if _, err := io.ReadFull(conn, reply); err != nil || reply[3] != 0 {
+			t.Fatalf("%s: %x, %v", x.name, reply, err)
+		}
+		enginetest.Exchange(t, conn, 1000)
+		if n := conv.Counters().Accepted; n != x.accepted {
+			t.Errorf("after %s: the converter got %d connections, want %d", x.name, n, x.accepted)
+		}
+	}
+}
+
 // resolve returns a resolver that knows some names.
 func resolve(names map[string][]string) func(context.Context, string) ([]netip.Addr, error) {
 	return func(_ context.Context, host string) (addrs []netip.Addr, err error) {

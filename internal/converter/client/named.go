@@ -18,7 +18,7 @@ type named struct {
 // connect goes on with connecting to a host, after used bytes.
 func (n *named) connect(used int, host string, port uint16) engine.Step {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return engine.Step{Used: used, Dial: n.begin([]netip.Addr{addr}, port)}
+		return engine.Step{Used: used, Dial: n.begin(n.client.begin, []netip.Addr{addr}, port)}
 	}
 	select {
 	case n.client.resolving <- struct{}{}:
@@ -41,15 +41,20 @@ func (n *named) resolve(host string, port uint16) engine.Step {
 	if err != nil || len(addrs) == 0 {
 		return n.fail(syscall.EHOSTUNREACH)
 	}
-	return engine.Step{Dial: n.begin(addrs, port)}
+	begin := n.client.begin
+	if n.client.ExcludesName(host) {
+		begin = n.client.beginDirectly
+	}
+	return engine.Step{Dial: n.begin(begin, addrs, port)}
 }
 
-func (n *named) begin(addrs []netip.Addr, port uint16) (first *engine.Dial) {
+// begin returns the first way to the addresses.
+func (n *named) begin(begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) (first *engine.Dial) {
 	var servers []netip.AddrPort
 	for _, addr := range addrs {
 		servers = append(servers, netip.AddrPortFrom(addr.Unmap(), port))
 	}
-	n.attempt, first = n.client.begin(servers...)
+	n.attempt, first = begin(servers...)
 	return first
 }
 

@@ -31,8 +31,10 @@ type Use struct {
 	Mode         choice.Mode    `json:"mode"`
 	Exclude      []netip.Prefix `json:"exclude,omitempty"`
 	ExcludePorts []uint16       `json:"exclude_ports,omitempty"`
-	Proxy        string         `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
-	Converters   []Converter    `json:"converters,omitempty"` // the nearest first
+	// ExcludeDomains are excluded with all names below them: by name at the proxy, else by the addresses in DNS answers.
+	ExcludeDomains []string    `json:"exclude_domains,omitempty"`
+	Proxy          string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
+	Converters     []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []netip.AddrPort `json:"plain,omitempty"`
 }

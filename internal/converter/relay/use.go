@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
+	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
 const (
@@ -25,8 +26,10 @@ const (
 
 // user connects the programs of this host to converters.
 type user struct {
-	client *client.Client
-	stop   context.CancelFunc // answers no more questions
+	client  *client.Client
+	running context.Context    // ended by stop
+	stop    context.CancelFunc // answers no more questions, and watches no names
+	names   context.CancelFunc // watches no names any more; nil: none are watched
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
@@ -36,7 +39,7 @@ type user struct {
 
 // use makes the relay lead programs to converters.
 func (r *relay) use(u Use) {
-	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts}
+	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts, ExcludeDomains: u.ExcludeDomains}
 	if r.user == nil {
 		r.user = r.newUser(policy)
 	}
@@ -55,6 +58,7 @@ func (r *relay) use(u Use) {
 			c.Learned(server, false, now)
 		}
 	})
+	r.watchNames(x, len(u.ExcludeDomains) > 0)
 	front := x.client.Redirected(x.take)
 	at4, at6 := r.keep(PartPrograms4, loopback4, front), r.keep(PartPrograms6, loopback6, front)
 	x.mu.Lock()
@@ -70,7 +74,7 @@ func (r *relay) use(u Use) {
 // newUser begins to answer the questions of this host's programs.
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
-	x := &user{stop: stop}
+	x := &user{running: ctx, stop: stop}
 	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
@@ -79,6 +83,39 @@ func (r *relay) newUser(policy choice.Policy) *user {
 	}
 	r.group.Go(func() error { return ask.Serve(ctx, l, x) })
 	return x
+}
+
+// watchNames has connections to the addresses of excluded domains go directly, as far as they appear in DNS answers.
+func (r *relay) watchNames(x *user, wanted bool) {
+	switch {
+	case !wanted && x.names != nil:
+		x.names()
+		x.names = nil
+	case wanted && x.names == nil:
+		ctx, stop := context.WithCancel(x.running)
+		x.names = stop // also if it fails, so that it is reported once
+		watcher, err := names.Open()
+		if err != nil {
+			r.log.Error("excluded domains are known to the proxy only", "err", err)
+			return
+		}
+		r.group.Go(func() error {
+			if err := watcher.Run(ctx, x.client.ExcludesName, x.exclude); err != nil {
+				r.log.Error("addresses of excluded domains are not learned any more", "err", err)
+			}
+			return nil
+		})
+	}
+}
+
+// exclude has connections to addresses go directly.
+func (x *user) exclude(list []names.Address) {
+	now := time.Now()
+	x.client.Update(func(c *choice.Choice) {
+		for _, a := range list {
+			c.Exclude(a.Addr, now.Add(a.For))
+		}
+	})
 }
 
 // unuse connects no more programs to converters. Connections that there are continue.

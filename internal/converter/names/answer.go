@@ -1,0 +1,90 @@
+// Package names reads the DNS answers that arrive at this host, to find the addresses of chosen names. Answers that
+// are encrypted, or come by TCP, it does not see. Nothing tells it whether an answer is true: whoever can send a packet
+// to this host can forge one.
+package names
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+const (
+	// mostRecords bounds the records of one answer that are read.
+	mostRecords = 128
+	// An address counts at least, and at most, for this time, whatever its record says.
+	leastTime = time.Minute
+	mostTime  = 24 * time.Hour
+)
+
+// Address is an address of a name, with the time for which it is one.
+type Address struct {
+	Addr netip.Addr
+	For  time.Duration
+}
+
+// Addresses returns the addresses in a DNS answer that belong to names which match, or to what these are aliases
+// (CNAME) of. Names are given to match in lower case, without the last dot. What follows a malformed record is ignored.
+func Addresses(message []byte, match func(name string) bool) []Address {
+	var p dnsmessage.Parser
+	header, err := p.Start(message)
+	if err != nil || !header.Response || header.RCode != dnsmessage.RCodeSuccess || p.SkipAllQuestions() != nil {
+		return nil
+	}
+	type record struct {
+		owner string
+		Address
+	}
+	var found []record
+	aliases := map[string]string{} // by alias
+	for range mostRecords {
+		h, err := p.AnswerHeader()
+		if err != nil {
+			break
+		}
+		lasts := min(max(time.Duration(h.TTL)*time.Second, leastTime), mostTime)
+		add := func(a netip.Addr) { found = append(found, record{nameOf(h.Name), Address{a, lasts}}) }
+		switch {
+		case h.Class == dnsmessage.ClassINET && h.Type == dnsmessage.TypeA:
+			var r dnsmessage.AResource
+			if r, err = p.AResource(); err == nil {
+				add(netip.AddrFrom4(r.A))
+			}
+		case h.Class == dnsmessage.ClassINET && h.Type == dnsmessage.TypeAAAA:
+			var r dnsmessage.AAAAResource
+			if r, err = p.AAAAResource(); err == nil {
+				add(netip.AddrFrom16(r.AAAA).Unmap())
+			}
+		case h.Class == dnsmessage.ClassINET && h.Type == dnsmessage.TypeCNAME:
+			var r dnsmessage.CNAMEResource
+			if r, err = p.CNAMEResource(); err == nil {
+				aliases[nameOf(h.Name)] = nameOf(r.CNAME)
+			}
+		default:
+			err = p.SkipAnswer()
+		}
+		if err != nil {
+			break
+		}
+	}
+	chosen := make(map[string]bool)
+	for alias := range aliases {
+		if !match(alias) {
+			continue
+		}
+		for name, is := aliases[alias], true; is && !chosen[name]; name, is = aliases[name] {
+			chosen[name] = true
+		}
+	}
+	var list []Address
+	for _, r := range found {
+		if chosen[r.owner] || match(r.owner) {
+			list = append(list, r.Address)
+		}
+	}
+	return list
+}
+
+func nameOf(n dnsmessage.Name) string { return strings.ToLower(strings.TrimSuffix(n.String(), ".")) }
