@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/internal/nat"
 )
@@ -81,6 +82,11 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	switch {
 	case err == nil:
 		env.AgentRuns, env.AgentProblems = true, status.Problems
+		if status.Client != nil {
+			c := status.Client.Converting
+			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters)}
+		}
+		env.Converter = doctorConverter(status.Relay)
 		if status.Serving != nil {
 			env.Outside = doctorOutside(status.Serving.Outside, status.Collective != nil)
 		}
@@ -99,6 +105,19 @@ func doctorCollective(c *api.Collective) *doctor.Collective {
 		Renewal: c.Certificate.Why, Expelled: c.Certificate.Expelled,
 		Unreached: c.Record.Reachable != nil && !*c.Record.Reachable && len(c.Record.Addresses) > 0,
 	}
+}
+
+// doctorConverter returns this host's converter for others; nil: it does not run.
+func doctorConverter(r *api.Relay) *doctor.Converter {
+	if r == nil {
+		return nil
+	}
+	for _, p := range r.Parts {
+		if p.Name == relay.PartServe {
+			return &doctor.Converter{Listen: p.Listen, Problem: p.Problem}
+		}
+	}
+	return nil
 }
 
 func doctorOutside(o *api.Outside, joined bool) *doctor.Outside {

@@ -61,6 +61,7 @@ func Checks() []Check {
 	all = append(all, kernelChecks()...)
 	all = append(all, networkChecks()...)
 	all = append(all, detourChecks()...)
+	all = append(all, converterChecks()...)
 	all = append(all, memberChecks()...)
 	return all
 }

@@ -28,9 +28,11 @@ type Env struct {
 	Identity      Identity
 	Collective    *Collective // reported by the agent; nil: unknown, or no collective joined
 	AgentRuns     bool
-	AgentUnasked  error    // why a running agent could not be queried; nil: it was queried, or none runs
-	AgentProblems []string // reported by the agent
-	Outside       *Outside // how others reach it, as reported by the agent; nil: unknown
+	AgentUnasked  error       // why a running agent could not be queried; nil: it was queried, or none runs
+	AgentProblems []string    // reported by the agent
+	Outside       *Outside    // how others reach it, as reported by the agent; nil: unknown
+	Converting    *Converting // as reported by the agent; nil: unknown, or it is no client
+	Converter     *Converter  // as reported by the agent; nil: it does not run
 }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).

@@ -81,6 +81,8 @@ func TestRequirements(t *testing.T) {
 		}
 	}
 	outside := func(o Outside) func(*Env) { return func(e *Env) { e.Outside = &o } }
+	converting := func(c Converting) func(*Env) { return func(e *Env) { e.Converting = &c } }
+	serves := func(c Converter) func(*Env) { return func(e *Env) { e.Converter = &c } }
 	at, own := netip.MustParseAddrPort("203.0.113.9:45672"), netip.MustParseAddr("192.168.1.2")
 	for _, c := range []struct {
 		code   string
@@ -121,6 +123,18 @@ func TestRequirements(t *testing.T) {
 		{"competitors", "endpoints", []func(*Env){endpoints(1, nil)}, Warning, "configured (1", "ip mptcp endpoint flush"},
 		{"competitors", "not root", []func(*Env){endpoints(0, refused)}, Skipped, "root", ""},
 		{"competitors", "no netlink family", []func(*Env){endpoints(0, syscall.ENOENT)}, Skipped, "no such file", ""},
+
+		{"converters", "none wanted", []func(*Env){running, converting(Converting{Admitted: 1})}, Skipped, "never", ""},
+		{"converters", "no client", []func(*Env){running}, Skipped, "client role", ""},
+		{"converters", "none offered", []func(*Env){running, converting(Converting{Wanted: true})}, Warning, "no waypoint in use offers one", "dcol convert never"},
+		{"converters", "two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2})}, OK, "admitted to 2", ""},
+		{"converters", "unasked", []func(*Env){unasked}, Skipped, "could not be asked", ""},
+		{"converter", "not offered", []func(*Env){running}, Skipped, "does not offer a converter", ""},
+		{"converter", "no agent", []func(*Env){only(kindConverter)}, Skipped, "no agent runs", ""},
+		{"converter", "unasked", []func(*Env){only(kindConverter), silent}, Skipped, "could not be asked", ""},
+		{"converter", "not served", []func(*Env){running, only(kindConverter)}, Warning, "does not serve it", "restart"},
+		{"converter", "port taken", []func(*Env){running, only(kindConverter), serves(Converter{":5124", "address already in use"})}, Warning, ":5124: address already in use", "waypoint.converter_port"},
+		{"converter", "listens", []func(*Env){running, only(kindConverter), serves(Converter{Listen: ":5124"})}, OK, "listens at :5124", ""},
 
 		{"join", "refused", []func(*Env){set(mptcp+"allow_join_initial_addr_port", "0")}, Warning, "not to join", "=1"},
 		{"checksums", "on", []func(*Env){set(mptcp+"checksum_enabled", "1")}, OK, "no longer used", ""},

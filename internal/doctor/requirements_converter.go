@@ -1,0 +1,57 @@
+package doctor
+
+import "context"
+
+// Converting describes the use of others' converters, as the agent reports it.
+type Converting struct {
+	Wanted   bool // for some servers
+	Admitted int  // converters that admit this host
+}
+
+// Converter describes this waypoint's converter, as the agent reports it.
+type Converter struct {
+	Listen  string // empty: it does not run
+	Problem string // why it does not listen
+}
+
+// kindConverter is the kind in waypoint.offers.
+const kindConverter = "converter"
+
+func converterChecks() []Check {
+	offers := func(c Config, kind string) bool { return c.offers(kind) }
+	return []Check{
+		{"converters", "Converters to use", checkConverters},
+		{"converter", "Converter for others", wanting(offers, "does not offer a converter", checkConverter, kindConverter)},
+	}
+}
+
+func checkConverters(_ context.Context, e *Env) Result {
+	switch c := e.Converting; {
+	case e.AgentUnasked != nil:
+		return skipped("the running agent could not be asked")
+	case c == nil:
+		return skipped("no agent with the client role runs")
+	case !c.Wanted:
+		return skipped("none is wanted: dcol convert is never")
+	case c.Admitted == 0:
+		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
+			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")
+	default:
+		return ok("admitted to %d", c.Admitted)
+	}
+}
+
+func checkConverter(_ context.Context, e *Env) Result {
+	switch c := e.Converter; {
+	case e.AgentUnasked != nil:
+		return skipped("the running agent could not be asked")
+	case !e.AgentRuns:
+		return skipped("no agent runs")
+	case c == nil || c.Listen == "":
+		return warning(e.restartAgent(), "offered, but the relay does not serve it")
+	case c.Problem != "":
+		return warning("free the port, or choose another one: waypoint.converter_port", "offered, but it does not listen at %s: %s", c.Listen, c.Problem)
+	default:
+		return ok("listens at %s", c.Listen)
+	}
+}
