@@ -2,8 +2,11 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,15 +21,18 @@ func handed(part, address string) string { return part + " at " + address }
 
 // listen returns the listening socket of a part: one that the relay before has handed over, or a new one, for MPTCP and
 // TCP.
-func (r *relay) listen(part, address string) (*listener, error) {
-	name := handed(part, address)
+func (r *relay) listen(part string, e entrance) (*listener, error) {
+	name := handed(part, e.address)
 	if l := r.inherited[name]; l != nil {
 		delete(r.inherited, name)
 		return l, nil
 	}
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
-	l, err := config.Listen(context.Background(), "tcp", address)
+	if e.transparent {
+		config.Control = makeTransparent
+	}
+	l, err := config.Listen(context.Background(), "tcp", e.address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -43,4 +49,26 @@ func (r *relay) listen(part, address string) (*listener, error) {
 		return nil, fmt.Errorf("listen: %w", failed)
 	}
 	return &listener{own}, nil
+}
+
+// boundAt returns the address of a listening socket; zero: it has none.
+func boundAt(fd int) netip.AddrPort {
+	switch sa, _ := unix.Getsockname(fd); a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// makeTransparent has a socket of one family accept connections to any address that TPROXY leads to it.
+func makeTransparent(network, _ string, c syscall.RawConn) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if network == "tcp6" {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	var set error
+	err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, 1) })
+	return errors.Join(err, set)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -47,9 +48,11 @@ type relay struct {
 // part is an engine with its listener.
 type part struct {
 	address  string
-	listener *listener // nil: listening failed
+	listener *listener      // nil: listening failed
+	bound    netip.AddrPort // where it listens; zero: nowhere
 	problem  string
 	engine   *engine.Engine
+	stop     context.CancelFunc // ends its connections
 }
 
 // Run relays connections until ctx ends, another relay has taken over and the last connection has ended, or nobody
@@ -152,23 +155,36 @@ func (r *relay) serve(s Serve) {
 		r.server = server.New(s.Key)
 	}
 	r.server.SetKey(s.Key)
-	r.keep(PartServe, fmt.Sprintf(":%d", s.Port), r.server)
+	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), front: always(r.server)})
 }
 
-// keep listens at an address and relays what comes in there, unless it does already.
-func (r *relay) keep(name, address string, front engine.Front) *part {
-	if p := r.parts[name]; p != nil && p.address == address && p.engine != nil {
+// entrance is where connections come in.
+type entrance struct {
+	address     string
+	transparent bool // they may have called any address
+	front       func(port uint16) engine.Front
+}
+
+// always returns a front that is the same at any port.
+func always(f engine.Front) func(uint16) engine.Front { return func(uint16) engine.Front { return f } }
+
+// keep listens at an entrance and relays what comes in there, unless it does already.
+func (r *relay) keep(name string, e entrance) *part {
+	if p := r.parts[name]; p != nil && p.address == e.address && p.engine != nil {
 		return p
 	}
 	r.drop(name)
-	p := &part{address: address}
+	ctx, stop := context.WithCancel(r.engines)
+	p := &part{address: e.address, stop: stop}
 	r.parts[name] = p
-	log := r.log.With("part", name, "address", address)
+	log := r.log.With("part", name, "address", e.address)
 	var err error
-	if p.listener, err = r.listen(name, address); err == nil {
-		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: front, Log: log})
+	if p.listener, err = r.listen(name, e); err == nil {
+		p.bound = boundAt(p.listener.fd)
+		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Log: log})
 	}
 	if err != nil {
+		stop()
 		if p.problem = err.Error(); r.said[name] != p.problem {
 			log.Error("cannot relay", "err", err)
 		}
@@ -177,7 +193,10 @@ func (r *relay) keep(name, address string, front engine.Front) *part {
 	}
 	delete(r.said, name)
 	log.Info("relaying")
-	r.group.Go(func() error { return p.engine.Run(r.engines) })
+	r.group.Go(func() error {
+		defer stop()
+		return p.engine.Run(ctx)
+	})
 	return p
 }
 
@@ -240,6 +259,9 @@ func (r *relay) status() Status {
 	s := Status{Version: r.config.Version, PID: os.Getpid(), Parts: make(map[string]*Part)}
 	for name, p := range r.parts {
 		out := &Part{Listen: p.address, Problem: p.problem}
+		if p.bound.IsValid() {
+			out.Listen = p.bound.String()
+		}
 		if p.engine != nil {
 			out.Counters = p.engine.Counters()
 		}

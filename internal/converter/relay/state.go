@@ -34,6 +34,7 @@ type Use struct {
 	// ExcludeDomains are excluded with all names below them: by name at the proxy, else by the addresses in DNS answers.
 	ExcludeDomains []string    `json:"exclude_domains,omitempty"`
 	Proxy          string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
+	Gateway        []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
 	Converters     []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []netip.AddrPort `json:"plain,omitempty"`
@@ -67,7 +68,7 @@ type Status struct {
 
 // Part is one way in which connections come in.
 type Part struct {
-	Listen   string          `json:"listen"`
+	Listen   string          `json:"listen"`            // the address, with the port that it has
 	Problem  string          `json:"problem,omitempty"` // why it does not listen
 	Counters engine.Counters `json:"counters"`
 }
@@ -78,4 +79,6 @@ const (
 	PartPrograms4 = "programs, IPv4"
 	PartPrograms6 = "programs, IPv6"
 	PartProxy     = "proxy"
+	PartGateway4  = "gateway, IPv4"
+	PartGateway6  = "gateway, IPv6"
 )

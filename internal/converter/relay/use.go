@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
@@ -19,7 +17,7 @@ const (
 	// directFor is how long a program may connect directly to a server without asking again, as nothing is known of
 	// the server yet.
 	directFor = time.Second
-	// Programs' connections are redirected to these.
+	// Programs' connections are redirected to these, and those of a LAN led by TPROXY. Nobody else reaches them.
 	loopback4 = "127.0.0.1:0"
 	loopback6 = "[::1]:0"
 )
@@ -59,15 +57,33 @@ func (r *relay) use(u Use) {
 		}
 	})
 	r.watchNames(x, len(u.ExcludeDomains) > 0)
-	front := x.client.Redirected(x.take)
-	at4, at6 := r.keep(PartPrograms4, loopback4, front), r.keep(PartPrograms6, loopback6, front)
+	front := always(x.client.Redirected(x.take))
+	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
+	at6 := r.keep(PartPrograms6, entrance{address: loopback6, front: front})
 	x.mu.Lock()
-	x.cookies, x.at4, x.at6 = cookies, at4.bound(), at6.bound()
+	x.cookies, x.at4, x.at6 = cookies, at4.bound, at6.bound
 	x.mu.Unlock()
 	if u.Proxy == "" {
 		r.drop(PartProxy)
 	} else {
-		r.keep(PartProxy, u.Proxy, x.client.Proxy())
+		r.keep(PartProxy, entrance{address: u.Proxy, front: always(x.client.Proxy())})
+	}
+	if len(u.Gateway) == 0 {
+		r.closeGateway()
+	} else {
+		r.keep(PartGateway4, entrance{address: loopback4, transparent: true, front: x.client.Transparent})
+		r.keep(PartGateway6, entrance{address: loopback6, transparent: true, front: x.client.Transparent})
+	}
+}
+
+// closeGateway accepts no more connections of a LAN, and ends those that there are: nothing leads their packets here any
+// more.
+func (r *relay) closeGateway() {
+	for _, name := range []string{PartGateway4, PartGateway6} {
+		if p := r.parts[name]; p != nil {
+			p.stop()
+		}
+		r.drop(name)
 	}
 }
 
@@ -118,7 +134,7 @@ func (x *user) exclude(list []names.Address) {
 	})
 }
 
-// unuse connects no more programs to converters. Connections that there are continue.
+// unuse connects no more programs to converters. Connections that there are continue, but for those of a LAN.
 func (r *relay) unuse() {
 	if r.user == nil {
 		return
@@ -128,20 +144,7 @@ func (r *relay) unuse() {
 	for _, name := range []string{PartPrograms4, PartPrograms6, PartProxy} {
 		r.drop(name)
 	}
-}
-
-// bound returns the address at which a part listens; zero: it does not.
-func (p *part) bound() netip.AddrPort {
-	if p.listener == nil {
-		return netip.AddrPort{}
-	}
-	switch sa, _ := unix.Getsockname(p.listener.fd); a := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
-	}
-	return netip.AddrPort{}
+	r.closeGateway()
 }
 
 func (x *user) cookie(converter netip.AddrPort) []byte {
