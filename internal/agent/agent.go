@@ -1,7 +1,7 @@
 // Package agent puts dcol together. Prepare only reads: configuration and
 // identity. Plan.Run touches the system, and leaves it as it found it when it
-// ends, but for a waypoint's mappings, which outlive a restart; Down removes
-// those too.
+// ends, but for a waypoint's mappings and a gateway's rules, which outlive a
+// restart; Down removes those too.
 //
 // Each role is a package of its own, and starts and runs by itself: one that
 // cannot start because another program has its port is tried again while the
@@ -28,6 +28,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/enrol"
 	"github.com/detour-collective/dcol/internal/nat"
@@ -121,6 +122,11 @@ func (p *Plan) Run(ctx context.Context) error {
 	defer listener.Close()
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
+	}
+	if !p.config.Has(config.RoleClient) { // else the client role knows what it needs
+		if err := gateway.CleanUp(); err != nil {
+			p.log.Warn("rules for a gateway may be left", "err", err)
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	a, err := p.start(ctx, group)

@@ -18,6 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
@@ -36,7 +37,7 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	defer only.Close()
 	return errors.Join(
-		relaying.End(c.RunDir),
+		gateway.CleanUp(), relaying.End(c.RunDir),
 		removeRunFiles(c),
 		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log),
 		errors.Join(damagedRecords(c)...),

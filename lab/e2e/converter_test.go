@@ -18,6 +18,13 @@ func converting(t *testing.T, use string) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.sysctl(server, "net.mptcp.enabled", "0") // before the web server opens its sockets
+	w.convert(use, "")
+	return w
+}
+
+// convert configures and starts what converting returns. more is added to alice's table client.converter.
+func (w *world) convert(use, more string) {
+	w.Helper()
 	standard(w)
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
@@ -25,12 +32,11 @@ func converting(t *testing.T, use string) *world {
 	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
 	w.configure(alice, clientConfig("", w.addr4(bob).String())+
 		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
-		fmt.Sprintf("[client.converter]\nuse = %q\nproxy = %q\n", use, proxyAddress))
+		fmt.Sprintf("[client.converter]\nuse = %q\nproxy = %q\n", use, proxyAddress)+more)
 	w.start(mallory)
 	w.start(bob)
 	w.start(alice)
 	w.converterReady("alice is admitted to the converter")
-	return w
 }
 
 // converterReady waits until alice knows a converter and its relay listens.

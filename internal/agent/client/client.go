@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
@@ -53,6 +54,7 @@ type Directory interface {
 // Relay is the process that connects to converters. It is *relaying.Keeper.
 type Relay interface {
 	Change(func(*relay.State))
+	Standing() relaying.Standing
 }
 
 // Client is the client role. One goroutine, loop, owns all its state: events
@@ -69,6 +71,7 @@ type Client struct {
 	roster     roster
 	tunnels    *tunnels
 	converters converters
+	gateway    lanGateway
 	sampler    sampler
 	counters   api.Counters
 	displaced  bool // another path manager had new connections when that was last looked at
@@ -92,6 +95,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
 		return nil, err
 	}
+	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
 	// After what else is attached to the cgroup, see keepalive.Open.
@@ -126,7 +130,7 @@ func (c *Client) Run(ctx context.Context) error {
 	group.Go(func() error { return c.loop(running) })
 	err := group.Wait()
 	c.roster.close()
-	return errors.Join(err, c.tunnels.close(), c.host.close())
+	return errors.Join(err, c.gateway.close(), c.tunnels.close(), c.host.close())
 }
 
 // loop works until ctx ends.
@@ -169,6 +173,7 @@ func (c *Client) loop(ctx context.Context) error {
 		case <-sample.C:
 			sample.Reset(c.sample(ctx, time.Now()))
 			c.lookForPlain(time.Now())
+			c.keepGateway(time.Now())
 		case <-watch.C:
 			watch.Reset(c.sampleWatched(ctx, time.Now()))
 		}

@@ -136,7 +136,10 @@ func Converting(c config.Client) *relay.Use {
 	if !ok {
 		return nil
 	}
-	use := &relay.Use{Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), Proxy: c.Converter.Proxy, ExcludeDomains: c.Converter.ExcludeDomains}
+	use := &relay.Use{
+		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
+		Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway,
+	}
 	for _, port := range c.Converter.ExcludePorts {
 		use.ExcludePorts = append(use.ExcludePorts, uint16(port))
 	}
@@ -220,6 +223,7 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Conv
 		c.converters.use = use
 		c.converters.wanted.Store(use != config.ConvertNever)
 		c.tellRelay(now)
+		c.keepGateway(now)
 		c.pokeTunnels()
 		return c.describeConverting(now), nil
 	})

@@ -21,6 +21,13 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 		return nil, nil, err
 	}
 	problems := slices.Concat(c.host.problems, c.tunnels.problems())
+	gateway, err := call(ctx, c, func(time.Time) (string, error) { return c.gateway.problem, nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	if gateway != "" {
+		problems = append(problems, gateway)
+	}
 	if err := c.host.pathManager(); err != nil {
 		problems = append(problems, pathManagerProblem(err))
 	}

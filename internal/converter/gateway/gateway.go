@@ -42,16 +42,17 @@ type Want struct {
 
 // Gateway is an installed table. It is not safe for concurrent use.
 type Gateway struct {
-	config Config
-	want   Want
-	table  *nft.Kept
+	config  Config
+	want    Want
+	table   *nft.Kept
+	learned map[string][]nft.Element // by an earlier table, for the first one; by set
 }
 
 // leastMarks is one bit for the waypoint's connections and two for the gateway's.
 const leastMarks = 3
 
 // Open installs the table in the calling thread's network namespace, in place of one that an earlier process has
-// left.
+// left. What that has learned is kept.
 func Open(c Config, w Want) (*Gateway, error) {
 	if n := bits.OnesCount32(c.Marks); n < leastMarks {
 		return nil, fmt.Errorf("the marks %#x have %d bits, and a gateway needs at least %d: add bits to marks in [waypoint]", c.Marks, n, leastMarks)
@@ -61,10 +62,33 @@ func Open(c Config, w Want) (*Gateway, error) {
 		return nil, fmt.Errorf("lead the LAN's connections to the relay: %w", err)
 	}
 	var err error
-	if g.table, err = nft.Keep(table, g.build); err != nil {
+	if g.learned, err = learned(); err == nil {
+		g.table, err = nft.Keep(table, g.build)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("lead the LAN's connections to the relay: %w", err)
 	}
+	g.learned = nil
 	return g, nil
+}
+
+// learned returns the servers of a table that is there.
+func learned() (map[string][]nft.Element, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string][]nft.Element)
+	for _, f := range families {
+		for _, s := range []nft.Set{f.speaks, f.plain} {
+			list, listErr := conn.Elements(table, s)
+			for _, e := range list {
+				all[s.Name] = append(all[s.Name], nft.Element{Key: e.Key, Timeout: max(e.Expires, 1)})
+			}
+			err = errors.Join(err, listErr)
+		}
+	}
+	return all, errors.Join(err, conn.Close())
 }
 
 // Set changes what is taken. What was learned remains.
@@ -121,6 +145,8 @@ func (g *Gateway) build(tx *nft.Tx) {
 	tx.AddElements(table, lan, names)
 	tx.AddElements(table, ports, services)
 	for _, f := range families {
+		tx.AddElements(table, f.speaks, g.learned[f.speaks.Name])
+		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
 		tx.AddElements(table, f.excluded, ranges(append(slices.Clone(f.never), f.of(g.config.Exclude)...)))
 	}
 	tx.AddChains(table, append(g.config.marks().chains(), g.decisions()...))

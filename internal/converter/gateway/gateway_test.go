@@ -60,15 +60,20 @@ func newHome(t *testing.T, want Want) *home {
 	want.Port4 = h.relay("127.0.0.1:0", unix.SOL_IP, unix.IP_TRANSPARENT)
 	want.Port6 = h.relay("[::1]:0", unix.SOL_IPV6, unix.IPV6_TRANSPARENT)
 	h.want = want
-	h.router.Must(t, func() (err error) {
+	h.open()
+	t.Cleanup(func() { _ = h.gateway.Close() })
+	return h
+}
+
+func (h *home) open() {
+	h.Helper()
+	h.router.Must(h.T, func() (err error) {
 		h.gateway, err = Open(Config{
 			Interfaces: []string{"lan0"}, ExcludePorts: []uint16{excludedPort}, Marks: 0xff0000ff,
 			Exclude: []netip.Prefix{netip.MustParsePrefix("10.3.0.0/16"), netip.MustParsePrefix("10.3.0.0/24"), netip.MustParsePrefix("fd03::/64")},
-		}, want)
+		}, h.want)
 		return err
 	})
-	t.Cleanup(func() { _ = h.gateway.Close() })
-	return h
 }
 
 // serve answers each connection with a name.
@@ -253,6 +258,17 @@ func TestRestored(t *testing.T) {
 		}
 		h.router.Must(t, CleanUp)
 	}
+}
+
+// The next process takes over what the one before has learned.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, Want{Mode: choice.Auto, Converters: true})
+	h.expect("server", true, plainPort)
+	h.router.Must(t, h.gateway.Close)
+	h.expect("relay", false, plainPort) // nobody has the table open
+	h.open()
+	h.expect("relay", false, plainPort)
 }
 
 // UDP passes, whatever its port.

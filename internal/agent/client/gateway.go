@@ -1,0 +1,141 @@
+package client
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/gateway"
+	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+)
+
+// lanGateway keeps the connections of the LANs' hosts led to the relay, if the configuration names LANs.
+type lanGateway struct {
+	config  gateway.Config
+	open    *gateway.Gateway // nil: nothing is led to the relay
+	left    bool             // an earlier agent may have left its rules, and they work on
+	problem string           // why it does not work, for the status
+	log     *slog.Logger
+}
+
+// newGateway removes what an earlier agent has left, unless keep may take it over.
+func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
+	g := lanGateway{left: true, log: log}
+	use := Converting(settings.Client)
+	if use == nil || len(use.Gateway) == 0 {
+		if err := gateway.CleanUp(); err != nil {
+			log.Warn("rules for a gateway may be left", "err", err)
+		}
+		g.left = false
+	}
+	convert := settings.Client.Converter
+	convert.Use = config.ConvertAlways // what else it says holds in any mode, and that one may change
+	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}); len(use.Gateway) > 0 {
+		g.config = gateway.Config{Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, Marks: settings.Waypoint.Marks}
+	}
+	return g
+}
+
+// keepGateway has the kernel lead to the relay what gains by it now.
+func (c *Client) keepGateway(now time.Time) {
+	g := &c.gateway
+	if len(g.config.Interfaces) == 0 {
+		return
+	}
+	mode, used := modes[c.converters.use]
+	if !used {
+		g.complain(g.remove(), "")
+		return
+	}
+	want := gateway.Want{Mode: mode, Converters: len(c.converters.list(now)) > 0}
+	r := c.config.Relay.Standing().Relay
+	switch {
+	case r != nil:
+		want.Port4, want.Port6 = listensAt(r.Parts[relay.PartGateway4]), listensAt(r.Parts[relay.PartGateway6])
+	case g.open == nil:
+		return // it may take a moment to find the relay to which the rules lead that were left
+	}
+	g.complain(g.keep(want), missing(g.config.Interfaces, c.host.interfaces()))
+}
+
+// keep installs what is wanted, and what others have removed.
+func (g *lanGateway) keep(want gateway.Want) (err error) {
+	if g.open == nil {
+		if g.open, err = gateway.Open(g.config, want); err == nil {
+			g.left = false
+			g.log.Info("connections of the LAN's hosts are converted", "interfaces", g.config.Interfaces)
+		}
+		return err
+	}
+	restored, err := g.open.Check()
+	if restored {
+		g.log.Warn("the firewall rules for the LAN's connections were removed by another program and have been restored")
+	}
+	if err != nil {
+		return err
+	}
+	return g.open.Set(want)
+}
+
+// remove leads nothing to the relay any more.
+func (g *lanGateway) remove() error {
+	if g.open != nil {
+		err := g.open.Remove()
+		g.open = nil
+		return err
+	}
+	if g.left {
+		g.left = false
+		return gateway.CleanUp()
+	}
+	return nil
+}
+
+// close leaves the rules as they are: connections continue, and the next agent takes over.
+func (g *lanGateway) close() error {
+	if g.open == nil {
+		return nil
+	}
+	return g.open.Close()
+}
+
+// complain notes what is wrong, if anything, and logs it once.
+func (g *lanGateway) complain(err error, lacks string) {
+	problem := ""
+	switch {
+	case err != nil:
+		problem = fmt.Sprintf("connections of the LAN's hosts are not converted ([client.converter] gateway): %v", err)
+	case lacks != "":
+		problem = fmt.Sprintf("no interface %s is up, whose hosts' connections should be converted: correct gateway in [client.converter]", lacks)
+	}
+	if problem != "" && problem != g.problem {
+		g.log.Warn("a gateway does not work", "problem", problem)
+	}
+	g.problem = problem
+}
+
+// missing returns the first of the names that no interface has; empty: none.
+func missing(names []string, up []netstate.Interface) string {
+	for _, name := range names {
+		if !slices.ContainsFunc(up, func(i netstate.Interface) bool { return i.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// listensAt returns the port of a part; 0: it does not listen.
+func listensAt(p *relay.Part) uint16 {
+	if p == nil || p.Problem != "" {
+		return 0
+	}
+	at, err := netip.ParseAddrPort(p.Listen)
+	if err != nil {
+		return 0
+	}
+	return at.Port()
+}

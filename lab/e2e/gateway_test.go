@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// phone is a host of alice's LAN. It has no dcol agent.
+const phone = "phone"
+
+// withLAN is converting with alice as the gateway of a LAN. plain is a server that speaks no MPTCP.
+func withLAN(t *testing.T, use string, plain bool) *world {
+	t.Helper()
+	w := newWorldWith(t, func(s *testbed.Spec) {
+		for i := range s.Hosts {
+			if s.Hosts[i].Name == alice {
+				s.Hosts[i].Forward = true
+			}
+		}
+		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: phone})
+		s.Links = append(s.Links, testbed.LinkSpec{Name: phone, A: phone, B: alice})
+	})
+	if plain {
+		w.sysctl(server, "net.mptcp.enabled", "0")
+	}
+	w.convert(use, fmt.Sprintf("gateway = [%q]\nexclude_ports = [81]\n", w.host(alice).Interface(phone)))
+	w.gatewayReady()
+	return w
+}
+
+// gatewayReady waits until alice's kernel leads connections to the relay.
+func (w *world) gatewayReady() {
+	w.Helper()
+	w.eventually("alice's gateway works", func() error {
+		rules := w.try(alice, "nft", "list", "chain", "inet", "dcol_gateway", "divert").stdout
+		s := w.mustStatus(alice)
+		at := w.part(alice, relay.PartGateway4).Listen
+		return holds(at != "" && strings.Contains(rules, at) && strings.Contains(rules, "ip6") && len(s.Problems) == 0, "at %q, rules %s, problems %q", at, rules, s.Problems)
+	})
+}
+
+// byPhone begins a download by the phone, whose sockets are TCP.
+func (w *world) byPhone(url string) *transfer {
+	w.Helper()
+	return w.transfer(phone, "curl", "--silent", "--show-error", "--fail", "--no-buffer", url)
+}
+
+// taken returns how many connections of the LAN alice's relay has taken since it started.
+func (w *world) taken() int64 {
+	w.Helper()
+	return w.part(alice, relay.PartGateway4).Accepted + w.part(alice, relay.PartGateway6).Accepted
+}
+
+// takes checks that alice's relay has taken n connections.
+func (w *world) takes(n int64) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("alice has taken %d connections", n), func() error {
+		now := w.taken()
+		return holds(now == n, "it has taken %d", now)
+	})
+}
+
+func (w *world) url6(port int) string {
+	return fmt.Sprintf("http://[%v]:%d/file", w.addr6(server), port)
+}
+
+// isReset waits until a download ends, and checks that it failed.
+func (x *transfer) isReset() {
+	x.w.Helper()
+	x.once.Do(func() { close(x.hurry) })
+	<-x.ended
+	if x.err == nil {
+		x.w.Error("the download did not notice that its connection was cut")
+	}
+}
+
+// nothingLeft checks that no rule or route of the gateway is there.
+func (w *world) nothingLeft() {
+	w.Helper()
+	for _, argv := range [][]string{{"nft", "list", "tables"}, {"ip", "rule"}, {"ip", "-6", "rule"}, {"ip", "route", "show", "table", "all"}} {
+		if out := w.run(alice, argv...); strings.Contains(out, "dcol_gateway") || strings.Contains(out, "199:") || strings.Contains(out, "local default") {
+			w.Errorf("left behind:\n%s", out)
+		}
+	}
+}
+
+// A phone behind a gateway reaches a server without MPTCP over two paths. The connection survives the death of a path
+// and of the gateway's agent, without which new connections are converted too. Excluded ports are not.
+func TestGateway(t *testing.T) {
+	w := withLAN(t, "always", true)
+	x := w.byPhone(w.url())
+	w.throughConverter()
+	x.goesOn()
+	w.link(mallory, true)
+	x.goesOn()
+	w.link(mallory, false)
+	w.endAgent(alice, "KILL")
+	x.goesOn()
+	w.byPhone(w.url6(80)).endsWell()
+	w.accepts(2)
+	w.start(alice)
+	w.converterReady("alice is admitted again")
+	w.gatewayReady()
+	w.byPhone(w.url()).endsWell()
+	x.endsWell()
+	w.accepts(3)
+	w.byPhone(strings.Replace(w.url(), "/file", ":81/file", 1)).endsWell()
+	w.accepts(3)
+	w.takes(3)
+}
+
+// When the relay and the agent are dead, the LAN goes on with plain TCP.
+func TestGatewayRelayDies(t *testing.T) {
+	w := withLAN(t, "always", true)
+	x := w.byPhone(w.url())
+	x.goesOn()
+	w.endAgent(alice, "KILL")
+	w.run(alice, "kill", "-9", fmt.Sprint(w.relayOf(alice)))
+	x.isReset()
+	w.byPhone(w.url()).endsWell()
+	w.byPhone(w.url6(80)).endsWell()
+	w.accepts(1)
+	w.start(alice)
+	w.converterReady("alice is admitted again")
+	w.gatewayReady()
+	w.byPhone(w.url()).endsWell()
+	w.accepts(2)
+}
+
+// Rules that a firewall flushes come back. dcol convert never and dcol down remove all.
+func TestGatewayEnds(t *testing.T) {
+	w := withLAN(t, "always", true)
+	w.run(alice, "nft", "flush", "ruleset")
+	w.gatewayReady()
+	x := w.byPhone(w.url())
+	x.goesOn()
+	w.accepts(1)
+	w.dcol(alice, "convert", "never")
+	w.nothingLeft()
+	x.isReset()
+	w.byPhone(w.url()).endsWell()
+	w.dcol(alice, "convert", "always")
+	w.converterReady("alice is admitted again")
+	w.gatewayReady()
+	w.byPhone(w.url()).endsWell()
+	w.accepts(2)
+	w.dcol(alice, "down")
+	w.nothingLeft()
+	w.byPhone(w.url()).endsWell()
+	w.accepts(2)
+}
+
+// In auto, an MPTCP phone passes by to a server that speaks MPTCP, and teaches this. Then a TCP phone's connection is
+// taken: the gateway's own has detours. Of a server without MPTCP, the first connection teaches that.
+func TestGatewayAuto(t *testing.T) {
+	for name, plain := range map[string]bool{"MPTCP": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			w := withLAN(t, "auto", plain)
+			w.byPhone(w.url()).endsWell()
+			w.takes(0)
+			byMPTCP := func() *transfer {
+				return w.transfer(phone, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url())
+			}
+			byMPTCP().endsWell()
+			w.takes(0)
+			if plain {
+				byMPTCP().endsWell() // the relay makes sure
+				byMPTCP().endsWell()
+				w.byPhone(w.url()).endsWell()
+				w.takes(3)
+				w.accepts(2)
+				return
+			}
+			byMPTCP().endsWell()
+			w.takes(0)
+			x := w.byPhone(w.url())
+			w.eventually("the gateway's connection has detours", func() error {
+				for _, c := range w.mustStatus(alice).Client.Connections {
+					if c.Remote.Addr() == w.addr4(server) && len(c.Subflows) > 1 && c.Subflows[1].State == "up" {
+						return nil
+					}
+				}
+				return fmt.Errorf("alice has %+v", w.mustStatus(alice).Client.Connections)
+			})
+			x.endsWell()
+			w.takes(1)
+			w.accepts(0)
+		})
+	}
+}
