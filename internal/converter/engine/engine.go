@@ -112,6 +112,8 @@ type Engine struct {
 	loops  []*loop
 	pairs  atomic.Int64
 
+	listening sync.WaitGroup // loops that may accept connections
+
 	waking sync.Mutex // guards closed, and each loop's next
 	closed bool       // no loop is woken any more
 }
@@ -157,6 +159,7 @@ func New(c Config) (*Engine, error) {
 			return nil, err
 		}
 		e.loops = append(e.loops, l)
+		e.listening.Add(1)
 	}
 	return e, nil
 }
@@ -176,8 +179,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drain accepts no more connections. Run returns once the present ones have ended.
-func (e *Engine) Drain() { e.tell(drain) }
+// Drain accepts no more connections. Run, which must have been called, returns once the present ones have ended. When
+// Drain returns, the listeners may be closed.
+func (e *Engine) Drain() {
+	e.tell(drain)
+	e.listening.Wait()
+}
 
 // Counters returns the sum over all loops.
 func (e *Engine) Counters() Counters {

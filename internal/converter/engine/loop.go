@@ -30,6 +30,7 @@ type loop struct {
 	pipes      pipes
 	buffer     []byte // that what is read goes into
 	drains     bool
+	deaf       bool // it has ended listening
 	full       bool // there are MaxPairs, so the listeners are not watched
 
 	accepted, refused, moved, waiting atomic.Int64
@@ -109,6 +110,7 @@ func (l *loop) tell(c command) {
 
 // run handles events until the loop is stopped, or drained.
 func (l *loop) run() error {
+	defer l.endListening()
 	events := make([]unix.EpollEvent, eventsAtOnce)
 	for turns := 0; !l.done(); turns++ {
 		// A goroutine that yields to others is not taken for one that hogs its processor, which would have Go's
@@ -143,13 +145,23 @@ func (l *loop) done() bool {
 func (l *loop) listenAgain() error {
 	if !l.drains && command(l.commands.Load())&drain != 0 {
 		l.drains = true
-		return l.listen(false)
+		l.endListening()
 	}
 	if l.full && !l.drains && l.engine.hasRoom() {
 		l.full = false
 		return l.listen(true)
 	}
 	return nil
+}
+
+// endListening waits for no more new connections. The listeners may be closed once all loops have called it: an epoll
+// keeps a closed descriptor if another process has the socket, too.
+func (l *loop) endListening() {
+	if !l.deaf {
+		l.deaf = true
+		_ = l.listen(false)
+		l.engine.listening.Done()
+	}
 }
 
 // timeout returns for how long to wait for events, in milliseconds.

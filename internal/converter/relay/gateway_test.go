@@ -1,0 +1,100 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/gateway"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// The connections of a LAN's host come in as TPROXY leads them, also after another relay has taken over the listeners.
+// When the relay is no gateway any more, they end, although it goes on as a converter.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	router, dir := netnstest.New(t), t.TempDir()
+	host := netnstest.New(t)
+	netnstest.Veth(t,
+		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.1.0.2/24", "fd01::2/64"}},
+		netnstest.End{NS: router, Name: "lan0", Addresses: []string{"10.1.0.1/24", "fd01::1/64"}})
+	server := netnstest.New(t)
+	netnstest.Veth(t,
+		netnstest.End{NS: server, Name: "eth0", Addresses: []string{"10.2.0.2/24", "fd02::2/64"}},
+		netnstest.End{NS: router, Name: "wan0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}})
+	host.Output(t, "ip", "route", "add", "default", "via", "10.1.0.1")
+	host.Output(t, "ip", "-6", "route", "add", "default", "via", "fd01::1")
+	listener := server.Listen(t, ":80")
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+		}
+	}()
+
+	// Nothing is forwarded, so that a connection comes through only if it is taken.
+	first, _ := started(t, router, dir, "1")
+	state := State{Serve: &Serve{Port: port, Key: key}, Use: &Use{Mode: choice.Always, Gateway: []string{"lan0"}}}
+	status, err := first.Set(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gateway.Want{Mode: choice.Always, Converters: true}
+	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
+	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()
+	router.Must(t, func() error {
+		g, err := gateway.Open(gateway.Config{Interfaces: []string{"lan0"}, Marks: 7}, want)
+		if err != nil {
+			return err
+		}
+		return g.Close()
+	})
+	for _, addr := range []string{"10.2.0.2", "fd02::2"} {
+		c, err := host.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), 80))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := talk(c, "before"); err != nil {
+			t.Errorf("to %s: %v", addr, err)
+		}
+	}
+	// Who calls the listener itself gets no further.
+	own, err := router.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), want.Port4))
+	if err == nil {
+		defer own.Close()
+		if err := talk(own, "hello"); err == nil {
+			t.Error("the listener relays to itself")
+		}
+	}
+
+	second, _ := started(t, router, dir, "2")
+	if _, err := second.Set(state); err != nil {
+		t.Fatal(err)
+	}
+	c, err := host.Dial(t.Context(), netip.MustParseAddrPort("10.2.0.2:80"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := talk(c, "after"); err != nil {
+		t.Errorf("after the handover: %v", err)
+	}
+	if _, err := second.Set(State{Serve: state.Serve}); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection has not been reset: %v", err)
+	}
+	if _, err := second.Status(); err != nil {
+		t.Errorf("the relay has ended: %v", err)
+	}
+}
