@@ -61,7 +61,7 @@ func TestGateway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		if err := talk(c, "before"); err != nil {
 			t.Errorf("to %s: %v", addr, err)
 		}
