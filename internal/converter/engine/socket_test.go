@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func TestAcceptedInherit(t *testing.T) {
 				dial(t, netip.MustParseAddrPort(l.Addr().String()), calls)
 				var fd int
 				eventually(t, "the connection is accepted", func() bool {
-					var errno error
+					var errno syscall.Errno
 					fd, _, errno = accept(int(file.Fd()))
 					return errors.Is(errno, unix.Errno(0))
 				})
