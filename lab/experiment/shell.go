@@ -16,7 +16,7 @@ import (
 // Shell builds the scenario's network, starts the agents and runs commands from in on its hosts,
 // interactively or from a stream of lines. It prints the error of a failed line and goes on.
 func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, out io.Writer) error {
-	lab, err := build(ctx, s, o, len(s.WithRole(scenario.RoleWaypoint)) > 0)
+	lab, err := build(ctx, s, o, slices.ContainsFunc(s.Hosts, scenario.Host.Serves))
 	if err != nil {
 		return err
 	}
@@ -211,6 +211,9 @@ func (sh *shell) plan(h scenario.Host) agentPlan {
 	plan := agentPlan{subflows: defaultSubflows, kinds: shellKinds, offers: scenario.Kinds()}
 	if h.Has(scenario.RoleClient) {
 		plan.via = sh.lab.Scenario.WithRole(scenario.RoleWaypoint)
+		if plan.converters = sh.lab.Scenario.WithRole(scenario.RoleConverter); len(plan.converters) > 0 {
+			plan.converter, plan.proxy = scenario.ConvertAuto, true
+		}
 	}
 	return plan
 }
@@ -222,7 +225,7 @@ func (sh *shell) kinds(ctx context.Context, args []string) error {
 		return err
 	}
 	if !sh.lab.agents.used {
-		return errors.New("there is no waypoint in this network, so no agents")
+		return errors.New("there is no waypoint or converter in this network, so no agents")
 	}
 	h, _ := sh.lab.Scenario.Host(client)
 	plan := sh.plan(h)
