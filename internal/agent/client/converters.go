@@ -210,6 +210,7 @@ func (c *Client) tellRelay(now time.Time) {
 	use := Converting(settings)
 	if use != nil {
 		use.Converters, use.Plain = c.converters.list(now), c.converters.plain
+		use.Exclude = append(use.Exclude, c.host.neighbourhood()...)
 	}
 	c.config.Relay.Change(func(s *relay.State) { s.Use = use })
 }

@@ -107,5 +107,8 @@ func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	}
 	c.tunnels.attach(interfaces)
 	c.pokeTunnels()
+	if c.converters.wanted.Load() {
+		c.tellRelay(now)
+	}
 	c.handle(ctx, now, local)
 }

@@ -42,6 +42,7 @@ type router interface {
 	SourceFor(dst netip.Addr) (netstate.Address, error)
 	Own() ([]netstate.Address, error)
 	Interfaces() ([]netstate.Interface, error)
+	OnLink() ([]netip.Prefix, error)
 }
 
 // eventRoom is the number of kernel events that may wait for the loop: a second of
@@ -191,6 +192,15 @@ func (h *host) interfaces() []netstate.Interface {
 	list, err := h.routes.Interfaces()
 	if err != nil {
 		h.log.Warn("this host's interfaces cannot be listed", "err", err)
+	}
+	return list
+}
+
+// neighbourhood lists the networks that this host is in.
+func (h *host) neighbourhood() []netip.Prefix {
+	list, err := h.routes.OnLink()
+	if err != nil {
+		h.log.Warn("this host's networks cannot be listed", "err", err)
 	}
 	return list
 }
