@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -52,7 +53,8 @@ func (c *Conn) MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 			uses = append(uses, u.MarkUse)
 		}
 	}
-	return uses, nil
+	// Before nft 1.1, a range is two comparisons.
+	return slices.Compact(uses), nil
 }
 
 // concernsForwarded reports whether a chain at the hook sees forwarded packets at a time when it
