@@ -25,7 +25,7 @@ func TestInBandEndsWithSession(t *testing.T) {
 	w.kindIs("in-band", "ready")
 	x := w.curl(w.url())
 	before := w.subflows("direct up", "in-band up")
-	if now := w.admitted(); !strings.HasPrefix(now, w.addr4(alice).String()+" . 0xa") {
+	if now := w.admitted(); !strings.HasPrefix(now, w.addr4(alice).String()+" . 0x9") {
 		t.Errorf("bob admits %q", now)
 	}
 	ofAlice.stop()
