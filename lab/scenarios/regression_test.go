@@ -48,7 +48,12 @@ func TestRegression(t *testing.T) {
 	}
 	found := measured(ctx, t, suite, options)
 	for _, part := range found.Parts {
-		t.Run(part.Scenario, func(t *testing.T) { holds(t, part) })
+		t.Run(part.Scenario, func(t *testing.T) {
+			if len(part.Expectations) == 0 && ctx.Err() != nil {
+				t.Skipf("this machine was too busy to measure it in %v", measurementLimit)
+			}
+			holds(t, part)
+		})
 	}
 }
 
