@@ -137,7 +137,7 @@ type Convert struct {
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
 }
 
-// UseConverter says for which servers converters are used.
+// UseConverter selects the servers for which converters are used.
 type UseConverter string
 
 const (

@@ -800,27 +800,6 @@ os._exit(0)
 	}
 }
 
-func TestHasMPCapable(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		options []byte
-		want    bool
-	}{
-		{"none", nil, false},
-		{"MSS", []byte{2, 4, 5, 180}, false},
-		{"after others", []byte{2, 4, 5, 180, 1, 1, 30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}, true},
-		{"MP_JOIN", []byte{30, 4, 0x10, 0}, false},
-		{"after the end", []byte{0, 30, 4, 1, 1}, false},
-		{"truncated", []byte{30, 12, 1}, false},
-		{"no length", []byte{30}, false},
-		{"length 0", []byte{3, 0, 30, 4, 1, 1}, false},
-	} {
-		if got := hasMPCapable(c.options); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}
-
 func TestPeerTable(t *testing.T) {
 	shared := board{entries: new(entries)}
 	a, b := netip.MustParseAddrPort("203.0.113.5:80"), netip.MustParseAddrPort("[2001:db8::5]:443")

@@ -38,7 +38,8 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 		return
 	}
 	if answer.ExtendedHeader != nil {
-		s.converting.relay.Learned(server, hasMPCapable(answer.ExtendedHeader))
+		speaks, _ := rfc8803.HasMPCapable(answer.ExtendedHeader)
+		s.converting.relay.Learned(server, speaks)
 	}
 	s.shared.addPeer(s.side, sock.cookie, server, convert.Converter, monotonic())
 	_ = answerResult(s.listener, l.call.id, 0)
@@ -171,26 +172,4 @@ func (s *supervisor) awaitInput(l *lead, fd int, deadline time.Time) error {
 			return errGone
 		}
 	}
-}
-
-// hasMPCapable reports whether TCP options have MP_CAPABLE (RFC 8684): the server speaks MPTCP.
-func hasMPCapable(options []byte) bool {
-	const (
-		end, nop, mptcp  = 0, 1, 30
-		mpCapable, shift = 0, 4
-	)
-	for len(options) > 0 && options[0] != end {
-		if options[0] == nop {
-			options = options[1:]
-			continue
-		}
-		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
-			return false
-		}
-		if options[0] == mptcp && options[1] > 2 && options[2]>>shift == mpCapable {
-			return true
-		}
-		options = options[options[1]:]
-	}
-	return false
 }

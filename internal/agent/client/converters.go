@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// converterAnswer is how long a waypoint may take to admit this host to its converter.
+	// converterAnswer limits the wait for a waypoint's answer to a request for admission.
 	converterAnswer = 5 * time.Second
 	// converterRetry is the delay before a request is repeated that failed or was refused.
 	converterRetry = 30 * time.Second
@@ -241,8 +241,8 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 	return out
 }
 
-// lookForPlain tells the relay of servers that turned out to speak no MPTCP, so that the next connection to them is
-// converted.
+// lookForPlain tells the relay which servers do not speak MPTCP, as this host's connections show. The next connections
+// to them are converted.
 func (c *Client) lookForPlain(now time.Time) {
 	if c.converters.use != config.ConvertAuto {
 		return

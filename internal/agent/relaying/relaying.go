@@ -19,7 +19,7 @@ import (
 const (
 	// checkEvery is the interval at which the relay is asked how it is.
 	checkEvery = 2 * time.Second
-	// startLimit is how long a new relay may take until it answers.
+	// startLimit limits the wait for the first answer of a new relay.
 	startLimit = 5 * time.Second
 	// A relay that ends at once is started again after retryFirst, doubled each time up to retryMost.
 	retryFirst = 250 * time.Millisecond
@@ -49,7 +49,7 @@ type Keeper struct {
 	retry time.Duration
 }
 
-// Standing is how the relay is.
+// Standing is the state of the relay.
 type Standing struct {
 	Relay *relay.Status // nil: there is none
 	Err   error         // why not, if one is needed
@@ -71,7 +71,7 @@ func (k *Keeper) Change(change func(*relay.State)) {
 	}
 }
 
-// Standing returns how the relay is now.
+// Standing returns the state of the relay, as last checked.
 func (k *Keeper) Standing() Standing {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// versionOf is where a test tells its relays their version, as the linker does outside of tests.
+// versionOf names the environment variable with the version of a test's relays. Outside of tests the linker sets it.
 const versionOf = "DCOL_TEST_RELAY_VERSION"
 
 // TestMain runs the relays that a Keeper starts: this program with the arguments that dcol would get.

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// Timeout is how long a client waits for the relay's answer. Then the connection goes directly to its server.
+	// Timeout limits a client's wait for the relay's answer. After it, the connection goes directly to its server.
 	Timeout = 200 * time.Millisecond
-	// silence is how long a client does not ask again after the relay did not answer.
+	// silence is the pause before a client asks again after an unanswered question.
 	silence = time.Second
 	// maxCached is the number of servers that a client knows to go to directly.
 	maxCached = 4096

@@ -145,8 +145,8 @@ func (a *attempt) takeCookie(e *rfc8803.Error, now time.Time) *engine.Dial {
 func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
 	c.Carried(a.via, a.servers[0], r.Handshake, r.Answer, now)
 	if a.answer.ExtendedHeader != nil {
-		if kinds, err := rfc8803.OptionKinds(a.answer.ExtendedHeader); err == nil {
-			c.Learned(a.servers[0], slices.Contains(kinds, rfc8803.KindMPTCP), now)
+		if speaks, err := rfc8803.HasMPCapable(a.answer.ExtendedHeader); err == nil {
+			c.Learned(a.servers[0], speaks, now)
 		}
 	}
 }

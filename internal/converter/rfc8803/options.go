@@ -16,16 +16,35 @@ const (
 // OptionKinds returns the kinds of TCP options, as they are in a Connect or Extended TCP Header TLV, without
 // padding.
 func OptionKinds(b []byte) (kinds []byte, err error) {
+	err = eachOption(b, func(option []byte) { kinds = append(kinds, option[0]) })
+	if err != nil {
+		return nil, err
+	}
+	return kinds, nil
+}
+
+// HasMPCapable reports whether TCP options have MP_CAPABLE (RFC 8684, section 3.1), by which a server speaks MPTCP.
+// After an error, it reports whether the options before the malformed one have it.
+func HasMPCapable(b []byte) (has bool, err error) {
+	const mpCapable, shift = 0, 4
+	err = eachOption(b, func(option []byte) {
+		has = has || option[0] == KindMPTCP && len(option) > 2 && option[2]>>shift == mpCapable
+	})
+	return has, err
+}
+
+// eachOption calls f with each option but padding.
+func eachOption(b []byte, f func(option []byte)) error {
 	for len(b) > 0 && b[0] != KindEnd {
 		if b[0] == KindNop {
 			b = b[1:]
 			continue
 		}
 		if len(b) < 2 || b[1] < 2 || int(b[1]) > len(b) {
-			return nil, fmt.Errorf("%w: the length of a TCP option of kind %d", ErrMalformed, b[0])
+			return fmt.Errorf("%w: the length of a TCP option of kind %d", ErrMalformed, b[0])
 		}
-		kinds = append(kinds, b[0])
+		f(b[:b[1]])
 		b = b[b[1]:]
 	}
-	return kinds, nil
+	return nil
 }

@@ -1,31 +1,24 @@
 package rfc8803
 
-import (
-	"errors"
-	"slices"
-	"testing"
-)
+import "testing"
 
-func TestOptionKinds(t *testing.T) {
-	for name, c := range map[string]struct {
-		b    []byte
-		want []byte
-		err  error
+func TestHasMPCapable(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options []byte
+		want    bool
 	}{
-		"none":               {nil, nil, nil},
-		"padding":            {[]byte{1, 1, 0, 0}, nil, nil},
-		"several":            {[]byte{2, 4, 5, 0xb4, 1, 3, 3, 7, 30, 4, 0, 1}, []byte{2, 3, 30}, nil},
-		"nothing after end":  {[]byte{4, 2, 0, 30, 9}, []byte{4}, nil},
-		"without length":     {[]byte{4, 2, 30}, nil, ErrMalformed},
-		"length 1":           {[]byte{30, 1, 0, 0}, nil, ErrMalformed},
-		"longer than all":    {[]byte{30, 5, 0, 0}, nil, ErrMalformed},
-		"as long as all":     {[]byte{30, 4, 0, 0}, []byte{30}, nil},
-		"end in the last":    {[]byte{30, 3, 0, 0}, []byte{30}, nil},
-		"twice the same one": {[]byte{4, 2, 4, 2}, []byte{4, 4}, nil},
+		{"none", nil, false},
+		{"MSS", []byte{2, 4, 5, 180}, false},
+		{"after others", []byte{2, 4, 5, 180, 1, 1, 30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}, true},
+		{"MP_JOIN", []byte{30, 4, 0x10, 0}, false},
+		{"after the end", []byte{0, 30, 4, 1, 1}, false},
+		{"truncated", []byte{30, 12, 1}, false},
+		{"no length", []byte{30}, false},
+		{"length 0", []byte{3, 0, 30, 4, 1, 1}, false},
 	} {
-		kinds, err := OptionKinds(c.b)
-		if !slices.Equal(kinds, c.want) || !errors.Is(err, c.err) {
-			t.Errorf("%s: %v, %v, want %v, %v", name, kinds, err, c.want, c.err)
+		if got, _ := HasMPCapable(c.options); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }
