@@ -393,18 +393,7 @@ print(all(t.is_alive() for t in waiting), flush=True)
 sys.stdin.readline()
 `
 	cmd := python(t, r, script, hostPort(server)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := started(t, cmd)
 	defer cmd.Process.Kill()
 	eventually(t, "all wait for the converter", func() bool {
 		return len(slices.DeleteFunc(r.lines(), func(l string) bool { return l != "silent" })) == 6
@@ -680,18 +669,7 @@ for s in open:
 		t.Fatal(err)
 	}
 	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := started(t, cmd)
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); line != "open\n" {
 		t.Fatalf("%q %v", line, err)
@@ -710,6 +688,23 @@ for s in open:
 	if err := errors.Join(err, cmd.Wait()); err != nil || string(rest) != "b'hello\\n'\nb'hello\\n'\n" {
 		t.Errorf("%v: %q", err, rest)
 	}
+}
+
+// started starts a program, and returns the ends of its standard input and output.
+func started(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return in, out
 }
 
 // TestInheritedConnect leaves a connect() call in the middle, as a killed supervisor does.
