@@ -65,6 +65,10 @@ test-awkward: ## Run the tests on a host made awkward on purpose (root, nightly)
 	@scripts/deps.sh test
 	scripts/test-awkward.sh
 
+test-roots: ## Run the tests in a bare Debian 12 and 13 with git and make alone (root, 40 minutes).
+	@scripts/deps.sh test-roots
+	scripts/test-roots.sh
+
 test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
 	@scripts/deps.sh test-kernels
 	scripts/test-kernels.sh
@@ -155,4 +159,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-awkward test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-awkward test-roots test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

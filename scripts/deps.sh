@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate
+#   scripts/deps.sh build|demo|bench|paper|test|test-roots|test-kernels|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -136,6 +136,10 @@ set_test() {
 	need_program socat socat 'services and senders in the tests'
 	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
 }
+set_test_roots() {
+	need_program debootstrap debootstrap 'to install bare Debian roots'
+	need_program unshare util-linux 'to run in them'
+}
 set_test_kernels() {
 	set_test
 	need_program qemu-system-x86_64 qemu-system-x86 'to run other kernels'
@@ -230,7 +234,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | paper | test | test-kernels | generate)
+build | demo | bench | paper | test | test-roots | test-kernels | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
@@ -242,6 +246,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-kernels|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-roots|test-kernels|lint|generate'
 	;;
 esac
