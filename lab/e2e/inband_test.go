@@ -163,14 +163,15 @@ func TestKeysRotate(t *testing.T) {
 	before := w.subflows("direct up", "in-band up")
 	// Three at a time, so that a slow machine is done in time, too: most of it is waiting.
 	const script = `one() { "$0" run -- curl --silent --fail --output /dev/null --limit-rate 1M --range 0-800000 "$1"; }
-	for i in $(seq 20); do
+	for i in $(seq 10); do
 		one "$@" & a=$!
 		one "$@" & b=$!
 		one "$@" && wait $a && wait $b || exit 1
 	done`
-	r := w.try(alice, "bash", "-c", script, program, w.url())
-	if r.code != 0 {
-		t.Fatalf("%v", r)
+	for range 2 {
+		if r := w.try(alice, "bash", "-c", script, program, w.url()); r.code != 0 {
+			t.Fatalf("%v", r)
+		}
 	}
 	s := w.inBand()
 	// On a busy machine some of these connections end before their detours come up.
