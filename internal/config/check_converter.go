@@ -32,6 +32,9 @@ func (c *Convert) check(p *tomlfile.Problems) {
 			p.At("client.converter.gateway", "%q is not an interface's name", name)
 		}
 	}
+	if c.KeepIPv6 && len(c.Gateway) == 0 {
+		p.At("client.converter.keep_ipv6", "concerns the hosts of a LAN for which this host is the router: name its interface in gateway")
+	}
 }
 
 // isInterfaceName follows the kernel's dev_valid_name.

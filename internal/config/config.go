@@ -135,6 +135,7 @@ type Convert struct {
 	ExcludeDomains []string       `toml:"exclude_domains"`
 	Proxy          string         `toml:"proxy"`   // address of a proxy on this host; empty: none
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
+	KeepIPv6       bool           `toml:"keep_ipv6"`
 }
 
 // UseConverter selects the servers for which converters are used.

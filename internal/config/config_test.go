@@ -57,6 +57,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[client.converter]\nproxy = \"1080\"", `conf:9: client.converter.proxy: "1080" is not an address and a port`},
 		{minimal + "[client.converter]\nproxy = \"0.0.0.0:1080\"", `conf:9: client.converter.proxy: 0.0.0.0 is not a private address`},
 		{minimal + "[client.converter]\ngateway = [\"br/lan\"]", `conf:9: client.converter.gateway: "br/lan" is not an interface's name`},
+		{minimal + "[client.converter]\nkeep_ipv6 = true", `conf:9: client.converter.keep_ipv6: concerns the hosts of a LAN`},
 		{minimal + "[waypoint]\nconverter_port = 0", `conf:9: waypoint.converter_port: 0 is not a port`},
 		{minimal + "[waypoint]\noffers = [\"wiregard\"]", `conf:9: waypoint.offers: "wiregard" is not a kind of detour; did you mean "wireguard"?`},
 		{minimal + "[waypoint]\noffers = []", `conf:9: waypoint.offers: is empty: to offer nothing, remove the role`},

@@ -17,6 +17,7 @@ type hostAddrs struct {
 	newer   []netip.Addr             // subflows start from them, addrs lacks them; asked about
 	came    map[netip.Addr]time.Time // when those of addrs came that were not there at first
 	tunnels map[netip.Addr]bool      // addresses of tunnels that exist or are on offer
+	behind  []netip.Prefix           // networks from whose addresses connections may come too
 }
 
 // set replaces the addresses. It reports whether they changed, and whether the host is on another
@@ -25,14 +26,16 @@ func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
 	for _, a := range ev.Tunnels {
 		h.tunnels[a] = true
 	}
+	sameBehind := slices.Equal(h.behind, ev.Behind)
+	h.behind = ev.Behind
 	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) {
+	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) && sameBehind {
 		return false, false
 	}
 	moved = h.addrs == nil || !slices.Equal(h.withoutTunnels(h.addrs), h.withoutTunnels(addrs))
 	for _, a := range addrs {
-		if !h.owns(a) {
+		if !h.has(a) {
 			h.came[a] = now
 		}
 	}
@@ -48,8 +51,17 @@ func (h *hostAddrs) withoutTunnels(addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return h.tunnels[a] })
 }
 
-func (h *hostAddrs) owns(a netip.Addr) bool {
+// has reports whether an address is this host's.
+func (h *hostAddrs) has(a netip.Addr) bool {
 	return h.addrs == nil || slices.Contains(h.addrs, a) || slices.Contains(h.newer, a)
+}
+
+// owns reports whether subflows may come from an address.
+func (h *hostAddrs) owns(a netip.Addr) bool { return h.has(a) || h.isBehind(a) }
+
+// isBehind reports whether an address belongs to a host behind this one.
+func (h *hostAddrs) isBehind(a netip.Addr) bool {
+	return slices.ContainsFunc(h.behind, func(p netip.Prefix) bool { return p.Contains(a) }) && !slices.Contains(h.addrs, a)
 }
 
 // hasSource reports whether this host still has the subflow's source address.
@@ -68,7 +80,7 @@ func (h *hostAddrs) perhapsLacked(s *subflow, now time.Time) bool {
 // has it, otherwise zero, which leaves the choice to routing. ok is false if the host has no
 // suitable address.
 func (h *hostAddrs) source(c *conn) (from netip.Addr, ok bool) {
-	if h.owns(c.local.Addr()) {
+	if h.owns(c.local.Addr()) && !h.isBehind(c.local.Addr()) {
 		return c.local.Addr(), true
 	}
 	return from, slices.ContainsFunc(h.addrs, func(a netip.Addr) bool {

@@ -125,6 +125,9 @@ type LocalAddrs struct {
 	// goes, the host counts as being on another network. The source addresses of detours on offer
 	// need not be listed.
 	Tunnels []netip.Addr
+	// Behind lists the networks for which this host is the router, and from whose addresses its programs connect. Such
+	// an address is a connection's only: detours start from one of Addrs.
+	Behind []netip.Prefix
 }
 
 // Measured carries the kernel's counters for some subflows. Every subflow should be sampled about

@@ -77,17 +77,25 @@ func (p *player) event(words []string) {
 		p.handle(path.ServerRefused{
 			Waypoint: args[0], Addr: p.addr(args[0]), Server: p.addrPort(args[1]), Err: errors.New("forbidden"), For: 30 * time.Second,
 		})
-	case "addresses": // HOST… [tunnels HOST…]
+	case "addresses": // HOST… [tunnels HOST…] [behind HOST…]
 		var ev path.LocalAddrs
+		var behind []netip.Addr
 		list := &ev.Addrs
 		for _, name := range args {
-			if name == "tunnels" {
+			switch name {
+			case "tunnels":
 				list = &ev.Tunnels
+				continue
+			case "behind":
+				list = &behind
 				continue
 			}
 			*list = append(*list, p.addr(name))
 		}
 		ev.Addrs = append(ev.Addrs, ev.Tunnels...)
+		for _, a := range behind {
+			ev.Behind = append(ev.Behind, netip.PrefixFrom(a, a.BitLen()))
+		}
 		p.handle(ev)
 	case "all": // [errors N] {CONN/ID …} ;…: a complete sample
 		rest, count := args, 0

@@ -82,7 +82,7 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 
 // rests returns until when the connection does not use a detour, and why.
 func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
-	if o.Local.IsValid() && !t.host.owns(o.Local) {
+	if o.Local.IsValid() && !t.host.has(o.Local) {
 		return until, Rest{Cause: RestsNoAddress}
 	}
 	for _, e := range t.ended {

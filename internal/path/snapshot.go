@@ -93,7 +93,7 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	case t != nil && now.Before(t.until):
 		d.Failures, d.RetryAt, d.Err = t.rests, t.until, t.err
 		d.Why = Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}.of(o.Kind)
-	case o.Local.IsValid() && !host.owns(o.Local):
+	case o.Local.IsValid() && !host.has(o.Local):
 		d.Why = Rest{Cause: RestsNoAddress}.of(o.Kind)
 	case server.IsValid():
 		d.Failures, d.RetryAt, d.Err, d.Towards = r.failures, r.at, r.err, server

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -15,7 +16,25 @@ const phone = "phone"
 // withLAN is converting with alice as the gateway of a LAN. plain is a server that speaks no MPTCP.
 func withLAN(t *testing.T, use string, plain bool) *world {
 	t.Helper()
-	w := newWorldWith(t, func(s *testbed.Spec) {
+	return withLANOf(t, use, plain, (*world).addr4, "")
+}
+
+// withLANOf is withLAN with bob at one of its addresses, and more in alice's table client.converter.
+func withLANOf(t *testing.T, use string, plain bool, at func(*world, string) netip.Addr, more string) *world {
+	t.Helper()
+	w := newLAN(t)
+	if plain {
+		w.sysctl(server, "net.mptcp.enabled", "0")
+	}
+	w.convertAt(at(w, bob), use, w.gatewayTable()+more)
+	w.gatewayReady()
+	return w
+}
+
+// newLAN is newWorld with a phone behind alice.
+func newLAN(t *testing.T) *world {
+	t.Helper()
+	return newWorldWith(t, func(s *testbed.Spec) {
 		for i := range s.Hosts {
 			if s.Hosts[i].Name == alice {
 				s.Hosts[i].Forward = true
@@ -24,12 +43,11 @@ func withLAN(t *testing.T, use string, plain bool) *world {
 		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: phone})
 		s.Links = append(s.Links, testbed.LinkSpec{Name: phone, A: phone, B: alice})
 	})
-	if plain {
-		w.sysctl(server, "net.mptcp.enabled", "0")
-	}
-	w.convert(use, fmt.Sprintf("gateway = [%q]\nexclude_ports = [81]\n", w.host(alice).Interface(phone)))
-	w.gatewayReady()
-	return w
+}
+
+// gatewayTable returns lines of alice's table client.converter.
+func (w *world) gatewayTable() string {
+	return fmt.Sprintf("gateway = [%q]\nexclude_ports = [81]\n", w.host(alice).Interface(phone))
 }
 
 // gatewayReady waits until alice's kernel leads connections to the relay.
@@ -191,4 +209,87 @@ func TestGatewayAuto(t *testing.T) {
 			w.accepts(0)
 		})
 	}
+}
+
+// A server sees the phone's own IPv6 address on the direct path of the gateway's connection, and bob's on its detour.
+// The connection survives the death of either path, and of the gateway's agent.
+func TestGatewayKeepsIPv6(t *testing.T) {
+	w := withLANOf(t, "auto", false, (*world).addr6, "keep_ipv6 = true\n")
+	url := w.url6(80)
+	w.transfer(phone, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", url).endsWell() // teaches
+	x := w.byPhone(url)
+	w.eventually("a direct path from the phone's address, and a detour", func() error {
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			if c.Remote.Addr() == w.addr6(server) && c.Local.Addr() == w.addr6(phone) && len(c.Subflows) == 2 && c.Subflows[1].State == "up" {
+				return nil
+			}
+		}
+		return fmt.Errorf("alice has %+v", w.mustStatus(alice).Client.Connections)
+	})
+	seen := w.run(server, "ss", "--tcp", "--numeric", "--no-header", "state", "established", "sport", "=", ":80")
+	for _, host := range []string{phone, bob} {
+		if !strings.Contains(seen, w.addr6(host).String()) {
+			w.Errorf("the server does not see %s at %v:\n%s", host, w.addr6(host), seen)
+		}
+	}
+	x.goesOn()
+	w.link(bob, true)
+	x.goesOn()
+	w.link(bob, false)
+	w.endAgent(alice, "KILL")
+	x.goesOn()
+	w.start(alice)
+	w.gatewayReady()
+	w.run(router, "nft", fmt.Sprintf("table inet cut {\nchain forward {\ntype filter hook forward priority 0\nip6 saddr %v drop\n}\n}", w.addr6(phone)))
+	x.goesOn()
+	w.run(router, "nft", "delete table inet cut")
+	x.endsWell()
+	w.takes(1)
+}
+
+// A host is a gateway and a waypoint at once. Connections of the LAN and of another member pass, also while its agent is
+// dead, and its rules for one are none of the other's business.
+func TestGatewayAndWaypoint(t *testing.T) {
+	w := standard(newLAN(t))
+	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
+	w.identify("collective", mallory)
+	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
+	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), `["client"]`, `["client", "waypoint"]`, 1)+
+		"[client.converter]\nuse = \"always\"\n"+w.gatewayTable()+"[waypoint]\n"+labAllowed)
+	w.configure(mallory, strings.NewReplacer(alice, mallory, bob, alice).Replace(clientConfig("", w.addr4(alice).String())))
+	for _, host := range []string{bob, alice, mallory} {
+		w.start(host)
+	}
+	w.converterReady("alice is admitted to the converter")
+	w.gatewayReady()
+	ours := w.byPhone(w.url())
+	theirs := w.transfer(mallory, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url())
+	w.eventually("mallory's connection has a detour through alice", func() error {
+		for _, c := range w.mustStatus(mallory).Client.Connections {
+			if len(c.Subflows) == 2 && c.Subflows[1].Waypoint == alice && c.Subflows[1].State == "up" {
+				return nil
+			}
+		}
+		return fmt.Errorf("mallory has %+v", w.mustStatus(mallory).Client.Connections)
+	})
+	w.run(router, "nft", fmt.Sprintf("table inet cut {\nchain forward {\ntype filter hook forward priority 0\nip saddr %[1]v ip daddr %[2]v drop\nip saddr %[2]v ip daddr %[1]v drop\n}\n}",
+		w.addr4(mallory), w.addr4(server)))
+	both := func() {
+		t.Helper()
+		theirs.goesOn()
+		ours.goesOn()
+	}
+	both()
+	w.endAgent(alice, "KILL")
+	both()
+	w.start(alice)
+	w.converterReady("alice is admitted again")
+	w.gatewayReady()
+	both()
+	w.run(alice, "nft", "delete table inet dcol_gateway") // theirs does not notice
+	theirs.goesOn()
+	w.gatewayReady()
+	w.byPhone(w.url6(80)).endsWell()
+	w.run(router, "nft", "delete table inet cut")
+	theirs.endsWell()
 }

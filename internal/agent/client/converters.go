@@ -138,7 +138,7 @@ func Converting(c config.Client) *relay.Use {
 	}
 	use := &relay.Use{
 		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
-		Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway,
+		Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
 	}
 	for _, port := range c.Converter.ExcludePorts {
 		use.ExcludePorts = append(use.ExcludePorts, uint16(port))

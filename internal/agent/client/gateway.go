@@ -35,7 +35,9 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	convert := settings.Client.Converter
 	convert.Use = config.ConvertAlways // what else it says holds in any mode, and that one may change
 	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}); len(use.Gateway) > 0 {
-		g.config = gateway.Config{Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, Marks: settings.Waypoint.Marks}
+		g.config = gateway.Config{
+			Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, KeepIPv6: use.KeepIPv6, Marks: settings.Waypoint.Marks,
+		}
 	}
 	return g
 }

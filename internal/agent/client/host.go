@@ -30,6 +30,7 @@ type host struct {
 	routes      router
 	listeners   *netstate.Listeners
 	ports       portPicker
+	lans        []string // interfaces of networks from whose addresses the relay connects
 	events      <-chan mptcp.Event
 	addresses   <-chan []netstate.Address
 	problems    []string // for the status
@@ -43,6 +44,7 @@ type router interface {
 	Own() ([]netstate.Address, error)
 	Interfaces() ([]netstate.Interface, error)
 	OnLink() ([]netip.Prefix, error)
+	Behind(interfaces []string) ([]netip.Prefix, error)
 }
 
 // eventRoom is the number of kernel events that may wait for the loop: a second of
@@ -52,6 +54,9 @@ const eventRoom = 16384
 // openHost takes over new connections.
 func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h *host, err error) {
 	h = &host{log: log}
+	if convert := settings.Client.Converter; convert.KeepIPv6 {
+		h.lans = convert.Gateway
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -222,6 +227,9 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 		if tunnels[a.IfIndex] {
 			local.Tunnels = append(local.Tunnels, a.Addr)
 		}
+	}
+	if local.Behind, err = h.routes.Behind(h.lans); err != nil {
+		h.log.Warn("the networks behind this host cannot be listed", "err", err)
 	}
 	return local, true
 }

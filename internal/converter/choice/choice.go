@@ -27,6 +27,8 @@ type Policy struct {
 	ExcludePrefixes []netip.Prefix // such as private networks
 	ExcludePorts    []uint16       // of servers
 	ExcludeDomains  []string       // with all names below them
+	// KeepIPv6 has connections of a LAN's hosts that go directly come from the hosts' own IPv6 addresses.
+	KeepIPv6 bool
 }
 
 // ExcludesName reports whether a name is one of the domains, or below one.
@@ -144,6 +146,15 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 		order = append(order, v.addr)
 	}
 	return order
+}
+
+// Source returns the address from which a direct connection for a host of the LAN is made; the zero Addr: one of this
+// host's. Through a converter the host's own would be of no use: the server sees the converter's.
+func (c *Choice) Source(host netip.Addr) netip.Addr {
+	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isLocal(host) {
+		return netip.Addr{}
+	}
+	return host
 }
 
 // wanted reports whether a connection should go through a converter.

@@ -24,6 +24,7 @@ const (
 type attempt struct {
 	client  *Client
 	direct  bool             // no converter is wanted for this server
+	source  netip.Addr       // of direct connections; zero: one of this host's
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
@@ -46,6 +47,14 @@ func (c *Client) beginDirectly(servers ...netip.AddrPort) (*attempt, *engine.Dia
 	return a, first
 }
 
+// beginFor is like begin, for a host of the LAN, whose own address the server may see.
+func (c *Client) beginFor(host netip.Addr, server netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, servers: []netip.AddrPort{server}}
+	c.Update(func(choice *choice.Choice) { a.source = choice.Source(host) })
+	first := a.address()
+	return a, first
+}
+
 // address returns the first way to the first address.
 func (a *attempt) address() *engine.Dial {
 	if !a.direct {
@@ -64,7 +73,7 @@ func (a *attempt) way() *engine.Dial {
 		}
 	}
 	a.via = netip.AddrPort{}
-	d := &engine.Dial{To: a.servers[0], MPTCP: true, Mark: a.client.config.Mark}
+	d := &engine.Dial{To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: true, Mark: a.client.config.Mark}
 	if len(a.servers) > 1 {
 		d.Timeout = addressTimeout
 	}

@@ -25,5 +25,5 @@ func (f redirecting) Open(a engine.Accepted) (engine.Opening, error) {
 	if !ok {
 		return nil, fmt.Errorf("nobody said which server the connection from %v is for", a.Peer)
 	}
-	return open(f.client, server), nil
+	return open(f.client, netip.Addr{}, server), nil
 }

@@ -22,7 +22,7 @@ func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
 	if a.Local.Port() == f.port {
 		return nil, fmt.Errorf("%v called the relay itself, at port %d", a.Peer, f.port)
 	}
-	return open(f.client, a.Local), nil
+	return open(f.client, a.Peer.Addr(), a.Local), nil
 }
 
 // redirected is a connection whose server is known from the start. Its program has been told that the connection
@@ -32,8 +32,9 @@ type redirected struct {
 	first   *engine.Dial
 }
 
-func open(c *Client, server netip.AddrPort) *redirected {
-	a, first := c.begin(server)
+// open returns the state of a connection by a host of the LAN; zero: by this host.
+func open(c *Client, host netip.Addr, server netip.AddrPort) *redirected {
+	a, first := c.beginFor(host, server)
 	return &redirected{a, first}
 }
 

@@ -60,8 +60,10 @@ type Step struct {
 
 // Dial is how a server is reached.
 type Dial struct {
-	To    netip.AddrPort
-	From  netip.AddrPort // the address to call from, even if it is not this host's (IP_TRANSPARENT); zero: any
+	To netip.AddrPort
+	// From is the address to call from, even if it is not this host's (IP_TRANSPARENT); zero: any. Without a port, a
+	// free one is chosen that the address's host is unlikely to use itself.
+	From  netip.AddrPort
 	MPTCP bool
 	Mark  uint32 // of the socket (SO_MARK); 0: none
 	// Timeout bounds connecting and Await together; 0: connecting takes as long as the kernel tries, and

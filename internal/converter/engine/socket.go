@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"syscall"
 	"unsafe"
@@ -54,9 +55,17 @@ func connect(d *Dial) (fd int, err error) {
 	return fd, nil
 }
 
+// The ports of calls from another host's address. Most systems take those of their own connections from above, so that
+// there are no two connections with the same addresses and ports.
+const (
+	foreignPortFirst = 16384
+	foreignPorts     = 16384
+	foreignPortTries = 20
+)
+
 // callFrom gives a socket an address that need not be this host's.
 func callFrom(fd int, from netip.AddrPort) error {
-	family, sa := sockaddr(from)
+	family, _ := sockaddr(from)
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if family == unix.AF_INET6 {
 		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
@@ -64,7 +73,18 @@ func callFrom(fd int, from netip.AddrPort) error {
 	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
 		return err
 	}
-	return unix.Bind(fd, sa)
+	var err error
+	for range foreignPortTries {
+		to := from
+		if from.Port() == 0 {
+			to = netip.AddrPortFrom(from.Addr(), foreignPortFirst+rand.N[uint16](foreignPorts))
+		}
+		_, sa := sockaddr(to)
+		if err = unix.Bind(fd, sa); !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
 }
 
 func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {

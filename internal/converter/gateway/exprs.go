@@ -96,6 +96,14 @@ func notUnicast() []expr.Any {
 	}
 }
 
+// notOwn matches packets from an address that is not this host's.
+func notOwn() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: native(unix.RTN_LOCAL)},
+	}
+}
+
 func destinationPort(to uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: to, Base: expr.PayloadBaseTransportHeader, Offset: destPortAt, Len: 2}}
 }

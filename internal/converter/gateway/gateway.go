@@ -26,6 +26,8 @@ type Config struct {
 	Interfaces   []string       // of the LANs
 	Exclude      []netip.Prefix // servers whose connections pass untouched
 	ExcludePorts []uint16
+	// KeepIPv6 has the relay connect to servers from the IPv6 addresses of the LANs' hosts.
+	KeepIPv6 bool
 	// Marks are the bits of packet and connection marks that no other program uses. The waypoint role uses them too,
 	// and its marks have the highest of them. The gateway uses the lowest two.
 	Marks uint32
@@ -149,7 +151,7 @@ func (g *Gateway) build(tx *nft.Tx) {
 		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
 		tx.AddElements(table, f.excluded, ranges(append(slices.Clone(f.never), f.of(g.config.Exclude)...)))
 	}
-	tx.AddChains(table, append(g.config.marks().chains(), g.decisions()...))
+	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
 }
 
 func (g *Gateway) decisions() []nft.Chain { return decisions(g.config.marks(), g.want) }
@@ -162,6 +164,9 @@ type marks struct {
 }
 
 func (m marks) both() uint32 { return m.taken | m.watched }
+
+// kept marks the relay's connections from addresses of the LANs' hosts. The answers to them are the relay's.
+func (m marks) kept() uint32 { return m.both() }
 
 func (c Config) marks() marks {
 	taken := c.Marks & -c.Marks

@@ -309,11 +309,12 @@ func TestTable(t *testing.T) {
 		"always": {Mode: choice.Always, Converters: true, Port4: 5001, Port6: 5002},
 		"auto":   {Mode: choice.Auto, Converters: true, Port4: 5001, Port6: 5002},
 		"alone":  {Mode: choice.Auto, Port4: 5001},
+		"keeps":  {Mode: choice.Auto, Port6: 5002},
 	} {
 		ns := netnstest.New(t)
 		ns.Must(t, func() error {
 			g, err := Open(Config{
-				Interfaces: []string{"lan0", "lan1"}, ExcludePorts: []uint16{25}, Marks: 0xff0000ff,
+				Interfaces: []string{"lan0", "lan1"}, ExcludePorts: []uint16{25}, Marks: 0xff0000ff, KeepIPv6: name == "keeps",
 				Exclude: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7")},
 			}, w)
 			if err != nil {

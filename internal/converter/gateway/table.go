@@ -78,13 +78,14 @@ const (
 //
 // A SYN of a connection that the relay has goes the same way as the one before, as long as the relay listens. Only
 // MP_CAPABLE is judged: a join belongs to the connection that it names.
-func (m marks) chains() []nft.Chain {
+func (c Config) chains() []nft.Chain {
+	m := c.marks()
 	list := []nft.Chain{
 		{
 			Name: "prerouting",
 			Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: preroutingPriority},
 			Rules: [][]expr.Any{
-				rule(tcp(), flags(syn|ack), connection(m.all, m.watched), verdict(expr.VerdictGoto, learn)),
+				rule(tcp(), flags(syn|ack), connection(m.all, m.watched), m.markConnection(0), verdict(expr.VerdictGoto, learn)),
 				rule(fromLAN(), connection(m.all, m.taken), tcp(), flags(syn), verdict(expr.VerdictGoto, divert)),
 				rule(fromLAN(), connection(m.all, m.taken), m.markPacket(), verdict(expr.VerdictAccept, "")),
 				rule(fromLAN(), tcp(), flags(syn), connection(m.all, 0), verdict(expr.VerdictGoto, begins)),
@@ -110,13 +111,22 @@ func (m marks) chains() []nft.Chain {
 			},
 		},
 	}
+	if c.KeepIPv6 {
+		prerouting, output := &list[0], &list[2]
+		prerouting.Rules = append([][]expr.Any{
+			rule(tcp(), flags(syn|ack), connection(m.all, m.kept()), verdict(expr.VerdictJump, learn)),
+			rule(connection(m.all, m.kept()), m.markPacket(), verdict(expr.VerdictAccept, "")),
+		}, prerouting.Rules...)
+		output.Rules = append([][]expr.Any{
+			rule(families[1].is(), tcp(), flags(syn), connection(m.all, 0), notOwn(), m.markConnection(m.kept())),
+		}, output.Rules...)
+	}
 	learning := nft.Chain{Name: learn}
 	for _, f := range families {
 		learning.Rules = append(learning.Rules,
 			rule(f.is(), capable(), f.answering(), put(f.speaks, known.SpeaksFor), drop(f.plain)),
 			rule(f.is(), withoutMPTCP(), f.answering(), put(f.plain, known.PlainFor), drop(f.speaks)))
 	}
-	learning.Rules = append(learning.Rules, rule(m.markConnection(0)))
 	return append(list, learning)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -96,5 +97,76 @@ func TestGateway(t *testing.T) {
 	}
 	if _, err := second.Status(); err != nil {
 		t.Errorf("the relay has ended: %v", err)
+	}
+}
+
+// A server that a LAN's host reaches without a converter sees the host's own IPv6 address, and the gateway's IPv4
+// address. nftables learns from such connections, too.
+func TestGatewayKeepsIPv6(t *testing.T) {
+	t.Parallel()
+	router, dir := netnstest.New(t), t.TempDir()
+	host, server := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t,
+		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.1.0.2/24", "fd01::2/64"}},
+		netnstest.End{NS: router, Name: "lan0", Addresses: []string{"10.1.0.1/24", "fd01::1/64"}})
+	netnstest.Veth(t,
+		netnstest.End{NS: server, Name: "eth0", Addresses: []string{"10.2.0.2/24", "fd02::2/64"}},
+		netnstest.End{NS: router, Name: "wan0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}})
+	host.Output(t, "ip", "route", "add", "default", "via", "10.1.0.1")
+	host.Output(t, "ip", "-6", "route", "add", "default", "via", "fd01::1")
+	server.Output(t, "ip", "-6", "route", "add", "fd01::/64", "via", "fd02::1")
+	// With forwarding, an answer that the rules do not give to the relay goes to the host.
+	router.Output(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	var callers = make(chan netip.Addr, 1)
+	listener := server.Listen(t, ":80")
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				callers <- netip.MustParseAddrPort(c.RemoteAddr().String()).Addr().Unmap()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	r, _ := started(t, router, dir, "1")
+	status, err := r.Set(State{Use: &Use{Mode: choice.Always, Gateway: []string{"lan0"}, KeepIPv6: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gateway.Want{Mode: choice.Always, Converters: true}
+	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
+	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()
+	router.Must(t, func() error {
+		g, err := gateway.Open(gateway.Config{Interfaces: []string{"lan0"}, KeepIPv6: true, Marks: 7}, want)
+		if err != nil {
+			return err
+		}
+		return g.Close()
+	})
+	for addr, caller := range map[string]string{"10.2.0.2": "10.2.0.1", "fd02::2": "fd01::2"} {
+		for range 2 {
+			c, err := host.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), 80))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			if err := talk(c, "hello"); err != nil {
+				t.Errorf("to %s: %v\n%s", addr, err, router.Output(t, "nft", "list", "ruleset"))
+				continue
+			}
+			if got := <-callers; got != netip.MustParseAddr(caller) {
+				t.Errorf("%s sees %v, want %s", addr, got, caller)
+			}
+		}
+	}
+	if status, err = r.Status(); err != nil || status.Parts[PartGateway6].Counters.Pairs != 2 {
+		t.Errorf("the relay has %+v, %v", status.Parts[PartGateway6], err)
+	}
+	if rules := router.Output(t, "nft", "list", "set", "inet", "dcol_gateway", "speaks6"); !strings.Contains(rules, "fd02::2 . 80") {
+		t.Errorf("nothing was learned: %s", rules)
 	}
 }

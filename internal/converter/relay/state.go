@@ -35,6 +35,7 @@ type Use struct {
 	ExcludeDomains []string    `json:"exclude_domains,omitempty"`
 	Proxy          string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
 	Gateway        []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
+	KeepIPv6       bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
 	Converters     []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []netip.AddrPort `json:"plain,omitempty"`

@@ -37,7 +37,7 @@ type user struct {
 
 // use makes the relay lead programs to converters.
 func (r *relay) use(u Use) {
-	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts, ExcludeDomains: u.ExcludeDomains}
+	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts, ExcludeDomains: u.ExcludeDomains, KeepIPv6: u.KeepIPv6}
 	if r.user == nil {
 		r.user = r.newUser(policy)
 	}

@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -52,6 +53,34 @@ func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 	}
 	for i := range routes {
 		found = appendOnLink(found, &routes[i], flags)
+	}
+	slices.SortFunc(found, netip.Prefix.Compare)
+	return slices.Compact(found), nil
+}
+
+// Behind lists the networks to which routes lead by the interfaces of these names.
+func (a *Addresses) Behind(names []string) ([]netip.Prefix, error) {
+	var found []netip.Prefix
+	for _, name := range names {
+		link, err := a.handle.LinkByName(name)
+		if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find interface %s: %w", name, err)
+		}
+		routes, err := consistent(func() ([]netlink.Route, error) {
+			by := &netlink.Route{LinkIndex: link.Attrs().Index}
+			return a.handle.RouteListFiltered(netlink.FAMILY_ALL, by, netlink.RT_FILTER_OIF)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the routes by interface %s: %w", name, err)
+		}
+		for _, r := range routes {
+			if r.Type == unix.RTN_UNICAST && r.Dst != nil && prefixOf(r.Dst).Bits() > 0 {
+				found = append(found, prefixOf(r.Dst).Masked())
+			}
+		}
 	}
 	slices.SortFunc(found, netip.Prefix.Compare)
 	return slices.Compact(found), nil

@@ -65,3 +65,42 @@ func onLink(t *testing.T, ns *netnstest.NS) (list []string) {
 	}
 	return list
 }
+
+// The networks behind an interface are those of its link, and those that routers on it lead to.
+func TestBehind(t *testing.T) {
+	ns, _ := twoHosts(t)
+	for _, command := range [][]string{
+		{"route", "add", "192.0.2.0/24", "via", "10.1.0.2"},
+		{"route", "add", "2001:db8:7::/48", "via", "fd01::2"},
+		{"route", "add", "default", "via", "10.1.0.2"},
+		{"link", "add", "other0", "type", "veth", "peer", "name", "other1"},
+		{"link", "set", "other0", "up"},
+		{"link", "set", "other1", "up"},
+		{"address", "add", "10.2.0.1/24", "dev", "other0"},
+		{"route", "add", "unreachable", "10.6.0.0/24"},
+	} {
+		ns.Output(t, "ip", command...)
+	}
+	for _, test := range []struct{ names, want []string }{
+		{[]string{"eth0"}, []string{"10.1.0.0/24", "192.0.2.0/24", "2001:db8:7::/48", "fd01::/64", "fe80::/64"}},
+		{[]string{"other0", "missing0"}, []string{"10.2.0.0/24", "fe80::/64"}},
+		{nil, nil},
+	} {
+		var got []string
+		ns.Must(t, func() error {
+			a, err := OpenAddresses()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			found, err := a.Behind(test.names)
+			for _, p := range found {
+				got = append(got, p.String())
+			}
+			return err
+		})
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%v (-want +got)\n%s", test.names, diff)
+		}
+	}
+}
