@@ -17,6 +17,9 @@ func relayCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := relay.LimitRights(); err != nil {
+				return err
+			}
 			return relay.Run(cmd.Context(), relay.Config{Dir: dir, Version: version, Log: cli.Log(level).With("process", "relay")})
 		},
 	}

@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/relay"
@@ -22,7 +28,11 @@ const versionOf = "DCOL_TEST_RELAY_VERSION"
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "relay" && os.Args[2] == "--dir" {
 		config := relay.Config{Dir: os.Args[3], Version: os.Getenv(versionOf), Log: slog.New(slog.DiscardHandler)}
-		if err := relay.Run(context.Background(), config); err != nil {
+		err := relay.LimitRights()
+		if err == nil {
+			err = relay.Run(context.Background(), config)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -76,6 +86,7 @@ func TestKeeper(t *testing.T) {
 	k, stop := kept(t, ns, dir, "1")
 	whichever := func(relay.Status) bool { return true }
 	first := up(t, k, whichever)
+	hasFewRights(t, first)
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +119,32 @@ func TestKeeper(t *testing.T) {
 		}
 	}
 	stop()
+}
+
+// hasFewRights checks the capabilities of all threads of a relay, and that a program which it starts gets no others.
+func hasFewRights(t *testing.T, pid int) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("relay %d has no threads: %v", pid, err)
+	}
+	few := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW)
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]uint64{"CapPrm": few, "CapEff": few, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1} {
+			_, value, found := strings.Cut(string(text), "\n"+name+":\t")
+			value, _, _ = strings.Cut(value, "\n")
+			if got, err := strconv.ParseUint(value, 16, 64); !found || err != nil || got != want {
+				t.Errorf("%s: %s is %q, want %x", file, name, value, want)
+			}
+		}
+	}
 }
 
 // A relay that cannot start is reported, with the cause.

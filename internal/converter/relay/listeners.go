@@ -33,6 +33,9 @@ func (r *relay) listen(part string, e entrance) (*listener, error) {
 		config.Control = makeTransparent
 	}
 	l, err := config.Listen(context.Background(), "tcp", e.address)
+	if errors.Is(err, syscall.EACCES) {
+		return nil, fmt.Errorf("listen: %w: the relay has no right to ports below net.ipv4.ip_unprivileged_port_start, so choose a higher one", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

@@ -1,0 +1,44 @@
+package relay
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rights are the capabilities that a relay uses: sockets with marks and with foreign addresses, and DNS answers.
+const rights = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
+
+// LimitRights leaves the process those of its capabilities that a relay uses, for good. If it has more, LimitRights starts
+// the program again with the same arguments, in the same process: capabilities belong to threads, and Go has started
+// several by now. It is called before anything else.
+func LimitRights() error {
+	// A thread that has given something up is used for nothing else, should starting fail.
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var held [2]unix.CapUserData // bits 0 to 31, and the others
+	if err := unix.Capget(&header, &held[0]); err != nil {
+		return fmt.Errorf("read this process's rights: %w", err)
+	}
+	limited := unix.CapUserData{Permitted: held[0].Permitted & rights}
+	limited.Effective = limited.Permitted
+	if held[0].Permitted == limited.Permitted && held[1].Permitted == 0 {
+		runtime.UnlockOSThread()
+		return nil
+	}
+	// Without this, a program that root starts gets all rights again.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("renounce new rights: %w", err)
+	}
+	wanted := [2]unix.CapUserData{limited}
+	if err := unix.Capset(&header, &wanted[0]); err != nil {
+		return fmt.Errorf("give up rights: %w", err)
+	}
+	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
+		return fmt.Errorf("start again without the rights that were given up: %w", err)
+	}
+	return nil
+}
