@@ -85,6 +85,9 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 		if status.Client != nil {
 			c := status.Client.Converting
 			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters)}
+			for _, r := range c.Refused {
+				env.Converting.Refused = append(env.Converting.Refused, r.Name+": "+r.Why)
+			}
 		}
 		env.Converter = doctorConverter(status.Relay)
 		if status.Serving != nil {

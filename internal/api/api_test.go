@@ -89,7 +89,7 @@ func full() Status {
 				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
 				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
-			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}},
+			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}, Refused: []RefusedConverter{{Name: "carol", Why: "full"}}},
 			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
 		Relay: &Relay{Version: "v1", PID: 7, Parts: []RelayPart{

@@ -27,6 +27,14 @@ type RelayPart struct {
 type Converting struct {
 	Use        string      `json:"use"` // never, auto or always
 	Converters []Converter `json:"converters"`
+	// Refused are waypoints that offer a converter and did not admit this host to it.
+	Refused []RefusedConverter `json:"refused,omitempty"`
+}
+
+// RefusedConverter is a converter to which this host was not admitted.
+type RefusedConverter struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
 }
 
 // Converter is a converter to which this host is admitted.

@@ -1,11 +1,16 @@
 package doctor
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // Converting describes the use of others' converters, as the agent reports it.
 type Converting struct {
 	Wanted   bool // for some servers
 	Admitted int  // converters that admit this host
+	// Refused are those that do not, each with the reason, such as "bob: too many tunnels".
+	Refused []string
 }
 
 // Converter describes this waypoint's converter, as the agent reports it.
@@ -33,9 +38,14 @@ func checkConverters(_ context.Context, e *Env) Result {
 		return skipped("no agent with the client role runs")
 	case !c.Wanted:
 		return skipped("none is wanted: dcol convert is never")
+	case c.Admitted == 0 && len(c.Refused) > 0:
+		return warning("ask the operator about the reason, or use another waypoint that offers one",
+			"offered to this host, but it is not admitted (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
 	case c.Admitted == 0:
 		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
 			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")
+	case len(c.Refused) > 0:
+		return ok("admitted to %d, and not to others (%s)", c.Admitted, strings.Join(c.Refused, "; "))
 	default:
 		return ok("admitted to %d", c.Admitted)
 	}

@@ -58,7 +58,8 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
 				}},
 			},
-			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}}},
+			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}},
+				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}}},
 			Connections: []api.Connection{
 				{
 					Token: "0a0b0c0d", Remote: at("203.0.113.5:443"), Since: ago(90 * time.Second),

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type converterKeeper struct {
 	lead   tunnel.Lead
 	wanted *atomic.Bool
 	tell   func(admittedConverter) // the zero value: not admitted any more
+	refuse func(why string)        // the last request failed; empty: it did not, or the converter is not asked any more
 	log    *slog.Logger
 	poke   chan struct{}
 
@@ -54,8 +56,8 @@ type occasion struct {
 	observed netip.Addr
 }
 
-func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, tell func(admittedConverter), log *slog.Logger) *converterKeeper {
-	return &converterKeeper{lead: lead, wanted: wanted, tell: tell, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
+func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, tell func(admittedConverter), refuse func(string), log *slog.Logger) *converterKeeper {
+	return &converterKeeper{lead: lead, wanted: wanted, tell: tell, refuse: refuse, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
 }
 
 // Poke implements keeper.
@@ -86,6 +88,7 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 	s := k.lead.Session.State()
 	if !k.wanted.Load() {
 		k.asked = occasion{}
+		k.fail("")
 		return time.Hour
 	}
 	if !s.Usable() || s.Closed != nil || !slices.Contains(s.Offers, wire.Converter) {
@@ -95,6 +98,7 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 			k.tell(admittedConverter{})
 		}
 		k.asked = occasion{}
+		k.fail("")
 		return time.Hour
 	}
 	if now := (occasion{s.Sessions, s.Observed.Addr()}); now != k.asked || !time.Now().Before(k.next) {
@@ -113,19 +117,29 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duratio
 		err = errors.New("the waypoint names no port, or gives no cookie")
 	}
 	if err != nil {
-		if k.failed != err.Error() {
-			k.log.Info("not admitted to a converter", "err", err)
-		}
-		k.failed = err.Error()
+		k.fail(err.Error())
 		return converterRetry
 	}
+	k.fail("")
 	lease := detour.Lease(g.Lease)
-	k.told, k.failed = true, ""
+	k.told = true
 	k.tell(admittedConverter{
 		Converter: relay.Converter{Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT},
 		expires:   time.Now().Add(lease),
 	})
 	return lease * 2 / 3
+}
+
+// fail notes why the last request failed; empty: it did not.
+func (k *converterKeeper) fail(why string) {
+	if why == k.failed {
+		return
+	}
+	if why != "" {
+		k.log.Info("not admitted to a converter", "err", why)
+	}
+	k.failed = why
+	k.refuse(why)
 }
 
 var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
@@ -151,11 +165,12 @@ type converters struct {
 	use      config.UseConverter
 	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
 	admitted map[detour.Via]admittedConverter
-	plain    []netip.AddrPort // servers without MPTCP, as last seen
+	refused  map[detour.Via]string // why the last request for admission failed
+	plain    []netip.AddrPort      // servers without MPTCP, as last seen
 }
 
 func newConverters(use config.UseConverter) converters {
-	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter)}
+	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), refused: make(map[detour.Via]string)}
 	c.wanted.Store(use != config.ConvertNever)
 	return c
 }
@@ -177,7 +192,8 @@ func (c *converters) list(now time.Time) []relay.Converter {
 // keepConverter begins to keep this host admitted to a waypoint's converter at one address.
 func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
 	tell := func(a admittedConverter) { c.converterChanged(ctx, lead.Via, a) }
-	return newConverterKeeper(lead, c.converters.wanted, tell, c.config.Log.With("subsystem", "converter"))
+	refuse := func(why string) { c.converterRefused(ctx, lead.Via, why) }
+	return newConverterKeeper(lead, c.converters.wanted, tell, refuse, c.config.Log.With("subsystem", "converter"))
 }
 
 // converterChanged is called by a converterKeeper.
@@ -195,10 +211,22 @@ func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedC
 	})
 }
 
+// converterRefused is called by a converterKeeper.
+func (c *Client) converterRefused(ctx context.Context, v detour.Via, why string) {
+	c.post(ctx, func(time.Time) {
+		if c.roster.sessions[v] == nil || why == "" {
+			delete(c.converters.refused, v)
+			return
+		}
+		c.converters.refused[v] = why
+	})
+}
+
 // forgetConverters forgets those of a waypoint that is not used any more.
 func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
 	for _, v := range vias {
 		delete(c.converters.admitted, v)
+		delete(c.converters.refused, v)
 	}
 	c.tellRelay(now)
 }
@@ -238,6 +266,12 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 	for _, x := range c.converters.list(now) {
 		out.Converters = append(out.Converters, api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT)})
 	}
+	for v, why := range c.converters.refused {
+		out.Refused = append(out.Refused, api.RefusedConverter{Name: v.Waypoint, Why: why})
+	}
+	slices.SortFunc(out.Refused, func(a, b api.RefusedConverter) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Why, b.Why))
+	})
 	return out
 }
 

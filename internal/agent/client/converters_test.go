@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,8 +40,9 @@ func TestConverterKeeper(t *testing.T) {
 	}
 	var wanted atomic.Bool
 	var told []admittedConverter
+	var refused []string
 	lead := tunnel.Lead{Via: detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}, Session: s}
-	k := newConverterKeeper(lead, &wanted, func(a admittedConverter) { told = append(told, a) }, slog.New(slog.DiscardHandler))
+	k := newConverterKeeper(lead, &wanted, func(a admittedConverter) { told = append(told, a) }, func(why string) { refused = append(refused, why) }, slog.New(slog.DiscardHandler))
 	step := func(what string, asked, tells int) time.Duration {
 		t.Helper()
 		next := k.step(t.Context())
@@ -75,6 +77,18 @@ func TestConverterKeeper(t *testing.T) {
 	}
 	s.err, s.grant.Cookie, s.state.Sessions = nil, nil, s.state.Sessions+1
 	step("no cookie in the grant", 5, 4)
+	s.grant.Cookie, s.state.Sessions = make([]byte, 24), s.state.Sessions+1
+	step("admitted again", 6, 5)
+	if want := []string{"refused", "the waypoint names no port, or gives no cookie", ""}; !slices.Equal(refused, want) {
+		t.Errorf("reported %q, want %q", refused, want)
+	}
+	s.err, s.state.Sessions = errors.New("expelled"), s.state.Sessions+1
+	step("refused again", 7, 5)
+	wanted.Store(false)
+	step("not wanted any more", 7, 5)
+	if want := []string{"expelled", ""}; !slices.Equal(refused[3:], want) {
+		t.Errorf("then reported %q, want %q", refused[3:], want)
+	}
 }
 
 // A converter whose admission has expired is not used, and the nearest comes first.
