@@ -1,6 +1,7 @@
 package crew
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -145,6 +146,20 @@ func ConverterReady(s api.Status, converters []string, proxy bool) error {
 		}
 	}
 	return errors.New("the proxy does not listen yet")
+}
+
+// GatewayReady returns nil if the kernel of a gateway leads connections to the relay.
+func (c Crew) GatewayReady(ctx context.Context, host string, s api.Status) error {
+	rules, err := c.Run(ctx, host, "nft", "list", "chain", "inet", "dcol_gateway", "divert")
+	if err != nil {
+		return fmt.Errorf("connections are not led to the relay yet: %w", err)
+	}
+	for _, part := range s.Relay.Parts {
+		if part.Name == "gateway, IPv4" && part.Listen != "" && strings.Contains(string(rules), part.Listen) {
+			return nil
+		}
+	}
+	return errors.New("connections are not led to the relay yet")
 }
 
 // kindReady checks a kind at one waypoint. One address of the waypoint is enough: in-band detours are for IPv4

@@ -28,6 +28,8 @@ type agentPlan struct {
 	converter  scenario.Convert
 	converters []string
 	proxy      bool
+	// lan are a gateway's interfaces to the hosts behind it.
+	lan []string
 	// coordinator is the collective's coordinator, as NAME@ADDRESS:PORT. Without one, members know each other
 	// from their configuration.
 	coordinator string
@@ -44,6 +46,9 @@ func checkAgents(s *scenario.Scenario) error {
 		plan := agentPlan{
 			subflows: 2, via: s.WithRole(scenario.RoleWaypoint), kinds: scenario.Kinds(), offers: scenario.Kinds(),
 			converter: scenario.ConvertAlways, converters: s.WithRole(scenario.RoleConverter), proxy: true,
+		}
+		if len(h.LAN) > 0 {
+			plan.lan = []string{"lan"}
 		}
 		if name := s.Coordinator(); name != "" {
 			plan.coordinator = crew.Coordinator(name, somewhere[0])
@@ -129,6 +134,9 @@ func (p agentPlan) converting() crew.Settings {
 	settings := crew.Settings{"use": p.converter}
 	if p.proxy {
 		settings["proxy"] = proxyAddress
+	}
+	if len(p.lan) > 0 {
+		settings["gateway"] = p.lan
 	}
 	return settings
 }

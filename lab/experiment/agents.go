@@ -62,7 +62,7 @@ func (a *agents) coordinator() string {
 }
 
 // startWaypoints starts the agents that run all the time, of converters too. The workload's
-// client, should it be a waypoint too, gets one agent for both roles with each
+// client, or its gateway, should it be a waypoint too, gets one agent for both roles with each
 // run.
 func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
 	if !a.used {
@@ -72,7 +72,7 @@ func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
 		return err
 	}
 	for _, h := range a.scenario.Hosts {
-		if !h.Serves() || h.Name == a.scenario.Workload.Client || a.all[h.Name] != nil {
+		if !h.Serves() || h.Name == a.scenario.ClientAgent() || a.all[h.Name] != nil {
 			continue
 		}
 		if err := a.start(ctx, h.Name, plan); err != nil {
@@ -150,6 +150,9 @@ func (a *agents) start(ctx context.Context, host string, plan agentPlan) error {
 func (a *agents) launch(ctx context.Context, host string, plan agentPlan) error {
 	h, _ := a.scenario.Host(host)
 	plan.coordinator = a.coordinator()
+	for _, link := range h.LAN {
+		plan.lan = append(plan.lan, a.crew.Host(host).Interface(link))
+	}
 	config := plan.config(h, func(waypoint string) []netip.Addr { return reachedAt(a.scenario, a.crew.Network, host, waypoint) })
 	if err := a.crew.Configure(host, config); err != nil {
 		return err
@@ -174,6 +177,9 @@ func (a *agents) await(ctx context.Context, host string) error {
 		err = crew.Ready(status, without(of.plan.via, host), of.plan.kindsNeeded()...)
 		if err == nil && len(of.plan.converters) > 0 {
 			err = crew.ConverterReady(status, of.plan.converters, of.plan.proxy)
+		}
+		if err == nil && len(of.plan.converters) > 0 && len(of.plan.lan) > 0 {
+			err = a.crew.GatewayReady(ctx, host, status)
 		}
 		return err
 	})

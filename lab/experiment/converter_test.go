@@ -55,3 +55,57 @@ proxy = "`+test.proxy+`"
 		})
 	}
 }
+
+// A telephone without dcol is behind a gateway with NAT, whose agent leads its connection through the converter. Without
+// a converter it is forwarded.
+func TestRunBehindGateway(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	program := buildPrograms(t)
+	network := strings.Replace(converterNetwork, "name = \"client\"\nroles = [\"client\"]", `name = "client"
+roles = ["client", "router"]
+nat = ["lan"]
+lan = ["lan"]
+[[host]]
+name = "phone"
+[[link]]
+name = "lan"
+a = "phone"
+b = "client"`, 1)
+	s := parse(t, network+`[workload]
+kind = "http"
+size = "2MB"
+client = "phone"
+[[procedure]]
+name = "tcp"
+transport = "tcp"
+[[procedure]]
+name = "tcp-detour"
+transport = "tcp"
+detour = "mapped"
+[[procedure]]
+name = "gateway"
+transport = "mptcp"
+detour = "mapped"
+converter = "always"
+`)
+	var progress strings.Builder
+	result, err := Run(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, want := range []struct {
+		procedure        string
+		direct, waypoint int64 // bytes at least
+	}{{"tcp", 2e6, 0}, {"tcp-detour", 0, 2e6}, {"gateway", 2e5, 2e5}} {
+		for _, run := range result.Runs {
+			direct, detour := run.PathBytes(scenario.DirectPath), run.PathBytes("w")
+			if run.Procedure == want.procedure && (direct < want.direct || detour < want.waypoint || direct > 0 != (want.direct > 0) || detour > 0 != (want.waypoint > 0)) {
+				t.Errorf("%s: %d bytes went directly and %d through the waypoint", run.Procedure, direct, detour)
+			}
+		}
+	}
+	if len(result.Runs) != 3 {
+		t.Errorf("%d runs", len(result.Runs))
+	}
+}

@@ -70,7 +70,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	if err := l.startClientAgent(ctx, o.Procedure, o.Variant); err != nil {
 		return run, err
 	}
-	defer l.agents.stop(l.Scenario.Workload.Client)
+	defer l.agents.stop(l.Scenario.ClientAgent())
 	if err := x.findTarget(ctx); err != nil {
 		return run, err
 	}
@@ -85,7 +85,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	return run, runner.DColFailed(l.agents.failed())
 }
 
-// startClientAgent starts the agent of the workload's client for procedures
+// startClientAgent starts the agent of the workload's client, or of its gateway, for procedures
 // that need one.
 func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scenario.Variant) error {
 	if !p.NeedsAgent() {
@@ -101,7 +101,7 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	if p.Converts() {
 		plan.converter, plan.converters, plan.proxy = p.Converter, l.Scenario.WithRole(scenario.RoleConverter), p.Proxy != ""
 	}
-	client := l.Scenario.Workload.Client
+	client := l.Scenario.ClientAgent()
 	l.clientVia = without(p.Via, client)
 	if err := l.agents.start(ctx, client, plan); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (x *execution) findTarget(ctx context.Context) (err error) {
 	switch {
 	case p.Transport != scenario.TCP:
 	case p.Detour == scenario.Mapped:
-		x.target, err = l.agents.mapping(ctx, l.Scenario.Workload.Client, p.Via[0], x.target)
+		x.target, err = l.agents.mapping(ctx, l.Scenario.ClientAgent(), p.Via[0], x.target)
 	case p.Detour.IsTunnel():
 		x.local, err = crew.TunnelAddr(l.net.Host(l.Scenario.Workload.Client), l.clientVia, string(p.Detour), p.Via[0])
 	}

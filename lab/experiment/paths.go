@@ -29,6 +29,7 @@ func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
 	}
 	addresses(s.Workload.Server, m.client, scenario.DirectPath)
 	addresses(s.Workload.Client, m.server, scenario.DirectPath)
+	addresses(s.ClientAgent(), m.server, scenario.DirectPath)
 	for _, w := range s.WithRole(scenario.RoleWaypoint) {
 		addresses(w, m.client, w)
 		addresses(w, m.server, w)

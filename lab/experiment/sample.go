@@ -74,7 +74,11 @@ func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func
 
 // open opens sock_diag on all ends. After an error, close what is open.
 func (s *sampler) open(l *Lab, converting bool) (err error) {
-	client := l.net.Host(l.Scenario.Workload.Client)
+	name := l.Scenario.Workload.Client
+	if converting {
+		name = l.Scenario.ClientAgent() // where the connections end that have paths
+	}
+	client := l.net.Host(name)
 	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
 	if s.client, err = openHostSockets(client, l.paths.client, l.net.FirstAddr, tunnels); err != nil {
 		return err

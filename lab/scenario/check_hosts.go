@@ -32,6 +32,21 @@ func (c *hostChecker) check() {
 		c.report(c.path+".dcol", "has no effect: %s runs no agent; give it the role client, waypoint, converter or coordinator", h.Name)
 	}
 	c.router()
+	c.lan()
+}
+
+// lan checks the links to hosts for which the host is a gateway.
+func (c *hostChecker) lan() {
+	h := c.host
+	if len(h.LAN) > 0 && !(h.Has(RoleClient) && h.Has(RoleRouter)) {
+		c.report(c.path+".lan", "a gateway forwards, and its agent uses converters: give %s the roles client and router", h.Name)
+	}
+	own := c.linksOf(h.Name)
+	for i, name := range h.LAN {
+		if c.known(c.path+".lan", name, "link of "+h.Name, own) && slices.Contains(h.LAN[:i], name) {
+			c.report(c.path+".lan", "%q stands there twice", name)
+		}
+	}
 }
 
 // coordinator checks the role of that name.

@@ -47,6 +47,8 @@ func (c *checker) procedure(path string, p Procedure) {
 			`which the agent makes, and this SYN is the program's; set transport = "mptcp", or another detour`)
 	case p.Detour != NoDetour && plain && len(p.Via) != 1:
 		c.report(path+".via", "a TCP connection goes through one waypoint; name it: %s", list(waypoints))
+	case p.Detour.IsTunnel() && plain && c.Gateway() != "":
+		c.report(path+".detour", `the tunnel ends at the gateway %s, so the program cannot bind to it; use %q`, c.Gateway(), Mapped)
 	case p.Detour.IsTunnel() && plain && c.Workload.Kind == Command && !says(c.Workload.ClientCommand, LocalMark):
 		c.report(path+".detour", "a command must bind its socket to the tunnel: put %s for that address into workload.client_command", LocalMark)
 	}
@@ -59,7 +61,7 @@ func (c *checker) procedure(path string, p Procedure) {
 	case !plain && p.Detour == NoDetour && p.Subflows > 1:
 		c.report(path+".subflows", `more than one needs a detour; set detour to one of %s`, strings.Join(Words(Kinds()), ", "))
 	}
-	if client, ok := c.Host(c.Workload.Client); ok && p.NeedsAgent() && !client.Has(RoleClient) {
+	if client, ok := c.Host(c.ClientAgent()); ok && p.NeedsAgent() && !client.Has(RoleClient) {
 		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
 	}
 }
@@ -89,6 +91,8 @@ func (c *checker) converting(path string, p Procedure) {
 			"take one of the two roles from %s, or name the kind of detour", DefaultDetour, c.Hosts[i].Name)
 	}
 	switch w := c.Workload; {
+	case p.Proxy != "" && c.Gateway() != "":
+		c.report(path+".proxy", "the connections of %s are led to converters by its gateway, %s; leave out one of the two", w.Client, c.Gateway())
 	case p.Proxy == "":
 	case w.Kind == Upload || w.Kind == Download:
 		c.report(path+".proxy", "iperf3, which makes the workload %q, cannot use a proxy; use the workload %q", w.Kind, HTTP)

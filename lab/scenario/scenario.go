@@ -5,7 +5,11 @@
 // docs/lab.md documents every key, which a test checks.
 package scenario
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Schema is the version of the file format this package reads.
 const Schema = "dcol.scenario/1"
@@ -66,6 +70,8 @@ type Host struct {
 	Subflows *int `toml:"mptcp_subflows"`
 	// MPTCP false has the host's kernel refuse it.
 	MPTCP *bool `toml:"mptcp"`
+	// LAN are the links with hosts whose connections this client's agent leads to converters, as their gateway.
+	LAN []string `toml:"lan"`
 	// IPv6Only hosts have no IPv4 address.
 	IPv6Only bool `toml:"ipv6_only"`
 	// Sysctls are kernel parameters of the host, by their names with dots. Values
@@ -109,6 +115,21 @@ func (s *Scenario) Coordinator() string {
 	}
 	return ""
 }
+
+// Gateway returns the host whose agent leads connections of the workload's client to converters, "" if none does.
+func (s *Scenario) Gateway() string {
+	for _, h := range s.Hosts {
+		for _, l := range s.Links {
+			if slices.Contains(h.LAN, l.Name) && (l.A == s.Workload.Client || l.B == s.Workload.Client) {
+				return h.Name
+			}
+		}
+	}
+	return ""
+}
+
+// ClientAgent returns the host whose agent serves the workload's client: its gateway's, or its own.
+func (s *Scenario) ClientAgent() string { return cmp.Or(s.Gateway(), s.Workload.Client) }
 
 // HasMPTCP reports whether the host's kernel offers it.
 func (h Host) HasMPTCP() bool { return h.MPTCP == nil || *h.MPTCP }
