@@ -24,6 +24,7 @@ type convertPlan struct {
 	trips       int
 	idle        int           // pairs
 	delay       time.Duration // of each link, when new connections are measured
+	aside       asidePlan
 }
 
 // convert compares dcol's engine with other ways between an MPTCP client and a TCP server, all on one host
@@ -35,6 +36,7 @@ func convert(ctx context.Context, o Options) ([]Measurement, error) {
 		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
 		exchange:    300 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},
 		trips: 200, idle: 10_000, delay: 20 * time.Millisecond,
+		aside: asidePlan{pairs: 2000, parallel: 4, size: 20e3, delay: 5 * time.Millisecond},
 	})
 }
 
@@ -102,7 +104,12 @@ func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurem
 	if err := c.withDelay(ctx, o); err != nil {
 		return nil, err
 	}
-	return c.figures(), nil
+	fmt.Fprintf(o.Stderr, "bench convert: %d requests with dcol and without\n", plan.aside.pairs)
+	beside, err := compareAside(ctx, o, plan.aside)
+	if err != nil {
+		return nil, err
+	}
+	return append(c.figures(), beside.figures()...), nil
 }
 
 // withoutDelay measures all but new connections, on links as fast as the kernel.

@@ -19,6 +19,7 @@ func smallConvert(t *testing.T, o Options) {
 	found, err := compareRelays(t.Context(), o, convertPlan{
 		repetitions: 1, fast: moment, limited: moment, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
 		trips: 3, idle: 50, delay: time.Millisecond,
+		aside: asidePlan{pairs: 6, parallel: 2, size: 20e3, delay: time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +40,30 @@ func smallConvert(t *testing.T, o Options) {
 	}
 	if m := figure(found, "convert: goodput down, "+copyRelay); m.Baseline == nil || !(*m.Ratio > 0) {
 		t.Errorf("not compared with forwarding: %+v", m)
+	}
+}
+
+// What is compared are the quantiles of all requests. The interval is that of pairs.
+func TestAsideFigures(t *testing.T) {
+	a := aside{plan: asidePlan{size: 20e3}}
+	for i := range 100 {
+		a.off = append(a.off, 50+float64(i))
+		a.auto = append(a.auto, 51.1+float64(i)) // 1.1 ms more: 1.1 % of the median, 0.7 % of the tail
+	}
+	found := a.figures()
+	if len(found) != 4 {
+		t.Fatalf("%d figures: %+v", len(found), found)
+	}
+	for i, want := range []struct {
+		value float64
+		met   bool
+	}{1: {100.6, false}, 3: {149.11, true}} {
+		if m := found[i]; want.value != 0 && (math.Abs(m.Value-want.value) > 1e-6 || m.Met == nil || *m.Met != want.met) {
+			t.Errorf("%+v", m)
+		}
+	}
+	if want := "the difference is +1.11 % (95 % of the bootstrap's samples of pairs: +1.11 to +1.11 %), or +1.100 ms (+1.100 to +1.100)"; found[1].Note != want {
+		t.Errorf("%q, want %q", found[1].Note, want)
 	}
 }
 

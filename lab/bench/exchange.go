@@ -256,6 +256,14 @@ func (c *ExchangeClient) Exchange(x Exchanges, out *Exchanged) error {
 	return nil
 }
 
+// Request opens one connection as Exchange does, and returns the time until the server has closed it.
+func (c *ExchangeClient) Request(x Exchanges, took *time.Duration) error {
+	start := time.Now()
+	err := c.exchangeOne(x, make([]byte, 64<<10))
+	*took = time.Since(start)
+	return err
+}
+
 func (c *ExchangeClient) exchangeOne(x Exchanges, b []byte) error {
 	conn, err := c.dial(x.Target)
 	if err != nil {

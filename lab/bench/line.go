@@ -85,7 +85,12 @@ type exchangeEnd struct {
 }
 
 func (s *network) startEnd(ctx context.Context, host, part string, configuration any) (*exchangeEnd, error) {
-	p, client, err := s.StartRemote(ctx, host, part, s.Part(part, configuration)...)
+	return s.startEndBy(ctx, host, part, configuration)
+}
+
+// startEndBy is startEnd by another program, which gets the command line as further arguments.
+func (s *network) startEndBy(ctx context.Context, host, part string, configuration any, by ...string) (*exchangeEnd, error) {
+	p, client, err := s.StartRemote(ctx, host, part, append(by, s.Part(part, configuration)...)...)
 	if err != nil {
 		return nil, err
 	}
