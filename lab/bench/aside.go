@@ -154,11 +154,12 @@ func (a aside) figures() (found []Measurement) {
 		off := percentile(fmt.Sprintf("%s, %s, without dcol", what, q.name), "ms", a.off, q.at)
 		auto := percentile(fmt.Sprintf("%s, %s, auto", what, q.name), "ms", a.auto, q.at).against(off.Value)
 		auto = auto.target(q.target, q.met(off.Value, auto.Value))
-		low, high := stats.PairedInterval(a.off, a.auto, func(off, auto []float64) float64 {
+		likely := stats.PairedInterval(a.off, a.auto, func(off, auto []float64) float64 {
 			return stats.Quantile(auto, q.at) - stats.Quantile(off, q.at)
 		})
 		auto.Note = fmt.Sprintf("the difference is %+.2f %% (95 %% of the bootstrap's samples of pairs: %+.2f to %+.2f %%), or %+.3f ms (%+.3f to %+.3f)",
-			percent(auto.Value-off.Value, off.Value), percent(low, off.Value), percent(high, off.Value), auto.Value-off.Value, low, high)
+			percent(auto.Value-off.Value, off.Value), percent(likely.Low, off.Value), percent(likely.High, off.Value),
+			auto.Value-off.Value, likely.Low, likely.High)
 		found = append(found, off, auto)
 	}
 	return found
