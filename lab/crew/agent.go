@@ -55,22 +55,23 @@ func (a Agent) TOML(name string) ([]byte, error) {
 		}
 	}
 	if a.Coordinator != "" {
-		file["collective"] = overlay(Settings{"coordinators": []string{a.Coordinator}}, a.Collective)
+		file["collective"] = Overlay(Settings{"coordinators": []string{a.Coordinator}}, a.Collective)
 	}
-	data, err := toml.Marshal(overlay(file, a.Over))
+	data, err := toml.Marshal(Overlay(file, a.Over))
 	if err != nil {
 		return nil, fmt.Errorf("write the agent's configuration of %s: %w", name, err)
 	}
 	return data, nil
 }
 
-// overlay lays settings over others, table by table.
-func overlay(base, over Settings) Settings {
-	out := maps.Clone(base)
+// Overlay lays settings over others, table by table.
+func Overlay(base, over Settings) Settings {
+	out := Settings{}
+	maps.Copy(out, base)
 	for key, value := range over {
 		table, isTable := value.(Settings)
 		if below, ok := out[key].(Settings); ok && isTable {
-			out[key] = overlay(below, table)
+			out[key] = Overlay(below, table)
 			continue
 		}
 		out[key] = value

@@ -94,7 +94,7 @@ func TestConverterReady(t *testing.T) {
 
 func TestOverlay(t *testing.T) {
 	base := Settings{"name": "a", "client": Settings{"subflows": 2, "exclude": []string{}}}
-	got := overlay(base, Settings{"client": Settings{"subflows": 3}, "log_level": "debug"})
+	got := Overlay(base, Settings{"client": Settings{"subflows": 3}, "log_level": "debug"})
 	client := got["client"].(Settings)
 	if got["name"] != "a" || got["log_level"] != "debug" || client["subflows"] != 3 || client["exclude"] == nil {
 		t.Errorf("%v", got)

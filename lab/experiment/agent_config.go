@@ -30,6 +30,8 @@ type agentPlan struct {
 	proxy      bool
 	// lan are a gateway's interfaces to the hosts behind it.
 	lan []string
+	// over is laid over all that is configured.
+	over crew.Settings
 	// coordinator is the collective's coordinator, as NAME@ADDRESS:PORT. Without one, members know each other
 	// from their configuration.
 	coordinator string
@@ -38,7 +40,6 @@ type agentPlan struct {
 // checkAgents finds mistakes in the scenario's dcol tables before anything is
 // built, with addresses made up.
 func checkAgents(s *scenario.Scenario) error {
-	somewhere := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for _, h := range s.Hosts {
 		if !h.RunsAgent() {
 			continue
@@ -51,22 +52,40 @@ func checkAgents(s *scenario.Scenario) error {
 			plan.lan = []string{"lan"}
 		}
 		if name := s.Coordinator(); name != "" {
-			plan.coordinator = crew.Coordinator(name, somewhere[0])
+			plan.coordinator = crew.Coordinator(name, netip.MustParseAddr("192.0.2.1"))
 		}
-		data, err := plan.config(h, func(string) []netip.Addr { return somewhere }).TOML(h.Name)
-		if err != nil {
+		if err := plan.check(h); err != nil {
 			return err
 		}
-		if _, err := config.Parse(fmt.Sprintf("the agent's configuration of %s", h.Name), data); err != nil {
-			return fmt.Errorf("%w\n(the scenario's host.dcol is laid over what the lab writes)", err)
+		if h.Name != s.ClientAgent() {
+			continue
 		}
+		for _, p := range s.Procedures {
+			plan.over = p.DCol
+			if err := plan.check(h); err != nil {
+				return fmt.Errorf("procedure %s: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// check finds mistakes in what the scenario lays over an agent's configuration.
+func (p agentPlan) check(h scenario.Host) error {
+	somewhere := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	data, err := p.config(h, func(string) []netip.Addr { return somewhere }).TOML(h.Name)
+	if err != nil {
+		return err
+	}
+	if _, err := config.Parse(fmt.Sprintf("the agent's configuration of %s", h.Name), data); err != nil {
+		return fmt.Errorf("%w\n(the scenario's host.dcol and procedure.dcol are laid over what the lab writes)", err)
 	}
 	return nil
 }
 
 // config returns the configuration of a host's agent.
 func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.Addr) crew.Agent {
-	a := crew.Agent{Coordinator: p.coordinator, Over: h.DCol}
+	a := crew.Agent{Coordinator: p.coordinator, Over: crew.Overlay(h.DCol, p.over)}
 	if h.Has(scenario.RoleClient) {
 		waypoints := []crew.Waypoint{}
 		for _, name := range p.others(h.Name) {

@@ -92,4 +92,9 @@ func TestAgentConfigOverlay(t *testing.T) {
 	if !slices.Equal(c.Client.Kinds, []config.Kind{config.WireGuard, config.Mapped}) {
 		t.Errorf("uses %v: the scenario's own word does not win", c.Client.Kinds)
 	}
+	over := map[string]any{"client": map[string]any{"subflows": 4}}
+	c = parseAgent(t, h, agentPlan{subflows: 2, via: []string{"w1"}, over: over})
+	if c.Client.Subflows != 4 || c.LogLevel != "debug" || len(c.Client.TLSPorts) != 0 {
+		t.Errorf("what a procedure says is not laid over what its host says: %+v", c)
+	}
 }

@@ -62,7 +62,7 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 	}
 	limit := runner.LongestRun
 	if d := x.workload.Duration.Std(); d > 0 {
-		limit = d + overrun
+		limit = d + o.Procedure.WarmUp.Std() + overrun
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v and was ended", limit))
 	defer cancel()
@@ -79,6 +79,9 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 		return run, err
 	}
 	defer server.Stop()
+	if err := x.warmUp(ctx); err != nil {
+		return run, err
+	}
 	if err := x.observe(ctx, o); err != nil {
 		return run, err
 	}
@@ -93,7 +96,7 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	}
 	plan := agentPlan{
 		subflows: p.Subflows, via: p.Via, kinds: scenario.KindsOf([]scenario.Procedure{p}, v), needs: p.Detour,
-		offers: l.offers, ownKinds: p.Detour == scenario.DefaultDetour,
+		offers: l.offers, ownKinds: p.Detour == scenario.DefaultDetour, over: p.DCol,
 	}
 	if p.Detour != scenario.DefaultDetour {
 		plan.subflows = max(p.Subflows, 1)
@@ -133,6 +136,24 @@ func (l *Lab) serverAddr() netip.Addr {
 		return server.Addr4()
 	}
 	return server.Addr6()
+}
+
+// betweenRuns is the pause between the traffic to warm up and the measured traffic. In it the former's connections
+// end.
+const betweenRuns = time.Second
+
+// warmUp makes the traffic for the procedure's time without measuring it.
+func (x *execution) warmUp(ctx context.Context) error {
+	if x.procedure.WarmUp == 0 {
+		return nil
+	}
+	before := *x
+	before.workload.Duration, before.workload.Skip, before.result = x.procedure.WarmUp, 0, &report.Run{}
+	err := before.traffic(ctx)
+	if x.procedure.NeedsAgent() {
+		err = runner.DColFailed(err)
+	}
+	return errors.Join(err, crew.Pause(ctx, betweenRuns))
 }
 
 // observe makes the traffic while everything is watched.

@@ -53,6 +53,7 @@ func (x *execution) iperf(ctx context.Context) error {
 	x.result.MeasuredSeconds = received.seconds
 	x.result.GoodputMbps = float64(received.bytes) * 8 / received.seconds / 1e6
 	x.result.SteadyMbps = received.steady
+	x.result.ReceivedMbps = received.rates
 	return nil
 }
 
@@ -60,7 +61,8 @@ func (x *execution) iperf(ctx context.Context) error {
 type received struct {
 	bytes   int64
 	seconds float64
-	steady  float64 // Mbit/s after settled seconds; 0 if there are no more
+	steady  float64   // Mbit/s after settled seconds; 0 if there are no more
+	rates   []float64 // Mbit/s in each interval, which is a second
 }
 
 // settled is the part of the measured time in which the start still has an effect. A program receives data
@@ -106,6 +108,9 @@ func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	var r, start received
 	for _, i := range end.Intervals {
 		if !i.Sum.Omitted && i.Sum.End <= counted+late {
+			if length := i.Sum.End - r.seconds; length > late { // not the rest that is left when the sender has stopped
+				r.rates = append(r.rates, float64(i.Sum.Bytes)*8/1e6/length)
+			}
 			r.bytes += i.Sum.Bytes
 			r.seconds = max(r.seconds, i.Sum.End)
 			if i.Sum.End <= settled+late {

@@ -14,6 +14,7 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/stats"
 )
 
 func TestParseIperf(t *testing.T) {
@@ -22,10 +23,15 @@ func TestParseIperf(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The sender's end has less in its intervals than the receiver's, and 0.2 s are past the end.
-	for download, want := range map[bool]received{false: {10965704, 9.000015, 9.644665}, true: {10946880, 9.000065, 9.731827}} {
+	for download, want := range map[bool]received{
+		false: {bytes: 10965704, seconds: 9.000015, steady: 9.644665}, true: {bytes: 10946880, seconds: 9.000065, steady: 9.731827},
+	} {
 		got, err := parseIperf(data, download, 9)
 		if err != nil || got.bytes != want.bytes || math.Abs(got.seconds-want.seconds) > 1e-6 || math.Abs(got.steady-want.steady) > 1e-3 {
 			t.Errorf("download %v: %+v, %v", download, got, err)
+		}
+		if mean := stats.Mean(got.rates); len(got.rates) != 9 || math.Abs(mean-float64(want.bytes)*8/1e6/want.seconds) > 1e-3 {
+			t.Errorf("download %v: in each second %v", download, got.rates)
 		}
 	}
 	// The server of iperf3 3.12 closed the omitted interval late, and takes the one after it for two seconds long.
@@ -34,7 +40,8 @@ func TestParseIperf(t *testing.T) {
 		{"sum": {"start": 0.999989, "end": 1.000082, "seconds": 2.000071, "bytes": 1206184, "omitted": false}},
 		{"sum": {"start": 1.000082, "end": 2.000061, "seconds": 0.999979, "bytes": 1207632, "omitted": false}},
 		{"sum": {"start": 2.000061, "end": 2.118096, "seconds": 0.118035, "bytes": 141904, "omitted": false}}]}}`
-	if got, err := parseIperf([]byte(overlong), false, 2); err != nil || got.bytes != 2413816 || got.seconds != 2.000061 || got.steady != 0 {
+	if got, err := parseIperf([]byte(overlong), false, 2); err != nil || got.bytes != 2413816 || got.seconds != 2.000061 || got.steady != 0 ||
+		len(got.rates) != 2 || math.Abs(got.rates[0]-9.649) > 1e-3 {
 		t.Errorf("with an interval said to be too long: %+v, %v", got, err)
 	}
 	for bad, want := range map[string]string{

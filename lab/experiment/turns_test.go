@@ -1,6 +1,8 @@
 package experiment
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -104,5 +106,42 @@ func checkTurns(t *testing.T, run report.Run, count int, bytes int64, leastMS fl
 		if direct == 0 || detour == 0 || direct+detour < bytes {
 			t.Errorf("dcol: %d bytes on the direct path, %d on the detour", direct, detour)
 		}
+	}
+}
+
+// What runs before the measured traffic is not in the result.
+func TestWarmUp(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := parse(t, kindsNetwork+`[workload]
+kind = "stream"
+duration = "1s"
+[[procedure]]
+name = "dcol"
+transport = "mptcp"
+detour = "mapped"
+warm_up = "3s"
+dcol = { log_level = "debug" }
+`)
+	out := t.TempDir()
+	result, err := Run(t.Context(), s, Options{Programs: buildPrograms(t), Out: out, anyFidelity: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := result.Runs[0]
+	checkTurns(t, run, 50, 50*1250, 5)
+	total := int64(0)
+	for _, p := range run.Paths {
+		total += p.Bytes
+	}
+	if most := int64(2 * 50 * 1250); total > most {
+		t.Errorf("%d bytes on all paths, more than %d: those before count too", total, most)
+	}
+	log, err := os.ReadFile(filepath.Join(out, run.Log, "client-agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(log), "level=DEBUG") {
+		t.Error("the agent was not configured as the procedure says")
 	}
 }

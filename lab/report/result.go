@@ -141,11 +141,13 @@ type Run struct {
 	GoodputMbps float64 `json:"goodput_mbps"`
 	// SteadyMbps is the same without the first three seconds that count, in which programs
 	// also get what was held up before; 0 if iperf3 did not measure, or no longer.
-	SteadyMbps        float64 `json:"steady_mbps,omitempty"`
-	Bytes             int64   `json:"bytes"`
-	MeasuredSeconds   float64 `json:"measured_seconds"`
-	CompletionSeconds float64 `json:"completion_seconds"` // the whole run
-	LongestStallMS    float64 `json:"longest_stall_ms"`
+	SteadyMbps float64 `json:"steady_mbps,omitempty"`
+	// ReceivedMbps is what the receiving iperf3 counted in each second that counts.
+	ReceivedMbps      []float64 `json:"received_mbps,omitempty"`
+	Bytes             int64     `json:"bytes"`
+	MeasuredSeconds   float64   `json:"measured_seconds"`
+	CompletionSeconds float64   `json:"completion_seconds"` // the whole run
+	LongestStallMS    float64   `json:"longest_stall_ms"`
 	// SHA256OK tells whether what arrived is what was sent, where a workload
 	// has a file to compare.
 	SHA256OK *bool `json:"sha256_ok,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 func (c *checker) procedures() {
@@ -61,8 +62,26 @@ func (c *checker) procedure(path string, p Procedure) {
 	case !plain && p.Detour == NoDetour && p.Subflows > 1:
 		c.report(path+".subflows", `more than one needs a detour; set detour to one of %s`, strings.Join(Words(Kinds()), ", "))
 	}
+	c.agent(path, p)
 	if client, ok := c.Host(c.ClientAgent()); ok && p.NeedsAgent() && !client.Has(RoleClient) {
 		c.report(path, "needs an agent on %q; give that host the role client", client.Name)
+	}
+}
+
+// agent checks what a procedure says of the client's agent.
+func (c *checker) agent(path string, p Procedure) {
+	if len(p.DCol) > 0 && !p.NeedsAgent() {
+		c.report(path+".dcol", "has no effect: no agent runs on the client")
+	}
+	switch w := c.Workload; {
+	case p.WarmUp == 0:
+	case w.Kind == HTTP || w.Kind == Command:
+		c.report(path+".warm_up", "the workload %q has no duration; workloads that can run before: %s", w.Kind,
+			strings.Join(Words([]WorkloadKind{Upload, Download, Stream, Requests}), ", "))
+	case p.WarmUp < 0 || w.IsTransfer() && p.WarmUp.Std()%time.Second != 0:
+		c.report(path+".warm_up", "%v is not a whole number of seconds, which is all iperf3 knows", p.WarmUp)
+	case w.Interval > p.WarmUp:
+		c.report(path+".warm_up", "%v is shorter than the workload's interval, %v", p.WarmUp, w.Interval)
 	}
 }
 

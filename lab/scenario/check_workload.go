@@ -52,6 +52,9 @@ func (c *checker) workload() {
 	for i, v := range c.Variants {
 		if v.Workload != (WorkloadChange{}) {
 			path := fmt.Sprintf("variant[%d].workload", i)
+			if w.IsTransfer() && v.Workload.Direction != "" && !oneOf(c.problems, path+".direction", v.Workload.Direction, Upload, Download) {
+				continue
+			}
 			c.applies(path, v.Workload.Over(Workload{Kind: w.Kind}))
 			c.traffic(path, c.WorkloadIn(v))
 		}

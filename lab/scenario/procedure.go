@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // Transport selects the protocol of the workload's sockets.
@@ -71,6 +72,10 @@ type Procedure struct {
 	Converter Convert `toml:"converter"`
 	// Proxy, unless empty, is used by the client's program instead of dcol run.
 	Proxy Proxy `toml:"proxy"`
+	// WarmUp is for how long the workload runs before the run is measured, with the same agents.
+	WarmUp units.Duration `toml:"warm_up"`
+	// DCol is laid over the configuration of the client's agent, after that of its host.
+	DCol map[string]any `toml:"dcol"`
 	// Optional procedures run only when selected by name.
 	Optional bool `toml:"optional"`
 }

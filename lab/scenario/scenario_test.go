@@ -394,6 +394,11 @@ rate = "800kbit"
 	if w := s.WorkloadIn(small); w.Size != 10e3 || w.Count != 20 || s.RunTime(small) != 2*time.Second || s.RunTime(Variant{}) != time.Second {
 		t.Errorf("small: %+v, in %v", w, s.RunTime(small))
 	}
+	s = parse(t, minimal+"[workload]\nkind = \"download\"\n[[variant]]\nname = \"up\"\n[variant.workload]\ndirection = \"upload\"\n")
+	up, _ := s.Variant("up")
+	if w := s.WorkloadIn(up); w.Kind != Upload || w.Direction != "" || s.WorkloadIn(Variant{}).Kind != Download {
+		t.Errorf("up: %+v", w)
+	}
 }
 
 // Events are within the workload's duration in every variant.

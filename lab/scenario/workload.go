@@ -58,7 +58,8 @@ type Workload struct {
 	ServerCommand []string `toml:"server_command"`
 }
 
-// WorkloadChange overrides parts of the workload in a variant. Zero fields keep the scenario's values.
+// WorkloadChange overrides parts of the workload in a variant. Zero fields keep the scenario's values. The direction
+// of an upload or a download is its kind.
 type WorkloadChange struct {
 	Duration  units.Duration `toml:"duration"`
 	Skip      units.Duration `toml:"skip"`
@@ -77,12 +78,19 @@ func (c WorkloadChange) Over(w Workload) Workload {
 	w.Count = cmp.Or(c.Count, w.Count)
 	w.Rate = cmp.Or(c.Rate, w.Rate)
 	w.Interval = cmp.Or(c.Interval, w.Interval)
-	w.Direction = cmp.Or(c.Direction, w.Direction)
+	if w.IsTransfer() {
+		w.Kind = cmp.Or(c.Direction, w.Kind)
+	} else {
+		w.Direction = cmp.Or(c.Direction, w.Direction)
+	}
 	return w
 }
 
 // WorkloadIn returns the workload under a variant.
 func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Workload) }
+
+// IsTransfer reports whether iperf3 makes it.
+func (w Workload) IsTransfer() bool { return w.Kind == Upload || w.Kind == Download }
 
 // MadeByDCol reports whether dcol itself has the workload's two programs.
 func (w Workload) MadeByDCol() bool { return w.Kind == Stream || w.Kind == Requests }
