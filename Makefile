@@ -83,11 +83,12 @@ bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab bench
 
-bench-%: ## Run one, as in: make bench-wire, bench-collective MEMBERS=500, bench-convert REPETITIONS=3.
+bench-%: ## Run one, as in: make bench-wire, bench-collective MEMBERS=500, bench-selection REPETITIONS=3 PLACES=stream.
 	@scripts/deps.sh bench
 	$(if $(filter convert,$*),-@scripts/haproxy.sh)
 	@$(MAKE) --no-print-directory build
-	bin/dcol-lab bench $* $(if $(MEMBERS),--members $(MEMBERS)) $(if $(REPETITIONS),--repetitions $(REPETITIONS))
+	bin/dcol-lab bench $* $(if $(MEMBERS),--members $(MEMBERS)) $(if $(REPETITIONS),--repetitions $(REPETITIONS)) \
+		$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(PLACES),--places '$(PLACES)')
 
 chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writes out/chaos/result.json.
 	@scripts/deps.sh test

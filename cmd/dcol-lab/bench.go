@@ -22,14 +22,19 @@ func benchCommand() *cobra.Command {
 	out := outFlag(cmd, filepath.Join("out", "bench"))
 	verbose := verboseFlag(cmd)
 	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
-	repetitions := cmd.Flags().Int("repetitions", bench.DefaultRepetitions, "the `number` of times that convert measures each figure")
+	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (%d) and selection (as in its suite) measure each figure", bench.DefaultRepetitions))
+	messages := cmd.Flags().Int("messages", bench.DefaultMessages, "the `number` of messages or requests that selection measures in each place")
+	places := cmd.Flags().String("places", "", "a regular `expression`: the places that selection measures; all by default")
 	haproxy := cmd.Flags().String("haproxy", filepath.Join(".cache", "haproxy-3.2", "haproxy"), "the `program` of a HAProxy with MPTCP, for convert")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if *members < minMembers {
 			return fmt.Errorf("--members %d: at least %d", *members, minMembers)
 		}
-		if *repetitions < 1 {
+		if cmd.Flags().Changed("repetitions") && *repetitions < 1 {
 			return fmt.Errorf("--repetitions %d: at least 1", *repetitions)
+		}
+		if *messages < 1 {
+			return fmt.Errorf("--messages %d: at least 1", *messages)
 		}
 		pair, err := programs.Find()
 		if err != nil {
@@ -37,6 +42,7 @@ func benchCommand() *cobra.Command {
 		}
 		return bench.Run(cmd.Context(), names, bench.Options{
 			Out: *out, Programs: pair, Members: *members, Repetitions: *repetitions, HAProxy: *haproxy,
+			Messages: *messages, Places: *places,
 			Stdout: os.Stdout, Stderr: os.Stderr, Log: cli.Log(logLevel(*verbose)),
 		})
 	}

@@ -22,13 +22,17 @@ type Options struct {
 	Out      string        // folder for the result and logs
 	Programs programs.Pair // that hosts run
 	Members  int           // of the benchmark collective
-	// Repetitions is how often the benchmark convert measures each figure, and HAProxy the program that it
-	// compares the engine with.
+	// Repetitions is how often the benchmarks convert and selection measure each figure; 0 leaves it to them.
 	Repetitions int
-	HAProxy     string
-	Stdout      io.Writer
-	Stderr      io.Writer
-	Log         *slog.Logger
+	// HAProxy is the program that convert compares the engine with.
+	HAProxy string
+	// Places is a regular expression: the benchmark selection measures the places whose names match. Messages is how
+	// many messages or requests it measures in each.
+	Places   string
+	Messages int
+	Stdout   io.Writer
+	Stderr   io.Writer
+	Log      *slog.Logger
 }
 
 // benchmark is one of them by name.
@@ -48,6 +52,7 @@ func benchmarks() []benchmark {
 		{"mappings", "100,000 mappings on one waypoint, and the way of 2017", mappings},
 		{"collective", "one coordinator with very many members: joins, memory, an expulsion", collectives},
 		{"convert", "dcol's engine for servers without MPTCP, beside forwarding, io.Copy and HAProxy", convert},
+		{"selection", "how well detours are chosen, beside plain TCP and the best fixed choice", selection},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }

@@ -42,30 +42,40 @@ func connections(ctx context.Context, o Options) (found []Measurement, err error
 // opens connections, by a listener beside the agent, and in the agent.
 func runConnections(ctx context.Context, o Options, kind config.Kind, load Load) (r connectionRun, err error) {
 	r.kind = kind
-	s, err := openStar(ctx, o, testbed.BackendVeth, []string{"client", "waypoint"}, nil, nil)
+	s, agent, waypoint, err := openLoaded(ctx, o, kind, &load)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	err = s.driveLoad(ctx, &r, load, agent, waypoint)
+	return r, err
+}
+
+// openLoaded builds a network with the server of a load, whose address it fills in, and with the agents of a client and
+// a waypoint.
+func openLoaded(ctx context.Context, o Options, kind config.Kind, load *Load) (s *network, agent, waypoint *crew.Process, err error) {
+	if s, err = openStar(ctx, o, testbed.BackendVeth, []string{"client", "waypoint"}, nil, nil); err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	load.At = netip.AddrPortFrom(s.Host(serverHost).Addr4(), connectionPort)
 	// Two sockets for each connection, of those that live and those that rest:
 	// the default range has 28,232 ports.
 	if err := s.Host("client").Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
-		return r, err
+		return nil, nil, nil, err
 	}
-	if err := s.serveLoad(ctx, load); err != nil {
-		return r, err
+	if err := s.serveLoad(ctx, *load); err != nil {
+		return nil, nil, nil, err
 	}
-	waypoint, err := s.startWaypoint(ctx, []config.Kind{kind}, "waypoint", true)
-	if err != nil {
-		return r, err
+	if waypoint, err = s.startWaypoint(ctx, []config.Kind{kind}, "waypoint", true); err != nil {
+		return nil, nil, nil, err
 	}
-	agent, err := s.startClient(ctx, []config.Kind{kind}, "client", "waypoint")
-	if err != nil {
-		return r, err
-	}
-	err = s.driveLoad(ctx, &r, load, agent, waypoint)
-	return r, err
+	agent, err = s.startClient(ctx, []config.Kind{kind}, "client", "waypoint")
+	return s, agent, waypoint, err
 }
 
 // connectionRun has the counts from each place that counts.

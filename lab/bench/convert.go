@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type convertPlan struct {
 // between the two.
 func convert(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareRelays(ctx, o, convertPlan{
-		repetitions: o.Repetitions,
+		repetitions: cmp.Or(o.Repetitions, DefaultRepetitions),
 		fast:        transferPlan{rampUp: 200 * time.Millisecond, look: 500 * time.Millisecond},
 		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
 		exchange:    300 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},

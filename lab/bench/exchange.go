@@ -64,9 +64,10 @@ func (m *meter) take(conn net.Conn) {
 	}
 }
 
-// ExchangeServer is the server behind relays. Its one port takes plain TCP.
+// ExchangeServer is the server behind relays. Its one port takes plain TCP, and MPTCP with Multipath.
 type ExchangeServer struct {
-	At netip.AddrPort
+	At        netip.AddrPort
+	Multipath bool
 	meter
 }
 
@@ -89,7 +90,7 @@ const (
 func (s *ExchangeServer) Run(ctx context.Context, in io.Reader, out io.Writer, _ *slog.Logger) error {
 	s.began = time.Now()
 	lc := net.ListenConfig{KeepAlive: -1}
-	lc.SetMultipathTCP(false)
+	lc.SetMultipathTCP(s.Multipath)
 	l, err := lc.Listen(ctx, "tcp4", s.At.String())
 	if err != nil {
 		return fmt.Errorf("serve connections through relays: %w", err)

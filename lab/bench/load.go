@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// Load is very many short MPTCP connections between two hosts of a benchmark.
+// Load is very many MPTCP connections between two hosts of a benchmark.
 type Load struct {
 	// At is the server's address and its first port; there are Ports of them,
 	// and the client takes them in turn.
@@ -28,6 +28,9 @@ type Load struct {
 	Rate     int
 	Duration time.Duration
 	Hold     time.Duration
+	// Active is how many of them, the first, exchange a line every Pulse while they are held. The others are idle.
+	Active int
+	Pulse  time.Duration
 }
 
 // LoadServerPart and LoadClientPart are the programs of its two ends.
@@ -128,7 +131,7 @@ func (l *LoadClient) Run(ctx context.Context, _ io.Reader, w io.Writer, _ *slog.
 			}
 		}
 		all.Go(func() {
-			if err := l.one(ctx, &d, l.port(i)); err != nil {
+			if err := l.one(ctx, &d, i); err != nil {
 				failed.Add(1)
 				why.Store(&err)
 				return
@@ -146,8 +149,8 @@ func (l *LoadClient) Run(ctx context.Context, _ io.Reader, w io.Writer, _ *slog.
 }
 
 // one opens a connection, holds it and has it closed.
-func (l *LoadClient) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) error {
-	conn, err := d.DialContext(ctx, "tcp", at.String())
+func (l *LoadClient) one(ctx context.Context, d *net.Dialer, i int) error {
+	conn, err := d.DialContext(ctx, "tcp", l.port(i).String())
 	if err != nil {
 		return err
 	}
@@ -155,10 +158,26 @@ func (l *LoadClient) one(ctx context.Context, d *net.Dialer, at netip.AddrPort) 
 	if err := echo(conn); err != nil {
 		return err
 	}
-	if err := crew.Pause(ctx, l.Hold); err != nil {
+	if err := l.hold(ctx, conn, i < l.Active); err != nil {
 		return err
 	}
 	return end(conn)
+}
+
+// hold keeps a connection open for as long as planned.
+func (l *LoadClient) hold(ctx context.Context, conn net.Conn, active bool) error {
+	if !active {
+		return crew.Pause(ctx, l.Hold)
+	}
+	for until := time.Now().Add(l.Hold); time.Now().Before(until); {
+		if err := crew.Pause(ctx, l.Pulse); err != nil {
+			return err
+		}
+		if err := echo(conn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadPatience limits how long the other end may take to answer.

@@ -65,6 +65,8 @@ func TestSmall(t *testing.T) {
 	t.Run("joins", func(t *testing.T) { smallJoins(t, o) })
 	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
 	t.Run("collective", func(t *testing.T) { smallCollective(t, o) })
+	t.Run("selection/sharing", func(t *testing.T) { smallSharing(t, o) })
+	t.Run("selection/alive", func(t *testing.T) { smallAlive(t, o) })
 	t.Run("convert", func(t *testing.T) { smallConvert(t, o) })
 }
 

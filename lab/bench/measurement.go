@@ -21,8 +21,10 @@ type Measurement struct {
 	// Baseline is a value from the same run to compare with, or nil if there is none.
 	Baseline *float64 `json:"baseline"`
 	Ratio    *float64 `json:"ratio"` // value over baseline
-	Target   string   `json:"target"`
-	Met      *bool    `json:"met"` // nil: reported without a target
+	// Interval, if not nil, is the 95 % confidence interval of the ratio.
+	Interval *stats.Interval `json:"ratio_interval,omitempty"`
+	Target   string          `json:"target"`
+	Met      *bool           `json:"met"` // nil: reported without a target
 	// Repetitions and Spread (interquartile range, in Unit) show how reliable the value is.
 	Repetitions int     `json:"repetitions"`
 	Spread      float64 `json:"spread"`
@@ -72,7 +74,7 @@ func table(w io.Writer, all []Measurement) error {
 			met = map[bool]string{true: "yes", false: "NO"}[*m.Met]
 		}
 		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%d\n", m.Name, number(&m.Value), m.Unit, number(&m.Spread),
-			number(m.Baseline), number(m.Ratio), m.Target, met, m.Repetitions)
+			number(m.Baseline), m.ratio(), m.Target, met, m.Repetitions)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
@@ -83,6 +85,14 @@ func table(w io.Writer, all []Measurement) error {
 		}
 	}
 	return nil
+}
+
+// ratio returns the ratio as text, with its interval.
+func (m Measurement) ratio() string {
+	if m.Interval == nil {
+		return number(m.Ratio)
+	}
+	return fmt.Sprintf("%s [%.4g, %.4g]", number(m.Ratio), m.Interval.Low, m.Interval.High)
 }
 
 func number(v *float64) string {

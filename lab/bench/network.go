@@ -64,11 +64,17 @@ var identity = crew.FilesIn(crew.IdentityDir(false))
 // startClient starts a client's agent that takes detours of some kinds, and waits
 // until it can.
 func (s *network) startClient(ctx context.Context, kinds []config.Kind, name string, waypoints ...string) (*crew.Process, error) {
+	return s.startClientWith(ctx, nil, kinds, name, waypoints...)
+}
+
+// startClientWith does so with more settings of the client role.
+func (s *network) startClientWith(ctx context.Context, more crew.Settings, kinds []config.Kind, name string, waypoints ...string) (*crew.Process, error) {
 	list := []crew.Waypoint{}
 	for _, w := range waypoints {
 		list = append(list, crew.Waypoint{Name: w, Addresses: []netip.Addr{s.Host(w).Addr4()}})
 	}
-	return s.startAgent(ctx, name, crew.Agent{Client: crew.Settings{"waypoint": list, "exclude": []string{}, "kinds": kinds}}, waypoints, kinds)
+	settings := crew.Settings{"waypoint": list, "exclude": []string{}, "kinds": kinds}
+	return s.startAgent(ctx, name, crew.Agent{Client: crew.Overlay(settings, more)}, waypoints, kinds)
 }
 
 // startWaypoint starts the agent of a waypoint that offers some kinds of detours, with quotas too high to

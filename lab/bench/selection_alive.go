@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
+)
+
+// alivePlan is very many connections that live long, a few of which are active.
+type alivePlan struct {
+	load   Load
+	settle time.Duration // after the last connection has its subflow
+	look   time.Duration // for how long the agent is measured
+}
+
+// Targets for an agent with 10,000 connections.
+const (
+	aliveConnections = 10_000
+	aliveActive      = 200
+	aliveCPU         = 0.15 // cores
+	aliveMemory      = 64 << 20
+)
+
+// alive measures what an agent needs for connections that live long.
+func alive(ctx context.Context, o Options) ([]Measurement, error) {
+	const opening = aliveConnections / connectionRate * time.Second
+	plan := alivePlan{
+		load: Load{Ports: connectionPorts, Rate: connectionRate, Duration: opening, Hold: 90 * time.Second, Active: aliveActive, Pulse: 50 * time.Millisecond},
+		// Subflows that lost their first SYN take a second more.
+		settle: 5 * time.Second, look: 30 * time.Second,
+	}
+	r, err := plan.run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return r.figures(), nil
+}
+
+// aliveRun is what was seen.
+type aliveRun struct {
+	driven Driven
+	seen   eventCounts // when the agent was measured
+	agent  crew.Usage
+	lost   uint64 // times that the agent lost events
+}
+
+// run opens the connections and measures the agent when all of them are there.
+func (p alivePlan) run(ctx context.Context, o Options) (r aliveRun, err error) {
+	s, agent, _, err := openLoaded(ctx, o, config.Mapped, &p.load)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	w, err := watchEvents(s.Host("client"), s.opts.Log)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		r.driven, err = s.drive(ctx, p.load)
+		ended <- err
+	}()
+	watching := p.measure(ctx, w, agent, &r)
+	if err := errors.Join(watching, <-ended); err != nil {
+		return r, err
+	}
+	counters, err := s.counters(ctx, "client")
+	r.lost = uint64(counters.EventsLost)
+	return r, err
+}
+
+// measure waits until all connections have their subflows, and watches the agent then.
+func (p alivePlan) measure(ctx context.Context, w *watcher, agent *crew.Process, r *aliveRun) error {
+	total := int(p.load.Duration.Seconds() * float64(p.load.Rate))
+	// Whatever is missing then is reported by the figures.
+	_ = crew.Await(ctx, p.load.Hold/2, 100*time.Millisecond, func() error {
+		if n := w.counts().joined; n < total {
+			return fmt.Errorf("%d of %d connections have a subflow", n, total)
+		}
+		return nil
+	})
+	if err := crew.Pause(ctx, p.settle); err != nil {
+		return err
+	}
+	r.seen = w.counts()
+	stop := agent.Watch()
+	paused := crew.Pause(ctx, p.look)
+	var err error
+	r.agent, err = stop()
+	return errors.Join(paused, err)
+}
+
+func (r aliveRun) figures() []Measurement {
+	name := func(what string) string { return fmt.Sprintf("selection %s: %s", alivePlace, what) }
+	cpu := once(name("agent's processor use"), "cores", r.agent.CPU)
+	cpu.Note = fmt.Sprintf("with %d connections, %d of them with a subflow through a waypoint; the agent lost events %d times; %d connections failed",
+		r.seen.alive, r.seen.joined, r.lost, r.driven.Failed)
+	memory := of(name("agent's memory"), "MiB", mebibytes(r.agent.Resident))
+	memory.Value = float64(r.agent.Highest) / (1 << 20)
+	memory.Note = "the most that was ever resident (VmHWM)"
+	return []Measurement{
+		cpu.target("< 0.15 cores", r.agent.CPU < aliveCPU),
+		memory.target("< 64 MiB", r.agent.Highest < aliveMemory),
+	}
+}

@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/stats"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// sharingPlan is a number of like clients that download at the same time, each with an agent of its own. They have one
+// direct path and some waypoints in common, and nobody tells them who uses what.
+//
+//	client-1 --\            direct             /
+//	   ...      west ------------------- east -- server
+//	client-n --/    \                   /
+//	                 waypoint-1 ... -m
+type sharingPlan struct {
+	clients     int
+	access      int64   // bit/s of each client
+	direct      int64   // bit/s
+	waypoints   []int64 // bit/s of each
+	subflows    int     // of a connection, in all
+	duration    time.Duration
+	window      time.Duration // over which goodput and fairness are averaged, to see how soon they settle
+	repetitions int
+}
+
+const (
+	sharingSeconds     = 60
+	sharingRepetitions = 3
+)
+
+// sharing measures twelve clients and six waypoints of different capacity.
+func sharing(ctx context.Context, o Options) ([]Measurement, error) {
+	const mbit = 1_000_000
+	plan := sharingPlan{
+		clients: 12, access: 20 * mbit, direct: 6 * mbit, waypoints: []int64{1 * mbit, 2 * mbit, 3 * mbit, 4 * mbit, 5 * mbit, 6 * mbit},
+		subflows: 3, duration: sharingSeconds * time.Second, window: 5 * time.Second, repetitions: sharingRepetitions,
+	}
+	if o.Repetitions > 0 {
+		plan.repetitions = o.Repetitions
+	}
+	var runs []sharedRun
+	for range plan.repetitions {
+		run, err := plan.run(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	return plan.figures(runs), nil
+}
+
+// sharedRun is what was seen of a run.
+type sharedRun struct {
+	received  [][]float64 // bytes of each client, at every second since the start
+	forwarded []float64   // bytes that each waypoint sent to clients
+	lateMS    float64     // 99th percentile of packets' lateness on the worst link
+}
+
+const (
+	sharingEvery = time.Second
+	westRouter   = "west"
+	eastRouter   = "east"
+)
+
+func clientName(i int) string   { return fmt.Sprintf("client-%d", i+1) }
+func waypointName(j int) string { return fmt.Sprintf("waypoint-%d", j+1) }
+
+// names returns the plan's hosts.
+func (p sharingPlan) names() (clients, waypoints []string) {
+	for i := range p.clients {
+		clients = append(clients, clientName(i))
+	}
+	for j := range p.waypoints {
+		waypoints = append(waypoints, waypointName(j))
+	}
+	return clients, waypoints
+}
+
+// spec returns the network.
+func (p sharingPlan) spec() testbed.Spec {
+	const detourCost = 100
+	s := testbed.Spec{Seed: 1, Backend: testbed.BackendEmulator, Hosts: []testbed.HostSpec{
+		{Name: serverHost}, {Name: westRouter, Forward: true}, {Name: eastRouter, Forward: true},
+	}}
+	link := func(name, a, b string, rate int64, delay time.Duration, cost int) {
+		l := testbed.LinkParams{Rate: rate, Delay: delay}
+		s.Links = append(s.Links, testbed.LinkSpec{Name: name, A: a, B: b, AtoB: l, BtoA: l, Cost: cost})
+	}
+	const fast = 100_000_000
+	link("site", eastRouter, serverHost, fast, time.Millisecond, 1)
+	link("direct", westRouter, eastRouter, p.direct, 15*time.Millisecond, 1)
+	clients, waypoints := p.names()
+	for _, name := range clients {
+		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: name})
+		link(toClient(name), name, westRouter, p.access, 2*time.Millisecond, 1)
+	}
+	for j, name := range waypoints {
+		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: name})
+		link(toClient(name), westRouter, name, fast, 2*time.Millisecond, detourCost)
+		link(toServer(name), name, eastRouter, p.waypoints[j], 10*time.Millisecond, detourCost)
+	}
+	return s
+}
+
+// run builds the network and lets all clients download at once.
+func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error) {
+	clients, waypoints := p.names()
+	s, err := openNetwork(ctx, o, p.spec(), append(clients, waypoints...))
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	kinds := []config.Kind{config.Mapped}
+	for _, w := range waypoints {
+		if _, err := s.startWaypoint(ctx, kinds, w, true); err != nil {
+			return r, err
+		}
+	}
+	ends, err := p.startClients(ctx, s, kinds)
+	if err != nil {
+		return r, err
+	}
+	at := netip.AddrPortFrom(s.Host(serverHost).Addr4(), exchangePort)
+	if _, err := s.startEnd(ctx, serverHost, ExchangeServerPart, &ExchangeServer{At: at, Multipath: true}); err != nil {
+		return r, err
+	}
+	if err := s.ResetStats(); err != nil {
+		return r, err
+	}
+	for _, end := range ends {
+		if err := end.call("Begin", Transfer{Target: Target{To: at, Multipath: true}}, nil); err != nil {
+			return r, err
+		}
+	}
+	if r.received, err = p.watch(ctx, ends); err != nil {
+		return r, err
+	}
+	err = p.readLinks(s, &r)
+	for _, end := range ends {
+		err = errors.Join(err, end.call("End", struct{}{}, nil))
+	}
+	return r, err
+}
+
+// startClients starts an agent and a program on each client's host.
+func (p sharingPlan) startClients(ctx context.Context, s *network, kinds []config.Kind) (ends []*exchangeEnd, err error) {
+	clients, waypoints := p.names()
+	for _, name := range clients {
+		if _, err := s.startClientWith(ctx, crew.Settings{"subflows": p.subflows}, kinds, name, waypoints...); err != nil {
+			return nil, err
+		}
+		end, err := s.startEnd(ctx, name, ExchangeClientPart, &ExchangeClient{})
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, end)
+	}
+	return ends, nil
+}
+
+// watch reads what each client has received, every second.
+func (p sharingPlan) watch(ctx context.Context, ends []*exchangeEnd) (received [][]float64, err error) {
+	received = make([][]float64, len(ends))
+	began := time.Now()
+	for look := time.Duration(0); look <= p.duration; look += sharingEvery {
+		if err := crew.Pause(ctx, time.Until(began.Add(look))); err != nil {
+			return nil, err
+		}
+		for i, end := range ends {
+			var now Received
+			if err := end.call("Received", struct{}{}, &now); err != nil {
+				return nil, err
+			}
+			received[i] = append(received[i], float64(now.Bytes))
+		}
+	}
+	return received, nil
+}
+
+// readLinks reads what the links carried.
+func (p sharingPlan) readLinks(s *network, r *sharedRun) error {
+	for _, link := range p.spec().Links {
+		ab, ba, err := s.LinkStats(link.Name)
+		if err != nil {
+			return err
+		}
+		r.lateMS = max(r.lateMS, stats.Milliseconds(ab.Late.P99), stats.Milliseconds(ba.Late.P99))
+	}
+	_, waypoints := p.names()
+	for _, name := range waypoints {
+		_, toWaypoint, err := s.LinkStats(toServer(name))
+		if err != nil {
+			return err
+		}
+		r.forwarded = append(r.forwarded, float64(toWaypoint.Bytes))
+	}
+	return nil
+}
+
+// payload is the part of a full packet that MPTCP leaves to programs.
+const payload = 1424.0 / 1500
+
+// optimum returns the clients' max-min fair goodputs in Mbit/s, if every client could spread its traffic over the
+// direct path and all waypoints.
+func (p sharingPlan) optimum() []float64 {
+	mbit := func(rate int64) float64 { return float64(rate) * payload / 1e6 }
+	capacities, all := []float64{mbit(p.direct)}, []int{0}
+	for j, rate := range p.waypoints {
+		capacities, all = append(capacities, mbit(rate)), append(all, j+1)
+	}
+	limits, allowed := make([]float64, p.clients), make([][]int, p.clients)
+	for i := range p.clients {
+		limits[i], allowed[i] = mbit(p.access), all
+	}
+	return stats.MaxMin(limits, capacities, allowed)
+}
+
+// Targets for clients that share waypoints.
+const (
+	leastTotal      = 0.9 // of the optimum
+	leastFairness   = 0.9
+	mostSettling    = 20 // seconds
+	mostOverloading = 1.5
+)
+
+// figures returns what the runs show. The first seconds, in which everybody looks for waypoints, count for the time to
+// settle alone.
+func (p sharingPlan) figures(runs []sharedRun) []Measurement {
+	optimum := 0.0
+	for _, rate := range p.optimum() {
+		optimum += rate
+	}
+	from := min(mostSettling, int(p.duration/sharingEvery)/2)
+	to := int(p.duration / sharingEvery)
+	var totals, fairness, settling, overloads, lateness []float64
+	for _, r := range runs {
+		rates := r.rates(from, to)
+		totals, fairness = append(totals, sum(rates)), append(fairness, stats.Jain(rates))
+		settling = append(settling, r.settles(int(p.window/sharingEvery), leastTotal*optimum))
+		overloads, lateness = append(overloads, p.overload(r)), append(lateness, r.lateMS)
+	}
+	name := func(what string) string { return fmt.Sprintf("selection %s: %s", sharingPlace, what) }
+	total := of(name("total goodput against the max-min optimum"), "Mbit/s", totals).against(optimum)
+	total.Note = fmt.Sprintf("from %d s on; links were at most %.1f ms late (99th percentile)", from, stats.Quantile(lateness, 1))
+	jain := of(name("Jain's index of the clients' goodput"), "", fairness)
+	settled := of(name("time until goodput and Jain's index stay at 90 %"), "s", settling)
+	overload := of(name("largest share of a waypoint against its share by capacity"), "×", overloads)
+	return []Measurement{
+		total.target(">= 0.9", *total.Ratio >= leastTotal),
+		jain.target(">= 0.9", jain.Value >= leastFairness),
+		settled.target("<= 20 s", settled.Value <= mostSettling),
+		overload.target("<= 1.5", overload.Value <= mostOverloading),
+	}
+}
+
+// rates returns the goodput of each client from one second to another, in Mbit/s.
+func (r sharedRun) rates(from, to int) (rates []float64) {
+	for _, bytes := range r.received {
+		rates = append(rates, (bytes[to]-bytes[from])*8/1e6/float64(to-from))
+	}
+	return rates
+}
+
+// settles returns the seconds after which, in every window, the clients' goodput is fair and together at least as
+// high as wanted.
+func (r sharedRun) settles(window int, least float64) float64 {
+	if len(r.received) == 0 {
+		return 0
+	}
+	last := len(r.received[0]) - 1
+	settled := last
+	for from := last - window; from >= 0; from-- {
+		rates := r.rates(from, from+window)
+		if sum(rates) < least || !(stats.Jain(rates) >= leastFairness) {
+			break
+		}
+		settled = from
+	}
+	return float64(settled)
+}
+
+// overload returns how much larger the share of a waypoint in what all forward is than its share by capacity, at most.
+func (p sharingPlan) overload(r sharedRun) float64 {
+	capacity := 0.0
+	for _, rate := range p.waypoints {
+		capacity += float64(rate)
+	}
+	most, forwarded := 0.0, sum(r.forwarded)
+	for j, bytes := range r.forwarded {
+		most = max(most, bytes/forwarded/(float64(p.waypoints[j])/capacity))
+	}
+	return most
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}

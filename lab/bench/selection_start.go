@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/stats"
+)
+
+// foundShare is the part of the best fixed choice's goodput from which on the waypoints count as found.
+const foundShare = 0.9
+
+// startFigures show how soon the good waypoints among many are found: without a history, and with that of an earlier
+// connection of the same client to the same server.
+func (p place) startFigures() (found []Measurement, err error) {
+	best, whole, err := p.best(goodputOf)
+	if err != nil {
+		return nil, err
+	}
+	seconds := int(p.workload.Duration.Seconds())
+	// The best choice is measured in the second half: what it loses at its start is no standard.
+	steady, err := p.values(best, func(run report.Run) float64 { return meanRate(run, seconds/2, seconds) })
+	if err != nil {
+		return nil, err
+	}
+	level := foundShare * stats.Median(steady)
+	for _, c := range []struct {
+		procedure, words string
+		soon             float64 // seconds until the best are found
+		least            float64 // of the bytes of the best choice in all
+	}{{p.chooser(), "without a history", 10, 0.88}, {again, "with a history", 3, 0.93}} {
+		until, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, 0, level)) })
+		if err != nil {
+			return found, err
+		}
+		m := of(p.row("time to 90 % of the best choice's goodput, "+c.words), "s", until)
+		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s in the second half", best, stats.Median(steady))
+		found = append(found, m.target(fmt.Sprintf("<= %v s", c.soon), m.Value <= c.soon))
+		for _, first := range []int{3, 10} {
+			part := func(run report.Run) float64 { return meanRate(run, 0, first) }
+			chosen, err := p.values(c.procedure, part)
+			if err != nil {
+				return found, err
+			}
+			baseline, err := p.values(best, part)
+			if err != nil {
+				return found, err
+			}
+			found = append(found, p.compared(fmt.Sprintf("goodput in the first %d s, %s", first, c.words), "Mbit/s", chosen, baseline))
+		}
+		chosen, err := p.values(c.procedure, goodputOf)
+		if err != nil {
+			return found, err
+		}
+		m = p.compared(fmt.Sprintf("goodput in %d s, %s", seconds, c.words), "Mbit/s", chosen, whole)
+		found = append(found, m.target(fmt.Sprintf(">= %v", c.least), *m.Ratio >= c.least))
+	}
+	return found, nil
+}
+
+// turns returns the second in which the network changes, or 0 if it does not.
+func (p place) turns() int {
+	if len(p.runs.Marks) == 0 {
+		return 0
+	}
+	return int(p.runs.Marks[0].Seconds)
+}
+
+// turnFigures show how soon a waypoint that turned bad is left, with the best fixed choice without it as standard.
+func (p place) turnFigures() (found []Measurement, err error) {
+	const soon = 5 // seconds
+	turn, seconds := p.turns(), int(p.workload.Duration.Seconds())
+	best, steady, err := p.best(func(run report.Run) float64 { return meanRate(run, turn+soon, seconds) })
+	if err != nil {
+		return nil, err
+	}
+	level := foundShare * stats.Median(steady)
+	for _, c := range []struct{ procedure, words string }{{p.chooser(), "without a history"}, {again, "with a history"}} {
+		// In the second of the change data is still on its way that the waypoint carried before.
+		back, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, turn+1, level) - turn) })
+		if err != nil {
+			return found, err
+		}
+		m := of(p.row("time until back at 90 % of the best other choice, "+c.words), "s", back)
+		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s", best, stats.Median(steady))
+		found = append(found, m.target(fmt.Sprintf("<= %d s", soon), m.Value <= soon))
+		after, err := p.values(c.procedure, func(run report.Run) float64 { return meanRate(run, turn+soon, seconds) })
+		if err != nil {
+			return found, err
+		}
+		found = append(found, p.compared("goodput from 5 s after the change on, "+c.words, "Mbit/s", after, steady))
+	}
+	return found, nil
+}
+
+// meanRate returns the mean goodput of a run from one second to another.
+func meanRate(run report.Run, from, to int) float64 {
+	rates := run.ReceivedMbps
+	return stats.Mean(rates[min(from, len(rates)):min(to, len(rates))])
+}
+
+// sustained is for how many seconds a goodput must be reached, on average: one may be a burst behind a lost packet.
+const sustained = 2
+
+// reaches returns the first second, from one on, at which goodput is as high as wanted. It returns the number of
+// seconds if it never is.
+func reaches(rates []float64, from int, level float64) int {
+	for i := from; i+sustained <= len(rates); i++ {
+		if stats.Mean(rates[i:i+sustained]) >= level {
+			return i
+		}
+	}
+	return len(rates)
+}

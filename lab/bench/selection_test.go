@@ -1,0 +1,253 @@
+package bench
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/jsonfile"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/scenario"
+	"github.com/detour-collective/dcol/lab/scenarios"
+	"github.com/detour-collective/dcol/lab/traffic"
+)
+
+// Few clients share few waypoints for a moment: everybody receives something, also through waypoints.
+func smallSharing(t *testing.T, o Options) {
+	const mbit = 1_000_000
+	plan := sharingPlan{
+		clients: 2, access: 10 * mbit, direct: 2 * mbit, waypoints: []int64{2 * mbit, 4 * mbit}, subflows: 3,
+		duration: 2 * time.Second, window: time.Second,
+	}
+	run, err := plan.run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.forwarded) != 2 || !(sum(run.forwarded) > 0) {
+		t.Errorf("the waypoints forwarded %v bytes", run.forwarded)
+	}
+	for i, received := range run.received {
+		if len(received) != 3 || !slices.IsSorted(received) || !(received[2] > 0) {
+			t.Errorf("client %d received %v", i, received)
+		}
+	}
+	if figures := plan.figures([]sharedRun{run}); len(figures) != 4 || !(figures[0].Value > 0) || !(*figures[0].Ratio < 1.1) {
+		t.Errorf("%+v", figures)
+	}
+}
+
+// Every connection lives while the agent is measured, and the active ones exchange something.
+func smallAlive(t *testing.T, o Options) {
+	plan := alivePlan{
+		load: Load{Ports: 2, Rate: 40, Duration: time.Second, Hold: 4 * time.Second, Active: 5, Pulse: 20 * time.Millisecond},
+		look: 500 * time.Millisecond,
+	}
+	r, err := plan.run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.seen.joined != 40 || r.seen.alive != 40 || r.driven.Opened != 40 || r.driven.Failed != 0 {
+		t.Errorf("%+v, the program counts %+v", r.seen, r.driven)
+	}
+	if r.agent.Highest < 1<<20 || len(r.agent.Resident) < 2 {
+		t.Errorf("the agent's memory: %+v", r.agent)
+	}
+	for _, m := range r.figures() {
+		if m.Met == nil || !*m.Met {
+			t.Errorf("with 40 connections: %+v", m)
+		}
+	}
+}
+
+// Every part of the suite has plain TCP or is about gaps, has what dcol chooses, and gives figures with a target.
+func TestSelectionSuite(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := inPlaces(suite.Parts, regexp.MustCompile(""), Options{Messages: DefaultMessages})
+	names := map[string]bool{}
+	for _, part := range places {
+		p := testPlace(t, part)
+		if names[p.name] {
+			t.Errorf("%s is there twice", p.name)
+		}
+		names[p.name] = true
+		for _, procedure := range part.Procedures {
+			for repetition := range 3 {
+				p.runs.Runs = append(p.runs.Runs, testRunOf(t, p, procedure, repetition))
+			}
+		}
+		found, err := p.figures()
+		if err != nil {
+			t.Errorf("%s: %v", p.name, err)
+			continue
+		}
+		targets := 0
+		for _, m := range found {
+			if !strings.HasPrefix(m.Name, "selection "+p.name+": ") || math.IsNaN(m.Value) {
+				t.Errorf("%+v", m)
+			}
+			if m.Met != nil {
+				targets++
+				if !*m.Met {
+					t.Errorf("%+v: all procedures are alike", m)
+				}
+			}
+		}
+		if targets == 0 {
+			t.Errorf("%s: no figure has a target: %+v", p.name, found)
+		}
+	}
+	if len(places) < 60 {
+		t.Errorf("%d places", len(places))
+	}
+}
+
+func testPlace(t *testing.T, part scenario.Part) place {
+	t.Helper()
+	result := &report.Result{}
+	for _, name := range part.Procedures {
+		result.Procedures = append(result.Procedures, report.Procedure{Name: name})
+	}
+	for _, e := range part.Of.Events {
+		result.Marks = append(result.Marks, report.Mark{Seconds: e.At.Seconds()})
+	}
+	return newPlace(part, result, t.TempDir())
+}
+
+// testRunOf is a run that is the same for every procedure.
+func testRunOf(t *testing.T, p place, procedure string, repetition int) report.Run {
+	t.Helper()
+	run := report.Run{
+		Variant: p.variant, Procedure: procedure, Congestion: p.runs.Congestion, Repetition: repetition + 1,
+		GoodputMbps: 10, LongestStallMS: 100, Log: procedure,
+	}
+	if p.workload.HasLatency() {
+		run.Latency = report.NewLatency([]time.Duration{20 * time.Millisecond})
+	}
+	for range int(p.workload.Duration.Seconds()) {
+		run.ReceivedMbps = append(run.ReceivedMbps, 10)
+	}
+	if p.workload.MadeByDCol() {
+		writeLatencies(t, p, procedure, slices.Repeat([]time.Duration{20 * time.Millisecond}, p.workload.Turns()))
+	}
+	return run
+}
+
+// writeLatencies writes what the traffic's program would.
+func writeLatencies(t *testing.T, p place, log string, latencies []time.Duration) {
+	t.Helper()
+	said := traffic.Report{Size: 1, Interval: p.workload.Interval.Std()}
+	for i, l := range latencies {
+		said.Done = append(said.Done, time.Duration(i)*said.Interval+l)
+	}
+	if err := os.MkdirAll(filepath.Join(p.folder, log), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := jsonfile.Write(filepath.Join(p.folder, log, "traffic.json"), said); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Places get as many repetitions as their number of messages takes, and others as many as are asked for.
+func TestInPlaces(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, part := range inPlaces(suite.Parts, regexp.MustCompile("beyond/(stream|requests) (base|100KB)$|direct-dies"), Options{Repetitions: 2, Messages: 2000}) {
+		found[placeName(part.Scenario, part.Variants[0])] = part.Repetitions
+	}
+	want := map[string]int{
+		"beyond/stream base": 4, "beyond/requests base": 34, "beyond/requests 100KB": 55, "beyond/direct-dies base": 2,
+		"selection/messages-direct-dies base": 2, "selection/messages-direct-dies download": 2,
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("repetitions (-want +got):\n%s", diff)
+	}
+}
+
+// The 99th percentile is that of all messages: one in fifty is late in one run of two.
+func TestMessageFigures(t *testing.T) {
+	p := place{name: "there", variant: "base", folder: t.TempDir(), workload: scenario.Workload{Kind: scenario.Stream, Interval: units.Duration(20 * time.Millisecond)}}
+	p.runs.Result = &report.Result{Procedures: []report.Procedure{{Name: "tcp"}, {Name: "tcp-detour"}, {Name: "dcol"}}}
+	late := func(latency time.Duration, often int) []time.Duration {
+		all := slices.Repeat([]time.Duration{10 * time.Millisecond}, 1000)
+		for i := range often {
+			all[i] = latency
+		}
+		return all
+	}
+	for log, latencies := range map[string][]time.Duration{
+		"tcp-1": late(0, 0), "tcp-2": late(20*time.Millisecond, 40), "dcol-1": late(0, 0), "dcol-2": late(44*time.Millisecond, 40),
+		"tcp-detour-1": late(11*time.Millisecond, 500), "tcp-detour-2": late(11*time.Millisecond, 500),
+	} {
+		writeLatencies(t, p, log, latencies)
+		p.runs.Runs = append(p.runs.Runs, report.Run{Variant: "base", Procedure: log[:strings.LastIndex(log, "-")], Log: log})
+	}
+	found, err := p.messageFigures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ value, baseline float64 }{{44, 20}, {44, 11}} {
+		m := found[i]
+		if m.Value != want.value || *m.Baseline != want.baseline || *m.Met || m.Repetitions != 2 {
+			t.Errorf("%+v, want %v", m, want)
+		}
+		if !(m.Interval.Low < *m.Ratio) || m.Interval.High < *m.Ratio {
+			t.Errorf("the ratio %v is not in %+v", *m.Ratio, m.Interval)
+		}
+	}
+}
+
+func TestReaches(t *testing.T) {
+	rates := []float64{1, 9, 1, 1, 9, 9, 1, 9}
+	for _, test := range []struct {
+		from  int
+		level float64
+		want  int
+	}{{0, 9, 4}, {0, 5, 0}, {5, 9, 8}, {0, 10, 8}} {
+		if got := reaches(rates, test.from, test.level); got != test.want {
+			t.Errorf("%v from %d on: second %d, want %d", test.level, test.from, got, test.want)
+		}
+	}
+}
+
+// How three clients share two waypoints, of which one is used too much.
+func TestSharingFigures(t *testing.T) {
+	plan := sharingPlan{
+		clients: 3, access: 10e6, direct: 3e6, waypoints: []int64{3e6, 6e6}, duration: 6 * time.Second, window: 2 * time.Second,
+	}
+	if diff := cmp.Diff([]float64{4 * payload, 4 * payload, 4 * payload}, plan.optimum(), cmpopts.EquateApprox(1e-6, 0)); diff != "" {
+		t.Errorf("the optimum (-want +got):\n%s", diff)
+	}
+	// For two seconds the first client has nothing.
+	bytes := func(mbps ...float64) (received []float64) {
+		received = []float64{0}
+		for _, r := range mbps {
+			received = append(received, received[len(received)-1]+r*1e6/8)
+		}
+		return received
+	}
+	run := sharedRun{received: [][]float64{bytes(0, 0, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4)}, forwarded: []float64{45, 55}}
+	found := plan.figures([]sharedRun{run, run})
+	for i, want := range []struct {
+		value float64
+		met   bool
+	}{{12, true}, {1, true}, {2, true}, {1.35, true}} {
+		if m := found[i]; math.Abs(m.Value-want.value) > 1e-9 || *m.Met != want.met {
+			t.Errorf("%+v, want %+v", m, want)
+		}
+	}
+}
