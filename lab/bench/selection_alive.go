@@ -71,7 +71,7 @@ func (p alivePlan) run(ctx context.Context, o Options) (r aliveRun, err error) {
 		return r, err
 	}
 	counters, err := s.counters(ctx, "client")
-	r.lost = uint64(counters.EventsLost)
+	r.lost = counters.EventsLost
 	return r, err
 }
 
