@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,10 +22,12 @@ func TestConverterTests(t *testing.T) {
 		t.Fatalf("converter.md names %d tests: is it still read right?", len(found))
 	}
 	for _, name := range found {
-		files, err := filepath.Glob(filepath.Join("..", "internal", "converter", name[1], "*_test.go"))
-		if err != nil {
+		inside, err := filepath.Glob(filepath.Join("..", "internal", "converter", name[1], "*_test.go"))
+		beside, err2 := filepath.Glob(filepath.Join("..", "internal", name[1], "*_test.go"))
+		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
+		files := append(inside, beside...)
 		there := false
 		for _, file := range files {
 			code, err := os.ReadFile(file)

@@ -358,7 +358,7 @@ talk(s)
 		sendTimeout  int
 	}{
 		{modeDead, "unreachable", 0}, {modeCloses, "refused", 0}, {modeMalformed, "malformed answer", 0},
-		{modeRefuses, "refused", 0}, {modeSilent, "silent", 4},
+		{modeRefuses, "refused", 0}, {modeBusy, "busy", 0}, {modeSilent, "silent", 4},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			newSite(t)

@@ -45,6 +45,7 @@ const (
 	modeCloses    = "closes"    // it accepts and closes
 	modeMalformed = "malformed" // it answers nonsense
 	modeRefuses   = "refuses"   // it does not serve this host
+	modeBusy      = "busy"      // it lacks resources
 	modeSplits    = "splits"    // its answers come in two parts
 	modeDirect    = "direct"    // the relay wants nothing converted
 	modeForgets   = "forgets"   // the relay refuses announced connections
@@ -180,6 +181,10 @@ func (f *fake) converted(conn *net.TCPConn) {
 	fmt.Println("converted", m.Connect.Server, string(m.Cookie[:len(testCookie)]) == testCookie, multipath, errors.Join(err, mptcpErr))
 	if f.mode == modeRefuses {
 		f.answer(conn, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.NotAuthorized}})
+		return
+	}
+	if f.mode == modeBusy {
+		f.answer(conn, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.ResourceExceeded}})
 		return
 	}
 	toServer, err := net.Dial("tcp", m.Connect.Server.String())

@@ -63,12 +63,15 @@ func (s *supervisor) giveUp(l *lead, fd int, converter netip.AddrPort, err error
 }
 
 func failureOf(err error) ask.Failure {
+	refused, _ := errors.AsType[*rfc8803.Error](err)
 	switch {
+	case refused != nil && refused.Code == rfc8803.ResourceExceeded:
+		return ask.Busy
 	case errors.Is(err, errSilent):
 		return ask.Silent
 	case errors.Is(err, rfc8803.ErrMalformed), errors.As(err, new(rfc8803.VersionError)):
 		return ask.Malformed
-	case errors.As(err, new(*rfc8803.Error)), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
+	case refused != nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
 		return ask.Refused
 	}
 	return ask.Unreachable

@@ -265,6 +265,7 @@ func TestPackets(t *testing.T) {
 		{kind: kindExpect, server: site, local: local},
 		{kind: kindLearned, server: site, mptcp: true},
 		{kind: kindFailed, server: site, reason: Silent},
+		{kind: kindFailed, server: site, reason: Busy},
 	} {
 		got, err := decodeRequest(r.encode())
 		if err != nil || got != r {

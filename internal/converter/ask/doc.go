@@ -50,6 +50,7 @@ const (
 	Silent                         // it did not answer the Convert message in time
 	Refused                        // it does not serve this host
 	Malformed                      // it does not speak the protocol
+	Busy                           // it lacks resources
 )
 
 func (f Failure) String() string {
@@ -62,6 +63,8 @@ func (f Failure) String() string {
 		return "refused"
 	case Malformed:
 		return "malformed answer"
+	case Busy:
+		return "busy"
 	}
 	return "unknown failure"
 }

@@ -66,7 +66,7 @@ func decodeRequest(b []byte) (request, error) {
 		r.mptcp = d.bool()
 	case kindFailed:
 		r.reason = Failure(d.byte())
-		d.check(r.reason >= Unreachable && r.reason <= Malformed)
+		d.check(r.reason >= Unreachable && r.reason <= Busy)
 	default:
 		return request{}, errMalformed
 	}

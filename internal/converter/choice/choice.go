@@ -201,15 +201,15 @@ func (c *Choice) Learned(server netip.AddrPort, mptcp bool, now time.Time) {
 }
 
 // Failed notes that a converter did not do its part. It is left alone for five seconds, and for twice as long each
-// further time, up to five minutes. Connections that failed while it is left alone had begun before, and count
-// once.
-func (c *Choice) Failed(addr netip.AddrPort, now time.Time) {
+// further time, up to five minutes, and for at least as long as it wants. Connections that failed while it is left
+// alone had begun before, and count once.
+func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time) {
 	v := c.find(addr)
 	if v == nil || now.Before(v.until) {
 		return
 	}
 	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
-	v.until = now.Add(v.backoff)
+	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
 
 // Carried notes that a converter has connected to a server: rtt is the time to the converter and back, total the

@@ -80,8 +80,8 @@ func TestBackoff(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start
 	for _, seconds := range []int{5, 10, 20, 40, 80, 160, 300, 300} {
 		pause := time.Duration(seconds) * time.Second
-		c.Failed(near, now)
-		c.Failed(near, now.Add(pause/2)) // of a connection that had begun before
+		c.Failed(near, 0, now)
+		c.Failed(near, 0, now.Add(pause/2)) // of a connection that had begun before
 		if got := c.Choose(server, now.Add(pause-1)); !slices.Equal(got, []netip.AddrPort{far}) {
 			t.Errorf("before %v: %v", pause, got)
 		}
@@ -90,13 +90,21 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 	c.Carried(near, server, 1, 1, now)
-	c.Failed(near, now)
+	c.Failed(near, 0, now)
 	if !slices.Contains(c.Choose(server, now.Add(backoffLeast)), near) {
 		t.Error("a success is not remembered")
 	}
 	c.SetConverters([]netip.AddrPort{far, near, far})
 	if got := c.Choose(server, now); !slices.Equal(got, []netip.AddrPort{far}) {
 		t.Errorf("after the list was replaced: %v", got)
+	}
+	// A converter may want to be left alone for longer, but not for ever.
+	for wants, want := range map[time.Duration]time.Duration{time.Second: backoffLeast, 30 * time.Second: 30 * time.Second, time.Hour: backoffMost} {
+		c := with(Policy{Mode: Always}, near)
+		c.Failed(near, wants, start)
+		if c.Choose(server, start.Add(want-1)) != nil || c.Choose(server, start.Add(want)) == nil {
+			t.Errorf("wants %v: not left alone for %v", wants, want)
+		}
 	}
 }
 
@@ -155,7 +163,7 @@ func TestAnySequence(t *testing.T) {
 			"learned": func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
 			"failed": func(t *rapid.T) {
 				v := pick(t, all)
-				c.Failed(v, now)
+				c.Failed(v, 0, now)
 				if slices.Contains(present, v) && !now.Before(down[v]) {
 					down[v] = now.Add(backoffLeast) // at least
 				}

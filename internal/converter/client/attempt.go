@@ -121,10 +121,15 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
 		return nil, 0
 	}
+	var wait time.Duration
 	if e := a.answer.Error; e != nil {
+		wait = e.Wait()
 		if _, ok := e.Errno(); ok {
 			// The converter's rules may forbid the server, or its network may not reach it. What the server
 			// itself says comes by the direct path.
+			if wait > 0 {
+				a.client.Update(func(c *choice.Choice) { c.Failed(a.via, wait, now) })
+			}
 			a.ways = nil
 			return a.way(), 0
 		}
@@ -136,7 +141,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 		a.silent, a.ways = a.via, nil
 		return a.way(), 0
 	}
-	a.client.Update(func(c *choice.Choice) { c.Failed(a.via, now) })
+	a.client.Update(func(c *choice.Choice) { c.Failed(a.via, wait, now) })
 	return a.way(), 0
 }
 
@@ -167,7 +172,7 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 	a.client.Update(func(c *choice.Choice) {
 		c.Learned(a.servers[0], r.MPTCP, now)
 		if a.silent.IsValid() {
-			c.Failed(a.silent, now)
+			c.Failed(a.silent, 0, now)
 		}
 	})
 	return nil, 0

@@ -208,7 +208,8 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
-// A client without a cookie repeats its request with the one that a converter gives, and sends it from then on.
+// A client without a cookie resets the connection, repeats its request with the cookie that a converter gives, and sends
+// it from then on.
 func TestGivenCookie(t *testing.T) {
 	needsNamespace(t)
 	var requests atomic.Int64
@@ -217,8 +218,8 @@ func TestGivenCookie(t *testing.T) {
 		b := make([]byte, rfc8803.MaxLen)
 		n, _ := c.Read(b)
 		m, _, err := rfc8803.Decode(b[:n])
-		answer := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MissingCookie, Value: []byte("biscuit\x00")}}
-		if err == nil && string(m.Cookie) == "biscuit\x00" {
+		answer := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MissingCookie, Value: []byte("biscuits\x00\x00\x00\x00")}}
+		if err == nil && string(m.Cookie) == "biscuits\x00\x00\x00\x00" {
 			answer = rfc8803.Message{ExtendedHeader: []byte{}}
 		}
 		b, err = answer.Append(nil)
@@ -226,7 +227,11 @@ func TestGivenCookie(t *testing.T) {
 			t.Error(err)
 		}
 		_, _ = c.Write(b)
-		enginetest.Echo(c)
+		if answer.Error == nil {
+			enginetest.Echo(c)
+		} else if _, err := c.Read(b); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("after the error: %v, want a reset", err)
+		}
 	})
 	c := New(Config{Policy: choice.Policy{Mode: choice.Always}})
 	c.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{convAt}) })

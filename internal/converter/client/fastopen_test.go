@@ -45,7 +45,7 @@ func TestMessageInSYN(t *testing.T) {
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
 	sealed := key.Seal(cookie.Claim{Mark: memberMark, Client: at.Addr(), Expires: time.Now().Add(time.Hour)})
 	for i, c := range []struct{ message, want rfc8803.Message }{
-		{rfc8803.Message{Info: true}, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MissingCookie}}},
+		{rfc8803.Message{Info: true}, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.NotAuthorized}}},
 		{rfc8803.Message{Info: true, Cookie: sealed}, rfc8803.Message{Supported: &rfc8803.Supported{Kinds: []byte{rfc8803.KindMPTCP}}}},
 		{rfc8803.Message{Connect: &rfc8803.Connect{Server: to}, Cookie: sealed}, rfc8803.Message{ExtendedHeader: []byte{}}},
 	} {

@@ -53,6 +53,7 @@ type Step struct {
 	Reply []byte // is sent to the client
 	Dial  *Dial  // is connected to
 	Close bool   // ends the connection after Reply
+	Reset bool   // ends the connection with a reset
 	// Later is called at once, and returns without waiting. It has its argument called once with the next
 	// Step, by another goroutine. Until then no more bytes are read. Only Read returns it.
 	Later func(next func(Step))

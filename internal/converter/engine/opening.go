@@ -141,6 +141,8 @@ func (l *loop) step(p *pair, s Step) {
 	}
 	o.heard = o.heard[min(s.Used, len(o.heard)):]
 	switch {
+	case s.Reset:
+		l.refuse(p)
 	case s.Close:
 		l.part(p)
 	case s.Later != nil:

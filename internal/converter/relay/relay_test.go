@@ -114,7 +114,9 @@ func talk(c net.Conn, text string) error {
 
 func echo(t *testing.T, ns *netnstest.NS) netip.AddrPort {
 	t.Helper()
-	l := ns.Listen(t, "127.0.0.1:8080")
+	// No member may name a server on the loopback interface.
+	ns.Output(t, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo")
+	l := ns.Listen(t, "192.0.2.1:8080")
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -124,7 +126,7 @@ func echo(t *testing.T, ns *netnstest.NS) netip.AddrPort {
 			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
 		}
 	}()
-	return netip.MustParseAddrPort("127.0.0.1:8080")
+	return netip.MustParseAddrPort("192.0.2.1:8080")
 }
 
 // A new version of the relay takes over the listener. The old one relays its connections until they end, and
@@ -211,7 +213,7 @@ func TestPortTaken(t *testing.T) {
 	if s, err := c.Set(State{}); err != nil || len(s.Parts) != 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if conn, err := converted(t, ns, netip.MustParseAddrPort("127.0.0.1:8080")); err == nil {
+	if conn, err := converted(t, ns, netip.MustParseAddrPort("192.0.2.1:8080")); err == nil {
 		conn.Close()
 		t.Error("it accepts connections although it is told to do nothing")
 	}

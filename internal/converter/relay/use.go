@@ -11,6 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
 	"github.com/detour-collective/dcol/internal/converter/names"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
 const (
@@ -186,6 +187,10 @@ func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 }
 
 // Failed implements ask.Handler.
-func (x *user) Failed(_ ask.Process, converter netip.AddrPort, _ ask.Failure) {
-	x.client.Update(func(c *choice.Choice) { c.Failed(converter, time.Now()) })
+func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failure) {
+	var wait time.Duration
+	if reason == ask.Busy {
+		wait = (&rfc8803.Error{Code: rfc8803.ResourceExceeded}).Wait()
+	}
+	x.client.Update(func(c *choice.Choice) { c.Failed(converter, wait, time.Now()) })
 }

@@ -1,8 +1,10 @@
 package rfc8803
 
 import (
+	"bytes"
 	"fmt"
 	"syscall"
+	"time"
 )
 
 // ErrorCode says why a converter does not serve a connection (section 6.2.8).
@@ -11,13 +13,13 @@ type ErrorCode byte
 // The codes of section 6.2.8.
 const (
 	UnsupportedVersion     ErrorCode = 0 // Value: the version that is supported
-	MalformedMessage       ErrorCode = 1
-	UnsupportedMessage     ErrorCode = 2 // Value: the types that are not supported
-	MissingCookie          ErrorCode = 3 // Value: the cookie to send, or nothing
+	MalformedMessage       ErrorCode = 1 // Value: the message
+	UnsupportedMessage     ErrorCode = 2 // Value: the message
+	MissingCookie          ErrorCode = 3 // Value: the cookie to send
 	NotAuthorized          ErrorCode = 32
 	UnsupportedTCPOption   ErrorCode = 33 // Value: the kinds that are not supported
-	ResourceExceeded       ErrorCode = 64
-	NetworkFailure         ErrorCode = 65
+	ResourceExceeded       ErrorCode = 64 // Value: for how many seconds to leave the converter alone
+	NetworkFailure         ErrorCode = 65 // Value: as ResourceExceeded
 	ConnectionReset        ErrorCode = 96
 	DestinationUnreachable ErrorCode = 97 // Value: the code of the ICMP message
 )
@@ -36,10 +38,44 @@ func (c ErrorCode) String() string {
 	return fmt.Sprintf("error %d", byte(c))
 }
 
+// hasAlignedValue reports whether the value begins at a word's boundary, after a zero byte (figure 23). Zeros at its
+// end may belong to it.
+func (c ErrorCode) hasAlignedValue() bool {
+	return c == MalformedMessage || c == UnsupportedMessage || c == MissingCookie
+}
+
 // Error is an Error TLV.
 type Error struct {
-	Code  ErrorCode
-	Value []byte // without padding; its meaning depends on Code
+	Code ErrorCode
+	// Value's meaning depends on Code. Decoded, a message or a cookie may end in up to three zero bytes of padding.
+	Value []byte
+}
+
+// Echo returns the error that answers a message, with as much of the message as fits. b begins with it.
+func Echo(code ErrorCode, b []byte) *Error {
+	n, err := Len(b)
+	if err != nil {
+		n = HeaderLen // how long the message is meant to be is unknown
+	}
+	const most = MaxLen - HeaderLen - wordLen
+	return &Error{Code: code, Value: bytes.Clone(b[:min(n, len(b), most)])}
+}
+
+// busyFor is for how long a converter without resources is left alone if it does not say for how long.
+const busyFor = 30 * time.Second
+
+// Wait returns for how long a client should leave the converter alone, 0 if the error does not say so. A
+// NetworkFailure without a value counts as such: converters send it also if a single server does not answer.
+func (e *Error) Wait() time.Duration {
+	switch {
+	case e.Code != ResourceExceeded && e.Code != NetworkFailure:
+		return 0
+	case len(e.Value) > 0:
+		return time.Duration(e.Value[0]) * time.Second
+	case e.Code == ResourceExceeded:
+		return busyFor
+	}
+	return 0
 }
 
 func (e *Error) Error() string { return "the converter reports: " + e.Code.String() }

@@ -11,7 +11,8 @@ import (
 	"slices"
 )
 
-// Port is the port that IANA assigned to the Convert Service (section 10.1).
+// Port is the port at which converters listen by default, as those of other implementations do. The RFC assigns
+// none (section 10.1): its operator chooses a converter's port.
 const Port = 5124
 
 // Version is the only version of the protocol.
@@ -72,6 +73,10 @@ var (
 	ErrShort = errors.New("the Convert message is not complete yet")
 	// ErrMalformed means that the bytes are no message of the protocol.
 	ErrMalformed = errors.New("malformed Convert message")
+	// ErrNoLength is an ErrMalformed that is answered with a reset (section 6.1).
+	ErrNoLength = fmt.Errorf("%w: total length 0", ErrMalformed)
+	// ErrReserved is an ErrMalformed that a converter answers with UnsupportedMessage (section 6.2.2).
+	ErrReserved = fmt.Errorf("%w: a TLV of the reserved type 0", ErrMalformed)
 )
 
 // VersionError means that the message is of another version than Version. Its TLVs are unknown.
@@ -101,7 +106,7 @@ func Len(header []byte) (int, error) {
 	}
 	n := int(header[1]) * wordLen
 	if n < HeaderLen {
-		return 0, fmt.Errorf("%w: total length 0", ErrMalformed)
+		return 0, ErrNoLength
 	}
 	return n, nil
 }
@@ -169,13 +174,21 @@ func (m *Message) decodeTLV(kind byte, b []byte) (known bool, err error) {
 	case typeCookie:
 		m.Cookie = value
 	case typeError:
-		m.Error = &Error{Code: ErrorCode(b[0]), Value: withoutPadding(b[1:])}
+		m.Error = decodeError(ErrorCode(b[0]), b[1:])
 	case typeReserved:
-		err = fmt.Errorf("%w: a TLV of the reserved type 0", ErrMalformed)
+		err = ErrReserved
 	default:
 		return false, nil
 	}
 	return true, err
+}
+
+// decodeError takes in an Error TLV, from the code on.
+func decodeError(code ErrorCode, value []byte) *Error {
+	if code.hasAlignedValue() {
+		return &Error{Code: code, Value: value[1:]}
+	}
+	return &Error{Code: code, Value: withoutPadding(value)}
 }
 
 func withoutPadding(b []byte) []byte {
@@ -206,7 +219,11 @@ func (m Message) Append(b []byte) ([]byte, error) {
 		b = appendTLV(b, typeCookie, slices.Concat([]byte{0, 0}, m.Cookie)...)
 	}
 	if e := m.Error; e != nil {
-		b = appendTLV(b, typeError, slices.Concat([]byte{byte(e.Code)}, e.Value)...)
+		start := []byte{byte(e.Code)}
+		if e.Code.hasAlignedValue() {
+			start = append(start, 0)
+		}
+		b = appendTLV(b, typeError, slices.Concat(start, e.Value)...)
 	}
 	n := len(b) - start
 	if n > MaxLen {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -34,10 +35,17 @@ func TestBytes(t *testing.T) {
 			},
 			"01 09 2263  0a 06 0050 20010db8 00000000 00000000 00000001 020405b4  16 02 0000 01020304",
 		},
-		"extended header":    {Message{ExtendedHeader: []byte{30, 4, 0, 1}}, "01 03 2263  14 02 0000 1e040001"},
-		"supported":          {Message{Supported: &Supported{Kinds: []byte{2, 3, 4, 8, 30}}}, "01 04 2263  15 03 0000 02030408 1e000000"},
-		"error":              {Message{Error: &Error{Code: ConnectionReset}}, "01 02 2263  1e 01 60 00"},
-		"error with a value": {Message{Error: &Error{Code: UnsupportedMessage, Value: []byte{40, 41}}}, "01 03 2263  1e 02 02 28 29000000"},
+		"extended header":   {Message{ExtendedHeader: []byte{30, 4, 0, 1}}, "01 03 2263  14 02 0000 1e040001"},
+		"supported":         {Message{Supported: &Supported{Kinds: []byte{2, 3, 4, 8, 30}}}, "01 04 2263  15 03 0000 02030408 1e000000"},
+		"error":             {Message{Error: &Error{Code: ConnectionReset}}, "01 02 2263  1e 01 60 00"},
+		"error with a list": {Message{Error: &Error{Code: UnsupportedTCPOption, Value: []byte{40, 41}}}, "01 03 2263  1e 02 21 28 29000000"},
+		"error with a message": {
+			Message{Error: Echo(UnsupportedMessage, []byte{1, 2, 0x22, 0x63, 40, 1, 0, 0, 'd', 'a', 't', 'a'})},
+			"01 04 2263  1e 03 02 00 01022263 28010000",
+		},
+		"error with a cookie": {
+			Message{Error: &Error{Code: MissingCookie, Value: []byte{1, 2, 3, 4, 0, 0, 0, 0}}}, "01 04 2263  1e 03 03 00 01020304 00000000",
+		},
 	} {
 		want, err := hex.DecodeString(strings.ReplaceAll(c.bytes, " ", ""))
 		if err != nil {
@@ -66,7 +74,7 @@ func TestBadMessages(t *testing.T) {
 		"three bytes":             {"010122", ErrShort},
 		"another protocol":        {"47455420", ErrMalformed},
 		"another magic number":    {"01012264", ErrMalformed},
-		"length 0":                {"01002263", ErrMalformed},
+		"length 0":                {"01002263", ErrNoLength},
 		"cut off":                 {"01022263 0101", ErrShort},
 		"a TLV of length 0":       {"01022263 01000000", ErrMalformed},
 		"a TLV beyond the end":    {"01022263 16020000", ErrMalformed},
@@ -74,7 +82,7 @@ func TestBadMessages(t *testing.T) {
 		"half an address":         {"01042263 0a030050 20010db8 00000000", ErrMalformed},
 		"info with a value":       {"01032263 01020000 00000000", ErrMalformed},
 		"two of a kind":           {"01032263 01010000 01010000", ErrMalformed},
-		"the reserved type":       {"01022263 00010000", ErrMalformed},
+		"the reserved type":       {"01022263 00010000", ErrReserved},
 		"two unknown of a kind":   {"01032263 28010000 28010000", ErrMalformed},
 	} {
 		b, err := hex.DecodeString(strings.ReplaceAll(c.bytes, " ", ""))
@@ -123,7 +131,11 @@ func TestRoundTrip(t *testing.T) {
 			m.Cookie = words("cookie")
 		}
 		if rapid.Bool().Draw(t, "error") {
-			m.Error = &Error{ErrorCode(rapid.Byte().Draw(t, "code")), endless("value")}
+			code := ErrorCode(rapid.Byte().Draw(t, "code"))
+			m.Error = &Error{code, endless("value")}
+			if code.hasAlignedValue() {
+				m.Error.Value = words("value")
+			}
 		}
 		b, err := m.Append([]byte("before"))
 		if err != nil {
@@ -154,6 +166,45 @@ func TestErrorsOfConnect(t *testing.T) {
 	}
 	if _, ok := ErrorOf(syscall.EMFILE).Errno(); ok {
 		t.Error("the converter has no descriptors: that says nothing about the server")
+	}
+}
+
+// An error repeats the message, not what follows it. It fits into a message itself.
+func TestEcho(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes, want []byte
+	}{
+		"data follows":         {[]byte{1, 1, 0x22, 0x63, 'd'}, []byte{1, 1, 0x22, 0x63}},
+		"another magic number": {[]byte("GET / HTTP/1.1\r\n"), []byte("GET ")},
+		"the longest message":  {append([]byte{1, 255, 0x22, 0x63}, make([]byte, 2000)...), append([]byte{1, 255, 0x22, 0x63}, make([]byte, 1008)...)},
+	} {
+		e := Echo(MalformedMessage, c.bytes)
+		if !bytes.Equal(e.Value, c.want) {
+			t.Errorf("%s: %d bytes, %x", name, len(e.Value), e.Value)
+		}
+		if _, err := (Message{Error: e}).Append(nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A converter that lacks resources is left alone for as long as it says, else for half a minute.
+func TestWait(t *testing.T) {
+	for _, c := range []struct {
+		code  ErrorCode
+		value []byte
+		want  time.Duration
+	}{
+		{ResourceExceeded, nil, 30 * time.Second},
+		{ResourceExceeded, []byte{90}, 90 * time.Second},
+		{NetworkFailure, []byte{7}, 7 * time.Second},
+		{NetworkFailure, nil, 0},
+		{NotAuthorized, nil, 0},
+		{DestinationUnreachable, []byte{13}, 0},
+	} {
+		if got := (&Error{Code: c.code, Value: c.value}).Wait(); got != c.want {
+			t.Errorf("%v with %v: %v, want %v", c.code, c.value, got, c.want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ const (
 	KindMSS           = 2
 	KindWindowScale   = 3
 	KindSACKPermitted = 4
+	KindSACK          = 5
 	KindTimestamps    = 8
 	KindMPTCP         = 30
 )

@@ -50,6 +50,12 @@ func TestLibconvert(t *testing.T) {
 	if err := errors.Join(err, netlink.LinkSetUp(lo)); err != nil {
 		t.Fatal(err)
 	}
+	for addr := range published {
+		ip := &netlink.Addr{IPNet: netlink.NewIPNet(addr.AsSlice()), Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrAdd(lo, ip); err != nil {
+			t.Fatal(err)
+		}
+	}
 	body := make([]byte, 5<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(body)
 	sum := sha256.Sum256(body)
@@ -71,9 +77,9 @@ func TestLibconvert(t *testing.T) {
 			}
 			return out, err
 		}
-		for _, addr := range []string{"127.0.0.1", "::1"} {
+		for addr := range published {
 			web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
-			wl := enginetest.Listen(t, addr, false)
+			wl := enginetest.Listen(t, addr.String(), false)
 			served := make(chan error, 1)
 			go func() { served <- web.Serve(wl) }()
 			t.Cleanup(func() { web.Close(); <-served })
@@ -86,7 +92,7 @@ func TestLibconvert(t *testing.T) {
 				t.Errorf("TFO %v, %s: with another cookie: %d bytes, %v", fastOpen, addr, len(out), err)
 			}
 			enginetest.Eventually(t, "it is refused", func() bool { return e.Counters().Refused == before.Refused+1 })
-			nobody := "http://" + enginetest.Nobody(t, addr).String()
+			nobody := "http://" + enginetest.Nobody(t, addr.String()).String()
 			if _, err := curl(textCookie(), nobody); err == nil || !strings.Contains(err.Error(), "onnect") {
 				t.Errorf("TFO %v, %s: nobody listens: %v", fastOpen, addr, err)
 			}

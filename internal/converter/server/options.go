@@ -14,7 +14,7 @@ var supported = &rfc8803.Supported{Kinds: []byte{rfc8803.KindMPTCP}}
 var mpCapable = []byte{rfc8803.KindMPTCP, 12, 0x01, 0x01, 0, 0, 0, 0, 0, 0, 0, 0}
 
 // checkOptions reads the options that a client wants in the SYN to the server. Those that Linux sends in any SYN,
-// with values of its own, are ignored (section 7).
+// with values of its own, are ignored, and so is SACK, which no SYN has (section 7).
 func checkOptions(b []byte) (mptcp bool, refusal *rfc8803.Error) {
 	kinds, err := rfc8803.OptionKinds(b)
 	if err != nil {
@@ -25,7 +25,7 @@ func checkOptions(b []byte) (mptcp bool, refusal *rfc8803.Error) {
 		switch kind {
 		case rfc8803.KindMPTCP:
 			mptcp = true
-		case rfc8803.KindMSS, rfc8803.KindWindowScale, rfc8803.KindSACKPermitted, rfc8803.KindTimestamps:
+		case rfc8803.KindMSS, rfc8803.KindWindowScale, rfc8803.KindSACKPermitted, rfc8803.KindSACK, rfc8803.KindTimestamps:
 		default:
 			if !slices.Contains(refused, kind) {
 				refused = append(refused, kind)

@@ -23,6 +23,8 @@ import (
 // serversMost bounds the servers of which it is known whether they speak MPTCP.
 const serversMost = 16 << 10
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // limits bound the connections whose cookie has not arrived yet. A member's comes with its first packet, so that even
 // many who share an address have few such connections at a time.
 var limits = strangers.Limits{Total: 4096, PerSource: 256}
@@ -94,10 +96,17 @@ type opening struct {
 // Read implements engine.Opening.
 func (o *opening) Read(b []byte) engine.Step {
 	m, n, err := rfc8803.Decode(b)
-	if errors.Is(err, rfc8803.ErrShort) {
+	switch {
+	case errors.Is(err, rfc8803.ErrShort):
 		return engine.Step{}
+	case errors.Is(err, rfc8803.ErrNoLength):
+		return engine.Step{Reset: true}
 	}
 	if refusal := o.check(m, err, time.Now()); refusal != nil {
+		switch refusal.Code {
+		case rfc8803.MalformedMessage, rfc8803.UnsupportedMessage:
+			refusal = rfc8803.Echo(refusal.Code, b)
+		}
 		return engine.Step{Reply: encode(rfc8803.Message{Error: refusal}), Close: true}
 	}
 	if m.Connect == nil {
@@ -106,20 +115,19 @@ func (o *opening) Read(b []byte) engine.Step {
 	return engine.Step{Used: n, Dial: o.dial}
 }
 
-// check prepares what the message asks for, or returns why it is refused.
+// check prepares what the message asks for, or returns why it is refused, without the message itself.
 func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Error {
 	var unknown rfc8803.UnknownError
 	var version rfc8803.VersionError
 	switch {
 	case errors.As(err, &version):
 		return &rfc8803.Error{Code: rfc8803.UnsupportedVersion, Value: []byte{rfc8803.Version}}
-	case errors.As(err, &unknown):
-		return &rfc8803.Error{Code: rfc8803.UnsupportedMessage, Value: unknown.Types}
+	case errors.As(err, &unknown), errors.Is(err, rfc8803.ErrReserved):
+		return &rfc8803.Error{Code: rfc8803.UnsupportedMessage}
 	case err != nil, m.Connect == nil && !m.Info, m.Supported != nil || m.ExtendedHeader != nil || m.Error != nil:
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
-	case m.Cookie == nil:
-		return &rfc8803.Error{Code: rfc8803.MissingCookie}
 	}
+	// MissingCookie would have to bring a cookie, and only the agent knows who is a member.
 	mark, err := o.front.authorize(m.Cookie, o.client, now)
 	if err != nil {
 		return &rfc8803.Error{Code: rfc8803.NotAuthorized}
@@ -139,7 +147,7 @@ func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc88
 		return refusal
 	}
 	to := c.Server
-	if a := to.Addr(); to.Port() == 0 || a.IsUnspecified() || a.IsMulticast() {
+	if a := to.Addr(); to.Port() == 0 || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == broadcast {
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
 	}
 	mptcp := wantsMPTCP || o.front.support(to, now) != known.Plain
@@ -168,7 +176,7 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 // Ended implements engine.Ender.
 func (o *opening) Ended() { o.place.Leave() }
 
-// encode encodes an answer. All answers are short: the lists in errors repeat at most what a message had.
+// encode encodes an answer. All fit: Echo shortens messages, and the list of options repeats part of a message.
 func encode(m rfc8803.Message) []byte {
 	b, err := m.Append(nil)
 	if err != nil {

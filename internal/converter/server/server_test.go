@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -80,7 +81,9 @@ func TestRefusals(t *testing.T) {
 		}
 		return b
 	}
+	// The answers to these two repeat the message.
 	malformed := &rfc8803.Error{Code: rfc8803.MalformedMessage}
+	unsupported := &rfc8803.Error{Code: rfc8803.UnsupportedMessage}
 	notAuthorized := &rfc8803.Error{Code: rfc8803.NotAuthorized}
 	for name, c := range map[string]struct {
 		message []byte
@@ -88,18 +91,18 @@ func TestRefusals(t *testing.T) {
 	}{
 		"another version":          {raw("02 01 2263"), &rfc8803.Error{Code: rfc8803.UnsupportedVersion, Value: []byte{1}}},
 		"another protocol":         {[]byte("GET / HTTP/1.1\r\n"), malformed},
-		"total length 0":           {raw("01 00 2263"), malformed},
-		"the reserved type":        {raw("01 02 2263  00 01 0000"), malformed},
+		"the reserved type":        {raw("01 02 2263  00 01 0000"), unsupported},
 		"a TLV beyond the end":     {raw("01 02 2263  16 05 0000"), malformed},
 		"two Connect TLVs":         {append(raw("01 0b 2263"), bytes.Repeat(raw("0a 05 01bb 00000000 00000000 0000ffff c0000201"), 2)...), malformed},
 		"nothing asked for":        {raw("01 01 2263"), malformed},
 		"only a cookie":            {with(func(m *rfc8803.Message) { m.Connect = nil }), malformed},
-		"unknown types":            {raw("01 03 2263  28 01 0000 29 01 0000"), &rfc8803.Error{Code: rfc8803.UnsupportedMessage, Value: []byte{40, 41}}},
+		"unknown types":            {raw("01 03 2263  28 01 0000 29 01 0000"), unsupported},
+		"the longest message":      {append(raw("01 ff 2263  28 fe 0000"), make([]byte, rfc8803.MaxLen-8)...), unsupported},
 		"an Error TLV":             {with(func(m *rfc8803.Message) { m.Error = &rfc8803.Error{Code: rfc8803.ConnectionReset} }), malformed},
 		"an Extended Header TLV":   {with(func(m *rfc8803.Message) { m.ExtendedHeader = mpCapable }), malformed},
 		"a Supported TLV":          {with(func(m *rfc8803.Message) { m.Supported = supported }), malformed},
-		"no cookie":                {withCookie(nil), &rfc8803.Error{Code: rfc8803.MissingCookie}},
-		"Info without cookie":      {message(t, rfc8803.Message{Info: true}), &rfc8803.Error{Code: rfc8803.MissingCookie}},
+		"no cookie":                {withCookie(nil), notAuthorized},
+		"Info without cookie":      {message(t, rfc8803.Message{Info: true}), notAuthorized},
 		"a forged cookie":          {withCookie(sealed(cookie.Key{8}, mark, time.Hour)), notAuthorized},
 		"an expired cookie":        {withCookie(sealed(key, mark, -time.Second)), notAuthorized},
 		"a cookie without a mark":  {withCookie(sealed(key, 0, time.Hour)), notAuthorized},
@@ -111,6 +114,10 @@ func TestRefusals(t *testing.T) {
 		"port 0":                   {to("192.0.2.1:0"), malformed},
 		"no address":               {to("0.0.0.0:80"), malformed},
 		"a multicast address":      {to("[ff02::1]:80"), malformed},
+		"a loopback address":       {to("127.1.2.3:80"), malformed},
+		"IPv6's loopback address":  {to("[::1]:80"), malformed},
+		"the broadcast address":    {to("255.255.255.255:80"), malformed},
+		"TCP-AO":                   {options(29, 4, 0, 0), &rfc8803.Error{Code: rfc8803.UnsupportedTCPOption, Value: []byte{29}}},
 	} {
 		o := opened(t, New(key))
 		for n := range len(c.message) {
@@ -131,9 +138,22 @@ func TestRefusals(t *testing.T) {
 		if err != nil || n != len(s.Reply) {
 			t.Errorf("%s: answer %x: %v", name, s.Reply, err)
 		}
+		if c.want == malformed || c.want == unsupported {
+			c.want = rfc8803.Echo(c.want.Code, c.message)
+		}
 		if diff := cmp.Diff(c.want, m.Error, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
+	}
+}
+
+// A total length of zero is answered with a reset, not with an error.
+func TestNoLength(t *testing.T) {
+	_, at := enginetest.Start(t, New(key), true)
+	c := enginetest.Dial(t, at, true)
+	_, _ = c.Write([]byte{1, 0, 0x22, 0x63, 'd', 'a', 't', 'a'})
+	if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%x, %v", b, err)
 	}
 }
 
@@ -149,7 +169,7 @@ func TestDials(t *testing.T) {
 		"server with MPTCP":     {rfc8803.Connect{Server: remote}, []bool{true}, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
 		"has become plain":      {rfc8803.Connect{Server: remote}, []bool{true, false}, engine.Dial{To: remote, Mark: mark}},
 		"plain, MPTCP demanded": {rfc8803.Connect{Server: remote, Options: []byte{30, 4, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
-		"ignored options":       {rfc8803.Connect{Server: remote, Options: []byte{2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7, 0, 0, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark}},
+		"ignored options":       {rfc8803.Connect{Server: remote, Options: []byte{2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7, 5, 2, 0, 0}}, []bool{false}, engine.Dial{To: remote, Mark: mark}},
 	} {
 		f := New(key)
 		for _, mptcp := range c.learned {
@@ -229,7 +249,7 @@ func TestConnections(t *testing.T) {
 		for _, mptcp := range []bool{false, true} {
 			to := enginetest.Serve(t, addr, mptcp, enginetest.Echo)
 			c := enginetest.Dial(t, at, true)
-			_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: to}, Cookie: sealed(key, mark, time.Hour)}), "data"...))
+			_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(to)}, Cookie: sealed(key, mark, time.Hour)}), "data"...))
 			_ = c.CloseWrite()
 			b, err := io.ReadAll(c)
 			if err != nil {
@@ -244,7 +264,7 @@ func TestConnections(t *testing.T) {
 			}
 		}
 		c := enginetest.Dial(t, at, true)
-		_, _ = c.Write(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: enginetest.Nobody(t, addr)}, Cookie: sealed(key, mark, time.Hour)}))
+		_, _ = c.Write(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(enginetest.Nobody(t, addr))}, Cookie: sealed(key, mark, time.Hour)}))
 		b, _ := io.ReadAll(c)
 		if m, _, err := rfc8803.Decode(b); err != nil || m.Error == nil || m.Error.Code != rfc8803.ConnectionReset {
 			t.Errorf("%s: nobody listens: %+v, %v", addr, m.Error, err)
@@ -258,7 +278,7 @@ func TestErrorArrives(t *testing.T) {
 	c := enginetest.Dial(t, at, true)
 	_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: remote}}), make([]byte, 500_000)...))
 	b, err := io.ReadAll(c)
-	if m, _, bad := rfc8803.Decode(b); err != nil || bad != nil || m.Error == nil || m.Error.Code != rfc8803.MissingCookie {
+	if m, _, bad := rfc8803.Decode(b); err != nil || bad != nil || m.Error == nil || m.Error.Code != rfc8803.NotAuthorized {
 		t.Errorf("%x, %v", b, err)
 	}
 }
@@ -286,7 +306,7 @@ func TestStrangers(t *testing.T) {
 		c := enginetest.DialFrom(t, member, at, true)
 		_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // much less than a silent connection may take
 		cookie := key.Seal(cookie.Claim{Mark: mark, Client: enginetest.AddrPort(c.LocalAddr()).Addr(), Expires: time.Now().Add(time.Hour)})
-		_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: to}, Cookie: cookie}), "data"...))
+		_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(to)}, Cookie: cookie}), "data"...))
 		_ = c.CloseWrite()
 		b, err := io.ReadAll(c)
 		if _, n, bad := rfc8803.Decode(b); err != nil || bad != nil || string(b[n:]) != "data" {
@@ -300,7 +320,24 @@ func TestStrangers(t *testing.T) {
 	enginetest.Eventually(t, "no stranger is left", func() bool { return f.places.Strangers() == 0 && e.Counters().Pairs == 0 })
 }
 
-// unmarked leaves the mark out, which only root may set.
+// A member may name no server on the loopback interface. Those of the tests are there, and unmarked knows them by
+// these addresses.
+var published = map[netip.Addr]netip.Addr{
+	netip.MustParseAddr("192.0.2.1"):   netip.MustParseAddr("127.0.0.1"),
+	netip.MustParseAddr("2001:db8::1"): netip.MustParseAddr("::1"),
+}
+
+// public returns the address by which a client names a server of the tests.
+func public(server netip.AddrPort) netip.AddrPort {
+	for addr, at := range published {
+		if at == server.Addr() {
+			return netip.AddrPortFrom(addr, server.Port())
+		}
+	}
+	return server
+}
+
+// unmarked leaves the mark out, which only root may set, and finds the servers of the tests.
 type unmarked struct{ *Front }
 
 func (u unmarked) Open(a engine.Accepted) (engine.Opening, error) {
@@ -317,6 +354,9 @@ func (w withoutMark) Read(b []byte) engine.Step {
 	if s.Dial != nil {
 		d := *s.Dial
 		d.Mark = 0
+		if at, ok := published[d.To.Addr()]; ok {
+			d.To = netip.AddrPortFrom(at, d.To.Port())
+		}
 		s.Dial = &d
 	}
 	return s
