@@ -54,6 +54,10 @@ const (
 
 	backoffLeast = 5 * time.Second
 	backoffMost  = 5 * time.Minute
+
+	// A converter that has just worked is trusted, but if it has ended or is frozen, few connections trust it.
+	trustFor     = 10 * time.Second
+	trustAnswers = 500 * time.Millisecond
 )
 
 // Choice decides for one host. It is made by New, and not for concurrent use.
@@ -76,6 +80,8 @@ type converter struct {
 	rtt     time.Duration // to it; zero: not measured
 	backoff time.Duration // zero: it works
 	until   time.Time     // it is not used for new connections
+	worked  time.Time     // it connected to a server
+	trusted time.Time     // since when no connection that Trust allowed was served; zero: all were
 }
 
 // New returns a Choice without converters.
@@ -208,6 +214,7 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 	if v == nil || now.Before(v.until) {
 		return
 	}
+	v.worked = time.Time{}
 	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
@@ -220,7 +227,23 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 		return
 	}
 	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
+	v.worked, v.trusted = now, time.Time{}
 	c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
+}
+
+// Trust reports whether a connection may send data through a converter before this has answered. If the converter
+// then fails, the connection ends, as nobody knows whether the server has got the data. So the converter must have worked
+// a moment ago, and those that trusted it must not wait.
+func (c *Choice) Trust(addr netip.AddrPort, now time.Time) bool {
+	v := c.find(addr)
+	if v == nil || v.worked.IsZero() || now.Sub(v.worked) >= trustFor ||
+		!v.trusted.IsZero() && now.Sub(v.trusted) >= trustAnswers {
+		return false
+	}
+	if v.trusted.IsZero() {
+		v.trusted = now
+	}
+	return true
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

@@ -108,6 +108,36 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// A converter that has just worked is trusted until one of those that trusted it waits for long.
+func TestTrust(t *testing.T) {
+	c, now := with(Policy{Mode: Always}, near, far), start
+	trust := func(after time.Duration, want bool) {
+		t.Helper()
+		if got := c.Trust(near, now.Add(after)); got != want {
+			t.Errorf("after %v: %v", after, got)
+		}
+	}
+	trust(0, false) // nothing is known of it
+	c.Carried(near, server, 1, 1, now)
+	trust(trustFor-trustAnswers, true)
+	trust(trustFor-1, true)
+	trust(trustFor, false)
+
+	c.Carried(near, server, 1, 1, now)
+	trust(time.Second, true) // and waits from here on
+	trust(time.Second+trustAnswers-1, true)
+	trust(time.Second+trustAnswers, false)
+	trust(2*time.Second, false)
+	c.Carried(near, server, 1, 1, now.Add(2*time.Second))
+	trust(3*time.Second, true)
+	c.Failed(near, 0, now.Add(3*time.Second))
+	trust(3*time.Second, false)
+	trust(5*time.Minute, false)
+	if c.Trust(far, now) || c.Trust(server, now) {
+		t.Error("nothing is known of the other")
+	}
+}
+
 func TestNearest(t *testing.T) {
 	const ms = time.Millisecond
 	c := with(Policy{Mode: Always}, far, near)

@@ -15,6 +15,9 @@ import (
 const (
 	// converterTimeout is how long a converter may take to connect to the server, with its own connection.
 	converterTimeout = 2 * time.Second
+	// earlyTimeout is how long it may take if the program's first bytes are on their way to the server already, so that
+	// no other way can be tried.
+	earlyTimeout = 30 * time.Second
 	// addressTimeout is how long a server may take that has more addresses to try.
 	addressTimeout = 3 * time.Second
 )
@@ -88,9 +91,15 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 		return nil // a cookie that fits into no message
 	}
 	a.answer = rfc8803.Message{}
-	return &engine.Dial{
+	d := &engine.Dial{
 		To: a.via, MPTCP: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.hear,
 	}
+	a.client.Update(func(c *choice.Choice) {
+		if c.Trust(a.via, time.Now()) {
+			d.EarlyTimeout = earlyTimeout
+		}
+	})
+	return d
 }
 
 // hear reads the converter's answer.
@@ -120,6 +129,13 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	if r.Errno == 0 {
 		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
 		return nil, 0
+	}
+	if r.Early && a.answer.Error == nil {
+		// The converter may have passed the program's bytes on, and the server must not get them twice.
+		if r.Errno != syscall.ETIMEDOUT { // of which the server may be the cause
+			a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
+		}
+		return nil, r.Errno
 	}
 	var wait time.Duration
 	if e := a.answer.Error; e != nil {

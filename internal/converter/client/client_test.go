@@ -208,6 +208,87 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
+// What the program has said goes right behind the message to a converter that has just worked. If the converter then
+// ends without a word, so does the connection: the server never gets a request twice. If it reports an error, the server
+// has not got it, and another way is tried.
+func TestEarly(t *testing.T) {
+	needsNamespace(t)
+	refused, err := rfc8803.Message{Error: rfc8803.ErrorOf(syscall.ECONNREFUSED)}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		reply  []byte
+		served int64 // requests that reach the server directly
+	}{"refuses": {refused, 1}, "ends the connection": {nil, 0}} {
+		t.Run(name, func(t *testing.T) {
+			heard := make(chan string, 2)
+			convAt := enginetest.Serve(t, converter, true, func(conn *net.TCPConn) {
+				b := make([]byte, 2*rfc8803.MaxLen)
+				n, _ := conn.Read(b)
+				_, used, err := rfc8803.Decode(b[:n])
+				if err != nil {
+					t.Error(err)
+				}
+				heard <- string(b[used:n])
+				_, _ = conn.Write(c.reply)
+			})
+			var served atomic.Int64
+			to := enginetest.Serve(t, server4, false, func(conn *net.TCPConn) {
+				served.Add(1)
+				enginetest.Echo(conn)
+			})
+			client := member(t, choice.Always, convAt)
+			worked := func() {
+				client.Update(func(x *choice.Choice) { x.Carried(convAt, to, time.Millisecond, time.Millisecond, time.Now()) })
+			}
+			relay := startAsked(t, client)
+			for _, trusts := range []bool{true, false} {
+				if trusts {
+					worked()
+				} else {
+					client.Update(func(x *choice.Choice) { x.SetConverters(nil); x.SetConverters([]netip.AddrPort{convAt}) })
+				}
+				before := served.Load()
+				goOn := delayed(t, convAt) // until the program has said something
+				conn := relay.dial(t, to)
+				_, _ = conn.Write([]byte("request"))
+				goOn()
+				_ = conn.CloseWrite()
+				b, err := io.ReadAll(conn)
+				want, wantServed := "", int64(1)
+				if trusts {
+					want, wantServed = "request", c.served
+				}
+				if got := <-heard; got != want {
+					t.Errorf("trusts %v: %q came with the message", trusts, got)
+				}
+				if n := served.Load() - before; n != wantServed {
+					t.Errorf("trusts %v: %d requests reached the server", trusts, n)
+				}
+				if ok := err == nil && string(b) == "request"; ok != (wantServed == 1) {
+					t.Errorf("trusts %v: %q, %v", trusts, b, err)
+				}
+			}
+		})
+	}
+}
+
+// delayed drops the SYNs to an address until the result is called, so that they are sent again a second later.
+func delayed(t *testing.T, to netip.AddrPort) (end func()) {
+	t.Helper()
+	table := fmt.Sprintf("delayed%d", time.Now().UnixNano())
+	nft(t, fmt.Sprintf(`table inet %s {
+		chain in { type filter hook input priority 0; ip daddr %s tcp dport %d tcp flags syn drop
+		}
+	}`, table, to.Addr(), to.Port()), table)
+	return func() {
+		if out, err := exec.Command("nft", "delete", "table", "inet", table).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+}
+
 // A client without a cookie resets the connection, repeats its request with the cookie that a converter gives, and sends
 // it from then on.
 func TestGivenCookie(t *testing.T) {

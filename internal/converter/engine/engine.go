@@ -75,6 +75,10 @@ type Dial struct {
 	// ends the connection as if connecting had failed.
 	Greeting []byte
 	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
+	// EarlyTimeout, if set, has what the client has said by then sent right after Greeting, up to four kilobytes,
+	// before Await is done. If there was any, EarlyTimeout bounds Await in place of Timeout. With another Dial, the
+	// same bytes are sent again: see Result.Early.
+	EarlyTimeout time.Duration
 }
 
 // Result is how connecting ended.
@@ -83,6 +87,7 @@ type Result struct {
 	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
 	Connected bool
 	MPTCP     bool          // the other side speaks MPTCP on this connection
+	Early     bool          // some of what the client has said was sent before Await was done
 	Handshake time.Duration // until the connection was up
 	Answer    time.Duration // from then until Await was done
 }

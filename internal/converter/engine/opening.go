@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 const (
 	// openingMost bounds what a client, or the other side of a Dial, may say before the connection is open.
 	openingMost = 16 << 10
+	// earlyMost bounds what a Dial sends of the client's bytes before it is answered. It fits into the buffer of a
+	// new socket, and has room for a request or a TLS ClientHello.
+	earlyMost = 4 << 10
 	// partingTime is for how long a client that is refused may still send. A socket that is closed before
 	// all has been read sends a reset, and that could overtake the reply.
 	partingTime = 2 * time.Second
@@ -23,6 +27,7 @@ type opening struct {
 	front Opening
 	dial  *Dial  // nil: the server is not known yet
 	heard []byte // by the client, not used yet
+	early int    // how much of it the server was sent already
 	said  []byte // by the server, not used yet
 	waits bool   // for the Step that Step.Later announced
 	parts bool   // the client got its last reply
@@ -94,13 +99,11 @@ func (l *loop) connected(p *pair) {
 		return
 	}
 	o.up = time.Now()
+	if o.dial.EarlyTimeout > 0 && !l.hearEarly(p) {
+		return
+	}
 	if len(o.dial.Greeting) > 0 {
-		// The socket's buffer is empty, so that this much always fits.
-		n, errno := write(fd, o.dial.Greeting)
-		if errno == 0 && n != len(o.dial.Greeting) {
-			errno = unix.ENOBUFS
-		}
-		if errno != 0 {
+		if errno := l.greet(p); errno != 0 {
 			l.dialled(p, errno)
 			return
 		}
@@ -108,6 +111,46 @@ func (l *loop) connected(p *pair) {
 	if o.dial.Await == nil {
 		l.dialled(p, 0)
 	}
+}
+
+// hearEarly reads what the client has said so far, and reports whether the pair goes on.
+func (l *loop) hearEarly(p *pair) bool {
+	o := p.opening
+	room := earlyMost - len(o.heard)
+	if room <= 0 || p.client.is&isEmpty != 0 {
+		return true
+	}
+	n, errno := read(int(p.client.fd), l.buffer[:room])
+	switch {
+	case errno == unix.EAGAIN:
+	case errno != 0:
+		l.refuse(p)
+		return false
+	case n > 0: // an end is read again later
+		p.client.wasRead(n, room)
+		o.heard = append(o.heard, l.buffer[:n]...)
+	}
+	return true
+}
+
+// greet sends the greeting and, if the dial wants it, what the client has said.
+func (l *loop) greet(p *pair) syscall.Errno {
+	o, b := p.opening, p.opening.dial.Greeting
+	if o.dial.EarlyTimeout > 0 {
+		b = slices.Concat(b, o.heard[:min(len(o.heard), earlyMost)])
+	}
+	// The socket's buffer is empty, so that a greeting always fits.
+	n, errno := write(int(p.server.fd), b)
+	switch {
+	case errno != 0:
+		return errno
+	case n < len(o.dial.Greeting):
+		return unix.ENOBUFS
+	}
+	if o.early = n - len(o.dial.Greeting); o.early > 0 {
+		l.due.Set(&o.due, o.up.Add(o.dial.EarlyTimeout))
+	}
+	return 0
 }
 
 // hear reads what the client says before its server is known. Later bytes stay in the socket.
@@ -185,7 +228,7 @@ func (l *loop) resumeOpenings() {
 func (l *loop) dial(p *pair, d *Dial) {
 	l.hangUp(p)
 	o, due := p.opening, time.Time{}
-	o.dial, o.began, o.up, o.said = d, time.Now(), time.Time{}, nil
+	o.dial, o.began, o.up, o.said, o.early = d, time.Now(), time.Time{}, nil, 0
 	if d.Timeout > 0 {
 		due = o.began.Add(d.Timeout)
 	}
@@ -269,7 +312,7 @@ func (l *loop) await(p *pair) {
 func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	o := p.opening
 	l.due.Set(&o.due, time.Time{})
-	r := Result{Errno: errno, Connected: !o.up.IsZero()}
+	r := Result{Errno: errno, Connected: !o.up.IsZero(), Early: o.early > 0}
 	if r.Connected {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
 		r.MPTCP = o.dial.MPTCP && isMultipath(int(p.server.fd))
@@ -292,7 +335,7 @@ func (l *loop) join(p *pair) {
 	for _, waits := range []struct {
 		e *end
 		b []byte
-	}{{&p.client, o.heard}, {&p.server, o.said}} {
+	}{{&p.client, o.heard[o.early:]}, {&p.server, o.said}} {
 		if len(waits.b) > 0 {
 			waits.e.rest = waits.b
 			l.waiting.Add(int64(len(waits.b)))

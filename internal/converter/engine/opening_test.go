@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -262,5 +263,101 @@ func TestCallsFromAnotherAddress(t *testing.T) {
 	dial(t, at, false)
 	if peer := <-peers; peer != "127.3.2.1" {
 		t.Errorf("the server sees %s", peer)
+	}
+}
+
+// A dial may send what the client has said before it is answered. The next dial sends it again, and each byte reaches
+// the last one once.
+func TestEarly(t *testing.T) {
+	const greeting = "greeting "
+	long := strings.Repeat("0123456789", 2000)
+	for name, c := range map[string]struct {
+		said  string
+		early string // of it, what comes before the answer
+	}{
+		"nothing":            {"", ""},
+		"a request":          {"request", "request"},
+		"more than is early": {long, long[:earlyMost]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hold := make(chan struct{})
+			slow := serve(t, false, func(c *net.TCPConn) { <-hold; _, _ = c.Write([]byte("no")) })
+			greeted := func(conn *net.TCPConn) bool {
+				b := make([]byte, len(greeting)+len(c.early))
+				_, err := io.ReadFull(conn, b)
+				if err != nil || string(b) != greeting+c.early {
+					t.Errorf("%q, %v before the answer", b, err)
+				}
+				return err == nil
+			}
+			ends := serve(t, true, func(conn *net.TCPConn) { greeted(conn) })
+			answers := serve(t, true, func(conn *net.TCPConn) {
+				if greeted(conn) {
+					_, _ = conn.Write([]byte("ok"))
+					echo(conn)
+				}
+			})
+			await := func(b []byte) (int, bool, syscall.Errno) {
+				if b[0] == 'n' {
+					return 0, false, syscall.EACCES
+				}
+				return 2, len(b) >= 2, 0
+			}
+			early := Dial{MPTCP: true, Greeting: []byte(greeting), Await: await, Timeout: 10 * time.Second, EarlyTimeout: 10 * time.Second}
+			ways := []*Dial{{To: slow, Await: await}, new(early), new(early)}
+			ways[1].To, ways[2].To = ends, answers
+			var results []Result
+			e, at := start(t, Config{Loops: 1, Front: script{
+				read: func([]byte) Step { return Step{Dial: ways[0]} },
+				dialled: func(r Result) Step {
+					if results = append(results, r); r.Errno == 0 {
+						return Step{}
+					}
+					return Step{Dial: ways[len(results)]}
+				},
+			}}, false)
+			conn := dial(t, at, false)
+			_, _ = conn.Write([]byte(c.said))
+			close(hold)
+			_ = conn.CloseWrite()
+			if b, err := io.ReadAll(conn); err != nil || string(b) != c.said[len(c.early):] {
+				t.Errorf("%d bytes come back, %v", len(b), err)
+			}
+			eventually(t, "it has ended", func() bool { return e.Counters().Pairs == 0 })
+			for i, want := range []Result{
+				{Errno: syscall.EACCES, Connected: true},
+				{Errno: syscall.ECONNRESET, Connected: true, Early: c.early != ""},
+				{Connected: true, MPTCP: true, Early: c.early != ""},
+			} {
+				if i >= len(results) || results[i].Errno != want.Errno || results[i].Early != want.Early {
+					t.Errorf("%d: %+v, want %+v", i, results, want)
+				}
+			}
+		})
+	}
+}
+
+// Bytes that were sent early give the other side more time, and no other way does.
+func TestEarlyTimeout(t *testing.T) {
+	await := func([]byte) (int, bool, syscall.Errno) { return 0, false, 0 }
+	for said, want := range map[string]time.Duration{"": 50 * time.Millisecond, "request": 300 * time.Millisecond} {
+		results := make(chan Result, 1)
+		d := &Dial{To: silent(t), MPTCP: true, Greeting: []byte("hello"), Await: await, Timeout: 50 * time.Millisecond, EarlyTimeout: 300 * time.Millisecond}
+		_, at := start(t, Config{Front: script{
+			read: func(b []byte) Step {
+				if len(b) < len(said) {
+					return Step{}
+				}
+				return Step{Dial: d}
+			},
+			dialled: func(r Result) Step { results <- r; return Step{} },
+		}}, false)
+		began := time.Now()
+		c := dial(t, at, false)
+		_, _ = c.Write([]byte(said))
+		r := <-results
+		if took := time.Since(began); r.Errno != syscall.ETIMEDOUT || took < want || r.Early != (said != "") {
+			t.Errorf("%q: %+v after %v, want a timeout after %v", said, r, took, want)
+		}
 	}
 }
