@@ -165,12 +165,7 @@ func (c *Choice) Source(host netip.Addr) netip.Addr {
 
 // wanted reports whether a connection should go through a converter.
 func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
-	addr := server.Addr()
-	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) {
-		return false
-	}
-	if slices.Contains(c.policy.ExcludePorts, server.Port()) ||
-		slices.ContainsFunc(c.policy.ExcludePrefixes, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) }) {
+	if c.isExcluded(server, now) {
 		return false
 	}
 	switch c.policy.Mode {
@@ -183,9 +178,80 @@ func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
 	return false
 }
 
+// isExcluded reports whether a connection goes directly, whatever is known of its server.
+func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
+	addr := server.Addr()
+	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) {
+		return true
+	}
+	return slices.Contains(c.policy.ExcludePorts, server.Port()) ||
+		slices.ContainsFunc(c.policy.ExcludePrefixes, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) })
+}
+
+// Table is what Choose decides, for somebody who cannot ask for each connection.
+type Table struct {
+	// Others is whether connections to servers that Servers does not contain go through a converter. For those that it
+	// contains, the opposite holds.
+	Others  bool
+	Servers map[netip.AddrPort]struct{}
+	// Connections to these go directly in any case.
+	Networks map[netip.Prefix]struct{}
+	Ports    map[uint16]struct{}
+}
+
+// Table returns what Choose decides now.
+func (c *Choice) Table(now time.Time) Table {
+	t := Table{Servers: make(map[netip.AddrPort]struct{}), Networks: make(map[netip.Prefix]struct{}), Ports: make(map[uint16]struct{})}
+	works := func(v *converter) bool { return !now.Before(v.until) }
+	if c.policy.Mode == Never || !slices.ContainsFunc(c.converters, works) {
+		return t
+	}
+	if c.policy.Mode == Auto {
+		for server, support := range c.servers.All(now) {
+			if support == known.Plain && !c.isExcluded(server, now) {
+				t.Servers[server] = struct{}{}
+			}
+		}
+		return t
+	}
+	t.Others = true
+	for server, support := range c.servers.All(now) {
+		if support == known.MPTCP {
+			t.Servers[server] = struct{}{}
+		}
+	}
+	for _, p := range slices.Concat(local, c.policy.ExcludePrefixes) {
+		t.Networks[p.Masked()] = struct{}{}
+	}
+	for addr := range c.excluded.All(now) {
+		t.Networks[alone(addr)] = struct{}{}
+	}
+	for _, v := range c.converters {
+		t.Networks[alone(v.addr.Addr())] = struct{}{}
+	}
+	for _, port := range c.policy.ExcludePorts {
+		t.Ports[port] = struct{}{}
+	}
+	return t
+}
+
+// alone is the network of one address.
+func alone(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+// local are the networks of isLocal.
+var local = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("::/128"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
+	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8"),
+}
+
 // isLocal reports whether an address belongs to this host or its own link. Private networks are for the policy.
 func isLocal(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+	return slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
 }
 
 func (c *Choice) isConverter(a netip.Addr) bool {

@@ -169,6 +169,7 @@ func TestAnySequence(t *testing.T) {
 		server, netip.MustParseAddrPort("[2001:db8::80]:80"), netip.MustParseAddrPort("192.168.0.1:80"),
 		netip.AddrPortFrom(near.Addr(), 80), netip.MustParseAddrPort("203.0.113.10:22"),
 	}
+	local := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:80"), netip.MustParseAddrPort("[fe80::1]:80"), netip.MustParseAddrPort("224.0.0.1:80")}
 	rapid.Check(t, func(t *rapid.T) {
 		c, now := New(Policy{}), start
 		policy, present := Policy{}, []netip.AddrPort(nil)
@@ -190,6 +191,7 @@ func TestAnySequence(t *testing.T) {
 					}
 				}
 			},
+			"exclude": func(t *rapid.T) { c.Exclude(pick(t, servers).Addr(), now.Add(time.Minute)) },
 			"learned": func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
 			"failed": func(t *rapid.T) {
 				v := pick(t, all)
@@ -208,8 +210,12 @@ func TestAnySequence(t *testing.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second)
 			},
 			"": func(t *rapid.T) {
-				for _, s := range servers {
+				table := c.Table(now)
+				for _, s := range slices.Concat(servers, local) {
 					got := c.Choose(s, now)
+					if converts(table, s) != (len(got) > 0) {
+						t.Fatalf("%v goes through %v, by the table %+v", s, got, table)
+					}
 					support := c.servers.Support(s, now)
 					switch {
 					case len(got) == 0:
@@ -227,6 +233,18 @@ func TestAnySequence(t *testing.T) {
 			},
 		})
 	})
+}
+
+// converts reports what a Table says of a server.
+func converts(t Table, server netip.AddrPort) bool {
+	for p := range t.Networks {
+		if p.Contains(server.Addr()) {
+			return false
+		}
+	}
+	_, port := t.Ports[server.Port()]
+	_, listed := t.Servers[server]
+	return !port && listed != t.Others
 }
 
 func TestExcludesName(t *testing.T) {

@@ -1,6 +1,7 @@
 package known
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -55,6 +56,16 @@ func TestMap(t *testing.T) {
 			"forget": func(t *rapid.T) { k := key.Draw(t, "key"); m.Forget(k); take(k) },
 			"wait":   func(t *rapid.T) { now = now.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "time"))) },
 			"": func(t *rapid.T) {
+				all := maps.Collect(m.All(now))
+				for _, l := range lines {
+					if value, ok := all[l.key]; ok != now.Before(l.until) || ok && value != l.value {
+						t.Fatalf("all are %v, want %v", all, lines)
+					}
+					delete(all, l.key)
+				}
+				if len(all) > 0 {
+					t.Fatalf("besides %v there are %v", lines, all)
+				}
 				if m.Len() != len(lines) || m.Len() > most || m.recent.Len() != m.Len() {
 					t.Fatalf("%d keys, %d in order, want %d", m.Len(), m.recent.Len(), len(lines))
 				}

@@ -3,6 +3,7 @@ package known
 
 import (
 	"container/list"
+	"iter"
 	"time"
 )
 
@@ -50,6 +51,17 @@ func (m *Map[K, V]) Get(key K, now time.Time) (value V, ok bool) {
 	}
 	m.recent.MoveToFront(e)
 	return found.value, true
+}
+
+// All returns what is remembered, without renewing it.
+func (m *Map[K, V]) All(now time.Time) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for e := m.recent.Front(); e != nil; e = e.Next() {
+			if found := e.Value.(*entry[K, V]); now.Before(found.until) && !yield(found.key, found.value) {
+				return
+			}
+		}
+	}
 }
 
 // Forget removes a key.

@@ -1,6 +1,7 @@
 package known
 
 import (
+	"iter"
 	"net/netip"
 	"time"
 )
@@ -41,3 +42,6 @@ func (s *Servers) Support(server netip.AddrPort, now time.Time) Support {
 	support, _ := s.found.Get(server, now)
 	return support
 }
+
+// All returns the servers of which something is known.
+func (s *Servers) All(now time.Time) iter.Seq2[netip.AddrPort, Support] { return s.found.All(now) }
