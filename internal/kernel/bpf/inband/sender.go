@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func OpenSender(config SenderConfig) (_ *Sender, err error) {
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return nil, unavailable(fmt.Errorf("load the sender's programs: %w", err))
 	}
-	if s.link, err = sockops.Attach(cgroup, s.objects.SendOption); err != nil {
+	if s.link, err = sockops.Attach(cgroup, s.objects.SendOption, ebpf.AttachCGroupSockOps); err != nil {
 		return nil, unavailable(err)
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)

@@ -1,5 +1,5 @@
-// Package sockops contains the shared code of our sockops programs: opening the cgroup whose sockets they see, and
-// identifying the sockets of one network namespace. Only packages below internal/kernel/bpf may import it.
+// Package sockops contains the shared code of our programs at a cgroup's sockets: opening the cgroup whose sockets they
+// see, attaching them, and identifying the sockets of one network namespace. Only packages below internal/kernel/bpf may import it.
 package sockops
 
 import (
@@ -39,18 +39,18 @@ func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, obj
 	if err := spec.LoadAndAssign(objects, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
-	attached, err := Attach(folder, program())
+	attached, err := Attach(folder, program(), ebpf.AttachCGroupSockOps)
 	if err != nil {
 		return nil, errors.Join(err, objects.Close())
 	}
 	return attached, nil
 }
 
-// Attach attaches a program to the sockets of a cgroup, until the link is closed or its process ends.
-func Attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
+// Attach attaches a program to a hook at the sockets of a cgroup, until the link is closed or its process ends.
+func Attach(cgroup *os.File, program *ebpf.Program, hook ebpf.AttachType) (link.Link, error) {
 	// Not link.AttachCgroup, because its fallback would outlive the process.
 	attached, err := link.AttachRawLink(link.RawLinkOptions{
-		Target: int(cgroup.Fd()), Program: program, Attach: ebpf.AttachCGroupSockOps,
+		Target: int(cgroup.Fd()), Program: program, Attach: hook,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("attach the program to the cgroup %s: %w", cgroup.Name(), err)

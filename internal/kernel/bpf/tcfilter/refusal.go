@@ -1,6 +1,7 @@
 package tcfilter
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"strings"
@@ -12,20 +13,24 @@ import (
 // Mend returns advice for a kernel that refused programs with err. kernel describes what they need.
 func Mend(err error, kernel string) string {
 	var rejected *ebpf.VerifierError
+	lacking := lackingRights()
 	switch {
 	case errors.As(err, &rejected):
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return mendRights()
+		if lacking == "" {
+			return "the capabilities are there, so a policy forbids it: the kernel's lockdown, a security module, or a seccomp filter (systemd: SystemCallFilter=bpf)"
+		}
+		return lacking
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS),
 		errors.Is(err, unix.ENOENT), errors.Is(err, os.ErrNotExist):
-		return kernel
+		// Without rights, the library's tests of the kernel fail, too.
+		return cmp.Or(lacking, kernel)
 	}
 	return "unexpected: please report it with `uname -a`"
 }
 
-// mendRights names the capabilities that the thread lacks, or states that the refusal has another cause.
-func mendRights() string {
-	const policy = "the capabilities are there, so a policy forbids it: the kernel's lockdown, a security module, or a seccomp filter (systemd: SystemCallFilter=bpf)"
+// lackingRights returns advice that names the capabilities that the thread lacks; empty: none.
+func lackingRights() string {
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
 		return "needs CAP_BPF and CAP_NET_ADMIN"
@@ -39,7 +44,7 @@ func mendRights() string {
 		lacking = append(lacking, "CAP_BPF")
 	}
 	if len(lacking) == 0 {
-		return policy
+		return ""
 	}
 	return "give the agent " + strings.Join(lacking, " and ")
 }

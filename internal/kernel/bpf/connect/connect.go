@@ -1,0 +1,278 @@
+// Package connect redirects connect() of programs to listeners of this host. It sees the TCP sockets that the programs
+// of one cgroup make in one network namespace. getpeername() returns the server's address on a redirected socket, as it
+// does on any other. The listeners' process finds the server by the address from which a connection comes: a sockops
+// program notes it when the socket has its port and before its SYN leaves. A getsockopt() as for SO_ORIGINAL_DST would
+// need the same note, and a program on the listeners' cgroup besides.
+//
+// Everything fails towards the server. The programs redirect for a limited time, which must be renewed. They end with
+// their process, and they redirect nothing while nobody listens. Only internal/converter and internal/agent may
+// import this package.
+package connect
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux redirect redirect.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+
+// Rules say which connections are redirected.
+type Rules struct {
+	// Port4 and Port6 are those of the listeners at 127.0.0.1 and ::1. 0: there is none, and connections of this family
+	// are not redirected.
+	Port4, Port6 uint16
+	// Others is whether connections are redirected to servers that Servers does not contain. For those that it contains,
+	// the opposite holds.
+	Others  bool
+	Servers map[netip.AddrPort]struct{}
+	// Networks, Ports, Cgroups and Processes are never redirected. Cgroups are identified as by [CgroupID], and include
+	// all below them. Processes are identified as by [ProcessID].
+	Networks  map[netip.Prefix]struct{}
+	Ports     map[uint16]struct{}
+	Cgroups   map[uint64]struct{}
+	Processes map[uint32]struct{}
+}
+
+// Hook is the attached programs. It is made by Open. Its methods may be called from any goroutine.
+type Hook struct {
+	objects redirectObjects
+	links   []link.Link
+
+	mu        sync.Mutex
+	others    bool
+	servers   table[netip.AddrPort, endpoint]
+	networks  table[netip.Prefix, network]
+	ports     table[uint16, [2]byte]
+	cgroups   table[uint64, uint64]
+	processes table[uint32, uint32]
+}
+
+// UnavailableError reports why this host cannot load the programs, and how to fix it.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("connections cannot be redirected here: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Open attaches the programs to a cgroup, for sockets of the thread's network namespace. The cgroup is a folder of
+// cgroup v2; if it is empty, the root, which covers all. Nothing is redirected before Set and Renew. The programs work
+// until the Hook is closed or its process ends.
+//
+// sources is the map of another process's Hook, see [Hook.Sources]: connections that this one has redirected are found
+// by Take, too. Nil: there was none. Open does not close it.
+func Open(cgroup string, sources *ebpf.Map) (*Hook, error) {
+	spec, err := loadRedirect()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded programs: %w", err)
+	}
+	folder, err := sockops.OpenCgroup(cgroup)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer folder.Close()
+	cookie, err := sockops.NamespaceCookie()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables["netns_cookie"].Set(cookie); err != nil {
+		return nil, fmt.Errorf("tell the programs their namespace: %w", err)
+	}
+	h := &Hook{}
+	if err := h.load(spec, sources); err != nil {
+		return nil, unavailable(err)
+	}
+	for _, p := range h.programs() {
+		attached, err := sockops.Attach(folder, p.program, p.at)
+		if err != nil {
+			return nil, errors.Join(unavailable(err), h.Close())
+		}
+		h.links = append(h.links, attached)
+	}
+	return h, nil
+}
+
+func (h *Hook) load(spec *ebpf.CollectionSpec, sources *ebpf.Map) error {
+	var options *ebpf.CollectionOptions
+	if sources != nil {
+		options = &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"sources": sources}}
+	}
+	err := spec.LoadAndAssign(&h.objects, options)
+	if sources != nil && errors.Is(err, ebpf.ErrMapIncompatible) { // of another version
+		err = spec.LoadAndAssign(&h.objects, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("load the programs: %w", err)
+	}
+	h.servers = table[netip.AddrPort, endpoint]{kernel: h.objects.Servers, encode: encodeEndpoint}
+	h.networks = table[netip.Prefix, network]{kernel: h.objects.Networks, encode: encodeNetwork}
+	h.ports = table[uint16, [2]byte]{kernel: h.objects.Ports, encode: encodePort}
+	h.cgroups = table[uint64, uint64]{kernel: h.objects.Cgroups, encode: func(id uint64) uint64 { return id }}
+	h.processes = table[uint32, uint32]{kernel: h.objects.Processes, encode: func(id uint32) uint32 { return id }}
+	return nil
+}
+
+type program struct {
+	program *ebpf.Program
+	at      ebpf.AttachType
+}
+
+// programs returns them in the order in which they are attached: what redirects comes last.
+func (h *Hook) programs() []program {
+	return []program{
+		{h.objects.PeerIpv4, ebpf.AttachCgroupInet4GetPeername},
+		{h.objects.PeerIpv6, ebpf.AttachCgroupInet6GetPeername},
+		{h.objects.NoteSource, ebpf.AttachCGroupSockOps},
+		{h.objects.NoteSocket, ebpf.AttachCGroupInetSockCreate},
+		{h.objects.ConnectIpv4, ebpf.AttachCGroupInet4Connect},
+		{h.objects.ConnectIpv6, ebpf.AttachCGroupInet6Connect},
+	}
+}
+
+// Close detaches the programs. On redirected sockets, getpeername() returns the listener's address from then on. So a
+// process that ends redirecting before its connections have ended calls Pause.
+func (h *Hook) Close() error {
+	var errs []error
+	for i := len(h.links) - 1; i >= 0; i-- {
+		errs = append(errs, h.links[i].Close())
+	}
+	return errors.Join(append(errs, h.objects.Close())...)
+}
+
+// Set changes the rules. If Others changes, nothing is redirected until the next Renew, because the meaning of Servers
+// changes with it. After an error, some rules are the new ones.
+func (h *Hook) Set(r Rules) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.set(r); err != nil {
+		return fmt.Errorf("change which connections are redirected: %w", err)
+	}
+	return nil
+}
+
+func (h *Hook) set(r Rules) error {
+	if r.Others != h.others {
+		if err := h.pause(); err != nil {
+			return err
+		}
+		h.others = r.Others
+	}
+	others := uint32(0)
+	if r.Others {
+		others = 1
+	}
+	return errors.Join(
+		h.objects.Port4.Set(uint32(binary.NativeEndian.Uint16(wire(r.Port4)))),
+		h.objects.Port6.Set(uint32(binary.NativeEndian.Uint16(wire(r.Port6)))),
+		h.processes.set(r.Processes),
+		h.cgroups.set(r.Cgroups),
+		h.networks.set(r.Networks),
+		h.ports.set(r.Ports),
+		h.servers.set(r.Servers),
+		h.objects.Others.Set(others),
+	)
+}
+
+// Renew has the programs redirect from now on, for a limited time.
+func (h *Hook) Renew(limit time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	if err := h.objects.Until.Set(uint64(now.Nano() + limit.Nanoseconds())); err != nil {
+		return fmt.Errorf("have connections redirected: %w", err)
+	}
+	return nil
+}
+
+// Pause has the programs redirect nothing until the next Renew. Connections that are redirected continue.
+func (h *Hook) Pause() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pause()
+}
+
+func (h *Hook) pause() error {
+	if err := h.objects.Until.Set(uint64(0)); err != nil {
+		return fmt.Errorf("have no connections redirected: %w", err)
+	}
+	return nil
+}
+
+// Take returns the server of a redirected connection by the address from which it comes, once.
+func (h *Hook) Take(from netip.AddrPort) (server netip.AddrPort, ok bool) {
+	key, value := encodeEndpoint(from), endpoint{}
+	if err := h.objects.Sources.LookupAndDelete(&key, &value); err != nil {
+		return netip.AddrPort{}, false
+	}
+	return value.decode(), true
+}
+
+// Sources is the map of Take, for the process that takes over the listeners.
+func (h *Hook) Sources() *ebpf.Map { return h.objects.Sources }
+
+// CgroupID identifies a cgroup by its folder. A folder that was removed and made again has another id.
+func CgroupID(folder string) (uint64, error) {
+	file, err := sockops.OpenCgroup(folder)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("identify the cgroup %s: %w", folder, err)
+	}
+	return st.Ino, nil
+}
+
+// ProcessID returns the id of this process in the first PID namespace, by which the programs know it. In other
+// namespaces no file tells it.
+func ProcessID() (uint32, error) {
+	spec, err := loadRedirect()
+	if err != nil {
+		return 0, fmt.Errorf("read the embedded programs: %w", err)
+	}
+	var only struct {
+		Identify *ebpf.Program `ebpf:"identify"`
+	}
+	if err := spec.LoadAndAssign(&only, nil); err != nil {
+		return 0, unavailable(fmt.Errorf("load a program: %w", err))
+	}
+	defer only.Identify.Close()
+	var caller struct{ Process uint64 }
+	if _, err := only.Identify.Run(&ebpf.RunOptions{Context: &caller, ContextOut: &caller}); err != nil {
+		return 0, unavailable(fmt.Errorf("run a program: %w", err))
+	}
+	return uint32(caller.Process), nil
+}
+
+const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF"
+
+// unavailable adds advice to an error, if the kernel's answer allows it.
+func unavailable(err error) error {
+	if c, ok := errors.AsType[*sockops.Error](err); ok {
+		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+	}
+	mend := tcfilter.Mend(err, mendKernel)
+	if errors.Is(err, unix.E2BIG) {
+		mend = "the cgroup has as many programs as it takes: name another one"
+	}
+	return &UnavailableError{Mend: mend, Err: err}
+}

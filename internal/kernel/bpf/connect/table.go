@@ -1,0 +1,76 @@
+package connect
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// endpoint is struct endpoint of redirect.c.
+type endpoint struct {
+	Addr [16]byte
+	Port [2]byte // in network byte order
+	_    [2]byte
+}
+
+func encodeEndpoint(a netip.AddrPort) endpoint {
+	return endpoint{Addr: a.Addr().As16(), Port: encodePort(a.Port())}
+}
+
+func (e endpoint) decode() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(e.Addr).Unmap(), binary.BigEndian.Uint16(e.Port[:]))
+}
+
+// network is struct network of redirect.c.
+type network struct {
+	Bits uint32
+	Addr [16]byte
+}
+
+func encodeNetwork(p netip.Prefix) network {
+	n := network{Bits: uint32(p.Bits()), Addr: p.Masked().Addr().As16()}
+	if p.Addr().Is4() {
+		n.Bits += 96
+	}
+	return n
+}
+
+func wire(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
+
+func encodePort(port uint16) [2]byte { return [2]byte(wire(port)) }
+
+// table is a set in the kernel, with what it contains.
+type table[K comparable, W any] struct {
+	kernel *ebpf.Map
+	encode func(K) W
+	has    map[K]struct{}
+}
+
+// set makes the table contain what is wanted.
+func (t *table[K, W]) set(want map[K]struct{}) error {
+	if t.has == nil {
+		t.has = make(map[K]struct{})
+	}
+	for k := range t.has {
+		if _, ok := want[k]; ok {
+			continue
+		}
+		key := t.encode(k)
+		if err := t.kernel.Delete(&key); err != nil {
+			return err
+		}
+		delete(t.has, k)
+	}
+	for k := range want {
+		if _, ok := t.has[k]; ok {
+			continue
+		}
+		key := t.encode(k)
+		if err := t.kernel.Put(&key, uint8(0)); err != nil {
+			return err
+		}
+		t.has[k] = struct{}{}
+	}
+	return nil
+}
