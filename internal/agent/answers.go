@@ -134,6 +134,9 @@ func describeRelay(now relaying.Standing) (*api.Relay, []string) {
 			problems = append(problems, fmt.Sprintf("the relay's part %q does not work: %s: free the address %s, or change it in the configuration", name, p.Problem, p.Listen))
 		}
 	}
+	if why := now.Relay.Capture; why != "" {
+		problems = append(problems, fmt.Sprintf("programs' connections are not converted ([client.converter] capture): %s", why))
+	}
 	return out, problems
 }
 

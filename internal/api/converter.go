@@ -12,7 +12,7 @@ type Relay struct {
 // RelayPart is one way in which connections come to the relay.
 type RelayPart struct {
 	// Name is "converter" for members' connections, "proxy" for those of SOCKS5 and HTTP CONNECT, "gateway" for those of
-	// the hosts of a LAN, and "programs" with the address family for those of dcol run.
+	// the hosts of a LAN, and "programs" with the address family for those of this host's programs.
 	Name    string `json:"name"`
 	Listen  string `json:"listen"`
 	Problem string `json:"problem,omitempty"` // why it does not listen

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
@@ -34,6 +35,14 @@ func (c *Convert) check(p *tomlfile.Problems) {
 	}
 	if c.KeepIPv6 && len(c.Gateway) == 0 {
 		p.At("client.converter.keep_ipv6", "concerns the hosts of a LAN for which this host is the router: name its interface in gateway")
+	}
+	if x := c.Capture; x != CaptureNone && x != CaptureHost && !filepath.IsAbs(x) {
+		p.At("client.converter.capture", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, x)
+	}
+	for _, folder := range c.ExcludeCgroups {
+		if !filepath.IsAbs(folder) {
+			p.At("client.converter.exclude_cgroups", "%q is not the absolute path of a cgroup's folder, such as \"/sys/fs/cgroup/backup.slice\"", folder)
+		}
 	}
 }
 

@@ -136,6 +136,8 @@ type Convert struct {
 	Proxy          string         `toml:"proxy"`   // address of a proxy on this host; empty: none
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
 	KeepIPv6       bool           `toml:"keep_ipv6"`
+	Capture        string         `toml:"capture"` // none, host, or the folder of a cgroup
+	ExcludeCgroups []string       `toml:"exclude_cgroups"`
 }
 
 // UseConverter selects the servers for which converters are used.
@@ -151,6 +153,12 @@ const (
 const (
 	MptcpifyNone = "none"
 	MptcpifyHost = "host"
+)
+
+// Values of Convert.Capture other than a cgroup's folder.
+const (
+	CaptureNone = "none"
+	CaptureHost = "host"
 )
 
 // Peer is a waypoint that a client may use.
@@ -263,7 +271,7 @@ func defaults() *Config {
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
 			// A waypoint could not reach these for us, and would learn which we use.
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
-			Converter: Convert{Use: ConvertNever},
+			Converter: Convert{Use: ConvertNever, Capture: CaptureNone},
 		},
 		Collective:  Collective{Waypoints: 4},
 		Coordinator: Coordinator{Dir: "/var/lib/dcol/coordinator", Listen: ":45672", BusListen: ":45673"},

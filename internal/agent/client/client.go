@@ -95,6 +95,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
 		return nil, err
 	}
+	c.converters.agent = c.host.identify(operator.Converter.Capture)
 	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)

@@ -154,6 +154,13 @@ func Converting(c config.Client) *relay.Use {
 		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
 		Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
 	}
+	switch folder := c.Converter.Capture; folder {
+	case config.CaptureNone, "":
+	case config.CaptureHost:
+		use.Capture = &relay.Capture{Exclude: c.Converter.ExcludeCgroups}
+	default:
+		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
+	}
 	for _, port := range c.Converter.ExcludePorts {
 		use.ExcludePorts = append(use.ExcludePorts, uint16(port))
 	}
@@ -167,6 +174,7 @@ type converters struct {
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
 	plain    []netip.AddrPort      // servers without MPTCP, as last seen
+	agent    uint32                // this process, as the kernel's programs know it; 0: unknown, or not needed
 }
 
 func newConverters(use config.UseConverter) converters {
@@ -239,6 +247,11 @@ func (c *Client) tellRelay(now time.Time) {
 	if use != nil {
 		use.Converters, use.Plain = c.converters.list(now), c.converters.plain
 		use.Exclude = append(use.Exclude, c.host.neighbourhood()...)
+		if c.converters.agent == 0 { // the relay could not leave this process alone
+			use.Capture = nil
+		} else if use.Capture != nil {
+			use.Capture.Agent = c.converters.agent
+		}
 	}
 	c.config.Relay.Change(func(s *relay.State) { s.Use = use })
 }

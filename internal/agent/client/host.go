@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/connect"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/keepalive"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/mptcpify"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/unsent"
@@ -168,6 +169,21 @@ func (h *host) boundUnsent(cgroup string) {
 		return
 	}
 	h.undo = append(h.undo, limit.Close)
+}
+
+// identify returns how the kernel's programs know this process, so that they leave its own connections alone; 0: they
+// need not, or that cannot be found out.
+func (h *host) identify(capture string) uint32 {
+	if capture == config.CaptureNone {
+		return 0
+	}
+	id, err := connect.ProcessID()
+	if err != nil {
+		problem := fmt.Sprintf("programs' connections are not converted ([client.converter] capture = %q): %v", capture, err)
+		h.problems = append(h.problems, problem)
+		h.log.Warn("programs' connections are not converted", "problem", problem)
+	}
+	return id
 }
 
 // close gives back what was taken, the last thing first.

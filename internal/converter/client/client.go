@@ -83,6 +83,12 @@ func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
 	return converters
 }
 
+// Table returns what Choose would answer for any server now.
+func (c *Client) Table() (t choice.Table) {
+	c.Update(func(choice *choice.Choice) { t = choice.Table(time.Now()) })
+	return t
+}
+
 // ExcludesName reports whether connections to servers of this name go directly.
 func (c *Client) ExcludesName(host string) (is bool) {
 	c.Update(func(choice *choice.Choice) { is = choice.ExcludesName(host) })

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/detour-collective/dcol/internal/converter/capture"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/server"
 )
@@ -32,12 +34,14 @@ type relay struct {
 	group     *errgroup.Group
 	engines   context.Context // ends the connections
 	stop      context.CancelFunc
-	drained   chan struct{} // closed when no more connections are accepted
+	capturing context.Context // ends when no more connections are accepted
+	drained   chan struct{}   // closed when no more connections are accepted
 	inherited map[string]*listener
 
 	mu       sync.Mutex
 	server   *server.Front // nil: this host was no converter yet
 	user     *user         // nil: this host uses no converters
+	captured captured
 	parts    map[string]*part
 	said     map[string]string // problems of parts that are in the log
 	agents   int               // connections to the control socket
@@ -69,8 +73,11 @@ func Run(ctx context.Context, config Config) error {
 	}
 	engines, stop := context.WithCancel(ctx)
 	defer stop()
+	capturing, endCapturing := context.WithCancel(engines)
+	defer endCapturing()
 	r := &relay{
-		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, drained: make(chan struct{}),
+		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, capturing: capturing, drained: make(chan struct{}),
+		captured:  captured{by: make(map[string]*capture.Capture)},
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
 	controlling, endControl := context.WithCancel(engines)
@@ -90,6 +97,7 @@ func Run(ctx context.Context, config Config) error {
 		}
 	}
 	endControl()
+	endCapturing()
 	err = listening.Wait()
 	if !r.isDraining() {
 		stop()
@@ -98,7 +106,7 @@ func Run(ctx context.Context, config Config) error {
 	if waited := r.group.Wait(); err == nil {
 		err = waited
 	}
-	return err
+	return errors.Join(err, r.endCaptures())
 }
 
 // visited counts the connections to the control socket.
@@ -107,6 +115,9 @@ func (r *relay) visited(by int) {
 	defer r.mu.Unlock()
 	r.agents += by
 	r.left = time.Now()
+	if r.agents == 0 {
+		r.release()
+	}
 }
 
 func (r *relay) isLonely(now time.Time) bool {
@@ -215,11 +226,16 @@ func (r *relay) drop(name string) {
 	}
 }
 
-// handOver returns the listeners with the names by which another relay knows them, and accepts no more connections.
+// handOver returns the listeners with the names by which another relay knows them, and accepts no more connections. With
+// the listeners go the maps that say which connection is for which server.
 func (r *relay) handOver() (names []string, fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
+	r.release()
+	for cgroup, c := range r.captured.by {
+		names, fds = append(names, sourcesName(cgroup)), append(fds, c.Sources().FD())
+	}
 	if r.user != nil {
 		r.user.stop()
 	}
@@ -246,6 +262,7 @@ func (r *relay) end(now bool) {
 func (r *relay) closeListeners() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.release()
 	for _, p := range r.parts {
 		if p.listener != nil {
 			p.listener.close()
@@ -256,7 +273,7 @@ func (r *relay) closeListeners() {
 func (r *relay) status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Status{Version: r.config.Version, PID: os.Getpid(), Parts: make(map[string]*Part)}
+	s := Status{Version: r.config.Version, PID: os.Getpid(), Parts: make(map[string]*Part), Capture: r.captureProblem()}
 	for name, p := range r.parts {
 		out := &Part{Listen: p.address, Problem: p.problem}
 		if p.bound.IsValid() {

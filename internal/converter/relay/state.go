@@ -36,9 +36,18 @@ type Use struct {
 	Proxy          string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
 	Gateway        []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
 	KeepIPv6       bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
+	Capture        *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
 	Converters     []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []netip.AddrPort `json:"plain,omitempty"`
+}
+
+// Capture leads connections of this host's programs to the relay without asking them, while an agent is there. Without
+// an agent, connections to a converter get no detours.
+type Capture struct {
+	Cgroup  string   `json:"cgroup,omitempty"`  // a folder of cgroup v2 with the programs; empty: all programs
+	Exclude []string `json:"exclude,omitempty"` // cgroups whose programs are left alone
+	Agent   uint32   `json:"agent"`             // the agent's process, by connect.ProcessID
 }
 
 // Converter is a converter to which this host is admitted.
@@ -65,6 +74,8 @@ type Status struct {
 	Version string           `json:"version"`
 	PID     int              `json:"pid"`
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
+	// Capture is why programs' connections are not led to the relay as its State says; empty: they are.
+	Capture string `json:"capture,omitempty"`
 }
 
 // Part is one way in which connections come in.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
+	"github.com/detour-collective/dcol/internal/converter/capture"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
 	"github.com/detour-collective/dcol/internal/converter/names"
@@ -33,7 +34,8 @@ type user struct {
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
 	expected ask.Expectations
-	at4, at6 netip.AddrPort // where connections are redirected to; zero: nowhere
+	captured *capture.Capture // has the servers of connections that nobody has announced; nil: there are none
+	at4, at6 netip.AddrPort   // where connections are redirected to; zero: nowhere
 }
 
 // use makes the relay lead programs to converters.
@@ -69,6 +71,7 @@ func (r *relay) use(u Use) {
 	} else {
 		r.keep(PartProxy, entrance{address: u.Proxy, front: always(x.client.Proxy())})
 	}
+	r.capture(x, u.Capture)
 	if len(u.Gateway) == 0 {
 		r.closeGateway()
 	} else {
@@ -133,6 +136,15 @@ func (x *user) exclude(list []names.Address) {
 			c.Exclude(a.Addr, now.Add(a.For))
 		}
 	})
+	if c := x.captures(); c != nil {
+		c.Changed()
+	}
+}
+
+func (x *user) captures() *capture.Capture {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.captured
 }
 
 // unuse connects no more programs to converters. Connections that there are continue, but for those of a LAN.
@@ -140,6 +152,7 @@ func (r *relay) unuse() {
 	if r.user == nil {
 		return
 	}
+	r.release()
 	r.user.stop()
 	r.user = nil
 	for _, name := range []string{PartPrograms4, PartPrograms6, PartProxy} {
@@ -154,8 +167,13 @@ func (x *user) cookie(converter netip.AddrPort) []byte {
 	return x.cookies[converter]
 }
 
-// take returns the server of a connection that was announced.
+// take returns the server of a connection that was announced, or that the kernel has led here.
 func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
+	if c := x.captures(); c != nil {
+		if server, ok := c.Take(from); ok {
+			return server, true
+		}
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	server, _, ok := x.expected.Take(from, time.Now())

@@ -220,6 +220,7 @@ func TestRules(t *testing.T) {
 	below := newCgroupIn(t, w.cgroup)
 	inside := newClient(t, w.host, below)
 	c := newClient(t, w.host, w.cgroup)
+	contained := newClientWith(t, w.host, w.cgroup, unix.CLONE_NEWPID)
 	h := w.open(Rules{})
 	group := func(path string) uint64 {
 		id, err := CgroupID(path)
@@ -257,6 +258,8 @@ func TestRules(t *testing.T) {
 		{"the cgroup below", Rules{Others: true, Cgroups: set(group(below))}, inside, server4, false},
 		{"a process", Rules{Others: true, Processes: set(c.processID)}, c, server4, false},
 		{"another process", Rules{Others: true, Processes: set(c.processID)}, inside, server4, true},
+		{"a process in a container", Rules{Others: true, Processes: set(contained.processID)}, contained, server4, false},
+		{"a number in a container", Rules{Others: true, Processes: set[uint32](1)}, contained, server4, true},
 		{"all again", all, c, server4, true},
 	} {
 		w.set(h, r.rules)
@@ -317,7 +320,7 @@ func TestFailsTowardsTheServer(t *testing.T) {
 func TestKilled(t *testing.T) {
 	w := newWorld(t)
 	c := newClient(t, w.host, w.cgroup)
-	holder := start(t, w.host, "", "holder", w.cgroup)
+	holder := start(t, w.host, "", 0, "holder", w.cgroup)
 	_, out := holder.pipes()
 	if line, err := out.ReadString('\n'); err != nil {
 		t.Fatalf("the holder ended: %q %v", line, err)

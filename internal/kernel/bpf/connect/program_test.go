@@ -63,8 +63,14 @@ type client struct {
 // newClient starts a client in a namespace and a cgroup.
 func newClient(t testing.TB, ns *netnstest.NS, cgroup string) *client {
 	t.Helper()
+	return newClientWith(t, ns, cgroup, 0)
+}
+
+// newClientWith starts a client that has namespaces of its own, too: flags of clone().
+func newClientWith(t testing.TB, ns *netnstest.NS, cgroup string, flags uintptr) *client {
+	t.Helper()
 	c := &client{}
-	c.in, c.out = start(t, ns, cgroup, "client").pipes()
+	c.in, c.out = start(t, ns, cgroup, flags, "client").pipes()
 	if err := json.Unmarshal(c.line(t), &c.processID); err != nil {
 		t.Fatal(err)
 	}
@@ -105,18 +111,19 @@ type process struct {
 func (p *process) pipes() (io.Writer, *bufio.Reader) { return p.in, bufio.NewReader(p.out) }
 
 // start starts a program in a namespace, and in a cgroup unless that is "".
-func start(t testing.TB, ns *netnstest.NS, cgroup, name string, arg ...string) *process {
+func start(t testing.TB, ns *netnstest.NS, cgroup string, flags uintptr, name string, arg ...string) *process {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", arg...)
 	cmd.Env = append(os.Environ(), "CONNECT_TEST_PROGRAM="+name)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if cgroup != "" {
 		group, err := os.Open(cgroup)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer group.Close()
-		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
