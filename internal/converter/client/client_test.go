@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -296,9 +297,10 @@ func TestGivenCookie(t *testing.T) {
 	var requests atomic.Int64
 	convAt := enginetest.Serve(t, converter, true, func(c *net.TCPConn) {
 		requests.Add(1)
-		b := make([]byte, rfc8803.MaxLen)
+		b := make([]byte, 2*rfc8803.MaxLen)
 		n, _ := c.Read(b)
-		m, _, err := rfc8803.Decode(b[:n])
+		m, used, err := rfc8803.Decode(b[:n])
+		early := bytes.Clone(b[used:n])
 		answer := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.MissingCookie, Value: []byte("biscuits\x00\x00\x00\x00")}}
 		if err == nil && string(m.Cookie) == "biscuits\x00\x00\x00\x00" {
 			answer = rfc8803.Message{ExtendedHeader: []byte{}}
@@ -309,6 +311,7 @@ func TestGivenCookie(t *testing.T) {
 		}
 		_, _ = c.Write(b)
 		if answer.Error == nil {
+			_, _ = c.Write(early)
 			enginetest.Echo(c)
 		} else if _, err := c.Read(b); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("after the error: %v, want a reset", err)
