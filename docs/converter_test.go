@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,9 +28,8 @@ func TestConverterTests(t *testing.T) {
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		files := append(inside, beside...)
 		there := false
-		for _, file := range files {
+		for _, file := range slices.Concat(inside, beside) {
 			code, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

@@ -191,7 +191,7 @@ func (f *fake) converted(conn *net.TCPConn) {
 	if err != nil {
 		errno := syscall.ETIMEDOUT
 		errors.As(err, &errno)
-		f.answer(conn, rfc8803.Message{Error: rfc8803.ErrorOf(errno)})
+		f.answer(conn, rfc8803.Message{Error: rfc8803.ErrorOf(errno, m.Connect.Server.Addr())})
 		return
 	}
 	// MSS and MP_CAPABLE, as a server of MPTCP sends them.

@@ -47,14 +47,11 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 
 // giveUp answers a call whose converter did not connect to the server.
 func (s *supervisor) giveUp(l *lead, fd int, converter netip.AddrPort, err error) {
-	refused, ok := errors.AsType[*rfc8803.Error](err)
-	if ok {
-		if _, ok := refused.Errno(); ok {
-			// The converter's rules may forbid the server, or its network may not reach it. What the server
-			// itself says comes by the direct path.
-			s.goOn(l, fd)
-			return
-		}
+	if refused, ok := errors.AsType[*rfc8803.Error](err); ok && refused.ConcernsServer() {
+		// The converter's rules may forbid the server, or its network may not reach it. What the server
+		// itself says comes by the direct path.
+		s.goOn(l, fd)
+		return
 	}
 	if !errors.Is(err, errGone) {
 		s.converting.relay.Failed(converter, failureOf(err))

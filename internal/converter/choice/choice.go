@@ -81,7 +81,7 @@ type converter struct {
 	backoff time.Duration // zero: it works
 	until   time.Time     // it is not used for new connections
 	worked  time.Time     // it connected to a server
-	trusted time.Time     // since when no connection that Trust allowed was served; zero: all were
+	trusted time.Time     // when Trust allowed it for the first time since then; zero: it has not
 }
 
 // New returns a Choice without converters.

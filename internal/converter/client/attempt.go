@@ -140,7 +140,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	var wait time.Duration
 	if e := a.answer.Error; e != nil {
 		wait = e.Wait()
-		if _, ok := e.Errno(); ok {
+		if e.ConcernsServer() {
 			// The converter's rules may forbid the server, or its network may not reach it. What the server
 			// itself says comes by the direct path.
 			if wait > 0 {

@@ -55,7 +55,7 @@ func TestWaysOfAnAttempt(t *testing.T) {
 				if r.Errno != 0 {
 					code := rapid.SampledFrom([]rfc8803.ErrorCode{0, 1, 2, 3, 32, 33, 64, 65, 96, 97}).Draw(t, "code")
 					m = rfc8803.Message{Error: &rfc8803.Error{Code: code, Value: []byte{1, 2, 3}}}
-					_, final = m.Error.Errno()
+					final = m.Error.ConcernsServer()
 				}
 				b, err := m.Append(nil)
 				if err != nil {

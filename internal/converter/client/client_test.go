@@ -214,7 +214,7 @@ func TestConverterFails(t *testing.T) {
 // has not got it, and another way is tried.
 func TestEarly(t *testing.T) {
 	needsNamespace(t)
-	refused, err := rfc8803.Message{Error: rfc8803.ErrorOf(syscall.ECONNREFUSED)}.Append(nil)
+	refused, err := rfc8803.Message{Error: rfc8803.ErrorOf(syscall.ECONNREFUSED, netip.MustParseAddr(server4))}.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package rfc8803
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"syscall"
 	"time"
 )
@@ -80,47 +81,41 @@ func (e *Error) Wait() time.Duration {
 
 func (e *Error) Error() string { return "the converter reports: " + e.Code.String() }
 
-// Codes of ICMP's destination unreachable (RFC 792, RFC 1812).
+// Codes of ICMP's destination unreachable (RFC 792, RFC 1812), and of ICMPv6's (RFC 4443).
 const (
 	icmpNet        = 0
 	icmpHost       = 1
 	icmpProhibited = 13
+
+	icmp6NoRoute    = 0
+	icmp6Prohibited = 1
+	icmp6Address    = 3
 )
 
 // ErrorOf returns the error that reports why connecting to a server failed.
-func ErrorOf(errno syscall.Errno) *Error {
+func ErrorOf(errno syscall.Errno, server netip.Addr) *Error {
+	unreachable := func(code, code6 byte) *Error {
+		if server.Unmap().Is6() {
+			code = code6
+		}
+		return &Error{Code: DestinationUnreachable, Value: []byte{code}}
+	}
 	switch errno {
 	case syscall.ECONNREFUSED, syscall.ECONNRESET:
 		return &Error{Code: ConnectionReset}
 	case syscall.ENETUNREACH:
-		return &Error{Code: DestinationUnreachable, Value: []byte{icmpNet}}
+		return unreachable(icmpNet, icmp6NoRoute)
 	case syscall.EHOSTUNREACH:
-		return &Error{Code: DestinationUnreachable, Value: []byte{icmpHost}}
+		return unreachable(icmpHost, icmp6Address)
 	case syscall.EACCES, syscall.EPERM:
-		return &Error{Code: DestinationUnreachable, Value: []byte{icmpProhibited}}
+		return unreachable(icmpProhibited, icmp6Prohibited)
 	case syscall.ENOBUFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.EAGAIN:
 		return &Error{Code: ResourceExceeded}
 	}
 	return &Error{Code: NetworkFailure} // such as a timeout
 }
 
-// Errno returns the error that connect() would have given without a converter. ok is false if the
-// error says nothing about the server.
-func (e *Error) Errno() (errno syscall.Errno, ok bool) {
-	switch e.Code {
-	case ConnectionReset:
-		return syscall.ECONNREFUSED, true
-	case NetworkFailure:
-		return syscall.ETIMEDOUT, true
-	case DestinationUnreachable:
-		switch {
-		case len(e.Value) == 0 || e.Value[0] == icmpNet:
-			return syscall.ENETUNREACH, true
-		case e.Value[0] == icmpProhibited:
-			return syscall.EACCES, true
-		}
-		return syscall.EHOSTUNREACH, true
-	case UnsupportedVersion, MalformedMessage, UnsupportedMessage, MissingCookie, NotAuthorized, UnsupportedTCPOption, ResourceExceeded:
-	}
-	return 0, false
+// ConcernsServer reports whether the converter could not reach the server, in contrast to not serving the client.
+func (e *Error) ConcernsServer() bool {
+	return e.Code == NetworkFailure || e.Code == ConnectionReset || e.Code == DestinationUnreachable
 }

@@ -151,21 +151,32 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// What connect() would have said at the converter is said at the client.
+// The client learns what connect() has said at the converter, with the code that ICMP has for it.
 func TestErrorsOfConnect(t *testing.T) {
-	for errno, want := range map[syscall.Errno]syscall.Errno{
-		syscall.ECONNREFUSED: syscall.ECONNREFUSED,
-		syscall.ETIMEDOUT:    syscall.ETIMEDOUT,
-		syscall.ENETUNREACH:  syscall.ENETUNREACH,
-		syscall.EHOSTUNREACH: syscall.EHOSTUNREACH,
-		syscall.EACCES:       syscall.EACCES,
+	for errno, want := range map[syscall.Errno]struct {
+		code        ErrorCode
+		icmp, icmp6 []byte
+	}{
+		syscall.ECONNREFUSED: {code: ConnectionReset},
+		syscall.ECONNRESET:   {code: ConnectionReset},
+		syscall.ETIMEDOUT:    {code: NetworkFailure},
+		syscall.ENETUNREACH:  {DestinationUnreachable, []byte{0}, []byte{0}},
+		syscall.EHOSTUNREACH: {DestinationUnreachable, []byte{1}, []byte{3}},
+		syscall.EACCES:       {DestinationUnreachable, []byte{13}, []byte{1}},
+		syscall.EPERM:        {DestinationUnreachable, []byte{13}, []byte{1}},
+		syscall.EMFILE:       {code: ResourceExceeded}, // says nothing about the server
 	} {
-		if got, ok := ErrorOf(errno).Errno(); !ok || got != want {
-			t.Errorf("%v: %v, %v", errno, got, ok)
+		for addr, icmp := range map[string][]byte{"192.0.2.1": want.icmp, "::ffff:192.0.2.1": want.icmp, "2001:db8::1": want.icmp6} {
+			e := ErrorOf(errno, netip.MustParseAddr(addr))
+			if e.Code != want.code || !bytes.Equal(e.Value, icmp) || e.ConcernsServer() != (want.code != ResourceExceeded) {
+				t.Errorf("%v of %s: %+v, concerns the server %v", errno, addr, e, e.ConcernsServer())
+			}
 		}
 	}
-	if _, ok := ErrorOf(syscall.EMFILE).Errno(); ok {
-		t.Error("the converter has no descriptors: that says nothing about the server")
+	for _, code := range []ErrorCode{UnsupportedVersion, MalformedMessage, UnsupportedMessage, MissingCookie, NotAuthorized, UnsupportedTCPOption} {
+		if (&Error{Code: code}).ConcernsServer() {
+			t.Errorf("%v concerns the server", code)
+		}
 	}
 }
 

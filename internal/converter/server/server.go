@@ -158,7 +158,7 @@ func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc88
 // Dialled implements engine.Opening.
 func (o *opening) Dialled(r engine.Result) engine.Step {
 	if r.Errno != 0 {
-		return engine.Step{Reply: encode(rfc8803.Message{Error: rfc8803.ErrorOf(r.Errno)}), Close: true}
+		return engine.Step{Reply: encode(rfc8803.Message{Error: rfc8803.ErrorOf(r.Errno, o.dial.To.Addr())}), Close: true}
 	}
 	if o.dial.MPTCP {
 		o.front.learn(o.dial.To, r.MPTCP, time.Now())
