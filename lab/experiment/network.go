@@ -23,6 +23,7 @@ type network struct {
 	shapes      map[string]scenario.Shape // of each link
 	down        map[string]bool
 	middleboxes map[string]scenario.Middlebox // by host
+	sysctls     map[string]map[string]string  // the scenario's, by host
 }
 
 // buildNetwork builds a scenario's network as declared.
@@ -34,6 +35,7 @@ func buildNetwork(ctx context.Context, s *scenario.Scenario, o Options) (*networ
 	n := &network{
 		Network: built, scenario: s,
 		shapes: map[string]scenario.Shape{}, down: map[string]bool{}, middleboxes: map[string]scenario.Middlebox{},
+		sysctls: s.SysctlsIn(scenario.Variant{}),
 	}
 	for _, link := range s.Links {
 		n.shapes[link.Name] = link.Shape
@@ -99,8 +101,21 @@ func (n *network) cutOff(host string) error {
 	return nil
 }
 
-// setVariant brings every link to the variant's shape, and up.
+// setVariant brings every link to the variant's shape, and up, and sets the hosts' kernel parameters. They concern sockets
+// that are opened later.
 func (n *network) setVariant(v scenario.Variant) error {
+	wanted := n.scenario.SysctlsIn(v)
+	for host, values := range wanted {
+		for key, value := range values {
+			if n.sysctls[host][key] == value {
+				continue
+			}
+			if err := n.Host(host).Sysctl(key, value); err != nil {
+				return err
+			}
+		}
+	}
+	n.sysctls = wanted
 	for i, shape := range n.scenario.Shapes(v) {
 		name := n.scenario.Links[i].Name
 		now, down := n.link(name)

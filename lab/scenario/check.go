@@ -166,8 +166,9 @@ func (c *checker) variants() {
 			c.change(fmt.Sprintf("%s.change[%d]", path, j), change)
 		}
 		c.variantKinds(path, v)
-		if len(v.Changes) == 0 && v.Workload == (WorkloadChange{}) && len(v.Kinds) == 0 {
-			c.report(path, "changes nothing; say what with [[variant.change]], [variant.workload] or kinds")
+		c.variantHosts(path, v)
+		if len(v.Changes) == 0 && v.Workload == (WorkloadChange{}) && len(v.Kinds) == 0 && len(v.Hosts) == 0 {
+			c.report(path, "changes nothing; say what with [[variant.change]], [[variant.host]], [variant.workload] or kinds")
 		}
 	}
 }

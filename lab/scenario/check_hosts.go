@@ -162,6 +162,27 @@ func (c *hostChecker) forward(path string, f Forward, taken map[string]bool) {
 	taken[key] = true
 }
 
+// variantHosts checks other values of hosts' kernel parameters. Those of the network as declared must be known, for the
+// runs of other variants.
+func (c *checker) variantHosts(path string, v Variant) {
+	for i, change := range v.Hosts {
+		path := fmt.Sprintf("%s.host[%d]", path, i)
+		if !c.known(path+".name", change.Name, "host", c.hostNames()) {
+			continue
+		}
+		h, _ := c.Host(change.Name)
+		if len(change.Sysctls) == 0 {
+			c.report(path+".sysctls", "is missing; give other values of the host's kernel parameters")
+		}
+		for _, key := range slices.Sorted(maps.Keys(change.Sysctls)) {
+			if _, declared := h.Sysctls[key]; !declared {
+				c.report(path+".sysctls", "%q is not among the sysctls of %s; give its value in other variants there", key, h.Name)
+			}
+			(&hostChecker{c, h, path}).sysctl(key, change.Sysctls[key])
+		}
+	}
+}
+
 // variantKinds checks the kinds of detours that a variant has.
 func (c *checker) variantKinds(path string, v Variant) {
 	for i, kind := range v.Kinds {

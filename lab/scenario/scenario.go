@@ -8,6 +8,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -92,12 +93,26 @@ func (h Host) Has(r Role) bool {
 }
 
 // SysctlValues returns the host's kernel parameters as they are written to the kernel.
-func (h Host) SysctlValues() map[string]string {
+func (h Host) SysctlValues() map[string]string { return sysctlValues(h.Sysctls) }
+
+func sysctlValues(sysctls map[string]any) map[string]string {
 	values := map[string]string{}
-	for key, value := range h.Sysctls {
+	for key, value := range sysctls {
 		values[key] = fmt.Sprint(value)
 	}
 	return values
+}
+
+// SysctlsIn returns the kernel parameters of each host in a variant, as they are written to the kernel.
+func (s *Scenario) SysctlsIn(v Variant) map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, h := range s.Hosts {
+		all[h.Name] = h.SysctlValues()
+	}
+	for _, change := range v.Hosts {
+		maps.Copy(all[change.Name], sysctlValues(change.Sysctls))
+	}
+	return all
 }
 
 // RunsAgent reports whether a dcol agent runs on the host.
@@ -150,11 +165,18 @@ type Change struct {
 	Shape
 }
 
+// HostChange has other values of a host's kernel parameters, in a variant.
+type HostChange struct {
+	Name    string         `toml:"name"`
+	Sysctls map[string]any `toml:"sysctls"`
+}
+
 // Variant is a named set of changes to the network and the workload as declared.
 type Variant struct {
 	Name        string         `toml:"name"`
 	Description string         `toml:"description"`
 	Changes     []Change       `toml:"change"`
+	Hosts       []HostChange   `toml:"host"`
 	Workload    WorkloadChange `toml:"workload"`
 	// Kinds are those of the procedures whose detour is DefaultDetour, the preferred
 	// first; none: those that agents have by themselves.
