@@ -19,6 +19,7 @@ type convertPlan struct {
 	repetitions int
 	fast        transferPlan
 	limited     transferPlan  // at limitedRate
+	mss         []int         // bytes of data in a segment, besides the usual
 	exchange    time.Duration // how long connections are opened one after the other
 	parallel    int           // how many at a time
 	sizes       []int         // bytes of an answer
@@ -35,8 +36,9 @@ func convert(ctx context.Context, o Options) ([]Measurement, error) {
 		repetitions: cmp.Or(o.Repetitions, DefaultRepetitions),
 		fast:        transferPlan{rampUp: 200 * time.Millisecond, look: 500 * time.Millisecond},
 		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
-		exchange:    300 * time.Millisecond, parallel: 64, sizes: []int{1e3, 1e4, 1e5},
-		trips: 200, idle: 10_000, delay: 20 * time.Millisecond,
+		mss:         []int{536, 4000, 8000},
+		exchange:    300 * time.Millisecond, parallel: 40, sizes: []int{1e3, 1e4, 1e5},
+		trips: 200, idle: 20_000, delay: 20 * time.Millisecond,
 		aside: asidePlan{pairs: 2000, parallel: 4, size: 20e3, delay: 5 * time.Millisecond},
 	})
 }
@@ -53,11 +55,13 @@ type converting struct {
 type relayed struct {
 	relay
 	fast, limited map[direction][]relayTransfer
-	exchanges     map[int][]exchanged // by the size of the answer
-	trips         []float64           // µs, the median of each repetition
-	first         []float64           // ms
-	idle          []float64           // bytes a pair
-	pairs         int                 // that were idle
+	byMSS         map[int][]relayTransfer // from the server to the client
+	exchanges     map[int][]exchanged     // by the size of the answer
+	trips         []float64               // µs, the median of each repetition
+	first         []float64               // ms
+	idle          []float64               // bytes a pair
+	beside        []float64               // goodput beside idle pairs, as a share of that without
+	pairs         int                     // that were idle
 }
 
 type direction string
@@ -96,7 +100,7 @@ func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurem
 	c := converting{plan: plan, descriptors: descriptors, notes: missing}
 	for _, r := range relays {
 		c.relays = append(c.relays, &relayed{
-			relay: r, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}, exchanges: map[int][]exchanged{},
+			relay: r, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}, byMSS: map[int][]relayTransfer{}, exchanges: map[int][]exchanged{},
 		})
 	}
 	if err := c.withoutDelay(ctx, o); err != nil {
@@ -139,6 +143,9 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.segments(ctx, l, running, step); err != nil {
+		return err
 	}
 	for _, size := range c.plan.sizes {
 		step(fmt.Sprintf("connections of %d bytes", size))
@@ -188,10 +195,29 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 			return nil
 		}
 		r.pairs = r.idlePairs(c.plan.idle, c.descriptors)
-		each, err := l.idle(ctx, r, r.pairs)
-		r.relayed.idle = append(r.relayed.idle, each)
+		each, beside, err := l.idle(ctx, r, r.pairs, c.plan.fast)
+		r.relayed.idle, r.relayed.beside = append(r.relayed.idle, each), append(r.relayed.beside, beside)
 		return err
 	})
+}
+
+// segments measures transfers with other sizes of segments.
+func (c *converting) segments(ctx context.Context, l *line, running []*runningRelay, step func(string)) error {
+	for _, mss := range c.plan.mss {
+		step(fmt.Sprintf("transfers with an MSS of %d", mss))
+		if err := l.setMTU(mss + headers); err != nil {
+			return err
+		}
+		err := c.inTurns(running, false, func(r *runningRelay) error {
+			t, err := l.transfer(ctx, r, down, c.plan.fast)
+			r.byMSS[mss] = append(r.byMSS[mss], t)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return l.setMTU(usualMTU)
 }
 
 // withDelay measures new connections over links with delay.

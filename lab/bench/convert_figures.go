@@ -13,6 +13,7 @@ func (c *converting) figures() (found []Measurement) {
 		found = append(found, c.exchangeFigures(size)...)
 	}
 	found = append(found, c.compare("round trip of 100 bytes", "µs", c.plain(), func(r *relayed) []float64 { return r.trips })...)
+	found = append(found, c.delayFigures()...)
 	found = append(found, c.firstFigures()...)
 	found = append(found, c.idleFigures()...)
 	found[0].Note = strings.Join(append(c.notes, convertNote), "; ")
@@ -44,6 +45,26 @@ func (c *converting) transferFigures() (found []Measurement) {
 		what := "at 1 Gbit/s, goodput " + string(d)
 		found = append(found, c.compare(what, "Mbit/s", c.plain(), limited)...)
 		found = append(found, c.engineBeside(what, c.plain(), limited, atLeast(0.97))...)
+	}
+	for _, mss := range c.plan.mss {
+		found = append(found, c.compare(fmt.Sprintf("goodput down with an MSS of %d", mss), "Mbit/s", c.plain(), func(r *relayed) []float64 {
+			return each(r.byMSS[mss], relayTransfer.goodput)
+		})...)
+	}
+	return found
+}
+
+// delayFigures are the time that data spends in a relay, beyond forwarding: half of what it adds to a round trip.
+func (c *converting) delayFigures() (found []Measurement) {
+	for _, r := range c.relays {
+		if r.command == nil || len(r.trips) == 0 {
+			continue
+		}
+		m := of(rowName("delay of data in the relay", r.name), "µs", pairs(r.trips, c.plain().trips, func(a, b float64) float64 { return (a - b) / 2 }))
+		if r.name == engineRelay {
+			m.Note = "published in 2014, beyond a router's: 11 µs in the kernel (MPTCP to TCP), 24 µs by read and write"
+		}
+		found = append(found, m)
 	}
 	return found
 }
@@ -86,9 +107,21 @@ func (c *converting) idleFigures() (found []Measurement) {
 			m = m.target("<= 1 kB", m.Value <= most)
 		}
 		found = append(found, m)
+		if len(r.beside) == 0 {
+			continue
+		}
+		b := of(rowName("goodput down beside idle pairs, of that without", r.name), "×", r.beside)
+		b.Note = fmt.Sprintf("with %d pairs", r.pairs)
+		if r.name == engineRelay {
+			b = b.target(">= 0.9", b.Value >= leastBeside)
+		}
+		found = append(found, b)
 	}
 	return found
 }
+
+// leastBeside is how much of its goodput a connection keeps beside idle ones.
+const leastBeside = 0.9
 
 // compare returns a figure for each relay that has one, beside that of another relay unless it is nil.
 func (c *converting) compare(what, unit string, beside *relayed, values func(*relayed) []float64) (found []Measurement) {

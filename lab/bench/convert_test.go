@@ -17,7 +17,7 @@ func smallConvert(t *testing.T, o Options) {
 	o.HAProxy = "../../.cache/haproxy-3.2/haproxy"
 	moment := transferPlan{rampUp: 20 * time.Millisecond, look: 50 * time.Millisecond}
 	found, err := compareRelays(t.Context(), o, convertPlan{
-		repetitions: 1, fast: moment, limited: moment, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
+		repetitions: 1, fast: moment, limited: moment, mss: []int{536}, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
 		trips: 3, idle: 50, delay: time.Millisecond,
 		aside: asidePlan{pairs: 6, parallel: 2, size: 20e3, delay: time.Millisecond},
 	})
@@ -30,12 +30,13 @@ func smallConvert(t *testing.T, o Options) {
 			figures++
 		}
 		// Memory is counted in pages, and a new connection may take no more time than to the server itself.
-		if m.Unit != "bytes" && m.Unit != "round trips" && !(m.Value > 0) {
+		if m.Unit != "bytes" && m.Unit != "round trips" && !strings.HasPrefix(m.Name, "convert: delay") && !(m.Value > 0) {
 			t.Errorf("%+v: nothing was measured", m)
 		}
 	}
-	// Goodput up and down: at once, with the processor's time, limited. Connections: each second, processor's time.
-	if want := 2*3 + 2 + 3; figures != want {
+	// Goodput up and down: at once, with the processor's time, limited. Connections: each second, processor's time. Round
+	// trips, first byte, memory. Small segments, delay, goodput beside idle pairs.
+	if want := 2*3 + 2 + 3 + 3; figures != want {
 		t.Errorf("%d figures of io.Copy, want %d", figures, want)
 	}
 	if m := figure(found, "convert: goodput down, "+copyRelay); m.Baseline == nil || !(*m.Ratio > 0) {
@@ -107,7 +108,8 @@ func testRun(haproxy bool) *converting {
 func TestConvertFigures(t *testing.T) {
 	c := testRun(true)
 	engine := c.named(engineRelay)
-	engine.first, engine.idle, engine.pairs = []float64{204}, []float64{999}, 8
+	engine.first, engine.idle, engine.beside, engine.pairs = []float64{204}, []float64{999}, []float64{0.89}, 8
+	engine.trips, c.plain().trips = []float64{100, 200, 120}, []float64{60, 60, 60}
 	found := c.figures()
 	for _, test := range []struct {
 		name       string
@@ -128,6 +130,8 @@ func TestConvertFigures(t *testing.T) {
 		{"connect to first byte, links of 20ms, dcol's engine", 204, 1.275, "", false, 1},
 		{"connect to first byte, links of 20ms, beyond forwarding, dcol's engine", 1.1, 0, "<= 1", true, 1},
 		{"user memory of an idle pair, dcol's engine", 999, 0, "<= 1 kB", true, 1},
+		{"goodput down beside idle pairs, of that without, dcol's engine", 0.89, 0, ">= 0.9", false, 1},
+		{"delay of data in the relay, dcol's engine", 30, 0, "", false, 3},
 	} {
 		m := figure(found, "convert: "+test.name)
 		if math.Abs(m.Value-test.value) > 1e-6 || m.Repetitions != test.repetition || m.Target != test.target {

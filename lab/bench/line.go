@@ -233,11 +233,12 @@ func (l *line) first(r *runningRelay) (float64, error) {
 	return stats.Milliseconds(took), err
 }
 
-// idle returns the user memory for each of some idle connections, in bytes. They have a process of their own.
-func (l *line) idle(ctx context.Context, r *runningRelay, n int) (each float64, err error) {
+// idle returns the user memory for each of some idle connections, in bytes, and the goodput of another one beside them as
+// a share of that without them. They have a process of their own.
+func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPlan) (each, beside float64, err error) {
 	fresh, err := l.start(ctx, r.relayed, idlePorts)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() {
 		fresh.process.Kill()
@@ -245,13 +246,49 @@ func (l *line) idle(ctx context.Context, r *runningRelay, n int) (each float64, 
 	}()
 	before, err := fresh.process.Resident()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := l.client.call("Hold", Holding{fresh.target, n}, nil); err != nil {
-		return 0, fresh.process.Trouble(err)
+		return 0, 0, fresh.process.Trouble(err)
 	}
 	after, err := fresh.process.Resident()
-	return float64(after-before) / float64(n), err
+	if err != nil {
+		return 0, 0, err
+	}
+	with, err := l.transfer(ctx, fresh, down, plan)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := l.client.call("Release", struct{}{}, nil); err != nil {
+		return 0, 0, err
+	}
+	without, err := l.transfer(ctx, fresh, down, plan)
+	return float64(after-before) / float64(n), with.goodput() / without.goodput(), err
+}
+
+const (
+	usualMTU = 1500
+	headers  = 40 // of IPv4 and TCP, without options
+)
+
+// setMTU sets the size of packets on all links.
+func (l *line) setMTU(mtu int) error {
+	for _, end := range []struct{ host, link string }{
+		{clientHost, toClient(middleHost)}, {middleHost, toClient(middleHost)}, {middleHost, toServer(middleHost)}, {serverHost, toServer(middleHost)},
+	} {
+		name := l.Host(end.host).Interface(end.link)
+		err := l.Host(end.host).Do(func() error {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMTU(link, mtu)
+		})
+		if err != nil {
+			return fmt.Errorf("set the MTU of interface %s of %s to %d: %w", name, end.host, mtu, err)
+		}
+	}
+	return nil
 }
 
 // limitedRate is that of a common network card, in bits per second.
