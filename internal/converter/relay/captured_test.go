@@ -144,7 +144,7 @@ func cgroupRoot(t *testing.T) string {
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	group := newCgroup(t, cgroupRoot(t))
-	spared := newCgroup(t, group)
+	spared, later := newCgroup(t, group), filepath.Join(group, "later")
 	host, server := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t,
 		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}},
@@ -185,7 +185,7 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := State{Use: &Use{
-		Mode: choice.Always, Capture: &Capture{Cgroup: group, Exclude: []string{spared, group + "/none"}, Agent: id},
+		Mode: choice.Always, Capture: &Capture{Cgroup: group, Exclude: []string{spared, later}, Agent: id},
 		Converters: []Converter{{Name: "bob", At: netip.MustParseAddrPort("10.2.0.3:5124"), Cookie: proof}},
 	}}
 	dir := t.TempDir()
@@ -198,11 +198,11 @@ func TestCapture(t *testing.T) {
 	}
 	set(first)
 	// becomes waits until programs' connections are converted, or are not.
-	becomes := func(want bool) {
+	becomes := func(cgroup string, want bool) {
 		t.Helper()
 		for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
 			before := converted()
-			newTalker(t, host, group, site).says(t, "is it?")
+			newTalker(t, host, cgroup, site).says(t, "is it?")
 			if (converted() > before) == want {
 				return
 			}
@@ -219,10 +219,19 @@ func TestCapture(t *testing.T) {
 		}
 		return x
 	}
-	becomes(true)
+	becomes(group, true)
 	old := goes(group, site, true)
 	goes(group, site6, true)
 	goes(spared, site, false)
+	if err := os.Mkdir(later, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(later); err != nil {
+			t.Error(err)
+		}
+	})
+	becomes(later, false)
 	before := converted()
 	if c, err := host.Dial(t.Context(), netip.MustParseAddrPort(site)); err != nil || talk(c, "mine") != nil {
 		t.Error(err)
@@ -233,7 +242,7 @@ func TestCapture(t *testing.T) {
 
 	second, _ := started(t, host, dir, "2")
 	set(second)
-	becomes(true)
+	becomes(group, true)
 	old.says(t, "after the handover")
 	goes(group, site6, true)
 	select {
@@ -246,7 +255,7 @@ func TestCapture(t *testing.T) {
 	if err := second.Close(); err != nil { // as if the agent was killed
 		t.Fatal(err)
 	}
-	becomes(false)
+	becomes(group, false)
 	late.says(t, "without an agent")
 	old.says(t, "without an agent")
 	again, err := Dial(dir)
@@ -255,13 +264,13 @@ func TestCapture(t *testing.T) {
 	}
 	defer again.Close()
 	set(again)
-	becomes(true)
+	becomes(group, true)
 	if _, err := again.Set(State{Use: &Use{Mode: choice.Always, Converters: state.Use.Converters}}); err != nil {
 		t.Fatal(err)
 	}
 	goes(group, site, false) // at once
 	set(again)
-	becomes(true)
+	becomes(group, true)
 	status, err := again.Status()
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +278,7 @@ func TestCapture(t *testing.T) {
 	if err := unix.Kill(status.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	becomes(false)
+	becomes(group, false)
 	goes(group, site6, false)
 	old.says(t, "the old relay lives")
 }
@@ -287,8 +296,8 @@ func TestListenerOfPrograms(t *testing.T) {
 	for _, name := range []string{PartPrograms4, PartPrograms6} {
 		own, err := host.Dial(t.Context(), netip.MustParseAddrPort(s.Parts[name].Listen))
 		if err == nil {
-			defer own.Close()
 			err = talk(own, "hello")
+			own.Close()
 		}
 		if !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: %v", name, err)
@@ -308,5 +317,18 @@ func TestCaptureFails(t *testing.T) {
 	}
 	if s, err := c.Set(State{Use: &Use{Mode: choice.Always}}); err != nil || s.Capture != "" {
 		t.Fatalf("%+v, %v", s, err)
+	}
+	group := newCgroup(t, cgroupRoot(t))
+	if _, err := c.Set(State{Use: &Use{Mode: choice.Always, Capture: &Capture{Cgroup: group, Exclude: []string{t.TempDir()}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		s, err := c.Status()
+		if err != nil || time.Since(began) > 10*time.Second {
+			t.Fatalf("what is excluded is no cgroup: %+v, %v", s, err)
+		}
+		if strings.Contains(s.Capture, "cgroup2") {
+			break
+		}
 	}
 }
