@@ -280,7 +280,7 @@ func defaults() *Config {
 			InBandAuthenticator:  true,
 			FastPath:             true,
 			OpenVPNPort:          1194,
-			ConverterPort:        5124, // IANA's for RFC 8803
+			ConverterPort:        5124, // RFC 8803 names no port
 			PortMapping:          true,
 			DenyPorts:            []int{25},
 			MappingsPerMember:    4096,

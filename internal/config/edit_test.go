@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,8 @@ func TestSetConverterUse(t *testing.T) {
 		"a lookalike": {minimal + "# use = \"never\"\n[client.converter]\nuse=\"always\"", minimal + "# use = \"never\"\n[client.converter]\nuse=\"auto\""},
 	} {
 		path := filepath.Join(t.TempDir(), "dcol.toml")
-		if err := os.WriteFile(path, []byte(c.before), 0o640); err != nil {
+		// WriteFile alone would leave out what the umask forbids.
+		if err := errors.Join(os.WriteFile(path, []byte(c.before), 0o600), os.Chmod(path, 0o640)); err != nil {
 			t.Fatal(err)
 		}
 		if err := SetConverterUse(path, ConvertAuto); err != nil {
