@@ -74,7 +74,8 @@ func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err 
 		}
 	}
 	a = aside{plan: plan, off: make([]float64, plan.pairs), auto: make([]float64, plan.pairs)}
-	return a, a.measure(off, auto, to)
+	err = a.measure(off, auto, to)
+	return a, err
 }
 
 // startAuto starts the agents of a client in the mode auto, which excludes the server, and of a converter.
@@ -151,8 +152,8 @@ func (a aside) figures() (found []Measurement) {
 			return math.Abs(auto-off) <= max(asideTail*off, asideTailMillis)
 		}},
 	} {
-		off := percentile(fmt.Sprintf("%s, %s, without dcol", what, q.name), "ms", a.off, q.at)
-		auto := percentile(fmt.Sprintf("%s, %s, auto", what, q.name), "ms", a.auto, q.at).against(off.Value)
+		off := percentile(fmt.Sprintf("%s, %s, without dcol", what, q.name), a.off, q.at)
+		auto := percentile(fmt.Sprintf("%s, %s, auto", what, q.name), a.auto, q.at).against(off.Value)
 		auto = auto.target(q.target, q.met(off.Value, auto.Value))
 		likely := stats.PairedInterval(a.off, a.auto, func(off, auto []float64) float64 {
 			return stats.Quantile(auto, q.at) - stats.Quantile(off, q.at)

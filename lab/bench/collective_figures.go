@@ -43,7 +43,7 @@ func (r *crowdRun) joinFigures() []Measurement {
 	joined := once(crowdName("joins"), "members/s", r.join.rate())
 	joined.Note = fmt.Sprintf("%d members, %d at a time: key, HTTPS with an invitation, certificate, bus, record stored; half take %.0f ms; the coordinator spends %.2f ms of processor time on each. Each leaves the bus then. Load average before: %s",
 		len(r.join.Millis), r.plan.parallel, stats.Median(r.join.Millis), stats.Milliseconds(r.join.each()), r.load)
-	return []Measurement{joined, percentile(crowdName("a join, 99th percentile"), "ms", r.join.Millis, 0.99)}
+	return []Measurement{joined, percentile(crowdName("a join, 99th percentile"), r.join.Millis, 0.99)}
 }
 
 func (r *crowdRun) connectFigures() []Measurement {

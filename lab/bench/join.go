@@ -85,7 +85,7 @@ func (j joined) withoutDelay() (found []Measurement) {
 		case "warm mapping", string(config.InBand):
 			m = m.target("<= 1 ms", m.Value <= 1)
 		}
-		found = append(found, m, percentile("join: "+name+", 99th percentile", "ms", rounds[name], 0.99))
+		found = append(found, m, percentile("join: "+name+", 99th percentile", rounds[name], 0.99))
 	}
 	return found
 }

@@ -113,9 +113,9 @@ func once(name, unit string, value float64) Measurement {
 	return of(name, unit, []float64{value})
 }
 
-// percentile returns a measurement of a quantile of repeated values, with the spread of the values.
-func percentile(name, unit string, values []float64, q float64) Measurement {
-	m := of(name, unit, values)
+// percentile returns a measurement of a quantile of repeated times in milliseconds, with their spread.
+func percentile(name string, values []float64, q float64) Measurement {
+	m := of(name, "ms", values)
 	m.Value = stats.Quantile(values, q)
 	return m
 }

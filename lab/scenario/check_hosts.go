@@ -38,7 +38,7 @@ func (c *hostChecker) check() {
 // lan checks the links to hosts for which the host is a gateway.
 func (c *hostChecker) lan() {
 	h := c.host
-	if len(h.LAN) > 0 && !(h.Has(RoleClient) && h.Has(RoleRouter)) {
+	if len(h.LAN) > 0 && (!h.Has(RoleClient) || !h.Has(RoleRouter)) {
 		c.report(c.path+".lan", "a gateway forwards, and its agent uses converters: give %s the roles client and router", h.Name)
 	}
 	own := c.linksOf(h.Name)
