@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/chaos/twin"
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
@@ -42,7 +44,7 @@ func (a *agent) start() (err error) {
 	}
 	a.runs, a.began, a.struck = a.runs+1, time.Now(), 0
 	// With the rights that packaging/dcol.service gives it, and no more.
-	a.process, err = a.w.Start(a.w.life, a.host, "agent", "setpriv", "--bounding-set=-all,+net_admin,+bpf", "--inh-caps=-all", "--no-new-privs", a.w.Programs.DCol, "agent")
+	a.process, err = a.w.Start(a.w.life, a.host, "agent", "setpriv", "--bounding-set=-all,+net_admin,+bpf,+net_raw", "--inh-caps=-all", "--no-new-privs", a.w.Programs.DCol, "agent")
 	if err != nil {
 		return err
 	}
@@ -130,7 +132,14 @@ func (w *world) startAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return crew.Ready(s, w.waypoints, w.plan.Kinds[0])
+		if err := crew.Ready(s, w.waypoints, w.plan.Kinds[0]); err != nil || w.plan.Converter == "" {
+			return err
+		}
+		err = crew.ConverterReady(s, []string{converter}, w.plan.Converter == plan.ByProxy)
+		if err == nil && w.plan.Converter == plan.ByGateway {
+			err = w.GatewayReady(ctx, alice, s)
+		}
+		return err
 	})
 	return w.failed(ctx, "the collective did not come up", err)
 }
@@ -183,16 +192,42 @@ func (w *world) config(name string) crew.Agent {
 			"subflows": w.plan.Subflows, "kinds": w.plan.Kinds, "waypoint": w.listedWaypoints(),
 			"exclude": []string{}, // by default private addresses, which the lab's are
 		}
+		if w.plan.Converter != "" {
+			a.Client["converter"] = w.converting()
+		}
+	case converter:
+		a.Waypoint = crew.Settings{
+			"offers": []string{"converter"}, "port_mapping": false,
+			"allow": []string{netip.PrefixFrom(w.Host(server).Addr4(), 32).String()},
+		}
 	case hub:
 		a.Coordinate = crew.Settings{"addresses": []string{w.Host(hub).Addr4().String()}}
 	default:
-		a.Waypoint = crew.Settings{
-			"offers": w.plan.Kinds, "port_mapping": false,
-			// All addresses of the lab are private, and so denied but for this one.
-			"allow": []string{netip.PrefixFrom(w.Host(server).Addr4(), 32).String()},
+		// All addresses of the lab are private, and so denied but for these.
+		allowed := []string{netip.PrefixFrom(w.Host(server).Addr4(), 32).String()}
+		if w.plan.Converter != "" {
+			allowed = append(allowed, netip.PrefixFrom(w.Host(converter).Addr4(), 32).String())
 		}
+		a.Waypoint = crew.Settings{"offers": w.plan.Kinds, "port_mapping": false, "allow": allowed}
 	}
 	return a
+}
+
+// converting returns the client's settings for the use of the converter.
+func (w *world) converting() crew.Settings {
+	settings := crew.Settings{"use": "always"}
+	if w.plan.Converter == plan.ByProxy {
+		settings["proxy"] = proxy.String()
+		return settings
+	}
+	var twins []uint16
+	for _, s := range w.plan.Streams {
+		if s.Converted {
+			twins = append(twins, twin.TwinPort(s))
+		}
+	}
+	settings["gateway"], settings["exclude_ports"] = []string{w.Host(alice).Interface(phone)}, twins
+	return settings
 }
 
 // forbidden returns an address that every waypoint's policy denies.
@@ -205,6 +240,9 @@ func (w *world) listedWaypoints() []crew.Waypoint {
 	if w.plan.Coordinator {
 		names = names[len(w.waypoints):]
 	}
+	if w.plan.Converter != "" {
+		names = append(slices.Clone(names), converter)
+	}
 	listed := []crew.Waypoint{}
 	for _, name := range names {
 		listed = append(listed, crew.Waypoint{Name: name, Addresses: []netip.Addr{w.Host(name).Addr4()}})
@@ -215,6 +253,9 @@ func (w *world) listedWaypoints() []crew.Waypoint {
 // makeMembers gives all members their identities: by a coordinator, or by an authority.
 func (w *world) makeMembers(ctx context.Context) error {
 	others := append([]string{alice, mallory}, w.allWaypoints()...)
+	if w.plan.Converter != "" {
+		others = append(others, converter)
+	}
 	if !w.plan.Coordinator {
 		return w.Issue(others...)
 	}

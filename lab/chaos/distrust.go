@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,6 +85,11 @@ func (o Observations) inTrouble(began time.Time) bool {
 		}
 	}
 	return false
+}
+
+// struckBefore reports whether there was a fault before a moment.
+func (o Observations) struckBefore(at time.Time) bool {
+	return slices.ContainsFunc(o.Strikes, func(k Strike) bool { return k.Began.Before(at) })
 }
 
 // withoutAgent reports whether the client's agent was ended when a connection began, or

@@ -21,6 +21,10 @@ func (w *world) explain(ctx context.Context, moment string) {
 		{alice, []string{"ip", "addr"}}, {alice, []string{"nstat", "-az"}},
 		{server, []string{"ss", "-tniM"}}, {server, []string{"nstat", "-az"}},
 	}
+	if w.plan.Converter != "" {
+		questions = append(questions, question{converter, []string{w.Programs.DCol, "status"}}, question{converter, []string{"ss", "-tniM"}},
+			question{converter, []string{"nft", "list", "ruleset"}}, question{alice, []string{"nft", "list", "ruleset"}})
+	}
 	for _, name := range w.waypoints {
 		questions = append(questions, question{name, []string{w.Programs.DCol, "status"}},
 			question{name, []string{"conntrack", "-L"}}, question{name, []string{"nft", "list", "ruleset"}})

@@ -73,6 +73,8 @@ func (s *injector) aim(f plan.Fault) (hit string, counts bool) {
 		return alice, s.monitor.carried(accessLink) >= carrying
 	case plan.Router:
 		return home, s.monitor.carried(accessLink) >= carrying
+	case plan.Converter:
+		return converter, s.monitor.carried(converter) >= carrying
 	case plan.Coordinator:
 		return hub, s.monitor.carried(hub) >= talking
 	}

@@ -64,6 +64,9 @@ func judge(o Observations) Verdict {
 	for _, p := range o.Lacking {
 		v.Unrecovered = append(v.Unrecovered, p.describe()+o.changed())
 	}
+	for _, c := range o.Unconverted {
+		v.Unrecovered = append(v.Unrecovered, c+" does not come through the converter, and nothing had struck yet")
+	}
 	for _, c := range o.HeldStill {
 		v.Held = append(v.Held, c+", without the direct path")
 	}
@@ -162,6 +165,8 @@ const (
 	// A connection whose end was lost in a fault stays tracked; each of some ten
 	// connections can lose some detours so. What other states track ends by itself.
 	moreTracked = 24
+	// A world has four converted streams, whose connections begin anew after a fault.
+	moreRelayed = 12
 )
 
 // judgeRest requires that nothing is left of connections that have ended.
@@ -171,12 +176,23 @@ func (v *Verdict) judgeRest(o Observations) {
 		for what, n := range map[string][3]int{
 			"entries of BPF maps": {idle.MapEntries, again.MapEntries, moreEntries + 2*again.Conntrack},
 			"tracked connections": {idle.Tracked, again.Tracked, moreTracked},
+			"relayed connections": {idle.Relayed, again.Relayed, o.mayRemain()},
 		} {
 			if n[1] > n[0]+n[2] {
 				v.Grown = append(v.Grown, fmt.Sprintf("%s, when all connections had ended: %s from %d to %d", host, what, n[0], n[1]))
 			}
 		}
 	}
+}
+
+// mayRemain returns how many connections relays may still have when all programs' have ended: direct ones from an address
+// that the client no longer has, or that its NAT has forgotten. As any such TCP connection, they end when nobody has
+// acknowledged their end for some minutes.
+func (o Observations) mayRemain() int {
+	if slices.ContainsFunc(o.Strikes, func(k Strike) bool { return k.Fault.Kind == plan.Renumber || k.Fault.Kind == plan.RestartNAT }) {
+		return moreRelayed
+	}
+	return 0
 }
 
 func (v *Verdict) judgeGrowth(host string, before, after Holdings) {

@@ -88,6 +88,8 @@ func TestJudgeTheRest(t *testing.T) {
 		"too many tunnels":         {Observations{Excess: []string{"w1 granted a member 44 tunnels"}}, "unauthorised"},
 		"own traffic led away":     {Observations{Stolen: []string{"leaves by dcolwg0", "leaves by dcolwg0"}}, "unauthorised"},
 		"one path":                 {Observations{Lacking: []Paths{{Known: true, Ways: []string{"direct"}}}}, "unrecovered"},
+		"direct from the start":    {Observations{Unconverted: []string{"download from here"}}, "unrecovered"},
+		"relayed connections":      {remains(Holdings{}, Holdings{Relayed: 1}), "grown"},
 		"a path that is dead":      {Observations{Still: []string{"download from here"}}, "unrecovered"},
 		"descriptors":              {growth(Holdings{Descriptors: 20}, Holdings{Descriptors: 60}), "grown"},
 		"memory":                   {growth(Holdings{Memory: 40_000}, Holdings{Memory: 140_000}), "grown"},
@@ -110,6 +112,11 @@ func TestJudgeTheRest(t *testing.T) {
 	closing := remains(Holdings{MapEntries: 2}, Holdings{MapEntries: 40, Conntrack: 20})
 	if v := judge(closing); v.Bad() {
 		t.Errorf("entries of connections that conntrack still has count as growth: %+v", v)
+	}
+	moved := remains(Holdings{}, Holdings{Relayed: 12})
+	moved.Strikes = []Strike{{Fault: plan.Fault{Kind: plan.Renumber}}}
+	if v := judge(moved); v.Bad() {
+		t.Errorf("connections from an address that is gone count as growth: %+v", v)
 	}
 	within := growth(Holdings{Memory: 40_000, Descriptors: 20, Rules: 100}, Holdings{Memory: 60_000, Descriptors: 25, Rules: 110})
 	if v := judge(within); v.Bad() {

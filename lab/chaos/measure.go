@@ -30,6 +30,7 @@ type Holdings struct {
 	Conntrack   int `json:"conntrack"`
 	Tracked     int `json:"tracked"`     // established connections that conntrack has
 	MapEntries  int `json:"map_entries"` // of the agent's BPF hash maps that do not evict
+	Relayed     int `json:"relayed"`     // connections that the relay has
 }
 
 // holdings measures a host.
@@ -44,6 +45,17 @@ func (w inspector) holdings(ctx context.Context, host string) (h Holdings, err e
 		return h, err
 	}
 	h.Tracked = strings.Count(string(tracked), "\n")
+	if w.plan.Converter != "" && (host == alice || host == converter) {
+		s, err := w.status(ctx, host)
+		if err != nil {
+			return h, err
+		}
+		if s.Relay != nil {
+			for _, part := range s.Relay.Parts {
+				h.Relayed += int(part.Open)
+			}
+		}
+	}
 	err = w.Host(host).Do(func() error {
 		if err := h.countNetwork(); err != nil {
 			return err

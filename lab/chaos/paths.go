@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -86,9 +87,15 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 	if err != nil {
 		return nil, err
 	}
+	relayed := s.relayed(all, by)
 	var found []Paths
 	for _, conn := range conns {
 		p := Paths{Local: conn.Local(), Ways: []string{}}
+		if conn.Record().Stream.Converted {
+			p, relayed = s.converted(conn, relayed)
+			found = append(found, p)
+			continue
+		}
 		for _, c := range all {
 			if c.Local == p.Local {
 				p.Known, p.Fallback = true, c.Fallback
@@ -99,6 +106,58 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 		found = append(found, p)
 	}
 	return found, nil
+}
+
+// unconverted lists connections that should come through the converter and do not. New ones may not have come anywhere yet.
+func (s *sequence) unconverted() (list []string) {
+	for _, p := range s.traffic.Pairs() {
+		r := p.MPTCP.Record()
+		if r.Stream.Converted && p.MPTCP.Alive() && time.Since(r.Began) > converterPatience && p.MPTCP.Seen().Addr() != s.w.Host(converter).Addr4() {
+			list = append(list, fmt.Sprintf("%s on port %d from %v", r.Stream.Kind, r.Stream.Port, r.Local))
+		}
+	}
+	return list
+}
+
+// relayed returns the paths of the client's connections to the converter, those with the most first.
+func (s *sequence) relayed(all []mptcp.Connection, by map[netip.Addr]string) (list []Paths) {
+	for _, c := range all {
+		if c.Remote == s.w.convertsAt() && c.Established {
+			p := Paths{Local: c.Local, Known: true, Fallback: c.Fallback, Ways: []string{}}
+			s.addWays(&p, c.Subflows, by)
+			list = append(list, p)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Paths) int { return len(b.Ways) - len(b.Dead) - len(a.Ways) + len(a.Dead) })
+	return list
+}
+
+// converterPatience is how long a client waits for a converter, before it connects directly.
+const converterPatience = 2 * time.Second
+
+// converted returns the paths of a connection through the converter, and those of the others. Which of the client's
+// connections to the converter belongs to which of its programs only the relay knows. So one of those with the most
+// paths is taken: there must be as many as programs' connections. A connection that began after a fault may be direct,
+// because the client leaves a converter alone that has just failed.
+func (s *sequence) converted(c *twin.Conn, relayed []Paths) (p Paths, others []Paths) {
+	began := c.Record().Began
+	switch {
+	case c.Seen().Addr() != s.w.Host(converter).Addr4() && s.seen.struckBefore(began.Add(converterPatience)):
+		return Paths{Local: c.Local(), Excused: "not converted since a fault"}, relayed
+	case c.Seen().Addr() != s.w.Host(converter).Addr4() || len(relayed) == 0:
+		p = Paths{Local: c.Local(), Ways: []string{}}
+	default:
+		p, others = relayed[0], relayed[1:]
+	}
+	switch {
+	case !c.Alive():
+		p.Excused = "over"
+	case p.Fallback && s.seen.inTrouble(began):
+		p.Excused = "plain TCP since a fault"
+	case s.seen.withoutAgent(began):
+		p.Excused = "began while the client had no agent"
+	}
+	return p, others
 }
 
 // excuse returns the reason why a connection need not have two paths, or "". It may be plain

@@ -37,6 +37,8 @@ type Observations struct {
 	// Still are connections that stood still while the direct path was cut at
 	// the end, though they had two paths.
 	Still []string
+	// Unconverted are connections that did not come through the converter, before there was any fault.
+	Unconverted []string
 	// Unauthorised packets, by reason, and what else attackers got.
 	Unauthorised map[string]int
 	Excess       []string
@@ -109,6 +111,7 @@ func (s *sequence) run(ctx context.Context) error {
 	}
 
 	pause(ctx, warmUp)
+	s.seen.Unconverted = s.unconverted()
 	var err error
 	if s.seen.Before, err = s.holdings(ctx); err != nil {
 		return err
@@ -167,7 +170,7 @@ func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err
 	if s.seen.Idle, err = s.holdings(ctx); err != nil {
 		return err
 	}
-	if s.traffic, err = twin.Start(ctx, s.w.Host(alice), s.w.Host(server), s.plan.World.Streams); err != nil {
+	if s.traffic, err = twin.Start(ctx, s.w.Host(alice), s.w.Host(server), s.w.entrance(), s.plan.World.Streams); err != nil {
 		return err
 	}
 	s.injector.traffic = s.traffic
@@ -234,7 +237,7 @@ func (s *sequence) living() (conns []*twin.Conn, exempt map[string]int) {
 		case !p.MPTCP.Alive():
 		case !p.Plain.Alive():
 			exempt["the twin ended"]++
-		case p.Plain.Local().Addr() != s.w.client():
+		case !s.w.isClient(p.Plain.Local().Addr()):
 			exempt["older than the client's address"]++
 		case time.Since(p.MPTCP.Record().Began) <= settled:
 			exempt["just began"]++
@@ -347,7 +350,7 @@ func (s *sequence) finish(ctx context.Context) {
 	began := time.Now()
 	for _, p := range s.traffic.Pairs() {
 		// A plain connection from an address that the client no longer has never ends.
-		if local := p.Plain.Local(); !local.IsValid() || local.Addr() == s.w.client() {
+		if local := p.Plain.Local(); !local.IsValid() || s.w.isClient(local.Addr()) {
 			waitFor(ctx, p.Plain, time.Until(began.Add(finishLimit)))
 		}
 		p.Plain.Abort() // what it came to does not change any more

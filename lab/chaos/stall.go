@@ -42,7 +42,11 @@ const heldFor = 2 * time.Second
 // queued lists how many bytes wait in which subflows' queues, at both ends.
 func (w inspector) queued(c *twin.Conn) (map[ends]uint32, error) {
 	found := map[ends]uint32{}
-	for host, peer := range map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()} {
+	of := map[string]netip.AddrPort{alice: c.Local(), server: c.Seen()}
+	if c.Record().Stream.Converted { // any of those that the relays have
+		of = map[string]netip.AddrPort{alice: w.convertsAt(), converter: w.convertsAt()}
+	}
+	for host, peer := range of {
 		connections, err := w.connections(host)
 		if err != nil {
 			return nil, err

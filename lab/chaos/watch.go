@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -130,7 +131,7 @@ func (w *world) rights(waypoint string) func(*packet.Packet) string {
 			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.Src(), p.To())
 		case !here.Contains(p.Dst()):
 			return fmt.Sprintf("a packet to %v, which nobody here has", p.To())
-		case opens(p) && p.Dst() != w.Host(server).Addr4() && p.To().Port() != enrolPort && p.To().Port() != busPort:
+		case opens(p) && p.Dst() != w.Host(server).Addr4() && p.To() != w.convertsAt() && p.To().Port() != enrolPort && p.To().Port() != busPort:
 			return fmt.Sprintf("a connection to %v, which its policy denies", p.To())
 		case opens(p) && p.To().Port() == smtp:
 			return fmt.Sprintf("a connection to %v, a port that its policy denies", p.To())
@@ -139,6 +140,14 @@ func (w *world) rights(waypoint string) func(*packet.Packet) string {
 		}
 		return ""
 	}
+}
+
+// convertsAt returns where the converter takes connections; zero: there is none.
+func (w *world) convertsAt() netip.AddrPort {
+	if w.plan.Converter == "" {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(w.Host(converter).Addr4(), rfc8803.Port)
 }
 
 // guardsSYNs reports whether SYNs of members are authenticated, so that none of a

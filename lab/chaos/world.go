@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
+	"github.com/detour-collective/dcol/lab/chaos/twin"
 	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -19,16 +20,19 @@ import (
 
 // Hosts. alice is the client, mallory a member that lies, hub the coordinator,
 // home the client's NAT. near and far are routers: the direct path is the link
-// between them, and every waypoint has a link to each.
+// between them, and every waypoint has a link to each. The converter is near the
+// server; phone is behind alice, who is its gateway.
 const (
-	alice   = "alice"
-	mallory = "mallory"
-	liar    = "liar"
-	hub     = "hub"
-	server  = "server"
-	home    = "home"
-	near    = "near"
-	far     = "far"
+	alice     = "alice"
+	phone     = "phone"
+	mallory   = "mallory"
+	liar      = "liar"
+	hub       = "hub"
+	converter = "converter"
+	server    = "server"
+	home      = "home"
+	near      = "near"
+	far       = "far"
 )
 
 // Links beside those of waypoints.
@@ -94,11 +98,30 @@ func (w *world) client() netip.Addr {
 	return v4
 }
 
+// entrance returns where converted streams begin.
+func (w *world) entrance() twin.Entrance {
+	if w.plan.Converter == plan.ByGateway {
+		return twin.Entrance{Host: w.Host(phone)}
+	}
+	return twin.Entrance{Host: w.Host(alice), Proxy: proxy}
+}
+
+// proxy is where the client's relay takes requests.
+var proxy = netip.MustParseAddrPort("127.0.0.1:1080")
+
+// isClient reports whether streams may begin at an address now.
+func (w *world) isClient(a netip.Addr) bool {
+	return a == w.client() || w.plan.Converter == plan.ByGateway && a == w.Host(phone).Addr4()
+}
+
 // members returns the hosts that run an agent.
 func (w *world) members() []string {
 	all := append([]string{alice}, w.waypoints...)
 	if w.plan.Coordinator {
 		all = append(all, hub)
+	}
+	if w.plan.Converter != "" {
+		all = append(all, converter)
 	}
 	return all
 }
@@ -139,7 +162,8 @@ func (w *world) spec(seed uint64) testbed.Spec {
 	const mbit, ms = 1_000_000, time.Millisecond
 	host(near, true)
 	host(far, true)
-	for _, name := range []string{alice, server, mallory, hub} {
+	host(alice, w.plan.Converter == plan.ByGateway)
+	for _, name := range []string{server, mallory, hub} {
 		host(name, false)
 	}
 	if w.plan.NAT {
@@ -148,6 +172,14 @@ func (w *world) spec(seed uint64) testbed.Spec {
 		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: home, Forward: true, NAT: testbed.NAT{Inside: []string{lanLink}}})
 	} else {
 		link(accessLink, alice, near, 20*mbit, 2*ms, 1)
+	}
+	if w.plan.Converter != "" {
+		host(converter, false)
+		link(converter, far, converter, 50*mbit, ms, 1)
+	}
+	if w.plan.Converter == plan.ByGateway {
+		host(phone, false)
+		link(phone, phone, alice, 100*mbit, ms/2, 1)
 	}
 	link(directLink, near, far, 8*mbit, 12*ms, 1)
 	link(rackLink, far, server, 50*mbit, ms, 1)
@@ -185,7 +217,11 @@ func (w *world) setUp(ctx context.Context) error {
 	if _, err := os.Stat(mptcpOff); err == nil { // Linux before 6.12 has no such thing
 		settings["net.mptcp.blackhole_timeout"] = "0"
 	}
-	for _, name := range []string{alice, server} {
+	ends := []string{alice, server}
+	if w.plan.Converter != "" {
+		ends = append(ends, converter)
+	}
+	for _, name := range ends {
 		for key, value := range settings {
 			if err := w.Host(name).Sysctl(key, value); err != nil {
 				return err

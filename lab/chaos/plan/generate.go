@@ -18,7 +18,8 @@ const (
 func Generate(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0xc4a05))
 	p := Plan{Seed: seed, World: newWorld(r)}
-	var kinds []Kind // each as often as it weighs
+	p.World.addConverter(rand.New(rand.NewPCG(seed, 0xc0))) // other worlds do not depend on it
+	var kinds []Kind                                        // each as often as it weighs
 	for _, k := range Kinds(p.World) {
 		kinds = append(kinds, slices.Repeat([]Kind{k}, max(1, rules[k].weight))...)
 	}
@@ -60,6 +61,28 @@ func newWorld(r *rand.Rand) World {
 	w.Streams = append(w.Streams, newStream(r, short, span{1.5, 5}.seconds(r)))
 	return w
 }
+
+// addConverter adds a converter to every third world that has no coordinator.
+func (w *World) addConverter(r *rand.Rand) {
+	if r.IntN(3) > 0 || w.Coordinator {
+		return
+	}
+	w.Converter = ByProxy
+	if !w.NAT && r.IntN(2) == 0 {
+		w.Converter = ByGateway
+	}
+	for i, kind := range []StreamKind{Download, Upload, Messages} {
+		s := newStream(r, kind, 0)
+		s.Converted, s.Port = true, convertedPort+uint16(2*i)
+		w.Streams = append(w.Streams, s)
+	}
+	s := newStream(r, Download, span{1.5, 5}.seconds(r))
+	s.Converted, s.Port = true, convertedPort
+	w.Streams = append(w.Streams, s)
+}
+
+// convertedPort is the first port of converted streams. Those of their twins lie between them.
+const convertedPort = 9000
 
 // ports are the servers' ports. On the last, dcol takes the beginning of the traffic for a
 // TLS handshake.

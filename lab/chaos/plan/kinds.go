@@ -85,6 +85,7 @@ const (
 	Client      Target = "client"      // the client, or its agent
 	Coordinator Target = "coordinator" // the coordinator's agent
 	Router      Target = "router"      // the client's NAT
+	Converter   Target = "converter"   // the converter, or its agent
 )
 
 // span is a range to draw from.
@@ -115,10 +116,25 @@ func only(targets ...Target) func(World) []Target {
 }
 
 func processes(w World) []Target {
-	if w.Coordinator {
+	switch {
+	case w.Coordinator:
 		return []Target{Client, Busy, Busy, Coordinator}
+	case w.Converter != "":
+		return []Target{Client, Busy, Converter}
 	}
 	return []Target{Client, Busy}
+}
+
+// flushable are the hosts whose rules may go without breaking a connection. A gateway leads packets to its relay by rules:
+// until they are back, the LAN's hosts talk to servers that know nothing of their connections.
+func flushable(w World) []Target {
+	switch w.Converter {
+	case ByGateway:
+		return []Target{Busy, Converter}
+	case ByProxy:
+		return []Target{Busy, Client, Converter}
+	}
+	return []Target{Busy, Client}
 }
 
 // readable are the links of a waypoint over which TCP goes as it is: where a tunnel is
@@ -149,8 +165,8 @@ var rules = map[Kind]rule{
 	Kill:          {fits: always, targets: processes, lasts: span{0.1, 2}},
 	Stop:          {fits: always, targets: processes, lasts: span{0.1, 2}},
 	Hangup:        {fits: always, targets: processes, lasts: span{0.1, 1}},
-	Renumber:      {fits: func(w World) bool { return !w.NAT }, targets: only(Client), lasts: span{0, 2}},
-	FlushRules:    {fits: always, targets: only(Busy, Client)},
+	Renumber:      {fits: func(w World) bool { return !w.NAT && w.Converter != ByGateway }, targets: only(Client), lasts: span{0, 2}},
+	FlushRules:    {fits: always, targets: flushable},
 	RestartNAT:    {fits: func(w World) bool { return w.NAT }, targets: only(Router), lasts: span{0.1, 1}},
 	LieAgain:      {fits: func(w World) bool { return w.Liar != "" }, targets: only(Client)},
 	ForgeSYN:      {fits: func(w World) bool { return slices.Contains(w.Kinds, "in-band") }, targets: only(Busy)},

@@ -30,9 +30,11 @@ type World struct {
 	Coordinator bool `json:"coordinator"`
 	Waypoints   int  `json:"waypoints"` // honest ones
 	// Liar adds a waypoint that the client uses as any other, and that lies.
-	Liar      Lie      `json:"liar,omitempty"`
-	Kinds     []string `json:"kinds"` // of detours, the preferred first
-	Subflows  int      `json:"subflows"`
+	Liar     Lie      `json:"liar,omitempty"`
+	Kinds    []string `json:"kinds"` // of detours, the preferred first
+	Subflows int      `json:"subflows"`
+	// Converter adds a converter, and traffic through it. There is no coordinator then.
+	Converter Entrance `json:"converter,omitempty"`
 	NAT       bool     `json:"nat"`       // the client is behind one
 	Checksums bool     `json:"checksums"` // net.mptcp.checksum_enabled
 	Streams   []Stream `json:"streams"`
@@ -45,7 +47,19 @@ type Stream struct {
 	Port uint16         `json:"port"`
 	Rate units.Rate     `json:"rate"`           // of each connection, at most
 	Life units.Duration `json:"life,omitempty"` // of each connection; 0: as long as the world
+	// Converted streams lead through the converter to a server without MPTCP. Their twins lead to the next port, not
+	// through the converter.
+	Converted bool `json:"converted,omitempty"`
 }
+
+// Entrance selects how connections come to the client's relay, and so to the converter.
+type Entrance string
+
+// The entrances.
+const (
+	ByProxy   Entrance = "proxy"   // SOCKS5
+	ByGateway Entrance = "gateway" // from a host behind the client, which knows nothing of it
+)
 
 // StreamKind selects the direction of a stream.
 type StreamKind string
@@ -113,12 +127,16 @@ func (w World) String() string {
 	parts = append(parts, fmt.Sprintf("%d waypoints", w.Waypoints), "kinds "+strings.Join(w.Kinds, ","), fmt.Sprintf("%d subflows", w.Subflows))
 	add(w.Liar != "", "a waypoint that lies: "+string(w.Liar))
 	add(w.Coordinator, "coordinator")
+	add(w.Converter != "", "converter by "+string(w.Converter))
 	add(w.NAT, "client behind NAT")
 	add(w.Checksums, "checksums")
 	for _, s := range w.Streams {
 		life := "long"
 		if s.Life > 0 {
 			life = s.Life.String()
+		}
+		if s.Converted {
+			life += " converted"
 		}
 		parts = append(parts, fmt.Sprintf("%s %v port %d %s", s.Kind, s.Rate, s.Port, life))
 	}
@@ -157,10 +175,19 @@ func (p Plan) Check() error {
 		return errors.New("a world needs at least one stream")
 	case w.Liar != "" && !slices.Contains(Lies(), w.Liar):
 		return fmt.Errorf("liar must be one of %q, not %q", Lies(), w.Liar)
+	case !slices.Contains([]Entrance{"", ByProxy, ByGateway}, w.Converter):
+		return fmt.Errorf("converter must be %q, %q or missing, not %q", ByProxy, ByGateway, w.Converter)
+	case w.Converter != "" && w.Coordinator:
+		return errors.New("a world with a converter has no coordinator")
+	case w.Converter == ByGateway && w.NAT:
+		return errors.New("a gateway is behind no NAT")
 	}
 	for _, s := range w.Streams {
 		if !slices.Contains([]StreamKind{Download, Upload, Messages}, s.Kind) || s.Rate <= 0 || s.Port == 0 {
 			return fmt.Errorf("stream %+v: it needs a kind, a port and a rate", s)
+		}
+		if s.Converted && w.Converter == "" {
+			return fmt.Errorf("stream %+v: there is no converter", s)
 		}
 	}
 	for i, f := range p.Faults {

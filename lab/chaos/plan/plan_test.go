@@ -43,10 +43,11 @@ func TestGenerate(t *testing.T) {
 
 // In some hundred sequences every kind of fault strikes, in worlds of every sort.
 func TestGenerateCoversAll(t *testing.T) {
-	kinds, lies, sorts := map[Kind]int{}, map[Lie]int{}, map[string]int{}
+	kinds, lies, sorts, entrances := map[Kind]int{}, map[Lie]int{}, map[string]int{}, map[Entrance]int{}
 	for seed := range uint64(300) {
 		p := Generate(seed)
 		lies[p.World.Liar]++
+		entrances[p.World.Converter]++
 		sorts[fmt.Sprint(p.World.Emulated, p.World.NAT, p.World.Coordinator, p.World.Checksums)]++
 		for _, f := range p.Faults {
 			kinds[f.Kind]++
@@ -60,6 +61,11 @@ func TestGenerateCoversAll(t *testing.T) {
 	for _, lie := range Lies() {
 		if lies[lie] == 0 {
 			t.Errorf("nobody told the lie %q", lie)
+		}
+	}
+	for _, e := range []Entrance{"", ByProxy, ByGateway} {
+		if entrances[e] < 10 {
+			t.Errorf("%d worlds have the entrance %q to a converter", entrances[e], e)
 		}
 	}
 	if len(sorts) != 16 {
@@ -78,6 +84,10 @@ func TestCheck(t *testing.T) {
 		"wrong target":    {func(p *Plan) { p.Faults[0] = Fault{Kind: DropTCP, Target: Access} }, "target must be one of"},
 		"cannot be":       {func(p *Plan) { p.World.Emulated = false; p.Faults[0] = Fault{Kind: LinkLoss, Target: Access} }, "cannot happen"},
 		"wrong order":     {func(p *Plan) { p.Faults[1].At = p.Faults[0].At - 1 }, "before the one"},
+		"no converter":    {func(p *Plan) { p.World.Converter, p.World.Streams[0].Converted = "", true }, "there is no converter"},
+		"unknown way in":  {func(p *Plan) { p.World.Converter = "door" }, `not "door"`},
+		"coordinator too": {func(p *Plan) { p.World.Converter, p.World.Coordinator = ByProxy, true }, "no coordinator"},
+		"gateway and NAT": {func(p *Plan) { p.World.Converter, p.World.NAT, p.World.Coordinator = ByGateway, true, false }, "behind no NAT"},
 		"unknown lie":     {func(p *Plan) { p.World.Liar = "weather" }, "liar must be one of"},
 		"too many detour": {func(p *Plan) { p.World.Subflows = 9 }, "subflows must be"},
 	} {

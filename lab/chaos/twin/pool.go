@@ -27,6 +27,7 @@ const grace = 10 * time.Second
 // Pool is the traffic of one world.
 type Pool struct {
 	client    *testbed.Host
+	entrance  Entrance
 	server    netip.Addr
 	listeners []net.Listener
 	cancel    context.CancelFunc
@@ -42,20 +43,30 @@ type Pool struct {
 	stopped chan struct{} // closed: no stream begins another pair
 }
 
+// Entrance is where converted streams begin.
+type Entrance struct {
+	Host *testbed.Host
+	// Proxy is where the host's programs ask for connections, by SOCKS5; zero: whoever forwards the host's packets
+	// sees to them.
+	Proxy netip.AddrPort
+}
+
 // Start starts all streams from the client to the server. Close ends them.
-func Start(ctx context.Context, client, server *testbed.Host, streams []plan.Stream) (*Pool, error) {
+func Start(ctx context.Context, client, server *testbed.Host, entrance Entrance, streams []plan.Stream) (*Pool, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Pool{
-		client: client, server: server.Addr4(), cancel: cancel,
+		client: client, entrance: entrance, server: server.Addr4(), cancel: cancel,
 		conns: map[uint64]*Conn{}, renewed: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	listening := map[uint16]bool{}
+	mptcp := map[uint16]bool{} // of each port
 	for _, s := range streams {
-		if listening[s.Port] {
-			continue
+		mptcp[s.Port] = !s.Converted
+		if s.Converted {
+			mptcp[TwinPort(s)] = false
 		}
-		listening[s.Port] = true
-		l, err := listen(server, s.Port)
+	}
+	for port, mptcp := range mptcp {
+		l, err := listen(server, port, mptcp)
 		if err != nil {
 			p.Close()
 			return nil, err
@@ -177,12 +188,28 @@ func (p *Pool) begin(ctx context.Context, s plan.Stream) (Pair, bool) {
 	p.pairs = append(p.pairs, pair)
 	for _, c := range pair.both() {
 		p.conns[c.id] = c
-		c.run(ctx, func(ctx context.Context) (*socket, error) {
-			return dial(ctx, p.client, netip.AddrPortFrom(p.server, s.Port), c.mptcp)
-		})
+		c.run(ctx, func(ctx context.Context) (*socket, error) { return p.connect(ctx, c) })
 	}
 	p.mu.Unlock()
 	return pair, true
+}
+
+// TwinPort returns the port of a converted stream's twins, which must not be converted.
+func TwinPort(s plan.Stream) uint16 { return s.Port + 1 }
+
+// connect opens the client's end of a connection.
+func (p *Pool) connect(ctx context.Context, c *Conn) (*socket, error) {
+	to := netip.AddrPortFrom(p.server, c.stream.Port)
+	switch {
+	case !c.stream.Converted:
+		return dial(ctx, p.client, to, c.mptcp)
+	case !c.mptcp:
+		return dial(ctx, p.entrance.Host, netip.AddrPortFrom(p.server, TwinPort(c.stream)), false)
+	case p.entrance.Proxy.IsValid():
+		return dialByProxy(ctx, p.entrance.Host, p.entrance.Proxy, to)
+	default:
+		return dial(ctx, p.entrance.Host, to, false)
+	}
 }
 
 // accept accepts connections and hands each to the Conn that opened it.

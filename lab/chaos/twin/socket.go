@@ -2,8 +2,10 @@ package twin
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -104,10 +106,44 @@ func (s *socket) control(f func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// listen listens on a port of the host, for MPTCP and plain TCP.
-func listen(h *testbed.Host, port uint16) (net.Listener, error) {
+// dialByProxy has a SOCKS5 proxy of the host connect to an address (RFC 1928).
+func dialByProxy(ctx context.Context, h *testbed.Host, proxy, to netip.AddrPort) (*socket, error) {
+	s, err := dial(ctx, h, proxy, false)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	const (
+		version, noAuthentication, connect, ipv4 = 5, 0, 1, 1
+		succeeded                                = 0
+	)
+	addr := to.Addr().As4()
+	request := append([]byte{version, connect, 0, ipv4}, addr[:]...)
+	request = binary.BigEndian.AppendUint16(request, to.Port())
+	for _, step := range []struct {
+		say    []byte
+		answer int // bytes
+	}{{[]byte{version, 1, noAuthentication}, 2}, {request, len(request)}} {
+		answer := make([]byte, step.answer)
+		_, err := s.Write(step.say)
+		if err == nil {
+			_, err = io.ReadFull(s, answer)
+		}
+		if err == nil && answer[1] != succeeded {
+			err = fmt.Errorf("it answers %v", answer)
+		}
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("connect to %v by the proxy: %w", to, err)
+		}
+	}
+	return s, nil
+}
+
+// listen listens on a port of the host, for plain TCP and perhaps for MPTCP.
+func listen(h *testbed.Host, port uint16, mptcp bool) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1}
-	lc.SetMultipathTCP(true)
+	lc.SetMultipathTCP(mptcp)
 	l, err := testbed.On(h, func() (net.Listener, error) {
 		return lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
 	})

@@ -46,7 +46,7 @@ func TestWholePairs(t *testing.T) {
 	for i, kind := range []plan.StreamKind{plan.Download, plan.Upload, plan.Messages} {
 		streams = append(streams, plan.Stream{Kind: kind, Port: uint16(1000 + i), Rate: 2_000_000, Life: units.Duration(300 * time.Millisecond)})
 	}
-	p, err := Start(t.Context(), client, server, streams)
+	p, err := Start(t.Context(), client, server, Entrance{}, streams)
 	if err != nil {
 		t.Fatal(err)
 	}
