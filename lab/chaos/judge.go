@@ -162,9 +162,10 @@ const (
 	// Entries of BPF maps are the fast path's, two for each connection for as long as
 	// conntrack has it, and keys of members that have a session, also of one who attacks.
 	moreEntries = 8
-	// A connection whose end was lost in a fault stays tracked; each of some ten
-	// connections can lose some detours so. What other states track ends by itself.
-	moreTracked = 24
+	// A connection whose end was lost in a fault stays tracked. Each stream has a connection and a twin, and begins anew
+	// when the client's address changes; detours can be lost so, too. What other states track ends by itself.
+	moreTracked   = 6 // for each stream
+	fewestStreams = 4 // streams that every world has
 	// A world has four converted streams, whose connections begin anew after a fault.
 	moreRelayed = 12
 )
@@ -175,7 +176,7 @@ func (v *Verdict) judgeRest(o Observations) {
 		idle, again := o.Idle[host], o.IdleAgain[host]
 		for what, n := range map[string][3]int{
 			"entries of BPF maps": {idle.MapEntries, again.MapEntries, moreEntries + 2*again.Conntrack},
-			"tracked connections": {idle.Tracked, again.Tracked, moreTracked},
+			"tracked connections": {idle.Tracked, again.Tracked, moreTracked * max(o.Streams, fewestStreams)},
 			"relayed connections": {idle.Relayed, again.Relayed, o.mayRemain()},
 		} {
 			if n[1] > n[0]+n[2] {

@@ -28,6 +28,7 @@ const (
 
 // Observations have everything that the judge needs to know about a sequence.
 type Observations struct {
+	Streams int // of the world
 	Strikes []Strike
 	Pairs   []PairRecord
 	// Lacking are the connections that had fewer than two paths recoverLimit
@@ -94,7 +95,7 @@ func observe(ctx context.Context, p plan.Plan, pair programs.Pair, dir string, l
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	s := &sequence{plan: p, w: w, inspect: inspector{w}, monitor: &monitor{inspect: inspector{w}}, held: map[*twin.Conn]bool{}}
-	s.seen.Exempt = map[string]int{}
+	s.seen.Exempt, s.seen.Streams = map[string]int{}, len(p.World.Streams)
 	err = s.run(ctx)
 	return s.seen, err
 }
