@@ -10,7 +10,6 @@
 package connect
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,9 +52,9 @@ type Hook struct {
 	others    bool
 	servers   table[netip.AddrPort, endpoint]
 	networks  table[netip.Prefix, network]
-	ports     table[uint16, [2]byte]
+	ports     table[uint16, uint64]
 	cgroups   table[uint64, uint64]
-	processes table[uint32, uint32]
+	processes table[uint32, uint64]
 }
 
 // UnavailableError reports why this host cannot load the programs, and how to fix it.
@@ -121,9 +120,9 @@ func (h *Hook) load(spec *ebpf.CollectionSpec, sources *ebpf.Map) error {
 	}
 	h.servers = table[netip.AddrPort, endpoint]{kernel: h.objects.Servers, encode: encodeEndpoint}
 	h.networks = table[netip.Prefix, network]{kernel: h.objects.Networks, encode: encodeNetwork}
-	h.ports = table[uint16, [2]byte]{kernel: h.objects.Ports, encode: encodePort}
+	h.ports = table[uint16, uint64]{kernel: h.objects.Ports, encode: encodePort}
 	h.cgroups = table[uint64, uint64]{kernel: h.objects.Cgroups, encode: func(id uint64) uint64 { return id }}
-	h.processes = table[uint32, uint32]{kernel: h.objects.Processes, encode: func(id uint32) uint32 { return id }}
+	h.processes = table[uint32, uint64]{kernel: h.objects.Processes, encode: func(id uint32) uint64 { return uint64(id) }}
 	return nil
 }
 
@@ -177,8 +176,8 @@ func (h *Hook) set(r Rules) error {
 		others = 1
 	}
 	return errors.Join(
-		h.objects.Port4.Set(uint32(binary.NativeEndian.Uint16(wire(r.Port4)))),
-		h.objects.Port6.Set(uint32(binary.NativeEndian.Uint16(wire(r.Port6)))),
+		h.objects.Port4.Set(uint32(encodePort(r.Port4))),
+		h.objects.Port6.Set(uint32(encodePort(r.Port6))),
 		h.processes.set(r.Processes),
 		h.cgroups.set(r.Cgroups),
 		h.networks.set(r.Networks),

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
@@ -391,7 +392,12 @@ func TestTakeOver(t *testing.T) {
 // The agent's unit has no more.
 func TestTwoCapabilitiesAreEnough(t *testing.T) {
 	cgroup := newCgroup(t)
-	netnstest.New(t).Must(t, func() error {
+	netnstest.New(t).Must(t, func() (err error) {
+		defer func() {
+			if rejected, ok := errors.AsType[*ebpf.VerifierError](err); ok {
+				t.Log(strings.Join(rejected.Log[max(0, len(rejected.Log)-30):], "\n"))
+			}
+		}()
 		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}

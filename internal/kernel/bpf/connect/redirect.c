@@ -5,6 +5,9 @@
 // and one network namespace. getpeername() returns the server's address, and
 // the listener's process finds it by the address from which a connection
 // comes.
+//
+// Up to 6.1 the verifier takes two values in the same eight bytes of the stack
+// for a pointer that is tampered with, so whatever is there has words of __u64.
 #include <linux/bpf.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
@@ -17,18 +20,21 @@
 #define LOOPBACK4 bpf_htonl(0x7f000001)
 #define LOOPBACK6 bpf_htonl(1) // the last word
 #define MAPPED bpf_htonl(0xffff) // the third word of an IPv4-mapped address
+#define IPV4_TUPLE sizeof(((struct bpf_sock_tuple *)0)->ipv4)
+#define IPV6_TUPLE sizeof(((struct bpf_sock_tuple *)0)->ipv6)
 #define DEEPEST 32 // levels of cgroups that are looked at
 
-// In network byte order. IPv4 addresses are IPv4-mapped IPv6.
+// In network byte order; what is first stands in the low half of a word. IPv4
+// addresses are IPv4-mapped IPv6.
 struct endpoint {
-	__be32 addr[4];
-	__be16 port;
-	__u16 zero;
+	__u64 addr[2];
+	__u64 port;
 };
 
+// The trie compares what follows the first half of bits.
 struct network {
-	__u32 bits;
-	__be32 addr[4];
+	__u64 bits; // with the 32 in its other half, which are 0
+	__u64 addr[2];
 };
 
 // The server of each redirected socket; port 0: it is not redirected. Sockets
@@ -74,7 +80,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __be16);
+	__type(key, __u64); // as in struct endpoint
 	__type(value, __u8);
 } ports SEC(".maps");
 
@@ -90,7 +96,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
+	__type(key, __u64);
 	__type(value, __u8);
 } processes SEC(".maps");
 
@@ -103,9 +109,14 @@ volatile __u32 others;	// whether connections to servers are redirected that are
 volatile __u32 port4;	// listens at 127.0.0.1, in network byte order; 0: none
 volatile __u32 port6;	// at ::1
 
-static __always_inline bool is_mapped(const __be32 *addr)
+static __always_inline __u64 word(__be32 first, __be32 second)
 {
-	return !addr[0] && !addr[1] && addr[2] == MAPPED;
+	return first | (__u64)second << 32;
+}
+
+static __always_inline bool is_mapped(const struct endpoint *e)
+{
+	return !e->addr[0] && (__u32)e->addr[1] == MAPPED;
 }
 
 // The kernel does not call this for sockets of its own.
@@ -132,27 +143,35 @@ static __always_inline bool is_free(volatile struct bpf_sock *sk)
 	return !(taken | (sk->family == AF_INET ? ip4 : ip6));
 }
 
+struct search {
+	__u64 found;
+};
+
+static int look_up_cgroup(__u32 level, struct search *search)
+{
+	__u64 id = bpf_get_current_ancestor_cgroup_id(level);
+
+	if (id && bpf_map_lookup_elem(&cgroups, &id))
+		search->found = 1;
+	return !id || search->found;
+}
+
+// The verifier of 6.1 follows loops past their ends, where a processor might
+// speculate: hence bpf_loop.
 static __always_inline bool is_spared(void)
 {
-	__u32 process = bpf_get_current_pid_tgid() >> 32;
-	__u64 id;
-	int level;
+	__u64 process = bpf_get_current_pid_tgid() >> 32;
+	struct search search = {};
 
 	if (bpf_map_lookup_elem(&processes, &process))
 		return true;
-	for (level = 0; level < DEEPEST; level++) {
-		id = bpf_get_current_ancestor_cgroup_id(level);
-		if (!id)
-			break;
-		if (bpf_map_lookup_elem(&cgroups, &id))
-			return true;
-	}
-	return false;
+	bpf_loop(DEEPEST, look_up_cgroup, &search, 0);
+	return search.found;
 }
 
 static __always_inline bool is_wanted(struct endpoint *server)
 {
-	struct network host = {128, {server->addr[0], server->addr[1], server->addr[2], server->addr[3]}};
+	struct network host = {32 + 128, {server->addr[0], server->addr[1]}};
 	bool listed = bpf_map_lookup_elem(&servers, server);
 
 	return listed != !!others && !bpf_map_lookup_elem(&networks, &host) &&
@@ -162,18 +181,15 @@ static __always_inline bool is_wanted(struct endpoint *server)
 // Nobody may listen any more: the process is just being killed, and the programs are still there.
 static __always_inline bool is_listened(struct bpf_sock_addr *ctx, bool ipv4)
 {
-	struct bpf_sock_tuple at = {};
+	// A struct bpf_sock_tuple: addresses and ports, each of the caller and of the listener.
+	__u64 ipv4_at[2] = {word(0, LOOPBACK4), port4 << 16};
+	__u64 ipv6_at[5] = {0, 0, 0, word(0, LOOPBACK6), port6 << 16};
 	struct bpf_sock *listener;
 
-	if (ipv4) {
-		at.ipv4.daddr = LOOPBACK4;
-		at.ipv4.dport = port4;
-		listener = bpf_skc_lookup_tcp(ctx, &at, sizeof(at.ipv4), BPF_F_CURRENT_NETNS, 0);
-	} else {
-		at.ipv6.daddr[3] = LOOPBACK6;
-		at.ipv6.dport = port6;
-		listener = bpf_skc_lookup_tcp(ctx, &at, sizeof(at.ipv6), BPF_F_CURRENT_NETNS, 0);
-	}
+	if (ipv4)
+		listener = bpf_skc_lookup_tcp(ctx, (void *)ipv4_at, IPV4_TUPLE, BPF_F_CURRENT_NETNS, 0);
+	else
+		listener = bpf_skc_lookup_tcp(ctx, (void *)ipv6_at, IPV6_TUPLE, BPF_F_CURRENT_NETNS, 0);
 	if (!listener)
 		return false;
 	bpf_sk_release(listener);
@@ -198,7 +214,7 @@ static __always_inline bool redirects(struct bpf_sock_addr *ctx, struct endpoint
 SEC("cgroup/connect4")
 int connect_ipv4(struct bpf_sock_addr *ctx)
 {
-	struct endpoint server = {{0, 0, MAPPED, ctx->user_ip4}, ctx->user_port};
+	struct endpoint server = {{0, word(MAPPED, ctx->user_ip4)}, ctx->user_port};
 
 	if (redirects(ctx, &server, true)) {
 		ctx->user_ip4 = LOOPBACK4;
@@ -210,9 +226,9 @@ int connect_ipv4(struct bpf_sock_addr *ctx)
 SEC("cgroup/connect6")
 int connect_ipv6(struct bpf_sock_addr *ctx)
 {
-	struct endpoint server = {{ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]},
+	struct endpoint server = {{word(ctx->user_ip6[0], ctx->user_ip6[1]), word(ctx->user_ip6[2], ctx->user_ip6[3])},
 				  ctx->user_port};
-	bool ipv4 = is_mapped(server.addr);
+	bool ipv4 = is_mapped(&server);
 
 	if (!redirects(ctx, &server, ipv4))
 		return 1;
@@ -234,12 +250,13 @@ int connect_ipv6(struct bpf_sock_addr *ctx)
 static __always_inline void read_sources(volatile struct bpf_sock_ops *ctx, struct endpoint *ipv4,
 					 struct endpoint *ipv6)
 {
-	ipv4->addr[2] = MAPPED;
-	ipv4->addr[3] = ctx->local_ip4;
-	ipv6->addr[0] = ctx->local_ip6[0];
-	ipv6->addr[1] = ctx->local_ip6[1];
-	ipv6->addr[2] = ctx->local_ip6[2];
-	ipv6->addr[3] = ctx->local_ip6[3];
+	__u32 addr4 = ctx->local_ip4;
+	__u32 first = ctx->local_ip6[0], second = ctx->local_ip6[1];
+	__u32 third = ctx->local_ip6[2], fourth = ctx->local_ip6[3];
+
+	ipv4->addr[1] = word(MAPPED, addr4);
+	ipv6->addr[0] = word(first, second);
+	ipv6->addr[1] = word(third, fourth);
 	ipv4->port = ipv6->port = bpf_htons(ctx->local_port);
 }
 
@@ -257,7 +274,7 @@ int note_source(struct bpf_sock_ops *ctx)
 	if (!noted || !noted->port)
 		return 1;
 	read_sources(ctx, &ipv4, &ipv6);
-	bpf_map_update_elem(&sources, is_mapped(noted->addr) ? &ipv4 : &ipv6, noted, BPF_ANY);
+	bpf_map_update_elem(&sources, is_mapped(noted) ? &ipv4 : &ipv6, noted, BPF_ANY);
 	return 1;
 }
 
@@ -267,7 +284,7 @@ int peer_ipv4(struct bpf_sock_addr *ctx)
 	struct endpoint *noted = bpf_sk_storage_get(&sockets, ctx->sk, 0, 0);
 
 	if (noted && noted->port) {
-		ctx->user_ip4 = noted->addr[3];
+		ctx->user_ip4 = noted->addr[1] >> 32;
 		ctx->user_port = noted->port;
 	}
 	return 1;
@@ -280,9 +297,9 @@ int peer_ipv6(struct bpf_sock_addr *ctx)
 
 	if (noted && noted->port) {
 		ctx->user_ip6[0] = noted->addr[0];
-		ctx->user_ip6[1] = noted->addr[1];
-		ctx->user_ip6[2] = noted->addr[2];
-		ctx->user_ip6[3] = noted->addr[3];
+		ctx->user_ip6[1] = noted->addr[0] >> 32;
+		ctx->user_ip6[2] = noted->addr[1];
+		ctx->user_ip6[3] = noted->addr[1] >> 32;
 		ctx->user_port = noted->port;
 	}
 	return 1;

@@ -10,8 +10,7 @@ import (
 // endpoint is struct endpoint of redirect.c.
 type endpoint struct {
 	Addr [16]byte
-	Port [2]byte // in network byte order
-	_    [2]byte
+	Port uint64
 }
 
 func encodeEndpoint(a netip.AddrPort) endpoint {
@@ -19,26 +18,28 @@ func encodeEndpoint(a netip.AddrPort) endpoint {
 }
 
 func (e endpoint) decode() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom16(e.Addr).Unmap(), binary.BigEndian.Uint16(e.Port[:]))
+	return netip.AddrPortFrom(netip.AddrFrom16(e.Addr).Unmap(), binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, uint16(e.Port))))
 }
 
 // network is struct network of redirect.c.
 type network struct {
 	Bits uint32
+	Zero uint32
 	Addr [16]byte
 }
 
 func encodeNetwork(p netip.Prefix) network {
-	n := network{Bits: uint32(p.Bits()), Addr: p.Masked().Addr().As16()}
+	n := network{Bits: 32 + uint32(p.Bits()), Addr: p.Masked().Addr().As16()}
 	if p.Addr().Is4() {
 		n.Bits += 96
 	}
 	return n
 }
 
-func wire(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
-
-func encodePort(port uint16) [2]byte { return [2]byte(wire(port)) }
+// encodePort returns a port in network byte order.
+func encodePort(port uint16) uint64 {
+	return uint64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port)))
+}
 
 // table is a set in the kernel, with what it contains.
 type table[K comparable, W any] struct {
