@@ -258,3 +258,26 @@ func TestExcludesName(t *testing.T) {
 		}
 	}
 }
+
+// A LAN's host keeps its IPv6 address if the user wants that, and if servers could answer it.
+func TestSource(t *testing.T) {
+	for _, test := range []struct {
+		host string
+		keep bool
+		want string
+	}{
+		{"2001:db8::7", true, "2001:db8::7"}, {"fd01::7", true, "fd01::7"}, {"2001:db8::7", false, ""}, {"192.0.2.7", true, ""},
+		{"::ffff:192.0.2.7", true, ""}, {"fe80::7", true, ""}, {"::1", true, ""}, {"", true, ""},
+	} {
+		var host, want netip.Addr
+		if test.host != "" {
+			host = netip.MustParseAddr(test.host)
+		}
+		if test.want != "" {
+			want = netip.MustParseAddr(test.want)
+		}
+		if got := New(Policy{KeepIPv6: test.keep}).Source(host); got != want {
+			t.Errorf("keep %t: %v connects from %v, want %v", test.keep, host, got, want)
+		}
+	}
+}
